@@ -1,5 +1,5 @@
 //! The C structs of Arrow's C Data, C Stream and C Device Data interfaces, as their documents
-//! define them. No crate of Arrow's has the device structs, so all five are here.
+//! define them. All five are here, because no crate of Arrow has the device structs.
 
 #![allow(
     missing_docs,
@@ -24,7 +24,7 @@ pub struct ArrowSchema {
     pub private_data: *mut c_void,
 }
 
-/// `ArrowArray`: the buffers of one array, on the device its holder names.
+/// `ArrowArray`: the buffers of one array. The holder knows their device.
 #[repr(C)]
 #[derive(Debug)]
 pub struct ArrowArray {
@@ -40,7 +40,7 @@ pub struct ArrowArray {
     pub private_data: *mut c_void,
 }
 
-/// `ArrowDeviceArray`: an array, and the device its buffers lie on.
+/// `ArrowDeviceArray`: an array and the device of its buffers.
 #[repr(C)]
 #[derive(Debug)]
 pub struct ArrowDeviceArray {
@@ -84,7 +84,7 @@ pub const FLAG_NULLABLE: i64 = 2;
 pub const FLAG_MAP_KEYS_SORTED: i64 = 4;
 
 impl ArrowSchema {
-    /// A released schema, to be filled.
+    /// A released schema, ready to be filled.
     pub const fn empty() -> Self {
         Self {
             format: ptr::null(),
@@ -101,7 +101,7 @@ impl ArrowSchema {
 }
 
 impl ArrowArray {
-    /// A released array, to be filled.
+    /// A released array, ready to be filled.
     pub const fn empty() -> Self {
         Self {
             length: 0,
@@ -119,7 +119,7 @@ impl ArrowArray {
 }
 
 impl ArrowDeviceArray {
-    /// A released host array, to be filled.
+    /// A released host array, ready to be filled.
     pub const fn empty() -> Self {
         Self {
             array: ArrowArray::empty(),
@@ -132,7 +132,7 @@ impl ArrowDeviceArray {
 }
 
 impl ArrowArrayStream {
-    /// A released stream, to be filled.
+    /// A released stream, ready to be filled.
     pub const fn empty() -> Self {
         Self {
             get_schema: None,
@@ -145,7 +145,7 @@ impl ArrowArrayStream {
 }
 
 impl ArrowDeviceArrayStream {
-    /// A released stream, to be filled.
+    /// A released stream, ready to be filled.
     pub const fn empty() -> Self {
         Self {
             device_type: crate::device::DeviceKind::CPU.0,
@@ -158,7 +158,7 @@ impl ArrowDeviceArrayStream {
     }
 }
 
-// The layouts that the documents fix, on the 64-bit machines this crate supports.
+// The layouts of the documents, on the 64-bit machines that this crate supports.
 const _: () = assert!(size_of::<ArrowSchema>() == 72);
 const _: () = assert!(size_of::<ArrowArray>() == 80);
 const _: () = assert!(size_of::<ArrowDeviceArray>() == 128);

@@ -1,7 +1,6 @@
-//! Record batches of the `arrow` crate to the C structs and back, for Rust callers.
+//! Conversion between record batches of the `arrow` crate and the C structs, for Rust callers.
 //!
-//! Both directions share the buffers: nothing is copied, and what is handed out keeps what it came
-//! from alive.
+//! Both directions share the buffers without a copy. The result keeps its source alive.
 
 use std::mem;
 use std::sync::Arc;
@@ -18,33 +17,33 @@ use crate::arrow::{OwnedDeviceArray, OwnedDeviceStream, OwnedSchema};
 use crate::device::DeviceKind;
 use crate::error::{Error, Result, Status};
 
-// Both crates write the structs of Arrow's C data interface; only their Rust types differ.
+// Both crates define the structs of Arrow's C data interface; only the Rust types differ.
 const _: () = assert!(size_of::<FFI_ArrowArray>() == size_of::<ArrowArray>());
 const _: () = assert!(align_of::<FFI_ArrowArray>() == align_of::<ArrowArray>());
 const _: () = assert!(size_of::<FFI_ArrowSchema>() == size_of::<ArrowSchema>());
 const _: () = assert!(align_of::<FFI_ArrowSchema>() == align_of::<ArrowSchema>());
 
-/// The C schema of a table with these columns.
+/// The C schema of a table with this schema.
 ///
 /// # Errors
 ///
-/// `InvalidData` where a type has no place in Arrow's C data interface.
+/// `InvalidData` if Arrow's C data interface lacks a type.
 pub fn schema_to_c(schema: &Schema) -> Result<OwnedSchema> {
     let exported = FFI_ArrowSchema::try_from(schema).map_err(|error| invalid(&error))?;
-    // SAFETY: both are the `repr(C)` struct ArrowSchema of the C data interface with the same
-    // fields in the same order, sizes and alignments compared above; transmuting moves the value,
-    // so that it has one owner still.
+    // SAFETY: both types are the `repr(C)` struct ArrowSchema of the C data interface, with the
+    // same fields; sizes and alignments are compared above. `transmute` moves the value, so it
+    // keeps one owner.
     let raw = unsafe { mem::transmute::<FFI_ArrowSchema, ArrowSchema>(exported) };
-    // SAFETY: arrow-rs exports schemas that follow the C data interface, and this is the only
+    // SAFETY: arrow-rs exports schemas that follow the C data interface, and `raw` is the only
     // owner.
     Ok(unsafe { OwnedSchema::from_raw(raw) })
 }
 
-/// The columns that a C schema describes.
+/// The Rust schema of a C schema.
 ///
 /// # Errors
 ///
-/// `InvalidData` where it is released, not that of a table, or of a type the `arrow` crate lacks.
+/// `InvalidData` if it is released, not of a table, or has a type that the `arrow` crate lacks.
 pub fn schema_from_c(schema: &OwnedSchema) -> Result<Schema> {
     if schema.is_released() {
         return Err(Error::invalid_data(
@@ -53,12 +52,12 @@ pub fn schema_from_c(schema: &OwnedSchema) -> Result<Schema> {
     }
     let raw = std::ptr::from_ref(schema.raw()).cast::<FFI_ArrowSchema>();
     // SAFETY: the pointer comes from a reference to an ArrowSchema that is not released and is
-    // borrowed for the call; the types have one layout, as in `schema_to_c`.
+    // borrowed during the call. The types have one layout, as in `schema_to_c`.
     let imported = unsafe { &*raw };
     Schema::try_from(imported).map_err(|error| invalid(&error))
 }
 
-/// The C array of a batch, in host memory. It shares the batch's buffers.
+/// The C array of a batch, in host memory. The array shares the batch's buffers.
 pub fn batch_to_c(batch: RecordBatch) -> OwnedDeviceArray {
     let exported = FFI_ArrowArray::new(&StructArray::from(batch).to_data());
     // SAFETY: as in `schema_to_c`, for the struct ArrowArray.
@@ -67,23 +66,23 @@ pub fn batch_to_c(batch: RecordBatch) -> OwnedDeviceArray {
         array,
         ..ArrowDeviceArray::empty()
     };
-    // SAFETY: arrow-rs exports arrays that follow the C data interface, on the host as `empty`
-    // says, and this is the only owner.
+    // SAFETY: arrow-rs exports host arrays that follow the C data interface, `empty` declares the
+    // host, and `device` is the only owner.
     unsafe { OwnedDeviceArray::from_raw(device) }
 }
 
-/// The batch that a C array holds. It shares the array's buffers and releases the array when the
-/// last of them is dropped.
+/// The batch of a C array. It shares the array's buffers. The last dropped buffer releases the
+/// array.
 ///
 /// # Safety
 ///
-/// The array is one of a table with these columns and agrees with the C data interface: its
-/// buffers are as long as its types and lengths ask, and hold what its types allow.
+/// The array has the columns of `schema` and follows the C data interface: its buffers have the
+/// lengths that types and lengths require, and hold valid values of their types.
 ///
 /// # Errors
 ///
-/// `Unsupported` where the array does not lie in host memory; `InvalidData` where rows of the
-/// table itself are null, which no batch can say.
+/// `Unsupported` if the array is not in host memory; `InvalidData` if rows of the table itself are
+/// null, which a batch cannot express.
 pub unsafe fn batch_from_c(array: OwnedDeviceArray, schema: &SchemaRef) -> Result<RecordBatch> {
     let kind = DeviceKind(array.raw().device_type);
     if matches!(
@@ -101,7 +100,7 @@ pub unsafe fn batch_from_c(array: OwnedDeviceArray, schema: &SchemaRef) -> Resul
     // SAFETY: as in `batch_to_c`, in the other direction.
     let imported = unsafe { mem::transmute::<ArrowArray, FFI_ArrowArray>(raw) };
     let columns = DataType::Struct(schema.fields().clone());
-    // SAFETY: the caller promises that the array has these columns and agrees with the interface.
+    // SAFETY: the caller promises the columns, and an array that follows the interface.
     let data =
         unsafe { from_ffi_and_data_type(imported, columns) }.map_err(|error| invalid(&error))?;
     if data.null_count() > 0 {
@@ -117,7 +116,7 @@ fn invalid(error: &ArrowError) -> Error {
     Error::invalid_data(error.to_string())
 }
 
-/// A device stream read as record batches.
+/// Reads a device stream as record batches.
 pub struct BatchReader {
     stream: DeviceStreamReader,
     schema: SchemaRef,
@@ -125,17 +124,17 @@ pub struct BatchReader {
 }
 
 impl BatchReader {
-    /// Asks `stream` for its schema.
+    /// Reads the schema of `stream`.
     ///
     /// # Safety
     ///
-    /// The stream follows Arrow's C device stream interface, and the arrays that it gives agree
-    /// with the C data interface and with its schema.
+    /// The stream follows Arrow's C device stream interface. Its arrays follow the C data interface
+    /// and have the stream's schema.
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` where the stream is released; `Provider`, with the stream's own text,
-    /// where it fails; `InvalidData` where its schema is not that of a table.
+    /// `InvalidArgument` if the stream is released; `Provider`, with the stream's own text, if it
+    /// fails; `InvalidData` if its schema is not of a table.
     pub unsafe fn new(stream: OwnedDeviceStream) -> Result<Self> {
         let mut stream = DeviceStreamReader::new(stream);
         let schema = Arc::new(schema_from_c(&stream.schema()?)?);
@@ -150,13 +149,13 @@ impl BatchReader {
     ///
     /// # Errors
     ///
-    /// `Provider`, with the stream's own text, where it fails; those of [`batch_from_c`].
+    /// `Provider`, with the stream's own text, if the stream fails; else as [`batch_from_c`].
     pub fn next_batch(&mut self) -> Result<Option<RecordBatch>> {
         if self.ended {
             return Ok(None);
         }
         let batch = self.stream.next().and_then(|array| {
-            // SAFETY: `new` was promised that arrays agree with the interface and the schema.
+            // SAFETY: the caller of `new` promised that arrays follow the interface and the schema.
             array
                 .map(|array| unsafe { batch_from_c(array, &self.schema) })
                 .transpose()
@@ -182,8 +181,8 @@ impl RecordBatchReader for BatchReader {
     }
 }
 
-/// Hands record batches out as a device stream of host memory. They are asked for as the consumer
-/// asks; an error of `reader` is the stream's.
+/// Exports record batches as a device stream of host memory. The stream reads a batch when the
+/// consumer calls `get_next`, and returns the errors of `reader`.
 pub fn export_batches(reader: Box<dyn RecordBatchReader + Send>) -> OwnedDeviceStream {
     export_device_stream(Box::new(Batches(reader)))
 }
@@ -199,8 +198,8 @@ impl ArrayReader for Batches {
     fn next(&mut self) -> Result<Option<OwnedDeviceArray>> {
         match self.0.next() {
             Some(Ok(batch)) => {
-                // Nothing else makes a reader keep to its schema, and an array read with another
-                // type is read past its end.
+                // Nothing else ensures that the batches have the reader's schema. A consumer would
+                // read an array of another type past its end.
                 ensure_types(&self.0.schema(), &batch)?;
                 Ok(Some(batch_to_c(batch)))
             }
@@ -214,7 +213,7 @@ impl ArrayReader for Batches {
     }
 }
 
-/// Whether a batch has the columns that its reader has said.
+/// Fails if the columns of a batch do not have the types of the reader's schema.
 fn ensure_types(said: &Schema, batch: &RecordBatch) -> Result<()> {
     let given = batch.columns().iter().map(|column| column.data_type());
     let said = said.fields().iter().map(|field| field.data_type());
@@ -230,7 +229,7 @@ fn ensure_types(said: &Schema, batch: &RecordBatch) -> Result<()> {
     ))
 }
 
-/// What a reader says of its own failure; one of ours that it carries is told as it is.
+/// Converts an error of a reader. An [`Error`] of this crate inside stays as it is.
 fn provider_error(error: ArrowError) -> Error {
     match error {
         ArrowError::ExternalError(inner) => match inner.downcast::<Error>() {
@@ -257,7 +256,7 @@ mod tests {
         RecordBatch::try_from_iter([("number", numbers), ("word", words)]).unwrap()
     }
 
-    /// A batch comes back equal, sliced ones too, and its buffers are those it went out with.
+    /// A batch comes back equal, also a slice, and with its own buffers.
     #[test]
     fn batches_cross_the_c_structs_without_a_copy() {
         let batch = batch();
@@ -272,7 +271,7 @@ mod tests {
         }
     }
 
-    /// Rule A5: a table of no columns keeps its rows.
+    /// Rule A5: a table without columns keeps its number of rows.
     #[test]
     fn batches_without_columns_keep_their_rows() {
         let options = RecordBatchOptions::new().with_row_count(Some(5));
@@ -295,8 +294,8 @@ mod tests {
         );
     }
 
-    /// Batches go out as a device stream and come back equal; an error of their reader comes
-    /// through with its text, and ends the stream.
+    /// A device stream of batches yields equal batches. An error of the reader keeps its text and
+    /// ends the stream.
     #[test]
     fn streams_of_batches_cross_the_c_structs() {
         let cause = ArrowError::ExternalError("the disk is gone".into());
@@ -318,7 +317,7 @@ mod tests {
         assert_eq!(back.next_batch().unwrap(), None);
     }
 
-    /// Promise of `Owned`: a stream's arrays are of its schema, also where a reader lies.
+    /// Promise of `Owned`: a stream's arrays have its schema, even if a reader breaks the rule.
     #[test]
     fn batches_of_other_columns_are_refused() {
         let other: ArrayRef = Arc::new(arrow::array::Int64Array::from(vec![1]));
@@ -336,12 +335,12 @@ mod tests {
         }
     }
 
-    /// Memory of a device that this build cannot read is refused, and the array released.
+    /// An array on a device is refused and released.
     #[test]
     fn device_memory_is_refused() {
         let batch = batch();
         let mut array = batch_to_c(batch.clone());
-        // SAFETY: a lie about the device changes no pointer and no release.
+        // SAFETY: a wrong device type changes no pointer and no release function.
         unsafe { array.raw_mut() }.device_type = 2;
         // SAFETY: the array is that of a valid batch.
         let refused = unsafe { batch_from_c(array, &batch.schema()) }.unwrap_err();

@@ -1,6 +1,5 @@
-//! Arrow's types as a tree of fields, in the three spellings that libdipc meets: the format
-//! strings of the C data interface, the tables of the IPC format, and [`Layout`], which says what
-//! buffers an array of the type has.
+//! Arrow's types as a tree of fields. Conversions: to and from format strings of the C data
+//! interface and tables of the IPC format, and to [`Layout`], the buffers of an array of the type.
 
 mod c_format;
 mod field;
@@ -39,10 +38,10 @@ pub enum IntervalUnit {
     MonthDayNano,
 }
 
-/// An Arrow type without its children. Parameters are known to be valid where a value exists.
+/// An Arrow type without its children. The parameters of a value are valid.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Type {
-    /// No values at all.
+    /// No values.
     Null,
     /// One bit each.
     Boolean,
@@ -73,7 +72,7 @@ pub enum Type {
     Date64,
     /// Time of day: 32 bits down to milliseconds, 64 bits below.
     Time(TimeUnit),
-    /// Instants, 64 bits; the time zone is empty where there is none.
+    /// Instants, 64 bits; without a time zone the string is empty.
     Timestamp(TimeUnit, String),
     /// Elapsed time, 64 bits.
     Duration(TimeUnit),
@@ -91,7 +90,7 @@ pub enum Type {
         /// The bytes are UTF-8.
         utf8: bool,
     },
-    /// Byte strings of one length, not negative.
+    /// Byte strings of one length, which is not negative.
     FixedSizeBinary(i32),
     /// Lists with offsets.
     List {
@@ -103,27 +102,27 @@ pub enum Type {
         /// 64-bit offsets and sizes.
         large: bool,
     },
-    /// Lists of one length, not negative.
+    /// Lists of one length, which is not negative.
     FixedSizeList(i32),
-    /// Lists of key and value.
+    /// Lists of key-value pairs.
     Map {
         /// The keys of each map are sorted.
         keys_sorted: bool,
     },
-    /// A value of every child.
+    /// One value of each child.
     Struct,
-    /// A value of one child, with the type id of each child.
+    /// A value of one child; a type id selects the child.
     Union {
-        /// Values stand in their child densely, found by offsets.
+        /// Each child has only its own values, which offsets locate.
         dense: bool,
-        /// One id for each child, not negative.
+        /// One id for each child, from 0 to 127.
         ids: Vec<i8>,
     },
     /// Runs of equal values: run ends, then values.
     RunEndEncoded,
 }
 
-/// What buffers and children the array of a type has, which is all that moving it needs.
+/// The buffers and children of an array of a type; a transfer needs no more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Layout {
     /// No buffers.
@@ -134,8 +133,8 @@ pub enum Layout {
     Fixed {
         /// Bytes for each value.
         width: usize,
-        /// Bytes that typed access wants addresses to be a multiple of: at most 8, as the C data
-        /// interface recommends.
+        /// Alignment of addresses for typed access, in bytes: at most 8, as the C data interface
+        /// recommends.
         align: usize,
     },
     /// Validity, offsets, bytes.
@@ -145,7 +144,7 @@ pub enum Layout {
         /// The bytes are UTF-8.
         utf8: bool,
     },
-    /// Validity, views of 16 bytes, any number of byte buffers (and their lengths, in C).
+    /// Validity, views of 16 bytes, any number of byte buffers (in C also their lengths).
     View {
         /// The bytes are UTF-8.
         utf8: bool,
@@ -176,26 +175,26 @@ pub enum Layout {
     RunEndEncoded,
 }
 
-/// A child of a field, as far as its parent's type minds.
+/// The properties of a child that its parent's type checks.
 #[derive(Debug, Clone, Copy)]
 pub struct Child<'a> {
     /// Type of the values.
     pub ty: &'a Type,
-    /// Whether it is dictionary-encoded.
+    /// True if the child is dictionary-encoded.
     pub is_encoded: bool,
-    /// How many children it has.
+    /// The number of the child's own children.
     pub children: usize,
 }
 
 impl Layout {
-    /// Whether arrays begin with a validity bitmap.
+    /// True if arrays begin with a validity bitmap.
     pub const fn has_validity(self) -> bool {
         !matches!(self, Self::Null | Self::Union { .. } | Self::RunEndEncoded)
     }
 }
 
 impl Type {
-    /// The layout of arrays of this type. For a dictionary-encoded field this is the layout of the
+    /// The layout of arrays of this type. For a dictionary-encoded field, the layout of the
     /// dictionary; see [`Field::layout`].
     pub fn layout(&self) -> Layout {
         let fixed = |bits: u16| {
@@ -240,7 +239,7 @@ impl Type {
         }
     }
 
-    /// How many children a field of this type has; `None` where any number will do.
+    /// The number of children of a field of this type; `None` if any number is valid.
     pub fn child_count(&self) -> Option<usize> {
         match self {
             Self::List { .. }
@@ -254,10 +253,10 @@ impl Type {
         }
     }
 
-    /// Checks the children of a field of this type. What is wrong comes back as a text.
-    // Choice: entries and keys of maps, and run ends, may say that they can be null, which the
-    // format forbids. Engines in use export maps so, nothing is read by that flag, and a consumer
-    // that minds can see it.
+    /// Checks the children of a field of this type. The error is a text.
+    // Choice: entries and keys of maps, and run ends, may have the nullable flag, which the format
+    // forbids. Common engines export such maps, no code reads the flag, and a consumer can check
+    // it.
     pub fn check_children<'a>(
         &self,
         mut children: impl ExactSizeIterator<Item = Child<'a>>,

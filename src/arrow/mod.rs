@@ -1,4 +1,4 @@
-//! Arrow in and out: from the C structs to an IPC header and a list of buffers, and back.
+//! Arrow arrays: encoding into an IPC header and a list of buffers, and decoding.
 
 pub mod abi;
 mod batches;

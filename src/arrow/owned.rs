@@ -1,4 +1,4 @@
-//! The C structs with an owner: moved in as the C data interface defines a move, released on drop.
+//! The C structs with an owner: moved as the C data interface defines, and released when dropped.
 
 use std::ptr;
 
@@ -7,29 +7,29 @@ use crate::arrow::abi::{
 };
 
 mod sealed {
-    /// Keeps [`CStruct`](super::CStruct) to Arrow's own structs, on which [`Owned`](super::Owned)
-    /// builds.
+    /// Limits [`CStruct`](super::CStruct) to Arrow's own structs, which [`Owned`](super::Owned)
+    /// needs.
     pub trait Sealed {}
 }
 
-/// One of Arrow's C structs: it is released by a function pointer of its own, and is released, or
-/// moved away, when that pointer is NULL.
+/// One of Arrow's C structs. The struct has a pointer to its release function; NULL means that the
+/// struct is released or moved away.
 pub trait CStruct: sealed::Sealed + Sized {
     /// A released structure.
     const EMPTY: Self;
 
-    /// Whether it was released or moved away.
+    /// True if the struct is released or moved away.
     fn is_released(&self) -> bool;
 
-    /// Marks it as moved away, without releasing anything.
+    /// Marks the struct as moved away, without a release.
     fn disarm(&mut self);
 
-    /// Calls its release function.
+    /// Calls the release function.
     ///
     /// # Safety
     ///
-    /// It is not released, follows Arrow's C interface, and nobody uses it during or after the
-    /// call.
+    /// The struct is not released and follows Arrow's C interface. Nobody uses it during or after
+    /// the call.
     unsafe fn release(&mut self);
 }
 
@@ -50,8 +50,8 @@ macro_rules! c_struct {
 
             unsafe fn release(&mut self) {
                 if let Some(release) = self.$($path.)*release {
-                    // SAFETY: the function belongs to this structure, which is live, and the
-                    // caller promises that nobody else uses it.
+                    // SAFETY: the function belongs to this struct, which is live. The caller
+                    // promises that nobody else uses the struct.
                     unsafe { release(c_struct!(@target self $($path)*)) };
                 }
             }
@@ -69,95 +69,93 @@ c_struct! {
     ArrowDeviceArrayStream {}
 }
 
-/// A C struct that this side must release.
+/// A C struct with the duty to release it.
 ///
-/// # What it promises
+/// # Promise
 ///
-/// Whoever makes one, by [`take`](Self::take) or [`from_raw`](Self::from_raw), or changes it
-/// through [`raw_mut`](Self::raw_mut), promises this, and safe code relies on it: the structure is
-/// released, or
+/// The caller of [`take`](Self::take), [`from_raw`](Self::from_raw) or [`raw_mut`](Self::raw_mut)
+/// promises the following, and safe code relies on it. Either the struct is released, or:
 ///
-/// - nobody else owns it, calls its functions or writes to anything under it, and its release
-///   function may be called once, on any thread;
-/// - each pointer under it that is not NULL leads to what Arrow's C interface puts there, as large
-///   as the numbers in it and its type ask, for as long as it is not released;
-/// - the schemas and arrays that a stream hands out keep the same promise, and its arrays are of
-///   its schema.
+/// - nobody else owns the struct, calls its functions or writes to anything under it, and any
+///   thread may call its release function once;
+/// - each non-NULL pointer under it leads to the memory that Arrow's C interface defines for it, of
+///   the size that numbers and type require, until the release;
+/// - the schemas and arrays of a stream keep the same promise, and the arrays have its schema.
 ///
-/// Not promised, and so checked by whoever reads it: that numbers make sense (a negative length,
-/// too few children), that parts are there (a NULL buffer), and that counts agree with the schema.
+/// The promise does not cover the following, so readers check it: numbers are sensible (a negative
+/// length, too few children), parts are present (a NULL buffer), and counts match the schema.
 ///
-/// An array carries no type of its own: "its type" is that of the schema it was made with. Whoever
-/// brings an array and a schema together answers for that.
+/// An array does not carry its type: "its type" is that of its schema. The code that combines an
+/// array and a schema is responsible for the match.
 #[derive(Debug)]
 pub struct Owned<T: CStruct>(T);
 
-/// A schema to release.
+/// A schema, released when dropped.
 pub type OwnedSchema = Owned<ArrowSchema>;
-/// A host array to release.
+/// A host array, released when dropped.
 pub type OwnedArray = Owned<ArrowArray>;
-/// A device array to release.
+/// A device array, released when dropped.
 pub type OwnedDeviceArray = Owned<ArrowDeviceArray>;
-/// A stream of host arrays to release.
+/// A stream of host arrays, released when dropped.
 pub type OwnedStream = Owned<ArrowArrayStream>;
-/// A stream of device arrays to release.
+/// A stream of device arrays, released when dropped.
 pub type OwnedDeviceStream = Owned<ArrowDeviceArrayStream>;
 
-// SAFETY: `T` is one of the five structs above (the trait is sealed). Arrow's C interfaces allow
-// them to be moved to another thread and released there, as long as their functions are not called
-// at the same time; `&self` gives no way to call them without unsafe code, whose author takes that
-// duty over.
+// SAFETY: the trait is sealed, so `T` is one of the five structs above. Arrow's C interfaces allow
+// a move to another thread and a release there, without concurrent calls of their functions.
+// `&self` gives access to the functions only through unsafe code, which must prevent concurrent
+// calls.
 unsafe impl<T: CStruct> Send for Owned<T> {}
-// SAFETY: as above: a shared reference reads plain fields.
+// SAFETY: as above; a shared reference only reads plain fields.
 unsafe impl<T: CStruct> Sync for Owned<T> {}
 
 impl<T: CStruct> Owned<T> {
-    /// Moves the structure out of `source`, whose `release` becomes NULL.
+    /// Moves the struct out of `source`, whose `release` becomes NULL.
     ///
     /// # Safety
     ///
-    /// `source` points to an initialised structure that nobody else uses during the call, and that
-    /// keeps the [promise](Self#what-it-promises) once this is its owner.
+    /// `source` points to an initialised struct that nobody else uses during the call. The struct
+    /// keeps the [promise](Self#promise) once the returned value owns it.
     pub unsafe fn take(source: *mut T) -> Self {
-        // SAFETY: the caller promises that `source` is readable and initialised. This leaves two
-        // bitwise copies; disarming the source makes this one the only owner, which is how the C
-        // data interface defines a move ("Moving an array").
+        // SAFETY: the caller promises a readable, initialised `source`. The read leaves two bitwise
+        // copies. Disarming the source makes `taken` the only owner, as the C data interface
+        // defines a move ("Moving an array").
         let taken = unsafe { ptr::read(source) };
         // SAFETY: the caller promises that `source` is valid and that nobody else uses it.
         unsafe { (*source).disarm() };
         Self(taken)
     }
 
-    /// Owns a structure that was made here.
+    /// Owns a struct that this process made.
     ///
     /// # Safety
     ///
-    /// It keeps the [promise](Self#what-it-promises): it is released, or follows Arrow's C
-    /// interface and is owned by nobody else.
+    /// The struct keeps the [promise](Self#promise): it is released, or follows Arrow's C interface
+    /// and has no other owner.
     pub unsafe fn from_raw(raw: T) -> Self {
         Self(raw)
     }
 
-    /// Hands the structure out, with the duty to release it.
+    /// Returns the struct; the caller must release it.
     pub fn into_raw(mut self) -> T {
         std::mem::replace(&mut self.0, T::EMPTY)
     }
 
-    /// Whether it was released or moved away.
+    /// True if the struct is released or moved away.
     pub fn is_released(&self) -> bool {
         self.0.is_released()
     }
 
-    /// The structure, for reading.
+    /// The struct, for reading.
     pub fn raw(&self) -> &T {
         &self.0
     }
 
-    /// The structure, for calls through its function pointers.
+    /// The struct, for calls of its functions.
     ///
     /// # Safety
     ///
-    /// Whatever the caller does to it, it keeps the [promise](Self#what-it-promises) afterwards.
+    /// After the caller's changes the struct still keeps the [promise](Self#promise).
     pub unsafe fn raw_mut(&mut self) -> &mut T {
         &mut self.0
     }
@@ -166,8 +164,8 @@ impl<T: CStruct> Owned<T> {
 impl<T: CStruct> Drop for Owned<T> {
     fn drop(&mut self) {
         if !self.0.is_released() {
-            // SAFETY: it is not released; it follows Arrow's C interface and this is its only
-            // owner, as `take`, `from_raw` and `raw_mut` were promised.
+            // SAFETY: the struct is not released, follows Arrow's C interface and has no other
+            // owner, as the callers of `take`, `from_raw` and `raw_mut` promised.
             unsafe { self.0.release() };
         }
     }

@@ -1,4 +1,4 @@
-//! One array lent to many readers: what a published ticket hands to each of its streams.
+//! Views of one array for many readers, for the streams of a published ticket.
 
 use std::ffi::c_void;
 use std::ptr;
@@ -7,10 +7,11 @@ use std::sync::Arc;
 use crate::arrow::OwnedDeviceArray;
 use crate::arrow::abi::{ArrowArray, ArrowDeviceArray};
 
-/// A view of `source`: the same buffers and children, and a release that only lets go of `source`.
+/// A view of `source` with the same buffers and children. Its release only drops the reference to
+/// `source`.
 ///
-/// The view is for reading. Its children belong to `source`, so they cannot be moved out of it as
-/// the C data interface would allow: it must not be handed to the host.
+/// Only this crate may read the view. A host program could move children out of it, as the C data
+/// interface allows, but the children belong to `source`.
 pub(crate) fn share(source: &Arc<OwnedDeviceArray>) -> OwnedDeviceArray {
     let raw = source.raw();
     let holder = Box::into_raw(Box::new(Arc::clone(source)));
@@ -32,18 +33,18 @@ pub(crate) fn share(source: &Arc<OwnedDeviceArray>) -> OwnedDeviceArray {
         sync_event: raw.sync_event,
         reserved: [0; 3],
     };
-    // SAFETY: `source` keeps the promise of an owned array, and the view has the same parts; the
-    // `Arc` behind its release keeps them alive. Nobody writes to them: `source` is shared, so that
-    // only references to it are left, and views are only read.
+    // SAFETY: `source` keeps the promise of an owned array, and the view has the same parts. The
+    // `Arc` in `private_data` keeps them alive. `source` is shared and views are only read, so
+    // nobody writes to them.
     unsafe { OwnedDeviceArray::from_raw(view) }
 }
 
 unsafe extern "C" fn release_view(view: *mut ArrowArray) {
-    // SAFETY: the C data interface calls this with the live structure that `share` made.
+    // SAFETY: the C data interface calls this with the live struct that `share` made.
     let view = unsafe { &mut *view };
     view.release = None;
     let holder: *mut c_void = std::mem::replace(&mut view.private_data, ptr::null_mut());
-    // SAFETY: `share` made `private_data` from a box of this type, and the NULL written above
-    // makes this the only time that it is taken back.
+    // SAFETY: `share` made `private_data` from a box of this type. The NULL written above prevents
+    // a second use.
     drop(unsafe { Box::from_raw(holder.cast::<Arc<OwnedDeviceArray>>()) });
 }

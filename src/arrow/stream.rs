@@ -1,5 +1,5 @@
-//! Arrow's C streams in and out: any reader of ours as a stream for others, theirs as a reader,
-//! and host streams where a device stream is wanted and back.
+//! Arrow's C streams: export of a reader as a C stream, import of a C stream as a reader, and
+//! conversion between host and device streams.
 
 use std::any::Any;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -15,30 +15,30 @@ use crate::error::{Error, Result, Status};
 
 /// A source of arrays of one schema.
 pub trait ArrayReader: Send {
-    /// The schema, each call a copy of its own. Allowed at any time.
+    /// A new copy of the schema. May be called at any time.
     ///
     /// # Errors
     ///
-    /// Those of the source.
+    /// The errors of the source.
     fn schema(&mut self) -> Result<OwnedSchema>;
 
     /// The next array, or `None` at the end.
     ///
     /// # Errors
     ///
-    /// Those of the source, which is over then.
+    /// The errors of the source, which has then ended.
     fn next(&mut self) -> Result<Option<OwnedDeviceArray>>;
 
     /// The kind of memory of every array ([`DeviceKind`]).
     fn device_type(&self) -> i32;
 
-    /// The reader itself, where whoever finds it behind a C stream ([`reader`]) may know it.
+    /// The reader's own type, for callers of the function [`reader`]; `None` hides it.
     fn as_any(&mut self) -> Option<&mut dyn Any> {
         None
     }
 }
 
-/// Hands a reader out as a device stream.
+/// Exports a reader as a device stream.
 pub fn export_device_stream(reader: Box<dyn ArrayReader>) -> OwnedDeviceStream {
     let mut stream = ArrowDeviceArrayStream::empty();
     stream.device_type = reader.device_type();
@@ -47,16 +47,16 @@ pub fn export_device_stream(reader: Box<dyn ArrayReader>) -> OwnedDeviceStream {
     stream.get_last_error = Some(get_last_error::<ArrowDeviceArrayStream>);
     stream.release = Some(release::<ArrowDeviceArrayStream>);
     stream.private_data = ExportedStream::boxed(reader);
-    // SAFETY: all four functions are those of `Exported`, which `private_data` is, and nobody else
-    // has it. What they hand out are owned schemas and arrays of the reader's.
+    // SAFETY: all four functions belong to `ExportedStream`, the type behind `private_data`, which
+    // nobody else has. They return owned schemas and arrays of the reader.
     unsafe { OwnedDeviceStream::from_raw(stream) }
 }
 
-/// Hands a reader of host arrays out as a host stream.
+/// Exports a reader of host arrays as a host stream.
 ///
 /// # Errors
 ///
-/// `Unsupported` where the arrays lie in other memory.
+/// `Unsupported` if the arrays are in other memory.
 pub fn export_stream(reader: Box<dyn ArrayReader>) -> Result<OwnedStream> {
     DeviceKind(reader.device_type()).ensure_readable()?;
     let mut stream = ArrowArrayStream::empty();
@@ -65,33 +65,33 @@ pub fn export_stream(reader: Box<dyn ArrayReader>) -> Result<OwnedStream> {
     stream.get_last_error = Some(get_last_error::<ArrowArrayStream>);
     stream.release = Some(release::<ArrowArrayStream>);
     stream.private_data = ExportedStream::boxed(reader);
-    // SAFETY: as in `export_device_stream`; `CStream::array` refuses arrays that no host stream can
-    // hand out.
+    // SAFETY: as in `export_device_stream`. `CStream::array` refuses arrays that a host stream
+    // cannot have.
     Ok(unsafe { OwnedStream::from_raw(stream) })
 }
 
-/// A host stream as a device stream.
+/// Converts a host stream into a device stream.
 pub fn to_device(stream: OwnedStream) -> OwnedDeviceStream {
     export_device_stream(Box::new(StreamReader::new(stream)))
 }
 
-/// Why a device stream that [`export_device_stream`] made failed last; `None` where it did not.
+/// The last error of a device stream of [`export_device_stream`]; `None` without an error.
 ///
 /// # Safety
 ///
-/// `stream` is released or follows the C device stream interface, and nobody calls its functions
-/// while the result is in use.
+/// `stream` is released or follows the C device stream interface. Nobody calls its functions while
+/// the result is in use.
 ///
 /// # Errors
 ///
-/// `InvalidArgument` when the stream is released or is not one of ours.
+/// `InvalidArgument` if the stream is released, or another library made it.
 pub unsafe fn last_error(stream: &ArrowDeviceArrayStream) -> Result<Option<Error>> {
     let ours = ours(stream)?;
-    // SAFETY: nobody uses it, as the caller promises.
+    // SAFETY: the caller promises that nobody uses the stream.
     Ok(unsafe { ours.as_ref() }.error.clone())
 }
 
-/// The reader behind a device stream that [`export_device_stream`] made.
+/// The reader of a device stream of [`export_device_stream`].
 ///
 /// # Safety
 ///
@@ -101,13 +101,13 @@ pub unsafe fn last_error(stream: &ArrowDeviceArrayStream) -> Result<Option<Error
 ///
 /// As [`last_error`].
 pub unsafe fn reader<'a>(stream: *const ArrowDeviceArrayStream) -> Result<&'a mut dyn ArrayReader> {
-    // SAFETY: the caller promises a stream, which is readable.
+    // SAFETY: the caller promises a readable stream.
     let mut ours = ours(unsafe { &*stream })?;
-    // SAFETY: nobody uses it, as the caller promises.
+    // SAFETY: the caller promises that nobody uses the stream.
     Ok(unsafe { ours.as_mut() }.reader.as_mut())
 }
 
-/// What a stream of ours holds, where the stream follows the interface.
+/// The content of a stream that this crate exported. The stream must follow the interface.
 fn ours(stream: &ArrowDeviceArrayStream) -> Result<NonNull<ExportedStream>> {
     let ours = stream.get_next.is_some_and(|function| {
         ptr::fn_addr_eq(
@@ -119,8 +119,8 @@ fn ours(stream: &ArrowDeviceArrayStream) -> Result<NonNull<ExportedStream>> {
                 ) -> c_int,
         )
     });
-    // A stream that follows the interface, carries our functions and is not released has in
-    // `private_data` what `Exported::boxed` gave.
+    // A stream that follows the interface, has this crate's functions and is not released has the
+    // result of `ExportedStream::boxed` in `private_data`.
     let exported = (ours && stream.release.is_some())
         .then(|| NonNull::new(stream.private_data.cast::<ExportedStream>()))
         .flatten();
@@ -129,15 +129,15 @@ fn ours(stream: &ArrowDeviceArrayStream) -> Result<NonNull<ExportedStream>> {
     })
 }
 
-/// What a stream of ours holds.
+/// The content of an exported stream.
 struct ExportedStream {
     reader: Box<dyn ArrayReader>,
-    /// How it ended. What an error lost is not made up for, so the batches after it are not given.
+    /// The result of the end. Batches after an error may need lost data, so the stream ends.
     ended: Option<Result<()>>,
     error: Option<Error>,
-    /// The text of `error`, as `get_last_error` gives it.
+    /// The text of `error` for `get_last_error`.
     text: CString,
-    /// A panic left the reader in an unknown state: it is not called again.
+    /// A panic left the reader in an unknown state, so it is not called again.
     poisoned: bool,
 }
 
@@ -164,7 +164,7 @@ impl ExportedStream {
         Ok(array)
     }
 
-    /// Runs a call of the consumer: errors become their `errno` and text, panics too.
+    /// Runs a call of the consumer. Errors and panics become an `errno` and a text.
     fn run(&mut self, call: impl FnOnce(&mut Self) -> Result<()>) -> c_int {
         if self.poisoned {
             return Status::Poisoned.errno();
@@ -186,14 +186,14 @@ impl ExportedStream {
             }
         };
         let errno = error.status().errno();
-        // A text that holds NUL characters loses them, not the rest.
+        // A C string ends at the first NUL, so NUL characters become spaces.
         self.text = CString::new(error.text().replace('\0', " ")).unwrap_or_default();
         self.error = Some(error);
         errno
     }
 }
 
-/// The two kinds of C stream that differ in what they hand out.
+/// The two kinds of C streams, which differ in the type of their arrays.
 trait CStream: CStruct {
     type Array: CStruct;
 
@@ -232,24 +232,24 @@ impl CStream for ArrowArrayStream {
     }
 }
 
-/// What the stream holds; `None` where it is NULL or released.
+/// The content of a stream; `None` if the stream is NULL or released.
 ///
 /// # Safety
 ///
-/// `stream` is NULL or points to a stream that carries our functions, used by nobody else for `'a`.
+/// `stream` is NULL or a stream with this crate's functions that nobody else uses for `'a`.
 unsafe fn exported<'a, S: CStream>(stream: *mut S) -> Option<&'a mut ExportedStream> {
-    // SAFETY: the caller promises that it is NULL or valid and not used by others.
+    // SAFETY: the caller promises that `stream` is NULL, or valid and not used by others.
     let stream = unsafe { stream.as_mut() }?;
     if stream.is_released() {
         return None;
     }
-    // SAFETY: it is not released, so `private_data` is what `Exported::boxed` gave, and only the
-    // one caller of the stream refers to it.
+    // SAFETY: the stream is not released, so `private_data` is the result of
+    // `ExportedStream::boxed`, and only the stream's current caller refers to it.
     unsafe { stream.private_data().cast::<ExportedStream>().as_mut() }
 }
 
 unsafe extern "C" fn get_schema<S: CStream>(stream: *mut S, out: *mut ArrowSchema) -> c_int {
-    // SAFETY: the C stream interface makes calls one at a time, with the stream they belong to.
+    // SAFETY: the C stream interface makes one call at a time, with the function's own stream.
     let Some(exported) = (unsafe { exported(stream) }) else {
         return libc::EINVAL;
     };
@@ -261,15 +261,15 @@ unsafe extern "C" fn get_schema<S: CStream>(stream: *mut S, out: *mut ArrowSchem
             ));
         }
         let schema = exported.reader.schema()?.into_raw();
-        // SAFETY: `out` is not NULL, and the C stream interface has the consumer pass writable
-        // memory, whose contents are not looked at.
+        // SAFETY: `out` is not NULL, and the C stream interface requires the consumer to pass
+        // writable memory. `write` does not read the old content.
         unsafe { out.write(schema) };
         Ok(())
     })
 }
 
 unsafe extern "C" fn get_next<S: CStream>(stream: *mut S, out: *mut S::Array) -> c_int {
-    // SAFETY: the C stream interface makes calls one at a time, with the stream they belong to.
+    // SAFETY: the C stream interface makes one call at a time, with the function's own stream.
     let Some(exported) = (unsafe { exported(stream) }) else {
         return libc::EINVAL;
     };
@@ -284,15 +284,15 @@ unsafe extern "C" fn get_next<S: CStream>(stream: *mut S, out: *mut S::Array) ->
             .next()
             .and_then(|array| array.map_or(Ok(S::Array::EMPTY), S::array));
         let array = array.inspect_err(|error| exported.ended = Some(Err(error.clone())))?;
-        // SAFETY: `out` is not NULL, and the C stream interface has the consumer pass writable
-        // memory, whose contents are not looked at.
+        // SAFETY: `out` is not NULL, and the C stream interface requires the consumer to pass
+        // writable memory. `write` does not read the old content.
         unsafe { out.write(array) };
         Ok(())
     })
 }
 
 unsafe extern "C" fn get_last_error<S: CStream>(stream: *mut S) -> *const c_char {
-    // SAFETY: the C stream interface makes calls one at a time, with the stream they belong to.
+    // SAFETY: the C stream interface makes one call at a time, with the function's own stream.
     match unsafe { exported(stream) } {
         Some(exported) if exported.error.is_some() => exported.text.as_ptr(),
         _ => ptr::null(),
@@ -300,8 +300,8 @@ unsafe extern "C" fn get_last_error<S: CStream>(stream: *mut S) -> *const c_char
 }
 
 unsafe extern "C" fn release<S: CStream>(stream: *mut S) {
-    // SAFETY: the C stream interface makes calls one at a time, with the stream they belong to;
-    // NULL gives None.
+    // SAFETY: the C stream interface makes one call at a time, with the function's own stream. NULL
+    // becomes `None`.
     let Some(stream) = (unsafe { stream.as_mut() }) else {
         return;
     };
@@ -310,14 +310,14 @@ unsafe extern "C" fn release<S: CStream>(stream: *mut S) {
     }
     stream.disarm();
     let exported = std::mem::replace(stream.private_data(), ptr::null_mut());
-    // SAFETY: `Exported::boxed` made it by `Box::into_raw`, and the stream, disarmed above, gives
-    // it up exactly once.
+    // SAFETY: `ExportedStream::boxed` made the pointer by `Box::into_raw`. The stream is disarmed
+    // above, so the pointer is taken back only once.
     let exported = unsafe { Box::from_raw(exported.cast::<ExportedStream>()) };
-    // A panic of the reader's drop must not cross into C.
+    // A panic in the reader's drop must not cross into C.
     let _ = catch_unwind(AssertUnwindSafe(|| drop(exported)));
 }
 
-/// The result of a producer's callback.
+/// The result of a callback of a producer.
 fn outcome(callback: &str, errno: c_int, text: *const c_char) -> Result<()> {
     if errno == 0 {
         return Ok(());
@@ -325,8 +325,8 @@ fn outcome(callback: &str, errno: c_int, text: *const c_char) -> Result<()> {
     let text = if text.is_null() {
         std::io::Error::from_raw_os_error(errno).to_string()
     } else {
-        // SAFETY: the C stream interface promises a NUL-terminated text that stays valid until the
-        // next call on the stream, and none is made meanwhile.
+        // SAFETY: the C stream interface promises a NUL-terminated text that is valid until the
+        // next call on the stream. No call happens before the copy.
         unsafe { CStr::from_ptr(text) }
             .to_string_lossy()
             .into_owned()
@@ -341,21 +341,21 @@ fn missing(callback: &str) -> Error {
     Error::invalid_argument(format!("the stream is released or has no {callback}"))
 }
 
-/// A stream of theirs, read by us.
+/// A stream of another producer.
 struct Imported<T: CStruct>(crate::arrow::Owned<T>);
 
 macro_rules! imported {
     ($stream:ident, $array:ident) => {
         impl Imported<$stream> {
             fn outcome(&mut self, callback: &str, errno: c_int) -> Result<()> {
-                // SAFETY: it is only passed to its own function, which leaves it a valid stream.
+                // SAFETY: only the stream's own function gets the stream, and leaves it valid.
                 let stream = unsafe { self.0.raw_mut() };
                 let mut text = ptr::null();
                 if let Some(get_last_error) = stream.get_last_error
                     && errno != 0
                 {
-                    // SAFETY: the function belongs to this stream, which is not released, and
-                    // `&mut self` makes this the only call.
+                    // SAFETY: the function belongs to this stream, which is not released. `&mut
+                    // self` excludes other calls.
                     text = unsafe { get_last_error(stream) };
                 }
                 outcome(callback, errno, text)
@@ -368,8 +368,8 @@ macro_rules! imported {
                     return Err(missing("get_schema"));
                 };
                 let mut schema = ArrowSchema::empty();
-                // SAFETY: the function belongs to this stream, which is not released; `&mut self`
-                // makes this the only call; `schema` is writable.
+                // SAFETY: the function belongs to this stream, which is not released. `&mut self`
+                // excludes other calls, and `schema` is writable.
                 let errno = unsafe { get_schema(stream, &raw mut schema) };
                 self.outcome("get_schema", errno)?;
                 if schema.is_released() {
@@ -378,8 +378,8 @@ macro_rules! imported {
                         "get_schema of the stream gave a released schema",
                     ));
                 }
-                // SAFETY: an owned stream promises that what its `get_schema` hands out follows the
-                // interface and is the caller's alone.
+                // SAFETY: an owned stream promises that the schema of `get_schema` follows the
+                // interface and has no other owner.
                 Ok(unsafe { OwnedSchema::from_raw(schema) })
             }
 
@@ -390,12 +390,12 @@ macro_rules! imported {
                     return Err(missing("get_next"));
                 };
                 let mut array = $array::EMPTY;
-                // SAFETY: the function belongs to this stream, which is not released; `&mut self`
-                // makes this the only call; `array` is writable.
+                // SAFETY: the function belongs to this stream, which is not released. `&mut self`
+                // excludes other calls, and `array` is writable.
                 let errno = unsafe { get_next(stream, &raw mut array) };
                 self.outcome("get_next", errno)?;
-                // SAFETY: an owned stream promises that what its `get_next` hands out follows the
-                // interface and is the caller's alone; at the end it is released.
+                // SAFETY: an owned stream promises that the array of `get_next` follows the
+                // interface and has no other owner. At the end the array is released.
                 let array = unsafe { crate::arrow::Owned::from_raw(array) };
                 Ok((!array.is_released()).then_some(array))
             }
@@ -406,11 +406,11 @@ macro_rules! imported {
 imported!(ArrowDeviceArrayStream, ArrowDeviceArray);
 imported!(ArrowArrayStream, ArrowArray);
 
-/// Reads a device stream of somebody else's.
+/// Reads a device stream of another producer.
 pub struct DeviceStreamReader(Imported<ArrowDeviceArrayStream>);
 
 impl DeviceStreamReader {
-    /// Takes the stream over; it is released with the reader.
+    /// Takes the stream, which the drop of the reader releases.
     pub fn new(stream: OwnedDeviceStream) -> Self {
         Self(Imported(stream))
     }
@@ -430,11 +430,11 @@ impl ArrayReader for DeviceStreamReader {
     }
 }
 
-/// Reads a host stream of somebody else's.
+/// Reads a host stream of another producer.
 pub struct StreamReader(Imported<ArrowArrayStream>);
 
 impl StreamReader {
-    /// Takes the stream over; it is released with the reader.
+    /// Takes the stream, which the drop of the reader releases.
     pub fn new(stream: OwnedStream) -> Self {
         Self(Imported(stream))
     }
@@ -450,7 +450,7 @@ impl ArrayReader for StreamReader {
         Ok(array.map(|array| {
             let mut device = ArrowDeviceArray::empty();
             device.array = array.into_raw();
-            // SAFETY: the array was an owned one until now, in host memory, as `empty` says.
+            // SAFETY: the array was owned, and is in host memory, as `empty` declares.
             unsafe { OwnedDeviceArray::from_raw(device) }
         }))
     }

@@ -1,5 +1,5 @@
-//! Streams moved between devices and the host, within one process: by the encoder and the decoder,
-//! without a wire between them.
+//! Moves of streams between devices and the host within one process, by the encoder and the decoder
+//! without a transport.
 
 use std::sync::Arc;
 
@@ -13,29 +13,29 @@ use crate::error::{Error, Result};
 use crate::proto::{Header, HeaderKind};
 
 impl EncodedMessage {
-    /// The body as it is received in this process, where it lies. `shared`: somebody may still
-    /// write to it.
+    /// The body as this process receives it, at its present address. `shared`: another owner may
+    /// still write to it.
     pub fn received(&self, shared: bool) -> ReceivedBody {
         let (buffers, owner) = (self.buffers.to_vec(), self.owner.clone().shared());
         match self.owner.on_gpu() {
-            // SAFETY: the encoder has found the buffers in the device's memory, where the owner
-            // keeps them; they may be read behind that event; nobody else writes to them.
+            // SAFETY: the encoder found the buffers in the device's memory, and the owner keeps
+            // them. They are readable after the event `ready`, and nobody else writes to them.
             Some((device, ready)) => unsafe {
                 ReceivedBody::on_gpu(buffers, owner, shared, device, Some(ready))
             },
-            // SAFETY: the buffers lie where the processor reads them, and the owner keeps them;
-            // nobody else writes to them.
+            // SAFETY: the processor can read the buffers, and the owner keeps them. Nobody else
+            // writes to them.
             None => unsafe { ReceivedBody::new(buffers, owner, shared) },
         }
     }
 }
 
-/// Whether arrays of a device type can be moved to `target`, with the devices of this machine.
+/// Fails if this machine cannot move arrays of a device type to `target`.
 ///
 /// # Errors
 ///
-/// `Unsupported` where they cannot be read, or there is no driver; `InvalidArgument` where there is
-/// no such GPU.
+/// `Unsupported` if this process cannot read the memory, or there is no driver; `InvalidArgument`
+/// if the GPU does not exist.
 pub fn ensure_movable(device_type: i32, target: Target) -> Result<()> {
     let kind = DeviceKind(device_type);
     match kind {
@@ -55,13 +55,13 @@ pub fn ensure_movable(device_type: i32, target: Target) -> Result<()> {
     }
 }
 
-/// Moves a stream: its arrays are copied to `target` as they are asked for, where they do not lie
-/// there already. An array on a GPU may carry an event that its readers wait for; those of the
-/// source are waited for.
+/// Moves a stream: copies each array to `target` when the consumer requests it, unless it is
+/// already there. An array on a GPU may have an event that its readers must wait for. The events of
+/// the source are waited for.
 ///
 /// # Errors
 ///
-/// As [`ensure_movable`]. What is wrong with the source is told by the stream.
+/// As [`ensure_movable`]. The stream reports errors of its source.
 pub fn move_to(reader: Box<dyn ArrayReader>, target: Target) -> Result<Box<dyn ArrayReader>> {
     let kind = DeviceKind(reader.device_type());
     ensure_movable(kind.0, target)?;
@@ -79,8 +79,8 @@ pub fn move_to(reader: Box<dyn ArrayReader>, target: Target) -> Result<Box<dyn A
     }))
 }
 
-/// A device stream as a host stream. Arrays on a GPU, and in memory that CUDA has to do with, are
-/// copied to the host as they are asked for.
+/// Converts a device stream into a host stream. Arrays on a GPU and in other memory of CUDA are
+/// copied to the host when the consumer requests them.
 ///
 /// # Errors
 ///
@@ -90,8 +90,8 @@ pub fn to_host(stream: OwnedDeviceStream) -> Result<OwnedStream> {
     export_stream(move_to(reader, Target::Host)?)
 }
 
-/// A device stream as one whose arrays are at `target`, to which they are copied as they are asked
-/// for.
+/// Converts a device stream into a stream with arrays at `target`. Arrays are copied when the
+/// consumer requests them.
 ///
 /// # Errors
 ///
@@ -101,8 +101,8 @@ pub fn to_target(stream: OwnedDeviceStream, target: Target) -> Result<OwnedDevic
     Ok(export_device_stream(move_to(reader, target)?))
 }
 
-/// [`move_to`] for the GPU of `room`, which gives the memory: that of an arena is lent without a
-/// copy. Arrays that lie on that GPU already stay where they are.
+/// [`move_to`] for the GPU of `room`, which allocates the memory. Memory of an arena can be lent
+/// without a copy. Arrays on that GPU are not copied.
 ///
 /// # Errors
 ///
@@ -120,18 +120,18 @@ pub fn move_into(
     }))
 }
 
-/// Where arrays are moved to.
+/// The place that arrays are moved to.
 enum To {
     Target(Target),
     Allocator(Arc<dyn GpuAllocator>),
 }
 
-/// A stream whose arrays are moved.
+/// A stream that moves the arrays of `reader`.
 struct Transfer {
     reader: Box<dyn ArrayReader>,
     to: To,
     device_type: DeviceKind,
-    /// From the first array on: before, its schema may not be there.
+    /// `None` until the first array, because the source may not have its schema earlier.
     machines: Option<(Encoder, Decoder)>,
 }
 
@@ -140,7 +140,7 @@ impl Transfer {
         if self.machines.is_none() {
             let encoder = Encoder::new(&self.reader.schema()?, EncodeOptions::default())?;
             let header = Header::parse(encoder.schema_header())?;
-            // The values are the host's own, and no peer's.
+            // No check of the values: they come from the host program, not from a peer.
             let options = DecodeOptions {
                 level: Level::Structure,
                 ..DecodeOptions::default()
@@ -161,7 +161,7 @@ impl Transfer {
         for message in messages {
             let header = Header::parse(&message.header)?;
             let body = message.received(false);
-            // The decoder holds what it still needs.
+            // The decoder holds the parts that it still needs.
             drop(message);
             if header.kind() == HeaderKind::Dictionary {
                 decoder.add_dictionary(&header, &body)?;

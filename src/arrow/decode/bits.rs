@@ -1,4 +1,4 @@
-//! Bitmaps, a byte at a time.
+//! Bitmaps, processed a byte at a time.
 
 /// Sets `count` bits from bit `at` on.
 pub(super) fn fill(target: &mut [u8], at: usize, count: usize) {
@@ -11,8 +11,8 @@ pub(super) fn fill(target: &mut [u8], at: usize, count: usize) {
     put(target, at + count / 8 * 8, count % 8, |_| 0xff);
 }
 
-/// Copies `count` bits of `source` from bit `start` on to bit `at` on, where the bits are 0. What
-/// the source does not have is 0.
+/// Copies `count` bits of `source` from bit `start` on to `target` from bit `at` on, where the bits
+/// are 0. Bits after the end of `source` count as 0.
 pub(super) fn copy(target: &mut [u8], at: usize, source: &[u8], start: usize, count: usize) {
     let shift = start % 8;
     let whole = source.get(start / 8..start / 8 + count / 8);
@@ -31,7 +31,7 @@ pub(super) fn copy(target: &mut [u8], at: usize, source: &[u8], start: usize, co
     });
 }
 
-/// Puts `count` bits to bit `at` on; `byte` gives those from bit `8 * n` on.
+/// Sets `count` bits from bit `at` on; `byte(n)` returns the bits from bit `8 * n` on.
 fn put(target: &mut [u8], at: usize, count: usize, byte: impl Fn(usize) -> u8) {
     let shift = at % 8;
     for done in 0..count.div_ceil(8) {
@@ -47,7 +47,7 @@ fn put(target: &mut [u8], at: usize, count: usize, byte: impl Fn(usize) -> u8) {
     }
 }
 
-/// A validity bitmap; an empty one says that everything is valid.
+/// A validity bitmap. An empty bitmap means that all values are valid.
 pub(super) struct Bitmap<'a>(pub(super) &'a [u8]);
 
 impl Bitmap<'_> {
@@ -60,7 +60,7 @@ impl Bitmap<'_> {
     }
 }
 
-/// Set bits among the first `len`, as far as there are bytes.
+/// The number of 1 bits among the first `len` bits of `bytes`.
 pub(super) fn count_ones(bytes: &[u8], len: usize) -> usize {
     let whole = bytes.len().min(len / 8);
     let (words, rest) = bytes[..whole].as_chunks::<8>();
@@ -89,7 +89,7 @@ mod tests {
             .is_some_and(|byte| byte >> (index % 8) & 1 == 1)
     }
 
-    /// Every alignment of source and target, and nothing beside the bits that were asked for.
+    /// All alignments of source and target; other bits stay unchanged.
     #[test]
     fn bits_come_to_their_places() {
         let source = [0b1011_0010, 0b0111_0101, 0b1100_1001];

@@ -1,4 +1,4 @@
-//! The bodies of messages, where they were received.
+//! The bodies of messages, in the memory of their receipt.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -8,38 +8,38 @@ use crate::device::{BufferRef, HostBuffer};
 use crate::error::{Error, Result};
 use crate::proto::Header;
 
-/// The body of a message where it was received.
+/// The body of a message, in the memory of its receipt.
 #[derive(Clone)]
 pub struct ReceivedBody {
     pub(super) buffers: Vec<BufferRef>,
     pub(super) owner: Arc<dyn Any + Send + Sync>,
     pub(super) shared: bool,
-    /// `None`: on the host.
+    /// `None` for a body on the host.
     pub(super) gpu: Option<BodyOnGpu>,
 }
 
-/// The GPU that a body lies on.
+/// The GPU of a body.
 #[derive(Clone)]
 pub(super) struct BodyOnGpu {
     pub(super) device: Arc<Gpu>,
-    /// What reading it waits for.
+    /// The event that readers must wait for.
     pub(super) ready: Option<Arc<GpuEvent>>,
 }
 
 impl ReceivedBody {
-    /// The GPU that it lies on.
+    /// The GPU of the body; `None` for a body on the host.
     pub(super) fn device(&self) -> Option<&Arc<Gpu>> {
         self.gpu.as_ref().map(|gpu| &gpu.device)
     }
 
-    /// A body that lies in `buffers`, one for each buffer of the header, in order. `owner` is
-    /// dropped, on any thread, when the last array that uses it is released. `shared`: the peer
-    /// could still write to the memory, for it was lent, not sent.
+    /// A body in `buffers`, one for each buffer of the header, in order. The last release of an
+    /// array that uses the body drops `owner`, on any thread. `shared`: the body was lent, not
+    /// sent, so the peer can still write to it.
     ///
     /// # Safety
     ///
-    /// The buffers lie on the host and can be read until `owner` is dropped; nobody writes to them
-    /// but, where `shared`, the peer.
+    /// The buffers lie on the host and are readable until `owner` is dropped. Nobody writes to
+    /// them, except the peer if `shared`.
     pub unsafe fn new(
         buffers: Vec<BufferRef>,
         owner: Arc<dyn Any + Send + Sync>,
@@ -53,13 +53,13 @@ impl ReceivedBody {
         }
     }
 
-    /// A body whose `buffers` lie on a GPU, at addresses of `device`. It may be read once `ready`
-    /// has happened; `None`: at once. The rest is as for [`new`](Self::new).
+    /// A body whose `buffers` are addresses on `device`. It is readable after the event `ready`, or
+    /// at once for `None`. The rest is as for [`new`](Self::new).
     ///
     /// # Safety
     ///
-    /// Kernels and copies of the device can read the buffers, behind `ready`, until `owner` is
-    /// dropped; nobody writes to them but, where `shared`, the peer.
+    /// Kernels and copies of the device can read the buffers after `ready`, until `owner` is
+    /// dropped. Nobody writes to them, except the peer if `shared`.
     pub unsafe fn on_gpu(
         buffers: Vec<BufferRef>,
         owner: Arc<dyn Any + Send + Sync>,
@@ -75,11 +75,11 @@ impl ReceivedBody {
         }
     }
 
-    /// A packed body (rule D3): the header's buffer ranges found in `memory`.
+    /// A packed body (rule D3): finds the header's buffers in `memory`.
     ///
     /// # Errors
     ///
-    /// `Protocol` when the memory does not have the length that the header says.
+    /// `Protocol` if the length of the memory is not the header's body length.
     pub fn packed(header: &Header, memory: HostBuffer) -> Result<Self> {
         let outside = || {
             Error::protocol(format!(
@@ -112,7 +112,7 @@ impl ReceivedBody {
     }
 }
 
-/// Rule A1: one buffer for each of the header's, of the same length.
+/// Rule A1: the body has one buffer for each buffer of the header, of the same length.
 pub(super) fn ensure_matches(header: &Header, body: &ReceivedBody) -> Result<()> {
     let same = header.buffers().len() == body.buffers.len()
         && header

@@ -1,37 +1,36 @@
-//! How much memory of the host one message may take beside its body: for compressed buffers
-//! unpacked, for copies of what its sender could still write to, for the structs of arrays, and for
-//! dictionaries with their deltas.
+//! The limit of host memory that one message may take beside its body: for unpacked buffers, copies
+//! of lent memory, the structs of arrays, and dictionaries with their deltas.
 //!
-//! A peer's word costs it nothing: a compressed buffer may claim any length, a list may name the
-//! same memory many times over, and many columns may use one dictionary.
+//! A peer can claim much at no cost: a compressed buffer may claim any length, a list may name the
+//! same memory many times, and many columns may use one dictionary.
 
 use std::cell::Cell;
 
 use crate::device::BufferRef;
 use crate::error::{Error, Result};
 
-/// What is left of the memory that one message may take.
+/// The rest of the memory that one message may take.
 #[derive(Debug)]
 pub(super) struct DecodeBudget<'a> {
     left: Cell<u64>,
-    /// What was left at first.
+    /// The value of `left` at the start.
     limit: u64,
-    /// The body, whose own memory is there, so that as much again may always be taken.
+    /// The body. A message may always take as much memory as its body has.
     body: &'a [BufferRef],
-    /// How often that.
+    /// A factor for the length of the body.
     times: u64,
-    /// Bytes received before that the message builds on.
+    /// Bytes of the earlier bodies that the message extends.
     earlier: u64,
-    /// The body was added.
+    /// True if the allowance for the body was added.
     counted: Cell<bool>,
 }
 
-/// How often a dictionary may take what was received for it: a delta for itself, and for what it is
-/// joined with, which has room to grow.
+/// The factor for a dictionary. A delta takes memory for itself, and for the joined dictionary,
+/// which has room to grow.
 const TIMES_OF_DICTIONARY: u64 = 4;
 
 impl<'a> DecodeBudget<'a> {
-    /// Of a batch.
+    /// The budget of a batch.
     pub(super) fn new(limit: u64, body: &'a [BufferRef]) -> Self {
         Self {
             left: Cell::new(limit),
@@ -43,15 +42,15 @@ impl<'a> DecodeBudget<'a> {
         }
     }
 
-    /// Of a dictionary, where `others` hold that many bytes. `earlier` bytes were received for what
-    /// it adds to.
+    /// The budget of a dictionary. The other dictionaries hold `others` bytes. A delta extends
+    /// earlier bodies of `earlier` bytes.
     pub(super) fn of_dictionary(
         limit: u64,
         others: u64,
         earlier: u64,
         body: &'a [BufferRef],
     ) -> Self {
-        // Who has no limit counts nothing.
+        // Without a limit, nothing is counted.
         let left = match limit {
             u64::MAX => limit,
             _ => limit.saturating_sub(others),
@@ -63,16 +62,16 @@ impl<'a> DecodeBudget<'a> {
         }
     }
 
-    /// Bytes that are left, the body aside.
+    /// The remaining bytes, without the allowance for the body.
     pub(super) fn left(&self) -> u64 {
         self.left.get()
     }
 
-    /// Takes a part of it.
+    /// Takes bytes from the budget.
     ///
     /// # Errors
     ///
-    /// `OutOfMemory` where less is left.
+    /// `OutOfMemory` if fewer bytes are left.
     #[inline]
     pub(super) fn take(&self, bytes: u64) -> Result<()> {
         match self.left.get().checked_sub(bytes) {
@@ -86,7 +85,7 @@ impl<'a> DecodeBudget<'a> {
 
     #[cold]
     fn take_more(&self, bytes: u64) -> Result<()> {
-        // Bytes, each once, however often the body names it.
+        // Each byte of the body counts once, even if several buffers contain it.
         let more = match self.counted.replace(true) {
             false => covered(self.body)
                 .saturating_add(self.earlier)
@@ -104,7 +103,7 @@ impl<'a> DecodeBudget<'a> {
     }
 }
 
-/// What a message is told that takes more than it may.
+/// The error for a message over its limit.
 #[cold]
 pub(super) fn past_limit(bytes: u64, left: u64) -> Error {
     Error::out_of_memory(format!(
@@ -114,7 +113,7 @@ pub(super) fn past_limit(bytes: u64, left: u64) -> Error {
     ))
 }
 
-/// How many bytes the buffers have together, those that overlap counted once.
+/// The total bytes of the buffers; an overlap counts once.
 fn covered(buffers: &[BufferRef]) -> u64 {
     let mut ranges: Vec<(usize, usize)> = buffers
         .iter()
@@ -145,8 +144,8 @@ mod tests {
         }
     }
 
-    /// As much as a body really has may be copied, whatever the limit, and no more, however often
-    /// the body names it.
+    /// A message may copy as many bytes as its body really has, whatever the limit. Repeated
+    /// buffers do not count.
     #[test]
     fn a_body_may_be_copied_once() {
         let body = [
@@ -167,7 +166,7 @@ mod tests {
         budget.take(1).unwrap_err();
     }
 
-    /// Dictionaries share one limit, and what was received may always be joined.
+    /// Dictionaries share one limit, and a delta may always be joined.
     #[test]
     fn dictionaries_share_a_limit() {
         let budget = DecodeBudget::of_dictionary(1000, 900, 0, &[]);

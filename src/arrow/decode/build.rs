@@ -1,5 +1,5 @@
-//! From a header and its body to arrays, with everything checked that costs nothing per row
-//! (level `structure` of rule A8).
+//! Builds arrays from a header and its body. Makes the checks that need no time per row (level
+//! `structure` of rule A8).
 
 mod buffers;
 
@@ -19,30 +19,30 @@ use crate::arrow::format::Layout;
 use crate::device::BufferRef;
 use crate::error::{Error, Result};
 
-/// What building needs to know beside the field.
+/// The input of a build, besides the field.
 pub(super) struct BuildContext<'a> {
     /// The latest dictionaries.
     pub(super) dictionaries: &'a Arc<ReceivedDictionaries>,
-    /// Whether every value will be checked, bitmaps that claim no nulls included.
+    /// True if all values are checked, even bitmaps of columns with a null count of 0.
     pub(super) full: bool,
     /// Metadata version 4: unions and run-end encoded arrays have a validity bitmap.
     pub(super) version_4: bool,
-    /// What this message may still take.
+    /// The remaining memory budget of this message.
     pub(super) budget: &'a DecodeBudget<'a>,
 }
 
-/// Arrays, and how many bytes it took to copy or unpack them.
+/// Arrays, and the number of bytes that were copied or unpacked for them.
 #[derive(Debug)]
 pub(super) struct Built {
-    /// Boxed, as a batch passes many hands.
+    /// Boxed, because many functions pass it on.
     pub(super) columns: Box<Columns>,
     pub(super) copied: u64,
-    /// Whether all were taken [as most are](Builder::plain).
+    /// True if all columns took the [plain path](Builder::plain).
     pub(super) plain: bool,
 }
 
-/// Builds a record batch as one struct array; the columns are the children of `root`. `spare` is
-/// empty, its memory is used.
+/// Builds a record batch as one struct array with the columns of `root` as children. `spare` is
+/// empty and provides memory.
 pub(super) fn batch(
     context: &BuildContext<'_>,
     root: &DecodedField,
@@ -86,14 +86,14 @@ pub(super) fn dictionary(
     builder
         .values(field)
         .map_err(|error| error.context("dictionary"))?;
-    // On a GPU the lengths of view buffers go there, once all is known.
+    // On a GPU the lengths of view buffers are uploaded at the end.
     if builder.out.remote.is_none() {
         builder.out.settle()?;
     }
     builder.finish()
 }
 
-/// The two numbers of a node: its length and how many of that are null.
+/// The two numbers of a node: the length and the null count.
 #[inline]
 fn numbers(node: &[u8; 16]) -> (i64, i64) {
     let (halves, _) = node.as_chunks::<8>();
@@ -101,18 +101,17 @@ fn numbers(node: &[u8; 16]) -> (i64, i64) {
     (number(halves.first()), number(halves.last()))
 }
 
-/// `align` is a power of two; a remainder would be a division for each buffer.
+/// `align` is a power of two. A remainder would cost a division for each buffer.
 #[inline]
 pub(super) fn is_aligned(buffer: &BufferRef, align: usize) -> bool {
     buffer.data.addr() & (align - 1) == 0
 }
 
-/// The small steps are inlined: what they return is large, and they run two or three times for each
-/// column of each batch.
+/// The small functions are inlined: their results are large, and they run two or three times for
+/// each column of each batch.
 struct Builder<'a> {
     context: &'a BuildContext<'a>,
-    /// Two numbers each, as the wire has them: read as bytes, for the generated code makes a call
-    /// for each.
+    /// The nodes as bytes, two numbers each. The generated code would make a call for each number.
     nodes: std::slice::Iter<'a, [u8; 16]>,
     buffers: std::slice::Iter<'a, BufferRef>,
     variadic: Option<flatbuffers::Vector<'a, i64>>,
@@ -124,7 +123,7 @@ struct Builder<'a> {
     plain: bool,
 }
 
-/// Rule A4: compressed bodies travel as bytes only.
+/// Rule A4: compressed bodies must be sent, not lent.
 pub(super) fn ensure_sent(body: &ReceivedBody) -> Result<()> {
     if body.shared {
         return Err(Error::protocol(
@@ -155,11 +154,11 @@ impl<'a> Builder<'a> {
         if codec.is_some() {
             ensure_sent(body)?;
         }
-        // Whoever builds a body where it lies on a GPU has fetched the compressed ones before.
+        // The caller has copied compressed bodies from a GPU to the host.
         if codec.is_some() && out.remote.is_some() {
             return Err(Error::unsupported("a compressed body on a GPU"));
         }
-        // The root of a batch is not among them.
+        // The header does not count the root of a batch.
         let (n_nodes, n_buffers) = (
             nodes.len().saturating_add(1),
             body.buffers.len().saturating_add(1),
@@ -184,7 +183,7 @@ impl<'a> Builder<'a> {
         })
     }
 
-    /// Rule A8: what the header has beyond the schema's needs is as wrong as what it lacks.
+    /// Rule A8: nodes and buffers beyond the schema's are as invalid as missing ones.
     fn finish(self) -> Result<Built> {
         let spare = |what: &str, count: usize| {
             if count == 0 {
@@ -208,7 +207,7 @@ impl<'a> Builder<'a> {
         })
     }
 
-    /// A node that starts where the next buffers and children will be.
+    /// A node whose buffers and children begin at the next free indexes.
     #[inline]
     fn blank(&self, length: i64, null_count: i64) -> Node {
         Node {
@@ -224,7 +223,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// Adds a node with room for children, and returns its place.
+    /// Adds a node with room for children, and returns its index.
     #[inline]
     fn push(&mut self, mut node: Node, n_children: usize) -> usize {
         node.first_child = self.out.children.len();
@@ -242,7 +241,7 @@ impl<'a> Builder<'a> {
         self.out.children[first + index] = child;
     }
 
-    /// The next array of the header, whatever its encoding.
+    /// The next array of the header, dictionary-encoded or not.
     #[inline(always)]
     fn column(&mut self, field: &DecodedField) -> Result<usize> {
         let column = match field.dictionary {
@@ -269,7 +268,7 @@ impl<'a> Builder<'a> {
                 ..
             }) => {
                 self.out.nodes[id].generation = *generation;
-                // Many columns may use one.
+                // Many columns may use one dictionary.
                 self.context.budget.take(columns.struct_bytes())?;
                 if self.out.holds.dictionaries.is_some() {
                     self.out.append_held(columns)
@@ -277,7 +276,7 @@ impl<'a> Builder<'a> {
                     self.out.append(columns)
                 }
             }
-            // Some writers send no dictionary where no value refers to one.
+            // Some writers send no dictionary if no value refers to it.
             None if node.null_count == node.length => {
                 self.out.append(&Arc::new(empty::dictionary(field)))
             }
@@ -319,7 +318,7 @@ impl<'a> Builder<'a> {
             Layout::Binary { large, .. } => {
                 let offsets = self.offsets(&mut node, large)?;
                 let (first, last) = children::range(&self.out, &node, offsets, large)?;
-                // Offsets are not negative and in order, so the last one bounds the bytes in use.
+                // The offsets are in order and not negative: the last offset is the length.
                 debug_assert!(first <= last);
                 self.buffer(&mut node, last, 1)?;
             }
@@ -351,8 +350,8 @@ impl<'a> Builder<'a> {
         Ok(id)
     }
 
-    /// An array of fixed width as most are: sent as it is, without nulls, aligned. `None` for all
-    /// others, with nothing taken: the general way finds what is different or wrong.
+    /// An array of the most common kind: fixed width, no nulls, aligned, not compressed. `None` for
+    /// all others, without a change: the general code handles them and their errors.
     #[inline(always)]
     fn plain(&mut self, width: usize, align: usize) -> Option<usize> {
         let [node, nodes @ ..] = self.nodes.as_slice() else {
@@ -365,7 +364,7 @@ impl<'a> Builder<'a> {
         let need = usize::try_from(length).ok()?.checked_mul(width)?;
         let plain = self.codec.is_none()
             && null_count == 0
-            // A bitmap that says nothing is looked at by level full alone.
+            // A bitmap without nulls is ignored, except at level full.
             && (validity.len == 0 || !self.context.full)
             && values.len != 0
             && values.len >= need
@@ -406,15 +405,15 @@ impl<'a> Builder<'a> {
         Ok(self.blank(length, null_count))
     }
 
-    /// Types whose nulls are not in a bitmap of theirs.
+    /// Handles types without a validity bitmap of their own.
     fn without_validity(&mut self, layout: Layout, node: &mut Node) -> Result<()> {
         if layout == Layout::Null {
-            // Every value is null, whatever the writer counted.
+            // All values are null, whatever the writer counted.
             node.null_count = node.length;
             return Ok(());
         }
-        // Rule A6: in version 4 these types have a bitmap, too; it must say that nothing is null,
-        // for the C data interface has no place for it.
+        // Rule A6: in version 4 these types have a bitmap too. It must have no nulls, because the C
+        // data interface has no place for it.
         if self.context.version_4 {
             self.next_buffer()?;
         }

@@ -1,12 +1,12 @@
-//! What arrays owe their children and buffers, as far as it can be told from headers and end points
-//! (level `structure` of rule A8).
+//! Checks of children and buffers against their array, as far as headers and the first and last
+//! offset tell (level `structure` of rule A8).
 
 use crate::arrow::decode::columns::{Columns, Node};
 use crate::arrow::decode::field::DecodedField;
 use crate::arrow::format::{Layout, Type};
 use crate::error::{Error, Result};
 
-/// First and last offset, in order and not negative.
+/// The first and the last offset; they must be in order and not negative.
 pub(super) fn range(
     columns: &Columns,
     node: &Node,
@@ -32,7 +32,7 @@ pub(super) fn range(
     }
 }
 
-/// What children owe their parent, as far as it can be told from headers and end points.
+/// Checks that the children fit their parent, by headers and the first and last offset.
 pub(super) fn check(columns: &Columns, field: &DecodedField, id: usize) -> Result<()> {
     let node = &columns.nodes[id];
     let at_least = |index: usize, need: usize| {
@@ -97,7 +97,7 @@ fn check_run_ends(columns: &Columns, field: &DecodedField, node: &Node) -> Resul
         Some(last) => run_end(columns, field, ends, last)?,
         None => 0,
     };
-    // What is not known yet is 0.
+    // On a GPU, a value that is not fetched yet reads as 0.
     if last < node.length && !columns.is_waiting() {
         return Err(Error::invalid_data(format!(
             "the last run ends at {last}, before the array's length {}",

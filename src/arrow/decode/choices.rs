@@ -1,5 +1,5 @@
-//! What the rows of a union choose (level `full` of rule A8): a child that is there and, where it
-//! is dense, a value of it, not before the last one that was chosen of the same child.
+//! Checks the choices of a union's rows (level `full` of rule A8): the child exists. In a dense
+//! union the value exists too, and is not before the last chosen value of the child.
 
 use crate::error::{Error, Result};
 
@@ -7,20 +7,20 @@ use crate::error::{Error, Result};
 struct Child {
     id: i8,
     length: i64,
-    /// The last value that was chosen.
+    /// The last chosen value.
     last: i32,
 }
 
-/// The children of a union, while its rows are gone through.
+/// The children of a union during a pass over its rows.
 pub(super) struct Choices {
     children: [Option<Child>; 128],
-    /// The type id of a child that has values, if one has.
+    /// The type id of a child with values, if any.
     filled: Option<i8>,
     first: Option<i8>,
 }
 
 impl Choices {
-    /// Of children with these type ids and lengths.
+    /// For children with these type ids and lengths.
     pub(super) fn new(given: &[(i8, i64)]) -> Self {
         let mut children = [None; 128];
         for (id, length) in given {
@@ -46,7 +46,7 @@ impl Choices {
         self.children.get_mut(id)?.as_mut()
     }
 
-    /// All rows; without offsets, of a sparse union.
+    /// Checks all rows. `offsets` is `None` for a sparse union.
     pub(super) fn all(&mut self, types: &[i8], offsets: Option<&[i32]>) -> Result<()> {
         for (row, id) in types.iter().enumerate() {
             let offset = offsets.and_then(|offsets| offsets.get(row).copied());
@@ -55,7 +55,7 @@ impl Choices {
         Ok(())
     }
 
-    /// A row that readers can come to.
+    /// Checks a reachable row.
     pub(super) fn take(&mut self, row: usize, id: i8, offset: Option<i32>) -> Result<()> {
         let child = self.child(id).ok_or_else(|| {
             Error::invalid_data(format!("row {row} has the unknown type id {id}"))
@@ -80,8 +80,7 @@ impl Choices {
         Ok(())
     }
 
-    /// A row that nobody can come to: some type id, its own if there is such a child, and some
-    /// offset.
+    /// A valid choice for an unreachable row: its own type id or another, and an offset.
     pub(super) fn any(&mut self, row: usize, id: i8, dense: bool) -> Result<(i8, Option<i32>)> {
         let known = self.child(id).filter(|child| !dense || child.length > 0);
         let id = match known {

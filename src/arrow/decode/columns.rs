@@ -1,5 +1,5 @@
-//! Decoded arrays in flat form, between the header and the C structs: what is checked, joined and
-//! exported. A batch takes a handful of allocations, however many columns it has.
+//! Decoded arrays in flat form, between the header and the C structs, for checks, joins and the
+//! export. A batch needs a few allocations, whatever its number of columns.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -14,21 +14,21 @@ use crate::device::gpu::{ArrayMemory, Gpu};
 use crate::device::{BufferRef, HostBuffer};
 use crate::error::{Error, Result};
 
-/// What keeps the memory of arrays alive.
+/// The owners of the arrays' memory.
 #[derive(Debug, Default)]
 pub(super) struct Holds {
-    /// Of arrays on a GPU. Dropped first: work of ours there ends before the memory goes.
+    /// For arrays on a GPU. Dropped first, because its work must end before the memory is freed.
     pub(super) gpu: Option<Box<ArrayMemory>>,
     /// The body, as the driver received or mapped it.
     pub(super) body: Option<Arc<dyn Any + Send + Sync>>,
-    /// All dictionaries of a batch at once, so that many columns cost no more than one. Only
-    /// batches have it: dictionaries that held each other this way would hold their whole past.
+    /// All dictionaries of a batch, so that many columns cost no more than one. Only batches have
+    /// this: a dictionary with it would hold all its predecessors.
     pub(super) dictionaries: Option<Arc<ReceivedDictionaries>>,
-    /// Dictionaries of columns by the nodes of their values, in order.
+    /// Dictionaries of columns, in order of the nodes of their values.
     pub(super) inner: Vec<(usize, Arc<Columns>)>,
-    /// Memory made while decoding.
+    /// Memory that the decoder allocated.
     pub(super) memory: Vec<HostBuffer>,
-    /// Memory of a joined dictionary, by its address.
+    /// Memory of a joined dictionary, by address.
     pub(super) grown: BTreeMap<usize, Arc<Grown>>,
 }
 
@@ -36,19 +36,19 @@ pub(super) struct Holds {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Buffer {
     pub(super) at: BufferRef,
-    /// Whether nobody else can write to the memory.
+    /// True if nobody else can write to the memory.
     pub(super) private: bool,
 }
 
 impl Buffer {
-    /// NULL: a validity bitmap that is not there.
+    /// NULL, for a missing validity bitmap.
     pub(super) const ABSENT: Self = Self {
         at: BufferRef::EMPTY,
         private: true,
     };
 
-    /// Not NULL and nothing to read: what consumers expect of empty buffers other than validity,
-    /// and, being zeros, the offsets of an array of length 0.
+    /// Not NULL, but without bytes: consumers expect that of all empty buffers except validity. The
+    /// zeros also serve as offsets of an array of length 0.
     #[inline]
     pub(super) fn empty() -> Self {
         #[repr(align(64))]
@@ -64,38 +64,38 @@ impl Buffer {
     }
 }
 
-/// A dictionary as batches use it.
+/// A dictionary, as batches use it.
 #[derive(Debug, Clone)]
 pub(super) struct Dictionary {
     pub(super) columns: Arc<Columns>,
-    /// A replacement gets a new number, a delta does not.
+    /// The number of the replacement; a delta keeps it.
     pub(super) generation: u64,
-    /// Its values were checked.
+    /// True if the values were checked.
     pub(super) checked: bool,
-    /// Bytes of the bodies that brought it.
+    /// Bytes of the bodies of the dictionary and its deltas.
     pub(super) received: u64,
 }
 
-/// The latest dictionaries, by their numbers.
+/// The latest dictionaries, by id.
 pub(super) type ReceivedDictionaries = BTreeMap<i64, Dictionary>;
 
-/// One array among [`Columns`].
+/// One array in [`Columns`].
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Node {
     pub(super) length: i64,
     pub(super) null_count: i64,
-    /// Its buffers, in `Columns::buffers`.
+    /// The first index of its buffers in `Columns::buffers`.
     pub(super) first_buffer: usize,
     pub(super) n_buffers: usize,
-    /// Its children, in `Columns::children`.
+    /// The first index of its children in `Columns::children`.
     pub(super) first_child: usize,
     pub(super) n_children: usize,
-    /// The array of its dictionary's values.
+    /// The node of its dictionary's values.
     pub(super) dictionary: Option<usize>,
-    /// Which dictionary that was: deltas keep the number, replacements change it.
+    /// [`Dictionary::generation`] of its dictionary.
     pub(super) generation: u64,
-    /// Where its last buffer, the lengths of its view buffers, begins in `Columns::lengths`, or
-    /// [`NO_LENGTHS`] where that is a buffer like the others.
+    /// The first index in `Columns::lengths` of its last buffer, the lengths of view buffers;
+    /// [`NO_LENGTHS`] if the last buffer is an ordinary one.
     pub(super) lengths: usize,
 }
 
@@ -110,28 +110,28 @@ impl Node {
             .map_err(|_| Error::invalid_data(format!("an array of length {}", self.length)))
     }
 
-    /// Place of its buffer `index` in `Columns::buffers`.
+    /// The index of its buffer `index` in `Columns::buffers`.
     pub(super) fn buffer(&self, index: usize) -> usize {
         self.first_buffer + index
     }
 }
 
-/// Arrays, flat. Node 0 is the one that all others belong to.
+/// Arrays in flat form. Node 0 is the root.
 #[derive(Debug, Default)]
 pub(super) struct Columns {
     pub(super) nodes: Vec<Node>,
     pub(super) buffers: Vec<Buffer>,
     pub(super) children: Vec<usize>,
-    /// Lengths of view buffers, which the C data interface has as buffers of their own. The buffer
-    /// is made when it is known how many there are: by [`settle`](Self::settle), or by the export.
+    /// Lengths of view buffers. The C data interface has a buffer for them, which
+    /// [`settle`](Self::settle) or the export makes, once their number is known.
     pub(super) lengths: Vec<i64>,
     pub(super) holds: Holds,
-    /// While a body on a GPU is built: what is known of its values.
+    /// During the build of a body on a GPU: the fetched values.
     pub(super) remote: Option<Box<RemoteParts>>,
 }
 
 impl Columns {
-    /// Nodes of the children of `node`.
+    /// The nodes of the children of `node`.
     pub(super) fn children_of(&self, node: &Node) -> &[usize] {
         &self.children[node.first_child..node.first_child + node.n_children]
     }
@@ -141,12 +141,12 @@ impl Columns {
         &self.nodes[self.children_of(node)[index]]
     }
 
-    /// The GPU that all buffers lie on; `None`: on the host.
+    /// The GPU of all buffers; `None` for arrays on the host.
     pub(super) fn device(&self) -> Option<&Arc<Gpu>> {
         self.holds.gpu.as_deref().map(ArrayMemory::device)
     }
 
-    /// For each buffer, whether it belongs to the dictionary of some column.
+    /// For each buffer, true if it belongs to the dictionary of a column.
     pub(super) fn of_dictionaries(&self) -> Vec<bool> {
         let mut marks = vec![false; self.buffers.len()];
         for node in &self.nodes {
@@ -165,7 +165,7 @@ impl Columns {
         }
     }
 
-    /// Takes memory over and describes it.
+    /// Takes ownership of memory and describes it.
     pub(super) fn keep(&mut self, memory: HostBuffer) -> Buffer {
         let at = if memory.is_empty() {
             Buffer::empty().at
@@ -176,7 +176,7 @@ impl Columns {
         Buffer { at, private: true }
     }
 
-    /// Forgets everything, and keeps the memory of the lists.
+    /// Removes all content, and keeps the memory of the lists.
     pub(super) fn clear(&mut self) {
         self.nodes.clear();
         self.buffers.clear();
@@ -185,7 +185,7 @@ impl Columns {
         self.holds = Holds::default();
     }
 
-    /// Makes one piece of memory of all lengths of view buffers.
+    /// Moves all lengths of view buffers into one allocation.
     pub(super) fn settle(&mut self) -> Result<()> {
         let lengths = std::mem::take(&mut self.lengths);
         if lengths.is_empty() {
@@ -209,14 +209,14 @@ impl Columns {
         Ok(())
     }
 
-    /// Appends the arrays of a dictionary, which stays where it is, holds it, and returns its node.
+    /// Appends the arrays of a dictionary without a copy, holds it, and returns its node.
     pub(super) fn append(&mut self, dictionary: &Arc<Columns>) -> usize {
         let place = self.append_held(dictionary);
         self.holds.inner.push((place, Arc::clone(dictionary)));
         place
     }
 
-    /// The same of a dictionary that is held already.
+    /// The same for a dictionary that the columns already hold.
     pub(super) fn append_held(&mut self, dictionary: &Columns) -> usize {
         let (nodes, buffers, children) =
             (self.nodes.len(), self.buffers.len(), self.children.len());
@@ -232,8 +232,8 @@ impl Columns {
         nodes
     }
 
-    /// Copies every buffer that somebody else could write to, those of dictionaries aside. Returns
-    /// the bytes copied.
+    /// Copies every buffer that others could write to, except those of dictionaries. Returns the
+    /// copied bytes.
     pub(super) fn make_private(&mut self, budget: &DecodeBudget<'_>) -> Result<u64> {
         let mut copied = 0u64;
         let inner = self.of_dictionaries();
@@ -249,7 +249,7 @@ impl Columns {
         Ok(copied)
     }
 
-    /// Bytes of the host that it holds beside a body and the dictionaries of its columns.
+    /// Bytes of host memory that it holds, without the body and the dictionaries of its columns.
     pub(super) fn own_bytes(&self) -> u64 {
         let memory = self.holds.memory.iter().map(HostBuffer::len);
         let grown = self.holds.grown.values().map(|grown| grown.capacity());
@@ -258,25 +258,25 @@ impl Columns {
             .fold(0, |sum, len| sum.saturating_add(len as u64))
     }
 
-    /// What another copy of the structs of these arrays takes.
+    /// The bytes of another copy of the structs of these arrays.
     pub(super) fn struct_bytes(&self) -> u64 {
         struct_bytes(self.nodes.len(), self.buffers.len())
     }
 
-    /// Whether somebody else could write to some buffer, those of dictionaries aside.
+    /// True if others could write to a buffer, except those of dictionaries.
     pub(super) fn is_shared(&self) -> bool {
         let inner = self.of_dictionaries();
         let mut buffers = self.buffers.iter().zip(inner);
         buffers.any(|(buffer, inner)| !buffer.private && !inner)
     }
 
-    /// Whether some of what was read is yet to be fetched, and 0 until then.
+    /// True if values are not fetched yet; they read as 0.
     pub(super) fn is_waiting(&self) -> bool {
         self.remote.as_deref().is_some_and(RemoteParts::is_waiting)
     }
 
-    /// Element `index` of a buffer, read exactly once: the peer may still write to it (rule A8). Of
-    /// a body on a GPU it may be 0 that is read, until it was fetched.
+    /// Element `index` of a buffer. Reads once only, since the peer may still write to it (rule
+    /// A8). For a body on a GPU the result is 0 until the value is fetched.
     pub(super) fn read_once<T: Plain>(&self, buffer: usize, index: usize) -> Result<T> {
         let at = self.buffers[buffer].at;
         let end = index
@@ -290,12 +290,12 @@ impl Columns {
         }
         let element = at.data.wrapping_add(index * size_of::<T>()).cast::<T>();
         ensure_aligned(element)?;
-        // SAFETY: the element lies inside the buffer (checked above), which `holds` keeps alive on
-        // the host; it is aligned (checked above); every bit pattern is a value of a `Plain` type.
+        // SAFETY: the element lies inside the buffer and is aligned, as checked above. `holds`
+        // keeps the buffer alive on the host. Every bit pattern is a value of a `Plain` type.
         Ok(unsafe { element.read_volatile() })
     }
 
-    /// The first `count` elements of a buffer whose memory nobody writes to.
+    /// The first `count` elements of a buffer that nobody writes to.
     pub(super) fn slice<T: Plain>(&self, buffer: usize, count: usize) -> Result<&[T]> {
         let Buffer { at, private } = self.buffers[buffer];
         if count == 0 {
@@ -314,19 +314,19 @@ impl Columns {
         }
         let first = at.data.cast::<T>();
         ensure_aligned(first)?;
-        // SAFETY: `count` elements lie inside the buffer (checked above), which `holds` keeps
-        // alive on the host as long as self; `first` is aligned (checked above); nobody writes to
-        // private memory; every bit pattern is a value of a `Plain` type.
+        // SAFETY: `count` elements lie inside the buffer and `first` is aligned, as checked above.
+        // `holds` keeps the buffer alive on the host as long as self. Nobody writes to private
+        // memory, and every bit pattern is a value of a `Plain` type.
         Ok(unsafe { std::slice::from_raw_parts(first, count) })
     }
 
-    /// The bytes of a buffer whose memory nobody writes to.
+    /// The bytes of a buffer that nobody writes to.
     pub(super) fn bytes(&self, buffer: usize) -> Result<&[u8]> {
         self.slice(buffer, self.buffers[buffer].at.len)
     }
 }
 
-/// What the structs of arrays take, here and where they are handed out.
+/// The bytes of the structs of arrays, in the decoder and in the export.
 pub(super) fn struct_bytes(nodes: usize, buffers: usize) -> u64 {
     const NODE: usize = size_of::<Node>() + size_of::<ArrowArray>() + 2 * size_of::<usize>();
     const BUFFER: usize = size_of::<Buffer>() + 2 * size_of::<usize>();
@@ -338,7 +338,7 @@ fn ensure_aligned<T>(pointer: *const T) -> Result<()> {
     if pointer.is_aligned() {
         return Ok(());
     }
-    // Building has copied what was not aligned.
+    // The build has copied unaligned buffers.
     Err(Error::invalid_data(format!(
         "a buffer is not aligned to {} bytes",
         align_of::<T>()
@@ -351,13 +351,13 @@ fn too_short(len: usize, index: usize, width: usize) -> Error {
     ))
 }
 
-/// Copies bytes into memory of our own. The source may be shared: nothing is read twice.
+/// Copies bytes into new memory. The source may be shared, so nothing is read twice.
 pub(super) fn private_copy(source: BufferRef) -> Result<HostBuffer> {
     let mut memory = HostBuffer::new(source.len)?;
     if source.len != 0 {
         let target = memory.as_mut_slice().as_mut_ptr();
-        // SAFETY: the source is readable for `len` bytes while its owner lives, which the caller,
-        // decoding, holds; the target was just allocated with that length, so they do not overlap.
+        // SAFETY: the source is readable for `len` bytes while its owner lives, and the caller
+        // holds the owner. The target is a new allocation of that length, so they do not overlap.
         unsafe { std::ptr::copy_nonoverlapping(source.data, target, source.len) };
     }
     Ok(memory)

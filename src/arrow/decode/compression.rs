@@ -8,19 +8,18 @@ use crate::arrow::decode::budget::DecodeBudget;
 use crate::device::HostBuffer;
 use crate::error::{Error, Result};
 
-/// A buffer that claims to grow by more than this is unpacked step by step, so that the claim
-/// alone costs no memory.
+/// A buffer with a larger claimed growth is unpacked step by step, so that the claim alone costs no
+/// memory.
 const TRUSTED_RATIO: u64 = 16;
-/// The first step of such a buffer; each later one doubles.
+/// The first step of such a buffer; each later step doubles.
 const FIRST_STEP: usize = 1 << 20;
 
-/// What a frame of zstd may ask to look back to, whatever the limit: all but the highest levels ask
-/// for no more.
+/// The window that a zstd frame may always have. Only the highest levels need more.
 const USUAL_WINDOW: u64 = 8 << 20;
-/// The most that zstd's own reader takes where it is not told, as a power of two.
+/// The default maximum of zstd's own reader, as a power of two.
 const MOST_WINDOW_LOG: u32 = 27;
 
-/// How the buffers of a body are compressed.
+/// The codec of a compressed body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Codec {
     Lz4Frame,
@@ -49,8 +48,7 @@ impl Codec {
         }
     }
 
-    /// Reads a frame, with at most `window` bytes to look back to, beside those that every frame
-    /// may have.
+    /// Reads a frame. Its window may have `window` bytes, or as many as every frame may have.
     fn reader<'a>(self, packed: &'a [u8], window: u64) -> std::io::Result<Box<dyn Read + 'a>> {
         Ok(match self {
             Self::Lz4Frame => Box::new(lz4_flex::frame::FrameDecoder::new(packed)),
@@ -64,20 +62,20 @@ impl Codec {
     }
 }
 
-/// What a compressed buffer turned out to be.
+/// The content of a compressed buffer.
 #[derive(Debug)]
 pub(super) enum Unpacked {
-    /// Stored: the bytes after the 8-byte length.
+    /// The bytes after the 8-byte length are stored without compression.
     Stored,
-    /// Unpacked.
+    /// The unpacked bytes.
     Memory(HostBuffer),
 }
 
 /// Bytes of the length before each compressed buffer.
 pub(super) const LENGTH_BYTES: usize = 8;
 
-/// Unpacks one buffer: an 8-byte length, then the compressed bytes; length -1 means stored.
-/// The length is the peer's word and taken as that.
+/// Unpacks one buffer: an 8-byte length, then the compressed bytes. Length -1 means stored. The
+/// peer's length is not trusted.
 pub(super) fn unpack(codec: Codec, buffer: &[u8], budget: &DecodeBudget<'_>) -> Result<Unpacked> {
     let Some((length, packed)) = buffer.split_first_chunk::<LENGTH_BYTES>() else {
         return Err(Error::invalid_data(format!(
@@ -122,7 +120,7 @@ pub(super) fn unpack(codec: Codec, buffer: &[u8], budget: &DecodeBudget<'_>) -> 
         larger.as_mut_slice()[..filled].copy_from_slice(memory.as_slice());
         memory = larger;
     }
-    // The length must be exact: a longer content would be cut off in silence.
+    // The length must be exact, or a longer content would be cut off without an error.
     if reader.read(&mut [0]).map_err(failed)? != 0 {
         return Err(Error::invalid_data(format!(
             "a compressed buffer holds more than the {length} bytes it claims"
@@ -149,7 +147,7 @@ mod tests {
         out
     }
 
-    /// Rule A4: both codecs are read, also where the content grows far beyond its packed size.
+    /// Rule A4: both codecs work, also for content much larger than its packed size.
     #[test]
     fn both_codecs_unpack_whatever_their_ratio() {
         for codec in [Codec::Lz4Frame, Codec::Zstd] {
@@ -163,14 +161,14 @@ mod tests {
                     panic!("not stored");
                 };
                 assert_eq!(memory.as_slice(), bytes);
-                // It took what it has, and no more.
+                // The budget was charged for the content, and no more.
                 budget.take((8 << 20) - bytes.len() as u64).unwrap();
                 budget.take(1).unwrap_err();
             }
         }
     }
 
-    /// Rules A4 and A8: a length that is a lie, either way, or past the budget, is an error.
+    /// Rules A4 and A8: a false length, or a length over the budget, is an error.
     #[test]
     fn lengths_that_lie_are_errors() {
         for codec in [Codec::Lz4Frame, Codec::Zstd] {
@@ -196,7 +194,7 @@ mod tests {
         }
     }
 
-    /// Rule A4: length -1 stands for bytes stored as they are.
+    /// Rule A4: length -1 means stored bytes.
     #[test]
     fn minus_one_is_stored() {
         let mut buffer = (-1i64).to_le_bytes().to_vec();

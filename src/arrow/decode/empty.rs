@@ -1,10 +1,10 @@
-//! Arrays of length 0, made here.
+//! Arrays of length 0 that the decoder makes.
 
 use crate::arrow::decode::columns::{Buffer, Columns, NO_LENGTHS, Node};
 use crate::arrow::decode::field::DecodedField;
 use crate::arrow::format::Layout;
 
-/// The dictionary of a column that needs none: no batch of it ever came, and every value is null.
+/// The dictionary of a column without a received dictionary, whose values are all null.
 pub(super) fn dictionary(field: &DecodedField) -> Columns {
     let mut out = Columns::default();
     push_empty(&mut out, field);

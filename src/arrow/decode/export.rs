@@ -1,4 +1,4 @@
-//! From decoded arrays and fields to C structs that release themselves.
+//! Export of decoded arrays and fields as C structs that release themselves.
 
 use std::alloc::{Layout, LayoutError, alloc, dealloc};
 use std::ffi::{CStr, c_char, c_void};
@@ -19,36 +19,36 @@ use crate::arrow::{OwnedDeviceArray, OwnedSchema};
 use crate::device::DeviceKind;
 use crate::error::{Error, Result};
 
-/// What all arrays of one batch share: one piece of memory, with this at its head and the parts of
-/// [`Places`] behind it. Each array counts, so that a child that was moved out survives its parent.
+/// The shared block of all arrays of one batch: one allocation with this struct and then the parts
+/// of [`Places`]. It counts its arrays, so that a child that was moved out survives its parent.
 struct ExportBlock {
     /// Arrays that are not released.
     live: AtomicUsize,
-    /// Of the whole memory.
+    /// The layout of the whole allocation.
     layout: Layout,
-    /// Keeps the memory of the buffers alive.
+    /// The owners of the buffers' memory.
     holds: Holds,
 }
 
 const _: () = {
     const fn any_thread<T: Send + Sync>() {}
-    // What is dropped on the thread that releases the last array.
+    // The last release drops the block, on any thread.
     any_thread::<ExportBlock>();
 };
 
-/// Where the parts of a block begin.
+/// The parts of a block.
 struct Places {
-    /// The structs of all arrays but the outermost, which consumers write to when they release or
-    /// move them.
+    /// The structs of all arrays but the root. Consumers write to them when they release or move
+    /// them.
     arrays: *mut ArrowArray,
     children: *mut *mut ArrowArray,
     buffers: *mut *const c_void,
-    /// Of view buffers.
+    /// Lengths of view buffers.
     lengths: *mut i64,
 }
 
 impl Places {
-    /// A block for these arrays, its head written and the rest not.
+    /// A block for these arrays. Writes the head only.
     fn new(columns: &mut Columns) -> Result<(NonNull<ExportBlock>, Self)> {
         let refused = || Error::out_of_memory("no memory for the structs of a batch");
         let parts = || {
@@ -63,7 +63,7 @@ impl Places {
             Ok::<_, LayoutError>((layout, [arrays, children, buffers, lengths]))
         };
         let (layout, [arrays, children, buffers, lengths]) = parts().map_err(|_| refused())?;
-        // SAFETY: the layout is not empty: it has the head.
+        // SAFETY: the layout contains the head, so it is not empty.
         let memory = unsafe { alloc(layout) };
         let block = NonNull::new(memory.cast::<ExportBlock>()).ok_or_else(refused)?;
         let head = ExportBlock {
@@ -71,7 +71,7 @@ impl Places {
             layout,
             holds: mem::take(&mut columns.holds),
         };
-        // SAFETY: the memory begins with room for a block, by its layout, and is ours alone.
+        // SAFETY: by its layout the memory begins with room for a block, and nobody else uses it.
         unsafe { block.write(head) };
         let places = Self {
             arrays: memory.wrapping_add(arrays).cast(),
@@ -99,13 +99,13 @@ impl Places {
         }
     }
 
-    /// The place of the struct of node `id`, which is not 0.
+    /// The address of the struct of node `id`, which is not 0.
     fn slot(&self, id: usize) -> *mut ArrowArray {
         self.arrays.wrapping_add(id - 1)
     }
 }
 
-/// Where a node's entries begin; NULL where it has none.
+/// The address of a node's entries; NULL without entries.
 fn entries<T>(all: *mut T, first: usize, count: usize) -> *mut T {
     if count == 0 {
         ptr::null_mut()
@@ -114,29 +114,29 @@ fn entries<T>(all: *mut T, first: usize, count: usize) -> *mut T {
     }
 }
 
-/// Hands decoded arrays out; node 0 is the outermost. What is left of `columns` is of no use.
+/// Exports decoded arrays; node 0 is the root. The content of `columns` is not usable afterwards.
 pub(super) fn array(columns: &mut Columns) -> Result<OwnedDeviceArray> {
     let mut device = ArrowDeviceArray::empty();
     if let Some(gpu) = &columns.holds.gpu {
         device.device_type = DeviceKind::CUDA.0;
         device.device_id = gpu.device().ordinal().into();
-        // It stays where it is, on the heap, and goes with the block.
+        // The event is on the heap, so its address is stable; the block owns it.
         device.sync_event = gpu.sync_event();
     }
     let (block, places) = Places::new(columns)?;
     for (index, buffer) in columns.buffers.iter().enumerate() {
         let place = places.buffers.wrapping_add(index);
-        // SAFETY: the block has room for as many buffers as `columns`, and nobody else has it.
+        // SAFETY: the block has room for the buffers of `columns`, and nobody else uses it.
         unsafe { place.write(buffer.at.data.cast()) };
     }
     for (index, child) in columns.children.iter().enumerate() {
         let place = places.children.wrapping_add(index);
-        // SAFETY: the block has room for as many children as `columns`, and nobody else has it.
+        // SAFETY: the block has room for the children of `columns`, and nobody else uses it.
         unsafe { place.write(places.slot(*child)) };
     }
     for (index, length) in columns.lengths.iter().enumerate() {
         let place = places.lengths.wrapping_add(index);
-        // SAFETY: the block has room for as many lengths as `columns`, and nobody else has it.
+        // SAFETY: the block has room for the lengths of `columns`, and nobody else uses it.
         unsafe { place.write(*length) };
     }
     for (id, node) in columns.nodes.iter().enumerate() {
@@ -145,8 +145,8 @@ pub(super) fn array(columns: &mut Columns) -> Result<OwnedDeviceArray> {
                 .buffers
                 .wrapping_add(node.first_buffer + node.n_buffers - 1);
             let lengths = places.lengths.wrapping_add(node.lengths);
-            // SAFETY: the buffers of a node are among those of `columns`, for which there is room;
-            // it has at least three where it has lengths, which are its last.
+            // SAFETY: the buffers of a node are among those of `columns`, for which there is room.
+            // A node with lengths has at least three buffers, and the lengths are the last.
             unsafe { place.write(lengths.cast_const().cast()) };
         }
         if id > 0 {
@@ -155,15 +155,15 @@ pub(super) fn array(columns: &mut Columns) -> Result<OwnedDeviceArray> {
         }
     }
     device.array = places.array(&columns.nodes[0], block);
-    // SAFETY: made above, with a release of ours that holds the block: buffers and children lie in
-    // the block or in memory that it keeps, and building has checked that buffers are as large as
-    // types and lengths ask (rule A8). Nobody else has it.
+    // SAFETY: buffers and children lie in the block, or in memory that the block holds until the
+    // release function drops it. The build has checked that buffers are as large as types and
+    // lengths require (rule A8). The struct has no other owner.
     Ok(unsafe { OwnedDeviceArray::from_raw(device) })
 }
 
 unsafe extern "C" fn release_array(array: *mut ArrowArray) {
-    // SAFETY: the C data interface calls this once, with the array or the place it was moved to,
-    // and nobody else uses it meanwhile; NULL gives None.
+    // SAFETY: the C data interface calls this once, with the array or its moved copy, and nobody
+    // else uses it meanwhile. NULL becomes `None`.
     let Some(array) = (unsafe { array.as_mut() }) else {
         return;
     };
@@ -171,95 +171,94 @@ unsafe extern "C" fn release_array(array: *mut ArrowArray) {
         return;
     }
     let block = mem::replace(&mut array.private_data, ptr::null_mut());
-    // SAFETY: `array` is one of this block's arrays, which counts until the subtraction below.
+    // SAFETY: `array` belongs to this block, and counts until the subtraction below.
     let released = 1 + unsafe { release_parts(array, block) };
     let block = block.cast::<ExportBlock>();
-    // SAFETY: the block lives as long as one of its arrays counts, and this one does.
+    // SAFETY: the block lives as long as one of its arrays counts, and this array does.
     let before = unsafe { &(*block).live }.fetch_sub(released, Ordering::Release);
     if before != released {
         return;
     }
-    // What other threads did with their arrays comes before the end.
+    // Uses of the other arrays on other threads happen before the block is freed.
     fence(Ordering::Acquire);
-    // SAFETY: no array is left, so nobody else refers to the block; it was written when it was
-    // made.
+    // SAFETY: no array is left, so nobody else refers to the block. `Places::new` has written it.
     let ExportBlock { layout, holds, .. } = unsafe { block.read() };
-    // SAFETY: it was allocated with this layout, and nothing in it is used from here on.
+    // SAFETY: the memory was allocated with this layout, and nothing uses it from here on.
     unsafe { dealloc(block.cast(), layout) };
-    // The owner of the body is not our code; a panic of its drop must not cross into C.
+    // The body's owner is foreign code; a panic in its drop must not cross into C.
     let _ = catch_unwind(AssertUnwindSafe(|| drop(holds)));
 }
 
-/// Releases the children and the dictionary of an array, those that were not moved out, and gives
-/// how many arrays of `block` that were: they are taken off its count together, for one atomic step
-/// for each would be most of what releasing a wide batch costs.
+/// Releases the children and the dictionary of an array, except those that were moved out. Returns
+/// the number of released arrays of `block`. The caller subtracts them in one atomic step, because
+/// one step for each would be slow for wide batches.
 ///
 /// # Safety
 ///
-/// `array` is one that [`array`] made with this block, which lives; nobody uses its parts.
+/// [`array`] made the array with this block, which lives. Nobody uses the array's parts.
 unsafe fn release_parts(array: &ArrowArray, block: *mut c_void) -> usize {
     let mut released = 0;
     for index in 0..usize::try_from(array.n_children).unwrap_or(0) {
-        // SAFETY: `children` points to as many entries of the block.
+        // SAFETY: `children` points to this many entries of the block.
         let child = unsafe { *array.children.wrapping_add(index) };
-        // SAFETY: the caller promises what is asked, of the children too.
+        // SAFETY: the caller promises the same for the children.
         released += unsafe { release_part(child, block) };
     }
     // SAFETY: as above.
     released + unsafe { release_part(array.dictionary, block) }
 }
 
-/// See [`release_parts`].
+/// Releases a child or a dictionary; see [`release_parts`].
 ///
 /// # Safety
 ///
-/// As there; `part` is NULL or a child or dictionary of such an array.
+/// As for [`release_parts`]; `part` is NULL or a child or dictionary of such an array.
 unsafe fn release_part(part: *mut ArrowArray, block: *mut c_void) -> usize {
-    // SAFETY: children and dictionaries lie in the block; the consumer has synchronised whatever it
-    // did with them before it released their parent.
+    // SAFETY: children and dictionaries lie in the block. The consumer has synchronised its uses of
+    // them before the release of their parent.
     let Some(part) = (unsafe { part.as_mut() }) else {
         return 0;
     };
-    // One that was moved out has no release function any more.
+    // A part that was moved out has no release function any more.
     let Some(release) = part.release else {
         return 0;
     };
     let ours: unsafe extern "C" fn(*mut ArrowArray) = release_array;
     if part.private_data != block || !ptr::fn_addr_eq(release, ours) {
-        // SAFETY: it is not released, and belongs to the array being released.
+        // SAFETY: the part is not released, and belongs to the array that is being released.
         unsafe { release(part) };
         return 0;
     }
     part.release = None;
     part.private_data = ptr::null_mut();
-    // SAFETY: it is still as `array` made it, with this block; the caller promises the rest.
+    // SAFETY: `array` made the part with this block; the caller promises the rest.
     1 + unsafe { release_parts(part, block) }
 }
 
-/// What one exported schema points to.
+/// The memory of one exported schema.
 struct SchemaBlock {
-    /// Name, metadata and format of a field are its own.
+    /// Owns the name, metadata and format of the field.
     _field: Arc<DecodedField>,
     children: Vec<*mut ArrowSchema>,
     dictionary: *mut ArrowSchema,
 }
 
-/// A fresh C schema of the fields below `root`.
+/// A new C schema of the fields below `root`.
 pub(super) fn schema(root: &Arc<DecodedField>) -> OwnedSchema {
-    // SAFETY: `schema_of` makes a schema that follows the C data interface, its strings and
-    // children kept by its own block until its release, and gives it to nobody else.
+    // SAFETY: `schema_of` makes a schema that follows the C data interface. The schema's own block
+    // keeps its strings and children until its release, and nobody else has it.
     unsafe { OwnedSchema::from_raw(schema_of(root)) }
 }
 
-/// Names that are not there, and those of the values of a dictionary.
+/// The name of the root, and of dictionaries' values.
 static NO_NAME: &CStr = c"";
 
 fn schema_of(field: &Arc<DecodedField>) -> ArrowSchema {
     let Some(encoding) = field.dictionary else {
         return values_schema(field, &field.name, flags(field), &field.metadata);
     };
-    // A dictionary-encoded field has the type of its indices; name, flags and metadata (an
-    // extension type's too) are the field's, the type of the values is the dictionary's.
+    // A dictionary-encoded field has the type of its indices, and the field's name, flags and
+    // metadata (also of an extension type). The dictionary has the type of the values.
     let values = values_schema(field, NO_NAME, FLAG_NULLABLE | sorted_flag(field), &[]);
     let format = match (encoding.bits, encoding.signed) {
         (8, true) => c"c",
@@ -355,8 +354,8 @@ fn finish(
 }
 
 unsafe extern "C" fn release_schema(schema: *mut ArrowSchema) {
-    // SAFETY: the C data interface calls this once, with the schema or the place it was moved to,
-    // and nobody else uses it meanwhile; NULL gives None.
+    // SAFETY: the C data interface calls this once, with the schema or its moved copy, and nobody
+    // else uses it meanwhile. NULL becomes `None`.
     let Some(schema) = (unsafe { schema.as_mut() }) else {
         return;
     };
@@ -364,18 +363,18 @@ unsafe extern "C" fn release_schema(schema: *mut ArrowSchema) {
         return;
     }
     let block = std::mem::replace(&mut schema.private_data, ptr::null_mut());
-    // SAFETY: `finish` put a pointer from `Box::into_raw` there, and this schema gives it up
-    // exactly once, for `release` is NULL from now on.
+    // SAFETY: `finish` made the pointer by `Box::into_raw`. `release` is NULL from now on, so the
+    // pointer is taken back only once.
     let block = unsafe { Box::from_raw(block.cast::<SchemaBlock>()) };
     for child in block.children.iter().chain([&block.dictionary]) {
         if child.is_null() {
             continue;
         }
-        // SAFETY: each child and the dictionary came from `Box::into_raw` and is taken back only
-        // here; a consumer that moved one out took the struct's contents, not its place.
+        // SAFETY: each child and the dictionary came from `Box::into_raw`, and only this call takes
+        // them back. A consumer moves out the content of the struct, not its allocation.
         let mut child = unsafe { Box::from_raw(*child) };
         if let Some(release) = child.release {
-            // SAFETY: the child is not released, and belongs to the schema being released.
+            // SAFETY: the child is not released, and belongs to the schema that is being released.
             unsafe { release(&raw mut *child) };
         }
     }

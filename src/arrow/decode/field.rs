@@ -1,11 +1,11 @@
-//! The fields of a received stream, as decoding and exporting need them.
+//! The fields of a received stream, for decoding and the export.
 
 use std::ffi::CString;
 use std::sync::Arc;
 
 use crate::arrow::format::{Layout, Type};
 
-/// How the values of a field refer to a dictionary.
+/// The dictionary encoding of a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Encoding {
     pub(super) id: i64,
@@ -21,26 +21,26 @@ impl Encoding {
     }
 }
 
-/// A field. Where it is dictionary-encoded, `ty` and `children` are those of the dictionary.
+/// A field. In a dictionary-encoded field, `ty` and `children` describe the dictionary.
 #[derive(Debug)]
 pub(super) struct DecodedField {
     pub(super) name: CString,
     pub(super) nullable: bool,
-    /// As the C data interface encodes it; empty where there is none.
+    /// In the encoding of the C data interface; empty without metadata.
     pub(super) metadata: Box<[u8]>,
     pub(super) ty: Type,
-    /// Of the values, also where there is a dictionary. Known beforehand: it is asked for with
-    /// every column of every batch.
+    /// The layout of the values, also with a dictionary. Stored, because every column of every
+    /// batch needs it.
     pub(super) layout: Layout,
-    /// The type as the C data interface writes it: of the values, also where there is a dictionary.
+    /// The format string of the type of the values, also with a dictionary.
     pub(super) format: CString,
     pub(super) children: Vec<Arc<DecodedField>>,
     pub(super) dictionary: Option<Encoding>,
 }
 
 impl DecodedField {
-    /// Whether two fields hold values of one type, so that one dictionary can serve both. Names
-    /// and metadata do not matter, inner dictionaries do.
+    /// True if two fields have values of one type, so that one dictionary can serve both. Names and
+    /// metadata do not matter; inner dictionaries do.
     pub(super) fn same_type(&self, other: &Self) -> bool {
         self.ty == other.ty
             && self.children.len() == other.children.len()

@@ -1,4 +1,4 @@
-//! A consumer that believes what it is handed, for the tests and the fuzz target `decode`.
+//! A consumer that trusts its arrays, for the tests and the fuzz target `decode`.
 #![allow(
     clippy::unwrap_used,
     reason = "a broken promise of the decoder must stop the test or the fuzzer"
@@ -13,13 +13,13 @@ use crate::device::{BufferRef, HostBuffer};
 use crate::error::Result;
 use crate::proto::{Header, HeaderKind, HeaderParser};
 
-/// Takes `data` for a stream of the IPC format, decodes what can be decoded at both levels, as sent
-/// and as lent, and reads to the ends of what comes out (rule A8).
+/// Decodes `data` as a stream of the IPC format, at both levels, as sent and as lent. Reads the
+/// decoded buffers up to their ends (rule A8).
 pub fn decode(data: &[u8]) {
     let messages = messages(data);
     for level in [Level::Structure, Level::Full] {
         for shared in [false, true] {
-            // An error is as good an outcome as any.
+            // An error is a valid outcome.
             let _ = decode_messages(&messages, level, shared);
         }
     }
@@ -29,7 +29,7 @@ fn decode_messages(messages: &[(Vec<u8>, Vec<u8>)], level: Level, shared: bool) 
     let Some(((first, _), rest)) = messages.split_first() else {
         return Ok(());
     };
-    // A small limit: the fuzzer looks for wrong reads, not for large allocations.
+    // A small limit: the fuzzer looks for invalid reads, not for large allocations.
     let options = DecodeOptions {
         level,
         message_limit: 1 << 20,
@@ -54,10 +54,10 @@ fn decode_messages(messages: &[(Vec<u8>, Vec<u8>)], level: Level, shared: bool) 
             BufferRef::of(bytes.unwrap_or_default())
         });
         let buffers = buffers.collect();
-        // SAFETY: the buffers are slices of `memory`, whose bytes do not move with it and which
-        // nobody writes to.
+        // SAFETY: the buffers are slices of `memory`. A move of it does not move its bytes, and
+        // nobody writes to them.
         let body = unsafe { ReceivedBody::new(buffers, Arc::new(memory), shared) };
-        // A stream goes on after a wrong message here, so that one does not hide the next.
+        // The stream goes on after an invalid message, so that one does not hide the next.
         if header.kind() == HeaderKind::Dictionary {
             let _ = decoder.add_dictionary(&header, &body);
         } else if let Ok(batch) = decoder.batch(&header, &body) {
@@ -71,7 +71,7 @@ fn decode_messages(messages: &[(Vec<u8>, Vec<u8>)], level: Level, shared: bool) 
     Ok(())
 }
 
-/// Header and body of each message of a stream, read as leniently as it can be.
+/// The header and body of each message of a stream. Accepts as much as possible.
 pub(super) fn messages(mut bytes: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
     let mut messages = Vec::new();
     while let Some((word, rest)) = bytes.split_first_chunk::<4>() {
@@ -102,11 +102,11 @@ pub(super) fn messages(mut bytes: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
     messages
 }
 
-/// Element `index` of `T`s from `base` on.
+/// Element `index` of an array of `T` at `base`.
 fn at<T: Copy>(base: *const u8, index: usize) -> T {
     assert!(!base.is_null());
     let element = base.wrapping_add(index * size_of::<T>()).cast::<T>();
-    // SAFETY: the promise under test: the buffer reaches that far.
+    // SAFETY: the promise under test is that the buffer contains the element.
     unsafe { element.read_unaligned() }
 }
 
@@ -117,18 +117,18 @@ fn ends(base: *const u8, bytes: usize) {
     }
 }
 
-/// Reads the ends of every buffer as far as type and length say that it reaches, and follows the
-/// last offset: AddressSanitizer sees what lies outside.
+/// Reads the first and last byte of every buffer, as type and length require, and follows the last
+/// offset. AddressSanitizer reports invalid reads.
 pub(super) fn walk(schema: &ArrowSchema, array: &ArrowArray, need: usize) {
     assert!(array.release.is_some());
     assert!(array.length >= 0 && (0..=array.length).contains(&array.null_count));
     let len = usize::try_from(array.length).unwrap();
     assert!(len >= need);
-    // SAFETY: the schema is ours, its format a string.
+    // SAFETY: the decoder made the schema, whose format is a C string.
     let format = unsafe { CStr::from_ptr(schema.format) }.to_str().unwrap();
     let buffer = |index: usize| -> *const u8 {
         assert!(index < usize::try_from(array.n_buffers).unwrap());
-        // SAFETY: an array has as many buffers as it says.
+        // SAFETY: an array has `n_buffers` buffers.
         unsafe { *array.buffers.wrapping_add(index) }.cast()
     };
     if !matches!(format.as_bytes(), [b'n', ..] | [b'+', b'u' | b'r', ..]) {
@@ -200,7 +200,7 @@ pub(super) fn walk(schema: &ArrowSchema, array: &ArrowArray, need: usize) {
     }
     assert_eq!(schema.n_children, array.n_children);
     for index in 0..usize::try_from(array.n_children).unwrap() {
-        // SAFETY: an array and its schema have as many children as they say.
+        // SAFETY: an array and its schema have `n_children` children.
         let child = unsafe { *array.children.wrapping_add(index) };
         // SAFETY: as above.
         let child_schema = unsafe { *schema.children.wrapping_add(index) };

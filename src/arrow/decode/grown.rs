@@ -1,26 +1,26 @@
-//! Memory of a joined dictionary, with room behind what is in use: a delta is added there, so that
-//! many deltas cost what they bring, and not the whole dictionary each time.
+//! Memory of a joined dictionary with free room at its end. A delta is appended there, so that the
+//! cost of many deltas is that of their own bytes.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::device::{BufferRef, HostBuffer};
 use crate::error::{Error, Result};
 
-/// Bytes that never change once they are in use, and room for more.
+/// Bytes that never change once they are used, and room for more.
 #[derive(Debug)]
 pub(super) struct Grown {
     memory: HostBuffer,
-    /// Bytes in use, or taken by an `append` under way.
+    /// Bytes that are used, or reserved by an `append` under way.
     used: AtomicUsize,
 }
 
-/// What is allocated for `len` bytes: half as much again, so that copying all of them is rare.
+/// The capacity for `len` bytes: half as much again, so that copies of the whole are rare.
 pub(super) fn with_room(len: usize) -> usize {
     len.saturating_add(len / 2)
 }
 
 impl Grown {
-    /// No bytes, and room for `capacity`.
+    /// Empty memory with a capacity.
     ///
     /// # Errors
     ///
@@ -32,16 +32,16 @@ impl Grown {
         })
     }
 
-    /// Bytes allocated.
+    /// The allocated bytes.
     pub(super) fn capacity(&self) -> usize {
         self.memory.len()
     }
 
-    /// The first `len` bytes, which are in use.
+    /// The first `len` bytes, which must be used.
     ///
     /// # Errors
     ///
-    /// `InvalidData` when they are not.
+    /// `InvalidData` if fewer bytes are used.
     pub(super) fn bytes(&self, len: usize) -> Result<BufferRef> {
         if len > self.used.load(Ordering::Acquire) {
             return Err(Error::invalid_data("a dictionary lacks bytes of its own"));
@@ -52,8 +52,8 @@ impl Grown {
         })
     }
 
-    /// Adds `bytes` behind the first `len`. `false`, with nothing done, where there is no room, or
-    /// another delta was put there.
+    /// Appends `bytes` after the first `len` bytes. Returns false and does nothing if there is no
+    /// room, or another delta already follows the first `len` bytes.
     pub(super) fn append(&self, len: usize, bytes: &[u8]) -> bool {
         let Some(end) = len
             .checked_add(bytes.len())
@@ -68,10 +68,10 @@ impl Grown {
             return false;
         }
         let place = self.memory.as_ref().data.cast_mut().wrapping_add(len);
-        // SAFETY: the bytes from `len` to `end` lie in the memory (checked above), which was made
-        // to be written to. The exchange has given them to this call alone: nobody else writes to
-        // them, and nobody reads what is past the bytes that he was handed, which end at `len` or
-        // before. The source is a slice that its owner reads from, so that it is none of them.
+        // SAFETY: the bytes from `len` to `end` lie in the memory, as checked above, and the memory
+        // is writable. The exchange reserves them for this call, so nobody else writes to them.
+        // Readers have only bytes up to `len`. The source is a slice that its owner reads, so it
+        // does not overlap them.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), place, bytes.len()) };
         true
     }
@@ -81,7 +81,7 @@ impl Grown {
 mod tests {
     use super::*;
 
-    /// Two that add behind the same bytes do not share the room: the second copies.
+    /// Of two appends after the same bytes only the first gets the room.
     #[test]
     fn room_is_given_once() {
         let grown = Grown::new(8).unwrap();
@@ -91,7 +91,7 @@ mod tests {
         assert!(!grown.append(5, b"1234"), "no room");
         assert!(grown.append(5, b"123"));
         let bytes = grown.bytes(8).unwrap();
-        // SAFETY: `grown` lives, and all of it is in use.
+        // SAFETY: `grown` lives, and all of its bytes are used.
         assert_eq!(unsafe { bytes.as_slice() }, b"abcde123");
         assert!(grown.bytes(9).is_err());
         assert_eq!(grown.capacity(), 8);

@@ -2,10 +2,10 @@
 
 use crate::arrow::decode::plain::Plain;
 
-/// An index of a dictionary.
+/// The integer type of a dictionary's indices.
 pub(super) trait Index: Plain + Ord + TryInto<i64> {
-    /// Whether all of them are in `0..values`. `false` also for unsigned indices that are, and are
-    /// too large for a signed number.
+    /// True if all indices are in `0..values`. False also for valid unsigned indices that are too
+    /// large for the signed type.
     fn are_surely_below(indices: &[Self], values: i64) -> bool;
 }
 
@@ -15,9 +15,9 @@ macro_rules! index {
             fn are_surely_below(indices: &[Self], values: i64) -> bool {
                 let last = <$signed>::try_from(values - 1).unwrap_or(<$signed>::MAX);
                 // One sign for all: of the indices, and of the difference between each and the last
-                // value. That takes three instructions of the oldest vectors, which have no minimum
-                // and maximum of these numbers. A loop without an exit lets the compiler take many
-                // indices at a time.
+                // value. That takes three instructions of the oldest vector extension, which has no
+                // minimum of these types. The loop has no exit, so that the compiler can vectorise
+                // it.
                 let sign = indices.iter().fold(0, |any, index| {
                     let index = <$signed>::from_ne_bytes(index.to_ne_bytes());
                     any | index | last.wrapping_sub(index)
@@ -33,8 +33,8 @@ index!(i8 as i8 i16 as i16 i32 as i32 i64 as i64 u8 as i8 u16 as i16 u32 as i32 
 mod tests {
     use super::Index;
 
-    /// Rule A8, level full: an index outside of its dictionary is not passed over, among others or
-    /// alone.
+    /// Rule A8, level full: the check finds an index outside of the dictionary, alone or among
+    /// others.
     #[test]
     fn no_index_outside_is_surely_below() {
         for values in 0..=300 {

@@ -1,9 +1,8 @@
-//! A dictionary and its delta, joined in memory of our own (rule A3).
+//! Joins a dictionary and its delta in new memory (rule A3).
 //!
-//! Both have been checked at level `full` before, so offsets, sizes and run ends can be followed;
-//! every access is bounds-checked all the same. What was joined before stays where it is, and
-//! grows: many deltas cost what they bring. Only bitmaps are copied each time, for readers see
-//! their last byte.
+//! Both were checked at level `full`, so the code can follow offsets, sizes and run ends; accesses
+//! are bounds-checked nevertheless. Earlier joined bytes stay in place and grow, so that a delta
+//! costs its own bytes only. Bitmaps are copied each time, because readers see their last byte.
 
 mod runs;
 mod views;
@@ -20,7 +19,7 @@ use crate::arrow::format::{Layout, Type};
 use crate::device::HostBuffer;
 use crate::error::{Error, Result};
 
-/// The values of `old`, then those of `delta`. Returns also the bytes copied.
+/// The values of `old`, then those of `delta`. Also returns the copied bytes.
 pub(super) fn join(
     field: &DecodedField,
     old: &Arc<Columns>,
@@ -49,8 +48,8 @@ impl Joiner<'_> {
         self.out.keep(memory)
     }
 
-    /// `old`, then `new`: where `old` is, if it has grown there before and nothing else came behind
-    /// it.
+    /// Returns `old` followed by `new`. Appends in place if `old` has free room and nothing else
+    /// was appended to it.
     fn extend(&mut self, part: &ArrayPart<'_>, old: &[u8], new: &[u8]) -> Result<Buffer> {
         let len = old.len().checked_add(new.len()).ok_or_else(too_long)?;
         if len == 0 {
@@ -81,7 +80,7 @@ impl Joiner<'_> {
         Ok(Buffer { at, private: true })
     }
 
-    /// Memory of `bytes` for a while, beside the result.
+    /// Temporary memory of `bytes`, beside the result.
     fn passing(&self, bytes: usize) -> Result<Vec<u8>> {
         self.budget.take(bytes as u64)?;
         let mut memory = Vec::new();
@@ -91,7 +90,7 @@ impl Joiner<'_> {
         Ok(memory)
     }
 
-    /// Numbers as bytes of their width, each changed.
+    /// Writes numbers as integers of a width.
     fn written(
         &self,
         numbers: impl ExactSizeIterator<Item = Result<i64>>,
@@ -152,7 +151,7 @@ impl Joiner<'_> {
         }
     }
 
-    /// The bitmap of both parts, and how many values are null.
+    /// The bitmap of both parts, and the null count.
     fn validity(&mut self, parts: &[ArrayPart<'_>; 2]) -> Result<(Buffer, i64)> {
         let bitmaps = [
             parts[0].columns.bytes(parts[0].node.buffer(0))?,
@@ -185,7 +184,7 @@ impl Joiner<'_> {
         ))
     }
 
-    /// Memory for a bitmap. A bit counts as a byte: it costs as much time, for bitmaps do not grow.
+    /// Memory for a bitmap. A bit counts as a byte, which bounds the time of repeated copies.
     fn bitmap(&self, rows: usize) -> Result<HostBuffer> {
         self.budget.take(rows as u64)?;
         HostBuffer::new(rows.div_ceil(8))
@@ -200,7 +199,7 @@ impl Joiner<'_> {
         )
     }
 
-    /// Indices stay as they are: an inner dictionary only ever grew between the two parts.
+    /// Indices do not change: between the two parts an inner dictionary can only have grown.
     fn encoded(&mut self, width: usize, parts: &[ArrayPart<'_>; 2]) -> Result<usize> {
         let [old, new] = parts;
         let (old_generation, new_generation) = (old.node.generation, new.node.generation);
@@ -226,14 +225,14 @@ impl Joiner<'_> {
             self.out.nodes[id].dictionary = Some(grafted);
             let inner = &source.columns.holds.inner;
             let known = inner.binary_search_by_key(&dictionary, |(node, _)| *node);
-            // Not the whole source: dictionaries would hold their whole past.
+            // Holds the dictionary only: the whole source would keep all predecessors.
             let held = known.map_or(source.columns, |at| &inner[at].1);
             self.out.holds.inner.push((grafted, Arc::clone(held)));
         }
         Ok(id)
     }
 
-    /// Adds an array that stays where it is.
+    /// Adds an array without a copy of its buffers.
     fn graft(&mut self, columns: &Columns, id: usize) -> usize {
         let node = columns.nodes[id];
         let place = self.out.nodes.len();
@@ -265,7 +264,7 @@ impl Joiner<'_> {
             buffers.push(validity);
             null_count = nulls;
         }
-        // What each child takes of both parts.
+        // For each child, the parts that are joined.
         let mut children: Vec<[ArrayPart<'_>; 2]> = Vec::new();
         match layout {
             Layout::Null => {
@@ -369,7 +368,7 @@ impl Joiner<'_> {
         Ok(self.keep(memory))
     }
 
-    /// Offsets from 0 over both parts, and the range (start, length) that each part covers.
+    /// Offsets from 0 over both parts, and each part's range of values (start, length).
     fn offsets(
         &mut self,
         width: Width,
@@ -402,7 +401,7 @@ impl Joiner<'_> {
         Ok((self.extend(old, known, &added)?, ranges))
     }
 
-    /// The numbers of a part, each with `base` added.
+    /// The numbers of a part, plus `base`.
     fn moved(
         &self,
         buffer: usize,
@@ -416,7 +415,7 @@ impl Joiner<'_> {
         self.written(moved, width)
     }
 
-    /// Offsets of the delta's part of a dense union: they start after the old children.
+    /// The offsets of the delta's part of a dense union; they start after the old children.
     fn dense_offsets(&self, field: &DecodedField, parts: &[ArrayPart<'_>; 2]) -> Result<Vec<u8>> {
         let Type::Union { ids, .. } = &field.ty else {
             return Ok(Vec::new());

@@ -1,9 +1,9 @@
-//! Arrow out: from the headers and bodies of a stream to arrays that consumers own.
+//! Decoding of the headers and bodies of a stream into arrays that consumers own.
 //!
-//! Nothing a peer sends is trusted (rule A8): a [`Decoder`] hands out arrays whose structure is
-//! sound, and at level [`Level::Full`] arrays whose values are, too. Buffers stay where they were
-//! received; what had to be copied is counted. Bodies may lie on a GPU, and arrays may be wanted
-//! there ([`Decoder::with_target`]).
+//! No data of a peer is trusted (rule A8): a [`Decoder`] returns arrays with a valid structure, and
+//! at [`Level::Full`] also with valid values. Buffers are used in the memory of their receipt;
+//! copied bytes are counted. Bodies may lie on a GPU, and arrays may have a GPU as target
+//! ([`Decoder::with_target`]).
 
 mod bits;
 mod body;
@@ -53,46 +53,46 @@ use crate::device::gpu::{Gpu, GpuAllocator};
 use crate::error::{Error, Result};
 use crate::proto::{Header, HeaderKind};
 
-/// What a pair of custom metadata takes beside its bytes: in the list, which doubles as it grows.
+/// Bytes of a pair of custom metadata in its list, which doubles as it grows.
 const PAIR_BYTES: u64 = 3 * size_of::<(String, String)>() as u64;
 
 /// Decodes the messages of one stream, in their order.
 #[derive(Debug)]
 pub struct Decoder {
-    /// What `schema` was read from.
+    /// The header of `schema`.
     header: Header,
     schema: schema::DecodedSchema,
-    /// Shared with the batches that use them: a change makes another map, once for each batch.
+    /// Shared with batches; a change makes a new map, at most once for each batch.
     dictionaries: Arc<ReceivedDictionaries>,
     generations: u64,
-    /// Bytes of the host that dictionaries hold beside their bodies.
+    /// Bytes of host memory that dictionaries hold besides their bodies.
     held: u64,
     options: DecodeOptions,
     spare: SpareColumns,
-    /// The most that its columns of fixed width ask for.
+    /// The largest alignment that its columns of fixed width need.
     align: usize,
-    /// Where arrays are to be; `None`: where their bodies are.
+    /// The place for arrays; `None` for the place of their bodies.
     place: Option<ArrayPlace>,
-    /// From the time on when a GPU has to do with it.
+    /// `None` until a body or a target is on a GPU.
     relocator: Option<Box<Relocator>>,
 }
 
 impl Decoder {
-    /// Reads the schema of a stream. Its arrays are to be on the host.
+    /// Reads the schema of a stream, for arrays on the host.
     ///
     /// # Errors
     ///
-    /// `InvalidData` when the schema is not sound; `Unsupported` for big-endian streams, metadata
-    /// versions other than 4 and 5 (rule A6), and types that a later format may add.
+    /// `InvalidData` for an invalid schema; `Unsupported` for big-endian streams, metadata versions
+    /// other than 4 and 5 (rule A6), and types of a later format.
     pub fn new(header: &Header, options: DecodeOptions) -> Result<Self> {
         Self::at(header, options, Some(ArrayPlace::Host))
     }
 
-    /// Reads the schema of a stream whose arrays are to be at `target`, wherever their bodies are.
+    /// Reads the schema of a stream, for arrays at `target`.
     ///
     /// # Errors
     ///
-    /// As [`new`](Self::new); as `Device::get` where the target is a GPU.
+    /// As [`new`](Self::new); as `Device::get` for a target on a GPU.
     pub fn with_target(header: &Header, options: DecodeOptions, target: Target) -> Result<Self> {
         let place = match target {
             Target::Host => Some(ArrayPlace::Host),
@@ -102,8 +102,8 @@ impl Decoder {
         Self::at(header, options, place)
     }
 
-    /// [`with_target`](Self::with_target) for the GPU of `room`, which gives the memory for what is
-    /// moved there.
+    /// [`with_target`](Self::with_target) for the GPU of `room`, which allocates the memory for
+    /// moved arrays.
     ///
     /// # Errors
     ///
@@ -138,8 +138,8 @@ impl Decoder {
         })
     }
 
-    /// The decoder for another stream of the same schema: it lets go of all that has come. `None`
-    /// where a GPU has to do with it.
+    /// The decoder for another stream of the same schema, without the state of the old stream.
+    /// `None` if a GPU is in use.
     pub fn emptied(mut self) -> Option<Self> {
         if self.relocator.is_some() || !matches!(self.place, Some(ArrayPlace::Host)) {
             return None;
@@ -150,30 +150,30 @@ impl Decoder {
         Some(self)
     }
 
-    /// Whether it is [emptied](Self::emptied) what [`with_target`](Self::with_target) would make.
+    /// True if [`emptied`](Self::emptied) returns the same as [`with_target`](Self::with_target).
     pub fn fits(&self, header: &Header, options: DecodeOptions, target: Target) -> bool {
         self.header.is(header) && self.options == options && target == Target::Host
     }
 
-    /// The header that its schema was read from.
+    /// The header of its schema.
     pub fn header(&self) -> &Header {
         &self.header
     }
 
-    /// The schema, as a struct with a child for each column: a fresh C schema at each call.
+    /// A new C schema: a struct with a child for each column.
     pub fn schema(&self) -> OwnedSchema {
         export::schema(&self.schema.root)
     }
 
-    /// Takes a dictionary: a new one, a replacement, or a delta, which is joined with what is there
-    /// (rule A3). Batches decoded before keep the one that they use. Returns the bytes copied on
-    /// the host.
+    /// Adds a dictionary: a new one, a replacement, or a delta, which is joined with the earlier
+    /// values (rule A3). Earlier batches keep their dictionary. Returns the bytes that were copied
+    /// on the host.
     ///
     /// # Errors
     ///
-    /// `InvalidData` when the message is not sound or fits no field of the schema; `Unsupported`
-    /// for a delta whose inner dictionary was replaced; `OutOfMemory`. The dictionaries are as
-    /// before then.
+    /// `InvalidData` for an invalid message, or without a field for the dictionary; `Unsupported`
+    /// for a delta whose inner dictionary was replaced; `OutOfMemory`. The dictionaries are
+    /// unchanged then.
     pub fn add_dictionary(&mut self, header: &Header, body: &ReceivedBody) -> Result<u64> {
         let message = schema::message(header);
         let batch = message
@@ -198,7 +198,7 @@ impl Decoder {
             .ok_or_else(|| Error::invalid_data("the message holds no values"))?;
         let known = self.dictionaries.get(&batch.id());
         let before = known.map_or(0, |known| known.columns.own_bytes());
-        // A delta of nothing is a dictionary.
+        // A delta without an earlier dictionary is a dictionary.
         let delta = batch.isDelta() && known.is_some();
         let received = known.filter(|_| delta).map_or(0, |known| known.received);
         let budget = DecodeBudget::of_dictionary(
@@ -220,7 +220,7 @@ impl Decoder {
                 let context = decoder.context(message, &nested, &budget)?;
                 let build = |spare| build::dictionary(&context, field, &data, &body, spare);
                 let built = relocator.build(&body, Box::default(), build)?;
-                // They are joined on the host.
+                // Joins happen on the host.
                 let earlier = match delta {
                     true => relocator.dictionaries(&decoder.dictionaries, &ArrayPlace::Host)?,
                     false => Arc::default(),
@@ -236,7 +236,7 @@ impl Decoder {
         if earlier.is_some() {
             copied = copied.saturating_add(columns.make_private(&budget)?);
         }
-        // Joining follows offsets, which only checked values allow.
+        // A join follows offsets, so the values must be checked.
         let checked = self.options.level == Level::Full || earlier.is_some();
         if checked {
             copied = copied.saturating_add(values::check(&mut columns, field, &budget)?);
@@ -270,16 +270,16 @@ impl Decoder {
         Ok(copied)
     }
 
-    /// Decodes a record batch. Its buffers point into the body, which is dropped when the batch,
-    /// and every child moved out of it, has been released; or it is dropped sooner, where the batch
-    /// is to be elsewhere.
+    /// Decodes a record batch. Its buffers point into the body. The release of the batch, and of
+    /// every child that was moved out, drops the body. If the batch is moved to another device, the
+    /// body is dropped earlier.
     ///
-    /// An array on a GPU carries an event where work is under way that its readers must wait for.
+    /// An array on a GPU has an event if its readers must wait for work.
     ///
     /// # Errors
     ///
-    /// `InvalidData` when the message is not sound; `Protocol` for a compressed body that was lent
-    /// (rule A4); `OutOfMemory`; what the driver says, where a GPU is involved.
+    /// `InvalidData` for an invalid message; `Protocol` for a compressed body that was lent (rule
+    /// A4); `OutOfMemory`; the driver's errors for a GPU.
     pub fn batch(&mut self, header: &Header, body: &ReceivedBody) -> Result<DecodedBatch> {
         ensure_matches(header, body)?;
         if self.relocator.is_none()
@@ -332,7 +332,7 @@ impl Decoder {
         })
     }
 
-    /// A batch like the one before.
+    /// Decodes a batch with the header of the last batch.
     fn batch_again(
         &mut self,
         columns: Box<Columns>,
@@ -356,7 +356,7 @@ impl Decoder {
         })
     }
 
-    /// Hands arrays out and keeps their lists for the next batch.
+    /// Exports arrays and keeps their lists for the next batch.
     fn hand_out(
         &mut self,
         mut columns: Box<Columns>,
@@ -367,7 +367,7 @@ impl Decoder {
         Ok(array)
     }
 
-    /// Level full: checks the values of a batch.
+    /// Checks the values of a batch, at level full.
     fn check(&self, built: &mut Built, budget: &DecodeBudget<'_>) -> Result<()> {
         if self.options.level == Level::Full {
             let copied = values::check(&mut built.columns, &self.schema.root, budget)?;
@@ -376,7 +376,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// A batch whose body or whose place is a GPU.
+    /// Decodes a batch whose body or target is on a GPU.
     fn batch_moved(
         &self,
         relocator: &mut Relocator,
@@ -405,7 +405,7 @@ impl Decoder {
         if body.gpu.is_none() {
             self.check(&mut built, budget)?;
             if let ArrayPlace::Gpu(device) = &place {
-                // What of it was copied on the host is no part of this.
+                // The bytes of this copy do not count as copied on the host.
                 let all = body.buffers.iter().map(|buffer| buffer.len as u64);
                 let total = all.fold(0, u64::saturating_add);
                 DecodeBudget::new(self.options.message_limit, &body.buffers).take(total)?;
@@ -415,8 +415,8 @@ impl Decoder {
         Ok(built)
     }
 
-    /// A body where it can be decoded: where its arrays are to be, or on the host. There it is
-    /// where the processor reads all of it.
+    /// Moves a body to a place where it can be decoded: the place of its arrays, or the host. All
+    /// reads of whole values need the host.
     fn bring<'b>(
         &self,
         relocator: &mut Relocator,
@@ -458,8 +458,8 @@ impl Decoder {
     }
 }
 
-/// A dictionary that a delta can be joined with: its values checked, its memory ours. Returns also
-/// the bytes copied for that.
+/// Prepares a dictionary for a join: checked, and in private memory. Also returns the bytes that
+/// were copied for that.
 fn joinable(
     field: &field::DecodedField,
     earlier: Dictionary,

@@ -3,7 +3,7 @@
 use crate::arrow::decode::budget::DecodeBudget;
 use crate::error::{Error, Result};
 
-/// A list that counts against the budget: a row of a byte or less may have an entry.
+/// A list that counts against the budget, because small rows can cause many entries.
 pub(super) struct Noted<'a, T> {
     pub(super) rows: Vec<T>,
     budget: &'a DecodeBudget<'a>,
@@ -18,7 +18,7 @@ impl<'a, T> Noted<'a, T> {
     }
 
     pub(super) fn add(&mut self, row: T) -> Result<()> {
-        // The list doubles where it is full.
+        // A full list doubles.
         self.budget.take(2 * size_of::<T>() as u64)?;
         let reserved = self.rows.try_reserve(1);
         reserved.map_err(|_| Error::out_of_memory("no memory for a list of rows"))?;

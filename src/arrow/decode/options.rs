@@ -1,32 +1,32 @@
-//! What a decoder is asked for, and what it hands out.
+//! The options and the result of a decoder.
 
 use crate::arrow::OwnedDeviceArray;
 
-/// How far what a peer sent is checked before it is handed out (rule A8).
+/// The amount of checks of a peer's data (rule A8).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Level {
-    /// Everything that costs nothing per row: counts, lengths, buffer sizes, first and last
-    /// offsets. For peers of the same user.
+    /// All checks that need no time per row: counts, lengths, buffer sizes, first and last offsets.
+    /// For peers of the same user.
     Structure,
-    /// The values too: offsets, views, sizes, type ids, run ends, dictionary indices, UTF-8 and
-    /// null counts; in shared memory on a private copy of them.
+    /// Also the values: offsets, views, sizes, type ids, run ends, dictionary indices, UTF-8 and
+    /// null counts. Shared memory is copied before the check.
     Full,
 }
 
-/// What a decoder is told.
+/// The options of a decoder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DecodeOptions {
-    /// How far to check.
+    /// The level of checks.
     pub level: Level,
-    /// Most bytes of the host that one message may take beside its body, or as many as its body
-    /// has, where those are more: for compressed buffers unpacked, for copies of what its sender
-    /// could still write to, and for the structs of arrays and of the schema. All dictionaries of a
-    /// stream share it. [`u64::MAX`]: no limit.
+    /// Most bytes of host memory that one message may take besides its body; if the body is longer,
+    /// as many bytes as the body has. They are for unpacked buffers, copies of lent memory, and the
+    /// structs of arrays and of the schema. All dictionaries of a stream share the limit.
+    /// [`u64::MAX`]: no limit.
     pub message_limit: u64,
 }
 
 impl Default for DecodeOptions {
-    /// The careful choice: level full, and 512 MiB for each message.
+    /// The safe choice: level full, and 512 MiB for each message.
     fn default() -> Self {
         Self {
             level: Level::Full,
@@ -35,21 +35,20 @@ impl Default for DecodeOptions {
     }
 }
 
-/// A record batch, decoded.
+/// A decoded record batch.
 #[derive(Debug)]
 pub struct DecodedBatch {
-    /// The batch as a struct array, where the decoder's target says.
+    /// The batch as a struct array, at the decoder's target.
     pub array: OwnedDeviceArray,
-    /// Its rows.
+    /// The number of rows.
     pub rows: u64,
-    /// Metadata of this batch alone.
+    /// The metadata of this batch.
     pub custom_metadata: Vec<(String, String)>,
-    /// Bytes of its buffers that were copied or unpacked on the host rather than used where they
-    /// were received.
+    /// Bytes of its buffers that were copied or unpacked on the host.
     pub copied: u64,
-    /// Bytes copied within a GPU or from one to another: for this batch, and for the dictionaries
-    /// that came since the one before.
+    /// Bytes that were copied within a GPU or between GPUs, for this batch and for the dictionaries
+    /// since the last batch.
     pub copied_on_device: u64,
-    /// Bytes copied between the host and a GPU, for the same.
+    /// Bytes that were copied between the host and a GPU, for the same messages.
     pub staged: u64,
 }

@@ -1,4 +1,4 @@
-//! Parts of arrays, for those who join them.
+//! Parts of arrays, for joins.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use crate::arrow::decode::columns::{Columns, Node};
 use crate::arrow::decode::plain::Plain;
 use crate::error::{Error, Result};
 
-/// Some of the values of one array.
+/// A range of the values of one array.
 #[derive(Clone, Copy)]
 pub(super) struct ArrayPart<'a> {
     pub(super) columns: &'a Arc<Columns>,
@@ -38,13 +38,13 @@ impl<'a> ArrayPart<'a> {
         })
     }
 
-    /// The values of the only child, `size` for each of this array's.
+    /// The part of the only child, which has `size` values for each value of this part.
     pub(super) fn scaled_child(&self, size: usize) -> Result<Self> {
         let times = |count: usize| count.checked_mul(size).ok_or_else(too_long);
         self.child_range(0, times(self.start)?, times(self.len)?)
     }
 
-    /// The values in use of a buffer with one element for each, and `extra` more.
+    /// The elements of this part in a buffer with one element for each value, and `extra` more.
     pub(super) fn elements<T: Plain>(&self, buffer: usize, extra: usize) -> Result<&'a [T]> {
         let end = self
             .start
@@ -55,19 +55,19 @@ impl<'a> ArrayPart<'a> {
         Ok(&all[self.start..])
     }
 
-    /// Bytes in use of a buffer with `width` bytes for each value, and for `extra` more.
+    /// The bytes of this part in a buffer of `width` bytes per value, and `extra` values more.
     pub(super) fn bytes(&self, buffer: usize, width: usize, extra: usize) -> Result<&'a [u8]> {
         let at = |count: usize| count.checked_mul(width).ok_or_else(too_long);
         let end = self.start.checked_add(self.len).ok_or_else(too_long)?;
         let end = at(end.checked_add(extra).ok_or_else(too_long)?)?;
         let all = self.columns.slice::<u8>(self.node.buffer(buffer), end)?;
-        // An empty slice stands for an empty part wherever it starts.
+        // For an empty part the start may be after the end.
         Ok(all.get(at(self.start)?..).unwrap_or_default())
     }
 
-    /// Offsets, sizes or run ends in use.
+    /// The offsets, sizes or run ends of this part.
     pub(super) fn numbers(&self, buffer: usize, width: Width, extra: usize) -> Result<Numbers<'a>> {
-        // The offsets of an empty array may be missing.
+        // An empty array may have no offsets.
         if self.len == 0 && self.columns.buffers[self.node.buffer(buffer)].at.len == 0 {
             return Ok(Numbers::Eight(&[0][..extra.min(1)]));
         }
@@ -96,7 +96,7 @@ impl Numbers<'_> {
         }
     }
 
-    /// 0 where there is none.
+    /// The number at `index`; 0 after the end.
     pub(super) fn at(&self, index: usize) -> i64 {
         let number = match self {
             Self::Two(numbers) => numbers.get(index).map(|number| (*number).into()),
@@ -106,7 +106,7 @@ impl Numbers<'_> {
         number.unwrap_or(0)
     }
 
-    /// How many are not past `limit`; they are in order.
+    /// The number of numbers up to `limit`; the numbers must be in order.
     pub(super) fn up_to(&self, limit: i64) -> usize {
         match self {
             Self::Two(numbers) => numbers.partition_point(|number| i64::from(*number) <= limit),

@@ -1,15 +1,15 @@
-//! Numbers that are read from a peer's bytes as they are.
+//! Numbers that are read from a peer's bytes without conversion.
 
-/// A fixed-size number that any bytes are a value of.
+/// A fixed-size number for which all bytes are valid.
 ///
 /// # Safety
 ///
-/// Every bit pattern of the type's size is a valid value, and it has no padding.
+/// Every bit pattern of the type's size is a valid value, and the type has no padding.
 pub(super) unsafe trait Plain: Copy {}
 
 macro_rules! plain {
     ($($number:ty)*) => {
-        // SAFETY: the integers of Rust are defined for every bit pattern and have no padding.
+        // SAFETY: for Rust's integers every bit pattern is valid, and they have no padding.
         $(unsafe impl Plain for $number {})*
     };
 }

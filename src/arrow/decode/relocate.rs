@@ -1,12 +1,12 @@
-//! Moving bodies and arrays between the host and GPUs.
+//! Moves of bodies and arrays between the host and GPUs.
 //!
-//! A body that is to be read on the host, since all its values are checked or it is to stay there,
-//! is copied there first and decoded as one that was received. Any other body on a GPU is decoded
-//! where it is to be ([`remote`](super::remote)). A body on the host whose arrays are to be on a
-//! GPU is decoded and checked, and then each buffer is copied.
+//! A body on a GPU is copied to the host first if all its values are checked or its arrays belong
+//! on the host. Any other body on a GPU is decoded on the target GPU ([`remote`](super::remote)). A
+//! body on the host for arrays on a GPU is decoded and checked on the host, and then each buffer is
+//! copied.
 //!
-//! Dictionaries stay where they were decoded. Where batches need them elsewhere there are twins of
-//! them, made once for each change.
+//! Dictionaries stay at the place of their decoding. If batches need them at another place, they
+//! get a copy there, a twin, once for each change.
 
 mod twins;
 
@@ -24,7 +24,7 @@ use crate::device::BufferRef;
 use crate::device::gpu::{ArrayMemory, CopyList, CopyStream, Gpu, GpuAllocator};
 use crate::error::Result;
 
-/// Where the buffers of arrays lie.
+/// The place of the buffers of arrays.
 #[derive(Debug, Clone)]
 pub(super) enum ArrayPlace {
     Host,
@@ -32,7 +32,7 @@ pub(super) enum ArrayPlace {
 }
 
 impl ArrayPlace {
-    /// That of memory on `device`, or on the host.
+    /// The place of memory on `device`; the host for `None`.
     pub(super) fn of(device: Option<&Arc<Gpu>>) -> Self {
         device.map_or(Self::Host, |device| Self::Gpu(Arc::clone(device)))
     }
@@ -46,20 +46,20 @@ impl ArrayPlace {
     }
 }
 
-/// What the moves of a message took.
+/// The number of bytes that a message's moves copied.
 #[derive(Debug, Default)]
 pub(super) struct MoveFigures {
-    /// Bytes copied within a GPU, or from one to another.
+    /// Bytes copied within a GPU, or between GPUs.
     pub(super) on_device: u64,
     /// Bytes copied between the host and a GPU.
     pub(super) staged: u64,
 }
 
-/// What moves to and from each GPU met.
+/// A copy stream for each GPU in use.
 #[derive(Debug, Default)]
 struct CopyStreams {
     streams: Vec<CopyStream>,
-    /// Where memory for arrays is taken from, on its GPU.
+    /// The allocator for arrays on its GPU.
     room: Option<Arc<dyn GpuAllocator>>,
 }
 
@@ -82,7 +82,7 @@ impl CopyStreams {
     }
 }
 
-/// Moves what belongs to one stream.
+/// Makes the moves of one stream.
 #[derive(Debug, Default)]
 pub(super) struct Relocator {
     /// For each GPU met.
@@ -92,23 +92,23 @@ pub(super) struct Relocator {
 }
 
 impl Relocator {
-    /// Lets go of memory that no work reads any more.
+    /// Drops memory that no work reads any more.
     pub(super) fn poll(&mut self) {
         self.streams.streams.iter_mut().for_each(CopyStream::poll);
     }
 
-    /// What was moved since this was asked last.
+    /// The bytes of the moves since the last call.
     pub(super) fn take_figures(&mut self) -> MoveFigures {
         std::mem::take(&mut self.figures)
     }
 
-    /// Takes memory for arrays on the room's GPU from there.
+    /// Sets the allocator for arrays on its GPU.
     pub(super) fn set_room(&mut self, room: Arc<dyn GpuAllocator>) {
         self.streams.room = Some(room);
     }
 
-    /// The body where it can be decoded for arrays at `to`, or where it is. One on a GPU goes to
-    /// the host if `to_host`.
+    /// Moves the body to a place where it can be decoded for arrays at `to`; for `None` it stays.
+    /// If `to_host`, a body on a GPU moves to the host.
     pub(super) fn bring<'b>(
         &mut self,
         body: &'b ReceivedBody,
@@ -141,8 +141,8 @@ impl Relocator {
         }
         let (load, places) = CopyList::of(&body.buffers)?;
         budget.take(load.bytes())?;
-        // SAFETY: the buffers of a body on a GPU can be read there behind `ready`, until its owner
-        // is dropped, which `body` holds.
+        // SAFETY: the buffers of a body on a GPU are readable there after `ready`, until its owner
+        // is dropped. `body` holds the owner.
         let memory = unsafe { stream.download(&load) }?;
         self.figures.staged += load.bytes();
         let start = memory.as_ref().data;
@@ -170,7 +170,7 @@ impl Relocator {
         let mut there = if load.is_empty() {
             ArrayMemory::new(stream.stream())
         } else {
-            // SAFETY: as in `body_to_host`; the stream holds the owner until it is done.
+            // SAFETY: as in `body_to_host`; the stream holds the owner until its work is done.
             let there = unsafe { stream.copy(&load, &gpu.device) }?;
             stream.hold(Arc::clone(&body.owner))?;
             there
@@ -182,7 +182,7 @@ impl Relocator {
             buffers: moved(&body.buffers, &places, |at| pointer(start + at as u64)),
             owner: Arc::new(there),
             shared: false,
-            // What reads it is given to the same stream.
+            // Readers use the same stream.
             gpu: Some(BodyOnGpu {
                 device: Arc::clone(to),
                 ready: None,
@@ -190,7 +190,7 @@ impl Relocator {
         })
     }
 
-    /// Builds arrays of a body where it is. `build` gets empty columns to fill.
+    /// Builds arrays of a body at its place. `build` gets empty columns to fill.
     pub(super) fn build(
         &mut self,
         body: &ReceivedBody,
@@ -213,8 +213,8 @@ impl Relocator {
                 self.figures.on_device += bytes;
                 return Ok(built);
             }
-            // SAFETY: building asks for parts of the body's buffers, which can be read on the GPU
-            // behind `ready`; the columns hold its owner.
+            // SAFETY: the build requests parts of the body's buffers, which are readable on the GPU
+            // after `ready`. The columns hold the body's owner.
             unsafe { remote.fetch(stream.stream()) }?;
             stream.settled();
             remote.misaligned.clear();
@@ -224,15 +224,15 @@ impl Relocator {
         }
     }
 
-    /// Moves a batch from the host to a GPU, where its dictionaries are.
+    /// Moves a batch from the host to a GPU. Its dictionaries are already there.
     pub(super) fn upload(&mut self, columns: &mut Columns, device: &Arc<Gpu>) -> Result<()> {
         columns.settle()?;
         let there = columns.of_dictionaries();
         self.replace(columns, &there, None, &ArrayPlace::Gpu(Arc::clone(device)))
     }
 
-    /// Copies the buffers to a place, but for those that are `there`, and puts the copies into the
-    /// columns. `source` is what has the buffers, where the columns do not hold them.
+    /// Copies the buffers to a place and puts the copies into the columns, except buffers that are
+    /// `there`. `source` owns the buffers if the columns do not hold them.
     fn replace(
         &mut self,
         columns: &mut Columns,
@@ -252,8 +252,8 @@ impl Relocator {
             (ArrayPlace::Host, ArrayPlace::Host) => return Ok(()),
             (ArrayPlace::Gpu(from), ArrayPlace::Host) => {
                 let stream = self.streams.on(&from)?;
-                // SAFETY: the buffers lie on that GPU, kept by `source`; the stream was given what
-                // they wait for when they were decoded or brought there.
+                // SAFETY: the buffers lie on that GPU, and `source` keeps them. The stream already
+                // waits for their event since they were decoded or moved there.
                 let memory = unsafe { stream.download(&load) }?;
                 self.figures.staged += load.bytes();
                 for buffer in &mut columns.buffers {
@@ -278,7 +278,7 @@ impl Relocator {
             buffer.private = true;
         }
         if gpu.is_some() {
-            // The rest was read, and is used no more; dictionaries of a batch are there.
+            // The originals are not needed any more; dictionaries of a batch are at the target.
             columns.holds = Holds {
                 gpu,
                 dictionaries: columns.holds.dictionaries.take(),
@@ -288,7 +288,7 @@ impl Relocator {
         Ok(())
     }
 
-    /// Copies the buffers of `load`, which lie at `from`, to memory of `device`. `source` as in
+    /// Copies the buffers of `load` from `from` to memory of `device`. `source` is as in
     /// [`replace`](Self::replace).
     fn copy_to(
         &mut self,
@@ -306,11 +306,11 @@ impl Relocator {
             self.figures.staged += load.bytes();
             let body = columns.holds.body.as_ref().filter(|_| source.is_none());
             let Some(body) = body.filter(|_| load.is_registered()) else {
-                // SAFETY: the buffers lie on the host, kept by the columns or by `source`.
+                // SAFETY: the buffers lie on the host; the columns or `source` keep them.
                 return unsafe { stream.upload(load) };
             };
-            // SAFETY: the registered memory is the body's, which the stream holds from here on,
-            // whatever comes of the copies.
+            // SAFETY: the registered memory belongs to the body. The stream holds the body from
+            // here on, even after an error of the copies.
             let copied = unsafe { stream.upload_from_registered(load) };
             stream.hold(Arc::clone(body))?;
             return copied;
@@ -322,8 +322,8 @@ impl Relocator {
             stream.wait_for(event)?;
         }
         self.figures.on_device += load.bytes();
-        // SAFETY: the buffers lie on `from` and can be read behind the event of `source`, for which
-        // the stream waits; the stream holds `source` until the copies are done.
+        // SAFETY: the buffers lie on `from` and are readable after the event of `source`, for which
+        // the stream waits. The stream holds `source` until the copies are done.
         let gpu = unsafe { stream.copy(load, from) }?;
         if let Some(source) = source {
             let source: Arc<dyn Any + Send + Sync> = Arc::clone(source) as _;
@@ -351,8 +351,8 @@ fn moved(
         .collect()
 }
 
-/// Makes what arrays of a body on a GPU need there beside it: buffers that begin where their type
-/// must, the lengths of view buffers, and zeros. Returns the bytes copied there.
+/// Makes the memory that arrays of a body on a GPU need beside the body: aligned copies of buffers,
+/// the lengths of view buffers, and zeros. Returns the copied bytes.
 fn complete(stream: &mut CopyStream, columns: &mut Columns, misaligned: &[usize]) -> Result<u64> {
     let mut gpu = ArrayMemory::new(stream.stream());
     let mut copies = CopyList::default();
@@ -365,8 +365,8 @@ fn complete(stream: &mut CopyStream, columns: &mut Columns, misaligned: &[usize]
     }
     if !copies.is_empty() {
         let device = Arc::clone(stream.device());
-        // SAFETY: the buffers are the body's, which the columns hold; they wait for the stream
-        // before they let go of it (`read_others`).
+        // SAFETY: the buffers belong to the body, which the columns hold. Before they drop the body
+        // they wait for the stream (`read_others`).
         let copied = unsafe { stream.copy(&copies, &device) }?;
         for (index, at) in places {
             let buffer = &mut columns.buffers[index];
@@ -402,7 +402,7 @@ fn complete(stream: &mut CopyStream, columns: &mut Columns, misaligned: &[usize]
     Ok(copies.bytes())
 }
 
-/// Points buffers that are empty, and not NULL, to zeros of the GPU.
+/// Points empty non-NULL buffers to zeros on the GPU.
 fn place_zeros(
     stream: &mut CopyStream,
     columns: &mut Columns,

@@ -1,8 +1,8 @@
-//! Bodies on a GPU: the few values that checking their structure needs.
+//! Bodies on a GPU: fetches of the few values that the checks of the structure need.
 //!
-//! Building reads first and last offsets and last run ends. A body on a GPU is built twice: the
-//! first time, what is not known is noted and taken for 0, which no check minds; then all of it is
-//! fetched at once; and the second time has the values.
+//! The build reads first and last offsets and last run ends. A body on a GPU is built twice. In the
+//! first build, unknown values are requested and read as 0, which passes the checks. Then all
+//! requests are fetched at once, and the second build has the values.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,21 +13,21 @@ use crate::arrow::decode::plain::Plain;
 use crate::device::gpu::{GpuStream, Reads};
 use crate::error::Result;
 
-/// Where a value lies: its address and its bytes.
+/// The address and the length in bytes of a value.
 type ValuePlace = (u64, usize);
 
-/// What is known of a body on a GPU.
+/// The fetched values of a body on a GPU.
 #[derive(Debug, Default)]
 pub(super) struct RemoteParts {
     known: HashMap<ValuePlace, [u8; 8]>,
     asked: Mutex<Vec<ValuePlace>>,
-    /// The buffers that do not begin where their type must.
+    /// The indexes of buffers that are not aligned for their type.
     pub(super) misaligned: Vec<usize>,
 }
 
 impl RemoteParts {
-    /// The value at an address, if it was fetched; else 0, and it is asked for.
-    // Cold: it stays out of the code that reads memory on the host.
+    /// The fetched value at an address. If it is missing, requests it and returns 0.
+    // Cold: this code stays outside of the code for host memory.
     #[cold]
     pub(super) fn read<T: Plain>(&self, address: usize) -> T {
         const { assert!(size_of::<T>() <= 8) };
@@ -36,21 +36,21 @@ impl RemoteParts {
             self.asked.lock().push(place);
             [0; 8]
         });
-        // SAFETY: the type has no more than the 8 bytes (asserted above), and any bytes are a value
-        // of it, being `Plain`.
+        // SAFETY: the type has at most 8 bytes, as asserted above, and any bytes are valid for a
+        // `Plain` type.
         unsafe { bytes.as_ptr().cast::<T>().read_unaligned() }
     }
 
-    /// Whether something was asked for.
+    /// True if there are requests.
     pub(super) fn is_waiting(&self) -> bool {
         !self.asked.lock().is_empty()
     }
 
-    /// Fetches what was asked for, on `stream`, and waits for it.
+    /// Fetches the requested values on `stream`, and waits for them.
     ///
     /// # Safety
     ///
-    /// What was asked for is readable on the stream's device, behind what the stream was given.
+    /// The requested values are readable on the stream's device after the stream's earlier work.
     pub(super) unsafe fn fetch(&mut self, stream: &Arc<GpuStream>) -> Result<()> {
         let asked = std::mem::take(self.asked.get_mut());
         let mut reads = Reads::default();
@@ -58,7 +58,7 @@ impl RemoteParts {
             .iter()
             .map(|(address, len)| reads.bytes(*address, *len))
             .collect();
-        // SAFETY: the caller promises it.
+        // SAFETY: the caller promises the same.
         let results = unsafe { reads.fetch(stream) }?.wait()?;
         for (place, slot) in asked.into_iter().zip(slots) {
             let mut value = [0; 8];

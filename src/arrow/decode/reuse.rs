@@ -1,5 +1,5 @@
-//! A batch like the one before: the same header, over columns of fixed width without nulls. Only
-//! where its buffers lie is new, so that nothing is read from the header again.
+//! Reuse of the last batch's lists for a batch with the same header, if all columns have a fixed
+//! width and no nulls. Only the addresses of the buffers differ, so the header is not read again.
 
 use std::sync::Arc;
 
@@ -10,21 +10,21 @@ use crate::arrow::decode::field::DecodedField;
 use crate::arrow::format::Layout;
 use crate::proto::Header;
 
-/// The lists of the last batch, whose memory serves the next one.
+/// The lists of the last batch; their memory serves the next batch.
 #[derive(Debug, Default)]
 pub(super) struct SpareColumns {
     columns: Option<Box<Columns>>,
-    /// What they describe still; `None`: they are empty.
+    /// The batch that the lists describe; `None` if they are empty.
     plain: Option<PlainBatch>,
 }
 
-/// A batch of nothing but columns of fixed width, without nulls and used where they lie: two
-/// buffers each, of which the first is not handed out.
+/// A batch with only columns of fixed width, without nulls or copies. Each column has two buffers,
+/// of which the first (validity) is not exported.
 #[derive(Debug)]
 pub(super) struct PlainBatch {
     header: Header,
     pub(super) rows: u64,
-    /// The most that a column asks for; a power of two.
+    /// The largest alignment that a column needs; a power of two.
     align: usize,
 }
 
@@ -40,7 +40,7 @@ impl PlainBatch {
 }
 
 impl SpareColumns {
-    /// Empty lists.
+    /// The lists, emptied.
     pub(super) fn take(&mut self) -> Box<Columns> {
         let mut columns = self.columns.take().unwrap_or_default();
         if self.plain.take().is_some() {
@@ -49,7 +49,7 @@ impl SpareColumns {
         columns
     }
 
-    /// The arrays of a batch like the last one. The body is known to be that of the header.
+    /// The arrays of a batch like the last one. The caller has checked the body against the header.
     pub(super) fn again(
         &mut self,
         header: &Header,
@@ -60,7 +60,7 @@ impl SpareColumns {
             plain.header.is(header) && body.gpu.is_none() && body.buffers.iter().all(aligned)
         })?;
         let mut columns = self.columns.take()?;
-        // The first buffer is that of the batch itself.
+        // The first buffer belongs to the batch itself.
         let places = columns.buffers.get_mut(1..).unwrap_or_default();
         let places = places.as_chunks_mut::<2>().0;
         for ([_, place], [_, values]) in places.iter_mut().zip(body.buffers.as_chunks::<2>().0) {
@@ -73,7 +73,7 @@ impl SpareColumns {
         Some((columns, plain))
     }
 
-    /// Takes the lists of a batch that has been handed out, and what they describe.
+    /// Keeps the lists of an exported batch, and the batch that they describe.
     pub(super) fn put(&mut self, mut columns: Box<Columns>, plain: Option<PlainBatch>) {
         if plain.is_none() {
             columns.clear();
@@ -83,7 +83,7 @@ impl SpareColumns {
     }
 }
 
-/// The most that a column of fixed width among those of `root` asks for.
+/// The largest alignment that the fixed-width columns of `root` need.
 pub(super) fn alignment(root: &DecodedField) -> usize {
     let columns = root.children.iter().map(|column| match column.layout {
         Layout::Fixed { align, .. } => align,

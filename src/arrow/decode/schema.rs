@@ -1,4 +1,4 @@
-//! From the verified flatbuffer of a schema message to the type tree.
+//! Converts the verified flatbuffer of a schema message into the tree of types.
 
 use std::collections::HashMap;
 use std::ffi::CString;
@@ -12,24 +12,23 @@ use crate::arrow::format::{Child, Type, ensure_little_endian, ensure_not_too_dee
 use crate::error::{Error, Result};
 use crate::proto::{Header, HeaderKind};
 
-/// A stream's schema.
+/// The schema of a stream.
 #[derive(Debug)]
 pub(super) struct DecodedSchema {
-    /// The fields as children of one struct, as record batches cross the C data interface.
+    /// The fields as children of one struct, as in the C data interface.
     pub(super) root: Arc<DecodedField>,
-    /// For each dictionary id, the type of its values: the first field that names it.
+    /// For each dictionary id, the first field with the id. It has the type of the values.
     pub(super) dictionaries: HashMap<i64, Arc<DecodedField>>,
 }
 
-/// The message inside a header.
+/// The message in a header.
 pub(super) fn message(header: &Header) -> ipc::Message<'_> {
-    // SAFETY: `Header::parse` is the only way to make a header; it has verified exactly these
-    // bytes as a message (rule M7), and they have not changed since, for `Header` gives out no
-    // mutable access to them.
+    // SAFETY: only `Header::parse` makes a header. It has verified these bytes as a message (rule
+    // M7), and they have not changed since, because `Header` gives no mutable access to them.
     unsafe { ipc::root_as_message_unchecked(header.bytes()) }
 }
 
-/// Whether the message has metadata version 4; versions before that are refused (rule A6).
+/// True for metadata version 4, false for 5. Other versions are refused (rule A6).
 pub(super) fn is_version_4(message: &ipc::Message<'_>) -> Result<bool> {
     match message.version() {
         ipc::MetadataVersion::V5 => Ok(false),
@@ -44,8 +43,8 @@ pub(super) fn is_version_4(message: &ipc::Message<'_>) -> Result<bool> {
     }
 }
 
-/// Arrow 0.17 said in a message's metadata that its buffers are compressed, before the format had a
-/// place for that: whoever does not look takes the compressed bytes for values.
+/// Arrow 0.17 marked compressed buffers in the message's metadata, before the format had a field
+/// for that. A reader without this check would take compressed bytes for values.
 fn ensure_not_experimental(message: &ipc::Message<'_>) -> Result<()> {
     let mut pairs = message.custom_metadata().into_iter().flatten();
     match pairs.find(|pair| pair.key() == Some("ARROW:experimental_compression")) {
@@ -102,7 +101,7 @@ pub(super) fn parse(header: &Header, limit: u64) -> Result<DecodedSchema> {
 
 type KeyValues<'a> = flatbuffers::Vector<'a, flatbuffers::ForwardsUOffset<ipc::KeyValue<'a>>>;
 
-/// Metadata as the C data interface encodes it: a count, then lengths and bytes, in native order.
+/// Metadata in the C data interface's encoding: a count, then native lengths and bytes.
 fn metadata(pairs: Option<KeyValues<'_>>) -> Result<Box<[u8]>> {
     let Some(pairs) = pairs.filter(|pairs| !pairs.is_empty()) else {
         return Ok(Box::default());
@@ -129,13 +128,13 @@ fn format(ty: &Type) -> Result<CString> {
         .map_err(|_| Error::invalid_data("the time zone of a timestamp holds a NUL character"))
 }
 
-/// Bytes of a header that each field takes where no two share their table.
+/// The least bytes of a field in a header, if fields do not share tables.
 const LEAST_FIELD: usize = 24;
 
-/// What a field takes here and as a C struct, beside its name and its metadata.
+/// The bytes of a field in the decoder and in C, without name and metadata.
 const FIELD_BYTES: usize = 512;
 
-/// The most bytes that [`metadata`] makes of the pairs.
+/// The most bytes of the result of [`metadata`].
 fn metadata_len(pairs: Option<KeyValues<'_>>) -> usize {
     let texts = pairs
         .into_iter()
@@ -147,14 +146,14 @@ fn metadata_len(pairs: Option<KeyValues<'_>>) -> usize {
 
 struct Parser {
     dictionaries: HashMap<i64, Arc<DecodedField>>,
-    /// A field that is named often is read as often.
+    /// Bounds the reads of fields, because a header can name one field many times.
     fields_left: usize,
     /// Bytes that the schema may still take.
     left: u64,
 }
 
 impl Parser {
-    /// Counts bytes that a part of the schema takes: here, and as a C struct.
+    /// Takes the bytes of a part of the schema from the limit, for the decoder and for C.
     fn take(&mut self, bytes: usize) -> Result<()> {
         let bytes = (bytes as u64).saturating_mul(2);
         self.left = (self.left.checked_sub(bytes)).ok_or_else(|| past_limit(bytes, self.left))?;
@@ -216,7 +215,7 @@ impl Parser {
     }
 }
 
-/// Bytes of the time zone, which stands in the type and in its format.
+/// Bytes of the time zone, which is a part of the type and of its format string.
 fn zone_len(field: ipc::Field<'_>) -> usize {
     let zone = field.type_as_timestamp().and_then(|ty| ty.timezone());
     zone.map_or(0, str::len)

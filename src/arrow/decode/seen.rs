@@ -1,5 +1,5 @@
-//! Which values of a child a reader can come to: those that a row of its parent refers to which is
-//! not null itself, and can be come to. What lies under the others may be anything.
+//! The reachable values of a child: a non-null, reachable row of the parent refers to them. Other
+//! values may be invalid.
 
 use std::cell::OnceCell;
 use std::ops::Range;
@@ -12,18 +12,18 @@ use crate::arrow::decode::plain::Plain;
 use crate::arrow::format::{Layout, Type};
 use crate::error::Result;
 
-/// The way from the root to the children of an array. All that is read on it was checked before,
-/// and is private.
+/// The path from the root to a child of an array. All data on the path was checked before, and is
+/// private.
 pub(super) struct Above<'a> {
-    /// `None`: the array is the root.
+    /// `None` if the array is the root.
     pub(super) parent: Option<&'a Above<'a>>,
-    /// The array whose child it is.
+    /// The array that the child belongs to.
     pub(super) field: &'a DecodedField,
     pub(super) id: usize,
-    /// Which of its children.
+    /// The index of the child.
     pub(super) child: usize,
-    /// Ranges of the child that can be come to, where its parent names them in any order: in their
-    /// order, none of them empty.
+    /// The reachable ranges of the child, in order and not empty, if its parent refers to values in
+    /// any order.
     named: OnceCell<Vec<Range<usize>>>,
     budget: &'a DecodeBudget<'a>,
 }
@@ -46,7 +46,7 @@ impl<'a> Above<'a> {
         }
     }
 
-    /// Whether a reader can come to one of these values of the child.
+    /// True if one of these values of the child is reachable.
     pub(super) fn shows(&self, columns: &Columns, rows: Range<usize>) -> Result<bool> {
         if rows.is_empty() {
             return Ok(false);
@@ -85,13 +85,13 @@ impl<'a> Above<'a> {
                 let rows = end(rows.start.checked_sub(1))?..end(rows.end.checked_sub(1))?;
                 self.any_row(columns, node, rows)
             }
-            // A run end is read wherever the run lies.
+            // Every run end is read.
             Layout::RunEndEncoded => Ok(true),
             _ => self.any_row(columns, node, rows),
         }
     }
 
-    /// Whether a reader can come to one of these rows of the array, and it is not null.
+    /// True if one of these rows of the array is reachable and not null.
     fn any_row(&self, columns: &Columns, node: &Node, rows: Range<usize>) -> Result<bool> {
         let rows = rows.start..rows.end.min(node.len()?);
         let bitmap = match self.field.layout.has_validity() {
@@ -134,8 +134,8 @@ impl<'a> Above<'a> {
             let limit = i64::try_from(limit).unwrap_or(i64::MAX);
             offsets.partition_point(|offset| (*offset).into() < limit)
         };
-        // The last list that begins at the first of these values or before, and all that begin
-        // before their end.
+        // From the last list that begins at or before the first of the values, to the last list
+        // that begins before the end of the values.
         let first = before(rows.start.saturating_add(1)).saturating_sub(1);
         for list in first..before(rows.end) {
             let ends = offsets.get(list).zip(offsets.get(list + 1));
@@ -185,7 +185,7 @@ impl<'a> Above<'a> {
         Ok(joined(named.rows))
     }
 
-    /// The values of this child of a dense union.
+    /// The reachable values of this child of a dense union.
     fn chosen(&self, columns: &Columns, node: &Node) -> Result<Vec<Range<usize>>> {
         let len = node.len()?;
         let types = columns.slice::<i8>(node.buffer(0), len)?;
@@ -200,7 +200,7 @@ impl<'a> Above<'a> {
         Ok(joined(named.rows))
     }
 
-    /// The type id of the child, in a union.
+    /// The type id of the child of a union.
     fn type_id(&self) -> Option<i8> {
         match &self.field.ty {
             Type::Union { ids, .. } => ids.get(self.child).copied(),
@@ -209,7 +209,7 @@ impl<'a> Above<'a> {
     }
 }
 
-/// Where a run ends.
+/// The end of a run.
 fn end_of(columns: &Columns, field: &DecodedField, ends: &Node, run: usize) -> Result<usize> {
     let (place, count) = (ends.buffer(1), run.saturating_add(1));
     let end = match field.children.first().map(|ends| &ends.ty) {
@@ -231,7 +231,7 @@ fn span(start: i64, end: i64) -> Range<usize> {
     place(start)..place(end)
 }
 
-/// The ranges in order, those that touch made one.
+/// The ranges in order; ranges that touch are merged.
 fn joined(mut ranges: Vec<Range<usize>>) -> Vec<Range<usize>> {
     ranges.sort_unstable_by_key(|range| range.start);
     ranges.dedup_by(|next, last| {

@@ -1,9 +1,9 @@
-//! Level `full` of rule A8: every value that consumers use to find other values is checked. What
-//! lies under a null, of the array itself or of one above it, may be anything: where consumers
-//! would follow it all the same, it becomes something harmless.
+//! Level `full` of rule A8: checks all values that lead consumers to other values. Values under a
+//! null, of the array or of an array above it, may be invalid. If consumers could follow them
+//! nevertheless, they are replaced by harmless values.
 //!
-//! Where the peer could still write to the memory, what is checked is copied first and the array
-//! points to the copy: a check of what may change afterwards says nothing.
+//! Memory that the peer can still write to is copied before the check, and the array points to the
+//! copy.
 
 mod indices;
 
@@ -21,8 +21,8 @@ use crate::arrow::format::{Layout, Type};
 use crate::device::{BufferRef, HostBuffer};
 use crate::error::{Error, Result};
 
-/// Checks the values of a batch or dictionary, whose root is node 0. Returns the bytes copied.
-/// Dictionaries of columns have been checked when they came.
+/// Checks the values of a batch or dictionary; node 0 is the root. Returns the copied bytes.
+/// Dictionaries of columns were checked on arrival.
 pub(super) fn check(
     columns: &mut Columns,
     field: &DecodedField,
@@ -77,7 +77,7 @@ impl Checker<'_> {
             | Layout::FixedSizeList { .. }
             | Layout::Struct => Ok(()),
         }?;
-        // After their parent, which says what of them can be come to.
+        // After their parent, because its values decide which of theirs are reachable.
         for (index, child) in field.children.iter().enumerate() {
             let child_id = self.columns.children_of(&node)[index];
             self.column(
@@ -89,17 +89,17 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// Whether a reader can come to a row, and it is not null.
+    /// True if a row is reachable and not null.
     fn is_seen(&self, node: &Node, above: Option<&Above<'_>>, row: usize) -> Result<bool> {
         Ok(self.bitmap(node)?.get(row) && self.is_shown(above, row)?)
     }
 
-    /// Whether a reader can come to a row.
+    /// True if a row is reachable.
     fn is_shown(&self, above: Option<&Above<'_>>, row: usize) -> Result<bool> {
         above.map_or(Ok(true), |above| above.shows(self.columns, row..row + 1))
     }
 
-    /// Memory of our own in place of a buffer: its first `len` bytes, changed.
+    /// Replaces a buffer by a changed copy of its first `len` bytes.
     fn change(
         &mut self,
         buffer: usize,
@@ -115,7 +115,7 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// Makes some values of a buffer with `width` bytes for each zero.
+    /// Zeroes the values of some rows in a buffer with `width` bytes for each value.
     fn clear(&mut self, node: &Node, buffer: usize, width: usize, rows: &[usize]) -> Result<()> {
         if rows.is_empty() {
             return Ok(());
@@ -132,7 +132,7 @@ impl Checker<'_> {
         })
     }
 
-    /// Makes the first `need` bytes of a buffer ours alone.
+    /// Replaces shared memory by a private copy of its first `need` bytes.
     fn make_private(&mut self, buffer: usize, need: usize) -> Result<()> {
         let Buffer { at, private } = self.columns.buffers[buffer];
         if private || at.len == 0 {
@@ -149,7 +149,7 @@ impl Checker<'_> {
     fn validity(&mut self, node: &Node) -> Result<()> {
         let place = node.buffer(0);
         if self.columns.buffers[place].at.len == 0 {
-            // Building has refused nulls without a bitmap.
+            // The build has refused nulls without a bitmap.
             return Ok(());
         }
         let len = node.len()?;
@@ -168,18 +168,18 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// The bitmap of a node, once [`validity`](Self::validity) has made it private.
+    /// The bitmap of a node; [`validity`](Self::validity) has made it private.
     fn bitmap(&self, node: &Node) -> Result<Bitmap<'_>> {
         Ok(Bitmap(self.columns.bytes(node.buffer(0))?))
     }
 
-    /// Offsets in order, the last one not past `limit`. Those of an empty array may be missing.
+    /// The offsets, checked: in order, and at most `limit`. An empty array may have none.
     fn offsets<T: Plain + Into<i64>>(&self, place: usize, node: &Node, limit: i64) -> Result<&[T]> {
         if self.columns.buffers[place].at.len == 0 {
             return Ok(&[]);
         }
         let offsets = self.columns.slice::<T>(place, node.len()? + 1)?;
-        // Without a way out of the loop, so that the compiler takes many at a time.
+        // The loop has no exit, so that the compiler can vectorise it.
         let ends = offsets.first().zip(offsets.last());
         let inside =
             ends.is_none_or(|(first, last)| (*first).into() >= 0 && (*last).into() <= limit);
@@ -222,7 +222,7 @@ impl Checker<'_> {
             return Ok(());
         }
         self.make_private(data, usize::MAX)?;
-        // They are private, so what was seen of them holds.
+        // The offsets are private, so the checks above still hold.
         let offsets = match self.columns.buffers[offsets].at.len {
             0 => return Ok(()),
             _ => self.columns.slice::<T>(offsets, node.len()? + 1)?,
@@ -247,7 +247,7 @@ impl Checker<'_> {
         if text.as_ref().is_ok_and(|text| !splits(text)) {
             return Ok(());
         }
-        // Row by row: what is wrong may lie under nulls.
+        // Row by row, because invalid text may lie under nulls.
         let mut wrong = Noted::new(self.budget);
         for row in 0..node.len()? {
             let value = bytes.get(range(row)).unwrap_or_default();
@@ -264,7 +264,7 @@ impl Checker<'_> {
             }
             wrong.add(range(row))?;
         }
-        // Consumers may slice before they look at the bitmap: such rows become text, too.
+        // Consumers may slice before they read the bitmap, so text under nulls becomes valid too.
         self.change(data, last, |bytes| {
             for range in wrong.rows {
                 if let Some(value) = bytes.get_mut(range) {
@@ -305,7 +305,7 @@ impl Checker<'_> {
                 )));
             }
             if !inside {
-                // The format asks for a range of the child there, too.
+                // The format requires a valid range of the child under nulls too.
                 unusable.add(row)?;
             }
         }
@@ -341,7 +341,7 @@ impl Checker<'_> {
         if choices.all(types, offsets).is_ok() {
             return Ok(());
         }
-        // Again, without the rows that nobody can come to: they get values that are there.
+        // A second pass: unreachable rows get valid values.
         let mut choices = Choices::new(&children);
         self.budget.take((len as u64).saturating_mul(5))?;
         let bytes = self.columns.slice::<u8>(node.buffer(0), len)?;
@@ -390,7 +390,7 @@ impl Checker<'_> {
             }
             before = end;
         }
-        // Again, because the memory may have changed since building looked at the last one.
+        // Checked again, because the memory may have changed since the build.
         if before < node.length {
             return Err(Error::invalid_data(format!(
                 "the last run ends at {before}, before the array's length {}",
@@ -429,7 +429,7 @@ impl Checker<'_> {
             if self.is_seen(node, above, row)? {
                 return Err(error.context(format_args!("row {row}")));
             }
-            // Consumers that work on all rows at once would follow it: it becomes an empty string.
+            // Consumers may process all rows at once, so the view becomes an empty string.
             unusable.add(row)?;
         }
         let unusable = unusable.rows;

@@ -1,13 +1,13 @@
-//! Views of strings and bytes, each checked by itself (level `full` of rule A8).
+//! Checks of views of strings and bytes (level `full` of rule A8).
 
 use crate::arrow::decode::budget::DecodeBudget;
 use crate::arrow::decode::noted::Noted;
 use crate::error::{Error, Result};
 
-/// Bytes of a view: its length, then the bytes themselves, or a prefix of 4 bytes, the number of a
-/// data buffer and an offset in it.
+/// Bytes of a view: the length, then the string itself, or a prefix of 4 bytes, the number of a
+/// data buffer and the offset in that buffer.
 pub(super) const VIEW: usize = 16;
-/// Strings up to this length lie inside their view.
+/// Strings up to this length are stored in their view.
 const INLINE: usize = 12;
 
 pub(super) fn utf8_of(bytes: &[u8]) -> Result<&str> {
@@ -15,31 +15,31 @@ pub(super) fn utf8_of(bytes: &[u8]) -> Result<&str> {
         .map_err(|error| Error::invalid_data(format!("a string is not UTF-8: {error}")))
 }
 
-/// How the bytes of long views are known to be text.
+/// The method to check that the bytes of long views are text.
 pub(super) enum Texts {
-    /// They need not be.
+    /// No check: the type is not text.
     Any,
-    /// Each view is read.
+    /// Read each view.
     Each,
     /// Each data buffer was read once.
     Known(Vec<BufferText>),
 }
 
-/// What is known of a data buffer.
+/// The result of reading a data buffer once.
 pub(super) enum BufferText {
-    /// It is ASCII: text wherever one begins and ends in it.
+    /// ASCII: every part is text.
     Ascii,
-    /// It is text: whatever begins and ends with a character of it is, too.
+    /// Text: every part from one character boundary to another is text.
     Text,
-    /// It is not, and each view into it is read.
+    /// Not text: read each view.
     Other,
-    /// Where it is text, as ranges in their order: many views have the same bytes.
+    /// The ranges that are text, in order; for views with many common bytes.
     Ranges(Vec<(usize, usize)>),
 }
 
 impl Texts {
-    /// What takes no more time than to read the data buffers a few times: views may all name the
-    /// same bytes, so that to read each one could take days.
+    /// Chooses a method that reads the data buffers a few times at most. All views may name the
+    /// same bytes, so reading each view could take days.
     pub(super) fn of(views: &[u8], data: &[&[u8]], budget: &DecodeBudget<'_>) -> Result<Self> {
         let lengths = views
             .as_chunks::<VIEW>()
@@ -51,7 +51,7 @@ impl Texts {
             sum.saturating_add(buffer.len() as u64)
         });
         if asked < there / 4 {
-            // A few strings of buffers that are much larger.
+            // A few strings in much larger buffers.
             return Ok(Self::Each);
         }
         let known = |buffer: &&[u8]| {
@@ -82,12 +82,12 @@ impl Texts {
     }
 }
 
-/// Checks the bytes from `offset` to `end` of a data buffer that is text in `ranges`.
+/// Checks the bytes from `offset` to `end` of a data buffer whose `ranges` are text.
 fn check_in(ranges: &[(usize, usize)], data: &[u8], offset: usize, end: usize) -> Result<()> {
     let at = ranges.partition_point(|&(start, _)| start <= offset);
     let range = at.checked_sub(1).and_then(|at| ranges.get(at));
-    // A view that is text by itself lies in one range: its first byte begins a character, and
-    // such a byte is never the rest of what is not text.
+    // A view with valid text lies in one range: its first byte begins a character, and no such byte
+    // is in the middle of invalid bytes.
     match range {
         Some(&(_, stop))
             if end <= stop && begins(data, offset) && (end == stop || begins(data, end)) =>
@@ -98,7 +98,7 @@ fn check_in(ranges: &[(usize, usize)], data: &[u8], offset: usize, end: usize) -
     }
 }
 
-/// Where bytes are text.
+/// The ranges of `bytes` that are text.
 fn ranges(bytes: &[u8], budget: &DecodeBudget<'_>) -> Result<Vec<(usize, usize)>> {
     let mut start = 0;
     let mut found = Noted::new(budget);
@@ -112,7 +112,7 @@ fn ranges(bytes: &[u8], budget: &DecodeBudget<'_>) -> Result<Vec<(usize, usize)>
     Ok(found.rows)
 }
 
-/// Whether a character begins at a place of what is text, or nothing.
+/// True if a character begins at `place` of valid text, or the text ends there.
 #[inline]
 fn begins(data: &[u8], place: usize) -> bool {
     data.get(place).is_none_or(|byte| byte & 0xc0 != 0x80)
@@ -123,13 +123,13 @@ fn not_utf8() -> Error {
     Error::invalid_data("a string is not UTF-8")
 }
 
-/// The four bytes at a place of a view, as a number.
+/// The four bytes at `at` of a view, as a number.
 fn word(view: &[u8; VIEW], at: usize) -> i32 {
     let bytes = view.get(at..at + 4).and_then(|bytes| bytes.first_chunk());
     i32::from_le_bytes(bytes.copied().unwrap_or_default())
 }
 
-/// Checks one view, against the data buffers of its array.
+/// Checks one view against the data buffers of its array.
 #[inline]
 pub(super) fn check_view(view: &[u8; VIEW], data: &[&[u8]], texts: &Texts) -> Result<()> {
     let length = word(view, 0);
@@ -159,11 +159,11 @@ pub(super) fn check_view(view: &[u8; VIEW], data: &[&[u8]], texts: &Texts) -> Re
     texts.check(number, buffer, offset, count)
 }
 
-/// Checks a view of `count` bytes that stand in it.
+/// Checks a view that contains its `count` bytes.
 #[inline]
 fn check_short(view: &[u8; VIEW], count: usize, texts: &Texts) -> Result<()> {
     const NOT_ASCII: u128 = u128::from_ne_bytes([0x80; VIEW]);
-    // The bytes and what fills them up, as one number of which the first byte is the lowest.
+    // The bytes and the padding as one number; the first byte is the lowest.
     let bytes = u128::from_le_bytes(*view) >> 32;
     if bytes >> (8 * count) != 0 {
         return Err(Error::invalid_data("a short view is not padded with zeros"));
@@ -188,8 +188,8 @@ mod tests {
         view
     }
 
-    /// Rule A8: what many views are told of shared bytes is what each would be told alone, wherever
-    /// in the bytes it begins and ends, and whatever lies between texts.
+    /// Rule A8: the check of shared bytes gives the same result as a check of each view, for all
+    /// begins and ends, with any bytes between texts.
     #[test]
     fn shared_bytes_are_judged_as_each_view_would_be() {
         let mut data = "plain text, then äöü and 漢字 and 🦀🦀🦀 to the end"
@@ -221,8 +221,8 @@ mod tests {
         }
     }
 
-    /// Rule A8: views that are longer together than their data do not have it read once for each,
-    /// nor do buffers of ASCII; a few short strings do not have large buffers read.
+    /// Rule A8: views that are longer in total than their data, and views of ASCII, do not cause a
+    /// read for each view. A few short strings do not cause a read of a large buffer.
     #[test]
     fn bytes_that_views_share_are_read_once() {
         let views = |data: &[u8], count: usize| -> Vec<u8> {
@@ -252,7 +252,7 @@ mod tests {
         assert!(matches!(&known[..], [BufferText::Ranges(ranges)] if ranges == &[(0, 1000)]));
     }
 
-    /// Rule A8: a string that stands in its view is text, and followed by zeros.
+    /// Rule A8: a string inside its view is checked as text, and its padding must be zeros.
     #[test]
     fn short_views_are_read_to_their_end() {
         let short = |text: &[u8], padding: &[u8]| {
@@ -274,7 +274,7 @@ mod tests {
         }
     }
 
-    /// What is known of bytes counts: two bytes may have an entry.
+    /// The ranges count against the budget, because two bytes may have an entry.
     #[test]
     fn ranges_are_counted() {
         let bytes = b"a\xff".repeat(10_000);

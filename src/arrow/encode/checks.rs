@@ -1,10 +1,10 @@
-//! Numbers of a producer's array, and the checks of them.
+//! Checks of the numbers in a producer's array.
 
 use super::fault::{Checked, Fault};
 use crate::arrow::abi::ArrowArray;
 use crate::arrow::format::Layout;
 
-/// A signed number of 2, 4 or 8 bytes, as the processor writes it.
+/// A signed number of 2, 4 or 8 bytes in native order.
 pub(super) fn signed(bytes: &[u8]) -> i64 {
     if let Ok(bytes) = bytes.try_into() {
         i64::from_ne_bytes(bytes)
@@ -17,7 +17,7 @@ pub(super) fn signed(bytes: &[u8]) -> i64 {
     }
 }
 
-/// A number at `position` of the buffer called `name`, which must not be negative.
+/// A number at `position` of the buffer `name`. A negative number is an error.
 #[inline]
 pub(super) fn unsigned(value: i64, name: &str, position: usize) -> Checked<usize> {
     usize::try_from(value).map_err(|_| {
@@ -38,8 +38,8 @@ pub(super) fn size(name: &str, value: i64) -> Checked<usize> {
         .map_err(|_| Fault::invalid(format!("the {name} is {value}, which is negative")))
 }
 
-/// Checks `n_buffers` against the layout, and the list of buffers. Gives how many stand before the
-/// first one of the layout.
+/// Checks `n_buffers` and the list of buffers against the layout. Returns the number of buffers
+/// before the layout's first buffer.
 #[inline]
 pub(super) fn check_buffers(layout: Layout, array: &ArrowArray) -> Checked<usize> {
     let wanted = match layout {
@@ -50,7 +50,7 @@ pub(super) fn check_buffers(layout: Layout, array: &ArrowArray) -> Checked<usize
         | Layout::List { .. }
         | Layout::Union { dense: true } => 2,
         Layout::Binary { .. } | Layout::ListView { .. } => 3,
-        // Validity, views and the lengths of the variadic buffers, which stand between.
+        // Validity, views, any variadic buffers, and their lengths.
         Layout::View { .. } if array.n_buffers >= 3 => array.n_buffers,
         Layout::View { .. } => 3,
     };
@@ -64,8 +64,8 @@ pub(super) fn check_buffers(layout: Layout, array: &ArrowArray) -> Checked<usize
     Ok(skipped)
 }
 
-/// Some exporters give a bitmap to types that have none: nulls alone need none, and a NULL one of
-/// the others says that nothing is null.
+/// Some exporters pass a bitmap with types that have none. For the null type it is harmless. For
+/// the others a NULL bitmap means that there are no nulls.
 #[cold]
 pub(super) fn skipped_bitmap(layout: Layout, array: &ArrowArray, wanted: i64) -> Checked<usize> {
     let one_more = !layout.has_validity() && array.n_buffers == wanted + 1;
@@ -81,8 +81,8 @@ pub(super) fn skipped_bitmap(layout: Layout, array: &ArrowArray, wanted: i64) ->
     if array.buffers.is_null() {
         return Err(Fault::invalid("the list of buffers is NULL"));
     }
-    // SAFETY: the producer is trusted to have as many entries in the list as it says, and it says
-    // one at least.
+    // SAFETY: the producer is trusted that the list has `n_buffers` entries, and `n_buffers` is at
+    // least 1 here.
     let bitmap = unsafe { array.buffers.read() };
     if !bitmap.is_null() {
         return Err(Fault::invalid(

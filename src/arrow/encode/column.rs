@@ -1,9 +1,8 @@
-//! An array of the producer's, seen through its field: the only place that follows the pointers of
-//! the C structs.
+//! A producer's array with its field. Only this file follows the pointers of the C structs.
 //!
-//! The producer is trusted as far as nobody can check it: that `buffers` and `children` have as
-//! many entries as the struct says, and that a buffer holds what the type, the offset, the length
-//! and the last offset in it call for. Everything that can be checked is, with a text.
+//! Two facts cannot be checked, so the producer is trusted: `buffers` and `children` have as many
+//! entries as the struct says, and a buffer is as long as type, offset, length and last offset
+//! require. All else is checked.
 
 mod validity;
 
@@ -15,36 +14,35 @@ use crate::arrow::abi::ArrowArray;
 use crate::arrow::format::{Field, Layout, Type};
 use crate::device::BufferRef;
 
-/// An array and what its field says about it. One that exists has passed the checks of
-/// [`Column::new`].
+/// An array and its field's data. A value has passed the checks of [`Column::new`].
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Column<'a> {
     pub(super) layout: Layout,
-    /// Fields of the children.
+    /// The fields of the children.
     fields: &'a [Field],
-    /// Type ids of the children, of a union.
+    /// For a union, the type ids of the children.
     ids: &'a [i8],
     array: &'a ArrowArray,
-    /// Rows before the first one of the array.
+    /// The number of rows before the array's first row.
     offset: usize,
-    /// Rows of the array.
+    /// The number of rows.
     pub(super) len: usize,
-    /// Buffers before the first one of the layout: a NULL bitmap, as old exporters of unions have
-    /// it.
+    /// The number of buffers before the layout's first buffer: 1 for the NULL bitmap that old
+    /// exporters of unions pass.
     skipped: usize,
     memory: ProducerMemory<'a>,
 }
 
-/// The validity bitmap, where there is one.
+/// The index of the validity bitmap.
 const VALIDITY: usize = 0;
 
 impl<'a> Column<'a> {
-    /// The array of a field; the indices, where it is dictionary-encoded.
+    /// The array of a field; for a dictionary-encoded field, the indices.
     ///
     /// # Safety
     ///
-    /// `array` is released or follows the C data interface as this module's head says, with memory
-    /// on the device of `memory`; it is neither written to nor released during `'a`.
+    /// `array` is released or follows the C data interface as this module's documentation requires,
+    /// with memory on the device of `memory`. Nobody writes or releases it during `'a`.
     #[inline(always)]
     pub(super) unsafe fn of_field(
         field: &'a Field,
@@ -53,10 +51,10 @@ impl<'a> Column<'a> {
     ) -> Checked<Self> {
         let encoded = field.dictionary.is_some();
         if !encoded {
-            // SAFETY: this function's contract is the same.
+            // SAFETY: this function has the same contract.
             return unsafe { Self::of_values(field, array, memory) };
         }
-        // SAFETY: this function's contract is the same.
+        // SAFETY: this function has the same contract.
         unsafe { Self::new(field.layout(), &[], &[], encoded, array, memory) }
     }
 
@@ -70,11 +68,11 @@ impl<'a> Column<'a> {
         array: &'a ArrowArray,
         memory: ProducerMemory<'a>,
     ) -> Checked<Self> {
-        // SAFETY: this function's contract is the same.
+        // SAFETY: this function has the same contract.
         unsafe { Self::new(Layout::Struct, fields, &[], false, array, memory) }
     }
 
-    /// An array of the field's type; of a dictionary-encoded field, the dictionary.
+    /// An array of the field's type; for a dictionary-encoded field, the dictionary.
     ///
     /// # Safety
     ///
@@ -89,7 +87,7 @@ impl<'a> Column<'a> {
             Type::Union { ids, .. } => ids.as_slice(),
             _ => &[],
         };
-        // SAFETY: this function's contract is the same.
+        // SAFETY: this function has the same contract.
         unsafe {
             Self::new(
                 field.ty.layout(),
@@ -102,7 +100,7 @@ impl<'a> Column<'a> {
         }
     }
 
-    // Inlined: what it returns is large, and this runs for each column of each batch.
+    // Inlined: the result is large, and this function runs for each column of each batch.
     /// # Safety
     ///
     /// As [`of_field`](Self::of_field).
@@ -173,8 +171,8 @@ impl<'a> Column<'a> {
     pub(super) fn child(&self, index: usize) -> Checked<Self> {
         let field = &self.fields[index];
         let here = |fault: Box<Fault>| fault.inside(self.child_name(index));
-        // SAFETY: `new` checked that the array has as many children as fields, in a list that
-        // is not NULL; the producer is trusted to have that many entries in it.
+        // SAFETY: `new` checked that the array has one child for each field, in a list that is not
+        // NULL. The producer is trusted that the list has as many entries.
         let slot = unsafe { self.array.children.add(index) };
         // SAFETY: as above.
         let child = unsafe { slot.read() };
@@ -182,14 +180,14 @@ impl<'a> Column<'a> {
         let Some(child) = (unsafe { child.as_ref() }) else {
             return Err(here(Fault::invalid("the pointer to the array is NULL")));
         };
-        // SAFETY: children follow the C data interface as their parent does, on its device.
+        // SAFETY: children follow the C data interface and lie on the device of their parent.
         match unsafe { Self::of_field(field, child, self.memory) } {
             Ok(child) => Ok(child),
             Err(fault) => Err(here(fault)),
         }
     }
 
-    /// Which child of a union has the type id `id`.
+    /// The index of the union's child with type id `id`.
     pub(super) fn union_child(&self, id: u8) -> Checked<usize> {
         self.ids
             .iter()
@@ -197,7 +195,7 @@ impl<'a> Column<'a> {
             .ok_or_else(|| Fault::invalid(format!("the union has no child with type id {id}")))
     }
 
-    /// The same for each type id.
+    /// The index of the child for each type id.
     pub(super) fn union_children(&self) -> [Option<usize>; 256] {
         let mut children = [None; 256];
         for (index, id) in self.ids.iter().enumerate().rev() {
@@ -211,7 +209,7 @@ impl<'a> Column<'a> {
         children
     }
 
-    /// What to call the child at `index` in texts.
+    /// The name of the child at `index`, for error texts.
     pub(super) fn child_name(&self, index: usize) -> &'a str {
         match self.fields[index].name.as_str() {
             "" => "(no name)",
@@ -219,27 +217,27 @@ impl<'a> Column<'a> {
         }
     }
 
-    /// The dictionary's values; `self` is the array of `field`, which is dictionary-encoded.
+    /// The dictionary's values. `self` is the array of the dictionary-encoded `field`.
     pub(super) fn dictionary(&self, field: &'a Field) -> Checked<Self> {
         // SAFETY: a dictionary that is not NULL is an array that lives as long as its parent.
         let values = unsafe { self.array.dictionary.as_ref() }
             .ok_or_else(|| Fault::invalid("the dictionary is NULL"))?;
-        // SAFETY: it follows the C data interface as its parent does, on its device.
+        // SAFETY: it follows the C data interface and lies on the device of its parent.
         unsafe { Self::of_values(field, values, self.memory) }
             .map_err(|fault| fault.inside("(dictionary)"))
     }
 
-    /// How its memory is read.
+    /// The access to its memory.
     pub(super) fn memory(&self) -> ProducerMemory<'a> {
         self.memory
     }
 
-    /// The struct itself, for those who keep it alive.
+    /// The C struct, valid while its owner lives.
     pub(super) fn array(&self) -> *const ArrowArray {
         self.array
     }
 
-    /// Where `rows` rows from `first` on begin in the buffers.
+    /// The position in the buffers of row `first`; checks that `rows` rows follow.
     #[inline]
     pub(super) fn start(&self, first: usize, rows: usize) -> Checked<usize> {
         match first.checked_add(rows) {
@@ -254,14 +252,14 @@ impl<'a> Column<'a> {
     /// The buffer at `index`, which is less than `n_buffers`.
     #[inline]
     fn pointer(&self, index: usize) -> *const u8 {
-        // SAFETY: `new` checked that the array has the buffers of its layout, in a list that is
-        // not NULL; the producer is trusted to have that many entries in it.
+        // SAFETY: `new` checked that the array has the layout's buffers, in a list that is not
+        // NULL. The producer is trusted that the list has as many entries.
         let slot = unsafe { self.array.buffers.add(self.skipped + index) };
         // SAFETY: as above.
         unsafe { slot.read() }.cast()
     }
 
-    /// `len` bytes of the buffer at `index`, from `skip` on. `name` is for texts.
+    /// `len` bytes of the buffer at `index`, from `skip` on. `name` is for error texts.
     #[inline]
     pub(super) fn buffer(
         &self,
@@ -273,8 +271,8 @@ impl<'a> Column<'a> {
         if len == 0 {
             return Ok(BufferRef::EMPTY);
         }
-        // No object in memory is larger: a length beyond it is a lie, and would make the pointer
-        // below overflow.
+        // No object in memory is longer than `isize::MAX`. A longer length is false, and would make
+        // the pointer below overflow.
         if skip
             .checked_add(len)
             .is_none_or(|end| isize::try_from(end).is_err())
@@ -285,8 +283,8 @@ impl<'a> Column<'a> {
         if data.is_null() {
             return Err(Fault::invalid(format!("the {name} buffer is NULL")));
         }
-        // SAFETY: the producer is trusted that the buffer holds what type, offset, length and last
-        // offset call for, which is the range asked for here, and it is shorter than isize::MAX.
+        // SAFETY: the producer is trusted that the buffer is as long as type, offset, length and
+        // last offset require. The requested range is within that, and shorter than isize::MAX.
         let data = unsafe { data.add(skip) };
         Ok(BufferRef { data, len })
     }
@@ -310,7 +308,7 @@ impl<'a> Column<'a> {
         )
     }
 
-    /// The bytes of a part of the buffer at `index`.
+    /// Reads `len` bytes of the buffer at `index`, from `skip` on.
     #[inline(always)]
     pub(super) fn bytes(
         &self,
@@ -320,11 +318,11 @@ impl<'a> Column<'a> {
         len: usize,
     ) -> Checked<&'a [u8]> {
         let buffer = self.buffer(index, name, skip, len)?;
-        // SAFETY: the array lives and stays unchanged for 'a, by the contract of `of_field`.
+        // SAFETY: the array lives and does not change during 'a, by the contract of `of_field`.
         unsafe { self.memory.read(buffer) }
     }
 
-    /// `rows` bits of the bitmap at `index`, from `start` on.
+    /// Reads `rows` bits of the bitmap at `index`, from `start` on.
     pub(super) fn bits(
         &self,
         index: usize,
@@ -341,7 +339,7 @@ impl<'a> Column<'a> {
         Ok(Bits::new(bytes, range.first, range.len))
     }
 
-    /// Where [`bits`](Self::bits) lie, without reading them.
+    /// The address of [`bits`](Self::bits), without a read.
     pub(super) fn bit_range(
         &self,
         index: usize,
@@ -362,8 +360,8 @@ impl<'a> Column<'a> {
         })
     }
 
-    /// The offset (or size, or run end) at `position` of the buffer at `index`, where `width` is
-    /// 2, 4 or 8. Negative ones are an error.
+    /// The offset (or size, or run end) at `position` of the buffer at `index`. `width` is 2, 4 or
+    /// 8. A negative number is an error.
     #[inline(always)]
     pub(super) fn offset_at(
         &self,
@@ -399,13 +397,13 @@ impl<'a> Column<'a> {
         Ok((first, last))
     }
 
-    /// The last offset of the whole array, beyond which its data must not be read.
+    /// The last offset of the whole array, which is the end of its data.
     pub(super) fn extent(&self, width: usize) -> Checked<usize> {
         self.offset_at(1, "offsets", self.offset + self.len, width)
     }
 
-    /// Lengths of the variadic buffers of a view layout, which follow the views. They are read
-    /// together, for on a GPU each read costs a round trip.
+    /// The lengths of the variadic buffers of a view layout. One read gets all of them, because on
+    /// a GPU each read costs a round trip.
     #[inline]
     pub(super) fn variadic(&self) -> Checked<impl ExactSizeIterator<Item = Checked<usize>> + 'a> {
         const NAME: &str = "variadic lengths";
@@ -420,8 +418,8 @@ impl<'a> Column<'a> {
         Ok(numbers.map(|(at, length)| unsigned(i64::from_ne_bytes(*length), NAME, at)))
     }
 
-    /// Whether both stand on the same memory, all the way down, so that their values are the same
-    /// without looking (rule A3). Both must be alive.
+    /// True if both arrays use the same memory, with all children. Their values are then equal
+    /// without a comparison (rule A3). Both must be alive.
     pub(super) fn same_memory(&self, other: &Self) -> Checked<bool> {
         let (a, b) = (self.array, other.array);
         if self.skipped != other.skipped {
@@ -440,14 +438,14 @@ impl<'a> Column<'a> {
             return Ok(false);
         }
         let mut buffers = match self.layout {
-            // One that is there all the same says nothing.
+            // A buffer of these layouts has no meaning.
             Layout::Null | Layout::RunEndEncoded => 0,
             _ => usize::try_from(a.n_buffers).unwrap_or(0) - self.skipped,
         };
         if matches!(self.layout, Layout::View { .. }) {
-            // Producers make the list of lengths anew for each export.
+            // Producers make a new list of lengths for each export.
             buffers -= 1;
-            // Both have as many, as they have buffers.
+            // Both have as many lengths, because they have as many buffers.
             let (ours, theirs) = (self.variadic(), other.variadic());
             for (ours, theirs) in ours?.zip(theirs?) {
                 if ours? != theirs? {

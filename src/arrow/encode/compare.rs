@@ -1,5 +1,5 @@
-//! Whether two arrays have the same values: how a dictionary is found unchanged, or grown, when the
-//! producer made it anew (rule A3).
+//! Comparison of two arrays by value, to find out if a newly made dictionary is unchanged or has
+//! grown (rule A3).
 
 use super::bits::Bits;
 use super::column::Column;
@@ -7,9 +7,9 @@ use super::fault::{Checked, Fault};
 use super::plan::{CopyRuns, VIEW, offset_width};
 use crate::arrow::format::Layout;
 
-/// Compares `rows` rows of two arrays of the same field, by value: what stands behind a null does
-/// not matter. Of dictionary-encoded children the indices are compared; the caller has compared
-/// their dictionaries.
+/// Compares `rows` rows of two arrays of the same field by value. The value behind a null is
+/// ignored. For dictionary-encoded children it compares the indices; the caller has compared the
+/// dictionaries.
 pub(super) fn equal(
     a: &Column<'_>,
     a_first: usize,
@@ -42,7 +42,7 @@ pub(super) fn equal(
     Ok(true)
 }
 
-/// As [`equal`], of rows without nulls and counted in the buffers.
+/// As [`equal`], for rows without nulls. `a_start` and `b_start` are positions in the buffers.
 fn equal_values(
     a: &Column<'_>,
     a_start: usize,
@@ -136,7 +136,7 @@ fn equal_unions(
     })
 }
 
-/// Row by row, since the same values can stand in different runs.
+/// Row by row, since equal values can be in different runs.
 fn equal_runs(
     a: &Column<'_>,
     a_start: usize,
@@ -152,7 +152,7 @@ fn equal_runs(
     })
 }
 
-/// Whether `test` holds for every number below `count`.
+/// True if `test` is true for every number below `count`.
 fn all(count: usize, mut test: impl FnMut(usize) -> Checked<bool>) -> Checked<bool> {
     for index in 0..count {
         if !test(index)? {
@@ -181,7 +181,7 @@ fn fixed<'a>(
 struct Strings<'a> {
     column: Column<'a>,
     width: usize,
-    /// End of the data.
+    /// The end of the data.
     extent: usize,
 }
 

@@ -1,4 +1,4 @@
-//! Compressed bodies (rule A4): each buffer on its own, after its length.
+//! Compressed bodies (rule A4): each buffer is compressed alone, after its length.
 
 use std::io::Write;
 
@@ -8,7 +8,7 @@ use super::plan::Plan;
 use crate::device::BufferRef;
 use crate::error::{Error, Result};
 
-/// How bodies are compressed.
+/// The codec of compressed bodies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Compression {
     /// LZ4 in its frame format.
@@ -17,7 +17,7 @@ pub enum Compression {
     Zstd,
 }
 
-/// Stands for the length of a buffer that is not compressed, because that would not make it
+/// Replaces the length of a buffer that is not compressed, because compression would not make it
 /// smaller.
 const PLAIN: i64 = -1;
 
@@ -30,18 +30,18 @@ impl Compression {
         }
     }
 
-    /// Replaces the buffers of a plan by compressed ones in its scratch. Empty ones stay empty.
+    /// Compresses the buffers of a plan into its scratch. Empty buffers stay empty.
     ///
     /// # Safety
     ///
-    /// The buffers lie on the host, are alive, and nobody writes to them.
+    /// The buffers are alive on the host, and nobody writes to them.
     pub(super) unsafe fn compress(self, plan: &mut Plan) -> Result<()> {
         for index in 0..plan.buffers.len() {
             let buffer = plan.buffers[index];
             if buffer.len == 0 {
                 continue;
             }
-            // SAFETY: the caller promises all that is asked.
+            // SAFETY: the caller promises the same.
             let bytes = unsafe { buffer.as_slice() };
             plan.buffers[index] = self.pack(bytes, plan)?;
         }

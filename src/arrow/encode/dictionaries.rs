@@ -1,4 +1,4 @@
-//! Which dictionaries must be sent before a batch (rule A3).
+//! The dictionaries that must be sent before a batch (rule A3).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,25 +12,25 @@ use crate::arrow::OwnedDeviceArray;
 use crate::arrow::abi::ArrowArray;
 use crate::arrow::format::{Field, Layout, Schema};
 
-/// Dictionaries as they were last sent, each by its id.
+/// The last sent dictionaries, by id.
 ///
-/// To compare with them, their memory must live: each holds the batch that it came with. A
-/// dictionary that has not changed moves its hold to the newest batch, so that between calls all of
-/// them hold one batch together, the last one encoded, and no older one.
+/// A comparison needs their memory, so each holds the batch that it came with. After each batch,
+/// unchanged dictionaries hold the new batch instead. So between calls all dictionaries hold the
+/// last encoded batch only.
 #[derive(Debug, Default)]
 pub(super) struct SentDictionaries {
     sent: BTreeMap<i64, Sent>,
-    /// Whether the schema has dictionary-encoded fields at all.
+    /// True if the schema has dictionary-encoded fields.
     any: bool,
     spare: SpareDictionary,
 }
 
-/// An empty list, whose memory serves one batch after the other.
+/// An empty list whose memory the next batch reuses.
 #[derive(Debug, Default)]
 struct SpareDictionary(Vec<FoundDictionary<'static>>);
 
-// SAFETY: the list has no elements, whose pointers are what keeps it to one thread: nothing but
-// `Dictionaries::remember` fills the field, and with an empty list.
+// SAFETY: only the pointers in elements tie the list to a thread, and the list has none: only
+// `SentDictionaries::remember` writes the field, with an empty list.
 unsafe impl Send for SpareDictionary {}
 // SAFETY: as above.
 unsafe impl Sync for SpareDictionary {}
@@ -38,19 +38,19 @@ unsafe impl Sync for SpareDictionary {}
 /// A dictionary that was sent.
 #[derive(Debug)]
 struct Sent {
-    /// Keeps `values` alive; held, not used.
+    /// Held, because it keeps `values` alive.
     _batch: Arc<OwnedDeviceArray>,
-    /// The dictionary's array, somewhere under `_batch`.
+    /// The dictionary's array, a part of `_batch`.
     values: *const ArrowArray,
 }
 
-// SAFETY: the pointer is a place in the array that `_batch` owns, which may be read on any thread
-// (see `Owned`); nothing writes through it.
+// SAFETY: the pointer leads into the array of `_batch`, which any thread may read (see `Owned`).
+// Nobody writes through it.
 unsafe impl Send for Sent {}
 // SAFETY: as above.
 unsafe impl Sync for Sent {}
 
-/// A dictionary of a batch that is being encoded.
+/// A dictionary of the batch that is being encoded.
 #[derive(Debug)]
 pub(super) struct FoundDictionary<'a> {
     field: &'a Field,
@@ -60,14 +60,14 @@ pub(super) struct FoundDictionary<'a> {
     pub(super) change: Change,
 }
 
-/// What has become of a dictionary since it was last sent.
+/// The change of a dictionary since it was last sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Change {
-    /// Nothing: it is not sent.
+    /// None: the dictionary is not sent.
     Same,
-    /// It has grown; what is beyond so many rows is sent.
+    /// It has grown: the rows from this number on are sent.
     Grown(usize),
-    /// It is new, or another one.
+    /// It is new or different: the whole dictionary is sent.
     New,
 }
 
@@ -77,14 +77,14 @@ impl FoundDictionary<'_> {
         self.id
     }
 
-    /// Its field's name, for texts.
+    /// The name of its field, for error texts.
     pub(super) fn name(&self) -> &str {
         &self.field.name
     }
 }
 
 impl SentDictionaries {
-    /// None sent yet, of streams of this schema.
+    /// For streams of this schema; no dictionary was sent yet.
     pub(super) fn of(schema: &Schema) -> Self {
         let encoded = |field: &Field| field.dictionary.is_some() || field.has_inner_dictionary();
         Self {
@@ -127,25 +127,25 @@ fn visit<'a>(column: &Column<'a>, found: &mut Vec<FoundDictionary<'a>>) -> Check
 }
 
 impl SentDictionaries {
-    /// Fills in what has changed since the last batch.
+    /// Determines the change of each dictionary since the last batch.
     pub(super) fn compare(
         &self,
         found: &mut [FoundDictionary<'_>],
         memory: ProducerMemory<'_>,
     ) -> Checked<()> {
-        // Inner dictionaries come before the outer ones that they stand under, so a list of the
-        // ids that go out suffices to know of an outer one that something under it does.
+        // Inner dictionaries come before their outer dictionaries. So the list of sent ids tells if
+        // a dictionary inside an outer dictionary is sent.
         let mut sent: Vec<i64> = Vec::new();
         let mut unread = None;
         for this in found {
             this.change = if inner_ids(this.field).iter().any(|id| sent.contains(id)) {
-                // The outer one's values are made of the inner one's: readers that resolved them
-                // when they came must get them again.
+                // The values of the outer dictionary use the inner dictionary. A reader that
+                // resolved them on arrival needs them again.
                 Change::New
             } else {
                 match self.change(this, memory) {
                     Ok(change) => change,
-                    // What the others need is fetched with it.
+                    // The next fetch also gets the data for the other dictionaries.
                     Err(fault) if memory.is_waiting() => {
                         unread = Some(fault);
                         continue;
@@ -166,9 +166,9 @@ impl SentDictionaries {
         };
         // SAFETY: `values` points into the array that `sent._batch` keeps alive and unchanged.
         let old = unsafe { &*sent.values };
-        // SAFETY: it is a dictionary of an array that follows the C data interface, where this
-        // batch lies too (else the encoder has forgotten it), and it passed these checks when it
-        // was sent.
+        // SAFETY: it is a dictionary of an array that follows the C data interface and passed these
+        // checks when it was sent. It lies where this batch lies, or else the encoder has forgotten
+        // it.
         let old = unsafe { Column::of_values(this.field, old, memory) }?;
         let new = &this.values;
         if old.same_memory(new)? {
@@ -183,14 +183,14 @@ impl SentDictionaries {
         }
         Ok(match new.len - old.len {
             0 => Change::Same,
-            // Readers join deltas, which some cannot do with nested values; and from nothing there
-            // is nothing to join.
+            // Readers append deltas. Some cannot append nested values, and there is nothing to
+            // append to an empty dictionary.
             _ if old.len == 0 || !joins(new.layout) => Change::New,
             _ => Change::Grown(old.len),
         })
     }
 
-    /// Remembers the dictionaries of a batch that was encoded.
+    /// Remembers the dictionaries of an encoded batch.
     pub(super) fn remember(
         &mut self,
         mut found: Vec<FoundDictionary<'_>>,
@@ -203,12 +203,12 @@ impl SentDictionaries {
             };
             self.sent.insert(this.id, sent);
         }
-        // Collecting nothing out of an empty list keeps the list's memory, for the next batch.
+        // Collecting from the drained list keeps its memory for the next batch.
         self.spare = SpareDictionary(found.into_iter().map_while(|_| None).collect());
     }
 }
 
-/// Whether a dictionary of this layout is sent as a delta where it has grown.
+/// True if a grown dictionary of this layout is sent as a delta.
 fn joins(layout: Layout) -> bool {
     matches!(
         layout,
@@ -216,7 +216,7 @@ fn joins(layout: Layout) -> bool {
     )
 }
 
-/// The dictionaries directly or deeper under a field's values.
+/// The ids of all dictionaries inside a field's values.
 fn inner_ids(field: &Field) -> Vec<i64> {
     fn collect(fields: &[Field], ids: &mut Vec<i64>) {
         for field in fields {
@@ -231,7 +231,7 @@ fn inner_ids(field: &Field) -> Vec<i64> {
 
 #[cfg(test)]
 impl SentDictionaries {
-    /// How many batches are held.
+    /// The number of held batches.
     pub(super) fn held(&self) -> usize {
         let mut batches: Vec<_> = self
             .sent

@@ -1,14 +1,14 @@
-//! What is wrong with a producer's array, and where.
+//! A fault of a producer's array, with the path of its field.
 
 use crate::error::{Error, Status};
 
-/// An error under way: each level of the walk adds the name of its field on the way up, so that
-/// arrays without fault pay nothing for the path.
+/// An error of the walk over an array. Each level adds its field's name as the error returns, so
+/// that a valid array needs no path.
 #[derive(Debug)]
 pub(super) struct Fault {
     status: Status,
     text: String,
-    /// Innermost name first.
+    /// The innermost name first.
     path: Vec<String>,
 }
 
@@ -16,7 +16,7 @@ pub(super) struct Fault {
 pub(super) type Checked<T> = Result<T, Box<Fault>>;
 
 impl Fault {
-    /// The array breaks the C data interface, or is not what its schema says.
+    /// The array breaks the C data interface, or does not match its schema.
     #[cold]
     pub(super) fn invalid(text: impl Into<String>) -> Box<Self> {
         Box::new(Self {
@@ -26,7 +26,7 @@ impl Fault {
         })
     }
 
-    /// The same fault, found in the field `name`.
+    /// The same fault, inside the field `name`.
     #[cold]
     pub(super) fn inside(mut self: Box<Self>, name: &str) -> Box<Self> {
         self.path.push(name.to_owned());

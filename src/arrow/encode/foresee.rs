@@ -1,11 +1,11 @@
-//! What encoding a column on a GPU will read, as far as it can be foreseen.
+//! Prediction of the reads that the encoder needs for a column on a GPU.
 
 use super::column::Column;
 use super::plan::{CopyRuns, VIEW, offset_width};
 use crate::arrow::format::Layout;
 
-/// Asks for what encoding some rows of a column will read. Reading is asking: what is already known
-/// leads further, and what fails will fail again where it is told.
+/// Requests the data to encode some rows of a column. Each read of unknown data is a request; known
+/// data leads to further reads. Faults are ignored here, because the encoding meets them again.
 pub(super) fn rows(column: &Column<'_>, first: usize, count: usize) {
     let Ok(start) = column.start(first, count) else {
         return;
@@ -31,7 +31,7 @@ pub(super) fn rows(column: &Column<'_>, first: usize, count: usize) {
         }
         Layout::List { large } => match ends(column, start, count, offset_width(large)) {
             Some(last) => child(0, 0, last),
-            // Mostly the last offset is the child's length.
+            // The last offset is mostly the child's length.
             None => all(0),
         },
         Layout::ListView { .. } => all(0),
@@ -57,7 +57,7 @@ pub(super) fn rows(column: &Column<'_>, first: usize, count: usize) {
     }
 }
 
-/// The first and the last offset of some rows; the last one where both are known.
+/// Requests the first and the last offset of some rows. Returns the last if both are known.
 fn ends(column: &Column<'_>, start: usize, count: usize, width: usize) -> Option<usize> {
     if count == 0 {
         return Some(0);
@@ -67,7 +67,7 @@ fn ends(column: &Column<'_>, start: usize, count: usize, width: usize) -> Option
     first.and(last).ok()
 }
 
-/// All values of a column of fixed width.
+/// Requests all values of a column of fixed width.
 fn values(column: &Column<'_>) {
     if let Layout::Fixed { width, .. } = column.layout
         && let Ok(start) = column.start(0, column.len)
@@ -77,7 +77,7 @@ fn values(column: &Column<'_>) {
     }
 }
 
-/// Asks for everything that an array has, to be compared.
+/// Requests the whole array, for a comparison.
 pub(super) fn whole(column: &Column<'_>) {
     let Ok(start) = column.start(0, column.len) else {
         return;

@@ -1,8 +1,8 @@
-//! The flatbuffers of messages. One builder serves all of a stream, so that a header costs one
-//! allocation, its own.
+//! The flatbuffers of messages. One builder serves the whole stream, so that a header costs one
+//! allocation.
 //!
-//! Nodes and buffers are pairs of numbers on the wire, two or three for each column: they are
-//! written as [`Pair`]s, for the generated code makes several calls for each.
+//! Nodes and buffers are pairs of numbers, two or three for each column. They are written as
+//! [`Pair`]s, because the generated code makes several calls for each pair.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,8 +20,8 @@ use crate::proto::BodySpan;
 /// Alignment of buffers in a body (rule A2).
 const ALIGNMENT: u64 = 64;
 
-/// Where buffers lie when their body is packed (rule A1: also where it will not be), one after the
-/// other, and where the next one would. Past 64 bits the numbers stay at the highest.
+/// Assigns offsets to the buffers of a packed body, one after the other. Rule A1: bodies that are
+/// not packed use the same offsets. At the limit of 64 bits the numbers saturate.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Packing {
     /// The end of the last buffer and its padding.
@@ -29,7 +29,7 @@ pub(super) struct Packing {
 }
 
 impl Packing {
-    /// Places the next buffer.
+    /// The offset and length of the next buffer.
     #[inline]
     pub(super) fn place(&mut self, buffer: BufferRef) -> BodySpan {
         let length = buffer.len as u64;
@@ -43,16 +43,16 @@ impl Packing {
     }
 }
 
-/// What a message is about.
+/// The content of a message.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Subject<'a> {
-    /// A record batch, with metadata of its own.
+    /// A record batch, with its own metadata.
     Batch(&'a [(String, String)]),
-    /// A dictionary; a delta adds to the one before.
+    /// A dictionary.
     Dictionary {
-        /// Its number.
+        /// The dictionary's number.
         id: i64,
-        /// Whether it adds to the one before.
+        /// True if it is appended to the earlier dictionary.
         delta: bool,
     },
 }
@@ -62,12 +62,12 @@ pub(super) enum Subject<'a> {
 pub(super) struct Headers {
     fbb: FlatBufferBuilder<'static>,
     buffers: Vec<Pair>,
-    /// What the last header was built of.
+    /// The content of the last header.
     last: Option<Last>,
 }
 
-/// A batch without metadata of its own. Batches of as many rows, without nulls, have the same
-/// header where their values have a fixed width.
+/// The content of the header of a batch without own metadata. Later batches with fixed-width values
+/// have the same header if they have as many rows and no nulls.
 #[derive(Default)]
 struct Last {
     header: Arc<[u8]>,
@@ -101,9 +101,9 @@ impl Headers {
         self.message(ipc::MessageHeader::Schema, header, 0, &[])
     }
 
-    /// The header of `rows` rows laid out as `plan`, and the length of their packed body; takes the
-    /// plan's nodes. One like the last is the same memory. All headers of a stream have the same
-    /// `codec`.
+    /// The header of `rows` rows with the layout `plan`, and the length of their packed body. Takes
+    /// the plan's nodes. A header that equals the last header shares its memory. All headers of a
+    /// stream have the same `codec`.
     pub(super) fn body(
         &mut self,
         subject: Subject<'_>,
@@ -117,7 +117,7 @@ impl Headers {
             let BodySpan { offset, length } = packing.place(*buffer);
             Pair(offset, length)
         }));
-        // The end is the highest of all the numbers.
+        // No other number is larger than the end.
         let body_len = i64::try_from(packing.end)
             .map_err(|_| Fault::invalid("the body would be larger than any memory"))?;
         let is_plain = matches!(subject, Subject::Batch([]));
@@ -166,7 +166,7 @@ impl Headers {
             }
         };
         if is_plain {
-            // The lists change places: nobody asks the plan for them any more.
+            // A swap, because nobody needs the plan's lists any more.
             let last = self.last.insert(last.unwrap_or_default());
             last.rows = rows;
             last.header = Arc::clone(&header);

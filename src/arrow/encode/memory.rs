@@ -1,15 +1,15 @@
-//! Reading the producer's memory, wherever it is.
+//! Reads of the producer's memory, on the host or on a GPU.
 
 use super::bits::{BitRange, Bits};
 use super::fault::Checked;
 use super::remote::Remote;
 use crate::device::BufferRef;
 
-/// How the values of buffers are read. What the encoder reads is small (offsets at the ends,
-/// bitmaps that must be counted or moved, run ends), apart from dictionaries that must be compared.
+/// The access to values of buffers. The encoder reads little: first and last offsets, run ends,
+/// bitmaps to count or move. Only dictionaries to compare are read as a whole.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ProducerMemory<'a> {
-    /// What has been fetched of the array, where the processor does not see its memory.
+    /// The fetched parts of the array, if the processor cannot read its memory.
     remote: Option<&'a Remote>,
 }
 
@@ -17,49 +17,48 @@ impl<'a> ProducerMemory<'a> {
     /// Memory that the processor reads.
     pub(super) const HOST: Self = Self { remote: None };
 
-    /// Memory of which only what has been fetched can be read.
+    /// Memory of which only the fetched parts can be read.
     pub(super) fn remote(remote: &'a Remote) -> Self {
         Self {
             remote: Some(remote),
         }
     }
 
-    /// What has been fetched, where the processor does not see the memory.
+    /// The fetched parts, if the processor cannot read the memory.
     pub(super) fn as_remote(self) -> Option<&'a Remote> {
         self.remote
     }
 
-    /// Whether the processor reads it.
+    /// True if the processor reads the memory.
     #[inline]
     pub(super) fn is_host(self) -> bool {
         self.remote.is_none()
     }
 
-    /// Whether something is to be fetched first.
+    /// True if requested parts are not fetched yet.
     pub(super) fn is_waiting(self) -> bool {
         self.remote.is_some_and(Remote::is_waiting)
     }
 
-    // Inlined: on the host this is a test of a pointer, for each number that is read.
+    // Inlined: on the host this is a test of a pointer for each number.
     /// # Errors
     ///
-    /// Of memory that the processor does not see: it is to be fetched first.
+    /// On a GPU: the buffer is not fetched yet, and is now requested.
     ///
     /// # Safety
     ///
-    /// The buffer lies in the memory that this was made for, lives for `'a`, and nobody writes to
-    /// it.
+    /// The buffer lies in the memory of this value and lives for `'a`, and nobody writes to it.
     #[inline(always)]
     pub(super) unsafe fn read(self, buffer: BufferRef) -> Checked<&'a [u8]> {
         match self.remote {
-            // SAFETY: this was made for memory that the processor reads; the caller promises the
+            // SAFETY: this value is for memory that the processor reads; the caller promises the
             // rest.
             None => Ok(unsafe { buffer.as_slice() }),
             Some(remote) => remote.read(buffer),
         }
     }
 
-    /// How many of the bits are 0.
+    /// The number of 0 bits.
     ///
     /// # Errors
     ///

@@ -1,13 +1,13 @@
-//! Arrow in: from the C structs to IPC headers and lists of buffers, without touching the buffers.
+//! Encoding of C structs into IPC headers and lists of buffers, without a copy of the buffers.
 //!
-//! An [`Encoder`] serves one stream. Its layout is a pure function of the array (rule A2), so that
-//! two servers that are given the same arrays write the same headers. Buffers are described where
-//! the producer has them; only bitmaps that do not begin at a byte, run ends of slices, offsets and
-//! views of slices far into an array, offsets of dictionary deltas and compressed buffers are
-//! written to memory of ours.
+//! An [`Encoder`] serves one stream. The layout depends on the array only (rule A2), so that two
+//! servers write the same headers for the same arrays. Messages refer to the producer's buffers.
+//! Only these are written to new memory: bitmaps that begin inside a byte, run ends of slices,
+//! offsets and views of slices far into an array, offsets of dictionary deltas, and compressed
+//! buffers.
 //!
-//! Arrays on a GPU (CUDA, and memory that CUDA manages) stay there: see `remote` for what is read
-//! of them, and `placed` for what is written.
+//! Arrays on a GPU (CUDA, and memory that CUDA manages) stay there: `remote` has the reads, and
+//! `placed` the writes.
 
 mod bits;
 mod checks;
@@ -55,38 +55,38 @@ use crate::device::{BufferRef, DeviceKind};
 use crate::error::{Error, Result};
 use crate::proto::{BodySpan, HeaderKind};
 
-// Rule A6: headers say that the data is little-endian, and buffers are sent as they are.
+// Rule A6: headers declare little-endian data, and buffers are sent unchanged.
 const _: () = assert!(cfg!(target_endian = "little"));
 
-/// What the encoder may do with bodies.
+/// Options for bodies.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct EncodeOptions {
     /// Compress bodies. They are then copied, and can be sent packed only (rule A4).
     pub compression: Option<Compression>,
 }
 
-/// A message ready to be sent.
+/// An encoded message.
 #[derive(Debug, Clone)]
 pub struct EncodedMessage {
     /// Dictionary or record batch.
     pub kind: HeaderKind,
-    /// Flatbuffer bytes of the IPC `Message`; often the same memory as the last message's, where
-    /// the bytes are the same.
+    /// Flatbuffer bytes of the IPC `Message`. Equal headers of successive messages often share
+    /// memory.
     pub header: Arc<[u8]>,
     /// Rows of a record batch, values of a dictionary.
     pub rows: usize,
-    /// Length of the packed body, padding included.
+    /// Length of the packed body, with padding.
     pub body_len: u64,
     /// The buffers, one for each entry of the header (rule A1).
     pub buffers: Buffers,
     /// Keeps the memory of the buffers alive.
     pub owner: EncodedOwner,
-    /// Whether the body is compressed, and so must be sent packed (rule A4).
+    /// True if the body is compressed, and so must be sent packed (rule A4).
     pub compressed: bool,
 }
 
 impl EncodedMessage {
-    /// Where each of the buffers lies in the packed body; what is between is padding, to be sent as
+    /// The range of each buffer in the packed body. The gaps are padding, and must be sent as
     /// zeros.
     pub fn spans(&self) -> impl ExactSizeIterator<Item = BodySpan> + '_ {
         let mut packing = Packing::default();
@@ -96,17 +96,17 @@ impl EncodedMessage {
     }
 }
 
-/// The buffers of a message: two or three of each column.
+/// The buffers of a message: two or three for each column.
 pub type Buffers = SmallVec<[BufferRef; 3]>;
 
-/// The messages of one batch: in most streams one, for which this takes no memory of its own.
+/// The messages of a batch. For most streams this is one, stored without an allocation.
 pub type EncodedMessages = SmallVec<[EncodedMessage; 1]>;
 
 /// Turns the arrays of one stream into messages.
 ///
-/// It holds the dictionaries last sent, to see whether the next ones differ: with them, the last
-/// batch encoded stays alive until the next one comes or the encoder is dropped. Streams without
-/// dictionaries hold nothing.
+/// It holds the last sent dictionaries to compare them with the next ones. They keep the last
+/// encoded batch alive until the next batch or the drop of the encoder. A stream without
+/// dictionaries holds nothing.
 #[derive(Debug)]
 pub struct Encoder {
     schema: Schema,
@@ -115,23 +115,23 @@ pub struct Encoder {
     headers: Headers,
     plan: Plan,
     dictionaries: SentDictionaries,
-    /// For arrays on a GPU: of the device that the last one lay on.
+    /// For arrays on a GPU: a stream of the device of the last array.
     stream: Option<Arc<GpuStream>>,
-    /// The GPU that the last array lay on; `None`: memory that the processor reads.
+    /// The GPU of the last array; `None` for memory that the processor reads.
     place: Option<i32>,
 }
 
 impl Encoder {
-    /// An encoder for streams of this schema, which is read and not kept. The arrays given to
-    /// [`encode`](Self::encode) later are of this schema.
+    /// An encoder for streams of this schema, which it reads and does not keep. All arrays for
+    /// [`encode`](Self::encode) must have this schema.
     ///
     /// # Errors
     ///
-    /// `InvalidData` when the schema is released, not valid or no struct; `Unsupported` when the
-    /// IPC format cannot say it.
+    /// `InvalidData` if the schema is released, invalid or no struct; `Unsupported` if the IPC
+    /// format cannot express it.
     pub fn new(schema: &OwnedSchema, options: EncodeOptions) -> Result<Self> {
         // SAFETY: an owned schema is released or follows the C data interface, and nobody else
-        // writes to it ("What it promises"); the borrow keeps it from being released meanwhile.
+        // writes to it (`Owned`, "Promise"). The borrow prevents a release.
         let schema = unsafe { Schema::from_c(schema.raw()) }?;
         let mut headers = Headers::default();
         let schema_header = headers.schema(&schema);
@@ -148,7 +148,7 @@ impl Encoder {
         })
     }
 
-    /// The encoder for another stream of the same schema: it lets go of all that was sent.
+    /// The encoder for another stream of the same schema, without the state of the old stream.
     pub fn emptied(mut self) -> Self {
         self.plan.clear();
         self.dictionaries = SentDictionaries::of(&self.schema);
@@ -157,7 +157,7 @@ impl Encoder {
         self
     }
 
-    /// Whether it is [emptied](Self::emptied) what [`new`](Self::new) would make.
+    /// True if [`emptied`](Self::emptied) returns the same encoder as [`new`](Self::new).
     pub fn fits(&self, schema: &OwnedSchema, options: EncodeOptions) -> bool {
         // SAFETY: as in `new`.
         let schema = unsafe { Schema::from_c(schema.raw()) };
@@ -174,15 +174,15 @@ impl Encoder {
         &self.schema
     }
 
-    /// Encodes a record batch: first the dictionaries that have changed, then the batch.
-    /// `custom_metadata` is the batch's own, in the C data interface's encoding. The array was made
-    /// with the schema that the encoder was made for.
+    /// Encodes a record batch: first the changed dictionaries, then the batch. `custom_metadata` is
+    /// the batch's own metadata, in the C data interface's encoding. The array must have the
+    /// encoder's schema.
     ///
     /// # Errors
     ///
-    /// `InvalidData` names the field and what is wrong with it; `Unsupported` for memory that this
-    /// build cannot read; `OutOfMemory`. The array has been released and the encoder is as before:
-    /// the next array may be encoded.
+    /// `InvalidData` with the field and the fault; `Unsupported` for memory that this build cannot
+    /// read; `OutOfMemory`. The array is released then. The encoder is unchanged and can encode the
+    /// next array.
     pub fn encode(
         &mut self,
         array: OwnedDeviceArray,
@@ -192,7 +192,7 @@ impl Encoder {
             .map_err(|refused| refused.0)
     }
 
-    /// As [`encode`](Self::encode); on failure the array comes back.
+    /// As [`encode`](Self::encode); after an error the caller gets the array back.
     ///
     /// # Errors
     ///
@@ -205,11 +205,10 @@ impl Encoder {
         let array = Arc::new(array);
         self.encode_anywhere(&array, custom_metadata)
             .map_err(|error| {
-                // Messages made before the failure are dropped by now, so that this is the only
-                // owner.
+                // The messages made before the error are dropped by now, so this is the only owner.
                 let array = Arc::into_inner(array);
                 let released = || {
-                    // SAFETY: `empty` is a released structure.
+                    // SAFETY: `empty` is a released struct.
                     unsafe { OwnedDeviceArray::from_raw(ArrowDeviceArray::empty()) }
                 };
                 Box::new((error, array.unwrap_or_else(released)))
@@ -238,16 +237,16 @@ impl Encoder {
             ));
         }
         if let Some(stream) = &self.stream {
-            // What was sent before, with which dictionaries are compared, went with a device that
-            // was reset.
+            // A reset of the device has freed the sent dictionaries, which later ones are compared
+            // with.
             stream.device().ensure_alive()?;
         }
         let stream = self.stream_for(owner)?;
         let event = owner.raw().sync_event;
-        // SAFETY: the array is not released (or has no event), and `owner` keeps it so.
+        // SAFETY: `owner` keeps the array, which is not released or has no event.
         unsafe { stream.wait_for_producer(event) }?;
         if !on_gpu {
-            // The processor reads it, once the producer's work is done.
+            // The processor can read the memory once the producer's work is done.
             stream.synchronize()?;
             self.settle(None);
             return self.encode_shared(owner, custom_metadata, ProducerMemory::HOST, None);
@@ -258,9 +257,9 @@ impl Encoder {
             let memory = ProducerMemory::remote(&remote);
             match self.encode_shared(owner, custom_metadata, memory, Some(&stream)) {
                 Err(_) if remote.is_waiting() => {
-                    // SAFETY: `owner` keeps the array, which nobody writes to once its event has
-                    // happened, for which the stream waits. Dictionaries that were sent before are
-                    // held by the batch that they came with.
+                    // SAFETY: `owner` keeps the array. The stream waits for the array's event,
+                    // after which nobody writes to it. Sent dictionaries hold the batch that they
+                    // came with.
                     unsafe { remote.fetch(&stream) }?;
                 }
                 outcome => return outcome,
@@ -268,8 +267,8 @@ impl Encoder {
         }
     }
 
-    /// Dictionaries are compared where the last batch lay. Where the next one lies elsewhere they
-    /// are forgotten, and sent again.
+    /// Dictionaries are compared on the device of the last batch. If the next batch is on another
+    /// device, they are forgotten and sent again.
     fn settle(&mut self, place: Option<i32>) {
         if self.place != place {
             self.place = place;
@@ -277,11 +276,11 @@ impl Encoder {
         }
     }
 
-    /// The stream for arrays where this one lies.
+    /// The stream on the device of this array.
     fn stream_for(&mut self, owner: &OwnedDeviceArray) -> Result<Arc<GpuStream>> {
         let array = owner.raw();
         let (kind, id) = (DeviceKind(array.device_type), array.device_id);
-        // Memory that belongs to the host has any number, or none.
+        // The device number of host memory can be any number, or -1.
         let id = if kind == DeviceKind::CUDA {
             id
         } else {
@@ -323,10 +322,10 @@ impl Encoder {
             dictionaries,
             ..
         } = self;
-        // SAFETY: an owned array is released (checked there) or follows the C data interface, and
-        // nobody else writes to it ("What it promises"); it is of this schema, as whoever brings
-        // the two together answers for; `owner` lives for the whole call, and afterwards in the
-        // messages.
+        // SAFETY: an owned array is released (checked by `of_batch`) or follows the C data
+        // interface, and nobody else writes to it (`Owned`, "Promise"). The caller of `encode` is
+        // responsible for the match of array and schema. `owner` lives during the call, and then in
+        // the messages.
         let batch = unsafe { Column::of_batch(&schema.fields, &owner.raw().array, memory) }?;
         let start = batch.start(0, batch.len)?;
         let mut found = dictionaries.find(&batch)?;
@@ -348,15 +347,15 @@ impl Encoder {
         dictionaries.compare(&mut found, memory)?;
         let mut message = |kind, subject: Subject<'_>, rows, plan: &mut Plan| -> Checked<_> {
             if let Some(compression) = options.compression {
-                // SAFETY: only arrays on the host come here with compression; the buffers belong to
-                // `owner`, which is alive, or to the plan's scratch, and nobody writes to them.
+                // SAFETY: arrays on a GPU are not compressed. The buffers belong to `owner`, which
+                // is alive, or to the plan's scratch, and nobody writes to them.
                 unsafe { compression.compress(plan) }?;
             }
             let codec = options.compression.map(Compression::codec);
             let (header, body_len) = headers.body(subject, rows, plan, codec)?;
             let placed = match stream {
-                // SAFETY: `owner` keeps the array until after what is placed is dropped, which
-                // waits for work that reads it; bitmaps were checked when they were planned.
+                // SAFETY: `owner` keeps the array until `placed` is dropped, which waits for work
+                // that reads the array. The plan has checked the bitmaps.
                 Some(stream) => Some(unsafe { PlacedBuffers::of(plan, stream) }?),
                 None => None,
             };
@@ -400,7 +399,7 @@ fn unreadable(kind: DeviceKind) -> Error {
     }
 }
 
-/// Plans a dictionary's message and gives the first row that it carries.
+/// Plans a dictionary's message and returns the first row in it.
 fn plan_dictionary(plan: &mut Plan, this: &FoundDictionary<'_>) -> Checked<usize> {
     match this.change {
         Change::Grown(first) => plan.add_tail(&this.values, first).map(|()| first),

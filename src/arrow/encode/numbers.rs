@@ -1,10 +1,10 @@
-//! Offsets and run ends of any width: loops over them are made for each width, since the compiler
-//! makes a call of `memcpy` for each number whose width it does not know.
+//! Offsets and run ends of any width. Each loop is compiled for each width, because the compiler
+//! calls `memcpy` for each number of an unknown width.
 
 use super::checks::signed;
 
-/// Writes anew the numbers of `width` bytes in `old`, to as many in `target`: `new` is given the
-/// place of each and what it was. What does not fit is cut off.
+/// Writes a new number to `target` for each number of `width` bytes in `old`. `new` gets the
+/// position and the old number. Bytes above `width` are cut off.
 pub(super) fn rewrite(
     target: &mut [u8],
     old: &[u8],
@@ -28,8 +28,8 @@ fn each<const WIDTH: usize>(target: &mut [u8], old: &[u8], mut new: impl FnMut(u
     }
 }
 
-/// Calls `see` for each number of `width` bytes, with its place, until that gives `None`. Returns
-/// whether it has seen all.
+/// Calls `see` with the position and value of each number of `width` bytes, until `see` returns
+/// `None`. Returns `Some` if it has seen all numbers.
 pub(super) fn all(
     numbers: &[u8],
     width: usize,
@@ -57,7 +57,7 @@ fn all_of<const WIDTH: usize>(
 mod tests {
     use super::*;
 
-    /// Numbers of each width are moved by as much, whatever their sign.
+    /// Numbers of each width change by the same amount, whatever their sign.
     #[test]
     fn numbers_of_each_width_are_rewritten() {
         let numbers = [0i64, 1, -1, 300, i64::from(i16::MAX)];

@@ -1,4 +1,4 @@
-//! What keeps the buffers of an encoded message alive.
+//! The owner of an encoded message's buffers.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -9,28 +9,26 @@ use crate::arrow::OwnedDeviceArray;
 use crate::device::DeviceKind;
 use crate::device::gpu::{Gpu, GpuEvent, GpuStream};
 
-/// The memory behind the buffers of a message: the producer's array, released when the last message
-/// of its batch is dropped (and, where the stream has dictionaries, the encoder has seen another
-/// batch or is gone), and scratch of ours. Clones share it.
+/// The owner of a message's buffers: the producer's array, and new memory of the encoder. The array
+/// is released when the last message of its batch is dropped. In a stream with dictionaries the
+/// encoder also holds it until its next batch or its drop. Clones share the owner.
 #[derive(Debug, Clone)]
 pub struct EncodedOwner(KeptOwner);
 
 #[derive(Debug, Clone)]
 enum KeptOwner {
-    /// All buffers are the producer's: as in most batches, which so take no memory of their own
-    /// here.
+    /// All buffers belong to the producer. This is the usual case, and needs no allocation.
     Array(Arc<OwnedDeviceArray>),
-    /// Some are ours, or lie on a GPU.
+    /// Some buffers belong to the encoder, or are on a GPU.
     More(Arc<More>),
 }
 
 #[derive(Debug)]
 struct More {
-    /// Of an array on a GPU. Before the array: work of ours that reads it ends before it is
-    /// released.
+    /// For an array on a GPU. Dropped before the array, because its work reads the array.
     placed: Option<PlacedBuffers>,
     array: Arc<OwnedDeviceArray>,
-    /// Held, not used: buffers point into it.
+    /// Held, because buffers point into it.
     _scratch: Scratch,
 }
 
@@ -59,7 +57,7 @@ impl EncodedOwner {
         }
     }
 
-    /// The same without its type, to be dropped when nobody reads the buffers any more.
+    /// The same owner without its type, to be dropped when nobody reads the buffers any more.
     pub fn shared(self) -> Arc<dyn Any + Send + Sync> {
         match self.0 {
             KeptOwner::Array(array) => array,
@@ -67,7 +65,7 @@ impl EncodedOwner {
         }
     }
 
-    /// The kind of memory that the buffers lie in, and the device's number.
+    /// The kind of the buffers' memory, and the device number.
     pub fn device(&self) -> (DeviceKind, i64) {
         let array = match &self.0 {
             KeptOwner::Array(array) => array,
@@ -77,26 +75,26 @@ impl EncodedOwner {
         (DeviceKind(array.device_type), array.device_id)
     }
 
-    /// What work that reads the buffers waits for, where they lie on a GPU: it is behind the
-    /// producer's event and whatever the encoder does there. `None`: they may be read.
+    /// For buffers on a GPU, the event that readers must wait for. It is after the producer's event
+    /// and the encoder's work. `None` if the buffers can be read at once.
     pub fn ready(&self) -> Option<&GpuEvent> {
         Some(self.placed()?.ready())
     }
 
-    /// The GPU that the buffers lie on, and that event. `None`: the processor reads them.
+    /// The GPU of the buffers, and that event. `None` if the processor reads the buffers.
     pub(crate) fn on_gpu(&self) -> Option<(Arc<Gpu>, Arc<GpuEvent>)> {
         let placed = self.placed()?;
         Some((Arc::clone(placed.device()), Arc::clone(placed.ready())))
     }
 
-    /// Where the buffers lie on a GPU: the stream for work that reads them, and
-    /// [`ready`](Self::ready), which was recorded on it.
+    /// For buffers on a GPU: the stream for work that reads them, and the event of
+    /// [`ready`](Self::ready) on that stream.
     pub fn gpu(&self) -> Option<(&Arc<GpuStream>, &GpuEvent)> {
         let placed = self.placed()?;
         Some((placed.stream(), placed.ready()))
     }
 
-    /// Whether `buffer` was written by the encoder.
+    /// True if the encoder wrote `buffer`.
     #[cfg(test)]
     pub(super) fn wrote(&self, buffer: crate::device::BufferRef) -> bool {
         match &self.0 {

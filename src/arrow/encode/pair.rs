@@ -2,7 +2,7 @@
 
 use flatbuffers::{Push, PushAlignment};
 
-/// A `FieldNode` or a `Buffer` as the wire has it: two numbers of 64 bits.
+/// A `FieldNode` or a `Buffer` in wire format: two numbers of 64 bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Pair(pub(super) u64, pub(super) u64);
 

@@ -1,5 +1,5 @@
-//! What the encoder makes for an array on a GPU: moved bitmaps, and what it wrote on the host and
-//! goes to the device, in one copy.
+//! The encoder's memory for an array on a GPU: aligned bitmaps, and one upload of buffers that the
+//! encoder wrote on the host.
 
 use std::sync::Arc;
 
@@ -13,25 +13,25 @@ use crate::error::{Error, Result};
 /// Alignment of buffers (rule A2).
 const ALIGNMENT: usize = 64;
 
-/// Memory of ours on the device, behind buffers of a message, and the event after which all of the
-/// message's buffers may be read.
+/// The encoder's device memory for buffers of a message, and the event after which all of the
+/// message's buffers can be read.
 #[derive(Debug)]
 pub(super) struct PlacedBuffers {
     stream: Arc<GpuStream>,
     ready: Arc<GpuEvent>,
-    /// `ready` is behind all work.
+    /// `ready` was recorded after all work.
     recorded: bool,
     _shifted: Option<Shifted>,
     uploaded: Option<(GpuMemory, PinnedMemory)>,
 }
 
 impl PlacedBuffers {
-    /// Makes what `plan` asks for and puts it in the place of its buffers.
+    /// Makes the device memory that `plan` needs, and replaces the plan's buffers.
     ///
     /// # Safety
     ///
-    /// The array that the plan describes lives on the stream's device and stays as it is until the
-    /// stream has done what it is given; the plan's buffers were checked to lie there.
+    /// The plan's array lives on the stream's device and does not change until the stream's work is
+    /// done. The plan's buffers were checked to lie on the device.
     pub(super) unsafe fn of(plan: &mut Plan, stream: &Arc<GpuStream>) -> Result<Self> {
         let device = stream.device();
         let ready = Arc::new(GpuEvent::new(device)?);
@@ -59,9 +59,9 @@ impl PlacedBuffers {
             let mut at = 0;
             for index in indices {
                 let buffer = &mut plan.buffers[index];
-                // SAFETY: nothing was given to the device yet.
+                // SAFETY: no work was enqueued yet.
                 let target = unsafe { staged.as_mut_slice() };
-                // SAFETY: the buffer lies in the plan's scratch or is the static, on the host.
+                // SAFETY: the buffer lies on the host: in the plan's scratch, or it is the static.
                 let source = unsafe { buffer.as_slice() };
                 target[at..at + source.len()].copy_from_slice(source);
                 buffer.data = address(memory.address() + at as u64);
@@ -69,11 +69,11 @@ impl PlacedBuffers {
             }
             let (target, source) = (memory.address(), staged.address());
             placed.uploaded = Some((memory, staged));
-            // SAFETY: `placed` has both, and they go only when the stream is done with them.
+            // SAFETY: `placed` owns both, and its drop waits for the copy.
             unsafe { stream.copy(target, source, len) }?;
         }
         if !plan.shifts.is_empty() {
-            // SAFETY: the caller promises that the bitmaps live and stay as they are.
+            // SAFETY: the caller promises that the bitmaps live and do not change.
             let shifted = unsafe { plan.shifts.run(stream) }?;
             for (index, at) in plan.shifted.drain(..) {
                 plan.buffers[index].data = address(shifted.address() + at as u64);
@@ -85,12 +85,12 @@ impl PlacedBuffers {
         Ok(placed)
     }
 
-    /// The stream on which that is.
+    /// The stream of the work.
     pub(super) fn stream(&self) -> &Arc<GpuStream> {
         &self.stream
     }
 
-    /// What happens when all buffers of the message may be read.
+    /// The event after which all buffers of the message can be read.
     pub(super) fn ready(&self) -> &Arc<GpuEvent> {
         &self.ready
     }
@@ -110,12 +110,12 @@ impl Drop for PlacedBuffers {
         let Some(uploaded) = self.uploaded.take() else {
             return;
         };
-        // The memory goes to others next. What was given to the stream may be behind the producer's
-        // work, for which nobody waits here.
+        // The memory is recycled next. The stream's work may be behind the producer's work, for
+        // which this drop does not wait.
         if self.recorded {
             later::keep_until(Arc::clone(&self.ready), Box::new(uploaded));
         } else {
-            // An error means that the device does nothing more.
+            // After an error the device does no more work.
             let _: Result<(), Error> = self.stream.synchronize();
         }
     }

@@ -1,5 +1,4 @@
-//! From arrays to the nodes and buffers of a record batch: the layout of rule A2, which depends on
-//! nothing but the array.
+//! The nodes and buffers of a record batch: the layout of rule A2, which depends on the array only.
 
 use super::bits::{BitRange, Bits};
 use super::checks::too_large;
@@ -17,25 +16,25 @@ use crate::device::gpu::Shifts;
 pub(super) struct Plan {
     /// One for each field, depth first.
     pub(super) nodes: Vec<Pair>,
-    /// The buffers, empty ones too.
+    /// The buffers, with empty ones.
     pub(super) buffers: Vec<BufferRef>,
-    /// For each view field, how many variadic buffers it has.
+    /// The number of variadic buffers of each view field.
     pub(super) variadic: Vec<i64>,
-    /// Memory for what cannot be sent as it is.
+    /// Memory for buffers that the encoder writes.
     pub(super) scratch: Scratch,
-    /// Bitmaps that a GPU moves, and for each the index of its buffer and where it will lie.
+    /// Bitmaps that a GPU aligns. For each, `shifted` has its buffer's index and its offset.
     pub(super) shifts: Shifts,
     pub(super) shifted: Vec<(usize, usize)>,
 }
 
-/// So many bytes, or values of a list, before those of a slice are not worth new offsets.
+/// Most unused bytes, or values of a list, before a slice's own that are sent without new offsets.
 const MOST_UNUSED: usize = 4096;
 
 /// The offsets of an array without rows.
 pub(super) static ZERO_OFFSET: u64 = 0;
 
 impl Plan {
-    /// Forgets everything, and keeps the memory of its lists.
+    /// Removes all content, and keeps the memory of the lists.
     pub(super) fn clear(&mut self) {
         self.nodes.clear();
         self.buffers.clear();
@@ -47,12 +46,12 @@ impl Plan {
         }
     }
 
-    /// Adds `rows` rows of a column, from `first` on (rule A7: wherever they begin).
+    /// Adds `rows` rows of a column, from `first` on (rule A7).
     pub(super) fn add(&mut self, column: &Column<'_>, first: usize, rows: usize) -> Checked<()> {
         let start = column.start(first, rows)?;
         if column.has_no_nulls() {
             self.nodes.push(Pair(rows as u64, 0));
-            // Rule A2: no bitmap where the null count is 0.
+            // Rule A2: a null count of 0 means no bitmap.
             self.buffers.push(BufferRef::EMPTY);
         } else {
             let nulls = column.null_count(start, rows)?;
@@ -111,7 +110,7 @@ impl Plan {
             .map_err(|fault| fault.inside(column.child_name(index)))
     }
 
-    /// The same rows of every child.
+    /// Adds the same rows of every child.
     pub(super) fn children(
         &mut self,
         column: &Column<'_>,
@@ -121,15 +120,15 @@ impl Plan {
         (0..column.fields().len()).try_for_each(|index| self.child(column, index, start, rows))
     }
 
-    /// Rule A2: a bitmap begins at bit 0. It is copied only where it does not lie so already. What
-    /// this gives is the next buffer.
+    /// Rule A2: a bitmap begins at bit 0. Copies the bitmap if it does not. The caller must push
+    /// the result as the next buffer.
     fn bitmap(&mut self, column: &Column<'_>, range: BitRange) -> Checked<BufferRef> {
         if range.first == 0 {
             return Ok(range.buffer);
         }
         let len = range.len.div_ceil(8);
         if let Some(remote) = column.memory().as_remote() {
-            // The device moves it, with the others of the batch.
+            // The device aligns the bitmap, with the others of the batch.
             remote.check(range.buffer)?;
             let at = self
                 .shifts
@@ -138,13 +137,13 @@ impl Plan {
             let data = range.buffer.data;
             return Ok(BufferRef { data, len });
         }
-        // SAFETY: the memory is the column's, and the buffer a part of it.
+        // SAFETY: the buffer is a part of the column's memory.
         let bytes = unsafe { column.memory().read(range.buffer) }?;
         let bits = Bits::new(bytes, range.first, range.len);
         let copy = self.scratch.fill(len, |target| {
             let (words, rest) = target.as_chunks_mut::<8>();
             let mut bits = bits.words();
-            // Bit 0 is the lowest bit of the first byte, whatever the processor.
+            // Bit 0 is the lowest bit of the first byte, on every processor.
             for (target, word) in words.iter_mut().zip(&mut bits) {
                 *target = word.to_le_bytes();
             }
@@ -154,8 +153,8 @@ impl Plan {
         Ok(copy)
     }
 
-    /// Offsets as they are, and the first and the last of them. Of an array without rows the
-    /// producer need not have any; readers want one.
+    /// Adds the offsets unchanged, and returns the first and the last. A producer may omit the
+    /// offsets of an array without rows, but readers require one.
     fn offsets(
         &mut self,
         column: &Column<'_>,
@@ -174,8 +173,8 @@ impl Plan {
         column.offset_range(start, rows, width)
     }
 
-    /// Offsets that start at 0, in place of those that were added last, of which `low` is the
-    /// first.
+    /// Replaces the offsets that were added last by offsets that start at 0. `low` is the first of
+    /// the old offsets.
     #[inline(never)]
     fn move_offsets(
         &mut self,
@@ -207,7 +206,7 @@ impl Plan {
             self.move_offsets(column, start, rows, width, low)?;
             column.buffer(2, "data", low, high - low)?
         } else {
-            // Rule A2: offsets that do not start at 0 stay so, hence the bytes from 0 on go along.
+            // Rule A2: the offsets do not start at 0, so the body contains the bytes from 0 on.
             column.buffer(2, "data", 0, high)?
         };
         self.buffers.push(data);
@@ -215,7 +214,7 @@ impl Plan {
     }
 
     /// Adds the rows of a dictionary from `first` on, as a delta. Byte strings get offsets that
-    /// start at 0, since a delta that carried the bytes before it would save nothing.
+    /// start at 0, because a delta with all earlier bytes would save nothing.
     pub(super) fn add_tail(&mut self, column: &Column<'_>, first: usize) -> Checked<()> {
         let rows = column.len - first;
         let Layout::Binary { large, .. } = column.layout else {
@@ -253,7 +252,7 @@ impl Plan {
         self.child(column, 0, 0, high)
     }
 
-    /// Runs: those that the rows touch, with run ends that count from the first row sent.
+    /// Adds the runs that the rows touch, with run ends that count from the first row.
     fn runs(&mut self, column: &Column<'_>, start: usize, rows: usize) -> Checked<()> {
         let CopyRuns {
             first,
@@ -299,7 +298,7 @@ impl Plan {
                     fault = Some(Fault::invalid("the run ends do not increase"));
                 }
                 before = end;
-                // Positive, where all is well, and not above the old one: its low bytes hold it.
+                // The end is positive and not above the old end, so its low bytes are enough.
                 end
             });
         })?;
@@ -312,18 +311,18 @@ pub(super) const VIEW: usize = 16;
 
 /// The runs that some rows touch.
 pub(super) struct CopyRuns {
-    /// The first of them.
+    /// The index of the first run.
     pub(super) first: usize,
-    /// How many.
+    /// The number of runs.
     pub(super) count: usize,
-    /// The last of them ends with the last row.
+    /// True if the last run ends with the last row.
     pub(super) exact: bool,
     /// Bytes of a run end.
     pub(super) width: usize,
 }
 
 impl CopyRuns {
-    /// Those of `rows` rows from `start` on; `column` is run-end encoded.
+    /// The runs of `rows` rows from `start` on. `column` is run-end encoded.
     pub(super) fn of(column: &Column<'_>, start: usize, rows: usize) -> Checked<Self> {
         let name = column.child_name(0);
         let inside = |fault: Box<Fault>| fault.inside(name);
@@ -352,7 +351,7 @@ impl CopyRuns {
             ends.offset_at(1, "values", base + run, width)
                 .map_err(inside)
         };
-        // Runs whose end is not beyond `row`; run ends increase.
+        // The number of runs that end at or before `row`; run ends increase.
         let before = |row: usize| -> Checked<usize> {
             let (mut low, mut high) = (0, ends.len);
             while low < high {
@@ -383,16 +382,15 @@ impl CopyRuns {
     }
 }
 
-/// Whether the offsets of a slice, from `low` to `high`, are written anew. Those on a GPU stay as
-/// they are, which the processor does not write.
+/// True if a slice with offsets from `low` to `high` gets new offsets. On a GPU it keeps its
+/// offsets, because the processor does not write there.
 #[inline]
 fn moves_offsets(column: &Column<'_>, low: usize, high: usize) -> bool {
     is_wasteful(low, high) && column.memory().is_host()
 }
 
-/// Whether a slice that has what lies from `low` to `high` would take more before that than it has,
-/// and so much that it counts. Its offsets, or views, are then written anew: a copy of a few bytes
-/// for each row.
+/// True if the unused part of 0 to `low` is longer than the used part from `low` to `high`, and
+/// longer than `MOST_UNUSED`. Offsets or views are then written anew, a few bytes for each row.
 #[inline]
 pub(super) fn is_wasteful(low: usize, high: usize) -> bool {
     low > (high - low).max(MOST_UNUSED)
@@ -403,7 +401,7 @@ pub(super) fn offset_width(large: bool) -> usize {
     if large { 8 } else { 4 }
 }
 
-/// A count as the IPC format has it.
+/// A count in the IPC format.
 pub(super) fn count(value: usize) -> Checked<i64> {
     i64::try_from(value).map_err(|_| too_large())
 }

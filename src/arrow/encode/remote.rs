@@ -1,11 +1,11 @@
-//! Arrays on a GPU: what the encoder reads of them is fetched, and what it writes goes there.
+//! Reads of arrays on a GPU.
 //!
-//! Encoding a batch needs a few numbers that lie on the device: last offsets, lengths of variadic
-//! buffers, run ends, null counts. Before the first try, all that [`foresee`](super::foresee) asks
-//! for is fetched at once ([`Reads`]); a try that finds something missing
-//! asks for that, and comes again. Most batches take one round; a list whose last offset is not
-//! its child's length takes one more for the child, and a dictionary that was made anew is fetched
-//! whole to be compared.
+//! The encoder needs a few numbers that lie on the device: last offsets, lengths of variadic
+//! buffers, run ends, null counts. [`foresee`](super::foresee) requests most of them, and one fetch
+//! ([`Reads`]) gets all requests. An attempt to encode that misses data requests it and is repeated
+//! after the next fetch. Most batches need one fetch. A list whose last offset is not its child's
+//! length needs another for the child, and a newly made dictionary is fetched as a whole for the
+//! comparison.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
@@ -17,28 +17,28 @@ use crate::device::BufferRef;
 use crate::device::gpu::{Gpu, GpuStream, Pointer, Reads};
 use crate::error::Result;
 
-/// What is known of one array on a device.
+/// The fetched data of one array on a device.
 #[derive(Debug)]
 pub(super) struct Remote {
     device: Arc<Gpu>,
-    /// Bytes that were fetched, by address.
+    /// Fetched bytes, by address.
     bytes: BTreeMap<usize, Vec<u8>>,
-    /// How many bits of a range are 1: address, first bit, number of bits.
+    /// The number of 1 bits of a range: address, first bit, number of bits.
     ones: HashMap<(usize, usize, usize), usize>,
     asked: RefCell<Asked>,
 }
 
-/// What is to be fetched next.
+/// The requests for the next fetch.
 #[derive(Debug, Default)]
 struct Asked {
     bytes: Vec<BufferRef>,
     bits: Vec<BitRange>,
-    /// Allocations that the driver has told of.
+    /// Allocations that the driver has confirmed.
     pointers: Vec<Pointer>,
 }
 
 impl Remote {
-    /// An array on `device` of which nothing is known.
+    /// An array on `device` without fetched data.
     pub(super) fn new(device: Arc<Gpu>) -> Self {
         Self {
             device,
@@ -48,8 +48,8 @@ impl Remote {
         }
     }
 
-    // Cold: it stays out of the code that reads memory on the host.
-    /// The bytes of a buffer, if they were fetched; else they are asked for.
+    // Cold: this code stays outside of the code for host memory.
+    /// The fetched bytes of a buffer. If they are missing, requests them and fails.
     #[cold]
     pub(super) fn read(&self, buffer: BufferRef) -> Checked<&[u8]> {
         if buffer.len == 0 {
@@ -69,7 +69,7 @@ impl Remote {
         Err(Fault::invalid("it is not fetched yet"))
     }
 
-    /// How many of the bits are 0, if they were counted; else that is asked for.
+    /// The number of 0 bits of a range. If it is missing, requests it and fails.
     pub(super) fn zeros(&self, range: BitRange) -> Checked<usize> {
         if range.len == 0 {
             return Ok(0);
@@ -83,7 +83,7 @@ impl Remote {
         Err(Fault::invalid("it is not counted yet"))
     }
 
-    /// Makes sure that the buffer is what the producer says: a kernel that reads what is not there
+    /// Checks that the buffer lies in memory of the device. A kernel that reads an invalid address
     /// would end all work of this process on the device.
     pub(super) fn check(&self, buffer: BufferRef) -> Checked<()> {
         let address = buffer.data as u64;
@@ -95,17 +95,17 @@ impl Remote {
         Ok(())
     }
 
-    /// Whether something was asked for.
+    /// True if there are requests.
     pub(super) fn is_waiting(&self) -> bool {
         let asked = self.asked.borrow();
         !asked.bytes.is_empty() || !asked.bits.is_empty()
     }
 
-    /// Fetches what was asked for, on `stream`, and waits for it.
+    /// Fetches the requested data on `stream`, and waits for it.
     ///
     /// # Safety
     ///
-    /// The array lives, and nobody writes to it: the stream waits for whoever has.
+    /// The array lives, and nobody writes to it once the stream's earlier work is done.
     pub(super) unsafe fn fetch(&mut self, stream: &Arc<GpuStream>) -> Result<()> {
         let asked = self.asked.get_mut();
         let mut reads = Reads::default();
@@ -118,8 +118,8 @@ impl Remote {
                 (range, reads.ones(address, range.first, range.len))
             })
             .collect();
-        // SAFETY: every buffer was found in an allocation of the device (`check`); the caller
-        // promises that it lives and stays as it is.
+        // SAFETY: `check` found every buffer in an allocation of the device. The caller promises
+        // that it lives and does not change.
         let results = unsafe { reads.fetch(stream) }?.wait()?;
         for (buffer, slot) in bytes {
             let known = self.bytes.entry(buffer.data as usize).or_default();

@@ -1,5 +1,5 @@
-//! Rows that point anywhere into the children, as those of list views and of dense unions do: a
-//! slice sends what is its own.
+//! Layouts whose rows point anywhere into the children: list views and dense unions. A slice sends
+//! only the values that its rows use.
 
 use std::ops::Range;
 
@@ -9,14 +9,14 @@ use super::fault::Checked;
 use super::numbers::{all, rewrite};
 use super::plan::{Plan, count, is_wasteful};
 
-/// A list view is looked at where there are more values for each row: a row costs as much as a few
-/// values.
+/// A list view's offsets are read if its child has more values than this for each row, since a row
+/// costs as much time as a few values.
 const VALUES_TO_LOOK: usize = 32;
 /// The same for a dense union, where each row has one value.
 const MEMBERS_TO_LOOK: usize = 4;
 
 impl Plan {
-    /// A list view, whose offsets and sizes have `width` bytes each.
+    /// Adds a list view whose offsets and sizes have `width` bytes each.
     pub(super) fn list_views(
         &mut self,
         column: &Column<'_>,
@@ -42,7 +42,7 @@ impl Plan {
         })
     }
 
-    /// A dense union.
+    /// Adds a dense union.
     pub(super) fn dense_union(
         &mut self,
         column: &Column<'_>,
@@ -74,10 +74,10 @@ impl Plan {
             .try_for_each(|(index, len)| self.child(column, index, 0, len?))
     }
 
-    /// Adds of the children what the rows point at, where more lies outside of that than in it, and
-    /// writes the offsets at `at` anew. `points` gives the child of a row and how many of its
-    /// values are the row's, from its offset in `old` on. Where a row points at nothing that there
-    /// is, all stays as it is, for a reader to find.
+    /// Adds only the used parts of the children, with new offsets at `at`, if the unused parts are
+    /// longer. `points` returns the child of a row and the number of its values, which begin at the
+    /// row's offset in `old`. If a row points outside of a child, all stays unchanged, and a reader
+    /// finds the fault.
     #[inline(never)]
     fn narrow_rows(
         &mut self,
@@ -109,13 +109,13 @@ impl Plan {
     }
 }
 
-/// How many values each child has.
+/// The number of values of each child.
 fn lengths(column: &Column<'_>) -> impl Iterator<Item = Checked<usize>> {
     (0..column.fields().len()).map(|index| Ok(column.child(index)?.len))
 }
 
-/// Whether the children may have much more than `rows` rows of the column need. Offsets on a GPU
-/// stay as they are, which the processor does not read.
+/// True if the children may have many more values than `rows` rows need. False on a GPU, where the
+/// processor does not read the offsets.
 fn is_worth_a_look(column: &Column<'_>, rows: usize, to_look: usize) -> Checked<bool> {
     let total = lengths(column).try_fold(0, |sum: usize, len| {
         sum.checked_add(len?).ok_or_else(too_large)
@@ -123,8 +123,8 @@ fn is_worth_a_look(column: &Column<'_>, rows: usize, to_look: usize) -> Checked<
     Ok(is_wasteful(total, total) && total / to_look > rows && column.memory().is_host())
 }
 
-/// What rows point at in each child, of which there are `whole` values; `None` where one points
-/// outside.
+/// The range of each child that rows point at. `whole` has the children's lengths. `None` if a row
+/// points outside of its child.
 fn pointed_at(
     whole: &[usize],
     offsets: &[u8],

@@ -1,30 +1,30 @@
-//! Memory for what cannot be sent as the producer has it: moved bitmaps, run ends of slices,
-//! compressed buffers.
+//! Memory for buffers that the encoder writes: aligned bitmaps, run ends of slices, compressed
+//! buffers.
 
 use crate::device::{BufferRef, HostBuffer};
 use crate::error::Result;
 
-/// Pieces of a few chunks, aligned to 64 bytes each. They stay where they are until drop.
+/// Pieces of a few chunks, each aligned to 64 bytes. Addresses are stable until drop.
 #[derive(Debug, Default)]
 pub(super) struct Scratch {
     chunks: Vec<HostBuffer>,
-    /// Bytes used of the last chunk.
+    /// Used bytes of the last chunk.
     used: usize,
-    /// Whole allocations of others.
+    /// Allocations that other code made.
     whole: Vec<Vec<u8>>,
 }
 
-/// Size of a chunk: enough for the bitmaps of a usual batch in one allocation.
+/// Bytes of a chunk: enough for the bitmaps of a usual batch.
 const CHUNK: usize = 4096;
 const ALIGNMENT: usize = 64;
 
 impl Scratch {
-    /// Whether nothing lies in it.
+    /// True if it has no pieces.
     pub(super) fn is_empty(&self) -> bool {
         self.chunks.is_empty() && self.whole.is_empty()
     }
 
-    /// A new piece of `len` bytes, zeroed and then filled.
+    /// A new piece of `len` bytes: zeros, overwritten by `fill`.
     pub(super) fn fill(&mut self, len: usize, fill: impl FnOnce(&mut [u8])) -> Result<BufferRef> {
         if len == 0 {
             return Ok(BufferRef::EMPTY);
@@ -44,20 +44,20 @@ impl Scratch {
         fill(&mut chunk.as_mut_slice()[start..start + len]);
         self.used = (start + len).next_multiple_of(ALIGNMENT).min(chunk.len());
         // SAFETY: `start` is inside the chunk, as the slicing above shows. The pointer comes from
-        // `as_ref`, the allocation's own, so that later borrows of the chunk do not end it.
+        // `as_ref` and so from the allocation: later borrows of the chunk do not invalidate it.
         let data = unsafe { chunk.as_ref().data.add(start) };
         Ok(BufferRef { data, len })
     }
 
-    /// Keeps bytes made elsewhere.
+    /// Takes ownership of bytes that other code made.
     pub(super) fn keep(&mut self, bytes: Vec<u8>) -> BufferRef {
-        // Moving the vector does not move its bytes.
+        // A move of the vector does not move its bytes.
         let buffer = BufferRef::of(&bytes);
         self.whole.push(bytes);
         buffer
     }
 
-    /// Whether `buffer` lies in this scratch.
+    /// True if `buffer` lies in this scratch.
     pub(super) fn holds(&self, buffer: BufferRef) -> bool {
         let chunks = self
             .chunks
@@ -79,7 +79,7 @@ impl Scratch {
 mod tests {
     use super::*;
 
-    /// Pieces are aligned, apart from each other, and keep what they were filled with.
+    /// Pieces are aligned, do not overlap, and keep their content.
     #[test]
     fn pieces_are_aligned_and_stay() {
         let mut scratch = Scratch::default();
@@ -92,7 +92,7 @@ mod tests {
         for ((piece, len), mark) in pieces.iter().zip(lens).zip(1..) {
             assert_eq!(piece.len, len);
             assert_eq!(piece.data as usize % ALIGNMENT, 0);
-            // SAFETY: the scratch lives to the end of the test and is not written to any more.
+            // SAFETY: the scratch lives to the end of the test, and nobody writes to it any more.
             assert!(unsafe { piece.as_slice() }.iter().all(|byte| *byte == mark));
         }
     }

@@ -1,4 +1,4 @@
-//! Views: of the buffers that they point into, a slice sends what is its own.
+//! Views: a slice sends only the parts of the variadic buffers that its rows use.
 
 use super::checks::too_large;
 use super::column::Column;
@@ -6,32 +6,32 @@ use super::fault::Checked;
 use super::plan::{Plan, VIEW, count, is_wasteful};
 use crate::device::BufferRef;
 
-/// Strings up to this length stand in their views.
+/// Strings up to this length are stored in their views.
 const INLINE: u32 = 12;
 
-/// Rows with more variadic bytes each are looked at: that costs an eighth of reading such long
-/// strings at most, and a small slice of short ones has more.
+/// Views are read if there are more variadic bytes than this for each row. The views are then at
+/// most an eighth of the strings.
 const LOOK_FROM: usize = 128;
 
-/// Where the number of the buffer and the offset stand in a view, behind the length.
+/// The positions of the buffer number and the offset in a view, after the length and a prefix.
 const BUFFER: usize = 2;
 const OFFSET: usize = 3;
 
-/// The four numbers of a view. Negative ones become such as no buffer has.
+/// The four numbers of a view. A negative number becomes too large for any buffer.
 #[inline(always)]
 fn numbers(view: &[u8; VIEW]) -> [u32; 4] {
     let (numbers, _) = view.as_chunks::<4>();
     [0, 1, BUFFER, OFFSET].map(|at| u32::from_ne_bytes(numbers[at]))
 }
 
-/// Whether a string of this length lies in a buffer. A negative length is nobody's, and the row is
-/// left alone.
+/// True if a string of this length lies in a buffer. False for a negative length, whose row stays
+/// unchanged.
 #[inline(always)]
 fn is_long(len: u32) -> bool {
     (INLINE + 1..1 << 31).contains(&len)
 }
 
-/// What is used of a variadic buffer.
+/// The used part of a variadic buffer.
 #[derive(Clone, Copy)]
 struct ViewPart {
     start: usize,
@@ -49,11 +49,11 @@ impl ViewPart {
     }
 }
 
-/// What `views` point at in each buffer, of which there are `whole` bytes; `None` where one points
-/// outside.
+/// The used part of each buffer. `whole` has the buffers' lengths. `None` if a view points outside
+/// of its buffer.
 ///
-/// Short and long strings come in any order: a branch on which it is would be guessed wrong for
-/// each second row. Strings of one buffer mostly follow each other.
+/// Short and long strings come in any order, so the loop avoids a branch on the length, which the
+/// processor would often predict wrongly. Successive strings are mostly in one buffer.
 fn pointed_at(
     views: &[[u8; VIEW]],
     whole: &[usize],
@@ -80,7 +80,7 @@ fn pointed_at(
         part.end = part.end.max(if is_long { end } else { 0 });
     }
     parts[at] = part;
-    // An offset that is negative ends behind all that a view can point at.
+    // The end of a negative offset is above the limit of offsets.
     let fits = |(part, whole): (&ViewPart, &usize)| part.end <= (*whole).min(1 << 31);
     parts.iter().zip(whole).all(fits).then_some(parts)
 }
@@ -106,10 +106,9 @@ impl Plan {
         Ok(())
     }
 
-    /// Leaves out what lies before and after all that the rows point at in each variadic buffer, of
-    /// which there are `total` bytes, where that is so much that it counts. The views, in the
-    /// buffer at `views`, are then written anew. Views that point outside stay as they are, for a
-    /// reader to find.
+    /// Sends only the used parts of the variadic buffers, which have `total` bytes, if the unused
+    /// parts are long enough. The views, in the buffer at `views`, are then written anew. If a view
+    /// points outside, all stays unchanged, and a reader finds the fault.
     #[inline(never)]
     fn narrow(
         &mut self,
@@ -123,7 +122,7 @@ impl Plan {
         let len = rows.checked_mul(VIEW).ok_or_else(too_large)?;
         let (old, _) = column.bytes(1, "views", skip, len)?.as_chunks();
         let validity = column.validity(start, rows)?;
-        // What a view of a null is nobody has to say.
+        // The view of a null has no defined content.
         let is_valid = |row: usize| validity.as_ref().is_none_or(|bits| bits.get(row));
         let buffers = &mut self.buffers[views + 1..];
         let whole: Vec<usize> = buffers.iter().map(|buffer| buffer.len).collect();
@@ -138,7 +137,7 @@ impl Plan {
             *buffer = match part.len() {
                 0 => BufferRef::EMPTY,
                 len => BufferRef {
-                    // SAFETY: the part ends within the buffer, as seen above.
+                    // SAFETY: the part ends within the buffer, as `pointed_at` has checked.
                     data: unsafe { buffer.data.add(part.start) },
                     len,
                 },
@@ -146,8 +145,8 @@ impl Plan {
         }
         self.buffers[views] = self.scratch.fill(len, |target| {
             let (target, _) = target.as_chunks_mut::<VIEW>();
-            // No more than any offset, which has four bytes; where there is none, nothing is taken
-            // off.
+            // At most the offsets' maximum of four bytes. For an unused buffer the start does not
+            // matter.
             let start = |part: &ViewPart| u32::try_from(part.start).unwrap_or_default();
             let starts: Vec<u32> = parts.iter().map(start).collect();
             for (row, (target, old)) in target.iter_mut().zip(old).enumerate() {

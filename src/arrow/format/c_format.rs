@@ -3,7 +3,7 @@
 use super::{IntervalUnit, TimeUnit, Type};
 
 impl Type {
-    /// Reads a format string of the C data interface. What is wrong comes back as a text.
+    /// Parses a format string of the C data interface. The error is a text.
     pub fn parse(format: &str, keys_sorted: bool) -> Result<Self, String> {
         let int = |bits, signed| Self::Int { bits, signed };
         Ok(match format {
@@ -118,7 +118,7 @@ impl Type {
         Self::decimal(bits, precision, scale)
     }
 
-    /// A decimal, where the width exists and holds the digits.
+    /// A decimal; `None` if the width does not exist or is too small for the digits.
     pub fn decimal(bits: i32, precision: i32, scale: i32) -> Option<Self> {
         let (bits, digits) = match bits {
             32 => (32, 9),
@@ -247,7 +247,7 @@ impl TimeUnit {
     }
 }
 
-/// Type ids of a union: numbers from 0 to 127, none twice.
+/// Parses the type ids of a union: distinct numbers from 0 to 127.
 fn parse_ids(text: &str) -> Option<Vec<i8>> {
     if text.is_empty() {
         return Some(Vec::new());
@@ -259,7 +259,7 @@ fn parse_ids(text: &str) -> Option<Vec<i8>> {
     valid_ids(&ids).then_some(ids)
 }
 
-/// Whether ids of a union are numbers from 0 to 127, none twice.
+/// True if the ids of a union are distinct numbers from 0 to 127.
 pub(crate) fn valid_ids(ids: &[i8]) -> bool {
     let mut seen = [false; 128];
     ids.iter()

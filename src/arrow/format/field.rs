@@ -9,41 +9,41 @@ use crate::arrow::abi::{
 };
 use crate::error::{Error, Result};
 
-/// How deeply fields may nest. It bounds the recursion over arrays, whose nesting follows the
-/// schema's, and is what fits into the 64 levels of tables that flatbuffers' verifiers allow:
-/// message and schema above the fields, a dictionary's index type below.
+/// Most levels of nested fields. It bounds the recursion over arrays, which nest as the schema
+/// does. Verifiers of flatbuffers allow 64 levels of tables: message and schema above the fields,
+/// and the index type of a dictionary below.
 pub const MAX_DEPTH: usize = 60;
 
-/// A field of a schema. For a dictionary-encoded field, `ty` and `children` are those of the
-/// dictionary's values, as in the IPC format.
+/// A field of a schema. In a dictionary-encoded field, `ty` and `children` describe the values of
+/// the dictionary, as in the IPC format.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Field {
-    /// Its name; may be empty.
+    /// The name; may be empty.
     pub name: String,
     /// Type of the values.
     pub ty: Type,
-    /// Whether values may be null.
+    /// True if values may be null.
     pub nullable: bool,
-    /// Fields of the type's children.
+    /// The fields of the children.
     pub children: Vec<Field>,
-    /// How its values are replaced by indices, where they are.
+    /// The dictionary encoding, if any.
     pub dictionary: Option<DictionaryEncoding>,
-    /// Metadata, in order. Extension types are here, under the keys that Arrow defines for them.
+    /// Metadata, in order. Extension types are entries with the keys that Arrow defines.
     pub metadata: Metadata,
 }
 
-/// The encoding of a field by a dictionary.
+/// The dictionary encoding of a field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DictionaryEncoding {
     /// Number of the dictionary in the stream (rule A3).
     pub id: i64,
     /// Type of the indices, an integer.
     pub index: Type,
-    /// Whether the order of the dictionary's values means something.
+    /// True if the order of the dictionary's values is meaningful.
     pub ordered: bool,
 }
 
-/// A schema: the fields of the batches, and its own metadata.
+/// A schema: the fields of the batches, and the schema's metadata.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Schema {
     /// The columns.
@@ -57,13 +57,13 @@ impl Schema {
     ///
     /// # Safety
     ///
-    /// `schema` follows the C data interface, nobody writes to it during the call, and it is live
-    /// or marked as released.
+    /// `schema` follows the C data interface, and is live or released. Nobody writes to it during
+    /// the call.
     ///
     /// # Errors
     ///
-    /// `InvalidData` names the field and what is wrong with it; `Unsupported` where the IPC format
-    /// cannot say it.
+    /// `InvalidData` with the name of the field and the fault; `Unsupported` if the IPC format
+    /// cannot express the schema.
     pub unsafe fn from_c(schema: &ArrowSchema) -> Result<Self> {
         if schema.release.is_none() {
             return Err(Error::invalid_data("the schema has been released already"));
@@ -85,8 +85,8 @@ impl Schema {
         Ok(schema)
     }
 
-    /// Rule A3: ids by depth-first field order, inner dictionaries first. A dictionary shared by
-    /// two fields has two ids, since C structs do not say that it is shared.
+    /// Rule A3: ids in depth-first field order, inner dictionaries first. A dictionary of two
+    /// fields gets two ids, since C structs do not show that it is shared.
     fn number_dictionaries(&mut self) {
         fn number(fields: &mut [Field], next: &mut i64) {
             for field in fields {
@@ -102,7 +102,7 @@ impl Schema {
 }
 
 impl Field {
-    /// The layout of the field's arrays: that of the indices where it is dictionary-encoded.
+    /// The layout of the field's arrays. For a dictionary-encoded field, the layout of the indices.
     pub fn layout(&self) -> Layout {
         match &self.dictionary {
             Some(dictionary) => dictionary.index.layout(),
@@ -110,14 +110,14 @@ impl Field {
         }
     }
 
-    /// Whether the type of its values contains a dictionary-encoded field.
+    /// True if a field below this field is dictionary-encoded.
     pub fn has_inner_dictionary(&self) -> bool {
         self.children
             .iter()
             .any(|child| child.dictionary.is_some() || child.has_inner_dictionary())
     }
 
-    /// Reads one field and what is under it. `path` holds the names above.
+    /// Reads a field and its children. `path` holds the names of the fields above.
     ///
     /// # Safety
     ///
@@ -185,9 +185,9 @@ impl Field {
                     path.join(".")
                 )));
             }
-            // SAFETY: the dictionary's schema is live as long as its parent.
+            // SAFETY: the dictionary's schema lives as long as its parent.
             let values = unsafe { Self::from_c(values, path) }?;
-            // The IPC format has one name, one flag and one metadata for both: the field's.
+            // In the IPC format, the field has the only name, nullable flag and metadata.
             let index = std::mem::replace(&mut field.ty, values.ty);
             field.children = values.children;
             field.dictionary = Some(DictionaryEncoding {
@@ -210,20 +210,20 @@ impl Field {
             return Err(fail(path, "the list of children is NULL".to_owned()));
         }
         for index in 0..count {
-            // SAFETY: the caller promises `n_children` pointers there, and NULL was ruled out.
+            // SAFETY: the caller promises `n_children` pointers; NULL was excluded above.
             let slot = unsafe { schema.children.add(index) };
             // SAFETY: as above.
             let child = unsafe { slot.read() };
-            // SAFETY: the caller promises that children are live schemas; NULL is checked here.
+            // SAFETY: the caller promises live schemas as children; `as_ref` excludes NULL.
             let child = unsafe { child.as_ref() }
                 .ok_or_else(|| fail(path, format!("child {index} is NULL")))?;
-            // SAFETY: as the format, above.
+            // SAFETY: as for the format, above.
             let name = unsafe { text_from_c(child.name) };
             path.push(match name {
                 Ok(Some(name)) if !name.is_empty() => name,
                 _ => format!("#{index}"),
             });
-            // SAFETY: a live schema that follows the C data interface.
+            // SAFETY: the child is a live schema that follows the C data interface.
             let child = unsafe { Self::from_c(child, path) }?;
             path.pop();
             field.children.push(child);
@@ -232,7 +232,7 @@ impl Field {
         Ok(field)
     }
 
-    /// Checks the children against the type. What is wrong comes back as a text.
+    /// Checks the children against the type. The error is a text.
     pub(super) fn check_children(&self) -> Result<(), String> {
         let children = self.children.iter().map(|child| Child {
             ty: &child.ty,
@@ -243,16 +243,16 @@ impl Field {
     }
 }
 
-/// Reads a C string; `None` of a NULL pointer.
+/// Reads a C string; `None` for a NULL pointer.
 ///
 /// # Safety
 ///
-/// `pointer` is NULL or points to bytes that end in a NUL byte; nobody writes to them.
+/// `pointer` is NULL or points to bytes that end in a NUL byte. Nobody writes to them.
 unsafe fn text_from_c(pointer: *const c_char) -> Result<Option<String>, String> {
     if pointer.is_null() {
         return Ok(None);
     }
-    // SAFETY: not NULL, and the caller promises the rest.
+    // SAFETY: the pointer is not NULL, and the caller promises the rest.
     let text = unsafe { CStr::from_ptr(pointer) };
     text.to_str()
         .map(|text| Some(text.to_owned()))

@@ -7,12 +7,12 @@ use super::{DictionaryEncoding, Field, IntervalUnit, MAX_DEPTH, Metadata, Schema
 use crate::error::{Error, Result};
 
 impl Type {
-    /// Reads the type of an IPC field and checks its parameters (rule A8); for a dictionary-encoded
+    /// Reads the type of an IPC field and checks its parameters (rule A8). For a dictionary-encoded
     /// field, the type of the dictionary's values.
     ///
     /// # Errors
     ///
-    /// `InvalidData` where a parameter is wrong; `Unsupported` for types that a newer format has.
+    /// `InvalidData` for a wrong parameter; `Unsupported` for a type of a newer format.
     pub fn from_ipc(field: ipc::Field<'_>) -> Result<Self> {
         let absent = || Error::invalid_data("the type's parameters are missing");
         let unknown =
@@ -124,11 +124,11 @@ impl Type {
 }
 
 impl Schema {
-    /// Reads a schema's table.
+    /// Reads the table of a schema.
     ///
     /// # Errors
     ///
-    /// `Unsupported` for big-endian data (rule A6); `InvalidData` names the field and the fault.
+    /// `Unsupported` for big-endian data (rule A6); `InvalidData` with the field and the fault.
     pub fn from_ipc(schema: &ipc::Schema<'_>) -> Result<Self> {
         ensure_little_endian(schema)?;
         let fields = schema.fields().into_iter().flatten();
@@ -141,7 +141,7 @@ impl Schema {
     }
 }
 
-/// Rule A6: big-endian streams are refused.
+/// Rule A6: refuses big-endian streams.
 pub fn ensure_little_endian(schema: &ipc::Schema<'_>) -> Result<()> {
     if schema.endianness() == ipc::Endianness::Little {
         return Ok(());
@@ -153,7 +153,7 @@ pub fn ensure_little_endian(schema: &ipc::Schema<'_>) -> Result<()> {
 }
 
 impl Field {
-    /// Reads a field's table and those under it. `depth` fields stand above it.
+    /// Reads the table of a field and of its children. `depth` is the number of fields above.
     fn from_ipc(field: ipc::Field<'_>, depth: usize) -> Result<Self> {
         let name = field.name().unwrap_or_default();
         Self::read(field, name, depth)
@@ -181,7 +181,7 @@ impl Field {
     }
 }
 
-/// Refuses a field with too many fields above it.
+/// Refuses a field with [`MAX_DEPTH`] or more fields above it.
 pub fn ensure_not_too_deep(depth: usize) -> Result<()> {
     if depth < MAX_DEPTH {
         return Ok(());
@@ -202,11 +202,11 @@ impl DictionaryEncoding {
     }
 }
 
-/// Width in bits of a dictionary's indices, and whether they are signed.
+/// The width in bits of a dictionary's indices, and whether the indices are signed.
 ///
 /// # Errors
 ///
-/// `Unsupported` for another kind of dictionary; `InvalidData` for another width.
+/// `Unsupported` for an unknown kind of dictionary; `InvalidData` for an invalid width.
 pub fn index_type(encoding: ipc::DictionaryEncoding<'_>) -> Result<(u8, bool)> {
     if encoding.dictionaryKind() != ipc::DictionaryKind::DenseArray {
         return Err(Error::unsupported(format!(
@@ -252,7 +252,7 @@ fn not_negative(what: &str, number: i32) -> Result<i32> {
 }
 
 fn decimal(decimal: ipc::Decimal<'_>) -> Result<Type> {
-    // Digits that fit each width.
+    // The most digits of each width.
     let (bits, most) = match decimal.bitWidth() {
         32 => (32, 9),
         64 => (64, 18),

@@ -1,25 +1,25 @@
-//! Key-value metadata in the C data interface's encoding: native-endian 32-bit lengths, each
-//! followed by that many bytes.
+//! Key-value metadata in the encoding of the C data interface: native-endian 32-bit lengths, each
+//! followed by its bytes.
 
 use std::ffi::c_char;
 
-/// Keys and values, in order; a key may stand more than once.
+/// Keys and values, in order; a key may occur more than once.
 pub type Metadata = Vec<(String, String)>;
 
-/// Most bytes of one field's or batch's metadata: a header, which must hold it, has to stay below
-/// what transports take as one message.
+/// Most bytes of the metadata of a field or batch. A header contains the metadata, and must be
+/// below the limit of transports for one message.
 pub const MAX_METADATA: usize = 64 << 20;
 
-/// Reads encoded metadata. What is wrong comes back as a text.
+/// Parses encoded metadata. The error is a text.
 ///
-/// Keys and values must be UTF-8, because the strings of IPC headers are; the encoding itself would
-/// allow any bytes.
+/// The encoding allows any bytes, but the strings of IPC headers are UTF-8, so keys and values must
+/// be UTF-8.
 pub fn parse_metadata(mut bytes: &[u8]) -> Result<Metadata, String> {
     if bytes.len() > MAX_METADATA {
         return Err(format!("the metadata is larger than {MAX_METADATA} bytes"));
     }
     let count = take_length(&mut bytes)?;
-    // Each pair takes two lengths: a larger count is a lie, found before anything is allocated.
+    // Each pair has two lengths. So a too large count is found before any allocation.
     if count > bytes.len() / 8 {
         return Err(format!(
             "the metadata claims {count} pairs and is too short for them"
@@ -35,7 +35,7 @@ pub fn parse_metadata(mut bytes: &[u8]) -> Result<Metadata, String> {
     Ok(pairs)
 }
 
-/// Writes metadata as [`parse_metadata`] reads it; nothing where it would be too large.
+/// Encodes metadata; `None` if a length does not fit 32 bits.
 pub fn write_metadata(pairs: &[(String, String)]) -> Option<Vec<u8>> {
     let mut bytes = i32::try_from(pairs.len()).ok()?.to_ne_bytes().to_vec();
     for text in pairs.iter().flat_map(|(key, value)| [key, value]) {
@@ -63,22 +63,22 @@ fn take_string(bytes: &mut &[u8]) -> Result<String, String> {
     String::from_utf8(text.to_vec()).map_err(|_| "is not UTF-8".to_owned())
 }
 
-/// Reads the metadata of a C struct; `None` of a NULL pointer.
+/// Reads the metadata of a C struct; empty for a NULL pointer.
 ///
 /// # Safety
 ///
-/// `pointer` is NULL or points to metadata in the C data interface's encoding; nobody writes to it.
+/// `pointer` is NULL or points to metadata in the C data interface's encoding. Nobody writes to it.
 pub(super) unsafe fn metadata_from_c(pointer: *const c_char) -> Result<Metadata, String> {
     if pointer.is_null() {
         return Ok(Metadata::new());
     }
     let start: *const u8 = pointer.cast();
-    // The encoding carries no total, so its end is found by walking the lengths once.
+    // The encoding has no total length, so this function follows the lengths to find the end.
     let read_length = |at: usize| {
-        // SAFETY: `at` is the end of what the lengths before describe, and the caller promises
-        // that the encoding goes on there.
+        // SAFETY: `at` is the end of the entries before, and the caller promises that the encoding
+        // continues.
         let place = unsafe { start.add(at) };
-        // SAFETY: the encoding has four bytes there, by the caller's promise.
+        // SAFETY: the caller promises an encoding, which has four bytes at `place`.
         let length = i32::from_ne_bytes(unsafe { place.cast::<[u8; 4]>().read_unaligned() });
         usize::try_from(length).map_err(|_| format!("the metadata has a negative length, {length}"))
     };
@@ -89,6 +89,6 @@ pub(super) unsafe fn metadata_from_c(pointer: *const c_char) -> Result<Metadata,
             end += 4 + read_length(end)?;
         }
     }
-    // SAFETY: the walk above found `end` bytes that belong to the encoding, which nobody writes to.
+    // SAFETY: the loop found that the encoding has `end` bytes, and nobody writes to them.
     parse_metadata(unsafe { std::slice::from_raw_parts(start, end) })
 }

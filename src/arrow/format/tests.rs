@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::arrow::abi::ArrowSchema;
 
-/// Every type, for the round trips below.
+/// All types, for the round trips below.
 fn types() -> Vec<Type> {
     use TimeUnit::{Microsecond, Millisecond, Nanosecond, Second};
     let mut types = vec![
@@ -68,7 +68,7 @@ fn leaf(name: &str, ty: Type) -> Field {
     }
 }
 
-/// A field of the type, with children that fit it.
+/// A field of the type, with valid children.
 fn field_of(ty: &Type) -> Field {
     let int32 = Type::Int {
         bits: 32,
@@ -103,7 +103,7 @@ fn schema_header(schema: &Schema) -> Vec<u8> {
     fbb.finished_data().to_vec()
 }
 
-/// Format strings lead back to the type that wrote them, for every type.
+/// Each type's format string parses to the same type.
 #[test]
 fn format_strings_lead_back_to_their_type() {
     for ty in types() {
@@ -118,8 +118,7 @@ fn format_strings_lead_back_to_their_type() {
     assert_eq!(Type::parse("d:5,2,128", false), Type::parse("d:5,2", false));
 }
 
-/// IPC tables lead back to the schema that wrote them, for every type; arrow-rs sees the same
-/// types where the format strings say so.
+/// Each type's IPC table reads back as the same schema, with its metadata, flags and dictionaries.
 #[test]
 fn ipc_tables_lead_back_to_their_schema() {
     let mut schema = Schema {
@@ -145,7 +144,7 @@ fn ipc_tables_lead_back_to_their_schema() {
     assert_eq!(Schema::from_ipc(&table).unwrap(), schema);
 }
 
-/// Strings that are no format, numbers out of range among them, are refused with a text.
+/// Unknown formats and numbers out of range are refused.
 #[test]
 fn unknown_formats_are_refused() {
     let wrong = [
@@ -185,7 +184,7 @@ fn unknown_formats_are_refused() {
     }
 }
 
-/// Metadata leads back through the C encoding; truncated or lying bytes are refused.
+/// Metadata survives the C encoding; truncated bytes and false counts are refused.
 #[test]
 fn metadata_is_checked_against_its_length() {
     let pairs = vec![
@@ -209,7 +208,7 @@ fn metadata_is_checked_against_its_length() {
 
 unsafe extern "C" fn keep(_: *mut ArrowSchema) {}
 
-/// Owns what a hand-made C schema points to.
+/// Owns the memory that a hand-made C schema points to.
 #[derive(Default)]
 struct Made {
     texts: Vec<CString>,
@@ -235,20 +234,20 @@ impl Made {
     }
 
     fn read(&self, schema: *mut ArrowSchema) -> crate::error::Result<Schema> {
-        // SAFETY: `add` made it, and self keeps what it points to.
+        // SAFETY: `add` made the schema, and self keeps the memory that it points to.
         let schema = unsafe { &*schema };
-        // SAFETY: it follows the C data interface as far as the test at hand wants.
+        // SAFETY: the schema follows the C data interface, except for the fault of the test.
         unsafe { Schema::from_c(schema) }
     }
 
-    /// Changes a schema made before.
+    /// Changes a schema of `add`.
     fn edit(schema: *mut ArrowSchema, change: impl FnOnce(&mut ArrowSchema)) {
-        // SAFETY: it lies in a box that the `Made` of the test keeps.
+        // SAFETY: the schema is in a box that the `Made` of the test keeps.
         change(unsafe { &mut *schema });
     }
 }
 
-/// Broken schemas each give a text that names the field and the problem.
+/// Each broken schema gives a text with the field and the fault.
 #[test]
 fn broken_schemas_are_named() {
     type Build = fn(&mut Made) -> *mut ArrowSchema;
@@ -326,7 +325,7 @@ fn broken_schemas_are_named() {
     }
 }
 
-/// The deepest schema that is taken passes the checks of a reader with flatbuffers' own limits.
+/// The deepest valid schema passes the checks of a reader with flatbuffers' own limits.
 #[test]
 fn the_deepest_schema_can_be_read() {
     let mut made = Made::default();
@@ -342,7 +341,7 @@ fn the_deepest_schema_can_be_read() {
 }
 
 proptest! {
-    /// Rule A8's spirit at the C boundary: no format string or metadata makes the parser panic.
+    /// Rule A8 for C structs: no format string or metadata makes the parser panic.
     #[test]
     fn parsers_take_anything(format in ".{0,12}", bytes in prop::collection::vec(any::<u8>(), 0..64)) {
         if let Ok(ty) = Type::parse(&format, false) {

@@ -5,7 +5,7 @@ use flatbuffers::{FlatBufferBuilder, ForwardsUOffset, UnionWIPOffset, Vector, WI
 
 use super::{Field, IntervalUnit, Schema, TimeUnit, Type};
 
-/// A vector of tables, while a header is being built.
+/// A vector of tables in a header under construction.
 type Tables<'fbb, T> = WIPOffset<Vector<'fbb, ForwardsUOffset<T>>>;
 
 impl From<TimeUnit> for ipc::TimeUnit {
@@ -20,7 +20,7 @@ impl From<TimeUnit> for ipc::TimeUnit {
 }
 
 impl Type {
-    /// Writes the type's table and gives the number that tells which table it is.
+    /// Writes the type's table. Returns the kind of the table and the table.
     pub fn to_ipc(
         &self,
         fbb: &mut FlatBufferBuilder<'_>,
@@ -175,14 +175,14 @@ impl Type {
 }
 
 impl Field {
-    /// Writes the field's table and those under it.
+    /// Writes the table of the field and of its children.
     pub fn to_ipc<'fbb>(&self, fbb: &mut FlatBufferBuilder<'fbb>) -> WIPOffset<ipc::Field<'fbb>> {
         let children: Vec<_> = self
             .children
             .iter()
             .map(|child| child.to_ipc(fbb))
             .collect();
-        // Some readers want the vector even where it is empty.
+        // Some readers require the vector, even if it is empty.
         let children = fbb.create_vector(&children);
         let (type_type, type_) = self.ty.to_ipc(fbb);
         let dictionary = self.dictionary.as_ref().map(|dictionary| {
@@ -242,7 +242,7 @@ impl Schema {
     }
 }
 
-/// Writes key-value metadata; nothing where there is none.
+/// Writes key-value metadata; `None` for empty metadata.
 pub fn metadata_to_ipc<'fbb>(
     metadata: &[(String, String)],
     fbb: &mut FlatBufferBuilder<'fbb>,

@@ -20,13 +20,13 @@ fn batches() -> Vec<RecordBatch> {
         .collect()
 }
 
-/// A host stream that arrow-rs produces.
+/// A host stream of arrow-rs.
 fn theirs() -> OwnedStream {
     let batches = batches();
     let schema = batches[0].schema();
     let reader = RecordBatchIterator::new(batches.into_iter().map(Ok), schema);
     let mut stream = FFI_ArrowArrayStream::new(Box::new(reader));
-    // SAFETY: both are the struct of the C stream interface, and of one size (asserted above).
+    // SAFETY: both are the struct of the C stream interface; their sizes are compared above.
     unsafe { OwnedStream::take((&raw mut stream).cast()) }
 }
 
@@ -38,7 +38,7 @@ fn read(stream: OwnedStream) -> Vec<RecordBatch> {
     reader.map(Result::unwrap).collect()
 }
 
-/// What a test reader does when it is asked.
+/// The result of the test reader's `next`.
 #[derive(Clone, Copy, PartialEq)]
 enum Act {
     Empty,
@@ -75,7 +75,7 @@ impl ArrayReader for Acting {
             Act::Foreign => {
                 let mut array = StreamReader::new(theirs()).next()?.unwrap().into_raw();
                 array.device_type = 2;
-                // SAFETY: it was owned until now; a lie about the device changes no pointer.
+                // SAFETY: the array was owned; a wrong device type changes no pointer.
                 Ok(Some(unsafe { OwnedDeviceArray::from_raw(array) }))
             }
         }
@@ -102,11 +102,11 @@ fn acting(act: Act) -> (Box<Acting>, Arc<AtomicUsize>, Arc<AtomicUsize>) {
 fn next(stream: &mut OwnedDeviceStream) -> (c_int, OwnedDeviceArray) {
     let mut array = ArrowDeviceArray::empty();
     let get_next = stream.raw().get_next.unwrap();
-    // SAFETY: it is only passed to its own function.
+    // SAFETY: only the stream's own function gets the stream.
     let stream = unsafe { stream.raw_mut() };
-    // SAFETY: the stream is live and used by this thread only; the array is writable.
+    // SAFETY: the stream is live, and only this thread uses it; the array is writable.
     let errno = unsafe { get_next(stream, &raw mut array) };
-    // SAFETY: the stream filled it for this caller, or left it released.
+    // SAFETY: the stream filled the array for this caller, or left it released.
     (errno, unsafe { OwnedDeviceArray::from_raw(array) })
 }
 
@@ -117,15 +117,15 @@ fn last_error_of(stream: &OwnedDeviceStream) -> Option<Error> {
 
 fn text_of(stream: &mut OwnedDeviceStream) -> Option<String> {
     let get_last_error = stream.raw().get_last_error.unwrap();
-    // SAFETY: it is only passed to its own function.
+    // SAFETY: only the stream's own function gets the stream.
     let stream = unsafe { stream.raw_mut() };
-    // SAFETY: the stream is live and used by this thread only.
+    // SAFETY: the stream is live, and only this thread uses it.
     let text = unsafe { get_last_error(stream) };
     // SAFETY: a text that is not NULL is valid until the next call on the stream.
     (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_str().unwrap().to_owned())
 }
 
-/// Host streams become device streams and back, and arrive equal.
+/// Host streams convert to device streams and back with equal batches.
 #[test]
 fn streams_cross_both_ways() {
     assert_eq!(read(theirs()), batches());
@@ -136,8 +136,8 @@ fn streams_cross_both_ways() {
     assert_eq!(read(to_host(twice).unwrap()), batches());
 }
 
-/// The schema may be asked for several times, before, between and after the arrays; the end stays
-/// the end, and the reader is not asked again.
+/// The schema can be read several times, before, between and after the arrays. The end is final,
+/// and the reader is not called again.
 #[test]
 fn schemas_repeat_and_ends_stay() {
     let mut reader = DeviceStreamReader::new(to_device(theirs()));
@@ -160,7 +160,7 @@ fn schemas_repeat_and_ends_stay() {
     assert_eq!(drops.load(Ordering::SeqCst), 1);
 }
 
-/// An error comes out as its `errno` and its text; the typed one is there for those who ask.
+/// An error becomes an `errno` and a text; `last_error` returns the typed error.
 #[test]
 fn errors_have_number_and_text() {
     let (reader, drops, _) = acting(Act::Fail);
@@ -173,14 +173,14 @@ fn errors_have_number_and_text() {
         last_error_of(&stream).unwrap().status(),
         Status::Disconnected
     );
-    // Read back by us it is the provider's failure, with its text.
+    // The reader of this crate reports a failure of the provider, with its text.
     let error = DeviceStreamReader::new(stream).next().unwrap_err();
     assert_eq!(error.status(), Status::Provider);
     assert!(error.text().contains("the peer is gone really"), "{error}");
     assert_eq!(drops.load(Ordering::SeqCst), 1);
 }
 
-/// An error ends a stream: what comes after it could need what it lost, a dictionary, say.
+/// An error ends a stream, because later arrays may need lost data, for example a dictionary.
 #[test]
 fn errors_are_repeated() {
     let (reader, _, calls) = acting(Act::Fail);
@@ -210,8 +210,8 @@ fn panics_are_errors() {
     assert_eq!(drops.load(Ordering::SeqCst), 1);
 }
 
-/// Memory that the host cannot read does not become a host stream: neither a stream that says so
-/// nor an array that turns up.
+/// Memory that the processor cannot read is refused in a host stream: for the whole stream, or for
+/// a single array.
 #[test]
 fn foreign_memory_is_refused() {
     let (mut reader, ..) = acting(Act::Empty);
@@ -227,7 +227,7 @@ fn foreign_memory_is_refused() {
     assert!(error.text().contains("device type 2"), "{error}");
 }
 
-/// NULL for a place to write to, and streams that are released or lack functions, are errors.
+/// NULL targets, released streams and streams without functions are errors.
 #[test]
 fn misuse_is_an_error() {
     let mut stream = to_device(theirs());
@@ -235,9 +235,9 @@ fn misuse_is_an_error() {
         stream.raw().get_next.unwrap(),
         stream.raw().get_schema.unwrap(),
     );
-    // SAFETY: it is only passed to its own functions.
+    // SAFETY: only the stream's own functions get the stream.
     let raw = unsafe { stream.raw_mut() };
-    // SAFETY: the stream is live; NULL is what is under test.
+    // SAFETY: the stream is live; NULL is under test.
     let errno = unsafe { get_next(raw, ptr::null_mut()) };
     assert_eq!(errno, libc::EINVAL);
     // SAFETY: as above.
@@ -245,20 +245,20 @@ fn misuse_is_an_error() {
     assert_eq!(errno, libc::EINVAL);
     assert!(text_of(&mut stream).unwrap().contains("get_schema"));
     let mut array = ArrowDeviceArray::empty();
-    // SAFETY: NULL is what is under test.
+    // SAFETY: NULL is under test.
     let errno = unsafe { get_next(ptr::null_mut(), &raw mut array) };
     assert_eq!(errno, libc::EINVAL);
 
     let mut raw = stream.into_raw();
     raw.get_next = None;
-    // SAFETY: it was owned until now; that a function is missing is what is under test.
+    // SAFETY: the stream was owned; the missing function is under test.
     let mut reader = DeviceStreamReader::new(unsafe { OwnedDeviceStream::from_raw(raw) });
     assert_eq!(reader.next().unwrap_err().status(), Status::InvalidArgument);
-    // SAFETY: it is released.
+    // SAFETY: the stream is released.
     let released = unsafe { OwnedDeviceStream::from_raw(ArrowDeviceArrayStream::empty()) };
     let mut reader = DeviceStreamReader::new(released);
     assert!(reader.schema().is_err());
-    // SAFETY: it is released.
+    // SAFETY: the stream is released.
     assert!(unsafe { last_error(&ArrowDeviceArrayStream::empty()) }.is_err());
 }
 
@@ -275,15 +275,15 @@ unsafe extern "C" fn release_nothing(stream: *mut ArrowArrayStream) {
     unsafe { (*stream).release = None };
 }
 
-/// A producer that says "done" and gives nothing, or a number without a text, is an error that
-/// names the callback.
+/// A producer that reports success without a schema, or an errno without a text, causes an error
+/// with the name of the callback.
 #[test]
 fn careless_producers_are_errors() {
     let mut stream = ArrowArrayStream::empty();
     stream.get_schema = Some(no_schema);
     stream.get_next = Some(errno_only);
     stream.release = Some(release_nothing);
-    // SAFETY: the functions need nothing but the stream, and hand out nothing.
+    // SAFETY: the functions need only the stream, and return nothing.
     let mut reader = StreamReader::new(unsafe { OwnedStream::from_raw(stream) });
     let error = reader.schema().unwrap_err();
     assert_eq!(error.status(), Status::Provider);

@@ -28,8 +28,8 @@ impl Builder<'_> {
 
     #[inline(never)]
     pub(super) fn unpack(&mut self, codec: Codec, at: BufferRef) -> Result<Buffer> {
-        // SAFETY: the body lies on the host (`new` refuses compressed ones elsewhere) and its owner
-        // is held by `out`; it is not shared (checked in `new`), so nobody writes to it.
+        // SAFETY: `new` refuses compressed bodies on a GPU and shared ones. So the body lies on the
+        // host, nobody writes to it, and `out` holds its owner.
         let packed = unsafe { at.as_slice() };
         match unpack(codec, packed, self.context.budget)? {
             Unpacked::Stored => Ok(Buffer {
@@ -43,8 +43,8 @@ impl Builder<'_> {
         }
     }
 
-    /// Adds the next buffer to a node; it must hold `need` bytes. Where it is not aligned it is
-    /// copied: writers may pad to 8 bytes only, and compressed ones to nothing.
+    /// Adds the next buffer to a node; it must have `need` bytes. Copies an unaligned buffer:
+    /// writers may pad to 8 bytes only, or not at all in compressed bodies.
     #[inline(always)]
     pub(super) fn buffer(&mut self, node: &mut Node, need: usize, align: usize) -> Result<()> {
         let mut buffer = self.next_buffer()?;
@@ -72,7 +72,7 @@ impl Builder<'_> {
             if source.len == 0 {
                 return Ok(Buffer::empty());
             }
-            // The GPU copies it, once everything is checked.
+            // The GPU copies the buffer after all checks.
             remote.misaligned.push(self.out.buffers.len());
             let private = !self.shared;
             return Ok(Buffer {
@@ -80,7 +80,7 @@ impl Builder<'_> {
                 private,
             });
         }
-        // Bytes that the peer sent are bounded by the body, lent memory is not.
+        // The body bounds the bytes that the peer sent, but not lent memory.
         if self.shared {
             self.context.budget.take(source.len as u64)?;
         }
@@ -89,7 +89,7 @@ impl Builder<'_> {
         Ok(self.out.keep(memory))
     }
 
-    /// The next buffer, holding `width` bytes for each value and for `extra` more.
+    /// The next buffer, with `width` bytes for each value and `extra` values more.
     #[inline(always)]
     pub(super) fn elements(
         &mut self,
@@ -106,12 +106,12 @@ impl Builder<'_> {
         self.buffer(node, need, align)
     }
 
-    /// The bitmap, NULL where nothing is null.
+    /// The validity bitmap; NULL without nulls.
     #[inline(always)]
     pub(super) fn validity(&mut self, node: &mut Node) -> Result<()> {
         let bytes = node.len()?.div_ceil(8);
         let buffer = self.next_buffer()?;
-        // A bitmap without nulls says nothing: consumers are faster without it.
+        // A bitmap without nulls is left out, which makes consumers faster.
         let useless = node.null_count == 0 && (buffer.at.len == 0 || !self.context.full);
         if !useless && buffer.at.len < bytes {
             return Err(Error::invalid_data(format!(
@@ -126,8 +126,8 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// The offsets of an array with one more offset than values; none at all where it is empty,
-    /// as the format allows. Returns their place.
+    /// The offsets of an array, one more than values. The format allows none for an empty array.
+    /// Returns the index of the buffer.
     pub(super) fn offsets(&mut self, node: &mut Node, large: bool) -> Result<usize> {
         let width = offset_width(large);
         if node.length != 0 {
@@ -142,7 +142,7 @@ impl Builder<'_> {
         Ok(node.buffer(node.n_buffers - 1))
     }
 
-    /// Views, their data buffers, and the lengths of those, which the C data interface adds.
+    /// Views, their data buffers, and the lengths of these, which the C data interface requires.
     pub(super) fn views(&mut self, node: &mut Node) -> Result<()> {
         self.elements(node, 16, 8, 0)?;
         let count = self
@@ -153,8 +153,7 @@ impl Builder<'_> {
                 Error::invalid_data("the header has fewer counts of view buffers than its schema")
             })?;
         self.next_variadic += 1;
-        // Rule A8: the count is checked against the buffers that are there before anything is
-        // allocated for it.
+        // Rule A8: the number of remaining buffers bounds the count, before any allocation.
         let count = usize::try_from(count)
             .ok()
             .filter(|count| *count <= self.buffers.len())
@@ -174,7 +173,7 @@ impl Builder<'_> {
                 .lengths
                 .push(i64::try_from(length).unwrap_or(i64::MAX));
         }
-        // Where there are lengths, it is put right once all of them are known.
+        // If there are lengths, this buffer is replaced when all lengths are known.
         self.out.buffers.push(Buffer::empty());
         node.n_buffers += 1;
         Ok(())

@@ -1,4 +1,4 @@
-//! Run-end encoded columns of two parts.
+//! Joins run-end encoded columns.
 
 use super::Joiner;
 use crate::arrow::decode::columns::Buffer;
@@ -8,7 +8,7 @@ use crate::arrow::format::Type;
 use crate::error::Result;
 
 impl Joiner<'_> {
-    /// The ends of some runs of a part, as rows of the result from `base` on.
+    /// The ends of some runs of a part, as row numbers of the result from `base` on.
     pub(super) fn ends(
         &self,
         part: &ArrayPart<'_>,
@@ -80,7 +80,7 @@ impl Joiner<'_> {
     }
 }
 
-/// Which runs a part uses: the first one, and how many.
+/// The runs that a part uses: the first run and the number of runs.
 fn runs_of(part: &ArrayPart<'_>, ends: &Numbers<'_>) -> Result<(usize, usize)> {
     let start = i64::try_from(part.start).map_err(|_| too_long())?;
     let last = i64::try_from(part.len).map_err(|_| too_long())?;
@@ -89,7 +89,7 @@ fn runs_of(part: &ArrayPart<'_>, ends: &Numbers<'_>) -> Result<(usize, usize)> {
     if part.len == 0 {
         return Ok((first.min(ends.len()), 0));
     }
-    // The run that the last value lies in ends behind it.
+    // The run of the last value ends after that value.
     let behind = ends.up_to(last - 1).saturating_add(1).min(ends.len());
     Ok((first, behind.saturating_sub(first)))
 }

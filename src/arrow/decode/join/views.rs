@@ -1,4 +1,4 @@
-//! View columns of two parts: the views, and the data buffers that they name.
+//! Joins view columns: the views and their data buffers.
 
 use std::sync::Arc;
 
@@ -10,8 +10,8 @@ use crate::device::BufferRef;
 use crate::error::Result;
 
 impl Joiner<'_> {
-    /// Views, and the bytes of both in as few data buffers as offsets of 32 bits allow: deltas
-    /// would add a buffer each.
+    /// Joins the views, and the data in as few buffers as 32-bit offsets allow. Otherwise each
+    /// delta would add a buffer.
     pub(super) fn views(
         &mut self,
         parts: &[ArrayPart<'_>; 2],
@@ -24,7 +24,7 @@ impl Joiner<'_> {
             let bytes = old.columns.bytes(old.node.buffer(index))?;
             joined.push(self.extend(old, bytes, &[])?);
         }
-        // Where each data buffer of the delta comes to.
+        // For each data buffer of the delta, its new buffer and offset.
         let mut places = Vec::new();
         for index in data(new) {
             let bytes = new.columns.bytes(new.node.buffer(index))?;
@@ -55,7 +55,7 @@ impl Joiner<'_> {
         Ok(())
     }
 
-    /// [`extend`](Self::extend) of what the result has already.
+    /// [`extend`](Self::extend) for bytes of the result.
     pub(super) fn extend_own(&mut self, old: BufferRef, new: &[u8]) -> Result<Buffer> {
         let grown = self.out.holds.grown.get(&old.data.addr()).map(Arc::clone);
         if let Some(grown) = &grown
@@ -74,7 +74,7 @@ impl Joiner<'_> {
         let larger = Grown::new(capacity)?;
         if let Some(grown) = grown {
             let known = grown.bytes(old.len)?;
-            // SAFETY: `grown` is alive, and nobody writes to its bytes in use.
+            // SAFETY: `grown` is alive, and nobody writes to its used bytes.
             let known = unsafe { known.as_slice() };
             if !larger.append(0, known) {
                 return Err(too_long());
@@ -89,11 +89,11 @@ impl Joiner<'_> {
     }
 }
 
-/// A view whose bytes have moved to (data buffer, offset) of the number that it names.
+/// A view with the new buffer number and offset; `places` has them for each old buffer number.
 fn moved_view(view: &[u8; 16], places: &[(usize, usize)]) -> Result<[u8; 16]> {
     let value = u128::from_le_bytes(*view);
     let part = |from: u32| (value >> from) & u128::from(u32::MAX);
-    // Its length; up to 12 bytes stand in the view.
+    // The length; up to 12 bytes are stored in the view.
     if part(0) <= 12 {
         return Ok(*view);
     }

@@ -7,17 +7,17 @@ use super::{ArrayPlace, Relocator};
 use crate::arrow::decode::columns::{Columns, Dictionary, ReceivedDictionaries};
 use crate::error::Result;
 
-/// Dictionaries at one place.
+/// The dictionaries at one place.
 #[derive(Debug)]
 pub(super) struct Twins {
     place: ArrayPlace,
-    /// What they are twins of.
+    /// The originals.
     latest: Arc<ReceivedDictionaries>,
     here: Arc<ReceivedDictionaries>,
 }
 
 impl Relocator {
-    /// The latest dictionaries at a place.
+    /// The latest dictionaries, at `place`.
     pub(in crate::arrow::decode) fn dictionaries(
         &mut self,
         latest: &Arc<ReceivedDictionaries>,
@@ -81,7 +81,7 @@ impl Relocator {
             children: dictionary.children.clone(),
             ..Columns::default()
         };
-        // Its own dictionaries go along.
+        // Inner dictionaries are copied too.
         let none = vec![false; columns.buffers.len()];
         self.replace(&mut columns, &none, Some(dictionary), place)?;
         Ok(columns)

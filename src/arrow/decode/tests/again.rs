@@ -1,4 +1,4 @@
-//! Batches like the one before: only where their buffers lie is read anew.
+//! Batches with the header of the last batch: only the addresses of their buffers are new.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,7 +13,7 @@ use crate::proto::HeaderParser;
 
 const ROWS: i64 = 20;
 
-/// Columns of fixed width with values of this batch alone. Of rows that are null there are so many.
+/// Columns of fixed width with values of this batch only; the first `nulls` rows are null.
 fn numbers(batch: i64, nulls: usize) -> RecordBatch {
     let longs = (0..ROWS).map(|row| row * 7 + batch);
     let longs = longs.map(|value| (value >= i64::try_from(nulls).unwrap()).then_some(value));
@@ -31,8 +31,8 @@ fn numbers(batch: i64, nulls: usize) -> RecordBatch {
     RecordBatch::try_from_iter_with_nullable(columns).unwrap()
 }
 
-/// Each batch has its own values, wherever its body lies, also behind one that is not like it; and
-/// each body goes with its own batch.
+/// Each batch has its own values, wherever its body lies, also after a different batch. Each body
+/// is dropped with its own batch.
 #[test]
 fn a_batch_like_the_last_one_has_its_own_values() {
     let batches = [
@@ -77,15 +77,14 @@ fn a_batch_like_the_last_one_has_its_own_values() {
                     assert_eq!(drops.load(Ordering::SeqCst), index + 1);
                     last = header;
                 }
-                // The second, the fifth and the last have the header before theirs.
+                // The second, fifth and last batch have the header of the batch before them.
                 assert_eq!(known, 3);
             }
         }
     }
 }
 
-/// Only a batch with the last one's header is taken so, and only where its buffers can be used as
-/// they lie.
+/// Only a batch with the last header is reused, and only if its buffers need no copy.
 #[test]
 fn only_a_batch_like_the_last_one_is_not_built() {
     let batches = [numbers(0, 0), numbers(1, 0), numbers(2, 3)];

@@ -1,4 +1,4 @@
-//! What one message may make of itself, and all dictionaries of a stream (rule A8).
+//! The memory limits of one message, and of all dictionaries of a stream (rule A8).
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::proto::{Header, HeaderKind};
 
 type Messages = [(Vec<u8>, Vec<u8>)];
 
-/// Decodes a stream with a limit; the bytes copied, and those that dictionaries hold at the end.
+/// Decodes a stream with a limit. Returns the copied bytes, and the final bytes of dictionaries.
 fn decode_within(sent: &Messages, level: Level, message_limit: u64) -> Result<(u64, u64)> {
     let options = DecodeOptions {
         level,
@@ -43,7 +43,7 @@ fn compressed(codec: CompressionType) -> IpcWriteOptions {
         .with_dictionary_handling(DictionaryHandling::Delta)
 }
 
-/// Who is not of the same user gets much less than 2 GiB, unless the options say otherwise.
+/// By default a peer of another user gets a limit far below 2 GiB.
 #[test]
 fn strangers_have_a_smaller_limit() {
     let mut options = GetOptions::default();
@@ -58,7 +58,7 @@ fn strangers_have_a_smaller_limit() {
     }
 }
 
-/// All buffers of a message share the limit, and a batch within it is taken.
+/// All buffers of a message share the limit, and a batch within the limit is accepted.
 #[test]
 fn what_is_unpacked_is_counted_over_all_buffers() {
     let zeros: ArrayRef = Arc::new(Int64Array::from(vec![0; 100_000]));
@@ -81,7 +81,7 @@ fn what_is_unpacked_is_counted_over_all_buffers() {
     }
 }
 
-/// Dictionaries with `count` values each, behind each other: of one column of `columns` or of all.
+/// A batch of `columns` columns, each with a dictionary of `count` values.
 fn dictionaries(columns: usize, count: usize) -> RecordBatch {
     let columns = (0..columns).map(|index| {
         let values = Int64Array::from(vec![i64::try_from(index).unwrap(); count]);
@@ -91,7 +91,7 @@ fn dictionaries(columns: usize, count: usize) -> RecordBatch {
     RecordBatch::try_from_iter(columns).unwrap()
 }
 
-/// Small dictionaries that unpack to much share the limit of one message.
+/// Small dictionaries that unpack to many bytes share the limit of one message.
 #[test]
 fn dictionaries_of_a_stream_share_the_limit() {
     let batch = dictionaries(10, 100_000);
@@ -106,14 +106,14 @@ fn dictionaries_of_a_stream_share_the_limit() {
         let (_, held) = decode_within(&sent, level, 8_100_000).unwrap();
         assert_eq!(held, 8_000_000);
     }
-    // A dictionary that is replaced gives its bytes back to the budget.
+    // A replaced dictionary returns its bytes to the budget.
     let mut again = sent.clone();
     for _ in 0..3 {
         again.extend_from_slice(&sent[1..]);
     }
     let (_, held) = decode_within(&again, Level::Full, 8_100_000).unwrap();
     assert_eq!(held, 8_000_000);
-    // What was sent as it is costs nothing, and may be any amount.
+    // Uncompressed dictionaries cost nothing, and may have any size.
     let batch = dictionaries(10, 10_000);
     let sent = messages(&write(
         &batch.schema(),
@@ -123,8 +123,8 @@ fn dictionaries_of_a_stream_share_the_limit() {
     assert_eq!(decode_within(&sent, Level::Full, 100_000).unwrap().1, 0);
 }
 
-/// A stream of a dictionary and `count` deltas of it, each of the values that `values` gives, and
-/// behind each a batch that uses the first value.
+/// A stream of a dictionary and `count` deltas with the same `values`. After each follows a batch
+/// that uses the first value.
 fn with_deltas(
     values: &ArrayRef,
     count: usize,
@@ -143,7 +143,7 @@ fn with_deltas(
     sent
 }
 
-/// The header of a dictionary, made one of a delta, compression included.
+/// The header of a dictionary, changed into a delta, with its compression.
 fn as_delta(header: &[u8]) -> Vec<u8> {
     let old = ipc::root_as_message(header).unwrap();
     let codec = old
@@ -153,7 +153,7 @@ fn as_delta(header: &[u8]) -> Vec<u8> {
     edit_compressed(header, codec, |parts| parts.delta = true)
 }
 
-/// Rule A3: deltas cost what they bring, of whatever type, with batches in between.
+/// Rule A3: the cost of a delta is that of its own bytes, for every type, with batches in between.
 #[test]
 fn many_deltas_are_not_copied_again_and_again() {
     let text: ArrayRef = Arc::new(StringArray::from_iter_values(
@@ -183,13 +183,13 @@ fn many_deltas_are_not_copied_again_and_again() {
         let once = sent[1].1.len() as u64;
         for level in LEVELS {
             let (copied, _) = decode_within(&sent, level, 64 << 20).unwrap();
-            // Each is copied once, and then again as often as the room is used up.
+            // Each delta is copied once, and the whole only when the room is used up.
             assert!(
                 copied < once * DELTAS as u64 * 6,
                 "{ty}: {copied} of {once} each"
             );
         }
-        // Batches that are kept see what they were given.
+        // Earlier batches still see their own values.
         let decoded = decode_messages(&sent, Level::Full, Place::Packed).unwrap();
         let (_, batches) = read_back(decoded);
         let last = batches[DELTAS].column(0).as_dictionary::<Int32Type>();
@@ -203,8 +203,8 @@ fn many_deltas_are_not_copied_again_and_again() {
     }
 }
 
-/// Rule A8: deltas that unpack to much are stopped at the limit, and small ones of many values,
-/// too.
+/// Rule A8: deltas that unpack to many bytes, and small deltas of many values, are refused at the
+/// limit.
 #[test]
 fn deltas_end_at_the_limit() {
     let zeros: ArrayRef = Arc::new(Int64Array::from(vec![0; 100_000]));
@@ -226,7 +226,7 @@ fn deltas_end_at_the_limit() {
     assert_eq!(error.status(), Status::OutOfMemory);
 }
 
-/// A dictionary does not hold all that came before it: letting go of it takes no stack.
+/// A dictionary does not hold its predecessors, so its drop needs no deep recursion.
 #[test]
 fn deltas_of_nulls_do_not_hold_each_other() {
     let inner = DictionaryArray::new(
@@ -242,7 +242,7 @@ fn deltas_of_nulls_do_not_hold_each_other() {
         &[batch],
         IpcWriteOptions::default(),
     ));
-    // The inner dictionary is replaced, and the outer one goes on with nulls alone.
+    // The inner dictionary is replaced, and the outer dictionary continues with nulls only.
     let replaced = sent[1].clone();
     let nulls = StructArray::from(values.to_data().slice(1, 1));
     let array = DictionaryArray::new(Int32Array::from(vec![0]), Arc::new(nulls));
@@ -263,7 +263,7 @@ fn deltas_of_nulls_do_not_hold_each_other() {
     decoded.join().unwrap().unwrap();
 }
 
-/// A dictionary with many buffers is not taken as often as there are columns that use it.
+/// A dictionary with many buffers counts for each column that uses it.
 #[test]
 fn columns_that_share_a_dictionary_are_counted() {
     let mut views = StringViewBuilder::new();
@@ -362,8 +362,8 @@ fn schema_of<'a>(mut fbb: flatbuffers::FlatBufferBuilder<'a>, fields: &[Offset<'
     fbb.finished_data().to_vec()
 }
 
-/// Rule A8: a table that stands for many fields is not read as often; a schema of many fields has a
-/// limit.
+/// Rule A8: a table that stands for many fields is not read many times, and a schema of many fields
+/// has a limit.
 #[test]
 fn a_schema_is_as_large_as_its_header() {
     let open = |header: &[u8], message_limit: u64| {
@@ -385,7 +385,7 @@ fn a_schema_is_as_large_as_its_header() {
             }
             _ => field(&mut fbb, "", ty, None, &[]),
         };
-        // Within what a verifier of flatbuffers counts, which goes by the header's length.
+        // Longer, because a verifier's limit of tables depends on the length of the header.
         let long = field(&mut fbb, &"x".repeat(3500), ipc::Type::Utf8View, None, &[]);
         let mut fields = vec![one; if ty == ipc::Type::Struct_ { 20 } else { 200 }];
         fields.push(long);
@@ -404,7 +404,7 @@ fn a_schema_is_as_large_as_its_header() {
     assert_eq!(error.status(), Status::OutOfMemory, "{error}");
 }
 
-/// Names that a peer chose do not make a text longer at each level of nesting.
+/// A peer's field names do not make an error text longer at each level of nesting.
 #[test]
 fn texts_of_errors_stay_short() {
     let mut fbb = flatbuffers::FlatBufferBuilder::new();
@@ -435,7 +435,7 @@ fn texts_of_errors_stay_short() {
         };
         inner = vec![ipc::Field::create(&mut fbb, &args)];
     }
-    // Of bytes that pay for it.
+    // Padding, because the limit of fields depends on the length of the header.
     let pad = fbb.create_string(&"x".repeat(1 << 20));
     let args = ipc::FieldArgs {
         name: Some(pad),
@@ -450,13 +450,13 @@ fn texts_of_errors_stay_short() {
     assert!(error.text().len() < 64 << 10, "{}", error.text().len());
 }
 
-/// What level full notes of rows counts, too: a row may be one byte, and one in a null struct for
-/// each.
+/// The lists of rows at level full count against the budget. A row may be one byte, and each row in
+/// a null struct may have an entry.
 #[test]
 fn rows_that_are_noted_are_counted() {
     let keys = Int8Array::from(vec![7; 200_000]);
     let values: ArrayRef = Arc::new(StringArray::from(vec!["a"]));
-    // SAFETY: wrong on purpose; arrow-rs only writes it.
+    // SAFETY: the array is wrong on purpose; arrow-rs only writes it.
     let inner = unsafe { DictionaryArray::new_unchecked(keys, values) };
     let field = Field::new("d", inner.data_type().clone(), true);
     let nulls = vec![false; 200_000].into();

@@ -1,4 +1,4 @@
-//! Dictionaries: deltas, replacements, and those that never come (rule A3).
+//! Dictionaries: deltas, replacements and missing dictionaries (rule A3).
 
 use std::sync::Arc;
 
@@ -11,15 +11,14 @@ use super::support::*;
 use super::types::every_type;
 use crate::arrow::decode::Level;
 
-/// One column, indices 0.. into `values`.
+/// One column with the indices 0.. into `values`.
 fn batch_of(values: &ArrayRef) -> RecordBatch {
     let count = i32::try_from(values.len()).unwrap();
     let array = DictionaryArray::new(Int32Array::from_iter_values(0..count), Arc::clone(values));
     RecordBatch::try_from_iter([("d", Arc::new(array) as ArrayRef)]).unwrap()
 }
 
-/// The format cannot say that the values of a dictionary are themselves dictionary-encoded; inside
-/// a struct they can be.
+/// The format cannot express dictionary-encoded values of a dictionary, but a struct of them.
 fn expressible(column: &ArrayRef) -> ArrayRef {
     if matches!(column.data_type(), DataType::Dictionary(..)) {
         let field = Field::new("inner", column.data_type().clone(), true);
@@ -39,7 +38,7 @@ fn with_delta(first: &ArrayRef, both: &ArrayRef) -> Vec<u8> {
     write(&batches[0].schema(), &batches, options)
 }
 
-/// Whether the message is a dictionary with the delta flag.
+/// True if the message is a dictionary with the delta flag.
 fn is_delta(header: &[u8]) -> bool {
     let message = arrow::ipc::root_as_message(header).unwrap();
     message
@@ -47,8 +46,7 @@ fn is_delta(header: &[u8]) -> bool {
         .is_some_and(|batch| batch.isDelta())
 }
 
-/// A stream of two dictionaries, the second made into a delta whatever its type: its flag is the
-/// byte of the flatbuffer that tells the two apart.
+/// A stream of two dictionaries. The delta flag of the second is set, whatever its type.
 fn forced_delta(first: &ArrayRef, second: &ArrayRef) -> Option<Vec<(Vec<u8>, Vec<u8>)>> {
     let [a, b] = [batch_of(first), batch_of(second)];
     let mut all = messages(&write(
@@ -58,7 +56,7 @@ fn forced_delta(first: &ArrayRef, second: &ArrayRef) -> Option<Vec<(Vec<u8>, Vec
     ));
     let other = messages(&write(&b.schema(), &[b], IpcWriteOptions::default()));
     let position = |messages: &[(Vec<u8>, Vec<u8>)]| {
-        // The dictionary of the column itself comes after inner ones, right before the batch.
+        // The column's own dictionary comes after inner dictionaries, right before the batch.
         messages.len().checked_sub(2)
     };
     let (header, body) = other.get(position(&other)?)?.clone();
@@ -66,8 +64,8 @@ fn forced_delta(first: &ArrayRef, second: &ArrayRef) -> Option<Vec<(Vec<u8>, Vec
     Some(all)
 }
 
-/// Rule A3: a delta is joined with what came before, and counted as copied; the batch before it
-/// keeps the dictionary that it had.
+/// Rule A3: a delta is joined with the earlier values, and counts as copied. The earlier batch
+/// keeps its dictionary.
 #[test]
 fn deltas_are_joined() {
     let both: ArrayRef = Arc::new(StringArray::from(vec![
@@ -88,8 +86,8 @@ fn deltas_are_joined() {
     }
 }
 
-/// Rule A3 for values of every type, inner dictionaries included: after a delta the dictionary is
-/// the two joined, sliced parts too.
+/// Rule A3 for values of every type, also with inner dictionaries and slices: after a delta the
+/// dictionary has the values of both.
 #[test]
 fn deltas_of_every_type_are_joined() {
     let batch = every_type();
@@ -100,7 +98,7 @@ fn deltas_of_every_type_are_joined() {
             let Some(mut stream) = forced_delta(&first, &second) else {
                 continue;
             };
-            // A last batch that uses all of the joined values. Its own dictionary is not sent.
+            // A last batch that uses all joined values. Its own dictionary is not sent.
             let joined = if matches!(
                 column.data_type(),
                 DataType::Struct(..) | DataType::RunEndEncoded(..)
@@ -134,7 +132,7 @@ fn deltas_of_every_type_are_joined() {
     }
 }
 
-/// Rule A3: a replacement is used from then on, and batches before it keep the one they had.
+/// Rule A3: later batches use a replacement, and earlier batches keep their dictionary.
 #[test]
 fn replacements_leave_earlier_batches_alone() {
     let values = |texts: &[&str]| Arc::new(StringArray::from(texts.to_vec())) as ArrayRef;
@@ -146,8 +144,7 @@ fn replacements_leave_earlier_batches_alone() {
     }
 }
 
-/// A dictionary that never comes is an error where a value refers to it, and an empty one where
-/// none does, at any depth.
+/// A missing dictionary is an error if a value refers to it, and empty otherwise, at any depth.
 #[test]
 fn absent_dictionaries_are_empty_or_errors() {
     let without = |batch: RecordBatch| {
@@ -186,7 +183,7 @@ fn absent_dictionaries_are_empty_or_errors() {
     }
 }
 
-/// Rule A8: indices outside the dictionary are errors at level full, but under nulls they are not.
+/// Rule A8: an index outside the dictionary is an error at level full, except under a null.
 #[test]
 fn indices_are_checked_where_valid() {
     let values: ArrayRef = Arc::new(StringArray::from(vec!["a", "b"]));
@@ -197,7 +194,7 @@ fn indices_are_checked_where_valid() {
         (77, false, true),
     ] {
         let keys = Int8Array::new(vec![0, index].into(), Some(vec![true, valid].into()));
-        // SAFETY: wrong on purpose; arrow-rs only writes it.
+        // SAFETY: the array is wrong on purpose; arrow-rs only writes it.
         let array = unsafe { DictionaryArray::new_unchecked(keys, Arc::clone(&values)) };
         let batch = RecordBatch::try_from_iter([("d", Arc::new(array) as ArrayRef)]).unwrap();
         let bytes = write(&batch.schema(), &[batch], IpcWriteOptions::default());

@@ -1,4 +1,4 @@
-//! The files that other implementations made, and those that once broke one.
+//! Files of other implementations, and files that once broke an implementation.
 
 use std::fs::File;
 
@@ -6,8 +6,7 @@ use arrow::ipc::reader::StreamReader;
 
 use super::support::*;
 
-/// Rules A5 and A8, point 3 of the first issue: every golden stream arrives equal, at both levels,
-/// wherever its bodies lie.
+/// Rules A5 and A8: every golden stream arrives equal, at both levels, wherever its bodies lie.
 #[test]
 fn golden_streams_arrive_equal() {
     for path in golden("streams") {
@@ -27,7 +26,7 @@ fn golden_streams_arrive_equal() {
     }
 }
 
-/// Rule A8: files that broke another implementation end in an error or a valid result.
+/// Rule A8: files that broke another implementation cause an error or a valid result.
 #[test]
 fn fuzz_files_are_errors_or_valid() {
     for path in golden("fuzz") {

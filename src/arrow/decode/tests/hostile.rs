@@ -1,4 +1,4 @@
-//! What a hostile peer may send (rule A8): flipped bytes, and values that lead astray.
+//! Messages of a hostile peer (rule A8): flipped bytes and invalid values.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::device::{BufferRef, HostBuffer};
 use crate::error::{Result, Status};
 use crate::proto::{Header, HeaderKind};
 
-/// Decodes at every level and place; what is accepted must hold what the level promises.
+/// Decodes at every level and place. Accepted data must keep the promise of the level.
 fn decode_anyhow(messages: &[(Vec<u8>, Vec<u8>)]) {
     for at in PLACES {
         for level in LEVELS {
@@ -25,14 +25,14 @@ fn decode_anyhow(messages: &[(Vec<u8>, Vec<u8>)]) {
             touch(&decoded);
             if level == Level::Full {
                 let schema = import_nullable(decoded.schema);
-                // Scales and names that arrow-rs does not take are not ours to refuse.
+                // arrow-rs refuses some scales and names that the decoder need not refuse.
                 if Schema::try_from(&schema).is_err() {
                     continue;
                 }
                 for batch in decoded.batches {
                     if let Ok(array) = try_import(&schema, batch.array) {
                         match array.to_data().validate_full() {
-                            // Keys and entries of maps that are null all the same.
+                            // arrow-rs refuses null keys and entries of maps here.
                             Err(error) if error.to_string().contains("non-nullable") => {}
                             checked => checked.unwrap(),
                         }
@@ -55,7 +55,7 @@ fn good() -> Vec<(Vec<u8>, Vec<u8>)> {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(400) })]
 
-    /// Rule A8: bytes flipped in good headers give an error or a sound array.
+    /// Rule A8: flipped bytes in valid headers cause an error or a valid array.
     #[test]
     fn flipped_headers_are_errors_or_sound(
         index in any::<usize>(),
@@ -71,7 +71,7 @@ proptest! {
         decode_anyhow(&messages);
     }
 
-    /// Rule A8: bytes flipped in good bodies, too; at level full no value leads astray.
+    /// Rule A8: flipped bytes in valid bodies too. At level full no invalid value remains.
     #[test]
     fn flipped_bodies_are_errors_or_sound(
         flips in prop::collection::vec((any::<usize>(), any::<usize>(), any::<u8>()), 1..8),
@@ -90,7 +90,7 @@ proptest! {
     }
 }
 
-/// Rule A8: each byte of a whole stream's last header set to values that numbers break at.
+/// Rule A8: each byte of a stream's last header is set to critical values.
 #[test]
 fn every_byte_of_a_header_may_lie() {
     let messages = good();
@@ -106,19 +106,19 @@ fn every_byte_of_a_header_may_lie() {
     }
 }
 
-/// A batch of one column from parts that arrow-rs would not put together.
+/// A batch of one column with parts that arrow-rs refuses to combine.
 fn broken(ty: DataType, len: usize, buffers: Vec<Buffer>, children: Vec<ArrayData>) -> RecordBatch {
     let builder = ArrayData::builder(ty)
         .len(len)
         .buffers(buffers)
         .child_data(children);
-    // SAFETY: wrong on purpose; it is only written, and what writing reads is in bounds.
+    // SAFETY: wrong on purpose. It is only written, and the writer reads within bounds.
     let data = unsafe { builder.build_unchecked() };
     RecordBatch::try_from_iter_with_nullable([("broken", make_array(data), true)]).unwrap()
 }
 
-/// What a schema says of nulls is taken as said, also where the format forbids it and arrow-rs
-/// refuses it: entries and keys of maps, and run ends.
+/// The nullable flags of a schema are kept, even if the format forbids them and arrow-rs refuses
+/// them: for entries and keys of maps, and for run ends.
 #[test]
 fn fields_that_must_not_be_null_may_say_that_they_can_be() {
     let keys = StringArray::from(vec!["a", "b"]).into_data();
@@ -172,7 +172,7 @@ fn fields_that_must_not_be_null_may_say_that_they_can_be() {
     }
 }
 
-/// The error of decoding one batch, where there is one.
+/// The error of decoding one batch, if any.
 fn error_of(batch: &RecordBatch, level: Level, at: Place) -> Option<String> {
     let bytes = write(
         &batch.schema(),
@@ -184,8 +184,8 @@ fn error_of(batch: &RecordBatch, level: Level, at: Place) -> Option<String> {
         .map(|error| error.text().to_owned())
 }
 
-/// Rule A8, level full: the text of the error says what is wrong, in shared memory as in private,
-/// and level structure, which does not look at values, accepts the batch.
+/// Rule A8, level full: the error names the fault, in shared and private memory. Level structure
+/// does not read values and accepts the batch.
 #[test]
 fn wrong_values_are_found_at_level_full() {
     let ints = Int32Array::from(vec![1, 2, 3, 4]).into_data();
@@ -365,8 +365,8 @@ fn wrong_values_are_found_at_level_full() {
     }
 }
 
-/// Decodes a stream with little memory, from bodies that were lent: `body` says what each message's
-/// list names in memory of 1 MiB.
+/// Decodes a stream with a small limit, from lent bodies. `body` returns the buffers of each
+/// message in memory of 1 MiB.
 fn decode_lent(
     messages: &[(Vec<u8>, Vec<u8>)],
     level: Level,
@@ -384,8 +384,8 @@ fn decode_lent(
         let mut memory = HostBuffer::new(1 << 20)?;
         memory.as_mut_slice().fill(b'a');
         let buffers = body(&header, &memory);
-        // SAFETY: the buffers are slices of the memory, which nobody writes to and which does not
-        // move.
+        // SAFETY: the buffers are slices of the memory, which does not move and which nobody writes
+        // to.
         let body = unsafe { ReceivedBody::new(buffers, Arc::new(memory), true) };
         copied += match header.kind() {
             HeaderKind::Dictionary => decoder.add_dictionary(&header, &body)?,
@@ -395,8 +395,7 @@ fn decode_lent(
     Ok(copied)
 }
 
-/// Rule A8: a list that names one piece of memory for each of many columns does not have it copied
-/// as often.
+/// Rule A8: memory that many columns name is not copied for each of them.
 #[test]
 fn memory_that_a_list_names_often_is_not_copied_as_often() {
     let text: ArrayRef = Arc::new(StringArray::from_iter_values(["a".repeat(1000)]));
@@ -404,7 +403,7 @@ fn memory_that_a_list_names_often_is_not_copied_as_often() {
     let batch = RecordBatch::try_from_iter(columns).unwrap();
     let schema = batch.schema();
     let sent = messages(&write(&schema, &[batch], IpcWriteOptions::default()));
-    // Columns of 500,000 bytes each, all the same.
+    // Columns of 500,000 bytes each, all in the same memory.
     let text = 500_000_i32;
     let offsets: Vec<u8> = [0, text]
         .iter()
@@ -414,7 +413,7 @@ fn memory_that_a_list_names_often_is_not_copied_as_often() {
         for (index, (_, length)) in parts.buffers.iter_mut().enumerate() {
             *length = [0, 8, i64::from(text)][index % 3];
         }
-        // So long a body costs its sender nothing.
+        // A long body costs its sender nothing.
         parts.body_len = 200 * (i64::from(text) + 64);
     });
     let aliased = |header: &Header, memory: &HostBuffer| {
@@ -434,7 +433,7 @@ fn memory_that_a_list_names_often_is_not_copied_as_often() {
     assert_eq!(error.status(), Status::OutOfMemory);
 }
 
-/// Rule A8: values that take no bytes cost none, however many a delta says that there are.
+/// Rule A8: a delta with any number of values without bytes costs no memory.
 #[test]
 fn a_delta_of_many_empty_values_is_refused() {
     let values = StructArray::new_empty_fields(1, Some(vec![false].into()));

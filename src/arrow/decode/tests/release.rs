@@ -1,4 +1,4 @@
-//! Who keeps the memory of a body, and until when.
+//! The owners of a body's memory, and its release.
 
 use std::sync::atomic::Ordering;
 
@@ -16,25 +16,25 @@ fn one_batch() -> Decoded {
     decode(&bytes, Level::Full, Place::Packed).unwrap()
 }
 
-/// Moves child `index` out, as the C data interface describes it.
+/// Moves child `index` out, as the C data interface describes.
 fn move_child_out(parent: &ArrowArray, index: usize) -> OwnedArray {
     assert!(index < usize::try_from(parent.n_children).unwrap());
-    // SAFETY: the parent has more than `index` children, and lives.
+    // SAFETY: the parent lives, and has more than `index` children.
     let child = unsafe { *parent.children.wrapping_add(index) };
     // SAFETY: the child is not released, and nobody else uses it.
     unsafe { OwnedArray::take(child) }
 }
 
-/// First byte of the last buffer, which `Counted` overwrites when it is dropped.
+/// The first byte of the last buffer. The drop of `Counted` overwrites it.
 fn read_first_byte(array: &ArrowArray) -> u8 {
     let last = usize::try_from(array.n_buffers).unwrap() - 1;
-    // SAFETY: the array has that many buffers.
+    // SAFETY: the array has `n_buffers` buffers.
     let buffer = unsafe { *array.buffers.wrapping_add(last) };
-    // SAFETY: the columns that tests pass here have data in their last buffer.
+    // SAFETY: the columns of these tests have data in their last buffer.
     unsafe { buffer.cast::<u8>().read() }
 }
 
-/// Point 3 of the first issue: releasing the array gives the memory back, every body once.
+/// The release of the array returns the memory: every body is dropped once.
 #[test]
 fn releasing_a_batch_returns_its_body() {
     let Decoded {
@@ -43,13 +43,13 @@ fn releasing_a_batch_returns_its_body() {
         bodies,
         ..
     } = one_batch();
-    // The dictionaries are in use as long as the batch is.
+    // The batch uses the dictionaries until its release.
     assert_eq!((bodies, drops.load(Ordering::SeqCst)), (4, 0));
     drop(batches);
     assert_eq!(drops.load(Ordering::SeqCst), bodies);
 }
 
-/// Children moved out survive the release of their parent, and each holds the body.
+/// Children that were moved out survive the release of their parent, and each holds the body.
 #[test]
 fn children_moved_out_hold_the_body() {
     let Decoded {
@@ -74,7 +74,7 @@ fn children_moved_out_hold_the_body() {
     assert_eq!(drops.load(Ordering::SeqCst), bodies);
 }
 
-/// A grandchild and a dictionary moved out hold the body as well.
+/// A grandchild and a dictionary that were moved out hold the body as well.
 #[test]
 fn what_lies_deeper_holds_the_body() {
     let Decoded {
@@ -103,7 +103,7 @@ fn what_lies_deeper_holds_the_body() {
     assert_eq!(drops.load(Ordering::SeqCst), bodies);
 }
 
-/// Arrays may be released on any thread, the parts of one batch on several at once.
+/// Arrays may be released on any thread, and the parts of one batch on several at once.
 #[test]
 fn parts_are_released_on_many_threads() {
     for _ in 0..20 {
@@ -127,7 +127,7 @@ fn parts_are_released_on_many_threads() {
     }
 }
 
-/// A failed message gives its body back at once.
+/// A refused message drops its body at once.
 #[test]
 fn a_refused_body_is_returned() {
     let batch = every_type();
@@ -161,7 +161,7 @@ fn a_refused_body_is_returned() {
     assert_eq!(drops.load(Ordering::SeqCst), last);
 }
 
-/// A schema's children may be moved out and outlive it; every call gives a schema of its own.
+/// Children of a schema can be moved out and outlive it. Every call returns a new schema.
 #[test]
 fn schemas_release_their_parts() {
     let decoded = one_batch();
@@ -169,7 +169,7 @@ fn schemas_release_their_parts() {
     let count = usize::try_from(schema.raw().n_children).unwrap();
     let mut children = Vec::new();
     for index in 0..count {
-        // SAFETY: the schema has more than `index` children, and lives.
+        // SAFETY: the schema lives, and has more than `index` children.
         let child: *mut ArrowSchema = unsafe { *schema.raw().children.wrapping_add(index) };
         // SAFETY: the child is not released, and nobody else uses it.
         children.push(unsafe { OwnedSchema::take(child) });

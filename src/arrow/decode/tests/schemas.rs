@@ -1,4 +1,4 @@
-//! Schemas that are wrong (rule A8), and versions and byte orders that are refused (rule A6).
+//! Invalid schemas (rule A8), and refused versions and byte orders (rule A6).
 
 use arrow::ipc;
 use flatbuffers::{FlatBufferBuilder, UnionWIPOffset, WIPOffset};
@@ -82,7 +82,7 @@ fn union(builder: &mut Builder, ids: &[i32], children: &[Offset]) -> Offset {
     field(builder, "u", ipc::Type::Union, table, children, None)
 }
 
-/// A schema of the fields that `build` makes, decoded.
+/// Decodes a schema of the fields of `build`.
 fn decode(build: impl FnOnce(&mut Builder) -> Vec<Offset>) -> Result<Decoder> {
     decode_as(ipc::MetadataVersion::V5, ipc::Endianness::Little, build)
 }
@@ -125,7 +125,7 @@ fn refused(wanted: &str, build: impl FnOnce(&mut Builder) -> Vec<Offset>) {
     );
 }
 
-/// Rule A8: parameters of types.
+/// Rule A8: invalid parameters of types.
 #[test]
 fn wrong_parameters_are_refused() {
     for bits in [-8, 0, 7, 128, 264] {
@@ -209,7 +209,7 @@ fn wrong_parameters_are_refused() {
     refused("holds a NUL", |b| vec![int(b, 8, "a\0b")]);
 }
 
-/// Rule A8: type ids of unions.
+/// Rule A8: invalid type ids of unions.
 #[test]
 fn wrong_type_ids_are_refused() {
     for ids in [&[0, 0], &[-1, 0], &[0, 128], &[0, i32::MAX]] {
@@ -229,7 +229,7 @@ fn wrong_type_ids_are_refused() {
     .unwrap();
 }
 
-/// Rule A8: children that do not fit their parent.
+/// Rule A8: children that do not match their parent.
 #[test]
 fn wrong_children_are_refused() {
     refused("0 children where it must have 1", |b| vec![list(b, &[])]);
@@ -261,7 +261,7 @@ fn wrong_children_are_refused() {
     });
 }
 
-/// Rule A8: nesting is bounded, because trees are walked by recursion.
+/// Rule A8: nesting is bounded, because the code recurses over the tree.
 #[test]
 fn nesting_is_bounded() {
     let nested = |b: &mut Builder, depth: usize| {
@@ -281,7 +281,7 @@ fn nesting_is_bounded() {
     }
 }
 
-/// One dictionary may serve several fields of one type, not of two (rule A3).
+/// One dictionary may serve several fields of one type, but not of two types (rule A3).
 #[test]
 fn one_dictionary_has_one_type() {
     decode(|b| vec![utf8(b, Some(7)), utf8(b, Some(7))]).unwrap();
@@ -290,7 +290,7 @@ fn one_dictionary_has_one_type() {
         let binary = field(b, "z", ipc::Type::Binary, table, &[], Some(7));
         vec![utf8(b, Some(7)), binary]
     });
-    // A dictionary inside itself is one of two types as well.
+    // A dictionary inside itself has two types as well.
     refused("two different types", |b| {
         let inner = utf8(b, Some(7));
         let table = ipc::List::create(b, &ipc::ListArgs {}).as_union_value();
@@ -298,7 +298,7 @@ fn one_dictionary_has_one_type() {
     });
 }
 
-/// Rule A6: big-endian streams and old versions are refused with a text that says so.
+/// Rule A6: big-endian streams and old versions are refused with the reason in the text.
 #[test]
 fn other_byte_orders_and_versions_are_refused() {
     let fields = |b: &mut Builder| vec![int(b, 8, "i")];

@@ -1,4 +1,4 @@
-//! Streams taken apart, decoded, and read back with arrow-rs.
+//! Splits streams into messages, decodes them, and reads the result with arrow-rs.
 
 use std::ffi::CStr;
 use std::path::PathBuf;
@@ -22,14 +22,14 @@ use crate::proto::{Header, HeaderKind, HeaderParser};
 const _: () = assert!(size_of::<abi::ArrowArray>() == size_of::<FFI_ArrowArray>());
 const _: () = assert!(size_of::<abi::ArrowSchema>() == size_of::<FFI_ArrowSchema>());
 
-/// Where a test puts a body.
+/// The place of a body in a test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
     /// Received as bytes.
     Packed,
     /// Lent by the peer.
     Shared,
-    /// Received as bytes, one byte off every alignment.
+    /// Received as bytes, one byte after an aligned address.
     Misaligned,
 }
 
@@ -44,13 +44,13 @@ struct Counted {
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        // Whoever reads the memory later finds this, or AddressSanitizer finds them.
+        // A later reader sees these bytes, or AddressSanitizer reports the read.
         self.memory.as_mut_slice().fill(0xdd);
         self.drops.fetch_add(1, Ordering::SeqCst);
     }
 }
 
-/// A body in memory of its own.
+/// A body in new memory.
 pub fn place(header: &Header, body: &[u8], place: Place, drops: &Arc<AtomicUsize>) -> ReceivedBody {
     let shift = usize::from(place == Place::Misaligned);
     let mut memory = HostBuffer::new(body.len() + shift).unwrap();
@@ -63,7 +63,7 @@ pub fn place(header: &Header, body: &[u8], place: Place, drops: &Arc<AtomicUsize
             let buffer = bytes
                 .get(start..)
                 .and_then(|rest| rest.get(..usize::try_from(span.length).ok()?));
-            // A stream that was cut off: what is missing is missing here too.
+            // A stream may be cut off, and its last buffers are then empty.
             BufferRef::of(buffer.unwrap_or_default())
         })
         .collect();
@@ -71,20 +71,20 @@ pub fn place(header: &Header, body: &[u8], place: Place, drops: &Arc<AtomicUsize
         memory,
         drops: Arc::clone(drops),
     });
-    // SAFETY: the buffers are slices of the owner's memory, whose bytes do not move with it, and
-    // which is written to only when the owner is dropped.
+    // SAFETY: the buffers are slices of the owner's memory. A move of the owner does not move the
+    // bytes, and only its drop writes them.
     unsafe { ReceivedBody::new(buffers, owner, place == Place::Shared) }
 }
 
-/// A stream decoded.
+/// A decoded stream.
 pub struct Decoded {
     pub schema: OwnedSchema,
     pub batches: Vec<DecodedBatch>,
-    /// Bodies dropped by now.
+    /// The number of dropped bodies.
     pub drops: Arc<AtomicUsize>,
-    /// Bodies given.
+    /// The number of bodies.
     pub bodies: usize,
-    /// Bytes that dictionaries copied.
+    /// The bytes that dictionaries copied.
     pub copied: u64,
 }
 
@@ -129,14 +129,14 @@ pub fn decode_messages(
 /// Imports a schema with arrow-rs.
 pub fn import_schema(schema: OwnedSchema) -> FFI_ArrowSchema {
     let mut raw = schema.into_raw();
-    // SAFETY: both are the struct of the C data interface, and of one size (asserted above);
+    // SAFETY: both types are the struct of the C data interface, with sizes compared above.
     // `from_raw` moves the schema out of `raw`.
     unsafe { FFI_ArrowSchema::from_raw((&raw mut raw).cast()) }
 }
 
-/// Imports a schema as arrow-rs wants it: all fields may be null but the entries and keys of maps
-/// and run ends. What the schema says of nulls is the producer's word (`check_children` of the
-/// format), and arrow-rs would look at it before it looks at the values.
+/// Imports a schema with the nullable flags that arrow-rs requires: set for all fields except
+/// entries and keys of maps, and run ends. The decoder keeps the producer's flags (`check_children`
+/// of the format), and arrow-rs would check them before the values.
 pub fn import_nullable(mut schema: OwnedSchema) -> FFI_ArrowSchema {
     fn set(schema: &mut abi::ArrowSchema, nullable: bool, entries: bool) {
         schema.flags &= !abi::FLAG_NULLABLE;
@@ -145,19 +145,19 @@ pub fn import_nullable(mut schema: OwnedSchema) -> FFI_ArrowSchema {
         let format = unsafe { CStr::from_ptr(schema.format) };
         let (map, run_ends) = (format == c"+m", format == c"+r");
         for index in 0..usize::try_from(schema.n_children).unwrap() {
-            // SAFETY: as above, for as many children as the schema says.
+            // SAFETY: as above; the schema has `n_children` children.
             let child = unsafe { schema.children.wrapping_add(index).read() };
-            // SAFETY: children are live as long as their parent, which is borrowed exclusively.
+            // SAFETY: children live as long as their parent, which is borrowed exclusively.
             let child = unsafe { &mut *child };
             let never = map || (index == 0 && (run_ends || entries));
             set(child, !never, map);
         }
-        // SAFETY: NULL or live as long as its parent, as children are.
+        // SAFETY: NULL, or live as long as its parent.
         if let Some(values) = unsafe { schema.dictionary.as_mut() } {
             set(values, true, false);
         }
     }
-    // SAFETY: only flags change, to others that the interface knows.
+    // SAFETY: only flags change, to other valid flags.
     set(unsafe { schema.raw_mut() }, false, false);
     import_schema(schema)
 }
@@ -179,18 +179,18 @@ pub fn try_import(
     assert!(raw.sync_event.is_null());
     // SAFETY: as in `import_schema`.
     let array = unsafe { FFI_ArrowArray::from_raw((&raw mut raw.array).cast()) };
-    // SAFETY: the array has the type that the schema says.
+    // SAFETY: the array has the type of the schema.
     unsafe { from_ffi(array, schema) }.map(StructArray::from)
 }
 
-/// Reads everything that a consumer who believes the arrays would read.
+/// Reads all data that a consumer without own checks would read.
 pub fn touch(decoded: &Decoded) {
     for batch in &decoded.batches {
         walk(decoded.schema.raw(), &batch.array.raw().array, 0);
     }
 }
 
-/// Schema and batches as arrow-rs sees what was decoded.
+/// The decoded schema and batches, imported by arrow-rs.
 pub fn read_back(decoded: Decoded) -> (Schema, Vec<RecordBatch>) {
     let ffi = import_schema(decoded.schema);
     let schema = Schema::try_from(&ffi).unwrap();
@@ -198,7 +198,7 @@ pub fn read_back(decoded: Decoded) -> (Schema, Vec<RecordBatch>) {
     let batches = decoded
         .batches
         .into_iter()
-        // A struct array carries no metadata of the schema.
+        // A struct array has no schema metadata.
         .map(|batch| {
             import(&ffi, batch.array)
                 .with_schema(Arc::clone(&fields))
@@ -208,7 +208,7 @@ pub fn read_back(decoded: Decoded) -> (Schema, Vec<RecordBatch>) {
     (schema, batches)
 }
 
-/// What arrow-rs writes for the batches.
+/// The stream that arrow-rs writes for the batches.
 pub fn write(schema: &SchemaRef, batches: &[RecordBatch], options: IpcWriteOptions) -> Vec<u8> {
     let mut writer = StreamWriter::try_new_with_options(Vec::new(), schema, options).unwrap();
     for batch in batches {
@@ -217,7 +217,7 @@ pub fn write(schema: &SchemaRef, batches: &[RecordBatch], options: IpcWriteOptio
     writer.into_inner().unwrap()
 }
 
-/// What can be wrong in the header of a record batch or dictionary.
+/// The parts of the header of a record batch or dictionary.
 pub struct Parts {
     pub delta: bool,
     pub length: i64,
@@ -229,12 +229,12 @@ pub struct Parts {
     pub body_len: i64,
 }
 
-/// The same header with some parts changed.
+/// The same header with changed parts.
 pub fn edit(header: &[u8], change: impl FnOnce(&mut Parts)) -> Vec<u8> {
     edit_compressed(header, None, change)
 }
 
-/// The same, with the body compressed.
+/// The same, with a compressed body.
 pub fn edit_compressed(
     header: &[u8],
     codec: Option<arrow::ipc::CompressionType>,
@@ -322,7 +322,7 @@ pub fn edit_compressed(
     builder.finished_data().to_vec()
 }
 
-/// The golden files, where they are; says so where they are not.
+/// The golden files. Prints a message if they are missing.
 pub fn golden(folder: &str) -> Vec<PathBuf> {
     let root = std::env::var_os("DIPC_GOLDEN").map_or_else(
         || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../shared/golden"),

@@ -127,7 +127,7 @@ fn decimals() -> Vec<(&'static str, ArrayRef)> {
     ]
 }
 
-/// Arrow's primitive types, by their own names.
+/// Arrow's primitive types, under their own names.
 fn primitives() -> Vec<(String, ArrayRef)> {
     let ints: ArrayRef = Arc::new(Int64Array::from(vec![
         Some(1),
@@ -284,7 +284,7 @@ pub fn every_type() -> RecordBatch {
     RecordBatch::try_from_iter(columns).unwrap()
 }
 
-/// One of its columns, as messages.
+/// One column of [`every_type`], as messages.
 pub fn column(index: usize) -> Vec<(Vec<u8>, Vec<u8>)> {
     let batch = every_type();
     let batch = batch.project(&[index % batch.num_columns()]).unwrap();
@@ -308,7 +308,7 @@ fn check(batches: &[RecordBatch], options: &IpcWriteOptions) {
             }
             let decoded = decode(&bytes, level, at).unwrap();
             if level == Level::Structure && at != Place::Misaligned && !compressed {
-                // The promise of point 3: buffers point into the memory received.
+                // Promise of the decoder: buffers point into the received memory.
                 assert!(
                     decoded.batches.iter().all(|batch| batch.copied == 0),
                     "{at:?}"
@@ -322,7 +322,7 @@ fn check(batches: &[RecordBatch], options: &IpcWriteOptions) {
     }
 }
 
-/// Point 3 of the first issue: every type arrives equal, whole, sliced and empty (rules A5, A7).
+/// Every type arrives equal, whole, sliced and empty (rules A5, A7).
 #[test]
 fn every_type_arrives_equal() {
     let batch = every_type();
@@ -338,7 +338,7 @@ fn every_type_arrives_equal() {
     check(&[batch], &options);
 }
 
-/// Rule A2: bodies padded to 8 bytes are read; rule A6: so is metadata version 4.
+/// Bodies with a padding of 8 bytes (rule A2) and metadata version 4 (rule A6) are read.
 #[test]
 fn other_writers_choices_are_read() {
     check(
@@ -362,7 +362,7 @@ fn compressed_bodies_are_read() {
     }
 }
 
-/// Rule A4: a compressed body that was lent is rejected, with the rule in the text.
+/// Rule A4: a lent compressed body is refused, and the text names the reason.
 #[test]
 fn compressed_bodies_cannot_be_lent() {
     let codec = Some(CompressionType::ZSTD);
@@ -378,7 +378,7 @@ fn compressed_bodies_cannot_be_lent() {
     assert_eq!(error.status(), crate::error::Status::Protocol);
 }
 
-/// Rule A8: in shared memory the values that are checked are copied first; in private memory not.
+/// Rule A8: checked values are copied in shared memory, but not in private memory.
 #[test]
 fn checked_values_of_shared_memory_are_copied() {
     let batch =
@@ -420,7 +420,7 @@ fn empty_streams_are_valid() {
     assert!(batches.is_empty());
 }
 
-/// Metadata, extension types and flags cross the C schema.
+/// Metadata, extension types and flags are in the C schema.
 #[test]
 fn metadata_and_flags_cross() {
     let metadata = |pairs: &[(&str, &str)]| {
@@ -454,7 +454,7 @@ fn metadata_and_flags_cross() {
     assert_eq!(read.field(0).dict_is_ordered(), Some(true));
 }
 
-/// Metadata version 4 gives unions a validity bitmap: one that says "no nulls" is skipped.
+/// Metadata version 4 gives unions a validity bitmap. A bitmap without nulls is skipped.
 #[test]
 fn unions_of_version_4_are_read() {
     let batch = RecordBatch::try_from_iter([("s", union(false)), ("d", union(true))]).unwrap();
@@ -464,7 +464,7 @@ fn unions_of_version_4_are_read() {
     );
 }
 
-/// Buffers of one byte of data: the shortest that the format allows.
+/// The exported offsets of an empty string array are a zero, which consumers read.
 #[test]
 fn absent_offsets_of_empty_arrays_are_zeros() {
     let data = ArrayData::builder(DataType::Utf8)
@@ -484,6 +484,6 @@ fn absent_offsets_of_empty_arrays_are_zeros() {
     // SAFETY: a string array has three buffers.
     let offsets = unsafe { *buffers.wrapping_add(1) };
     assert!(!offsets.is_null());
-    // SAFETY: consumers read offset 0 of every string array: the promise under test.
+    // SAFETY: consumers read offset 0 of every string array, which is under test.
     assert_eq!(unsafe { *offsets.cast::<i32>() }, 0);
 }

@@ -1,4 +1,4 @@
-//! What level full looks at, type by type, and what it does not: the values under nulls (rule A8).
+//! The checks of level full for each type, and the unchecked values under nulls (rule A8).
 
 use std::sync::Arc;
 
@@ -10,8 +10,7 @@ use arrow::ipc::writer::IpcWriteOptions;
 use super::support::*;
 use crate::arrow::decode::Level;
 
-/// An array of two rows from parts that arrow-rs would not put together. Without `nulls` none is
-/// null.
+/// An array of parts that arrow-rs refuses to combine. Without `nulls` no row is null.
 fn raw(
     ty: DataType,
     len: usize,
@@ -24,11 +23,11 @@ fn raw(
         .nulls(nulls.map(|valid| NullBuffer::from(valid.to_vec())))
         .buffers(buffers)
         .child_data(children);
-    // SAFETY: wrong on purpose; it is only written, and what writing reads is in bounds.
+    // SAFETY: wrong on purpose. It is only written, and the writer reads within bounds.
     unsafe { builder.build_unchecked() }
 }
 
-/// Parts of an array whose row 1 is wrong, and what the error says.
+/// The parts of an array whose row 1 is invalid, and the text of the error.
 struct Fault {
     ty: DataType,
     buffers: Vec<Buffer>,
@@ -139,7 +138,7 @@ fn field(name: &str, data: &ArrayData) -> Arc<Field> {
     Arc::new(Field::new(name, data.data_type().clone(), true))
 }
 
-/// Arrays of two rows over a child of two values: what row 1 has is seen, or it lies under a null.
+/// Arrays of two rows over a child of two values. Row 1 is visible, or hidden under a null.
 fn parents(child: &ArrayData, hidden: bool) -> Vec<(&'static str, ArrayData)> {
     use DataType::*;
     let nulls: Option<&[bool]> = hidden.then_some(&[true, false]);
@@ -260,8 +259,8 @@ fn sent(data: ArrayData) -> Vec<u8> {
     )
 }
 
-/// Decodes a column at level full, and reads all of the batch that comes out. Gives the text of the
-/// decoder's error where there is one.
+/// Decodes a column at level full and reads the whole batch, or returns the text of the decoder's
+/// error.
 fn full(bytes: &[u8], at: Place) -> Result<RecordBatch, String> {
     let decoded = decode(bytes, Level::Full, at).map_err(|error| error.text().to_owned())?;
     touch(&decoded);
@@ -290,7 +289,7 @@ fn each_fault_is_found() {
     }
 }
 
-/// Rule A8, level full: a faulty value under a null is taken, and the decoded array is valid.
+/// Rule A8, level full: an invalid value under a null is accepted, and the decoded array is valid.
 #[test]
 fn values_under_nulls_may_be_anything() {
     for fault in faults() {
@@ -303,14 +302,14 @@ fn values_under_nulls_may_be_anything() {
             assert_eq!(batch.column(0).null_count(), 1, "{}", fault.ty);
             assert!(batch.column(0).is_valid(0));
         }
-        // And so a value that is not null is still looked at.
+        // An invalid value that is not null is still found.
         let bytes = sent(fault.array(Some(&[false, true])));
         assert!(full(&bytes, Place::Packed).is_err(), "{}", fault.ty);
     }
 }
 
-/// Rule A8, level full: what lies under a null of a parent, or is chosen by no row of a union, may
-/// be anything.
+/// Rule A8, level full: a value under a null of a parent, or that no row of a union chooses, may be
+/// invalid.
 #[test]
 fn values_under_nulls_of_parents_may_be_anything() {
     for fault in faults() {
@@ -324,8 +323,8 @@ fn values_under_nulls_of_parents_may_be_anything() {
     }
 }
 
-/// What `dipc.h` says of level full: these types have no wrong values. Arrow's own integration
-/// files have such.
+/// Promise of `dipc.h` for level full: these types have no invalid values. Arrow's integration
+/// files contain such values.
 #[test]
 fn numbers_out_of_their_range_are_taken() {
     use DataType::*;
@@ -346,7 +345,7 @@ fn numbers_out_of_their_range_are_taken() {
     }
 }
 
-/// Offsets of nulls may span bytes of any kind, and their neighbours are left as they are.
+/// Offsets of nulls may cover any bytes; the text beside them stays unchanged.
 #[test]
 fn text_beside_a_null_is_left_alone() {
     let bytes = "ä\u{1F980}".as_bytes();

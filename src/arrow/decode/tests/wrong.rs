@@ -1,4 +1,4 @@
-//! Good messages with one thing wrong, each with the text that it must end in (rule A8).
+//! Valid messages with one fault each, and the expected text (rule A8).
 
 use std::sync::Arc;
 
@@ -12,8 +12,7 @@ use crate::proto::Header;
 
 type Change = fn(&mut Parts);
 
-/// Rule A8, level structure: what headers alone can be wrong in, with a text that says so, at
-/// both levels.
+/// Rule A8, level structure: faults in headers are found at both levels, and named in the text.
 #[test]
 fn wrong_headers_are_found_at_level_structure() {
     let cases: &[(&str, Change, &str)] = &[
@@ -186,7 +185,7 @@ fn wrong_headers_are_found_at_level_structure() {
     }
 }
 
-/// Rule A8, level full: a null count that the bitmap does not bear out.
+/// Rule A8, level full: a null count that differs from the bitmap.
 #[test]
 fn null_counts_are_compared_with_the_bitmap() {
     for count in [0, 2, 6] {
@@ -200,7 +199,7 @@ fn null_counts_are_compared_with_the_bitmap() {
     }
 }
 
-/// Changes one element of a body, found by buffer and place.
+/// Changes bytes of a body, at an offset in a buffer.
 fn poke(messages: &mut [(Vec<u8>, Vec<u8>)], buffer: usize, offset: usize, bytes: &[u8]) {
     let (header, body) = messages.last_mut().unwrap();
     let start = usize::try_from(
@@ -215,10 +214,10 @@ fn poke(messages: &mut [(Vec<u8>, Vec<u8>)], buffer: usize, offset: usize, bytes
     body[start + offset..][..bytes.len()].copy_from_slice(bytes);
 }
 
-/// Column, buffer, place in it, bytes to put there, whether level structure sees it, and the text.
+/// Column, buffer, offset, new bytes, true if level structure finds the fault, and the text.
 type Poke<'a> = (&'a str, usize, usize, &'a [u8], bool, &'a str);
 
-/// Rule A8: offsets, run ends and map keys that are wrong in the body; ends are seen at both
+/// Rule A8: invalid offsets, run ends and map keys in bodies. The first and last are found at both
 /// levels.
 #[test]
 fn wrong_bodies_are_found() {
@@ -267,7 +266,7 @@ fn wrong_bodies_are_found() {
     }
 }
 
-/// Null rows of views may hold anything; what would lead astray becomes an empty string.
+/// Null rows of views may have any content; a dangerous view becomes an empty string.
 #[test]
 fn views_of_null_rows_are_cleared() {
     let mut messages = column(every_type().schema().index_of("utf8 view").unwrap());
@@ -286,7 +285,7 @@ fn views_of_null_rows_are_cleared() {
     }
 }
 
-/// A body that is not the header's is refused before anything is read (rules A1, D3).
+/// A body that does not match its header is refused before it is read (rules A1, D3).
 #[test]
 fn bodies_must_match_their_headers() {
     let messages = column(0);

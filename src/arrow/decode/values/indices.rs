@@ -1,4 +1,4 @@
-//! Indices of dictionaries: each must name a value.
+//! Checks that each dictionary index refers to a value.
 
 use super::Checker;
 use crate::arrow::decode::bits;
@@ -37,7 +37,7 @@ impl Checker<'_> {
         self.hide(id, &outside)
     }
 
-    /// Makes rows null that nobody can come to. A dictionary may have no value that they could be.
+    /// Makes unreachable rows null. The dictionary may have no value for them.
     pub(super) fn hide(&mut self, id: usize, rows: &[usize]) -> Result<()> {
         if rows.is_empty() {
             return Ok(());
@@ -63,8 +63,8 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// Rows that are not null, but that nobody can come to, and whose indices are outside of the
-    /// dictionary. Indices of null values may be anything, as the format says.
+    /// Unreachable rows that are not null and have an index outside of the dictionary. The format
+    /// allows any index under a null.
     pub(super) fn outside<T: Index>(
         &self,
         node: &Node,
@@ -80,7 +80,7 @@ impl Checker<'_> {
             let index = index.try_into();
             index.is_ok_and(|index| (0..values).contains(&index))
         };
-        // Without a way out of the loop, so that the compiler takes many at a time.
+        // The loop has no exit, so that the compiler can vectorise it.
         let Some(first) = indices.first().copied() else {
             return Ok(Vec::new());
         };

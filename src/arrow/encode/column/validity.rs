@@ -6,8 +6,8 @@ use crate::arrow::encode::fault::{Checked, Fault};
 use crate::arrow::format::Layout;
 
 impl<'a> Column<'a> {
-    /// The validity of `rows` rows from `start` on (as [`start`](Self::start) gives it); `None`
-    /// where the array has no bitmap, or says that it has no nulls.
+    /// The validity of `rows` rows from `start` on, a result of [`start`](Self::start). `None` if
+    /// the array has no bitmap or a null count of 0.
     pub(in crate::arrow::encode) fn validity(
         &self,
         start: usize,
@@ -18,7 +18,7 @@ impl<'a> Column<'a> {
             .transpose()
     }
 
-    /// Where [`validity`](Self::validity) lies, without reading it.
+    /// The address of [`validity`](Self::validity), without a read.
     pub(in crate::arrow::encode) fn validity_range(
         &self,
         start: usize,
@@ -38,13 +38,13 @@ impl<'a> Column<'a> {
         self.bit_range(VALIDITY, "validity", start, rows).map(Some)
     }
 
-    /// Whether the layout has a bitmap and the array says that it needs none.
+    /// True if the layout has a bitmap and the array's null count is 0.
     #[inline]
     pub(in crate::arrow::encode) fn has_no_nulls(&self) -> bool {
         self.array.null_count == 0 && self.layout.has_validity()
     }
 
-    /// How many of `rows` rows from `start` on are null (rule A2: no bitmap where that is 0).
+    /// The number of nulls in `rows` rows from `start` on (rule A2: for 0 there is no bitmap).
     pub(in crate::arrow::encode) fn null_count(&self, start: usize, rows: usize) -> Checked<usize> {
         if self.layout == Layout::Null {
             return Ok(rows);
@@ -52,7 +52,7 @@ impl<'a> Column<'a> {
         let Some(range) = self.validity_range(start, rows)? else {
             return Ok(0);
         };
-        // The producer's count holds for the whole array only.
+        // The producer's count is valid for the whole array only.
         match usize::try_from(self.array.null_count) {
             Ok(count) if rows == self.len => Ok(count),
             // SAFETY: as in `bytes`.

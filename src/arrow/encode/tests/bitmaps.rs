@@ -1,4 +1,4 @@
-//! Exporters that give a validity bitmap to types that have none.
+//! Exporters that pass a validity bitmap with types that have none.
 
 use std::sync::Arc;
 
@@ -11,11 +11,11 @@ use super::broken::keep;
 use super::support::{assert_same, batch_of, child, cross_arrays, edit, encoder, export, named};
 use crate::arrow::abi::ArrowArray;
 
-/// Puts a bitmap before the buffers of an array; 0 is NULL.
+/// Inserts a bitmap before the buffers of an array; 0 is NULL.
 fn prepend(array: &mut ArrowArray, bitmap: usize) {
     let mut buffers = vec![bitmap];
     for index in 0..usize::try_from(array.n_buffers).unwrap() {
-        // SAFETY: arrow-rs exports as many pointers as it says.
+        // SAFETY: arrow-rs exports `n_buffers` pointers.
         let slot = unsafe { array.buffers.add(index) };
         // SAFETY: as above.
         let buffer = unsafe { slot.read() };
@@ -36,8 +36,8 @@ fn unions() -> [ArrayRef; 2] {
     })
 }
 
-/// One bitmap too many is taken where it says nothing: a column of nulls needs none, and a NULL one
-/// hides nothing.
+/// A surplus bitmap is accepted if it has no meaning: the null type needs no bitmap, and for other
+/// types a NULL bitmap hides no values.
 #[test]
 fn one_bitmap_too_many_is_taken() {
     let nulls: ArrayRef = Arc::new(NullArray::new(3));
@@ -53,8 +53,7 @@ fn one_bitmap_too_many_is_taken() {
         named("sparse", sparse),
     ];
     let batch = batch_of(columns);
-    // arrow-rs exports 0 or NULL-free lists here; polars has one buffer of nulls, which may be NULL
-    // or not.
+    // arrow-rs exports no surplus bitmap. polars exports one buffer for the null type, NULL or not.
     for bitmap in [0, keep(&[0u8; 8]).expose_provenance()] {
         let exported = || {
             edit(export(&batch), |array| {
@@ -71,7 +70,7 @@ fn one_bitmap_too_many_is_taken() {
     }
 }
 
-/// A bitmap that is there would be lost.
+/// A surplus bitmap that is not NULL is refused, because it would be lost.
 #[test]
 fn a_bitmap_that_says_something_is_refused() {
     let [dense, sparse] = unions();

@@ -1,4 +1,4 @@
-//! Broken producers: each fault is an `InvalidData` that names the field and the problem.
+//! Broken producers: each fault is an `InvalidData` with the field and the fault.
 
 use std::any::Any;
 use std::ptr;
@@ -14,7 +14,7 @@ use super::support::{batch_of, child, edit, encoder, export, named, pack_body};
 use crate::arrow::abi::ArrowArray;
 use crate::error::Status;
 
-/// Encodes one column of [`every_type`] after `change`, which breaks it, and gives the error.
+/// Encodes one column of [`every_type`] after `change` has broken it, and returns the error.
 fn error_of(column: &str, change: impl FnOnce(&mut ArrowArray)) -> Error {
     let batch = every_type();
     let index = batch.schema().index_of(column).unwrap();
@@ -24,9 +24,9 @@ fn error_of(column: &str, change: impl FnOnce(&mut ArrowArray)) -> Error {
     let Err(refused) = encoder.try_encode(array, None) else {
         panic!("{column}: was taken")
     };
-    // The array comes back, to be released by the caller; arrow-rs releases what was broken too.
+    // The caller gets the array back to release it; arrow-rs releases broken arrays too.
     assert!(!refused.1.is_released());
-    // And the encoder goes on.
+    // The encoder can go on.
     encoder.encode(export(&batch), None).unwrap();
     refused.0
 }
@@ -34,14 +34,13 @@ fn error_of(column: &str, change: impl FnOnce(&mut ArrowArray)) -> Error {
 /// Sets an entry of an array's list of buffers.
 fn set_buffer(array: &mut ArrowArray, index: usize, buffer: *const std::ffi::c_void) {
     assert!(i64::try_from(index).unwrap() < array.n_buffers);
-    // SAFETY: arrow-rs exports `n_buffers` pointers, and the index is below that.
+    // SAFETY: arrow-rs exports `n_buffers` pointers, and the index is lower.
     let slot = unsafe { array.buffers.add(index) };
     // SAFETY: the list belongs to the array, which is borrowed exclusively.
     unsafe { slot.write(buffer) };
 }
 
-/// Keeps what a broken array points at for as long as the process lives, where LeakSanitizer sees
-/// that it is still reachable.
+/// Keeps values of a broken array until the process ends, reachable for LeakSanitizer.
 pub(super) fn keep<T: Copy + Send + 'static>(values: &[T]) -> *mut T {
     static KEPT: Mutex<Vec<Box<dyn Any + Send>>> = Mutex::new(Vec::new());
     let mut kept = values.to_vec();
@@ -50,22 +49,22 @@ pub(super) fn keep<T: Copy + Send + 'static>(values: &[T]) -> *mut T {
     first
 }
 
-/// Puts numbers in place of a buffer.
+/// Replaces a buffer by numbers.
 fn replace<T: Copy + Send + 'static>(array: &mut ArrowArray, index: usize, values: &[T]) {
     set_buffer(array, index, keep(values).cast_const().cast());
 }
 
-/// Releases an array that its parent still lists.
+/// Releases an array that is still in its parent's list.
 fn release(array: &mut ArrowArray) {
     let callback = array.release.unwrap();
-    // SAFETY: arrow-rs exported the array, which is live and borrowed exclusively; the callback
-    // clears `release`, and arrow-rs releases no child twice.
+    // SAFETY: arrow-rs exported the array, which is live and borrowed exclusively. The callback
+    // clears `release`, and arrow-rs does not release a child twice.
     unsafe { callback(array) };
 }
 
 type Change = fn(&mut ArrowArray);
 
-/// What a case breaks: column, change, text expected.
+/// The cases: column, change, expected text.
 const CASES: &[(&str, Change, &str)] = &[
     (
         "Int32Type",
@@ -320,19 +319,19 @@ fn descending() -> Vec<i32> {
     (0..46).rev().collect()
 }
 
-/// A list of children that has only NULLs; arrow-rs keeps its own list for the release.
+/// Replaces the list of children by NULLs; arrow-rs keeps its own list for the release.
 fn forget_children(array: &mut ArrowArray) {
     let count = usize::try_from(array.n_children).unwrap();
-    // Numbers, which threads may share; a pointer of 0 is NULL.
+    // Numbers, which threads can share; 0 is a NULL pointer.
     array.children = keep(&vec![0_usize; count]).cast();
 }
 
 fn dictionary(array: &mut ArrowArray) -> &mut ArrowArray {
-    // SAFETY: arrow-rs exported a dictionary, live as long as the array.
+    // SAFETY: arrow-rs exported a dictionary, which lives as long as the array.
     unsafe { array.dictionary.as_mut() }.unwrap()
 }
 
-/// The "a broken array (negative length, missing buffer, wrong child count)", and the rest.
+/// Each fault of a column is found: negative lengths, missing buffers, wrong child counts and more.
 #[test]
 fn broken_columns_are_named() {
     for (column, change, text) in CASES {
@@ -345,7 +344,7 @@ fn broken_columns_are_named() {
     }
 }
 
-/// Faults of the batch itself.
+/// Each fault of the batch itself is found.
 #[test]
 fn broken_batches_are_named() {
     let batch = batch_of(vec![named("a", Arc::new(Int32Array::from(vec![1, 2, 3])))]);
@@ -353,7 +352,7 @@ fn broken_batches_are_named() {
     let mut error = |change: &dyn Fn(&mut ArrowDeviceArray)| {
         let mut raw = export(&batch).into_raw();
         change(&mut raw);
-        // SAFETY: the changes below are to numbers, or put a static buffer in.
+        // SAFETY: the changes below set numbers, or a pointer to a static buffer.
         let array = unsafe { OwnedDeviceArray::from_raw(raw) };
         encoder.try_encode(array, None).unwrap_err().0
     };
@@ -400,7 +399,7 @@ fn broken_batches_are_named() {
         assert_eq!(error.status(), *status);
         assert!(error.text().contains(text), "{error}");
     }
-    // SAFETY: it is released.
+    // SAFETY: the struct is released.
     let released = unsafe { OwnedDeviceArray::from_raw(ArrowDeviceArray::empty()) };
     let error = encoder.encode(released, None).unwrap_err();
     assert!(error.text().contains("released already"), "{error}");
@@ -410,7 +409,7 @@ fn broken_batches_are_named() {
     assert!(error.text().contains("the batch's metadata"), "{error}");
 }
 
-/// Run ends that do not increase are found where they are rewritten, for a slice.
+/// For a slice, run ends are rewritten. Run ends that do not increase are then found.
 #[test]
 fn run_ends_must_increase() {
     let cases: &[(&[i16], &str)] = &[
@@ -427,7 +426,7 @@ fn run_ends_must_increase() {
     }
 }
 
-/// A dictionary that is compared is read within what its offsets and views allow.
+/// The comparison of dictionaries reads only within the bounds of offsets and views.
 #[test]
 fn broken_dictionaries_are_found_when_compared() {
     let values: ArrayRef = Arc::new(StringArray::from(vec!["a", "b", "c"]));
@@ -466,7 +465,7 @@ fn broken_dictionaries_are_found_when_compared() {
     }
 }
 
-/// A dictionary where the schema has none.
+/// A dictionary in the array but not in the schema is refused.
 #[test]
 fn arrays_that_disagree_with_their_schema_are_refused() {
     let keys = Int32Array::from(vec![0]);
@@ -487,8 +486,8 @@ fn arrays_that_disagree_with_their_schema_are_refused() {
 }
 
 proptest! {
-    /// Arrays and children that are shorter than they should be, or begin elsewhere, end in an
-    /// error or a readable batch; a checker of memory sees no read beyond the buffers.
+    /// Too short or shifted arrays and children cause an error or a readable batch. A memory
+    /// checker sees no read beyond the buffers.
     #[test]
     fn lies_about_lengths_do_no_harm(
         column in any::<prop::sample::Index>(),
@@ -507,7 +506,7 @@ proptest! {
                     children => place = child(place, step.index(children)),
                 }
             }
-            // The buffers hold `length` rows from the old offset on, and so these too.
+            // The buffers have `length` rows from the old offset on, and so these rows too.
             place.length -= offset.max(0) + cut;
             place.offset += offset;
             place.null_count = place.null_count.min(place.length.max(-1));

@@ -10,10 +10,10 @@ use arrow::datatypes::{DataType, Field, Fields, UnionFields, i256};
 
 use super::support::{batch_of, cross, named};
 
-/// Rows of every column: more than two bytes of bitmap, and no multiple of 8.
+/// Rows of every column: more than two bytes of bitmap, and not a multiple of 8.
 pub(super) const ROWS: usize = 45;
 
-/// Every third row is null, shifted so that the first is not.
+/// Every third row is null, from the second on.
 fn valid(row: usize) -> bool {
     row % 3 != 1
 }
@@ -36,7 +36,7 @@ fn texts() -> impl Iterator<Item = Option<String>> {
     (0..ROWS).map(|row| valid(row).then(|| text(row)))
 }
 
-/// Child values for lists, themselves a slice.
+/// Child values for lists; they are a slice.
 fn items(count: usize) -> ArrayRef {
     let values: Int32Array = (0..count + 3)
         .map(|v| (v % 5 != 2).then_some(v as i32))
@@ -144,7 +144,7 @@ fn lists() -> Vec<(Field, ArrayRef)> {
         Arc::new(texts().collect::<StringArray>()),
         None,
     );
-    // Views in descending order, overlapping.
+    // Views in descending order that overlap.
     let offsets = || (0..ROWS).rev();
     let sizes = || (0..ROWS).map(|row| row % 3);
     let view = ListViewArray::new(
@@ -240,7 +240,7 @@ fn groups() -> Vec<(Field, ArrayRef)> {
         None,
         vec![ints.clone(), strings.clone()],
     );
-    // Offsets that go backwards in neither child, and skip values in both.
+    // Increasing offsets for both children, with unused values in both.
     let offsets = (0..ROWS).map(|row| row as i32).collect();
     let dense = UnionArray::try_new(union_fields(), ids, Some(offsets), vec![ints, strings]);
     vec![
@@ -290,7 +290,7 @@ pub(super) fn every_type() -> RecordBatch {
     batch_of(columns)
 }
 
-/// Point 2 of the issue: every type of the IPC format crosses and arrives equal.
+/// Every type of the IPC format arrives equal.
 #[test]
 fn every_type_crosses() {
     let batch = every_type();

@@ -10,7 +10,7 @@ use super::support::{assert_same, batch_of, bytes_of, cross_arrays, encoder, exp
 
 const BOTH: [Compression; 2] = [Compression::Lz4Frame, Compression::Zstd];
 
-/// Every type crosses in compressed bodies, slices too.
+/// Every type arrives equal in compressed bodies, also from slices.
 #[test]
 fn compressed_bodies_cross() {
     let batch = every_type();
@@ -24,8 +24,8 @@ fn compressed_bodies_cross() {
     }
 }
 
-/// The format's layout: the length before the bytes, -1 where compressing would not pay, nothing at
-/// all for an empty buffer; and messages say that they are compressed.
+/// The layout of the format: the length before the bytes, -1 if compression makes the buffer
+/// larger, no bytes for an empty buffer. Messages report the compression.
 #[test]
 fn buffers_that_do_not_shrink_stay_plain() {
     let noise = (1..=64_u64).map(|i| i.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29) as i64);

@@ -1,4 +1,4 @@
-//! What the encoder writes, read by the decoder of this crate, in both forms of a body.
+//! The decoder of this crate reads the encoder's messages, in both forms of a body.
 
 use std::sync::Arc;
 
@@ -12,11 +12,11 @@ use crate::arrow::decode::{DecodeOptions, Decoder, Level, ReceivedBody};
 use crate::device::HostBuffer;
 use crate::proto::Header;
 
-/// The body as the peer gets it: packed (rule D3), or lent where it lies (rule D4).
+/// The body for the peer: packed (rule D3), or lent in place (rule D4).
 fn body_of(message: &EncodedMessage, header: &Header, lent: bool) -> ReceivedBody {
     if lent {
         let owner = message.owner.clone().shared();
-        // SAFETY: the owner of a message keeps its buffers, on the host; nobody writes to them.
+        // SAFETY: the owner of a message keeps its buffers on the host, and nobody writes to them.
         return unsafe { ReceivedBody::new(message.buffers.to_vec(), owner, true) };
     }
     let packed = pack_body(message);
@@ -25,7 +25,7 @@ fn body_of(message: &EncodedMessage, header: &Header, lent: bool) -> ReceivedBod
     ReceivedBody::packed(header, memory).unwrap()
 }
 
-/// Sends batches from the encoder to the decoder and compares.
+/// Sends batches from the encoder to the decoder and compares the result.
 fn cross(batches: &[RecordBatch], options: EncodeOptions, level: Level, lent: bool) {
     let schema = batches[0].schema();
     let mut encoder = encoder(&schema, options);
@@ -41,7 +41,7 @@ fn cross(batches: &[RecordBatch], options: EncodeOptions, level: Level, lent: bo
             let header = Header::parse(&message.header).unwrap();
             assert_eq!(header.kind(), message.kind);
             assert_eq!(header.body_len(), message.body_len);
-            // Where an empty buffer lies means nothing.
+            // The offset of an empty buffer has no meaning.
             let used = |span: &BodySpan| span.length > 0;
             assert_eq!(header.buffers().len(), message.spans().len());
             assert_eq!(
@@ -55,15 +55,15 @@ fn cross(batches: &[RecordBatch], options: EncodeOptions, level: Level, lent: bo
                 continue;
             }
             let array = decoder.batch(&header, &body).unwrap().array;
-            // SAFETY: the decoder made it of the schema's columns, and of sound values: the
-            // encoder's, which are arrow-rs's.
+            // SAFETY: the decoder made the array with the schema's columns and valid values: the
+            // encoder's values come from arrow-rs.
             read.push(unsafe { batch_from_c(array, &schema) }.unwrap());
         }
     }
     assert_same(&read, batches);
 }
 
-/// Every type, whole and sliced, in both forms of a body and at both levels of checking.
+/// Every type, whole and sliced, in both forms of a body and at both levels of checks.
 #[test]
 fn every_type_reaches_the_decoder() {
     let batch = every_type();
@@ -90,7 +90,7 @@ fn every_type_reaches_the_decoder() {
     }
 }
 
-/// Rule A3, both ends: unchanged, grown, replaced.
+/// Rule A3, both ends: an unchanged, a grown and a replaced dictionary.
 #[test]
 fn dictionaries_reach_the_decoder() {
     let batch = |texts: &[&str]| {

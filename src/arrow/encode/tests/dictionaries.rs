@@ -1,4 +1,4 @@
-//! Rule A3: which dictionaries are sent, and in what form.
+//! Rule A3: the dictionaries that are sent, and their form.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use arrow::ipc::root_as_message;
 use super::super::*;
 use super::support::{assert_same, batch_of, encoder, export, named, read, stream_of};
 
-/// What a stream sent: (id, delta, rows) of each dictionary, `None` for a batch.
+/// The content of a stream: (id, delta, rows) for each dictionary, `None` for a batch.
 fn sent(messages: &[EncodedMessage]) -> Vec<Option<(i64, bool, i64)>> {
     messages
         .iter()
@@ -23,7 +23,7 @@ fn sent(messages: &[EncodedMessage]) -> Vec<Option<(i64, bool, i64)>> {
         .collect()
 }
 
-/// Encodes the batches as one stream, checks that they arrive, and says what was sent.
+/// Encodes the batches as one stream, checks that they arrive, and returns its content.
 fn send(batches: &[RecordBatch]) -> Vec<Option<(i64, bool, i64)>> {
     let mut encoder = encoder(&batches[0].schema(), EncodeOptions::default());
     let mut messages = Vec::new();
@@ -57,8 +57,8 @@ fn delta(id: i64, rows: i64) -> Option<(i64, bool, i64)> {
     Some((id, true, rows))
 }
 
-/// Values in pairs of a dictionary and one that has grown by two, of every type that is sent as a
-/// delta, with offsets that do not start at 0.
+/// Pairs of a dictionary and one that has grown by two values, for every type with deltas, with
+/// offsets that do not start at 0.
 fn growing() -> Vec<(ArrayRef, ArrayRef)> {
     let texts = [
         "x",
@@ -88,13 +88,13 @@ fn growing() -> Vec<(ArrayRef, ArrayRef)> {
     ]
 }
 
-/// A dictionary with the same values as `array`, in memory of its own.
+/// A dictionary with the values of `array` in new memory.
 fn copy(array: &ArrayRef) -> ArrayRef {
     let indices = UInt32Array::from_iter_values(0..u32::try_from(array.len()).unwrap());
     arrow::compute::take(array.as_ref(), &indices, None).unwrap()
 }
 
-/// The same memory and the same values elsewhere are both "unchanged": nothing is sent.
+/// A dictionary in the same memory, or with the same values, is unchanged and not sent.
 #[test]
 fn an_unchanged_dictionary_is_sent_once() {
     for (values, _) in growing() {
@@ -108,7 +108,7 @@ fn an_unchanged_dictionary_is_sent_once() {
     }
 }
 
-/// A longer dictionary with an equal prefix is a delta; its message carries only what is new.
+/// A longer dictionary with an equal prefix is a delta, whose message has only the new values.
 #[test]
 fn a_grown_dictionary_is_a_delta() {
     for (short, long) in growing() {
@@ -140,7 +140,7 @@ fn a_grown_dictionary_is_a_delta() {
     assert!(first[0].body_len > 10_000 && second[0].body_len < 1000);
 }
 
-/// Another dictionary, or a shorter one, replaces the one before.
+/// A different or shorter dictionary replaces the last one.
 #[test]
 fn another_dictionary_is_a_replacement() {
     let text = |texts: &[&str]| -> ArrayRef { Arc::new(StringArray::from(texts.to_vec())) };
@@ -161,7 +161,7 @@ fn another_dictionary_is_a_replacement() {
         BATCH,
     ];
     assert_eq!(send(&batches), wanted);
-    // A null is another value than what stands behind it.
+    // A null differs from the value behind it.
     let batches = [
         one(Arc::new(StringArray::from(vec![Some("a"), Some("")]))),
         one(Arc::new(StringArray::from(vec![Some("a"), None]))),
@@ -169,7 +169,7 @@ fn another_dictionary_is_a_replacement() {
     assert_eq!(send(&batches), [whole(0, 2), BATCH, whole(0, 2), BATCH]);
 }
 
-/// An empty dictionary is valid, and what follows it is a whole one.
+/// An empty dictionary is valid, and a non-empty one after it is sent as a whole.
 #[test]
 fn empty_dictionaries_cross() {
     let empty: ArrayRef = Arc::new(StringArray::from(Vec::<&str>::new()));
@@ -181,7 +181,7 @@ fn empty_dictionaries_cross() {
     );
 }
 
-/// Fields that share a dictionary get an id each, as C structs do not say that they share.
+/// Each field with a shared dictionary gets an id, because C structs do not show the sharing.
 #[test]
 fn a_shared_dictionary_has_an_id_for_each_field() {
     let values: ArrayRef = Arc::new(StringArray::from(vec!["a", "b"]));
@@ -214,8 +214,8 @@ fn nested(inner: &[&str], keys: Vec<i8>) -> RecordBatch {
     ])
 }
 
-/// Ids count depth first, inner dictionaries first; what a dictionary is made of is sent before it,
-/// and when that changes, the outer one goes again.
+/// Ids count depth first, inner dictionaries first. An inner dictionary is sent before the outer
+/// one, and its change causes the outer one to be sent again.
 #[test]
 fn nested_dictionaries_go_inner_first() {
     let same = nested(&["a", "b"], vec![0, 1, 0]);
@@ -235,12 +235,12 @@ fn nested_dictionaries_go_inner_first() {
     );
 }
 
-/// Dictionaries of nested types are compared by value and replaced when they grow.
+/// Dictionaries of nested types are compared by value, and replaced when they grow.
 #[test]
 fn dictionaries_of_every_type_are_compared_by_value() {
     let batch = super::columns::every_type();
     for (column, field) in batch.columns().iter().zip(batch.schema().fields()) {
-        // arrow-rs cannot read a dictionary of dictionaries, nor can the format write it.
+        // arrow-rs cannot read a dictionary of dictionaries, and the format cannot express it.
         if matches!(field.data_type(), DataType::Dictionary(..)) {
             continue;
         }
@@ -261,8 +261,7 @@ fn dictionaries_of_every_type_are_compared_by_value() {
         let name = field.name();
         assert_eq!(next(&values(3, 20)), [whole(0, 20), BATCH], "{name}");
         assert_eq!(next(&values(3, 20)), [BATCH], "{name}");
-        // The same values in another place of a longer array, so that nothing but the values are
-        // the same.
+        // The same values at another position of a longer array, so that only the values are equal.
         let twice = arrow::compute::concat(&[column.as_ref(), column.as_ref()]);
         if let Ok(twice) = twice {
             let keys = Int32Array::from(vec![0, 5, 2]);
@@ -292,7 +291,7 @@ fn dictionaries_of_every_type_are_compared_by_value() {
     }
 }
 
-/// A dictionary under a list, a struct and a union is found.
+/// A dictionary inside a list, a struct and a union is found.
 #[test]
 fn dictionaries_under_other_types_are_sent() {
     let values: ArrayRef = Arc::new(StringArray::from(vec!["a", "b"]));
@@ -316,14 +315,14 @@ fn dictionaries_under_other_types_are_sent() {
     );
 }
 
-/// A failed batch leaves the encoder as it was: its dictionary counts as not sent.
+/// A failed batch does not change the encoder: its dictionary counts as not sent.
 #[test]
 fn a_failed_batch_changes_nothing() {
     let first: ArrayRef = Arc::new(StringArray::from(vec!["a"]));
     let second: ArrayRef = Arc::new(StringArray::from(vec!["b"]));
     let mut encoder = encoder(&one(first.clone()).schema(), EncodeOptions::default());
     encoder.encode(export(&one(first.clone())), None).unwrap();
-    // Wrong metadata is found before, a wrong length after the dictionaries.
+    // Metadata is checked first, and lengths after the dictionaries.
     assert!(
         encoder
             .encode(export(&one(second.clone())), Some(&[1]))
@@ -341,8 +340,8 @@ fn a_failed_batch_changes_nothing() {
     );
 }
 
-/// Promise of [`Encoder`]: streams with dictionaries hold the last batch, and no older one;
-/// streams without hold none.
+/// Promise of [`Encoder`]: a stream with dictionaries holds the last batch only. A stream without
+/// dictionaries holds no batch.
 #[test]
 fn at_most_one_batch_is_held() {
     let values: ArrayRef = Arc::new(StringArray::from(vec!["a"]));
@@ -373,7 +372,7 @@ fn at_most_one_batch_is_held() {
     assert_eq!(free.dictionaries.held(), 0);
 }
 
-/// The flag of ordered dictionaries reaches the header.
+/// The flag of ordered dictionaries is in the header.
 #[test]
 fn ordered_dictionaries_say_so() {
     let ty = DataType::Dictionary(Box::new(DataType::UInt16), Box::new(DataType::Utf8));

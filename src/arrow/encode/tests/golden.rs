@@ -6,7 +6,7 @@ use arrow::ipc::reader::StreamReader;
 
 use super::support::cross;
 
-/// Every golden stream crosses and arrives equal.
+/// Every golden stream arrives equal.
 #[test]
 fn golden_streams_cross() {
     let root = std::env::var_os("DIPC_GOLDEN").map_or_else(
@@ -33,7 +33,7 @@ fn golden_streams_cross() {
         let batches: Vec<_> = reader.map(|batch| batch.unwrap()).collect();
         println!("{}: {} batches", path.display(), batches.len());
         cross(&schema, &batches);
-        // And sliced, where there is something to slice.
+        // Also sliced, if a batch has several rows.
         let slices: Vec<_> = batches
             .iter()
             .filter(|batch| batch.num_rows() > 1)

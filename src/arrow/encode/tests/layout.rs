@@ -1,4 +1,4 @@
-//! Rules A1, A2 and A6: where the bytes of a message are, and what its header says.
+//! Rules A1, A2 and A6: the layout of a body and its description in the header.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,13 +20,13 @@ fn encode_one(column: ArrayRef) -> EncodedMessage {
     encoder.encode(export(&batch), None).unwrap().remove(0)
 }
 
-/// Lengths of a message's buffers.
+/// The lengths of a message's buffers.
 fn lengths(message: &EncodedMessage) -> Vec<usize> {
     message.buffers.iter().map(|buffer| buffer.len).collect()
 }
 
-/// design.md, "Nothing is copied that need not be": of a whole batch, and of a slice at a byte
-/// bound, every buffer is the producer's own.
+/// The encoder makes no needless copies: for a whole batch, and for a slice at a byte boundary, all
+/// buffers belong to the producer.
 #[test]
 fn buffers_are_the_producers_own() {
     let batch = every_type();
@@ -41,8 +41,8 @@ fn buffers_are_the_producers_own() {
                 .filter(|buffer| owner.wrote(**buffer))
                 .count()
         };
-        // A slice's run ends must count from its first row: one buffer for each of the three. One
-        // of them begins with the third run, so that the validity of its values moves too.
+        // A slice gets new run ends that count from its first row: one buffer for each of three
+        // columns. One of them begins with the third run, so its values get a new validity too.
         let wanted = if slice.num_rows() == ROWS { 0 } else { 4 };
         assert_eq!(messages.iter().map(copied).sum::<usize>(), wanted);
     }
@@ -53,13 +53,13 @@ fn buffers_are_the_producers_own() {
     assert_eq!(message.buffers[1].len, 160);
 }
 
-/// Rule A2: bitmaps begin at bit 0, copied only where they do not already; none where nothing is
-/// null.
+/// Rule A2: a bitmap begins at bit 0, and is copied only if necessary. Without nulls there is no
+/// bitmap.
 #[test]
 fn bitmaps_begin_at_bit_0() {
     let values: BooleanArray = (0..40).map(|i| (i != 3).then_some(i % 5 == 0)).collect();
     let at_byte = encode_one(Arc::new(values.slice(8, 20)));
-    // No null in the slice, hence no validity; 20 bits are 3 bytes.
+    // The slice has no nulls and so no validity; 20 bits are 3 bytes.
     assert_eq!(lengths(&at_byte), [0, 3]);
     assert!(!at_byte.owner.wrote(at_byte.buffers[1]));
     let off = super::support::edit(
@@ -74,7 +74,7 @@ fn bitmaps_begin_at_bit_0() {
     assert_eq!(lengths(&off), [2, 2]);
     assert!(off.buffers.iter().all(|buffer| off.owner.wrote(*buffer)));
     assert_eq!(bytes_of(off.buffers[0], &off.owner), [0b1111_1110, 0b11]);
-    // Rows 3 to 12: 5 and 10 are true, and row 3 is null and so not looked at.
+    // Rows 3 to 12: 5 and 10 are true; row 3 is null and ignored.
     assert_eq!(
         bytes_of(off.buffers[1], &off.owner)[0] & 0b1111_1110,
         0b1000_0100
@@ -89,7 +89,7 @@ fn bitmaps_begin_at_bit_0() {
     assert_eq!((node.length(), node.null_count()), (10, 1));
 }
 
-/// Rule A2: offsets that do not start at 0 are sent as they are, with the bytes up to the last one.
+/// Rule A2: offsets that do not start at 0 are sent unchanged, with all earlier bytes.
 #[test]
 fn offsets_are_sent_as_they_are() {
     let values = StringArray::from(vec!["ab", "cde", "f", "ghij"]);
@@ -103,8 +103,7 @@ fn offsets_are_sent_as_they_are() {
     assert_eq!(bytes_of(message.buffers[2], &message.owner), b"abcdef");
 }
 
-/// Of a slice that begins far into its array only what is its own is sent: its offsets are written
-/// anew.
+/// For a slice far into its array, only its own data is sent, with new offsets.
 #[test]
 fn offsets_far_into_an_array_are_written_anew() {
     let values = StringArray::from_iter_values(std::iter::repeat_n("ab", 5_000));
@@ -114,17 +113,17 @@ fn offsets_far_into_an_array_are_written_anew() {
     assert_eq!(lengths(&far), [0, 44, 20]);
     let offsets: Vec<u8> = (0..=10_i32).flat_map(|at| (2 * at).to_ne_bytes()).collect();
     assert_eq!(bytes_of(far.buffers[1], &far.owner), offsets);
-    // The values are still the producer's own.
+    // The values still belong to the producer.
     let start = values.value_data().as_ptr();
     assert_eq!(far.buffers[2].data, start.wrapping_add(2 * 2_049));
-    // What is less than the slice itself goes along.
+    // Unused data that is shorter than the slice is sent too.
     let half = encode_one(Arc::new(values.slice(2_450, 2_550)));
     assert_eq!(lengths(&half)[2], 10_000);
     let less = encode_one(Arc::new(values.slice(2_550, 2_450)));
     assert_eq!(lengths(&less)[2], 4_900);
 }
 
-/// Of each variadic buffer of views, too: from the first byte that a row points at to the last one.
+/// Of each variadic buffer, the bytes from the first to the last used byte are sent.
 #[test]
 fn views_far_into_an_array_are_written_anew() {
     let mut builder = StringViewBuilder::new().with_fixed_block_size(30_000);
@@ -147,14 +146,14 @@ fn views_far_into_an_array_are_written_anew() {
     assert!(far.owner.wrote(far.buffers[1]));
     assert!(!far.owner.wrote(far.buffers[2]));
     assert!(bytes_of(far.buffers[2], &far.owner).starts_with(b"a longer text: 01001"));
-    // A view of a null that points somewhere points nowhere afterwards, and one that points outside
-    // is as it was, for the reader to find.
+    // The view of a null is zeroed. A view outside of its buffer stays unchanged, and a reader
+    // finds the fault.
     let edited = |row: usize| {
         let mut views = values.views()[1_000..1_010].to_vec();
         views[row] |= u128::from(u32::MAX) << 96;
         let views = ScalarBuffer::from(views);
         let nulls = values.slice(1_000, 10).nulls().cloned();
-        // SAFETY: nobody reads the strings but the encoder, which looks where they are.
+        // SAFETY: only the encoder reads the views, and it checks their positions.
         let array = unsafe {
             StringViewArray::new_unchecked(views, values.data_buffers().to_vec().into(), nulls)
         };
@@ -162,13 +161,13 @@ fn views_far_into_an_array_are_written_anew() {
     };
     assert_eq!(lengths(&edited(5)), lengths(&far));
     assert_eq!(lengths(&edited(1))[2], values.data_buffers()[0].len());
-    // A whole array is the producer's own.
+    // The buffers of a whole array belong to the producer.
     let whole = encode_one(Arc::new(values.clone()));
     assert!(!whole.owner.wrote(whole.buffers[1]));
 }
 
-/// Of the children of list views and of dense unions, too: from the first value that a row points
-/// at to the last one.
+/// Of the children of list views and dense unions, the values from the first to the last used value
+/// are sent.
 #[test]
 fn scattered_rows_far_into_an_array_are_written_anew() {
     const ROWS: i32 = 6_000;
@@ -178,7 +177,7 @@ fn scattered_rows_far_into_an_array_are_written_anew() {
         let offsets = (0..ROWS).map(|row| 2 * row + if row == 3_001 { moved } else { 0 });
         let sizes = std::iter::repeat_n(2, ROWS as usize).collect();
         let (item, child) = (Arc::clone(&item), Arc::clone(&child));
-        // SAFETY: nobody reads the values but the encoder, which looks where they are.
+        // SAFETY: only the encoder reads the offsets, and it checks them.
         unsafe { ListViewArray::new_unchecked(item, offsets.collect(), sizes, child, None) }
     };
     let far = encode_one(Arc::new(views(0).slice(3_000, 10)));
@@ -186,7 +185,7 @@ fn scattered_rows_far_into_an_array_are_written_anew() {
     let offsets: Vec<u8> = (0..10_i32).flat_map(|at| (2 * at).to_ne_bytes()).collect();
     assert_eq!(bytes_of(far.buffers[1], &far.owner), offsets);
     assert!(!far.owner.wrote(far.buffers[4]));
-    // A row that points outside stays as it is, for the reader to find, and so does a whole array.
+    // A row outside of the child stays unchanged, as does a whole array; a reader finds the fault.
     for whole in [
         views(2 * ROWS).slice(3_000, 10),
         views(-7_000).slice(3_000, 10),
@@ -209,7 +208,7 @@ fn scattered_rows_far_into_an_array_are_written_anew() {
     );
     let union = union.unwrap();
     let far = encode_one(Arc::new(union.slice(3_000, 10)));
-    // The rows of either child are every fourth of its values.
+    // The rows of each child use every fourth of its values.
     assert_eq!(lengths(&far), [10, 40, 0, 4 * 17, 0, 4 * 17]);
     let offsets: Vec<u8> = [0, 0, 4, 4, 8, 8, 12, 12, 16, 16_i32]
         .into_iter()
@@ -220,8 +219,7 @@ fn scattered_rows_far_into_an_array_are_written_anew() {
     assert_eq!(lengths(&whole)[3], 8 * ROWS as usize);
 }
 
-/// Arrays without rows may come without offsets; one offset of 0 is sent, so that every reader is
-/// content.
+/// Arrays without rows may have no offsets. One offset of 0 is sent, because readers require it.
 #[test]
 fn empty_offsets_become_one_zero() {
     let batch = batch_of(vec![
@@ -246,7 +244,7 @@ fn empty_offsets_become_one_zero() {
     assert_eq!(read(&stream).1[0].num_rows(), 0);
 }
 
-/// Run ends of a slice count from its first row, and runs outside it are not sent.
+/// The run ends of a slice count from its first row, and runs outside are not sent.
 #[test]
 fn run_ends_count_from_the_first_row() {
     let ends = Int32Array::from(vec![3, 10, 11, 20]);
@@ -271,7 +269,7 @@ fn run_ends_count_from_the_first_row() {
     let middle = cut(4, 7);
     assert_eq!(run_ends(&middle), [6, 7]);
     assert_eq!(middle.buffers[3].len, 12, "offsets of two values");
-    // At the start the producer's own run ends will do, where a run ends with the slice.
+    // At the start the producer's run ends are valid, if a run ends with the slice.
     let head = cut(0, 10);
     assert_eq!(run_ends(&head), [3, 10]);
     assert!(!head.owner.wrote(head.buffers[1]));
@@ -279,8 +277,8 @@ fn run_ends_count_from_the_first_row() {
     assert!(run_ends(&cut(20, 0)).is_empty());
 }
 
-/// Rules A1, A2 and A6: V5, buffers at multiples of 64, lengths without padding, a body length
-/// that covers them; also where the body will not be packed.
+/// Rules A1, A2 and A6: version V5, buffers at multiples of 64, lengths without padding, a body
+/// length that covers them. Bodies that are not packed have the same header.
 #[test]
 fn headers_describe_the_packed_body() {
     let batch = every_type();
@@ -329,7 +327,7 @@ fn layout_is_a_function_of_the_array() {
     assert_eq!(once(), once());
 }
 
-/// Metadata of schema, fields (extension types among them) and batch reaches the headers.
+/// The metadata of schema, fields (also extension types) and batch is in the headers.
 #[test]
 fn metadata_crosses() {
     let pairs = |pairs: &[(&str, &str)]| -> HashMap<String, String> {
@@ -373,7 +371,7 @@ fn metadata_crosses() {
     );
 }
 
-/// The producer's array is released when the last message of its batch is dropped, on any thread.
+/// Dropping the last message of a batch releases the producer's array, on any thread.
 #[test]
 fn dropping_the_messages_releases_the_array() {
     let column = Arc::new(Int32Array::from(vec![1, 2, 3]));
@@ -389,7 +387,7 @@ fn dropping_the_messages_releases_the_array() {
     assert_eq!(count(), before);
 }
 
-/// design.md, "Threads": arrays may be encoded on one thread and released on another.
+/// Arrays may be encoded on one thread and released on another.
 #[test]
 fn encoders_and_messages_cross_threads() {
     fn sends<T: Send>() {}
@@ -398,8 +396,8 @@ fn encoders_and_messages_cross_threads() {
     shares::<EncodedMessage>();
 }
 
-/// Rule A1: a batch's header depends on that batch alone, whatever came before it on the stream:
-/// the same shape, another one, metadata of its own, or a dictionary.
+/// Rule A1: a batch's header depends on that batch alone. Earlier batches of the same or another
+/// shape, with own metadata or with a dictionary, do not change it.
 #[test]
 fn headers_do_not_depend_on_what_came_before() {
     let batch = every_type();

@@ -1,4 +1,4 @@
-//! Arrays of arrow-rs, exported, encoded, packed as an IPC stream and read back by arrow-rs.
+//! Arrays of arrow-rs, exported, encoded, packed as an IPC stream and read by arrow-rs.
 
 mod bitmaps;
 mod broken;

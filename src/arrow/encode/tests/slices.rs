@@ -18,12 +18,12 @@ use super::super::*;
 use super::columns::{ROWS, every_type};
 use super::support::{assert_same, child, cross, cross_arrays, edit, export};
 
-/// Where a slice is made: in arrow-rs, or in the C structs as other producers do.
+/// The level of a slice: in arrow-rs, or in the C structs, as other producers do.
 #[derive(Debug, Clone, Copy)]
 enum Level {
     /// arrow-rs slices each column before the export.
     Before,
-    /// The struct that the batch is has an offset and a length.
+    /// The struct of the batch has an offset and a length.
     Batch,
     /// Each column has an offset and a length.
     Columns,
@@ -43,7 +43,7 @@ fn sliced(batch: &RecordBatch, level: Level, offset: usize, len: usize) -> Owned
                 let column = child(array, index);
                 column.offset += c_offset;
                 column.length = c_len;
-                // As producers do that do not count again.
+                // Like a producer that does not count the nulls of a slice.
                 if column.null_count > 0 {
                     column.null_count = -1;
                 }
@@ -84,7 +84,7 @@ proptest! {
     }
 }
 
-/// Rule A7 at the places where bytes of bitmaps begin and end.
+/// Rule A7, for slices at byte boundaries of bitmaps.
 #[test]
 fn slices_at_byte_bounds_cross() {
     for level in [Level::Before, Level::Batch, Level::Columns] {
@@ -103,14 +103,14 @@ fn slices_at_byte_bounds_cross() {
     }
 }
 
-/// Rule A7 for slices that begin so far into an array that their offsets are written anew.
+/// Rule A7, for slices so far into an array that they get new offsets.
 #[test]
 fn slices_far_into_an_array_cross() {
     const ROWS: usize = 6_000;
     let text = |row: usize| (!row.is_multiple_of(5)).then(|| format!("row {row}"));
     let strings: StringArray = (0..ROWS).map(text).collect();
     let bytes: LargeBinaryArray = (0..ROWS).map(text).collect();
-    // Many buffers, strings that stand in their views, and others.
+    // Many buffers, with strings inside their views and others.
     let mut views = StringViewBuilder::new().with_fixed_block_size(8_192);
     for row in 0..ROWS {
         views.append_option(text(row).map(|text| text.repeat(1 + row % 3)));
@@ -154,7 +154,7 @@ fn slices_far_into_an_array_cross() {
     }
 }
 
-/// Rule A7 for slices of arrays whose rows may point anywhere, of which what the rows point at is
+/// Rule A7, for slices of arrays whose rows may point anywhere: the values that the rows use are
 /// sent.
 #[test]
 fn slices_of_scattered_rows_cross() {
@@ -163,7 +163,7 @@ fn slices_of_scattered_rows_cross() {
     let field = |name: &str, ty: DataType| Arc::new(Field::new(name, ty, true));
     let texts: StringArray = (0..VALUES).map(|row| Some(format!("text {row}"))).collect();
     let numbers: Int64Array = (0..i64::from(VALUES)).map(Some).collect();
-    // In disorder, overlapping, and empty ones that lie at the end.
+    // Rows out of order, rows that overlap, and empty rows at the end.
     let start = |row: i32| if row % 9 == 0 { VALUES } else { (row ^ 3) * 5 };
     let len = |row: i32| if row % 9 == 0 { 0 } else { row % 7 };
     let is_valid = NullBuffer::from_iter((0..ROWS).map(|row| row % 5 != 0));
@@ -208,7 +208,7 @@ fn slices_of_scattered_rows_cross() {
     }
 }
 
-/// Many batches of one stream, each another slice: nothing of one goes over to the next.
+/// Many batches of one stream, each another slice, do not affect each other.
 #[test]
 fn batches_of_one_stream_cross() {
     let batch = every_type();

@@ -1,4 +1,4 @@
-//! The way out and back that every test takes.
+//! Export, encoding and reading for the tests.
 
 use std::io::Cursor;
 use std::sync::Arc;
@@ -15,8 +15,7 @@ use crate::arrow::{OwnedArray, OwnedSchema};
 /// A schema, exported by arrow-rs.
 pub(super) fn export_schema(schema: &Schema) -> OwnedSchema {
     let mut ffi = FFI_ArrowSchema::try_from(schema).unwrap();
-    // SAFETY: arrow-rs and the C data interface agree on the struct; taking it leaves `ffi`
-    // released.
+    // SAFETY: the C data interface defines the struct of arrow-rs. `take` leaves `ffi` released.
     unsafe { OwnedSchema::take((&raw mut ffi).cast()) }
 }
 
@@ -31,7 +30,7 @@ pub(super) fn export_struct(array: &StructArray) -> OwnedDeviceArray {
     let array = unsafe { OwnedArray::take((&raw mut ffi).cast()) };
     let mut device = ArrowDeviceArray::empty();
     device.array = array.into_raw();
-    // SAFETY: it was owned until now, and lies in host memory, as `empty` says.
+    // SAFETY: the array was owned, and is in host memory, as `empty` declares.
     unsafe { OwnedDeviceArray::from_raw(device) }
 }
 
@@ -79,7 +78,7 @@ pub(super) fn stream_of(encoder: &Encoder, messages: &[EncodedMessage]) -> Vec<u
     stream
 }
 
-/// Reads an IPC stream with arrow-rs, all its checks on.
+/// Reads an IPC stream with arrow-rs, with all its checks.
 pub(super) fn read(stream: &[u8]) -> (SchemaRef, Vec<RecordBatch>) {
     let reader = StreamReader::try_new(Cursor::new(stream), None).unwrap();
     let schema = reader.schema();
@@ -139,26 +138,26 @@ pub(super) fn named(name: &str, column: ArrayRef) -> (Field, ArrayRef) {
     (Field::new(name, column.data_type().clone(), true), column)
 }
 
-/// Changes the C struct of an array and of what is under it: to another that keeps the promise of
-/// an owned array, or breaks it only where it is checked (numbers, absent parts).
+/// Changes the C struct of an array and its parts. The result keeps the promise of an owned array,
+/// or breaks it only in checked facts (numbers, missing parts).
 pub(super) fn edit(
     array: OwnedDeviceArray,
     change: impl FnOnce(&mut ArrowArray),
 ) -> OwnedDeviceArray {
     let mut raw = array.into_raw();
     change(&mut raw.array);
-    // SAFETY: the tests' changes leave every pointer valid and buffers as large as before or as
-    // asked, as said above; the release is arrow-rs's own still.
+    // SAFETY: as required above, the changes leave every pointer valid and the buffers large
+    // enough. The release function is still that of arrow-rs.
     unsafe { OwnedDeviceArray::from_raw(raw) }
 }
 
-/// The child of an array, to be changed.
+/// The child of an array, for changes.
 pub(super) fn child(array: &mut ArrowArray, index: usize) -> &mut ArrowArray {
     assert!(i64::try_from(index).unwrap() < array.n_children);
-    // SAFETY: arrow-rs exports `n_children` pointers, and the index is below that.
+    // SAFETY: arrow-rs exports `n_children` pointers, and the index is lower.
     let slot = unsafe { array.children.add(index) };
     // SAFETY: as above.
     let child = unsafe { slot.read() };
-    // SAFETY: children are live as long as their parent, which is borrowed exclusively.
+    // SAFETY: children live as long as their parent, which is borrowed exclusively.
     unsafe { &mut *child }
 }
