@@ -214,13 +214,13 @@ impl ArrayReader for Batches {
 }
 
 /// Fails if the columns of a batch do not have the types of the reader's schema.
-fn ensure_types(said: &Schema, batch: &RecordBatch) -> Result<()> {
-    let given = batch.columns().iter().map(|column| column.data_type());
-    let said = said.fields().iter().map(|field| field.data_type());
-    let same = given.len() == said.len()
-        && given
-            .zip(said)
-            .all(|(given, said)| given.equals_datatype(said));
+fn ensure_types(declared: &Schema, batch: &RecordBatch) -> Result<()> {
+    let actual = batch.columns().iter().map(|column| column.data_type());
+    let declared = declared.fields().iter().map(|field| field.data_type());
+    let same = actual.len() == declared.len()
+        && actual
+            .zip(declared)
+            .all(|(actual, declared)| actual.equals_datatype(declared));
     if same {
         return Ok(());
     }

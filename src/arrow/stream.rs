@@ -86,7 +86,7 @@ pub fn to_device(stream: OwnedStream) -> OwnedDeviceStream {
 ///
 /// `InvalidArgument` if the stream is released, or another library made it.
 pub unsafe fn last_error(stream: &ArrowDeviceArrayStream) -> Result<Option<Error>> {
-    let ours = ours(stream)?;
+    let ours = as_exported(stream)?;
     // SAFETY: the caller promises that nobody uses the stream.
     Ok(unsafe { ours.as_ref() }.error.clone())
 }
@@ -102,13 +102,13 @@ pub unsafe fn last_error(stream: &ArrowDeviceArrayStream) -> Result<Option<Error
 /// As [`last_error`].
 pub unsafe fn reader<'a>(stream: *const ArrowDeviceArrayStream) -> Result<&'a mut dyn ArrayReader> {
     // SAFETY: the caller promises a readable stream.
-    let mut ours = ours(unsafe { &*stream })?;
+    let mut ours = as_exported(unsafe { &*stream })?;
     // SAFETY: the caller promises that nobody uses the stream.
     Ok(unsafe { ours.as_mut() }.reader.as_mut())
 }
 
 /// The content of a stream that this crate exported. The stream must follow the interface.
-fn ours(stream: &ArrowDeviceArrayStream) -> Result<NonNull<ExportedStream>> {
+fn as_exported(stream: &ArrowDeviceArrayStream) -> Result<NonNull<ExportedStream>> {
     let ours = stream.get_next.is_some_and(|function| {
         ptr::fn_addr_eq(
             function,

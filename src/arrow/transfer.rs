@@ -73,9 +73,9 @@ pub fn move_to(reader: Box<dyn ArrayReader>, target: Target) -> Result<Box<dyn A
     };
     Ok(Box::new(Transfer {
         reader,
-        to: To::Target(target),
+        destination: Destination::Target(target),
         device_type,
-        machines: None,
+        codec: None,
     }))
 }
 
@@ -114,14 +114,14 @@ pub fn move_into(
     ensure_movable(reader.device_type(), Target::Cuda(room.device().ordinal()))?;
     Ok(Box::new(Transfer {
         reader,
-        to: To::Allocator(room),
+        destination: Destination::Allocator(room),
         device_type: DeviceKind::CUDA,
-        machines: None,
+        codec: None,
     }))
 }
 
 /// The place that arrays are moved to.
-enum To {
+enum Destination {
     Target(Target),
     Allocator(Arc<dyn GpuAllocator>),
 }
@@ -129,15 +129,15 @@ enum To {
 /// A stream that moves the arrays of `reader`.
 struct Transfer {
     reader: Box<dyn ArrayReader>,
-    to: To,
+    destination: Destination,
     device_type: DeviceKind,
     /// `None` until the first array, because the source may not have its schema earlier.
-    machines: Option<(Encoder, Decoder)>,
+    codec: Option<(Encoder, Decoder)>,
 }
 
 impl Transfer {
-    fn machines(&mut self) -> Result<&mut (Encoder, Decoder)> {
-        if self.machines.is_none() {
+    fn codec(&mut self) -> Result<&mut (Encoder, Decoder)> {
+        if self.codec.is_none() {
             let encoder = Encoder::new(&self.reader.schema()?, EncodeOptions::default())?;
             let header = Header::parse(encoder.schema_header())?;
             // No check of the values: they come from the host program, not from a peer.
@@ -145,13 +145,15 @@ impl Transfer {
                 level: Level::Structure,
                 ..DecodeOptions::default()
             };
-            let decoder = match &self.to {
-                To::Target(target) => Decoder::with_target(&header, options, *target)?,
-                To::Allocator(room) => Decoder::with_room(&header, options, Arc::clone(room))?,
+            let decoder = match &self.destination {
+                Destination::Target(target) => Decoder::with_target(&header, options, *target)?,
+                Destination::Allocator(room) => {
+                    Decoder::with_room(&header, options, Arc::clone(room))?
+                }
             };
-            self.machines = Some((encoder, decoder));
+            self.codec = Some((encoder, decoder));
         }
-        self.machines
+        self.codec
             .as_mut()
             .ok_or_else(|| Error::invalid_argument("the stream has no schema"))
     }
@@ -179,11 +181,11 @@ impl ArrayReader for Transfer {
     }
 
     fn next(&mut self) -> Result<Option<OwnedDeviceArray>> {
-        self.machines()?;
+        self.codec()?;
         let Some(array) = self.reader.next()? else {
             return Ok(None);
         };
-        let (encoder, decoder) = self.machines()?;
+        let (encoder, decoder) = self.codec()?;
         let messages = encoder.encode(array, None)?;
         Self::decode(decoder, messages).map(Some)
     }

@@ -24,7 +24,7 @@ static CHOICES: [Choice; 11] = [const { Choice::new() }; 11];
 /// announce it to other threads and processes only then.
 #[derive(Debug)]
 pub struct BodyCopy {
-    way: CopyMethod,
+    method: CopyMethod,
     /// The choice, the body's bytes and the start of the copy, for timing.
     timed: Option<(&'static Choice, u64, Instant)>,
 }
@@ -35,7 +35,7 @@ impl BodyCopy {
         let steps = (len / STREAM_BYTES).checked_ilog2();
         let choice = steps.map(|steps| &CHOICES[(steps as usize).min(CHOICES.len() - 1)]);
         Self {
-            way: choice.map_or(CopyMethod::Cached, Choice::next),
+            method: choice.map_or(CopyMethod::Cached, Choice::next),
             timed: choice.map(|choice| (choice, len, Instant::now())),
         }
     }
@@ -48,7 +48,7 @@ impl BodyCopy {
     /// `len` bytes, nobody else writes to either, and they do not overlap. The caller announces the
     /// bytes at `target` only after this copy is dropped.
     pub unsafe fn add(&mut self, source: *const u8, target: *mut u8, len: usize) {
-        match self.way {
+        match self.method {
             // SAFETY: the caller promises the same, and `drop` has the fence.
             CopyMethod::Streaming => unsafe { stream(source, target, len) },
             // SAFETY: the caller promises the same.
@@ -59,11 +59,11 @@ impl BodyCopy {
 
 impl Drop for BodyCopy {
     fn drop(&mut self) {
-        if self.way == CopyMethod::Streaming {
+        if self.method == CopyMethod::Streaming {
             fence();
         }
         if let Some((choice, len, start)) = self.timed {
-            choice.note(self.way, start.elapsed(), len);
+            choice.note(self.method, start.elapsed(), len);
         }
     }
 }
@@ -177,7 +177,7 @@ mod tests {
             let source: Vec<u8> = (0..=250u8).cycle().take(from + len).collect();
             let mut target = vec![0xAA; to + len + 100];
             let mut copy = BodyCopy {
-                way: CopyMethod::Streaming,
+                method: CopyMethod::Streaming,
                 timed: None,
             };
             // SAFETY: both vectors have room for `len` bytes behind these offsets.

@@ -43,11 +43,11 @@ struct MemfdState {
 #[derive(Default)]
 enum GivenTo {
     #[default]
-    ToNobody,
+    Nobody,
     /// The kernel reports the end of the file by the watch of this number.
     Watched(i32),
     /// No watch: the processes that got the file.
-    To(Vec<Process>),
+    Processes(Vec<Process>),
 }
 
 /// A process and the descriptor of its end.
@@ -119,18 +119,18 @@ impl Memfd {
     /// The descriptor for a peer. `process` is the peer's, if known.
     pub fn give(&self, process: Option<&Process>) -> Arc<OwnedFd> {
         let mut state = self.state.lock();
-        if matches!(state.given, GivenTo::ToNobody) {
+        if matches!(state.given, GivenTo::Nobody) {
             state.given = match watch::add(&self.fd) {
                 Ok(number) => GivenTo::Watched(number),
                 Err(errno) => {
                     tracing::debug!(
                         "memory that is lent counts until a peer's process ends: {errno}"
                     );
-                    GivenTo::To(Vec::new())
+                    GivenTo::Processes(Vec::new())
                 }
             };
         }
-        if let GivenTo::To(processes) = &mut state.given
+        if let GivenTo::Processes(processes) = &mut state.given
             && let Some(process) = process
         {
             processes.retain(|process| !process.has_ended());
@@ -156,10 +156,10 @@ impl Drop for Memfd {
             return;
         };
         match state.given {
-            GivenTo::ToNobody => {}
+            GivenTo::Nobody => {}
             // Before the descriptor closes, because it may be the last.
             GivenTo::Watched(number) => watch::keep(number, charge),
-            GivenTo::To(processes) => {
+            GivenTo::Processes(processes) => {
                 let charge = Arc::new(charge);
                 for process in processes {
                     outlive::keep_until_end(&process.end, Box::new(Arc::clone(&charge)));

@@ -1,12 +1,12 @@
-//! What must outlive the connection that used it.
+//! Values that must outlive the connection that used them.
 //!
-//! A peer that was cut off may still read memory of a GPU, and the driver can take it away from
-//! nobody: so it is kept until the peer's process has ended, or until an event of our own has
-//! happened. UCX waits for peers while it closes a connection. What memory counts against is kept
-//! here as well, where nothing but the end of a process says that it is free.
+//! A lost peer may still read GPU memory, and the driver cannot revoke the peer's mapping. So this
+//! module keeps the memory until the peer's process has ended, or until an event of this process
+//! has happened. It also keeps UCX connections, whose close waits for the peer, and the charges of
+//! memory that only the end of a process frees.
 //!
-//! One thread for the process looks at all of it by turns. It is there only while something is
-//! kept, and looks the less often the longer nothing ends.
+//! One thread checks all kept values in turn. It runs only while something is kept. The pause
+//! between its rounds grows while no value ends.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -18,12 +18,12 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use crate::device::cuda::Event;
 use crate::fork::PerProcess;
 
-/// Something that ends later.
+/// A value that ends later.
 pub trait Lingering: Send {
-    /// Goes on. Returns whether it has ended; it is dropped then, on the same thread.
+    /// Makes progress. Returns true at the end; the same thread then drops the value.
     fn turn(&mut self) -> bool;
 
-    /// Whether it ends soon, so that [`wait`] waits for it.
+    /// True if the value ends soon. [`wait`] waits for such values only.
     fn is_prompt(&self) -> bool {
         false
     }
@@ -32,70 +32,70 @@ pub trait Lingering: Send {
 #[derive(Default)]
 struct Keeper {
     state: Mutex<KeeperState>,
-    /// Something was given to the thread.
-    given: Condvar,
-    /// Something has ended.
+    /// Signals a new value.
+    added: Condvar,
+    /// Signals the end of a value.
     ended: Condvar,
 }
 
 #[derive(Default)]
 struct KeeperState {
-    /// What the thread has not taken yet.
+    /// Values that the thread has not taken yet.
     new: Vec<Box<dyn Lingering>>,
-    /// All that is kept, and the prompt ones among them.
+    /// The number of kept values, and of the prompt values among them.
     count: usize,
     prompt: usize,
-    /// There is a thread.
+    /// True while the thread runs.
     runs: bool,
 }
 
 static KEEPER: PerProcess<Keeper> = PerProcess::new(Keeper::default);
 
-/// The pauses between two looks: the first, and the longest with and without prompt ones.
-const SOONEST: Duration = Duration::from_millis(1);
-const LATEST_FOR_PROMPT: Duration = Duration::from_millis(4);
-const LATEST: Duration = Duration::from_millis(100);
-/// How long a process may take to end after its sockets have.
-const A_WHILE: Duration = Duration::from_secs(5);
-/// Errors in answer to the question whether an event has happened, after which it counts as such.
+/// The pauses between two rounds: the first, and the longest with and without prompt values.
+const FIRST_PAUSE: Duration = Duration::from_millis(1);
+const LONGEST_PROMPT_PAUSE: Duration = Duration::from_millis(4);
+const LONGEST_PAUSE: Duration = Duration::from_millis(100);
+/// The longest time between the end of a process's sockets and the end of the process.
+const GRACE_PERIOD: Duration = Duration::from_secs(5);
+/// After this many errors of its queries, an event counts as happened.
 const MOST_ERRORS: u32 = 3;
 
-/// Drops `thing` once the process behind `peer` has ended, on a thread of its own.
-pub fn keep_until_end(peer: &Arc<OwnedFd>, thing: Box<dyn Send>) {
+/// Drops `value` on another thread once the process of `peer` has ended.
+pub fn keep_until_end(peer: &Arc<OwnedFd>, value: Box<dyn Send>) {
     keep(Box::new(UntilPeerEnds {
         peer: Arc::clone(peer),
         deadline: None,
-        _thing: thing,
+        _value: value,
     }));
 }
 
-/// The same of what the peer is done with, as far as is known: a process that goes on for a while
-/// was not about to end, and has closed it before the connection.
-pub fn keep_for_a_while(peer: &Arc<OwnedFd>, thing: Box<dyn Send>) {
+/// The same for a value that the peer probably no longer uses, with a time limit. A process that
+/// lives on after the limit was not about to end, and closed the value before the connection.
+pub fn keep_for_a_while(peer: &Arc<OwnedFd>, value: Box<dyn Send>) {
     keep(Box::new(UntilPeerEnds {
         peer: Arc::clone(peer),
-        deadline: Some(Instant::now() + A_WHILE),
-        _thing: thing,
+        deadline: Some(Instant::now() + GRACE_PERIOD),
+        _value: value,
     }));
 }
 
-/// Drops `thing` once `event` has happened, on a thread of its own.
-pub fn keep_until_happened(event: Event, thing: Box<dyn Send>) {
+/// Drops `value` on another thread once `event` has happened.
+pub fn keep_until_happened(event: Event, value: Box<dyn Send>) {
     keep(Box::new(UntilHappened {
         event,
         errors: 0,
-        _thing: thing,
+        _value: value,
     }));
 }
 
-/// Turns `item` on a thread of its own until it has ended.
+/// Calls `item.turn()` on another thread until the item has ended.
 pub fn keep(item: Box<dyn Lingering>) {
     let keeper = KEEPER.get();
     let mut state = keeper.state.lock();
     state.count += 1;
     state.prompt += usize::from(item.is_prompt());
     state.new.push(item);
-    keeper.given.notify_one();
+    keeper.added.notify_one();
     if state.runs {
         return;
     }
@@ -109,12 +109,12 @@ pub fn keep(item: Box<dyn Lingering>) {
     }
 }
 
-/// Whether something is kept.
+/// True if something is kept.
 pub fn is_keeping() -> bool {
     KEEPER.get().state.lock().count > 0
 }
 
-/// Waits until what is prompt has ended, and no longer than `patience`.
+/// Waits until the prompt values have ended, at most for `patience`.
 pub fn wait(patience: Duration) {
     let deadline = Instant::now() + patience;
     let keeper = KEEPER.get();
@@ -124,15 +124,15 @@ pub fn wait(patience: Duration) {
 
 impl Keeper {
     fn run(&self) {
-        let (mut items, mut pause) = (Vec::new(), SOONEST);
+        let (mut items, mut pause) = (Vec::new(), FIRST_PAUSE);
         let mut state = self.state.lock();
         loop {
             if !state.new.is_empty() {
                 items.append(&mut state.new);
-                pause = SOONEST;
+                pause = FIRST_PAUSE;
             }
             let before = items.len();
-            // What drops takes its time, and locks.
+            // Without the lock: drops may be slow, and may lock.
             MutexGuard::unlocked(&mut state, || items.retain_mut(|item| !item.turn()));
             state.count -= before - items.len();
             let all = items.iter().chain(&state.new);
@@ -144,24 +144,24 @@ impl Keeper {
             }
             if state.new.is_empty() {
                 let latest = match state.prompt {
-                    0 => LATEST,
-                    _ => LATEST_FOR_PROMPT,
+                    0 => LONGEST_PAUSE,
+                    _ => LONGEST_PROMPT_PAUSE,
                 };
-                self.given.wait_for(&mut state, pause.min(latest));
+                self.added.wait_for(&mut state, pause.min(latest));
                 pause = match items.len() < before {
-                    true => SOONEST,
-                    false => (pause * 2).min(LATEST),
+                    true => FIRST_PAUSE,
+                    false => (pause * 2).min(LONGEST_PAUSE),
                 };
             }
         }
     }
 }
 
-/// Kept until the process behind a descriptor has ended or, where there is one, a time has come.
+/// Ends with the process of `peer`, or at the optional deadline.
 struct UntilPeerEnds {
     peer: Arc<OwnedFd>,
     deadline: Option<Instant>,
-    _thing: Box<dyn Send>,
+    _value: Box<dyn Send>,
 }
 
 impl Lingering for UntilPeerEnds {
@@ -172,11 +172,11 @@ impl Lingering for UntilPeerEnds {
     }
 }
 
-/// Kept until an event has happened. A device that says nothing but errors does nothing more.
+/// Ends with an event. A device that answers with errors only does no more work.
 struct UntilHappened {
     event: Event,
     errors: u32,
-    _thing: Box<dyn Send>,
+    _value: Box<dyn Send>,
 }
 
 impl Lingering for UntilHappened {
@@ -198,42 +198,41 @@ mod tests {
 
     use super::*;
 
-    struct Told(mpsc::Sender<u32>, u32);
+    struct DropSignal(mpsc::Sender<u32>, u32);
 
-    impl Drop for Told {
+    impl Drop for DropSignal {
         fn drop(&mut self) {
             let _ = self.0.send(self.1);
         }
     }
 
-    /// "Kept until the peer's process has ended": what is kept for one peer goes with it, and not
-    /// before, whatever becomes of the others.
+    /// Each kept value goes with the end of its own peer and not before.
     #[test]
     fn what_is_kept_goes_with_its_process() {
-        let (sender, told) = mpsc::channel();
+        let (sender, drops) = mpsc::channel();
         let mut children: Vec<_> = (0..3)
             .map(|number| {
                 let child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
                 let pid = Pid::from_child(&child);
                 let fd = Arc::new(pidfd_open(pid, PidfdFlags::empty()).unwrap());
-                keep_until_end(&fd, Box::new(Told(sender.clone(), number)));
+                keep_until_end(&fd, Box::new(DropSignal(sender.clone(), number)));
                 child
             })
             .collect();
         assert!(is_keeping());
         for number in [1, 2, 0] {
-            assert!(told.try_recv().is_err());
+            assert!(drops.try_recv().is_err());
             let child = &mut children[number];
             child.kill().unwrap();
-            assert_eq!(told.recv().unwrap() as usize, number);
+            assert_eq!(drops.recv().unwrap() as usize, number);
             child.wait().unwrap();
         }
     }
-    /// Who says that a process runs the case below.
+    /// Set in the process that runs the case below.
     const CASE: &str = "DIPC_TEST_OUTLIVE_CASE";
 
-    /// "One thread for the process sleeps": with more kept than a process may have descriptors,
-    /// too. In a process of its own, whose limit it lowers.
+    /// The thread sleeps even if more peers are kept than a process may have descriptors. The test
+    /// runs in a process of its own, because it lowers a limit.
     #[test]
     fn the_thread_sleeps_whatever_is_kept() {
         for case in ["one peer", "many peers"] {
@@ -269,9 +268,10 @@ mod tests {
                 }
             })
             .collect();
-        let (sender, told) = mpsc::channel();
-        let keep = |number: u32, peer| keep_until_end(peer, Box::new(Told(sender.clone(), number)));
-        // The thread has a descriptor of its own.
+        let (sender, drops) = mpsc::channel();
+        let keep =
+            |number: u32, peer| keep_until_end(peer, Box::new(DropSignal(sender.clone(), number)));
+        // The thread starts before the limit is lowered.
         keep(0, &one);
         let most = getrlimit(Resource::Nofile).maximum;
         let lowered = Rlimit {
@@ -282,17 +282,17 @@ mod tests {
         for (peer, number) in peers.iter().zip(1..) {
             keep(number, peer);
         }
-        // A thread that does not sleep takes about as much of the processors as this one.
+        // A busy thread would use about as much processor time as this thread.
         let ours = || Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap();
         let all = || Duration::try_from(clock_gettime(ClockId::ProcessCPUTime)).unwrap();
         let (ours_before, all_before) = (ours(), all());
         while ours() - ours_before < Duration::from_millis(200) {}
         let (of_us, of_all) = (ours() - ours_before, all() - all_before);
         assert!(of_all < of_us * 5 / 4, "{of_all:?} for {of_us:?} of ours");
-        assert!(told.try_recv().is_err());
+        assert!(drops.try_recv().is_err());
         child.kill().unwrap();
         for _ in 0..=peers.len() {
-            told.recv().unwrap();
+            drops.recv().unwrap();
         }
         child.wait().unwrap();
     }

@@ -79,8 +79,8 @@ fn a_region_is_read_by_the_other_side_and_cannot_be_changed_through_its_descript
     assert!(file.set_len(0).is_err());
     let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     assert!(rustix::fs::fallocate(&file, hole, 0, 4096).is_err());
-    let again = rustix::fs::fcntl_add_seals(&file, SealFlags::WRITE);
-    assert!(again.is_err(), "nobody adds or removes seals");
+    let sealed = rustix::fs::fcntl_add_seals(&file, SealFlags::WRITE);
+    assert!(sealed.is_err(), "nobody adds or removes seals");
 }
 
 /// Rule A8: a region without all seals is refused, and the text names the missing seals.

@@ -47,16 +47,16 @@ impl Choices {
     }
 
     /// Checks all rows. `offsets` is `None` for a sparse union.
-    pub(super) fn all(&mut self, types: &[i8], offsets: Option<&[i32]>) -> Result<()> {
+    pub(super) fn check_all(&mut self, types: &[i8], offsets: Option<&[i32]>) -> Result<()> {
         for (row, id) in types.iter().enumerate() {
             let offset = offsets.and_then(|offsets| offsets.get(row).copied());
-            self.take(row, *id, offset)?;
+            self.check(row, *id, offset)?;
         }
         Ok(())
     }
 
     /// Checks a reachable row.
-    pub(super) fn take(&mut self, row: usize, id: i8, offset: Option<i32>) -> Result<()> {
+    pub(super) fn check(&mut self, row: usize, id: i8, offset: Option<i32>) -> Result<()> {
         let child = self.child(id).ok_or_else(|| {
             Error::invalid_data(format!("row {row} has the unknown type id {id}"))
         })?;
@@ -81,7 +81,12 @@ impl Choices {
     }
 
     /// A valid choice for an unreachable row: its own type id or another, and an offset.
-    pub(super) fn any(&mut self, row: usize, id: i8, dense: bool) -> Result<(i8, Option<i32>)> {
+    pub(super) fn substitute(
+        &mut self,
+        row: usize,
+        id: i8,
+        dense: bool,
+    ) -> Result<(i8, Option<i32>)> {
         let known = self.child(id).filter(|child| !dense || child.length > 0);
         let id = match known {
             Some(child) => Some(child.id),

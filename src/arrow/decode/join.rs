@@ -14,7 +14,7 @@ use crate::arrow::decode::budget::DecodeBudget;
 use crate::arrow::decode::columns::{Buffer, Columns, NO_LENGTHS, Node};
 use crate::arrow::decode::field::DecodedField;
 use crate::arrow::decode::grown::{Grown, with_room};
-use crate::arrow::decode::parts::{ArrayPart, Numbers, Width, place, too_long};
+use crate::arrow::decode::parts::{ArrayPart, Numbers, Width, to_usize, too_long};
 use crate::arrow::format::{Layout, Type};
 use crate::device::HostBuffer;
 use crate::error::{Error, Result};
@@ -81,7 +81,7 @@ impl Joiner<'_> {
     }
 
     /// Temporary memory of `bytes`, beside the result.
-    fn passing(&self, bytes: usize) -> Result<Vec<u8>> {
+    fn temporary(&self, bytes: usize) -> Result<Vec<u8>> {
         self.budget.take(bytes as u64)?;
         let mut memory = Vec::new();
         memory
@@ -91,13 +91,13 @@ impl Joiner<'_> {
     }
 
     /// Writes numbers as integers of a width.
-    fn written(
+    fn write_numbers(
         &self,
         numbers: impl ExactSizeIterator<Item = Result<i64>>,
         width: Width,
     ) -> Result<Vec<u8>> {
         let bytes = numbers.len().checked_mul(width.bytes());
-        let mut written = self.passing(bytes.ok_or_else(too_long)?)?;
+        let mut written = self.temporary(bytes.ok_or_else(too_long)?)?;
         for number in numbers {
             let number = number?;
             match width {
@@ -381,22 +381,23 @@ impl Joiner<'_> {
         let (new_first, new_last) = ends(&new_offsets);
         let base = last - first;
         let ranges = [
-            (place(first)?, place(base)?),
-            (place(new_first)?, place(new_last - new_first)?),
+            (to_usize(first)?, to_usize(base)?),
+            (to_usize(new_first)?, to_usize(new_last - new_first)?),
         ];
         let rest = 1..new_offsets.len();
         let moved = rest.map(|index| {
             let offset = new_offsets.at(index) - new_first;
             offset.checked_add(base).ok_or_else(too_long)
         });
-        let added = self.written(moved, width)?;
-        let here;
+        let added = self.write_numbers(moved, width)?;
+        let rewritten;
         let known = if first == 0 && old.len > 0 {
             old.bytes(1, width.bytes(), 1)?
         } else {
             let all = 0..old_offsets.len();
-            here = self.written(all.map(|index| Ok(old_offsets.at(index) - first)), width)?;
-            &here
+            rewritten =
+                self.write_numbers(all.map(|index| Ok(old_offsets.at(index) - first)), width)?;
+            &rewritten
         };
         Ok((self.extend(old, known, &added)?, ranges))
     }
@@ -412,7 +413,7 @@ impl Joiner<'_> {
         let numbers = part.numbers(buffer, width, 0)?;
         let moved = (0..numbers.len())
             .map(|index| numbers.at(index).checked_add(base).ok_or_else(too_long));
-        self.written(moved, width)
+        self.write_numbers(moved, width)
     }
 
     /// The offsets of the delta's part of a dense union; they start after the old children.
@@ -433,6 +434,6 @@ impl Joiner<'_> {
             let base = base.ok_or_else(too_long)?;
             offsets.at(row).checked_add(base).ok_or_else(too_long)
         });
-        self.written(moved, Width::Four)
+        self.write_numbers(moved, Width::Four)
     }
 }

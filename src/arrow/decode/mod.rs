@@ -13,6 +13,7 @@ mod children;
 mod choices;
 mod columns;
 mod compression;
+mod counted;
 mod empty;
 mod export;
 mod field;
@@ -21,15 +22,14 @@ pub mod fuzzing;
 mod grown;
 mod index;
 mod join;
-mod noted;
 mod options;
 mod parts;
 mod plain;
+mod reachable;
 mod relocate;
 mod remote;
 mod reuse;
 mod schema;
-mod seen;
 mod values;
 mod views;
 
@@ -214,7 +214,7 @@ impl Decoder {
         } else {
             self.with_relocator(|decoder, relocator| {
                 let to_host = delta || data.compression().is_some();
-                let body = decoder.bring(relocator, &data, body, to_host, &budget)?;
+                let body = decoder.relocate(relocator, &data, body, to_host, &budget)?;
                 let place = ArrayPlace::of(body.device());
                 let nested = relocator.dictionaries(&decoder.dictionaries, &place)?;
                 let context = decoder.context(message, &nested, &budget)?;
@@ -283,9 +283,9 @@ impl Decoder {
     pub fn batch(&mut self, header: &Header, body: &ReceivedBody) -> Result<DecodedBatch> {
         ensure_matches(header, body)?;
         if self.relocator.is_none()
-            && let Some((columns, plain)) = self.spare.again(header, body)
+            && let Some((columns, plain)) = self.spare.reuse(header, body)
         {
-            return self.batch_again(columns, plain, body);
+            return self.reused_batch(columns, plain, body);
         }
         let message = schema::message(header);
         let batch = (header.kind() == HeaderKind::RecordBatch)
@@ -333,7 +333,7 @@ impl Decoder {
     }
 
     /// Decodes a batch with the header of the last batch.
-    fn batch_again(
+    fn reused_batch(
         &mut self,
         columns: Box<Columns>,
         plain: PlainBatch,
@@ -390,7 +390,7 @@ impl Decoder {
             Some(place) => place.clone(),
             None => ArrayPlace::of(body.device()),
         };
-        let body = self.bring(
+        let body = self.relocate(
             relocator,
             batch,
             body,
@@ -417,7 +417,7 @@ impl Decoder {
 
     /// Moves a body to a place where it can be decoded: the place of its arrays, or the host. All
     /// reads of whole values need the host.
-    fn bring<'b>(
+    fn relocate<'b>(
         &self,
         relocator: &mut Relocator,
         batch: &ipc::RecordBatch<'_>,
@@ -429,7 +429,7 @@ impl Decoder {
             build::ensure_sent(body)?;
         }
         let to_host = to_host || self.options.level == Level::Full;
-        relocator.bring(body, self.place.as_ref(), to_host, budget)
+        relocator.relocate(body, self.place.as_ref(), to_host, budget)
     }
 
     fn with_relocator<T>(

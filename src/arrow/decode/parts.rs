@@ -141,6 +141,6 @@ pub(super) fn too_long() -> Error {
     Error::invalid_data("a dictionary joined with its delta is too long for its type")
 }
 
-pub(super) fn place(number: i64) -> Result<usize> {
+pub(super) fn to_usize(number: i64) -> Result<usize> {
     usize::try_from(number).map_err(|_| Error::invalid_data(format!("a negative offset {number}")))
 }

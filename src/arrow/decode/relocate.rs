@@ -37,7 +37,7 @@ impl ArrayPlace {
         device.map_or(Self::Host, |device| Self::Gpu(Arc::clone(device)))
     }
 
-    fn is(&self, device: Option<&Arc<Gpu>>) -> bool {
+    fn is_on(&self, device: Option<&Arc<Gpu>>) -> bool {
         match (self, device) {
             (Self::Host, None) => true,
             (Self::Gpu(here), Some(device)) => Arc::ptr_eq(here, device),
@@ -109,7 +109,7 @@ impl Relocator {
 
     /// Moves the body to a place where it can be decoded for arrays at `to`; for `None` it stays.
     /// If `to_host`, a body on a GPU moves to the host.
-    pub(super) fn bring<'b>(
+    pub(super) fn relocate<'b>(
         &mut self,
         body: &'b ReceivedBody,
         to: Option<&ArrayPlace>,
@@ -227,8 +227,8 @@ impl Relocator {
     /// Moves a batch from the host to a GPU. Its dictionaries are already there.
     pub(super) fn upload(&mut self, columns: &mut Columns, device: &Arc<Gpu>) -> Result<()> {
         columns.settle()?;
-        let there = columns.of_dictionaries();
-        self.replace(columns, &there, None, &ArrayPlace::Gpu(Arc::clone(device)))
+        let skip = columns.of_dictionaries();
+        self.replace(columns, &skip, None, &ArrayPlace::Gpu(Arc::clone(device)))
     }
 
     /// Copies the buffers to a place and puts the copies into the columns, except buffers that are
@@ -236,14 +236,14 @@ impl Relocator {
     fn replace(
         &mut self,
         columns: &mut Columns,
-        there: &[bool],
+        skip: &[bool],
         source: Option<&Arc<Columns>>,
         place: &ArrayPlace,
     ) -> Result<()> {
         let mut load = CopyList::default();
         let mut places = Vec::new();
         for (index, buffer) in columns.buffers.iter().enumerate() {
-            if buffer.at.len > 0 && !there[index] {
+            if buffer.at.len > 0 && !skip[index] {
                 places.push((index, load.add(buffer.at)?));
             }
         }

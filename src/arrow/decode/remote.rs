@@ -20,7 +20,7 @@ type ValuePlace = (u64, usize);
 #[derive(Debug, Default)]
 pub(super) struct RemoteParts {
     known: HashMap<ValuePlace, [u8; 8]>,
-    asked: Mutex<Vec<ValuePlace>>,
+    requests: Mutex<Vec<ValuePlace>>,
     /// The indexes of buffers that are not aligned for their type.
     pub(super) misaligned: Vec<usize>,
 }
@@ -33,7 +33,7 @@ impl RemoteParts {
         const { assert!(size_of::<T>() <= 8) };
         let place = (address as u64, size_of::<T>());
         let bytes = self.known.get(&place).copied().unwrap_or_else(|| {
-            self.asked.lock().push(place);
+            self.requests.lock().push(place);
             [0; 8]
         });
         // SAFETY: the type has at most 8 bytes, as asserted above, and any bytes are valid for a
@@ -43,7 +43,7 @@ impl RemoteParts {
 
     /// True if there are requests.
     pub(super) fn is_waiting(&self) -> bool {
-        !self.asked.lock().is_empty()
+        !self.requests.lock().is_empty()
     }
 
     /// Fetches the requested values on `stream`, and waits for them.
@@ -52,15 +52,15 @@ impl RemoteParts {
     ///
     /// The requested values are readable on the stream's device after the stream's earlier work.
     pub(super) unsafe fn fetch(&mut self, stream: &Arc<GpuStream>) -> Result<()> {
-        let asked = std::mem::take(self.asked.get_mut());
+        let requests = std::mem::take(self.requests.get_mut());
         let mut reads = Reads::default();
-        let slots: Vec<_> = asked
+        let slots: Vec<_> = requests
             .iter()
             .map(|(address, len)| reads.bytes(*address, *len))
             .collect();
         // SAFETY: the caller promises the same.
         let results = unsafe { reads.fetch(stream) }?.wait()?;
-        for (place, slot) in asked.into_iter().zip(slots) {
+        for (place, slot) in requests.into_iter().zip(slots) {
             let mut value = [0; 8];
             for (target, byte) in value.iter_mut().zip(results.bytes(slot)) {
                 *target = *byte;

@@ -50,7 +50,7 @@ impl SpareColumns {
     }
 
     /// The arrays of a batch like the last one. The caller has checked the body against the header.
-    pub(super) fn again(
+    pub(super) fn reuse(
         &mut self,
         header: &Header,
         body: &ReceivedBody,

@@ -12,10 +12,10 @@ use crate::arrow::decode::budget::DecodeBudget;
 use crate::arrow::decode::build::offset_width;
 use crate::arrow::decode::choices::Choices;
 use crate::arrow::decode::columns::{Buffer, Columns, Node, private_copy};
+use crate::arrow::decode::counted::CountedList;
 use crate::arrow::decode::field::DecodedField;
-use crate::arrow::decode::noted::Noted;
 use crate::arrow::decode::plain::Plain;
-use crate::arrow::decode::seen::Above;
+use crate::arrow::decode::reachable::Ancestors;
 use crate::arrow::decode::views::{Texts, VIEW, check_view, utf8_of};
 use crate::arrow::format::{Layout, Type};
 use crate::device::{BufferRef, HostBuffer};
@@ -44,28 +44,33 @@ struct Checker<'a> {
 }
 
 impl Checker<'_> {
-    fn column(&mut self, field: &DecodedField, id: usize, above: &Above<'_>) -> Result<()> {
+    fn column(&mut self, field: &DecodedField, id: usize, ancestors: &Ancestors<'_>) -> Result<()> {
         match field.dictionary {
-            Some(encoding) => self.indices(id, encoding.bits, encoding.signed, above),
-            None => self.values(field, id, Some(above)),
+            Some(encoding) => self.indices(id, encoding.bits, encoding.signed, ancestors),
+            None => self.values(field, id, Some(ancestors)),
         }
         .map_err(|error| error.context(format_args!("column {:?}", field.name)))
     }
 
-    fn values(&mut self, field: &DecodedField, id: usize, above: Option<&Above<'_>>) -> Result<()> {
+    fn values(
+        &mut self,
+        field: &DecodedField,
+        id: usize,
+        ancestors: Option<&Ancestors<'_>>,
+    ) -> Result<()> {
         let node = self.columns.nodes[id];
         if field.layout.has_validity() {
             self.validity(&node)?;
         }
         match field.layout {
-            Layout::Binary { large: false, utf8 } => self.strings::<i32>(&node, utf8, above),
-            Layout::Binary { large: true, utf8 } => self.strings::<i64>(&node, utf8, above),
-            Layout::View { utf8 } => self.views(&node, utf8, above),
+            Layout::Binary { large: false, utf8 } => self.strings::<i32>(&node, utf8, ancestors),
+            Layout::Binary { large: true, utf8 } => self.strings::<i64>(&node, utf8, ancestors),
+            Layout::View { utf8 } => self.views(&node, utf8, ancestors),
             Layout::List { large: false } => self.lists::<i32>(&node),
             Layout::List { large: true } => self.lists::<i64>(&node),
-            Layout::ListView { large: false } => self.list_views::<i32>(&node, above),
-            Layout::ListView { large: true } => self.list_views::<i64>(&node, above),
-            Layout::Union { dense } => self.union(field, &node, dense, above),
+            Layout::ListView { large: false } => self.list_views::<i32>(&node, ancestors),
+            Layout::ListView { large: true } => self.list_views::<i64>(&node, ancestors),
+            Layout::Union { dense } => self.union(field, &node, dense, ancestors),
             Layout::RunEndEncoded => match field.children.first().map(|ends| &ends.ty) {
                 Some(Type::Int { bits: 16, .. }) => self.run_ends::<i16>(&node),
                 Some(Type::Int { bits: 32, .. }) => self.run_ends::<i32>(&node),
@@ -83,20 +88,27 @@ impl Checker<'_> {
             self.column(
                 child,
                 child_id,
-                &Above::new(above, field, id, index, self.budget),
+                &Ancestors::new(ancestors, field, id, index, self.budget),
             )?;
         }
         Ok(())
     }
 
     /// True if a row is reachable and not null.
-    fn is_seen(&self, node: &Node, above: Option<&Above<'_>>, row: usize) -> Result<bool> {
-        Ok(self.bitmap(node)?.get(row) && self.is_shown(above, row)?)
+    fn is_reachable_value(
+        &self,
+        node: &Node,
+        ancestors: Option<&Ancestors<'_>>,
+        row: usize,
+    ) -> Result<bool> {
+        Ok(self.bitmap(node)?.get(row) && self.is_reachable(ancestors, row)?)
     }
 
     /// True if a row is reachable.
-    fn is_shown(&self, above: Option<&Above<'_>>, row: usize) -> Result<bool> {
-        above.map_or(Ok(true), |above| above.shows(self.columns, row..row + 1))
+    fn is_reachable(&self, ancestors: Option<&Ancestors<'_>>, row: usize) -> Result<bool> {
+        ancestors.map_or(Ok(true), |ancestors| {
+            ancestors.is_reachable(self.columns, row..row + 1)
+        })
     }
 
     /// Replaces a buffer by a changed copy of its first `len` bytes.
@@ -208,7 +220,7 @@ impl Checker<'_> {
         &mut self,
         node: &Node,
         utf8: bool,
-        above: Option<&Above<'_>>,
+        ancestors: Option<&Ancestors<'_>>,
     ) -> Result<()> {
         let offsets = node.buffer(1);
         let data = node.buffer(2);
@@ -248,13 +260,13 @@ impl Checker<'_> {
             return Ok(());
         }
         // Row by row, because invalid text may lie under nulls.
-        let mut wrong = Noted::new(self.budget);
+        let mut wrong = CountedList::new(self.budget);
         for row in 0..node.len()? {
             let value = bytes.get(range(row)).unwrap_or_default();
             let Err(error) = utf8_of(value) else {
                 continue;
             };
-            if self.is_seen(node, above, row)? {
+            if self.is_reachable_value(node, ancestors, row)? {
                 return Err(match text {
                     Ok(_) => {
                         Error::invalid_data(format!("row {row} begins or ends inside a character"))
@@ -285,7 +297,7 @@ impl Checker<'_> {
     fn list_views<T: Plain + Into<i64>>(
         &mut self,
         node: &Node,
-        above: Option<&Above<'_>>,
+        ancestors: Option<&Ancestors<'_>>,
     ) -> Result<()> {
         let need = node.len()?.saturating_mul(size_of::<T>());
         self.make_private(node.buffer(1), need)?;
@@ -293,13 +305,13 @@ impl Checker<'_> {
         let limit = self.columns.child(node, 0).length;
         let offsets = self.columns.slice::<T>(node.buffer(1), node.len()?)?;
         let sizes = self.columns.slice::<T>(node.buffer(2), node.len()?)?;
-        let mut unusable = Noted::new(self.budget);
+        let mut unusable = CountedList::new(self.budget);
         for (row, (offset, size)) in offsets.iter().zip(sizes).enumerate() {
             let (offset, size): (i64, i64) = ((*offset).into(), (*size).into());
             let inside = offset >= 0
                 && size >= 0
                 && offset.checked_add(size).is_some_and(|end| end <= limit);
-            if !inside && self.is_seen(node, above, row)? {
+            if !inside && self.is_reachable_value(node, ancestors, row)? {
                 return Err(Error::invalid_data(format!(
                     "row {row} has {size} values from {offset} on, its child has {limit}"
                 )));
@@ -319,7 +331,7 @@ impl Checker<'_> {
         field: &DecodedField,
         node: &Node,
         dense: bool,
-        above: Option<&Above<'_>>,
+        ancestors: Option<&Ancestors<'_>>,
     ) -> Result<()> {
         let Type::Union { ids, .. } = &field.ty else {
             return Ok(());
@@ -338,7 +350,7 @@ impl Checker<'_> {
             false => None,
         };
         let mut choices = Choices::new(&children);
-        if choices.all(types, offsets).is_ok() {
+        if choices.check_all(types, offsets).is_ok() {
             return Ok(());
         }
         // A second pass: unreachable rows get valid values.
@@ -350,11 +362,11 @@ impl Checker<'_> {
         let places = new_offsets.as_mut_slice().as_chunks_mut::<4>().0;
         for (row, id) in types.iter().enumerate() {
             let offset = offsets.and_then(|offsets| offsets.get(row).copied());
-            let (id, offset) = if self.is_shown(above, row)? {
-                choices.take(row, *id, offset)?;
+            let (id, offset) = if self.is_reachable(ancestors, row)? {
+                choices.check(row, *id, offset)?;
                 (*id, offset)
             } else {
-                choices.any(row, *id, dense)?
+                choices.substitute(row, *id, dense)?
             };
             if let Some(place) = new_types.as_mut_slice().get_mut(row) {
                 *place = id.cast_unsigned();
@@ -400,7 +412,7 @@ impl Checker<'_> {
         Ok(())
     }
 
-    fn views(&mut self, node: &Node, utf8: bool, above: Option<&Above<'_>>) -> Result<()> {
+    fn views(&mut self, node: &Node, utf8: bool, ancestors: Option<&Ancestors<'_>>) -> Result<()> {
         let len = node.len()?;
         for index in 1..node.n_buffers - 1 {
             let need = if index == 1 {
@@ -421,12 +433,12 @@ impl Checker<'_> {
         } else {
             Texts::Any
         };
-        let mut unusable = Noted::new(self.budget);
+        let mut unusable = CountedList::new(self.budget);
         for (row, view) in views.as_chunks::<VIEW>().0.iter().enumerate() {
             let Err(error) = check_view(view, &data, &texts) else {
                 continue;
             };
-            if self.is_seen(node, above, row)? {
+            if self.is_reachable_value(node, ancestors, row)? {
                 return Err(error.context(format_args!("row {row}")));
             }
             // Consumers may process all rows at once, so the view becomes an empty string.

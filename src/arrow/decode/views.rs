@@ -1,7 +1,7 @@
 //! Checks of views of strings and bytes (level `full` of rule A8).
 
 use crate::arrow::decode::budget::DecodeBudget;
-use crate::arrow::decode::noted::Noted;
+use crate::arrow::decode::counted::CountedList;
 use crate::error::{Error, Result};
 
 /// Bytes of a view: the length, then the string itself, or a prefix of 4 bytes, the number of a
@@ -101,7 +101,7 @@ fn check_in(ranges: &[(usize, usize)], data: &[u8], offset: usize, end: usize) -
 /// The ranges of `bytes` that are text.
 fn ranges(bytes: &[u8], budget: &DecodeBudget<'_>) -> Result<Vec<(usize, usize)>> {
     let mut start = 0;
-    let mut found = Noted::new(budget);
+    let mut found = CountedList::new(budget);
     for chunk in bytes.utf8_chunks() {
         let end = start + chunk.valid().len();
         if end > start {

@@ -170,7 +170,7 @@ impl<'a> Column<'a> {
     #[inline(always)]
     pub(super) fn child(&self, index: usize) -> Checked<Self> {
         let field = &self.fields[index];
-        let here = |fault: Box<Fault>| fault.inside(self.child_name(index));
+        let in_child = |fault: Box<Fault>| fault.inside(self.child_name(index));
         // SAFETY: `new` checked that the array has one child for each field, in a list that is not
         // NULL. The producer is trusted that the list has as many entries.
         let slot = unsafe { self.array.children.add(index) };
@@ -178,12 +178,12 @@ impl<'a> Column<'a> {
         let child = unsafe { slot.read() };
         // SAFETY: a child that is not NULL is an array that lives as long as its parent.
         let Some(child) = (unsafe { child.as_ref() }) else {
-            return Err(here(Fault::invalid("the pointer to the array is NULL")));
+            return Err(in_child(Fault::invalid("the pointer to the array is NULL")));
         };
         // SAFETY: children follow the C data interface and lie on the device of their parent.
         match unsafe { Self::of_field(field, child, self.memory) } {
             Ok(child) => Ok(child),
-            Err(fault) => Err(here(fault)),
+            Err(fault) => Err(in_child(fault)),
         }
     }
 

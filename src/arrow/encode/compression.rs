@@ -50,16 +50,16 @@ impl Compression {
 
     fn pack(self, bytes: &[u8], plan: &mut Plan) -> Result<BufferRef> {
         let prefix = i64::try_from(bytes.len()).unwrap_or(i64::MAX).to_le_bytes();
-        let fail = |error: std::io::Error| Error::io("cannot compress a buffer", &error);
+        let failed = |error: std::io::Error| Error::io("cannot compress a buffer", &error);
         let mut packed = prefix.to_vec();
         match self {
             Self::Lz4Frame => {
                 let mut encoder = lz4_flex::frame::FrameEncoder::new(packed);
-                encoder.write_all(bytes).map_err(fail)?;
-                packed = encoder.finish().map_err(|error| fail(error.into()))?;
+                encoder.write_all(bytes).map_err(failed)?;
+                packed = encoder.finish().map_err(|error| failed(error.into()))?;
             }
             Self::Zstd => {
-                zstd::stream::copy_encode(bytes, &mut packed, 0).map_err(fail)?;
+                zstd::stream::copy_encode(bytes, &mut packed, 0).map_err(failed)?;
             }
         }
         if packed.len() >= prefix.len() + bytes.len() {

@@ -109,13 +109,13 @@ fn visit<'a>(column: &Column<'a>, found: &mut Vec<FoundDictionary<'a>>) -> Check
             continue;
         }
         let child = column.child(index)?;
-        let here = |fault: Box<Fault>| fault.inside(column.child_name(index));
+        let in_child = |fault: Box<Fault>| fault.inside(column.child_name(index));
         let Some(dictionary) = &field.dictionary else {
-            visit(&child, found).map_err(here)?;
+            visit(&child, found).map_err(in_child)?;
             continue;
         };
-        let values = child.dictionary(field).map_err(here)?;
-        visit(&values, found).map_err(here)?;
+        let values = child.dictionary(field).map_err(in_child)?;
+        visit(&values, found).map_err(in_child)?;
         found.push(FoundDictionary {
             field,
             id: dictionary.id,
@@ -137,31 +137,38 @@ impl SentDictionaries {
         // a dictionary inside an outer dictionary is sent.
         let mut sent: Vec<i64> = Vec::new();
         let mut unread = None;
-        for this in found {
-            this.change = if inner_ids(this.field).iter().any(|id| sent.contains(id)) {
+        for dictionary in found {
+            dictionary.change = if inner_ids(dictionary.field)
+                .iter()
+                .any(|id| sent.contains(id))
+            {
                 // The values of the outer dictionary use the inner dictionary. A reader that
                 // resolved them on arrival needs them again.
                 Change::New
             } else {
-                match self.change(this, memory) {
+                match self.change(dictionary, memory) {
                     Ok(change) => change,
                     // The next fetch also gets the data for the other dictionaries.
                     Err(fault) if memory.is_waiting() => {
                         unread = Some(fault);
                         continue;
                     }
-                    Err(fault) => return Err(fault.inside(this.name())),
+                    Err(fault) => return Err(fault.inside(dictionary.name())),
                 }
             };
-            if this.change != Change::Same {
-                sent.push(this.id);
+            if dictionary.change != Change::Same {
+                sent.push(dictionary.id);
             }
         }
         unread.map_or(Ok(()), Err)
     }
 
-    fn change(&self, this: &FoundDictionary<'_>, memory: ProducerMemory<'_>) -> Checked<Change> {
-        let Some(sent) = self.sent.get(&this.id) else {
+    fn change(
+        &self,
+        dictionary: &FoundDictionary<'_>,
+        memory: ProducerMemory<'_>,
+    ) -> Checked<Change> {
+        let Some(sent) = self.sent.get(&dictionary.id) else {
             return Ok(Change::New);
         };
         // SAFETY: `values` points into the array that `sent._batch` keeps alive and unchanged.
@@ -169,8 +176,8 @@ impl SentDictionaries {
         // SAFETY: it is a dictionary of an array that follows the C data interface and passed these
         // checks when it was sent. It lies where this batch lies, or else the encoder has forgotten
         // it.
-        let old = unsafe { Column::of_values(this.field, old, memory) }?;
-        let new = &this.values;
+        let old = unsafe { Column::of_values(dictionary.field, old, memory) }?;
+        let new = &dictionary.values;
         if old.same_memory(new)? {
             return Ok(Change::Same);
         }
@@ -196,12 +203,12 @@ impl SentDictionaries {
         mut found: Vec<FoundDictionary<'_>>,
         batch: &Arc<OwnedDeviceArray>,
     ) {
-        for this in found.drain(..) {
+        for dictionary in found.drain(..) {
             let sent = Sent {
                 _batch: Arc::clone(batch),
-                values: this.values.array(),
+                values: dictionary.values.array(),
             };
-            self.sent.insert(this.id, sent);
+            self.sent.insert(dictionary.id, sent);
         }
         // Collecting from the drained list keeps its memory for the next batch.
         self.spare = SpareDictionary(found.into_iter().map_while(|_| None).collect());

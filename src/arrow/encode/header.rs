@@ -63,13 +63,13 @@ pub(super) struct Headers {
     fbb: FlatBufferBuilder<'static>,
     buffers: Vec<Pair>,
     /// The content of the last header.
-    last: Option<Last>,
+    last: Option<LastHeader>,
 }
 
 /// The content of the header of a batch without own metadata. Later batches with fixed-width values
 /// have the same header if they have as many rows and no nulls.
 #[derive(Default)]
-struct Last {
+struct LastHeader {
     header: Arc<[u8]>,
     rows: usize,
     nodes: Vec<Pair>,
@@ -77,8 +77,8 @@ struct Last {
     variadic: Vec<i64>,
 }
 
-impl Last {
-    fn is(&self, rows: usize, plan: &Plan, buffers: &[Pair]) -> bool {
+impl LastHeader {
+    fn matches(&self, rows: usize, plan: &Plan, buffers: &[Pair]) -> bool {
         self.rows == rows
             && self.nodes == plan.nodes
             && self.buffers == buffers
@@ -124,7 +124,7 @@ impl Headers {
         let last = self.last.take();
         if let Some(known) = last.as_ref()
             && is_plain
-            && known.is(rows, plan, &self.buffers)
+            && known.matches(rows, plan, &self.buffers)
         {
             let header = Arc::clone(&known.header);
             self.last = last;

@@ -331,8 +331,8 @@ impl Encoder {
         let mut found = dictionaries.find(&batch)?;
         if memory.as_remote().is_some() {
             foresee::rows(&batch, 0, batch.len);
-            for this in &found {
-                foresee::rows(&this.values, 0, this.values.len);
+            for dictionary in &found {
+                foresee::rows(&dictionary.values, 0, dictionary.values.len);
             }
             if memory.is_waiting() {
                 return Err(Error::invalid_data("the batch is not fetched yet"));
@@ -372,13 +372,17 @@ impl Encoder {
         };
 
         let mut messages: EncodedMessages = smallvec![];
-        for this in found.iter().filter(|this| this.change != Change::Same) {
-            let here = |fault: Box<Fault>| fault.inside("(dictionary)").inside(this.name());
+        for dictionary in found
+            .iter()
+            .filter(|dictionary| dictionary.change != Change::Same)
+        {
+            let in_dictionary =
+                |fault: Box<Fault>| fault.inside("(dictionary)").inside(dictionary.name());
             plan.clear();
-            let first = plan_dictionary(plan, this).map_err(here)?;
-            let rows = this.values.len - first;
+            let first = plan_dictionary(plan, dictionary).map_err(in_dictionary)?;
+            let rows = dictionary.values.len - first;
             let subject = Subject::Dictionary {
-                id: this.id(),
+                id: dictionary.id(),
                 delta: first > 0,
             };
             messages.push(message(HeaderKind::Dictionary, subject, rows, plan)?);
@@ -400,9 +404,11 @@ fn unreadable(kind: DeviceKind) -> Error {
 }
 
 /// Plans a dictionary's message and returns the first row in it.
-fn plan_dictionary(plan: &mut Plan, this: &FoundDictionary<'_>) -> Checked<usize> {
-    match this.change {
-        Change::Grown(first) => plan.add_tail(&this.values, first).map(|()| first),
-        _ => plan.add(&this.values, 0, this.values.len).map(|()| 0),
+fn plan_dictionary(plan: &mut Plan, dictionary: &FoundDictionary<'_>) -> Checked<usize> {
+    match dictionary.change {
+        Change::Grown(first) => plan.add_tail(&dictionary.values, first).map(|()| first),
+        _ => plan
+            .add(&dictionary.values, 0, dictionary.values.len)
+            .map(|()| 0),
     }
 }

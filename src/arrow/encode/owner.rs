@@ -13,18 +13,18 @@ use crate::device::gpu::{Gpu, GpuEvent, GpuStream};
 /// is released when the last message of its batch is dropped. In a stream with dictionaries the
 /// encoder also holds it until its next batch or its drop. Clones share the owner.
 #[derive(Debug, Clone)]
-pub struct EncodedOwner(KeptOwner);
+pub struct EncodedOwner(MessageOwner);
 
 #[derive(Debug, Clone)]
-enum KeptOwner {
+enum MessageOwner {
     /// All buffers belong to the producer. This is the usual case, and needs no allocation.
     Array(Arc<OwnedDeviceArray>),
     /// Some buffers belong to the encoder, or are on a GPU.
-    More(Arc<More>),
+    Composite(Arc<CompositeOwner>),
 }
 
 #[derive(Debug)]
-struct More {
+struct CompositeOwner {
     /// For an array on a GPU. Dropped before the array, because its work reads the array.
     placed: Option<PlacedBuffers>,
     array: Arc<OwnedDeviceArray>,
@@ -40,9 +40,9 @@ impl EncodedOwner {
     ) -> Self {
         let array = Arc::clone(array);
         Self(if placed.is_none() && scratch.is_empty() {
-            KeptOwner::Array(array)
+            MessageOwner::Array(array)
         } else {
-            KeptOwner::More(Arc::new(More {
+            MessageOwner::Composite(Arc::new(CompositeOwner {
                 placed,
                 array,
                 _scratch: scratch,
@@ -52,24 +52,24 @@ impl EncodedOwner {
 
     fn placed(&self) -> Option<&PlacedBuffers> {
         match &self.0 {
-            KeptOwner::Array(_) => None,
-            KeptOwner::More(more) => more.placed.as_ref(),
+            MessageOwner::Array(_) => None,
+            MessageOwner::Composite(composite) => composite.placed.as_ref(),
         }
     }
 
     /// The same owner without its type, to be dropped when nobody reads the buffers any more.
     pub fn shared(self) -> Arc<dyn Any + Send + Sync> {
         match self.0 {
-            KeptOwner::Array(array) => array,
-            KeptOwner::More(more) => more,
+            MessageOwner::Array(array) => array,
+            MessageOwner::Composite(composite) => composite,
         }
     }
 
     /// The kind of the buffers' memory, and the device number.
     pub fn device(&self) -> (DeviceKind, i64) {
         let array = match &self.0 {
-            KeptOwner::Array(array) => array,
-            KeptOwner::More(more) => &more.array,
+            MessageOwner::Array(array) => array,
+            MessageOwner::Composite(composite) => &composite.array,
         };
         let array = array.raw();
         (DeviceKind(array.device_type), array.device_id)
@@ -98,8 +98,8 @@ impl EncodedOwner {
     #[cfg(test)]
     pub(super) fn wrote(&self, buffer: crate::device::BufferRef) -> bool {
         match &self.0 {
-            KeptOwner::Array(_) => false,
-            KeptOwner::More(more) => more._scratch.holds(buffer),
+            MessageOwner::Array(_) => false,
+            MessageOwner::Composite(composite) => composite._scratch.holds(buffer),
         }
     }
 }

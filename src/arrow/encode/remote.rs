@@ -25,12 +25,12 @@ pub(super) struct Remote {
     bytes: BTreeMap<usize, Vec<u8>>,
     /// The number of 1 bits of a range: address, first bit, number of bits.
     ones: HashMap<(usize, usize, usize), usize>,
-    asked: RefCell<Asked>,
+    requests: RefCell<Requests>,
 }
 
 /// The requests for the next fetch.
 #[derive(Debug, Default)]
-struct Asked {
+struct Requests {
     bytes: Vec<BufferRef>,
     bits: Vec<BitRange>,
     /// Allocations that the driver has confirmed.
@@ -44,7 +44,7 @@ impl Remote {
             device,
             bytes: BTreeMap::new(),
             ones: HashMap::new(),
-            asked: RefCell::default(),
+            requests: RefCell::default(),
         }
     }
 
@@ -65,7 +65,7 @@ impl Remote {
             return Ok(found);
         }
         self.check(buffer)?;
-        self.asked.borrow_mut().bytes.push(buffer);
+        self.requests.borrow_mut().bytes.push(buffer);
         Err(Fault::invalid("it is not fetched yet"))
     }
 
@@ -79,7 +79,7 @@ impl Remote {
             return Ok(range.len - ones);
         }
         self.check(range.buffer)?;
-        self.asked.borrow_mut().bits.push(range);
+        self.requests.borrow_mut().bits.push(range);
         Err(Fault::invalid("it is not counted yet"))
     }
 
@@ -87,18 +87,18 @@ impl Remote {
     /// would end all work of this process on the device.
     pub(super) fn check(&self, buffer: BufferRef) -> Checked<()> {
         let address = buffer.data as u64;
-        let mut asked = self.asked.borrow_mut();
-        if !(asked.pointers.iter()).any(|pointer| pointer.contains(address, buffer.len)) {
+        let mut requests = self.requests.borrow_mut();
+        if !(requests.pointers.iter()).any(|pointer| pointer.contains(address, buffer.len)) {
             let pointer = Pointer::for_kernels(&self.device, address, buffer.len)?;
-            asked.pointers.push(pointer);
+            requests.pointers.push(pointer);
         }
         Ok(())
     }
 
     /// True if there are requests.
     pub(super) fn is_waiting(&self) -> bool {
-        let asked = self.asked.borrow();
-        !asked.bytes.is_empty() || !asked.bits.is_empty()
+        let requests = self.requests.borrow();
+        !requests.bytes.is_empty() || !requests.bits.is_empty()
     }
 
     /// Fetches the requested data on `stream`, and waits for it.
@@ -107,12 +107,12 @@ impl Remote {
     ///
     /// The array lives, and nobody writes to it once the stream's earlier work is done.
     pub(super) unsafe fn fetch(&mut self, stream: &Arc<GpuStream>) -> Result<()> {
-        let asked = self.asked.get_mut();
+        let requests = self.requests.get_mut();
         let mut reads = Reads::default();
-        let bytes: Vec<_> = (asked.bytes.drain(..))
+        let bytes: Vec<_> = (requests.bytes.drain(..))
             .map(|buffer| (buffer, reads.bytes(buffer.data as u64, buffer.len)))
             .collect();
-        let bits: Vec<_> = (asked.bits.drain(..))
+        let bits: Vec<_> = (requests.bits.drain(..))
             .map(|range| {
                 let address = range.buffer.data as u64;
                 (range, reads.ones(address, range.first, range.len))

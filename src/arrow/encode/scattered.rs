@@ -11,9 +11,9 @@ use super::plan::{Plan, count, is_wasteful};
 
 /// A list view's offsets are read if its child has more values than this for each row, since a row
 /// costs as much time as a few values.
-const VALUES_TO_LOOK: usize = 32;
+const LEAST_VALUES_PER_ROW: usize = 32;
 /// The same for a dense union, where each row has one value.
-const MEMBERS_TO_LOOK: usize = 4;
+const LEAST_MEMBERS_PER_ROW: usize = 4;
 
 impl Plan {
     /// Adds a list view whose offsets and sizes have `width` bytes each.
@@ -29,7 +29,7 @@ impl Plan {
         let offsets = self.buffers.len() - 1;
         self.buffers
             .push(column.values(2, "sizes", start, rows, width)?);
-        if !is_worth_a_look(column, rows, VALUES_TO_LOOK)? {
+        if !may_be_narrowed(column, rows, LEAST_VALUES_PER_ROW)? {
             return self.whole_children(column);
         }
         let skip = start.checked_mul(width).ok_or_else(too_large)?;
@@ -55,7 +55,7 @@ impl Plan {
         self.buffers
             .push(column.values(1, "offsets", start, rows, WIDTH)?);
         let offsets = self.buffers.len() - 1;
-        if !is_worth_a_look(column, rows, MEMBERS_TO_LOOK)? {
+        if !may_be_narrowed(column, rows, LEAST_MEMBERS_PER_ROW)? {
             return self.whole_children(column);
         }
         let skip = start.checked_mul(WIDTH).ok_or_else(too_large)?;
@@ -89,7 +89,7 @@ impl Plan {
     ) -> Checked<()> {
         let whole = lengths(column).collect::<Checked<Vec<usize>>>()?;
         let total: usize = whole.iter().sum();
-        let parts = pointed_at(&whole, old, width, &points).filter(|parts| {
+        let parts = used_ranges(&whole, old, width, &points).filter(|parts| {
             let own: usize = parts.iter().map(ExactSizeIterator::len).sum();
             is_wasteful(total - own, total)
         });
@@ -116,16 +116,16 @@ fn lengths(column: &Column<'_>) -> impl Iterator<Item = Checked<usize>> {
 
 /// True if the children may have many more values than `rows` rows need. False on a GPU, where the
 /// processor does not read the offsets.
-fn is_worth_a_look(column: &Column<'_>, rows: usize, to_look: usize) -> Checked<bool> {
+fn may_be_narrowed(column: &Column<'_>, rows: usize, least_per_row: usize) -> Checked<bool> {
     let total = lengths(column).try_fold(0, |sum: usize, len| {
         sum.checked_add(len?).ok_or_else(too_large)
     })?;
-    Ok(is_wasteful(total, total) && total / to_look > rows && column.memory().is_host())
+    Ok(is_wasteful(total, total) && total / least_per_row > rows && column.memory().is_host())
 }
 
 /// The range of each child that rows point at. `whole` has the children's lengths. `None` if a row
 /// points outside of its child.
-fn pointed_at(
+fn used_ranges(
     whole: &[usize],
     offsets: &[u8],
     width: usize,

@@ -11,7 +11,7 @@ const INLINE: u32 = 12;
 
 /// Views are read if there are more variadic bytes than this for each row. The views are then at
 /// most an eighth of the strings.
-const LOOK_FROM: usize = 128;
+const LEAST_BYTES_PER_ROW: usize = 128;
 
 /// The positions of the buffer number and the offset in a view, after the length and a prefix.
 const BUFFER: usize = 2;
@@ -54,7 +54,7 @@ impl ViewPart {
 ///
 /// Short and long strings come in any order, so the loop avoids a branch on the length, which the
 /// processor would often predict wrongly. Successive strings are mostly in one buffer.
-fn pointed_at(
+fn used_ranges(
     views: &[[u8; VIEW]],
     whole: &[usize],
     is_valid: impl Fn(usize) -> bool,
@@ -100,7 +100,7 @@ impl Plan {
             self.buffers
                 .push(column.buffer(index + 2, "variadic", 0, len)?);
         }
-        if total / LOOK_FROM > rows && rows > 0 && column.memory().is_host() {
+        if total / LEAST_BYTES_PER_ROW > rows && rows > 0 && column.memory().is_host() {
             self.narrow(column, start, rows, views, total)?;
         }
         Ok(())
@@ -126,7 +126,7 @@ impl Plan {
         let is_valid = |row: usize| validity.as_ref().is_none_or(|bits| bits.get(row));
         let buffers = &mut self.buffers[views + 1..];
         let whole: Vec<usize> = buffers.iter().map(|buffer| buffer.len).collect();
-        let Some(parts) = pointed_at(old, &whole, is_valid) else {
+        let Some(parts) = used_ranges(old, &whole, is_valid) else {
             return Ok(());
         };
         let own: usize = parts.iter().map(|part| part.len()).sum();
@@ -137,7 +137,7 @@ impl Plan {
             *buffer = match part.len() {
                 0 => BufferRef::EMPTY,
                 len => BufferRef {
-                    // SAFETY: the part ends within the buffer, as `pointed_at` has checked.
+                    // SAFETY: the part ends within the buffer, as `used_ranges` has checked.
                     data: unsafe { buffer.data.add(part.start) },
                     len,
                 },

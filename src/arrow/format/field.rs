@@ -123,16 +123,16 @@ impl Field {
     ///
     /// As [`Schema::from_c`].
     unsafe fn from_c(schema: &ArrowSchema, path: &mut Vec<String>) -> Result<Self> {
-        let fail = |path: &[String], text: String| {
-            let place = if path.is_empty() {
+        let field_error = |path: &[String], text: String| {
+            let location = if path.is_empty() {
                 "the schema".to_owned()
             } else {
                 format!("schema field `{}`", path.join("."))
             };
-            Error::invalid_data(format!("{place}: {text}"))
+            Error::invalid_data(format!("{location}: {text}"))
         };
         if path.len() > MAX_DEPTH {
-            return Err(fail(
+            return Err(field_error(
                 path,
                 format!("fields nest deeper than {MAX_DEPTH} levels"),
             ));
@@ -140,18 +140,18 @@ impl Field {
         // SAFETY: the caller promises that strings of the schema are NULL or end in a NUL byte.
         let format = unsafe { text_from_c(schema.format) };
         let format = format
-            .map_err(|text| fail(path, format!("the format string {text}")))?
-            .ok_or_else(|| fail(path, "the format string is NULL".to_owned()))?;
+            .map_err(|text| field_error(path, format!("the format string {text}")))?
+            .ok_or_else(|| field_error(path, "the format string is NULL".to_owned()))?;
         // SAFETY: as above.
         let name = unsafe { text_from_c(schema.name) };
         let name = name
-            .map_err(|text| fail(path, format!("the name {text}")))?
+            .map_err(|text| field_error(path, format!("the name {text}")))?
             .unwrap_or_default();
         // SAFETY: the caller promises metadata in the C data interface's encoding.
         let metadata = unsafe { metadata_from_c(schema.metadata) };
-        let metadata = metadata.map_err(|text| fail(path, text))?;
+        let metadata = metadata.map_err(|text| field_error(path, text))?;
         let ty = Type::parse(&format, schema.flags & FLAG_MAP_KEYS_SORTED != 0)
-            .map_err(|text| fail(path, text))?;
+            .map_err(|text| field_error(path, text))?;
 
         let mut field = Self {
             name,
@@ -164,7 +164,7 @@ impl Field {
         // SAFETY: the caller promises that a dictionary is NULL or a live schema.
         if let Some(values) = unsafe { schema.dictionary.as_ref() } {
             if !matches!(field.ty, Type::Int { .. }) {
-                return Err(fail(
+                return Err(field_error(
                     path,
                     format!(
                         "dictionary indices have the format \"{format}\", which is no integer's"
@@ -172,7 +172,7 @@ impl Field {
                 ));
             }
             if schema.n_children != 0 {
-                return Err(fail(
+                return Err(field_error(
                     path,
                     "a dictionary-encoded field has children".to_owned(),
                 ));
@@ -199,15 +199,15 @@ impl Field {
         }
 
         let count = usize::try_from(schema.n_children)
-            .map_err(|_| fail(path, format!("it has {} children", schema.n_children)))?;
+            .map_err(|_| field_error(path, format!("it has {} children", schema.n_children)))?;
         if field.ty.child_count().is_some_and(|wanted| wanted != count) {
-            return Err(fail(
+            return Err(field_error(
                 path,
                 format!("the format \"{format}\" does not go with {count} children"),
             ));
         }
         if count > 0 && schema.children.is_null() {
-            return Err(fail(path, "the list of children is NULL".to_owned()));
+            return Err(field_error(path, "the list of children is NULL".to_owned()));
         }
         for index in 0..count {
             // SAFETY: the caller promises `n_children` pointers; NULL was excluded above.
@@ -216,7 +216,7 @@ impl Field {
             let child = unsafe { slot.read() };
             // SAFETY: the caller promises live schemas as children; `as_ref` excludes NULL.
             let child = unsafe { child.as_ref() }
-                .ok_or_else(|| fail(path, format!("child {index} is NULL")))?;
+                .ok_or_else(|| field_error(path, format!("child {index} is NULL")))?;
             // SAFETY: as for the format, above.
             let name = unsafe { text_from_c(child.name) };
             path.push(match name {
@@ -228,7 +228,9 @@ impl Field {
             path.pop();
             field.children.push(child);
         }
-        field.check_children().map_err(|text| fail(path, text))?;
+        field
+            .check_children()
+            .map_err(|text| field_error(path, text))?;
         Ok(field)
     }
 

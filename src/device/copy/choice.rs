@@ -69,8 +69,8 @@ impl Choice {
     }
 
     /// Notes the time of a copy of `len` bytes.
-    pub(super) fn note(&self, way: CopyMethod, time: Duration, len: u64) {
-        let known = match way {
+    pub(super) fn note(&self, method: CopyMethod, time: Duration, len: u64) {
+        let known = match method {
             CopyMethod::Streaming => &self.streaming,
             CopyMethod::Cached => &self.cached,
         };
@@ -97,13 +97,13 @@ mod tests {
     fn copies(choice: &Choice, count: u32, streaming: u64, cached: u64) -> u32 {
         let mut streamed = 0;
         for _ in 0..count {
-            let way = choice.next();
-            let time = match way {
+            let method = choice.next();
+            let time = match method {
                 CopyMethod::Streaming => streaming,
                 CopyMethod::Cached => cached,
             };
-            streamed += u32::from(way == CopyMethod::Streaming);
-            choice.note(way, Duration::from_nanos(time), 1000);
+            streamed += u32::from(method == CopyMethod::Streaming);
+            choice.note(method, Duration::from_nanos(time), 1000);
         }
         streamed
     }

@@ -23,7 +23,7 @@ pub(crate) struct ArrayMemory {
 #[derive(Debug)]
 pub(super) enum ArrayWork {
     /// The caller is still enqueueing work.
-    Given,
+    Enqueuing,
     /// The work is done when this event has happened.
     Until(SyncEvent),
     /// The work is done.
@@ -35,7 +35,7 @@ impl ArrayMemory {
     pub(crate) fn new(stream: &Arc<Stream>) -> Self {
         Self {
             stream: Arc::clone(stream),
-            work: ArrayWork::Given,
+            work: ArrayWork::Enqueuing,
             memory: Vec::new(),
             reads_others: false,
         }
@@ -67,7 +67,7 @@ impl ArrayMemory {
     pub(crate) fn sync_event(&self) -> *mut c_void {
         match &self.work {
             ArrayWork::Until(event) => event.pointer(),
-            ArrayWork::Given | ArrayWork::Done => ptr::null_mut(),
+            ArrayWork::Enqueuing | ArrayWork::Done => ptr::null_mut(),
         }
     }
 
@@ -75,7 +75,7 @@ impl ArrayMemory {
     pub(crate) fn event(&self) -> Option<&Event> {
         match &self.work {
             ArrayWork::Until(event) => Some(event.event()),
-            ArrayWork::Given | ArrayWork::Done => None,
+            ArrayWork::Enqueuing | ArrayWork::Done => None,
         }
     }
 }
@@ -84,7 +84,7 @@ impl Drop for ArrayMemory {
     fn drop(&mut self) {
         // Others use the memory next. After an error the device does no more work.
         let _: Result<()> = match std::mem::replace(&mut self.work, ArrayWork::Done) {
-            ArrayWork::Given => self.stream.synchronize(),
+            ArrayWork::Enqueuing => self.stream.synchronize(),
             ArrayWork::Until(event) if self.reads_others => event.event().synchronize(),
             ArrayWork::Until(event) => {
                 let memory = std::mem::take(&mut self.memory);

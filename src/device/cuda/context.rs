@@ -16,7 +16,7 @@ use crate::device::cuda::driver::{Driver, Failure, code};
 use crate::device::cuda::kernels::Kernels;
 use crate::device::cuda::memory::POSIX_FD;
 use crate::device::cuda::recycle::RecycledMemory;
-use crate::device::cuda::stream::left;
+use crate::device::cuda::stream::log_drop_error;
 use crate::error::{Error, Result};
 
 /// Bytes of a GPU's UUID.
@@ -118,7 +118,7 @@ impl Device {
         told.inspect_err(|_| {
             // SAFETY: the context was retained above, and nobody else has it yet.
             let gone = unsafe { driver.cuDevicePrimaryCtxRelease_v2(device) };
-            left(gone.map_err(Error::from), "a CUDA context");
+            log_drop_error(gone.map_err(Error::from), "a CUDA context");
         })?;
         Ok(Self {
             driver,

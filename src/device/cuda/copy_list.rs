@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 pub(super) const CHUNK: usize = 4 << 20;
 /// Registered buffers of at least this many bytes on average are copied one by one, without pinned
 /// memory. For smaller buffers the start of a copy takes longer than the processor's copy.
-const WORTH_A_COPY: u64 = 32 << 10;
+const LEAST_DIRECT_BYTES: u64 = 32 << 10;
 /// Alignment of buffers (rule A2).
 pub(super) const ALIGNMENT: usize = 64;
 
@@ -62,7 +62,7 @@ impl CopyList {
     /// True if a GPU can read all buffers directly, and they are long enough for copies of their
     /// own.
     pub(crate) fn is_registered(&self) -> bool {
-        let worth = (self.pieces.len() as u64).saturating_mul(WORTH_A_COPY);
+        let worth = (self.pieces.len() as u64).saturating_mul(LEAST_DIRECT_BYTES);
         self.bytes >= worth && self.pieces.iter().all(|piece| is_registered(piece.source))
     }
 

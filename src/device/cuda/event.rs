@@ -8,7 +8,7 @@ use std::sync::Arc;
 use cudarc::driver::sys::{CUevent, CUipcEventHandle};
 
 use crate::device::cuda::context::Device;
-use crate::device::cuda::stream::{Stream, left, ready};
+use crate::device::cuda::stream::{Stream, log_drop_error, ready};
 use crate::error::Result;
 
 /// `CU_EVENT_BLOCKING_SYNC`: a waiting thread sleeps.
@@ -164,7 +164,7 @@ impl Drop for Event {
             // for the streams that wait for it.
             Ok(unsafe { self.device.driver().cuEventDestroy_v2(self.raw) }?)
         });
-        left(gone, "a CUDA event");
+        log_drop_error(gone, "a CUDA event");
     }
 }
 

@@ -71,7 +71,7 @@ pub struct Allocation {
     device: Arc<Device>,
     base: u64,
     size: usize,
-    way: ExportKind,
+    kind: ExportKind,
 }
 
 /// The kind of export of an allocation.
@@ -110,7 +110,7 @@ impl Allocation {
             return Ok(None);
         };
         let Pointer { base, size, .. } = pointer;
-        let way = if pointer.pool != 0 {
+        let kind = if pointer.pool != 0 {
             // The default pool is not exportable, which `posix_fd` reports.
             let pool = usize::try_from(pointer.pool).unwrap_or(0);
             let exportable = pointer.posix_fd.then(|| Share::of(device, pool, base));
@@ -130,7 +130,7 @@ impl Allocation {
             device: Arc::clone(device),
             base,
             size,
-            way,
+            kind,
         }))
     }
 
@@ -154,13 +154,13 @@ impl Allocation {
     /// True if the memory must not be freed while another process has it open, because the handle
     /// does not keep it alive.
     pub fn must_outlive_importers(&self) -> bool {
-        matches!(self.way, ExportKind::Legacy | ExportKind::Pooled(_))
+        matches!(self.kind, ExportKind::Legacy | ExportKind::Pooled(_))
     }
 
     /// The share of memory of a pool. The exporter holds it as long as other processes may have the
     /// memory open.
     pub fn share(&self) -> Option<&Arc<Share>> {
-        match &self.way {
+        match &self.kind {
             ExportKind::Pooled(share) => Some(share),
             _ => None,
         }
@@ -172,7 +172,7 @@ impl Allocation {
             context: self.device.id(),
             base: self.base,
             size: self.size,
-            handle: match &self.way {
+            handle: match &self.kind {
                 ExportKind::None | ExportKind::Legacy => 0,
                 ExportKind::Fd(handle) => *handle,
                 ExportKind::Pooled(share) => Arc::as_ptr(share) as u64,
@@ -187,7 +187,7 @@ impl Allocation {
     /// The driver's error; as [`Device::enter`].
     pub fn export(&self) -> Result<Option<ExportHandle>> {
         let _current = self.device.enter()?;
-        match &self.way {
+        match &self.kind {
             ExportKind::None => Ok(None),
             ExportKind::Pooled(share) => Ok(Some(ExportHandle::Pooled(Arc::clone(share)))),
             ExportKind::Legacy => Ok(legacy_of(&self.device, self.base)?.map(ExportHandle::Legacy)),
@@ -202,7 +202,7 @@ impl Allocation {
 
 impl Drop for Allocation {
     fn drop(&mut self) {
-        if let ExportKind::Fd(handle) = self.way {
+        if let ExportKind::Fd(handle) = self.kind {
             // If the owner has freed the memory, the release of the handle frees its pages.
             later::free(&self.device, "a handle of a GPU's memory", move |device| {
                 // SAFETY: `of` retained the handle, and only this call releases it.

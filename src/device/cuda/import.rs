@@ -14,7 +14,7 @@ use crate::device::cuda::memory::{POSIX_FD, map, unmap};
 use crate::device::cuda::once::Once;
 use crate::device::cuda::pointer::Pointer;
 use crate::device::cuda::pool::{ImportedPool, SHARE_BYTES};
-use crate::device::cuda::stream::left;
+use crate::device::cuda::stream::log_drop_error;
 use crate::error::{Error, Result};
 
 /// `CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS`, the only flag of the call.
@@ -114,7 +114,7 @@ impl ImportedMemory {
         let len = size_at(device, address, len).inspect_err(|_| {
             // SAFETY: opened above, and nobody has used the memory.
             let gone = unsafe { device.driver().cuMemFree_v2(address) };
-            left(gone.map_err(Error::from), "a peer's memory");
+            log_drop_error(gone.map_err(Error::from), "a peer's memory");
         })?;
         Ok(Self {
             device: Arc::clone(device),
@@ -137,7 +137,7 @@ impl ImportedMemory {
         let len = size_at(device, address, len).inspect_err(|_| {
             // SAFETY: opened above, and nobody has used the memory.
             let gone = unsafe { driver.cuIpcCloseMemHandle(address) };
-            left(gone.map_err(Error::from), "a peer's memory");
+            log_drop_error(gone.map_err(Error::from), "a peer's memory");
         })?;
         Ok(Self {
             device: Arc::clone(device),
@@ -184,7 +184,7 @@ impl ImportedMemory {
         let mapped = map(device, handle, len).map_err(|failure| {
             // SAFETY: the handle was imported above, and no mapping uses it.
             let gone = unsafe { driver.cuMemRelease(handle) };
-            left(gone.map_err(Error::from), "a peer's memory");
+            log_drop_error(gone.map_err(Error::from), "a peer's memory");
             refused(failure)
         });
         Ok(Arc::new(Self {
@@ -216,7 +216,7 @@ impl ImportedMemory {
             let gone = device
                 .enter_to_drop()
                 .and_then(|_current| close(device.driver()));
-            left(gone, "a peer's memory");
+            log_drop_error(gone, "a peer's memory");
             OPEN.closed(&key);
         });
     }

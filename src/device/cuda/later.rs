@@ -26,21 +26,21 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use crate::device::cuda::context::Device;
 use crate::device::cuda::driver::Driver;
 use crate::device::cuda::event::Event;
-use crate::device::cuda::stream::left;
+use crate::device::cuda::stream::log_drop_error;
 use crate::error::Result;
 
 /// The thread stays this long without work, since frees come in bursts.
 const LINGER: Duration = Duration::from_millis(100);
 /// The first and the longest pause between two queries of the events; the pause doubles.
-const SOONEST: Duration = Duration::from_millis(1);
-const LATEST: Duration = Duration::from_millis(50);
+const FIRST_PAUSE: Duration = Duration::from_millis(1);
+const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 /// After this many errors of its queries, an event counts as happened: a device that reports only
 /// errors does no more work.
 const MOST_ERRORS: u32 = 3;
 /// The longest wait for memory after a free of a handle. A stuck device must not block the caller.
 pub const PATIENCE: Duration = Duration::from_secs(1);
 
-type GiveBack = Box<dyn FnOnce() + Send>;
+type FreeJob = Box<dyn FnOnce() + Send>;
 
 /// Memory that work uses until the event has happened.
 struct KeptUntil {
@@ -51,34 +51,34 @@ struct KeptUntil {
     _memory: Box<dyn Send>,
 }
 
-struct GiveBackQueue {
+struct FreeQueue {
     /// The jobs with their numbers, in order.
-    jobs: VecDeque<(u64, GiveBack)>,
+    jobs: VecDeque<(u64, FreeJob)>,
     /// The lowest number of the jobs and kept values that the thread works on.
-    doing: Option<u64>,
+    running: Option<u64>,
     kept: Vec<KeptUntil>,
     /// The next number.
     next: u64,
     thread: Option<ThreadId>,
 }
 
-static STATE: Mutex<GiveBackQueue> = Mutex::new(GiveBackQueue {
+static STATE: Mutex<FreeQueue> = Mutex::new(FreeQueue {
     jobs: VecDeque::new(),
-    doing: None,
+    running: None,
     kept: Vec::new(),
     next: 0,
     thread: None,
 });
 /// Signals new work.
-static GIVEN: Condvar = Condvar::new();
+static WORK_ADDED: Condvar = Condvar::new();
 /// Signals finished work.
-static DONE: Condvar = Condvar::new();
+static WORK_DONE: Condvar = Condvar::new();
 /// True once there was work. Then the driver is loaded.
 static USED: AtomicBool = AtomicBool::new(false);
 
 /// The locked state. `None` if there never was work, or in a forked child, where the lock may be
 /// held for ever.
-fn state() -> Option<MutexGuard<'static, GiveBackQueue>> {
+fn state() -> Option<MutexGuard<'static, FreeQueue>> {
     let ours = USED.load(Ordering::Acquire) && Driver::get().is_ok();
     ours.then(|| STATE.lock())
 }
@@ -93,7 +93,7 @@ pub(super) fn free(
     let device = Arc::clone(device);
     run(move || {
         let gone = device.enter_to_drop().and_then(|_current| work(&device));
-        left(gone, what);
+        log_drop_error(gone, what);
     });
 }
 
@@ -133,7 +133,7 @@ pub fn after<J: FnOnce() + Send + 'static>(job: J) -> Result<(), J> {
     let Some(mut state) = state() else {
         return Err(job);
     };
-    if state.jobs.is_empty() && state.doing.is_none() {
+    if state.jobs.is_empty() && state.running.is_none() {
         return Err(job);
     }
     let number = state.take_number();
@@ -156,34 +156,34 @@ pub fn wait(patience: Duration) -> bool {
     // Twice, because memory whose event has happened becomes a new job.
     for _ in 0..2 {
         let last = state.next;
-        while state.is_before(last) {
+        while state.has_open_before(last) {
             state.ensure_thread();
-            if DONE.wait_until(&mut state, deadline).timed_out() {
-                return !state.is_before(last);
+            if WORK_DONE.wait_until(&mut state, deadline).timed_out() {
+                return !state.has_open_before(last);
             }
         }
     }
     true
 }
 
-impl GiveBackQueue {
+impl FreeQueue {
     fn take_number(&mut self) -> u64 {
         self.next += 1;
         self.next - 1
     }
 
     /// True if work with a number below `number` is still open.
-    fn is_before(&self, number: u64) -> bool {
+    fn has_open_before(&self, number: u64) -> bool {
         let jobs = self.jobs.front().map(|(number, _)| *number);
         let kept = self.kept.iter().map(|kept| kept.number);
-        let mut all = jobs.into_iter().chain(self.doing).chain(kept);
+        let mut all = jobs.into_iter().chain(self.running).chain(kept);
         all.any(|open| open < number)
     }
 
     /// Wakes the thread, or starts it. After a failure the next call tries again.
     fn ensure_thread(&mut self) {
         if self.thread.is_some() {
-            GIVEN.notify_one();
+            WORK_ADDED.notify_one();
             return;
         }
         let started = std::thread::Builder::new()
@@ -207,25 +207,25 @@ impl KeptUntil {
 
 /// The body of the thread.
 fn work() {
-    let mut pause = SOONEST;
+    let mut pause = FIRST_PAUSE;
     let mut state = STATE.lock();
     loop {
         if let Some((number, job)) = state.jobs.pop_front() {
-            state.doing = Some(number);
+            state.running = Some(number);
             MutexGuard::unlocked(&mut state, job);
-            state.doing = None;
-            DONE.notify_all();
+            state.running = None;
+            WORK_DONE.notify_all();
             continue;
         }
         if !state.kept.is_empty() {
             let mut kept = std::mem::take(&mut state.kept);
             let before = kept.len();
-            state.doing = kept.iter().map(|kept| kept.number).min();
+            state.running = kept.iter().map(|kept| kept.number).min();
             MutexGuard::unlocked(&mut state, || kept.retain_mut(|kept| !kept.is_over()));
-            state.doing = None;
+            state.running = None;
             if kept.len() < before {
-                pause = SOONEST;
-                DONE.notify_all();
+                pause = FIRST_PAUSE;
+                WORK_DONE.notify_all();
             }
             state.kept.append(&mut kept);
         }
@@ -234,11 +234,11 @@ fn work() {
         }
         let idle = state.kept.is_empty();
         let nap = if idle { LINGER } else { pause };
-        let given = !GIVEN.wait_for(&mut state, nap).timed_out();
+        let given = !WORK_ADDED.wait_for(&mut state, nap).timed_out();
         pause = if given {
-            SOONEST
+            FIRST_PAUSE
         } else {
-            (pause * 2).min(LATEST)
+            (pause * 2).min(LONGEST_PAUSE)
         };
         if idle && !given && state.jobs.is_empty() && state.kept.is_empty() {
             state.thread = None;

@@ -21,7 +21,7 @@ use crate::device::cuda::driver::{Driver, Failure, code};
 use crate::device::cuda::later;
 use crate::device::cuda::pinned::PinnedBlock;
 use crate::device::cuda::recycle::KeepFor;
-use crate::device::cuda::stream::left;
+use crate::device::cuda::stream::log_drop_error;
 use crate::error::{Error, Result};
 
 /// The longest wait for freed memory when the device has no memory left.
@@ -80,7 +80,7 @@ impl Block {
         let mapped = map(device, handle, len).inspect_err(|_| {
             // SAFETY: the handle was made above, and no mapping uses it.
             let gone = unsafe { driver.cuMemRelease(handle) };
-            left(gone.map_err(Error::from), "memory of a GPU");
+            log_drop_error(gone.map_err(Error::from), "memory of a GPU");
         });
         Ok(Self {
             address: mapped?,
@@ -147,7 +147,7 @@ pub(super) fn map(
     let free = || {
         // SAFETY: reserved above, and no mapping is left in the range.
         let gone = unsafe { driver.cuMemAddressFree(address, len) };
-        left(gone.map_err(Error::from), "addresses of a GPU");
+        log_drop_error(gone.map_err(Error::from), "addresses of a GPU");
     };
     // SAFETY: the addresses are reserved and empty; the driver checks the handle and the length.
     unsafe { driver.cuMemMap(address, len, 0, handle, 0) }.inspect_err(|_| free())?;
@@ -160,7 +160,7 @@ pub(super) fn map(
     allowed.inspect_err(|_| {
         // SAFETY: the mapping was made above.
         let gone = unsafe { driver.cuMemUnmap(address, len) };
-        left(gone.map_err(Error::from), "a mapping of a GPU");
+        log_drop_error(gone.map_err(Error::from), "a mapping of a GPU");
         free();
     })?;
     Ok(address)

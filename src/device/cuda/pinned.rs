@@ -12,7 +12,7 @@ use crate::device::BufferRef;
 use crate::device::cuda::context::Device;
 use crate::device::cuda::driver::{Driver, Failure, code};
 use crate::device::cuda::later;
-use crate::device::cuda::stream::left;
+use crate::device::cuda::stream::log_drop_error;
 use crate::error::{Error, Result};
 
 /// `CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP`: every device can copy and access it.
@@ -251,7 +251,7 @@ impl Drop for Registered {
                 // uses the memory any more. `memory` keeps it mapped.
                 Ok(unsafe { device.driver().cuMemHostUnregister(address) }?)
             });
-            left(gone, "pinned pages of the host");
+            log_drop_error(gone, "pinned pages of the host");
             drop(memory);
         });
     }

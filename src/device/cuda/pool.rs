@@ -22,7 +22,7 @@ use crate::device::cuda::driver::Driver;
 use crate::device::cuda::later;
 use crate::device::cuda::memory::POSIX_FD;
 use crate::device::cuda::once::Once;
-use crate::device::cuda::stream::left;
+use crate::device::cuda::stream::log_drop_error;
 use crate::error::{Error, Result};
 
 /// Bytes of the share of an allocation.
@@ -250,7 +250,7 @@ impl ImportedPool {
         allowed.inspect_err(|_| {
             // SAFETY: the pool was imported above, and has no memory in use.
             let gone = unsafe { driver.cuMemPoolDestroy(pool) };
-            left(gone.map_err(Error::from), "a peer's pool");
+            log_drop_error(gone.map_err(Error::from), "a peer's pool");
         })?;
         Ok(Self {
             device: Arc::clone(device),
@@ -292,7 +292,7 @@ impl Drop for ImportedPool {
                 // from the pool is freed.
                 Ok(unsafe { device.driver().cuMemPoolDestroy(handle_of(pool)) }?)
             });
-            left(gone, "a peer's pool");
+            log_drop_error(gone, "a peer's pool");
             IMPORTED.closed(&key);
         });
     }

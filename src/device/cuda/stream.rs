@@ -159,7 +159,7 @@ impl Drop for Stream {
             // work, and the owners of the work's memory hold it until then.
             Ok(unsafe { self.device.driver().cuStreamDestroy_v2(self.raw) }?)
         });
-        left(gone, "a CUDA stream");
+        log_drop_error(gone, "a CUDA stream");
     }
 }
 
@@ -177,7 +177,7 @@ pub(super) fn ready(outcome: Result<(), Failure>) -> Result<bool> {
 
 /// Logs an error in a drop. Any call of the driver may report an error of earlier work, and nothing
 /// is left to free in a context that is gone.
-pub(super) fn left(outcome: Result<(), Error>, what: &str) {
+pub(super) fn log_drop_error(outcome: Result<(), Error>, what: &str) {
     if let Err(error) = outcome {
         tracing::debug!("giving back {what}: {error}");
     }

@@ -10,9 +10,9 @@ use super::*;
 
 const LEN: u64 = 1 << 16;
 
-struct Told(Arc<AtomicU32>);
+struct DropCounter(Arc<AtomicU32>);
 
-impl Drop for Told {
+impl Drop for DropCounter {
     fn drop(&mut self) {
         self.0.fetch_add(1, Ordering::SeqCst);
     }
@@ -20,47 +20,48 @@ impl Drop for Told {
 
 fn charged() -> (Memfd, Arc<AtomicU32>) {
     let file = Memfd::create("dipc-test", LEN).unwrap();
-    let told = Arc::default();
-    file.charge(Box::new(Told(Arc::clone(&told))));
-    (file, told)
+    let drops = Arc::default();
+    file.charge(Box::new(DropCounter(Arc::clone(&drops))));
+    (file, drops)
 }
 
-fn is_back(told: &AtomicU32) -> bool {
+fn is_back(drops: &AtomicU32) -> bool {
     collect();
-    told.load(Ordering::SeqCst) == 1
+    drops.load(Ordering::SeqCst) == 1
 }
 
 /// A descriptor, an `O_PATH` descriptor and a mapping each keep the file and its charge.
 #[test]
 fn a_charge_is_back_when_nobody_has_the_file() {
-    let (file, told) = charged();
+    let (file, drops) = charged();
     drop(file);
-    assert!(is_back(&told), "it was given to nobody");
+    assert!(is_back(&drops), "it was given to nobody");
 
-    let (file, told) = charged();
+    let (file, drops) = charged();
     let peers = file.give(None).try_clone().unwrap();
     drop(file);
-    assert!(!is_back(&told));
+    assert!(!is_back(&drops));
     let path = format!("/proc/self/fd/{}", peers.as_raw_fd());
-    let named = rustix::fs::open(path, OFlags::PATH, Mode::empty()).unwrap();
+    let path_only = rustix::fs::open(path, OFlags::PATH, Mode::empty()).unwrap();
     drop(peers);
-    assert!(!is_back(&told));
-    let path = format!("/proc/self/fd/{}", named.as_raw_fd());
-    let again = rustix::fs::open(path, OFlags::RDONLY, Mode::empty()).unwrap();
+    assert!(!is_back(&drops));
+    let path = format!("/proc/self/fd/{}", path_only.as_raw_fd());
+    let reopened = rustix::fs::open(path, OFlags::RDONLY, Mode::empty()).unwrap();
     let null = std::ptr::null_mut();
     // SAFETY: without an address hint the kernel picks an unmapped address.
-    let mapped = unsafe { mmap(null, 4096, ProtFlags::READ, MapFlags::SHARED, &again, 0) }.unwrap();
-    drop((named, again));
-    assert!(!is_back(&told));
+    let mapped =
+        unsafe { mmap(null, 4096, ProtFlags::READ, MapFlags::SHARED, &reopened, 0) }.unwrap();
+    drop((path_only, reopened));
+    assert!(!is_back(&drops));
     // SAFETY: the mapping was made above, and nothing points to it.
     unsafe { munmap(mapped, 4096) }.unwrap();
-    assert!(is_back(&told));
+    assert!(is_back(&drops));
 }
 
 /// Another process that has the file keeps the charge too.
 #[test]
 fn a_charge_waits_for_every_process() {
-    let (file, told) = charged();
+    let (file, drops) = charged();
     let peers = file.give(None).try_clone().unwrap();
     let mut child = Command::new("cat")
         .stdin(Stdio::piped())
@@ -68,17 +69,17 @@ fn a_charge_waits_for_every_process() {
         .spawn()
         .unwrap();
     drop(file);
-    assert!(!is_back(&told));
+    assert!(!is_back(&drops));
     child.kill().unwrap();
     child.wait().unwrap();
-    assert!(is_back(&told));
+    assert!(is_back(&drops));
 }
 
 /// Without a watch, the charge waits for the ends of all processes that got the file.
 #[test]
 fn without_a_watch_a_charge_waits_for_processes() {
-    let (file, told) = charged();
-    file.state.lock().given = GivenTo::To(Vec::new());
+    let (file, drops) = charged();
+    file.state.lock().given = GivenTo::Processes(Vec::new());
     let mut children: Vec<_> = (0..2)
         .map(|_| {
             let child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
@@ -94,12 +95,12 @@ fn without_a_watch_a_charge_waits_for_processes() {
         .collect();
     drop(file);
     for child in &mut children {
-        assert!(!is_back(&told));
+        assert!(!is_back(&drops));
         child.kill().unwrap();
         child.wait().unwrap();
     }
     let start = std::time::Instant::now();
-    while !is_back(&told) {
+    while !is_back(&drops) {
         assert!(start.elapsed() < std::time::Duration::from_secs(60));
         std::thread::yield_now();
     }

@@ -23,7 +23,7 @@ impl Joiner<'_> {
             let end = (ends.at(run) - start).min(len);
             end.checked_add(base).ok_or_else(too_long)
         });
-        self.written(rows, width)
+        self.write_numbers(rows, width)
     }
 
     pub(super) fn run_ends(
@@ -44,14 +44,14 @@ impl Joiner<'_> {
             runs_of(new, &new_ends.numbers(1, width, 0)?)?,
         ];
         let old_len = i64::try_from(old.len).map_err(|_| too_long())?;
-        let here;
+        let rewritten;
         let whole = runs[0] == (0, old_numbers.len())
             && old_numbers.at(runs[0].1.saturating_sub(1)) == old_len;
         let known = if whole {
             old_ends.bytes(1, width.bytes(), 0)?
         } else {
-            here = self.ends(old, width, runs[0], 0)?;
-            &here
+            rewritten = self.ends(old, width, runs[0], 0)?;
+            &rewritten
         };
         let added = self.ends(new, width, runs[1], old_len)?;
         let ends = self.extend(old, known, &added)?;

@@ -42,14 +42,14 @@ impl Joiner<'_> {
             places.push((joined.len(), before.len));
             joined.push(self.extend_own(before, bytes)?);
         }
-        let mut added = self.passing(new.len.checked_mul(16).ok_or_else(too_long)?)?;
+        let mut added = self.temporary(new.len.checked_mul(16).ok_or_else(too_long)?)?;
         for view in new.bytes(1, 16, 0)?.as_chunks::<16>().0 {
             added.extend(moved_view(view, &places)?);
         }
         buffers.push(self.extend(old, old.bytes(1, 16, 0)?, &added)?);
         let lengths = joined.iter().map(|data| i64::try_from(data.at.len));
         let lengths = lengths.map(|length| length.map_err(|_| too_long()));
-        let lengths = self.written(lengths, Width::Eight)?;
+        let lengths = self.write_numbers(lengths, Width::Eight)?;
         buffers.append(&mut joined);
         buffers.push(self.extend(old, &[], &lengths)?);
         Ok(())

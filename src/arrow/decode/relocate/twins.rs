@@ -13,7 +13,7 @@ pub(super) struct Twins {
     place: ArrayPlace,
     /// The originals.
     latest: Arc<ReceivedDictionaries>,
-    here: Arc<ReceivedDictionaries>,
+    copies: Arc<ReceivedDictionaries>,
 }
 
 impl Relocator {
@@ -25,34 +25,34 @@ impl Relocator {
     ) -> Result<Arc<ReceivedDictionaries>> {
         if latest
             .values()
-            .all(|dictionary| place.is(dictionary.columns.device()))
+            .all(|dictionary| place.is_on(dictionary.columns.device()))
         {
             return Ok(Arc::clone(latest));
         }
         let index = self.twins.iter().position(|twins| match &twins.place {
-            ArrayPlace::Host => place.is(None),
-            ArrayPlace::Gpu(device) => place.is(Some(device)),
+            ArrayPlace::Host => place.is_on(None),
+            ArrayPlace::Gpu(device) => place.is_on(Some(device)),
         });
         let known = index.map(|index| &self.twins[index]);
         if let Some(twins) = known
             && Arc::ptr_eq(&twins.latest, latest)
         {
-            return Ok(Arc::clone(&twins.here));
+            return Ok(Arc::clone(&twins.copies));
         }
-        let known = known.map(|twins| (Arc::clone(&twins.latest), Arc::clone(&twins.here)));
-        let mut here = BTreeMap::new();
+        let known = known.map(|twins| (Arc::clone(&twins.latest), Arc::clone(&twins.copies)));
+        let mut copies = BTreeMap::new();
         for (id, dictionary) in latest.iter() {
-            let twin = known.as_ref().and_then(|(was, here)| {
+            let twin = known.as_ref().and_then(|(was, copies)| {
                 let was = was.get(id)?;
-                Arc::ptr_eq(&was.columns, &dictionary.columns).then(|| here.get(id))?
+                Arc::ptr_eq(&was.columns, &dictionary.columns).then(|| copies.get(id))?
             });
             let columns = match twin {
                 Some(twin) => Arc::clone(&twin.columns),
-                None if place.is(dictionary.columns.device()) => Arc::clone(&dictionary.columns),
+                None if place.is_on(dictionary.columns.device()) => Arc::clone(&dictionary.columns),
                 None => Arc::new(self.twin(&dictionary.columns, place)?),
             };
             let dictionary = dictionary.clone();
-            here.insert(
+            copies.insert(
                 *id,
                 Dictionary {
                     columns,
@@ -63,14 +63,14 @@ impl Relocator {
         let twins = Twins {
             place: place.clone(),
             latest: Arc::clone(latest),
-            here: Arc::new(here),
+            copies: Arc::new(copies),
         };
-        let here = Arc::clone(&twins.here);
+        let copies = Arc::clone(&twins.copies);
         match index {
             Some(index) => self.twins[index] = twins,
             None => self.twins.push(twins),
         }
-        Ok(here)
+        Ok(copies)
     }
 
     /// A copy of a dictionary at another place.

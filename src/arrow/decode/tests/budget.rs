@@ -107,11 +107,11 @@ fn dictionaries_of_a_stream_share_the_limit() {
         assert_eq!(held, 8_000_000);
     }
     // A replaced dictionary returns its bytes to the budget.
-    let mut again = sent.clone();
+    let mut repeated = sent.clone();
     for _ in 0..3 {
-        again.extend_from_slice(&sent[1..]);
+        repeated.extend_from_slice(&sent[1..]);
     }
-    let (_, held) = decode_within(&again, Level::Full, 8_100_000).unwrap();
+    let (_, held) = decode_within(&repeated, Level::Full, 8_100_000).unwrap();
     assert_eq!(held, 8_000_000);
     // Uncompressed dictionaries cost nothing, and may have any size.
     let batch = dictionaries(10, 10_000);

@@ -1,11 +1,11 @@
 mod support;
 
-mod again;
 mod budget;
 mod dictionaries;
 mod golden;
 mod hostile;
 mod release;
+mod reuse;
 mod schemas;
 mod types;
 mod values;

@@ -3,9 +3,9 @@
 use super::Checker;
 use crate::arrow::decode::bits;
 use crate::arrow::decode::columns::Node;
+use crate::arrow::decode::counted::CountedList;
 use crate::arrow::decode::index::Index;
-use crate::arrow::decode::noted::Noted;
-use crate::arrow::decode::seen::Above;
+use crate::arrow::decode::reachable::Ancestors;
 use crate::device::HostBuffer;
 use crate::error::{Error, Result};
 
@@ -15,7 +15,7 @@ impl Checker<'_> {
         id: usize,
         bits: u8,
         signed: bool,
-        above: &Above<'_>,
+        ancestors: &Ancestors<'_>,
     ) -> Result<()> {
         let node = self.columns.nodes[id];
         self.validity(&node)?;
@@ -25,14 +25,14 @@ impl Checker<'_> {
             .dictionary
             .map_or(0, |dictionary| self.columns.nodes[dictionary].length);
         let outside = match (bits, signed) {
-            (8, true) => self.outside::<i8>(&node, values, above),
-            (8, false) => self.outside::<u8>(&node, values, above),
-            (16, true) => self.outside::<i16>(&node, values, above),
-            (16, false) => self.outside::<u16>(&node, values, above),
-            (32, true) => self.outside::<i32>(&node, values, above),
-            (32, false) => self.outside::<u32>(&node, values, above),
-            (_, true) => self.outside::<i64>(&node, values, above),
-            (_, false) => self.outside::<u64>(&node, values, above),
+            (8, true) => self.outside::<i8>(&node, values, ancestors),
+            (8, false) => self.outside::<u8>(&node, values, ancestors),
+            (16, true) => self.outside::<i16>(&node, values, ancestors),
+            (16, false) => self.outside::<u16>(&node, values, ancestors),
+            (32, true) => self.outside::<i32>(&node, values, ancestors),
+            (32, false) => self.outside::<u32>(&node, values, ancestors),
+            (_, true) => self.outside::<i64>(&node, values, ancestors),
+            (_, false) => self.outside::<u64>(&node, values, ancestors),
         }?;
         self.hide(id, &outside)
     }
@@ -69,7 +69,7 @@ impl Checker<'_> {
         &self,
         node: &Node,
         values: i64,
-        above: &Above<'_>,
+        ancestors: &Ancestors<'_>,
     ) -> Result<Vec<usize>> {
         let valid = self.bitmap(node)?;
         let indices = self.columns.slice::<T>(node.buffer(1), node.len()?)?;
@@ -89,12 +89,12 @@ impl Checker<'_> {
         if is_inside(least) && is_inside(most) {
             return Ok(Vec::new());
         }
-        let mut outside = Noted::new(self.budget);
+        let mut outside = CountedList::new(self.budget);
         for (row, index) in indices.iter().enumerate() {
             if is_inside(*index) || !valid.get(row) {
                 continue;
             }
-            if self.is_shown(Some(above), row)? {
+            if self.is_reachable(Some(ancestors), row)? {
                 return Err(Error::invalid_data(format!(
                     "row {row} refers to a value that its dictionary of {values} does not have"
                 )));

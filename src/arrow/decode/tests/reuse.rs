@@ -97,16 +97,16 @@ fn only_a_batch_like_the_last_one_is_not_built() {
     let header = parser.parse(&messages[0].0).unwrap();
     let mut decoder = Decoder::new(&header, DecodeOptions::default()).unwrap();
     let drops = Arc::default();
-    let mut again = |index: usize, at: Place| {
+    let mut is_reused = |index: usize, at: Place| {
         let first = parser.parse(&messages[1].0).unwrap();
         let body = place(&first, &messages[1].1, Place::Packed, &drops);
         decoder.batch(&first, &body).unwrap();
         let header = parser.parse(&messages[index].0).unwrap();
         let body = place(&header, &messages[index].1, at, &drops);
-        decoder.spare.again(&header, &body).is_some()
+        decoder.spare.reuse(&header, &body).is_some()
     };
-    assert!(again(2, Place::Packed));
-    assert!(again(2, Place::Shared));
-    assert!(!again(2, Place::Misaligned));
-    assert!(!again(3, Place::Packed));
+    assert!(is_reused(2, Place::Packed));
+    assert!(is_reused(2, Place::Shared));
+    assert!(!is_reused(2, Place::Misaligned));
+    assert!(!is_reused(3, Place::Packed));
 }

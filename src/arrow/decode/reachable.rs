@@ -6,17 +6,17 @@ use std::ops::Range;
 
 use crate::arrow::decode::budget::DecodeBudget;
 use crate::arrow::decode::columns::{Columns, Node};
+use crate::arrow::decode::counted::CountedList;
 use crate::arrow::decode::field::DecodedField;
-use crate::arrow::decode::noted::Noted;
 use crate::arrow::decode::plain::Plain;
 use crate::arrow::format::{Layout, Type};
 use crate::error::Result;
 
 /// The path from the root to a child of an array. All data on the path was checked before, and is
 /// private.
-pub(super) struct Above<'a> {
+pub(super) struct Ancestors<'a> {
     /// `None` if the array is the root.
-    pub(super) parent: Option<&'a Above<'a>>,
+    pub(super) parent: Option<&'a Ancestors<'a>>,
     /// The array that the child belongs to.
     pub(super) field: &'a DecodedField,
     pub(super) id: usize,
@@ -24,13 +24,13 @@ pub(super) struct Above<'a> {
     pub(super) child: usize,
     /// The reachable ranges of the child, in order and not empty, if its parent refers to values in
     /// any order.
-    named: OnceCell<Vec<Range<usize>>>,
+    ranges: OnceCell<Vec<Range<usize>>>,
     budget: &'a DecodeBudget<'a>,
 }
 
-impl<'a> Above<'a> {
+impl<'a> Ancestors<'a> {
     pub(super) fn new(
-        parent: Option<&'a Above<'a>>,
+        parent: Option<&'a Ancestors<'a>>,
         field: &'a DecodedField,
         id: usize,
         child: usize,
@@ -41,13 +41,13 @@ impl<'a> Above<'a> {
             field,
             id,
             child,
-            named: OnceCell::new(),
+            ranges: OnceCell::new(),
             budget,
         }
     }
 
     /// True if one of these values of the child is reachable.
-    pub(super) fn shows(&self, columns: &Columns, rows: Range<usize>) -> Result<bool> {
+    pub(super) fn is_reachable(&self, columns: &Columns, rows: Range<usize>) -> Result<bool> {
         if rows.is_empty() {
             return Ok(false);
         }
@@ -60,12 +60,14 @@ impl<'a> Above<'a> {
             Layout::List { large: false } => self.any_list::<i32>(columns, node, rows),
             Layout::List { large: true } => self.any_list::<i64>(columns, node, rows),
             Layout::ListView { large: false } => {
-                self.any_named(rows, || self.list_views::<i32>(columns, node))
+                self.any_in_ranges(rows, || self.list_views::<i32>(columns, node))
             }
             Layout::ListView { large: true } => {
-                self.any_named(rows, || self.list_views::<i64>(columns, node))
+                self.any_in_ranges(rows, || self.list_views::<i64>(columns, node))
             }
-            Layout::Union { dense: true } => self.any_named(rows, || self.chosen(columns, node)),
+            Layout::Union { dense: true } => {
+                self.any_in_ranges(rows, || self.union_values(columns, node))
+            }
             Layout::Union { dense: false } => {
                 let types = columns.slice::<i8>(node.buffer(0), node.len()?)?;
                 for row in rows {
@@ -98,19 +100,19 @@ impl<'a> Above<'a> {
             true => columns.bytes(node.buffer(0))?,
             false => &[],
         };
-        let shown = |rows| match self.parent {
-            Some(parent) => parent.shows(columns, rows),
+        let reachable = |rows| match self.parent {
+            Some(parent) => parent.is_reachable(columns, rows),
             None => Ok(true),
         };
         if bitmap.is_empty() {
-            return Ok(!rows.is_empty() && shown(rows)?);
+            return Ok(!rows.is_empty() && reachable(rows)?);
         }
         let mut row = rows.start;
         while row < rows.end {
             let byte = bitmap.get(row / 8).copied().unwrap_or(0) >> (row % 8);
             if byte == 0 {
                 row = (row / 8 + 1) * 8;
-            } else if byte & 1 == 1 && shown(row..row + 1)? {
+            } else if byte & 1 == 1 && reachable(row..row + 1)? {
                 return Ok(true);
             } else {
                 row += 1;
@@ -150,20 +152,20 @@ impl<'a> Above<'a> {
         Ok(false)
     }
 
-    fn any_named(
+    fn any_in_ranges(
         &self,
         rows: Range<usize>,
         find: impl FnOnce() -> Result<Vec<Range<usize>>>,
     ) -> Result<bool> {
-        let named = match self.named.get() {
-            Some(named) => named,
+        let ranges = match self.ranges.get() {
+            Some(ranges) => ranges,
             None => {
                 let found = find()?;
-                self.named.get_or_init(|| found)
+                self.ranges.get_or_init(|| found)
             }
         };
-        let at = named.partition_point(|range| range.end <= rows.start);
-        Ok(named.get(at).is_some_and(|range| range.start < rows.end))
+        let at = ranges.partition_point(|range| range.end <= rows.start);
+        Ok(ranges.get(at).is_some_and(|range| range.start < rows.end))
     }
 
     fn list_views<T: Plain + Into<i64>>(
@@ -174,30 +176,30 @@ impl<'a> Above<'a> {
         let len = node.len()?;
         let offsets = columns.slice::<T>(node.buffer(1), len)?;
         let sizes = columns.slice::<T>(node.buffer(2), len)?;
-        let mut named = Noted::new(self.budget);
+        let mut ranges = CountedList::new(self.budget);
         for (row, (offset, size)) in offsets.iter().zip(sizes).enumerate() {
             let (offset, size): (i64, i64) = ((*offset).into(), (*size).into());
             let range = span(offset, offset.saturating_add(size));
             if !range.is_empty() && self.any_row(columns, node, row..row + 1)? {
-                named.add(range)?;
+                ranges.add(range)?;
             }
         }
-        Ok(joined(named.rows))
+        Ok(joined(ranges.rows))
     }
 
     /// The reachable values of this child of a dense union.
-    fn chosen(&self, columns: &Columns, node: &Node) -> Result<Vec<Range<usize>>> {
+    fn union_values(&self, columns: &Columns, node: &Node) -> Result<Vec<Range<usize>>> {
         let len = node.len()?;
         let types = columns.slice::<i8>(node.buffer(0), len)?;
         let offsets = columns.slice::<i32>(node.buffer(1), len)?;
-        let mut named = Noted::new(self.budget);
+        let mut ranges = CountedList::new(self.budget);
         for (row, (id, offset)) in types.iter().zip(offsets).enumerate() {
             if Some(*id) == self.type_id() && self.any_row(columns, node, row..row + 1)? {
                 let offset = i64::from(*offset);
-                named.add(span(offset, offset.saturating_add(1)))?;
+                ranges.add(span(offset, offset.saturating_add(1)))?;
             }
         }
-        Ok(joined(named.rows))
+        Ok(joined(ranges.rows))
     }
 
     /// The type id of the child of a union.

@@ -4,12 +4,12 @@ use crate::arrow::decode::budget::DecodeBudget;
 use crate::error::{Error, Result};
 
 /// A list that counts against the budget, because small rows can cause many entries.
-pub(super) struct Noted<'a, T> {
+pub(super) struct CountedList<'a, T> {
     pub(super) rows: Vec<T>,
     budget: &'a DecodeBudget<'a>,
 }
 
-impl<'a, T> Noted<'a, T> {
+impl<'a, T> CountedList<'a, T> {
     pub(super) fn new(budget: &'a DecodeBudget<'a>) -> Self {
         Self {
             rows: Vec::new(),
