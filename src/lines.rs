@@ -55,7 +55,7 @@ impl Lines {
         if left == 0 {
             let seconds = LINES_TIME.as_secs();
             log(&format!(
-                "; of others nothing is said for up to {seconds} s"
+                "; more lines of this kind are dropped for up to {seconds} s"
             ));
         } else {
             log("");
@@ -127,7 +127,7 @@ mod tests {
         }
         assert_eq!(said.len(), MOST_LINES as usize);
         let (last, others) = said.split_last().unwrap();
-        assert!(last.contains("nothing is said"), "{last}");
+        assert!(last.contains("are dropped"), "{last}");
         assert!(others.iter().all(String::is_empty));
     }
 }

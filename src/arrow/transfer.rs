@@ -171,7 +171,7 @@ impl Transfer {
                 array = Some(decoder.batch(&header, &body)?.array);
             }
         }
-        array.ok_or_else(|| Error::invalid_data("the array became no batch"))
+        array.ok_or_else(|| Error::invalid_data("the encoder made no batch of the array"))
     }
 }
 

@@ -105,7 +105,7 @@ pub fn keep(item: Box<dyn Lingering>) {
     match started {
         Ok(_) => state.runs = true,
         // The next call tries again.
-        Err(error) => tracing::warn!("what ended connections used is kept for now: {error}"),
+        Err(error) => tracing::warn!("resources of ended connections are kept for now: {error}"),
     }
 }
 

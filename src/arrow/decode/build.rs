@@ -127,7 +127,7 @@ struct Builder<'a> {
 pub(super) fn ensure_sent(body: &ReceivedBody) -> Result<()> {
     if body.shared {
         return Err(Error::protocol(
-            "a compressed body was lent, where it must be sent",
+            "a compressed body was lent, but it must be sent",
         ));
     }
     Ok(())

@@ -65,7 +65,7 @@ impl Choices {
         };
         if !(0..child.length).contains(&i64::from(offset)) {
             return Err(Error::invalid_data(format!(
-                "row {row} is value {offset} of a child that has {}",
+                "row {row} is value {offset} of a child with {} values",
                 child.length
             )));
         }

@@ -71,7 +71,7 @@ pub(super) fn skipped_bitmap(layout: Layout, array: &ArrowArray, wanted: i64) ->
     let one_more = !layout.has_validity() && array.n_buffers == wanted + 1;
     if !one_more {
         return Err(Fault::invalid(format!(
-            "the array has {} buffers and its type {wanted}",
+            "the array has {} buffers, but its type needs {wanted}",
             array.n_buffers
         )));
     }
@@ -86,7 +86,7 @@ pub(super) fn skipped_bitmap(layout: Layout, array: &ArrowArray, wanted: i64) ->
     let bitmap = unsafe { array.buffers.read() };
     if !bitmap.is_null() {
         return Err(Fault::invalid(
-            "the array has a validity bitmap and its type none",
+            "the array has a validity bitmap, but its type has none",
         ));
     }
     Ok(usize::from(wanted > 0))

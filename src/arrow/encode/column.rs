@@ -132,7 +132,7 @@ impl<'a> Column<'a> {
         let skipped = check_buffers(layout, array)?;
         if array.n_children != i64::try_from(fields.len()).unwrap_or(i64::MAX) {
             return Err(Fault::invalid(format!(
-                "the array has {} children and the schema {}",
+                "the array has {} children, but the schema has {}",
                 array.n_children,
                 fields.len()
             )));
@@ -144,7 +144,7 @@ impl<'a> Column<'a> {
             (true, true) => return Err(Fault::invalid("the dictionary is NULL")),
             (false, false) => {
                 return Err(Fault::invalid(
-                    "the array has a dictionary and its schema none",
+                    "the array has a dictionary, but its schema has none",
                 ));
             }
             _ => {}

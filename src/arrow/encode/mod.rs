@@ -340,7 +340,7 @@ impl Encoder {
         }
         if batch.null_count(start, batch.len)? > 0 {
             return Err(Error::invalid_data(
-                "the record batch has nulls of its own, which a struct may and a batch may not",
+                "the record batch has nulls of its own: a struct may have them, a batch may not",
             ));
         }
 

@@ -167,7 +167,7 @@ impl Field {
                 return Err(field_error(
                     path,
                     format!(
-                        "dictionary indices have the format \"{format}\", which is no integer's"
+                        "dictionary indices have the format \"{format}\", which is not an integer"
                     ),
                 ));
             }
@@ -181,7 +181,7 @@ impl Field {
             if !values.dictionary.is_null() {
                 return Err(Error::unsupported(format!(
                     "schema field `{}`: the dictionary is dictionary-encoded itself, which the \
-                     Arrow IPC format cannot say",
+                     Arrow IPC format cannot express",
                     path.join(".")
                 )));
             }
@@ -203,7 +203,7 @@ impl Field {
         if field.ty.child_count().is_some_and(|wanted| wanted != count) {
             return Err(field_error(
                 path,
-                format!("the format \"{format}\" does not go with {count} children"),
+                format!("the format \"{format}\" does not permit {count} children"),
             ));
         }
         if count > 0 && schema.children.is_null() {

@@ -282,7 +282,7 @@ fn broken_schemas_are_named() {
             let child = made.add("q", &[]);
             made.add("+s", &[child])
         }),
-        ("does not go with 0 children", |made| {
+        ("does not permit 0 children", |made| {
             let child = made.add("+l", &[]);
             made.add("+s", &[child])
         }),

@@ -228,7 +228,7 @@ impl Device {
     /// Marks the device as lost and drops the recycled memory without a call of the driver.
     fn lose(&self) {
         if !self.lost.swap(true, Ordering::AcqRel) {
-            tracing::warn!("GPU {} was reset: what lay there is gone", self.ordinal);
+            tracing::warn!("GPU {} was reset: its memory is lost", self.ordinal);
             let mut kept = self.kept.lock();
             drop((kept.device.clear(), kept.pinned.clear()));
         }
@@ -241,7 +241,7 @@ impl Device {
             code: code::CONTEXT_IS_DESTROYED,
         };
         Error::from(failure).context(format_args!(
-            "GPU {} was reset (cudaDeviceReset), and what lay there is gone: begin again",
+            "GPU {} was reset (cudaDeviceReset), and its memory is lost: start again",
             self.ordinal
         ))
     }

@@ -80,8 +80,7 @@ impl Failure {
         if !refused {
             return error;
         }
-        let text =
-            format!("the handle that the peer sent opens no {what} of GPU {ordinal}: {error}");
+        let text = format!("the peer's handle does not open as {what} of GPU {ordinal}: {error}");
         Error::new(Status::InvalidData, text)
     }
 
@@ -124,7 +123,7 @@ impl Failure {
             ),
             code::INVALID_VALUE => (
                 Status::InvalidData,
-                "an address or a length is not what the driver knows",
+                "the driver does not know the address or the length",
             ),
             // Faults of kernels and copies, and hardware errors.
             214 | 220 | 226 | 700 | 702 | 710 | 714..=719 => (Status::Io, unusable),
@@ -135,11 +134,11 @@ impl Failure {
             ),
             217 | 705 | code::NOT_SUPPORTED => (
                 Status::Unsupported,
-                "this GPU, or this machine, cannot do that",
+                "this GPU or machine does not support the operation",
             ),
             800 => (
                 Status::Permission,
-                "the system does not let this user do that with the GPU",
+                "the system denies this user the operation on the GPU",
             ),
             802..=804 => (
                 Status::Unsupported,
@@ -262,7 +261,7 @@ impl Driver {
         match (text(named, name), text(said, long)) {
             (Some(name), Some(long)) => format!("{long} ({name})"),
             (Some(name), None) => name,
-            _ => format!("CUDA error {code}, which this driver has no name for"),
+            _ => format!("CUDA error {code}, which this driver does not know"),
         }
     }
 }
@@ -298,7 +297,7 @@ fn why_not() -> String {
     // every CUDA program runs.
     let library = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_LAZY | libc::RTLD_LOCAL) };
     if !library.is_null() {
-        return "it has only now appeared; try again".to_owned();
+        return "the library has just appeared: try again".to_owned();
     }
     // SAFETY: `dlerror` takes no argument, and returns NULL or a string of this thread.
     let text = unsafe { libc::dlerror() };

@@ -174,7 +174,7 @@ impl ImportedMemory {
                 return error;
             }
             Error::protocol(format!(
-                "what the peer sent is no memory of GPU {} with {len} bytes: {error}",
+                "the peer's descriptor is not {len} bytes of memory of GPU {}: {error}",
                 device.ordinal()
             ))
         };

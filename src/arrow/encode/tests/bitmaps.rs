@@ -81,7 +81,9 @@ fn a_bitmap_that_says_something_is_refused() {
         let array = edit(export(&batch), |array| prepend(child(array, 0), bitmap));
         let (error, _) = *encoder.try_encode(array, None).unwrap_err();
         assert!(
-            error.text().contains("a validity bitmap and its type none"),
+            error
+                .text()
+                .contains("a validity bitmap, but its type has none"),
             "{error}"
         );
     }

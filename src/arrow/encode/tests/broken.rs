@@ -95,7 +95,7 @@ const CASES: &[(&str, Change, &str)] = &[
     (
         "Int32Type",
         |a| a.n_buffers = 1,
-        "the array has 1 buffers and its type 2",
+        "the array has 1 buffers, but its type needs 2",
     ),
     (
         "Int32Type",
@@ -120,7 +120,7 @@ const CASES: &[(&str, Change, &str)] = &[
     (
         "Int32Type",
         |a| a.n_children = 1,
-        "the array has 1 children and the schema 0",
+        "the array has 1 children, but the schema has 0",
     ),
     (
         "bool",
@@ -130,7 +130,7 @@ const CASES: &[(&str, Change, &str)] = &[
     (
         "utf8",
         |a| a.n_buffers = 2,
-        "the array has 2 buffers and its type 3",
+        "the array has 2 buffers, but its type needs 3",
     ),
     (
         "utf8",
@@ -169,7 +169,7 @@ const CASES: &[(&str, Change, &str)] = &[
     (
         "utf8_view",
         |a| a.n_buffers = 2,
-        "the array has 2 buffers and its type 3",
+        "the array has 2 buffers, but its type needs 3",
     ),
     (
         "utf8_view",
@@ -194,7 +194,7 @@ const CASES: &[(&str, Change, &str)] = &[
     (
         "list",
         |a| a.n_children = 0,
-        "the array has 0 children and the schema 1",
+        "the array has 0 children, but the schema has 1",
     ),
     ("list", |a| a.n_children = -1, "the array has -1 children"),
     (
@@ -250,7 +250,7 @@ const CASES: &[(&str, Change, &str)] = &[
     (
         "struct",
         |a| a.n_buffers = 0,
-        "the array has 0 buffers and its type 1",
+        "the array has 0 buffers, but its type needs 1",
     ),
     (
         "sparse_union",
@@ -265,12 +265,12 @@ const CASES: &[(&str, Change, &str)] = &[
     (
         "dense_union",
         |a| a.n_buffers = 3,
-        "the array has a validity bitmap and its type none",
+        "the array has a validity bitmap, but its type has none",
     ),
     (
         "dense_union",
         |a| a.n_buffers = 4,
-        "the array has 4 buffers and its type 2",
+        "the array has 4 buffers, but its type needs 2",
     ),
     (
         "dense_union",
@@ -311,7 +311,7 @@ const CASES: &[(&str, Change, &str)] = &[
     (
         "null",
         |a| a.n_buffers = 2,
-        "the array has 2 buffers and its type 0",
+        "the array has 2 buffers, but its type needs 0",
     ),
 ];
 
@@ -386,7 +386,7 @@ fn broken_batches_are_named() {
         (
             &|raw| raw.array.n_children = 2,
             Status::InvalidData,
-            "2 children and the schema 1",
+            "2 children, but the schema has 1",
         ),
         (
             &|raw| raw.device_type = 4,
@@ -480,7 +480,7 @@ fn arrays_that_disagree_with_their_schema_are_refused() {
     assert!(
         error
             .text()
-            .contains("has a dictionary and its schema none"),
+            .contains("has a dictionary, but its schema has none"),
         "{error}"
     );
 }
