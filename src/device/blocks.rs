@@ -125,7 +125,9 @@ mod tests {
     proptest! {
         /// Blocks in use never overlap, are aligned, and can all be freed.
         #[test]
-        fn blocks_never_overlap(steps in prop::collection::vec((0u64..2000, any::<bool>()), 1..200)) {
+        fn blocks_never_overlap(
+            steps in prop::collection::vec((0u64..2000, any::<bool>()), 1..200),
+        ) {
             let total = 64 * 256;
             let mut blocks = Blocks::new(total);
             let mut live: Vec<(u64, u64)> = Vec::new();

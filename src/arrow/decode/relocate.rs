@@ -139,12 +139,12 @@ impl Relocator {
         if let Some(ready) = &gpu.ready {
             stream.wait_for(ready)?;
         }
-        let (load, places) = CopyList::of(&body.buffers)?;
-        budget.take(load.bytes())?;
+        let (list, places) = CopyList::of(&body.buffers)?;
+        budget.take(list.bytes())?;
         // SAFETY: the buffers of a body on a GPU are readable there after `ready`, until its owner
         // is dropped. `body` holds the owner.
-        let memory = unsafe { stream.download(&load) }?;
-        self.figures.staged += load.bytes();
+        let memory = unsafe { stream.download(&list) }?;
+        self.figures.staged += list.bytes();
         let start = memory.as_ref().data;
         Ok(ReceivedBody {
             buffers: moved(&body.buffers, &places, |at| start.wrapping_add(at)),
@@ -165,22 +165,22 @@ impl Relocator {
         if let Some(ready) = &gpu.ready {
             stream.wait_for(ready)?;
         }
-        let (load, places) = CopyList::of(&body.buffers)?;
-        budget.take(load.bytes())?;
-        let mut there = if load.is_empty() {
+        let (list, places) = CopyList::of(&body.buffers)?;
+        budget.take(list.bytes())?;
+        let mut array_memory = if list.is_empty() {
             ArrayMemory::new(stream.stream())
         } else {
             // SAFETY: as in `body_to_host`; the stream holds the owner until its work is done.
-            let there = unsafe { stream.copy(&load, &gpu.device) }?;
+            let array_memory = unsafe { stream.copy(&list, &gpu.device) }?;
             stream.hold(Arc::clone(&body.owner))?;
-            there
+            array_memory
         };
-        stream.finish(&mut there)?;
-        self.figures.on_device += load.bytes();
-        let start = there.address();
+        stream.finish(&mut array_memory)?;
+        self.figures.on_device += list.bytes();
+        let start = array_memory.address();
         Ok(ReceivedBody {
             buffers: moved(&body.buffers, &places, |at| pointer(start + at as u64)),
-            owner: Arc::new(there),
+            owner: Arc::new(array_memory),
             shared: false,
             // Readers use the same stream.
             gpu: Some(BodyOnGpu {
@@ -231,8 +231,8 @@ impl Relocator {
         self.replace(columns, &skip, None, &ArrayPlace::Gpu(Arc::clone(device)))
     }
 
-    /// Copies the buffers to a place and puts the copies into the columns, except buffers that are
-    /// `there`. `source` owns the buffers if the columns do not hold them.
+    /// Copies the buffers to a place and puts the copies into the columns, except the buffers that
+    /// `skip` marks. `source` owns the buffers if the columns do not hold them.
     fn replace(
         &mut self,
         columns: &mut Columns,
@@ -240,11 +240,11 @@ impl Relocator {
         source: Option<&Arc<Columns>>,
         place: &ArrayPlace,
     ) -> Result<()> {
-        let mut load = CopyList::default();
+        let mut list = CopyList::default();
         let mut places = Vec::new();
         for (index, buffer) in columns.buffers.iter().enumerate() {
             if buffer.at.len > 0 && !skip[index] {
-                places.push((index, load.add(buffer.at)?));
+                places.push((index, list.add(buffer.at)?));
             }
         }
         let from = source.and_then(|source| source.device());
@@ -254,8 +254,8 @@ impl Relocator {
                 let stream = self.streams.on(&from)?;
                 // SAFETY: the buffers lie on that GPU, and `source` keeps them. The stream already
                 // waits for their event since they were decoded or moved there.
-                let memory = unsafe { stream.download(&load) }?;
-                self.figures.staged += load.bytes();
+                let memory = unsafe { stream.download(&list) }?;
+                self.figures.staged += list.bytes();
                 for buffer in &mut columns.buffers {
                     if buffer.at.len == 0 && !buffer.at.data.is_null() {
                         *buffer = Buffer::empty();
@@ -264,7 +264,7 @@ impl Relocator {
                 (columns.keep(memory).at.data, None)
             }
             (from, ArrayPlace::Gpu(device)) => {
-                let mut gpu = self.copy_to(columns, &load, source, &from, device)?;
+                let mut gpu = self.copy_to(columns, &list, source, &from, device)?;
                 let stream = self.streams.on(device)?;
                 let start = gpu.address();
                 place_zeros(stream, columns, &mut gpu)?;
@@ -288,30 +288,30 @@ impl Relocator {
         Ok(())
     }
 
-    /// Copies the buffers of `load` from `from` to memory of `device`. `source` is as in
+    /// Copies the buffers of `list` from `from` to memory of `device`. `source` is as in
     /// [`replace`](Self::replace).
     fn copy_to(
         &mut self,
         columns: &Columns,
-        load: &CopyList,
+        list: &CopyList,
         source: Option<&Arc<Columns>>,
         from: &ArrayPlace,
         device: &Arc<Gpu>,
     ) -> Result<ArrayMemory> {
         let stream = self.streams.on(device)?;
-        if load.is_empty() {
+        if list.is_empty() {
             return Ok(ArrayMemory::new(stream.stream()));
         }
         let ArrayPlace::Gpu(from) = from else {
-            self.figures.staged += load.bytes();
+            self.figures.staged += list.bytes();
             let body = columns.holds.body.as_ref().filter(|_| source.is_none());
-            let Some(body) = body.filter(|_| load.is_registered()) else {
+            let Some(body) = body.filter(|_| list.is_registered()) else {
                 // SAFETY: the buffers lie on the host; the columns or `source` keep them.
-                return unsafe { stream.upload(load) };
+                return unsafe { stream.upload(list) };
             };
             // SAFETY: the registered memory belongs to the body. The stream holds the body from
             // here on, even after an error of the copies.
-            let copied = unsafe { stream.upload_from_registered(load) };
+            let copied = unsafe { stream.upload_from_registered(list) };
             stream.hold(Arc::clone(body))?;
             return copied;
         };
@@ -321,10 +321,10 @@ impl Relocator {
         {
             stream.wait_for(event)?;
         }
-        self.figures.on_device += load.bytes();
+        self.figures.on_device += list.bytes();
         // SAFETY: the buffers lie on `from` and are readable after the event of `source`, for which
         // the stream waits. The stream holds `source` until the copies are done.
-        let gpu = unsafe { stream.copy(load, from) }?;
+        let gpu = unsafe { stream.copy(list, from) }?;
         if let Some(source) = source {
             let source: Arc<dyn Any + Send + Sync> = Arc::clone(source) as _;
             stream.hold(source)?;
@@ -378,13 +378,13 @@ fn complete(stream: &mut CopyStream, columns: &mut Columns, misaligned: &[usize]
     }
     let lengths = std::mem::take(&mut columns.lengths);
     if !lengths.is_empty() {
-        let mut load = CopyList::default();
-        load.add(BufferRef {
+        let mut list = CopyList::default();
+        list.add(BufferRef {
             data: lengths.as_ptr().cast(),
             len: size_of_val(lengths.as_slice()),
         })?;
         // SAFETY: `lengths` lives to the end of the block.
-        let uploaded = unsafe { stream.upload(&load) }?;
+        let uploaded = unsafe { stream.upload(&list) }?;
         let start = uploaded.address();
         for node in columns.nodes.iter_mut().filter(|n| n.lengths != NO_LENGTHS) {
             let at = BufferRef {

@@ -46,11 +46,11 @@ impl Texts {
             .0
             .iter()
             .map(|view| u64::from(word(view, 0).cast_unsigned()));
-        let asked = lengths.fold(0, u64::saturating_add);
-        let there = data.iter().fold(views.len() as u64, |sum, buffer| {
+        let viewed_bytes = lengths.fold(0, u64::saturating_add);
+        let data_bytes = data.iter().fold(views.len() as u64, |sum, buffer| {
             sum.saturating_add(buffer.len() as u64)
         });
-        if asked < there / 4 {
+        if viewed_bytes < data_bytes / 4 {
             // A few strings in much larger buffers.
             return Ok(Self::Each);
         }
@@ -58,7 +58,7 @@ impl Texts {
             Ok(match () {
                 () if buffer.is_ascii() => BufferText::Ascii,
                 () if utf8_of(buffer).is_ok() => BufferText::Text,
-                () if asked <= there => BufferText::Other,
+                () if viewed_bytes <= data_bytes => BufferText::Other,
                 () => BufferText::Ranges(ranges(buffer, budget)?),
             })
         };
@@ -239,13 +239,18 @@ mod tests {
         let (ascii, text) = (vec![b'a'; 1000], "ä".repeat(500).into_bytes());
         let other = [&text[..], &[0xff]].concat();
         assert!(matches!(known(&ascii, 3), Texts::Each));
-        let is_ascii = |texts: Texts| matches!(texts, Texts::Known(known) if matches!(known[..], [BufferText::Ascii]));
+        let only = |texts: Texts, is: fn(&BufferText) -> bool| match texts {
+            Texts::Known(known) => known.len() == 1 && is(&known[0]),
+            _ => false,
+        };
+        let is_ascii = |texts| only(texts, |text| matches!(text, BufferText::Ascii));
         assert!(is_ascii(known(&ascii, 40)) && is_ascii(known(&ascii, 1000)));
-        let is_text = |texts: Texts| matches!(texts, Texts::Known(known) if matches!(known[..], [BufferText::Text]));
+        let is_text = |texts| only(texts, |text| matches!(text, BufferText::Text));
         assert!(is_text(known(&text, 40)) && is_text(known(&text, 1000)));
-        assert!(
-            matches!(known(&other, 40), Texts::Known(known) if matches!(known[..], [BufferText::Other]))
-        );
+        assert!(only(known(&other, 40), |text| matches!(
+            text,
+            BufferText::Other
+        )));
         let Texts::Known(known) = known(&other, 1000) else {
             panic!("each view would be read");
         };

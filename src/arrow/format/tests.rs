@@ -343,7 +343,10 @@ fn the_deepest_schema_can_be_read() {
 proptest! {
     /// Rule A8 for C structs: no format string or metadata makes the parser panic.
     #[test]
-    fn parsers_take_anything(format in ".{0,12}", bytes in prop::collection::vec(any::<u8>(), 0..64)) {
+    fn parsers_take_anything(
+        format in ".{0,12}",
+        bytes in prop::collection::vec(any::<u8>(), 0..64),
+    ) {
         if let Ok(ty) = Type::parse(&format, false) {
             prop_assert_eq!(Type::parse(&ty.format(), false), Ok(ty));
         }

@@ -96,14 +96,14 @@ impl CopyList {
 
     /// A list of all non-empty buffers, and the offset of each buffer.
     pub(crate) fn of(buffers: &[BufferRef]) -> Result<(Self, Vec<usize>)> {
-        let mut load = Self::default();
+        let mut list = Self::default();
         let places = buffers
             .iter()
             .map(|buffer| match buffer.len {
                 0 => Ok(0),
-                _ => load.add(*buffer),
+                _ => list.add(*buffer),
             })
             .collect::<Result<_>>()?;
-        Ok((load, places))
+        Ok((list, places))
     }
 }

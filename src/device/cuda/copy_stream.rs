@@ -93,19 +93,19 @@ impl CopyStream {
     /// # Safety
     ///
     /// The host can read the buffers during the call. Only a peer may write to them meanwhile.
-    pub(crate) unsafe fn upload(&mut self, load: &CopyList) -> Result<ArrayMemory> {
-        let there = self.room(load.len)?;
+    pub(crate) unsafe fn upload(&mut self, list: &CopyList) -> Result<ArrayMemory> {
+        let array_memory = self.room(list.len)?;
         let mut slots = [None, None];
-        // SAFETY: the caller promises the buffers; `there` has the length of the list.
-        match unsafe { self.send(load, there.address(), &mut slots) } {
+        // SAFETY: the caller promises the buffers; `array_memory` has the length of the list.
+        match unsafe { self.send(list, array_memory.address(), &mut slots) } {
             Ok(()) => {
                 let pinned = |(event, memory)| (event, WorkSource::Pinned(memory));
                 self.sources.extend(slots.into_iter().flatten().map(pinned));
-                Ok(there)
+                Ok(array_memory)
             }
             Err(error) => {
                 // Waits for started work, before the pinned memory is recycled.
-                drop(there);
+                drop(array_memory);
                 Err(error)
             }
         }
@@ -117,19 +117,19 @@ impl CopyStream {
     ///
     /// As [`upload`](Self::upload), but until the work of this call is done. The caller keeps the
     /// buffers with [`hold`](Self::hold), even after an error.
-    pub(crate) unsafe fn upload_from_registered(&mut self, load: &CopyList) -> Result<ArrayMemory> {
-        let there = self.room(load.len)?;
+    pub(crate) unsafe fn upload_from_registered(&mut self, list: &CopyList) -> Result<ArrayMemory> {
+        let array_memory = self.room(list.len)?;
         self.busy = true;
-        for piece in &load.pieces {
+        for piece in &list.pieces {
             let (source, len) = (piece.source.data as u64, piece.source.len);
             // SAFETY: the caller promises the source. The target is a part of memory of the list's
             // length, which lives until the stream's work is done.
             unsafe {
                 self.stream
-                    .copy(there.address() + piece.at as u64, source, len)
+                    .copy(array_memory.address() + piece.at as u64, source, len)
             }?;
         }
-        Ok(there)
+        Ok(array_memory)
     }
 
     /// # Safety
@@ -138,15 +138,15 @@ impl CopyStream {
     /// live until the stream's work is done.
     unsafe fn send(
         &mut self,
-        load: &CopyList,
+        list: &CopyList,
         target: u64,
         slots: &mut [Option<PinnedSlot>; 2],
     ) -> Result<()> {
-        for (index, (from, to)) in load.chunks().enumerate() {
-            let (event, pinned) = self.slot(&mut slots[index % 2], load)?;
+        for (index, (from, to)) in list.chunks().enumerate() {
+            let (event, pinned) = self.slot(&mut slots[index % 2], list)?;
             // SAFETY: the work that reads the memory is done: `slot` has waited for `event`.
             let bytes = unsafe { pinned.as_mut_slice() };
-            for (source, at) in load.parts(from, to) {
+            for (source, at) in list.parts(from, to) {
                 let target = &mut bytes[at..at + source.len];
                 // SAFETY: the caller promises that the source is readable. The target is a slice of
                 // the same length, of memory that this stream alone uses. Nothing is read twice.
@@ -167,17 +167,17 @@ impl CopyStream {
     /// # Safety
     ///
     /// The GPU can read the buffers during the call, after the earlier work of the stream.
-    pub(crate) unsafe fn download(&mut self, load: &CopyList) -> Result<HostBuffer> {
-        let mut memory = HostBuffer::to_fill(load.len)?;
+    pub(crate) unsafe fn download(&mut self, list: &CopyList) -> Result<HostBuffer> {
+        let mut memory = HostBuffer::to_fill(list.len)?;
         let mut slots = [None, None];
         // SAFETY: the caller promises the buffers.
-        let outcome = unsafe { self.receive(load, memory.as_mut_slice(), &mut slots) };
+        let outcome = unsafe { self.receive(list, memory.as_mut_slice(), &mut slots) };
         if outcome.is_err() {
             // The pinned memory is recycled next. After an error the device does no more work.
             let _: Result<()> = self.stream.synchronize();
         }
         outcome?;
-        if !load.is_empty() {
+        if !list.is_empty() {
             self.settled();
         }
         Ok(memory)
@@ -188,15 +188,15 @@ impl CopyStream {
     /// As [`download`](Self::download); the slots live until the stream's work is done.
     unsafe fn receive(
         &mut self,
-        load: &CopyList,
+        list: &CopyList,
         target: &mut [u8],
         slots: &mut [Option<PinnedSlot>; 2],
     ) -> Result<()> {
         let mut before = None;
-        for (index, (from, to)) in load.chunks().enumerate() {
-            let (event, pinned) = self.slot(&mut slots[index % 2], load)?;
+        for (index, (from, to)) in list.chunks().enumerate() {
+            let (event, pinned) = self.slot(&mut slots[index % 2], list)?;
             self.busy = true;
-            for (source, at) in load.parts(from, to) {
+            for (source, at) in list.parts(from, to) {
                 let target = pinned.address() + at as u64;
                 // SAFETY: the caller promises the source. The target is a part of a slot, which
                 // lives until the stream's work is done.
@@ -217,7 +217,7 @@ impl CopyStream {
     fn slot<'s>(
         &self,
         slot: &'s mut Option<PinnedSlot>,
-        load: &CopyList,
+        list: &CopyList,
     ) -> Result<&'s mut PinnedSlot> {
         if let Some((event, _)) = slot {
             event.synchronize()?;
@@ -226,7 +226,7 @@ impl CopyStream {
             let event = Event::new(self.device())?;
             *slot = Some((
                 event,
-                PinnedMemory::new(self.device(), load.len.min(CHUNK))?,
+                PinnedMemory::new(self.device(), list.len.min(CHUNK))?,
             ));
         }
         slot.as_mut()
@@ -239,12 +239,12 @@ impl CopyStream {
     ///
     /// The buffers lie on `from`, and are readable after the earlier work of the stream, until the
     /// work of this call is done.
-    pub(crate) unsafe fn copy(&mut self, load: &CopyList, from: &Device) -> Result<ArrayMemory> {
-        let there = self.room(load.len)?;
+    pub(crate) unsafe fn copy(&mut self, list: &CopyList, from: &Device) -> Result<ArrayMemory> {
+        let array_memory = self.room(list.len)?;
         self.busy = true;
-        for piece in &load.pieces {
+        for piece in &list.pieces {
             let (source, len) = (piece.source.data as u64, piece.source.len);
-            let target = there.address() + piece.at as u64;
+            let target = array_memory.address() + piece.at as u64;
             // SAFETY: the caller promises the source. The target is a part of memory of the list's
             // length, which lives until the stream's work is done.
             unsafe {
@@ -252,14 +252,14 @@ impl CopyStream {
                     .copy_between((self.device(), target), (from, source), len)
             }?;
         }
-        Ok(there)
+        Ok(array_memory)
     }
 
     /// Memory of the GPU for work that the caller is about to enqueue.
     fn room(&self, len: usize) -> Result<ArrayMemory> {
-        let mut there = ArrayMemory::new(&self.stream);
-        there.memory.push(self.take(len)?);
-        Ok(there)
+        let mut array_memory = ArrayMemory::new(&self.stream);
+        array_memory.memory.push(self.take(len)?);
+        Ok(array_memory)
     }
 
     fn take(&self, len: usize) -> Result<Arc<dyn RoomMemory>> {
@@ -273,8 +273,8 @@ impl CopyStream {
         }
     }
 
-    /// The address of zeros on the GPU. `there` keeps the zeros from now on.
-    pub(crate) fn zeros(&mut self, there: &mut ArrayMemory) -> Result<u64> {
+    /// The address of zeros on the GPU. `array_memory` keeps the zeros from now on.
+    pub(crate) fn zeros(&mut self, array_memory: &mut ArrayMemory) -> Result<u64> {
         let zeros = match &self.zeros {
             Some(zeros) => Arc::clone(zeros),
             None => {
@@ -287,16 +287,16 @@ impl CopyStream {
             }
         };
         let address = zeros.address();
-        there.memory.push(zeros);
+        array_memory.memory.push(zeros);
         Ok(address)
     }
 
-    /// Sets the event after all work of `there`, or marks the work as done.
-    pub(crate) fn finish(&mut self, there: &mut ArrayMemory) -> Result<()> {
+    /// Sets the event after all work of `array_memory`, or marks the work as done.
+    pub(crate) fn finish(&mut self, array_memory: &mut ArrayMemory) -> Result<()> {
         if self.busy && self.stream.is_idle()? {
             self.settled();
         }
-        there.work = if self.busy {
+        array_memory.work = if self.busy {
             ArrayWork::Until(SyncEvent::record(&self.stream)?)
         } else {
             ArrayWork::Done

@@ -385,7 +385,7 @@ fn a_schema_is_as_large_as_its_header() {
             }
             _ => field(&mut fbb, "", ty, None, &[]),
         };
-        // Longer, because a verifier's limit of tables depends on the length of the header.
+        // Padding, because a verifier's limits depend on the length of the header.
         let long = field(&mut fbb, &"x".repeat(3500), ipc::Type::Utf8View, None, &[]);
         let mut fields = vec![one; if ty == ipc::Type::Struct_ { 20 } else { 200 }];
         fields.push(long);
@@ -435,7 +435,7 @@ fn texts_of_errors_stay_short() {
         };
         inner = vec![ipc::Field::create(&mut fbb, &args)];
     }
-    // Padding, because the limit of fields depends on the length of the header.
+    // Padding, because a verifier's limits depend on the length of the header.
     let pad = fbb.create_string(&"x".repeat(1 << 20));
     let args = ipc::FieldArgs {
         name: Some(pad),

@@ -53,7 +53,10 @@ fn good() -> Vec<(Vec<u8>, Vec<u8>)> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(400) })]
+    #![proptest_config(ProptestConfig {
+        failure_persistence: None,
+        ..ProptestConfig::with_cases(400)
+    })]
 
     /// Rule A8: flipped bytes in valid headers cause an error or a valid array.
     #[test]

@@ -13,7 +13,7 @@ use crate::proto::HeaderParser;
 
 const ROWS: i64 = 20;
 
-/// Columns of fixed width with values of this batch only; the first `nulls` rows are null.
+/// Columns of fixed width with values of this batch only; numbers below `nulls` are null.
 fn numbers(batch: i64, nulls: usize) -> RecordBatch {
     let longs = (0..ROWS).map(|row| row * 7 + batch);
     let longs = longs.map(|value| (value >= i64::try_from(nulls).unwrap()).then_some(value));

@@ -74,7 +74,7 @@ impl Values {
         let table = &array.raw().array;
         let children: &'a [*mut ArrowArray] = match usize::try_from(table.n_children) {
             // SAFETY: a table has as many pointers to children as it says, for as long as it is not
-            // released ("What it promises" of `Owned`), and it is borrowed for 'a.
+            // released ("Promise" of `Owned`), and it is borrowed for 'a.
             Ok(count @ 1..) => unsafe { slice::from_raw_parts(table.children, count) },
             _ => &[],
         };

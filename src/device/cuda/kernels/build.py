@@ -3,8 +3,8 @@
     pip install 'nvidia-cuda-nvrtc-cu12>=12.0,<12.1'
     python src/device/cuda/kernels/build.py PATH/TO/libnvrtc.so.12
 
-Only to be run when kernels.cu has changed: the result is committed, so that building the library needs
-no CUDA.
+Run it after a change of the code of kernels.cu. The result is committed, so that a build of the
+library needs no CUDA.
 """
 
 import ctypes
@@ -36,9 +36,9 @@ check(nvrtc.nvrtcGetPTXSize(program, ctypes.byref(size)))
 ptx = ctypes.create_string_buffer(size.value)
 check(nvrtc.nvrtcGetPTX(program, ptx))
 lines = ptx.value.decode().splitlines()
-# The head is the compiler's licence notice.
+# The text before is the compiler's licence notice.
 start = next(at for at, line in enumerate(lines) if line.startswith(".version"))
-# Constants of NVRTC's own headers, which no kernel uses.
+# Without the constants of NVRTC's headers, which no kernel uses.
 lines = [line.rstrip() for line in lines[start:] if "_INTERNAL_" not in line]
 text = "\n".join(lines).rstrip()
 (here / "kernels.ptx").write_text(f"// Made of kernels.cu by build.py: do not edit.\n{text}\n")

@@ -1,8 +1,8 @@
-// What header building asks of a GPU. `build.py` compiles this to kernels.ptx, which is committed and
-// loaded through the driver; the fake driver of the tests compiles this same source for the host.
+// The kernels of libdipc. `build.py` compiles them to kernels.ptx, which is committed and loaded
+// through the driver. The fake driver of the tests compiles this source for the host.
 //
-// Tasks lie in pinned host memory, and so does what dipc_gather writes; everything else is on the
-// device. A task's memory is the host's word: nothing is checked here.
+// Tasks and the results of dipc_gather lie in pinned host memory, all other memory on the device.
+// The kernels do not check the addresses of a task.
 
 #ifndef DIPC_FAKE
 #define KERNEL extern "C" __global__ void
@@ -11,18 +11,17 @@
 #define ONES(byte) __popc(byte)
 #endif
 
-// A small read: `len` bytes at `source`, to be written at `target`.
+// A small read: copies `len` bytes from `source` to `target`.
 struct dipc_read {
   unsigned long long source, target, len;
 };
 
-// Some bits of a bitmap: `len` bits from bit `first` of the byte at `source` on, where `first` is less
-// than 8.
+// A range of bits: `len` bits from bit `first` of the byte at `source` on. `first` is less than 8.
 struct dipc_bits {
   unsigned long long source, target, first, len;
 };
 
-// One thread for each read.
+// Each thread makes one read.
 KERNEL dipc_gather(const struct dipc_read *reads, unsigned long long count) {
   unsigned long long index = (unsigned long long)blockIdx.x * blockDim.x + threadIdx.x;
   if (index >= count) return;
@@ -31,17 +30,17 @@ KERNEL dipc_gather(const struct dipc_read *reads, unsigned long long count) {
   for (unsigned long long at = 0; at < reads[index].len; at++) target[at] = source[at];
 }
 
-// The byte of the bitmap that begins at bit 8 * `at` of the bits, with zeros past their end.
+// The byte of bits 8 * `at` to 8 * `at` + 7 of the range, with zeros after its end.
 #define SHIFTED(out, task, bytes, at)                                                              \
   unsigned long long bit = 8 * (at);                                                               \
   unsigned long long left = (task)->len - bit;                                                     \
   unsigned int first = (unsigned int)(task)->first;                                                \
   unsigned int out = (unsigned int)(bytes)[at] >> first;                                           \
-  /* The next byte is there only if a bit of it is asked for. */                                   \
+  /* The next byte exists only if the range has a bit of it. */                                    \
   if (first > 0 && left > 8 - first) out |= (unsigned int)(bytes)[(at) + 1] << (8 - first);        \
   out &= left < 8 ? (1u << left) - 1u : 0xFFu;
 
-// Rule A2: a bitmap begins at bit 0. Row y of the grid is the y-th task, its threads take bytes by turns.
+// Rule A2: a bitmap begins at bit 0. Row y of the grid is task y; its threads share the bytes.
 KERNEL dipc_shift_bits(const struct dipc_bits *tasks) {
   const struct dipc_bits *task = &tasks[blockIdx.y];
   unsigned long long len = (task->len + 7) / 8;
@@ -54,7 +53,7 @@ KERNEL dipc_shift_bits(const struct dipc_bits *tasks) {
   }
 }
 
-// Adds how many bits are 1 to the number at `target`. The grid is as above.
+// Adds the number of 1 bits to the number at `target`. The grid is as above.
 KERNEL dipc_count_bits(const struct dipc_bits *tasks) {
   const struct dipc_bits *task = &tasks[blockIdx.y];
   unsigned long long len = (task->len + 7) / 8;
