@@ -349,7 +349,7 @@ mod tests {
         assert_eq!(error.text(), "here: the server says: all is [31mwell ");
     }
 
-    /// A system error keeps its number and says what was attempted.
+    /// A system error keeps its number and names the attempt.
     #[test]
     fn os_errors_say_what_was_attempted() {
         let error = Error::os("cannot listen", rustix::io::Errno::ADDRINUSE);

@@ -3,10 +3,10 @@ use std::time::Duration;
 
 use super::*;
 
-/// What a sink does, told to the test: thread name and event, or nothing when it is dropped.
-type Told = Option<(Option<String>, LogRecord)>;
+/// A call of the sink: thread name and event, or `None` for the drop.
+type SinkCall = Option<(Option<String>, LogRecord)>;
 
-struct Probe(Sender<Told>);
+struct Probe(Sender<SinkCall>);
 
 impl Sink for Probe {
     fn log(&self, entry: &LogRecord) {
@@ -21,43 +21,43 @@ impl Drop for Probe {
     }
 }
 
-/// A process has one sink.
+/// Serialises the tests, because a process has one sink.
 static SINK: Mutex<()> = Mutex::new(());
 
-/// The next event of this test: others run at the same time and log as well.
-fn next(told: &Receiver<Told>, mark: &str) -> Told {
+/// The next event of this test. Other tests run at the same time and log too.
+fn next(calls: &Receiver<SinkCall>, mark: &str) -> SinkCall {
     loop {
-        match told.recv_timeout(Duration::from_secs(10)).unwrap() {
+        match calls.recv_timeout(Duration::from_secs(10)).unwrap() {
             Some((_, entry)) if !entry.text.contains(mark) => {}
             other => return other,
         }
     }
 }
 
-/// Promises of `dipc_log_set`: events of the level and graver arrive on a thread of their own, in
-/// order; a change of sink loses nothing queued; stopping ends the old sink.
+/// Promises of `dipc_log_set`: events of the level and more severe events arrive on a separate
+/// thread, in order. A change of sink loses no queued event; a stop ends the old sink.
 #[test]
 fn events_reach_the_sink_on_its_own_thread() {
     let _one = SINK.lock();
-    let (sender, told) = channel();
+    let (sender, calls) = channel();
     assert!(set(Level::INFO, Some(Probe(sender))).is_ok());
     tracing::debug!("mark-71 too fine");
     tracing::info!(bytes = 3, peer = "pid 1", "mark-71 first");
     tracing::error!("mark-71 second");
-    let (thread, entry) = next(&told, "mark-71").unwrap();
+    let (thread, entry) = next(&calls, "mark-71").unwrap();
     assert_eq!(thread.as_deref(), Some("dipc-log"));
     assert_eq!(
         (entry.level, entry.text.as_str()),
         (Level::INFO, "mark-71 first bytes=3 peer=pid 1")
     );
-    assert_eq!(next(&told, "mark-71").unwrap().1.text, "mark-71 second");
+    assert_eq!(next(&calls, "mark-71").unwrap().1.text, "mark-71 second");
 
     let (sender, finer) = channel();
     tracing::warn!("mark-71 queued for the old one");
     assert!(set(Level::TRACE, Some(Probe(sender))).is_ok());
     tracing::trace!("mark-71 now fine enough");
-    assert!(next(&told, "mark-71").unwrap().1.text.contains("old one"));
-    assert_eq!(next(&told, "mark-71"), None);
+    assert!(next(&calls, "mark-71").unwrap().1.text.contains("old one"));
+    assert_eq!(next(&calls, "mark-71"), None);
     assert!(
         next(&finer, "mark-71")
             .unwrap()
@@ -71,7 +71,7 @@ fn events_reach_the_sink_on_its_own_thread() {
     assert_eq!(next(&finer, "mark-71"), None);
 }
 
-/// Promise of [`LogRecord::text`]: it is bounded, whatever a peer has to say, and stays text.
+/// Promise of [`LogRecord::text`]: the text is bounded and valid, whatever a peer sends.
 #[test]
 fn a_long_text_is_cut() {
     let texts = |message: &str, field: &str| {
@@ -83,7 +83,7 @@ fn a_long_text_is_cut() {
     assert_eq!(texts("short", " peer=x"), "short peer=x");
     let exact = "x".repeat(TEXT_BYTES);
     assert_eq!(texts(&exact, ""), exact);
-    // Three bytes each, so that the limit is inside of one.
+    // Three bytes each, so that the limit is inside a character.
     let long = "€".repeat(1 << 20);
     let cut = texts(&long, " peer=x");
     assert_eq!(cut, "€".repeat(TEXT_BYTES / 3) + CUT);
@@ -92,7 +92,7 @@ fn a_long_text_is_cut() {
     assert!(cut.len() <= TEXT_BYTES + CUT.len());
 }
 
-/// A sink slower than the events loses some and is told how many.
+/// A sink slower than the events loses events and gets their number.
 #[test]
 fn a_full_queue_drops_and_counts() {
     let queue = Queue {
@@ -121,8 +121,7 @@ fn a_full_queue_drops_and_counts() {
     assert_eq!(queue.next(), None);
 }
 
-/// Design, "Failure is per stream": the child of a fork waits for no lock of its parent's. Its log
-/// goes where the child says.
+/// A forked child waits for no lock of its parent. It sets a sink of its own.
 #[test]
 fn a_forked_child_has_a_log_of_its_own() {
     let _one = SINK.lock();
@@ -131,15 +130,16 @@ fn a_forked_child_has_a_log_of_its_own() {
     // SAFETY: the child takes no lock that is held here, and leaves by `_exit` or by its alarm.
     let child = unsafe { libc::fork() };
     if child == 0 {
-        // SAFETY: ends the child where it waits for ever.
+        // SAFETY: the alarm ends a child that waits for ever.
         unsafe { libc::alarm(10) };
-        let (sender, told) = channel();
+        let (sender, calls) = channel();
         tracing::error!("mark-73 to nobody");
         let set = set(Level::INFO, Some(Probe(sender))).is_ok();
         tracing::info!("mark-73 to the child's");
-        let told = next(&told, "mark-73").is_some_and(|(_, entry)| entry.text.contains("child's"));
-        // SAFETY: ends the child at once.
-        unsafe { libc::_exit(if set && told { 0 } else { 1 }) };
+        let arrived =
+            next(&calls, "mark-73").is_some_and(|(_, entry)| entry.text.contains("child's"));
+        // SAFETY: `_exit` ends the child at once.
+        unsafe { libc::_exit(if set && arrived { 0 } else { 1 }) };
     }
     drop(held);
     assert!(child > 0);

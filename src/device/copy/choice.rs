@@ -8,7 +8,7 @@ use std::time::Duration;
 
 /// After this many copies, the slower method is tried again, since the load may have changed.
 const TRY_EVERY: u32 = 128;
-/// The weight of a slower copy is one of this number, because the copy may have been interrupted.
+/// A slower copy changes the average by one part in this number: it may have been interrupted.
 const SLOWER_COUNTS: u32 = 8;
 
 /// A method to copy.
