@@ -1,7 +1,7 @@
 //! Moves Apache Arrow tables between processes, machines and GPUs without serialising them, by the
 //! Dissociated IPC protocol.
 //!
-//! Layers, imports pointing down only: `ffi` → `server`, `client`, `arena` → `driver` →
+//! Layers, where imports point to the right only: `ffi` → `server`, `client`, `arena` → `driver` →
 //! `transport`, `device`, `arrow`, `proto` → `error`.
 
 pub mod arena;
