@@ -13,21 +13,22 @@
  *
  * Conventions, for every function:
  *
- * - A call returns a dipc_status: 0 (DIPC_OK), a positive number for progress without a failure,
- *   or a negative number for a failure. Details of a failure come out of the last argument where
- *   the caller gives one; there is no error state elsewhere.
- * - Outputs are written on DIPC_OK only. The one exception is the length that a text or a ticket
- *   needs, which is also written with DIPC_ERR_BUFFER_TOO_SMALL.
- * - Text goes into the caller's buffer with a NUL at its end; the length that comes out does not
- *   count the NUL, and text never comes out cut off. A NULL buffer of size 0 asks for the length.
- * - The ownership of an argument moves only when the call returns DIPC_OK. Arrow structs move as
- *   Arrow's C data interface says: after success the source's release is NULL.
- * - A const handle may be used by several threads at once; any other by one thread at a time.
- * - Every handle has one function that frees it and takes NULL.
- * - A callback comes with userdata and a finalizer, which is called once, after the last use. No
- *   callback may unwind (throw, longjmp), and none runs on an I/O thread of the library.
- * - After fork() the child's calls on handles of the parent fail with DIPC_ERR_FORKED.
- * - A bug of the library returns DIPC_ERR_PANIC and spoils the handle only, not the process.
+ * - A call returns a dipc_status: 0 (DIPC_OK), a positive number for no failure and no output, or a
+ *   negative number for a failure. The last argument receives the details of a failure if it is not
+ *   NULL. The library keeps no other error state.
+ * - Outputs are written on DIPC_OK only. One exception: DIPC_ERR_BUFFER_TOO_SMALL also writes the
+ *   length of the text or ticket.
+ * - Text is written to the caller's buffer with a NUL at the end, and is never truncated. Its
+ *   length does not count the NUL. A NULL buffer of size 0 asks for the length only.
+ * - The ownership of an argument moves only when the call returns DIPC_OK. Arrow structs move as in
+ *   Arrow's C data interface: after success the source's release is NULL.
+ * - Several threads may use a const handle at once, but only one thread a non-const handle.
+ * - Every handle has one function that frees it. That function ignores NULL.
+ * - A callback comes with userdata and a finalizer, which is called once, after the last use of
+ *   both. No callback may unwind (throw, longjmp). No callback runs on an I/O thread.
+ * - After fork() the child's calls on its parent's handles fail with DIPC_ERR_FORKED.
+ * - A bug of the library returns DIPC_ERR_PANIC. The handle can then only be freed; the process
+ *   goes on.
  */
 
 #ifndef DIPC_H
@@ -37,8 +38,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Structs of Arrow's C data, C device data and C stream interfaces, each under the guard that
- * Arrow's documents give it, so that this header can stand beside any other that has them. */
+/* The structs of Arrow's C data, C device data and C stream interfaces. Each stands under the
+ * guard of Arrow's documents, so that another header may define it too. */
 
 #ifdef __cplusplus
 extern "C" {
@@ -145,7 +146,7 @@ struct ArrowDeviceArrayStream {
 #define DIPC_OK 0
 
 /**
- * No failure, and nothing there now: no output was written.
+ * No failure, but nothing is there now: no output was written.
  */
 #define DIPC_NOTHING 1
 
@@ -155,17 +156,17 @@ struct ArrowDeviceArrayStream {
 #define DIPC_ERR_NULL_ARGUMENT -1
 
 /**
- * An argument is outside what the function takes; nothing changed.
+ * An argument has a value that the function does not take; nothing changed.
  */
 #define DIPC_ERR_INVALID_ARGUMENT -2
 
 /**
- * A URI cannot be read, or lacks a part that it must have.
+ * A URI is malformed, or lacks a required part.
  */
 #define DIPC_ERR_INVALID_URI -3
 
 /**
- * This build, machine or peer cannot do what was asked.
+ * This build, this machine or the peer cannot do this.
  */
 #define DIPC_ERR_UNSUPPORTED -4
 
@@ -175,7 +176,7 @@ struct ArrowDeviceArrayStream {
 #define DIPC_ERR_NOT_FOUND -5
 
 /**
- * The ticket is served already.
+ * The server serves the ticket already.
  */
 #define DIPC_ERR_ALREADY_EXISTS -6
 
@@ -185,7 +186,7 @@ struct ArrowDeviceArrayStream {
 #define DIPC_ERR_ADDRESS_IN_USE -7
 
 /**
- * Nobody listens at the address, or it cannot be reached.
+ * No server listens at the address, or the network does not reach it.
  */
 #define DIPC_ERR_UNREACHABLE -8
 
@@ -215,12 +216,12 @@ struct ArrowDeviceArrayStream {
 #define DIPC_ERR_TIMEOUT -13
 
 /**
- * The server serves as many streams as its options allow; try again later.
+ * The server, or the stream's window, has no room now; try again later.
  */
 #define DIPC_ERR_BUSY -14
 
 /**
- * Memory for bodies or regions ran out, or an option's limit on it was reached.
+ * Memory ran out, or a limit of the options was reached.
  */
 #define DIPC_ERR_OUT_OF_MEMORY -15
 
@@ -250,17 +251,17 @@ struct ArrowDeviceArrayStream {
 #define DIPC_ERR_STOPPED -20
 
 /**
- * The handle was made before a fork() and this is the child.
+ * The handle was made before a fork(), and this process is the child.
  */
 #define DIPC_ERR_FORKED -21
 
 /**
- * A bug in libdipc: the call panicked and the handle can only be freed.
+ * A bug in libdipc: the call panicked, and the handle can only be freed.
  */
 #define DIPC_ERR_PANIC -22
 
 /**
- * An earlier call on the handle panicked; it can only be freed.
+ * An earlier call on the handle panicked; the handle can only be freed.
  */
 #define DIPC_ERR_POISONED -23
 
@@ -275,7 +276,7 @@ struct ArrowDeviceArrayStream {
 #define DIPC_VERSION_MAJOR 0
 
 /**
- * Minor version of the header; before 1.0 each may break the ABI.
+ * Minor version of the header. Before 1.0 each minor version may break the ABI.
  */
 #define DIPC_VERSION_MINOR 1
 
@@ -285,31 +286,31 @@ struct ArrowDeviceArrayStream {
 #define DIPC_VERSION_PATCH 0
 
 /**
- * Something failed that no call could report.
+ * Failures that no call can report.
  */
 #define DIPC_LOG_ERROR 1
 
 /**
- * Something is wrong and was coped with: a provider that failed, with its words; a peer that was
- * refused for want of room. Of what peers can bring about at will only some is told, and how much
- * was left out.
+ * Problems that the library handled: a provider failed, with its text; the server was too busy for
+ * a peer. Events that a peer can cause at will are logged at a limited rate, with the number of
+ * omitted events.
  */
 #define DIPC_LOG_WARN 2
 
 /**
- * Servers listen and stop; streams begin and end, at both ends a line each, with ticket, peer,
+ * Servers start and stop to listen. Each stream's begin and end, at both sides, with ticket, peer,
  * status, batches, rows and bytes.
  */
 #define DIPC_LOG_INFO 3
 
 /**
- * What the library decides: clients' connections and what they are asked for, requests that are
- * refused, connections that end, and why.
+ * Decisions of the library: connections made and reused, requests refused, connections ended, with
+ * reasons.
  */
 #define DIPC_LOG_DEBUG 4
 
 /**
- * Every message: which way it goes, its kind, number and length.
+ * Every message: its direction, kind, number and length.
  */
 #define DIPC_LOG_TRACE 5
 
@@ -334,44 +335,45 @@ struct ArrowDeviceArrayStream {
 #define DIPC_CLIENT_STAT_CONNECTIONS_MADE 2
 
 /**
- * Connections kept for the next stream.
+ * Idle connections, kept for later streams.
  */
 #define DIPC_CLIENT_STAT_CONNECTIONS_IDLE 3
 
 /**
- * A time that never comes, for timeouts.
+ * A timeout that never ends.
  */
 #define DIPC_FOREVER UINT64_MAX
 
 /**
- * The structure alone is checked for a server of the same user, the values as well for others.
+ * DIPC_VALIDATION_STRUCTURE for a server of the same user, DIPC_VALIDATION_FULL for other servers.
  */
 #define DIPC_VALIDATION_AUTO 0
 
 /**
- * Lengths, counts and ranges are checked: no cost per row, safe against wild pointers.
+ * Checks lengths, counts and ranges of buffers, but no values. The cost does not depend on the
+ * number of rows.
  */
 #define DIPC_VALIDATION_STRUCTURE 1
 
 /**
- * Values are checked as well, those that lead to others and text:
- * - all types: the null count is that of the bitmap;
- * - utf8, binary, list, map: offsets do not fall and lie in the data or the child; text is UTF-8,
- *   each value by itself; no key of a map is null;
- * - string and binary views: they lie in their data buffers, prefixes are those of the data, short
- *   ones are padded with zeros, text is UTF-8;
- * - list views: each offset and size lies in the child;
- * - unions: type ids are known; offsets of dense ones lie in the child and do not fall within it;
- * - run-end encoded: run ends rise and reach the length;
- * - dictionary-encoded: each index is that of a value;
+ * Checks the structure, and those values that are text or refer to other values:
+ * - all types: the null count matches the bitmap;
+ * - utf8, binary, list, map: offsets never decrease and stay within the data or the child; each
+ *   text value is UTF-8; no key of a map is null;
+ * - string and binary views: views lie within their data buffers, prefixes match the data, short
+ *   values are padded with zeros, text is UTF-8;
+ * - list views: each offset and size stays within the child;
+ * - unions: type ids are known; offsets of dense unions stay within each child and never decrease;
+ * - run-end encoded: run ends increase and reach the length;
+ * - dictionary-encoded: each index names a value of the dictionary;
  * - booleans, integers, floats, decimals, dates, times, timestamps, durations, intervals,
- *   fixed-size binary: nothing. Decimals may have more digits than their precision, times may lie
- *   outside of a day, and date64 need not be a whole day, which Arrow's full validation refuses
- *   and writers in use send.
+ *   fixed-size binary: no check. A decimal may have more digits than its precision, a time may lie
+ *   outside a day, and a date64 may be a part of a day: Arrow's full validation refuses these, but
+ *   some writers send them.
  *
- * Values under a null, of the array or of one above it, and those that no row of a list view or
- * union names, are not looked at. Where a consumer could follow them all the same they become
- * harmless: empty, zero, or null.
+ * Values below a null, and values that no row of a list view or union refers to, are not checked.
+ * If a consumer could still follow such a value, the library makes it harmless: empty, zero or
+ * null.
  */
 #define DIPC_VALIDATION_FULL 2
 
@@ -381,7 +383,7 @@ struct ArrowDeviceArrayStream {
 #define DIPC_MESSAGE_METADATA 1
 
 /**
- * A tagged message: a body, an address list, a request, frees.
+ * A tagged message: a body, an address list, a request, or a free_data list.
  */
 #define DIPC_MESSAGE_TAGGED 2
 
@@ -391,48 +393,48 @@ struct ArrowDeviceArrayStream {
 #define DIPC_MESSAGE_CONTROL 3
 
 /**
- * No message: the connection is to be cut. The part is the reason, UTF-8 without a NUL.
+ * An order to cut the connection, not a message. The one part is the reason, UTF-8 without a NUL.
  */
 #define DIPC_MESSAGE_DISCONNECT 4
 
 /**
- * Asked, and not answered.
+ * The server has not answered the request.
  */
 #define DIPC_RECEIVER_REQUESTED 1
 
 /**
- * Accepted; the schema has not come.
+ * The server has accepted the request; the schema has not arrived.
  */
 #define DIPC_RECEIVER_AWAITING_SCHEMA 2
 
 /**
- * The schema has come.
+ * The schema has arrived.
  */
 #define DIPC_RECEIVER_STREAMING 3
 
 /**
- * Everything has arrived; batches may wait to be taken.
+ * Everything has arrived. Batches may still wait for dipc_receiver_next().
  */
 #define DIPC_RECEIVER_ENDED 4
 
 /**
- * It failed: dipc_receiver_next() says why.
+ * The stream has failed; dipc_receiver_next() gives the reason.
  */
 #define DIPC_RECEIVER_FAILED 5
 
 /**
- * This side cancelled it.
+ * This side has cancelled the stream.
  */
 #define DIPC_RECEIVER_CANCELLED 6
 
 /**
- * Bodies are sent as lists of the addresses that they have in this process, for clients that can
- * read its memory. Only where nothing else than memory of the host's is served.
+ * Bodies are sent as lists of their addresses in this process, for clients that can read its
+ * memory. Only for arrays in host memory.
  */
 #define DIPC_BODY_LIST 2
 
 /**
- * Nothing is asked for.
+ * No request waits and no stream is running.
  */
 #define DIPC_SENDER_IDLE 1
 
@@ -457,7 +459,7 @@ struct ArrowDeviceArrayStream {
 #define DIPC_SENDER_CLOSED 5
 
 /**
- * A buffer of this many bytes takes any URI that the library gives.
+ * Size of a buffer that is large enough for every URI of the library.
  */
 #define DIPC_URI_BYTES 1024
 
@@ -497,13 +499,13 @@ struct ArrowDeviceArrayStream {
 #define DIPC_SERVER_STAT_BATCHES 4
 
 /**
- * Body bytes lent where they lay, since the start.
+ * Body bytes lent without a copy, since the start.
  */
 #define DIPC_SERVER_STAT_BYTES_LENT 5
 
 /**
- * Body bytes copied on the host, since the start: into regions, to be lent from there. Bodies of
- * up to 1 KiB that are sent are copies.
+ * Body bytes copied on the host since the start: into regions, to be lent from them. Includes sent
+ * bodies of at most 1 KiB.
  */
 #define DIPC_SERVER_STAT_BYTES_COPIED 6
 
@@ -518,23 +520,22 @@ struct ArrowDeviceArrayStream {
 #define DIPC_SERVER_STAT_LENT_OUTSTANDING 8
 
 /**
- * Bytes of regions for copies that this process has, or a client.
+ * Bytes of regions for copies that this process or a client maps.
  */
 #define DIPC_SERVER_STAT_REGION_BYTES 9
 
 /**
- * Body bytes copied from one place of a GPU's memory to another and lent from there, since the
- * start.
+ * Body bytes copied within a GPU's memory and lent from the copy, since the start.
  */
 #define DIPC_SERVER_STAT_BYTES_COPIED_ON_DEVICE 10
 
 /**
- * Body bytes copied from a GPU's memory to the host's, since the start; then lent or sent.
+ * Body bytes copied from a GPU's memory to the host, then lent or sent, since the start.
  */
 #define DIPC_SERVER_STAT_BYTES_STAGED 11
 
 /**
- * Bodies are lent where that is possible and worth it, and sent as bytes elsewhere.
+ * Bodies are lent if that is possible and faster, otherwise sent as bytes.
  */
 #define DIPC_BODY_AUTO 0
 
@@ -544,8 +545,8 @@ struct ArrowDeviceArrayStream {
 #define DIPC_BODY_PACKED 1
 
 /**
- * Bodies are lent wherever that is possible, small ones and those of clients that do not speak
- * libdipc's extension included.
+ * Bodies are lent whenever that is possible, also small bodies, and also to clients without
+ * libdipc's extension.
  */
 #define DIPC_BODY_LENT 2
 
@@ -565,18 +566,18 @@ struct ArrowDeviceArrayStream {
 #define DIPC_COMPRESSION_ZSTD 2
 
 /**
- * The provider gives the same batches for each call, so that a client that is not libdipc may
- * fetch metadata and bodies over two connections.
+ * The provider gives the same batches at each call. Then a client other than libdipc may fetch
+ * metadata and bodies over two connections.
  */
 #define DIPC_PROVIDER_DETERMINISTIC 1
 
 /**
- * Rows handed out.
+ * Rows given to the consumer.
  */
 #define DIPC_STREAM_STAT_ROWS 1
 
 /**
- * Record batches handed out.
+ * Record batches given to the consumer.
  */
 #define DIPC_STREAM_STAT_BATCHES 2
 
@@ -586,17 +587,17 @@ struct ArrowDeviceArrayStream {
 #define DIPC_STREAM_STAT_BYTES_LENT 3
 
 /**
- * Body bytes copied in this process: joined dictionaries, values copied to be checked.
+ * Body bytes copied in this process, to join dictionaries or to check values.
  */
 #define DIPC_STREAM_STAT_BYTES_COPIED 4
 
 /**
- * Body bytes that came through the connection.
+ * Body bytes received through the connection.
  */
 #define DIPC_STREAM_STAT_BYTES_RECEIVED 5
 
 /**
- * Body bytes copied in this process from one place of a device to another, or between devices.
+ * Body bytes copied in this process within a device or between devices.
  */
 #define DIPC_STREAM_STAT_BYTES_COPIED_ON_DEVICE 6
 
@@ -606,103 +607,106 @@ struct ArrowDeviceArrayStream {
 #define DIPC_STREAM_STAT_BYTES_STAGED 7
 
 /**
- * Record batches that have come and were not handed out: get_next gives so many without waiting
- * for the server. Where there are none, what the connection has is read first.
+ * Record batches that get_next can give without waiting for the server. If there are none, the
+ * call first reads the connection.
  */
 #define DIPC_STREAM_STAT_BATCHES_HERE 8
 
 /**
- * Gives out memory, of the host or of a CUDA device, whose contents reach a client on the same
- * machine without a copy: a client maps it. Made by dipc_arena_new(); every call is allowed from
- * any thread, also several at once.
+ * Allocates memory of the host or of a CUDA device that a client on the same machine can map, so
+ * that tables in it are not copied. Made by dipc_arena_new(). Several threads may call an arena at
+ * once.
  *
- * A client that was lent one block can read the whole region it lies in, for as long as it likes:
+ * A client that was lent one block can read the block's whole region for as long as it likes. So
  * an arena is as public as the most public ticket whose batches lie in it.
  */
 typedef struct dipc_arena dipc_arena;
 
 /**
- * What an arena is told when it is made. Given to dipc_arena_new().
+ * Options of an arena, for dipc_arena_new().
  */
 typedef struct dipc_arena_options dipc_arena_options;
 
 /**
- * Ends calls that wait, from another thread. One token may be given to any number of calls, also
- * at the same time; once triggered it stays so. Made by dipc_cancel_new().
+ * A token that ends waiting calls from another thread. Any number of calls may share one token. A
+ * triggered token stays triggered. Made by dipc_cancel_new().
  */
 typedef struct dipc_cancel dipc_cancel;
 
 /**
- * Fetches tables from servers, and keeps connections for the next one. Made by dipc_client_new();
- * every call is allowed from any thread, also several at once.
+ * Fetches tables from servers, and keeps idle connections for later streams. Made by
+ * dipc_client_new(). Several threads may call a client at once.
  */
 typedef struct dipc_client dipc_client;
 
 /**
- * What a client is told when it is made. Given to dipc_client_new().
+ * Options of a client, for dipc_client_new().
  */
 typedef struct dipc_client_options dipc_client_options;
 
 /**
- * Why a call failed: a status for programs, a text for people. Plain data: it may be read by any
- * thread, also after a fork, and is independent of the handle it came from.
+ * The details of a failure: a status for programs and a text for people. Any thread may read an
+ * error, also after a fork and after its handle was freed.
  */
 typedef struct dipc_error dipc_error;
 
 /**
- * What one stream is told when it is asked for. Given to dipc_client_get().
+ * Options of one stream, for dipc_client_get().
  */
 typedef struct dipc_get_options dipc_get_options;
 
 /**
- * The consuming side of one stream, for hosts that move messages themselves: no transport, no
- * clock, no threads. After dipc_receiver_start(), hand in what arrives and take batches by
- * dipc_receiver_next(). After each call, send what dipc_receiver_poll_transmit() gives until it
- * gives DIPC_NOTHING, then see dipc_receiver_poll_timeout(). One thread at a time; batches may be
- * released by any.
+ * The consuming side of one stream, for hosts that carry the messages themselves. It has no
+ * transport, no clock and no threads. One thread at a time may use it; any thread may release
+ * batches.
+ *
+ * After dipc_receiver_start(), hand in each arriving message, and take batches by
+ * dipc_receiver_next(). After each call send the messages of dipc_receiver_poll_transmit() until
+ * it returns DIPC_NOTHING, then read the next deadline by dipc_receiver_poll_timeout().
  */
 typedef struct dipc_receiver dipc_receiver;
 
 /**
- * A stream that a client asks for. A provider gets one with each call; in the pull form it comes
- * out of dipc_server_next_request(), and dipc_request_start(), dipc_request_push() and
- * dipc_request_finish() say what the stream holds. Every call is allowed from any thread.
+ * A client's request for a stream. Each call of a provider has one. In the pull form
+ * dipc_server_next_request() gives the request, and dipc_request_start(), dipc_request_push() and
+ * dipc_request_finish() fill its stream. Any thread may call any function on it.
  */
 typedef struct dipc_request dipc_request;
 
 /**
- * The producing side of one connection, for hosts that move messages themselves: no transport, no
- * clock, no threads. Hand in what arrives; answer a request by dipc_sender_start() or
- * dipc_sender_refuse(); send batches while dipc_sender_may_send(); end. After each call, send what
- * dipc_sender_poll_transmit() gives until it gives DIPC_NOTHING. One thread at a time.
+ * The producing side of one connection, for hosts that carry the messages themselves. It has no
+ * transport, no clock and no threads. One thread at a time may use it.
+ *
+ * Hand in each arriving message. Answer a request by dipc_sender_start() or dipc_sender_refuse().
+ * Send batches while dipc_sender_may_send() is true, then call dipc_sender_end(). After each call
+ * send the messages of dipc_sender_poll_transmit() until it returns DIPC_NOTHING.
  */
 typedef struct dipc_sender dipc_sender;
 
 /**
- * Serves tables to clients. Made by dipc_server_new(); every call is allowed from any thread, also
- * several at once.
+ * Serves tables to clients. Made by dipc_server_new(). Several threads may call a server at once.
  */
 typedef struct dipc_server dipc_server;
 
 /**
- * What a server is told when it is made. Given to dipc_server_new().
+ * Options of a server, for dipc_server_new().
  */
 typedef struct dipc_server_options dipc_server_options;
 
 /**
- * What a call came to: 0 is success, positive numbers are progress without a failure, negative
- * ones are failures. A number never changes its meaning.
+ * The result of a call: 0 for success, a positive number for no failure and no output, a negative
+ * number for a failure. A number never changes its meaning.
  */
 typedef int32_t dipc_status;
 
 /**
- * Takes one log event. Runs on a thread of the log's own, one call at a time; may call any
- * function of the library; must not unwind. The strings are valid during the call.
+ * Takes one log event. Runs on the log's own thread, one call at a time. It may call any function
+ * of the library. It must not unwind. The strings are valid during the call.
  *
- * @param userdata  What was given with the callback.
+ * @param userdata  The userdata of dipc_log_set().
  * @param level     DIPC_LOG_ERROR to DIPC_LOG_TRACE.
- * @param target    The part of the library that speaks, as "dipc::transport::shm".
- * @param text      What happened; UTF-8, no newline at its end; cut after 4 KiB.
+ * @param target    The part of the library that logs, as "dipc::transport::shm".
+ * @param text      The event; UTF-8, no newline at the end, at most 4 KiB.
  */
 typedef void (*dipc_log_callback)(void *userdata,
                                   int32_t level,
@@ -710,21 +714,23 @@ typedef void (*dipc_log_callback)(void *userdata,
                                   const char *text);
 
 /**
- * Called exactly once, when the library will not use `userdata` again; never during a callback
- * that uses it, and never on an I/O thread.
+ * Called exactly once, after the library's last use of userdata. Never runs during a callback that
+ * has the same userdata, and never on an I/O thread.
  */
 typedef void (*dipc_finalizer)(void *userdata);
 
 /**
- * Opens the stream that a request asks for. Called once for each stream, on a thread of its own,
- * which then also pulls and releases the stream: it may block, and may fetch from its own server.
- * Must not unwind.
+ * Opens the stream for a request. The library calls a provider once for each stream, on a thread
+ * for this stream only. The same thread then reads and releases the stream. So a provider may
+ * block, and may fetch from its own server. It must not unwind.
  *
- * @param userdata  What was given with the provider.
- * @param request   Who asks for what; valid until the stream is released, not to be freed. To fail
- *                  with a text of its own, call dipc_request_fail() and return non-zero.
- * @param out       Receives the stream, which the library then owns; a released one to be filled.
- * @return 0; anything else is a failure, and out is not looked at.
+ * @param userdata  The userdata of dipc_server_serve().
+ * @param request   The client's request; valid until the stream is released, not to be freed. To
+ *                  fail with its own text the provider calls dipc_request_fail() and returns
+ *                  non-zero.
+ * @param out       Receives the stream, which the library then owns; its release is NULL before
+ *                  the call.
+ * @return 0, or any other number for a failure: then out is ignored.
  */
 typedef int32_t (*dipc_provider)(void *userdata,
                                  struct dipc_request *request,
@@ -735,7 +741,7 @@ extern "C" {
 #endif // __cplusplus
 
 /**
- * The name of a status, as in this header: "DIPC_ERR_TIMEOUT".
+ * Gives the name of a status, as in this header: "DIPC_ERR_TIMEOUT".
  *
  * @param status  Any number.
  * @return A static string, never NULL; "DIPC_UNKNOWN" for a number that is no status.
@@ -743,8 +749,7 @@ extern "C" {
 const char *dipc_status_name(dipc_status status);
 
 /**
- * The errno that stands for a status in the callbacks of Arrow's streams, which can return
- * nothing else.
+ * Gives the errno for a status. The callbacks of Arrow's streams return this errno.
  *
  * @param status  Any number.
  * @return 0 for 0 and positive numbers; EIO for a negative number that is no status.
@@ -752,88 +757,90 @@ const char *dipc_status_name(dipc_status status);
 int32_t dipc_status_errno(dipc_status status);
 
 /**
- * The status of an error.
+ * Gives the status of an error.
  *
  * @param error  Error, or NULL.
- * @return The number that the failing call returned; DIPC_OK for NULL.
+ * @return The number that the failed call returned; DIPC_OK for NULL.
  */
 dipc_status dipc_error_code(const struct dipc_error *error);
 
 /**
- * The text of an error: the cause and, where there is one, the remedy. UTF-8, one line, no
- * newline at its end.
+ * Gives the text of an error: the cause, and the remedy if one is known. UTF-8, one line, no
+ * newline at the end.
  *
  * @param error  Error, or NULL.
- * @return Owned by the error, valid until dipc_error_free(); "" for NULL.
+ * @return A string of the error, valid until dipc_error_free(); "" for NULL.
  */
 const char *dipc_error_text(const struct dipc_error *error);
 
 /**
- * The errno of the system call behind an error.
+ * Gives the errno of the system call that failed.
  *
  * @param error  Error, or NULL.
- * @return 0 where no system call failed, and for NULL.
+ * @return 0 if no system call failed, and for NULL.
  */
 int32_t dipc_error_os_errno(const struct dipc_error *error);
 
 /**
- * The error that caused this one, where this one adds what was being done. The text of this one
- * contains the text of its source.
+ * Gives the cause of an error that adds context to another error. The text of an error contains
+ * the text of its cause.
  *
  * @param error  Error, or NULL.
- * @return Owned by the error, valid until dipc_error_free(), not to be freed; NULL at the end.
+ * @return The cause, valid until dipc_error_free() of this error, not to be freed; NULL if there
+ *         is none.
  */
 const struct dipc_error *dipc_error_source(const struct dipc_error *error);
 
 /**
  * Frees an error. NULL does nothing.
  *
- * @param error  Error that a call gave, or NULL; not one from dipc_error_source().
+ * @param error  Error from a call's last argument, or NULL; not from dipc_error_source().
  */
 void dipc_error_free(struct dipc_error *error);
 
 /**
- * The version of the library that was loaded, to be compared with the header's.
+ * Gives the version of the loaded library, to compare it with the header's.
  *
  * @return DIPC_VERSION_MAJOR * 1000000 + DIPC_VERSION_MINOR * 1000 + DIPC_VERSION_PATCH.
  */
 uint32_t dipc_version(void);
 
 /**
- * The version of the library that was loaded, as text: "0.1.0".
+ * Gives the version of the loaded library as text: "0.1.0".
  *
  * @return A static string, never NULL.
  */
 const char *dipc_version_string(void);
 
 /**
- * Whether a transport works on this machine.
+ * Checks that a transport works on this machine.
  *
  * @param scheme  Scheme of its URIs, without the colon: "shm".
- * @param error   May be NULL; on failure receives what is missing and how to get it.
- * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_UNSUPPORTED: it does not, or this build has no
- *         such transport.
+ * @param error   May be NULL; on failure receives details for dipc_error_free(): what is missing,
+ *                and how to install it.
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_UNSUPPORTED: the transport does not work here,
+ *         or this build lacks it.
  */
 dipc_status dipc_transport_available(const char *scheme, struct dipc_error **error);
 
 /**
- * Sends log events to a callback, in place of the one set before. The library prints nothing, and
- * says nothing at all until this is called. Starts one thread, which ends after the finalizer.
+ * Sends log events to a callback, which replaces an earlier callback. Without a callback the
+ * library logs nothing, and it never prints. Starts one thread, which ends after the finalizer.
  *
- * The callback set before gets what was logged until now; its finalizer runs, on its thread, after
- * its last call. Nothing waits for that: wait in the finalizer's own way before unloading code.
- * Events that come faster than the callback takes them are dropped, and their number is logged.
- * The child of a fork is silent until it calls this itself.
+ * The earlier callback gets the events logged until now. After its last call its finalizer runs on
+ * its thread. This call does not wait for the finalizer: wait for it before you unload the
+ * callback's code. Events that are too fast for the callback are dropped, and their number is
+ * logged. The child of a fork logs nothing until it calls this function.
  *
- * @param level      The finest level wanted: DIPC_LOG_ERROR to DIPC_LOG_TRACE.
- * @param callback   NULL stops the log; userdata and finalizer are then ignored.
- * @param userdata   Given to the callback and to the finalizer; may be NULL.
- * @param finalizer  Called once, when userdata is not used any more; may be NULL.
+ * @param level      The most detailed level wanted: DIPC_LOG_ERROR to DIPC_LOG_TRACE.
+ * @param callback   NULL stops the log; level, userdata and finalizer are then ignored.
+ * @param userdata   Passed to callback and finalizer; may be NULL.
+ * @param finalizer  Called once, after the last use of userdata; may be NULL.
  * @param error      May be NULL; on failure receives details for dipc_error_free().
  * @return DIPC_OK: the library calls the finalizer. Otherwise the finalizer is not called and
- *         nothing changed. DIPC_ERR_INVALID_ARGUMENT: no such level. DIPC_ERR_OUT_OF_RESOURCES: no
- *         thread could be started. DIPC_ERR_UNSUPPORTED: libdipc is part of a Rust program that
- *         has its own tracing subscriber.
+ *         nothing changed. DIPC_ERR_INVALID_ARGUMENT: no such level. DIPC_ERR_OUT_OF_RESOURCES:
+ *         the system has no thread left. DIPC_ERR_UNSUPPORTED: libdipc is part of a Rust program
+ *         that has its own tracing subscriber.
  */
 dipc_status dipc_log_set(int32_t level,
                          dipc_log_callback callback,
@@ -851,33 +858,33 @@ dipc_status dipc_log_set(int32_t level,
 dipc_status dipc_cancel_new(struct dipc_cancel **out, struct dipc_error **error);
 
 /**
- * Ends every call that the token was given to, now and later, with DIPC_ERR_CANCELLED. May be
- * called from any thread, more than once; not from a signal handler.
+ * Ends every call that has the token, now and later, with DIPC_ERR_CANCELLED. Any thread may
+ * trigger a token, more than once. A signal handler must not.
  *
- * @param cancel  Token; concurrent calls are allowed.
+ * @param cancel  Token. Concurrent calls are allowed.
  * @param error   May be NULL; on failure receives details for dipc_error_free().
  * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
  */
 dipc_status dipc_cancel_trigger(const struct dipc_cancel *cancel, struct dipc_error **error);
 
 /**
- * Whether a token was triggered.
+ * Tells whether a token was triggered.
  *
  * @param cancel  Token, or NULL; concurrent calls are allowed.
- * @return true once it was; false for NULL and in the child of a fork.
+ * @return true if it was; false for NULL and in the child of a fork.
  */
 bool dipc_cancel_is_triggered(const struct dipc_cancel *cancel);
 
 /**
- * Frees a token. NULL does nothing. Calls that it was given to go on; they can then no longer be
- * ended by it.
+ * Frees a token. NULL does nothing. Streams that have the token go on; nothing can cancel them by
+ * it any more.
  *
- * @param cancel  Token, or NULL; no call with it is running.
+ * @param cancel  Token, or NULL. No call that has the token may be running.
  */
 void dipc_cancel_free(struct dipc_cancel *cancel);
 
 /**
- * Makes options with the defaults, which each setter names.
+ * Makes options with the default values. Each setter names its default.
  *
  * @param out    Receives the options, to be freed by dipc_arena_options_free().
  * @param error  May be NULL; on failure receives details for dipc_error_free().
@@ -886,11 +893,11 @@ void dipc_cancel_free(struct dipc_cancel *cancel);
 dipc_status dipc_arena_options_new(struct dipc_arena_options **out, struct dipc_error **error);
 
 /**
- * Sets the size of one region; a larger block gets a region of its own. A client maps whole
- * regions. Default 64 MiB.
+ * Sets the size of one region. A larger block gets a region of its own. A client maps whole
+ * regions. Default: 64 MiB.
  *
  * @param options       Options to change; exclusive during the call.
- * @param region_bytes  Bytes; rounded up to whole pages, on a CUDA device to what it maps at once
+ * @param region_bytes  Bytes, rounded up to whole pages; on a CUDA device, to its mapping unit
  *                      (mostly 2 MiB).
  * @param error         May be NULL; on failure receives details for dipc_error_free().
  * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: 0.
@@ -900,12 +907,12 @@ dipc_status dipc_arena_options_set_region_bytes(struct dipc_arena_options *optio
                                                 struct dipc_error **error);
 
 /**
- * Sets the bound on all regions of the arena together; past it dipc_arena_alloc() fails with
- * DIPC_ERR_OUT_OF_MEMORY. A region that the arena has given up counts until no client has it any
- * more. Default no bound.
+ * Sets the limit for all regions of the arena together. Beyond the limit dipc_arena_alloc() fails
+ * with DIPC_ERR_OUT_OF_MEMORY. A region that the arena has given up counts until no client maps
+ * it. Default: no limit.
  *
  * @param options    Options to change; exclusive during the call.
- * @param max_bytes  Bytes; UINT64_MAX: no bound.
+ * @param max_bytes  Bytes; UINT64_MAX: no limit.
  * @param error      May be NULL; on failure receives details for dipc_error_free().
  * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
  */
@@ -914,22 +921,22 @@ dipc_status dipc_arena_options_set_max_bytes(struct dipc_arena_options *options,
                                              struct dipc_error **error);
 
 /**
- * Frees options. NULL does nothing; arenas made with them keep their copy.
+ * Frees options. NULL does nothing. Arenas keep a copy of their options.
  *
  * @param options  Options, or NULL.
  */
 void dipc_arena_options_free(struct dipc_arena_options *options);
 
 /**
- * Makes an arena. It takes memory from the system with the first block, one region at a time.
+ * Makes an arena. The first block takes memory from the system, one region at a time.
  *
  * @param device_type  Where the memory lies: ARROW_DEVICE_CPU or ARROW_DEVICE_CUDA.
- * @param device_id    Number of the CUDA device; of no meaning for the host.
+ * @param device_id    Number of the CUDA device; ignored for the host.
  * @param options      Copied; NULL: the defaults.
  * @param out          Receives the arena, to be freed by dipc_arena_free().
  * @param error        May be NULL; on failure receives details for dipc_error_free().
- * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_UNSUPPORTED: another device type, there is no
- *         CUDA driver, or the device cannot lend memory. DIPC_ERR_INVALID_ARGUMENT: the driver has
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_UNSUPPORTED: another device type, no CUDA
+ *         driver, or a device that cannot lend memory. DIPC_ERR_INVALID_ARGUMENT: the driver has
  *         no device of that number.
  */
 dipc_status dipc_arena_new(int32_t device_type,
@@ -939,16 +946,16 @@ dipc_status dipc_arena_new(int32_t device_type,
                            struct dipc_error **error);
 
 /**
- * Allocates a block, aligned to 64 bytes. What it holds is not defined. On a CUDA device it is an
- * address for the device: the processor must not touch it.
+ * Allocates a block, aligned to 64 bytes. Its content is undefined. A block of a CUDA device has a
+ * device address: the processor must not access it.
  *
  * @param arena      Arena.
- * @param len_bytes  Length; 0 gives a block that must be given back like any other.
+ * @param len_bytes  Length; 0 gives a block too, which must be given back.
  * @param out        Receives the block, to be given back by dipc_arena_dealloc().
  * @param error      May be NULL; on failure receives details for dipc_error_free().
- * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_OUT_OF_MEMORY: of the system or the device, or
- *         the limit of the options. DIPC_ERR_OUT_OF_RESOURCES: no file descriptor is left for a
- *         region.
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_OUT_OF_MEMORY: the system or the device has no
+ *         memory left, or the options' limit is reached. DIPC_ERR_OUT_OF_RESOURCES: no file
+ *         descriptor is left for a region.
  */
 dipc_status dipc_arena_alloc(const struct dipc_arena *arena,
                              size_t len_bytes,
@@ -956,32 +963,32 @@ dipc_status dipc_arena_alloc(const struct dipc_arena *arena,
                              struct dipc_error **error);
 
 /**
- * Gives a block back. Memory that a client may still read is not used again before it is given
- * back by the client too.
+ * Gives a block back. The arena reuses the memory when no client has it lent any more.
  *
- * A client that was lent a region can read all of it for as long as it keeps it, whatever was
- * freed there: overwrite a block before it is freed if nobody is to read it afterwards.
+ * A client that maps a region can read all of it, freed blocks included. Overwrite a secret before
+ * you give its block back.
  *
- * A block of a CUDA device may be given out again at once: work on it must be done.
+ * A block of a CUDA device may be allocated again at once: the device's work on it must be done.
  *
- * @param arena  The block's arena; NULL finds it, also when dipc_arena_free() was called.
- * @param block  Block, or NULL, for which nothing happens.
+ * @param arena  The block's arena; NULL: the library finds it, even after dipc_arena_free().
+ * @param block  Block; NULL does nothing.
  * @param error  May be NULL; on failure receives details for dipc_error_free().
- * @return DIPC_OK. DIPC_ERR_INVALID_ARGUMENT: no block in use begins there; nothing changed.
+ * @return DIPC_OK. DIPC_ERR_INVALID_ARGUMENT: no block in use begins at this address; nothing
+ *         changed.
  */
 dipc_status dipc_arena_dealloc(const struct dipc_arena *arena,
                                void *block,
                                struct dipc_error **error);
 
 /**
- * One figure of an arena.
+ * Reads one figure of an arena.
  *
  * @param arena  Arena.
  * @param stat   DIPC_ARENA_STAT_*.
  * @param out    Receives the figure.
  * @param error  May be NULL; on failure receives details for dipc_error_free().
- * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: the library has no such
- *         figure; an older one than the header may not.
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: the library does not have
+ *         this figure; it may be older than the header.
  */
 dipc_status dipc_arena_stat(const struct dipc_arena *arena,
                             int32_t stat,
@@ -989,14 +996,14 @@ dipc_status dipc_arena_stat(const struct dipc_arena *arena,
                             struct dipc_error **error);
 
 /**
- * Frees an arena. NULL does nothing. Its memory lives until the last block is given back.
+ * Frees an arena. NULL does nothing. The memory lives until the last block is given back.
  *
  * @param arena  Arena, or NULL; no call on it is running.
  */
 void dipc_arena_free(struct dipc_arena *arena);
 
 /**
- * Makes a client. Starts one thread, which lives as long as any of the client's connections.
+ * Makes a client. Starts one thread, which ends after the client's last connection.
  *
  * @param options  Copied; NULL: the defaults.
  * @param out      Receives the client, to be freed by dipc_client_free().
@@ -1009,30 +1016,30 @@ dipc_status dipc_client_new(const struct dipc_client_options *options,
                             struct dipc_error **error);
 
 /**
- * Asks a server for a ticket. Returns once the schema is there, or with the reason why there is
- * none. The stream and its arrays may be used and released by any thread, and outlive the client;
- * the thread that calls the stream's get_next reads the connection itself. Releasing the stream
- * before its end cancels it.
+ * Asks a server for a ticket's table, and waits for its schema. Releasing the stream before its
+ * end cancels it. Any thread may use and release the stream and its arrays, which outlive the
+ * client. The thread that calls get_next also reads the connection.
  *
- * Failures later on come out of the stream's own callbacks, as an errno and get_last_error(), and
- * in full from dipc_stream_status().
+ * The stream's callbacks report later failures as an errno and by get_last_error().
+ * dipc_stream_status() reports them in full.
  *
  * @param client            Client.
- * @param uris              n_uris strings: one URI for metadata and bodies, or two for one each.
+ * @param uris              n_uris strings: one URI for metadata and bodies, or one for metadata
+ *                          and one for bodies.
  * @param n_uris            1 or 2.
- * @param ticket            What is asked for: any bytes, at most 1016 KiB.
+ * @param ticket            Name of the table: any bytes, at most 1016 KiB.
  * @param ticket_len_bytes  Length of ticket.
  * @param options           Copied; NULL: the defaults.
- * @param cancel            Ends this call, and calls of the stream, from another thread; may be
- *                          NULL, and may be freed before the stream is.
- * @param out               Receives the stream; what it held before is not released.
+ * @param cancel            Token that ends this call and the stream's calls; may be NULL. It may
+ *                          be freed before the stream.
+ * @param out               Receives the stream. An old value is overwritten, not released.
  * @param error             May be NULL; on failure receives details for dipc_error_free().
- * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_URI: also where there are not 1 or 2.
- *         DIPC_ERR_INVALID_ARGUMENT: the ticket is too long. DIPC_ERR_UNSUPPORTED: no such
- *         transport or device here. DIPC_ERR_UNREACHABLE: nobody listens there.
- *         DIPC_ERR_PERMISSION: the server is of another user. DIPC_ERR_NOT_FOUND: no such ticket.
- *         DIPC_ERR_BUSY. DIPC_ERR_TIMEOUT.
- *         DIPC_ERR_CANCELLED. DIPC_ERR_PROVIDER, or what the provider says.
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_URI: a malformed URI, or n_uris is
+ *         neither 1 nor 2. DIPC_ERR_INVALID_ARGUMENT: the ticket is too long.
+ *         DIPC_ERR_UNSUPPORTED: this machine lacks the transport or the device.
+ *         DIPC_ERR_UNREACHABLE: no server listens at the URI. DIPC_ERR_PERMISSION: another user
+ *         runs the server. DIPC_ERR_NOT_FOUND: the server has no such ticket. DIPC_ERR_BUSY.
+ *         DIPC_ERR_TIMEOUT. DIPC_ERR_CANCELLED. DIPC_ERR_PROVIDER, or the provider's own status.
  */
 dipc_status dipc_client_get(const struct dipc_client *client,
                             const char *const *uris,
@@ -1045,14 +1052,14 @@ dipc_status dipc_client_get(const struct dipc_client *client,
                             struct dipc_error **error);
 
 /**
- * One figure of a client.
+ * Reads one figure of a client.
  *
  * @param client  Client.
  * @param stat    DIPC_CLIENT_STAT_*.
  * @param out     Receives the figure.
  * @param error   May be NULL; on failure receives details for dipc_error_free().
- * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: the library has no such
- *         figure; an older one than the header may not.
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: the library does not have
+ *         this figure; it may be older than the header.
  */
 dipc_status dipc_client_stat(const struct dipc_client *client,
                              int32_t stat,
@@ -1060,14 +1067,14 @@ dipc_status dipc_client_stat(const struct dipc_client *client,
                              struct dipc_error **error);
 
 /**
- * Frees a client. NULL does nothing. Its streams and arrays stay valid, and keep what they need.
+ * Frees a client. NULL does nothing. Its streams and arrays stay valid.
  *
  * @param client  Client, or NULL; no call on it is running.
  */
 void dipc_client_free(struct dipc_client *client);
 
 /**
- * Makes options with the defaults, which each setter names.
+ * Makes options with the default values. Each setter names its default.
  *
  * @param out    Receives the options, to be freed by dipc_client_options_free().
  * @param error  May be NULL; on failure receives details for dipc_error_free().
@@ -1076,11 +1083,10 @@ void dipc_client_free(struct dipc_client *client);
 dipc_status dipc_client_options_new(struct dipc_client_options **out, struct dipc_error **error);
 
 /**
- * Takes streams from servers of every user of this machine, not only of the user that runs the
- * client. Default false.
+ * Accepts servers of every user of this machine, not only of the client's user. Default: false.
  *
  * @param options   Options to change; exclusive during the call.
- * @param any_user  Whether to trust them.
+ * @param any_user  Whether to accept them.
  * @param error     May be NULL; on failure receives details for dipc_error_free().
  * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
  */
@@ -1089,11 +1095,11 @@ dipc_status dipc_client_options_set_any_user(struct dipc_client_options *options
                                              struct dipc_error **error);
 
 /**
- * Sets how long a connection on which no stream is is kept for the next one; then it ends at both
- * sides. Arrays that lie in memory of the server keep theirs. Default 60 s.
+ * Sets how long an idle connection is kept for later streams. Then both sides close it. A
+ * connection stays open while arrays lie in memory of its server. Default: 60 s.
  *
  * @param options          Options to change; exclusive during the call.
- * @param idle_timeout_ns  Nanoseconds, or DIPC_FOREVER; 0: a connection is for one stream.
+ * @param idle_timeout_ns  Nanoseconds, or DIPC_FOREVER; 0: each connection serves one stream.
  * @param error            May be NULL; on failure receives details for dipc_error_free().
  * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
  */
@@ -1102,11 +1108,11 @@ dipc_status dipc_client_options_set_idle_timeout_ns(struct dipc_client_options *
                                                     struct dipc_error **error);
 
 /**
- * Sets how many connections on which no stream is are kept for each server, by its URI; past that
- * the one that was used longest ago ends. Default 8.
+ * Sets how many idle connections are kept for each server URI. Beyond that number the least
+ * recently used connection closes. Default: 8.
  *
  * @param options   Options to change; exclusive during the call.
- * @param max_idle  Connections; 0: a connection is for one stream.
+ * @param max_idle  Connections; 0: each connection serves one stream.
  * @param error     May be NULL; on failure receives details for dipc_error_free().
  * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
  */
@@ -1115,14 +1121,14 @@ dipc_status dipc_client_options_set_max_idle(struct dipc_client_options *options
                                              struct dipc_error **error);
 
 /**
- * Frees options. NULL does nothing; clients made with them keep their copy.
+ * Frees options. NULL does nothing. Clients keep a copy of their options.
  *
  * @param options  Options, or NULL.
  */
 void dipc_client_options_free(struct dipc_client_options *options);
 
 /**
- * Makes options with the defaults, which each setter names.
+ * Makes options with the default values. Each setter names its default.
  *
  * @param out    Receives the options, to be freed by dipc_get_options_free().
  * @param error  May be NULL; on failure receives details for dipc_error_free().
@@ -1131,10 +1137,10 @@ void dipc_client_options_free(struct dipc_client_options *options);
 dipc_status dipc_get_options_new(struct dipc_get_options **out, struct dipc_error **error);
 
 /**
- * Sets how long connecting may take, up to the server's first answer: its schema, its refusal, or,
- * where its provider takes longer for those, its word that it has read the request. Default 10 s.
- * A server without libdipc's extension has no such word: 60 s, or the stall timeout, for its
- * schema.
+ * Sets the time limit from connecting to the server's first answer. The answer is the schema, a
+ * refusal, or a note that the request has arrived, which the server sends if its provider needs
+ * longer. Default: 10 s. A server without libdipc's extension sends no note: it has 60 s, or the
+ * stall timeout, for its schema.
  *
  * @param options             Options to change; exclusive during the call.
  * @param connect_timeout_ns  Nanoseconds, or DIPC_FOREVER.
@@ -1146,9 +1152,9 @@ dipc_status dipc_get_options_set_connect_timeout_ns(struct dipc_get_options *opt
                                                     struct dipc_error **error);
 
 /**
- * Sets how long the server may say nothing while something is waited for; then the stream fails
- * with DIPC_ERR_TIMEOUT. Default DIPC_FOREVER: a provider may take its time, and a server that
- * dies is noticed all the same.
+ * Sets how long the server may be silent while the client waits for it. Then the stream fails with
+ * DIPC_ERR_TIMEOUT. Default: DIPC_FOREVER. A provider may be slow, and the client notices a dead
+ * server without this limit.
  *
  * @param options           Options to change; exclusive during the call.
  * @param stall_timeout_ns  Nanoseconds, or DIPC_FOREVER.
@@ -1160,12 +1166,12 @@ dipc_status dipc_get_options_set_stall_timeout_ns(struct dipc_get_options *optio
                                                   struct dipc_error **error);
 
 /**
- * Sets how far the server may run ahead of what the consumer has taken. Default 16 batches, 256
- * MiB.
+ * Sets how many batches and bytes the server may send before the consumer takes them. Default: 16
+ * batches, 256 MiB.
  *
  * @param options  Options to change; exclusive during the call.
  * @param batches  Record batches; at least 1.
- * @param bytes    Bytes of bodies; one batch is always admitted, whatever its size.
+ * @param bytes    Bytes of bodies. One batch of any size is always allowed.
  * @param error    May be NULL; on failure receives details for dipc_error_free().
  * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: 0 batches or bytes.
  */
@@ -1175,8 +1181,8 @@ dipc_status dipc_get_options_set_window(struct dipc_get_options *options,
                                         struct dipc_error **error);
 
 /**
- * Sets the most bytes of copies that the server may lend at once, while the consumer keeps what it
- * took; past it bodies travel as bytes. Default 1 GiB.
+ * Sets how many bytes of copies the server may lend at once. The consumer's arrays count until it
+ * releases them. Beyond the limit bodies travel as bytes. Default: 1 GiB.
  *
  * @param options           Options to change; exclusive during the call.
  * @param lent_limit_bytes  Bytes.
@@ -1188,11 +1194,13 @@ dipc_status dipc_get_options_set_lent_limit_bytes(struct dipc_get_options *optio
                                                   struct dipc_error **error);
 
 /**
- * Sets the most bytes of this process's memory that one message of the server may take beside its
- * body, or as many as its body has, where those are more: for compressed buffers unpacked, for
- * copies of what the server could still write to, for the structs of the schema and of arrays,
- * and, over the whole stream, for dictionaries with their deltas. A message that needs more ends
- * the stream with DIPC_ERR_OUT_OF_MEMORY. Default 512 MiB; 16 GiB for a server of the same user.
+ * Sets how much memory of this process one message of the server may take beside its body. A
+ * message that needs more ends the stream with DIPC_ERR_OUT_OF_MEMORY. Default: 512 MiB, or 16 GiB
+ * for a server of the same user.
+ *
+ * The limit counts decompressed buffers, copies of memory that the server could still change, and
+ * the structs of schema and arrays. For the stream as a whole it counts dictionaries with their
+ * deltas. A message may always take as many bytes as its body has.
  *
  * @param options              Options to change; exclusive during the call.
  * @param message_limit_bytes  Bytes; UINT64_MAX for no limit.
@@ -1204,19 +1212,19 @@ dipc_status dipc_get_options_set_message_limit_bytes(struct dipc_get_options *op
                                                      struct dipc_error **error);
 
 /**
- * Sets where arrays shall be. Default ARROW_DEVICE_CPU. Where the server has them there already,
- * and this process can map its memory, nothing is copied; otherwise they are copied, once on each
- * way between the host and a device.
+ * Sets the device that the arrays come to. Default: ARROW_DEVICE_CPU. Nothing is copied if the
+ * server's arrays lie on that device and this process can map them. Otherwise each step between
+ * host and device copies them once.
  *
  * @param options      Options to change; exclusive during the call.
- * @param device_type  ARROW_DEVICE_CPU, ARROW_DEVICE_CUDA, or 0: where the server has them if this
- *                     process reaches that without a copy, otherwise on the host.
- * @param device_id    Number of the CUDA device, as the driver of this process counts; of no
- *                     meaning for the others.
+ * @param device_type  ARROW_DEVICE_CPU, ARROW_DEVICE_CUDA, or 0: the server's device if this
+ *                     process reaches its memory without a copy, otherwise the host.
+ * @param device_id    Number of the CUDA device, as this process's driver counts; ignored for
+ *                     other types.
  * @param error        May be NULL; on failure receives details for dipc_error_free().
- * @return DIPC_OK; where there is no such device, or no driver, dipc_client_get() fails.
+ * @return DIPC_OK: if the device or its driver is missing, dipc_client_get() fails.
  *         DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_UNSUPPORTED: another device type.
- *         DIPC_ERR_INVALID_ARGUMENT: a negative number, or too large a one.
+ *         DIPC_ERR_INVALID_ARGUMENT: device_id is negative or too large.
  */
 dipc_status dipc_get_options_set_device(struct dipc_get_options *options,
                                         int32_t device_type,
@@ -1224,7 +1232,8 @@ dipc_status dipc_get_options_set_device(struct dipc_get_options *options,
                                         struct dipc_error **error);
 
 /**
- * Sets how much of what arrives is checked before it is handed out. Default DIPC_VALIDATION_AUTO.
+ * Sets how thoroughly arrays are checked before the consumer gets them. Default:
+ * DIPC_VALIDATION_AUTO.
  *
  * @param options     Options to change; exclusive during the call.
  * @param validation  DIPC_VALIDATION_AUTO, DIPC_VALIDATION_STRUCTURE or DIPC_VALIDATION_FULL.
@@ -1236,8 +1245,8 @@ dipc_status dipc_get_options_set_validation(struct dipc_get_options *options,
                                             struct dipc_error **error);
 
 /**
- * Sets the number of the stream's first message, for tests of the wrap-around at 2^32. The other
- * side must be told the same. Default 0, which the protocol asks for.
+ * Sets the number of the stream's first message, for tests of the wrap-around at 2^32. Both sides
+ * must have the same number. Default: 0, as in the protocol.
  *
  * @param options         Options to change; exclusive during the call.
  * @param first_sequence  Sequence number.
@@ -1249,19 +1258,19 @@ dipc_status dipc_get_options_set_first_sequence(struct dipc_get_options *options
                                                 struct dipc_error **error);
 
 /**
- * Frees options. NULL does nothing; streams made with them keep their copy.
+ * Frees options. NULL does nothing. Streams keep a copy of their options.
  *
  * @param options  Options, or NULL.
  */
 void dipc_get_options_free(struct dipc_get_options *options);
 
 /**
- * Lets a server listen on tcp where other machines can connect. Default false: a tcp listener has
- * neither encryption nor authentication, and beyond the loopback interface it is refused with
- * DIPC_ERR_PERMISSION.
+ * Allows tcp listeners that other machines can reach. Default: false, and listening on tcp beyond
+ * the loopback interface fails with DIPC_ERR_PERMISSION. Tcp has neither encryption nor
+ * authentication.
  *
  * @param options  Options to change; exclusive during the call.
- * @param allow_remote  Whether to allow it.
+ * @param allow_remote  Whether to allow them.
  * @param error    May be NULL; on failure receives details for dipc_error_free().
  * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
  */
@@ -1270,13 +1279,13 @@ dipc_status dipc_server_options_set_allow_remote(struct dipc_server_options *opt
                                                  struct dipc_error **error);
 
 /**
- * Says that every process that can reach this server's network is trusted. Default false, and then
- * every ucx listener, on the loopback interface too, is refused with DIPC_ERR_PERMISSION: UCX
- * checks no access rights on some of its paths, so whoever connects can read and write the memory
- * of this process.
+ * Declares that every process on this server's network is trusted, and so allows ucx listeners.
+ * Default: false, and listening on ucx fails with DIPC_ERR_PERMISSION, on the loopback interface
+ * too. On some of its paths UCX checks no access rights: any process that connects can read and
+ * write the memory of this process.
  *
  * @param options  Options to change; exclusive during the call.
- * @param trusted_network  Whether it is so.
+ * @param trusted_network  Whether the network is trusted.
  * @param error    May be NULL; on failure receives details for dipc_error_free().
  * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
  */
@@ -1285,19 +1294,20 @@ dipc_status dipc_server_options_set_trusted_network(struct dipc_server_options *
                                                     struct dipc_error **error);
 
 /**
- * Sets what only one transport knows. `ucx.KEY` for each key of UCX's configuration, without its
- * UCX_ (as `ucx.TLS` with `tcp`); `ucx.library`, the path of libucp to load; `ucx.error_handling`,
- * `peer` (the default: a dead peer is noticed) or `none` (faster on some transports);
- * `tcp.keepalive` and `ucx.keepalive`, the seconds after which a machine that does not answer is
- * taken for dead (60). A key or a value that UCX does not take is an error here where that can be
- * known without loading UCX, else where ucx is first used.
+ * Sets an option of one transport. A key or value that UCX refuses fails here if the library can
+ * tell without loading UCX, otherwise at the first use of ucx.
+ *
+ * `ucx.KEY`: any key of UCX's configuration without its prefix UCX_, as `ucx.TLS`. `ucx.library`:
+ * the path of libucp. `ucx.error_handling`: `peer` (default, notices a dead peer) or `none`
+ * (faster on some transports). `tcp.keepalive`, `ucx.keepalive`: seconds until a silent machine
+ * counts as dead (default 60).
  *
  * @param options  Options to change; exclusive during the call.
- * @param name     The scheme, a dot, and the name; UTF-8.
- * @param value    The value; UTF-8.
+ * @param name     Scheme, dot and name of the option; UTF-8.
+ * @param value    Value of the option; UTF-8.
  * @param error    May be NULL; on failure receives details for dipc_error_free().
- * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: no transport has it, or it
- *         does not take the value.
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: no transport has the option,
+ *         or the value is wrong.
  */
 dipc_status dipc_server_options_set_transport(struct dipc_server_options *options,
                                               const char *name,
@@ -1305,19 +1315,20 @@ dipc_status dipc_server_options_set_transport(struct dipc_server_options *option
                                               struct dipc_error **error);
 
 /**
- * Sets what only one transport knows. `ucx.KEY` for each key of UCX's configuration, without its
- * UCX_ (as `ucx.TLS` with `tcp`); `ucx.library`, the path of libucp to load; `ucx.error_handling`,
- * `peer` (the default: a dead peer is noticed) or `none` (faster on some transports);
- * `tcp.keepalive` and `ucx.keepalive`, the seconds after which a machine that does not answer is
- * taken for dead (60). A key or a value that UCX does not take is an error here where that can be
- * known without loading UCX, else where ucx is first used.
+ * Sets an option of one transport. A key or value that UCX refuses fails here if the library can
+ * tell without loading UCX, otherwise at the first use of ucx.
+ *
+ * `ucx.KEY`: any key of UCX's configuration without its prefix UCX_, as `ucx.TLS`. `ucx.library`:
+ * the path of libucp. `ucx.error_handling`: `peer` (default, notices a dead peer) or `none`
+ * (faster on some transports). `tcp.keepalive`, `ucx.keepalive`: seconds until a silent machine
+ * counts as dead (default 60).
  *
  * @param options  Options to change; exclusive during the call.
- * @param name     The scheme, a dot, and the name; UTF-8.
- * @param value    The value; UTF-8.
+ * @param name     Scheme, dot and name of the option; UTF-8.
+ * @param value    Value of the option; UTF-8.
  * @param error    May be NULL; on failure receives details for dipc_error_free().
- * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: no transport has it, or it
- *         does not take the value.
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: no transport has the option,
+ *         or the value is wrong.
  */
 dipc_status dipc_client_options_set_transport(struct dipc_client_options *options,
                                               const char *name,
@@ -1325,10 +1336,9 @@ dipc_status dipc_client_options_set_transport(struct dipc_client_options *option
                                               struct dipc_error **error);
 
 /**
- * Sets how long the server's I/O thread looks for work before it sleeps. Default 0: 50
- * microseconds at most, where that has lately found something. While it spins it uses a whole
- * core, and answers sooner; it sleeps while as many providers' threads are awake as there are
- * cores for them and one client.
+ * Sets how long the server's I/O thread spins before it sleeps. A spinning thread uses a whole
+ * core and answers sooner. Default: 0, at most 50 microseconds, and only while spinning has lately
+ * found work. The thread does not spin while the providers' threads and one client need all cores.
  *
  * @param options  Options to change; exclusive during the call.
  * @param spin_ns  Nanoseconds.
@@ -1340,9 +1350,9 @@ dipc_status dipc_server_options_set_spin_ns(struct dipc_server_options *options,
                                             struct dipc_error **error);
 
 /**
- * Sets how long a thread that waits for the stream looks for it before it sleeps. Default 0: 50
- * microseconds at most, where that has lately found something. While it spins it uses a whole
- * core, and notices sooner.
+ * Sets how long a thread that waits for the stream spins before it sleeps. A spinning thread uses
+ * a whole core and continues sooner. Default: 0, at most 50 microseconds, and only while spinning
+ * has lately found a message.
  *
  * @param options  Options to change; exclusive during the call.
  * @param spin_ns  Nanoseconds.
@@ -1354,8 +1364,8 @@ dipc_status dipc_get_options_set_spin_ns(struct dipc_get_options *options,
                                          struct dipc_error **error);
 
 /**
- * Sets how many connections carry one stream where the transport can spread bodies over several
- * (tcp). Default 1.
+ * Sets how many connections carry one stream, if the transport can split bodies (tcp only).
+ * Default: 1.
  *
  * @param options  Options to change; exclusive during the call.
  * @param connections  1 to 64.
@@ -1369,19 +1379,19 @@ dipc_status dipc_get_options_set_connections(struct dipc_get_options *options,
 /**
  * Makes a receiver for one stream.
  *
- * @param uris              n_uris strings, for their tags: the URI of the one connection, or of
- *                          the one for metadata and the one for bodies.
+ * @param uris              n_uris strings, read for their tags: the URI of the one connection, or
+ *                          the URIs of the metadata connection and the body connection.
  * @param n_uris            1 or 2.
- * @param ticket            What is asked for: any bytes, at most 1016 KiB. Copied.
+ * @param ticket            Name of the table: any bytes, at most 1016 KiB. Copied.
  * @param ticket_len_bytes  Length of ticket.
- * @param stream_id         16 bytes that tell this stream from others of the server's, best drawn
- *                          by chance; NULL where there is one connection.
- * @param options           Copied; NULL: the defaults. Those about connecting are not used.
+ * @param stream_id         16 bytes, different for each stream of the server, best random; NULL
+ *                          with one connection.
+ * @param options           Copied; NULL: the defaults. Options for connecting have no effect.
  * @param out               Receives the receiver, to be freed by dipc_receiver_free().
  * @param error             May be NULL; on failure receives details for dipc_error_free().
  * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_URI. DIPC_ERR_UNSUPPORTED,
- *         DIPC_ERR_INVALID_ARGUMENT: the options name a device that is not here, or the ticket is
- *         too long.
+ *         DIPC_ERR_INVALID_ARGUMENT: this machine lacks the options' device, or the ticket is too
+ *         long.
  */
 dipc_status dipc_receiver_new(const char *const *uris,
                               size_t n_uris,
@@ -1393,10 +1403,10 @@ dipc_status dipc_receiver_new(const char *const *uris,
                               struct dipc_error **error);
 
 /**
- * Asks: the request comes out of dipc_receiver_poll_transmit().
+ * Starts the stream: dipc_receiver_poll_transmit() then gives the request.
  *
  * @param receiver  Receiver; exclusive during the call.
- * @param now_ns    Monotonic time, nanoseconds; never less than in an earlier call.
+ * @param now_ns    Monotonic time in nanoseconds; never less than in an earlier call.
  * @param error     May be NULL; on failure receives details for dipc_error_free().
  * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
  */
@@ -1405,15 +1415,15 @@ dipc_status dipc_receiver_start(struct dipc_receiver *receiver,
                                 struct dipc_error **error);
 
 /**
- * Takes an untagged message of the metadata stream.
+ * Hands in an untagged message of the metadata stream.
  *
  * @param receiver   Receiver; exclusive during the call.
- * @param now_ns     Monotonic time, nanoseconds; never less than in an earlier call.
- * @param data       Message; read during the call only; may be NULL when len_bytes is 0.
+ * @param now_ns     Monotonic time in nanoseconds; never less than in an earlier call.
+ * @param data       Message, read during the call only; may be NULL if len_bytes is 0.
  * @param len_bytes  Length of data.
  * @param error      May be NULL; on failure receives details for dipc_error_free().
- * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. Otherwise what ended the stream: DIPC_ERR_PROTOCOL,
- *         where the server is at fault, or what it told.
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. Otherwise the status that ended the stream:
+ *         DIPC_ERR_PROTOCOL if the server broke the protocol, or the server's own status.
  */
 dipc_status dipc_receiver_handle_metadata(struct dipc_receiver *receiver,
                                           uint64_t now_ns,
@@ -1422,16 +1432,17 @@ dipc_status dipc_receiver_handle_metadata(struct dipc_receiver *receiver,
                                           struct dipc_error **error);
 
 /**
- * Takes a tagged message: a body, which is copied, or an address list.
+ * Hands in a tagged message: a body, which is copied, or an address list.
  *
  * @param receiver   Receiver; exclusive during the call.
- * @param now_ns     Monotonic time, nanoseconds; never less than in an earlier call.
+ * @param now_ns     Monotonic time in nanoseconds; never less than in an earlier call.
  * @param tag        The message's tag.
- * @param data       Message; read during the call only; may be NULL when len_bytes is 0.
+ * @param data       Message, read during the call only; may be NULL if len_bytes is 0.
  * @param len_bytes  Length of data.
  * @param error      May be NULL; on failure receives details for dipc_error_free().
- * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. Otherwise what ended the stream: DIPC_ERR_PROTOCOL,
- *         where the server is at fault, or what it told. DIPC_ERR_OUT_OF_MEMORY.
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. Otherwise the status that ended the stream:
+ *         DIPC_ERR_PROTOCOL if the server broke the protocol, or the server's own status.
+ *         DIPC_ERR_OUT_OF_MEMORY.
  */
 dipc_status dipc_receiver_handle_tagged(struct dipc_receiver *receiver,
                                         uint64_t now_ns,
@@ -1441,17 +1452,18 @@ dipc_status dipc_receiver_handle_tagged(struct dipc_receiver *receiver,
                                         struct dipc_error **error);
 
 /**
- * Takes a control message.
+ * Hands in a control message.
  *
  * @param receiver   Receiver; exclusive during the call.
- * @param now_ns     Monotonic time, nanoseconds; never less than in an earlier call.
- * @param role       The connection: DIPC_ROLE_DATA for the one for bodies where there are two,
+ * @param now_ns     Monotonic time in nanoseconds; never less than in an earlier call.
+ * @param role       Connection of the message: DIPC_ROLE_DATA for the second of two connections,
  *                   otherwise DIPC_ROLE_METADATA.
- * @param data       Message; read during the call only; may be NULL when len_bytes is 0.
+ * @param data       Message, read during the call only; may be NULL if len_bytes is 0.
  * @param len_bytes  Length of data.
  * @param error      May be NULL; on failure receives details for dipc_error_free().
- * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. Otherwise what ended the stream: DIPC_ERR_PROTOCOL,
- *         where the server is at fault, or what it told. DIPC_ERR_INVALID_ARGUMENT: no such role.
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. Otherwise the status that ended the stream:
+ *         DIPC_ERR_PROTOCOL if the server broke the protocol, or the server's own status.
+ *         DIPC_ERR_INVALID_ARGUMENT: the role is unknown.
  */
 dipc_status dipc_receiver_handle_control(struct dipc_receiver *receiver,
                                          uint64_t now_ns,
@@ -1461,13 +1473,13 @@ dipc_status dipc_receiver_handle_control(struct dipc_receiver *receiver,
                                          struct dipc_error **error);
 
 /**
- * Says that a connection is over. The stream fails, unless everything has arrived.
+ * Reports that a connection has ended. The stream fails, unless everything has arrived.
  *
  * @param receiver  Receiver; exclusive during the call.
- * @param role      The connection, as in dipc_receiver_handle_control().
- * @param text      Why; UTF-8, copied.
+ * @param role      Connection, as in dipc_receiver_handle_control().
+ * @param text      Reason; UTF-8, copied.
  * @param error     May be NULL; on failure receives details for dipc_error_free().
- * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: no such role.
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: the role is unknown.
  */
 dipc_status dipc_receiver_handle_disconnect(struct dipc_receiver *receiver,
                                             int32_t role,
@@ -1475,10 +1487,10 @@ dipc_status dipc_receiver_handle_disconnect(struct dipc_receiver *receiver,
                                             struct dipc_error **error);
 
 /**
- * Says that the time of dipc_receiver_poll_timeout() has come.
+ * Reports that the time of dipc_receiver_poll_timeout() has come.
  *
  * @param receiver  Receiver; exclusive during the call.
- * @param now_ns    Monotonic time, nanoseconds; never less than in an earlier call.
+ * @param now_ns    Monotonic time in nanoseconds; never less than in an earlier call.
  * @param error     May be NULL; on failure receives details for dipc_error_free().
  * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
  */
@@ -1487,19 +1499,20 @@ dipc_status dipc_receiver_handle_timeout(struct dipc_receiver *receiver,
                                          struct dipc_error **error);
 
 /**
- * Says where memory of the server's can be read in this process, for bodies that are lent: what an
- * address list names inside it is found there, and what it names elsewhere is a protocol error.
+ * Maps a range of the server's addresses to memory of this process, for lent bodies. An address
+ * list may name addresses in such ranges only; any other address is a protocol error.
  *
  * @param receiver   Receiver; exclusive during the call.
- * @param address    First address, as the server calls it.
+ * @param address    First address of the range in the server.
  * @param data       The same memory in this process.
  * @param len_bytes  Length of the memory.
  * @param userdata   Given to the finalizer; may be NULL.
  * @param finalizer  Called once, on any thread, when neither the receiver nor a batch needs the
- *                   memory; may be NULL.
+ *                   memory any more; may be NULL.
  * @param error      May be NULL; on failure receives details for dipc_error_free().
  * @return DIPC_OK: the library calls the finalizer. Otherwise it does not. DIPC_ERR_NULL_ARGUMENT.
- *         DIPC_ERR_INVALID_ARGUMENT: length or address 0, or memory that was named before.
+ *         DIPC_ERR_INVALID_ARGUMENT: a length or address of 0, or an overlap with an earlier
+ *         range.
  */
 dipc_status dipc_receiver_add_memory(struct dipc_receiver *receiver,
                                      uint64_t address,
@@ -1510,41 +1523,42 @@ dipc_status dipc_receiver_add_memory(struct dipc_receiver *receiver,
                                      struct dipc_error **error);
 
 /**
- * Frees a receiver. NULL does nothing. Its batches stay valid; addresses that they hold can no
- * longer be given back one by one, so cut the connection when they are released.
+ * Frees a receiver. NULL does nothing. Its batches stay valid, but their addresses can no longer
+ * be given back one by one: cut the connection after the last batch is released.
  *
  * @param receiver  Receiver, or NULL; no call on it is running.
  */
 void dipc_receiver_free(struct dipc_receiver *receiver);
 
 /**
- * The schema of the stream.
+ * Gives the schema of the stream.
  *
  * @param receiver  Receiver; exclusive during the call.
- * @param out       Receives a schema of its own, to be released.
+ * @param out       Receives a schema, to be released by the caller.
  * @param error     May be NULL; on failure receives details for dipc_error_free().
- * @return DIPC_OK. DIPC_NOTHING: it has not come. DIPC_ERR_NULL_ARGUMENT. Otherwise what ended the
- *         stream before it came.
+ * @return DIPC_OK. DIPC_NOTHING: the schema has not arrived. DIPC_ERR_NULL_ARGUMENT. Otherwise the
+ *         status that ended the stream before its schema.
  */
 dipc_status dipc_receiver_schema(struct dipc_receiver *receiver,
                                  struct ArrowSchema *out,
                                  struct dipc_error **error);
 
 /**
- * The next batch. Taking it is what gives the server room for another.
+ * Takes the next batch, which lets the server send another.
  *
  * @param receiver  Receiver; exclusive during the call.
- * @param out       Receives the batch, to be released; a released one at the end of the stream.
+ * @param out       Receives the batch, to be released by the caller; a released batch at the end
+ *                  of the stream.
  * @param error     May be NULL; on failure receives details for dipc_error_free().
- * @return DIPC_OK. DIPC_NOTHING: more has to arrive. DIPC_ERR_NULL_ARGUMENT. Otherwise what ended
- *         the stream; later calls say the same.
+ * @return DIPC_OK. DIPC_NOTHING: no whole batch has arrived. DIPC_ERR_NULL_ARGUMENT. Otherwise the
+ *         status that ended the stream, also in later calls.
  */
 dipc_status dipc_receiver_next(struct dipc_receiver *receiver,
                                struct ArrowDeviceArray *out,
                                struct dipc_error **error);
 
 /**
- * Ends the stream early. The server is told; what is lent goes back.
+ * Cancels the stream. The server is told, and lent memory goes back.
  *
  * @param receiver  Receiver; exclusive during the call.
  * @param error     May be NULL; on failure receives details for dipc_error_free().
@@ -1553,16 +1567,16 @@ dipc_status dipc_receiver_next(struct dipc_receiver *receiver,
 dipc_status dipc_receiver_cancel(struct dipc_receiver *receiver, struct dipc_error **error);
 
 /**
- * The next message to send: its parts, one after the other.
+ * Takes the next message to send. Send its parts as one message, in order.
  *
  * @param receiver        Receiver; exclusive during the call.
  * @param now_ns          Monotonic time, nanoseconds; never less than in an earlier call.
  * @param out_class       Receives DIPC_MESSAGE_*.
- * @param out_role        Receives the connection: DIPC_ROLE_METADATA or DIPC_ROLE_DATA.
- * @param out_tag         Receives the tag of a tagged message; 0 for others.
- * @param out_parts       Receives an array of pointers to the parts. It and they are valid until
- *                        the next call of this function or dipc_receiver_free().
- * @param out_lens_bytes  Receives an array of their lengths, valid as long.
+ * @param out_role        Receives the message's connection: DIPC_ROLE_METADATA or DIPC_ROLE_DATA.
+ * @param out_tag         Receives the tag of a tagged message, otherwise 0.
+ * @param out_parts       Receives an array of pointers to the parts. Array and parts are valid
+ *                        until the next call of this function or dipc_receiver_free().
+ * @param out_lens_bytes  Receives an array of the parts' lengths, valid as long.
  * @param out_n_parts     Receives the number of parts.
  * @param error           May be NULL; on failure receives details for dipc_error_free().
  * @return DIPC_OK. DIPC_NOTHING: no message waits. DIPC_ERR_NULL_ARGUMENT.
@@ -1578,15 +1592,15 @@ dipc_status dipc_receiver_poll_transmit(struct dipc_receiver *receiver,
                                         struct dipc_error **error);
 
 /**
- * The next body whose header has come and which has not come itself, for transports where receives
- * are posted ahead: it comes packed, or as an address list, with exactly these lengths.
+ * Gives the next body to expect, for transports that post receives in advance. Its header has
+ * arrived. The body will come packed or as an address list, with exactly these lengths.
  *
  * @param receiver          Receiver; exclusive during the call.
- * @param out_sequence      Receives its number, the low 32 bits of its tag.
- * @param out_packed_bytes  Receives the length of a packed body.
- * @param out_list_bytes    Receives the length of an address list.
+ * @param out_sequence      Receives the body's number, the low 32 bits of its tag.
+ * @param out_packed_bytes  Receives the length if the body comes packed.
+ * @param out_list_bytes    Receives the length if an address list comes.
  * @param error             May be NULL; on failure receives details for dipc_error_free().
- * @return DIPC_OK. DIPC_NOTHING: there is none. DIPC_ERR_NULL_ARGUMENT.
+ * @return DIPC_OK. DIPC_NOTHING: no body is expected. DIPC_ERR_NULL_ARGUMENT.
  */
 dipc_status dipc_receiver_poll_expected(struct dipc_receiver *receiver,
                                         uint32_t *out_sequence,
@@ -1595,20 +1609,20 @@ dipc_status dipc_receiver_poll_expected(struct dipc_receiver *receiver,
                                         struct dipc_error **error);
 
 /**
- * When to call dipc_receiver_handle_timeout() and to poll again, at the latest. A time that has
- * passed means now. Batches that other threads release can make it earlier.
+ * Gives the latest time for the next dipc_receiver_handle_timeout() and polls. A past time means
+ * now. The time can become earlier when other threads release batches.
  *
  * @param receiver  Receiver; exclusive during the call.
  * @param out_ns    Receives the time, on the clock of now_ns.
  * @param error     May be NULL; on failure receives details for dipc_error_free().
- * @return DIPC_OK. DIPC_NOTHING: there is no such time. DIPC_ERR_NULL_ARGUMENT.
+ * @return DIPC_OK. DIPC_NOTHING: no call is due. DIPC_ERR_NULL_ARGUMENT.
  */
 dipc_status dipc_receiver_poll_timeout(struct dipc_receiver *receiver,
                                        uint64_t *out_ns,
                                        struct dipc_error **error);
 
 /**
- * Where a receiver stands.
+ * Gives the state of a receiver.
  *
  * @param receiver  Receiver, or NULL.
  * @return DIPC_RECEIVER_*; DIPC_RECEIVER_FAILED for NULL and in the child of a fork.
@@ -1616,24 +1630,24 @@ dipc_status dipc_receiver_poll_timeout(struct dipc_receiver *receiver,
 int32_t dipc_receiver_state(const struct dipc_receiver *receiver);
 
 /**
- * How many addresses batches hold, or wait to be sent back. While there are some the connection is
- * needed.
+ * Counts the lent addresses that batches hold or that wait to be sent back. The receiver needs its
+ * connection until the count is 0.
  *
  * @param receiver  Receiver, or NULL.
- * @return Their number; 0 for NULL.
+ * @return Number of addresses; 0 for NULL.
  */
 size_t dipc_receiver_lent_count(const struct dipc_receiver *receiver);
 
 /**
- * What the client asked for.
+ * Gives the ticket that the client asked for.
  *
  * @param request        Request.
  * @param buffer         Receives the ticket, without a NUL; NULL asks for the length only.
  * @param size_bytes     Size of buffer.
  * @param out_len_bytes  Receives the length of the ticket.
  * @param error          May be NULL; on failure receives details for dipc_error_free().
- * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_BUFFER_TOO_SMALL: out_len_bytes is written all
- *         the same.
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_BUFFER_TOO_SMALL: out_len_bytes is still
+ *         written.
  */
 dipc_status dipc_request_ticket(const struct dipc_request *request,
                                 uint8_t *buffer,
@@ -1642,15 +1656,15 @@ dipc_status dipc_request_ticket(const struct dipc_request *request,
                                 struct dipc_error **error);
 
 /**
- * Who asked, for logs: "pid 4711, uid 1000".
+ * Describes the client, for logs: "pid 4711, uid 1000".
  *
  * @param request        Request.
  * @param buffer         Receives the text and a NUL; NULL asks for the length only.
  * @param size_bytes     Size of buffer.
  * @param out_len_bytes  Receives the length of the text, without the NUL.
  * @param error          May be NULL; on failure receives details for dipc_error_free().
- * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_BUFFER_TOO_SMALL: out_len_bytes is written all
- *         the same.
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_BUFFER_TOO_SMALL: out_len_bytes is still
+ *         written.
  */
 dipc_status dipc_request_peer(const struct dipc_request *request,
                               char *buffer,
@@ -1659,20 +1673,19 @@ dipc_status dipc_request_peer(const struct dipc_request *request,
                               struct dipc_error **error);
 
 /**
- * Whether the client has gone or has cancelled, so that more batches are of no use.
+ * Tells whether the client has gone or has cancelled. More batches are useless then.
  *
  * @param request  Request, or NULL.
- * @return true then; also for NULL and in the child of a fork, where there is nobody to serve.
+ * @return true if it has; true for NULL and in the child of a fork.
  */
 bool dipc_request_is_cancelled(const struct dipc_request *request);
 
 /**
- * A descriptor that says when dipc_request_is_cancelled() becomes true, for poll() and the like: a
- * provider that waits for something else can wait for both. It is readable (POLLIN) from then on.
+ * Gives a descriptor that becomes readable (POLLIN) when dipc_request_is_cancelled() becomes true.
+ * A provider that waits can poll() it beside its other descriptors.
  *
- * It is the request's: the same with each call, not to be closed, read from or written to, and
- * valid until the request is freed; a provider's, until its stream is released. Whoever needs it
- * for longer takes a dup().
+ * Each call gives the same descriptor. Do not close, read or write it. It is valid until the
+ * request is freed or, for a provider, until its stream is released. Use dup() to keep it longer.
  *
  * @param request  Request.
  * @param out_fd   Receives the descriptor.
@@ -1684,16 +1697,16 @@ dipc_status dipc_request_cancel_fd(const struct dipc_request *request,
                                    struct dipc_error **error);
 
 /**
- * Pull form: gives the schema, before the first batch.
+ * Pull form: sends the schema, before the first batch.
  *
  * @param request      Request.
  * @param schema       Read, not moved.
- * @param device_type  Where the batches lie, as ARROW_DEVICE_CPU.
+ * @param device_type  Device of the batches, as ARROW_DEVICE_CPU.
  * @param error        May be NULL; on failure receives details for dipc_error_free().
- * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: called twice, or the request
- *         belongs to a provider. DIPC_ERR_INVALID_DATA: a bad schema. DIPC_ERR_UNSUPPORTED: a
- *         device that cannot be read here. DIPC_ERR_CANCELLED, DIPC_ERR_DISCONNECTED: the client
- *         is gone.
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: called twice, or a
+ *         provider's request. DIPC_ERR_INVALID_DATA: the schema is invalid. DIPC_ERR_UNSUPPORTED:
+ *         this process cannot read the device. DIPC_ERR_CANCELLED, DIPC_ERR_DISCONNECTED: the
+ *         client is gone.
  */
 dipc_status dipc_request_start(const struct dipc_request *request,
                                const struct ArrowSchema *schema,
@@ -1701,20 +1714,19 @@ dipc_status dipc_request_start(const struct dipc_request *request,
                                struct dipc_error **error);
 
 /**
- * Pull form: sends a batch, waiting for room where the client is slow.
+ * Pull form: sends a batch. Waits for the batch's sync_event, and for a slow client.
  *
  * @param request             Request.
- * @param batch               Moved on success: its release becomes NULL. It is released when the
- *                            client has given it back, by dipc_server_drain_releases(). Its
- *                            sync_event is waited for in this call.
+ * @param batch               Moved on success: its release becomes NULL. After the client has
+ *                            given it back, dipc_server_drain_releases() releases it.
  * @param metadata            Custom metadata of the batch, encoded as in ArrowSchema; NULL: none.
  * @param metadata_len_bytes  Length of metadata.
- * @param timeout_ns          Nanoseconds to wait at most; DIPC_FOREVER waits on.
+ * @param timeout_ns          Most nanoseconds to wait; DIPC_FOREVER: no limit.
  * @param error               May be NULL; on failure receives details for dipc_error_free().
  * @return DIPC_OK. Otherwise the caller still owns the batch. DIPC_ERR_NULL_ARGUMENT.
- *         DIPC_ERR_TIMEOUT: no room came in time; call again. DIPC_ERR_INVALID_ARGUMENT: not
- *         started, or the request belongs to a provider. DIPC_ERR_INVALID_DATA: a bad batch, and
- *         the stream has failed. DIPC_ERR_CANCELLED, DIPC_ERR_DISCONNECTED: the client is gone.
+ *         DIPC_ERR_TIMEOUT: the client was too slow; call again. DIPC_ERR_INVALID_ARGUMENT: not
+ *         started, or a provider's request. DIPC_ERR_INVALID_DATA: the batch is invalid; the
+ *         stream has failed. DIPC_ERR_CANCELLED, DIPC_ERR_DISCONNECTED: the client is gone.
  */
 dipc_status dipc_request_push(const struct dipc_request *request,
                               struct ArrowDeviceArray *batch,
@@ -1724,29 +1736,34 @@ dipc_status dipc_request_push(const struct dipc_request *request,
                               struct dipc_error **error);
 
 /**
- * Pull form: ends the stream well, waiting for the last batches to leave.
+ * Pull form: completes the stream. Waits until the last batches have been sent.
  *
  * @param request     Request.
- * @param timeout_ns  Nanoseconds to wait at most; DIPC_FOREVER waits on.
+ * @param timeout_ns  Most nanoseconds to wait; DIPC_FOREVER: no limit.
  * @param error       May be NULL; on failure receives details for dipc_error_free().
  * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_TIMEOUT: call again.
- *         DIPC_ERR_INVALID_ARGUMENT: not started, or the request belongs to a provider.
- *         DIPC_ERR_CANCELLED, DIPC_ERR_DISCONNECTED: the client is gone.
+ *         DIPC_ERR_INVALID_ARGUMENT: not started, or a provider's request. DIPC_ERR_CANCELLED,
+ *         DIPC_ERR_DISCONNECTED: the client is gone.
  */
 dipc_status dipc_request_finish(const struct dipc_request *request,
                                 uint64_t timeout_ns,
                                 struct dipc_error **error);
 
 /**
- * Says why there is no stream, or no more of it. In the pull form the stream ends now, and a call
- * on another thread that waits for the client returns DIPC_ERR_CANCELLED. A provider then returns
- * non-zero, or its stream an errno: the client gets these words in place of others, behind "the
- * server: "; its dipc_error_source() has them alone.
+ * Fails the stream with a reason. The client's error text is "the server: " and the reason; its
+ * dipc_error_source() has the reason alone.
+ *
+ * Pull form: the stream ends now. A call on another thread that waits for the client returns
+ * DIPC_ERR_CANCELLED.
+ *
+ * Provider: return non-zero afterwards, or an errno from the stream. The client gets the reason
+ * given here.
  *
  * @param request  Request.
- * @param code     A DIPC_ERR_*, which the client sees as it is, or any number of the host's, which
- *                 it sees as DIPC_ERR_PROVIDER. So it sees those of the caller's own pointers,
- *                 handles and process: NULL_ARGUMENT, FORKED, PANIC, POISONED, BUFFER_TOO_SMALL.
+ * @param code     A DIPC_ERR_*, which the client also gets. Any other number becomes
+ *                 DIPC_ERR_PROVIDER for the client, and so do the statuses about the caller's own
+ *                 pointers, handles and process: NULL_ARGUMENT, FORKED, PANIC, POISONED,
+ *                 BUFFER_TOO_SMALL.
  * @param text     UTF-8; copied.
  * @param error    May be NULL; on failure receives details for dipc_error_free().
  * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: text is not UTF-8.
@@ -1757,24 +1774,25 @@ dipc_status dipc_request_fail(const struct dipc_request *request,
                               struct dipc_error **error);
 
 /**
- * Frees a request of the pull form; one that is not finished fails its stream. NULL does nothing,
- * and a request that a provider was given is left to the library.
+ * Frees a request of the pull form. If it is not finished its stream fails. NULL does nothing. A
+ * provider's request stays with the library.
  *
  * @param request  Request, or NULL; no call on it is running.
  */
 void dipc_request_free(struct dipc_request *request);
 
 /**
- * Makes the sender of a fresh connection.
+ * Makes the sender of a new connection.
  *
- * @param uri             The URI that clients of the connection were given, for its tags and role;
- *                        NULL: the defaults, every role.
+ * @param uri             The URI that the clients have, read for its tags and role; NULL: the
+ *                        default tags, every role.
  * @param body            DIPC_BODY_PACKED or DIPC_BODY_LIST.
- * @param first_sequence  0; another number in tests of the wrap-around at 2^32.
+ * @param first_sequence  0, or another number in tests of the wrap-around at 2^32.
  * @param out             Receives the sender, to be freed by dipc_sender_free().
  * @param error           May be NULL; on failure receives details for dipc_error_free().
- * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_URI: also with DIPC_BODY_LIST and
- *         no free_data. DIPC_ERR_INVALID_ARGUMENT: no such way for bodies.
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_URI: a malformed URI, or
+ *         DIPC_BODY_LIST with a URI without free_data. DIPC_ERR_INVALID_ARGUMENT: body is neither
+ *         of the two.
  */
 dipc_status dipc_sender_new(const char *uri,
                             int32_t body,
@@ -1783,16 +1801,16 @@ dipc_status dipc_sender_new(const char *uri,
                             struct dipc_error **error);
 
 /**
- * Takes a tagged message of the client's: a request, or frees. Batches that come back are released
- * in this call.
+ * Hands in a tagged message of the client: a request, or a free_data list. This call releases the
+ * batches that come back.
  *
  * @param sender     Sender; exclusive during the call.
  * @param tag        The message's tag.
  * @param data       Message; read during the call only; may be NULL when len_bytes is 0.
  * @param len_bytes  Length of data.
  * @param error      May be NULL; on failure receives details for dipc_error_free().
- * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_PROTOCOL: the client is at fault; send what is
- *         to be sent, and cut the connection.
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_PROTOCOL: the client broke the protocol; send
+ *         the messages that wait, and cut the connection.
  */
 dipc_status dipc_sender_handle_tagged(struct dipc_sender *sender,
                                       uint64_t tag,
@@ -1801,7 +1819,7 @@ dipc_status dipc_sender_handle_tagged(struct dipc_sender *sender,
                                       struct dipc_error **error);
 
 /**
- * Takes a control message of the client's.
+ * Hands in a control message of the client.
  *
  * @param sender     Sender; exclusive during the call.
  * @param data       Message; read during the call only; may be NULL when len_bytes is 0.
@@ -1815,8 +1833,8 @@ dipc_status dipc_sender_handle_control(struct dipc_sender *sender,
                                        struct dipc_error **error);
 
 /**
- * Says that the connection is over. Everything that was lent is released in this call: the client
- * must not be able to read it any more.
+ * Reports that the connection has ended. This call releases everything that was lent: the client
+ * must no longer be able to read it.
  *
  * @param sender  Sender; exclusive during the call.
  * @param error   May be NULL; on failure receives details for dipc_error_free().
@@ -1825,15 +1843,15 @@ dipc_status dipc_sender_handle_control(struct dipc_sender *sender,
 dipc_status dipc_sender_handle_disconnect(struct dipc_sender *sender, struct dipc_error **error);
 
 /**
- * Accepts the request and gives the schema.
+ * Accepts the request, and sends the schema.
  *
  * @param sender       Sender, in state DIPC_SENDER_REQUESTED; exclusive during the call.
  * @param schema       Read, not moved.
  * @param device_type  Where the batches lie, as ARROW_DEVICE_CPU.
  * @param error        May be NULL; on failure receives details for dipc_error_free().
- * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: nothing is asked for.
- *         DIPC_ERR_INVALID_DATA: a bad schema. DIPC_ERR_UNSUPPORTED: a device that cannot be read
- *         here. DIPC_ERR_CANCELLED.
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: no request waits.
+ *         DIPC_ERR_INVALID_DATA: the schema is invalid. DIPC_ERR_UNSUPPORTED: this process cannot
+ *         read the device. DIPC_ERR_CANCELLED.
  */
 dipc_status dipc_sender_start(struct dipc_sender *sender,
                               const struct ArrowSchema *schema,
@@ -1841,14 +1859,13 @@ dipc_status dipc_sender_start(struct dipc_sender *sender,
                               struct dipc_error **error);
 
 /**
- * Refuses the request. A client that does not speak libdipc's extension is cut off instead.
+ * Refuses the request. A client without libdipc's extension is disconnected instead.
  *
  * @param sender  Sender, in state DIPC_SENDER_REQUESTED; exclusive during the call.
- * @param code    A DIPC_ERR_*, or any number of the host's, which the client sees as
- *                DIPC_ERR_PROVIDER.
+ * @param code    A DIPC_ERR_*. Any other number becomes DIPC_ERR_PROVIDER for the client.
  * @param text    UTF-8; copied.
  * @param error   May be NULL; on failure receives details for dipc_error_free().
- * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: nothing is asked for.
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: no request waits.
  */
 dipc_status dipc_sender_refuse(struct dipc_sender *sender,
                                int32_t code,
@@ -1859,16 +1876,15 @@ dipc_status dipc_sender_refuse(struct dipc_sender *sender,
  * Sends a batch, and the dictionaries that it needs.
  *
  * @param sender              Sender, with a stream running; exclusive during the call.
- * @param batch               Moved on success: its release becomes NULL. It is released when its
- *                            body was sent or, where it was lent, given back.
+ * @param batch               Moved on success: its release becomes NULL. It is released after its
+ *                            body was sent or, if it was lent, given back.
  * @param metadata            Custom metadata of the batch, encoded as in ArrowSchema; NULL: none.
  * @param metadata_len_bytes  Length of metadata.
  * @param error               May be NULL; on failure receives details for dipc_error_free().
  * @return DIPC_OK. Otherwise the caller still owns the batch. DIPC_ERR_NULL_ARGUMENT.
  *         DIPC_ERR_BUSY: the window is full; hand in control messages and try again.
  *         DIPC_ERR_INVALID_ARGUMENT: no stream is running. DIPC_ERR_INVALID_DATA,
- *         DIPC_ERR_UNSUPPORTED: a batch that cannot be sent; another one can be.
- *         DIPC_ERR_CANCELLED.
+ *         DIPC_ERR_UNSUPPORTED: this batch cannot be sent; the stream goes on. DIPC_ERR_CANCELLED.
  */
 dipc_status dipc_sender_send_batch(struct dipc_sender *sender,
                                    struct ArrowDeviceArray *batch,
@@ -1877,7 +1893,7 @@ dipc_status dipc_sender_send_batch(struct dipc_sender *sender,
                                    struct dipc_error **error);
 
 /**
- * Ends the stream well, once everything before has gone.
+ * Completes the stream, after all messages that wait.
  *
  * @param sender  Sender, with a stream running; exclusive during the call.
  * @param error   May be NULL; on failure receives details for dipc_error_free().
@@ -1886,9 +1902,9 @@ dipc_status dipc_sender_send_batch(struct dipc_sender *sender,
 dipc_status dipc_sender_end(struct dipc_sender *sender, struct dipc_error **error);
 
 /**
- * Ends the stream with an error that the client is told.
+ * Ends the stream with an error, which is sent to the client.
  *
- * @param sender  Sender, with a stream asked for or running; exclusive during the call.
+ * @param sender  Sender, with a request or a running stream; exclusive during the call.
  * @param code    As in dipc_sender_refuse().
  * @param text    UTF-8; copied.
  * @param error   May be NULL; on failure receives details for dipc_error_free().
@@ -1900,15 +1916,15 @@ dipc_status dipc_sender_fail(struct dipc_sender *sender,
                              struct dipc_error **error);
 
 /**
- * The next message to send: its parts, one after the other.
+ * Takes the next message to send. Send its parts as one message, in order.
  *
  * @param sender          Sender; exclusive during the call.
  * @param out_class       Receives DIPC_MESSAGE_*.
- * @param out_tag         Receives the tag of a tagged message; 0 for others.
- * @param out_parts       Receives an array of pointers to the parts. It and they are valid until
- *                        the next call of this function, dipc_sender_handle_disconnect() or
+ * @param out_tag         Receives the tag of a tagged message, otherwise 0.
+ * @param out_parts       Receives an array of pointers to the parts. Array and parts are valid
+ *                        until the next call of this function, dipc_sender_handle_disconnect() or
  *                        dipc_sender_free().
- * @param out_lens_bytes  Receives an array of their lengths, valid as long.
+ * @param out_lens_bytes  Receives an array of the parts' lengths, valid as long.
  * @param out_n_parts     Receives the number of parts; an empty body has none.
  * @param error           May be NULL; on failure receives details for dipc_error_free().
  * @return DIPC_OK. DIPC_NOTHING: no message waits. DIPC_ERR_NULL_ARGUMENT.
@@ -1929,7 +1945,7 @@ dipc_status dipc_sender_poll_transmit(struct dipc_sender *sender,
 void dipc_sender_free(struct dipc_sender *sender);
 
 /**
- * Where a sender stands.
+ * Gives the state of a sender.
  *
  * @param sender  Sender, or NULL.
  * @return DIPC_SENDER_*; DIPC_SENDER_CLOSED for NULL and in the child of a fork.
@@ -1937,40 +1953,40 @@ void dipc_sender_free(struct dipc_sender *sender);
 int32_t dipc_sender_state(const struct dipc_sender *sender);
 
 /**
- * Whether the client's window has room for a batch.
+ * Tells whether the client's window has room for a batch.
  *
  * @param sender  Sender, or NULL.
- * @return true where dipc_sender_send_batch() would not say DIPC_ERR_BUSY; false for NULL.
+ * @return true if dipc_sender_send_batch() would not return DIPC_ERR_BUSY; false for NULL.
  */
 bool dipc_sender_may_send(const struct dipc_sender *sender);
 
 /**
- * Whether the client has cancelled the stream.
+ * Tells whether the client has cancelled the stream.
  *
  * @param sender  Sender, or NULL.
- * @return true then; false for NULL.
+ * @return true if it has; false for NULL.
  */
 bool dipc_sender_is_cancelled(const struct dipc_sender *sender);
 
 /**
- * How many addresses were lent and not yet given back. While there are some the connection is
- * needed.
+ * Counts the lent addresses that the client has not given back. The sender needs its connection
+ * until the count is 0.
  *
  * @param sender  Sender, or NULL.
- * @return Their number; 0 for NULL.
+ * @return Number of addresses; 0 for NULL.
  */
 size_t dipc_sender_lent_count(const struct dipc_sender *sender);
 
 /**
- * What the client asks for.
+ * Gives the ticket that the client asked for.
  *
  * @param sender         Sender, in state DIPC_SENDER_REQUESTED or after.
  * @param buffer         Receives the ticket, without a NUL; NULL asks for the length only.
  * @param size_bytes     Size of buffer.
  * @param out_len_bytes  Receives the length of the ticket.
  * @param error          May be NULL; on failure receives details for dipc_error_free().
- * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_NOT_FOUND: nothing was asked for yet.
- *         DIPC_ERR_BUFFER_TOO_SMALL: out_len_bytes is written all the same.
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_NOT_FOUND: no request has come.
+ *         DIPC_ERR_BUFFER_TOO_SMALL: out_len_bytes is still written.
  */
 dipc_status dipc_sender_ticket(const struct dipc_sender *sender,
                                uint8_t *buffer,
@@ -1979,8 +1995,8 @@ dipc_status dipc_sender_ticket(const struct dipc_sender *sender,
                                struct dipc_error **error);
 
 /**
- * Makes a server that serves nothing yet. Starts two threads: one for connections, and one that
- * releases arrays which clients have given back.
+ * Makes a server without tickets. Starts two threads: the first serves connections, the second
+ * releases the arrays that clients have given back.
  *
  * @param options  Copied; NULL: the defaults.
  * @param out      Receives the server, to be freed by dipc_server_free().
@@ -1993,18 +2009,18 @@ dipc_status dipc_server_new(const struct dipc_server_options *options,
                             struct dipc_error **error);
 
 /**
- * Listens, and gives the URI that reaches the server. May be called for several addresses.
+ * Listens at an address, and gives the URI for clients. A server may listen at several addresses.
  *
  * @param server         Server.
  * @param uri            "shm:/path" or "shm:@name"; may set tags of its own (want_data=N).
- * @param buffer         Receives the whole URI and a NUL; NULL where it is not wanted.
- * @param size_bytes     Size of buffer: at least DIPC_URI_BYTES, or 0 where it is NULL.
+ * @param buffer         Receives the URI for clients and a NUL; NULL if it is not wanted.
+ * @param size_bytes     Size of buffer: at least DIPC_URI_BYTES, or 0 with a NULL buffer.
  * @param out_len_bytes  Receives the length of the URI, without the NUL.
  * @param error          May be NULL; on failure receives details for dipc_error_free().
  * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_BUFFER_TOO_SMALL: out_len_bytes is
  *         DIPC_URI_BYTES and the server does not listen. DIPC_ERR_INVALID_URI.
- *         DIPC_ERR_UNSUPPORTED: no such transport here. DIPC_ERR_ADDRESS_IN_USE: a live server
- *         listens there. DIPC_ERR_PERMISSION. DIPC_ERR_STOPPED.
+ *         DIPC_ERR_UNSUPPORTED: this machine lacks the transport. DIPC_ERR_ADDRESS_IN_USE: a live
+ *         server listens there. DIPC_ERR_PERMISSION. DIPC_ERR_STOPPED.
  */
 dipc_status dipc_server_listen(const struct dipc_server *server,
                                const char *uri,
@@ -2014,8 +2030,8 @@ dipc_status dipc_server_listen(const struct dipc_server *server,
                                struct dipc_error **error);
 
 /**
- * The URI of the first address the server listens at, for one role. A client that takes two URIs,
- * for metadata and for bodies, gets one for each.
+ * Gives the URI of the server's first address, for one role. A client that needs two URIs, for
+ * metadata and for bodies, gets one for each role.
  *
  * @param server         Server.
  * @param role           DIPC_ROLE_BOTH, DIPC_ROLE_METADATA or DIPC_ROLE_DATA.
@@ -2023,9 +2039,9 @@ dipc_status dipc_server_listen(const struct dipc_server *server,
  * @param size_bytes     Size of buffer; DIPC_URI_BYTES is always enough.
  * @param out_len_bytes  Receives the length of the URI, without the NUL.
  * @param error          May be NULL; on failure receives details for dipc_error_free().
- * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: no such role.
- *         DIPC_ERR_NOT_FOUND: the server listens nowhere. DIPC_ERR_BUFFER_TOO_SMALL: out_len_bytes
- *         is written all the same.
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: the role is unknown.
+ *         DIPC_ERR_NOT_FOUND: the server does not listen. DIPC_ERR_BUFFER_TOO_SMALL: out_len_bytes
+ *         is still written.
  */
 dipc_status dipc_server_location(const struct dipc_server *server,
                                  int32_t role,
@@ -2038,12 +2054,12 @@ dipc_status dipc_server_location(const struct dipc_server *server,
  * Pull form: waits for the next request for a ticket of dipc_server_serve_pull().
  *
  * @param server      Server.
- * @param timeout_ns  Nanoseconds to wait at most; 0 does not wait, DIPC_FOREVER waits on.
- * @param cancel      Ends the wait from another thread; may be NULL.
+ * @param timeout_ns  Most nanoseconds to wait; 0: do not wait; DIPC_FOREVER: no limit.
+ * @param cancel      Token that ends the wait; may be NULL.
  * @param out         Receives the request, to be freed by dipc_request_free().
  * @param error       May be NULL; on failure receives details for dipc_error_free().
- * @return DIPC_OK. DIPC_NOTHING: none came in time, out is not written. DIPC_ERR_NULL_ARGUMENT.
- *         DIPC_ERR_CANCELLED: by the token. DIPC_ERR_STOPPED.
+ * @return DIPC_OK. DIPC_NOTHING: no request came in time. DIPC_ERR_NULL_ARGUMENT.
+ *         DIPC_ERR_CANCELLED: the token was triggered. DIPC_ERR_STOPPED.
  */
 dipc_status dipc_server_next_request(const struct dipc_server *server,
                                      uint64_t timeout_ns,
@@ -2052,11 +2068,11 @@ dipc_status dipc_server_next_request(const struct dipc_server *server,
                                      struct dipc_error **error);
 
 /**
- * Pull form: releases, on the calling thread, the arrays that clients have given back. Call it now
- * and then; dipc_server_free() does the rest.
+ * Pull form: releases, on the calling thread, the arrays that clients have given back. Call it
+ * regularly; dipc_server_free() releases the rest.
  *
  * @param server     Server.
- * @param out_count  Receives how many releases were run.
+ * @param out_count  Receives the number of releases.
  * @param error      May be NULL; on failure receives details for dipc_error_free().
  * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
  */
@@ -2065,14 +2081,14 @@ dipc_status dipc_server_drain_releases(const struct dipc_server *server,
                                        struct dipc_error **error);
 
 /**
- * One figure of a server.
+ * Reads one figure of a server.
  *
  * @param server  Server.
  * @param stat    DIPC_SERVER_STAT_*.
  * @param out     Receives the figure.
  * @param error   May be NULL; on failure receives details for dipc_error_free().
- * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: the library has no such
- *         figure; an older one than the header may not.
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: the library does not have
+ *         this figure; it may be older than the header.
  */
 dipc_status dipc_server_stat(const struct dipc_server *server,
                              int32_t stat,
@@ -2080,35 +2096,38 @@ dipc_status dipc_server_stat(const struct dipc_server *server,
                              struct dipc_error **error);
 
 /**
- * Stops a server: no new connections and no new streams; streams under way may end until the
- * deadline; then their connections are cut. Before that it waits, within the deadline, until what
- * was sent has arrived: over ucx, where only the client can tell, until each client has closed its
- * connection, which libdipc's do when they are told of the stop; other clients are given a quarter
- * of a second. Arrays that clients hold stay valid. May be called again.
+ * Stops a server. From now on it refuses connections and streams. Running streams have until the
+ * deadline; then their connections are cut. Arrays that clients hold stay valid. May be called
+ * again.
+ *
+ * Before the cut, within the deadline, the call waits until the sent data has arrived. Over ucx
+ * the server sees this only when the client closes its connection. Clients of libdipc do so when
+ * they hear of the stop. Other clients have a quarter of a second.
  *
  * @param server       Server.
- * @param deadline_ns  Nanoseconds from now; 0 cuts at once, DIPC_FOREVER waits for every stream.
+ * @param deadline_ns  Nanoseconds from now; 0: cut at once; DIPC_FOREVER: wait for every stream.
  * @param error        May be NULL; on failure receives details for dipc_error_free().
- * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_TIMEOUT: a provider had still not returned a
- *         moment after the cut; it is not called again, and its finalizer runs when it returns.
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_TIMEOUT: after the cut a provider still did
+ *         not return. It is not called again; its finalizer runs after it returns.
  */
 dipc_status dipc_server_stop(const struct dipc_server *server,
                              uint64_t deadline_ns,
                              struct dipc_error **error);
 
 /**
- * Stops a server at once, if dipc_server_stop() did not, and frees it. NULL does nothing. Where a
- * provider has not returned yet, nothing waits for it: its finalizer runs when it does. Arrays on
- * a GPU that a client was lent and has not given back are released when the client's process has
- * ended, on a thread of the library's. Over ucx, arrays on their way to a client are never
- * released where UCX does not let go of its connection within a second; the log says so.
+ * Stops a server at once if it is running, and frees it. NULL does nothing. The call does not wait
+ * for providers: the finalizer of a running provider runs after the provider returns.
+ *
+ * Lent arrays on a GPU are released, on a thread of the library, when the client's process has
+ * ended. Over ucx, arrays that are being sent are never released if UCX does not close the
+ * connection within a second; the log reports this.
  *
  * @param server  Server, or NULL; no call on it is running.
  */
 void dipc_server_free(struct dipc_server *server);
 
 /**
- * Makes options with the defaults, which each setter names.
+ * Makes options with the default values. Each setter names its default.
  *
  * @param out    Receives the options, to be freed by dipc_server_options_free().
  * @param error  May be NULL; on failure receives details for dipc_error_free().
@@ -2117,10 +2136,9 @@ void dipc_server_free(struct dipc_server *server);
 dipc_status dipc_server_options_new(struct dipc_server_options **out, struct dipc_error **error);
 
 /**
- * Sets how many streams are served at once; one more is refused with DIPC_ERR_BUSY. Each stream of
- * a provider has a thread of its own. A stream whose client has gone does not count, though its
- * provider may not have returned: dipc_server_options_set_max_providers() bounds those. Default
- * 64.
+ * Sets how many streams are served at once. Further requests are refused with DIPC_ERR_BUSY. Each
+ * stream of a provider uses one thread. A stream whose client has gone does not count, even if its
+ * provider has not returned; dipc_server_options_set_max_providers() limits those. Default: 64.
  *
  * @param options      Options to change; exclusive during the call.
  * @param max_streams  Streams; at least 1.
@@ -2132,12 +2150,14 @@ dipc_status dipc_server_options_set_max_streams(struct dipc_server_options *opti
                                                 struct dipc_error **error);
 
 /**
- * Sets how many streams providers may be busy with at once, or the host in the pull form, those
- * included whose clients have gone; past it a request for such a ticket is refused with
- * DIPC_ERR_BUSY. So clients that come and go cannot pile up threads in a provider that is stuck:
- * one that waits should also wait for dipc_request_cancel_fd(). Until the provider returns, a
- * client that stays uses another connection; it closes the stream's when the server has said
- * nothing for its stall timeout, or 60 s. Default: max_streams and 64 more.
+ * Sets how many streams may be with providers, or with the host in the pull form, at once. Streams
+ * whose clients have gone count too. Further requests for such tickets are refused with
+ * DIPC_ERR_BUSY. Default: max_streams and 64 more.
+ *
+ * The limit keeps clients from piling up threads in a provider that does not return. A provider
+ * that waits should also wait for dipc_request_cancel_fd(). After a cancel the client uses other
+ * connections until the provider returns. It closes the stream's connection if the server is
+ * silent for the stall timeout, or for 60 s.
  *
  * @param options        Options to change; exclusive during the call.
  * @param max_providers  Streams; at least 1.
@@ -2149,11 +2169,12 @@ dipc_status dipc_server_options_set_max_providers(struct dipc_server_options *op
                                                   struct dipc_error **error);
 
 /**
- * Sets the most memory of regions that copies are lent from; past it bodies travel as bytes. A
- * region counts until nobody has its memory, neither this process nor any that it was lent to or
- * passed on to. All processes of another user together have half of it at most. The memory of a
- * dipc_arena does not count. Default 16 GiB. Bodies that a stream's client has not read wait up to
- * this divided by max_streams, at least 1 MiB and at most 64 MiB; then no more are made.
+ * Sets how much memory the regions for lent copies may take. Beyond the limit bodies travel as
+ * bytes. A region counts until no process maps it. All processes of one other user together may
+ * have half of the limit. Memory of a dipc_arena does not count. Default: 16 GiB.
+ *
+ * The limit divided by max_streams, but at least 1 MiB and at most 64 MiB, also limits the bodies
+ * that wait for one stream's client to read. Then the server makes no more bodies for that stream.
  *
  * @param options           Options to change; exclusive during the call.
  * @param max_region_bytes  Bytes, over all connections of the server.
@@ -2165,11 +2186,11 @@ dipc_status dipc_server_options_set_max_region_bytes(struct dipc_server_options 
                                                      struct dipc_error **error);
 
 /**
- * Sets the size of one region that copies are lent from; a larger body gets a region of its own.
- * Default 64 MiB.
+ * Sets the size of one region for lent copies. A larger body gets a region of its own. Default: 64
+ * MiB.
  *
  * @param options       Options to change; exclusive during the call.
- * @param region_bytes  Bytes; rounded up to whole pages.
+ * @param region_bytes  Bytes, rounded up to whole pages.
  * @param error         May be NULL; on failure receives details for dipc_error_free().
  * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: 0.
  */
@@ -2178,11 +2199,10 @@ dipc_status dipc_server_options_set_region_bytes(struct dipc_server_options *opt
                                                  struct dipc_error **error);
 
 /**
- * Sets how long a region with nothing in use is kept for the next copies. Default 10 s.
+ * Sets how long an unused region is kept for later copies. Default: 10 s.
  *
  * @param options         Options to change; exclusive during the call.
- * @param region_idle_ns  Nanoseconds, from a millisecond to a year; others count as the nearest of
- *                        these.
+ * @param region_idle_ns  Nanoseconds, limited to the range from a millisecond to a year.
  * @param error           May be NULL; on failure receives details for dipc_error_free().
  * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
  */
@@ -2191,7 +2211,7 @@ dipc_status dipc_server_options_set_region_idle_ns(struct dipc_server_options *o
                                                    struct dipc_error **error);
 
 /**
- * Sets up to which size a body travels as bytes rather than as lent memory. Default 4096.
+ * Sets the size up to which bodies travel as bytes and are not lent. Default: 4096.
  *
  * @param options       Options to change; exclusive during the call.
  * @param inline_bytes  Bytes.
@@ -2203,8 +2223,8 @@ dipc_status dipc_server_options_set_inline_bytes(struct dipc_server_options *opt
                                                  struct dipc_error **error);
 
 /**
- * Sets the most bytes of copies lent to one connection and not yet given back; past it bodies
- * travel as bytes. The smaller of this and what the client asks for counts. Default 1 GiB.
+ * Sets how many bytes of copies may be lent to one connection at once. Beyond the limit bodies
+ * travel as bytes. The client's own limit applies if it is smaller. Default: 1 GiB.
  *
  * @param options           Options to change; exclusive during the call.
  * @param lent_limit_bytes  Bytes.
@@ -2216,8 +2236,7 @@ dipc_status dipc_server_options_set_lent_limit_bytes(struct dipc_server_options 
                                                      struct dipc_error **error);
 
 /**
- * Admits clients of every user of this machine, not only of the user that runs the server. Default
- * false.
+ * Admits clients of every user of this machine, not only of the server's user. Default: false.
  *
  * @param options   Options to change; exclusive during the call.
  * @param any_user  Whether to admit them.
@@ -2229,32 +2248,33 @@ dipc_status dipc_server_options_set_any_user(struct dipc_server_options *options
                                              struct dipc_error **error);
 
 /**
- * Sets how bodies travel. Default DIPC_BODY_AUTO.
+ * Sets how bodies travel. Default: DIPC_BODY_AUTO.
  *
  * @param options  Options to change; exclusive during the call.
  * @param body     DIPC_BODY_AUTO, DIPC_BODY_PACKED or DIPC_BODY_LENT.
  * @param error    May be NULL; on failure receives details for dipc_error_free().
- * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: no such way.
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: body is none of these.
  */
 dipc_status dipc_server_options_set_body(struct dipc_server_options *options,
                                          int32_t body,
                                          struct dipc_error **error);
 
 /**
- * Compresses bodies, which then travel as bytes. Default DIPC_COMPRESSION_NONE.
+ * Sets the compression of bodies. Compressed bodies travel as bytes. Default:
+ * DIPC_COMPRESSION_NONE.
  *
  * @param options      Options to change; exclusive during the call.
  * @param compression  DIPC_COMPRESSION_NONE, DIPC_COMPRESSION_LZ4 or DIPC_COMPRESSION_ZSTD.
  * @param error        May be NULL; on failure receives details for dipc_error_free().
- * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: no such codec.
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: the codec is unknown.
  */
 dipc_status dipc_server_options_set_compression(struct dipc_server_options *options,
                                                 int32_t compression,
                                                 struct dipc_error **error);
 
 /**
- * Sets the number of each stream's first message, for tests of the wrap-around at 2^32. The other
- * side must be told the same. Default 0, which the protocol asks for.
+ * Sets the number of each stream's first message, for tests of the wrap-around at 2^32. Both sides
+ * must have the same number. Default: 0, as in the protocol.
  *
  * @param options         Options to change; exclusive during the call.
  * @param first_sequence  Sequence number.
@@ -2266,7 +2286,7 @@ dipc_status dipc_server_options_set_first_sequence(struct dipc_server_options *o
                                                    struct dipc_error **error);
 
 /**
- * Frees options. NULL does nothing; servers made with them keep their copy.
+ * Frees options. NULL does nothing. Servers keep a copy of their options.
  *
  * @param options  Options, or NULL.
  */
@@ -2276,18 +2296,17 @@ void dipc_server_options_free(struct dipc_server_options *options);
  * Serves a ticket by calling a provider for each stream.
  *
  * @param server            Server.
- * @param ticket            What clients ask for: any bytes, at most 1016 KiB. Copied.
+ * @param ticket            Name of the table: any bytes, at most 1016 KiB. Copied.
  * @param ticket_len_bytes  Length of ticket.
- * @param provider          Called once for each stream, on a thread of its own.
- * @param userdata          Given to provider and finalizer; may be NULL.
- * @param finalizer         Called once, when the ticket was withdrawn and the last call has
- *                          returned; may be NULL.
+ * @param provider          Called once for each stream, on a thread for this stream only.
+ * @param userdata          Passed to provider and finalizer; may be NULL.
+ * @param finalizer         Called once, after the ticket was withdrawn and the last call of the
+ *                          provider has returned; may be NULL.
  * @param flags             0, or DIPC_PROVIDER_DETERMINISTIC.
  * @param error             May be NULL; on failure receives details for dipc_error_free().
- * @return DIPC_OK: the library calls the finalizer. Otherwise it does not.
- *         DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: unknown flags, a ticket
- *         that is too long.
- *         DIPC_ERR_ALREADY_EXISTS: the ticket is served. DIPC_ERR_STOPPED.
+ * @return DIPC_OK: the library calls the finalizer. Otherwise it does not. DIPC_ERR_NULL_ARGUMENT.
+ *         DIPC_ERR_INVALID_ARGUMENT: unknown flags, or the ticket is too long.
+ *         DIPC_ERR_ALREADY_EXISTS: the server serves the ticket already. DIPC_ERR_STOPPED.
  */
 dipc_status dipc_server_serve(const struct dipc_server *server,
                               const uint8_t *ticket,
@@ -2299,15 +2318,15 @@ dipc_status dipc_server_serve(const struct dipc_server *server,
                               struct dipc_error **error);
 
 /**
- * Serves a ticket in the pull form: its requests come out of dipc_server_next_request(), and no
- * thread of the library ever calls the host.
+ * Serves a ticket in the pull form: dipc_server_next_request() gives its requests, and no thread
+ * of the library calls the host.
  *
  * @param server            Server.
- * @param ticket            What clients ask for: any bytes, at most 1016 KiB. Copied.
+ * @param ticket            Name of the table: any bytes, at most 1016 KiB. Copied.
  * @param ticket_len_bytes  Length of ticket.
  * @param error             May be NULL; on failure receives details for dipc_error_free().
  * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: the ticket is too long.
- *         DIPC_ERR_ALREADY_EXISTS: the ticket is served. DIPC_ERR_STOPPED.
+ *         DIPC_ERR_ALREADY_EXISTS: the server serves the ticket already. DIPC_ERR_STOPPED.
  */
 dipc_status dipc_server_serve_pull(const struct dipc_server *server,
                                    const uint8_t *ticket,
@@ -2315,22 +2334,22 @@ dipc_status dipc_server_serve_pull(const struct dipc_server *server,
                                    struct dipc_error **error);
 
 /**
- * Serves a ticket with a table that can be fetched any number of times, by many clients at once.
- * The arrays are released when the ticket was withdrawn and the last client has given them back.
+ * Publishes a table: many clients at once can fetch it, any number of times. The arrays are
+ * released after the ticket was withdrawn and the last client has given them back.
  *
  * @param server            Server.
- * @param ticket            What clients ask for: any bytes, at most 1016 KiB. Copied.
+ * @param ticket            Name of the table: any bytes, at most 1016 KiB. Copied.
  * @param ticket_len_bytes  Length of ticket.
  * @param schema            Moved on success: its release becomes NULL.
- * @param batches           An array of n_batches arrays, each moved on success. An array's
- *                          sync_event is waited for by the library, on a thread of a stream.
- * @param n_batches         Number of batches; 0 is a table without rows.
+ * @param batches           n_batches arrays, each moved on success. A thread of the library waits
+ *                          for their sync_events.
+ * @param n_batches         Number of batches; 0: a table without rows.
  * @param error             May be NULL; on failure receives details for dipc_error_free().
  * @return DIPC_OK. Otherwise the caller still owns schema and batches. DIPC_ERR_NULL_ARGUMENT.
- *         DIPC_ERR_INVALID_ARGUMENT: one of them is released, or the ticket is too long.
- *         DIPC_ERR_INVALID_DATA: the schema cannot be sent, as where a name, or a key or value of
- *         its metadata, is not UTF-8, which the IPC format asks for. DIPC_ERR_ALREADY_EXISTS: the
- *         ticket is served. DIPC_ERR_STOPPED.
+ *         DIPC_ERR_INVALID_ARGUMENT: the schema or a batch is released, or the ticket is too long.
+ *         DIPC_ERR_INVALID_DATA: the schema cannot be sent, for example because a name, or a key
+ *         or value of its metadata, is not UTF-8. DIPC_ERR_ALREADY_EXISTS: the server serves the
+ *         ticket already. DIPC_ERR_STOPPED.
  */
 dipc_status dipc_server_publish(const struct dipc_server *server,
                                 const uint8_t *ticket,
@@ -2341,14 +2360,15 @@ dipc_status dipc_server_publish(const struct dipc_server *server,
                                 struct dipc_error **error);
 
 /**
- * Stops serving a ticket. Streams under way go on. A client that was lent memory can read it for
- * as long as it keeps it.
+ * Stops serving a ticket. Running streams go on. Clients can read lent memory for as long as they
+ * keep it.
  *
  * @param server            Server.
  * @param ticket            Ticket.
  * @param ticket_len_bytes  Length of ticket.
  * @param error             May be NULL; on failure receives details for dipc_error_free().
- * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_NOT_FOUND: it is not served.
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_NOT_FOUND: the server does not serve the
+ *         ticket.
  */
 dipc_status dipc_server_withdraw(const struct dipc_server *server,
                                  const uint8_t *ticket,
@@ -2356,10 +2376,10 @@ dipc_status dipc_server_withdraw(const struct dipc_server *server,
                                  struct dipc_error **error);
 
 /**
- * How many tickets are served now.
+ * Counts the tickets that are served now.
  *
  * @param server     Server.
- * @param out_count  Receives their number.
+ * @param out_count  Receives the number of tickets.
  * @param error      May be NULL; on failure receives details for dipc_error_free().
  * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
  */
@@ -2368,8 +2388,9 @@ dipc_status dipc_server_ticket_count(const struct dipc_server *server,
                                      struct dipc_error **error);
 
 /**
- * One of the tickets served now, in byte order. Tickets that come and go meanwhile move the
- * others: to list them, count up from 0 until DIPC_ERR_NOT_FOUND.
+ * Gives one of the tickets that are served now, in byte order. To list the tickets, count index up
+ * from 0 until DIPC_ERR_NOT_FOUND. A ticket that is added or withdrawn between the calls shifts
+ * the others.
  *
  * @param server         Server.
  * @param index          Number of the ticket, from 0.
@@ -2377,8 +2398,8 @@ dipc_status dipc_server_ticket_count(const struct dipc_server *server,
  * @param size_bytes     Size of buffer.
  * @param out_len_bytes  Receives the length of the ticket.
  * @param error          May be NULL; on failure receives details for dipc_error_free().
- * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_NOT_FOUND: there are not so many.
- *         DIPC_ERR_BUFFER_TOO_SMALL: out_len_bytes is written all the same.
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_NOT_FOUND: index is too large.
+ *         DIPC_ERR_BUFFER_TOO_SMALL: out_len_bytes is still written.
  */
 dipc_status dipc_server_ticket(const struct dipc_server *server,
                                size_t index,
@@ -2388,30 +2409,30 @@ dipc_status dipc_server_ticket(const struct dipc_server *server,
                                struct dipc_error **error);
 
 /**
- * Why a stream of the library's failed, in full: its own callbacks can only say an errno and a
- * text.
+ * Reports in full why a stream of the library failed. The stream's callbacks have only an errno
+ * and a text.
  *
- * @param stream  Stream of dipc_client_get() or dipc_stream_from_host(), not released; no callback
- *                of it is running.
+ * @param stream  Stream of dipc_client_get() or dipc_stream_from_host(), not released. None of its
+ *                callbacks may be running.
  * @param error   May be NULL; on failure receives details for dipc_error_free().
- * @return DIPC_OK: it has not failed. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: it is
- *         released, or is not the library's. Otherwise what the stream failed with.
+ * @return DIPC_OK: the stream has not failed. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT:
+ *         the stream is released, or not of the library. Otherwise the stream's status.
  */
 dipc_status dipc_stream_status(const struct ArrowDeviceArrayStream *stream,
                                struct dipc_error **error);
 
 /**
- * Custom metadata of the batch that get_next gave last.
+ * Gives the custom metadata of the last batch of get_next.
  *
- * @param stream         Stream of dipc_client_get(), not released; no callback of it is running.
+ * @param stream         Stream of dipc_client_get(), not released. None of its callbacks may be
+ *                       running.
  * @param buffer         Receives the metadata, encoded as in ArrowSchema; NULL asks for the length
  *                       only.
  * @param size_bytes     Size of buffer.
- * @param out_len_bytes  Receives the length; 0 where the batch has none.
+ * @param out_len_bytes  Receives the length; 0 if the batch has no metadata.
  * @param error          May be NULL; on failure receives details for dipc_error_free().
  * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: the stream is released, or
- *         is not of dipc_client_get(). DIPC_ERR_BUFFER_TOO_SMALL: out_len_bytes is written all the
- *         same.
+ *         not of dipc_client_get(). DIPC_ERR_BUFFER_TOO_SMALL: out_len_bytes is still written.
  */
 dipc_status dipc_stream_metadata(const struct ArrowDeviceArrayStream *stream,
                                  uint8_t *buffer,
@@ -2420,14 +2441,14 @@ dipc_status dipc_stream_metadata(const struct ArrowDeviceArrayStream *stream,
                                  struct dipc_error **error);
 
 /**
- * One figure of a stream, so far.
+ * Reads one figure of a stream, up to now.
  *
- * @param stream  Stream of dipc_client_get(), not released; no callback of it is running.
+ * @param stream  Stream of dipc_client_get(), not released. None of its callbacks may be running.
  * @param stat    DIPC_STREAM_STAT_*.
  * @param out     Receives the figure.
  * @param error   May be NULL; on failure receives details for dipc_error_free().
  * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: the stream is released, or
- *         is not of dipc_client_get(), or the library has no such figure.
+ *         not of dipc_client_get(), or the library does not have this figure.
  */
 dipc_status dipc_stream_stat(const struct ArrowDeviceArrayStream *stream,
                              int32_t stat,
@@ -2435,35 +2456,37 @@ dipc_status dipc_stream_stat(const struct ArrowDeviceArrayStream *stream,
                              struct dipc_error **error);
 
 /**
- * Turns a device stream into a host stream, for hosts that know only the C data interface. Arrays
- * in host memory are handed on; those of CUDA (device types 2, 3 and 13) are copied to the host,
- * each when it is asked for.
+ * Turns a device stream into a host stream, for consumers of Arrow's C Stream Interface. get_next
+ * passes arrays in host memory on, and copies arrays of CUDA (device types 2, 3 and 13) to the
+ * host.
  *
  * @param source  Moved on success: its release becomes NULL.
- * @param out     Receives the stream; what it held before is not released. May not be source.
+ * @param out     Receives the stream. An old value is overwritten, not released. Must not be
+ *                source.
  * @param error   May be NULL; on failure receives details for dipc_error_free().
  * @return DIPC_OK. Otherwise the caller still owns source. DIPC_ERR_NULL_ARGUMENT.
- *         DIPC_ERR_INVALID_ARGUMENT: source is released. DIPC_ERR_UNSUPPORTED: its arrays lie on a
- *         device that this machine has no driver for, or that the library does not know.
+ *         DIPC_ERR_INVALID_ARGUMENT: source is released. DIPC_ERR_UNSUPPORTED: the library does
+ *         not know the arrays' device, or this machine has no driver for it.
  */
 dipc_status dipc_stream_to_host(struct ArrowDeviceArrayStream *source,
                                 struct ArrowArrayStream *out,
                                 struct dipc_error **error);
 
 /**
- * Turns a device stream into one whose arrays lie in the memory of another device, or of the host.
- * Each is copied when it is asked for, where it does not lie there already. What an array on a GPU
- * carries as sync_event is behind its copy.
+ * Turns a device stream into a stream whose arrays lie on another device or on the host. get_next
+ * copies each array that does not lie there already. The sync_event of an array on a GPU completes
+ * after its copy.
  *
  * @param source       Moved on success: its release becomes NULL.
- * @param device_type  Where to: 1, the host (ARROW_DEVICE_CPU), or 2, a GPU (ARROW_DEVICE_CUDA).
- * @param device_id    The GPU's number; not looked at for the host.
- * @param out          Receives the stream; what it held before is not released. May not be source.
+ * @param device_type  Target: 1, the host (ARROW_DEVICE_CPU), or 2, a GPU (ARROW_DEVICE_CUDA).
+ * @param device_id    Number of the GPU; ignored for the host.
+ * @param out          Receives the stream. An old value is overwritten, not released. Must not be
+ *                     source.
  * @param error        May be NULL; on failure receives details for dipc_error_free().
  * @return DIPC_OK. Otherwise the caller still owns source. DIPC_ERR_NULL_ARGUMENT.
- *         DIPC_ERR_INVALID_ARGUMENT: source is released, or there is no such GPU.
- *         DIPC_ERR_UNSUPPORTED: arrays cannot be moved from there, or to there, or there is no
- *         driver.
+ *         DIPC_ERR_INVALID_ARGUMENT: source is released, or the GPU does not exist.
+ *         DIPC_ERR_UNSUPPORTED: the library cannot copy between these devices, or the driver is
+ *         missing.
  */
 dipc_status dipc_stream_to_device(struct ArrowDeviceArrayStream *source,
                                   int32_t device_type,
@@ -2472,10 +2495,11 @@ dipc_status dipc_stream_to_device(struct ArrowDeviceArrayStream *source,
                                   struct dipc_error **error);
 
 /**
- * Turns a host stream into a device stream of host memory, as providers give it.
+ * Turns a host stream into a device stream of host memory, the form that providers give.
  *
  * @param source  Moved on success: its release becomes NULL.
- * @param out     Receives the stream; what it held before is not released. May not be source.
+ * @param out     Receives the stream. An old value is overwritten, not released. Must not be
+ *                source.
  * @param error   May be NULL; on failure receives details for dipc_error_free().
  * @return DIPC_OK. Otherwise the caller still owns source. DIPC_ERR_NULL_ARGUMENT.
  *         DIPC_ERR_INVALID_ARGUMENT: source is released.

@@ -1,4 +1,4 @@
-//! Memory that can be lent.
+//! Arenas: memory that can be lent.
 
 use std::ffi::c_void;
 use std::ptr::NonNull;
@@ -12,11 +12,11 @@ use crate::ffi::handle::{HandleState, try_option, try_out};
 use crate::ffi::server::unknown_stat;
 use crate::ffi::status::dipc_status;
 
-/// Gives out memory, of the host or of a CUDA device, whose contents reach a client on the same
-/// machine without a copy: a client maps it. Made by dipc_arena_new(); every call is allowed from
-/// any thread, also several at once.
+/// Allocates memory of the host or of a CUDA device that a client on the same machine can map, so
+/// that tables in it are not copied. Made by dipc_arena_new(). Several threads may call an arena at
+/// once.
 ///
-/// A client that was lent one block can read the whole region it lies in, for as long as it likes:
+/// A client that was lent one block can read the block's whole region for as long as it likes. So
 /// an arena is as public as the most public ticket whose batches lie in it.
 pub struct dipc_arena {
     state: HandleState,
@@ -30,7 +30,7 @@ pub const DIPC_ARENA_STAT_USED_BYTES: i32 = 1;
 /// Bytes of all regions, taken from the system or the device.
 pub const DIPC_ARENA_STAT_MAPPED_BYTES: i32 = 2;
 
-/// What an arena is told when it is made. Given to dipc_arena_new().
+/// Options of an arena, for dipc_arena_new().
 pub struct dipc_arena_options {
     state: HandleState,
     pub(super) inner: ArenaOptions,
@@ -38,7 +38,7 @@ pub struct dipc_arena_options {
 
 handle!(dipc_arena_options, "options");
 
-/// Makes options with the defaults, which each setter names.
+/// Makes options with the default values. Each setter names its default.
 ///
 /// @param out    Receives the options, to be freed by dipc_arena_options_free().
 /// @param error  May be NULL; on failure receives details for dipc_error_free().
@@ -65,11 +65,11 @@ pub unsafe extern "C" fn dipc_arena_options_new(
     })
 }
 
-/// Sets the size of one region; a larger block gets a region of its own. A client maps whole
-/// regions. Default 64 MiB.
+/// Sets the size of one region. A larger block gets a region of its own. A client maps whole
+/// regions. Default: 64 MiB.
 ///
 /// @param options       Options to change; exclusive during the call.
-/// @param region_bytes  Bytes; rounded up to whole pages, on a CUDA device to what it maps at once
+/// @param region_bytes  Bytes, rounded up to whole pages; on a CUDA device, to its mapping unit
 ///                      (mostly 2 MiB).
 /// @param error         May be NULL; on failure receives details for dipc_error_free().
 /// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: 0.
@@ -97,12 +97,12 @@ pub unsafe extern "C" fn dipc_arena_options_set_region_bytes(
     unsafe { guard_mut(options, error, body) }
 }
 
-/// Sets the bound on all regions of the arena together; past it dipc_arena_alloc() fails with
-/// DIPC_ERR_OUT_OF_MEMORY. A region that the arena has given up counts until no client has it any
-/// more. Default no bound.
+/// Sets the limit for all regions of the arena together. Beyond the limit dipc_arena_alloc() fails
+/// with DIPC_ERR_OUT_OF_MEMORY. A region that the arena has given up counts until no client maps
+/// it. Default: no limit.
 ///
 /// @param options    Options to change; exclusive during the call.
-/// @param max_bytes  Bytes; UINT64_MAX: no bound.
+/// @param max_bytes  Bytes; UINT64_MAX: no limit.
 /// @param error      May be NULL; on failure receives details for dipc_error_free().
 /// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
 ///
@@ -126,7 +126,7 @@ pub unsafe extern "C" fn dipc_arena_options_set_max_bytes(
     unsafe { guard_mut(options, error, body) }
 }
 
-/// Frees options. NULL does nothing; arenas made with them keep their copy.
+/// Frees options. NULL does nothing. Arenas keep a copy of their options.
 ///
 /// @param options  Options, or NULL.
 ///
@@ -139,15 +139,15 @@ pub unsafe extern "C" fn dipc_arena_options_free(options: *mut dipc_arena_option
     unsafe { guard_free(options) }
 }
 
-/// Makes an arena. It takes memory from the system with the first block, one region at a time.
+/// Makes an arena. The first block takes memory from the system, one region at a time.
 ///
 /// @param device_type  Where the memory lies: ARROW_DEVICE_CPU or ARROW_DEVICE_CUDA.
-/// @param device_id    Number of the CUDA device; of no meaning for the host.
+/// @param device_id    Number of the CUDA device; ignored for the host.
 /// @param options      Copied; NULL: the defaults.
 /// @param out          Receives the arena, to be freed by dipc_arena_free().
 /// @param error        May be NULL; on failure receives details for dipc_error_free().
-/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_UNSUPPORTED: another device type, there is no
-///         CUDA driver, or the device cannot lend memory. DIPC_ERR_INVALID_ARGUMENT: the driver has
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_UNSUPPORTED: another device type, no CUDA
+///         driver, or a device that cannot lend memory. DIPC_ERR_INVALID_ARGUMENT: the driver has
 ///         no device of that number.
 ///
 /// # Safety
@@ -179,16 +179,16 @@ pub unsafe extern "C" fn dipc_arena_new(
     })
 }
 
-/// Allocates a block, aligned to 64 bytes. What it holds is not defined. On a CUDA device it is an
-/// address for the device: the processor must not touch it.
+/// Allocates a block, aligned to 64 bytes. Its content is undefined. A block of a CUDA device has a
+/// device address: the processor must not access it.
 ///
 /// @param arena      Arena.
-/// @param len_bytes  Length; 0 gives a block that must be given back like any other.
+/// @param len_bytes  Length; 0 gives a block too, which must be given back.
 /// @param out        Receives the block, to be given back by dipc_arena_dealloc().
 /// @param error      May be NULL; on failure receives details for dipc_error_free().
-/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_OUT_OF_MEMORY: of the system or the device, or
-///         the limit of the options. DIPC_ERR_OUT_OF_RESOURCES: no file descriptor is left for a
-///         region.
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_OUT_OF_MEMORY: the system or the device has no
+///         memory left, or the options' limit is reached. DIPC_ERR_OUT_OF_RESOURCES: no file
+///         descriptor is left for a region.
 ///
 /// # Safety
 ///
@@ -212,18 +212,18 @@ pub unsafe extern "C" fn dipc_arena_alloc(
     unsafe { guard_ref(arena, error, body) }
 }
 
-/// Gives a block back. Memory that a client may still read is not used again before it is given
-/// back by the client too.
+/// Gives a block back. The arena reuses the memory when no client has it lent any more.
 ///
-/// A client that was lent a region can read all of it for as long as it keeps it, whatever was
-/// freed there: overwrite a block before it is freed if nobody is to read it afterwards.
+/// A client that maps a region can read all of it, freed blocks included. Overwrite a secret before
+/// you give its block back.
 ///
-/// A block of a CUDA device may be given out again at once: work on it must be done.
+/// A block of a CUDA device may be allocated again at once: the device's work on it must be done.
 ///
-/// @param arena  The block's arena; NULL finds it, also when dipc_arena_free() was called.
-/// @param block  Block, or NULL, for which nothing happens.
+/// @param arena  The block's arena; NULL: the library finds it, even after dipc_arena_free().
+/// @param block  Block; NULL does nothing.
 /// @param error  May be NULL; on failure receives details for dipc_error_free().
-/// @return DIPC_OK. DIPC_ERR_INVALID_ARGUMENT: no block in use begins there; nothing changed.
+/// @return DIPC_OK. DIPC_ERR_INVALID_ARGUMENT: no block in use begins at this address; nothing
+///         changed.
 ///
 /// # Safety
 ///
@@ -250,14 +250,14 @@ pub unsafe extern "C" fn dipc_arena_dealloc(
     })
 }
 
-/// One figure of an arena.
+/// Reads one figure of an arena.
 ///
 /// @param arena  Arena.
 /// @param stat   DIPC_ARENA_STAT_*.
 /// @param out    Receives the figure.
 /// @param error  May be NULL; on failure receives details for dipc_error_free().
-/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: the library has no such
-///         figure; an older one than the header may not.
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: the library does not have
+///         this figure; it may be older than the header.
 ///
 /// # Safety
 ///
@@ -285,7 +285,7 @@ pub unsafe extern "C" fn dipc_arena_stat(
     unsafe { guard_ref(arena, error, body) }
 }
 
-/// Frees an arena. NULL does nothing. Its memory lives until the last block is given back.
+/// Frees an arena. NULL does nothing. The memory lives until the last block is given back.
 ///
 /// @param arena  Arena, or NULL; no call on it is running.
 ///

@@ -6,8 +6,8 @@ use crate::ffi::guard::{ErrorOut, guard, guard_free, guard_ref, guard_value};
 use crate::ffi::handle::{HandleState, try_out, try_ref};
 use crate::ffi::status::dipc_status;
 
-/// Ends calls that wait, from another thread. One token may be given to any number of calls, also
-/// at the same time; once triggered it stays so. Made by dipc_cancel_new().
+/// A token that ends waiting calls from another thread. Any number of calls may share one token. A
+/// triggered token stays triggered. Made by dipc_cancel_new().
 pub struct dipc_cancel {
     state: HandleState,
     pub(super) inner: Cancel,
@@ -42,10 +42,10 @@ pub unsafe extern "C" fn dipc_cancel_new(
     })
 }
 
-/// Ends every call that the token was given to, now and later, with DIPC_ERR_CANCELLED. May be
-/// called from any thread, more than once; not from a signal handler.
+/// Ends every call that has the token, now and later, with DIPC_ERR_CANCELLED. Any thread may
+/// trigger a token, more than once. A signal handler must not.
 ///
-/// @param cancel  Token; concurrent calls are allowed.
+/// @param cancel  Token. Concurrent calls are allowed.
 /// @param error   May be NULL; on failure receives details for dipc_error_free().
 /// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
 ///
@@ -67,10 +67,10 @@ pub unsafe extern "C" fn dipc_cancel_trigger(
     unsafe { guard_ref(cancel, error, body) }
 }
 
-/// Whether a token was triggered.
+/// Tells whether a token was triggered.
 ///
 /// @param cancel  Token, or NULL; concurrent calls are allowed.
-/// @return true once it was; false for NULL and in the child of a fork.
+/// @return true if it was; false for NULL and in the child of a fork.
 ///
 /// # Safety
 ///
@@ -83,10 +83,10 @@ pub unsafe extern "C" fn dipc_cancel_is_triggered(cancel: *const dipc_cancel) ->
     })
 }
 
-/// Frees a token. NULL does nothing. Calls that it was given to go on; they can then no longer be
-/// ended by it.
+/// Frees a token. NULL does nothing. Streams that have the token go on; nothing can cancel them by
+/// it any more.
 ///
-/// @param cancel  Token, or NULL; no call with it is running.
+/// @param cancel  Token, or NULL. No call that has the token may be running.
 ///
 /// # Safety
 ///

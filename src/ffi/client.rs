@@ -1,4 +1,4 @@
-//! A client.
+//! Clients.
 
 use std::ffi::c_char;
 
@@ -14,8 +14,8 @@ use crate::ffi::server::unknown_stat;
 use crate::ffi::status::dipc_status;
 use crate::ffi::text::{try_bytes, try_strs};
 
-/// Fetches tables from servers, and keeps connections for the next one. Made by dipc_client_new();
-/// every call is allowed from any thread, also several at once.
+/// Fetches tables from servers, and keeps idle connections for later streams. Made by
+/// dipc_client_new(). Several threads may call a client at once.
 pub struct dipc_client {
     state: HandleState,
     inner: Client,
@@ -27,10 +27,10 @@ handle!(dipc_client, "client");
 pub const DIPC_CLIENT_STAT_STREAMS: i32 = 1;
 /// Connections made since the start.
 pub const DIPC_CLIENT_STAT_CONNECTIONS_MADE: i32 = 2;
-/// Connections kept for the next stream.
+/// Idle connections, kept for later streams.
 pub const DIPC_CLIENT_STAT_CONNECTIONS_IDLE: i32 = 3;
 
-/// Makes a client. Starts one thread, which lives as long as any of the client's connections.
+/// Makes a client. Starts one thread, which ends after the client's last connection.
 ///
 /// @param options  Copied; NULL: the defaults.
 /// @param out      Receives the client, to be freed by dipc_client_free().
@@ -64,30 +64,30 @@ pub unsafe extern "C" fn dipc_client_new(
     })
 }
 
-/// Asks a server for a ticket. Returns once the schema is there, or with the reason why there is
-/// none. The stream and its arrays may be used and released by any thread, and outlive the client;
-/// the thread that calls the stream's get_next reads the connection itself. Releasing the stream
-/// before its end cancels it.
+/// Asks a server for a ticket's table, and waits for its schema. Releasing the stream before its
+/// end cancels it. Any thread may use and release the stream and its arrays, which outlive the
+/// client. The thread that calls get_next also reads the connection.
 ///
-/// Failures later on come out of the stream's own callbacks, as an errno and get_last_error(), and
-/// in full from dipc_stream_status().
+/// The stream's callbacks report later failures as an errno and by get_last_error().
+/// dipc_stream_status() reports them in full.
 ///
 /// @param client            Client.
-/// @param uris              n_uris strings: one URI for metadata and bodies, or two for one each.
+/// @param uris              n_uris strings: one URI for metadata and bodies, or one for metadata
+///                          and one for bodies.
 /// @param n_uris            1 or 2.
-/// @param ticket            What is asked for: any bytes, at most 1016 KiB.
+/// @param ticket            Name of the table: any bytes, at most 1016 KiB.
 /// @param ticket_len_bytes  Length of ticket.
 /// @param options           Copied; NULL: the defaults.
-/// @param cancel            Ends this call, and calls of the stream, from another thread; may be
-///                          NULL, and may be freed before the stream is.
-/// @param out               Receives the stream; what it held before is not released.
+/// @param cancel            Token that ends this call and the stream's calls; may be NULL. It may
+///                          be freed before the stream.
+/// @param out               Receives the stream. An old value is overwritten, not released.
 /// @param error             May be NULL; on failure receives details for dipc_error_free().
-/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_URI: also where there are not 1 or 2.
-///         DIPC_ERR_INVALID_ARGUMENT: the ticket is too long. DIPC_ERR_UNSUPPORTED: no such
-///         transport or device here. DIPC_ERR_UNREACHABLE: nobody listens there.
-///         DIPC_ERR_PERMISSION: the server is of another user. DIPC_ERR_NOT_FOUND: no such ticket.
-///         DIPC_ERR_BUSY. DIPC_ERR_TIMEOUT.
-///         DIPC_ERR_CANCELLED. DIPC_ERR_PROVIDER, or what the provider says.
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_URI: a malformed URI, or n_uris is
+///         neither 1 nor 2. DIPC_ERR_INVALID_ARGUMENT: the ticket is too long.
+///         DIPC_ERR_UNSUPPORTED: this machine lacks the transport or the device.
+///         DIPC_ERR_UNREACHABLE: no server listens at the URI. DIPC_ERR_PERMISSION: another user
+///         runs the server. DIPC_ERR_NOT_FOUND: the server has no such ticket. DIPC_ERR_BUSY.
+///         DIPC_ERR_TIMEOUT. DIPC_ERR_CANCELLED. DIPC_ERR_PROVIDER, or the provider's own status.
 ///
 /// # Safety
 ///
@@ -128,14 +128,14 @@ pub unsafe extern "C" fn dipc_client_get(
     unsafe { guard_ref(client, error, body) }
 }
 
-/// One figure of a client.
+/// Reads one figure of a client.
 ///
 /// @param client  Client.
 /// @param stat    DIPC_CLIENT_STAT_*.
 /// @param out     Receives the figure.
 /// @param error   May be NULL; on failure receives details for dipc_error_free().
-/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: the library has no such
-///         figure; an older one than the header may not.
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: the library does not have
+///         this figure; it may be older than the header.
 ///
 /// # Safety
 ///
@@ -165,7 +165,7 @@ pub unsafe extern "C" fn dipc_client_stat(
     unsafe { guard_ref(client, error, body) }
 }
 
-/// Frees a client. NULL does nothing. Its streams and arrays stay valid, and keep what they need.
+/// Frees a client. NULL does nothing. Its streams and arrays stay valid.
 ///
 /// @param client  Client, or NULL; no call on it is running.
 ///

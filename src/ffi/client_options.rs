@@ -1,4 +1,4 @@
-//! Options of a client, and of one stream.
+//! Options of clients and of streams.
 
 use std::time::Duration;
 
@@ -12,34 +12,35 @@ use crate::ffi::handle::{HandleState, try_out};
 use crate::ffi::status::dipc_status;
 use crate::proto::Credit;
 
-/// A time that never comes, for timeouts.
+/// A timeout that never ends.
 pub const DIPC_FOREVER: u64 = u64::MAX;
 
-/// The structure alone is checked for a server of the same user, the values as well for others.
+/// DIPC_VALIDATION_STRUCTURE for a server of the same user, DIPC_VALIDATION_FULL for other servers.
 pub const DIPC_VALIDATION_AUTO: i32 = 0;
-/// Lengths, counts and ranges are checked: no cost per row, safe against wild pointers.
+/// Checks lengths, counts and ranges of buffers, but no values. The cost does not depend on the
+/// number of rows.
 pub const DIPC_VALIDATION_STRUCTURE: i32 = 1;
-/// Values are checked as well, those that lead to others and text:
-/// - all types: the null count is that of the bitmap;
-/// - utf8, binary, list, map: offsets do not fall and lie in the data or the child; text is UTF-8,
-///   each value by itself; no key of a map is null;
-/// - string and binary views: they lie in their data buffers, prefixes are those of the data, short
-///   ones are padded with zeros, text is UTF-8;
-/// - list views: each offset and size lies in the child;
-/// - unions: type ids are known; offsets of dense ones lie in the child and do not fall within it;
-/// - run-end encoded: run ends rise and reach the length;
-/// - dictionary-encoded: each index is that of a value;
+/// Checks the structure, and those values that are text or refer to other values:
+/// - all types: the null count matches the bitmap;
+/// - utf8, binary, list, map: offsets never decrease and stay within the data or the child; each
+///   text value is UTF-8; no key of a map is null;
+/// - string and binary views: views lie within their data buffers, prefixes match the data, short
+///   values are padded with zeros, text is UTF-8;
+/// - list views: each offset and size stays within the child;
+/// - unions: type ids are known; offsets of dense unions stay within each child and never decrease;
+/// - run-end encoded: run ends increase and reach the length;
+/// - dictionary-encoded: each index names a value of the dictionary;
 /// - booleans, integers, floats, decimals, dates, times, timestamps, durations, intervals,
-///   fixed-size binary: nothing. Decimals may have more digits than their precision, times may lie
-///   outside of a day, and date64 need not be a whole day, which Arrow's full validation refuses
-///   and writers in use send.
+///   fixed-size binary: no check. A decimal may have more digits than its precision, a time may lie
+///   outside a day, and a date64 may be a part of a day: Arrow's full validation refuses these, but
+///   some writers send them.
 ///
-/// Values under a null, of the array or of one above it, and those that no row of a list view or
-/// union names, are not looked at. Where a consumer could follow them all the same they become
-/// harmless: empty, zero, or null.
+/// Values below a null, and values that no row of a list view or union refers to, are not checked.
+/// If a consumer could still follow such a value, the library makes it harmless: empty, zero or
+/// null.
 pub const DIPC_VALIDATION_FULL: i32 = 2;
 
-/// What a client is told when it is made. Given to dipc_client_new().
+/// Options of a client, for dipc_client_new().
 pub struct dipc_client_options {
     state: HandleState,
     pub(super) inner: ClientOptions,
@@ -47,7 +48,7 @@ pub struct dipc_client_options {
 
 handle!(dipc_client_options, "options");
 
-/// Makes options with the defaults, which each setter names.
+/// Makes options with the default values. Each setter names its default.
 ///
 /// @param out    Receives the options, to be freed by dipc_client_options_free().
 /// @param error  May be NULL; on failure receives details for dipc_error_free().
@@ -74,11 +75,10 @@ pub unsafe extern "C" fn dipc_client_options_new(
     })
 }
 
-/// Takes streams from servers of every user of this machine, not only of the user that runs the
-/// client. Default false.
+/// Accepts servers of every user of this machine, not only of the client's user. Default: false.
 ///
 /// @param options   Options to change; exclusive during the call.
-/// @param any_user  Whether to trust them.
+/// @param any_user  Whether to accept them.
 /// @param error     May be NULL; on failure receives details for dipc_error_free().
 /// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
 ///
@@ -102,11 +102,11 @@ pub unsafe extern "C" fn dipc_client_options_set_any_user(
     unsafe { guard_mut(options, error, body) }
 }
 
-/// Sets how long a connection on which no stream is is kept for the next one; then it ends at both
-/// sides. Arrays that lie in memory of the server keep theirs. Default 60 s.
+/// Sets how long an idle connection is kept for later streams. Then both sides close it. A
+/// connection stays open while arrays lie in memory of its server. Default: 60 s.
 ///
 /// @param options          Options to change; exclusive during the call.
-/// @param idle_timeout_ns  Nanoseconds, or DIPC_FOREVER; 0: a connection is for one stream.
+/// @param idle_timeout_ns  Nanoseconds, or DIPC_FOREVER; 0: each connection serves one stream.
 /// @param error            May be NULL; on failure receives details for dipc_error_free().
 /// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
 ///
@@ -130,11 +130,11 @@ pub unsafe extern "C" fn dipc_client_options_set_idle_timeout_ns(
     unsafe { guard_mut(options, error, body) }
 }
 
-/// Sets how many connections on which no stream is are kept for each server, by its URI; past that
-/// the one that was used longest ago ends. Default 8.
+/// Sets how many idle connections are kept for each server URI. Beyond that number the least
+/// recently used connection closes. Default: 8.
 ///
 /// @param options   Options to change; exclusive during the call.
-/// @param max_idle  Connections; 0: a connection is for one stream.
+/// @param max_idle  Connections; 0: each connection serves one stream.
 /// @param error     May be NULL; on failure receives details for dipc_error_free().
 /// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
 ///
@@ -158,7 +158,7 @@ pub unsafe extern "C" fn dipc_client_options_set_max_idle(
     unsafe { guard_mut(options, error, body) }
 }
 
-/// Frees options. NULL does nothing; clients made with them keep their copy.
+/// Frees options. NULL does nothing. Clients keep a copy of their options.
 ///
 /// @param options  Options, or NULL.
 ///
@@ -171,7 +171,7 @@ pub unsafe extern "C" fn dipc_client_options_free(options: *mut dipc_client_opti
     unsafe { guard_free(options) }
 }
 
-/// What one stream is told when it is asked for. Given to dipc_client_get().
+/// Options of one stream, for dipc_client_get().
 pub struct dipc_get_options {
     state: HandleState,
     pub(super) inner: GetOptions,
@@ -179,7 +179,7 @@ pub struct dipc_get_options {
 
 handle!(dipc_get_options, "options");
 
-/// Makes options with the defaults, which each setter names.
+/// Makes options with the default values. Each setter names its default.
 ///
 /// @param out    Receives the options, to be freed by dipc_get_options_free().
 /// @param error  May be NULL; on failure receives details for dipc_error_free().
@@ -206,10 +206,10 @@ pub unsafe extern "C" fn dipc_get_options_new(
     })
 }
 
-/// Sets how long connecting may take, up to the server's first answer: its schema, its refusal, or,
-/// where its provider takes longer for those, its word that it has read the request. Default 10 s.
-/// A server without libdipc's extension has no such word: 60 s, or the stall timeout, for its
-/// schema.
+/// Sets the time limit from connecting to the server's first answer. The answer is the schema, a
+/// refusal, or a note that the request has arrived, which the server sends if its provider needs
+/// longer. Default: 10 s. A server without libdipc's extension sends no note: it has 60 s, or the
+/// stall timeout, for its schema.
 ///
 /// @param options             Options to change; exclusive during the call.
 /// @param connect_timeout_ns  Nanoseconds, or DIPC_FOREVER.
@@ -236,9 +236,9 @@ pub unsafe extern "C" fn dipc_get_options_set_connect_timeout_ns(
     unsafe { guard_mut(options, error, body) }
 }
 
-/// Sets how long the server may say nothing while something is waited for; then the stream fails
-/// with DIPC_ERR_TIMEOUT. Default DIPC_FOREVER: a provider may take its time, and a server that
-/// dies is noticed all the same.
+/// Sets how long the server may be silent while the client waits for it. Then the stream fails with
+/// DIPC_ERR_TIMEOUT. Default: DIPC_FOREVER. A provider may be slow, and the client notices a dead
+/// server without this limit.
 ///
 /// @param options           Options to change; exclusive during the call.
 /// @param stall_timeout_ns  Nanoseconds, or DIPC_FOREVER.
@@ -268,12 +268,12 @@ pub unsafe extern "C" fn dipc_get_options_set_stall_timeout_ns(
     unsafe { guard_mut(options, error, body) }
 }
 
-/// Sets how far the server may run ahead of what the consumer has taken. Default 16 batches, 256
-/// MiB.
+/// Sets how many batches and bytes the server may send before the consumer takes them. Default: 16
+/// batches, 256 MiB.
 ///
 /// @param options  Options to change; exclusive during the call.
 /// @param batches  Record batches; at least 1.
-/// @param bytes    Bytes of bodies; one batch is always admitted, whatever its size.
+/// @param bytes    Bytes of bodies. One batch of any size is always allowed.
 /// @param error    May be NULL; on failure receives details for dipc_error_free().
 /// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: 0 batches or bytes.
 ///
@@ -303,8 +303,8 @@ pub unsafe extern "C" fn dipc_get_options_set_window(
     unsafe { guard_mut(options, error, body) }
 }
 
-/// Sets the most bytes of copies that the server may lend at once, while the consumer keeps what it
-/// took; past it bodies travel as bytes. Default 1 GiB.
+/// Sets how many bytes of copies the server may lend at once. The consumer's arrays count until it
+/// releases them. Beyond the limit bodies travel as bytes. Default: 1 GiB.
 ///
 /// @param options           Options to change; exclusive during the call.
 /// @param lent_limit_bytes  Bytes.
@@ -331,11 +331,13 @@ pub unsafe extern "C" fn dipc_get_options_set_lent_limit_bytes(
     unsafe { guard_mut(options, error, body) }
 }
 
-/// Sets the most bytes of this process's memory that one message of the server may take beside its
-/// body, or as many as its body has, where those are more: for compressed buffers unpacked, for
-/// copies of what the server could still write to, for the structs of the schema and of arrays,
-/// and, over the whole stream, for dictionaries with their deltas. A message that needs more ends
-/// the stream with DIPC_ERR_OUT_OF_MEMORY. Default 512 MiB; 16 GiB for a server of the same user.
+/// Sets how much memory of this process one message of the server may take beside its body. A
+/// message that needs more ends the stream with DIPC_ERR_OUT_OF_MEMORY. Default: 512 MiB, or 16 GiB
+/// for a server of the same user.
+///
+/// The limit counts decompressed buffers, copies of memory that the server could still change, and
+/// the structs of schema and arrays. For the stream as a whole it counts dictionaries with their
+/// deltas. A message may always take as many bytes as its body has.
 ///
 /// @param options              Options to change; exclusive during the call.
 /// @param message_limit_bytes  Bytes; UINT64_MAX for no limit.
@@ -362,19 +364,19 @@ pub unsafe extern "C" fn dipc_get_options_set_message_limit_bytes(
     unsafe { guard_mut(options, error, body) }
 }
 
-/// Sets where arrays shall be. Default ARROW_DEVICE_CPU. Where the server has them there already,
-/// and this process can map its memory, nothing is copied; otherwise they are copied, once on each
-/// way between the host and a device.
+/// Sets the device that the arrays come to. Default: ARROW_DEVICE_CPU. Nothing is copied if the
+/// server's arrays lie on that device and this process can map them. Otherwise each step between
+/// host and device copies them once.
 ///
 /// @param options      Options to change; exclusive during the call.
-/// @param device_type  ARROW_DEVICE_CPU, ARROW_DEVICE_CUDA, or 0: where the server has them if this
-///                     process reaches that without a copy, otherwise on the host.
-/// @param device_id    Number of the CUDA device, as the driver of this process counts; of no
-///                     meaning for the others.
+/// @param device_type  ARROW_DEVICE_CPU, ARROW_DEVICE_CUDA, or 0: the server's device if this
+///                     process reaches its memory without a copy, otherwise the host.
+/// @param device_id    Number of the CUDA device, as this process's driver counts; ignored for
+///                     other types.
 /// @param error        May be NULL; on failure receives details for dipc_error_free().
-/// @return DIPC_OK; where there is no such device, or no driver, dipc_client_get() fails.
+/// @return DIPC_OK: if the device or its driver is missing, dipc_client_get() fails.
 ///         DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_UNSUPPORTED: another device type.
-///         DIPC_ERR_INVALID_ARGUMENT: a negative number, or too large a one.
+///         DIPC_ERR_INVALID_ARGUMENT: device_id is negative or too large.
 ///
 /// # Safety
 ///
@@ -397,7 +399,8 @@ pub unsafe extern "C" fn dipc_get_options_set_device(
     unsafe { guard_mut(options, error, body) }
 }
 
-/// Sets how much of what arrives is checked before it is handed out. Default DIPC_VALIDATION_AUTO.
+/// Sets how thoroughly arrays are checked before the consumer gets them. Default:
+/// DIPC_VALIDATION_AUTO.
 ///
 /// @param options     Options to change; exclusive during the call.
 /// @param validation  DIPC_VALIDATION_AUTO, DIPC_VALIDATION_STRUCTURE or DIPC_VALIDATION_FULL.
@@ -432,8 +435,8 @@ pub unsafe extern "C" fn dipc_get_options_set_validation(
     unsafe { guard_mut(options, error, body) }
 }
 
-/// Sets the number of the stream's first message, for tests of the wrap-around at 2^32. The other
-/// side must be told the same. Default 0, which the protocol asks for.
+/// Sets the number of the stream's first message, for tests of the wrap-around at 2^32. Both sides
+/// must have the same number. Default: 0, as in the protocol.
 ///
 /// @param options         Options to change; exclusive during the call.
 /// @param first_sequence  Sequence number.
@@ -460,7 +463,7 @@ pub unsafe extern "C" fn dipc_get_options_set_first_sequence(
     unsafe { guard_mut(options, error, body) }
 }
 
-/// Frees options. NULL does nothing; streams made with them keep their copy.
+/// Frees options. NULL does nothing. Streams keep a copy of their options.
 ///
 /// @param options  Options, or NULL.
 ///

@@ -6,8 +6,8 @@ use crate::error::Error;
 use crate::ffi::guard::guard_value;
 use crate::ffi::status::{DIPC_OK, dipc_status};
 
-/// Why a call failed: a status for programs, a text for people. Plain data: it may be read by any
-/// thread, also after a fork, and is independent of the handle it came from.
+/// The details of a failure: a status for programs and a text for people. Any thread may read an
+/// error, also after a fork and after its handle was freed.
 pub struct dipc_error {
     code: dipc_status,
     text: CString,
@@ -39,16 +39,16 @@ impl From<&Error> for dipc_error {
     }
 }
 
-/// A text as C sees it: up to its first NUL, where a peer or provider put one in.
+/// A text for C. It ends at the first NUL, which a peer or provider may have put into it.
 pub(super) fn c_text(text: &str) -> CString {
     let end = text.find('\0').unwrap_or(text.len());
     CString::new(text.get(..end).unwrap_or_default()).unwrap_or_default()
 }
 
-/// The status of an error.
+/// Gives the status of an error.
 ///
 /// @param error  Error, or NULL.
-/// @return The number that the failing call returned; DIPC_OK for NULL.
+/// @return The number that the failed call returned; DIPC_OK for NULL.
 ///
 /// # Safety
 ///
@@ -61,11 +61,11 @@ pub unsafe extern "C" fn dipc_error_code(error: *const dipc_error) -> dipc_statu
     })
 }
 
-/// The text of an error: the cause and, where there is one, the remedy. UTF-8, one line, no
-/// newline at its end.
+/// Gives the text of an error: the cause, and the remedy if one is known. UTF-8, one line, no
+/// newline at the end.
 ///
 /// @param error  Error, or NULL.
-/// @return Owned by the error, valid until dipc_error_free(); "" for NULL.
+/// @return A string of the error, valid until dipc_error_free(); "" for NULL.
 ///
 /// # Safety
 ///
@@ -80,10 +80,10 @@ pub unsafe extern "C" fn dipc_error_text(error: *const dipc_error) -> *const c_c
     })
 }
 
-/// The errno of the system call behind an error.
+/// Gives the errno of the system call that failed.
 ///
 /// @param error  Error, or NULL.
-/// @return 0 where no system call failed, and for NULL.
+/// @return 0 if no system call failed, and for NULL.
 ///
 /// # Safety
 ///
@@ -96,11 +96,12 @@ pub unsafe extern "C" fn dipc_error_os_errno(error: *const dipc_error) -> i32 {
     })
 }
 
-/// The error that caused this one, where this one adds what was being done. The text of this one
-/// contains the text of its source.
+/// Gives the cause of an error that adds context to another error. The text of an error contains
+/// the text of its cause.
 ///
 /// @param error  Error, or NULL.
-/// @return Owned by the error, valid until dipc_error_free(), not to be freed; NULL at the end.
+/// @return The cause, valid until dipc_error_free() of this error, not to be freed; NULL if there
+///         is none.
 ///
 /// # Safety
 ///
@@ -117,7 +118,7 @@ pub unsafe extern "C" fn dipc_error_source(error: *const dipc_error) -> *const d
 
 /// Frees an error. NULL does nothing.
 ///
-/// @param error  Error that a call gave, or NULL; not one from dipc_error_source().
+/// @param error  Error from a call's last argument, or NULL; not from dipc_error_source().
 ///
 /// # Safety
 ///
@@ -152,7 +153,7 @@ mod tests {
             .into_owned()
     }
 
-    /// Promise: code, text, errno and source come out; what a context adds is the outer error.
+    /// Promise: code, text, errno and source come out; a context makes an outer error.
     #[test]
     fn errors_keep_their_source() {
         let inner = Error::os("bind", rustix::io::Errno::ADDRINUSE);
@@ -194,7 +195,7 @@ mod tests {
         unsafe { dipc_error_free(std::ptr::null_mut()) };
     }
 
-    /// A peer's text with a NUL in it reaches C up to there.
+    /// A peer's text reaches C up to its first NUL.
     #[test]
     fn texts_end_at_their_first_nul() {
         assert_eq!(c_text("a\0b").as_c_str(), c"a");

@@ -1,25 +1,24 @@
-//! What a host gives along with a callback: its data, and the function that ends its use.
+//! The data of a host's callback, and its finalizer.
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Called exactly once, when the library will not use `userdata` again; never during a callback
-/// that uses it, and never on an I/O thread.
+/// Called exactly once, after the library's last use of userdata. Never runs during a callback that
+/// has the same userdata, and never on an I/O thread.
 pub type dipc_finalizer = Option<unsafe extern "C" fn(userdata: *mut c_void)>;
 
-/// Data of the host; dropping it runs the finalizer.
+/// Data of the host. Its drop runs the finalizer.
 ///
-/// A function that is given one takes it over only when it succeeds (`DIPC_OK`). So it keeps a
-/// clone of the `Arc` while it works, which keeps the finalizer from running, and
-/// [`relinquish`](Self::relinquish)es the data when the work failed.
+/// An export owns the data only when it succeeds (`DIPC_OK`). While it works it keeps a clone of
+/// the `Arc`, so that the finalizer cannot run. If the work fails it
+/// [`relinquish`](Self::relinquish)es the data.
 pub(super) struct ForeignData {
     userdata: *mut c_void,
     finalizer: dipc_finalizer,
     owned: AtomicBool,
 }
 
-// SAFETY: the header's rule for callbacks: data of the host may be used and finalized by any
-// thread.
+// SAFETY: the header's rule for callbacks: any thread may use and finalize the host's data.
 unsafe impl Send for ForeignData {}
 // SAFETY: as above; this side only copies the pointer.
 unsafe impl Sync for ForeignData {}
@@ -38,7 +37,7 @@ impl ForeignData {
         self.userdata
     }
 
-    /// Leaves the data to the caller, who still owns it: the finalizer will not run.
+    /// Leaves the data to the host, which still owns it: the finalizer will not run.
     pub(super) fn relinquish(&self) {
         self.owned.store(false, Ordering::Release);
     }
@@ -47,8 +46,8 @@ impl ForeignData {
 impl Drop for ForeignData {
     fn drop(&mut self) {
         if let (true, Some(finalizer)) = (*self.owned.get_mut(), self.finalizer) {
-            // SAFETY: the host gave the two together, for one call; nothing here uses the data any
-            // more, since this is its drop.
+            // SAFETY: the host gave the two together, for one call of the finalizer; this drop is
+            // the last use of the data.
             unsafe { finalizer(self.userdata) };
         }
     }
@@ -64,7 +63,7 @@ mod tests {
         *counter += 1;
     }
 
-    /// Promise: a finalizer runs once, and not at all where the call failed.
+    /// Promise: a finalizer runs once, and never if the call failed.
     #[test]
     fn finalizers_run_once_and_only_after_success() {
         let mut counter = 0u32;

@@ -10,7 +10,7 @@ use crate::ffi::error::dipc_error;
 use crate::ffi::handle::{self, Handle};
 use crate::ffi::status::{DIPC_NOTHING, DIPC_OK, dipc_status};
 
-/// Where the caller wants the details of a failure, if it wants them.
+/// The caller's place for the details of a failure; NULL if the caller does not want them.
 pub(super) struct ErrorOut(*mut *mut dipc_error);
 
 impl ErrorOut {
@@ -34,16 +34,16 @@ impl ErrorOut {
     }
 }
 
-/// What a call that did not fail came to.
+/// The outcome of a call that can succeed without an output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Progress {
-    /// Outputs are written.
+    /// The outputs are written.
     Done,
-    /// There was nothing: no output is written.
+    /// Nothing is there now: no output is written.
     Nothing,
 }
 
-/// Success of an export's body, as a status.
+/// The success value of an export's body, as a status.
 pub(super) trait Outcome {
     /// The number to return.
     fn status(&self) -> dipc_status;
@@ -92,7 +92,7 @@ pub(super) unsafe fn guard_ref<H: Handle, O: Outcome>(
     })
 }
 
-/// Runs the body of an export on a handle that nobody else uses during the call.
+/// Runs the body of an export on a handle that no other thread uses during the call.
 ///
 /// # Safety
 ///
@@ -112,8 +112,8 @@ pub(super) unsafe fn guard_mut<H: Handle, O: Outcome>(
     })
 }
 
-/// Frees a handle. NULL does nothing; a panic while it is dropped ends here, and in the child of a
-/// fork the memory is left alone, since the threads and locks it would need are not there.
+/// Frees a handle. NULL does nothing. A panic of the drop ends here. In the child of a fork the
+/// handle is leaked, because its drop needs threads and locks that the child lacks.
 ///
 /// # Safety
 ///
@@ -133,34 +133,34 @@ pub(super) unsafe fn guard_free<H: Handle>(handle: *mut H) {
     });
 }
 
-/// Runs the body of an export that returns a plain value; `fallback` stands for a panic.
+/// Runs the body of an export that returns a plain value. A panic gives `fallback`.
 pub(super) fn guard_value<T>(fallback: T, body: impl FnOnce() -> T) -> T {
     caught(body).unwrap_or(fallback)
 }
 
 thread_local! {
-    /// How many guards this thread is inside of.
+    /// How many guards are on this thread's stack.
     static DEPTH: Cell<u32> = const { Cell::new(0) };
     /// Text and place of the last panic inside a guard.
     static LAST_PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// What a panic carries.
+/// The payload of a panic.
 type Panicked = Box<dyn Any + Send>;
 
 fn caught<T>(body: impl FnOnce() -> T) -> std::result::Result<T, Panicked> {
     static HOOK: Once = Once::new();
     HOOK.call_once(keep_panics_silent);
     DEPTH.with(|depth| depth.set(depth.get().saturating_add(1)));
-    // Unwind safety: what the body changed is reached again only through its handle, which the
-    // callers poison, or was local to the call.
+    // Unwind safety: the body changes local state and its handle only. After a panic the callers
+    // poison the handle, so that nothing uses it again.
     let result = catch_unwind(AssertUnwindSafe(body));
     DEPTH.with(|depth| depth.set(depth.get().saturating_sub(1)));
     result
 }
 
-/// The library never prints: a panic inside a guard is told to the caller instead. Other panics of
-/// the process (libdipc may be linked into a Rust program) go where they went before.
+/// Keeps the text of a panic inside a guard for the caller, because the library never prints. Other
+/// panics of the process go to the earlier hook: libdipc may be part of a Rust program.
 fn keep_panics_silent() {
     let previous = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info: &PanicHookInfo<'_>| {
@@ -176,7 +176,7 @@ fn keep_panics_silent() {
             payload_text(info.payload()),
             place.unwrap_or_default()
         );
-        // A thread that is ending has no place left to keep it; the payload says enough then.
+        // On a thread that is ending the variable is gone; the payload is enough then.
         let _ = LAST_PANIC.try_with(|last| last.replace(Some(text)));
     }));
 }
@@ -227,8 +227,8 @@ mod tests {
         ErrorOut(std::ptr::null_mut())
     }
 
-    /// Runs `body` with a place for the error and returns status and text.
-    fn told(body: impl FnOnce(ErrorOut) -> dipc_status) -> (dipc_status, String) {
+    /// Runs `body` with a place for the error; returns status and text.
+    fn status_and_text(body: impl FnOnce(ErrorOut) -> dipc_status) -> (dipc_status, String) {
         let mut error = std::ptr::null_mut();
         let status = body(ErrorOut(&raw mut error));
         if error.is_null() {
@@ -239,20 +239,23 @@ mod tests {
         (status, error.text().to_owned())
     }
 
-    /// Promise: a panic becomes a status, poisons that handle only, and the text says where.
+    /// Promise: a panic becomes a status, poisons that handle only, and its text names the place.
     #[test]
     fn a_panic_poisons_its_handle_only() {
         let (first, second) = (probe(), probe());
         let panicking = |_: &Probe| -> Result<()> { panic!("seventh {}", 1) };
         // SAFETY: `first` is live and only shared.
-        let (status, text) = told(|error| unsafe { guard_ref(&raw const first, error, panicking) });
+        let (status, text) =
+            status_and_text(|error| unsafe { guard_ref(&raw const first, error, panicking) });
         assert_eq!(status, DIPC_ERR_PANIC);
         assert!(text.contains("seventh 1 at src/ffi/guard.rs:"), "{text}");
         // SAFETY: as above.
-        let (status, _) = told(|error| unsafe { guard_ref(&raw const first, error, |_| Ok(())) });
+        let (status, _) =
+            status_and_text(|error| unsafe { guard_ref(&raw const first, error, |_| Ok(())) });
         assert_eq!(status, DIPC_ERR_POISONED);
         // SAFETY: as above, with `second`.
-        let (status, _) = told(|error| unsafe { guard_ref(&raw const second, error, |_| Ok(())) });
+        let (status, _) =
+            status_and_text(|error| unsafe { guard_ref(&raw const second, error, |_| Ok(())) });
         assert_eq!(status, DIPC_OK);
     }
 
@@ -261,8 +264,9 @@ mod tests {
     fn null_handles_are_refused_by_name() {
         let body = |_: &mut Probe| -> Result<()> { panic!("the body ran") };
         // SAFETY: NULL is allowed.
-        let (status, text) =
-            told(|error| unsafe { guard_mut(std::ptr::null_mut::<Probe>(), error, body) });
+        let (status, text) = status_and_text(|error| unsafe {
+            guard_mut(std::ptr::null_mut::<Probe>(), error, body)
+        });
         assert_eq!(
             (status, text.as_str()),
             (DIPC_ERR_NULL_ARGUMENT, "probe is NULL")
@@ -277,7 +281,8 @@ mod tests {
             value: 7,
         };
         // SAFETY: `handle` is live and only shared.
-        let (status, _) = told(|error| unsafe { guard_ref(&raw const handle, error, |_| Ok(())) });
+        let (status, _) =
+            status_and_text(|error| unsafe { guard_ref(&raw const handle, error, |_| Ok(())) });
         assert_eq!(status, DIPC_ERR_FORKED);
     }
 

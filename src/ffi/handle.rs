@@ -1,11 +1,11 @@
-//! What every handle checks before it is used: NULL, fork, poison.
+//! The checks of every handle before each use: NULL, fork, poison.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::error::{Error, Result, Status};
 use crate::fork::Generation;
 
-/// The part that all handles have.
+/// The common part of all handles.
 pub(super) struct HandleState {
     /// The process that made the handle; `None` in a test that stands for a child.
     generation: Option<Generation>,
@@ -28,14 +28,14 @@ impl HandleState {
         }
     }
 
-    /// Whether this process is a child of the one that made the handle. The locks behind a handle
-    /// may be held by threads that the child does not have, so nothing else may be asked of it.
+    /// Whether this process is a forked child of the handle's process. Threads that the child lacks
+    /// may hold the locks behind the handle, so the child must not use it.
     pub(super) fn forked(&self) -> bool {
         self.generation
             .is_none_or(|generation| !generation.is_same_process())
     }
 
-    /// A call panicked half way: nothing behind the handle can be relied on any more.
+    /// Marks the handle after a panic: the state behind it may be half changed.
     pub(super) fn poison(&self) {
         self.poisoned.store(true, Ordering::Relaxed);
     }
@@ -59,14 +59,14 @@ impl HandleState {
 
 /// A type behind an opaque pointer of the C API, made by `Box::into_raw`.
 pub(super) trait Handle {
-    /// What error texts call it.
+    /// The handle's name in error texts.
     const NAME: &'static str;
 
-    /// The common part.
+    /// The common part of the handle.
     fn state(&self) -> &HandleState;
 }
 
-/// Makes a struct with a field `state` a handle.
+/// Implements [`Handle`] for a struct with a field `state`.
 macro_rules! handle {
     ($type:ty, $name:literal) => {
         impl $crate::ffi::handle::Handle for $type {
@@ -122,7 +122,7 @@ pub(super) unsafe fn try_mut<'a, H: Handle>(handle: *mut H) -> Result<&'a mut H>
     Ok(handle)
 }
 
-/// A place for an output. Checked before the work is done, written after.
+/// Checks the place for an output before the work; [`Out::set`] writes it afterwards.
 ///
 /// # Safety
 ///
@@ -137,7 +137,7 @@ pub(super) unsafe fn try_out<'a, T>(place: *mut T, name: &str) -> Result<Out<'a,
     })
 }
 
-/// A place that is known to be writable. What it held before is not read and not dropped.
+/// A writable place. Its old content is neither read nor dropped.
 pub(super) struct Out<'a, T> {
     place: *mut T,
     scope: std::marker::PhantomData<&'a mut T>,

@@ -1,4 +1,4 @@
-//! The library itself: its version.
+//! The version of the library.
 
 use std::ffi::c_char;
 
@@ -6,12 +6,12 @@ use crate::ffi::guard::guard_value;
 
 /// Major version of the header; see dipc_version().
 pub const DIPC_VERSION_MAJOR: u32 = 0;
-/// Minor version of the header; before 1.0 each may break the ABI.
+/// Minor version of the header. Before 1.0 each minor version may break the ABI.
 pub const DIPC_VERSION_MINOR: u32 = 1;
 /// Patch version of the header.
 pub const DIPC_VERSION_PATCH: u32 = 0;
 
-/// The version of the library that was loaded, to be compared with the header's.
+/// Gives the version of the loaded library, to compare it with the header's.
 ///
 /// @return DIPC_VERSION_MAJOR * 1000000 + DIPC_VERSION_MINOR * 1000 + DIPC_VERSION_PATCH.
 #[unsafe(no_mangle)]
@@ -21,7 +21,7 @@ pub extern "C" fn dipc_version() -> u32 {
     })
 }
 
-/// The version of the library that was loaded, as text: "0.1.0".
+/// Gives the version of the loaded library as text: "0.1.0".
 ///
 /// @return A static string, never NULL.
 #[unsafe(no_mangle)]

@@ -1,9 +1,10 @@
 //! Arrow structs whose ownership moves only when the call succeeds.
 //!
-//! The crate takes arrays, schemas and streams by value and drops what it cannot use. The C API
-//! promises that after a failure the caller still owns them. A [`Loan`] gives the crate a stand-in
-//! that shares everything with the original but its release; the original is released by the
-//! stand-in once the loan is [`accept`](Loan::accept)ed, and otherwise stays untouched.
+//! The crate takes arrays and schemas by value and drops those that it cannot use. The C API
+//! promises that after a failure the caller still owns them. So a [`Loan`] gives the crate a
+//! stand-in, a copy of the struct with another release. Once the loan is
+//! [`accept`](Loan::accept)ed, the release of the stand-in releases the original. Otherwise the
+//! original stays untouched.
 
 use std::ffi::c_void;
 use std::mem::ManuallyDrop;
@@ -15,16 +16,16 @@ use crate::arrow::{CStruct, Owned, OwnedSchema};
 use crate::error::{Error, Result};
 use crate::ffi::handle::null_argument;
 
-/// An Arrow struct that can be stood in for.
+/// An Arrow struct that can have a stand-in.
 pub(super) trait Loanable: CStruct {
-    /// What error texts call it.
+    /// The struct's name in error texts.
     const NAME: &'static str;
 
-    /// Makes `release` and `private_data` those of a stand-in.
+    /// Replaces `release` and `private_data` by those of a stand-in.
     fn stand_in(&mut self, private: *mut c_void);
 }
 
-/// Releases a stand-in: drops its reference to the original.
+/// Implements [`Loanable`]. The release of a stand-in drops its reference to the original.
 macro_rules! lendable {
     ($raw:ident, $target:ident, $name:literal, $release:ident, $($path:ident)*) => {
         impl Loanable for $raw {
@@ -50,7 +51,7 @@ macro_rules! lendable {
 lendable!(ArrowSchema, ArrowSchema, "schema", release_schema,);
 lendable!(ArrowDeviceArray, ArrowArray, "array", release_array, array);
 
-/// The original, as it was when it was lent.
+/// A copy of the original struct.
 struct Original<T: CStruct> {
     raw: Option<T>,
     accepted: AtomicBool,
@@ -73,7 +74,7 @@ unsafe impl<T: CStruct> Send for Original<T> {}
 // SAFETY: as above.
 unsafe impl<T: CStruct> Sync for Original<T> {}
 
-/// One struct of the caller's, lent to the crate until it is known whether the call succeeds.
+/// A struct of the caller, lent to the crate until the call succeeds or fails.
 pub(super) struct Loan<T: Loanable> {
     source: *mut T,
     original: Arc<Original<T>>,
@@ -84,7 +85,7 @@ impl<T: Loanable> Loan<T> {
     ///
     /// # Errors
     ///
-    /// `NullArgument`; `InvalidArgument` when it is released.
+    /// `NullArgument`; `InvalidArgument` for a released struct.
     ///
     /// # Safety
     ///
@@ -114,8 +115,8 @@ impl<T: Loanable> Loan<T> {
         Ok((Self { source, original }, stand_in))
     }
 
-    /// The call succeeded: the caller's struct is marked as moved, and the stand-in, which may
-    /// have been released already, now stands for it.
+    /// Completes the move after a successful call: marks the caller's struct as moved, and makes
+    /// the stand-in its owner. The stand-in may have been released already.
     pub(super) fn accept(self) {
         // SAFETY: `new` saw that it is not NULL, and its caller promised that nobody else uses it.
         unsafe { &mut *self.source }.disarm();
@@ -123,11 +124,11 @@ impl<T: Loanable> Loan<T> {
     }
 }
 
-/// A schema argument that is only read: it stays the caller's, and is not released here.
+/// A schema argument that is only read. The caller keeps it; it is not released here.
 ///
 /// # Errors
 ///
-/// `NullArgument`; `InvalidArgument` when it is released.
+/// `NullArgument`; `InvalidArgument` for a released struct.
 ///
 /// # Safety
 ///
@@ -142,7 +143,7 @@ pub(super) unsafe fn try_schema(
     if source.is_released() {
         return Err(Error::invalid_argument(format!("{name} is released")));
     }
-    // SAFETY: as above. The copy is never dropped, so the caller stays the one that releases.
+    // SAFETY: as above. The copy is never dropped, so only the caller releases the schema.
     let copy = unsafe { std::ptr::read(schema) };
     // SAFETY: it follows the interface and is not written to while the result is used, as the
     // caller promises; never dropped, it does not act as the owner that it is not.
@@ -183,7 +184,7 @@ mod tests {
         assert_eq!(counter, 1);
     }
 
-    /// Promise: after success it is the library that releases, once, in either order.
+    /// Promise: after success the library releases the array, once, in either order.
     #[test]
     fn an_accepted_array_is_released_once() {
         for early in [false, true] {

@@ -12,28 +12,28 @@ use crate::ffi::guard::{ErrorOut, guard};
 use crate::ffi::status::dipc_status;
 use crate::log::{self, LogRecord, Sink};
 
-/// Something failed that no call could report.
+/// Failures that no call can report.
 pub const DIPC_LOG_ERROR: i32 = 1;
-/// Something is wrong and was coped with: a provider that failed, with its words; a peer that was
-/// refused for want of room. Of what peers can bring about at will only some is told, and how much
-/// was left out.
+/// Problems that the library handled: a provider failed, with its text; the server was too busy for
+/// a peer. Events that a peer can cause at will are logged at a limited rate, with the number of
+/// omitted events.
 pub const DIPC_LOG_WARN: i32 = 2;
-/// Servers listen and stop; streams begin and end, at both ends a line each, with ticket, peer,
+/// Servers start and stop to listen. Each stream's begin and end, at both sides, with ticket, peer,
 /// status, batches, rows and bytes.
 pub const DIPC_LOG_INFO: i32 = 3;
-/// What the library decides: clients' connections and what they are asked for, requests that are
-/// refused, connections that end, and why.
+/// Decisions of the library: connections made and reused, requests refused, connections ended, with
+/// reasons.
 pub const DIPC_LOG_DEBUG: i32 = 4;
-/// Every message: which way it goes, its kind, number and length.
+/// Every message: its direction, kind, number and length.
 pub const DIPC_LOG_TRACE: i32 = 5;
 
-/// Takes one log event. Runs on a thread of the log's own, one call at a time; may call any
-/// function of the library; must not unwind. The strings are valid during the call.
+/// Takes one log event. Runs on the log's own thread, one call at a time. It may call any function
+/// of the library. It must not unwind. The strings are valid during the call.
 ///
-/// @param userdata  What was given with the callback.
+/// @param userdata  The userdata of dipc_log_set().
 /// @param level     DIPC_LOG_ERROR to DIPC_LOG_TRACE.
-/// @param target    The part of the library that speaks, as "dipc::transport::shm".
-/// @param text      What happened; UTF-8, no newline at its end; cut after 4 KiB.
+/// @param target    The part of the library that logs, as "dipc::transport::shm".
+/// @param text      The event; UTF-8, no newline at the end, at most 4 KiB.
 pub type dipc_log_callback = Option<
     unsafe extern "C" fn(
         userdata: *mut c_void,
@@ -43,23 +43,23 @@ pub type dipc_log_callback = Option<
     ),
 >;
 
-/// Sends log events to a callback, in place of the one set before. The library prints nothing, and
-/// says nothing at all until this is called. Starts one thread, which ends after the finalizer.
+/// Sends log events to a callback, which replaces an earlier callback. Without a callback the
+/// library logs nothing, and it never prints. Starts one thread, which ends after the finalizer.
 ///
-/// The callback set before gets what was logged until now; its finalizer runs, on its thread, after
-/// its last call. Nothing waits for that: wait in the finalizer's own way before unloading code.
-/// Events that come faster than the callback takes them are dropped, and their number is logged.
-/// The child of a fork is silent until it calls this itself.
+/// The earlier callback gets the events logged until now. After its last call its finalizer runs on
+/// its thread. This call does not wait for the finalizer: wait for it before you unload the
+/// callback's code. Events that are too fast for the callback are dropped, and their number is
+/// logged. The child of a fork logs nothing until it calls this function.
 ///
-/// @param level      The finest level wanted: DIPC_LOG_ERROR to DIPC_LOG_TRACE.
-/// @param callback   NULL stops the log; userdata and finalizer are then ignored.
-/// @param userdata   Given to the callback and to the finalizer; may be NULL.
-/// @param finalizer  Called once, when userdata is not used any more; may be NULL.
+/// @param level      The most detailed level wanted: DIPC_LOG_ERROR to DIPC_LOG_TRACE.
+/// @param callback   NULL stops the log; level, userdata and finalizer are then ignored.
+/// @param userdata   Passed to callback and finalizer; may be NULL.
+/// @param finalizer  Called once, after the last use of userdata; may be NULL.
 /// @param error      May be NULL; on failure receives details for dipc_error_free().
 /// @return DIPC_OK: the library calls the finalizer. Otherwise the finalizer is not called and
-///         nothing changed. DIPC_ERR_INVALID_ARGUMENT: no such level. DIPC_ERR_OUT_OF_RESOURCES: no
-///         thread could be started. DIPC_ERR_UNSUPPORTED: libdipc is part of a Rust program that
-///         has its own tracing subscriber.
+///         nothing changed. DIPC_ERR_INVALID_ARGUMENT: no such level. DIPC_ERR_OUT_OF_RESOURCES:
+///         the system has no thread left. DIPC_ERR_UNSUPPORTED: libdipc is part of a Rust program
+///         that has its own tracing subscriber.
 ///
 /// # Safety
 ///
@@ -115,7 +115,7 @@ fn level_number(level: Level) -> i32 {
     }
 }
 
-/// The host's callback as the crate's log sees it.
+/// The host's callback as a sink of the log.
 struct Callback {
     function: unsafe extern "C" fn(*mut c_void, i32, *const c_char, *const c_char),
     data: Arc<ForeignData>,
@@ -136,7 +136,7 @@ impl Sink for Callback {
 mod tests {
     use super::*;
 
-    /// Inputs are integers, checked: no level outside the table is taken.
+    /// A level outside the table is refused.
     #[test]
     fn levels_are_checked() {
         for level in DIPC_LOG_ERROR..=DIPC_LOG_TRACE {

@@ -1,4 +1,4 @@
-//! Messages for the host's transport.
+//! Messages that the host's transport carries.
 
 use std::ffi::c_void;
 
@@ -10,14 +10,14 @@ use crate::proto::Side;
 
 /// An untagged message of the metadata stream.
 pub const DIPC_MESSAGE_METADATA: i32 = 1;
-/// A tagged message: a body, an address list, a request, frees.
+/// A tagged message: a body, an address list, a request, or a free_data list.
 pub const DIPC_MESSAGE_TAGGED: i32 = 2;
 /// A control message of libdipc's extension.
 pub const DIPC_MESSAGE_CONTROL: i32 = 3;
-/// No message: the connection is to be cut. The part is the reason, UTF-8 without a NUL.
+/// An order to cut the connection, not a message. The one part is the reason, UTF-8 without a NUL.
 pub const DIPC_MESSAGE_DISCONNECT: i32 = 4;
 
-/// The message that the last poll gave, and its parts as C sees them.
+/// The message of the last poll, and its parts for C.
 #[derive(Default)]
 pub(super) struct PolledMessage {
     message: Option<WireMessage>,
@@ -28,7 +28,7 @@ pub(super) struct PolledMessage {
 // SAFETY: the pointers are those of `message`, which may be sent to another thread.
 unsafe impl Send for PolledMessage {}
 
-/// The places that a poll writes to.
+/// The output arguments of a poll.
 pub(super) struct MessageOut<'a> {
     class: Out<'a, i32>,
     tag: Out<'a, u64>,
@@ -38,7 +38,7 @@ pub(super) struct MessageOut<'a> {
 }
 
 impl MessageOut<'_> {
-    /// Takes the five arguments.
+    /// Checks the five arguments.
     ///
     /// # Safety
     ///
@@ -64,7 +64,7 @@ impl MessageOut<'_> {
         })
     }
 
-    /// Writes a message, which `current` keeps until the next poll.
+    /// Writes a message; `current` keeps it until the next poll.
     pub(super) fn set(self, message: WireMessage, current: &mut PolledMessage) {
         current.parts = message
             .parts()
@@ -87,13 +87,13 @@ impl MessageOut<'_> {
 }
 
 impl PolledMessage {
-    /// Lets go of the message of the last poll.
+    /// Drops the message of the last poll.
     pub(super) fn clear(&mut self) {
         *self = Self::default();
     }
 }
 
-/// A connection of a stream, by its role.
+/// The connection of a stream for a role.
 pub(super) fn parse_side(role: i32) -> Result<Side> {
     match role {
         DIPC_ROLE_BOTH | DIPC_ROLE_METADATA => Ok(Side::Metadata),

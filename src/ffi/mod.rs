@@ -1,9 +1,9 @@
 //! The C API: every exported function of `libdipc.so` and nothing else.
 //!
-//! Each export is one call of a guard (`guard.rs`) around code that turns pointers into references
-//! and calls the crate. No panic leaves it, no output is written on failure, and an argument's
-//! ownership moves only when the call returns `DIPC_OK`. `include/dipc.h` is generated from this
-//! module; the doc comments are its documentation.
+//! Each export calls a guard (`guard.rs`) around code that turns pointers into references and calls
+//! the crate. No panic leaves an export. A failed call writes no output. The ownership of an
+//! argument moves only when the call returns `DIPC_OK`. `include/dipc.h` and its documentation are
+//! generated from this module.
 
 #![allow(
     non_camel_case_types,
@@ -11,7 +11,7 @@
 )]
 #![allow(
     clippy::too_many_arguments,
-    reason = "C has neither slices nor optional arguments: a ticket is two, userdata and finalizer \
+    reason = "C has no slices and no optional arguments: a ticket takes two arguments, a callback \
               come with each callback, and the error comes last"
 )]
 

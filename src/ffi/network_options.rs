@@ -1,4 +1,4 @@
-//! Options of servers, clients and streams that have to do with networks.
+//! Network options of servers, clients and streams.
 
 use std::ffi::c_char;
 use std::time::Duration;
@@ -11,12 +11,12 @@ use crate::ffi::server_options::dipc_server_options;
 use crate::ffi::status::dipc_status;
 use crate::ffi::text::try_str;
 
-/// Lets a server listen on tcp where other machines can connect. Default false: a tcp listener has
-/// neither encryption nor authentication, and beyond the loopback interface it is refused with
-/// DIPC_ERR_PERMISSION.
+/// Allows tcp listeners that other machines can reach. Default: false, and listening on tcp beyond
+/// the loopback interface fails with DIPC_ERR_PERMISSION. Tcp has neither encryption nor
+/// authentication.
 ///
 /// @param options  Options to change; exclusive during the call.
-/// @param allow_remote  Whether to allow it.
+/// @param allow_remote  Whether to allow them.
 /// @param error    May be NULL; on failure receives details for dipc_error_free().
 /// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
 ///
@@ -40,13 +40,13 @@ pub unsafe extern "C" fn dipc_server_options_set_allow_remote(
     unsafe { guard_mut(options, error, body) }
 }
 
-/// Says that every process that can reach this server's network is trusted. Default false, and then
-/// every ucx listener, on the loopback interface too, is refused with DIPC_ERR_PERMISSION: UCX
-/// checks no access rights on some of its paths, so whoever connects can read and write the memory
-/// of this process.
+/// Declares that every process on this server's network is trusted, and so allows ucx listeners.
+/// Default: false, and listening on ucx fails with DIPC_ERR_PERMISSION, on the loopback interface
+/// too. On some of its paths UCX checks no access rights: any process that connects can read and
+/// write the memory of this process.
 ///
 /// @param options  Options to change; exclusive during the call.
-/// @param trusted_network  Whether it is so.
+/// @param trusted_network  Whether the network is trusted.
 /// @param error    May be NULL; on failure receives details for dipc_error_free().
 /// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
 ///
@@ -70,19 +70,20 @@ pub unsafe extern "C" fn dipc_server_options_set_trusted_network(
     unsafe { guard_mut(options, error, body) }
 }
 
-/// Sets what only one transport knows. `ucx.KEY` for each key of UCX's configuration, without its
-/// UCX_ (as `ucx.TLS` with `tcp`); `ucx.library`, the path of libucp to load; `ucx.error_handling`,
-/// `peer` (the default: a dead peer is noticed) or `none` (faster on some transports);
-/// `tcp.keepalive` and `ucx.keepalive`, the seconds after which a machine that does not answer is
-/// taken for dead (60). A key or a value that UCX does not take is an error here where that can be
-/// known without loading UCX, else where ucx is first used.
+/// Sets an option of one transport. A key or value that UCX refuses fails here if the library can
+/// tell without loading UCX, otherwise at the first use of ucx.
+///
+/// `ucx.KEY`: any key of UCX's configuration without its prefix UCX_, as `ucx.TLS`. `ucx.library`:
+/// the path of libucp. `ucx.error_handling`: `peer` (default, notices a dead peer) or `none`
+/// (faster on some transports). `tcp.keepalive`, `ucx.keepalive`: seconds until a silent machine
+/// counts as dead (default 60).
 ///
 /// @param options  Options to change; exclusive during the call.
-/// @param name     The scheme, a dot, and the name; UTF-8.
-/// @param value    The value; UTF-8.
+/// @param name     Scheme, dot and name of the option; UTF-8.
+/// @param value    Value of the option; UTF-8.
 /// @param error    May be NULL; on failure receives details for dipc_error_free().
-/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: no transport has it, or it
-///         does not take the value.
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: no transport has the option,
+///         or the value is wrong.
 ///
 /// # Safety
 ///
@@ -109,19 +110,20 @@ pub unsafe extern "C" fn dipc_server_options_set_transport(
     unsafe { guard_mut(options, error, body) }
 }
 
-/// Sets what only one transport knows. `ucx.KEY` for each key of UCX's configuration, without its
-/// UCX_ (as `ucx.TLS` with `tcp`); `ucx.library`, the path of libucp to load; `ucx.error_handling`,
-/// `peer` (the default: a dead peer is noticed) or `none` (faster on some transports);
-/// `tcp.keepalive` and `ucx.keepalive`, the seconds after which a machine that does not answer is
-/// taken for dead (60). A key or a value that UCX does not take is an error here where that can be
-/// known without loading UCX, else where ucx is first used.
+/// Sets an option of one transport. A key or value that UCX refuses fails here if the library can
+/// tell without loading UCX, otherwise at the first use of ucx.
+///
+/// `ucx.KEY`: any key of UCX's configuration without its prefix UCX_, as `ucx.TLS`. `ucx.library`:
+/// the path of libucp. `ucx.error_handling`: `peer` (default, notices a dead peer) or `none`
+/// (faster on some transports). `tcp.keepalive`, `ucx.keepalive`: seconds until a silent machine
+/// counts as dead (default 60).
 ///
 /// @param options  Options to change; exclusive during the call.
-/// @param name     The scheme, a dot, and the name; UTF-8.
-/// @param value    The value; UTF-8.
+/// @param name     Scheme, dot and name of the option; UTF-8.
+/// @param value    Value of the option; UTF-8.
 /// @param error    May be NULL; on failure receives details for dipc_error_free().
-/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: no transport has it, or it
-///         does not take the value.
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: no transport has the option,
+///         or the value is wrong.
 ///
 /// # Safety
 ///
@@ -148,10 +150,9 @@ pub unsafe extern "C" fn dipc_client_options_set_transport(
     unsafe { guard_mut(options, error, body) }
 }
 
-/// Sets how long the server's I/O thread looks for work before it sleeps. Default 0: 50
-/// microseconds at most, where that has lately found something. While it spins it uses a whole
-/// core, and answers sooner; it sleeps while as many providers' threads are awake as there are
-/// cores for them and one client.
+/// Sets how long the server's I/O thread spins before it sleeps. A spinning thread uses a whole
+/// core and answers sooner. Default: 0, at most 50 microseconds, and only while spinning has lately
+/// found work. The thread does not spin while the providers' threads and one client need all cores.
 ///
 /// @param options  Options to change; exclusive during the call.
 /// @param spin_ns  Nanoseconds.
@@ -178,9 +179,9 @@ pub unsafe extern "C" fn dipc_server_options_set_spin_ns(
     unsafe { guard_mut(options, error, body) }
 }
 
-/// Sets how long a thread that waits for the stream looks for it before it sleeps. Default 0: 50
-/// microseconds at most, where that has lately found something. While it spins it uses a whole
-/// core, and notices sooner.
+/// Sets how long a thread that waits for the stream spins before it sleeps. A spinning thread uses
+/// a whole core and continues sooner. Default: 0, at most 50 microseconds, and only while spinning
+/// has lately found a message.
 ///
 /// @param options  Options to change; exclusive during the call.
 /// @param spin_ns  Nanoseconds.
@@ -207,8 +208,8 @@ pub unsafe extern "C" fn dipc_get_options_set_spin_ns(
     unsafe { guard_mut(options, error, body) }
 }
 
-/// Sets how many connections carry one stream where the transport can spread bodies over several
-/// (tcp). Default 1.
+/// Sets how many connections carry one stream, if the transport can split bodies (tcp only).
+/// Default: 1.
 ///
 /// @param options  Options to change; exclusive during the call.
 /// @param connections  1 to 64.

@@ -1,4 +1,4 @@
-//! The host's provider, as the server calls it.
+//! The host's provider function, and the streams that it gives.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::Arc;
@@ -10,15 +10,17 @@ use crate::ffi::foreign::ForeignData;
 use crate::ffi::request::dipc_request;
 use crate::server::{Provider, Request};
 
-/// Opens the stream that a request asks for. Called once for each stream, on a thread of its own,
-/// which then also pulls and releases the stream: it may block, and may fetch from its own server.
-/// Must not unwind.
+/// Opens the stream for a request. The library calls a provider once for each stream, on a thread
+/// for this stream only. The same thread then reads and releases the stream. So a provider may
+/// block, and may fetch from its own server. It must not unwind.
 ///
-/// @param userdata  What was given with the provider.
-/// @param request   Who asks for what; valid until the stream is released, not to be freed. To fail
-///                  with a text of its own, call dipc_request_fail() and return non-zero.
-/// @param out       Receives the stream, which the library then owns; a released one to be filled.
-/// @return 0; anything else is a failure, and out is not looked at.
+/// @param userdata  The userdata of dipc_server_serve().
+/// @param request   The client's request; valid until the stream is released, not to be freed. To
+///                  fail with its own text the provider calls dipc_request_fail() and returns
+///                  non-zero.
+/// @param out       Receives the stream, which the library then owns; its release is NULL before
+///                  the call.
+/// @return 0, or any other number for a failure: then out is ignored.
 pub type dipc_provider = Option<
     unsafe extern "C" fn(
         userdata: *mut c_void,
@@ -83,9 +85,9 @@ impl Provider for ForeignProvider {
     }
 }
 
-/// A stream of the host's and the request it may still look at.
+/// A stream of the host, and the request that its callbacks may still use.
 struct Tied {
-    // Dropped in this order: the stream's release may use the request.
+    // The fields drop in this order: the stream's release may use the request.
     stream: OwnedDeviceStream,
     _request: Box<dipc_request>,
 }
@@ -114,7 +116,7 @@ fn with_request(stream: OwnedDeviceStream, request: Box<dipc_request>) -> OwnedD
     unsafe { OwnedDeviceStream::from_raw(outer) }
 }
 
-/// The host's own stream inside one of [`with_request`]'s.
+/// The host's stream inside a stream of [`with_request`].
 ///
 /// # Safety
 ///

@@ -1,4 +1,4 @@
-//! One stream of a client whose transport is the host's.
+//! Receivers: streams of clients whose host carries the messages.
 
 use std::ffi::{c_char, c_void};
 use std::sync::Arc;
@@ -17,11 +17,13 @@ use crate::ffi::status::dipc_status;
 use crate::ffi::text::{try_bytes, try_str, try_strs};
 use crate::proto::Timestamp;
 
-/// The consuming side of one stream, for hosts that move messages themselves: no transport, no
-/// clock, no threads. After dipc_receiver_start(), hand in what arrives and take batches by
-/// dipc_receiver_next(). After each call, send what dipc_receiver_poll_transmit() gives until it
-/// gives DIPC_NOTHING, then see dipc_receiver_poll_timeout(). One thread at a time; batches may be
-/// released by any.
+/// The consuming side of one stream, for hosts that carry the messages themselves. It has no
+/// transport, no clock and no threads. One thread at a time may use it; any thread may release
+/// batches.
+///
+/// After dipc_receiver_start(), hand in each arriving message, and take batches by
+/// dipc_receiver_next(). After each call send the messages of dipc_receiver_poll_transmit() until
+/// it returns DIPC_NOTHING, then read the next deadline by dipc_receiver_poll_timeout().
 pub struct dipc_receiver {
     state: HandleState,
     pub(super) inner: BareReceiver,
@@ -32,19 +34,19 @@ handle!(dipc_receiver, "receiver");
 
 /// Makes a receiver for one stream.
 ///
-/// @param uris              n_uris strings, for their tags: the URI of the one connection, or of
-///                          the one for metadata and the one for bodies.
+/// @param uris              n_uris strings, read for their tags: the URI of the one connection, or
+///                          the URIs of the metadata connection and the body connection.
 /// @param n_uris            1 or 2.
-/// @param ticket            What is asked for: any bytes, at most 1016 KiB. Copied.
+/// @param ticket            Name of the table: any bytes, at most 1016 KiB. Copied.
 /// @param ticket_len_bytes  Length of ticket.
-/// @param stream_id         16 bytes that tell this stream from others of the server's, best drawn
-///                          by chance; NULL where there is one connection.
-/// @param options           Copied; NULL: the defaults. Those about connecting are not used.
+/// @param stream_id         16 bytes, different for each stream of the server, best random; NULL
+///                          with one connection.
+/// @param options           Copied; NULL: the defaults. Options for connecting have no effect.
 /// @param out               Receives the receiver, to be freed by dipc_receiver_free().
 /// @param error             May be NULL; on failure receives details for dipc_error_free().
 /// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_URI. DIPC_ERR_UNSUPPORTED,
-///         DIPC_ERR_INVALID_ARGUMENT: the options name a device that is not here, or the ticket is
-///         too long.
+///         DIPC_ERR_INVALID_ARGUMENT: this machine lacks the options' device, or the ticket is too
+///         long.
 ///
 /// # Safety
 ///
@@ -91,10 +93,10 @@ pub unsafe extern "C" fn dipc_receiver_new(
     })
 }
 
-/// Asks: the request comes out of dipc_receiver_poll_transmit().
+/// Starts the stream: dipc_receiver_poll_transmit() then gives the request.
 ///
 /// @param receiver  Receiver; exclusive during the call.
-/// @param now_ns    Monotonic time, nanoseconds; never less than in an earlier call.
+/// @param now_ns    Monotonic time in nanoseconds; never less than in an earlier call.
 /// @param error     May be NULL; on failure receives details for dipc_error_free().
 /// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
 ///
@@ -117,15 +119,15 @@ pub unsafe extern "C" fn dipc_receiver_start(
     unsafe { guard_mut(receiver, error, body) }
 }
 
-/// Takes an untagged message of the metadata stream.
+/// Hands in an untagged message of the metadata stream.
 ///
 /// @param receiver   Receiver; exclusive during the call.
-/// @param now_ns     Monotonic time, nanoseconds; never less than in an earlier call.
-/// @param data       Message; read during the call only; may be NULL when len_bytes is 0.
+/// @param now_ns     Monotonic time in nanoseconds; never less than in an earlier call.
+/// @param data       Message, read during the call only; may be NULL if len_bytes is 0.
 /// @param len_bytes  Length of data.
 /// @param error      May be NULL; on failure receives details for dipc_error_free().
-/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. Otherwise what ended the stream: DIPC_ERR_PROTOCOL,
-///         where the server is at fault, or what it told.
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. Otherwise the status that ended the stream:
+///         DIPC_ERR_PROTOCOL if the server broke the protocol, or the server's own status.
 ///
 /// # Safety
 ///
@@ -152,16 +154,17 @@ pub unsafe extern "C" fn dipc_receiver_handle_metadata(
     unsafe { guard_mut(receiver, error, body) }
 }
 
-/// Takes a tagged message: a body, which is copied, or an address list.
+/// Hands in a tagged message: a body, which is copied, or an address list.
 ///
 /// @param receiver   Receiver; exclusive during the call.
-/// @param now_ns     Monotonic time, nanoseconds; never less than in an earlier call.
+/// @param now_ns     Monotonic time in nanoseconds; never less than in an earlier call.
 /// @param tag        The message's tag.
-/// @param data       Message; read during the call only; may be NULL when len_bytes is 0.
+/// @param data       Message, read during the call only; may be NULL if len_bytes is 0.
 /// @param len_bytes  Length of data.
 /// @param error      May be NULL; on failure receives details for dipc_error_free().
-/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. Otherwise what ended the stream: DIPC_ERR_PROTOCOL,
-///         where the server is at fault, or what it told. DIPC_ERR_OUT_OF_MEMORY.
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. Otherwise the status that ended the stream:
+///         DIPC_ERR_PROTOCOL if the server broke the protocol, or the server's own status.
+///         DIPC_ERR_OUT_OF_MEMORY.
 ///
 /// # Safety
 ///
@@ -189,17 +192,18 @@ pub unsafe extern "C" fn dipc_receiver_handle_tagged(
     unsafe { guard_mut(receiver, error, body) }
 }
 
-/// Takes a control message.
+/// Hands in a control message.
 ///
 /// @param receiver   Receiver; exclusive during the call.
-/// @param now_ns     Monotonic time, nanoseconds; never less than in an earlier call.
-/// @param role       The connection: DIPC_ROLE_DATA for the one for bodies where there are two,
+/// @param now_ns     Monotonic time in nanoseconds; never less than in an earlier call.
+/// @param role       Connection of the message: DIPC_ROLE_DATA for the second of two connections,
 ///                   otherwise DIPC_ROLE_METADATA.
-/// @param data       Message; read during the call only; may be NULL when len_bytes is 0.
+/// @param data       Message, read during the call only; may be NULL if len_bytes is 0.
 /// @param len_bytes  Length of data.
 /// @param error      May be NULL; on failure receives details for dipc_error_free().
-/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. Otherwise what ended the stream: DIPC_ERR_PROTOCOL,
-///         where the server is at fault, or what it told. DIPC_ERR_INVALID_ARGUMENT: no such role.
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. Otherwise the status that ended the stream:
+///         DIPC_ERR_PROTOCOL if the server broke the protocol, or the server's own status.
+///         DIPC_ERR_INVALID_ARGUMENT: the role is unknown.
 ///
 /// # Safety
 ///
@@ -228,13 +232,13 @@ pub unsafe extern "C" fn dipc_receiver_handle_control(
     unsafe { guard_mut(receiver, error, body) }
 }
 
-/// Says that a connection is over. The stream fails, unless everything has arrived.
+/// Reports that a connection has ended. The stream fails, unless everything has arrived.
 ///
 /// @param receiver  Receiver; exclusive during the call.
-/// @param role      The connection, as in dipc_receiver_handle_control().
-/// @param text      Why; UTF-8, copied.
+/// @param role      Connection, as in dipc_receiver_handle_control().
+/// @param text      Reason; UTF-8, copied.
 /// @param error     May be NULL; on failure receives details for dipc_error_free().
-/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: no such role.
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: the role is unknown.
 ///
 /// # Safety
 ///
@@ -261,10 +265,10 @@ pub unsafe extern "C" fn dipc_receiver_handle_disconnect(
     unsafe { guard_mut(receiver, error, body) }
 }
 
-/// Says that the time of dipc_receiver_poll_timeout() has come.
+/// Reports that the time of dipc_receiver_poll_timeout() has come.
 ///
 /// @param receiver  Receiver; exclusive during the call.
-/// @param now_ns    Monotonic time, nanoseconds; never less than in an earlier call.
+/// @param now_ns    Monotonic time in nanoseconds; never less than in an earlier call.
 /// @param error     May be NULL; on failure receives details for dipc_error_free().
 /// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
 ///
@@ -287,19 +291,20 @@ pub unsafe extern "C" fn dipc_receiver_handle_timeout(
     unsafe { guard_mut(receiver, error, body) }
 }
 
-/// Says where memory of the server's can be read in this process, for bodies that are lent: what an
-/// address list names inside it is found there, and what it names elsewhere is a protocol error.
+/// Maps a range of the server's addresses to memory of this process, for lent bodies. An address
+/// list may name addresses in such ranges only; any other address is a protocol error.
 ///
 /// @param receiver   Receiver; exclusive during the call.
-/// @param address    First address, as the server calls it.
+/// @param address    First address of the range in the server.
 /// @param data       The same memory in this process.
 /// @param len_bytes  Length of the memory.
 /// @param userdata   Given to the finalizer; may be NULL.
 /// @param finalizer  Called once, on any thread, when neither the receiver nor a batch needs the
-///                   memory; may be NULL.
+///                   memory any more; may be NULL.
 /// @param error      May be NULL; on failure receives details for dipc_error_free().
 /// @return DIPC_OK: the library calls the finalizer. Otherwise it does not. DIPC_ERR_NULL_ARGUMENT.
-///         DIPC_ERR_INVALID_ARGUMENT: length or address 0, or memory that was named before.
+///         DIPC_ERR_INVALID_ARGUMENT: a length or address of 0, or an overlap with an earlier
+///         range.
 ///
 /// # Safety
 ///
@@ -338,8 +343,8 @@ pub unsafe extern "C" fn dipc_receiver_add_memory(
     unsafe { guard_mut(receiver, error, body) }
 }
 
-/// Frees a receiver. NULL does nothing. Its batches stay valid; addresses that they hold can no
-/// longer be given back one by one, so cut the connection when they are released.
+/// Frees a receiver. NULL does nothing. Its batches stay valid, but their addresses can no longer
+/// be given back one by one: cut the connection after the last batch is released.
 ///
 /// @param receiver  Receiver, or NULL; no call on it is running.
 ///

@@ -1,4 +1,4 @@
-//! What a receiver gives: the schema, batches, messages for the transport, and times.
+//! The outputs of a receiver: the schema, batches, messages to send, and deadlines.
 
 use std::ffi::c_void;
 
@@ -13,26 +13,26 @@ use crate::ffi::server::{DIPC_ROLE_DATA, DIPC_ROLE_METADATA};
 use crate::ffi::status::dipc_status;
 use crate::proto::{ReceiverState, Side, Timestamp};
 
-/// Asked, and not answered.
+/// The server has not answered the request.
 pub const DIPC_RECEIVER_REQUESTED: i32 = 1;
-/// Accepted; the schema has not come.
+/// The server has accepted the request; the schema has not arrived.
 pub const DIPC_RECEIVER_AWAITING_SCHEMA: i32 = 2;
-/// The schema has come.
+/// The schema has arrived.
 pub const DIPC_RECEIVER_STREAMING: i32 = 3;
-/// Everything has arrived; batches may wait to be taken.
+/// Everything has arrived. Batches may still wait for dipc_receiver_next().
 pub const DIPC_RECEIVER_ENDED: i32 = 4;
-/// It failed: dipc_receiver_next() says why.
+/// The stream has failed; dipc_receiver_next() gives the reason.
 pub const DIPC_RECEIVER_FAILED: i32 = 5;
-/// This side cancelled it.
+/// This side has cancelled the stream.
 pub const DIPC_RECEIVER_CANCELLED: i32 = 6;
 
-/// The schema of the stream.
+/// Gives the schema of the stream.
 ///
 /// @param receiver  Receiver; exclusive during the call.
-/// @param out       Receives a schema of its own, to be released.
+/// @param out       Receives a schema, to be released by the caller.
 /// @param error     May be NULL; on failure receives details for dipc_error_free().
-/// @return DIPC_OK. DIPC_NOTHING: it has not come. DIPC_ERR_NULL_ARGUMENT. Otherwise what ended the
-///         stream before it came.
+/// @return DIPC_OK. DIPC_NOTHING: the schema has not arrived. DIPC_ERR_NULL_ARGUMENT. Otherwise the
+///         status that ended the stream before its schema.
 ///
 /// # Safety
 ///
@@ -59,13 +59,14 @@ pub unsafe extern "C" fn dipc_receiver_schema(
     unsafe { guard_mut(receiver, error, body) }
 }
 
-/// The next batch. Taking it is what gives the server room for another.
+/// Takes the next batch, which lets the server send another.
 ///
 /// @param receiver  Receiver; exclusive during the call.
-/// @param out       Receives the batch, to be released; a released one at the end of the stream.
+/// @param out       Receives the batch, to be released by the caller; a released batch at the end
+///                  of the stream.
 /// @param error     May be NULL; on failure receives details for dipc_error_free().
-/// @return DIPC_OK. DIPC_NOTHING: more has to arrive. DIPC_ERR_NULL_ARGUMENT. Otherwise what ended
-///         the stream; later calls say the same.
+/// @return DIPC_OK. DIPC_NOTHING: no whole batch has arrived. DIPC_ERR_NULL_ARGUMENT. Otherwise the
+///         status that ended the stream, also in later calls.
 ///
 /// # Safety
 ///
@@ -93,7 +94,7 @@ pub unsafe extern "C" fn dipc_receiver_next(
     unsafe { guard_mut(receiver, error, body) }
 }
 
-/// Ends the stream early. The server is told; what is lent goes back.
+/// Cancels the stream. The server is told, and lent memory goes back.
 ///
 /// @param receiver  Receiver; exclusive during the call.
 /// @param error     May be NULL; on failure receives details for dipc_error_free().
@@ -117,16 +118,16 @@ pub unsafe extern "C" fn dipc_receiver_cancel(
     unsafe { guard_mut(receiver, error, body) }
 }
 
-/// The next message to send: its parts, one after the other.
+/// Takes the next message to send. Send its parts as one message, in order.
 ///
 /// @param receiver        Receiver; exclusive during the call.
 /// @param now_ns          Monotonic time, nanoseconds; never less than in an earlier call.
 /// @param out_class       Receives DIPC_MESSAGE_*.
-/// @param out_role        Receives the connection: DIPC_ROLE_METADATA or DIPC_ROLE_DATA.
-/// @param out_tag         Receives the tag of a tagged message; 0 for others.
-/// @param out_parts       Receives an array of pointers to the parts. It and they are valid until
-///                        the next call of this function or dipc_receiver_free().
-/// @param out_lens_bytes  Receives an array of their lengths, valid as long.
+/// @param out_role        Receives the message's connection: DIPC_ROLE_METADATA or DIPC_ROLE_DATA.
+/// @param out_tag         Receives the tag of a tagged message, otherwise 0.
+/// @param out_parts       Receives an array of pointers to the parts. Array and parts are valid
+///                        until the next call of this function or dipc_receiver_free().
+/// @param out_lens_bytes  Receives an array of the parts' lengths, valid as long.
 /// @param out_n_parts     Receives the number of parts.
 /// @param error           May be NULL; on failure receives details for dipc_error_free().
 /// @return DIPC_OK. DIPC_NOTHING: no message waits. DIPC_ERR_NULL_ARGUMENT.
@@ -170,15 +171,15 @@ pub unsafe extern "C" fn dipc_receiver_poll_transmit(
     unsafe { guard_mut(receiver, error, body) }
 }
 
-/// The next body whose header has come and which has not come itself, for transports where receives
-/// are posted ahead: it comes packed, or as an address list, with exactly these lengths.
+/// Gives the next body to expect, for transports that post receives in advance. Its header has
+/// arrived. The body will come packed or as an address list, with exactly these lengths.
 ///
 /// @param receiver          Receiver; exclusive during the call.
-/// @param out_sequence      Receives its number, the low 32 bits of its tag.
-/// @param out_packed_bytes  Receives the length of a packed body.
-/// @param out_list_bytes    Receives the length of an address list.
+/// @param out_sequence      Receives the body's number, the low 32 bits of its tag.
+/// @param out_packed_bytes  Receives the length if the body comes packed.
+/// @param out_list_bytes    Receives the length if an address list comes.
 /// @param error             May be NULL; on failure receives details for dipc_error_free().
-/// @return DIPC_OK. DIPC_NOTHING: there is none. DIPC_ERR_NULL_ARGUMENT.
+/// @return DIPC_OK. DIPC_NOTHING: no body is expected. DIPC_ERR_NULL_ARGUMENT.
 ///
 /// # Safety
 ///
@@ -197,9 +198,9 @@ pub unsafe extern "C" fn dipc_receiver_poll_expected(
     let body = |receiver: &mut dipc_receiver| {
         // SAFETY: the caller promises `out_sequence` is NULL or writable.
         let out_sequence = unsafe { try_out(out_sequence, "out_sequence") }?;
-        // SAFETY: the same of `out_packed_bytes`.
+        // SAFETY: the same for `out_packed_bytes`.
         let out_packed = unsafe { try_out(out_packed_bytes, "out_packed_bytes") }?;
-        // SAFETY: the same of `out_list_bytes`.
+        // SAFETY: the same for `out_list_bytes`.
         let out_list = unsafe { try_out(out_list_bytes, "out_list_bytes") }?;
         let Some((sequence, packed, list)) = receiver.inner.poll_expected() else {
             return Ok(Progress::Nothing);
@@ -213,13 +214,13 @@ pub unsafe extern "C" fn dipc_receiver_poll_expected(
     unsafe { guard_mut(receiver, error, body) }
 }
 
-/// When to call dipc_receiver_handle_timeout() and to poll again, at the latest. A time that has
-/// passed means now. Batches that other threads release can make it earlier.
+/// Gives the latest time for the next dipc_receiver_handle_timeout() and polls. A past time means
+/// now. The time can become earlier when other threads release batches.
 ///
 /// @param receiver  Receiver; exclusive during the call.
 /// @param out_ns    Receives the time, on the clock of now_ns.
 /// @param error     May be NULL; on failure receives details for dipc_error_free().
-/// @return DIPC_OK. DIPC_NOTHING: there is no such time. DIPC_ERR_NULL_ARGUMENT.
+/// @return DIPC_OK. DIPC_NOTHING: no call is due. DIPC_ERR_NULL_ARGUMENT.
 ///
 /// # Safety
 ///
@@ -246,7 +247,7 @@ pub unsafe extern "C" fn dipc_receiver_poll_timeout(
     unsafe { guard_mut(receiver, error, body) }
 }
 
-/// Where a receiver stands.
+/// Gives the state of a receiver.
 ///
 /// @param receiver  Receiver, or NULL.
 /// @return DIPC_RECEIVER_*; DIPC_RECEIVER_FAILED for NULL and in the child of a fork.
@@ -271,11 +272,11 @@ pub unsafe extern "C" fn dipc_receiver_state(receiver: *const dipc_receiver) -> 
     })
 }
 
-/// How many addresses batches hold, or wait to be sent back. While there are some the connection is
-/// needed.
+/// Counts the lent addresses that batches hold or that wait to be sent back. The receiver needs its
+/// connection until the count is 0.
 ///
 /// @param receiver  Receiver, or NULL.
-/// @return Their number; 0 for NULL.
+/// @return Number of addresses; 0 for NULL.
 ///
 /// # Safety
 ///

@@ -1,4 +1,4 @@
-//! A request, as providers and hosts of the pull form see it.
+//! Requests, for providers and for hosts of the pull form.
 
 use std::ffi::c_char;
 use std::os::fd::AsRawFd;
@@ -13,9 +13,9 @@ use crate::ffi::status::dipc_status;
 use crate::ffi::text::{TextOut, try_bytes, try_str};
 use crate::server::Request;
 
-/// A stream that a client asks for. A provider gets one with each call; in the pull form it comes
-/// out of dipc_server_next_request(), and dipc_request_start(), dipc_request_push() and
-/// dipc_request_finish() say what the stream holds. Every call is allowed from any thread.
+/// A client's request for a stream. Each call of a provider has one. In the pull form
+/// dipc_server_next_request() gives the request, and dipc_request_start(), dipc_request_push() and
+/// dipc_request_finish() fill its stream. Any thread may call any function on it.
 pub struct dipc_request {
     state: HandleState,
     inner: RequestHandle,
@@ -23,15 +23,15 @@ pub struct dipc_request {
 
 handle!(dipc_request, "request");
 
-/// Whose the request is.
+/// The request, by its owner.
 enum RequestHandle {
-    /// The host's, in the pull form.
+    /// The host owns it, in the pull form.
     Owned(Box<Request>),
-    /// The server's, during a stream of a provider.
+    /// The server owns it, during a stream of a provider.
     Lent(*const Request),
 }
 
-// SAFETY: `Request` may be used by any thread; a lent one is only read, while the server keeps it.
+// SAFETY: any thread may use a `Request`; a lent request is only read, while the server keeps it.
 unsafe impl Send for dipc_request {}
 // SAFETY: as above.
 unsafe impl Sync for dipc_request {}
@@ -44,7 +44,7 @@ impl dipc_request {
         }
     }
 
-    /// A request of the server's, who keeps it until the stream that it leads to is released.
+    /// A request that the server owns, and keeps until the provider's stream is released.
     pub(super) fn lent(request: &Request) -> Self {
         Self {
             state: HandleState::new(),
@@ -62,15 +62,15 @@ impl dipc_request {
     }
 }
 
-/// What the client asked for.
+/// Gives the ticket that the client asked for.
 ///
 /// @param request        Request.
 /// @param buffer         Receives the ticket, without a NUL; NULL asks for the length only.
 /// @param size_bytes     Size of buffer.
 /// @param out_len_bytes  Receives the length of the ticket.
 /// @param error          May be NULL; on failure receives details for dipc_error_free().
-/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_BUFFER_TOO_SMALL: out_len_bytes is written all
-///         the same.
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_BUFFER_TOO_SMALL: out_len_bytes is still
+///         written.
 ///
 /// # Safety
 ///
@@ -95,15 +95,15 @@ pub unsafe extern "C" fn dipc_request_ticket(
     unsafe { guard_ref(request, error, body) }
 }
 
-/// Who asked, for logs: "pid 4711, uid 1000".
+/// Describes the client, for logs: "pid 4711, uid 1000".
 ///
 /// @param request        Request.
 /// @param buffer         Receives the text and a NUL; NULL asks for the length only.
 /// @param size_bytes     Size of buffer.
 /// @param out_len_bytes  Receives the length of the text, without the NUL.
 /// @param error          May be NULL; on failure receives details for dipc_error_free().
-/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_BUFFER_TOO_SMALL: out_len_bytes is written all
-///         the same.
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_BUFFER_TOO_SMALL: out_len_bytes is still
+///         written.
 ///
 /// # Safety
 ///
@@ -128,10 +128,10 @@ pub unsafe extern "C" fn dipc_request_peer(
     unsafe { guard_ref(request, error, body) }
 }
 
-/// Whether the client has gone or has cancelled, so that more batches are of no use.
+/// Tells whether the client has gone or has cancelled. More batches are useless then.
 ///
 /// @param request  Request, or NULL.
-/// @return true then; also for NULL and in the child of a fork, where there is nobody to serve.
+/// @return true if it has; true for NULL and in the child of a fork.
 ///
 /// # Safety
 ///
@@ -144,12 +144,11 @@ pub unsafe extern "C" fn dipc_request_is_cancelled(request: *const dipc_request)
     })
 }
 
-/// A descriptor that says when dipc_request_is_cancelled() becomes true, for poll() and the like: a
-/// provider that waits for something else can wait for both. It is readable (POLLIN) from then on.
+/// Gives a descriptor that becomes readable (POLLIN) when dipc_request_is_cancelled() becomes true.
+/// A provider that waits can poll() it beside its other descriptors.
 ///
-/// It is the request's: the same with each call, not to be closed, read from or written to, and
-/// valid until the request is freed; a provider's, until its stream is released. Whoever needs it
-/// for longer takes a dup().
+/// Each call gives the same descriptor. Do not close, read or write it. It is valid until the
+/// request is freed or, for a provider, until its stream is released. Use dup() to keep it longer.
 ///
 /// @param request  Request.
 /// @param out_fd   Receives the descriptor.
@@ -177,16 +176,16 @@ pub unsafe extern "C" fn dipc_request_cancel_fd(
     unsafe { guard_ref(request, error, body) }
 }
 
-/// Pull form: gives the schema, before the first batch.
+/// Pull form: sends the schema, before the first batch.
 ///
 /// @param request      Request.
 /// @param schema       Read, not moved.
-/// @param device_type  Where the batches lie, as ARROW_DEVICE_CPU.
+/// @param device_type  Device of the batches, as ARROW_DEVICE_CPU.
 /// @param error        May be NULL; on failure receives details for dipc_error_free().
-/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: called twice, or the request
-///         belongs to a provider. DIPC_ERR_INVALID_DATA: a bad schema. DIPC_ERR_UNSUPPORTED: a
-///         device that cannot be read here. DIPC_ERR_CANCELLED, DIPC_ERR_DISCONNECTED: the client
-///         is gone.
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: called twice, or a
+///         provider's request. DIPC_ERR_INVALID_DATA: the schema is invalid. DIPC_ERR_UNSUPPORTED:
+///         this process cannot read the device. DIPC_ERR_CANCELLED, DIPC_ERR_DISCONNECTED: the
+///         client is gone.
 ///
 /// # Safety
 ///
@@ -210,20 +209,19 @@ pub unsafe extern "C" fn dipc_request_start(
     unsafe { guard_ref(request, error, body) }
 }
 
-/// Pull form: sends a batch, waiting for room where the client is slow.
+/// Pull form: sends a batch. Waits for the batch's sync_event, and for a slow client.
 ///
 /// @param request             Request.
-/// @param batch               Moved on success: its release becomes NULL. It is released when the
-///                            client has given it back, by dipc_server_drain_releases(). Its
-///                            sync_event is waited for in this call.
+/// @param batch               Moved on success: its release becomes NULL. After the client has
+///                            given it back, dipc_server_drain_releases() releases it.
 /// @param metadata            Custom metadata of the batch, encoded as in ArrowSchema; NULL: none.
 /// @param metadata_len_bytes  Length of metadata.
-/// @param timeout_ns          Nanoseconds to wait at most; DIPC_FOREVER waits on.
+/// @param timeout_ns          Most nanoseconds to wait; DIPC_FOREVER: no limit.
 /// @param error               May be NULL; on failure receives details for dipc_error_free().
 /// @return DIPC_OK. Otherwise the caller still owns the batch. DIPC_ERR_NULL_ARGUMENT.
-///         DIPC_ERR_TIMEOUT: no room came in time; call again. DIPC_ERR_INVALID_ARGUMENT: not
-///         started, or the request belongs to a provider. DIPC_ERR_INVALID_DATA: a bad batch, and
-///         the stream has failed. DIPC_ERR_CANCELLED, DIPC_ERR_DISCONNECTED: the client is gone.
+///         DIPC_ERR_TIMEOUT: the client was too slow; call again. DIPC_ERR_INVALID_ARGUMENT: not
+///         started, or a provider's request. DIPC_ERR_INVALID_DATA: the batch is invalid; the
+///         stream has failed. DIPC_ERR_CANCELLED, DIPC_ERR_DISCONNECTED: the client is gone.
 ///
 /// # Safety
 ///
@@ -258,14 +256,14 @@ pub unsafe extern "C" fn dipc_request_push(
     unsafe { guard_ref(request, error, body) }
 }
 
-/// Pull form: ends the stream well, waiting for the last batches to leave.
+/// Pull form: completes the stream. Waits until the last batches have been sent.
 ///
 /// @param request     Request.
-/// @param timeout_ns  Nanoseconds to wait at most; DIPC_FOREVER waits on.
+/// @param timeout_ns  Most nanoseconds to wait; DIPC_FOREVER: no limit.
 /// @param error       May be NULL; on failure receives details for dipc_error_free().
 /// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_TIMEOUT: call again.
-///         DIPC_ERR_INVALID_ARGUMENT: not started, or the request belongs to a provider.
-///         DIPC_ERR_CANCELLED, DIPC_ERR_DISCONNECTED: the client is gone.
+///         DIPC_ERR_INVALID_ARGUMENT: not started, or a provider's request. DIPC_ERR_CANCELLED,
+///         DIPC_ERR_DISCONNECTED: the client is gone.
 ///
 /// # Safety
 ///
@@ -283,15 +281,20 @@ pub unsafe extern "C" fn dipc_request_finish(
     unsafe { guard_ref(request, error, body) }
 }
 
-/// Says why there is no stream, or no more of it. In the pull form the stream ends now, and a call
-/// on another thread that waits for the client returns DIPC_ERR_CANCELLED. A provider then returns
-/// non-zero, or its stream an errno: the client gets these words in place of others, behind "the
-/// server: "; its dipc_error_source() has them alone.
+/// Fails the stream with a reason. The client's error text is "the server: " and the reason; its
+/// dipc_error_source() has the reason alone.
+///
+/// Pull form: the stream ends now. A call on another thread that waits for the client returns
+/// DIPC_ERR_CANCELLED.
+///
+/// Provider: return non-zero afterwards, or an errno from the stream. The client gets the reason
+/// given here.
 ///
 /// @param request  Request.
-/// @param code     A DIPC_ERR_*, which the client sees as it is, or any number of the host's, which
-///                 it sees as DIPC_ERR_PROVIDER. So it sees those of the caller's own pointers,
-///                 handles and process: NULL_ARGUMENT, FORKED, PANIC, POISONED, BUFFER_TOO_SMALL.
+/// @param code     A DIPC_ERR_*, which the client also gets. Any other number becomes
+///                 DIPC_ERR_PROVIDER for the client, and so do the statuses about the caller's own
+///                 pointers, handles and process: NULL_ARGUMENT, FORKED, PANIC, POISONED,
+///                 BUFFER_TOO_SMALL.
 /// @param text     UTF-8; copied.
 /// @param error    May be NULL; on failure receives details for dipc_error_free().
 /// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: text is not UTF-8.
@@ -319,8 +322,8 @@ pub unsafe extern "C" fn dipc_request_fail(
     unsafe { guard_ref(request, error, body) }
 }
 
-/// Frees a request of the pull form; one that is not finished fails its stream. NULL does nothing,
-/// and a request that a provider was given is left to the library.
+/// Frees a request of the pull form. If it is not finished its stream fails. NULL does nothing. A
+/// provider's request stays with the library.
 ///
 /// @param request  Request, or NULL; no call on it is running.
 ///

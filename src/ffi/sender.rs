@@ -1,4 +1,4 @@
-//! One connection of a server whose transport is the host's.
+//! Senders: connections of servers whose host carries the messages.
 
 use std::ffi::{c_char, c_void};
 
@@ -14,10 +14,12 @@ use crate::ffi::status::dipc_status;
 use crate::ffi::text::{try_bytes, try_str};
 use crate::proto::{Role, SenderConfig, Uri};
 
-/// The producing side of one connection, for hosts that move messages themselves: no transport, no
-/// clock, no threads. Hand in what arrives; answer a request by dipc_sender_start() or
-/// dipc_sender_refuse(); send batches while dipc_sender_may_send(); end. After each call, send what
-/// dipc_sender_poll_transmit() gives until it gives DIPC_NOTHING. One thread at a time.
+/// The producing side of one connection, for hosts that carry the messages themselves. It has no
+/// transport, no clock and no threads. One thread at a time may use it.
+///
+/// Hand in each arriving message. Answer a request by dipc_sender_start() or dipc_sender_refuse().
+/// Send batches while dipc_sender_may_send() is true, then call dipc_sender_end(). After each call
+/// send the messages of dipc_sender_poll_transmit() until it returns DIPC_NOTHING.
 pub struct dipc_sender {
     state: HandleState,
     pub(super) inner: BareSender,
@@ -26,20 +28,21 @@ pub struct dipc_sender {
 
 handle!(dipc_sender, "sender");
 
-/// Bodies are sent as lists of the addresses that they have in this process, for clients that can
-/// read its memory. Only where nothing else than memory of the host's is served.
+/// Bodies are sent as lists of their addresses in this process, for clients that can read its
+/// memory. Only for arrays in host memory.
 pub const DIPC_BODY_LIST: i32 = 2;
 
-/// Makes the sender of a fresh connection.
+/// Makes the sender of a new connection.
 ///
-/// @param uri             The URI that clients of the connection were given, for its tags and role;
-///                        NULL: the defaults, every role.
+/// @param uri             The URI that the clients have, read for its tags and role; NULL: the
+///                        default tags, every role.
 /// @param body            DIPC_BODY_PACKED or DIPC_BODY_LIST.
-/// @param first_sequence  0; another number in tests of the wrap-around at 2^32.
+/// @param first_sequence  0, or another number in tests of the wrap-around at 2^32.
 /// @param out             Receives the sender, to be freed by dipc_sender_free().
 /// @param error           May be NULL; on failure receives details for dipc_error_free().
-/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_URI: also with DIPC_BODY_LIST and
-///         no free_data. DIPC_ERR_INVALID_ARGUMENT: no such way for bodies.
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_URI: a malformed URI, or
+///         DIPC_BODY_LIST with a URI without free_data. DIPC_ERR_INVALID_ARGUMENT: body is neither
+///         of the two.
 ///
 /// # Safety
 ///
@@ -81,16 +84,16 @@ pub unsafe extern "C" fn dipc_sender_new(
     })
 }
 
-/// Takes a tagged message of the client's: a request, or frees. Batches that come back are released
-/// in this call.
+/// Hands in a tagged message of the client: a request, or a free_data list. This call releases the
+/// batches that come back.
 ///
 /// @param sender     Sender; exclusive during the call.
 /// @param tag        The message's tag.
 /// @param data       Message; read during the call only; may be NULL when len_bytes is 0.
 /// @param len_bytes  Length of data.
 /// @param error      May be NULL; on failure receives details for dipc_error_free().
-/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_PROTOCOL: the client is at fault; send what is
-///         to be sent, and cut the connection.
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_PROTOCOL: the client broke the protocol; send
+///         the messages that wait, and cut the connection.
 ///
 /// # Safety
 ///
@@ -115,7 +118,7 @@ pub unsafe extern "C" fn dipc_sender_handle_tagged(
     unsafe { guard_mut(sender, error, body) }
 }
 
-/// Takes a control message of the client's.
+/// Hands in a control message of the client.
 ///
 /// @param sender     Sender; exclusive during the call.
 /// @param data       Message; read during the call only; may be NULL when len_bytes is 0.
@@ -145,8 +148,8 @@ pub unsafe extern "C" fn dipc_sender_handle_control(
     unsafe { guard_mut(sender, error, body) }
 }
 
-/// Says that the connection is over. Everything that was lent is released in this call: the client
-/// must not be able to read it any more.
+/// Reports that the connection has ended. This call releases everything that was lent: the client
+/// must no longer be able to read it.
 ///
 /// @param sender  Sender; exclusive during the call.
 /// @param error   May be NULL; on failure receives details for dipc_error_free().
@@ -171,15 +174,15 @@ pub unsafe extern "C" fn dipc_sender_handle_disconnect(
     unsafe { guard_mut(sender, error, body) }
 }
 
-/// Accepts the request and gives the schema.
+/// Accepts the request, and sends the schema.
 ///
 /// @param sender       Sender, in state DIPC_SENDER_REQUESTED; exclusive during the call.
 /// @param schema       Read, not moved.
 /// @param device_type  Where the batches lie, as ARROW_DEVICE_CPU.
 /// @param error        May be NULL; on failure receives details for dipc_error_free().
-/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: nothing is asked for.
-///         DIPC_ERR_INVALID_DATA: a bad schema. DIPC_ERR_UNSUPPORTED: a device that cannot be read
-///         here. DIPC_ERR_CANCELLED.
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: no request waits.
+///         DIPC_ERR_INVALID_DATA: the schema is invalid. DIPC_ERR_UNSUPPORTED: this process cannot
+///         read the device. DIPC_ERR_CANCELLED.
 ///
 /// # Safety
 ///
@@ -203,14 +206,13 @@ pub unsafe extern "C" fn dipc_sender_start(
     unsafe { guard_mut(sender, error, body) }
 }
 
-/// Refuses the request. A client that does not speak libdipc's extension is cut off instead.
+/// Refuses the request. A client without libdipc's extension is disconnected instead.
 ///
 /// @param sender  Sender, in state DIPC_SENDER_REQUESTED; exclusive during the call.
-/// @param code    A DIPC_ERR_*, or any number of the host's, which the client sees as
-///                DIPC_ERR_PROVIDER.
+/// @param code    A DIPC_ERR_*. Any other number becomes DIPC_ERR_PROVIDER for the client.
 /// @param text    UTF-8; copied.
 /// @param error   May be NULL; on failure receives details for dipc_error_free().
-/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: nothing is asked for.
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: no request waits.
 ///
 /// # Safety
 ///
@@ -237,16 +239,15 @@ pub unsafe extern "C" fn dipc_sender_refuse(
 /// Sends a batch, and the dictionaries that it needs.
 ///
 /// @param sender              Sender, with a stream running; exclusive during the call.
-/// @param batch               Moved on success: its release becomes NULL. It is released when its
-///                            body was sent or, where it was lent, given back.
+/// @param batch               Moved on success: its release becomes NULL. It is released after its
+///                            body was sent or, if it was lent, given back.
 /// @param metadata            Custom metadata of the batch, encoded as in ArrowSchema; NULL: none.
 /// @param metadata_len_bytes  Length of metadata.
 /// @param error               May be NULL; on failure receives details for dipc_error_free().
 /// @return DIPC_OK. Otherwise the caller still owns the batch. DIPC_ERR_NULL_ARGUMENT.
 ///         DIPC_ERR_BUSY: the window is full; hand in control messages and try again.
 ///         DIPC_ERR_INVALID_ARGUMENT: no stream is running. DIPC_ERR_INVALID_DATA,
-///         DIPC_ERR_UNSUPPORTED: a batch that cannot be sent; another one can be.
-///         DIPC_ERR_CANCELLED.
+///         DIPC_ERR_UNSUPPORTED: this batch cannot be sent; the stream goes on. DIPC_ERR_CANCELLED.
 ///
 /// # Safety
 ///
@@ -280,7 +281,7 @@ pub unsafe extern "C" fn dipc_sender_send_batch(
     unsafe { guard_mut(sender, error, body) }
 }
 
-/// Ends the stream well, once everything before has gone.
+/// Completes the stream, after all messages that wait.
 ///
 /// @param sender  Sender, with a stream running; exclusive during the call.
 /// @param error   May be NULL; on failure receives details for dipc_error_free().
@@ -301,9 +302,9 @@ pub unsafe extern "C" fn dipc_sender_end(
     unsafe { guard_mut(sender, error, body) }
 }
 
-/// Ends the stream with an error that the client is told.
+/// Ends the stream with an error, which is sent to the client.
 ///
-/// @param sender  Sender, with a stream asked for or running; exclusive during the call.
+/// @param sender  Sender, with a request or a running stream; exclusive during the call.
 /// @param code    As in dipc_sender_refuse().
 /// @param text    UTF-8; copied.
 /// @param error   May be NULL; on failure receives details for dipc_error_free().
@@ -331,15 +332,15 @@ pub unsafe extern "C" fn dipc_sender_fail(
     unsafe { guard_mut(sender, error, body) }
 }
 
-/// The next message to send: its parts, one after the other.
+/// Takes the next message to send. Send its parts as one message, in order.
 ///
 /// @param sender          Sender; exclusive during the call.
 /// @param out_class       Receives DIPC_MESSAGE_*.
-/// @param out_tag         Receives the tag of a tagged message; 0 for others.
-/// @param out_parts       Receives an array of pointers to the parts. It and they are valid until
-///                        the next call of this function, dipc_sender_handle_disconnect() or
+/// @param out_tag         Receives the tag of a tagged message, otherwise 0.
+/// @param out_parts       Receives an array of pointers to the parts. Array and parts are valid
+///                        until the next call of this function, dipc_sender_handle_disconnect() or
 ///                        dipc_sender_free().
-/// @param out_lens_bytes  Receives an array of their lengths, valid as long.
+/// @param out_lens_bytes  Receives an array of the parts' lengths, valid as long.
 /// @param out_n_parts     Receives the number of parts; an empty body has none.
 /// @param error           May be NULL; on failure receives details for dipc_error_free().
 /// @return DIPC_OK. DIPC_NOTHING: no message waits. DIPC_ERR_NULL_ARGUMENT.

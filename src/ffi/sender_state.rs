@@ -1,4 +1,4 @@
-//! What can be asked of a sender.
+//! Getters of a sender.
 
 use crate::error::{Error, Status};
 use crate::ffi::error::dipc_error;
@@ -9,7 +9,7 @@ use crate::ffi::status::dipc_status;
 use crate::ffi::text::TextOut;
 use crate::proto::SenderState;
 
-/// Nothing is asked for.
+/// No request waits and no stream is running.
 pub const DIPC_SENDER_IDLE: i32 = 1;
 /// A request waits for its answer.
 pub const DIPC_SENDER_REQUESTED: i32 = 2;
@@ -20,7 +20,7 @@ pub const DIPC_SENDER_ENDED: i32 = 4;
 /// The connection is over.
 pub const DIPC_SENDER_CLOSED: i32 = 5;
 
-/// Where a sender stands.
+/// Gives the state of a sender.
 ///
 /// @param sender  Sender, or NULL.
 /// @return DIPC_SENDER_*; DIPC_SENDER_CLOSED for NULL and in the child of a fork.
@@ -42,10 +42,10 @@ pub unsafe extern "C" fn dipc_sender_state(sender: *const dipc_sender) -> i32 {
     })
 }
 
-/// Whether the client's window has room for a batch.
+/// Tells whether the client's window has room for a batch.
 ///
 /// @param sender  Sender, or NULL.
-/// @return true where dipc_sender_send_batch() would not say DIPC_ERR_BUSY; false for NULL.
+/// @return true if dipc_sender_send_batch() would not return DIPC_ERR_BUSY; false for NULL.
 ///
 /// # Safety
 ///
@@ -58,10 +58,10 @@ pub unsafe extern "C" fn dipc_sender_may_send(sender: *const dipc_sender) -> boo
     })
 }
 
-/// Whether the client has cancelled the stream.
+/// Tells whether the client has cancelled the stream.
 ///
 /// @param sender  Sender, or NULL.
-/// @return true then; false for NULL.
+/// @return true if it has; false for NULL.
 ///
 /// # Safety
 ///
@@ -74,11 +74,11 @@ pub unsafe extern "C" fn dipc_sender_is_cancelled(sender: *const dipc_sender) ->
     })
 }
 
-/// How many addresses were lent and not yet given back. While there are some the connection is
-/// needed.
+/// Counts the lent addresses that the client has not given back. The sender needs its connection
+/// until the count is 0.
 ///
 /// @param sender  Sender, or NULL.
-/// @return Their number; 0 for NULL.
+/// @return Number of addresses; 0 for NULL.
 ///
 /// # Safety
 ///
@@ -91,15 +91,15 @@ pub unsafe extern "C" fn dipc_sender_lent_count(sender: *const dipc_sender) -> u
     })
 }
 
-/// What the client asks for.
+/// Gives the ticket that the client asked for.
 ///
 /// @param sender         Sender, in state DIPC_SENDER_REQUESTED or after.
 /// @param buffer         Receives the ticket, without a NUL; NULL asks for the length only.
 /// @param size_bytes     Size of buffer.
 /// @param out_len_bytes  Receives the length of the ticket.
 /// @param error          May be NULL; on failure receives details for dipc_error_free().
-/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_NOT_FOUND: nothing was asked for yet.
-///         DIPC_ERR_BUFFER_TOO_SMALL: out_len_bytes is written all the same.
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_NOT_FOUND: no request has come.
+///         DIPC_ERR_BUFFER_TOO_SMALL: out_len_bytes is still written.
 ///
 /// # Safety
 ///

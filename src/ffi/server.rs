@@ -1,4 +1,4 @@
-//! A server.
+//! Servers.
 
 use std::ffi::c_char;
 use std::time::Duration;
@@ -16,8 +16,7 @@ use crate::ffi::text::{TextOut, try_str};
 use crate::proto::Role;
 use crate::server::{Server, ServerOptions};
 
-/// Serves tables to clients. Made by dipc_server_new(); every call is allowed from any thread, also
-/// several at once.
+/// Serves tables to clients. Made by dipc_server_new(). Several threads may call a server at once.
 pub struct dipc_server {
     state: HandleState,
     pub(super) inner: Server,
@@ -25,7 +24,7 @@ pub struct dipc_server {
 
 handle!(dipc_server, "server");
 
-/// A buffer of this many bytes takes any URI that the library gives.
+/// Size of a buffer that is large enough for every URI of the library.
 pub const DIPC_URI_BYTES: usize = 1024;
 
 /// Metadata and bodies over one connection.
@@ -43,25 +42,24 @@ pub const DIPC_SERVER_STAT_STREAMS_ACTIVE: i32 = 2;
 pub const DIPC_SERVER_STAT_STREAMS_SERVED: i32 = 3;
 /// Record batches sent since the start.
 pub const DIPC_SERVER_STAT_BATCHES: i32 = 4;
-/// Body bytes lent where they lay, since the start.
+/// Body bytes lent without a copy, since the start.
 pub const DIPC_SERVER_STAT_BYTES_LENT: i32 = 5;
-/// Body bytes copied on the host, since the start: into regions, to be lent from there. Bodies of
-/// up to 1 KiB that are sent are copies.
+/// Body bytes copied on the host since the start: into regions, to be lent from them. Includes sent
+/// bodies of at most 1 KiB.
 pub const DIPC_SERVER_STAT_BYTES_COPIED: i32 = 6;
 /// Body bytes sent through connections, since the start.
 pub const DIPC_SERVER_STAT_BYTES_SENT: i32 = 7;
 /// Buffers lent and not yet given back.
 pub const DIPC_SERVER_STAT_LENT_OUTSTANDING: i32 = 8;
-/// Bytes of regions for copies that this process has, or a client.
+/// Bytes of regions for copies that this process or a client maps.
 pub const DIPC_SERVER_STAT_REGION_BYTES: i32 = 9;
-/// Body bytes copied from one place of a GPU's memory to another and lent from there, since the
-/// start.
+/// Body bytes copied within a GPU's memory and lent from the copy, since the start.
 pub const DIPC_SERVER_STAT_BYTES_COPIED_ON_DEVICE: i32 = 10;
-/// Body bytes copied from a GPU's memory to the host's, since the start; then lent or sent.
+/// Body bytes copied from a GPU's memory to the host, then lent or sent, since the start.
 pub const DIPC_SERVER_STAT_BYTES_STAGED: i32 = 11;
 
-/// Makes a server that serves nothing yet. Starts two threads: one for connections, and one that
-/// releases arrays which clients have given back.
+/// Makes a server without tickets. Starts two threads: the first serves connections, the second
+/// releases the arrays that clients have given back.
 ///
 /// @param options  Copied; NULL: the defaults.
 /// @param out      Receives the server, to be freed by dipc_server_free().
@@ -95,18 +93,18 @@ pub unsafe extern "C" fn dipc_server_new(
     })
 }
 
-/// Listens, and gives the URI that reaches the server. May be called for several addresses.
+/// Listens at an address, and gives the URI for clients. A server may listen at several addresses.
 ///
 /// @param server         Server.
 /// @param uri            "shm:/path" or "shm:@name"; may set tags of its own (want_data=N).
-/// @param buffer         Receives the whole URI and a NUL; NULL where it is not wanted.
-/// @param size_bytes     Size of buffer: at least DIPC_URI_BYTES, or 0 where it is NULL.
+/// @param buffer         Receives the URI for clients and a NUL; NULL if it is not wanted.
+/// @param size_bytes     Size of buffer: at least DIPC_URI_BYTES, or 0 with a NULL buffer.
 /// @param out_len_bytes  Receives the length of the URI, without the NUL.
 /// @param error          May be NULL; on failure receives details for dipc_error_free().
 /// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_BUFFER_TOO_SMALL: out_len_bytes is
 ///         DIPC_URI_BYTES and the server does not listen. DIPC_ERR_INVALID_URI.
-///         DIPC_ERR_UNSUPPORTED: no such transport here. DIPC_ERR_ADDRESS_IN_USE: a live server
-///         listens there. DIPC_ERR_PERMISSION. DIPC_ERR_STOPPED.
+///         DIPC_ERR_UNSUPPORTED: this machine lacks the transport. DIPC_ERR_ADDRESS_IN_USE: a live
+///         server listens there. DIPC_ERR_PERMISSION. DIPC_ERR_STOPPED.
 ///
 /// # Safety
 ///
@@ -128,8 +126,7 @@ pub unsafe extern "C" fn dipc_server_listen(
         let uri = unsafe { try_str(uri, "uri") }?;
         // SAFETY: the caller promises both are NULL or writable.
         let out = unsafe { TextOut::new(buffer.cast(), size_bytes, out_len_bytes) }?;
-        // Asked before anything is done: a server that listens and reports a failure would be
-        // neither fish nor fowl.
+        // The size is checked first, so that a failed call does not leave the server listening.
         let out = out.at_least(DIPC_URI_BYTES)?;
         out.set_text(&server.inner.listen(uri)?)
     };
@@ -137,8 +134,8 @@ pub unsafe extern "C" fn dipc_server_listen(
     unsafe { guard_ref(server, error, body) }
 }
 
-/// The URI of the first address the server listens at, for one role. A client that takes two URIs,
-/// for metadata and for bodies, gets one for each.
+/// Gives the URI of the server's first address, for one role. A client that needs two URIs, for
+/// metadata and for bodies, gets one for each role.
 ///
 /// @param server         Server.
 /// @param role           DIPC_ROLE_BOTH, DIPC_ROLE_METADATA or DIPC_ROLE_DATA.
@@ -146,9 +143,9 @@ pub unsafe extern "C" fn dipc_server_listen(
 /// @param size_bytes     Size of buffer; DIPC_URI_BYTES is always enough.
 /// @param out_len_bytes  Receives the length of the URI, without the NUL.
 /// @param error          May be NULL; on failure receives details for dipc_error_free().
-/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: no such role.
-///         DIPC_ERR_NOT_FOUND: the server listens nowhere. DIPC_ERR_BUFFER_TOO_SMALL: out_len_bytes
-///         is written all the same.
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: the role is unknown.
+///         DIPC_ERR_NOT_FOUND: the server does not listen. DIPC_ERR_BUFFER_TOO_SMALL: out_len_bytes
+///         is still written.
 ///
 /// # Safety
 ///
@@ -193,12 +190,12 @@ pub unsafe extern "C" fn dipc_server_location(
 /// Pull form: waits for the next request for a ticket of dipc_server_serve_pull().
 ///
 /// @param server      Server.
-/// @param timeout_ns  Nanoseconds to wait at most; 0 does not wait, DIPC_FOREVER waits on.
-/// @param cancel      Ends the wait from another thread; may be NULL.
+/// @param timeout_ns  Most nanoseconds to wait; 0: do not wait; DIPC_FOREVER: no limit.
+/// @param cancel      Token that ends the wait; may be NULL.
 /// @param out         Receives the request, to be freed by dipc_request_free().
 /// @param error       May be NULL; on failure receives details for dipc_error_free().
-/// @return DIPC_OK. DIPC_NOTHING: none came in time, out is not written. DIPC_ERR_NULL_ARGUMENT.
-///         DIPC_ERR_CANCELLED: by the token. DIPC_ERR_STOPPED.
+/// @return DIPC_OK. DIPC_NOTHING: no request came in time. DIPC_ERR_NULL_ARGUMENT.
+///         DIPC_ERR_CANCELLED: the token was triggered. DIPC_ERR_STOPPED.
 ///
 /// # Safety
 ///
@@ -233,11 +230,11 @@ pub(super) fn timeout(timeout_ns: u64) -> Option<Duration> {
     (timeout_ns != DIPC_FOREVER).then(|| Duration::from_nanos(timeout_ns))
 }
 
-/// Pull form: releases, on the calling thread, the arrays that clients have given back. Call it now
-/// and then; dipc_server_free() does the rest.
+/// Pull form: releases, on the calling thread, the arrays that clients have given back. Call it
+/// regularly; dipc_server_free() releases the rest.
 ///
 /// @param server     Server.
-/// @param out_count  Receives how many releases were run.
+/// @param out_count  Receives the number of releases.
 /// @param error      May be NULL; on failure receives details for dipc_error_free().
 /// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
 ///
@@ -262,14 +259,14 @@ pub unsafe extern "C" fn dipc_server_drain_releases(
     unsafe { guard_ref(server, error, body) }
 }
 
-/// One figure of a server.
+/// Reads one figure of a server.
 ///
 /// @param server  Server.
 /// @param stat    DIPC_SERVER_STAT_*.
 /// @param out     Receives the figure.
 /// @param error   May be NULL; on failure receives details for dipc_error_free().
-/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: the library has no such
-///         figure; an older one than the header may not.
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: the library does not have
+///         this figure; it may be older than the header.
 ///
 /// # Safety
 ///
@@ -307,22 +304,24 @@ pub unsafe extern "C" fn dipc_server_stat(
     unsafe { guard_ref(server, error, body) }
 }
 
-/// The error for a figure that the library does not have.
+/// The error for an unknown figure.
 pub(super) fn unknown_stat(stat: i32, names: &str) -> Error {
     Error::invalid_argument(format!("stat is {stat}: no {names} of this library"))
 }
 
-/// Stops a server: no new connections and no new streams; streams under way may end until the
-/// deadline; then their connections are cut. Before that it waits, within the deadline, until what
-/// was sent has arrived: over ucx, where only the client can tell, until each client has closed its
-/// connection, which libdipc's do when they are told of the stop; other clients are given a quarter
-/// of a second. Arrays that clients hold stay valid. May be called again.
+/// Stops a server. From now on it refuses connections and streams. Running streams have until the
+/// deadline; then their connections are cut. Arrays that clients hold stay valid. May be called
+/// again.
+///
+/// Before the cut, within the deadline, the call waits until the sent data has arrived. Over ucx
+/// the server sees this only when the client closes its connection. Clients of libdipc do so when
+/// they hear of the stop. Other clients have a quarter of a second.
 ///
 /// @param server       Server.
-/// @param deadline_ns  Nanoseconds from now; 0 cuts at once, DIPC_FOREVER waits for every stream.
+/// @param deadline_ns  Nanoseconds from now; 0: cut at once; DIPC_FOREVER: wait for every stream.
 /// @param error        May be NULL; on failure receives details for dipc_error_free().
-/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_TIMEOUT: a provider had still not returned a
-///         moment after the cut; it is not called again, and its finalizer runs when it returns.
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_TIMEOUT: after the cut a provider still did
+///         not return. It is not called again; its finalizer runs after it returns.
 ///
 /// # Safety
 ///
@@ -340,11 +339,12 @@ pub unsafe extern "C" fn dipc_server_stop(
     unsafe { guard_ref(server, error, body) }
 }
 
-/// Stops a server at once, if dipc_server_stop() did not, and frees it. NULL does nothing. Where a
-/// provider has not returned yet, nothing waits for it: its finalizer runs when it does. Arrays on
-/// a GPU that a client was lent and has not given back are released when the client's process has
-/// ended, on a thread of the library's. Over ucx, arrays on their way to a client are never
-/// released where UCX does not let go of its connection within a second; the log says so.
+/// Stops a server at once if it is running, and frees it. NULL does nothing. The call does not wait
+/// for providers: the finalizer of a running provider runs after the provider returns.
+///
+/// Lent arrays on a GPU are released, on a thread of the library, when the client's process has
+/// ended. Over ucx, arrays that are being sent are never released if UCX does not close the
+/// connection within a second; the log reports this.
 ///
 /// @param server  Server, or NULL; no call on it is running.
 ///

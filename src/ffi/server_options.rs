@@ -1,4 +1,4 @@
-//! Options of a server.
+//! Options of servers.
 
 use std::time::Duration;
 
@@ -11,12 +11,12 @@ use crate::ffi::status::dipc_status;
 use crate::server::ServerOptions;
 use crate::transport::BodyPolicy;
 
-/// Bodies are lent where that is possible and worth it, and sent as bytes elsewhere.
+/// Bodies are lent if that is possible and faster, otherwise sent as bytes.
 pub const DIPC_BODY_AUTO: i32 = 0;
 /// Bodies are always sent as bytes.
 pub const DIPC_BODY_PACKED: i32 = 1;
-/// Bodies are lent wherever that is possible, small ones and those of clients that do not speak
-/// libdipc's extension included.
+/// Bodies are lent whenever that is possible, also small bodies, and also to clients without
+/// libdipc's extension.
 pub const DIPC_BODY_LENT: i32 = 2;
 
 /// Bodies are not compressed.
@@ -26,7 +26,7 @@ pub const DIPC_COMPRESSION_LZ4: i32 = 1;
 /// Bodies are compressed by ZSTD.
 pub const DIPC_COMPRESSION_ZSTD: i32 = 2;
 
-/// What a server is told when it is made. Given to dipc_server_new().
+/// Options of a server, for dipc_server_new().
 pub struct dipc_server_options {
     state: HandleState,
     pub(super) inner: ServerOptions,
@@ -34,7 +34,7 @@ pub struct dipc_server_options {
 
 handle!(dipc_server_options, "options");
 
-/// Makes options with the defaults, which each setter names.
+/// Makes options with the default values. Each setter names its default.
 ///
 /// @param out    Receives the options, to be freed by dipc_server_options_free().
 /// @param error  May be NULL; on failure receives details for dipc_error_free().
@@ -61,10 +61,9 @@ pub unsafe extern "C" fn dipc_server_options_new(
     })
 }
 
-/// Sets how many streams are served at once; one more is refused with DIPC_ERR_BUSY. Each stream of
-/// a provider has a thread of its own. A stream whose client has gone does not count, though its
-/// provider may not have returned: dipc_server_options_set_max_providers() bounds those. Default
-/// 64.
+/// Sets how many streams are served at once. Further requests are refused with DIPC_ERR_BUSY. Each
+/// stream of a provider uses one thread. A stream whose client has gone does not count, even if its
+/// provider has not returned; dipc_server_options_set_max_providers() limits those. Default: 64.
 ///
 /// @param options      Options to change; exclusive during the call.
 /// @param max_streams  Streams; at least 1.
@@ -96,12 +95,14 @@ pub unsafe extern "C" fn dipc_server_options_set_max_streams(
     unsafe { guard_mut(options, error, body) }
 }
 
-/// Sets how many streams providers may be busy with at once, or the host in the pull form, those
-/// included whose clients have gone; past it a request for such a ticket is refused with
-/// DIPC_ERR_BUSY. So clients that come and go cannot pile up threads in a provider that is stuck:
-/// one that waits should also wait for dipc_request_cancel_fd(). Until the provider returns, a
-/// client that stays uses another connection; it closes the stream's when the server has said
-/// nothing for its stall timeout, or 60 s. Default: max_streams and 64 more.
+/// Sets how many streams may be with providers, or with the host in the pull form, at once. Streams
+/// whose clients have gone count too. Further requests for such tickets are refused with
+/// DIPC_ERR_BUSY. Default: max_streams and 64 more.
+///
+/// The limit keeps clients from piling up threads in a provider that does not return. A provider
+/// that waits should also wait for dipc_request_cancel_fd(). After a cancel the client uses other
+/// connections until the provider returns. It closes the stream's connection if the server is
+/// silent for the stall timeout, or for 60 s.
 ///
 /// @param options        Options to change; exclusive during the call.
 /// @param max_providers  Streams; at least 1.
@@ -133,11 +134,12 @@ pub unsafe extern "C" fn dipc_server_options_set_max_providers(
     unsafe { guard_mut(options, error, body) }
 }
 
-/// Sets the most memory of regions that copies are lent from; past it bodies travel as bytes. A
-/// region counts until nobody has its memory, neither this process nor any that it was lent to or
-/// passed on to. All processes of another user together have half of it at most. The memory of a
-/// dipc_arena does not count. Default 16 GiB. Bodies that a stream's client has not read wait up to
-/// this divided by max_streams, at least 1 MiB and at most 64 MiB; then no more are made.
+/// Sets how much memory the regions for lent copies may take. Beyond the limit bodies travel as
+/// bytes. A region counts until no process maps it. All processes of one other user together may
+/// have half of the limit. Memory of a dipc_arena does not count. Default: 16 GiB.
+///
+/// The limit divided by max_streams, but at least 1 MiB and at most 64 MiB, also limits the bodies
+/// that wait for one stream's client to read. Then the server makes no more bodies for that stream.
 ///
 /// @param options           Options to change; exclusive during the call.
 /// @param max_region_bytes  Bytes, over all connections of the server.
@@ -164,11 +166,11 @@ pub unsafe extern "C" fn dipc_server_options_set_max_region_bytes(
     unsafe { guard_mut(options, error, body) }
 }
 
-/// Sets the size of one region that copies are lent from; a larger body gets a region of its own.
-/// Default 64 MiB.
+/// Sets the size of one region for lent copies. A larger body gets a region of its own. Default: 64
+/// MiB.
 ///
 /// @param options       Options to change; exclusive during the call.
-/// @param region_bytes  Bytes; rounded up to whole pages.
+/// @param region_bytes  Bytes, rounded up to whole pages.
 /// @param error         May be NULL; on failure receives details for dipc_error_free().
 /// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: 0.
 ///
@@ -195,11 +197,10 @@ pub unsafe extern "C" fn dipc_server_options_set_region_bytes(
     unsafe { guard_mut(options, error, body) }
 }
 
-/// Sets how long a region with nothing in use is kept for the next copies. Default 10 s.
+/// Sets how long an unused region is kept for later copies. Default: 10 s.
 ///
 /// @param options         Options to change; exclusive during the call.
-/// @param region_idle_ns  Nanoseconds, from a millisecond to a year; others count as the nearest of
-///                        these.
+/// @param region_idle_ns  Nanoseconds, limited to the range from a millisecond to a year.
 /// @param error           May be NULL; on failure receives details for dipc_error_free().
 /// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
 ///
@@ -223,7 +224,7 @@ pub unsafe extern "C" fn dipc_server_options_set_region_idle_ns(
     unsafe { guard_mut(options, error, body) }
 }
 
-/// Sets up to which size a body travels as bytes rather than as lent memory. Default 4096.
+/// Sets the size up to which bodies travel as bytes and are not lent. Default: 4096.
 ///
 /// @param options       Options to change; exclusive during the call.
 /// @param inline_bytes  Bytes.
@@ -250,8 +251,8 @@ pub unsafe extern "C" fn dipc_server_options_set_inline_bytes(
     unsafe { guard_mut(options, error, body) }
 }
 
-/// Sets the most bytes of copies lent to one connection and not yet given back; past it bodies
-/// travel as bytes. The smaller of this and what the client asks for counts. Default 1 GiB.
+/// Sets how many bytes of copies may be lent to one connection at once. Beyond the limit bodies
+/// travel as bytes. The client's own limit applies if it is smaller. Default: 1 GiB.
 ///
 /// @param options           Options to change; exclusive during the call.
 /// @param lent_limit_bytes  Bytes.
@@ -278,8 +279,7 @@ pub unsafe extern "C" fn dipc_server_options_set_lent_limit_bytes(
     unsafe { guard_mut(options, error, body) }
 }
 
-/// Admits clients of every user of this machine, not only of the user that runs the server. Default
-/// false.
+/// Admits clients of every user of this machine, not only of the server's user. Default: false.
 ///
 /// @param options   Options to change; exclusive during the call.
 /// @param any_user  Whether to admit them.
@@ -306,12 +306,12 @@ pub unsafe extern "C" fn dipc_server_options_set_any_user(
     unsafe { guard_mut(options, error, body) }
 }
 
-/// Sets how bodies travel. Default DIPC_BODY_AUTO.
+/// Sets how bodies travel. Default: DIPC_BODY_AUTO.
 ///
 /// @param options  Options to change; exclusive during the call.
 /// @param body     DIPC_BODY_AUTO, DIPC_BODY_PACKED or DIPC_BODY_LENT.
 /// @param error    May be NULL; on failure receives details for dipc_error_free().
-/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: no such way.
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: body is none of these.
 ///
 /// # Safety
 ///
@@ -342,12 +342,13 @@ pub unsafe extern "C" fn dipc_server_options_set_body(
     unsafe { guard_mut(options, error, body) }
 }
 
-/// Compresses bodies, which then travel as bytes. Default DIPC_COMPRESSION_NONE.
+/// Sets the compression of bodies. Compressed bodies travel as bytes. Default:
+/// DIPC_COMPRESSION_NONE.
 ///
 /// @param options      Options to change; exclusive during the call.
 /// @param compression  DIPC_COMPRESSION_NONE, DIPC_COMPRESSION_LZ4 or DIPC_COMPRESSION_ZSTD.
 /// @param error        May be NULL; on failure receives details for dipc_error_free().
-/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: no such codec.
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: the codec is unknown.
 ///
 /// # Safety
 ///
@@ -377,8 +378,8 @@ pub unsafe extern "C" fn dipc_server_options_set_compression(
     unsafe { guard_mut(options, error, body) }
 }
 
-/// Sets the number of each stream's first message, for tests of the wrap-around at 2^32. The other
-/// side must be told the same. Default 0, which the protocol asks for.
+/// Sets the number of each stream's first message, for tests of the wrap-around at 2^32. Both sides
+/// must have the same number. Default: 0, as in the protocol.
 ///
 /// @param options         Options to change; exclusive during the call.
 /// @param first_sequence  Sequence number.
@@ -405,7 +406,7 @@ pub unsafe extern "C" fn dipc_server_options_set_first_sequence(
     unsafe { guard_mut(options, error, body) }
 }
 
-/// Frees options. NULL does nothing; servers made with them keep their copy.
+/// Frees options. NULL does nothing. Servers keep a copy of their options.
 ///
 /// @param options  Options, or NULL.
 ///

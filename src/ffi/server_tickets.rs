@@ -1,4 +1,4 @@
-//! What a server serves.
+//! The tickets of a server.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -16,25 +16,24 @@ use crate::ffi::status::dipc_status;
 use crate::ffi::text::{TextOut, try_bytes, try_mut_slice};
 use crate::server::Server;
 
-/// The provider gives the same batches for each call, so that a client that is not libdipc may
-/// fetch metadata and bodies over two connections.
+/// The provider gives the same batches at each call. Then a client other than libdipc may fetch
+/// metadata and bodies over two connections.
 pub const DIPC_PROVIDER_DETERMINISTIC: u32 = 1;
 
 /// Serves a ticket by calling a provider for each stream.
 ///
 /// @param server            Server.
-/// @param ticket            What clients ask for: any bytes, at most 1016 KiB. Copied.
+/// @param ticket            Name of the table: any bytes, at most 1016 KiB. Copied.
 /// @param ticket_len_bytes  Length of ticket.
-/// @param provider          Called once for each stream, on a thread of its own.
-/// @param userdata          Given to provider and finalizer; may be NULL.
-/// @param finalizer         Called once, when the ticket was withdrawn and the last call has
-///                          returned; may be NULL.
+/// @param provider          Called once for each stream, on a thread for this stream only.
+/// @param userdata          Passed to provider and finalizer; may be NULL.
+/// @param finalizer         Called once, after the ticket was withdrawn and the last call of the
+///                          provider has returned; may be NULL.
 /// @param flags             0, or DIPC_PROVIDER_DETERMINISTIC.
 /// @param error             May be NULL; on failure receives details for dipc_error_free().
-/// @return DIPC_OK: the library calls the finalizer. Otherwise it does not.
-///         DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: unknown flags, a ticket
-///         that is too long.
-///         DIPC_ERR_ALREADY_EXISTS: the ticket is served. DIPC_ERR_STOPPED.
+/// @return DIPC_OK: the library calls the finalizer. Otherwise it does not. DIPC_ERR_NULL_ARGUMENT.
+///         DIPC_ERR_INVALID_ARGUMENT: unknown flags, or the ticket is too long.
+///         DIPC_ERR_ALREADY_EXISTS: the server serves the ticket already. DIPC_ERR_STOPPED.
 ///
 /// # Safety
 ///
@@ -78,15 +77,15 @@ pub unsafe extern "C" fn dipc_server_serve(
     unsafe { guard_ref(server, error, body) }
 }
 
-/// Serves a ticket in the pull form: its requests come out of dipc_server_next_request(), and no
-/// thread of the library ever calls the host.
+/// Serves a ticket in the pull form: dipc_server_next_request() gives its requests, and no thread
+/// of the library calls the host.
 ///
 /// @param server            Server.
-/// @param ticket            What clients ask for: any bytes, at most 1016 KiB. Copied.
+/// @param ticket            Name of the table: any bytes, at most 1016 KiB. Copied.
 /// @param ticket_len_bytes  Length of ticket.
 /// @param error             May be NULL; on failure receives details for dipc_error_free().
 /// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: the ticket is too long.
-///         DIPC_ERR_ALREADY_EXISTS: the ticket is served. DIPC_ERR_STOPPED.
+///         DIPC_ERR_ALREADY_EXISTS: the server serves the ticket already. DIPC_ERR_STOPPED.
 ///
 /// # Safety
 ///
@@ -110,22 +109,22 @@ pub unsafe extern "C" fn dipc_server_serve_pull(
     unsafe { guard_ref(server, error, body) }
 }
 
-/// Serves a ticket with a table that can be fetched any number of times, by many clients at once.
-/// The arrays are released when the ticket was withdrawn and the last client has given them back.
+/// Publishes a table: many clients at once can fetch it, any number of times. The arrays are
+/// released after the ticket was withdrawn and the last client has given them back.
 ///
 /// @param server            Server.
-/// @param ticket            What clients ask for: any bytes, at most 1016 KiB. Copied.
+/// @param ticket            Name of the table: any bytes, at most 1016 KiB. Copied.
 /// @param ticket_len_bytes  Length of ticket.
 /// @param schema            Moved on success: its release becomes NULL.
-/// @param batches           An array of n_batches arrays, each moved on success. An array's
-///                          sync_event is waited for by the library, on a thread of a stream.
-/// @param n_batches         Number of batches; 0 is a table without rows.
+/// @param batches           n_batches arrays, each moved on success. A thread of the library waits
+///                          for their sync_events.
+/// @param n_batches         Number of batches; 0: a table without rows.
 /// @param error             May be NULL; on failure receives details for dipc_error_free().
 /// @return DIPC_OK. Otherwise the caller still owns schema and batches. DIPC_ERR_NULL_ARGUMENT.
-///         DIPC_ERR_INVALID_ARGUMENT: one of them is released, or the ticket is too long.
-///         DIPC_ERR_INVALID_DATA: the schema cannot be sent, as where a name, or a key or value of
-///         its metadata, is not UTF-8, which the IPC format asks for. DIPC_ERR_ALREADY_EXISTS: the
-///         ticket is served. DIPC_ERR_STOPPED.
+///         DIPC_ERR_INVALID_ARGUMENT: the schema or a batch is released, or the ticket is too long.
+///         DIPC_ERR_INVALID_DATA: the schema cannot be sent, for example because a name, or a key
+///         or value of its metadata, is not UTF-8. DIPC_ERR_ALREADY_EXISTS: the server serves the
+///         ticket already. DIPC_ERR_STOPPED.
 ///
 /// # Safety
 ///
@@ -157,7 +156,7 @@ pub unsafe extern "C" fn dipc_server_publish(
     unsafe { guard_ref(server, error, body) }
 }
 
-/// Moves the table to the server, or leaves it where it is.
+/// Moves the table to the server; after a failure the caller's structs are as before.
 fn publish(
     server: &Server,
     ticket: &[u8],
@@ -190,14 +189,15 @@ fn publish(
         })
 }
 
-/// Stops serving a ticket. Streams under way go on. A client that was lent memory can read it for
-/// as long as it keeps it.
+/// Stops serving a ticket. Running streams go on. Clients can read lent memory for as long as they
+/// keep it.
 ///
 /// @param server            Server.
 /// @param ticket            Ticket.
 /// @param ticket_len_bytes  Length of ticket.
 /// @param error             May be NULL; on failure receives details for dipc_error_free().
-/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_NOT_FOUND: it is not served.
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_NOT_FOUND: the server does not serve the
+///         ticket.
 ///
 /// # Safety
 ///
@@ -221,10 +221,10 @@ pub unsafe extern "C" fn dipc_server_withdraw(
     unsafe { guard_ref(server, error, body) }
 }
 
-/// How many tickets are served now.
+/// Counts the tickets that are served now.
 ///
 /// @param server     Server.
-/// @param out_count  Receives their number.
+/// @param out_count  Receives the number of tickets.
 /// @param error      May be NULL; on failure receives details for dipc_error_free().
 /// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
 ///
@@ -249,8 +249,9 @@ pub unsafe extern "C" fn dipc_server_ticket_count(
     unsafe { guard_ref(server, error, body) }
 }
 
-/// One of the tickets served now, in byte order. Tickets that come and go meanwhile move the
-/// others: to list them, count up from 0 until DIPC_ERR_NOT_FOUND.
+/// Gives one of the tickets that are served now, in byte order. To list the tickets, count index up
+/// from 0 until DIPC_ERR_NOT_FOUND. A ticket that is added or withdrawn between the calls shifts
+/// the others.
 ///
 /// @param server         Server.
 /// @param index          Number of the ticket, from 0.
@@ -258,8 +259,8 @@ pub unsafe extern "C" fn dipc_server_ticket_count(
 /// @param size_bytes     Size of buffer.
 /// @param out_len_bytes  Receives the length of the ticket.
 /// @param error          May be NULL; on failure receives details for dipc_error_free().
-/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_NOT_FOUND: there are not so many.
-///         DIPC_ERR_BUFFER_TOO_SMALL: out_len_bytes is written all the same.
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_NOT_FOUND: index is too large.
+///         DIPC_ERR_BUFFER_TOO_SMALL: out_len_bytes is still written.
 ///
 /// # Safety
 ///

@@ -5,29 +5,29 @@ use std::ffi::{CStr, c_char};
 use crate::error::Status;
 use crate::ffi::guard::guard_value;
 
-/// What a call came to: 0 is success, positive numbers are progress without a failure, negative
-/// ones are failures. A number never changes its meaning.
+/// The result of a call: 0 for success, a positive number for no failure and no output, a negative
+/// number for a failure. A number never changes its meaning.
 pub type dipc_status = i32;
 
 /// Success.
 pub const DIPC_OK: i32 = 0;
-/// No failure, and nothing there now: no output was written.
+/// No failure, but nothing is there now: no output was written.
 pub const DIPC_NOTHING: i32 = 1;
 /// A pointer that must not be NULL was NULL; nothing changed.
 pub const DIPC_ERR_NULL_ARGUMENT: i32 = -1;
-/// An argument is outside what the function takes; nothing changed.
+/// An argument has a value that the function does not take; nothing changed.
 pub const DIPC_ERR_INVALID_ARGUMENT: i32 = -2;
-/// A URI cannot be read, or lacks a part that it must have.
+/// A URI is malformed, or lacks a required part.
 pub const DIPC_ERR_INVALID_URI: i32 = -3;
-/// This build, machine or peer cannot do what was asked.
+/// This build, this machine or the peer cannot do this.
 pub const DIPC_ERR_UNSUPPORTED: i32 = -4;
 /// The server has no such ticket.
 pub const DIPC_ERR_NOT_FOUND: i32 = -5;
-/// The ticket is served already.
+/// The server serves the ticket already.
 pub const DIPC_ERR_ALREADY_EXISTS: i32 = -6;
 /// Another live server listens at the address.
 pub const DIPC_ERR_ADDRESS_IN_USE: i32 = -7;
-/// Nobody listens at the address, or it cannot be reached.
+/// No server listens at the address, or the network does not reach it.
 pub const DIPC_ERR_UNREACHABLE: i32 = -8;
 /// The peer, or the operating system, does not admit this user.
 pub const DIPC_ERR_PERMISSION: i32 = -9;
@@ -39,9 +39,9 @@ pub const DIPC_ERR_DISCONNECTED: i32 = -11;
 pub const DIPC_ERR_CANCELLED: i32 = -12;
 /// Connecting, or waiting for the peer, took longer than the option allows.
 pub const DIPC_ERR_TIMEOUT: i32 = -13;
-/// The server serves as many streams as its options allow; try again later.
+/// The server, or the stream's window, has no room now; try again later.
 pub const DIPC_ERR_BUSY: i32 = -14;
-/// Memory for bodies or regions ran out, or an option's limit on it was reached.
+/// Memory ran out, or a limit of the options was reached.
 pub const DIPC_ERR_OUT_OF_MEMORY: i32 = -15;
 /// File descriptors, threads or another resource of the process ran out.
 pub const DIPC_ERR_OUT_OF_RESOURCES: i32 = -16;
@@ -53,16 +53,16 @@ pub const DIPC_ERR_INVALID_DATA: i32 = -18;
 pub const DIPC_ERR_PROVIDER: i32 = -19;
 /// The server or client was stopped.
 pub const DIPC_ERR_STOPPED: i32 = -20;
-/// The handle was made before a fork() and this is the child.
+/// The handle was made before a fork(), and this process is the child.
 pub const DIPC_ERR_FORKED: i32 = -21;
-/// A bug in libdipc: the call panicked and the handle can only be freed.
+/// A bug in libdipc: the call panicked, and the handle can only be freed.
 pub const DIPC_ERR_PANIC: i32 = -22;
-/// An earlier call on the handle panicked; it can only be freed.
+/// An earlier call on the handle panicked; the handle can only be freed.
 pub const DIPC_ERR_POISONED: i32 = -23;
 /// The caller's buffer is too small; the length needed was written.
 pub const DIPC_ERR_BUFFER_TOO_SMALL: i32 = -24;
 
-/// The name of a status, as in this header: "DIPC_ERR_TIMEOUT".
+/// Gives the name of a status, as in this header: "DIPC_ERR_TIMEOUT".
 ///
 /// @param status  Any number.
 /// @return A static string, never NULL; "DIPC_UNKNOWN" for a number that is no status.
@@ -77,8 +77,7 @@ pub extern "C" fn dipc_status_name(status: dipc_status) -> *const c_char {
     })
 }
 
-/// The errno that stands for a status in the callbacks of Arrow's streams, which can return
-/// nothing else.
+/// Gives the errno for a status. The callbacks of Arrow's streams return this errno.
 ///
 /// @param status  Any number.
 /// @return 0 for 0 and positive numbers; EIO for a negative number that is no status.
@@ -90,7 +89,7 @@ pub extern "C" fn dipc_status_errno(status: dipc_status) -> i32 {
     })
 }
 
-/// The name with the NUL that C wants.
+/// The name with a NUL, for C.
 fn c_name(status: Status) -> &'static CStr {
     macro_rules! names {
         ($($status:ident => $name:literal,)*) => {
@@ -129,7 +128,7 @@ fn c_name(status: Status) -> &'static CStr {
 mod tests {
     use super::*;
 
-    /// Promise of `dipc.h`: its constants are the numbers and names of the one table.
+    /// Promise of `dipc.h`: its constants have the numbers and names of [`Status`].
     #[test]
     fn constants_are_those_of_the_table() {
         let source = include_str!("status.rs");
@@ -145,7 +144,7 @@ mod tests {
         assert_eq!(constants, Status::ALL.len());
     }
 
-    /// Promise of `dipc.h`: no number gives NULL, and none but a failure has an errno.
+    /// Promise of `dipc.h`: no number gives NULL, and only failures have an errno.
     #[test]
     fn every_number_has_a_name_and_an_errno() {
         for code in -40..5 {

@@ -1,4 +1,4 @@
-//! What Arrow's stream structs cannot say, and the ways between the device and the host form.
+//! Facts about streams beyond Arrow's structs, and conversions between device and host streams.
 
 use crate::arrow::abi::{ArrowArrayStream, ArrowDeviceArrayStream};
 use crate::arrow::stream::{self, ArrayReader};
@@ -13,32 +13,32 @@ use crate::ffi::server::unknown_stat;
 use crate::ffi::status::dipc_status;
 use crate::ffi::text::TextOut;
 
-/// Rows handed out.
+/// Rows given to the consumer.
 pub const DIPC_STREAM_STAT_ROWS: i32 = 1;
-/// Record batches handed out.
+/// Record batches given to the consumer.
 pub const DIPC_STREAM_STAT_BATCHES: i32 = 2;
 /// Body bytes that the server lent and this process mapped.
 pub const DIPC_STREAM_STAT_BYTES_LENT: i32 = 3;
-/// Body bytes copied in this process: joined dictionaries, values copied to be checked.
+/// Body bytes copied in this process, to join dictionaries or to check values.
 pub const DIPC_STREAM_STAT_BYTES_COPIED: i32 = 4;
-/// Body bytes that came through the connection.
+/// Body bytes received through the connection.
 pub const DIPC_STREAM_STAT_BYTES_RECEIVED: i32 = 5;
-/// Body bytes copied in this process from one place of a device to another, or between devices.
+/// Body bytes copied in this process within a device or between devices.
 pub const DIPC_STREAM_STAT_BYTES_COPIED_ON_DEVICE: i32 = 6;
 /// Body bytes copied in this process between the host and a device.
 pub const DIPC_STREAM_STAT_BYTES_STAGED: i32 = 7;
-/// Record batches that have come and were not handed out: get_next gives so many without waiting
-/// for the server. Where there are none, what the connection has is read first.
+/// Record batches that get_next can give without waiting for the server. If there are none, the
+/// call first reads the connection.
 pub const DIPC_STREAM_STAT_BATCHES_HERE: i32 = 8;
 
-/// Why a stream of the library's failed, in full: its own callbacks can only say an errno and a
-/// text.
+/// Reports in full why a stream of the library failed. The stream's callbacks have only an errno
+/// and a text.
 ///
-/// @param stream  Stream of dipc_client_get() or dipc_stream_from_host(), not released; no callback
-///                of it is running.
+/// @param stream  Stream of dipc_client_get() or dipc_stream_from_host(), not released. None of its
+///                callbacks may be running.
 /// @param error   May be NULL; on failure receives details for dipc_error_free().
-/// @return DIPC_OK: it has not failed. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: it is
-///         released, or is not the library's. Otherwise what the stream failed with.
+/// @return DIPC_OK: the stream has not failed. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT:
+///         the stream is released, or not of the library. Otherwise the stream's status.
 ///
 /// # Safety
 ///
@@ -60,17 +60,17 @@ pub unsafe extern "C" fn dipc_stream_status(
     })
 }
 
-/// Custom metadata of the batch that get_next gave last.
+/// Gives the custom metadata of the last batch of get_next.
 ///
-/// @param stream         Stream of dipc_client_get(), not released; no callback of it is running.
+/// @param stream         Stream of dipc_client_get(), not released. None of its callbacks may be
+///                       running.
 /// @param buffer         Receives the metadata, encoded as in ArrowSchema; NULL asks for the length
 ///                       only.
 /// @param size_bytes     Size of buffer.
-/// @param out_len_bytes  Receives the length; 0 where the batch has none.
+/// @param out_len_bytes  Receives the length; 0 if the batch has no metadata.
 /// @param error          May be NULL; on failure receives details for dipc_error_free().
 /// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: the stream is released, or
-///         is not of dipc_client_get(). DIPC_ERR_BUFFER_TOO_SMALL: out_len_bytes is written all the
-///         same.
+///         not of dipc_client_get(). DIPC_ERR_BUFFER_TOO_SMALL: out_len_bytes is still written.
 ///
 /// # Safety
 ///
@@ -99,14 +99,14 @@ pub unsafe extern "C" fn dipc_stream_metadata(
     })
 }
 
-/// One figure of a stream, so far.
+/// Reads one figure of a stream, up to now.
 ///
-/// @param stream  Stream of dipc_client_get(), not released; no callback of it is running.
+/// @param stream  Stream of dipc_client_get(), not released. None of its callbacks may be running.
 /// @param stat    DIPC_STREAM_STAT_*.
 /// @param out     Receives the figure.
 /// @param error   May be NULL; on failure receives details for dipc_error_free().
 /// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: the stream is released, or
-///         is not of dipc_client_get(), or the library has no such figure.
+///         not of dipc_client_get(), or the library does not have this figure.
 ///
 /// # Safety
 ///
@@ -145,16 +145,17 @@ pub unsafe extern "C" fn dipc_stream_stat(
     })
 }
 
-/// Turns a device stream into a host stream, for hosts that know only the C data interface. Arrays
-/// in host memory are handed on; those of CUDA (device types 2, 3 and 13) are copied to the host,
-/// each when it is asked for.
+/// Turns a device stream into a host stream, for consumers of Arrow's C Stream Interface. get_next
+/// passes arrays in host memory on, and copies arrays of CUDA (device types 2, 3 and 13) to the
+/// host.
 ///
 /// @param source  Moved on success: its release becomes NULL.
-/// @param out     Receives the stream; what it held before is not released. May not be source.
+/// @param out     Receives the stream. An old value is overwritten, not released. Must not be
+///                source.
 /// @param error   May be NULL; on failure receives details for dipc_error_free().
 /// @return DIPC_OK. Otherwise the caller still owns source. DIPC_ERR_NULL_ARGUMENT.
-///         DIPC_ERR_INVALID_ARGUMENT: source is released. DIPC_ERR_UNSUPPORTED: its arrays lie on a
-///         device that this machine has no driver for, or that the library does not know.
+///         DIPC_ERR_INVALID_ARGUMENT: source is released. DIPC_ERR_UNSUPPORTED: the library does
+///         not know the arrays' device, or this machine has no driver for it.
 ///
 /// # Safety
 ///
@@ -185,19 +186,20 @@ pub unsafe extern "C" fn dipc_stream_to_host(
     })
 }
 
-/// Turns a device stream into one whose arrays lie in the memory of another device, or of the host.
-/// Each is copied when it is asked for, where it does not lie there already. What an array on a GPU
-/// carries as sync_event is behind its copy.
+/// Turns a device stream into a stream whose arrays lie on another device or on the host. get_next
+/// copies each array that does not lie there already. The sync_event of an array on a GPU completes
+/// after its copy.
 ///
 /// @param source       Moved on success: its release becomes NULL.
-/// @param device_type  Where to: 1, the host (ARROW_DEVICE_CPU), or 2, a GPU (ARROW_DEVICE_CUDA).
-/// @param device_id    The GPU's number; not looked at for the host.
-/// @param out          Receives the stream; what it held before is not released. May not be source.
+/// @param device_type  Target: 1, the host (ARROW_DEVICE_CPU), or 2, a GPU (ARROW_DEVICE_CUDA).
+/// @param device_id    Number of the GPU; ignored for the host.
+/// @param out          Receives the stream. An old value is overwritten, not released. Must not be
+///                     source.
 /// @param error        May be NULL; on failure receives details for dipc_error_free().
 /// @return DIPC_OK. Otherwise the caller still owns source. DIPC_ERR_NULL_ARGUMENT.
-///         DIPC_ERR_INVALID_ARGUMENT: source is released, or there is no such GPU.
-///         DIPC_ERR_UNSUPPORTED: arrays cannot be moved from there, or to there, or there is no
-///         driver.
+///         DIPC_ERR_INVALID_ARGUMENT: source is released, or the GPU does not exist.
+///         DIPC_ERR_UNSUPPORTED: the library cannot copy between these devices, or the driver is
+///         missing.
 ///
 /// # Safety
 ///
@@ -222,7 +224,7 @@ pub unsafe extern "C" fn dipc_stream_to_device(
             return Err(Error::invalid_argument("source is released"));
         }
         let target = match Target::of(DeviceKind(device_type), device_id)? {
-            // A stream has no place where it is sent from.
+            // A stream has no server, so "as sent" means nothing here.
             Target::AsSent => {
                 return Err(Error::unsupported(
                     "a stream is moved to the host (device type 1) or to a CUDA device (2)",
@@ -239,10 +241,11 @@ pub unsafe extern "C" fn dipc_stream_to_device(
     })
 }
 
-/// Turns a host stream into a device stream of host memory, as providers give it.
+/// Turns a host stream into a device stream of host memory, the form that providers give.
 ///
 /// @param source  Moved on success: its release becomes NULL.
-/// @param out     Receives the stream; what it held before is not released. May not be source.
+/// @param out     Receives the stream. An old value is overwritten, not released. Must not be
+///                source.
 /// @param error   May be NULL; on failure receives details for dipc_error_free().
 /// @return DIPC_OK. Otherwise the caller still owns source. DIPC_ERR_NULL_ARGUMENT.
 ///         DIPC_ERR_INVALID_ARGUMENT: source is released.
@@ -274,7 +277,7 @@ pub unsafe extern "C" fn dipc_stream_from_host(
     })
 }
 
-/// The client's stream behind a C stream of ours.
+/// The client's stream behind a C stream of the library.
 ///
 /// # Safety
 ///
@@ -289,7 +292,7 @@ unsafe fn fetched<'a>(stream: *const ArrowDeviceArrayStream) -> Result<&'a mut S
         .ok_or_else(|| Error::invalid_argument("the stream is not one of dipc_client_get()"))
 }
 
-/// Metadata as `ArrowSchema.metadata` encodes it: native-endian counts and lengths of 32 bits.
+/// Encodes metadata as in `ArrowSchema.metadata`: native-endian counts and lengths of 32 bits.
 fn encode_metadata(pairs: &[(String, String)]) -> Result<Vec<u8>> {
     if pairs.is_empty() {
         return Ok(Vec::new());

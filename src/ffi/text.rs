@@ -1,4 +1,4 @@
-//! Strings and bytes across the boundary.
+//! String and byte arguments.
 
 use std::ffi::{CStr, c_char};
 
@@ -20,7 +20,7 @@ pub(super) unsafe fn try_str<'a>(text: *const c_char, name: &str) -> Result<&'a 
         .map_err(|_| Error::invalid_argument(format!("{name} is not UTF-8")))
 }
 
-/// An argument of bytes: NULL is allowed where the length is 0.
+/// An argument of bytes. NULL is allowed for length 0.
 ///
 /// # Safety
 ///
@@ -34,7 +34,7 @@ pub(super) unsafe fn try_bytes<'a>(
     unsafe { try_slice(data, len_bytes, name) }
 }
 
-/// An argument of `len` elements: NULL is allowed where the length is 0.
+/// An argument of `len` elements. NULL is allowed for length 0.
 ///
 /// # Safety
 ///
@@ -76,7 +76,7 @@ pub(super) unsafe fn try_strs<'a>(
         .collect()
 }
 
-/// An argument of `len` elements that are written to.
+/// An argument of `len` elements to write to.
 ///
 /// # Safety
 ///
@@ -89,13 +89,14 @@ pub(super) unsafe fn try_mut_slice<'a, T>(
     if len == 0 {
         return Ok(&mut []);
     }
-    // SAFETY: the caller promises what `try_slice` asks; the result only proves the checks.
+    // SAFETY: the caller promises the conditions of `try_slice`, whose result only proves its
+    // checks.
     unsafe { try_slice(data.cast_const(), len, name) }?;
     // SAFETY: it is not NULL and its size is possible, checked above; the caller promises the rest.
     Ok(unsafe { std::slice::from_raw_parts_mut(data, len) })
 }
 
-/// The caller's place for a string or for bytes, and for the length needed.
+/// The caller's place for a string or bytes, and for the length.
 pub(super) struct TextOut<'a> {
     buffer: *mut u8,
     size: usize,
@@ -118,8 +119,8 @@ impl<'a> TextOut<'a> {
         Ok(Self { buffer, size, len })
     }
 
-    /// Refuses a buffer that is there and smaller than `size`, for calls that must not fail after
-    /// they did their work.
+    /// Refuses a buffer smaller than `size`, for calls that must not fail after their work. A NULL
+    /// buffer passes.
     pub(super) fn at_least(self, size: usize) -> Result<Self> {
         if !self.buffer.is_null() && self.size < size {
             let error = too_small(self.size, size);
@@ -129,7 +130,7 @@ impl<'a> TextOut<'a> {
         Ok(self)
     }
 
-    /// Writes a string and its NUL; the length written leaves the NUL out.
+    /// Writes a string and a NUL. The length does not count the NUL.
     pub(super) fn set_text(self, text: &str) -> Result<()> {
         self.put(text.as_bytes(), true)
     }
@@ -184,7 +185,7 @@ mod tests {
         (out.set_text(text), len, buffer)
     }
 
-    /// Promise: the length needed is written whether it fits or not; the text only if it fits.
+    /// Promise: the length is always written, the text only if it fits.
     #[test]
     fn the_length_needed_always_comes_out() {
         let (result, len, buffer) = put(4, "abc");
@@ -199,7 +200,7 @@ mod tests {
         assert_eq!((result, len, buffer), (Ok(()), 3, [b'?'; 8]));
     }
 
-    /// Promise: NULL with a length is refused by name, and so is a length no memory has.
+    /// Promise: NULL with a length is refused by name, and so is a length larger than any memory.
     #[test]
     fn lengths_are_checked() {
         // SAFETY: NULL is refused before it is read.

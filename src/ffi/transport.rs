@@ -1,4 +1,4 @@
-//! What works on this machine.
+//! The transports of this machine.
 
 use std::ffi::c_char;
 
@@ -7,12 +7,13 @@ use crate::ffi::guard::{ErrorOut, guard};
 use crate::ffi::status::dipc_status;
 use crate::ffi::text::try_str;
 
-/// Whether a transport works on this machine.
+/// Checks that a transport works on this machine.
 ///
 /// @param scheme  Scheme of its URIs, without the colon: "shm".
-/// @param error   May be NULL; on failure receives what is missing and how to get it.
-/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_UNSUPPORTED: it does not, or this build has no
-///         such transport.
+/// @param error   May be NULL; on failure receives details for dipc_error_free(): what is missing,
+///                and how to install it.
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_UNSUPPORTED: the transport does not work here,
+///         or this build lacks it.
 ///
 /// # Safety
 ///
