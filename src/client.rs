@@ -1,4 +1,4 @@
-//! A client: connections kept for the next stream, and the streams fetched over them.
+//! A client: its idle connections, and the streams over its connections.
 
 mod asking;
 mod fallback;
@@ -24,15 +24,15 @@ pub use crate::driver::fetch::StreamStats;
 use crate::driver::telling::{Account, shown};
 use crate::error::Result;
 use asking::ClientCore;
-use pool::Unused;
+use pool::IdleConnection;
 
-/// A client. Calls are safe from any thread. Streams and arrays outlive it (rule F6).
+/// A client. Any thread may call it. Streams and arrays outlive it (rule F6).
 pub struct Client {
     core: Arc<ClientCore>,
 }
 
 impl Client {
-    /// Makes a client. It has an I/O thread, which lives as long as any of its connections.
+    /// Makes a client. It has an I/O thread, which ends after its last connection.
     ///
     /// # Errors
     ///
@@ -43,14 +43,14 @@ impl Client {
         })
     }
 
-    /// Asks for `ticket` at one URI, or at two: metadata first, then data, unless `dipc_role` in
-    /// them says otherwise (rule U3). Returns once the schema is there.
+    /// Asks for `ticket` at one URI or at two, and waits for the schema. Of two URIs the first is
+    /// for metadata and the second for bodies, unless their `dipc_role` names the roles (rule U3).
     ///
     /// # Errors
     ///
-    /// `InvalidUri`, `Unsupported` scheme, `Unsupported` and `InvalidArgument` where arrays are
-    /// wanted on a GPU and there is no driver or no such GPU, `Unreachable`, `Permission`,
-    /// `Timeout`, `NotFound` for an unknown ticket, `Busy`, `Cancelled`, and the provider's errors.
+    /// `InvalidUri`, `Unsupported` for an unknown scheme or a missing GPU driver, `InvalidArgument`
+    /// for a missing GPU, `Unreachable`, `Permission`, `Timeout`, `NotFound` for an unknown ticket,
+    /// `Busy`, `Cancelled`, and the provider's errors.
     pub fn get(
         &self,
         uris: &[&str],
@@ -88,15 +88,15 @@ impl Client {
 impl Drop for Client {
     fn drop(&mut self) {
         if self.core.generation.ensure_same_process().is_err() {
-            // In a forked child locks may be held for ever: the copy is left as it is.
+            // In a forked child locks may be held for ever: the copy is leaked.
             let _left = ManuallyDrop::new(Arc::clone(&self.core));
             return;
         }
         let kept = self.core.pool.lock().take_all();
-        // Arrays may hold it; what the server says meanwhile is answered.
-        kept.for_each(Unused::retire);
-        // Memory of GPUs that was mapped for streams that are over is back with the driver, unless
-        // a device is stuck.
+        // Arrays may keep a connection open. The I/O thread answers its server until then.
+        kept.for_each(IdleConnection::retire);
+        // Waits until mapped GPU memory of ended streams is back with the driver, unless a device
+        // is stuck.
         later::wait(later::PATIENCE);
     }
 }

@@ -1,30 +1,30 @@
-//! A message for the host's transport.
+//! Messages that the host's transport carries.
 
 use std::any::Any;
 
 use crate::device::BufferRef;
 use crate::proto::Side;
 
-/// How a message travels.
+/// The class of a message on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MessageClass {
     /// Untagged, on the metadata stream (rule M2).
     Metadata,
-    /// Tagged: a body, a list, a request, frees.
+    /// Tagged: a body, an address list, a request, or a free_data list.
     Tagged,
     /// Control, of the extension (rule E3).
     Control,
-    /// No message: the connection is to be cut; the text says why (rule E7).
+    /// An order to cut the connection, with the reason as text (rule E7).
     Disconnect,
 }
 
-/// A message for the host's transport: its parts are sent one after the other.
+/// A message for the host's transport. The host sends its parts as one message, in order.
 pub struct WireMessage {
-    /// How it travels.
+    /// Its class.
     pub class: MessageClass,
-    /// Which connection of the stream it is for.
+    /// The connection of the stream that carries it.
     pub side: Side,
-    /// The tag, of a tagged message.
+    /// The tag of a tagged message, otherwise 0.
     pub tag: u64,
     parts: Vec<BufferRef>,
     /// Keeps the memory of the parts.
@@ -32,7 +32,7 @@ pub struct WireMessage {
 }
 
 impl WireMessage {
-    /// A message of parts that `owner` keeps where they are.
+    /// A message of parts in memory that `owner` keeps alive.
     pub(super) fn of_parts(
         class: MessageClass,
         tag: u64,
@@ -48,20 +48,20 @@ impl WireMessage {
         }
     }
 
-    /// A message of bytes of our own.
+    /// A message that owns its bytes.
     pub(super) fn of_bytes(class: MessageClass, tag: u64, bytes: Vec<u8>) -> Self {
-        // The heap keeps its place when the vector moves into the box.
+        // The bytes do not move when the vector moves into the box.
         let parts = vec![BufferRef::of(&bytes)];
         Self::of_parts(class, tag, parts, Box::new(bytes))
     }
 
-    /// The same for a connection.
+    /// Sets the connection.
     pub(super) fn on(mut self, side: Side) -> Self {
         self.side = side;
         self
     }
 
-    /// What to send, in order; valid as long as the message.
+    /// The parts, in order; valid as long as the message.
     pub fn parts(&self) -> &[BufferRef] {
         &self.parts
     }

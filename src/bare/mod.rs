@@ -1,9 +1,9 @@
 //! The protocol without a transport, a clock or threads: the state machines of [`crate::proto`]
-//! joined with Arrow arrays, for hosts that move messages themselves.
+//! together with Arrow arrays, for hosts that carry the messages themselves.
 //!
-//! A host hands in what arrives, sends what `poll_transmit` gives until it gives nothing, and says
-//! what time it is. [`BareSender`] is one connection of a server, [`BareReceiver`] one stream of a
-//! client.
+//! A host hands in each arriving message, sends the messages of `poll_transmit` until it gives
+//! `None`, and passes the time. [`BareSender`] is one connection of a server, [`BareReceiver`] one
+//! stream of a client.
 
 mod message;
 mod receiver;

@@ -1,4 +1,4 @@
-//! One stream of a client whose transport is the host's.
+//! One stream of a client whose host carries the messages.
 
 use std::any::Any;
 use std::collections::{BTreeMap, VecDeque};
@@ -19,47 +19,48 @@ use crate::proto::{
     Timestamp, Uri, parse_body_tag,
 };
 
-/// What [`BareReceiver::next_batch`] found.
+/// The result of [`BareReceiver::next_batch`].
 pub enum NextBatch {
     /// A batch.
     Batch(OwnedDeviceArray),
-    /// Nothing yet: more has to be handed in.
+    /// No whole batch has arrived.
     NotYet,
     /// The end of the stream.
     End,
 }
 
-/// Memory of the server's that this process can read.
+/// Memory of the server that this process can read.
 pub struct OpenMemory {
-    /// Where it lies here.
+    /// The memory in this process.
     pub memory: BufferRef,
-    /// Keeps it; dropped when neither the receiver nor an array needs it.
+    /// Keeps the memory alive. Dropped when neither the receiver nor an array needs it any more.
     pub owner: Arc<dyn Any + Send + Sync>,
 }
 
-/// A body whose receive can be posted: number, length of a packed one, length of a list (rule D8).
+/// A body whose receive can be posted: its number, its length if packed, and the length of its
+/// address list (rule D8).
 pub type ExpectedBody = (u32, u64, u64);
 
 /// The consuming side of one stream.
 ///
-/// Call order: [`start`](Self::start), then `handle_*` for what arrives and
-/// [`next_batch`](Self::next_batch) for what it amounts to. After every call, `poll_transmit` until
-/// `None`, then `poll_timeout`.
+/// Call order: [`start`](Self::start), then `handle_*` for each arriving message and
+/// [`next_batch`](Self::next_batch) for batches. After every call, `poll_transmit` until `None`,
+/// then `poll_timeout`.
 pub struct BareReceiver {
     machine: Receiver<HostBuffer>,
     decode: DecodeOptions,
-    /// Where arrays shall be; bodies come to the host.
+    /// The device that the arrays come to. Bodies come to the host first.
     target: Target,
     schema: Option<Header>,
     decoder: Option<Decoder>,
     expected: VecDeque<ExpectedBody>,
-    /// Memory that spans are looked up in, by the address that the server calls it.
+    /// Memory for lent bodies, by the server's address.
     lendable: BTreeMap<u64, OpenMemory>,
     returns: Arc<ReturnQueue>,
     failed: Option<Error>,
 }
 
-/// A tagged message as the machine takes it.
+/// Turns a tagged message into the form of the state machine.
 fn received(tag: u64, bytes: &[u8]) -> Result<InBody<'_, HostBuffer>> {
     let (_, kind) = parse_body_tag(tag)?;
     Ok(match kind {
@@ -75,19 +76,19 @@ fn received(tag: u64, bytes: &[u8]) -> Result<InBody<'_, HostBuffer>> {
     })
 }
 
-/// Lent bodies on their way back to the server; arrays push, on any thread.
+/// Lent bodies that go back to the server. Arrays add to it, on any thread.
 struct ReturnQueue {
-    queue: Mutex<Returning>,
-    /// Addresses held by arrays.
+    queue: Mutex<PendingReturns>,
+    /// Number of addresses that arrays hold.
     held: AtomicUsize,
-    /// Which connection takes them.
+    /// The connection that carries the returns.
     side: Side,
 }
 
-struct Returning {
-    /// `None` where the server's URI names no tag for frees: then it lends nothing.
+struct PendingReturns {
+    /// `None` if the server's URI has no `free_data`; then the server lends nothing.
     frees: Option<FreeQueue>,
-    /// Pushed since the last poll, when the time was not known.
+    /// Returns since the last poll. Only a poll knows the time.
     fresh: Vec<Return>,
 }
 
@@ -100,11 +101,11 @@ impl ReturnQueue {
     }
 }
 
-/// A lent body: goes back when its last array is released (rule F1).
+/// A lent body. It goes back when its last array is released (rule F1).
 struct LentBody {
-    /// How; `None` where all its buffers are empty.
+    /// The return to send; `None` if all buffers are empty.
     back: Option<Return>,
-    /// Addresses in its list.
+    /// Number of addresses in its list.
     addresses: usize,
     returns: Arc<ReturnQueue>,
     _owners: Vec<Arc<dyn Any + Send + Sync>>,
@@ -120,7 +121,7 @@ impl Drop for LentBody {
 }
 
 impl BareReceiver {
-    /// A receiver that has not asked yet.
+    /// Makes a receiver, which has not sent its request.
     ///
     /// # Errors
     ///
@@ -130,7 +131,7 @@ impl BareReceiver {
             Some(data) => (Side::Data, data.tags),
             None => (Side::Metadata, config.metadata.tags),
         };
-        let queue = Returning {
+        let queue = PendingReturns {
             frees: tags.free_data.map(FreeQueue::new),
             fresh: Vec::new(),
         };
@@ -151,13 +152,12 @@ impl BareReceiver {
         })
     }
 
-    /// [`new`](Self::new) for one URI, or for two (rule U3). Everything is checked (rule A8),
-    /// unless the options say otherwise: who the server is, only the host knows.
+    /// [`new`](Self::new) for one URI or for two (rule U3). Only the host knows who the server is,
+    /// so the default is full validation (rule A8).
     ///
     /// # Errors
     ///
-    /// `InvalidUri`, `Unsupported` and `InvalidArgument` where arrays are wanted on a GPU that is
-    /// not there, and those of `new`.
+    /// `InvalidUri`, `Unsupported` or `InvalidArgument` for a missing GPU, and the errors of `new`.
     pub fn for_uris(
         uris: &[&str],
         ticket: &[u8],
@@ -185,7 +185,7 @@ impl BareReceiver {
             first_seq: options.first_seq,
             stall_timeout: options.stall_timeout,
             silence_timeout: Some(crate::client::SILENCE_TIMEOUT),
-            // The host connects, and knows when that has taken too long.
+            // The host connects, and limits the time itself.
             answer: None,
         };
         let mut receiver = Self::new(config, options.decode(false))?;
@@ -196,22 +196,23 @@ impl BareReceiver {
         Ok(receiver)
     }
 
-    /// Asks: the request comes out of `poll_transmit`.
+    /// Starts the stream: `poll_transmit` then gives the request.
     pub fn start(&mut self, now: Timestamp) {
         self.machine.start(now);
         self.advance();
     }
 
-    /// Says where the server's memory from `address` on can be read, for bodies that are lent.
+    /// Maps a range of the server's addresses, from `address` on, to memory here, for lent bodies.
     ///
     /// # Safety
     ///
-    /// The memory lies on the host, and can be read until its owner is dropped as far as address
-    /// lists given to this receiver name it; nobody but the server writes to it.
+    /// The memory lies on the host. All parts that address lists for this receiver name are
+    /// readable until its owner is dropped. Only the server writes to it.
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` when it overlaps memory named before, or goes past the last address.
+    /// `InvalidArgument` for an empty range, an overlap with an earlier range, or a range past the
+    /// last address.
     pub unsafe fn add_memory(&mut self, address: u64, lendable: OpenMemory) -> Result<()> {
         let len = lendable.memory.len as u64;
         let end = address
@@ -222,33 +223,33 @@ impl BareReceiver {
             })?;
         let before = self.lendable.range(..end).next_back();
         if before.is_some_and(|(start, known)| start + known.memory.len as u64 > address) {
-            return Err(Error::invalid_argument("memory there was named before"));
+            return Err(Error::invalid_argument("the range overlaps an earlier one"));
         }
         self.lendable.insert(address, lendable);
         Ok(())
     }
 
-    /// Takes an untagged message.
+    /// Hands in an untagged message.
     ///
     /// # Errors
     ///
-    /// What ended the stream.
+    /// The error that ended the stream.
     pub fn handle_metadata(&mut self, now: Timestamp, message: &[u8]) -> Result<()> {
         let outcome = self.machine.handle_metadata(now, message);
         self.advance();
         outcome
     }
 
-    /// Takes a tagged message: a body, which is copied, or an address list.
+    /// Hands in a tagged message: a body, which is copied, or an address list.
     ///
     /// # Errors
     ///
-    /// What ended the stream; `OutOfMemory`.
+    /// The error that ended the stream; `OutOfMemory`.
     pub fn handle_tagged(&mut self, now: Timestamp, tag: u64, bytes: &[u8]) -> Result<()> {
         let outcome = match received(tag, bytes) {
             Ok(body) => self.machine.handle_body(now, tag, body),
             Err(error) => {
-                // A body that was not taken never comes again.
+                // The server will not send this body again, so the stream fails.
                 self.failed.get_or_insert_with(|| error.clone());
                 self.machine.cancel();
                 Err(error)
@@ -258,42 +259,42 @@ impl BareReceiver {
         outcome
     }
 
-    /// Takes a control message of one connection.
+    /// Hands in a control message of one connection.
     ///
     /// # Errors
     ///
-    /// What ended the stream.
+    /// The error that ended the stream.
     pub fn handle_control(&mut self, now: Timestamp, side: Side, bytes: &[u8]) -> Result<()> {
         let outcome = self.machine.handle_control(now, side, bytes);
         self.advance();
         outcome
     }
 
-    /// A connection is over, and why.
+    /// Reports that a connection has ended, with the reason.
     pub fn handle_disconnect(&mut self, side: Side, reason: &Error) {
         self.machine.handle_disconnect(side, reason);
         self.advance();
     }
 
-    /// The time of [`poll_timeout`](Self::poll_timeout) has come.
+    /// Reports that the time of [`poll_timeout`](Self::poll_timeout) has come.
     pub fn handle_timeout(&mut self, now: Timestamp) {
         self.machine.handle_timeout(now);
         self.advance();
     }
 
-    /// Ends the stream early; the server is told.
+    /// Cancels the stream, and tells the server.
     pub fn cancel(&mut self) {
         self.machine.cancel();
         self.advance();
     }
 
-    /// Where it stands.
+    /// The state of the stream.
     pub fn state(&self) -> ReceiverState {
         self.machine.state()
     }
 
-    /// Addresses that arrays hold, or that wait to be sent back. The connection is needed until
-    /// there are none (rule F6).
+    /// Number of addresses that arrays hold or that wait to be sent back. The connection is needed
+    /// until it is 0 (rule F6).
     pub fn lent_outstanding(&self) -> usize {
         let queue = self.returns.queue.lock();
         let waiting = queue
@@ -303,11 +304,11 @@ impl BareReceiver {
         self.returns.held.load(Ordering::Relaxed) + queue.fresh.len() + usize::from(waiting)
     }
 
-    /// The schema, once it is there.
+    /// The schema; `None` until it has arrived.
     ///
     /// # Errors
     ///
-    /// What ended the stream.
+    /// The error that ended the stream.
     pub fn schema(&mut self) -> Result<Option<OwnedSchema>> {
         if self.decoder.is_none() {
             self.check()?;
@@ -319,7 +320,7 @@ impl BareReceiver {
     ///
     /// # Errors
     ///
-    /// What ended the stream; every later call says the same.
+    /// The error that ended the stream, also in every later call.
     pub fn next_batch(&mut self) -> Result<NextBatch> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
@@ -338,7 +339,7 @@ impl BareReceiver {
             }
         }
         self.check()?;
-        // Rule E5: the consumer waits, so the server is told of everything taken.
+        // Rule E5: the consumer waits, so it grants credit for all batches that it has taken.
         self.machine.flush_credit();
         Ok(if self.machine.is_complete() {
             NextBatch::End
@@ -387,11 +388,11 @@ impl BareReceiver {
         self.expected.pop_front()
     }
 
-    /// When to call [`handle_timeout`](Self::handle_timeout) and to poll again, at the latest.
+    /// The latest time for the next [`handle_timeout`](Self::handle_timeout) and polls.
     pub fn poll_timeout(&self) -> Option<Timestamp> {
         let queue = self.returns.queue.lock();
         if !queue.fresh.is_empty() {
-            // Their ten milliseconds begin with the next poll, which knows the time.
+            // Their 10 ms (rule F5) begin with the next poll, which knows the time.
             return Some(Timestamp::from_nanos(0));
         }
         let frees = queue.frees.as_ref().and_then(FreeQueue::deadline);
@@ -408,7 +409,7 @@ impl BareReceiver {
                 ReceiverEvent::Expect { seq, packed, list } => {
                     self.expected.push_back((seq, packed, list));
                 }
-                // The host names the memory that it can read itself.
+                // The host passes memory by `add_memory` instead.
                 ReceiverEvent::Stream { .. }
                 | ReceiverEvent::Region { .. }
                 | ReceiverEvent::RegionGone { .. } => {}
@@ -449,8 +450,8 @@ impl BareReceiver {
         Ok(Some(decoder.batch(header, &body)?.array))
     }
 
-    /// Finds lent memory; the body goes back when what is returned is dropped, or at once where
-    /// one of them cannot be found.
+    /// Finds the memory of a lent body. The body goes back when the result is dropped, or at once
+    /// if an address is unknown.
     fn find(&self, seq: u32, spans: &[Span]) -> Result<ReceivedBody> {
         let addresses = spans.iter().filter(|span| span.length > 0).count();
         self.returns.held.fetch_add(addresses, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! One connection of a server whose transport is the host's.
+//! One connection of a server whose host carries the messages.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,33 +14,33 @@ use crate::proto::{
     StreamInfo, Tags, Transmit, VERSION,
 };
 
-/// The runs of a packed body and what keeps them.
+/// The parts of a packed body, and the owner of their memory.
 type PackedBody = (Vec<BufferRef>, EncodedOwner);
 
 /// The producing side of one connection.
 ///
-/// Call order: `handle_*` for what arrives. In state `Requested`, [`start`](Self::start) or
-/// [`refuse`](Self::refuse); then [`send_batch`](Self::send_batch) while
+/// Call order: `handle_*` for each arriving message. In state `Requested`, [`start`](Self::start)
+/// or [`refuse`](Self::refuse); then [`send_batch`](Self::send_batch) while
 /// [`may_send`](Self::may_send), and [`end`](Self::end). After every call, `poll_transmit` until
 /// `None`.
 pub struct BareSender {
     machine: Sender<PackedBody, EncodedOwner>,
     encoder: Option<Encoder>,
     request: Option<Request>,
-    /// Bodies are lent: sent as address lists.
+    /// Bodies are lent by address lists.
     lend: bool,
-    /// Encoded, and not yet admitted by the client's window (rule E5).
+    /// Encoded messages that the client's window does not admit yet (rule E5).
     waiting: VecDeque<EncodedMessage>,
     ending: bool,
 }
 
 impl BareSender {
-    /// The sender of a fresh connection. `lend` sends bodies as lists of the addresses that they
-    /// have in this process (rule D4), for clients that can read its memory.
+    /// Makes the sender of a new connection. `lend` sends bodies as lists of their addresses in
+    /// this process (rule D4), for clients that can read its memory.
     ///
     /// # Errors
     ///
-    /// `InvalidUri` for tags that break rule U4, or that have none for frees where bodies are lent.
+    /// `InvalidUri` for tags that break rule U4, or that lack `free_data` with `lend`.
     pub fn new(config: SenderConfig, lend: bool) -> Result<Self> {
         config.tags.validate()?;
         let roles = [config.tags.both, config.tags.metadata, config.tags.data];
@@ -49,7 +49,7 @@ impl BareSender {
             // Rule U2.
             return Err(Error::new(
                 Status::InvalidUri,
-                "bodies are lent only where the URI has free_data, for their way back",
+                "bodies can be lent only with free_data in the URI, which returns them",
             ));
         }
         Ok(Self {
@@ -62,18 +62,18 @@ impl BareSender {
         })
     }
 
-    /// Takes a tagged message: a request or a list of frees. Arrays that come back are released
-    /// here.
+    /// Hands in a tagged message: a request or a free_data list. Releases the arrays that come
+    /// back.
     ///
     /// # Errors
     ///
-    /// `Protocol`: the connection is to be cut, as `poll_transmit` says.
+    /// `Protocol`: the host must cut the connection, when `poll_transmit` gives that order.
     pub fn handle_tagged(&mut self, tag: u64, bytes: &[u8]) -> Result<()> {
         self.machine.handle_tagged(tag, bytes)?;
         self.advance()
     }
 
-    /// Takes a control message.
+    /// Hands in a control message.
     ///
     /// # Errors
     ///
@@ -83,20 +83,20 @@ impl BareSender {
         self.advance()
     }
 
-    /// The connection is over: everything lent is released (rule F4). The client must not read it
-    /// any more.
+    /// Reports that the connection has ended. Releases everything lent (rule F4): the client must
+    /// no longer be able to read it.
     pub fn handle_disconnect(&mut self) {
         self.waiting.clear();
         self.encoder = None;
         drop(self.machine.handle_disconnect());
     }
 
-    /// Where it stands.
+    /// The state of the connection.
     pub fn state(&self) -> SenderState {
         self.machine.state()
     }
 
-    /// What is asked for, from the request on until the next one.
+    /// The last request of the client.
     pub fn request(&self) -> Option<&Request> {
         self.request.as_ref()
     }
@@ -115,17 +115,17 @@ impl BareSender {
             && self.machine.may_pull()
     }
 
-    /// Addresses lent and not yet given back.
+    /// Number of addresses lent and not yet given back.
     pub fn lent_outstanding(&self) -> usize {
         self.machine.lent_outstanding()
     }
 
-    /// Accepts the request and gives the schema.
+    /// Accepts the request, and sends the schema.
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` when nothing is asked for, `InvalidData` for a bad schema, `Unsupported`
-    /// for a device that cannot be read here, `Cancelled`.
+    /// `InvalidArgument` without a request, `InvalidData` for an invalid schema, `Unsupported` for
+    /// a device that this process cannot read, `Cancelled`.
     pub fn start(&mut self, schema: &OwnedSchema, device_type: i32) -> Result<()> {
         DeviceKind(device_type).ensure_readable()?;
         let encoder = Encoder::new(schema, EncodeOptions::default())?;
@@ -143,11 +143,11 @@ impl BareSender {
         Ok(())
     }
 
-    /// Refuses the request (a baseline client is cut off, rule E7).
+    /// Refuses the request. A baseline client is disconnected instead (rule E7).
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` when nothing is asked for.
+    /// `InvalidArgument` without a request.
     pub fn refuse(&mut self, status: i32, text: &str) -> Result<()> {
         self.machine.refuse(status, text)
     }
@@ -156,8 +156,8 @@ impl BareSender {
     ///
     /// # Errors
     ///
-    /// With the array, where nothing was sent: `Busy` when the window is full, `InvalidArgument`
-    /// when no stream is running, `Cancelled`, `InvalidData`, `Unsupported`.
+    /// Nothing was sent, and the array is given back: `Busy` if the window is full,
+    /// `InvalidArgument` without a running stream, `Cancelled`, `InvalidData`, `Unsupported`.
     pub fn send_batch(
         &mut self,
         array: OwnedDeviceArray,
@@ -172,7 +172,8 @@ impl BareSender {
         self.waiting
             .extend(encoder.try_encode(array, custom_metadata)?);
         if let Err(error) = self.advance() {
-            // Parts of the batch may be on their way, so it cannot be given back: the stream fails.
+            // A part of the batch may be sent already, so the array cannot be given back: the
+            // stream fails.
             tracing::error!("a batch was encoded and cannot be sent: {error}");
             let _ = self.fail(error.status().code(), error.text());
         }
@@ -196,11 +197,11 @@ impl BareSender {
         Ok(())
     }
 
-    /// Ends the stream, once everything before has gone.
+    /// Completes the stream, after all messages that wait.
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` when no stream is running.
+    /// `InvalidArgument` without a running stream.
     pub fn end(&mut self) -> Result<()> {
         if self.machine.state() != SenderState::Streaming || self.ending {
             return Err(no_stream());
@@ -209,11 +210,11 @@ impl BareSender {
         self.advance()
     }
 
-    /// Ends the stream with an error that the client is told.
+    /// Ends the stream with an error, which is sent to the client.
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` when no stream is running.
+    /// `InvalidArgument` without a running stream.
     pub fn fail(&mut self, status: i32, text: &str) -> Result<()> {
         self.waiting.clear();
         self.ending = false;
@@ -247,7 +248,7 @@ impl BareSender {
         Some(WireMessage::of_bytes(class, tag, bytes))
     }
 
-    /// Takes up events, and sends what waits as far as the window goes.
+    /// Handles events, and sends the waiting messages that the window admits.
     fn advance(&mut self) -> Result<()> {
         while let Some(event) = self.machine.poll_event() {
             match event {
@@ -258,7 +259,7 @@ impl BareSender {
                     self.waiting.clear();
                 }
                 SenderEvent::Freed(owner) => drop(owner),
-                // Getters tell of these.
+                // Getters report these.
                 SenderEvent::Cancelled
                 | SenderEvent::CreditChanged
                 | SenderEvent::RegionForgotten { .. } => {}
@@ -292,7 +293,7 @@ impl BareSender {
             OutBody::Elsewhere
         } else if self.lend && !message.compressed {
             let spans = message.buffers.iter().map(|buffer| Span {
-                // Rule A1: empty ones as (0, 0).
+                // Rule A1: an empty buffer is the pair (0, 0).
                 address: if buffer.len == 0 {
                     0
                 } else {

@@ -74,7 +74,7 @@ fn exchange(sender: &mut BareSender, receiver: &mut BareReceiver, now: Timestamp
         while let Some(message) = sender.poll_transmit() {
             moved = true;
             let bytes = bytes(&message);
-            // A failure that the server tells of is an error here as well; `next_batch` repeats it.
+            // A failure of the server is an error here too; `next_batch` repeats it.
             let _ = match message.class {
                 MessageClass::Metadata => receiver.handle_metadata(now, &bytes),
                 MessageClass::Tagged => receiver.handle_tagged(now, message.tag, &bytes),
@@ -106,19 +106,19 @@ fn read(array: OwnedDeviceArray) -> RecordBatch {
     unsafe { batch_from_c(array, &schema()) }.unwrap()
 }
 
-/// Names the whole of this process's memory, for address lists.
+/// Maps the whole memory of this process, for address lists.
 fn lend_everything(receiver: &mut BareReceiver) {
     let len = (isize::MAX as usize) / 2;
     let data = std::ptr::with_exposed_provenance(1);
     let memory = BufferRef { data, len };
     let owner = Arc::new(());
-    // SAFETY: the only lists that the receiver is given are those of a sender in this process,
-    // which keeps what they name until it comes back.
+    // SAFETY: the receiver gets lists of a sender in this process only, which keeps the named
+    // memory until it comes back.
     unsafe { receiver.add_memory(1, OpenMemory { memory, owner }) }.unwrap();
 }
 
-/// Rules M1, M4, D3, D4, F1: batches cross in both kinds, by the extension and without it, and what
-/// was lent is given back once the arrays are released.
+/// Rules M1, M4, D3, D4, F1: batches cross in both kinds, with the extension and without it, and
+/// lent memory goes back once the arrays are released.
 #[test]
 fn batches_cross_between_a_pair() {
     for (lend, extension) in [(false, false), (false, true), (true, true), (true, false)] {
@@ -197,7 +197,7 @@ fn a_full_window_gives_the_batch_back() {
     assert!(sender.may_send());
 }
 
-/// Rules E2, E3: a refusal and a failure reach the consumer with status and words.
+/// Rules E2, E3: a refusal and a failure reach the consumer with status and text.
 #[test]
 fn failures_keep_their_words() {
     let mut sender = BareSender::new(SenderConfig::default(), false).unwrap();
@@ -224,7 +224,7 @@ fn failures_keep_their_words() {
     assert!(sender.send_batch(c_batch(0), None).is_err());
 }
 
-/// Promise: an address outside the memory that the host named is a protocol error, and never read.
+/// Promise: an address outside the host's ranges is a protocol error, and is never read.
 #[test]
 fn addresses_outside_named_memory_are_refused() {
     let mut sender = BareSender::new(SenderConfig::default(), true).unwrap();
@@ -252,7 +252,7 @@ fn addresses_outside_named_memory_are_refused() {
     assert_eq!(receiver.next_batch().err().unwrap(), error);
 }
 
-/// Promise: a cancelled stream ends at both sides, and lent memory of it comes back.
+/// Promise: a cancelled stream ends at both sides, and its lent memory comes back.
 #[test]
 fn cancelling_ends_both_sides() {
     let mut sender = BareSender::new(SenderConfig::default(), true).unwrap();
@@ -279,8 +279,8 @@ fn cancelling_ends_both_sides() {
     assert!(receiver.next_batch().is_err());
 }
 
-/// Rule D6: a body that cannot be taken ends the stream, for it does not come again; whoever reads
-/// is told why.
+/// Rule D6: a body with a wrong tag ends the stream, because it does not come again; the consumer
+/// gets the reason.
 #[test]
 fn a_body_that_is_refused_ends_the_stream() {
     let mut receiver = receiver(4, true);

@@ -1,4 +1,4 @@
-//! What a client's streams share: its connections, and how a stream is asked for.
+//! The state that a client's streams share, and the request for a stream.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 
 use super::fallback::Fallback;
 use super::ids::StreamIds;
-use super::pool::{Pool, Unused};
+use super::pool::{IdleConnection, Pool};
 use super::uris::{KnownUri, KnownUris};
 use super::{ClientOptions, GetOptions, SILENCE_TIMEOUT, Stream};
 use crate::cancel::Cancel;
@@ -24,11 +24,11 @@ use crate::proto::{
 };
 use crate::transport::{self, LinkOptions};
 
-/// How long a connection may be kept before it is watched: most often the next stream comes first,
-/// and the system is spared telling of it.
+/// How long a connection is idle before the I/O thread watches it. Mostly the next stream comes
+/// earlier, which saves system calls.
 const UNWATCHED: Duration = Duration::from_millis(100);
 
-/// How connections are found again: the URI, and how many sockets there are.
+/// The key of an idle connection: the URI and the number of sockets.
 pub(super) type PoolKey = (Arc<str>, u16);
 
 pub(super) struct ClientCore {
@@ -38,10 +38,10 @@ pub(super) struct ClientCore {
     me: Weak<Self>,
     pub(super) uris: KnownUris,
     pub(super) pool: Mutex<Pool>,
-    /// A timer is set at which the I/O thread begins to watch the connections kept.
+    /// A timer is set, at which the I/O thread begins to watch idle connections.
     watching: AtomicBool,
     ids: StreamIds,
-    /// Servers whose memory on GPUs cannot be opened here, by URI: they are asked for none.
+    /// URIs of servers whose GPU memory this process cannot open. Requests to them name no GPU.
     pub(super) closed_gpus: Mutex<HashSet<Arc<str>>>,
     pub(super) streams: AtomicU64,
     pub(super) connections: AtomicU64,
@@ -66,7 +66,7 @@ impl ClientCore {
         }))
     }
 
-    /// `on_gpus`: bodies may lie in memory on GPUs that the server lends, where it can.
+    /// Asks for a stream. `on_gpus`: the server may lend bodies in GPU memory.
     pub(super) fn ask(
         self: &Arc<Self>,
         uris: &Arc<[KnownUri]>,
@@ -86,7 +86,8 @@ impl ClientCore {
         } else {
             Vec::new()
         };
-        // Of a stream on two connections a server cannot tell the end on both.
+        // Connections of a stream on two connections are not kept: its server cannot know the
+        // stream's end on both.
         let key = data
             .is_none()
             .then(|| (Arc::clone(&metadata.name), options.connections));
@@ -113,8 +114,8 @@ impl ClientCore {
                 answer: Some(answer),
             };
             match self.begin(config, connections, key.clone(), options, cancel) {
-                // The server may have gone, and come back, since the connection was last used. What
-                // it has said itself it would say again.
+                // The server may have restarted since the connection was last used. So the request
+                // is repeated on another connection, unless the error is the server's answer.
                 Err((error, false))
                     if reused
                         && matches!(error.status(), Status::Disconnected | Status::Protocol) => {}
@@ -127,8 +128,8 @@ impl ClientCore {
         Ok(stream)
     }
 
-    /// The connections of one stream, when they must have brought an answer, and whether an earlier
-    /// stream has used them.
+    /// The connections of one stream, the time limit of the server's answer, and whether the
+    /// connections are reused.
     fn connections(
         &self,
         metadata: &KnownUri,
@@ -158,7 +159,7 @@ impl ClientCore {
         Ok((Connections { metadata, data }, answer, reused))
     }
 
-    /// A connection that served an earlier stream, and so may turn out to be dead.
+    /// An idle connection of an earlier stream. It may be dead.
     fn reuse(&self, uri: &Uri, (name, sockets): &PoolKey) -> Option<Turner<ClientEnd>> {
         let kept = self.pool.lock().take(name, *sockets)?;
         let (uri, peer) = (uri.bare(), kept.link().peer());
@@ -189,8 +190,8 @@ impl ClientCore {
         Ok(ClientEnd::open(connection, uri.tags.free_data, &self.io))
     }
 
-    /// Asks for a stream. An error comes with whether it is the server's answer, after which the
-    /// connection serves the next stream.
+    /// Asks for a stream. With an error comes whether it is the server's answer; then the
+    /// connection can serve the next stream.
     fn begin(
         self: &Arc<Self>,
         mut config: ReceiverConfig,
@@ -228,11 +229,11 @@ impl ClientCore {
         ))
     }
 
-    /// Takes connections on which no stream is. Those that can serve the next stream are kept.
+    /// Takes idle connections back. Keeps those that can serve the next stream.
     fn put_back(&self, connections: Connections, key: Option<&PoolKey>) {
         let Connections { metadata, data } = connections;
         for mut token in [Some(metadata), data].into_iter().flatten() {
-            // What could not be opened on a GPU stays so on its connection.
+            // A connection on which GPU memory could not be opened is not kept.
             let can_serve = token.step(|end, _| end.closed().is_none() && !end.misses_gpus());
             let unused = match key {
                 Some((uri, sockets)) if can_serve => {
@@ -240,7 +241,7 @@ impl ClientCore {
                     self.watch_soon();
                     self.pool.lock().keep(uri, *sockets, token, most)
                 }
-                _ => Some(Unused::Owned(token)),
+                _ => Some(IdleConnection::Owned(token)),
             };
             if let Some(unused) = unused {
                 unused.retire();
@@ -263,30 +264,32 @@ impl Source for ClientCore {
     fn ready(&self) {}
 
     fn timer(&self) {
-        // First: what is kept from now on asks for a timer of its own.
+        // First, so that later connections set a timer of their own.
         self.watching.store(false, Ordering::Release);
         let time = self.options.idle_timeout;
         let (expired, next) = {
-            // Nobody takes a connection out meanwhile.
+            // The lock keeps other threads from taking a connection meanwhile.
             let mut pool = self.pool.lock();
             (pool.watch(time), pool.next_look(time))
         };
         if let Some(next) = next {
             self.io.call_at(next, self.source());
         }
-        expired.into_iter().for_each(Unused::retire);
+        expired.into_iter().for_each(IdleConnection::retire);
     }
 }
 
-/// A stream is over for its consumer: its connection serves the next one, at once or when the
-/// server has agreed to the end.
+/// Ends a stream for its consumer. Its connection serves the next stream, at once or after the
+/// server has confirmed the end.
 pub(super) fn end(client: Weak<ClientCore>, fetch: Box<Fetch>, key: Option<PoolKey>) {
     fetch.end(move |connections| match client.upgrade() {
         Some(client) => client.put_back(connections, key.as_ref()),
         None => {
             let Connections { metadata, data } = connections;
             let tokens = [Some(metadata), data].into_iter().flatten();
-            tokens.map(Unused::Owned).for_each(Unused::retire);
+            tokens
+                .map(IdleConnection::Owned)
+                .for_each(IdleConnection::retire);
         }
     });
 }

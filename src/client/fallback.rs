@@ -1,9 +1,9 @@
-//! A second request for a stream whose bodies on a GPU cannot be opened here.
+//! A second request for a stream, after its bodies on a GPU could not be opened.
 //!
-//! A server and a client may see the same GPU and yet be unable to share its memory: containers may
-//! separate the namespaces that handles need, and a process under MPS gives out no handles. The
-//! first body shows that. As long as the consumer has no array, a second request loses nothing,
-//! though the provider is called twice. It asks for bodies that do not lie on a GPU.
+//! A server and a client may see the same GPU and still be unable to share its memory. Containers
+//! may separate the namespaces that handles need, and a process under MPS cannot export handles.
+//! The first body shows this. While the consumer has no array, the client can ask again, for bodies
+//! outside GPUs. The provider is then called twice.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use super::{GetOptions, Stream};
 use crate::arrow::decode::DecodedBatch;
 use crate::error::{Error, Result, Status};
 
-/// How to ask once more.
+/// The arguments of the second request.
 pub(super) struct Fallback {
     client: Arc<ClientCore>,
     uris: Arc<[KnownUri]>,
@@ -38,9 +38,9 @@ impl Fallback {
 }
 
 impl Stream {
-    /// Asks again, for the same arrays in the same place, and gives the first array. `error` says
-    /// why the first request failed.
-    pub(super) fn go_on_without_gpus(
+    /// Asks again, for the same arrays in the same place, and gives the first array. `error` is the
+    /// failure of the first request.
+    pub(super) fn retry_without_gpus(
         &mut self,
         fallback: Fallback,
         error: &Error,
@@ -52,7 +52,7 @@ impl Stream {
             mut options,
         } = fallback;
         tracing::debug!("asked again for bodies elsewhere: {error}");
-        // A GPU whose memory is full now may have room later.
+        // A full GPU may have room later, so its server is not marked as closed.
         if error.status() != Status::OutOfMemory
             && let Some(bodies) = uris.last()
         {
@@ -63,12 +63,12 @@ impl Stream {
             }
             closed.insert(name);
         }
-        // The consumer has been told where the arrays are.
+        // The consumer knows the place of the arrays already.
         if let Some(fetch) = &self.fetch {
             options.device = fetch.target();
         }
-        // The connection serves the next stream once this one is at its end.
-        // For the log it is one stream.
+        // The connection serves the next stream after the end of this one. For the log both
+        // requests are one stream, so the account is kept.
         let account = self.account.take();
         self.end(false);
         self.account = account;

@@ -1,10 +1,10 @@
-//! What tells streams apart.
+//! Ids of streams.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::error::{Error, Result};
 
-/// The numbers of a client's streams: one drawn at random, and those behind it.
+/// The ids of a client's streams: a random first id, and its successors.
 pub(super) struct StreamIds {
     base: u128,
     next: AtomicU64,
@@ -13,7 +13,7 @@ pub(super) struct StreamIds {
 impl StreamIds {
     /// # Errors
     ///
-    /// Of the system, which has no random bytes.
+    /// The system's error if it has no random bytes.
     pub(super) fn new() -> Result<Self> {
         Ok(Self {
             base: draw_id()?,
@@ -21,8 +21,8 @@ impl StreamIds {
         })
     }
 
-    /// The next number. A server joins two connections by the number of their stream (rule E6), so
-    /// that nobody may guess it. Other numbers only have to differ.
+    /// The next id. A server joins two connections by the id of their stream (rule E6), so such an
+    /// id must not be guessable. Other ids only have to differ.
     pub(super) fn next(&self, joined: bool) -> Result<u128> {
         if joined {
             return draw_id();
@@ -43,8 +43,8 @@ fn draw_id() -> Result<u128> {
 mod tests {
     use super::*;
 
-    /// A server tells the streams of a connection apart by the low half of the number, and joins
-    /// two connections by the whole (rule E6).
+    /// A server distinguishes the streams of a connection by the low half of the id, and joins two
+    /// connections by the whole id (rule E6).
     #[test]
     fn numbers_differ_and_those_that_join_cannot_be_guessed() {
         let ids = StreamIds::new().unwrap();

@@ -10,11 +10,11 @@ use crate::transport::Settings;
 /// Options of a client.
 #[derive(Debug, Clone)]
 pub struct ClientOptions {
-    /// Accept servers of every user, not only of this process's own.
+    /// Accepts servers of every user, not only of this process's user.
     pub any_user: bool,
-    /// How long a connection without a stream is kept for the next one.
+    /// How long an idle connection is kept for later streams.
     pub idle_timeout: Duration,
-    /// How many such connections are kept for each server.
+    /// How many idle connections are kept for each server.
     pub max_idle: usize,
     /// Settings that only one transport knows.
     pub settings: Settings,
@@ -44,29 +44,28 @@ impl ClientOptions {
 /// Options of one stream.
 #[derive(Debug, Clone)]
 pub struct GetOptions {
-    /// How long connecting may take, up to the server's first answer: STREAM, ERROR, or PENDING
-    /// where those take longer. A baseline server's first answer is the schema, which may take its
-    /// time.
+    /// Time limit from connecting to the server's first answer: STREAM, ERROR, or PENDING if those
+    /// take longer. The first answer of a baseline server is the schema, which has another limit.
     pub connect_timeout: Duration,
-    /// How long the server may say nothing while something is waited for; `None`: for ever.
+    /// How long the server may be silent while the client waits for it; `None`: for ever.
     pub stall_timeout: Option<Duration>,
-    /// How far the server may run ahead of what the consumer has taken.
+    /// How many batches and bytes the server may send before the consumer takes them.
     pub window: Credit,
-    /// Most bytes of copies that the server may lend at once; past it bodies travel as bytes.
+    /// Most bytes of copies that the server may lend at once. Beyond it bodies travel as bytes.
     pub lent_limit: u64,
-    /// Where arrays shall be.
+    /// The device that the arrays come to.
     pub device: Target,
-    /// How much of what arrives is checked; `None`: the structure alone from a server of the same
-    /// user, everything from others (rule A8).
+    /// Level of validation; `None`: `Structure` for a server of the same user, `Full` for others
+    /// (rule A8).
     pub level: Option<Level>,
-    /// Most bytes that one message may take here beside its body; `None`: 16 GiB from a server of
+    /// Most memory that one message may take here beside its body; `None`: 16 GiB from a server of
     /// the same user, [`DecodeOptions`]' default from others.
     pub message_limit: Option<u64>,
-    /// How long a waiting consumer looks for the stream before it sleeps.
+    /// How long a waiting consumer spins before it sleeps.
     pub spin: Duration,
-    /// Connections for the stream, where the transport can spread bodies over several.
+    /// Connections for the stream, if the transport can split bodies.
     pub connections: u16,
-    /// Number of the schema message: 0, but in tests of the wrap-around (rule M4).
+    /// Number of the schema message: 0, except in tests of the wrap-around (rule M4).
     pub first_seq: u32,
 }
 
@@ -91,7 +90,7 @@ impl Default for GetOptions {
 }
 
 impl GetOptions {
-    /// How the stream of a server is decoded.
+    /// Options of the decoder, for a server of the same or another user.
     pub fn decode(&self, same_user: bool) -> DecodeOptions {
         let (level, limit) = if same_user {
             (Level::Structure, SAME_USER_LIMIT)
@@ -106,5 +105,5 @@ impl GetOptions {
     }
 }
 
-/// Most bytes that a message of the same user may take beside its body.
+/// Most memory that a message of the same user may take beside its body.
 const SAME_USER_LIMIT: u64 = 16 << 30;

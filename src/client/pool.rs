@@ -1,4 +1,4 @@
-//! Connections that are kept for the next stream, for a while.
+//! The pool of idle connections.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,31 +11,31 @@ use crate::driver::io::Source;
 use crate::driver::turning::Turner;
 use crate::proto::Timestamp;
 
-/// The connections without a stream, by the URI that they were made for.
+/// The idle connections, by URI.
 #[derive(Default)]
 pub(super) struct Pool {
-    /// Of each server the one last that was used last.
-    kept: HashMap<Arc<str>, Vec<Kept>>,
-    /// When a timer is set that ends the oldest.
+    /// For each URI, the most recently used connection is the last.
+    kept: HashMap<Arc<str>, Vec<PooledConnection>>,
+    /// The time of the timer that ends the oldest connection.
     due: Option<Timestamp>,
 }
 
-struct Kept {
-    connection: Unused,
-    /// Sockets that it has: connections made otherwise are other connections.
+struct PooledConnection {
+    connection: IdleConnection,
+    /// Number of its sockets. A stream reuses only a connection with its own number.
     sockets: u16,
     since: Timestamp,
 }
 
-/// A connection without a stream.
-pub(super) enum Unused {
-    /// The pool owns it. Nobody watches it.
+/// An idle connection.
+pub(super) enum IdleConnection {
+    /// The pool owns the connection, and no thread watches it.
     Owned(Turner<ClientEnd>),
-    /// The I/O thread owns it.
+    /// The I/O thread owns the connection.
     Watched(Arc<ClientLink>),
 }
 
-impl Unused {
+impl IdleConnection {
     fn link(&self) -> &Arc<ClientLink> {
         match self {
             Self::Owned(token) => token.link(),
@@ -52,15 +52,15 @@ impl Unused {
         token.step(|end, _| end.is_sound()).then_some(token)
     }
 
-    /// Hands it over to the I/O thread for good: arrays may point into its memory, and it ends with
-    /// the last of those.
+    /// Hands the connection over to the I/O thread for good. The connection ends with the last
+    /// array that uses its memory.
     pub(super) fn retire(self) {
         self.link().interfere(|end, _| end.retire());
     }
 }
 
 impl Pool {
-    /// Takes one for the next stream.
+    /// Takes a connection for the next stream.
     pub(super) fn take(&mut self, uri: &str, sockets: u16) -> Option<Turner<ClientEnd>> {
         let kept = self.kept.get_mut(uri)?;
         while let Some(at) = kept.iter().rposition(|kept| kept.sockets == sockets) {
@@ -71,21 +71,21 @@ impl Pool {
         None
     }
 
-    /// Keeps one. Gives the one that is kept no longer, where there are `most` for that server.
+    /// Keeps a connection. If the URI has `most` connections, gives the oldest back.
     pub(super) fn keep(
         &mut self,
         uri: &Arc<str>,
         sockets: u16,
         token: Turner<ClientEnd>,
         most: usize,
-    ) -> Option<Unused> {
-        let connection = Unused::Owned(token);
+    ) -> Option<IdleConnection> {
+        let connection = IdleConnection::Owned(token);
         if most == 0 {
             return Some(connection);
         }
         let kept = self.kept.entry(Arc::clone(uri)).or_default();
         let oldest = (kept.len() >= most).then(|| kept.remove(0).connection);
-        kept.push(Kept {
+        kept.push(PooledConnection {
             connection,
             sockets,
             since: clock::now(),
@@ -93,9 +93,9 @@ impl Pool {
         oldest
     }
 
-    /// Hands the connections over to the I/O thread, which calls this. Drops those that have ended,
-    /// and returns those that were kept for `time`.
-    pub(super) fn watch(&mut self, time: Duration) -> Vec<Unused> {
+    /// Hands the connections over to the I/O thread, which calls this function. Drops ended
+    /// connections, and returns those that were idle for `time`.
+    pub(super) fn watch(&mut self, time: Duration) -> Vec<IdleConnection> {
         let now = clock::now();
         let mut expired = Vec::new();
         self.kept.retain(|_, kept| {
@@ -103,11 +103,13 @@ impl Pool {
             expired.extend(kept.drain(..old).map(|kept| kept.connection));
             kept.retain_mut(|kept| {
                 let link = Arc::clone(kept.connection.link());
-                let watched = Unused::Watched(Arc::clone(&link));
-                if let Unused::Owned(token) = std::mem::replace(&mut kept.connection, watched) {
+                let watched = IdleConnection::Watched(Arc::clone(&link));
+                if let IdleConnection::Owned(token) =
+                    std::mem::replace(&mut kept.connection, watched)
+                {
                     token.give_back_here();
                 }
-                // The end of the server may have come with the last message of a stream.
+                // The server may have closed the connection right after the stream.
                 link.ready();
                 link.look(|end| end.closed().is_none())
             });
@@ -116,7 +118,8 @@ impl Pool {
         expired
     }
 
-    /// When the oldest was kept for `time`, if there is one and no timer is set before that.
+    /// The time at which the oldest connection has been idle for `time`; `None` without
+    /// connections, or if an earlier timer is set.
     pub(super) fn next_look(&mut self, time: Duration) -> Option<Timestamp> {
         let now = clock::now();
         self.due.take_if(|due| *due <= now);
@@ -129,17 +132,17 @@ impl Pool {
         self.due
     }
 
-    /// How many there are.
+    /// The number of idle connections.
     pub(super) fn len(&self) -> u64 {
         self.kept.values().map(|kept| kept.len() as u64).sum()
     }
 
-    /// All of them: none is kept any more.
-    pub(super) fn take_all(&mut self) -> impl Iterator<Item = Unused> + use<> {
+    /// Takes all connections out.
+    pub(super) fn take_all(&mut self) -> impl Iterator<Item = IdleConnection> + use<> {
         let kept = std::mem::take(&mut self.kept);
         kept.into_values().flatten().map(|kept| kept.connection)
     }
 }
 
-/// A time that does not come.
+/// A time that never comes.
 const FOR_EVER: Timestamp = Timestamp::from_nanos(u64::MAX);

@@ -7,6 +7,6 @@ pub struct ClientStats {
     pub streams: u64,
     /// Connections made since the start.
     pub connections_made: u64,
-    /// Connections kept for the next stream.
+    /// Idle connections, kept for later streams.
     pub connections_idle: u64,
 }

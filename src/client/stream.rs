@@ -1,4 +1,4 @@
-//! A stream as its consumer has it.
+//! A stream, for its consumer.
 
 use std::mem::ManuallyDrop;
 use std::sync::{Arc, Weak};
@@ -29,14 +29,14 @@ pub struct Stream {
     custom_metadata: Vec<(String, String)>,
     pub(super) stats: StreamStats,
     error: Option<Error>,
-    /// How to ask without GPUs, until there is an array.
+    /// The second request, until the consumer has an array.
     pub(super) fallback: Option<Box<Fallback>>,
-    /// For the log, until it has the stream's end.
+    /// For the log, until the stream's end is logged.
     pub(super) account: Option<Box<Account>>,
 }
 
 impl Stream {
-    /// The stream, whose schema is there.
+    /// Makes a stream whose schema has arrived.
     pub(super) fn new(
         client: Weak<ClientCore>,
         generation: Generation,
@@ -62,7 +62,7 @@ impl Stream {
         }
     }
 
-    /// Who the server is, until the stream is over.
+    /// A description of the server, until the stream has ended.
     pub(super) fn peer(&self) -> &str {
         self.fetch.as_deref().map_or("", Fetch::peer)
     }
@@ -72,18 +72,18 @@ impl Stream {
         &self.custom_metadata
     }
 
-    /// Why the stream ended, if it did not end well.
+    /// The error that ended the stream.
     pub fn error(&self) -> Option<&Error> {
         self.error.as_ref()
     }
 
-    /// Figures so far.
+    /// Figures up to now.
     pub fn stats(&self) -> StreamStats {
         self.stats
     }
 
-    /// How many batches [`ArrayReader::next`] gives without waiting for the server. If there are
-    /// none, the connection is read first.
+    /// How many batches [`ArrayReader::next`] can give without waiting for the server. If there are
+    /// none, this call first reads the connection.
     pub fn batches_here(&mut self) -> usize {
         if self.generation.ensure_same_process().is_err() {
             return 0;
@@ -91,8 +91,8 @@ impl Stream {
         self.fetch.as_deref_mut().map_or(0, Fetch::batches_here)
     }
 
-    /// Has the log say how the stream ended.
-    fn tell_end(&mut self, is_whole: bool) {
+    /// Logs the end of the stream.
+    fn log_end(&mut self, is_whole: bool) {
         let Some(mut account) = self.account.take() else {
             return;
         };
@@ -106,17 +106,17 @@ impl Stream {
         }
     }
 
-    /// `is_whole`: the consumer has had all of it.
+    /// `is_whole`: the consumer has all batches.
     pub(super) fn end(&mut self, is_whole: bool) {
         let Some(fetch) = self.fetch.take() else {
             return;
         };
         if self.generation.ensure_same_process().is_err() {
-            // In a forked child nothing is sent, and locks may be held for ever: the copy is left.
+            // A forked child sends nothing, and locks may be held for ever: the copy is leaked.
             let _left = ManuallyDrop::new(fetch);
             return;
         }
-        self.tell_end(is_whole);
+        self.log_end(is_whole);
         asking::end(Weak::clone(&self.client), fetch, self.key.take());
     }
 }
@@ -150,7 +150,7 @@ impl ArrayReader for Stream {
             && fetch.misses_gpus()
         {
             let error = error.clone();
-            outcome = self.go_on_without_gpus(*fallback, &error);
+            outcome = self.retry_without_gpus(*fallback, &error);
         }
         match outcome {
             Ok(Some(batch)) => {

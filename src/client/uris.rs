@@ -1,4 +1,4 @@
-//! URIs that were read before.
+//! A cache of parsed URIs.
 
 use std::sync::Arc;
 
@@ -8,21 +8,21 @@ use parking_lot::Mutex;
 use crate::error::Result;
 use crate::proto::Uri;
 
-/// Most URIs that are kept; then they are read anew.
+/// Most URIs in the cache. A full cache is emptied.
 pub(super) const MOST_KNOWN: usize = 64;
 
-/// A URI, and the name by which its connections are found again.
+/// A URI, and the name of its connections in the pool.
 pub(super) struct KnownUri {
     pub(super) uri: Uri,
     pub(super) name: Arc<str>,
 }
 
-/// URIs by their text: to read one takes longer than to ask for a stream.
+/// Parsed URIs by their text: parsing takes longer than asking for a stream.
 #[derive(Default)]
 pub(super) struct KnownUris(Mutex<HashMap<String, Arc<[KnownUri]>>>);
 
 impl KnownUris {
-    /// The URIs of one stream.
+    /// Parses the URIs of one stream, or finds them in the cache.
     ///
     /// # Errors
     ///

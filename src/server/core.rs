@@ -1,4 +1,4 @@
-//! What a server's threads share: tickets, connections, and the streams between them.
+//! The state that a server's threads share: tickets, connections and streams.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -31,9 +31,9 @@ use crate::server::tickets::{Entry, Provided, Provider, Tickets};
 use crate::server::{Request, ServerOptions};
 use crate::transport::{self, BodyPolicy, Connection, LinkOptions};
 
-/// How long after the cut a stop waits for the threads of streams to notice.
+/// How long a stop waits after the cut until the streams' threads have ended.
 const GRACE: Duration = Duration::from_millis(500);
-/// How long it waits for connections to let go of what they had.
+/// How long a stop waits until transports have closed their connections.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(2);
 
 pub(super) struct ServerCore {
@@ -51,9 +51,9 @@ pub(super) struct ServerCore {
     /// `None` once stopped, so that the callback thread can end.
     pub(super) callbacks: Mutex<Option<Callbacks>>,
     pub(super) counters: Arc<Counters>,
-    /// No new streams.
+    /// No new streams begin.
     pub(super) stopped: AtomicBool,
-    /// No connections either.
+    /// No new connections are kept.
     pub(super) cutting: AtomicBool,
     pub(super) me: Weak<Self>,
 }
@@ -90,11 +90,11 @@ impl ServerCore {
         self.links.lock().values().cloned().collect()
     }
 
-    /// Takes over a connection; on the I/O thread.
+    /// Takes over a new connection, on the I/O thread.
     ///
     /// # Errors
     ///
-    /// Of the system, when the connection cannot be watched.
+    /// The system's error if the connection cannot be watched.
     pub(super) fn accepted(&self, connection: Box<dyn Connection>, tags: RoleTags) -> Result<()> {
         let id = self.next_link.fetch_add(1, Ordering::Relaxed);
         let config = SenderConfig {
@@ -108,7 +108,7 @@ impl ServerCore {
         let link = ServerLink::start(id, connection, config, idle, queued, &self.io, host)
             .map_err(|error| error.context(format_args!("the peer is {peer}")))?;
         self.links.lock().insert(id, Arc::clone(&link));
-        // It may have ended, or missed the cut, while it was being added.
+        // The connection may have ended, or missed the cut, before it was in the list.
         if link.is_closed() || self.cutting.load(Ordering::Acquire) {
             link.cut(&Error::new(Status::Stopped, "the server was stopped"));
             self.links.lock().remove(&id);
@@ -116,15 +116,14 @@ impl ServerCore {
         Ok(())
     }
 
-    /// How headers and bodies are made.
+    /// Options of the encoder.
     pub(super) fn encode_options(&self) -> EncodeOptions {
         EncodeOptions {
             compression: self.options.compression,
         }
     }
 
-    /// Finds the ticket of a request and begins to serve it. Where that fails, the connection comes
-    /// back too.
+    /// Finds the ticket of a request and begins its stream. An error brings the connection back.
     fn begin_stream(
         &self,
         mut turner: Turner<ServerEnd>,
@@ -153,10 +152,10 @@ impl ServerCore {
         if let Entry::Published(table) = entry {
             return Ok(self.publish(turner, asked, table, options, slot));
         }
-        // A provider may take its time, and so may a host of the pull form.
+        // A provider, or a host of the pull form, may be slow.
         turner.step_to_host(OPENING_PATIENCE, |_, _| ());
         let stream = OutStream::new(ticket.clone(), turner, asked.role, shared_id);
-        // Before a provider is called: it may not come back.
+        // Before the provider's call, which may never return.
         let place = Arc::downgrade(&slot);
         stream.when_lost(Box::new(move || {
             if let Some(place) = place.upgrade() {
@@ -183,7 +182,7 @@ impl ServerCore {
         })
     }
 
-    /// Finds the ticket of a request, and a place for its stream.
+    /// Finds the ticket of a request, and takes a slot for its stream.
     fn admit(&self, asked: &ArrivedRequest) -> Result<(Entry, Arc<Slot>)> {
         self.ensure_running()?;
         let entry = self.tickets.find(&asked.request.ticket)?;
@@ -201,7 +200,7 @@ impl ServerCore {
         Ok((entry, slot))
     }
 
-    /// Begins to send a published table, which whoever turns the connection goes on with.
+    /// Begins to send a published table. The owner of the connection continues it.
     fn publish(
         &self,
         mut turner: Turner<ServerEnd>,
@@ -212,7 +211,7 @@ impl ServerCore {
     ) -> Begun {
         let link = Arc::clone(turner.link());
         let lends = link.lender().is_some();
-        // An announced body is not copied, unless it is to be lent wherever it lies.
+        // An announced body is not copied, unless the policy is to lend every body.
         let announces = link.profile().announces_from.is_some();
         let is_light = (announces && !(lends && options.body == BodyPolicy::Lent))
             || table
@@ -238,7 +237,7 @@ impl ServerCore {
         }
     }
 
-    /// Where the host's things are dropped.
+    /// The queue of the thread that drops the host's objects.
     pub(super) fn callbacks(&self) -> Result<Callbacks> {
         let callbacks = self.callbacks.lock().clone();
         callbacks.ok_or_else(|| Error::new(Status::Stopped, "the server was stopped"))
@@ -253,7 +252,7 @@ impl ServerCore {
         for listening in std::mem::take(&mut *self.listeners.lock()) {
             listening.acceptor.close();
         }
-        // From here on no stream begins, so that what is counted only falls.
+        // From here on no stream begins, so the count of streams only falls.
         self.streams.close();
         self.pulls.stop();
         self.streams.wait_idle(drained_by);
@@ -276,7 +275,7 @@ impl ServerCore {
         )))
     }
 
-    /// Waits until what was sent has arrived where a cut does not take it back.
+    /// Waits until the clients have received the sent data, or until `deadline`.
     fn wait_delivered(&self, deadline: Timestamp) {
         const PAUSE: Duration = Duration::from_millis(1);
         while !clock::until(deadline).is_zero() && !self.all_finished() {
@@ -284,16 +283,16 @@ impl ServerCore {
         }
     }
 
-    /// Ends every connection's sending side. Returns whether all have delivered what they sent.
+    /// Ends every connection's sending side. Returns whether all have delivered their data.
     fn all_finished(&self) -> bool {
-        // Each of them: a slow client does not keep the others from hearing of the end.
-        // One that is over is about to be forgotten by the thread that found it so.
+        // All connections are asked, so that a slow client does not delay the others. A closed
+        // connection in the list is about to be removed by another thread.
         let finished = |all, link: &Arc<ServerLink>| link.end_sending() && !link.is_closed() && all;
         self.links().iter().fold(true, finished)
     }
 }
 
-/// Frees the stream's place among `max_streams` just before its last word.
+/// Frees the stream's place among `max_streams` just before its last message.
 fn ending(slot: &Arc<Slot>) -> Box<dyn FnOnce() + Send> {
     let slot = Arc::downgrade(slot);
     Box::new(move || {
@@ -303,8 +302,8 @@ fn ending(slot: &Arc<Slot>) -> Box<dyn FnOnce() + Send> {
     })
 }
 
-/// Has the log say that a request was refused: a warning where it was for want of room.
-fn tell_refusal(link: &ServerLink, asked: &ArrivedRequest, error: &Error) {
+/// Logs that a request was refused: a warning if the server was busy.
+fn log_refusal(link: &ServerLink, asked: &ArrivedRequest, error: &Error) {
     static BUSY: Lines = Lines::new();
     let line = || {
         let ticket = shown(&asked.request.ticket);
@@ -318,7 +317,7 @@ fn tell_refusal(link: &ServerLink, asked: &ArrivedRequest, error: &Error) {
     }
 }
 
-/// A published table whose bodies are copied or compressed on a thread that serves it alone.
+/// A published table whose bodies are copied or compressed, on a thread for this stream only.
 struct HeavyTable(Turner<ServerEnd>);
 
 impl StreamWork for HeavyTable {
@@ -327,19 +326,19 @@ impl StreamWork for HeavyTable {
     }
 
     fn refuse(self: Box<Self>, error: &Error) {
-        // The I/O thread does it, while other connections wait.
+        // Without a thread the I/O thread sends the table, while other connections wait.
         tracing::debug!("a table is sent by the I/O thread: {error}");
     }
 }
 
 /// A stream of a provider.
 struct ProvidedStream {
-    /// First, so that the stream has ended before its place is free.
+    /// The first field, so that the stream ends before its slot is free.
     production: Production,
     provided: Arc<Provided>,
     stream: Arc<OutStream>,
     slot: Arc<Slot>,
-    /// The thread lets others have its processor once the first batch has left.
+    /// The thread yields its processor once after the first batch.
     yields: bool,
 }
 
@@ -353,7 +352,7 @@ impl StreamWork for ProvidedStream {
             yields,
         } = *self;
         let provider = provided.provider.get()?;
-        // Lives until the host's stream is released.
+        // The request lives until the host's stream is released.
         let request = Request::for_provider(stream);
         if let Some(encoder) = provided.encoder.lock().take() {
             production.reuse(encoder);
@@ -367,7 +366,7 @@ impl StreamWork for ProvidedStream {
             let (code, text) = request.failure(&error);
             production.fail(code, &text);
         }
-        // Before the release of the host's stream, which may take its time.
+        // Before the release of the host's stream, which may be slow.
         let link = production.release();
         drop(reader);
         drop(slot);
@@ -379,7 +378,7 @@ impl StreamWork for ProvidedStream {
     }
 }
 
-/// Calls the provider and sends what it gives. The host's stream goes to `reader`.
+/// Calls the provider and sends its batches. The host's stream goes to `reader`.
 fn provide(
     provider: &dyn Provider,
     request: &Request,
@@ -392,14 +391,14 @@ fn provide(
     production.start(&schema, reader.device_type())?;
     let mut is_first = true;
     loop {
-        // First room, then a batch: a slow consumer stops the producer being pulled.
+        // Wait first, then pull: a slow consumer also slows the producer.
         production.wait_for_room(None)?;
         let Some(batch) = reader.next()? else { break };
         production
             .push(batch, None, None)
             .map_err(|(error, _)| error)?;
         if std::mem::take(&mut is_first) && yields {
-            // The client may wait for this processor; nobody waits for what comes next here.
+            // The client may wait for this processor, and for the first batch only.
             std::thread::yield_now();
         }
     }
@@ -410,7 +409,7 @@ impl Host for ServerCore {
     fn begin(&self, turner: Turner<ServerEnd>, request: ArrivedRequest) -> Begun {
         self.begin_stream(turner, &request)
             .unwrap_or_else(|(error, mut turner)| {
-                tell_refusal(turner.link(), &request, &error);
+                log_refusal(turner.link(), &request, &error);
                 let (status, text) = (error.status().code(), error.text());
                 turner.step(|served, effects| served.send_failure(status, text, effects));
                 Begun::Here(turner)

@@ -1,4 +1,4 @@
-//! A server: tickets on one side, connections on the other, and the streams between them.
+//! A server: its tickets, its connections, and the streams between them.
 
 mod core;
 mod options;
@@ -37,16 +37,16 @@ use pulls::Pulls;
 use threads::Threads;
 use tickets::{Entry, Provided, Tickets};
 
-/// A server. Calls are safe from any thread; dropping it cuts every stream, and lets go of host
-/// callbacks that are still running.
+/// A server. Any thread may call it. Its drop cuts every stream, and does not wait for host
+/// callbacks that still run.
 pub struct Server {
     core: Arc<ServerCore>,
-    /// With a way to it, which keeps it from ending.
+    /// The sender keeps the thread from ending.
     callback_thread: Mutex<Option<(Callbacks, JoinHandle<()>)>>,
 }
 
 impl Server {
-    /// Makes a server that serves nothing yet. It has an I/O thread and a callback thread.
+    /// Makes a server without tickets. It has an I/O thread and a callback thread.
     ///
     /// # Errors
     ///
@@ -98,12 +98,13 @@ impl Server {
         let listener = transport.listen(&uri, &self.core.link_options)?;
         uri.address = Uri::parse(&listener.address())?.address;
         uri.extension = true;
-        // Rule U2: without this tag nothing could be lent.
+        // Rule U2: without this tag the server cannot lend.
         uri.tags
             .free_data
             .get_or_insert(Tags::DEFAULT.free_data.unwrap_or_default());
         listener.complete(&mut uri);
-        // The tags of the URI are those of both streams; each role alone has its defaults.
+        // The URI's tags are for both streams on one connection. Each single role has its default
+        // tags.
         let tags = RoleTags::DEFAULT.with(Role::Both, uri.tags);
         tags.validate()?;
         let me = Weak::clone(&self.core.me);
@@ -122,7 +123,7 @@ impl Server {
         Ok(text)
     }
 
-    /// The URI of the first listener, for one role (rule U3): both streams, or one of two.
+    /// The URI of the first listener, for one role (rule U3).
     pub fn location(&self, role: Role) -> Option<String> {
         self.locations(role).into_iter().next()
     }
@@ -136,7 +137,7 @@ impl Server {
                 uri.role = Some(role);
                 let free_data = uri.tags.free_data;
                 uri.tags = Tags::default_for(role);
-                // Rule U2: named by each role's URI, or by none.
+                // Rule U2: each role's URI names free_data, or no role's.
                 uri.tags.free_data = uri.tags.free_data.filter(|_| free_data.is_some());
             }
             uri.to_string()
@@ -148,9 +149,9 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// With the provider given back: `AlreadyExists` when the ticket is served already,
-    /// `InvalidArgument` when it is longer than a request can carry
-    /// ([`MAX_TICKET_BYTES`](crate::proto::MAX_TICKET_BYTES)), `Stopped`.
+    /// The provider is given back with `AlreadyExists` if the ticket is served already,
+    /// `InvalidArgument` if it is longer than [`MAX_TICKET_BYTES`](crate::proto::MAX_TICKET_BYTES),
+    /// or `Stopped`.
     pub fn serve(
         &self,
         ticket: &[u8],
@@ -164,8 +165,7 @@ impl Server {
         })
     }
 
-    /// Serves `ticket` in the pull form: its requests come out of
-    /// [`next_request`](Self::next_request).
+    /// Serves `ticket` in the pull form: [`next_request`](Self::next_request) gives its requests.
     ///
     /// # Errors
     ///
@@ -176,16 +176,16 @@ impl Server {
             .map_err(|(error, ())| error)
     }
 
-    /// Serves `ticket` with a table that can be fetched any number of times. The arrays are
-    /// released when the ticket is withdrawn and the last stream of it has ended.
+    /// Publishes a table that clients can fetch any number of times. The arrays are released after
+    /// the ticket was withdrawn and its last stream has ended.
     ///
     /// # Errors
     ///
-    /// As [`serve`](Self::serve), and `InvalidData` for a schema that cannot be sent; with the
-    /// table given back.
+    /// As [`serve`](Self::serve), and `InvalidData` for a schema that cannot be sent. The table is
+    /// given back.
     #[allow(
         clippy::type_complexity,
-        reason = "the table is given back in the shape it came in"
+        reason = "the table is given back as it was passed"
     )]
     pub fn publish(
         &self,
@@ -194,7 +194,7 @@ impl Server {
         batches: Vec<OwnedDeviceArray>,
     ) -> Result<(), (Error, (OwnedSchema, Vec<OwnedDeviceArray>))> {
         let options = self.core.encode_options();
-        // A schema that cannot be sent is told to its producer, not to every client.
+        // The encoder checks the schema, so that its producer gets the error, not each client.
         let encoder = match Encoder::new(&schema, options) {
             Ok(encoder) => encoder,
             Err(error) => return Err((error, (schema, batches))),
@@ -207,7 +207,7 @@ impl Server {
             .map_err(|(error, table)| (error, table.into_parts()))
     }
 
-    /// Stops serving `ticket`. Streams under way go on.
+    /// Stops serving `ticket`. Running streams go on.
     ///
     /// # Errors
     ///
@@ -222,7 +222,7 @@ impl Server {
         self.core.tickets.names()
     }
 
-    /// Pull form: the next request, waiting at most `timeout`; `None` when there was none in time.
+    /// Pull form: waits at most `timeout` for the next request; `None` if none came in time.
     ///
     /// # Errors
     ///
@@ -248,8 +248,8 @@ impl Server {
         }
     }
 
-    /// Pull form: releases, on this thread, arrays that clients have given back. Returns how many
-    /// releases were run.
+    /// Pull form: releases, on this thread, the arrays that clients have given back. Returns the
+    /// number of releases.
     pub fn drain_releases(&self) -> usize {
         self.core.pulls.releases.drain()
     }
@@ -274,13 +274,13 @@ impl Server {
         }
     }
 
-    /// Stops: no new connections or streams; streams under way may end until `deadline` from now;
-    /// then connections are cut. Arrays that clients hold stay valid. Idempotent.
+    /// Stops the server: refuses new connections and streams, gives running streams `deadline` from
+    /// now to end, then cuts connections. Arrays that clients hold stay valid. Idempotent.
     ///
     /// # Errors
     ///
-    /// `Timeout` when a provider had still not returned a moment after the cut; it is not called
-    /// again, and its thread ends when it returns.
+    /// `Timeout` if a provider still did not return after the cut. It is not called again, and its
+    /// thread ends when it returns.
     pub fn stop(&self, deadline: Duration) -> Result<()> {
         self.core.generation.ensure_same_process()?;
         self.core.stop(deadline)
@@ -290,14 +290,14 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         if self.core.generation.ensure_same_process().is_err() {
-            // The threads do not exist in a forked child, and locks may be held for ever: the
-            // copy is left as it is.
+            // A forked child has no threads, and locks may be held for ever: the copy is leaked.
             let _left = ManuallyDrop::new(Arc::clone(&self.core));
             return;
         }
         let ended = self.core.stop(Duration::ZERO).is_ok();
         self.core.tickets.clear();
-        // Nothing is left to do on the I/O thread, and nothing must come from it after the drain.
+        // The I/O thread has no work left. It stops first, so that it queues no release after the
+        // drain.
         self.core.io.shut_down();
         self.core.pulls.releases.drain();
         let Some((callbacks, thread)) = self.callback_thread.lock().take() else {
@@ -307,13 +307,14 @@ impl Drop for Server {
             return;
         }
         if transport::keeps_memory() {
-            // Arrays that lost clients may still read are released there when those have ended.
+            // Lost clients may still read some arrays. The callback thread releases them when the
+            // clients have ended.
             callbacks.catch_up();
         } else {
             drop(callbacks);
             let _ = thread.join();
         }
-        // Memory of GPUs that it lent from is back with the driver, unless a device is stuck.
+        // Waits until lent GPU memory is back with the driver, unless a device is stuck.
         later::wait(later::PATIENCE);
     }
 }

@@ -1,4 +1,4 @@
-//! What a server can be told when it is made, and what it can be asked.
+//! Options and figures of a server.
 
 use std::time::Duration;
 
@@ -8,22 +8,22 @@ use crate::transport::{BodyPolicy, LinkOptions};
 /// Options of a server.
 #[derive(Debug, Clone)]
 pub struct ServerOptions {
-    /// Most streams served at once; one more is refused with `Busy`.
+    /// Most streams served at once; further requests are refused with `Busy`.
     pub max_streams: usize,
-    /// Most streams that providers, and hosts of the pull form, are busy with, those included whose
-    /// clients have gone; one more is refused with `Busy`. `None`: `max_streams` and 64 more.
+    /// Most streams with providers and hosts of the pull form, including streams whose clients have
+    /// gone; further requests are refused with `Busy`. `None`: `max_streams` and 64 more.
     pub max_providers: Option<usize>,
-    /// Limits and habits of each connection.
+    /// Options of each connection.
     pub link: LinkOptions,
-    /// Most bytes of regions for copies, over all connections; past it bodies travel as bytes.
+    /// Most bytes of regions for copies, over all connections. Beyond it bodies travel as bytes.
     pub max_bytes: u64,
-    /// Compresses bodies, which then travel as bytes (rule A4).
+    /// Compression of bodies. Compressed bodies travel as bytes (rule A4).
     pub compression: Option<Compression>,
     /// How bodies travel.
     pub body: BodyPolicy,
-    /// How long the I/O thread looks for work before it sleeps.
+    /// How long the I/O thread spins before it sleeps.
     pub spin: Duration,
-    /// Number of each stream's schema message: 0, but in tests of the wrap-around (rule M4).
+    /// Number of each stream's schema message: 0, except in tests of the wrap-around (rule M4).
     pub first_seq: u32,
 }
 
@@ -43,15 +43,14 @@ impl Default for ServerOptions {
 }
 
 impl ServerOptions {
-    /// How many providers may be at work after their clients have gone, where the host does not
-    /// say.
+    /// How far the default of `max_providers` exceeds `max_streams`.
     const MORE_PROVIDERS: usize = 64;
 
-    /// Less than this makes nothing better: a stream holds a whole body anyhow.
+    /// Least limit of queued bytes. Less saves nothing, because a stream holds a whole body anyway.
     const LEAST_QUEUED: u64 = 1 << 20;
 
-    /// Most bytes that wait to be written for one stream before more is produced: those of all
-    /// streams, beside one body of each, take no more memory than copies may.
+    /// Most bytes that wait to be written for one stream before its production pauses. All streams
+    /// together queue at most `max_bytes`, beside one body each.
     pub(super) fn most_queued(&self) -> u64 {
         let streams = u64::try_from(self.max_streams).unwrap_or(u64::MAX);
         let share = self.max_bytes.checked_div(streams).unwrap_or(u64::MAX);
@@ -70,23 +69,22 @@ impl ServerOptions {
 pub struct ServerStats {
     /// Connections open now.
     pub connections: u64,
-    /// Streams served now. Those whose clients have gone do not count.
+    /// Streams served now, without those whose clients have gone.
     pub streams_active: u64,
     /// Streams begun since the start.
     pub streams_served: u64,
     /// Record batches sent since the start.
     pub batches: u64,
-    /// Body bytes lent where they lay, since the start.
+    /// Body bytes lent without a copy, since the start.
     pub bytes_lent: u64,
-    /// Body bytes copied on the host, since the start: into regions, to be lent from there. Bodies
-    /// of up to 1 KiB that are sent are copies.
+    /// Body bytes copied on the host since the start: into regions, to be lent from them. Includes
+    /// sent bodies of at most 1 KiB.
     pub bytes_copied: u64,
     /// Body bytes sent through connections, since the start.
     pub bytes_sent: u64,
-    /// Body bytes copied from one place of a GPU's memory to another and lent from there, since the
-    /// start.
+    /// Body bytes copied within a GPU's memory and lent from the copy, since the start.
     pub bytes_copied_on_device: u64,
-    /// Body bytes copied from a GPU's memory to the host's, since the start; then lent or sent.
+    /// Body bytes copied from a GPU's memory to the host, then lent or sent, since the start.
     pub bytes_staged: u64,
     /// Buffers lent and not yet given back.
     pub lent_outstanding: u64,
@@ -98,8 +96,8 @@ pub struct ServerStats {
 mod tests {
     use super::*;
 
-    /// security.md: what waits to be written for all streams takes no more than `max_bytes`, beside
-    /// a little for each.
+    /// Promise of security.md: the bodies that wait for all streams share `max_bytes`, but each
+    /// stream may have 1 MiB.
     #[test]
     fn waiting_bodies_share_the_bound() {
         let most = |max_bytes, max_streams| {

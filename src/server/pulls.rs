@@ -1,4 +1,4 @@
-//! The pull form of serving: requests that wait for the host, and releases that do.
+//! The pull form of serving: queues of requests and of releases for the host.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
@@ -13,10 +13,10 @@ use crate::error::{Error, Result};
 use crate::proto::Timestamp;
 use crate::server::Request;
 
-/// What waits for a host that serves in the pull form.
+/// The queues of a host that serves in the pull form.
 pub(super) struct Pulls {
     queue: Mutex<Queue>,
-    /// Counts the requests, so that waiting for one can also wait for a cancel token.
+    /// Counts the queued requests. A descriptor, so that one `poll` also waits for a cancel token.
     arrivals: OwnedFd,
     pub(super) callbacks: Callbacks,
     pub(super) releases: Pulled,
@@ -42,7 +42,7 @@ impl Pulls {
         })
     }
 
-    /// Queues a request; after a stop it fails instead.
+    /// Queues a request. After a stop the request fails.
     pub(super) fn put(&self, request: Request) {
         let mut queue = self.queue.lock();
         if queue.stopped {
@@ -50,7 +50,7 @@ impl Pulls {
             return drop(request);
         }
         queue.requests.push_back(request);
-        // Under the lock, as the reading is: the count never runs ahead of the queue.
+        // Under the lock, like the read: the count never exceeds the queue's length.
         self.count();
     }
 
@@ -81,14 +81,14 @@ impl Pulls {
         }
     }
 
-    /// Lets go of requests that nobody took, and wakes whoever waits for one.
+    /// Drops the queued requests, and wakes the threads that wait for one.
     pub(super) fn stop(&self) {
         let mut queue = self.queue.lock();
         queue.stopped = true;
         let requests = std::mem::take(&mut queue.requests);
         self.count();
         drop(queue);
-        // They tell their clients, which takes locks of connections.
+        // Outside the lock: the drop tells the clients, and locks their connections.
         drop(requests);
     }
 }

@@ -1,4 +1,4 @@
-//! One stream that a client asks for, as the host sees it.
+//! A client's request for a stream.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -13,22 +13,22 @@ use crate::error::{Error, Result};
 use crate::proto::Timestamp;
 use crate::server::streams::Slot;
 
-/// A stream that a client asks for.
+/// A client's request for a stream.
 ///
-/// A provider sees it while its stream is served. In the pull form the host owns it, says what the
-/// stream holds by [`start`](Self::start), [`push`](Self::push) and [`finish`](Self::finish), and
-/// dropping it unfinished fails the stream.
+/// A provider borrows the request while its stream is served. In the pull form the host owns it,
+/// and fills the stream by [`start`](Self::start), [`push`](Self::push) and
+/// [`finish`](Self::finish). Dropping it unfinished fails the stream.
 pub struct Request {
     stream: Arc<OutStream>,
-    /// The provider's own words for a failure.
+    /// The provider's own reason for a failure.
     failure: Mutex<Option<(i32, String)>>,
-    /// Where the host pushes, in the pull form.
-    pushed: Option<Mutex<Pushed>>,
+    /// The host's end of the stream, in the pull form.
+    pull: Option<Mutex<PullStream>>,
 }
 
-struct Pushed {
+struct PullStream {
     production: Production,
-    /// Counts the stream as active; after `production`, so that it ends first.
+    /// Counts the stream as active. After `production`, so that the stream ends first.
     _slot: Arc<Slot>,
 }
 
@@ -37,7 +37,7 @@ impl Request {
         Self {
             stream,
             failure: Mutex::new(None),
-            pushed: None,
+            pull: None,
         }
     }
 
@@ -46,34 +46,34 @@ impl Request {
         production: Production,
         slot: Arc<Slot>,
     ) -> Self {
-        let pushed = Mutex::new(Pushed {
+        let pull = Mutex::new(PullStream {
             production,
             _slot: slot,
         });
         Self {
             stream,
             failure: Mutex::new(None),
-            pushed: Some(pushed),
+            pull: Some(pull),
         }
     }
 
-    /// What the client asked for.
+    /// The ticket that the client asked for.
     pub fn ticket(&self) -> &[u8] {
         &self.stream.ticket
     }
 
-    /// Who asked, for logs.
+    /// A description of the client, for logs.
     pub fn peer(&self) -> &str {
         &self.stream.peer
     }
 
-    /// Whether the client has gone or has cancelled, so that more batches are of no use.
+    /// Whether the client has gone or has cancelled. More batches are useless then.
     pub fn is_cancelled(&self) -> bool {
         self.stream.is_cancelled()
     }
 
-    /// A descriptor that is readable once [`is_cancelled`](Self::is_cancelled) is true, to wait for
-    /// it beside others. Not to be read from.
+    /// A descriptor that becomes readable when [`is_cancelled`](Self::is_cancelled) becomes true,
+    /// to poll it beside others. Not to be read.
     ///
     /// # Errors
     ///
@@ -82,23 +82,24 @@ impl Request {
         self.stream.lost_fd()
     }
 
-    /// Pull form: gives the schema, which comes first. It is read, not moved.
+    /// Pull form: sends the schema, before the first batch. It is read, not moved.
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` in the provider form or when called twice, `InvalidData` for a bad schema,
-    /// `Unsupported` for a device that cannot be read here, or what ended the stream.
+    /// `InvalidArgument` for a provider's request or a second call, `InvalidData` for an invalid
+    /// schema, `Unsupported` for a device that this process cannot read, or the error that ended
+    /// the stream.
     pub fn start(&self, schema: &OwnedSchema, device_type: i32) -> Result<()> {
-        let mut pushed = self.pushed(None)?;
-        pushed.production.start(schema, device_type)
+        let mut pull = self.pull(None)?;
+        pull.production.start(schema, device_type)
     }
 
-    /// Pull form: sends a batch, waiting for room at most `timeout`.
+    /// Pull form: sends a batch. Waits at most `timeout` for a slow client.
     ///
     /// # Errors
     ///
-    /// With the array, which was not taken: `Timeout`, `Cancelled`, `Disconnected`,
-    /// `InvalidArgument`, `InvalidData`. What goes wrong once it is taken is said by the next call.
+    /// The array is given back with `Timeout`, `Cancelled`, `Disconnected`, `InvalidArgument` or
+    /// `InvalidData`. The next call reports a failure after the array was taken.
     pub fn push(
         &self,
         array: OwnedDeviceArray,
@@ -106,54 +107,54 @@ impl Request {
         timeout: Option<Duration>,
     ) -> Result<(), (Error, OwnedDeviceArray)> {
         let deadline = timeout.map(clock::after);
-        match self.pushed(deadline) {
-            Ok(mut pushed) => pushed.production.push(array, custom_metadata, deadline),
+        match self.pull(deadline) {
+            Ok(mut pull) => pull.production.push(array, custom_metadata, deadline),
             Err(error) => Err((error, array)),
         }
     }
 
-    /// Pull form: ends the stream, waiting at most `timeout` for the last batches to leave.
+    /// Pull form: completes the stream. Waits at most `timeout` until the last batches are sent.
     ///
     /// # Errors
     ///
     /// `Timeout` (call again), `Cancelled`, `Disconnected`, `InvalidArgument`.
     pub fn finish(&self, timeout: Option<Duration>) -> Result<()> {
         let deadline = timeout.map(clock::after);
-        self.pushed(deadline)?.production.finish(deadline)
+        self.pull(deadline)?.production.finish(deadline)
     }
 
-    /// Says why there is no stream, or no more of it. In the provider form the words are used when
-    /// the provider then returns a failure; in the pull form the stream ends now, and so does a
-    /// call on another thread that waits for the consumer, with `Cancelled`. `code` is a `Status`
-    /// code or any number of the host's, which the client then sees as `Provider`.
+    /// Fails the stream with a reason. Pull form: the stream ends now, and a call on another thread
+    /// that waits for the client returns `Cancelled`. Provider: the reason replaces the text of the
+    /// failure that the provider returns next. `code` is a code of `Status`; any other number
+    /// becomes `Provider` for the client.
     pub fn fail(&self, code: i32, text: &str) {
-        match &self.pushed {
-            Some(pushed) => {
-                // A call that waits for the client has the lock.
+        match &self.pull {
+            Some(pull) => {
+                // Another call may wait for the client and hold the lock: this ends its wait.
                 self.stream.give_up();
-                pushed.lock().production.fail(code, text);
+                pull.lock().production.fail(code, text);
             }
             None => *self.failure.lock() = Some((code, text.to_owned())),
         }
     }
 
-    /// What the client is told when the provider failed with `error`.
+    /// Code and text for the client after the provider failed with `error`.
     pub(super) fn failure(&self, error: &Error) -> (i32, String) {
         let said = self.failure.lock().take();
         said.unwrap_or_else(|| (error.status().code(), error.text().to_owned()))
     }
 
-    /// What the host pushes to, once no other call uses it.
-    fn pushed(&self, deadline: Option<Timestamp>) -> Result<MutexGuard<'_, Pushed>> {
-        let pushed = self.pushed.as_ref().ok_or_else(|| {
+    /// The host's end of the stream, once no other call uses it.
+    fn pull(&self, deadline: Option<Timestamp>) -> Result<MutexGuard<'_, PullStream>> {
+        let pull = self.pull.as_ref().ok_or_else(|| {
             Error::invalid_argument(
                 "this request belongs to a provider, which gives its batches by a stream; push, \
                  start and finish are for tickets served in the pull form",
             )
         })?;
         match deadline {
-            None => Ok(pushed.lock()),
-            Some(deadline) => pushed.try_lock_for(clock::until(deadline)).ok_or_else(|| {
+            None => Ok(pull.lock()),
+            Some(deadline) => pull.try_lock_for(clock::until(deadline)).ok_or_else(|| {
                 Error::timeout("another call on this request waits for the consumer")
             }),
         }

@@ -1,4 +1,4 @@
-//! The streams that a server has under way: how many, and which can be joined.
+//! The running streams of a server: their counts, and the streams that a connection can join.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -11,7 +11,7 @@ use crate::driver::produce::OutStream;
 use crate::error::{Error, Result, Status};
 use crate::proto::Timestamp;
 
-/// The streams under way.
+/// The running streams.
 #[derive(Default)]
 pub struct Streams {
     counts: Mutex<StreamCounts>,
@@ -20,14 +20,13 @@ pub struct Streams {
 
 #[derive(Default)]
 struct StreamCounts {
-    /// Streams that have a client, and whose last word has not been sent: `max_streams` bounds
-    /// them.
+    /// Streams with a client whose last message is not sent; at most `max_streams`.
     running: usize,
-    /// Streams that still have a thread or a request of the host's: a stop waits for them.
+    /// Streams with a thread or a request of the host; a stop waits for them.
     active: usize,
-    /// Those of them that a provider or the host is busy with: `max_providers` bounds them.
+    /// Active streams of providers and of the pull form; at most `max_providers`.
     provided: usize,
-    /// Those of the active ones whose clients have gone.
+    /// Active streams whose clients have gone.
     lost: usize,
     served: u64,
     /// No more streams begin.
@@ -37,13 +36,13 @@ struct StreamCounts {
 }
 
 impl Streams {
-    /// Takes a place for one more stream. `most_provided`: the bound on those that providers are
-    /// busy with, where it is to be one of these.
+    /// Takes a slot for one more stream. `most_provided`: the limit of streams with providers, if
+    /// the new stream has one.
     ///
     /// # Errors
     ///
-    /// `Busy` when `most` are running or providers are busy with `most_provided`, `Stopped` after
-    /// [`close`](Self::close).
+    /// `Busy` if `most` streams are running or providers have `most_provided` streams, `Stopped`
+    /// after [`close`](Self::close).
     pub fn take_slot(
         self: &Arc<Self>,
         most: usize,
@@ -81,7 +80,7 @@ impl Streams {
         }))
     }
 
-    /// Lets no more streams begin.
+    /// Refuses further streams.
     pub fn close(&self) {
         self.counts.lock().closed = true;
     }
@@ -93,23 +92,23 @@ impl Streams {
         counts.joinable.insert(id, Arc::downgrade(stream));
     }
 
-    /// The stream with this id, if it is still under way.
+    /// The running stream with this id.
     pub fn find(&self, id: u128) -> Option<Arc<OutStream>> {
         self.counts.lock().joinable.get(&id).and_then(Weak::upgrade)
     }
 
-    /// Streams under way that have a client, and begun since the start.
+    /// The number of active streams with a client, and of streams begun since the start.
     pub fn counts(&self) -> (usize, u64) {
         let counts = self.counts.lock();
         (counts.active - counts.lost, counts.served)
     }
 
-    /// Streams that still have a thread or a request of the host's, with a client or without.
+    /// The number of active streams, with or without a client.
     pub fn active(&self) -> usize {
         self.counts.lock().active
     }
 
-    /// Waits until no stream is under way. Returns whether that is so.
+    /// Waits until no stream is active. Returns false after `deadline`.
     pub fn wait_idle(&self, deadline: Timestamp) -> bool {
         let mut counts = self.counts.lock();
         while counts.active > 0 {
@@ -123,10 +122,10 @@ impl Streams {
     }
 }
 
-/// The place of one stream; dropping it frees the place.
+/// The slot of one stream. Its drop frees the slot.
 pub struct Slot {
     streams: Arc<Streams>,
-    /// It counts against `max_providers`.
+    /// The stream counts towards `max_providers`.
     provided: bool,
     place: Mutex<Place>,
 }
@@ -138,7 +137,8 @@ struct Place {
 }
 
 impl Slot {
-    /// The stream's last word is about to be sent: a client that has it may ask for the next one.
+    /// Called just before the stream's last message is sent: after that message the client may ask
+    /// for the next stream.
     pub fn ending(&self) {
         let mut place = self.place.lock();
         if std::mem::take(&mut place.running) {
@@ -146,7 +146,7 @@ impl Slot {
         }
     }
 
-    /// The stream's client has gone: whatever the provider does, another one may have the place.
+    /// The stream's client has gone: another stream may run, even if the provider has not returned.
     pub fn lost(&self) {
         self.ending();
         let mut place = self.place.lock();

@@ -1,8 +1,8 @@
-//! Threads for streams. One serves stream after stream, since to wake a thread takes less time than
-//! to make one; it ends when it has had nothing to do for a while.
+//! Threads for streams. A thread serves stream after stream, because waking a thread is faster than
+//! starting one. It ends after a while without work.
 //!
-//! Meanwhile it holds the connection of its last stream: the next request there wakes the thread
-//! that serves it, and no other one.
+//! Between two streams a thread owns the connection of its last stream, so that the next request
+//! wakes only this thread.
 
 use std::io;
 use std::sync::Arc;
@@ -21,10 +21,10 @@ use crate::error::Error;
 
 /// How long a thread waits for its next stream.
 const IDLE: Duration = Duration::from_secs(2);
-/// Most threads that wait. Others end with their stream.
+/// Most threads that wait. Further threads end with their stream.
 const MOST_IDLE: usize = 16;
 
-/// The threads of one server. Dropping it ends those that wait; those that work end after it.
+/// The threads of one server. The drop ends waiting threads; working threads end with their stream.
 #[derive(Default)]
 pub(super) struct Threads {
     waiting: Arc<Mutex<IdleThreads>>,
@@ -32,7 +32,7 @@ pub(super) struct Threads {
 
 #[derive(Default)]
 struct IdleThreads {
-    /// Those that wait, by number; the last one began to wait last.
+    /// The waiting threads. The last in the list began to wait last.
     threads: Vec<IdleThread>,
     next: u64,
     closed: bool,
@@ -45,11 +45,11 @@ struct IdleThread {
 }
 
 impl Threads {
-    /// Runs `work` on a thread of its own, or refuses it where the system has none.
+    /// Runs `work` on a waiting or a new thread. Refuses it if the system has no thread left.
     pub(super) fn run(&self, work: Box<dyn StreamWork>) {
         let waiting = self.waiting.lock().threads.pop();
         let work = match waiting {
-            // A thread that was taken off the list waits until it is told: this never fails.
+            // A thread that was taken off the list waits for its work, so the send never fails.
             Some(waiting) => match waiting.sender.send(work) {
                 Ok(()) => return waiting.bell.ring(),
                 Err(unsent) => unsent.0,
@@ -61,7 +61,7 @@ impl Threads {
         }
     }
 
-    /// Ends the threads that wait, and from now on each one with its stream.
+    /// Ends the waiting threads. From now on each thread ends with its stream.
     pub(super) fn close(&self) {
         let threads = {
             let mut waiting = self.waiting.lock();
@@ -86,7 +86,7 @@ fn start(
     waiting: Arc<Mutex<IdleThreads>>,
     work: Box<dyn StreamWork>,
 ) -> Result<(), (io::Error, Box<dyn StreamWork>)> {
-    // The system takes the thread's function also where it has no thread.
+    // A failed `spawn` drops the closure, so the work is kept outside it.
     let slot = Arc::new(Mutex::new(Some(work)));
     let taken = Arc::clone(&slot);
     let started = thread::Builder::new()
@@ -102,13 +102,13 @@ fn start(
     work.map_or(Ok(()), |work| Err((error, work)))
 }
 
-/// Works until nothing comes. A panic ends the thread as it would one of its own.
+/// Serves streams until the thread has been idle for a while. A panic ends the thread.
 fn serve(waiting: &Mutex<IdleThreads>, first: Box<dyn StreamWork>) {
     let mut work = first;
     let mut bell = None;
     loop {
         let turner = work.run();
-        // Without a descriptor to sleep on, the next stream has a thread made.
+        // Without a descriptor to sleep on, the thread ends; the next stream gets a new thread.
         let bell = match &bell {
             Some(bell) => bell,
             None => match Bell::new() {
@@ -123,7 +123,7 @@ fn serve(waiting: &Mutex<IdleThreads>, first: Box<dyn StreamWork>) {
     }
 }
 
-/// The work that a thread does next; `None` once nothing has come for a while, or nothing will.
+/// Waits for the thread's next work; `None` after a while without work, or after a close.
 fn wait(
     waiting: &Mutex<IdleThreads>,
     bell: &Arc<Bell>,
@@ -147,7 +147,7 @@ fn wait(
             died = waiting::sleep(held, Some(bell), None, Some(until)).ok()?;
         }
         if strike(waiting, number) {
-            // StreamWork is on the way, or the server has ended.
+            // Another thread has taken this one off the list: work comes, or the server has ended.
             if let (Some(turner), Some(request)) = (&mut turner, request) {
                 turner.step(|served, _| served.put_back(request));
             }
@@ -174,7 +174,7 @@ fn wait(
     }
 }
 
-/// Looks for the next request for as long as the server spins.
+/// Spins for the next request, if the server is set to spin.
 fn spin(turner: &mut Turner<ServerEnd>, bell: &Bell) -> Option<ArrivedRequest> {
     let time = turner.link().io().spin();
     if time.is_zero() {
@@ -192,8 +192,8 @@ fn spin(turner: &mut Turner<ServerEnd>, bell: &Bell) -> Option<ArrivedRequest> {
     request
 }
 
-/// Turns a connection between two streams, or in a stream that whoever turns it sends. Gives the
-/// request that has come, and whether there may be more to do now.
+/// Turns a connection between two streams, or during a stream that the connection's owner sends.
+/// Gives a request that has come, and whether more work may be ready now.
 fn turn(turner: &mut Turner<ServerEnd>, budget: Budget) -> (Option<ArrivedRequest>, bool) {
     let mut turned = (None, false);
     let done = guarded(|| {
@@ -207,7 +207,7 @@ fn turn(turner: &mut Turner<ServerEnd>, budget: Budget) -> (Option<ArrivedReques
     turned
 }
 
-/// Puts a thread on the list of those that wait; `None` where it is to end.
+/// Puts a thread on the list of waiting threads; `None` if the thread must end.
 fn enlist(
     waiting: &Mutex<IdleThreads>,
     bell: &Arc<Bell>,
@@ -227,15 +227,15 @@ fn enlist(
     Some((number, receiver))
 }
 
-/// Takes a thread off the list. Returns whether another one had done so.
+/// Takes a thread off the list. Returns whether another thread has done so before.
 fn strike(waiting: &Mutex<IdleThreads>, number: u64) -> bool {
     let threads = &mut waiting.lock().threads;
     let place = threads.iter().position(|thread| thread.number == number);
     place.map(|place| threads.remove(place)).is_none()
 }
 
-/// Sends a published table to its end, on a thread that does nothing else. Gives the connection
-/// back, unless it is over.
+/// Sends a published table to its end, on a thread for this stream only. Gives the connection back,
+/// unless it has ended.
 pub(super) fn send_table(mut turner: Turner<ServerEnd>) -> Option<Turner<ServerEnd>> {
     let bell = Bell::new().ok().map(Arc::new);
     turner.set_bell(bell.clone());
@@ -272,7 +272,7 @@ fn turn_table(turner: &mut Turner<ServerEnd>, budget: Budget) -> Wants {
 mod tests {
     use super::*;
 
-    /// StreamWork that is no stream.
+    /// Work without a stream.
     struct Task<F>(F);
 
     impl<F: FnOnce() + Send> StreamWork for Task<F> {
@@ -304,14 +304,14 @@ mod tests {
         }
     }
 
-    /// design.md, "Threads": one thread for each active stream, and the same one for the next.
+    /// Promise: each active stream has a thread, which serves the next stream too.
     #[test]
     fn a_thread_serves_stream_after_stream() {
         let threads = Threads::default();
         let first = run_on(&threads).recv().unwrap();
         wait_idle(&threads, 1);
         assert_eq!(run_on(&threads).recv().unwrap(), first);
-        // While it works, another stream gets another thread.
+        // While the thread works, another stream gets another thread.
         wait_idle(&threads, 1);
         let (go, told) = mpsc::channel::<()>();
         run(&threads, move || told.recv().unwrap());
@@ -320,11 +320,11 @@ mod tests {
         wait_idle(&threads, 2);
     }
 
-    /// `IDLE`: a bell that has rung for a stream which the thread has served long since ends
-    /// nothing.
+    /// Promise: a late ring, for a stream that the thread has served already, does not end the
+    /// thread.
     #[test]
     fn a_thread_that_is_woken_for_nothing_waits_on() {
-        // On a busy machine its time may be over before it is asked: then once more.
+        // On a busy machine the idle time may pass before the check: then the test tries again.
         for _ in 0..100 {
             let threads = Threads::default();
             let start = clock::now();
@@ -350,7 +350,7 @@ mod tests {
         panic!("the machine is too busy for this test");
     }
 
-    /// design.md, "Failure is per stream": work that panics costs its own thread and nobody else's.
+    /// Promise: a panic of one stream's work ends that stream's thread only.
     #[test]
     fn a_panic_loses_no_thread_but_its_own() {
         let threads = Threads::default();
@@ -370,7 +370,7 @@ mod tests {
         wait_idle(&threads, 1);
     }
 
-    /// Nothing of a server stays behind: threads that wait end with it, busy ones with their work.
+    /// Promise: waiting threads end with their server, busy threads with their work.
     #[test]
     fn threads_end_with_their_server() {
         let threads = Threads::default();
@@ -383,7 +383,7 @@ mod tests {
         let shared = Arc::downgrade(&threads.waiting);
         drop(threads);
         go.send(()).unwrap();
-        // Each thread holds what they share.
+        // Each thread holds the shared list.
         while shared.strong_count() > 0 {
             thread::yield_now();
         }

@@ -1,4 +1,4 @@
-//! What a server has to give, by ticket.
+//! The tickets of a server, and the source of each ticket's table.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,27 +13,27 @@ use crate::error::{Error, Result, Status};
 use crate::proto::ensure_ticket_fits;
 use crate::server::Request;
 
-/// Gives the stream of a ticket.
+/// Gives the streams of a ticket.
 ///
-/// Each call is made on a thread of its own, which then also pulls the stream, so a provider may
-/// block, and may fetch from its own server. Dropping the provider is a call to the host, too.
+/// Each call runs on a thread for this stream only, which then pulls the stream. So a provider may
+/// block, and may fetch from its own server. Dropping the provider calls the host too.
 pub trait Provider: Send + Sync + 'static {
-    /// Opens the stream that `request` asks for. `request` lives until that stream is released.
+    /// Opens the stream for `request`, which lives until that stream is released.
     ///
     /// # Errors
     ///
-    /// Any error: the client is told its status and text.
+    /// Any error. The client gets its status and text.
     fn open(&self, request: &Request) -> Result<OwnedDeviceStream>;
 
-    /// Whether two calls give the same batches, so that a baseline peer on two connections can be
-    /// served by two calls (rule E6).
+    /// Whether all calls give the same batches. Then two calls can serve a baseline peer on two
+    /// connections (rule E6).
     fn is_deterministic(&self) -> bool {
         false
     }
 }
 
-/// What stands behind a ticket. The host's things are dropped where host code may run, since the
-/// last hold on one may be an I/O thread's.
+/// The source of a ticket's table. The I/O thread may hold the last reference to an object of the
+/// host. So [`Deferred`] drops it on a thread where host code may run.
 #[derive(Clone)]
 pub(super) enum Entry {
     Provider(Arc<Provided>),
@@ -42,7 +42,7 @@ pub(super) enum Entry {
 }
 
 impl Entry {
-    /// Whether two requests give the same batches (rule E6).
+    /// Whether all requests give the same batches (rule E6).
     pub(super) fn replays(&self) -> bool {
         match self {
             Self::Provider(provided) => provided
@@ -55,10 +55,10 @@ impl Entry {
     }
 }
 
-/// A provider, and what its last stream was like.
+/// A provider, and the encoder of its last stream.
 pub(super) struct Provided {
     pub(super) provider: Deferred<Box<dyn Provider>>,
-    /// For the next stream, which most often has the same schema.
+    /// Reused by the next stream, which mostly has the same schema.
     pub(super) encoder: Mutex<Option<Encoder>>,
 }
 
@@ -69,7 +69,7 @@ pub(super) struct Tickets {
 }
 
 impl Tickets {
-    /// Adds what `wrap` makes of `thing`, or gives `thing` back.
+    /// Adds the entry that `wrap` makes of `thing`, or gives `thing` back.
     pub(super) fn add<T>(
         &self,
         ticket: &[u8],
