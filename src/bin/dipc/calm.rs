@@ -1,8 +1,8 @@
-//! Panics of readers that are not ours, turned into errors.
+//! Turns panics of other crates' readers into errors.
 //!
-//! Arrow's IPC reader panics on some damaged files. A file that somebody names on the command line
-//! must end in an error of one line, so such calls run here: the panic is caught, and its message
-//! becomes the error instead of being printed.
+//! Arrow's IPC reader panics on some damaged files. A damaged file must give an error of one line,
+//! so such calls run here. The panic is caught, and its message becomes the error; it is not
+//! printed.
 
 use std::cell::Cell;
 use std::panic::{self, AssertUnwindSafe};
@@ -11,7 +11,7 @@ thread_local! {
     static CALM: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Keeps the panics that [`catch`] will catch off stderr. Call once, at the start of the process.
+/// Keeps the panics inside [`catch`] off stderr. Call once, at the start of the process.
 pub fn install() {
     let default = panic::take_hook();
     panic::set_hook(Box::new(move |info| {
@@ -23,7 +23,7 @@ pub fn install() {
 
 /// Runs `work`; a panic becomes its message.
 ///
-/// What `work` was changing may be half done afterwards: the caller drops it.
+/// After a panic the state that `work` changed may be half done: the caller drops it.
 pub fn catch<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     let before = CALM.replace(true);
     let outcome = panic::catch_unwind(AssertUnwindSafe(work));

@@ -1,13 +1,13 @@
 //! A hash of a table's content.
 //!
-//! It covers the names and types of the columns, the order of the rows, every value and every null.
-//! It does not depend on what a reader may choose freely: where batches end, offsets and slices,
-//! what lies under a null, dictionary or run-end encoding (values are hashed decoded), the width of
-//! offsets, and views (a string is a string). Metadata and nullability are left out. Floating-point
-//! values are hashed by their bits, so -0 and 0 differ.
+//! The hash covers the names and types of the columns, the order of the rows, every value and every
+//! null. It ignores everything that a reader may choose: batch boundaries, offsets and slices,
+//! values under a null, dictionary or run-end encoding (values are hashed decoded), the width of
+//! offsets, and views (a string is a string). It also ignores metadata and nullability.
+//! Floating-point values are hashed by their bits, so -0 and 0 differ.
 //!
-//! Each node of a column's type has streams of its own for nulls, lengths and values, so that whole
-//! buffers can be fed at once and the result is still that of value after value.
+//! Each node of a column's type hashes nulls, lengths and values as separate streams. So whole
+//! buffers are hashed at once, with the same result as value by value.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -24,17 +24,17 @@ use xxhash_rust::xxh3::Xxh3;
 
 use crate::lengths::{MAX_VALUES, PIECE};
 
-/// Says whether to go on.
+/// An error stops the work.
 type Check<'a> = &'a dyn Fn() -> dipc::error::Result<()>;
 
-/// The hash of a table, fed batch by batch.
+/// The hash of a table, computed batch by batch.
 pub struct Checksum {
     columns: Vec<Node>,
     rows: u64,
 }
 
 impl Checksum {
-    /// Begins with a table of these columns.
+    /// Begins the hash of a table with these columns.
     pub fn new(schema: &Schema) -> Self {
         Self {
             columns: schema
@@ -46,7 +46,7 @@ impl Checksum {
         }
     }
 
-    /// Adds rows. `check` is asked now and then whether to go on.
+    /// Adds rows. Calls `check` regularly; its error stops the work.
     pub fn update(&mut self, batch: &RecordBatch, check: Check<'_>) -> Result<()> {
         self.rows = self.rows.wrapping_add(batch.num_rows() as u64);
         for (node, column) in self.columns.iter_mut().zip(batch.columns()) {
@@ -66,9 +66,9 @@ impl Checksum {
     }
 }
 
-/// The hash of one column, or of one level of a nested one.
+/// The hash of one column, or of one level of a nested column.
 struct Node {
-    /// Name and type, as far as they count.
+    /// The hashed parts of name and type.
     label: String,
     rows: u64,
     /// The numbers of the rows that are null.
@@ -109,8 +109,8 @@ impl Node {
     }
 
     fn update(&mut self, array: &ArrayRef, check: Check<'_>) -> Result<()> {
-        // Encodings first: only the decoded values tell which rows are null. An array is decoded
-        // in parts, since its decoded form can be any number of times as large.
+        // Encodings first: only the decoded values show which rows are null. An array is decoded in
+        // parts, because its decoded form can be many times larger.
         match array.data_type() {
             DataType::Dictionary(_, values) => {
                 let dictionary = array.as_any_dictionary();
@@ -142,7 +142,7 @@ impl Node {
         }
         let first = self.rows;
         self.rows = self.rows.wrapping_add(array.len() as u64);
-        // An array of type null is null in every row; the number of rows says it all.
+        // An array of type null is null in every row: the number of rows is enough.
         if let (false, Some(nulls)) = (array.data_type().is_null(), array.nulls())
             && nulls.null_count() > 0
         {
@@ -157,7 +157,7 @@ impl Node {
         self.update_values(array, check)
     }
 
-    /// Adds values none of which is null.
+    /// Adds values without nulls.
     fn update_values(&mut self, array: &ArrayRef, check: Check<'_>) -> Result<()> {
         match array.data_type() {
             DataType::Null => {}
@@ -171,7 +171,7 @@ impl Node {
             DataType::Binary => self.update_bytes(array.as_binary::<i32>().iter()),
             DataType::LargeBinary => self.update_bytes(array.as_binary::<i64>().iter()),
             DataType::BinaryView => self.update_bytes(array.as_binary_view().iter()),
-            // No bytes, any number of times.
+            // Values of width 0 have no bytes to hash.
             DataType::FixedSizeBinary(0) => {}
             DataType::FixedSizeBinary(_) => {
                 for value in array.as_fixed_size_binary().iter().flatten() {
@@ -236,7 +236,7 @@ impl Node {
         check: Check<'_>,
     ) -> Result<()> {
         self.update_lengths(list.offsets().lengths());
-        // Without nulls the lists lie one behind the other.
+        // Without nulls the lists are contiguous.
         let (start, end) = ends(list.offsets());
         self.child(0)?
             .update(&list.values().slice(start, end - start), check)
@@ -247,7 +247,7 @@ impl Node {
         list: &GenericListViewArray<O>,
         check: Check<'_>,
     ) -> Result<()> {
-        // Views may all show the same values, which are as many as they show.
+        // All views may show the same values; each shown value counts.
         let sizes = list.sizes().iter().map(|size| size.as_usize());
         let total = sizes.fold(0, usize::saturating_add);
         if total > list.values().len().max(MAX_VALUES) {
@@ -333,11 +333,11 @@ impl Node {
     }
 }
 
-/// Most bytes that are decoded at once, where no single value has more.
+/// Most bytes to decode at once, unless a single value has more.
 const PART_BYTES: usize = 64 << 20;
 
-/// Where to decode so many rows in parts, when no value takes more than `width` bytes: first row
-/// and rows of each.
+/// The parts for decoding `len` rows of at most `width` bytes: first row and number of rows of each
+/// part.
 fn parts(len: usize, width: usize) -> impl Iterator<Item = (usize, usize)> {
     let rows = (PART_BYTES / width.max(1)).clamp(1, PIECE);
     (0..len)
@@ -354,7 +354,8 @@ fn run_values(array: &ArrayRef) -> ArrayRef {
     }
 }
 
-/// The bytes of the widest value: of nested ones all of them together, which none exceeds.
+/// The bytes of the widest value. For nested types the bytes of all values together, as an upper
+/// bound.
 fn widest(values: &ArrayRef) -> usize {
     fn longest(lengths: impl Iterator<Item = usize>) -> usize {
         lengths.max().unwrap_or(0)
@@ -382,8 +383,7 @@ fn ends<O: OffsetSizeTrait>(offsets: &arrow::buffer::OffsetBuffer<O>) -> (usize,
     }
 }
 
-/// Writes the type into `label`, as far as the hash tells types apart, and gives the nodes below
-/// it.
+/// Writes the hashed part of the type into `label`, and gives the nodes below the type.
 fn describe(data_type: &DataType, label: &mut String) -> Vec<Node> {
     let mut named = |name: &str, children: Vec<Node>| {
         label.push_str(name);
@@ -404,7 +404,7 @@ fn describe(data_type: &DataType, label: &mut String) -> Vec<Node> {
         | DataType::LargeListView(field) => named("list", item(field)),
         DataType::FixedSizeList(field, size) => named(&format!("list of {size}"), item(field)),
         DataType::Map(entries, _) => match entries.data_type() {
-            // Readers name entries, keys and values as they like.
+            // Readers choose the names of entries, keys and values.
             DataType::Struct(fields) => {
                 let renamed: Vec<Field> = fields
                     .iter()

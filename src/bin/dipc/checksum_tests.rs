@@ -1,4 +1,4 @@
-//! Tests of [`super`]: what the hash depends on, and what not.
+//! Tests of [`super`]: the properties that the hash depends on.
 
 use std::sync::Arc;
 
@@ -144,7 +144,7 @@ fn the_hash_does_not_depend_on_batches() {
     assert_eq!(hash_of(&rows), expected);
 }
 
-/// Every row of every column counts: leaving one out, or exchanging two, changes the hash.
+/// Every row of every column counts: to leave a row out, or to exchange two, changes the hash.
 #[test]
 fn the_hash_depends_on_every_row() {
     let whole = every_layout();
@@ -159,7 +159,7 @@ fn the_hash_depends_on_every_row() {
     }
 }
 
-/// Encodings of the same values hash alike; what lies under a null does not count.
+/// Encodings of the same values have equal hashes; values under a null do not count.
 #[test]
 fn encodings_do_not_count() {
     let words = vec![Some("a"), None, Some("bb"), Some("a")];

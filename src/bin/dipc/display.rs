@@ -1,4 +1,4 @@
-//! What a peer or a file says, as text for a terminal.
+//! Text of a peer or a file, made safe for a terminal.
 
 use std::borrow::Cow;
 use std::fmt::{self, Write as _};
@@ -14,25 +14,25 @@ use arrow::util::pretty::pretty_format_batches;
 
 use crate::calm;
 
-/// Longest text of a cell. One value can be a list of any length.
+/// Longest text of a cell, because one value can be a list of any length.
 const MAX_CELL: usize = 1 << 16;
 
-/// Longest line of the log: peers have a part in it.
+/// Longest line of the log, because peers can cause long texts.
 const MAX_LINE: usize = 4096;
 
-/// Whether a character could change what a terminal shows of others: control characters, which
-/// begin its commands, characters that turn the direction of text, and ends of lines.
+/// Whether a character could change how a terminal shows other characters: control characters,
+/// characters that change the direction of text, and line ends.
 fn steers(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// The text with such characters written as `\n` or `\u{1b}`.
+/// The text with these characters written as `\n` or `\u{1b}`.
 pub fn escape(text: &str) -> Cow<'_, str> {
     escape_but(text, |_| false)
 }
 
-/// The same of several lines: their ends stay.
+/// Like [`escape`], but keeps line ends.
 pub fn escape_lines(text: &str) -> Cow<'_, str> {
     escape_but(text, |c| c == '\n')
 }
@@ -53,7 +53,7 @@ fn escape_but(text: &str, stays: impl Fn(char) -> bool) -> Cow<'_, str> {
     Cow::Owned(escaped)
 }
 
-/// JSON with such characters escaped, which are in its strings alone.
+/// JSON with these characters escaped. Only its strings can contain them.
 pub fn escape_json(json: &str) -> Cow<'_, str> {
     if !json.contains(steers) {
         return Cow::Borrowed(json);
@@ -61,7 +61,7 @@ pub fn escape_json(json: &str) -> Cow<'_, str> {
     let mut escaped = String::with_capacity(json.len() + 16);
     for c in json.chars() {
         if steers(c) {
-            // All of them lie in the basic plane.
+            // All these characters lie in the basic plane.
             let _ = write!(escaped, "\\u{:04x}", u32::from(c));
         } else {
             escaped.push(c);
@@ -70,7 +70,7 @@ pub fn escape_json(json: &str) -> Cow<'_, str> {
     Cow::Owned(escaped)
 }
 
-/// Writes log lines, each of which comes whole, escaped and cut after 4 KiB.
+/// Writes log lines, escaped and cut after 4 KiB. Each write holds one whole line.
 pub struct Escaped<W>(pub W);
 
 impl<W: io::Write> io::Write for Escaped<W> {
@@ -92,7 +92,8 @@ impl<W: io::Write> io::Write for Escaped<W> {
     }
 }
 
-/// Rows as a table. No value makes it fail: what cannot be shown says why in its place.
+/// Rows as a table. No value makes it fail: a reason stands in place of a value that cannot be
+/// shown.
 pub fn table(schema: &Schema, batches: &[RecordBatch]) -> Result<String, ArrowError> {
     let fields: Vec<_> = schema
         .fields()
@@ -123,12 +124,12 @@ pub fn table(schema: &Schema, batches: &[RecordBatch]) -> Result<String, ArrowEr
 /// The values of an array as texts.
 pub struct Texts {
     array: ArrayRef,
-    /// How nulls are written.
+    /// The text for nulls.
     null: &'static str,
 }
 
 impl Texts {
-    /// Of an array; where it has times in a named zone, they are shown in UTC.
+    /// Texts of an array. Times in a named zone are shown in UTC.
     pub fn new(array: &ArrayRef, null: &'static str) -> Self {
         let shown = calm::catch(|| in_known_zones(array.to_data()).map(make_array));
         let array = match shown {
@@ -138,7 +139,7 @@ impl Texts {
         Self { array, null }
     }
 
-    /// One value, cut after `most` bytes. It is not escaped.
+    /// One value, cut after `most` bytes, not escaped.
     pub fn text(&self, row: usize, most: usize) -> String {
         let cannot = |cause: &dyn fmt::Display| format!("(cannot be shown: {cause})");
         let shown = calm::catch(|| {
@@ -162,7 +163,7 @@ impl Texts {
     }
 }
 
-/// A text that takes so many bytes and no more.
+/// A text of limited length.
 struct Cut {
     text: String,
     most: usize,
@@ -181,7 +182,7 @@ impl fmt::Write for Cut {
     }
 }
 
-/// The same values, those of a time zone that only a database of zones knows in UTC, at any depth.
+/// The same values, at any depth with UTC in place of zones that need a time zone database.
 fn in_known_zones(data: ArrayData) -> Result<ArrayData, ArrowError> {
     let Some(data_type) = known_zones(data.data_type()) else {
         return Ok(data);
@@ -194,7 +195,7 @@ fn in_known_zones(data: ArrayData) -> Result<ArrayData, ArrowError> {
         .build()
 }
 
-/// The type with such zones replaced; `None` where there are none.
+/// The type with these zones replaced; `None` without such zones.
 fn known_zones(data_type: &DataType) -> Option<DataType> {
     let field = |field: &FieldRef| -> Option<FieldRef> {
         let known = known_zones(field.data_type())?;

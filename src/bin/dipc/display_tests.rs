@@ -21,7 +21,8 @@ fn shown(columns: Vec<(&str, ArrayRef)>) -> String {
     table(&batch.schema(), &[batch]).unwrap()
 }
 
-/// Every control character, C1 and those that turn text among them, is written out; all else stays.
+/// Every control character, including C1, and every character for text direction is escaped; all
+/// others stay.
 #[test]
 fn what_steers_a_terminal_is_written_out() {
     assert_eq!(escape("\u{1b}[31mred\u{7}"), "\\u{1b}[31mred\\u{7}");
@@ -56,7 +57,7 @@ fn what_steers_a_terminal_is_written_out() {
     }
 }
 
-/// A line of the log stays one line, whatever is logged.
+/// Every log event stays one line.
 #[test]
 fn log_lines_are_escaped() {
     let mut out = Vec::new();
@@ -69,7 +70,7 @@ fn log_lines_are_escaped() {
     );
 }
 
-/// A peer's text, of whatever length, makes a line of 4 KiB at most.
+/// A peer's text makes a line of at most 4 KiB.
 #[test]
 fn log_lines_are_cut() {
     let mut out = Vec::new();
@@ -79,7 +80,7 @@ fn log_lines_are_cut() {
     assert!(text.ends_with("…\n") && text.len() < 4200, "{}", text.len());
 }
 
-/// Promise of `--head`: names and values, nested ones too, change nothing on a terminal.
+/// Promise of `--head`: names and values, also nested ones, do not control the terminal.
 #[test]
 fn names_and_values_are_escaped() {
     let words: ArrayRef = Arc::new(StringArray::from(vec![
@@ -117,8 +118,8 @@ fn names_and_values_are_escaped() {
     assert_eq!(text.lines().count(), 8, "{text}");
 }
 
-/// Promise of `--head`: times of every zone are shown, at any depth, and those that only a database
-/// of zones knows in UTC.
+/// Promise of `--head`: times of every zone are shown, at any depth; zones that need a time zone
+/// database are shown in UTC.
 #[test]
 fn every_time_zone_is_shown() {
     for (zone, said) in [
@@ -161,7 +162,8 @@ fn every_time_zone_is_shown() {
     }
 }
 
-/// Promise of `--head`: a value that cannot be shown says so, and the others are shown.
+/// Promise of `--head`: an error text replaces a value that cannot be shown, and the others are
+/// shown.
 #[test]
 fn no_value_fails_the_table() {
     let times = TimestampMicrosecondArray::from(vec![i64::MAX, 0, i64::MIN]);
@@ -178,7 +180,7 @@ fn no_value_fails_the_table() {
     assert_eq!(text.lines().count(), 7, "{text}");
 }
 
-/// The text of one value has an end, however long a list it is.
+/// The text of a long list is cut.
 #[test]
 fn long_values_are_cut() {
     let rows = 1 << 40;
@@ -194,7 +196,7 @@ fn long_values_are_cut() {
     assert_eq!(Texts::new(&words, "").text(0, 7), "日日…");
 }
 
-/// The names of the columns are shown where there are no rows, and rows where there are no columns.
+/// A table without rows shows its column names, and a table without columns its rows.
 #[test]
 fn empty_tables_are_shown() {
     let schema = Schema::new(vec![Field::new("a", DataType::Int8, true)]);

@@ -1,7 +1,7 @@
-//! `dipc get`: fetches a table and says what that took.
+//! `dipc get`: fetches a table and reports its cost.
 //!
-//! The stream takes the way that a C program's takes: it is handed out as an
-//! `ArrowDeviceArrayStream`, and what comes out of that is imported as record batches.
+//! The command reads the stream like a C program: through an `ArrowDeviceArrayStream`, whose arrays
+//! it imports as record batches.
 
 use std::io::{IsTerminal as _, stderr};
 use std::process::ExitCode;
@@ -31,23 +31,22 @@ use crate::{Usage, display, flight, output, signals};
 /// Arguments of `dipc get`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// The server's URI (or two: metadata, then data), and the ticket of the table; or the URI of
-    /// an Arrow Flight server (grpc://HOST:PORT, grpc+unix:///PATH) that knows where the table NAME
-    /// is
+    /// The server's URI (or two: metadata, then data) and the ticket of the table; or the URI of an
+    /// Arrow Flight server (grpc://HOST:PORT, grpc+unix:///PATH) and the NAME of the table
     #[arg(value_names = ["URI", "[URI2] TICKET"], num_args = 1..=3, required = true)]
     from: Vec<String>,
 
-    /// Ask a Flight server for the command TICKET rather than for the path [TICKET]
+    /// Ask a Flight server for the command TICKET, not for the path [TICKET]
     #[arg(long)]
     command: bool,
 
-    /// Take ucx addresses, too, that a Flight server names: their peers can read and write this
-    /// process's memory
+    /// Use ucx addresses of a Flight server too: their peers can read and write this process's
+    /// memory
     #[arg(long)]
     trusted_network: bool,
 
-    /// Print the first N rows as a table, times of a named zone in UTC (0 to 1000000; 0: the
-    /// columns alone); not with --json
+    /// Print the first N rows as a table (0 to 1000000; 0: only the columns), times of a named zone
+    /// in UTC; not with --json
     #[arg(long, value_name = "N", conflicts_with = "json", value_parser = clap::value_parser!(u32).range(..=1_000_000))]
     head: Option<u32>,
 
@@ -55,50 +54,50 @@ pub struct Args {
     #[arg(long, value_name = "FILE", value_parser = Target::parse)]
     output: Option<Target>,
 
-    /// Compare the table value for value with FILE, or with tpch:TABLE:SCALE; exit with status 1
-    /// where they differ
+    /// Compare the table value by value with FILE or tpch:TABLE:SCALE; exit with status 1 if they
+    /// differ
     #[arg(long, value_name = "FILE")]
     verify: Option<String>,
 
-    /// Print a hash of the content, which does not depend on batch boundaries
+    /// Print a hash of the content; batch boundaries do not change it
     #[arg(long)]
     checksum: bool,
 
-    /// Where the table shall come to: host, cuda:N (a GPU; `dipc info` lists them) or as-sent,
-    /// where the server has it if this process reaches that. The rows are looked at on the host all
-    /// the same
+    /// Where to put the table: host, cuda:N (a GPU; `dipc info` lists them) or as-sent (the
+    /// server's device if this process reaches its memory, otherwise the host). Rows are always
+    /// examined on the host
     #[arg(long, value_name = "WHERE", default_value = "host")]
     device: Device,
 
-    /// How long the server may take to accept and answer, and how long it may say nothing later; at
+    /// How long the server may take to accept and answer, and how long it may be silent later; at
     /// least 1us (without this option 10s to accept and answer, and no limit later)
     #[arg(long, value_name = "TIME", value_parser = crate::parse_timeout)]
     timeout: Option<Duration>,
 
-    /// Accept a server of any user, not only of the user who runs this
+    /// Accept servers of every user, not only of your own
     #[arg(long)]
     any_user: bool,
 
-    /// Most memory that one message may take here beside its body (unpacked, copied, or as
-    /// dictionaries of the stream), as 512M; what needs more is an error (512M, and 16G for a
-    /// server of the same user over shm, where this is not given; the least is 64K). A batch of
-    /// the Parquet file of --verify may take as much
+    /// Most memory that one message may take beside its body (unpacked, copied, or as dictionaries
+    /// of the stream), such as 512M; a larger message is an error. At least 64K; without this
+    /// option 512M, or 16G for a server of the same user over shm. Also limits a batch of the
+    /// Parquet file of --verify
     #[arg(long, value_name = "BYTES", value_parser = crate::parse_message)]
     max_message: Option<u64>,
 
-    /// Connections that carry the stream, where the transport can use several (tcp)
+    /// Connections that carry the stream, if the transport can use several (tcp)
     #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u16).range(1..=64))]
     connections: u16,
 
-    /// How long to look for data before sleeping (0: not at all); uses a whole core meanwhile
+    /// How long to spin for data before sleeping (0: not at all); spinning uses a whole core
     #[arg(long, value_name = "TIME", default_value = "0", value_parser = crate::parse_duration)]
     spin: Duration,
 
-    /// Set what only one transport knows, as ucx.TLS=tcp; may be given several times
+    /// Set an option of one transport, such as ucx.TLS=tcp; may be given several times
     #[arg(long = "set", value_name = "NAME=VALUE", value_parser = crate::parse_setting)]
     settings: Vec<(String, String)>,
 
-    /// Print JSON; not with --head, whose rows are a text
+    /// Print JSON; not with --head
     #[arg(long)]
     json: bool,
 }
@@ -127,7 +126,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
                     serve prints";
         return Err(Usage(text.to_owned()).into());
     }
-    // What is wrong on this side is known before anything is fetched.
+    // Errors on this side appear before anything is fetched.
     args.device.ensure_available()?;
     let expected = args
         .verify
@@ -152,7 +151,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     })
 }
 
-/// Fetches a table, and does with it what `args` say.
+/// Fetches a table, and does the work of `args` with it.
 fn fetch(
     args: &Args,
     uris: &[&str],
@@ -216,19 +215,19 @@ fn fetch(
         format!("{head}{report}")
     };
     match output::print(&text) {
-        // Whether the tables are equal must not depend on who reads the figures.
+        // The exit status tells whether the tables are equal, even if the output is closed.
         Err(error) if !error.is::<output::Closed>() => Err(error),
         _ if equal => Ok(ExitCode::SUCCESS),
         _ => Ok(ExitCode::FAILURE),
     }
 }
 
-/// A stream that can say what it took.
+/// A stream that counts its cost.
 pub trait Counted: ArrayReader {
-    /// Figures so far.
+    /// Figures up to now.
     fn stats(&self) -> StreamStats;
 
-    /// Which ways it took so far, where it had a choice.
+    /// How each endpoint was fetched, if a Flight server gave a choice.
     fn taken(&self) -> Vec<flight::Taken> {
         Vec::new()
     }
@@ -240,13 +239,13 @@ impl Counted for Stream {
     }
 }
 
-/// The stream's figures and its failure, seen on its way through the C struct, which knows neither.
+/// The stream's figures and error, noted here because the C struct has neither.
 #[derive(Default)]
 struct Seen {
     stats: StreamStats,
-    /// Time spent in the stream, as against with what came out of it.
+    /// Time spent in the stream, without the work on its rows.
     waited: Duration,
-    /// Where the last array lay.
+    /// The device of the last array.
     device: Option<Device>,
     taken: Vec<flight::Taken>,
     error: Option<Error>,
@@ -256,12 +255,12 @@ struct Seen {
 struct Watched {
     stream: Box<dyn Counted>,
     seen: Arc<Mutex<Seen>>,
-    /// Arrays on a GPU are waited for: otherwise what is still under way would not be counted.
+    /// The fetch waits for arrays on a GPU, so that their copies are part of its time.
     arrivals: Option<cuda::Stream>,
 }
 
 impl Watched {
-    /// Waits until an array on a GPU is there.
+    /// Waits until an array on a GPU is complete.
     fn arrive(&mut self, array: &OwnedDeviceArray) -> dipc::error::Result<()> {
         let raw = array.raw();
         if raw.sync_event.is_null() {
@@ -274,7 +273,7 @@ impl Watched {
         let Some(arrivals) = &self.arrivals else {
             return Ok(());
         };
-        // SAFETY: Arrow's interface has the array keep its event until it is released, and all
+        // SAFETY: by Arrow's interface the array keeps its event until it is released, and all
         // arrays of a stream of libdipc are on one device.
         unsafe { arrivals.wait_for_producer(raw.sync_event) }?;
         arrivals.synchronize()
@@ -333,7 +332,7 @@ impl Fetch {
         };
         let mut exported = export_device_stream(Box::new(watched));
         if !on_host {
-            // What is done with the rows is done here; the way there was the fetch.
+            // The work on rows takes place on the host, and is no part of the fetch.
             exported = to_device(to_host(exported)?);
         }
         // SAFETY: the stream is one of libdipc's own, which hands out only arrays that it has
@@ -348,7 +347,7 @@ impl Fetch {
 
     fn next(&mut self) -> Result<Option<RecordBatch>> {
         let outcome = self.reader.next_batch();
-        // The C struct keeps the text and loses the status; the stream's own error has both.
+        // The C struct keeps only the text; the stream's own error has status and text.
         outcome.map_err(|error| self.seen.lock().error.take().unwrap_or(error).into())
     }
 
@@ -372,7 +371,7 @@ impl Fetch {
     }
 }
 
-/// What is done with the rows.
+/// The work on the rows.
 struct Work {
     head: Vec<RecordBatch>,
     head_rows: usize,
@@ -407,7 +406,7 @@ impl Work {
         if let Some((_, verify)) = &mut self.verify {
             verify.update(batch)?;
         }
-        // Work on the rows can take longer than waiting for them.
+        // The work on the rows can be slower than the fetch, so it checks for signals too.
         let check = || cancel.check();
         if let Some(sink) = &mut self.sink {
             sink.write(batch, &check)?;
@@ -441,7 +440,7 @@ impl Work {
     }
 }
 
-/// A line on a terminal that says how far the fetch is; the length of a stream is not known.
+/// A line on a terminal with the rows fetched; the length of a stream is unknown.
 struct Progress(ProgressBar);
 
 impl Progress {

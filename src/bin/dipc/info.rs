@@ -1,4 +1,4 @@
-//! `dipc info`: what works on this machine.
+//! `dipc info`: the transports and devices that work on this machine.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -47,7 +47,7 @@ impl Part {
     }
 }
 
-/// CUDA: the driver and the GPUs that it sees, or why there are none.
+/// CUDA: the driver and its GPUs, or the reason why there are none.
 fn gpus() -> Part {
     let mut details = BTreeMap::new();
     let outcome = Driver::get().and_then(|driver| {
@@ -63,7 +63,7 @@ fn gpus() -> Part {
     }
 }
 
-/// One GPU, in a line.
+/// One GPU, on a line.
 fn about(gpu: &Description) -> String {
     let (major, minor) = gpu.capability;
     let mib = gpu.total_bytes >> 20;
@@ -71,7 +71,7 @@ fn about(gpu: &Description) -> String {
         "{}, {mib} MiB, compute capability {major}.{minor}",
         gpu.name
     );
-    // What `cuMemAlloc` gives always goes by a legacy handle.
+    // Memory of `cuMemAlloc` is always shared by a legacy handle.
     text.push_str(if gpu.exports_fds {
         "; exports memory by descriptor and by legacy handle"
     } else {
@@ -96,7 +96,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         details: transport.describe().into_iter().collect(),
         ..Part::new(transport.scheme(), transport.available())
     };
-    // What is inside one process is for tests.
+    // The transport within one process is for tests.
     let across = |transport: &&&dyn Transport| transport.scheme() != "mem";
     let info = Info {
         version: env!("CARGO_PKG_VERSION"),

@@ -1,4 +1,4 @@
-//! Tables in memory that can be lent: read once, then served without a copy.
+//! Tables in an arena: read once, then served without a copy.
 
 use std::collections::HashMap;
 
@@ -13,7 +13,7 @@ use dipc::error::{Error, Status};
 use crate::report::bytes_text;
 use crate::source::Reader;
 
-/// Reads a table to its end into `arena`, which may take `room` bytes.
+/// Reads a whole table into `arena`, whose limit is `room` bytes.
 pub fn load(reader: Reader, arena: &Arena, room: u64) -> Result<Vec<RecordBatch>> {
     let mut mover = Mover {
         arena,
@@ -28,8 +28,8 @@ pub fn load(reader: Reader, arena: &Arena, room: u64) -> Result<Vec<RecordBatch>
     Ok(batches)
 }
 
-/// What was wrong with an arena that may take `room` bytes. Its own remedy, arrays that are
-/// released, is none of a server that keeps its tables.
+/// The error of an arena with a limit of `room` bytes. The arena's own advice, to release arrays,
+/// does not help a server that keeps its tables.
 pub fn explained(error: Error, room: u64) -> anyhow::Error {
     let is_full = error.status() == Status::OutOfMemory && error.text().contains("max_bytes");
     if is_full {
@@ -43,18 +43,18 @@ pub fn explained(error: Error, room: u64) -> anyhow::Error {
 }
 
 /// Address and length of a buffer.
-type Place = (usize, usize);
+type BufferPlace = (usize, usize);
 
 /// Copies batches into an arena.
 ///
-/// Batches that were sliced from one larger batch, and batches that share a dictionary, name the
-/// same buffers: what the batch before named, too, is copied once. The originals are kept along
-/// with the copies, so that no other buffer can come to lie at the same address meanwhile.
+/// Batches sliced from one larger batch, and batches with one dictionary, share buffers. A buffer
+/// that the previous batch has too is copied once. The originals live as long as the copies, so
+/// that no other buffer gets the same address.
 struct Mover<'a> {
     arena: &'a Arena,
     room: u64,
-    before: HashMap<Place, (Buffer, Buffer)>,
-    now: HashMap<Place, (Buffer, Buffer)>,
+    before: HashMap<BufferPlace, (Buffer, Buffer)>,
+    now: HashMap<BufferPlace, (Buffer, Buffer)>,
 }
 
 impl Mover<'_> {
@@ -65,7 +65,7 @@ impl Mover<'_> {
             .iter()
             .map(|column| Ok(make_array(self.data(&compact(column).to_data())?)))
             .collect::<Result<Vec<ArrayRef>>>()?;
-        // The number of rows of a table without columns is nowhere else.
+        // A table without columns needs its number of rows.
         let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
         Ok(RecordBatch::try_new_with_options(
             batch.schema(),
@@ -123,8 +123,8 @@ impl Mover<'_> {
     }
 }
 
-/// Readers of Parquet let many batches of views share one large buffer, of which each uses a part;
-/// copying it whole for each would multiply it.
+/// Readers of Parquet let many batches of views share one large buffer, of which each batch uses a
+/// part. A whole copy for each batch would multiply it.
 pub fn compact(column: &ArrayRef) -> ArrayRef {
     macro_rules! compact {
         ($views:expr) => {{
@@ -211,7 +211,7 @@ mod tests {
     }
 
     /// Promise of `serve --arena`: every buffer of every column lies in the arena, with equal
-    /// values, and the memory goes with the last batch.
+    /// values, and the memory is freed with the last batch.
     #[test]
     fn every_buffer_lies_in_the_arena() {
         let arena = arena();
@@ -225,7 +225,7 @@ mod tests {
         assert_eq!(arena.used_bytes(), 0);
     }
 
-    /// Slices of one batch share its buffers; they are copied once and not once for each slice.
+    /// Slices of one batch share its buffers, which are copied once, not for each slice.
     #[test]
     fn slices_are_copied_once() {
         let whole = arena();
@@ -237,12 +237,12 @@ mod tests {
             .collect::<Vec<_>>();
         let parts = load_all(slices.clone(), &sliced);
         assert_eq!(parts, slices);
-        // Views are compacted, so that their share differs a little.
+        // Views are compacted, so their size differs a little.
         assert!(sliced.used_bytes() < 2 * whole.used_bytes());
         drop(held);
     }
 
-    /// An arena that is full is an error that says so, and holds nothing afterwards.
+    /// A full arena gives an error that says so, and is empty afterwards.
     #[test]
     fn a_full_arena_is_an_error() {
         let options = ArenaOptions {

@@ -1,17 +1,17 @@
 //! Arrays that are longer than their memory. Nulls, run ends, structs without fields and values of
-//! no bytes have any length in a few bytes, and list views may all show the same values: what goes
-//! through values one by one would not end, or would write them all out in memory.
+//! width 0 have any length in a few bytes, and all views of a list-view array may show the same
+//! values. Work value by value would not end, or would fill the memory.
 
 use anyhow::{Result, bail};
 use arrow::array::{Array as _, ArrayData, ArrayRef, AsArray as _};
 use arrow::datatypes::DataType;
 use arrow::record_batch::RecordBatch;
 
-/// Rows that are worked on at once.
+/// Rows to work on at once.
 pub const PIECE: usize = 1 << 20;
-/// Most values without memory of their own that are gone through for one batch.
+/// Most values without memory that one batch may have.
 pub const MAX_VALUES: usize = 1 << 32;
-/// The same where they must all be in memory at once, as the values of one list.
+/// The same limit for values that must all be in memory at once, such as the values of one list.
 pub const MAX_AT_ONCE: usize = 1 << 26;
 
 /// The batch in parts of no more than [`PIECE`] rows.
@@ -33,7 +33,7 @@ pub fn ensure_writable(batch: &RecordBatch) -> Result<()> {
     Ok(())
 }
 
-/// Whether its values have no memory of their own.
+/// Whether the values of an array have no memory.
 fn is_free(data: &ArrayData) -> bool {
     match data.data_type() {
         DataType::Null
@@ -45,7 +45,7 @@ fn is_free(data: &ArrayData) -> bool {
     }
 }
 
-/// Whether such values are below it that are too many for a bit each, as a list of nulls takes.
+/// Whether the array has too many such values below it. A list of nulls takes a bit for each.
 pub fn has_long(data: &ArrayData) -> bool {
     let long = |child: &ArrayData| is_free(child) && child.len() > MAX_AT_ONCE;
     data.child_data()
@@ -133,7 +133,7 @@ mod tests {
         Ok(checksum.finish())
     }
 
-    /// Columns of more values than anybody goes through.
+    /// Columns with more values than the limits.
     fn long(len: usize) -> Vec<ArrayRef> {
         let end = i64::try_from(len).unwrap();
         let item = |data_type| Arc::new(Field::new("item", data_type, true));
@@ -166,7 +166,7 @@ mod tests {
         ]
     }
 
-    /// Promise of `--output x.parquet` and of `--checksum`: a column that would never end is
+    /// Promise of `--output x.parquet` and of `--checksum`: a column that would take for ever is
     /// refused; a hash comes at once or not at all.
     #[test]
     fn columns_without_an_end_are_refused() {
@@ -195,7 +195,7 @@ mod tests {
         }
     }
 
-    /// Views that show the same values over and over have as many as they show.
+    /// Views that show the same values again count each shown value.
     #[test]
     fn views_of_the_same_values_are_counted() {
         let shown = |views: usize, size: i64| {
@@ -215,8 +215,8 @@ mod tests {
         assert!(told.contains("list views"), "{told}");
     }
 
-    /// Promise of `--checksum`: long runs and dictionaries of long values are hashed in parts, as
-    /// the same values written out are.
+    /// Promise of `--checksum`: long runs, and dictionaries of long values, are hashed in parts,
+    /// and equal the plain values.
     #[test]
     fn long_runs_are_hashed_in_parts() {
         let rows = 3 * PIECE + 5;
@@ -227,7 +227,7 @@ mod tests {
             hash(&of(runs(&ends, &Int64Array::from(vec![Some(7), None])))).unwrap(),
             hash(&of(Arc::new(plain.collect::<Int64Array>()))).unwrap()
         );
-        // More than is decoded at once.
+        // More bytes than one part.
         let words = StringArray::from(vec!["y".repeat(1 << 20).as_str()]);
         let keys = arrow::array::Int32Array::from(vec![0; 80]);
         let long = arrow::array::DictionaryArray::new(keys, Arc::new(words.clone()));

@@ -1,4 +1,4 @@
-//! What must hold before a server says that it is ready.
+//! Checks before a server reports that it is ready.
 
 use std::fs::{self, File};
 use std::net::{SocketAddr, ToSocketAddrs as _};
@@ -8,20 +8,20 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::Usage;
 
-/// Descriptors that must be left: for the connections of one client, what is lent to it, and the
-/// file that it reads.
+/// Descriptors that must be free: for the connections of one client, for regions lent to it, and
+/// for the file of its table.
 const DESCRIPTORS: usize = 16;
 
-/// Where one of the server's listeners will be.
+/// The address of one of the server's listeners.
 #[derive(Debug, PartialEq)]
-enum Place<'a> {
+enum Endpoint<'a> {
     Name(&'a str),
     Path(PathBuf),
     Port { at: SocketAddr, is_ucx: bool },
 }
 
-impl<'a> Place<'a> {
-    /// Where a URI leads; `None` for any port, and where listening says what is wrong.
+impl<'a> Endpoint<'a> {
+    /// The address of a URI; `None` for port 0, and for a URI that listening refuses.
     fn of(uri: &'a str) -> Option<Self> {
         let (scheme, rest) = uri.split_once(':')?;
         let rest = rest.split('?').next().unwrap_or(rest);
@@ -42,7 +42,7 @@ impl<'a> Place<'a> {
         (at.port() > 0).then_some(Self::Port { at, is_ucx })
     }
 
-    /// Whether one listener cannot be there beside the other.
+    /// Whether the two addresses conflict.
     fn is_taken_by(&self, other: &Self) -> bool {
         match (self, other) {
             (
@@ -53,7 +53,7 @@ impl<'a> Place<'a> {
                 },
             ) => {
                 let every = at.ip().is_unspecified() || to.ip().is_unspecified();
-                // UCX shares a port with a listener at another of the machine's addresses.
+                // UCX allows a listener with the same port at another address of the machine.
                 let is_wide = every && at.is_ipv4() == to.is_ipv4() && !is_ucx && !to_ucx;
                 at.port() == to.port() && (at.ip() == to.ip() || is_wide)
             }
@@ -62,15 +62,15 @@ impl<'a> Place<'a> {
     }
 }
 
-/// The addresses of `--listen` and of `--flight` are not one and the same.
+/// Checks that the addresses of `--listen` and `--flight` differ.
 ///
 /// # Errors
 ///
-/// Names the two.
+/// Names the two addresses.
 pub fn ensure_distinct(listen: &[String], flight: Option<&str>) -> Result<()> {
-    let listen = listen.iter().map(|uri| (uri.as_str(), Place::of(uri)));
-    let flight = flight.map(|address| (address, Place::port(address, false)));
-    let mut before: Vec<(&str, Place<'_>)> = Vec::new();
+    let listen = listen.iter().map(|uri| (uri.as_str(), Endpoint::of(uri)));
+    let flight = flight.map(|address| (address, Endpoint::port(address, false)));
+    let mut before: Vec<(&str, Endpoint<'_>)> = Vec::new();
     for (text, place) in listen.chain(flight) {
         let Some(place) = place else {
             continue;
@@ -87,7 +87,8 @@ pub fn ensure_distinct(listen: &[String], flight: Option<&str>) -> Result<()> {
     Ok(())
 }
 
-/// A client can be served: without descriptors, connections wait in the listener for ever.
+/// Checks that a client can be served: without descriptors, connections would wait in the listener
+/// for ever.
 ///
 /// # Errors
 ///
@@ -123,7 +124,7 @@ mod tests {
         ensure_distinct(&listen, flight)
     }
 
-    /// Promise of `serve`: an address that is given twice, however it is written, is said.
+    /// Promise of `serve`: an address that is given twice is an error, in any spelling.
     #[test]
     fn one_address_is_not_taken_twice() {
         let folder = tempfile::tempdir().unwrap();

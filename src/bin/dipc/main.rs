@@ -44,7 +44,7 @@ struct Cli {
     #[command(subcommand)]
     command: Command,
 
-    /// What is logged to stderr: off, error, warn, info, debug or trace
+    /// Level of the log on stderr: off, error, warn, info, debug or trace
     #[arg(long, global = true, value_name = "LEVEL", default_value = "warn")]
     log: LevelFilter,
 }
@@ -55,16 +55,16 @@ enum Command {
     Serve(serve::Args),
     /// Fetch a table
     Get(get::Args),
-    /// Measure how fast tables move on this machine, between two processes that it starts
+    /// Measure how fast tables move between two processes on this machine
     Bench(Box<bench::Args>),
-    /// One of the two
+    /// One of the two processes of a measurement
     #[command(name = bench::SUBCOMMAND, hide = true)]
     BenchProcess,
-    /// Say which transports and devices work here, and why the others do not
+    /// Show which transports and devices work here, and why the others do not
     Info(info::Args),
 }
 
-/// An error in how the command was called, as against one in what it did.
+/// An error in the command line.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 struct Usage(String);
@@ -73,22 +73,22 @@ fn main() -> ExitCode {
     calm::install();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        // Help and version come here, too.
+        // Help and version come here too.
         Err(error) => {
             let code = if error.use_stderr() { 2 } else { 0 };
-            // Nowhere to say that stdout or stderr is closed.
+            // A closed stdout or stderr cannot be reported.
             let _ = error.print();
             return ExitCode::from(code);
         }
     };
-    // What dependencies say, as HTTP/2's every frame, is not of this command.
+    // The logs of dependencies, such as every frame of HTTP/2, are left out.
     let ours = Targets::new().with_target(env!("CARGO_PKG_NAME"), cli.log);
     tracing_subscriber::fmt()
         .with_max_level(cli.log)
-        // What is logged may be of a peer's making.
+        // The log may contain text of a peer.
         .with_writer(|| display::Escaped(std::io::stderr()))
         .with_target(false)
-        // Where stderr takes no more there is nowhere to say so.
+        // A closed stderr cannot be reported.
         .log_internal_errors(false)
         .finish()
         .with(ours)
@@ -127,8 +127,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// What to do about an error of the subcommand `name` that does not say it, as an error of the
-/// library does not know of options of the command.
+/// Advice for an error of the subcommand `name`: errors of the library do not name options of the
+/// command.
 fn remedy(name: &str, error: &anyhow::Error) -> &'static str {
     let is_too_large = |error: &(dyn std::error::Error + 'static)| {
         let inner = match error.downcast_ref() {
@@ -137,7 +137,7 @@ fn remedy(name: &str, error: &anyhow::Error) -> &'static str {
         };
         inner.is_some_and(|error| error.kind() == io::ErrorKind::FileTooLarge)
     };
-    // The times that a server keeps are its own.
+    // A server's time limits have other options.
     let is_late = |error: &(dyn std::error::Error + 'static)| {
         (error.downcast_ref::<Error>()).is_some_and(|error| {
             error.status() == Status::Timeout && !error.text().starts_with("the server: ")
@@ -173,7 +173,7 @@ fn parse_duration(text: &str) -> Result<Duration> {
     Duration::try_from_secs_f64(number * scale).map_err(|error| anyhow!("{text:?}: {error}"))
 }
 
-/// Reads a time to wait for something.
+/// Reads a time limit.
 fn parse_timeout(text: &str) -> Result<Duration> {
     match parse_duration(text)? {
         Duration::ZERO => bail!("a time-out of 0 lets nothing come; the least is 1us"),
@@ -181,7 +181,7 @@ fn parse_timeout(text: &str) -> Result<Duration> {
     }
 }
 
-/// Reads a number of things of which there must be one.
+/// Reads a number of at least 1.
 fn parse_count(text: &str) -> Result<NonZeroUsize> {
     match text.parse::<usize>().map(NonZeroUsize::new) {
         Ok(Some(count)) => Ok(count),
@@ -211,7 +211,7 @@ fn listen(server: &Server, uri: &str) -> Result<String> {
     })
 }
 
-/// The settings of transports that were given.
+/// The transport settings of the arguments.
 fn settings(given: &[(String, String)]) -> dipc::error::Result<Settings> {
     let mut settings = Settings::default();
     for (name, value) in given {
@@ -239,10 +239,10 @@ fn parse_bytes(text: &str) -> Result<u64> {
         .ok_or_else(|| anyhow!("{text} is more than there is"))
 }
 
-/// The least that a message may take: a schema is one, too.
+/// Least limit for a message: a schema is a message too.
 const LEAST_MESSAGE: u64 = 64 << 10;
 
-/// Reads how many bytes a message may take.
+/// Reads the limit for a message.
 fn parse_message(text: &str) -> Result<u64> {
     match parse_bytes(text)? {
         bytes if bytes < LEAST_MESSAGE => bail!("the least is {}K", LEAST_MESSAGE >> 10),
@@ -254,7 +254,7 @@ fn parse_message(text: &str) -> Result<u64> {
 mod tests {
     use super::*;
 
-    /// The arguments are described without contradictions.
+    /// The definitions of the arguments have no contradictions.
     #[test]
     fn the_arguments_are_sound() {
         Cli::command().debug_assert();

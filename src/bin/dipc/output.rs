@@ -1,7 +1,8 @@
-//! Printing. A reader that closes stdout early (`dipc get … | head`) is no failure and no panic.
+//! Printing. If the reader closes stdout early (`dipc get … | head`), the command neither fails nor
+//! panics.
 //!
-//! What is printed may hold texts of a peer's or a file's making, so that nothing in it reaches a
-//! terminal as a command ([`display::escape`]).
+//! The output may contain text of a peer or a file, so [`display::escape`] keeps it from
+//! controlling the terminal.
 
 use std::io::{self, Write as _};
 
@@ -9,14 +10,14 @@ use serde::Serialize;
 
 use crate::display;
 
-/// Whoever read stdout has gone.
+/// The reader of stdout has gone.
 #[derive(Debug, thiserror::Error)]
 #[error("stdout was closed")]
 pub struct Closed;
 
 /// Prints a value as JSON, on one line.
 ///
-/// Fails as [`print`] does.
+/// Fails like [`print`].
 pub fn print_json(value: &impl Serialize) -> anyhow::Result<()> {
     print(&json(value)?)
 }
@@ -28,7 +29,7 @@ pub fn json(value: &impl Serialize) -> anyhow::Result<String> {
 
 /// Prints `text` and a newline to stdout, at once.
 ///
-/// Fails with [`Closed`] when nobody reads any more, else with what the system says.
+/// Fails with [`Closed`] if the reader has gone, otherwise with the system's error.
 pub fn print(text: &str) -> anyhow::Result<()> {
     let text = display::escape_lines(text);
     let mut stdout = io::stdout().lock();
@@ -42,8 +43,8 @@ pub fn print(text: &str) -> anyhow::Result<()> {
     })
 }
 
-/// An error with all that it says of its causes. Nothing is said twice: some errors name their
-/// cause in their own text, and some begin with what whoever passes them on puts before them.
+/// An error with its causes. Repeated text is left out: some errors contain the text of their
+/// cause, and some begin with the context that a caller adds.
 pub fn whole(error: &anyhow::Error) -> String {
     let mut parts: Vec<String> = Vec::new();
     for part in error.chain().map(ToString::to_string) {
@@ -63,7 +64,7 @@ pub fn complain(text: &str) {
         .map(str::trim)
         .filter(|part| !part.is_empty());
     let line = line.map(display::escape).collect::<Vec<_>>().join("; ");
-    // Where stderr is closed, too, there is nowhere left to say so.
+    // A closed stderr cannot be reported.
     let _ = writeln!(io::stderr(), "dipc: {line}");
 }
 
@@ -73,7 +74,7 @@ mod tests {
 
     use super::*;
 
-    /// Promise of `whole`: causes are told once, whoever tells them.
+    /// Promise of `whole`: each cause is printed once.
     #[test]
     fn causes_are_told_once() {
         let told = |inner: &str, outer: &str| {

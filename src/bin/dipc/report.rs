@@ -1,4 +1,4 @@
-//! What a fetch has to tell, for people and for programs.
+//! The report of a fetch, for people and for programs.
 
 use std::fmt;
 
@@ -12,43 +12,43 @@ use crate::verify::Difference;
 /// The figures of one fetch.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Report {
-    /// The ticket, as it was asked for.
+    /// The ticket of the request.
     pub ticket: String,
     /// Rows received.
     pub rows: u64,
     /// Record batches received.
     pub batches: u64,
-    /// Bytes of the bodies: lent and received ones.
+    /// Bytes of the bodies, lent or received.
     pub bytes: u64,
     /// Seconds spent asking for the stream and waiting for its batches.
     pub seconds: f64,
-    /// Thousand million bytes for each of those seconds.
+    /// Gigabytes (10^9 bytes) for each of these seconds.
     pub gigabytes_per_second: f64,
-    /// Seconds from start to end, what was done with the rows (writing, comparing) included.
+    /// Seconds from start to end, including the work on the rows (writing, comparing).
     pub total_seconds: f64,
-    /// Bytes of the server's memory that were read where they lay.
+    /// Bytes read in the server's memory without a copy.
     pub bytes_lent: u64,
     /// Bytes copied on this side.
     pub bytes_copied: u64,
-    /// Bytes that came through the connection.
+    /// Bytes received through the connection.
     pub bytes_received: u64,
-    /// Bytes copied on this side on a GPU, or from one to another.
+    /// Bytes copied on this side within a GPU or between GPUs.
     pub bytes_copied_on_device: u64,
     /// Bytes copied on this side between the host and a GPU.
     pub bytes_staged: u64,
-    /// Where the table came to: host, or cuda:N. Nothing is known of a table without batches.
+    /// Device of the table: host or cuda:N; unknown for a table without batches.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub device: Option<String>,
-    /// Where each part of the table came from, where a Flight server gave the choice.
+    /// How each part of the table was fetched, if a Flight server gave a choice.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub taken: Vec<Taken>,
-    /// The hash of the content, where it was asked for.
+    /// The hash of the content, if requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub checksum: Option<String>,
-    /// The outcome of the comparison, where it was asked for.
+    /// The outcome of the comparison, if requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub verified: Option<Verified>,
-    /// The file written, where one was asked for.
+    /// The file written, if requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub output: Option<String>,
 }
@@ -56,17 +56,17 @@ pub struct Report {
 /// The outcome of a comparison.
 #[derive(Debug, Clone, Serialize)]
 pub struct Verified {
-    /// What the table was compared with.
+    /// The other table.
     pub against: String,
     /// Whether they are equal.
     pub equal: bool,
-    /// The first difference, where they are not.
+    /// The first difference, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub difference: Option<Difference>,
 }
 
 impl Report {
-    /// Fills in what follows from the other figures.
+    /// Computes the figures that follow from others.
     pub fn complete(&mut self) {
         self.bytes = self.bytes_lent + self.bytes_received;
         if self.seconds > 0.0 {
@@ -75,13 +75,13 @@ impl Report {
     }
 }
 
-/// For figures shown to three digits, so that the rounding does not show.
+/// Converts a number for display with three digits, where the rounding is invisible.
 #[expect(clippy::cast_precision_loss, reason = "shown to three digits")]
 pub fn as_float(number: u64) -> f64 {
     number as f64
 }
 
-/// Bytes in the decimal units that GB/s has, to three digits.
+/// Bytes in decimal units, like GB/s, to three digits.
 pub fn bytes_text(bytes: u64) -> String {
     const UNITS: [(&str, f64); 4] = [("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)];
     let value = as_float(bytes);
@@ -124,7 +124,7 @@ impl fmt::Display for Report {
             bytes_text(self.bytes_copied),
             bytes_text(self.bytes_received)
         )?;
-        // Of a table that has nothing to do with GPUs, nobody asks.
+        // The GPU figures are left out if no GPU took part.
         if let Some(device) = self.device.as_ref().filter(|device| *device != "host") {
             write!(f, ", on {device}")?;
         }
@@ -137,7 +137,7 @@ impl fmt::Display for Report {
             }
         }
         if self.bytes_lent > 0 {
-            // Or the rate would be taken for that of reading the table.
+            // Lent bytes were not read yet, so their rate would mislead.
             write!(f, " (lent memory is mapped, and its reading not counted)")?;
         }
         if self.total_seconds > self.seconds * 1.1 {
@@ -174,7 +174,7 @@ impl fmt::Display for Report {
 mod tests {
     use super::*;
 
-    /// The throughput counts what crossed, lent or sent, and not what was copied again here.
+    /// The throughput counts lent and received bytes, but no further copies here.
     #[test]
     fn throughput_counts_lent_and_received_bytes() {
         let mut report = Report {
@@ -194,8 +194,8 @@ mod tests {
         );
     }
 
-    /// Promise of `--device`: where the table came to, and what was copied for it, is said where a
-    /// GPU had to do with it, and only there.
+    /// Promise of `--device`: the table's device and the copies for it are shown only if a GPU took
+    /// part.
     #[test]
     fn copies_for_a_gpu_are_told() {
         let mut report = Report {
@@ -232,7 +232,7 @@ mod tests {
         }
     }
 
-    /// Promise of `--json`: what was not asked for is left out.
+    /// Promise of `--json`: results that were not requested are left out.
     #[test]
     fn json_has_only_what_was_asked_for() {
         let json = serde_json::to_value(Report::default()).unwrap();

@@ -1,4 +1,4 @@
-//! `dipc serve`: tables of files and of the TPC-H generator, for other processes to fetch.
+//! `dipc serve`: serves tables of files and of the TPC-H generator.
 
 mod announce;
 mod stop;
@@ -46,13 +46,13 @@ pub struct Args {
     #[arg(long, value_name = "URI", required_unless_present = "flight")]
     listen: Vec<String>,
 
-    /// Answer Arrow Flight clients here, too: they are told the addresses of --listen, or get the
-    /// tables by DoGet (port 0: any)
+    /// Answer Arrow Flight clients here: they get the addresses of --listen, or the tables by DoGet
+    /// (port 0: any)
     #[arg(long, value_name = "HOST:PORT")]
     flight: Option<String>,
 
-    /// Parquet, Arrow file or Arrow stream files, each served as the ticket NAME, or the file's
-    /// name without its ending
+    /// Parquet, Arrow file or Arrow stream files; the ticket of each is NAME, or the file's name
+    /// without its ending
     #[arg(value_name = "[NAME=]FILE")]
     files: Vec<OsString>,
 
@@ -64,19 +64,17 @@ pub struct Args {
     #[arg(long, value_name = "F", default_value = "1", value_parser = tpch::parse_scale)]
     scale: f64,
 
-    /// Read every table into lendable memory before serving, into which the tables must fit:
-    /// what is lent from there is not copied (small bodies, and those of clients elsewhere, are
-    /// sent)
+    /// Read every table into lendable memory before serving; lent bodies are then not copied. The
+    /// tables must fit. Small bodies, and bodies for other machines, are still sent
     #[arg(long)]
     arena: bool,
 
-    /// Where to serve the tables from: host, or cuda:N, a GPU (`dipc info` lists them). They are
-    /// copied there before serving, and must fit; with --arena into lendable memory of it
+    /// Device to serve the tables from: host, or cuda:N, a GPU (`dipc info` lists them). Tables are
+    /// copied to a GPU before serving, and must fit; with --arena into lendable memory of the GPU
     #[arg(long, value_name = "WHERE", default_value = "host")]
     device: Target,
 
-    /// Most rows of a batch; a batch of a Parquet file has fewer where it would take more than
-    /// --max-message
+    /// Most rows of a batch; a batch of a Parquet file has fewer if it would exceed --max-message
     #[arg(long, value_name = "N", value_parser = crate::parse_count)]
     batch_rows: Option<NonZeroUsize>,
 
@@ -84,57 +82,55 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value = "64", value_parser = crate::parse_count)]
     max_streams: NonZeroUsize,
 
-    /// Most streams that tables are read for at once, those included whose clients have gone
+    /// Most streams for which tables are read at once, including streams whose clients have gone
     /// [default: 64 more than --max-streams]
     #[arg(long, value_name = "N", value_parser = crate::parse_count)]
     max_providers: Option<NonZeroUsize>,
 
-    /// Most memory for lending, as 512M (0: none, bodies are sent as bytes): so much for copies,
-    /// and with --arena as much again for all tables together, twice as much in all
+    /// Most memory for lent copies, such as 512M (0: no lending, bodies are sent as bytes); with
+    /// --arena as much again for all tables together
     #[arg(long, value_name = "BYTES", default_value = "16G", value_parser = crate::parse_bytes)]
     max_memory: u64,
 
     /// Most memory that one message of an Arrow file may take beside its body (unpacked, copied, or
-    /// as dictionaries of the file), or a batch of a Parquet file beside its bytes there; a table
-    /// that needs more is refused [default: 512M; the least is 64K]
+    /// as dictionaries of the file), or a batch of a Parquet file beside its bytes in the file; a
+    /// table that needs more is refused [default: 512M; at least 64K]
     #[arg(long, value_name = "BYTES", value_parser = crate::parse_message)]
     max_message: Option<u64>,
 
-    /// Admit clients of every user, not only of the user who runs this
+    /// Admit clients of every user, not only of your own
     #[arg(long)]
     any_user: bool,
 
-    /// Listen on tcp and for Flight also where other machines can connect: without encryption or
-    /// authentication
+    /// Let other machines connect by tcp and Flight, without encryption or authentication
     #[arg(long)]
     allow_remote: bool,
 
-    /// Trust every process that can connect: needed for ucx, whose peers can read and write this
-    /// process's memory
+    /// Trust every process that can connect; ucx needs this, because its peers can read and write
+    /// this process's memory
     #[arg(long)]
     trusted_network: bool,
 
-    /// How bodies travel: lent where that pays, always as bytes, or lent wherever that is possible;
-    /// over ucx only the last lends, by RDMA, which has run on no adapter yet
+    /// How bodies travel: lent if that is faster, always as bytes, or lent whenever possible. Over
+    /// ucx only the last one lends, by RDMA, which has run on no adapter yet
     #[arg(long, value_name = "HOW", default_value = "auto")]
     body: Body,
 
-    /// Print two URIs more for each address: for clients that take metadata and bodies from two.
-    /// With
-    /// --flight, those of ucx addresses are told before all others
+    /// Print two more URIs for each address, for clients that fetch metadata and bodies from two.
+    /// With --flight, Flight clients get those of ucx addresses first
     #[arg(long)]
     roles: bool,
 
-    /// How long to look for requests before sleeping (0: not at all); uses a whole core meanwhile
+    /// How long to spin for requests before sleeping (0: not at all); spinning uses a whole core
     #[arg(long, value_name = "TIME", default_value = "0", value_parser = crate::parse_duration)]
     spin: Duration,
 
-    /// Set what only one transport knows, as ucx.TLS=tcp; may be given several times
+    /// Set an option of one transport, such as ucx.TLS=tcp; may be given several times
     #[arg(long = "set", value_name = "NAME=VALUE", value_parser = crate::parse_setting)]
     settings: Vec<(String, String)>,
 
-    /// How long streams under way may go on after the first SIGINT or SIGTERM (0: they end at once,
-    /// as by a second one)
+    /// How long running streams may continue after the first SIGINT or SIGTERM (0: they end at
+    /// once, as with a second signal)
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = crate::parse_duration)]
     drain: Duration,
 
@@ -159,7 +155,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     args.device.ensure_available()?;
     listening::ensure_distinct(&args.listen, args.flight.as_deref())?;
     let tickets = tickets(args)?;
-    // Before anything that a signal should undo.
+    // The handler comes first, so that a signal finds it.
     let (stop_sender, stops) = mpsc::channel();
     let again = stop_sender.clone();
     signals::watch(
@@ -192,7 +188,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         .as_ref()
         .map(|address| flight::bind(address, args.allow_remote))
         .transpose()?;
-    // Tickets first: whoever sees the address finds them there.
+    // Tickets first: a client that finds the address also finds the tickets.
     let mut tables = Tables::new();
     let mut room = args.max_memory;
     for (ticket, source) in tickets {
@@ -204,7 +200,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
             return Ok(ExitCode::SUCCESS);
         }
     }
-    // Nothing is ready before everything is.
+    // `ready` is printed only after all addresses listen.
     let mut lines = Vec::new();
     for uri in &args.listen {
         let bound = listen(&server, uri)?;
@@ -223,13 +219,13 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     for line in lines {
         tell(&line)?;
     }
-    // An error means that the watching thread is gone, which it never is.
+    // An error would mean that the signal thread has ended, which never happens.
     let _ = stops.recv();
     stop(server, flight, stops, args)
 }
 
-/// The locations that Flight clients are told. The reference peer's client knows no other than its
-/// own, metadata and data, and takes the first two (rule R4).
+/// The locations for Flight clients. The reference peer's client takes the first two, and needs
+/// metadata and data there (rule R4).
 fn flight_locations(server: &Server, roles: bool) -> Vec<String> {
     let both = server.locations(Role::Both);
     if !roles {
@@ -244,8 +240,8 @@ fn flight_locations(server: &Server, roles: bool) -> Vec<String> {
         .collect()
 }
 
-/// What is served under each ticket. Every source is opened once, so that a file that cannot be
-/// read or sent is known now and not when a client asks.
+/// The source of each ticket. Every source is opened once, so that a file that cannot be read or
+/// sent is an error now, not at a client's request.
 fn tickets(args: &Args) -> Result<BTreeMap<Vec<u8>, Source>> {
     let files = args.files.iter().map(|arg| named_file(arg));
     let tables = args.tpch.iter().map(|table| {
@@ -277,7 +273,7 @@ fn tickets(args: &Args) -> Result<BTreeMap<Vec<u8>, Source>> {
     Ok(tickets)
 }
 
-/// How the sources are read.
+/// Options for reading the sources.
 fn reading(args: &Args) -> Reading {
     Reading {
         batch_rows: args.batch_rows.map(NonZeroUsize::get),
@@ -285,7 +281,7 @@ fn reading(args: &Args) -> Reading {
     }
 }
 
-/// Finds what can be known of a source without reading its batches.
+/// Checks a source as far as possible without reading its batches.
 fn ensure_sendable(source: &Source, reading: Reading) -> Result<()> {
     let schema = source.reader(reading)?.schema();
     source.ensure_whole()?;
@@ -295,12 +291,12 @@ fn ensure_sendable(source: &Source, reading: Reading) -> Result<()> {
     Ok(())
 }
 
-/// Reads `[NAME=]FILE`. What is the name of a file as a whole is one.
+/// Reads `[NAME=]FILE`. If a file has the whole text as its name, the text is that file.
 fn named_file(arg: &OsStr) -> Result<(Vec<u8>, Source)> {
     let bytes = arg.as_bytes();
     if let Some(at) = bytes.iter().position(|byte| *byte == b'=') {
         let (name, path) = (&bytes[..at], &bytes[at + 1..]);
-        // The = of a path such as ./year=2026/table.parquet names nothing.
+        // In a path such as ./year=2026/table.parquet the = does not end a name.
         if !name.contains(&b'/') && !Path::new(arg).exists() {
             if name.is_empty() || path.is_empty() {
                 let text = format!("{:?} is not NAME=FILE", arg.to_string_lossy());
@@ -317,8 +313,8 @@ fn named_file(arg: &OsStr) -> Result<(Vec<u8>, Source)> {
     }
 }
 
-/// Serves one ticket. Gives the table, for whoever serves it in another way. `room` is what the
-/// arenas of the tickets to come may take, in bytes.
+/// Serves one ticket. Gives the table, to serve it by Flight too. `room` is the number of bytes
+/// left for the arenas of further tickets.
 fn offer(
     server: &Server,
     ticket: &[u8],
@@ -332,7 +328,7 @@ fn offer(
         let batches = upload(server, ticket, source.reader(reading)?, args, room)
             .with_context(|| format!("cannot serve {source} from {}", args.device))?;
         info!(ticket = name, %source, batches, device = %args.device, "serving");
-        // Clients of Flight alone, which know no GPUs, get it from its source.
+        // `DoGet` of Flight knows no GPUs, so it reads the table from its source.
         return Ok(Table::Source { source, reading });
     }
     if !args.arena {
@@ -360,7 +356,7 @@ fn offer(
     Ok(Table::Loaded { schema, batches })
 }
 
-/// An arena for one ticket: it is as public as the most public one whose table lies in it.
+/// An arena for one ticket. Tickets do not share arenas, because a client can read whole regions.
 fn arena(args: &Args, max_bytes: u64) -> Result<Arena> {
     let options = ArenaOptions {
         max_bytes,
@@ -373,7 +369,7 @@ fn arena(args: &Args, max_bytes: u64) -> Result<Arena> {
     Ok(Arena::on(device, id, options)?)
 }
 
-/// Copies a table to a GPU and publishes it. Gives the number of its batches.
+/// Copies a table to a GPU and publishes it. Gives the number of batches.
 fn upload(
     server: &Server,
     ticket: &[u8],
@@ -405,7 +401,7 @@ fn upload(
     Ok(count)
 }
 
-/// Opens its source anew for each stream.
+/// A provider that opens its source anew for each stream.
 struct SourceProvider {
     source: Source,
     reading: Reading,
@@ -420,7 +416,7 @@ impl Provider for SourceProvider {
         Ok(export_batches(reader))
     }
 
-    /// Files are taken not to change while they are served.
+    /// Files must not change while they are served.
     fn is_deterministic(&self) -> bool {
         true
     }

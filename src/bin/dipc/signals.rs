@@ -1,4 +1,4 @@
-//! SIGINT and SIGTERM, handed to a thread that may do anything; and SIGXFSZ, which ends nothing.
+//! SIGINT and SIGTERM go to a thread, where any code may run. SIGXFSZ does not end the process.
 
 use std::sync::Arc;
 use std::thread;
@@ -7,18 +7,18 @@ use anyhow::{Context as _, Result};
 use signal_hook::consts::{SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
 
-/// Has a write past the limit on the size of files fail, where it would end the process.
+/// Makes a write past the file size limit fail, instead of ending the process.
 pub fn survive_file_limit() -> Result<()> {
     let unseen = Arc::default();
     signal_hook::flag::register(SIGXFSZ, unseen).context("cannot catch SIGXFSZ")?;
     Ok(())
 }
 
-/// Calls `first` at the first SIGINT or SIGTERM and `again` at each later one, on a thread of its
-/// own, from now until the process ends.
+/// Calls `first` at the first SIGINT or SIGTERM and `later` at each later signal, on its own
+/// thread, until the process ends.
 pub fn watch(
     first: impl FnOnce() + Send + 'static,
-    again: impl Fn() + Send + 'static,
+    later: impl Fn() + Send + 'static,
 ) -> Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot wait for signals")?;
     thread::Builder::new()
@@ -29,7 +29,7 @@ pub fn watch(
                 first();
             }
             for _ in signals {
-                again();
+                later();
             }
         })
         .context("cannot start a thread to wait for signals")?;

@@ -1,4 +1,4 @@
-//! Where a fetched table is written. A file appears whole under its name, or not at all.
+//! Writes a fetched table to a file. The file appears whole under its name, or not at all.
 
 use std::fs::{self, Permissions};
 use std::io::{self, BufWriter, Write as _};
@@ -16,7 +16,7 @@ use tempfile::{NamedTempFile, TempPath};
 
 use crate::lengths::{ensure_writable, pieces};
 
-/// A path whose ending says how to write it: `.arrow`, `.arrows` or `.parquet`.
+/// A path, whose ending names the format: `.arrow`, `.arrows` or `.parquet`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
     path: PathBuf,
@@ -61,8 +61,8 @@ enum Writer {
     Parquet(Box<ArrowWriter<Output>>),
 }
 
-/// A file being written. Until [`Sink::finish`] it has a name of its own beside the one wanted,
-/// and dropping it removes it.
+/// A file being written. Until [`Sink::finish`] it has a temporary name in the same folder.
+/// Dropping it removes it.
 pub struct Sink {
     writer: Writer,
     temporary: TempPath,
@@ -79,7 +79,7 @@ impl Sink {
         };
         let file = tempfile::Builder::new()
             .prefix(".dipc-")
-            // What the system's own programs ask for; the umask takes its part away.
+            // The usual mode of new files; the umask applies.
             .permissions(Permissions::from_mode(0o666))
             .tempfile_in(folder)
             .with_context(|| format!("cannot write in {}", folder.display()))?;
@@ -94,7 +94,7 @@ impl Sink {
         })
     }
 
-    /// Writes rows. `check` is asked now and then whether to go on.
+    /// Writes rows. Calls `check` regularly; its error stops the work.
     pub fn write(
         &mut self,
         batch: &RecordBatch,
@@ -112,7 +112,7 @@ impl Sink {
                 }
             }),
             Writer::Stream(writer) => writer.write(batch).map_err(anyhow::Error::from),
-            // It writes every value out.
+            // Parquet writes every value out, so endless columns are refused.
             Writer::Parquet(writer) => ensure_writable(batch).and_then(|()| {
                 for piece in pieces(batch) {
                     writer.write(&piece)?;
@@ -128,7 +128,7 @@ impl Sink {
     pub fn finish(self) -> Result<()> {
         let doing = || format!("cannot write {}", self.path.display());
         let file = close(self.writer).with_context(doing)?;
-        // The name must not be there before the bytes are, whatever happens to the machine.
+        // The bytes reach the disk before the name appears, even if the machine fails.
         file.sync_all().with_context(doing)?;
         self.temporary
             .persist(&self.path)
@@ -173,8 +173,8 @@ fn close(writer: Writer) -> Result<fs::File> {
         .map_err(|error| anyhow::Error::from(error.into_error()))
 }
 
-/// Where the file will be: through symbolic links, so that they stay, and never over something
-/// that is not a file, such as /dev/null.
+/// The final path: symbolic links are followed, so that they stay. A path that is no regular file,
+/// such as /dev/null, is never replaced.
 fn final_path(path: &Path) -> Result<PathBuf> {
     match fs::metadata(path) {
         Ok(metadata) if metadata.is_file() => {
@@ -221,8 +221,8 @@ mod tests {
             .collect()
     }
 
-    /// Promise of `--output`: what is written in each format reads back equal, and replaces what
-    /// was there, through a link.
+    /// Promise of `--output`: a table written in each format reads back equal, and replaces an old
+    /// file, through a link.
     #[test]
     fn every_format_reads_back() {
         let folder = tempfile::tempdir().unwrap();
@@ -242,7 +242,7 @@ mod tests {
         assert_eq!(names(folder.path()).len(), 6);
     }
 
-    /// Promise of `--output`: a file that is not finished leaves nothing behind.
+    /// Promise of `--output`: an unfinished file is removed.
     #[test]
     fn an_unfinished_file_is_removed() {
         let folder = tempfile::tempdir().unwrap();

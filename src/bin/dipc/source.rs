@@ -1,7 +1,7 @@
-//! Where a table comes from: a file, told by its content, or the TPC-H generator.
+//! The source of a table: a file, whose content shows its format, or the TPC-H generator.
 //!
-//! A source is opened anew for every stream, so that many clients can read it at once, each at its
-//! own pace.
+//! Each stream opens the source anew, so that many clients can read it at once, each at its own
+//! pace.
 
 mod expansion;
 mod file;
@@ -32,10 +32,10 @@ use crate::tpch::{self, Table};
 /// A table being read.
 pub type Reader = Box<dyn RecordBatchReader + Send>;
 
-/// Rows of a batch where neither the file nor the caller says how many.
+/// Rows of a batch if neither the file nor the caller gives a number.
 pub const DEFAULT_BATCH_ROWS: usize = 65_536;
 
-/// How a file is laid out, as its first bytes tell.
+/// The format of a file, by its first bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
     /// Apache Parquet.
@@ -46,15 +46,15 @@ pub enum Format {
     ArrowStream,
 }
 
-/// How a table is read.
+/// Options for reading a table.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Reading {
-    /// Most rows of a batch. Batches of Arrow files keep the boundaries that they have there but
-    /// for that; others have [`DEFAULT_BATCH_ROWS`] where nothing is said.
+    /// Most rows of a batch. Larger batches of Arrow files are cut; smaller ones stay. `None`:
+    /// batches of Arrow files stay, others have [`DEFAULT_BATCH_ROWS`].
     pub batch_rows: Option<usize>,
-    /// Most bytes that a message of an Arrow file or stream, or a batch of a Parquet file, may take
-    /// beside its bytes in the file, as
-    /// [`DecodeOptions::message_limit`](dipc::arrow::decode::DecodeOptions), whose default it has.
+    /// Most memory that a message of an Arrow file or stream, or a batch of a Parquet file, may
+    /// take beside its bytes in the file. `None`: the default of
+    /// [`DecodeOptions::message_limit`](dipc::arrow::decode::DecodeOptions).
     pub message_limit: Option<u64>,
 }
 
@@ -65,7 +65,7 @@ pub enum Source {
     File(PathBuf),
     /// A TPC-H table, generated anew each time.
     Tpch {
-        /// Which table.
+        /// The table.
         table: Table,
         /// The scale factor.
         scale: f64,
@@ -73,8 +73,8 @@ pub enum Source {
 }
 
 impl Source {
-    /// Reads `tpch:TABLE[:SCALE]` as a generated table, all else as the path of a file. A file
-    /// whose name looks like a generated table is reached as `./tpch:…`.
+    /// Reads `tpch:TABLE[:SCALE]` as a generated table, and any other text as the path of a file.
+    /// Write `./tpch:…` for a file with such a name.
     pub fn parse(spec: &str) -> Result<Self> {
         let Some(rest) = spec.strip_prefix("tpch:") else {
             return Ok(Self::File(PathBuf::from(spec)));
@@ -103,8 +103,8 @@ impl Source {
         }
     }
 
-    /// Follows the messages of an Arrow stream to its end, which nothing at its start tells. Other
-    /// files say at their end what they hold, so that opening them is enough.
+    /// Checks the messages of an Arrow stream up to its end. Other files have a footer, so for them
+    /// opening is enough.
     pub fn ensure_whole(&self) -> Result<()> {
         let Self::File(path) = self else {
             return Ok(());
@@ -143,7 +143,7 @@ fn open_file(path: &Path, reading: Reading) -> Result<Reader> {
         bail!("{name} is a directory; name the files in it one by one");
     }
     if !metadata.is_file() {
-        // Every stream reads from the start; a pipe can be read once.
+        // Every stream reads from the start, and a pipe can be read only once.
         bail!("{name} is not a regular file; write its content to a file first");
     }
     let mut file = File::open(path).with_context(|| format!("cannot open {name}"))?;
@@ -182,11 +182,11 @@ impl Format {
     }
 }
 
-/// The largest schema message believed in a stream of before Arrow 0.15, which starts with nothing
-/// but its length.
+/// The largest schema message accepted in a stream from before Arrow 0.15, which begins with only
+/// its length.
 const MAX_LEGACY_SCHEMA: u64 = 16 << 20;
 
-/// Tells the format by the first bytes, and leaves the file at its start.
+/// Finds the format by the first bytes, and leaves the file at its start.
 fn detect(file: &mut File, len: u64) -> Result<Format> {
     const TAKEN: &str = "dipc serves Parquet, Arrow file and Arrow stream files";
     let mut head = Vec::with_capacity(512);
@@ -246,11 +246,11 @@ fn detect(file: &mut File, len: u64) -> Result<Format> {
     bail!("the first bytes are of no format known here; {TAKEN}")
 }
 
-/// A file being read: its name goes before every error, panics of the reader become errors, and
-/// batches larger than wanted are sliced.
+/// A file being read. Its name precedes every error, panics of the reader become errors, and larger
+/// batches than wanted are sliced.
 struct FileSource {
     name: String,
-    /// None after an error, so that a damaged reader is not asked again.
+    /// `None` after an error, so that a damaged reader is not used again.
     inner: Option<Reader>,
     schema: SchemaRef,
     batch_rows: Option<usize>,

@@ -1,4 +1,4 @@
-//! Tests of [`super`]: formats told by content, and files that cannot be served.
+//! Tests of [`super`]: formats by content, and files that cannot be served.
 
 use std::io::Write as _;
 use std::sync::Arc;
@@ -51,7 +51,7 @@ pub fn arrow_stream(batch: &RecordBatch, legacy: bool) -> Vec<u8> {
     bytes
 }
 
-/// A file with a name that lies about its content.
+/// A file whose name ending does not fit its content.
 pub fn file(bytes: &[u8]) -> tempfile::NamedTempFile {
     let mut file = tempfile::Builder::new().suffix(".csv").tempfile().unwrap();
     file.write_all(bytes).unwrap();
@@ -70,7 +70,7 @@ pub fn failure(bytes: &[u8]) -> String {
     format!("{:#}", read(file(bytes).path(), None).unwrap_err())
 }
 
-/// Promise of `serve`: files are told apart by content, not by name.
+/// Promise of `serve`: the content gives a file's format, not the name.
 #[test]
 fn formats_are_told_by_content() {
     let table = batch(1000);
@@ -106,7 +106,7 @@ fn batches_are_cut_to_the_rows_wanted() {
     }
 }
 
-/// Files that cannot be served are refused with their name and what is wrong.
+/// Files that cannot be served are refused with their name and a reason.
 #[test]
 fn other_files_are_refused_by_name() {
     assert!(failure(b"").contains("empty"));
@@ -142,7 +142,7 @@ fn damaged_files_end_in_errors() {
         for cut in 1..bytes.len() {
             refused += usize::from(read(file(&bytes[..cut]).path(), None).is_err());
         }
-        // Cut between two messages, a stream is a shorter stream; all other cuts show.
+        // A stream cut between two messages is a shorter stream; all other cuts are errors.
         assert!(
             refused + 24 > bytes.len() - 1,
             "{refused} of {}",

@@ -14,7 +14,7 @@ use tpchgen_arrow::{
 
 use crate::source::Reader;
 
-/// The largest scale factor taken: past it, keys no longer fit what the generators count with.
+/// The largest scale factor: beyond it keys overflow the generators' integers.
 const MAX_SCALE: f64 = 100_000.0;
 
 macro_rules! tables {
@@ -93,7 +93,7 @@ mod tests {
         }
     }
 
-    /// Scale factors that no table has are refused with the range.
+    /// Scale factors outside the range are refused, with the range in the text.
     #[test]
     fn scales_are_positive_numbers() {
         assert_eq!(parse_scale("0.01").unwrap(), 0.01);

@@ -1,9 +1,9 @@
-//! Whether two tables are equal, value for value, wherever their batches end.
+//! Compares two tables value by value; batch boundaries do not count.
 //!
-//! Columns must agree in name, order and type. Values are equal when their bits are, so a NaN
-//! equals itself and -0 differs from 0; what lies under a null does not count, nor whether a
-//! dictionary says it by a null index or by the index of a null. Metadata is not compared, for file
-//! formats keep it to different degrees.
+//! Columns must agree in name, order and type. Values are equal if their bits are, so a NaN equals
+//! itself and -0 differs from 0. Values under a null do not count. In a dictionary a null index
+//! equals the index of a null. Metadata is not compared, because file formats differ in what they
+//! keep.
 
 use std::fmt;
 
@@ -23,9 +23,9 @@ use crate::source::Reader;
 pub enum Difference {
     /// The columns differ.
     Columns {
-        /// What was received.
+        /// The received columns.
         received: String,
-        /// What was expected.
+        /// The expected columns.
         expected: String,
     },
     /// A value differs.
@@ -34,16 +34,16 @@ pub enum Difference {
         column: String,
         /// The row, from 0.
         row: u64,
-        /// What was received.
+        /// The received value.
         received: String,
-        /// What was expected.
+        /// The expected value.
         expected: String,
     },
-    /// One has more rows than the other; all rows that both have are equal.
+    /// One table has more rows; all rows of the shorter table are equal.
     Rows {
-        /// Rows received; at least so many where more were to come.
+        /// Rows received; a lower bound if the table had more.
         received: u64,
-        /// Rows expected; at least so many where more were to come.
+        /// Rows expected; a lower bound if the table had more.
         expected: u64,
     },
 }
@@ -101,7 +101,7 @@ impl Verify {
 
     /// Compares the next rows. After the first difference it does nothing.
     ///
-    /// Errors are those of reading the expected table.
+    /// An error comes from reading the expected table.
     pub fn update(&mut self, batch: &RecordBatch) -> Result<()> {
         let mut received = batch.clone();
         while self.difference.is_none() && received.num_rows() > 0 {
@@ -166,7 +166,7 @@ fn compare_columns(received: &Schema, expected: &SchemaRef) -> Option<Difference
     if received == expected {
         return None;
     }
-    // Naming all columns of a wide table would bury the one that differs.
+    // To name all columns of a wide table would hide the different one.
     let first = received.iter().zip(&expected).position(|(r, e)| r != e);
     let at = first.unwrap_or_else(|| received.len().min(expected.len()));
     let show = |columns: &[String]| {
@@ -183,7 +183,8 @@ fn compare_columns(received: &Schema, expected: &SchemaRef) -> Option<Difference
 
 /// Compares batches of the same length and the same types.
 fn compare(received: &RecordBatch, expected: &RecordBatch, first_row: u64) -> Option<Difference> {
-    // Of several differences the one in the first row is told, then that in the first column.
+    // The reported difference is in the first different row, and there in the first different
+    // column.
     let (row, index) = received
         .columns()
         .iter()
@@ -231,8 +232,8 @@ fn first_difference(received: &ArrayRef, expected: &ArrayRef) -> Option<usize> {
     Some(start)
 }
 
-/// Nulls the index of every null of a dictionary, at any depth: Arrow's comparison takes a null
-/// index and the index of a null for different.
+/// Makes the index of every null of a dictionary null, at any depth. Arrow's comparison
+/// distinguishes a null index from the index of a null.
 fn with_null_indices(data: ArrayData) -> ArrayData {
     let old = data.child_data();
     let children: Vec<_> = old.iter().cloned().map(with_null_indices).collect();
@@ -246,7 +247,7 @@ fn with_null_indices(data: ArrayData) -> ArrayData {
         data.nulls().cloned()
     };
     let changed = data.clone().into_builder();
-    // Arrow refuses nulls where the field says that there are none: such an array stays as it is.
+    // Arrow refuses nulls in a field that is not nullable: such an array stays unchanged.
     let changed = changed.nulls(nulls).child_data(children).build();
     changed.unwrap_or(data)
 }

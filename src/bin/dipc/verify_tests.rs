@@ -1,4 +1,4 @@
-//! Tests of [`super`]: tables that are equal, and the first difference of those that are not.
+//! Tests of [`super`]: equal tables, and the first difference of others.
 
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ fn verify(received: &[RecordBatch], expected: &[RecordBatch]) -> Option<Differen
     verify.finish().unwrap()
 }
 
-/// Promise of `--verify`: equal tables are equal wherever their batches end, empty ones included.
+/// Promise of `--verify`: batch boundaries do not count, also with empty batches.
 #[test]
 fn batch_boundaries_do_not_count() {
     let whole = table(0..100);
@@ -75,7 +75,7 @@ fn the_first_difference_is_told() {
     );
 }
 
-/// A null differs from a value and from a null's own name as a text.
+/// A null differs from a value, and from its own name as text.
 #[test]
 fn nulls_differ_from_values() {
     let null = one("word", StringArray::from(vec![None::<&str>]));
@@ -87,7 +87,7 @@ fn nulls_differ_from_values() {
     );
 }
 
-/// A dictionary has two ways to say null, which are equal, also within lists; values are not.
+/// The two forms of null in a dictionary are equal, also within lists; values are not.
 #[test]
 fn a_null_index_is_the_index_of_a_null() {
     let dictionary = |keys: Vec<Option<i8>>, values: Vec<Option<&str>>| {
@@ -111,7 +111,7 @@ fn a_null_index_is_the_index_of_a_null() {
     for (one, other) in [(&index, &value), (&value, &index)] {
         assert_eq!(verify(&[alone(one)], &[alone(other)]), None);
         assert_eq!(verify(&[in_lists(one)], &[in_lists(other)]), None);
-        // Also where the rows are not the first.
+        // Also for rows after the first.
         let rows = |array| alone(array).slice(1, 2);
         assert_eq!(verify(&[rows(one)], &[rows(other)]), None);
     }
@@ -124,7 +124,7 @@ fn a_null_index_is_the_index_of_a_null() {
     assert!(verify(&[in_lists(&value)], &[in_lists(&other)]).is_some());
 }
 
-/// Bits decide: a NaN equals itself, -0 differs from 0, and NaNs of other bits are told apart.
+/// Bits decide: a NaN equals itself, -0 differs from 0, and NaNs with different bits differ.
 #[test]
 fn floats_are_compared_by_their_bits() {
     let float = |value: f64| one("float", Float64Array::from(vec![value]));
@@ -135,7 +135,7 @@ fn floats_are_compared_by_their_bits() {
     assert!(found.to_string().contains("other bits"));
 }
 
-/// Too few rows, too many rows, and other columns are told as such.
+/// Too few rows, too many rows, and other columns are reported as such.
 #[test]
 fn rows_and_columns_count() {
     let short = verify(&[table(0..9)], &[table(0..10)]).unwrap();

@@ -1,4 +1,4 @@
-//! One case of a measurement: everything that its two processes must know.
+//! One case of a measurement: the configuration of its two processes.
 
 use std::fmt;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use dipc::server::ServerOptions;
 use dipc::transport::BodyPolicy;
 use serde::{Deserialize, Serialize};
 
-/// Declares an option with few values, which have one name on the command line and in JSON.
+/// Declares an option with few values. Each has the same name on the command line and in JSON.
 macro_rules! choice {
     ($(#[$doc:meta])* $name:ident { $($(#[$value_doc:meta])* $value:ident = $text:literal),* $(,)? }) => {
         $(#[$doc])*
@@ -33,33 +33,33 @@ macro_rules! choice {
 }
 
 choice! {
-    /// What is measured.
+    /// The kind of measurement.
     Op {
-        /// How fast batches come
+        /// How fast batches arrive
         Get = "get",
         /// How long a batch takes from one process to the other, within one stream
         Latency = "latency",
         /// How long the first batch of a new stream takes
         Connect = "connect",
-        /// What open streams cost while nothing happens
+        /// What open streams cost while idle
         Idle = "idle",
-        /// What batches of one row and many columns cost
+        /// What batches with one row and many columns cost
         Metadata = "metadata",
-        /// What the machine can do without libdipc: memory, sums, bare sockets
+        /// The speed of the machine without libdipc: memory, sums, bare sockets
         Machine = "machine",
     }
 }
 
 choice! {
-    /// What of the machine is measured.
+    /// The measured part of the machine.
     What {
         /// Copying from memory of a process into a mapped file in memory, by one thread
         Memcpy = "memcpy",
-        /// The kernel copying from memory of a process into one buffer, as UCX's cma does
+        /// The kernel copying from memory of a process into one buffer, like UCX's cma
         ProcessVmReadv = "process_vm_readv",
         /// Adding up numbers in memory of a process
         Sum = "sum",
-        /// The same of record batches that come out of arrow-rs' C stream, within one process
+        /// Adding up numbers of record batches from arrow-rs' C stream, within one process
         ArrowStream = "arrow_stream",
         /// Messages through a Unix socket, one system call each
         SocketWrite = "socket_write",
@@ -69,13 +69,13 @@ choice! {
         PinnedToDevice = "pinned_to_device",
         /// Copying from a GPU's memory into pinned memory of the host
         DeviceToPinned = "device_to_pinned",
-        /// Copying from one place of a GPU's memory to another
+        /// Copying within a GPU's memory
         DeviceToDevice = "device_to_device",
     }
 }
 
 impl What {
-    /// Whether it is a GPU's.
+    /// Whether it measures a GPU.
     pub fn is_gpus(self) -> bool {
         matches!(
             self,
@@ -85,7 +85,7 @@ impl What {
 }
 
 choice! {
-    /// How the processes reach each other.
+    /// The transport between the processes.
     Scheme {
         Shm = "shm",
         Tcp = "tcp",
@@ -94,22 +94,22 @@ choice! {
 }
 
 choice! {
-    /// Where the server has its batches.
+    /// The memory of the server's batches.
     Memory {
         /// In an arena, whose memory is lent
         Arena = "arena",
-        /// In memory of its own, which is copied or sent; on a GPU it can be lent, by a handle for
+        /// In ordinary memory, which is copied or sent; on a GPU it can be lent, by a handle for
         /// each allocation
         Heap = "heap",
     }
 }
 
 choice! {
-    /// What the client does with the values.
+    /// The client's work on the values.
     Touch {
-        /// Nothing: the batch is released as it came (on a GPU, a stream waits for it first)
+        /// Nothing: the batch is released at once (on a GPU, after a stream has waited for it)
         None = "none",
-        /// Adds up all of them, and checks the sum (on a GPU, after a download)
+        /// Adds up all values, and checks the sum (on a GPU, after a download)
         Sum = "sum",
     }
 }
@@ -117,7 +117,7 @@ choice! {
 choice! {
     /// How the server hands batches to libdipc.
     Source {
-        /// As a table that is there
+        /// As a published table
         Published = "published",
         /// By a provider, which is called for each batch
         Provider = "provider",
@@ -125,7 +125,7 @@ choice! {
 }
 
 choice! {
-    /// What columns are made of.
+    /// The type of the columns.
     Values {
         Int64 = "int64",
         /// A bit each, so that a batch has 64 times as many rows
@@ -134,7 +134,7 @@ choice! {
 }
 
 impl Values {
-    /// How many of them are in eight bytes, in which batches are written and read.
+    /// How many values are in eight bytes, the unit in which batches are written and read.
     pub fn in_word(self) -> u64 {
         match self {
             Self::Int64 => 1,
@@ -163,7 +163,7 @@ impl Shape {
 }
 
 choice! {
-    /// How much of what arrives is checked.
+    /// The level of validation.
     Level {
         Structure = "structure",
         Full = "full",
@@ -186,13 +186,13 @@ pub struct Case {
     /// For [`Op::Machine`].
     pub what: What,
     pub transport: Scheme,
-    /// Where the server listens, if not at an address of its own choice.
+    /// The server's address; `None`: the server chooses it.
     pub listen: Option<String>,
     pub memory: Memory,
-    /// Where the server has its batches: the host or a GPU.
+    /// The device of the server's batches.
     #[serde(with = "place")]
     pub device: Target,
-    /// Where the client wants them.
+    /// The device that the client asks for.
     #[serde(with = "place")]
     pub to: Target,
     pub touch: Touch,
@@ -205,31 +205,31 @@ pub struct Case {
     /// Threads of the client that take batches; `None`: one for each stream.
     pub consumers: Option<u32>,
     pub connections: u16,
-    /// Batches to fetch, all streams together; `None`: as many as come in `seconds`.
+    /// Batches to fetch, all streams together; `None`: as many as arrive in `seconds`.
     pub batches: Option<u64>,
     pub seconds: Duration,
-    /// Between two batches of `latency`, two streams of `connect`.
+    /// Time between two batches of `latency`, or two streams of `connect`.
     pub interval: Duration,
     /// How long the client of `get` keeps each batch.
     pub pause: Duration,
     pub spin: Duration,
-    /// Bound on the memory of distinct batches.
+    /// Most memory of the distinct batches.
     pub ring_bytes: u64,
-    /// How many distinct batches, if not as many as `ring_bytes` allow.
+    /// Number of distinct batches; `None`: as many as `ring_bytes` allow.
     pub distinct: Option<u64>,
     pub window_batches: u64,
     pub window_bytes: u64,
     pub level: Level,
-    /// Nothing is fetched before the measurement.
+    /// No fetch precedes the measurement.
     pub cold: bool,
-    /// `connect` makes a client anew for each stream.
+    /// `connect` makes a new client for each stream.
     pub fresh: bool,
-    /// Neither process runs where the other may.
+    /// The processes run on separate processors.
     pub apart: bool,
     pub settings: Vec<(String, String)>,
 }
 
-/// A place as its text.
+/// A device, as text in JSON.
 mod place {
     use dipc::device::Target;
     use serde::{Deserialize as _, Deserializer, Serializer, de::Error as _};
@@ -244,11 +244,11 @@ mod place {
     }
 }
 
-/// Most distinct batches, and most batches of a published table: more would be memory for their
+/// Most distinct batches, and most batches of a published table. More would need memory for their
 /// descriptions.
 const MOST_DISTINCT: u64 = 4096;
 const MOST_PUBLISHED: u64 = 16_384;
-/// The same in columns.
+/// The same limit in columns.
 const MOST_COLUMNS: u64 = 1 << 18;
 
 impl Case {
@@ -257,19 +257,19 @@ impl Case {
         self.words() * u64::from(self.columns) * 8
     }
 
-    /// Threads of the client that take batches, each of its streams by turns.
+    /// Number of the client's threads that take batches, each from its streams in turn.
     pub fn consumers(&self) -> u32 {
         let streams = self.streams.max(1);
         self.consumers
             .map_or(streams, |most| most.clamp(1, streams))
     }
 
-    /// Eight bytes each, of one column of a batch.
+    /// Words of eight bytes in one column of a batch.
     pub fn words(&self) -> u64 {
         self.rows.div_ceil(self.values.in_word())
     }
 
-    /// What the batches have for columns.
+    /// The columns of the batches.
     pub fn shape(&self) -> Shape {
         Shape {
             columns: self.columns,
@@ -277,18 +277,18 @@ impl Case {
         }
     }
 
-    /// How many batches a stream fetches, where that is known.
+    /// How many batches a stream fetches, if that is fixed.
     fn stream_batches(&self) -> Option<u64> {
         let batches = self.batches?;
         Some(batches.div_ceil(u64::from(self.streams.max(1))))
     }
 
-    /// How many different batches there are; they come round in turn.
+    /// The number of distinct batches, which are sent in turn.
     pub fn distinct(&self) -> u64 {
         let by_bytes = self.ring_bytes / self.batch_bytes().max(1);
         let by_columns = MOST_COLUMNS / u64::from(self.columns.max(1));
-        // Two at least, so that a batch is not taken for the one before. Where memory is not walked
-        // through, more would only take time.
+        // At least two, so that a batch differs from the previous batch. If the memory is not read,
+        // more would only take time.
         let most = match self.op {
             Op::Get | Op::Metadata => MOST_DISTINCT,
             _ => 2,
@@ -303,17 +303,17 @@ impl Case {
         let by_columns = MOST_COLUMNS / u64::from(self.columns.max(1));
         let most = by_columns.clamp(2, MOST_PUBLISHED).max(self.distinct());
         match (self.op, self.stream_batches()) {
-            // Each stream has one.
+            // Each stream needs a batch.
             (Op::Connect, _) => 1,
-            // More than there is room for.
+            // More than the window has room for.
             (Op::Idle, _) => self.window_batches.saturating_add(16).min(most),
             (_, Some(batches)) => batches.clamp(1, most),
             (_, None) => most,
         }
     }
 
-    /// How many batches each stream fetches before the measurement, so that connections are made,
-    /// regions mapped and pages there: for one stream, as many as may be on the way at once.
+    /// How many batches each stream fetches before the measurement, to make connections, mappings
+    /// and pages. For one stream, as many as the window allows.
     pub fn warm_up(&self) -> u64 {
         let streams = u64::from(self.streams.max(1));
         let batch = self.batch_bytes().max(1);
@@ -334,10 +334,10 @@ impl Case {
         }
     }
 
-    /// How streams are asked for.
+    /// The options of the streams.
     pub fn get_options(&self) -> GetOptions {
         GetOptions {
-            // A process that died is noticed at once; this is for one that hangs.
+            // A dead process is noticed at once; this limit is for a process that hangs.
             stall_timeout: Some(Duration::from_secs(60)),
             window: self.window(),
             level: Some(match self.level {
@@ -351,10 +351,10 @@ impl Case {
         }
     }
 
-    /// How the server is made.
+    /// The options of the server.
     pub fn server_options(&self) -> dipc::error::Result<ServerOptions> {
         let mut options = ServerOptions {
-            // The client's last stream may still be ending when the next begins.
+            // The client's last stream may still be ending when the next one begins.
             max_streams: self.streams as usize * 2 + 8,
             body: match self.body {
                 Body::Auto => BodyPolicy::Auto,
@@ -371,7 +371,7 @@ impl Case {
         Ok(options)
     }
 
-    /// Where the server listens: where it was told, or where nobody else does.
+    /// The server's address: the given one, or an unused one.
     pub fn address(&self) -> String {
         let own = || match self.transport {
             Scheme::Shm => format!("shm:@dipc-bench-{}", std::process::id()),

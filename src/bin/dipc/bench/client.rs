@@ -1,4 +1,4 @@
-//! The fetching process: how fast batches come.
+//! The fetching process.
 
 use std::sync::Barrier;
 use std::thread;
@@ -15,7 +15,7 @@ use super::{idle, machine, timing};
 use crate::output::whole;
 use crate::report::as_float;
 
-/// Makes the measurement of the case.
+/// Measures the case.
 pub fn run(case: &Case, ready: &Ready, parent: &Parent) -> Result<()> {
     super::allow_descriptors();
     match case.op {
@@ -36,14 +36,14 @@ pub fn run(case: &Case, ready: &Ready, parent: &Parent) -> Result<()> {
 
 pub fn new_client(case: &Case) -> Result<Client> {
     Ok(Client::new(ClientOptions {
-        // Streams that run side by side do so again.
+        // Parallel streams are warmed up in parallel too.
         max_idle: usize::try_from(case.streams).unwrap_or(usize::MAX),
         settings: crate::settings(&case.settings)?,
         ..ClientOptions::default()
     })?)
 }
 
-/// Never 0, which nothing can be divided by.
+/// Never 0, because it is a divisor.
 fn seconds_between(time: Option<(Instant, Instant)>) -> f64 {
     let elapsed = time.map_or(Duration::ZERO, |(start, end)| end - start);
     elapsed.max(Duration::from_nanos(1)).as_secs_f64()
@@ -53,7 +53,7 @@ fn seconds_between(time: Option<(Instant, Instant)>) -> f64 {
 fn measure(fetcher: Fetcher<'_>, parent: &Parent) -> Result<()> {
     let case = fetcher.case;
     if !case.cold {
-        // As many connections as there are streams.
+        // One connection for each stream.
         on_threads(u64::from(case.streams), |_| fetcher.warm_up())?;
     }
     parent.say(())?;
@@ -98,10 +98,10 @@ fn measure(fetcher: Fetcher<'_>, parent: &Parent) -> Result<()> {
     })
 }
 
-/// How many batches each stream is to take.
+/// How many batches each stream takes.
 fn shares(case: &Case) -> impl Iterator<Item = Option<u64>> {
     let streams = u64::from(case.streams);
-    // The first streams have one batch more, where they cannot all have as many.
+    // The first streams take the remainder, one batch each.
     (0..streams).map(move |stream| {
         case.batches
             .map(|all| all / streams + u64::from(stream < all % streams))
@@ -120,7 +120,7 @@ fn on_threads<T: Send>(threads: u64, work: impl Fn(u64) -> Result<T> + Sync) -> 
                     .context("cannot start the client's threads")
             })
             .collect::<Result<Vec<_>>>();
-        // Threads that did start would wait for the others for ever; the process ends.
+        // The started threads would wait for the others for ever, so the process ends.
         let threads = match threads {
             Ok(threads) => threads,
             Err(error) => {
@@ -155,8 +155,7 @@ mod tests {
         Ok(fetched.remove(0))
     }
 
-    /// Promise of `--touch sum`: values that are not those of the server's are an error, and so are
-    /// batches in another order.
+    /// Promise of `--touch sum`: wrong values are an error, and so are batches in another order.
     #[test]
     fn sums_are_checked() {
         for (source, name) in [(Source::Published, "sums-t"), (Source::Provider, "sums-p")] {
@@ -181,7 +180,8 @@ mod tests {
         }
     }
 
-    /// A published table is fetched again and again until that is enough; time ends a fetch, too.
+    /// A published table is fetched repeatedly until the batches suffice; the time limit ends a
+    /// fetch too.
     #[test]
     fn tables_are_fetched_until_it_is_enough() {
         let case = Case {

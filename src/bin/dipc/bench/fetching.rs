@@ -1,4 +1,4 @@
-//! Streams that one thread of the fetching process takes batches of.
+//! The streams of one thread of the fetching process.
 
 use std::thread;
 use std::time::Instant;
@@ -13,13 +13,13 @@ use super::message::Ready;
 use super::server::{TABLE, WARM_UP};
 use super::values::Values;
 
-/// Batches of a stream that are here and are taken before another stream has its turn.
+/// Most batches to take from a stream before another stream has its turn.
 const AT_ONCE: usize = 16;
 
-/// What was measured of one stream.
+/// The figures of one stream.
 #[derive(Default)]
 pub struct Fetched {
-    /// When it began and when it had its last batch.
+    /// The times of its start and of its last batch.
     pub time: Option<(Instant, Instant)>,
     pub batches: u64,
     pub fetches: u64,
@@ -30,7 +30,7 @@ pub struct Fetched {
     pub received_bytes: u64,
 }
 
-/// Fetches what a case says.
+/// Fetches the batches of a case.
 #[derive(Clone, Copy)]
 pub struct Fetcher<'a> {
     pub case: &'a Case,
@@ -38,11 +38,10 @@ pub struct Fetcher<'a> {
     pub client: &'a Client,
 }
 
-/// The table of a case, fetched again and again in one stream after the other, until that is
-/// enough.
+/// The table of a case, fetched in one stream after another until the batches suffice.
 struct Fetch<'a> {
     of: Fetcher<'a>,
-    /// Batches to take; `None`: as many as come in time.
+    /// Batches to take; `None`: as many as arrive in time.
     share: Option<u64>,
     start: Instant,
     deadline: Instant,
@@ -51,7 +50,7 @@ struct Fetch<'a> {
     done: bool,
 }
 
-/// A stream, and where it is.
+/// A stream, and its position.
 struct Open {
     stream: Stream,
     values: Values,
@@ -71,7 +70,8 @@ impl Fetcher<'_> {
         })
     }
 
-    /// Fetches a few batches in the same way, to the end, so that the connection can be used again.
+    /// Fetches a few batches in the same way, up to the stream's end, so that the connection can be
+    /// reused.
     pub fn warm_up(&self) -> Result<()> {
         let mut open = self.open(WARM_UP)?;
         while let Some(array) = open.stream.next()? {
@@ -81,8 +81,8 @@ impl Fetcher<'_> {
         open.values.finish()
     }
 
-    /// Fetches as many streams as there are shares, on the calling thread: as many batches of each
-    /// as its share says, or as come in time.
+    /// Fetches one stream for each share, on the calling thread: the share's number of batches, or
+    /// as many as arrive in time.
     pub fn fetch(&self, shares: &[Option<u64>]) -> Result<Vec<Fetched>> {
         let start = Instant::now();
         let mut streams: Vec<_> = shares
@@ -114,7 +114,7 @@ impl Fetcher<'_> {
         Ok(streams.into_iter().map(|stream| stream.fetched).collect())
     }
 
-    /// Does with a batch what the case says; `index`: which one of its stream it is.
+    /// Does the case's work on a batch. `index`: the batch's position in its stream.
     fn touch(&self, values: &Values, array: &OwnedDeviceArray, index: usize) -> Result<()> {
         if self.case.touch == Touch::None {
             return values.follow(array);
@@ -122,7 +122,7 @@ impl Fetcher<'_> {
         // SAFETY: the array is of the stream that `values` was made of (the callers).
         let sum = unsafe { values.sum(array) }?;
         let sums = &self.ready.sums;
-        // Each batch by itself, so that their order is checked, too.
+        // Each batch has its own sum, so that the order is checked too.
         if sums.get(index % sums.len().max(1)) != Some(&sum) {
             bail!("batch {index} does not hold what the server wrote");
         }
@@ -131,7 +131,7 @@ impl Fetcher<'_> {
 }
 
 impl Fetch<'_> {
-    /// Takes the next batch, which is waited for, or learns that there is none.
+    /// Waits for the next batch, or for the end of the stream.
     fn take(&mut self) -> Result<()> {
         let open = match &mut self.open {
             Some(open) => open,
@@ -157,12 +157,12 @@ impl Fetch<'_> {
         Ok(())
     }
 
-    /// Takes batches that need not be waited for. Returns whether there were any.
+    /// Takes batches that have arrived already. Returns whether there were any.
     fn take_what_is_here(&mut self) -> Result<bool> {
         let mut taken = 0;
         while !self.done && taken < AT_ONCE {
             let here = match &mut self.open {
-                // There is nothing but its end to come, soon.
+                // Only the stream's end is missing, and comes soon.
                 Some(open) if open.index as u64 >= self.of.case.published() => 1,
                 Some(open) => open.stream.batches_here(),
                 None => 1,
@@ -182,7 +182,7 @@ impl Fetch<'_> {
 
     fn is_enough(&self) -> bool {
         let batches = self.fetched.batches;
-        // The clock is not read for each small batch, which would be felt.
+        // The clock is not read for each small batch, because that takes time.
         let check = if self.of.case.batch_bytes() <= 64 << 10 {
             16
         } else {
@@ -198,9 +198,9 @@ impl Fetch<'_> {
         let Some(open) = self.open.take() else {
             return Ok(());
         };
-        // What a GPU still does for a batch belongs to it.
+        // The GPU's work for a batch is part of its time.
         open.values.finish()?;
-        // Before the stream is dropped, which may have an end to agree on.
+        // Before the drop of the stream, which may wait for the server.
         self.fetched.time = Some((self.start, Instant::now()));
         let stats = open.stream.stats();
         self.fetched.lent_bytes += stats.bytes_lent;

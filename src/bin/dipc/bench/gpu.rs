@@ -1,5 +1,5 @@
-//! What the benchmark itself does on a GPU: batches are written there and read back, and copies are
-//! timed to compare with.
+//! The benchmark's own work on a GPU: it writes batches, reads them back, and times copies for
+//! comparison.
 
 use std::sync::Arc;
 
@@ -12,14 +12,14 @@ use super::case::{Case, What};
 use super::machine;
 use super::worker::Parent;
 
-/// A GPU, and a stream of the benchmark's own on it.
+/// A GPU, and the benchmark's stream on it.
 #[derive(Clone)]
 pub struct Gpu {
     stream: Arc<Stream>,
 }
 
 impl Gpu {
-    /// The GPU of a place; `None`: the host.
+    /// The GPU of a device; `None`: the host.
     pub fn of(place: Target) -> Result<Option<Self>> {
         match place {
             Target::Host | Target::AsSent => Ok(None),
@@ -37,7 +37,7 @@ impl Gpu {
         self.stream.device()
     }
 
-    /// Writes `numbers` at a place of the GPU's memory, and waits until they are there.
+    /// Writes `numbers` to the GPU's memory at `target`, and waits for the copy.
     ///
     /// # Safety
     ///
@@ -55,7 +55,7 @@ impl Gpu {
 /// Reads arrays of one GPU.
 pub struct Reader {
     gpu: Gpu,
-    /// Where values come to, used again.
+    /// Pinned memory for the values, reused.
     pinned: Option<PinnedMemory>,
 }
 
@@ -73,7 +73,7 @@ impl Reader {
         }
     }
 
-    /// Lets this reader's stream wait until the array may be read. The caller does not wait.
+    /// Makes this reader's stream wait for the array. The caller does not wait.
     pub fn follow(&self, array: &OwnedDeviceArray) -> Result<()> {
         let array = array.raw();
         if array.device_id != i64::from(self.gpu.device().ordinal()) {
@@ -83,16 +83,16 @@ impl Reader {
         Ok(unsafe { self.gpu.stream.wait_for_producer(array.sync_event) }?)
     }
 
-    /// Waits for all that was followed.
+    /// Waits for all followed arrays.
     pub fn finish(&self) -> Result<()> {
         Ok(self.gpu.stream.synchronize()?)
     }
 
-    /// Fetches runs of the GPU's memory, each with its address and bytes, one behind the other.
+    /// Copies ranges of the GPU's memory, each an address and a length, into one contiguous buffer.
     ///
     /// # Safety
     ///
-    /// They are readable on the GPU, behind what was followed, and nobody writes to them.
+    /// The ranges are readable on the GPU after the followed arrays, and nobody writes to them.
     pub unsafe fn fetch(&mut self, runs: &[(u64, usize)]) -> Result<&[u64]> {
         let len = runs.iter().map(|(_, len)| len).sum::<usize>();
         let pinned = self.pinned.take().filter(|pinned| pinned.len() >= len);
@@ -111,7 +111,7 @@ impl Reader {
         self.gpu.stream.synchronize()?;
         copied?;
         let pinned = self.pinned.insert(pinned);
-        // SAFETY: everything that writes there is done.
+        // SAFETY: all copies to the buffer are complete.
         let bytes = unsafe { pinned.as_slice() };
         // SAFETY: all bytes are numbers; pinned memory is aligned to pages.
         let (before, numbers, _) = unsafe { bytes.align_to::<u64>() };
@@ -120,7 +120,7 @@ impl Reader {
     }
 }
 
-/// Copies under way at once: one runs while the next is asked for.
+/// Copies in flight at once: one runs while the next one is enqueued.
 const IN_FLIGHT: usize = 2;
 
 /// Copies between pinned memory and a GPU's, or within the GPU's, by the driver alone.

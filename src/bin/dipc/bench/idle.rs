@@ -1,4 +1,4 @@
-//! What open streams cost while nothing happens.
+//! The cost of idle streams.
 
 use std::thread;
 use std::time::Duration;
@@ -12,15 +12,16 @@ use super::message::{Outcome, Ready, Usage};
 use super::server::{TABLE, WARM_UP};
 use super::worker::Parent;
 
-/// How long the streams may take to come to rest: the server first fills the window of each.
+/// Time for the streams to become idle: the server first fills the window of each.
 const SETTLE: Duration = Duration::from_secs(1);
 
-/// Opens the streams, takes a batch of each, and then takes no more: the server runs out of room.
+/// Opens the streams, and takes one batch from each. Then the windows are full, and the server
+/// pauses.
 pub fn run(case: &Case, ready: &Ready, parent: &Parent) -> Result<()> {
     let client = new_client(case)?;
     let options = case.get_options();
     if !case.cold {
-        // What the first stream of all needs is not the cost of one stream more.
+        // The first stream of a process costs more than later streams, so one is fetched before.
         let mut stream = client.get(&[&ready.uri], WARM_UP, &options, None)?;
         while stream.next()?.is_some() {}
     }
@@ -65,7 +66,7 @@ pub fn run(case: &Case, ready: &Ready, parent: &Parent) -> Result<()> {
         stream_bytes: Some(grown / u64::from(case.streams)),
         ..Outcome::default()
     })?;
-    // The command asks the server next: what it costs to end the streams is not to be in that.
+    // The command reads the server's figures next, before the streams end.
     parent.go()?;
     drop(streams);
     Ok(())

@@ -1,4 +1,4 @@
-//! What was measured, for programs: one line of JSON for each case.
+//! The figures for programs: one line of JSON for each case.
 
 use serde::Serialize;
 
@@ -6,14 +6,14 @@ use super::case::{Body, Case, Level, Memory, Op, Scheme, Source, Touch, Values, 
 use super::message::{Latency, Outcome, Usage};
 use crate::report::as_float;
 
-/// One number of each process.
+/// A number for each process.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Both<T> {
     pub server: T,
     pub client: T,
 }
 
-/// How fast single streams were.
+/// The spread of the streams' rates.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Spread {
     pub min: f64,
@@ -41,33 +41,33 @@ pub enum Line {
 }
 
 impl Line {
-    /// What lines of one case are put in order by.
+    /// The figure that orders the lines of one case.
     pub fn key(&self) -> f64 {
         let (latency, rate) = match self {
             Self::Libdipc(line) => (line.latency_ns, Some(line.batches_per_second)),
             Self::Machine(line) => (line.latency_ns, line.bytes_per_second),
         };
-        // What is timed one by one comes at a rate of its own.
+        // Latencies are the result here; the rate is given by the interval.
         let time = latency.map(|latency| as_float(latency.p50));
         time.or(rate).unwrap_or(0.0)
     }
 }
 
-/// What the machine does without libdipc.
+/// Figures of the machine without libdipc.
 #[derive(Debug, Clone, Serialize)]
 pub struct MachineLine {
     pub op: Op,
     pub round: u32,
     pub what: What,
-    /// The GPU, of what is one's.
+    /// The GPU, if the figure is of a GPU.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub device: Option<String>,
     pub size_bytes: u64,
-    /// Neither process ran where the other might.
+    /// The processes ran on separate processors.
     pub apart: bool,
     pub seconds: f64,
     pub count: u64,
-    /// `None` where each is waited for.
+    /// `None` if each step waits for the previous one.
     pub bytes_per_second: Option<f64>,
     pub latency_ns: Option<Latency>,
     pub cpu_seconds: Both<f64>,
@@ -95,14 +95,14 @@ impl MachineLine {
     }
 }
 
-/// What libdipc did.
+/// Figures of libdipc.
 #[derive(Debug, Clone, Serialize)]
 pub struct TableLine {
     pub op: Op,
     pub round: u32,
     pub transport: Scheme,
     pub memory: Memory,
-    /// Where the server had its batches, and where the client wanted them.
+    /// The device of the server's batches, and the device that the client asked for.
     pub device: String,
     pub to: String,
     pub touch: Touch,
@@ -113,14 +113,14 @@ pub struct TableLine {
     pub columns: u32,
     pub values: Values,
     pub rows: u64,
-    /// How many different batches there were.
+    /// The number of distinct batches.
     pub distinct_batches: u64,
     pub streams: u32,
-    /// Threads of the client that took the batches, where those are what is measured.
+    /// Number of the client's threads that took batches, in measurements of batches.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub consumers: Option<u32>,
     pub connections: u16,
-    /// As asked for; where only a time was, what came in it.
+    /// Bytes requested; with a time limit only, the bytes that arrived in time.
     pub total_bytes: u64,
     pub spin: bool,
     pub spin_seconds: f64,
@@ -129,36 +129,36 @@ pub struct TableLine {
     pub window_batches: u64,
     pub window_bytes: u64,
     pub level: Level,
-    /// The measurement began with nothing connected or mapped.
+    /// The measurement began without connections or mappings.
     pub cold: bool,
-    /// Neither process ran where the other might.
+    /// The processes ran on separate processors.
     pub apart: bool,
     pub seconds: f64,
     pub batches: u64,
-    /// How many streams it took.
+    /// The number of streams.
     pub fetches: u64,
     pub bytes: u64,
     pub bytes_per_second: f64,
     pub batches_per_second: f64,
     pub latency_ns: Option<Latency>,
     pub cpu_seconds: Both<f64>,
-    /// Bytes that the client read where the server lent them.
+    /// Bytes that the client read in lent memory.
     pub bytes_lent: u64,
     /// Bytes that either side copied on the host.
     pub bytes_copied: u64,
-    /// Bytes that either side copied within a GPU, or from one to another.
+    /// Bytes that either side copied within a GPU or between GPUs.
     pub bytes_copied_on_device: u64,
     /// Bytes that either side copied between the host and a GPU.
     pub bytes_staged: u64,
-    /// Bytes that came through connections.
+    /// Bytes received through connections.
     pub bytes_received: u64,
     pub peak_memory_bytes: Both<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub streams_bytes_per_second: Option<Spread>,
-    /// Private memory of each process for each stream, where streams were idle.
+    /// Private memory of each process for each idle stream.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stream_memory_bytes: Option<Both<u64>>,
-    /// Regions at the server for copies to lend, where streams were idle.
+    /// The server's regions for lent copies while streams were idle.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub region_bytes: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -166,14 +166,15 @@ pub struct TableLine {
 }
 
 impl TableLine {
-    /// Whether a GPU had a part in it.
+    /// Whether a GPU took part.
     pub fn has_gpu(&self) -> bool {
         [&self.device, &self.to]
             .iter()
             .any(|place| *place != "host")
     }
 
-    /// Of a measurement; `server`: what it had used before anything, at the start and at the end.
+    /// The line of a measurement. `server`: its usage before the first stream, at the start and at
+    /// the end.
     pub fn new(case: &Case, round: u32, outcome: Outcome, server: [Usage; 3]) -> Self {
         let [first, before, after] = server;
         let grown = before.private_bytes.saturating_sub(first.private_bytes);

@@ -1,4 +1,4 @@
-//! What the machine does without libdipc, to compare with.
+//! The speed of the machine without libdipc, for comparison.
 
 use std::io::{IoSlice, Read as _, Write as _};
 use std::mem;
@@ -30,11 +30,11 @@ use super::timing::nanoseconds;
 use super::values::{Values, sum};
 use super::worker::Parent;
 
-/// What a client of the socket wants of the other end.
+/// The first byte on a socket: the service that the client asks for.
 const SINK: u8 = b's';
 const ECHO: u8 = b'e';
 
-/// The other end of the sockets, until the command goes.
+/// Serves the other end of the sockets until the command ends.
 pub fn serve(case: &Case, parent: &Parent) -> Result<()> {
     let name = format!("dipc-bench-machine-{}", std::process::id());
     let address = SocketAddr::from_abstract_name(&name)?;
@@ -44,7 +44,7 @@ pub fn serve(case: &Case, parent: &Parent) -> Result<()> {
         .name("bench-peer".to_owned())
         .spawn(move || {
             for socket in listener.incoming() {
-                // The client sees an end that comes too early, and says so.
+                // The client reports an early end of the connection.
                 let _ = socket.map(|socket| answer(socket, size));
             }
         })
@@ -101,7 +101,7 @@ impl Readiness {
     }
 }
 
-/// Makes the measurement of the case.
+/// Measures the case.
 pub fn run(case: &Case, ready: &Ready, parent: &Parent) -> Result<()> {
     let size = size_of(case)?;
     match case.what {
@@ -121,8 +121,8 @@ fn size_of(case: &Case) -> Result<usize> {
     Ok(usize::try_from(case.batch_bytes())?)
 }
 
-/// Does `step` over and over, for as long as the case says, with a look at the clock after each
-/// `many`. Gives how often, and the time it took.
+/// Repeats `step` for the case's time, and reads the clock after each `many` steps. Gives the
+/// number of steps and their time.
 pub(super) fn repeat(
     case: &Case,
     many: u64,
@@ -149,18 +149,18 @@ pub(super) fn repeat(
     })
 }
 
-/// How many small steps go to one look at the clock.
+/// How many small steps pass between two readings of the clock.
 pub(super) fn many(case: &Case) -> u64 {
     (64 << 10) / case.batch_bytes() + 1
 }
 
-/// Says that everything is ready, and waits for the word.
+/// Reports that the process is ready, and waits for the start.
 pub(super) fn ready(parent: &Parent) -> Result<bool> {
     parent.say(())?;
     parent.go()
 }
 
-/// Where the next piece of a walk begins.
+/// The position of a walk through memory, in pieces.
 struct Walk {
     memory: usize,
     size: usize,
@@ -168,11 +168,11 @@ struct Walk {
 }
 
 impl Walk {
-    /// Through as much memory as distinct batches may take, or one piece.
+    /// A walk through as much memory as the distinct batches may take, or through one piece.
     fn new(case: &Case, size: usize) -> Result<Self> {
         let memory = usize::try_from(case.ring_bytes)?.max(size);
         Ok(Self {
-            // Whole numbers.
+            // A multiple of the size of a number.
             memory: memory.next_multiple_of(8),
             size,
             next: 0,
@@ -189,7 +189,7 @@ impl Walk {
     }
 }
 
-/// From memory of this process into a file in memory, both touched before.
+/// `memcpy` from this process's memory into a memfd. Both were touched before.
 fn memcpy(case: &Case, size: usize, parent: &Parent) -> Result<()> {
     let mut walk = Walk::new(case, size)?;
     let memory = walk.memory;
@@ -198,7 +198,7 @@ fn memcpy(case: &Case, size: usize, parent: &Parent) -> Result<()> {
     ftruncate(&file, memory as u64)?;
     let access = ProtFlags::READ | ProtFlags::WRITE;
     // SAFETY: a new mapping, at an address that the system chooses, of a file that only this
-    // process has and that is not made shorter. It stays until the process ends.
+    // process has and never shortens. It stays until the process ends.
     let mapped = unsafe { mmap(ptr::null_mut(), memory, access, MapFlags::SHARED, &file, 0) };
     let mapped = mapped.context("cannot map a file in memory")?.cast::<u8>();
     // SAFETY: the mapping has `memory` bytes, which hold zeros, and nobody else knows of it.
@@ -216,8 +216,8 @@ fn memcpy(case: &Case, size: usize, parent: &Parent) -> Result<()> {
     parent.say(outcome)
 }
 
-/// From memory of this process into one buffer of it, both touched before, by the call that is
-/// meant for the memory of another, which the system may not allow and which does the same.
+/// `process_vm_readv` within this process, into one buffer. Both were touched before. The copy is
+/// the same as between processes, which the system may forbid.
 fn process_vm_readv(case: &Case, size: usize, parent: &Parent) -> Result<()> {
     let mut walk = Walk::new(case, size)?;
     let mut source = vec![1_u8; walk.memory];
@@ -235,7 +235,7 @@ fn process_vm_readv(case: &Case, size: usize, parent: &Parent) -> Result<()> {
             // meanwhile. Plain bytes are written.
             let copied =
                 unsafe { libc::process_vm_readv(own, &raw const to, 1, &raw const from, 1, 0) };
-            // Large ones go in parts.
+            // A large message is sent in parts.
             done += usize::try_from(copied).map_err(|_| std::io::Error::last_os_error())?;
         }
         Ok(())
@@ -250,7 +250,7 @@ fn iovec(memory: &mut [u8]) -> libc::iovec {
     }
 }
 
-/// Adding up memory of this process.
+/// Adds up memory of this process.
 fn sums(case: &Case, size: usize, parent: &Parent) -> Result<()> {
     let mut walk = Walk::new(case, size)?;
     let numbers = vec![1_u64; walk.memory / 8];
@@ -266,8 +266,8 @@ fn sums(case: &Case, size: usize, parent: &Parent) -> Result<()> {
     parent.say(outcome)
 }
 
-/// What summing batches costs where nothing has to be moved: the C data interface alone, as another
-/// library has it. Each batch is exported and released, and read as one of libdipc's is.
+/// Adds up batches that come through another library's C stream, without a move between processes.
+/// Each batch is exported, read like a batch of libdipc, and released.
 fn stream_sums(case: &Case, size: usize, parent: &Parent) -> Result<()> {
     let mut walk = Walk::new(case, size)?;
     let shape = Shape {
@@ -288,8 +288,8 @@ fn stream_sums(case: &Case, size: usize, parent: &Parent) -> Result<()> {
     let endless = batches.into_iter().cycle().map(Ok);
     let reader = RecordBatchIterator::new(endless, Arc::clone(&schema));
     let mut stream = FFI_ArrowArrayStream::new(Box::new(reader));
-    // SAFETY: both are the struct of the C stream interface, and of one size (asserted below).
-    // Nobody else has it.
+    // SAFETY: both types are the struct of the C stream interface, and have one size (asserted
+    // below). Nobody else has it.
     let stream = unsafe { OwnedStream::take((&raw mut stream).cast()) };
     let mut stream = StreamReader::new(stream);
     let values = Values::of(&mut stream, shape)?;
@@ -315,7 +315,7 @@ fn open(name: &str, wanted: u8) -> Result<UnixStream> {
     Ok(socket)
 }
 
-/// One system call for each message; the other process reads and forgets.
+/// Sends messages, one system call each; the other process reads and discards them.
 fn socket_write(case: &Case, size: usize, name: &str, parent: &Parent) -> Result<()> {
     let message = vec![1_u8; size];
     let mut socket = open(name, SINK)?;
@@ -325,19 +325,19 @@ fn socket_write(case: &Case, size: usize, name: &str, parent: &Parent) -> Result
     let start = Instant::now();
     let outcome = repeat(case, many(case), || {
         let written = socket.write_vectored(&[IoSlice::new(&message)])?;
-        // Large ones go in parts.
+        // A large message is sent in parts.
         Ok(socket.write_all(&message[written..])?)
     })?;
     socket.shutdown(std::net::Shutdown::Write)?;
     socket.read_exact(&mut [0])?;
     parent.say(Outcome {
-        // All of it was read by then.
+        // The answer shows that the other process has read everything.
         seconds: start.elapsed().as_secs_f64(),
         ..outcome
     })
 }
 
-/// There and back, after both processes have slept.
+/// A message there and back, between two sleeping processes.
 fn socket_round_trip(case: &Case, size: usize, name: &str, parent: &Parent) -> Result<()> {
     let mut memory = vec![1_u8; size];
     let mut socket = open(name, ECHO)?;

@@ -1,4 +1,4 @@
-//! What the command and its two processes tell each other: a line of JSON each, over pipes.
+//! The messages between the command and its two processes: lines of JSON over pipes.
 
 use std::collections::BTreeMap;
 
@@ -9,48 +9,48 @@ use serde::{Deserialize, Serialize};
 
 use super::case::Case;
 
-/// The first line that a process is told.
+/// The first line to a process.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Order {
     pub role: Role,
     pub case: Case,
 }
 
-/// What a process is.
+/// The role of a process.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Role {
     Server,
     Client(Ready),
 }
 
-/// The server can be reached.
+/// The server is ready.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Ready {
     pub uri: String,
-    /// Of each distinct batch, what its values add up to.
+    /// The sum of the values of each distinct batch.
     pub sums: Vec<u64>,
 }
 
-/// What a process used up to now.
+/// The resources that a process has used up to now.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 pub struct Usage {
     pub cpu_seconds: f64,
-    /// The most memory it ever had resident, lent memory included.
+    /// Largest resident memory, including lent memory.
     pub peak_bytes: u64,
-    /// Resident now, without memory that is shared.
+    /// Resident memory now, without shared memory.
     pub private_bytes: u64,
     /// Bytes that libdipc copied on the host.
     pub copied_bytes: u64,
-    /// Bytes that it copied within a GPU, or from one to another.
+    /// Bytes that libdipc copied within a GPU or between GPUs.
     pub copied_on_device_bytes: u64,
-    /// Bytes that it copied between the host and a GPU.
+    /// Bytes that libdipc copied between the host and a GPU.
     pub staged_bytes: u64,
-    /// Regions of copies to lend.
+    /// Bytes of regions for lent copies.
     pub region_bytes: u64,
 }
 
 impl Usage {
-    /// Of this process, without what libdipc says.
+    /// The usage of this process, without libdipc's figures.
     pub fn now() -> Result<Self> {
         let cpu = clock_gettime(ClockId::ProcessCPUTime);
         let status = std::fs::read_to_string("/proc/self/status")
@@ -86,7 +86,7 @@ pub fn now_ns() -> u64 {
     u64::try_from(nanoseconds).unwrap_or(0)
 }
 
-/// What the client measured.
+/// The client's figures.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Outcome {
     pub seconds: f64,
@@ -97,13 +97,13 @@ pub struct Outcome {
     pub copied_on_device_bytes: u64,
     pub staged_bytes: u64,
     pub received_bytes: u64,
-    /// Bytes for each second, stream by stream.
+    /// Bytes per second of each stream.
     pub rates: Vec<f64>,
     pub latency: Option<Latency>,
-    /// Of this process, from start to end of the measurement.
+    /// Processor time of this process during the measurement.
     pub cpu_seconds: f64,
     pub peak_bytes: u64,
-    /// Private memory for each stream, where streams were idle.
+    /// Private memory for each idle stream.
     pub stream_bytes: Option<u64>,
 }
 

@@ -1,7 +1,7 @@
-//! `dipc bench`: how fast tables move between two processes of this machine.
+//! `dipc bench`: measures how fast tables move between two processes of this machine.
 //!
-//! Both processes are this command again ([`worker`]): one serves and one fetches, so that each has
-//! its own time and memory. They tell what they measured by lines of JSON ([`message`]).
+//! Both processes run this command ([`worker`]). One serves and one fetches, so that each has its
+//! own time and memory. They report their figures by lines of JSON ([`message`]).
 
 mod case;
 mod client;
@@ -48,7 +48,7 @@ pub fn run(args: &Args, log: LevelFilter) -> Result<ExitCode> {
     let mut text = Text::default();
     let mut rounds: Vec<Vec<Line>> = cases.iter().map(|_| Vec::new()).collect();
     for round in 1..=args.rounds {
-        // Rounds take turns, so that a bad minute of the machine hits all cases alike.
+        // Each round runs all cases, so that a slow minute of the machine affects all cases.
         for (case, lines) in cases.iter().zip(&mut rounds) {
             let line = bench.measure(case, round)?;
             if args.json {
@@ -56,7 +56,7 @@ pub fn run(args: &Args, log: LevelFilter) -> Result<ExitCode> {
             } else {
                 lines.push(line);
             }
-            // One is printed as soon as it is known which.
+            // The median is printed as soon as it is known.
             if round == args.rounds
                 && let Some(line) = median(lines)
             {
@@ -67,7 +67,7 @@ pub fn run(args: &Args, log: LevelFilter) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The line in the middle.
+/// The line with the median figure.
 fn median(lines: &mut [Line]) -> Option<&Line> {
     lines.sort_by(|a, b| a.key().total_cmp(&b.key()));
     lines.get(lines.len() / 2)
@@ -84,7 +84,7 @@ impl Bench {
         let ready: Ready = server.answer()?;
         let mut client = self.start("client", Role::Client(ready), case)?;
         let outcome = Self::follow(case, round, &mut server, &mut client);
-        // The client says that the server is gone; why it is gone is what matters.
+        // The client's error is that the server has gone. The server's own error says more.
         outcome.map_err(|error| match self.interrupt.check() {
             Ok(()) => server
                 .ended_badly(Duration::from_millis(200))
@@ -99,7 +99,7 @@ impl Bench {
         client.go()?;
         let mut before = first;
         if case.op == Op::Idle {
-            // The streams are open; from now on nothing happens.
+            // The streams are open, and idle from now on.
             let () = client.answer()?;
             before = usage(server)?;
             client.go()?;
@@ -121,20 +121,20 @@ impl Bench {
     }
 }
 
-/// What a serving process used up to now.
+/// The usage of a serving process up to now.
 fn usage(server: &mut Worker) -> Result<Usage> {
     server.go()?;
     server.answer()
 }
 
-/// Many streams need many descriptors; the first limit is meant for programs that use `select`.
+/// Many streams need many descriptors. The soft limit is low only for programs with `select`.
 fn allow_descriptors() {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit {
         current: limit.maximum,
         maximum: limit.maximum,
     };
-    // Where it may not be raised, the error of whoever runs out of them is clear enough.
+    // If the limit cannot be raised, a later error names the missing descriptors.
     let _ = setrlimit(Resource::Nofile, raised);
 }
 

@@ -1,4 +1,4 @@
-//! The arguments of `dipc bench`, and the cases that they ask for.
+//! The arguments of `dipc bench`, and the cases for them.
 
 use std::time::Duration;
 
@@ -13,28 +13,28 @@ use crate::Usage;
 /// Arguments of `dipc bench`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// What to measure; several, separated by commas, as for the other options that say so. Without
-    /// it: get, latency, connect and metadata, for a short time each
+    /// What to measure (several, separated by commas); without it get, latency, connect and
+    /// metadata, each for a short time
     #[arg(long, value_delimiter = ',')]
     op: Vec<Op>,
 
-    /// How the processes reach each other (several)
+    /// Transport between the processes (several)
     #[arg(long, value_delimiter = ',', default_value = "shm")]
     transport: Vec<Scheme>,
 
-    /// Where the server listens, if not at an address that it chooses
+    /// Address of the server; without it the server chooses one
     #[arg(long, value_name = "URI")]
     listen: Option<String>,
 
-    /// Where the batches lie: in lendable memory, or in memory that is copied or sent (several)
+    /// Memory of the batches: lendable, or ordinary memory that is copied or sent (several)
     #[arg(long, value_delimiter = ',')]
     memory: Vec<Memory>,
 
-    /// Where the server has its batches: host or cuda:N (several)
+    /// Device of the server's batches: host or cuda:N (several)
     #[arg(long, value_name = "PLACE", value_delimiter = ',', default_value = "host", value_parser = parse_device)]
     device: Vec<Target>,
 
-    /// Where the client wants them: host, cuda:N or as-sent (several)
+    /// Device that the client asks for: host, cuda:N or as-sent (several)
     #[arg(
         long,
         value_name = "PLACE",
@@ -51,49 +51,49 @@ pub struct Args {
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=100_000))]
     columns: Vec<u32>,
 
-    /// What the columns are made of; bool, a bit each, is for get and idle
+    /// Type of the columns; bool (one bit each) is for get and idle
     #[arg(long, default_value = "int64")]
     values: Values,
 
-    /// Streams at once, each on a connection of its own; for idle: 100, otherwise: 1
+    /// Streams at once, each on its own connection; without it 100 for idle, otherwise 1
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     streams: Option<u32>,
 
-    /// Threads that take the batches of get and metadata, each from its streams by turns; without
-    /// it one for each stream
+    /// Threads that take the batches of get and metadata, each from its streams in turn; without it
+    /// one for each stream
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     consumers: Option<u32>,
 
-    /// Connections that carry a stream, where the transport can use several (tcp)
+    /// Connections that carry a stream, if the transport can use several (tcp)
     #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u16).range(1..=64))]
     connections: u16,
 
-    /// How much to fetch in all; without it and --batches: what comes in --seconds
+    /// Bytes to fetch in all; without it and --batches: as many as arrive in --seconds
     #[arg(long, value_name = "BYTES", value_parser = crate::parse_bytes)]
     total_bytes: Option<u64>,
 
-    /// How many batches (or streams, for connect) to fetch in all
+    /// Batches (or streams, for connect) to fetch in all
     #[arg(long, value_name = "N", conflicts_with = "total_bytes", value_parser = clap::value_parser!(u64).range(1..))]
     batches: Option<u64>,
 
-    /// How long to measure each case where nothing says how much; 1s, or less without --op
+    /// How long to measure each case without --total-bytes and --batches; 1s, or less without --op
     #[arg(long, value_name = "TIME", value_parser = crate::parse_duration)]
     seconds: Option<Duration>,
 
-    /// What the client does with the values: nothing, or add them up and check the sum (several)
+    /// The client's work on the values: none, or add them up and check the sum (several)
     #[arg(long, value_delimiter = ',')]
     touch: Vec<Touch>,
 
-    /// How the server hands batches to libdipc: as a table that is there, or by a provider, as
-    /// latency always does
+    /// How the server hands batches to libdipc: as a published table, or by a provider; latency
+    /// always uses a provider
     #[arg(long, default_value = "published")]
     source: Source,
 
-    /// How bodies travel: lent where that pays, always as bytes, or lent wherever that is possible
+    /// How bodies travel: lent if that is faster, always as bytes, or lent whenever possible
     #[arg(long, value_name = "HOW", default_value = "auto")]
     body: Body,
 
-    /// How long both sides look for something to do before they sleep
+    /// How long both sides spin before they sleep
     #[arg(long, value_name = "TIME", default_value = "0", value_parser = crate::parse_duration)]
     spin: Duration,
 
@@ -101,37 +101,37 @@ pub struct Args {
     #[arg(long, value_name = "TIME", default_value = "1ms", value_parser = crate::parse_duration)]
     interval: Duration,
 
-    /// get: how long the client keeps each batch before it releases it and takes the next
+    /// get: how long the client keeps each batch before it takes the next one
     #[arg(long, value_name = "TIME", default_value = "0", value_parser = crate::parse_duration)]
     consumer_pause: Duration,
 
-    /// connect: a new client for each stream, so that it makes a connection, too
+    /// connect: a new client, and so a new connection, for each stream
     #[arg(long)]
     fresh: bool,
 
-    /// The server on one half of the processors, the client on the other; otherwise the system
-    /// chooses, which may put both on one
+    /// Run the server on one half of the processors and the client on the other; without it the
+    /// system may put both on one
     #[arg(long)]
     apart: bool,
 
-    /// Most memory of distinct batches, which come round in turn, and what machine walks through
+    /// Most memory of the distinct batches, which are sent in turn; for machine: the memory to walk
+    /// through
     #[arg(long, value_name = "BYTES", default_value = "512M", value_parser = crate::parse_bytes)]
     ring_bytes: u64,
 
-    /// How many distinct batches, if not as many as --ring-bytes allow
+    /// Number of distinct batches; without it as many as --ring-bytes allows
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=16_384))]
     distinct: Option<u64>,
 
-    /// How many batches the server may be ahead
+    /// How many batches the server may send ahead
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     window_batches: Option<u64>,
 
-    /// How many bytes the server may be ahead
+    /// How many bytes the server may send ahead
     #[arg(long, value_name = "BYTES", value_parser = crate::parse_bytes)]
     window_bytes: Option<u64>,
 
-    /// How much the client checks; without it what a server of the same user is checked for by
-    /// default: structure over shm, full otherwise
+    /// Level of validation; without it structure over shm, full otherwise
     #[arg(long)]
     level: Option<Level>,
 
@@ -139,11 +139,11 @@ pub struct Args {
     #[arg(long)]
     cold: bool,
 
-    /// Measure everything N times, in turn; the table has the median
+    /// Measure all cases N times in turn; the table shows the median
     #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub rounds: u32,
 
-    /// Set what only one transport knows, as ucx.TLS=tcp; may be given several times
+    /// Set an option of one transport, such as ucx.TLS=tcp; may be given several times
     #[arg(long = "set", value_name = "NAME=VALUE", value_parser = crate::parse_setting)]
     settings: Vec<(String, String)>,
 
@@ -152,10 +152,10 @@ pub struct Args {
     pub json: bool,
 }
 
-/// How long each case is measured where nothing was asked for.
+/// How long each case is measured without options.
 const SHORT: Duration = Duration::from_millis(250);
 
-/// What the options are where they are not given.
+/// The defaults of options, by measurement.
 struct Defaults {
     batch_bytes: &'static [u64],
     columns: &'static [u32],
@@ -182,7 +182,7 @@ impl Defaults {
                 touch: &[Touch::None, Touch::Sum],
                 ..small
             },
-            // One row, however many bytes.
+            // One row, of any size.
             Op::Metadata => Self {
                 batch_bytes: &[0],
                 columns: &[10, 100, 1000],
@@ -202,10 +202,10 @@ impl Defaults {
 }
 
 impl Args {
-    /// The cases that are asked for: each option's values with each other's.
+    /// The cases: every combination of the options' values.
     pub fn cases(&self) -> Result<Vec<Case>> {
         let mut cases = Vec::new();
-        // What is printed must be how it was.
+        // The output names the transport, so the address must belong to it.
         if let Some(uri) = &self.listen
             && !self
                 .transport
@@ -222,7 +222,7 @@ impl Args {
             multiply(&mut of_op, &self.transport, |case, transport| {
                 case.transport = transport;
                 case.level = self.level.unwrap_or(match transport {
-                    // As the client does by default (rule A8).
+                    // As the client's default (rule A8).
                     Scheme::Shm => Level::Structure,
                     Scheme::Tcp | Scheme::Ucx => Level::Full,
                 });
@@ -248,7 +248,7 @@ impl Args {
                 &given(&self.columns, defaults.columns),
                 |case, columns| case.columns = columns,
             );
-            // Rows, until it is known how many columns there are.
+            // Rows, until the number of columns is known.
             let sizes = match op {
                 Op::Metadata => defaults.batch_bytes.to_vec(),
                 _ => given(&self.batch_bytes, defaults.batch_bytes),
@@ -259,7 +259,8 @@ impl Args {
                 _ => &[What::Memcpy],
             };
             multiply(&mut of_op, whats, |case, what| case.what = what);
-            // Each thing of the machine once: a GPU's for each GPU, the others where there is none.
+            // Each measurement of the machine once: those of GPUs for each GPU, the others without
+            // a GPU.
             of_op.retain(|case| {
                 case.op != Op::Machine || case.what.is_gpus() == (case.device != Target::Host)
             });
@@ -270,7 +271,7 @@ impl Args {
         Ok(cases)
     }
 
-    /// What all cases of `op` have in common.
+    /// The common part of all cases of `op`.
     fn common(&self, op: Op, defaults: &Defaults) -> Case {
         let window = GetOptions::default().window;
         let seconds = if self.op.is_empty() {
@@ -288,7 +289,7 @@ impl Args {
             to: Target::Host,
             touch: Touch::None,
             source: match op {
-                // What comes at a time of its own is not there before.
+                // Batches of `latency` are made at their time, so only a provider can give them.
                 Op::Latency => Source::Provider,
                 _ => self.source,
             },
@@ -316,7 +317,7 @@ impl Args {
         }
     }
 
-    /// Turns sizes into rows and batches.
+    /// Computes rows and batches from sizes.
     fn complete(&self, mut case: Case) -> Result<Case> {
         let (bytes, row) = (case.rows, u64::from(case.columns) * 8);
         case.rows = match case.op {
@@ -330,7 +331,7 @@ impl Args {
             );
             return Err(Usage(text).into());
         }
-        // The others measure rows, or write a time into them.
+        // The other measurements count rows, or write a time into them.
         if case.values == Values::Bool && !matches!(case.op, Op::Get | Op::Idle) {
             let text = format!("--values bool: {} is of int64 columns", case.op);
             return Err(Usage(text).into());
@@ -349,7 +350,7 @@ impl Args {
     }
 }
 
-/// Where the server may have its batches.
+/// The devices that the server can use.
 fn parse_device(text: &str) -> Result<Target> {
     match text.parse()? {
         Target::AsSent => bail!("the server has its batches somewhere: host or cuda:N"),
@@ -357,7 +358,7 @@ fn parse_device(text: &str) -> Result<Target> {
     }
 }
 
-/// What was given of an option, or its default.
+/// The values of an option, or its default.
 fn given<T: Copy>(values: &[T], default: &[T]) -> Vec<T> {
     match values {
         [] => default.to_vec(),
@@ -365,7 +366,7 @@ fn given<T: Copy>(values: &[T], default: &[T]) -> Vec<T> {
     }
 }
 
-/// Makes of each case one for each value.
+/// Replaces each case by one case for each value.
 fn multiply<T: Copy>(cases: &mut Vec<Case>, values: &[T], set: impl Fn(&mut Case, T)) {
     let multiplied = cases.iter().flat_map(|case| {
         values.iter().map(|value| {

@@ -1,4 +1,4 @@
-//! The processes that a measurement is made with, seen from the command.
+//! The two processes of a measurement, for the command.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
@@ -16,13 +16,13 @@ use tracing::level_filters::LevelFilter;
 use super::message::{Order, Role};
 use crate::signals;
 
-/// The subcommand that such a process is, which nobody types.
+/// The hidden subcommand of these processes.
 pub const SUBCOMMAND: &str = "bench-process";
 
-/// How long a process may take to end once nothing keeps it.
+/// How long a process may take to end.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// SIGINT and SIGTERM, while a process is waited for.
+/// SIGINT and SIGTERM during the wait for a process.
 #[derive(Clone, Default)]
 pub struct Interrupt(Arc<Mutex<Waiting>>);
 
@@ -33,8 +33,8 @@ struct Waiting {
 }
 
 impl Interrupt {
-    /// From now on a signal ends the client that is waited for, and with it the wait. A server
-    /// answers soon, and has an address to leave in order.
+    /// From now on a signal ends the client that the command waits for, and so the wait. A server
+    /// is not ended: it answers soon, and must release its address.
     pub fn install() -> Result<Self> {
         let interrupt = Self::default();
         let first = interrupt.clone();
@@ -42,7 +42,7 @@ impl Interrupt {
             let mut waiting = first.0.lock();
             waiting.interrupted = true;
             if let Some(pid) = waiting.pid {
-                // It has not been waited for (`Worker::answer`), so the number is still its own.
+                // The process has not been reaped (`Worker::answer`), so its number is still valid.
                 let _ = kill_process(pid, Signal::KILL);
             }
         };
@@ -52,7 +52,7 @@ impl Interrupt {
 
     /// # Errors
     ///
-    /// When a signal came.
+    /// The time of a signal.
     pub fn check(&self) -> Result<()> {
         match self.0.lock().interrupted {
             true => bail!("interrupted"),
@@ -61,19 +61,20 @@ impl Interrupt {
     }
 }
 
-/// A process of this command's own. It is ended when dropped.
+/// A process of a measurement. The drop ends it.
 pub struct Worker {
     name: &'static str,
     child: Child,
     stdin: Option<ChildStdin>,
     stdout: BufReader<ChildStdout>,
-    /// It hears nothing while it fetches, and leaves nothing behind.
+    /// A client does not read its pipe while it fetches, and leaves nothing behind, so it is
+    /// killed.
     is_client: bool,
     interrupt: Interrupt,
 }
 
 impl Worker {
-    /// Starts one.
+    /// Starts a process.
     pub fn start(
         name: &'static str,
         order: &Order,
@@ -84,7 +85,8 @@ impl Worker {
         let program = std::env::current_exe().context("cannot find this program")?;
         let mut child = Command::new(program)
             .args(["--log", &log.to_string(), SUBCOMMAND])
-            // So that ctrl-C comes to this process alone, which ends the others in order.
+            // A process group of its own, so that ctrl-C reaches only the command, which ends the
+            // others in order.
             .process_group(0)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -105,7 +107,7 @@ impl Worker {
         Ok(worker)
     }
 
-    /// Lets it take its next step.
+    /// Starts its next step.
     pub fn go(&mut self) -> Result<()> {
         self.tell(&"go")
     }
@@ -132,7 +134,7 @@ impl Worker {
         }
         let mut line = String::new();
         let read = self.stdout.read_line(&mut line);
-        // Before anybody waits for the process, after which its number may be another's.
+        // Before the process is reaped: afterwards its number may belong to another process.
         self.interrupt.0.lock().pid = None;
         self.interrupt.check()?;
         match read {
@@ -145,7 +147,7 @@ impl Worker {
         }
     }
 
-    /// What to say of a process that ended though it should not have; `None` while it runs.
+    /// The error of a process that ended too early; `None` while it runs.
     pub fn ended_badly(&mut self, patience: Duration) -> Option<anyhow::Error> {
         let status = self.wait(patience)?;
         let how = match (status.signal(), status.code()) {
@@ -179,7 +181,7 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        // It ends when nobody can tell it anything any more.
+        // A process ends when its pipe is closed.
         drop(self.stdin.take());
         if self.wait(PATIENCE).is_none() {
             let _ = self.child.kill();

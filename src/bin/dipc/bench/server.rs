@@ -16,12 +16,12 @@ use super::timing::StampProvider;
 use super::worker::Parent;
 use crate::listen;
 
-/// The batches of the measurement.
+/// The ticket of the measured batches.
 pub const TABLE: &[u8] = b"table";
-/// A few of them, for what comes before it.
+/// The ticket of a few batches for the warm-up.
 pub const WARM_UP: &[u8] = b"warm-up";
 
-/// Serves until the command goes, and says what that took whenever it is asked.
+/// Serves until the command ends, and reports its usage on request.
 pub fn run(case: &Case, parent: &Parent) -> Result<()> {
     super::allow_descriptors();
     if case.op == Op::Machine {
@@ -39,12 +39,12 @@ pub fn run(case: &Case, parent: &Parent) -> Result<()> {
             ..Usage::now()?
         })?;
     }
-    // The client has its figures, so nothing is waited for.
+    // The client has its figures, so the server stops at once.
     let _ = server.stop(Duration::ZERO);
     Ok(())
 }
 
-/// A server that listens, and what a client must know of it.
+/// A listening server, and the client's information about it.
 pub fn start(case: &Case) -> Result<(Server, Ready)> {
     let ring = Arc::new(Ring::new(case)?);
     let server = Server::new(case.server_options()?)?;
@@ -53,7 +53,7 @@ pub fn start(case: &Case) -> Result<(Server, Ready)> {
         (Op::Latency, _) => serve(&server, StampProvider { case: case.clone() })?,
         (_, Source::Published) => publish(&server, TABLE, &ring, case.published())?,
         (op, Source::Provider) => {
-            // A new stream's first batch is measured, and a second one would be in the way.
+            // Only a new stream's first batch is measured; a second batch would disturb it.
             let count = (op == Op::Connect).then_some(1);
             let ring = Arc::clone(&ring);
             serve(&server, RingProvider { ring, count })?;
@@ -76,10 +76,10 @@ fn serve(server: &Server, provider: impl Provider) -> Result<()> {
     Ok(outcome.map_err(|(error, _)| error)?)
 }
 
-/// Hands out the distinct batches in turn.
+/// Provides the distinct batches in turn.
 struct RingProvider {
     ring: Arc<Ring>,
-    /// How many; `None`: for as long as somebody asks.
+    /// Number of batches; `None`: until the client stops.
     count: Option<u64>,
 }
 

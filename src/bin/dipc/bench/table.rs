@@ -1,7 +1,7 @@
-//! The batches that are measured with: int64 columns, written once and handed out many times.
+//! The batches of a measurement: int64 columns, written once and sent many times.
 //!
-//! They are handed out as the C structs that an engine would make, and read by their pointers:
-//! building arrays of the `arrow` crate takes longer than moving a batch does.
+//! They are exported as C structs, like those of an engine, and read by their pointers. Arrays of
+//! the `arrow` crate would take longer to build than a batch takes to move.
 
 use std::alloc::{Layout, alloc, dealloc};
 use std::ffi::c_void;
@@ -22,19 +22,19 @@ use dipc::device::cuda::{DeviceMemory, Purpose};
 use super::case::{Case, Memory, Shape};
 use super::gpu::Gpu;
 
-/// What Arrow recommends.
+/// Arrow's recommended alignment.
 const ALIGNMENT: usize = 64;
 
-/// Where batches take their memory from.
+/// The memory for batches.
 pub struct Store {
-    /// `None`: memory that is not lent, or on a GPU not by the arena.
+    /// `None`: memory outside an arena.
     arena: Option<Arena>,
     /// `None`: memory of the host.
     gpu: Option<Gpu>,
 }
 
 impl Store {
-    /// What the case says of the server's batches.
+    /// The memory for the server's batches of a case.
     pub fn new(case: &Case) -> Result<Self> {
         let gpu = Gpu::of(case.device)?;
         let (kind, id) = match &gpu {
@@ -56,12 +56,12 @@ impl Store {
         }
     }
 
-    /// Memory for `rows` values, which are still to be written.
+    /// Allocates memory for `rows` values, not yet written.
     fn column(&self, rows: usize) -> Result<Column> {
         let layout = Layout::array::<u64>(rows)
             .and_then(|layout| layout.align_to(ALIGNMENT))
             .context("a column is too large")?;
-        // A column of no rows has a pointer, too.
+        // A column without rows has a pointer too.
         let layout = Layout::from_size_align(layout.size().max(8), ALIGNMENT)?;
         let (data, owner) = match (&self.arena, &self.gpu) {
             (Some(arena), _) => (arena.alloc(layout.size())?, Owner::Arena),
@@ -93,18 +93,18 @@ impl Store {
 struct Column {
     data: NonNull<u8>,
     rows: usize,
-    /// The GPU whose memory it is; `None`: the host's.
+    /// The GPU of the memory; `None`: the host.
     gpu: Option<Gpu>,
     owner: Owner,
 }
 
-/// Whom a column's memory is given back to.
+/// The owner of a column's memory.
 enum Owner {
-    /// It is a block of an arena.
+    /// An arena; the memory is one of its blocks.
     Arena,
-    /// The heap, which it was allocated from with this layout.
+    /// The heap, with the layout of the allocation.
     Heap(Layout),
-    /// The driver, when this is dropped.
+    /// The GPU's driver, which frees the memory when this is dropped.
     Gpu(#[expect(dead_code, reason = "held for its drop")] DeviceMemory),
 }
 
@@ -147,17 +147,17 @@ impl Drop for Column {
     }
 }
 
-/// One batch, whose memory goes with its last array.
+/// One batch. Its memory is freed with its last array.
 pub struct Batch {
     columns: Vec<Column>,
-    /// Of each column, what the C struct's `buffers` leads to: no validity, the values.
+    /// The `buffers` of each column's C struct: no validity, the values.
     buffers: Vec<[*const c_void; 2]>,
-    /// The same of the table itself: no validity.
+    /// The `buffers` of the table: no validity.
     table_buffers: [*const c_void; 1],
     rows: usize,
-    /// What all values add up to.
+    /// The sum of all values.
     sum: u64,
-    /// The GPU that it lies on; `None`: on the host.
+    /// The GPU of the batch; `None`: the host.
     gpu: Option<i32>,
 }
 
@@ -167,9 +167,9 @@ unsafe impl Send for Batch {}
 unsafe impl Sync for Batch {}
 
 impl Batch {
-    /// A batch filled with numbers that depend on `seed`.
+    /// Makes a batch of numbers that depend on `seed`.
     ///
-    /// It is written in words of eight bytes, of which each column has `words`.
+    /// Each column has `words` words of eight bytes.
     pub fn new(store: &Store, shape: Shape, words: u64, seed: u64) -> Result<Self> {
         let rows = usize::try_from(words * shape.values.in_word())?;
         let words = usize::try_from(words)?;
@@ -198,8 +198,8 @@ impl Batch {
         })
     }
 
-    /// Writes the first value of the first column, before the batch is handed out; its sum is not
-    /// right any more.
+    /// Writes the first value of the first column, before the batch is sent. The sum is wrong
+    /// afterwards.
     pub fn stamp(&mut self, number: u64) -> Result<()> {
         match self.columns.first_mut() {
             Some(column) => column.write(std::iter::once(number)),
@@ -258,7 +258,7 @@ impl Batch {
     }
 }
 
-/// What an exported table owns.
+/// The memory that an exported table owns.
 struct Exported {
     columns: Vec<ArrowArray>,
     children: Vec<*mut ArrowArray>,
@@ -267,7 +267,7 @@ struct Exported {
 
 /// # Safety
 ///
-/// As Arrow's C interface says: `array` is one of [`Batch::export`]'s columns, not released.
+/// `array` is a column of [`Batch::export`], not released, as Arrow's C interface demands.
 unsafe extern "C" fn release_column(array: *mut ArrowArray) {
     // SAFETY: the caller promises that it is valid and that nobody else uses it.
     let array = unsafe { &mut *array };
@@ -278,14 +278,14 @@ unsafe extern "C" fn release_column(array: *mut ArrowArray) {
 
 /// # Safety
 ///
-/// As Arrow's C interface says: `array` is a table of [`Batch::export`], not released.
+/// `array` is a table of [`Batch::export`], not released, as Arrow's C interface demands.
 unsafe extern "C" fn release_table(array: *mut ArrowArray) {
     // SAFETY: the caller promises that it is valid and that nobody else uses it.
     let array = unsafe { &mut *array };
     array.release = None;
     // SAFETY: `export` put it there by `into_raw`, and this runs once, since `release` is gone now.
     let mut exported = unsafe { Box::from_raw(array.private_data.cast::<Exported>()) };
-    // A column that was moved away has no release function here any more.
+    // A column that was moved away has no release function here.
     for column in &mut exported.columns {
         if let Some(release) = column.release {
             // SAFETY: it is a column of `export` that was not released.
@@ -294,7 +294,7 @@ unsafe extern "C" fn release_table(array: *mut ArrowArray) {
     }
 }
 
-/// The distinct batches of a case, which come round in turn.
+/// The distinct batches of a case, which are sent in turn.
 pub struct Ring {
     batches: Vec<Arc<Batch>>,
     shape: Shape,
@@ -302,7 +302,7 @@ pub struct Ring {
 }
 
 impl Ring {
-    /// Writes them.
+    /// Writes the batches.
     pub fn new(case: &Case) -> Result<Self> {
         let store = Store::new(case)?;
         let batch = |seed| Batch::new(&store, case.shape(), case.words(), seed).map(Arc::new);
@@ -317,7 +317,7 @@ impl Ring {
         })
     }
 
-    /// `count` of them as C arrays.
+    /// Exports `count` batches as C arrays.
     pub fn export(&self, count: u64) -> impl Iterator<Item = OwnedDeviceArray> {
         let round = self.batches.iter().cycle();
         round.zip(0..count).map(|(batch, _)| batch.export())
@@ -331,7 +331,7 @@ impl Ring {
         Ok(schema_to_c(&self.shape.schema())?)
     }
 
-    /// A reader of `count` of them, or of as many as are asked for.
+    /// A reader of `count` batches, or of any number.
     pub fn reader(self: &Arc<Self>, count: Option<u64>) -> RingReader {
         RingReader {
             ring: Arc::clone(self),
@@ -341,7 +341,7 @@ impl Ring {
     }
 }
 
-/// What a provider hands out.
+/// The reader of a provider.
 pub struct RingReader {
     ring: Arc<Ring>,
     next: usize,
@@ -377,7 +377,7 @@ mod tests {
     use crate::bench::test_case;
     use crate::bench::values::Values;
 
-    /// As many int64 columns.
+    /// A shape of int64 columns.
     fn int64(columns: u32) -> Shape {
         Shape {
             columns,
@@ -385,8 +385,8 @@ mod tests {
         }
     }
 
-    /// What is read of an exported batch is what was written, for either memory, and its memory
-    /// goes with the last array.
+    /// An exported batch has the written values, in each kind of memory, and is freed with the last
+    /// array.
     #[test]
     fn batches_are_read_as_they_were_written() {
         for (memory, values) in [
@@ -419,8 +419,8 @@ mod tests {
         }
     }
 
-    /// A column that a consumer moves out of its table, as Arrow's C interface allows, keeps the
-    /// memory, and both are released once.
+    /// A column that a consumer moves out of its table keeps the memory, and both are released
+    /// once.
     #[test]
     fn columns_can_be_moved_away() {
         let store = Store::new(&Case {
@@ -443,14 +443,14 @@ mod tests {
         assert!(kept.upgrade().is_none());
     }
 
-    /// A table of other columns is refused, rather than read past its end.
+    /// A table with other columns is refused, not read past its end.
     #[test]
     fn other_columns_are_refused() {
         let ring = Arc::new(Ring::new(&test_case("other")).unwrap());
         assert!(Values::of(&mut ring.reader(None), int64(4)).is_err());
     }
 
-    /// The time in a batch is what was stamped on it last.
+    /// The time in a batch is its last stamp.
     #[test]
     fn stamps_are_read() {
         let store = Store::new(&test_case("stamps")).unwrap();

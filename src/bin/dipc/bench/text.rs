@@ -1,20 +1,20 @@
-//! What was measured, for people: a table for each kind of measurement.
+//! The figures for people: a table for each kind of measurement.
 
 use super::case::{Op, Touch};
 use super::line::{Line, MachineLine, TableLine};
 use crate::report::{as_float, bytes_text};
 
-/// Lines of one table; the first of each says what the others have in common.
+/// The lines of one table, after a head with their common conditions.
 #[derive(Default)]
 pub struct Text {
     head: String,
 }
 
-/// A column: its title, and how wide it is.
+/// A column: its title and its width.
 type Column = (&'static str, usize);
 
 impl Text {
-    /// The text of one line, with the head of a new table before it where that is due.
+    /// The text of one line, after the head if a new table begins.
     pub fn line(&mut self, line: &Line) -> String {
         let (common, cells) = match line {
             Line::Libdipc(line) => (common(line), cells(line)),
@@ -47,7 +47,7 @@ fn row(columns: &[Column], cells: impl Iterator<Item = String>) -> String {
     padded.collect::<Vec<_>>().join("  ")
 }
 
-/// What a figure must be read with.
+/// The conditions of a figure.
 fn common(line: &TableLine) -> String {
     let TableLine {
         op,
@@ -72,7 +72,7 @@ fn common(line: &TableLine) -> String {
         });
     }
     if line.spin {
-        // Whole nanoseconds, without what a float makes of them.
+        // Whole nanoseconds, without floating-point noise.
         let micros = (line.spin_seconds * 1e9).round() / 1e3;
         text.push_str(&format!(", spinning for {micros} us"));
     }
@@ -140,7 +140,7 @@ fn cells(line: &TableLine) -> Vec<(Column, String)> {
         cells.push((("ns/column", 9), significant(nanoseconds)));
     }
     if line.has_gpu() {
-        // Of the bytes of values: what was lent, and what was copied where.
+        // Shares of the bytes of values: lent, and copied by place.
         let share = |bytes| {
             format!(
                 "{:.0} %",
@@ -168,7 +168,7 @@ fn cells(line: &TableLine) -> Vec<(Column, String)> {
         cells.push((("server/stream", 13), bytes_text(memory.server)));
         cells.push((("client/stream", 13), bytes_text(memory.client)));
     }
-    // Of one core; the two together can be more than what there is of it.
+    // Shares of one core. The sum of both can exceed one core.
     let share = |seconds: f64| format!("{:.1} %", seconds / line.seconds * 100.0);
     cells.push((("server CPU", 10), share(line.cpu_seconds.server)));
     cells.push((("client CPU", 10), share(line.cpu_seconds.client)));
@@ -189,7 +189,7 @@ fn significant(number: f64) -> String {
     format!("{number:.digits$}")
 }
 
-/// Bytes in the units in which they are asked for, where they are a whole number of them.
+/// Bytes in the units of the options, if they are a whole number of units.
 fn bytes_size(bytes: u64) -> String {
     const UNITS: [(&str, u32); 3] = [("GiB", 30), ("MiB", 20), ("KiB", 10)];
     let unit = UNITS

@@ -1,4 +1,4 @@
-//! How long single batches take: within a stream, and at the start of one.
+//! The times of single batches: within a stream, and at the start of a stream.
 
 use std::sync::Arc;
 use std::thread;
@@ -24,10 +24,10 @@ use crate::output::whole;
 /// Batches, or streams, before the measurement.
 const WARM_UP: u64 = 32;
 
-/// How long a host that is awake keeps its core from those who look for work on as few.
+/// How long a spinning host keeps its core before it yields to other spinning threads.
 const YIELD_PAUSE: Duration = Duration::from_micros(10);
 
-/// Waits until `due`: awake where the case says that both ends spin.
+/// Waits until `due`. Spins if both ends of the case spin.
 fn wait_until(due: Instant, case: &Case) {
     let mut yielded = Instant::now();
     loop {
@@ -47,7 +47,7 @@ fn wait_until(due: Instant, case: &Case) {
     }
 }
 
-/// Gives a batch at each interval, which holds the time at which it was given.
+/// Provides a batch at each interval, stamped with the current time.
 pub struct StampProvider {
     pub case: Case,
 }
@@ -72,13 +72,13 @@ fn provider_error(error: anyhow::Error) -> Error {
 struct Stamps {
     case: Case,
     store: Store,
-    /// Those made so far; one that nobody else holds can be written again.
+    /// The batches made so far. A batch without other owners can be reused.
     batches: Vec<Arc<Batch>>,
     due: Instant,
 }
 
 impl Stamps {
-    /// A batch that nobody reads any more, at the end of `batches`.
+    /// Moves a batch that nobody reads any more to the end of `batches`.
     fn free_batch(&mut self) -> Result<&mut Arc<Batch>> {
         let free = self
             .batches
@@ -111,7 +111,7 @@ impl ArrayReader for Stamps {
             batch.stamp(now_ns()).map_err(provider_error)?;
         }
         let array = batch.export();
-        // Not from `due`: after a pause there would be a run of batches without one.
+        // Not from `due`: after a pause many batches would follow without interval.
         self.due = Instant::now() + case.interval;
         Ok(Some(array))
     }
@@ -121,7 +121,7 @@ impl ArrayReader for Stamps {
     }
 }
 
-/// What is counted while times are taken.
+/// The figures of a measurement of times.
 struct Run {
     times: Histogram<u64>,
     usage: Usage,
@@ -137,7 +137,7 @@ impl Run {
         })
     }
 
-    /// Whether that was all.
+    /// Returns whether the measurement is complete.
     fn record(&mut self, nanoseconds: u64, case: &Case) -> bool {
         self.times.saturating_record(nanoseconds.max(1));
         match case.batches {
@@ -160,7 +160,7 @@ impl Run {
     }
 }
 
-/// From the moment at which the server gives a batch until the client has it.
+/// Measures the time from the server's hand-over of a batch until the client has it.
 pub fn latency(case: &Case, ready: &Ready, parent: &Parent) -> Result<()> {
     let client = new_client(case)?;
     let mut stream = client.get(&[&ready.uri], TABLE, &case.get_options(), None)?;
@@ -187,7 +187,7 @@ pub fn latency(case: &Case, ready: &Ready, parent: &Parent) -> Result<()> {
     })
 }
 
-/// How long the next batch took, in nanoseconds.
+/// The time of the next batch, in nanoseconds.
 fn delay(stream: &mut Stream, values: &Values) -> Result<u64> {
     let array = stream.next()?;
     let now = now_ns();
@@ -199,7 +199,8 @@ fn delay(stream: &mut Stream, values: &Values) -> Result<u64> {
     Ok(now.saturating_sub(stamp.context("the batch is empty")?))
 }
 
-/// From asking for a stream until its first batch is there, both processes being asleep before.
+/// Measures the time from the request for a stream until its first batch. Both processes sleep
+/// before.
 pub fn connect(case: &Case, ready: &Ready, parent: &Parent) -> Result<()> {
     let mut connector = Connector {
         case,
@@ -241,12 +242,12 @@ struct Connector<'a> {
     case: &'a Case,
     uri: &'a str,
     client: Client,
-    /// The bytes so far.
+    /// The bytes up to now.
     outcome: Outcome,
 }
 
 impl Connector<'_> {
-    /// How long one stream takes, in nanoseconds.
+    /// The time of one stream, in nanoseconds.
     fn time(&mut self) -> Result<u64> {
         if self.case.fresh {
             self.client = new_client(self.case)?;
@@ -261,7 +262,7 @@ impl Connector<'_> {
             bail!("the table is empty");
         }
         drop(first);
-        // To its end, so that the connection can be used again.
+        // Up to its end, so that the connection can be reused.
         while stream.next()?.is_some() {}
         let stats = stream.stats();
         self.outcome.lent_bytes += stats.bytes_lent;

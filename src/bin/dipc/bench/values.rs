@@ -1,4 +1,4 @@
-//! Reading the values of batches that have come, by the pointers of their C structs.
+//! Reads the values of received batches, by the pointers of their C structs.
 
 use std::{ptr, slice};
 
@@ -14,9 +14,9 @@ use super::gpu::Reader;
 
 /// Reads the values of arrays of one stream.
 pub struct Values {
-    /// How many rows are in eight bytes.
+    /// Rows in eight bytes.
     in_word: u64,
-    /// For arrays on a GPU, once the first has come.
+    /// The reader for arrays on a GPU, after the first array.
     reader: Mutex<Option<Reader>>,
 }
 
@@ -32,20 +32,20 @@ impl Values {
         })
     }
 
-    /// Has the arrays on a GPU waited for by a stream there: the caller does not wait.
+    /// Makes a stream on the GPU wait for the array. The caller does not wait.
     pub fn follow(&self, array: &OwnedDeviceArray) -> Result<()> {
         self.with_reader(array, |reader| {
             reader.map_or(Ok(()), |reader| reader.follow(array))
         })
     }
 
-    /// Waits for all that was followed.
+    /// Waits for all followed arrays.
     pub fn finish(&self) -> Result<()> {
         let reader = self.reader.lock();
         reader.as_ref().map_or(Ok(()), Reader::finish)
     }
 
-    /// With the reader of the array's GPU; `None`: it is on the host.
+    /// Calls `work` with the reader of the array's GPU; `None`: the array is on the host.
     fn with_reader<T>(
         &self,
         array: &OwnedDeviceArray,
@@ -61,11 +61,11 @@ impl Values {
         work(reader.as_mut())
     }
 
-    /// Where the values of each column of an array lie, and how many words of eight bytes they are.
+    /// The address of the values of each column, and their number of words of eight bytes.
     ///
     /// # Safety
     ///
-    /// The array came from the stream that this was made of.
+    /// The array comes from the stream of [`Values::of`].
     unsafe fn columns<'a>(
         &self,
         array: &'a OwnedDeviceArray,
@@ -81,7 +81,7 @@ impl Values {
         children.iter().map(move |column| {
             // SAFETY: as above; each leads to an ArrowArray.
             let column = unsafe { &**column };
-            // Batches are written in whole words, and sent as they are.
+            // Batches are written in whole words, and are sent unchanged.
             let words = |rows: i64| {
                 let rows = u64::try_from(rows).unwrap_or(0);
                 usize::try_from(rows / in_word).unwrap_or(0)
@@ -97,7 +97,7 @@ impl Values {
         })
     }
 
-    /// Gives `work` the values of each column, up to `most` of one.
+    /// Calls `work` with the values of each column, at most `most`.
     ///
     /// # Safety
     ///
@@ -138,7 +138,7 @@ impl Values {
         })
     }
 
-    /// What all values of an array add up to.
+    /// The sum of all values of an array.
     ///
     /// # Safety
     ///
@@ -161,7 +161,7 @@ impl Values {
     }
 }
 
-/// Adds numbers up as fast as memory gives them.
+/// Adds numbers up at the speed of memory.
 pub fn sum(numbers: &[u64]) -> u64 {
     numbers
         .iter()

@@ -1,4 +1,4 @@
-//! The same processes from inside: what runs as `dipc bench-process`.
+//! The code of `dipc bench-process`, one of the two processes.
 
 use std::io::{BufRead as _, Write as _, stdin, stdout};
 use std::process::ExitCode;
@@ -13,7 +13,7 @@ use super::message::{Order, Role};
 use super::{client, server};
 use crate::output::whole;
 
-/// Runs one, until nobody tells it anything any more. What goes wrong is told to the command.
+/// Runs a process until its pipe is closed. Errors go to the command.
 pub fn run() -> Result<ExitCode> {
     let parent = Parent;
     let Some(order) = parent.hear::<Order>()? else {
@@ -23,7 +23,8 @@ pub fn run() -> Result<ExitCode> {
         Ok(()) => Ok(ExitCode::SUCCESS),
         Err(error) => {
             parent.answer::<()>(Err(whole(&error)))?;
-            // Until the command has heard it: a status of its own would be another story.
+            // Waits until the command has read the error, so that it does not report the exit
+            // status instead.
             while parent.hear::<String>()?.is_some() {}
             Ok(ExitCode::SUCCESS)
         }
@@ -38,8 +39,8 @@ fn obey(order: Order, parent: &Parent) -> Result<()> {
     match role {
         Role::Server => server::run(&case, parent),
         Role::Client(ready) => {
-            // A fetch hears nothing of the pipe, so that it would go on without the command. The
-            // server does, and then leaves its address in order.
+            // A fetch does not read the pipe, so it would continue without the command: the system
+            // ends it. The server reads the pipe, and then releases its address.
             set_parent_process_death_signal(Some(Signal::KILL))
                 .context("cannot follow the command")?;
             client::run(&case, &ready, parent)
@@ -47,8 +48,8 @@ fn obey(order: Order, parent: &Parent) -> Result<()> {
     }
 }
 
-/// Lets this process, and each thread that it is going to make, run on one half of the processors
-/// only: the server on the first.
+/// Restricts this process and its later threads to one half of the processors; the server has the
+/// first half.
 fn keep_apart(role: &Role) -> Result<()> {
     let allowed = sched_getaffinity(None).context("cannot see which processors may be used")?;
     let all: Vec<usize> = (0..CpuSet::MAX_CPU)
@@ -85,7 +86,7 @@ impl Parent {
         Ok(Some(serde_json::from_str(&line)?))
     }
 
-    /// Waits until the next step may be taken; whether there is one.
+    /// Waits for the start of the next step. Returns whether there is one.
     pub fn go(&self) -> Result<bool> {
         Ok(self.hear::<String>()?.is_some())
     }

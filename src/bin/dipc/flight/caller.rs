@@ -1,4 +1,4 @@
-//! Calls to Flight servers, for code that blocks.
+//! Blocking calls to Flight servers.
 
 use std::error::Error as _;
 use std::future::Future;
@@ -19,18 +19,18 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Streaming};
 use url::Url;
 
-/// Largest message taken from a server, in bytes: as pyarrow's client does it. A message this large
-/// is one record batch.
+/// Largest message accepted from a server, in bytes; the limit of pyarrow's client. A message is
+/// one record batch.
 const MAX_MESSAGE: usize = i32::MAX as usize;
 
-/// The runtime that calls are made on, and when waiting for one ends.
+/// The runtime for calls, and the limits of their waits.
 pub struct Caller {
     runtime: Runtime,
     /// Readable once the caller's token is cancelled.
     cancelled: AsyncFd<OwnedFd>,
-    /// How long connecting may take.
+    /// Time limit for connecting.
     connect_timeout: Duration,
-    /// How long the server may say nothing while something is waited for.
+    /// How long the server may be silent during a wait.
     stall_timeout: Option<Duration>,
 }
 
@@ -52,8 +52,8 @@ impl Caller {
             let _inside = runtime.enter();
             let event = cancel.fd().try_clone_to_owned();
             event.and_then(|event| {
-                // SAFETY: the descriptor is an owned one that nothing takes out of the `AsyncFd`,
-                // so that it stays open, and the same, until that is dropped.
+                // SAFETY: the `AsyncFd` owns the descriptor and nothing takes it out, so it stays
+                // open, and the same, until the drop.
                 let watched = unsafe { AsyncFd::register_with_interest(event, Interest::READABLE) };
                 Ok(watched?)
             })
@@ -66,8 +66,7 @@ impl Caller {
         }))
     }
 
-    /// Waits for `call`, at most as long as a server may say nothing, and until the token is
-    /// cancelled.
+    /// Waits for `call`, until the server has been silent for too long or the token is cancelled.
     fn wait<T>(&self, limit: Option<Duration>, call: impl Future<Output = T>) -> Result<T> {
         let limited = async {
             match limit {
@@ -92,7 +91,7 @@ impl Caller {
 #[derive(Clone)]
 pub struct Peer {
     caller: Arc<Caller>,
-    /// The URI that it was reached at, for people.
+    /// Its URI, for error texts.
     uri: Arc<str>,
     client: FlightServiceClient<Channel>,
 }
@@ -106,7 +105,7 @@ impl Peer {
     pub fn connect(caller: &Arc<Caller>, uri: &str) -> Result<Self> {
         let endpoint = endpoint(uri)?.connect_timeout(caller.connect_timeout);
         let channel = caller
-            // The connector's own limit ends with the TCP handshake.
+            // The connector's own limit covers only the TCP handshake.
             .wait(Some(caller.connect_timeout), endpoint.connect())
             .map_err(|error| error.context(format_args!("cannot connect to {uri}")))?
             .map_err(|error| {
@@ -123,7 +122,7 @@ impl Peer {
         })
     }
 
-    /// The URI that it was reached at.
+    /// Its URI.
     pub fn uri(&self) -> &str {
         &self.uri
     }
@@ -132,16 +131,16 @@ impl Peer {
     ///
     /// # Errors
     ///
-    /// What the server says, as the status that comes next to it; `Timeout`, `Cancelled`.
+    /// The server's error, as the nearest status; `Timeout`, `Cancelled`.
     pub fn info(&self, descriptor: FlightDescriptor) -> Result<FlightInfo> {
         let mut client = self.client.clone();
         let call = client.get_flight_info(descriptor);
-        // The system takes connections for a server that is stopped.
+        // The system accepts connections even for a stopped server.
         self.answer(self.caller.wait(Some(self.caller.connect_timeout), call))
             .map(tonic::Response::into_inner)
     }
 
-    /// `DoGet`: the stream of messages, none of which has been waited for.
+    /// `DoGet`: the stream of messages. Does not wait for the first message.
     ///
     /// # Errors
     ///
@@ -165,7 +164,7 @@ impl Peer {
         )
     }
 
-    /// Names the server before what went wrong.
+    /// Adds the server's name to an error.
     fn answer<T>(&self, outcome: Result<Result<T, tonic::Status>>) -> Result<T> {
         outcome
             .and_then(|answer| answer.map_err(|status| refusal(&status)))
@@ -173,7 +172,7 @@ impl Peer {
     }
 }
 
-/// Where tonic connects to.
+/// The endpoint for tonic.
 fn endpoint(uri: &str) -> Result<Endpoint> {
     let invalid = |why: &str| {
         let text =
@@ -204,10 +203,10 @@ fn endpoint(uri: &str) -> Result<Endpoint> {
     Endpoint::from_shared(target).map_err(|error| invalid(&causes(&error)))
 }
 
-/// What a server, or gRPC on the way to it, says.
+/// The error of a server, or of gRPC.
 fn refusal(status: &tonic::Status) -> Error {
     let text = match (status.message(), status.source()) {
-        // gRPC's own failures have their reason in their source.
+        // gRPC's own errors have their reason in their source.
         (message, Some(source)) => format!("{message} ({})", causes(source)),
         ("", None) => status.code().description().to_owned(),
         (message, None) => message.to_owned(),
@@ -226,7 +225,7 @@ fn refusal(status: &tonic::Status) -> Error {
     Error::new(kind, text)
 }
 
-/// An error and what caused it, on one line, each said once.
+/// An error and its causes on one line, without repeated text.
 fn causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
@@ -245,7 +244,7 @@ fn causes(error: &dyn std::error::Error) -> String {
 mod tests {
     use super::*;
 
-    /// Flight's addresses are understood, and others refused with what is wrong with them.
+    /// Flight's addresses are read; others are refused with a reason.
     #[test]
     fn addresses_are_read() {
         for good in [

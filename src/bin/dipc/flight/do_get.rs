@@ -1,7 +1,7 @@
-//! A table that comes by Flight's own `DoGet`.
+//! A table fetched by Flight's `DoGet`.
 //!
-//! The messages are those of Arrow IPC, so libdipc's decoder reads them: it trusts nothing that a
-//! server sends, where the reader of the `arrow` crate panics on some damaged messages.
+//! The messages are those of Arrow IPC, so libdipc's decoder reads them. It trusts no data of a
+//! server. The reader of the `arrow` crate panics on some damaged messages.
 
 use arrow_flight::{FlightData, Ticket};
 use dipc::arrow::decode::{DecodeOptions, Decoder, ReceivedBody};
@@ -16,10 +16,10 @@ use tonic::Streaming;
 use crate::flight::caller::Peer;
 use crate::get::Counted;
 
-/// A `DoGet` under way. Dropping it before its end cancels the call.
+/// A running `DoGet`. Dropping it before its end cancels the call.
 pub struct DoGet {
     peer: Peer,
-    /// `None` once it has ended, well or not.
+    /// `None` after its end or an error.
     messages: Option<Streaming<FlightData>>,
     decoder: Decoder,
     stats: StreamStats,
@@ -27,17 +27,17 @@ pub struct DoGet {
 }
 
 impl DoGet {
-    /// Asks for a ticket, and returns once the schema is there.
+    /// Asks for a ticket, and waits for the schema.
     ///
     /// # Errors
     ///
-    /// What the server says; `Protocol` and `InvalidData` where what it sends is not sound.
+    /// The server's error; `Protocol` and `InvalidData` for invalid messages.
     pub fn open(peer: &Peer, ticket: Ticket, options: DecodeOptions) -> Result<Self> {
         let mut messages = peer.do_get(ticket)?;
         let here = |error: Error| error.context(format_args!("DoGet at {}", peer.uri()));
         let first = loop {
             match peer.next(&mut messages)? {
-                // Metadata of the application may come on its own, also before the schema.
+                // A message with metadata of the application only may come, even before the schema.
                 Some(message) if message.data_header.is_empty() => {}
                 Some(message) => break Header::parse(&message.data_header).map_err(Error::from),
                 None => break Err(Error::protocol("the stream ended before its schema came")),
@@ -55,7 +55,7 @@ impl DoGet {
         })
     }
 
-    /// Takes messages until one is a batch.
+    /// Reads messages up to the next batch.
     fn advance(&mut self) -> Result<Option<OwnedDeviceArray>> {
         while let Some(messages) = &mut self.messages {
             let Some(message) = self.peer.next(messages)? else {
@@ -72,7 +72,7 @@ impl DoGet {
         Ok(None)
     }
 
-    /// Takes a message; gives its batch, if it is one.
+    /// Decodes a message. Gives its batch, if it has one.
     fn take(&mut self, message: &FlightData) -> Result<Option<OwnedDeviceArray>> {
         if message.data_header.is_empty() {
             return Ok(None);
@@ -80,7 +80,7 @@ impl DoGet {
         let (header, body) = open_message(message)?;
         let len = message.data_body.len() as u64;
         self.stats.bytes_received += len;
-        // gRPC's buffer is not aligned as Arrow asks, so that the body has been moved once.
+        // gRPC's buffer is not aligned for Arrow, so the body was copied once.
         self.stats.bytes_copied += len;
         match header.kind() {
             HeaderKind::Schema => Err(Error::protocol("a second schema came in one stream")),

@@ -1,4 +1,4 @@
-//! Record batches as the messages of `DoGet`.
+//! Encodes record batches as messages of `DoGet`.
 
 use std::ops::ControlFlow;
 
@@ -10,8 +10,8 @@ use dipc::error::{Error, Result};
 
 use crate::lend::compact;
 
-/// Largest body that a batch is sent with, in bytes, where it has more than one row: many clients
-/// of gRPC take messages of 4 MiB and no larger.
+/// Largest body of a message with more than one row, in bytes. Many clients of gRPC refuse messages
+/// of more than 4 MiB.
 const MAX_BODY: u64 = 2 << 20;
 
 /// Encodes one table.
@@ -21,11 +21,11 @@ pub struct FlightEncoder {
 }
 
 impl FlightEncoder {
-    /// An encoder for batches of this schema.
+    /// Makes an encoder for batches of this schema.
     ///
     /// # Errors
     ///
-    /// `InvalidData` and `Unsupported` for types that Arrow's formats cannot say.
+    /// `InvalidData` and `Unsupported` for types that Arrow's IPC format lacks.
     pub fn new(schema: &SchemaRef) -> Result<Self> {
         Ok(Self {
             encoder: encoder(schema)?,
@@ -33,7 +33,7 @@ impl FlightEncoder {
         })
     }
 
-    /// The message that comes first.
+    /// The schema message, which comes first.
     pub fn schema(&self) -> FlightData {
         FlightData {
             data_header: self.encoder.schema_header().to_vec().into(),
@@ -41,12 +41,12 @@ impl FlightEncoder {
         }
     }
 
-    /// Gives the messages of a batch to `send`, one after the other, until it breaks. A large batch
-    /// is sent in parts.
+    /// Passes the messages of a batch to `send` in order, until `send` breaks. A large batch is
+    /// split.
     ///
     /// # Errors
     ///
-    /// `InvalidData` where the batch is not of the schema; `OutOfMemory`.
+    /// `InvalidData` for a batch with another schema; `OutOfMemory`.
     pub fn encode(
         &mut self,
         batch: &RecordBatch,
@@ -66,7 +66,7 @@ impl FlightEncoder {
         let size = messages.last().map_or(0, |message| message.body_len);
         let step = self.rows_of_a_part(batch, size)?;
         if step < rows {
-            // The dictionaries before it are sent now, and not again with the parts.
+            // The dictionaries are sent now, and not again with the parts.
             messages.pop();
         }
         for message in messages {
@@ -85,8 +85,8 @@ impl FlightEncoder {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// Into how many rows a batch with a body of `size` bytes is cut: all of them where it is small
-    /// enough, and where cutting would not help, because the parts share what makes it large.
+    /// The rows of each part of a batch with a body of `size` bytes. A batch is not split if it is
+    /// small enough, or if its parts would share the memory that makes it large.
     fn rows_of_a_part(&mut self, batch: &RecordBatch, size: u64) -> Result<usize> {
         let rows = batch.num_rows();
         if size <= MAX_BODY || rows < 2 {
@@ -105,7 +105,7 @@ impl FlightEncoder {
     }
 }
 
-/// Views into buffers of which they use little get buffers of their own.
+/// Gives views their own buffers if they use little of their buffers.
 fn compact_views(batch: &RecordBatch) -> Result<RecordBatch> {
     let columns = batch.columns().iter().map(compact).collect();
     let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
@@ -117,8 +117,7 @@ fn encoder(schema: &Schema) -> Result<Encoder> {
     Encoder::new(&schema_to_c(schema)?, EncodeOptions::default())
 }
 
-/// The schema as `GetFlightInfo` and `GetSchema` tell it: a message with the marker and the length
-/// before it.
+/// The schema for `GetFlightInfo` and `GetSchema`: a message after its marker and length.
 pub fn schema_message(schema: &Schema) -> Result<Vec<u8>> {
     let encoder = encoder(schema)?;
     let header = encoder.schema_header();
@@ -133,12 +132,13 @@ pub fn schema_message(schema: &Schema) -> Result<Vec<u8>> {
     Ok(message)
 }
 
-/// A message with its body packed (rule D3): one copy, for gRPC sends from one piece of memory.
+/// A message with a packed body (rule D3). This takes one copy, because gRPC sends contiguous
+/// memory.
 fn flight_data(message: &EncodedMessage) -> FlightData {
     let len = |len: u64| usize::try_from(len).unwrap_or(usize::MAX);
     let mut body = vec![0; len(message.body_len)];
     for (buffer, span) in message.buffers.iter().zip(message.spans()) {
-        // SAFETY: the encoder made the description for the array of `batch_to_c`, which lies on the
+        // SAFETY: the encoder made the buffer list for the array of `batch_to_c`, which lies on the
         // host and which nobody writes to; `message`, borrowed here, keeps it alive.
         let bytes = unsafe { buffer.as_slice() };
         let start = len(span.offset);
@@ -187,7 +187,7 @@ mod tests {
         RecordBatch::try_from_iter(columns).unwrap()
     }
 
-    /// Promise of `--flight`: no message of several rows is larger than clients of gRPC take, no
+    /// Promise of `--flight`: no message of several rows exceeds the limit of gRPC's clients, no
     /// row is lost, and a dictionary is sent once.
     #[test]
     fn large_batches_are_sent_in_parts() {
@@ -206,8 +206,8 @@ mod tests {
         assert_eq!(rows, 1 << 20);
     }
 
-    /// Parts that share a large buffer, as views do, are cut only where that makes them smaller: no
-    /// more is sent than twice the batch.
+    /// Batches whose rows share a large buffer, as views do, are split only if that makes the parts
+    /// smaller: at most twice the batch is sent.
     #[test]
     fn shared_buffers_are_not_sent_with_every_part() {
         let words: StringViewArray = (0..100_000)
@@ -224,7 +224,7 @@ mod tests {
         }
     }
 
-    /// Whoever has gone is sent nothing more.
+    /// The encoder stops after the client has gone.
     #[test]
     fn a_client_that_has_gone_ends_the_encoding() {
         let mut encoder = FlightEncoder::new(&large().schema()).unwrap();
@@ -241,8 +241,7 @@ mod tests {
         assert_eq!(sent, 2);
     }
 
-    /// A batch that is not of the table is refused, for its arrays would be read as what they are
-    /// not.
+    /// A batch with another schema is refused: its arrays would be read with a wrong type.
     #[test]
     fn batches_of_other_columns_are_refused() {
         let batch = large();
@@ -255,7 +254,7 @@ mod tests {
         }
     }
 
-    /// The reader of the `arrow` crate understands the schema.
+    /// The reader of the `arrow` crate reads the schema message.
     #[test]
     fn schemas_are_encapsulated_messages() {
         let schema = large().schema();

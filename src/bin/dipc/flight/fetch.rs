@@ -1,5 +1,5 @@
-//! `dipc get grpc://host:port NAME`: asks a Flight server where a table is, and fetches it from
-//! there.
+//! `dipc get grpc://host:port NAME`: asks a Flight server for the locations of a table, and fetches
+//! it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -27,25 +27,25 @@ use crate::get::Counted;
 pub struct Taken {
     /// `libdipc`, or `DoGet` of Flight.
     pub by: &'static str,
-    /// From where: one URI, or two.
+    /// The location: one URI or two.
     pub from: Vec<String>,
 }
 
-/// What is asked for, and how.
+/// The request for a table.
 pub struct Request<'a> {
     /// The Flight server's URI.
     pub uri: &'a str,
     /// The name of the table.
     pub name: &'a str,
-    /// Whether the name is a command to the server, and not a path.
+    /// Whether the name is a command, not a path.
     pub command: bool,
-    /// Whether ucx addresses that the server names are taken.
+    /// Whether to use the server's ucx addresses.
     pub trusted_network: bool,
     /// For endpoints fetched by libdipc.
     pub client: Client,
-    /// The same.
+    /// Options of those streams.
     pub options: GetOptions,
-    /// Ends everything.
+    /// Ends all waits.
     pub cancel: Cancel,
 }
 
@@ -57,23 +57,23 @@ pub struct Fetch {
     client: Client,
     options: GetOptions,
     cancel: Cancel,
-    /// Not yet begun.
+    /// Endpoints that are not begun.
     rest: VecDeque<FlightEndpoint>,
-    /// Being fetched.
+    /// The endpoint that is being fetched.
     current: Option<Box<dyn Counted>>,
     schema: Schema,
-    /// Of the endpoints that have ended.
+    /// Figures of the ended endpoints.
     ended: StreamStats,
     taken: Vec<Taken>,
 }
 
 impl Fetch {
-    /// Asks for the table, and returns once its schema is there.
+    /// Asks for the table, and waits for its schema.
     ///
     /// # Errors
     ///
-    /// `Unreachable`, `NotFound` and whatever else the server says; where no location of the first
-    /// endpoint works, the last one's error.
+    /// `Unreachable`, `NotFound` and other errors of the server. If no location of the first
+    /// endpoint works, the error of the last location.
     pub fn open(request: Request<'_>) -> Result<Self> {
         let Request {
             uri,
@@ -111,7 +111,7 @@ impl Fetch {
         Ok(fetch)
     }
 
-    /// Begins with the next endpoint, if there is one.
+    /// Begins the next endpoint, if there is one.
     fn begin_next(&mut self) -> Result<Option<Box<dyn Counted>>> {
         let Some(endpoint) = self.rest.pop_front() else {
             return Ok(None);
@@ -122,7 +122,7 @@ impl Fetch {
         let locations: Vec<_> = endpoint.location.into_iter().map(|l| l.uri).collect();
         let mut last: Option<(String, Error)> = None;
         for way in ways(&locations, self.trusted_network) {
-            // Not of the last one, which is the error that all end with.
+            // Logs all errors but the last, which the caller gets.
             if let Some((location, reason)) = last.take() {
                 warn!(location, %reason, "skipped");
             }
@@ -149,7 +149,7 @@ impl Fetch {
                 Err(error) => last = Some((from.join(" "), error)),
             }
         }
-        // One location: its error says it all.
+        // With one location its error is enough.
         Err(match last {
             Some((_, error)) if locations.len() > 1 => error.context(format_args!(
                 "none of the {} locations of the table works; the last one",
@@ -165,7 +165,7 @@ impl Fetch {
             Way::Dissociated(uris) => {
                 let uris: Vec<&str> = uris.iter().map(String::as_str).collect();
                 let cancel = Some(&self.cancel);
-                // Rule R4: the endpoint's ticket is what `want_data` carries.
+                // Rule R4: `want_data` carries the endpoint's ticket.
                 let get = self
                     .client
                     .get(&uris, &ticket.ticket, &self.options, cancel);
@@ -187,7 +187,7 @@ impl Fetch {
     }
 }
 
-/// `GetFlightInfo` for the path of one part that is the name, or for the name as a command.
+/// Calls `GetFlightInfo` with the name as a path of one part, or as a command.
 fn ask(peer: &Peer, name: &str, command: bool) -> Result<FlightInfo> {
     if command {
         return peer.info(FlightDescriptor::new_cmd(name.to_owned()));
@@ -202,7 +202,7 @@ fn ask(peer: &Peer, name: &str, command: bool) -> Result<FlightInfo> {
     })
 }
 
-/// The schema that a Flight server tells of a table that has no endpoint, and so no rows.
+/// The schema in the answer of a Flight server, for a table without endpoints and so without rows.
 fn schema_of(info: &FlightInfo, options: DecodeOptions) -> Result<Schema> {
     let missing = || Error::protocol("the Flight server tells neither endpoints nor a schema");
     // An encapsulated message: a marker (absent before Arrow 0.15), the length of the header, and
@@ -251,7 +251,7 @@ impl ArrayReader for Fetch {
     }
 }
 
-/// The parts of one table have the same columns; an array read with another type would be read past
+/// All parts of a table must have the same columns: an array with a wrong type would be read past
 /// its end.
 fn ensure_same_columns(first: &Schema, next: &Schema) -> Result<()> {
     let columns = |schema: &Schema| -> Vec<_> {

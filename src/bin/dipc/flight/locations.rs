@@ -1,4 +1,4 @@
-//! The locations of an endpoint: what they mean to a client, and which ones a server gives out.
+//! The locations of an endpoint: a client's choice among them, and those that a server gives.
 
 use std::net::SocketAddr;
 
@@ -6,29 +6,29 @@ use dipc::error::{Error, Result, Status};
 use dipc::proto::{Role, Uri};
 use dipc::transport;
 
-/// The location that means: over the connection on which the endpoint came.
+/// The location for: the connection of the Flight server that gave the endpoint.
 pub const REUSE_CONNECTION: &str = "arrow-flight-reuse-connection://?";
 
-/// Schemes of Dissociated IPC, whether or not this build has a transport for them.
+/// Schemes of Dissociated IPC, also those without a transport in this build.
 const DISSOCIATED: [&str; 3] = ["shm", "tcp", "ucx"];
 
 /// One way to fetch the data of an endpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Way {
-    /// By libdipc, from one URI, or from two that belong together.
+    /// By libdipc, from one URI or from a pair.
     Dissociated(Vec<String>),
     /// By `DoGet` of the Flight server there.
     DoGet(String),
-    /// By `DoGet` over the connection on which the endpoint came.
+    /// By `DoGet` of the Flight server that gave the endpoint.
     Here,
 }
 
-/// A location that this client cannot use, and why.
+/// A location that this client cannot use.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Unusable {
-    /// As the server wrote it.
+    /// The server's text.
     pub location: String,
-    /// What is in the way.
+    /// Why it cannot be used.
     pub reason: String,
 }
 
@@ -42,10 +42,11 @@ fn scheme(uri: &str) -> &str {
     uri.trim().split(':').next().unwrap_or_default()
 }
 
-/// What the locations mean, in their order. No location at all means the server that was asked.
+/// The ways to fetch, in the order of the locations. Without locations the Flight server itself has
+/// the data.
 ///
-/// Peers on ucx can read and write this process's memory. Who names one on the command line has
-/// chosen to trust it; a Flight server's word is not enough without `trusted_network`.
+/// Peers on ucx can read and write this process's memory. A user who names a ucx address trusts it.
+/// A Flight server's address is not trusted without `trusted_network`.
 pub fn ways(locations: &[String], trusted_network: bool) -> Vec<Result<Way, Unusable>> {
     if locations.is_empty() {
         return vec![Ok(Way::Here)];
@@ -75,7 +76,7 @@ pub fn ways(locations: &[String], trusted_network: bool) -> Vec<Result<Way, Unus
     ways
 }
 
-/// What a location means, and how many it takes: two where `next` belongs to it.
+/// The way of a location, and the number of locations that it uses: two if `next` is its partner.
 fn one_way(location: &str, next: Option<&String>) -> (Result<Way>, usize) {
     let scheme = scheme(location);
     if format!("{scheme}://?") == REUSE_CONNECTION {
@@ -93,7 +94,7 @@ fn one_way(location: &str, next: Option<&String>) -> (Result<Way>, usize) {
         Err(error) => return (Err(error), 1),
     };
     let works = || transport::by_scheme(&uri.scheme)?.available();
-    // Parsing the second one tells no more than that it is not a partner.
+    // A second URI that cannot be parsed is no partner.
     if let Some(second) = next
         && Uri::parse(second).is_ok_and(|second| are_pair(&uri, &second))
     {
@@ -113,12 +114,12 @@ fn one_way(location: &str, next: Option<&String>) -> (Result<Way>, usize) {
     (way, 1)
 }
 
-/// Whether two URIs, one behind the other, serve one stream together (rules U3 and R4).
+/// Whether two adjacent URIs serve one stream together (rules U3 and R4).
 fn are_pair(first: &Uri, second: &Uri) -> bool {
     match (first.role, second.role) {
         (Some(Role::Metadata), Some(Role::Data)) | (Some(Role::Data), Some(Role::Metadata)) => true,
-        // The reference peer gives metadata and data as two URIs that name no role (rule R4). Two
-        // URIs of a libdipc server without a role are two addresses of one table.
+        // The reference peer gives metadata and data as two URIs without a role (rule R4). Two URIs
+        // of a libdipc server without a role are two addresses of one table.
         (None, None) => [first, second]
             .into_iter()
             .all(|uri| uri.scheme == "ucx" && !uri.extension),
@@ -126,9 +127,9 @@ fn are_pair(first: &Uri, second: &Uri) -> bool {
     }
 }
 
-/// Of the URIs at which a server listens those that a Flight client can make use of: one on another
-/// machine gets none that ends at this one. Addresses that mean "every address" become the one at
-/// which the client reached this machine, `local`.
+/// The URIs of a server that a Flight client can use. A client on another machine gets no address
+/// of this machine only. An address for "every address" becomes `local`, the address at which the
+/// client reached this machine.
 pub fn for_peer(
     uris: &[String],
     local: Option<SocketAddr>,
@@ -140,7 +141,7 @@ pub fn for_peer(
     let usable = |uri: &String| -> Option<String> {
         let mut parsed = Uri::parse(uri).ok()?;
         let Ok(address) = parsed.address.parse::<SocketAddr>() else {
-            // A name of a host means the same everywhere; a path or a name of shm does not.
+            // A host name means the same on each machine; a path or name of shm does not.
             return (parsed.scheme != "shm" || same_machine).then(|| uri.clone());
         };
         match (address.ip(), local) {

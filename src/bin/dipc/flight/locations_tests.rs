@@ -16,8 +16,8 @@ fn reason(way: &Result<Way, Unusable>) -> &str {
         .map_or_else(|unusable| unusable.reason.as_str(), |_| "")
 }
 
-/// Flight: no location means the server that was asked, and so does the reuse-connection location;
-/// grpc schemes mean `DoGet` there.
+/// Flight: no location, and the reuse-connection location, mean the asked server; grpc schemes mean
+/// `DoGet` at their address.
 #[test]
 fn flight_locations_mean_do_get() {
     assert_eq!(read(&[]), [Ok(Way::Here)]);
@@ -32,7 +32,7 @@ fn flight_locations_mean_do_get() {
     assert!(!is_flight("tcp://a:1") && !is_flight("grpcs") && !is_flight("shm:@grpc"));
 }
 
-/// Rule U3: one URI is one way; two whose roles complete each other are one way, in either order.
+/// Rule U3: one URI is one way; two URIs with complementary roles are one way, in either order.
 #[test]
 fn roles_make_pairs() {
     let (metadata, data) = ("shm:@a?dipc_role=metadata", "shm:@a?dipc_role=data");
@@ -47,7 +47,7 @@ fn roles_make_pairs() {
     assert_eq!(read(&["shm:@a", "shm:@b"]).len(), 2);
 }
 
-/// One of a pair without its partner is skipped with a reason, and takes nothing else with it.
+/// One URI of a pair without its partner is skipped with a reason; the others stay.
 #[test]
 fn a_lone_role_is_unusable() {
     let ways = read(&["shm:@a?dipc_role=metadata", "shm:@b"]);
@@ -59,7 +59,7 @@ fn a_lone_role_is_unusable() {
     assert!(read(&["shm:@a?dipc_role=data"])[0].is_err());
 }
 
-/// Rule R4: two `ucx:` URIs of a server that does not speak the extension are metadata and data.
+/// Rule R4: two `ucx:` URIs of a server without the extension are metadata and data.
 #[test]
 fn the_reference_peers_pair_is_known() {
     let parse = |uri: &str| Uri::parse(uri).unwrap();
@@ -75,15 +75,15 @@ fn the_reference_peers_pair_is_known() {
     assert!(!are_pair(&tcp, &tcp));
 }
 
-/// A Flight server cannot make a client open its memory to a peer on ucx: the user says so, or the
-/// location is skipped.
+/// A Flight server cannot make a client open its memory to a peer on ucx: without the user's
+/// consent the location is skipped.
 #[test]
 fn ucx_is_taken_only_on_a_trusted_network() {
     let reasons = |trusted| {
         let ways = ways(&["ucx://127.0.0.1:1".to_owned()], trusted);
         reason(&ways[0]).to_owned()
     };
-    // Whether UCX is there is another matter.
+    // The result does not depend on an installed UCX.
     assert!(!reasons(true).contains("--trusted-network"));
     let refused = reasons(false);
     assert!(
@@ -92,7 +92,7 @@ fn ucx_is_taken_only_on_a_trusted_network() {
     );
 }
 
-/// What cannot be used is named with its reason; the others stay, in their order.
+/// Unusable locations have a reason; the others stay, in order.
 #[test]
 fn unusable_locations_have_reasons() {
     let ways = read(&["https://host/file", "shm:relative", "", "shm:@a"]);
@@ -102,8 +102,8 @@ fn unusable_locations_have_reasons() {
     assert_eq!(ways[3], Ok(dissociated(&["shm:@a"])));
 }
 
-/// A client on another machine is not sent to an address that ends at this one; one on this machine
-/// is; the address that means every address becomes the one that the client used.
+/// A client on another machine gets no address of this machine only; a client on this machine does.
+/// An address for "every address" becomes the address that the client used.
 #[test]
 fn clients_get_locations_that_they_can_reach() {
     let uris = [

@@ -1,5 +1,5 @@
-//! Arrow Flight as the control plane: who has a table is asked and told over Flight, and the table
-//! itself travels by libdipc where that works, else by Flight's own `DoGet`.
+//! Arrow Flight as the control plane: clients ask for a table's locations over Flight. The table
+//! travels by libdipc if that works, otherwise by Flight's `DoGet`.
 //!
 //! | module | what it is |
 //! |---|---|
@@ -9,7 +9,7 @@
 //! | `tables`, `encode`, `service` | what is served, its messages, the answers to each call |
 //! | `server` | `dipc serve --flight`: listening and stopping |
 //!
-//! Only the command carries Flight, gRPC and their runtime; the library does not.
+//! Only the command contains Flight, gRPC and their runtime; the library does not.
 
 mod caller;
 mod do_get;

@@ -1,4 +1,4 @@
-//! Listening for Flight clients, and stopping.
+//! A server for Flight clients.
 
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs as _};
 use std::sync::Arc;
@@ -18,8 +18,8 @@ use crate::flight::service::{Counters, Service};
 use crate::flight::tables::Tables;
 use crate::report::bytes_text;
 
-/// Listens at `address` (`HOST:PORT`, port 0: any), without answering yet. Where other machines can
-/// connect only with `allow_remote`.
+/// Listens at `address` (`HOST:PORT`, port 0: any), without answering yet. Addresses that other
+/// machines can reach need `allow_remote`.
 pub fn bind(address: &str, allow_remote: bool) -> Result<TcpListener> {
     let doing = || format!("cannot listen for Flight at {address}");
     let found: Vec<SocketAddr> = address
@@ -38,7 +38,7 @@ pub fn bind(address: &str, allow_remote: bool) -> Result<TcpListener> {
     TcpListener::bind(found.as_slice()).with_context(doing)
 }
 
-/// A Flight server, answering until it is stopped or dropped.
+/// A Flight server, which answers until it is stopped or dropped.
 pub struct FlightServer {
     address: SocketAddr,
     /// `None` once stopped.
@@ -48,7 +48,7 @@ pub struct FlightServer {
     counters: Arc<Counters>,
 }
 
-/// Whether the last connection is over.
+/// Whether the last connection has ended.
 #[derive(Default)]
 struct Ended {
     over: Mutex<bool>,
@@ -56,8 +56,8 @@ struct Ended {
 }
 
 impl FlightServer {
-    /// Answers at `listener`: `tables`, at most `max_streams` streams at once, with `uris` as the
-    /// locations where libdipc serves the same tables.
+    /// Answers at `listener`: serves `tables` by at most `max_streams` streams at once, and names
+    /// `uris` as the locations of libdipc for the same tables.
     pub fn start(
         listener: TcpListener,
         tables: Tables,
@@ -85,7 +85,7 @@ impl FlightServer {
         let end = Arc::clone(&ended);
         runtime.spawn(async move {
             let stop = async move {
-                // An error means that the server has been dropped, which stops it, too.
+                // An error means that the server was dropped, which stops it too.
                 let _ = stop.wait_for(|stop| *stop).await;
             };
             let outcome = Server::builder()
@@ -111,13 +111,13 @@ impl FlightServer {
         format!("grpc://{}", self.address)
     }
 
-    /// Takes no calls from now on; those under way go on.
+    /// Refuses new calls from now on; running calls continue.
     pub fn begin_stop(&self) {
         self.stopping.send_replace(true);
     }
 
-    /// Takes no more calls; waits until those under way have ended, at most for `drain`, and cuts
-    /// them then. Safe from any thread, also while another one is in it: the shorter time counts.
+    /// Refuses new calls, waits at most `drain` for running calls, then cuts them. Several threads
+    /// may call it at once; the shortest time counts.
     pub fn stop(&self, drain: Duration) {
         self.begin_stop();
         let deadline = Instant::now() + drain;
@@ -133,14 +133,14 @@ impl FlightServer {
             }
         }
         let whole = *over;
-        // Whoever else waits need not any more.
+        // Other waiting threads stop waiting too.
         *over = true;
         self.ended.changed.notify_all();
         drop(over);
         let Some(runtime) = self.runtime.lock().take() else {
             return;
         };
-        // Connections are closed; a reader that blocks in a file is left to the end of the process.
+        // Connections are closed. A thread that blocks in a file read ends with the process.
         runtime.shutdown_background();
         if !whole {
             warn!("streams by DoGet were cut");
@@ -152,7 +152,7 @@ impl FlightServer {
         );
     }
 
-    /// Streams sent by `DoGet` so far, and the bytes of their bodies.
+    /// The number of streams sent by `DoGet` up to now, and the bytes of their bodies.
     pub fn figures(&self) -> (u64, u64) {
         (
             self.counters.streams.load(Ordering::Relaxed),

@@ -24,8 +24,8 @@ use crate::flight::locations::{REUSE_CONNECTION, for_peer};
 use crate::flight::tables::{Table, Tables};
 use crate::output::whole;
 
-/// Messages that a reader may be ahead of the connection. With the largest usual message that
-/// bounds the memory of a stream to a few MiB.
+/// Messages that a reader may prepare ahead of the connection. This limits the memory of a stream
+/// to a few MiB.
 const AHEAD: usize = 4;
 
 type Answer<T> = Result<Response<T>, Status>;
@@ -33,16 +33,16 @@ type Answer<T> = Result<Response<T>, Status>;
 /// Figures of the service.
 #[derive(Debug, Default)]
 pub struct Counters {
-    /// Streams by `DoGet` that have ended, well or not.
+    /// Ended streams of `DoGet`, with failed ones.
     pub streams: AtomicU64,
     /// Bytes of the bodies sent.
     pub bytes_sent: AtomicU64,
 }
 
-/// What answers.
+/// The Flight service.
 pub struct Service {
     tables: Tables,
-    /// The URIs at which the same tables can be fetched by libdipc.
+    /// The URIs of libdipc for the same tables.
     uris: Vec<String>,
     slots: Arc<Semaphore>,
     max_streams: usize,
@@ -50,7 +50,8 @@ pub struct Service {
 }
 
 impl Service {
-    /// Serves `tables`, which libdipc serves at `uris`, by at most `max_streams` streams at once.
+    /// Makes a service for `tables`, which libdipc serves at `uris`, with at most `max_streams`
+    /// streams at once.
     pub fn new(tables: Tables, uris: Vec<String>, max_streams: usize) -> Self {
         let max_streams = max_streams.min(Semaphore::MAX_PERMITS);
         Self {
@@ -98,7 +99,7 @@ impl Service {
             schema: schema.into(),
             flight_descriptor: Some(descriptor),
             endpoint: vec![self.endpoint(ticket, peer)],
-            // Not known before the table is read.
+            // Unknown until the table is read.
             total_records: -1,
             total_bytes: -1,
             ..FlightInfo::default()
@@ -106,7 +107,7 @@ impl Service {
     }
 }
 
-/// Both ends of a connection.
+/// Both addresses of a connection.
 #[derive(Clone, Copy)]
 struct Addresses {
     local: Option<SocketAddr>,
@@ -122,7 +123,7 @@ impl Addresses {
     }
 }
 
-/// The ticket that a descriptor means: a path of one part, or a command, as it is.
+/// The ticket of a descriptor: a path of one part, or a command, unchanged.
 fn ticket_of(descriptor: &FlightDescriptor) -> Result<Vec<u8>, Status> {
     match (
         DescriptorType::try_from(descriptor.r#type),
@@ -148,7 +149,7 @@ fn descriptor_of(ticket: &[u8]) -> FlightDescriptor {
     }
 }
 
-/// Runs what reads files on a thread that may block.
+/// Runs work that reads files on a thread that may block.
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> anyhow::Result<T> + Send + 'static,
 ) -> Result<T, Status> {
@@ -169,14 +170,14 @@ fn read_schema(table: &Table) -> anyhow::Result<Vec<u8>> {
     Ok(schema_message(&table.reader()?.schema())?)
 }
 
-/// What goes from a reader to its connection; `None` is the end of the table.
+/// The channel from a reader to its connection; `None` is the end of the table.
 type Messages = mpsc::Sender<Result<Option<FlightData>, Status>>;
 
-/// Sends a table, message by message, as fast as the client takes it, but for its end.
+/// Sends the messages of a table as fast as the client takes them, without the end.
 fn pump(table: &Table, messages: &Messages, counters: &Counters) -> anyhow::Result<()> {
     let reader = table.reader()?;
     let mut encoder = FlightEncoder::new(&reader.schema()).context("cannot send the table")?;
-    // Waits while the client is slow, and fails once it has gone.
+    // Waits for a slow client, and fails after it has gone.
     let mut send = |message: FlightData| {
         let len = message.data_body.len() as u64;
         counters.bytes_sent.fetch_add(len, Ordering::Relaxed);
@@ -196,7 +197,7 @@ fn pump(table: &Table, messages: &Messages, counters: &Counters) -> anyhow::Resu
     Ok(())
 }
 
-/// [`pump`], and then how it ended.
+/// Calls [`pump`], then sends the end or the error.
 fn serve(table: &Table, messages: &Messages, counters: &Counters, slot: OwnedSemaphorePermit) {
     let end = match calm::catch(|| pump(table, messages, counters)) {
         Ok(Ok(())) => Ok(None),
@@ -210,14 +211,14 @@ fn serve(table: &Table, messages: &Messages, counters: &Counters, slot: OwnedSem
         );
     }
     counters.streams.fetch_add(1, Ordering::Relaxed);
-    // The client may ask again as soon as it is told.
+    // The slot is free before the end is sent, because the client may then ask again at once.
     drop(slot);
-    // It may have gone, too.
+    // The client may have gone.
     let _ = messages.blocking_send(end);
 }
 
-/// What a reader sends as a stream. One that falls silent without its end has failed: a table must
-/// not look whole when it is not.
+/// The messages of a reader as a stream. If they stop without an end, the stream fails: a partial
+/// table must not look whole.
 fn answers(
     mut messages: mpsc::Receiver<Result<Option<FlightData>, Status>>,
 ) -> BoxStream<'static, Result<FlightData, Status>> {
@@ -264,7 +265,7 @@ impl FlightService for Service {
             ));
         }
         let tables = self.tables.clone();
-        // A file may have been damaged since; the other tables are there all the same.
+        // A file may be damaged now; the other tables are still listed.
         let schemas = blocking(move || {
             let schemas = tables.iter().filter_map(|(ticket, table)| {
                 let schema = read_schema(table).inspect_err(|error| {

@@ -1,4 +1,4 @@
-//! What a Flight server serves.
+//! The tables of a Flight server.
 
 use std::collections::BTreeMap;
 
@@ -11,17 +11,17 @@ use crate::source::{Reader, Reading, Source};
 /// The tables, by their tickets.
 pub type Tables = BTreeMap<Vec<u8>, Table>;
 
-/// A table that can be read any number of times, also by several at once.
+/// A table that several threads can read at once, any number of times.
 #[derive(Clone)]
 pub enum Table {
-    /// Opened anew each time.
+    /// A source that each read opens anew.
     Source {
-        /// Where it comes from.
+        /// The source.
         source: Source,
-        /// How it is read.
+        /// Options for reading it.
         reading: Reading,
     },
-    /// In memory, which it shares with whoever else serves it.
+    /// A table in memory, shared with the libdipc server.
     Loaded {
         /// Its columns.
         schema: SchemaRef,

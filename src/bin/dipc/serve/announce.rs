@@ -1,4 +1,4 @@
-//! The lines that say where the tables are.
+//! The lines that announce the server's addresses.
 
 use anyhow::Result;
 use dipc::proto::Role;
@@ -18,7 +18,7 @@ struct Ready<'a> {
 }
 
 pub(super) fn announcement(uri: &str, server: &Server, args: &Args) -> Result<String> {
-    // It is the newest listener's.
+    // The last location is that of the newest listener.
     let location = |role| server.locations(role).pop().unwrap_or_default();
     let (metadata, data) = (location(Role::Metadata), location(Role::Data));
     let tickets = server.tickets();
@@ -55,8 +55,7 @@ pub(super) fn flight_announcement(flight: &FlightServer, args: &Args) -> Result<
 
 pub(super) fn tell(text: &str) -> Result<()> {
     match output::print(text) {
-        // Whoever started this may not care for the line; clients may know the address all the
-        // same.
+        // A closed stdout is no error: clients may know the address anyway.
         Err(error) if error.is::<output::Closed>() => Ok(()),
         outcome => outcome,
     }

@@ -28,14 +28,14 @@ struct Stopped {
     flight: Option<FlightStopped>,
 }
 
-/// What was sent by `DoGet`.
+/// The figures of `DoGet`.
 #[derive(Serialize)]
 struct FlightStopped {
     streams: u64,
     bytes_sent: u64,
 }
 
-/// Lets streams end until the deadline, or until another signal comes; then cuts them.
+/// Waits for running streams until the deadline or another signal, then cuts them.
 pub(super) fn stop(
     server: Arc<Server>,
     flight: Option<Arc<FlightServer>>,

@@ -11,7 +11,8 @@ fn pair(ticket: &str, path: &str) -> (String, String) {
     (ticket.to_owned(), path.to_owned())
 }
 
-/// Promise of `serve`: a ticket is named after its file without the ending, or as NAME= says.
+/// Promise of `serve`: a ticket has the name of its file without the ending, or the name before
+/// `=`.
 #[test]
 fn tickets_are_named_after_files() {
     assert_eq!(
@@ -33,7 +34,7 @@ fn tickets_are_named_after_files() {
     assert!(named_file(OsStr::new("/")).is_err());
 }
 
-/// A file whose own name has an = is served under its name.
+/// A file with a = in its own name is served under that name.
 #[test]
 fn an_existing_file_is_taken_whole() {
     let folder = tempfile::tempdir().unwrap();

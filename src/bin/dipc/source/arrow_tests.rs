@@ -1,4 +1,4 @@
-//! Tests of Arrow streams and files: those that say what is not so are refused.
+//! Tests of Arrow streams and files: those with false claims are refused.
 
 use arrow::ipc::writer::{DictionaryHandling, FileWriter, IpcWriteOptions, StreamWriter};
 use arrow::ipc::{self, Block, Endianness, MetadataVersion};
@@ -8,20 +8,20 @@ use flatbuffers::FlatBufferBuilder;
 use super::tests::{arrow_file, arrow_stream, batch, failure, file, read};
 use super::*;
 
-/// A message: where it begins, how long it is without its body, and how long that is.
-type Place = (i64, i32, i64);
+/// A message: its offset, its length without the body, and the length of the body.
+type MessagePlace = (i64, i32, i64);
 
-/// What a footer says.
+/// The content of a footer.
 #[derive(Clone)]
 struct Footer {
     version: MetadataVersion,
     schema: Schema,
     endianness: Endianness,
-    dictionaries: Vec<Place>,
-    batches: Vec<Place>,
+    dictionaries: Vec<MessagePlace>,
+    batches: Vec<MessagePlace>,
 }
 
-/// An Arrow file taken apart: what lies before the footer, and the footer.
+/// Splits an Arrow file into the bytes before the footer, and the footer.
 fn take_apart(bytes: &[u8]) -> (Vec<u8>, Footer) {
     let end = bytes.len() - 10;
     let length = u32::from_le_bytes(bytes[end..end + 4].try_into().unwrap()) as usize;
@@ -57,7 +57,7 @@ fn put_together(messages: &[u8], footer: &Footer) -> Vec<u8> {
         ..Default::default()
     };
     let schema = ipc::Schema::create(&mut builder, &schema);
-    let blocks = |places: &[Place]| -> Vec<Block> {
+    let blocks = |places: &[MessagePlace]| -> Vec<Block> {
         let blocks = places.iter();
         blocks
             .map(|(offset, metadata, body)| Block::new(*offset, *metadata, *body))
@@ -100,7 +100,7 @@ fn three_batches() -> Vec<u8> {
     bytes
 }
 
-/// A footer that says what is not so: where messages lie, which there are, what they are of.
+/// A footer with false claims about the places, the number or the schema of messages.
 #[test]
 fn a_footer_that_lies_is_refused() {
     let (messages, right) = take_apart(&three_batches());
@@ -140,7 +140,7 @@ fn a_footer_that_lies_is_refused() {
         (&|f| f.batches = f.batches.split_off(1), "in no block"),
         (&|f| f.batches.clear(), "in no block"),
         (&|f| f.dictionaries.truncate(1), "in no block"),
-        // Blocks that lie over one another, or over the schema.
+        // Blocks that overlap each other or the schema.
         (&|f| f.batches.push(f.batches[1]), "lies over"),
         (&|f| f.batches.push(f.dictionaries[0]), "lies over"),
         (&|f| f.batches[1].0 -= 8, "lies over"),
@@ -155,7 +155,7 @@ fn a_footer_that_lies_is_refused() {
         (&|f| f.batches[2].2 = -1, "outside"),
         (&|f| f.batches[2].2 = i64::MAX, "outside"),
         (&|f| f.batches[2].2 += end, "outside"),
-        // Blocks that are other than what lies there.
+        // Blocks that differ from the messages at their place.
         (&|f| f.batches[1].1 += 8, "lies over"),
         (&|f| f.batches[1].1 -= 8, "bytes"),
         (&|f| f.batches[1].2 -= 8, "bytes"),
@@ -177,8 +177,8 @@ fn a_footer_that_lies_is_refused() {
     }
 }
 
-/// The order of the footer is that of the rows, wherever they lie; and a footer may leave its
-/// version out, as Java's did.
+/// The order of the footer is the order of the rows, for any places; and a footer may lack its
+/// version, as Java's did.
 #[test]
 fn the_footer_has_the_order() {
     let (messages, mut footer) = take_apart(&three_batches());
@@ -190,8 +190,8 @@ fn the_footer_has_the_order() {
     assert_eq!(numbers.values()[..6], [15, 16, 17, 18, 19, 5]);
 }
 
-/// Additions to a dictionary count for the batches before them, too; a second dictionary in the
-/// place of the first does not exist in the file format.
+/// Deltas of a dictionary count for earlier batches too. The file format has no replacement of a
+/// dictionary.
 #[test]
 fn dictionaries_of_files_grow_and_are_not_replaced() {
     let kinds = |words: &[&str]| {
@@ -253,7 +253,7 @@ fn dictionaries_of_files_grow_and_are_not_replaced() {
     assert!(told.contains("comes twice"), "{told}");
 }
 
-/// A file cut anywhere is refused, and a stream cut anywhere but between two messages.
+/// A cut file is refused, and so is a stream that is not cut between two messages.
 #[test]
 fn cut_files_are_refused() {
     let table = batch(20);
@@ -276,8 +276,7 @@ fn cut_files_are_refused() {
     }
 }
 
-/// What follows the end of a stream is not passed over in silence, and what follows a file leaves
-/// it without its end.
+/// Bytes after the end of a stream are an error, and bytes after a file hide its end.
 #[test]
 fn bytes_behind_the_end_are_refused() {
     let table = batch(20);
@@ -292,8 +291,8 @@ fn bytes_behind_the_end_are_refused() {
     failure(&two);
 }
 
-/// Promise of `serve`: the streams that Arrow's implementations test each other with are read as
-/// the `arrow` crate reads them; what its fuzzers found ends in an error or in batches.
+/// Promise of `serve`: the streams of Arrow's integration tests are read as by the `arrow` crate;
+/// the inputs of its fuzzers give an error or batches.
 #[test]
 fn golden_files_are_read() {
     calm::install();

@@ -1,5 +1,5 @@
-//! Tests of Parquet files of few bytes that ask for much memory. Most are written page by page, as
-//! no writer would.
+//! Tests of small Parquet files that need much memory. Most are built page by page, as no writer
+//! does.
 
 use std::io::Write as _;
 use std::sync::Arc;
@@ -28,11 +28,11 @@ use super::{Reader, Reading, Source};
 
 const MIB: u64 = 1 << 20;
 
-/// A column of one page, or of a dictionary and one.
+/// A column of one page, or of a dictionary and a page.
 struct Column {
     schema: &'static str,
     codec: Compression,
-    /// Pages, and how many bytes each has by its header when it is unpacked.
+    /// Pages, each with its unpacked size by its header.
     pages: Vec<(Page, usize)>,
     values: i64,
     rows: i64,
@@ -101,7 +101,7 @@ fn dictionary(bytes: Vec<u8>, values: u32) -> (Page, usize) {
     (page, len)
 }
 
-/// A text as it lies in a page: its length, then `len` times the same byte.
+/// A text in plain encoding: its length, then `len` times the same byte.
 fn plain(len: u32) -> Vec<u8> {
     let mut bytes = len.to_le_bytes().to_vec();
     bytes.resize(4 + len as usize, b'x');
@@ -118,27 +118,27 @@ fn varint(mut number: u64) -> Vec<u8> {
     bytes
 }
 
-/// A run of `count` times a value of one byte.
+/// A run that repeats a value of one byte `count` times.
 fn run(count: u64, value: u8) -> Vec<u8> {
     let mut bytes = varint(count << 1);
     bytes.push(value);
     bytes
 }
 
-/// Levels: their length, then the runs.
+/// Encoded levels: their length, then the runs.
 fn levels(runs: &[u8]) -> Vec<u8> {
     let length = u32::try_from(runs.len()).unwrap().to_le_bytes();
     [&length, runs].concat()
 }
 
-/// Lengths that are `first` and then all `next`, encoded as differences.
+/// Delta-encoded lengths: `first`, then `next` each time.
 fn lengths(count: u32, first: u32, next: u32) -> Vec<u8> {
     let zigzag = |number: i64| varint((number << 1 ^ number >> 63).cast_unsigned());
-    // Blocks of one part without a bit: each number differs by the least difference.
+    // Blocks of one miniblock of width 0: each number differs by the least delta.
     let mut bytes = [varint(1 << 20), varint(1), varint(count.into())].concat();
     bytes.extend(zigzag(first.into()));
     if count > 1 {
-        // The second differs by 1 less or more in 32 bits, all others by nothing.
+        // The second number differs by 1 in 32 bits, all others by 0.
         let mut part = vec![0_u8; (1 << 20) / 8 * 32];
         let least = i64::from(next).min(i64::from(first)) - i64::from(first);
         assert!(least <= 0);
@@ -179,7 +179,7 @@ fn assert_past(bytes: &[u8], limit: u64) {
     );
 }
 
-/// The first batches of a file that has too many rows to read them all: each near the limit.
+/// The first batches, each near the limit, of a file with too many rows to read them all.
 fn assert_small(bytes: &[u8], limit: u64) -> Vec<RecordBatch> {
     let (reader, _file) = open(bytes, limit);
     let batches: Vec<_> = reader.take(5).map(Result::unwrap).collect();
@@ -199,7 +199,7 @@ const LISTS: &str = "message m { required group l (LIST) { repeated group list {
 const TEXT_LISTS: &str = "message m { required group l (LIST) { repeated group list {
     required binary element (UTF8); } } }";
 
-/// Promise of `--max-message`: a page that few bytes of zstd, gzip or lz4 unpack to.
+/// Promise of `--max-message`: a large page from few bytes of zstd, gzip or lz4.
 #[test]
 fn packed_pages_are_bounded() {
     let value = plain(64 << 20);
@@ -232,19 +232,19 @@ fn packed_pages_are_bounded() {
             batches[0].column(0).as_string::<i32>().value(0).len(),
             64 << 20
         );
-        // By its header it is small.
+        // The header claims a small page.
         let told = refused(&column(1000).write(), 256 << 10);
         let said = match codec {
             Compression::ZSTD(_) => "too small",
             _ => "more than the 1000 bytes",
         };
         assert!(told.contains(said), "{told}");
-        // By its header it is large.
+        // The header claims a large page.
         assert_past(&column(i32::MAX as usize).write(), MIB);
     }
 }
 
-/// Promise of `--max-message`: a run of one index, which repeats a value without another byte.
+/// Promise of `--max-message`: a run of one index, which repeats a value without further bytes.
 #[test]
 fn repeated_values_are_bounded() {
     let rows = u32::MAX >> 1;
@@ -266,7 +266,7 @@ fn repeated_values_are_bounded() {
         100_000
     );
     assert_small(&column(NUMBER, 7_i64.to_le_bytes().to_vec()).write(), MIB);
-    // A dictionary that cannot have so many values.
+    // A dictionary that is too short for its number of values.
     let mut claiming = column(TEXT, plain(10));
     claiming.pages[0] = dictionary(plain(10), rows);
     let told = refused(&claiming.write(), 512 * MIB);
@@ -276,7 +276,7 @@ fn repeated_values_are_bounded() {
     assert!(told.contains("cannot have 2147483647 values"), "{told}");
 }
 
-/// Promise of `--max-message`: one row is a list of a great many values, by a run of levels.
+/// Promise of `--max-message`: a run of levels makes one row a list of very many values.
 #[test]
 fn lists_of_repeated_values_are_bounded() {
     let values = 1_u32 << 30;
@@ -302,7 +302,7 @@ fn lists_of_repeated_values_are_bounded() {
     }
 }
 
-/// Promise of `--max-message`: texts that repeat the one before, and lengths that are claimed.
+/// Promise of `--max-message`: texts that repeat the previous text, and false lengths.
 #[test]
 fn texts_that_repeat_each_other_are_bounded() {
     let rows = 20_000;
@@ -313,7 +313,7 @@ fn texts_that_repeat_each_other_are_bounded() {
         values: rows.into(),
         rows: rows.into(),
     };
-    // No prefix, and then more than there is to take.
+    // No prefix, and then a prefix longer than the previous text.
     let head = [varint(1 << 20), varint(1), varint(rows.into()), varint(0)];
     let prefixes = [head.concat(), varint(100_000 << 1), vec![0]].concat();
     let suffixes = [lengths(rows, 100_000, 0), vec![b'x'; 100_000]].concat();
@@ -338,7 +338,7 @@ fn texts_that_repeat_each_other_are_bounded() {
     ] {
         assert_past(&column(claims.clone(), encoding).write(), 512 * MIB);
     }
-    // Few prefixes, and suffixes that are claimed.
+    // Few prefixes, and false suffixes.
     let claims = [lengths(1, 0, 0), claims].concat();
     let told = refused(
         &column(claims, Encoding::DELTA_BYTE_ARRAY).write(),
@@ -347,8 +347,8 @@ fn texts_that_repeat_each_other_are_bounded() {
     assert!(told.contains("damaged"), "{told}");
 }
 
-/// Promise of `--max-message`: null lists of a fixed size, which take as much as others, and of
-/// which the file says no more than the size.
+/// Promise of `--max-message`: null lists of a fixed size, which take as much memory as others but
+/// no bytes in the file.
 #[test]
 fn null_lists_of_a_fixed_size_are_bounded() {
     let rows = 200;
@@ -375,7 +375,7 @@ fn written(table: &RecordBatch, properties: WriterProperties) -> Vec<u8> {
     bytes
 }
 
-/// Rows of many kinds, which are short at first and long later.
+/// Rows of many types, short at first and long later.
 fn mixed(rows: usize) -> RecordBatch {
     let text = |row: usize| match row {
         row if row < rows / 2 => format!("{}", row % 7),
@@ -407,8 +407,8 @@ fn mixed(rows: usize) -> RecordBatch {
         .unwrap()
 }
 
-/// Promise of `serve`: sound files are served whole by every limit that one of their rows needs,
-/// in smaller batches where that has to be.
+/// Promise of `serve`: a valid file is served whole under each limit that admits its largest row,
+/// in smaller batches if necessary.
 #[test]
 fn sound_files_come_whole() {
     let table = mixed(3000);
@@ -444,15 +444,15 @@ fn sound_files_come_whole() {
                     );
                     counts.push(batches.len());
                 }
-                // One for each row group, and more of fewer rows.
+                // One batch for each row group, and more for a low limit.
                 assert!(counts[0] == 2 && counts[2] > 2, "{counts:?}");
             }
         }
     }
 }
 
-/// The table of the other tests, byte for byte: no page header that is cut or changed makes more
-/// than the limit, or ends the process.
+/// The table of the other tests with each byte changed: no cut or changed page header exceeds the
+/// limit or ends the process.
 #[test]
 fn changed_pages_end_in_errors() {
     super::calm::install();

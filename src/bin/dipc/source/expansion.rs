@@ -1,7 +1,7 @@
-//! How many bytes the texts of a Parquet page become: a dictionary's are repeated by its indices,
-//! and one that follows another may begin as that does.
+//! The unpacked size of the texts of a Parquet page: indices repeat the texts of a dictionary, and
+//! a delta-encoded text may repeat the beginning of the previous text.
 //!
-//! What is damaged counts as much as it may be at most; the `parquet` crate says what is wrong.
+//! Damaged data counts with its largest possible size; the `parquet` crate reports the damage.
 
 use parquet::basic::Encoding;
 use parquet::column::page::Page;
@@ -15,7 +15,7 @@ pub struct Lengths {
 }
 
 impl Lengths {
-    /// Of a dictionary page.
+    /// Reads the lengths of a dictionary page.
     pub fn of(page: &[u8], count: usize) -> Self {
         let mut all = Vec::with_capacity(count.min(page.len() / 4));
         let mut rest = page;
@@ -33,10 +33,9 @@ impl Lengths {
         Self { all, longest }
     }
 
-    /// Bytes of the texts that at most `values` indices name, of which no more than `most` are
-    /// taken for a batch.
+    /// Bytes of the texts of at most `values` indices, for a batch of at most `most` of them.
     pub fn repeated(&self, data: &[u8], values: usize, most: usize) -> u64 {
-        // Nearly always small enough, so that nothing needs to be counted.
+        // A page below this size needs no count; nearly all pages are.
         const SMALL: u64 = 1 << 20;
         let bound = (values.min(most) as u64).saturating_mul(self.longest);
         if bound <= SMALL {
@@ -61,7 +60,7 @@ impl Lengths {
                 break;
             };
             let packed = run & 1 == 1;
-            // Groups of eight, or as many times one.
+            // Groups of eight values, or a repeated value.
             let count = (run >> 1)
                 .saturating_mul(if packed { 8 } else { 1 })
                 .min(left);
@@ -88,7 +87,7 @@ impl Lengths {
     }
 }
 
-/// The encoding of a data page, and its bytes behind the levels.
+/// The encoding of a data page, and its bytes after the levels.
 ///
 /// # Errors
 ///
@@ -141,19 +140,19 @@ fn skip_levels(bytes: &[u8], max: i16, encoding: Encoding, values: u32) -> Optio
     bytes.get(usize::try_from(len).ok()?..)
 }
 
-/// How many lengths a page of delta-encoded texts has, prefixes and suffixes together.
+/// The number of lengths in a page of delta-encoded texts, prefixes and suffixes together.
 pub fn delta_counts(data: &[u8], encoding: Encoding) -> u64 {
     let count = |mut data: &[u8]| Delta::read(&mut data).map_or(0, |delta| delta.count);
     let first = count(data);
     match encoding {
-        // The suffixes come behind the prefixes, and are as many.
+        // The suffixes follow the prefixes, in the same number.
         Encoding::DELTA_BYTE_ARRAY => first.saturating_mul(2),
         _ => first,
     }
 }
 
-/// Bytes of the texts of a page that say how many bytes each has in common with the one before, if
-/// no more than `most` of them are taken.
+/// Bytes of at most `most` texts of a page, each of which may share a prefix with the previous
+/// text.
 ///
 /// # Errors
 ///
@@ -180,9 +179,9 @@ pub fn delta_bytes(data: &[u8], most: usize) -> Result<u64, ParquetError> {
     })
 }
 
-/// The head of integers that are encoded as differences.
+/// The header of delta-encoded integers.
 struct Delta {
-    /// Values of a block, and blocks within it.
+    /// Values of a block, and miniblocks within it.
     block: u64,
     parts: usize,
     count: u64,
@@ -199,7 +198,7 @@ impl Delta {
         })
     }
 
-    /// Reads all values, none of which may be below 0.
+    /// Reads all values; a negative value is an error.
     fn lengths(&self, rest: &mut &[u8]) -> Option<Vec<u32>> {
         let count = usize::try_from(self.count).ok()?;
         let part = usize::try_from(self.block / self.parts as u64).ok()?;
@@ -214,7 +213,7 @@ impl Delta {
         while lengths.len() < count {
             let least = i32::try_from(zigzag(rest)?).ok()?;
             for width in take(rest, self.parts)? {
-                // What stands for the parts behind the last value is of no part.
+                // The widths of miniblocks after the last value are ignored.
                 if lengths.len() == count {
                     break;
                 }

@@ -1,8 +1,8 @@
-//! Files in the Arrow file format: a stream, and a footer that says where its messages lie.
+//! Files in the Arrow file format: a stream, and a footer with the places of its messages.
 //!
-//! The footer decides what is read, so it is held against the messages: a block that lies outside
-//! the file, over another one or over something else, a message that no block names, and a schema
-//! that is not that of the stream are errors.
+//! The footer decides what is read, so it is compared with the messages. Errors are: a block
+//! outside the file, a block that overlaps another block or other data, a message that no block
+//! names, and a schema that differs from the stream's.
 
 use std::fs::File;
 
@@ -20,16 +20,16 @@ use super::messages::{Batches, Input};
 
 /// The first and the last bytes.
 const MAGIC: &[u8; 6] = b"ARROW1";
-/// Where the stream begins: behind the magic bytes, padded.
+/// The offset of the stream, after the padded magic bytes.
 const START: u64 = 8;
-/// Behind the footer: its length, and the magic bytes.
+/// The bytes after the footer: its length, and the magic bytes.
 const TAIL: u64 = 10;
 
-/// A message, as the footer has it.
+/// A message's place in the footer.
 #[derive(Debug, Clone, Copy)]
 struct Place {
     kind: HeaderKind,
-    /// Where it begins, where its body begins, and where that ends.
+    /// The offsets of the message, of its body, and of the body's end.
     start: u64,
     body: u64,
     end: u64,
@@ -47,7 +47,7 @@ impl FileReader {
     ///
     /// # Errors
     ///
-    /// `InvalidData`, `Protocol` and `Unsupported` say what is wrong with it.
+    /// `InvalidData`, `Protocol` and `Unsupported`, with a reason.
     pub fn open(file: File, len: u64, message_limit: Option<u64>) -> Result<Self> {
         let mut input = Input::new(file, len);
         let footer_start = find_footer(&mut input, len)?;
@@ -79,8 +79,7 @@ impl FileReader {
         Ok(reader)
     }
 
-    /// Dictionaries count for all batches, wherever they lie; so each has one value, and additions
-    /// to it.
+    /// Dictionaries apply to all batches, wherever they lie. So each has one value, and deltas.
     fn read_dictionaries(&mut self, places: &[Place]) -> Result<()> {
         let mut seen = std::collections::HashSet::new();
         for place in places {
@@ -101,7 +100,7 @@ impl FileReader {
         Ok(())
     }
 
-    /// Reads a message where the footer says that it is.
+    /// Reads a message at its place in the footer.
     fn message(&mut self, place: Place) -> Result<(Header, ReceivedBody)> {
         let at = |error: Error| error.context(format_args!("block at offset {}", place.start));
         self.input.seek(place.start, place.body)?;
@@ -151,7 +150,7 @@ impl RecordBatchReader for FileReader {
     }
 }
 
-/// Where the footer begins.
+/// The offset of the footer.
 fn find_footer(input: &mut Input, len: u64) -> Result<u64> {
     let cut = || {
         Error::invalid_data(
@@ -175,7 +174,7 @@ fn find_footer(input: &mut Input, len: u64) -> Result<u64> {
         .ok_or_else(|| Error::invalid_data(format!("it cannot have a footer of {length} bytes")))
 }
 
-/// The message that the stream begins with. Some writers pad the magic bytes to 64.
+/// The first message of the stream. Some writers pad the magic bytes to 64.
 fn first_message(input: &mut Input, end: u64) -> Result<Header> {
     let mut at = START;
     while at < end && at <= 64 {
@@ -188,7 +187,7 @@ fn first_message(input: &mut Input, end: u64) -> Result<Header> {
     Err(Error::invalid_data("the file holds no schema"))
 }
 
-/// What the footer says.
+/// The content of the footer.
 struct Footer {
     schema: Schema,
     /// Dictionaries, then batches, each in the footer's order.
@@ -199,8 +198,8 @@ impl Footer {
     fn parse(bytes: &[u8], footer_start: u64) -> Result<Self> {
         let footer = ipc::root_as_footer_with_opts(&verifier_options(bytes.len()), bytes)
             .map_err(|error| Error::invalid_data(format!("it is not a flatbuffer: {error}")))?;
-        // Java left it out for long, so that it reads as the first; each message has its own
-        // besides.
+        // Java left the version out for long, so it reads as V1. Each message has its own version
+        // too.
         if footer.version() > ipc::MetadataVersion::V5 {
             return Err(Error::unsupported(format!(
                 "metadata version V{} of the Arrow format cannot be read: V4 and V5 can",
@@ -249,8 +248,7 @@ fn place(kind: HeaderKind, block: &Block, footer_start: u64) -> Result<Place> {
     })
 }
 
-/// The blocks lie one behind the other, and between them is nothing but padding and the end of the
-/// stream.
+/// Checks that the blocks do not overlap, with only padding and the stream's end between them.
 fn ensure_tiled(input: &mut Input, places: &[Place], start: u64, end: u64) -> Result<()> {
     let mut sorted: Vec<_> = places
         .iter()
@@ -271,7 +269,7 @@ fn ensure_tiled(input: &mut Input, places: &[Place], start: u64, end: u64) -> Re
     Ok(())
 }
 
-/// Nothing but zeros and the marker before them, with which a stream ends.
+/// Checks for zeros only, or a stream's end: the marker and zeros.
 fn ensure_padding(input: &mut Input, start: u64, end: u64) -> Result<()> {
     if start == end {
         return Ok(());
@@ -305,7 +303,7 @@ fn read_schema(header: &Header) -> Result<Schema> {
     Schema::from_ipc(&schema)
 }
 
-/// Whether arrays of one are arrays of the other. Metadata is no part of that.
+/// Whether the fields have the same types. Metadata is ignored.
 fn same_fields(one: &[Field], other: &[Field]) -> bool {
     let same = |(one, other): (&Field, &Field)| {
         one.name == other.name

@@ -1,6 +1,6 @@
-//! What the footer of a Parquet file may not say, looked at before the `parquet` crate reads it:
-//! fields that nest too deeply for its recursion, and columns that are not those of the schema,
-//! which it does not look at.
+//! Checks the footer of a Parquet file before the `parquet` crate reads it. Errors are fields that
+//! nest too deeply for the crate's recursion, and columns that differ from the schema, which the
+//! crate does not check.
 
 use anyhow::{Result, anyhow, bail};
 use arrow::ipc;
@@ -10,14 +10,14 @@ use dipc::proto::verifier_options;
 
 use super::thrift::{Kind, Thrift};
 
-/// How deeply groups may nest below the root, and the fields in them: a list of Arrow's is two.
+/// How deeply groups may nest below the root. A list of Arrow takes two groups.
 const MAX_DEPTH: usize = 2 * format::MAX_DEPTH + 2;
 /// The physical type of integers of up to 32 bits.
 const INT32: i64 = 1;
 /// Arrow's own schema among the metadata.
 const ARROW_SCHEMA: &[u8] = b"ARROW:schema";
 
-/// A field of the schema, which has the fields before their children in one list.
+/// A field of the schema, a list in which fields precede their children.
 struct Element<'a> {
     name: &'a [u8],
     /// The physical type; groups have none.
@@ -31,9 +31,8 @@ struct Leaf<'a> {
     ty: i64,
 }
 
-/// Looks at a footer. Where it has integers of 8 or 16 bits, which the `parquet` crate cuts out of
-/// the 32 bits in the pages without a look at the rest, gives another that has integers of 32 bits
-/// there.
+/// Checks a footer. The `parquet` crate truncates integers of 8 or 16 bits, which have 32 bits in
+/// the pages, without a check. For such columns gives a changed footer with integers of 32 bits.
 pub fn check(bytes: &[u8]) -> Result<Option<Vec<u8>>> {
     let mut leaves = None;
     let mut wide = Wide {
@@ -54,7 +53,7 @@ pub fn check(bytes: &[u8]) -> Result<Option<Vec<u8>>> {
             None => bail!("it has no schema before its row groups"),
         },
         (5, Kind::List) => metadata(thrift),
-        // The algorithm, of which the footer itself may be free.
+        // The encryption algorithm; the footer itself may be plain.
         (8, _) => bail!("the file is encrypted; decrypt it first"),
         _ => Ok(thrift.skip(kind)),
     })?;
@@ -71,18 +70,19 @@ pub fn check(bytes: &[u8]) -> Result<Option<Vec<u8>>> {
     }))
 }
 
-/// How to make a footer's integers of 8 and 16 bits ones of 32.
+/// The changes that widen a footer's integers of 8 and 16 bits to 32 bits.
 struct Wide {
     /// Bytes of the footer.
     len: usize,
-    /// A place in it, and what stands there.
+    /// An offset, and the byte for it.
     changes: Vec<(usize, u8)>,
 }
 
 impl Wide {
     /// Reads a converted type.
     fn converted(&mut self, thrift: &mut Thrift<'_>) -> Option<()> {
-        // As they are encoded, in one byte: UINT_8 and UINT_16, UINT_32; INT_8 and INT_16, INT_32.
+        // Each type is encoded in one byte: UINT_8 and UINT_16 become UINT_32, INT_8 and INT_16
+        // become INT_32.
         let at = self.len - thrift.len();
         match thrift.integer()? {
             11 | 12 => self.changes.push((at, 13 << 1)),
@@ -95,7 +95,7 @@ impl Wide {
     /// Reads a logical type, which is a union.
     fn logical(&mut self, thrift: &mut Thrift<'_>) -> Option<()> {
         let whole = thrift.fields(|thrift, id, kind| match (id, kind) {
-            // An integer, whose first field is its width in bits.
+            // An integer type. Its first field is the width in bits.
             (10, Kind::Struct) => thrift.fields(|thrift, id, kind| {
                 if (id, kind) == (1, Kind::Byte) {
                     self.changes.push((self.len - thrift.len(), 32));
@@ -141,7 +141,7 @@ fn schema<'a>(thrift: &mut Thrift<'a>, wide: &mut Wide) -> Result<Option<Vec<Ele
                 (4, Kind::Binary) => thrift.binary().map(|name| element.name = name),
                 (5, Kind::Integer) => thrift.integer().map(|count| element.children = count),
                 (6, Kind::Integer) => wide.converted(thrift),
-                // The width of other integers is that of their physical type.
+                // Other integers have the width of their physical type.
                 (10, Kind::Struct) if element.ty == Some(INT32) => wide.logical(thrift),
                 _ => thrift.skip(kind),
             })
@@ -157,7 +157,7 @@ fn schema<'a>(thrift: &mut Thrift<'a>, wide: &mut Wide) -> Result<Option<Vec<Ele
 /// The fields that have values, in order.
 fn leaves<'a>(elements: &[Element<'a>]) -> Result<Vec<Leaf<'a>>> {
     let mut leaves = Vec::new();
-    // The names on the way to a field, and how many fields each of them has yet to come.
+    // The groups around the current field, each with its number of remaining fields.
     let mut path: Vec<&[u8]> = Vec::new();
     let mut rest: Vec<usize> = Vec::new();
     for (index, element) in elements.iter().enumerate() {
@@ -184,7 +184,7 @@ fn leaves<'a>(elements: &[Element<'a>]) -> Result<Vec<Leaf<'a>>> {
             bail!("fields nest deeper than {} levels", format::MAX_DEPTH);
         }
         if children > 0 {
-            // The root is no part of a path.
+            // The root is not part of a path.
             path.push(element.name);
             rest.push(children);
         } else if let Some(ty) = element.ty {
@@ -266,8 +266,8 @@ fn column(thrift: &mut Thrift<'_>, leaf: &Leaf<'_>) -> Result<Option<()>> {
     })
 }
 
-/// Metadata of the file. Arrow's schema in it is a flatbuffer, whose tables may be shared so that
-/// few bytes become many fields.
+/// Checks the file's metadata. Arrow's schema in it is a flatbuffer. Shared tables in it can make
+/// many fields of few bytes.
 fn metadata(thrift: &mut Thrift<'_>) -> Result<Option<()>> {
     structs(thrift, |thrift| {
         let (mut key, mut value) = (&b""[..], &b""[..]);
@@ -290,7 +290,7 @@ fn arrow_schema(text: &[u8]) -> Result<()> {
     let bytes = base64::engine::general_purpose::STANDARD
         .decode(text)
         .map_err(|error| damaged(error.to_string()))?;
-    // The length may stand before the message, as in a stream.
+    // The length may precede the message, as in a stream.
     let message = match bytes.strip_prefix(&[0xff; 4]) {
         Some(rest) => rest.get(4..).unwrap_or_default(),
         None => &bytes,

@@ -1,7 +1,7 @@
-//! The messages of Arrow streams and files, one behind the other, and the batches in them.
+//! Reads the messages of Arrow streams and files, and their batches.
 //!
-//! libdipc's own decoder reads them, at level full: it refuses what the reader of the `arrow` crate
-//! takes for values, such as big-endian numbers, or panics on.
+//! libdipc's own decoder reads them, at level full. It refuses data that the reader of the `arrow`
+//! crate misreads, such as big-endian numbers, or panics on.
 
 use std::fs::File;
 use std::io::{BufReader, ErrorKind, Read as _, Seek as _, SeekFrom};
@@ -15,14 +15,14 @@ use dipc::device::HostBuffer;
 use dipc::error::{Error, Result};
 use dipc::proto::Header;
 
-/// What stands before the length of a message since Arrow 0.15.
+/// The marker before the length of a message since Arrow 0.15.
 const MARKER: u32 = u32::MAX;
 
-/// A file of messages, and how far it has been read.
+/// A file of messages, and the position in it.
 pub struct Input {
     file: BufReader<File>,
     at: u64,
-    /// Where reading stops: the end of the file, or of the part that holds messages.
+    /// The end of the messages: the end of the file, or the start of a footer.
     end: u64,
 }
 
@@ -36,16 +36,16 @@ impl Input {
         }
     }
 
-    /// Where the next byte is read.
+    /// The offset of the next byte.
     pub fn at(&self) -> u64 {
         self.at
     }
 
-    /// Goes to a place, from which on it reads to `end`.
+    /// Moves to an offset, to read from there to `end`.
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// The system's error.
     pub fn seek(&mut self, at: u64, end: u64) -> Result<()> {
         self.file
             .seek(SeekFrom::Start(at))
@@ -59,14 +59,14 @@ impl Input {
     ///
     /// # Errors
     ///
-    /// `InvalidData` where the file ends before; what the system says.
+    /// `InvalidData` if the file ends before; the system's error.
     pub fn read(&mut self, bytes: &mut [u8]) -> Result<()> {
         let len = bytes.len() as u64;
         self.ensure_there(len)?;
         self.file
             .read_exact(bytes)
             .map_err(|error| match error.kind() {
-                // It was longer when it was opened.
+                // The file was longer when it was opened.
                 ErrorKind::UnexpectedEof => self.cut(len),
                 _ => Error::io("cannot read the file", &error),
             })?;
@@ -78,9 +78,9 @@ impl Input {
     ///
     /// # Errors
     ///
-    /// `InvalidData` where the file is cut off; the errors of [`Header::parse`].
+    /// `InvalidData` if the file is cut off; the errors of [`Header::parse`].
     pub fn header(&mut self) -> Result<Option<Header>> {
-        // A writer may end a stream by closing the file.
+        // A writer may end a stream without a marker.
         if self.at == self.end {
             return Ok(None);
         }
@@ -92,7 +92,7 @@ impl Input {
             return Ok(None);
         }
         self.ensure_there(length.into())?;
-        // Checked against the file, so that no claim is allocated.
+        // Checked against the file's size before the allocation.
         let mut bytes = vec![0; usize::try_from(length).unwrap_or(usize::MAX)];
         self.read(&mut bytes)?;
         Ok(Some(Header::parse(&bytes)?))
@@ -102,7 +102,7 @@ impl Input {
     ///
     /// # Errors
     ///
-    /// `InvalidData` where the file is cut off; `OutOfMemory`.
+    /// `InvalidData` if the file is cut off; `OutOfMemory`.
     pub fn body(&mut self, header: &Header) -> Result<ReceivedBody> {
         let len = header.body_len();
         self.ensure_there(len)?;
@@ -111,11 +111,11 @@ impl Input {
         ReceivedBody::packed(header, memory)
     }
 
-    /// Passes over the body of the header just read.
+    /// Skips the body of the header just read.
     ///
     /// # Errors
     ///
-    /// `InvalidData` where the file is cut off; what the system says.
+    /// `InvalidData` if the file is cut off; the system's error.
     pub fn pass(&mut self, header: &Header) -> Result<()> {
         let len = header.body_len();
         self.ensure_there(len)?;
@@ -127,11 +127,11 @@ impl Input {
         Ok(())
     }
 
-    /// The stream has ended, and so must the file.
+    /// Checks that the file ends with the stream.
     ///
     /// # Errors
     ///
-    /// `InvalidData` where more follows, which is not read.
+    /// `InvalidData` for bytes after the stream.
     pub fn ensure_ended(&self) -> Result<()> {
         match self.end - self.at {
             0 => Ok(()),
@@ -164,7 +164,7 @@ impl Input {
     }
 }
 
-/// Makes batches of messages.
+/// Decodes messages to batches.
 pub struct Batches {
     decoder: Decoder,
     schema: SchemaRef,
@@ -191,7 +191,7 @@ impl Batches {
         Arc::clone(&self.schema)
     }
 
-    /// Takes a dictionary.
+    /// Adds a dictionary.
     ///
     /// # Errors
     ///

@@ -1,5 +1,5 @@
-//! The pages of a Parquet row group. The header of each is looked at before the `parquet` crate
-//! unpacks the page, as large as the header says or as the bytes become.
+//! The pages of a Parquet row group. Each header is checked before the `parquet` crate unpacks the
+//! page: the unpacked size comes from the header, or from the bytes.
 
 use std::fs::File;
 use std::io::Read;
@@ -19,14 +19,14 @@ use parquet::file::serialized_reader::SerializedPageReader;
 use super::room::Room;
 use super::thrift::{Kind, Thrift};
 
-/// Bytes read for a header at first, and at most.
+/// Bytes read for a header at first.
 const HEADER: u64 = 256;
 const MAX_HEADER: u64 = 16 << 20;
-/// How many bytes one byte of these codecs may become.
+/// Most unpacked bytes of one byte of gzip.
 const GZIP_RATIO: u64 = 1032;
 const LZ4_RATIO: u64 = 255;
 
-/// One row group, whose pages are counted.
+/// One row group. The room counts its pages.
 pub struct Group {
     pub file: Arc<File>,
     pub metadata: Arc<ParquetMetaData>,
@@ -39,7 +39,7 @@ impl Group {
     ///
     /// # Errors
     ///
-    /// What the crate says of a column whose pages it cannot read.
+    /// The crate's error for a column whose pages it cannot read.
     pub fn pages(&self, column: usize) -> Result<Pages, ParquetError> {
         let chunk = self.metadata.row_group(self.index).column(column);
         let (start, len) = chunk.byte_range();
@@ -92,7 +92,7 @@ impl PageIterator for Chunk {}
 pub struct Pages {
     inner: SerializedPageReader<File>,
     file: Arc<File>,
-    /// Where the next header is, and where the chunk ends.
+    /// The offsets of the next header and of the chunk's end.
     at: u64,
     end: u64,
     compression: Compression,
@@ -101,8 +101,7 @@ pub struct Pages {
 }
 
 impl Pages {
-    /// Reads the headers up to that of the next page that has values or a dictionary, and goes
-    /// behind it.
+    /// Reads headers up to the next page with values or a dictionary, and moves past that page.
     fn next_header(&mut self) -> Result<Option<PageHeader>> {
         while self.at < self.end {
             let (header, len) = self.header().with_context(|| {
@@ -126,7 +125,7 @@ impl Pages {
         Ok(None)
     }
 
-    /// Reads the header at the current place. Gives its length, too.
+    /// Reads the header at the current offset. Gives its length too.
     fn header(&self) -> Result<(PageHeader, u64)> {
         let rest = self.end - self.at;
         let mut size = HEADER.min(rest);
@@ -144,14 +143,15 @@ impl Pages {
                 );
                 return Ok((header, len));
             }
-            // The statistics in it may be long.
+            // A header can be long because of its statistics.
             let more = (size * 8).min(rest).min(MAX_HEADER);
             anyhow::ensure!(more > size, "it is cut off or is none");
             size = more;
         }
     }
 
-    /// Some codecs are unpacked by the crate up to their end, whatever the header says.
+    /// The crate unpacks some codecs up to their end and ignores the header's size, so the true
+    /// size is counted.
     fn ensure_as_said(&self, header: &PageHeader, start: u64) -> Result<()> {
         let ratio = match self.compression {
             Compression::GZIP(_) => GZIP_RATIO,
@@ -235,7 +235,7 @@ fn count(mut reader: impl Read, most: u64) -> u64 {
     let mut chunk = vec![0; 1 << 16];
     let mut total = 0;
     while total <= most
-        // What is damaged ends there; the crate says so.
+        // Damaged data ends here; the crate reports the damage.
         && let Ok(len @ 1..) = reader.read(&mut chunk)
     {
         total += len as u64;
@@ -250,13 +250,13 @@ enum PageKind {
     Dictionary,
 }
 
-/// What a page's header says of its size.
+/// The sizes in a page's header.
 #[derive(Debug, Clone, Copy)]
 struct PageHeader {
     kind: PageKind,
     packed: u64,
     unpacked: u64,
-    /// Bytes before those that are packed.
+    /// Uncompressed bytes before the compressed part.
     levels: usize,
 }
 
@@ -265,7 +265,7 @@ impl PageHeader {
         let (mut ty, mut sizes, mut levels) = (None, [None; 2], [0; 2]);
         let mut last = 0;
         let whole = thrift.fields(|thrift, id, kind| {
-            // Twice the same field can be read in two ways.
+            // A repeated field is ambiguous, so it is refused.
             if id <= last {
                 return Ok::<_, ()>(None);
             }

@@ -1,4 +1,4 @@
-//! Tests of Parquet files: footers that say what is not so are refused.
+//! Tests of Parquet files: footers with false claims are refused.
 
 use std::sync::Arc;
 
@@ -42,7 +42,7 @@ fn put_together(pages: &[u8], groups: Vec<RowGroupMetaData>) -> Vec<u8> {
     bytes
 }
 
-/// A row group of other rows, whose columns are changed.
+/// A row group with another number of rows and changed columns.
 fn changed(
     group: &RowGroupMetaData,
     rows: i64,
@@ -59,7 +59,7 @@ fn changed(
     builder.set_column_metadata(columns).build().unwrap()
 }
 
-/// Rows that the footer says, its row groups say, and its pages have.
+/// The numbers of rows of footer, row groups and pages must agree.
 #[test]
 fn rows_that_do_not_agree_are_refused() {
     let (pages, footer) = two_groups();
@@ -69,7 +69,7 @@ fn rows_that_do_not_agree_are_refused() {
         read(file(&right).path(), None).unwrap(),
         [batch(20).slice(0, 10), batch(20).slice(10, 10)]
     );
-    // The number of rows, zig-zag, is between the schema and the row groups.
+    // The number of rows, zig-zag encoded, stands between the schema and the row groups.
     for rows in [0, 19, 21, -1_i8] {
         let number = (rows << 1 ^ rows >> 7).to_le_bytes()[0];
         let lying = patched(right.clone(), b"\x16\x28\x19", &[0x16, number, 0x19]);
@@ -89,7 +89,7 @@ fn rows_that_do_not_agree_are_refused() {
     let negative = vec![changed(&groups[0], -1, same), groups[1].clone()];
     let told = failure(&put_together(&pages, negative));
     assert!(told.contains("-1 rows"), "{told}");
-    // A column with other values than its row group has rows.
+    // A column with more or fewer values than its row group has rows.
     for values in [0, 9, 11, -1] {
         let lying = changed(&groups[0], 10, |index, column| match index {
             1 => column.set_num_values(values),
@@ -98,12 +98,12 @@ fn rows_that_do_not_agree_are_refused() {
         let told = failure(&put_together(&pages, vec![lying, groups[1].clone()]));
         assert!(told.contains(&format!("{values} values")), "{told}");
     }
-    // A row group less, with the rows of both.
+    // One row group with the rows of both.
     let told = failure(&put_together(&pages, vec![changed(&groups[0], 20, same)]));
     assert!(told.contains("ends 10 rows before"), "{told}");
 }
 
-/// Columns that lie outside the file, over the footer, or one over the other.
+/// Columns outside the file, columns that overlap the footer, or each other.
 #[test]
 fn columns_that_lie_elsewhere_are_refused() {
     let (pages, footer) = two_groups();
@@ -119,7 +119,7 @@ fn columns_that_lie_elsewhere_are_refused() {
         let told = failure(&put_together(&pages, vec![lying, groups[1].clone()]));
         assert!(told.contains(said), "{told}");
     }
-    // The second row group is the first one again.
+    // The second row group repeats the first.
     let told = failure(&put_together(
         &pages,
         vec![groups[0].clone(), groups[0].clone()],
@@ -135,7 +135,7 @@ fn patched(mut bytes: Vec<u8>, from: &[u8], to: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A column whose name or type in the row group is not the one in the schema.
+/// A column with another name or type in the row group than in the schema.
 #[test]
 fn columns_of_another_schema_are_refused() {
     let told = failure(&patched(parquet(&batch(5)), b"\x04word", b"\x04wurd"));
@@ -167,7 +167,7 @@ fn cut_files_are_refused() {
     failure(&[&bytes[..], b"\0"].concat());
 }
 
-/// Fields nest as deeply as Arrow's may, and no deeper than that.
+/// Fields may nest as deeply as Arrow's fields, and no deeper.
 #[test]
 fn deep_fields_are_refused_before_they_are_followed() {
     for depth in [30, 130, 5000, 200_000] {
@@ -199,7 +199,7 @@ fn deep_fields_are_refused_before_they_are_followed() {
     }
 }
 
-/// Children that are claimed are not allocated.
+/// A false number of children is not allocated.
 #[test]
 fn claims_of_children_are_refused() {
     // The root has 2^31 - 1 children.
@@ -210,7 +210,7 @@ fn claims_of_children_are_refused() {
     assert!(told.contains("cannot have 2147483647 fields"), "{told}");
 }
 
-/// Integers of 8 and 16 bits lie in 32 bits each; what does not fit is not cut.
+/// Integers of 8 and 16 bits have 32 bits in the file; a larger value is refused, not truncated.
 #[test]
 fn integers_past_their_width_are_refused() {
     let numbers: Vec<i32> = vec![-5, 127, 300, 7];
@@ -228,7 +228,7 @@ fn integers_past_their_width_are_refused() {
         (DataType::UInt16, &[5, 127, 300, 65535]),
     ] {
         for (numbers, sound) in [(good, true), (&numbers, ty == DataType::Int16)] {
-            // Written with 32 bits, by a footer that says what fits into fewer.
+            // Values of 32 bits, with a footer that claims fewer bits.
             let signed = matches!(ty, DataType::Int8 | DataType::Int16);
             let plain: ArrayRef = match signed {
                 true => Arc::new(Int32Array::from(numbers.to_vec())),

@@ -1,10 +1,8 @@
-//! How much memory a batch of a Parquet file may take: for its pages, unpacked, and for the arrays
-//! that are made of them.
+//! Limits the memory of a batch of a Parquet file: its unpacked pages, and its arrays.
 //!
-//! What a file says costs it nothing: few bytes unpack to many, and a run of one index repeats a
-//! value without another byte. So each page is counted when it comes, by what it can make of
-//! itself at most, before the `parquet` crate decodes it. Where that is too much for one batch,
-//! the caller takes fewer rows.
+//! A small file can need much memory: few bytes unpack to many, and a run of one index repeats a
+//! value without further bytes. So each page is counted, with its largest possible size, before the
+//! `parquet` crate decodes it. If a batch would be too large, the caller takes fewer rows.
 
 use std::sync::Arc;
 
@@ -17,22 +15,22 @@ use parquet::schema::types::ColumnDescriptor;
 
 use super::expansion::{self, Lengths};
 
-/// How often the bytes that a file has for a batch may be taken for it beside the limit: packed,
-/// unpacked and in arrays, for each of a great many columns.
+/// The memory of a batch beside the limit, as a multiple of its bytes in the file: for packed
+/// bytes, unpacked bytes and arrays of very many columns.
 const TIMES_STORED: u64 = 8;
-/// Bytes of a row's place in a column beside its value: a definition level and the validity.
+/// Bytes of a row in a column beside its value: a definition level and the validity.
 const ROW: u64 = 3;
 /// Bytes of a value's two levels.
 const LEVELS: u64 = 4;
-/// Bytes of an offset; of a text's view and the offset that it was made of.
+/// Bytes of an offset, and of a text's view with the offset from which it is made.
 const OFFSET: u64 = 8;
 const VIEW: u64 = 24;
 /// Bytes of the widest decimals.
 const DECIMAL: u64 = 32;
 
-/// What a column takes for its rows and values, beside the bytes of texts.
+/// The memory of a column for rows and values, beside the bytes of texts.
 #[derive(Debug, Clone, Copy)]
-struct Shape {
+struct ColumnCost {
     /// Bytes for each row of a batch.
     row: u64,
     /// Bytes for each value of a page.
@@ -44,21 +42,21 @@ struct Shape {
 
 /// A column of the row group being read.
 #[derive(Debug, Default)]
-struct Column {
-    /// The dictionary, and the lengths of its texts.
+struct ColumnMemory {
+    /// Memory of the dictionary, and the lengths of its texts.
     dictionary: u64,
     lengths: Lengths,
-    /// The page being read.
+    /// Memory of the page being read.
     page: u64,
-    /// Bytes of both in the file.
+    /// Bytes of dictionary and page in the file.
     dictionary_stored: u64,
     page_stored: u64,
-    /// What the page being read can make, and all pages that the batch has begun to read.
+    /// Largest memory of the page being read, and of all pages that the batch has begun.
     last: u64,
     made: u64,
 }
 
-impl Column {
+impl ColumnMemory {
     fn total(&self) -> u64 {
         self.dictionary
             .saturating_add(self.page)
@@ -67,27 +65,27 @@ impl Column {
 }
 
 #[derive(Debug, Default)]
-struct State {
-    columns: Vec<Column>,
+struct MemoryCounts {
+    columns: Vec<ColumnMemory>,
     rows: u64,
-    /// All together, and the bytes of the file among them.
+    /// The total memory, and the total bytes in the file.
     total: u64,
     stored: u64,
-    /// What was too much.
+    /// The total that exceeded the limit.
     past: Option<u64>,
 }
 
-/// The room for one batch.
+/// The memory limit of one batch.
 #[derive(Debug)]
 pub struct Room {
     limit: u64,
-    shapes: Vec<Shape>,
-    state: Mutex<State>,
+    shapes: Vec<ColumnCost>,
+    state: Mutex<MemoryCounts>,
 }
 
 impl Room {
-    /// For batches of these columns. `columns` has the fields that they make, which may ask for
-    /// more than there is in the file.
+    /// Makes the limit for batches of these columns. `fields` may need more memory than the columns
+    /// in the file.
     pub fn new(limit: u64, columns: &[Arc<ColumnDescriptor>], fields: &[Arc<Field>]) -> Self {
         let mut lists = Vec::new();
         for field in fields {
@@ -110,7 +108,7 @@ impl Room {
         self.limit
     }
 
-    /// How many rows of at most `rows` may be asked for, by their fixed widths.
+    /// The number of rows, at most `rows`, whose fixed-width memory fits.
     pub fn rows(&self, rows: usize) -> usize {
         let row = self.shapes.iter().map(|shape| shape.row);
         let row = row.fold(0, u64::saturating_add).max(1);
@@ -118,16 +116,16 @@ impl Room {
         rows.min(most).max(1)
     }
 
-    /// Begins with a row group.
+    /// Begins a row group.
     pub fn begin_group(&self) {
         let mut state = self.state.lock();
-        *state = State::default();
+        *state = MemoryCounts::default();
         state
             .columns
-            .resize_with(self.shapes.len(), Column::default);
+            .resize_with(self.shapes.len(), ColumnMemory::default);
     }
 
-    /// Begins with a batch.
+    /// Begins a batch.
     pub fn begin_batch(&self, rows: usize) {
         let state = &mut *self.state.lock();
         state.rows = rows as u64;
@@ -142,12 +140,12 @@ impl Room {
         }
     }
 
-    /// How many bytes were too much, if that is why reading failed.
+    /// The bytes that exceeded the limit, if reading failed for this reason.
     pub fn past(&self) -> Option<u64> {
         self.state.lock().past.take()
     }
 
-    /// A page will be unpacked.
+    /// Counts a page before it is unpacked.
     pub fn add_page(
         &self,
         column: usize,
@@ -158,7 +156,7 @@ impl Room {
         let bytes = packed.saturating_add(unpacked);
         self.change(column, packed, |column| {
             if is_dictionary {
-                // And decoded.
+                // The decoded dictionary counts too.
                 column.dictionary = bytes.saturating_add(unpacked);
                 column.dictionary_stored = packed;
             } else {
@@ -170,7 +168,7 @@ impl Room {
         })
     }
 
-    /// A page was unpacked, and will be decoded.
+    /// Counts an unpacked page before it is decoded.
     pub fn add_values(&self, index: usize, page: &Page) -> Result<(), ParquetError> {
         let shape = self.shapes[index];
         if let Page::DictionaryPage {
@@ -178,7 +176,7 @@ impl Room {
         } = page
         {
             return self.change(index, 0, |column| {
-                // A text has its length before it.
+                // A length precedes each text.
                 let (least, place) = if shape.is_text {
                     (4, VIEW)
                 } else {
@@ -206,7 +204,7 @@ impl Room {
             Encoding::DELTA_LENGTH_BYTE_ARRAY | Encoding::DELTA_BYTE_ARRAY
         );
         if is_delta {
-            // The crate decodes all lengths at once.
+            // The crate decodes all lengths of a page at once.
             let count = expansion::delta_counts(data, encoding);
             self.change(index, 0, |column| {
                 column.page = column.page.saturating_add(count.saturating_mul(4));
@@ -239,13 +237,13 @@ impl Room {
         })
     }
 
-    /// Changes a column, of which `stored` more bytes were read, and holds the new total against
-    /// the limit.
+    /// Changes a column's count, after `stored` more bytes were read, and compares the new total
+    /// with the limit.
     fn change(
         &self,
         index: usize,
         stored: u64,
-        change: impl FnOnce(&mut Column) -> Result<(), ParquetError>,
+        change: impl FnOnce(&mut ColumnMemory) -> Result<(), ParquetError>,
     ) -> Result<(), ParquetError> {
         let state = &mut *self.state.lock();
         let column = &mut state.columns[index];
@@ -266,10 +264,10 @@ impl Room {
     }
 }
 
-fn shape(column: &ColumnDescriptor, lists: FixedLists) -> Shape {
+fn shape(column: &ColumnDescriptor, lists: FixedLists) -> ColumnCost {
     let is_decimal = column.converted_type() == ConvertedType::DECIMAL
         || matches!(column.logical_type_ref(), Some(LogicalType::Decimal { .. }));
-    // In the page's own type, and in Arrow's.
+    // In the page's type, and in Arrow's type.
     let physical = match column.physical_type() {
         Type::BOOLEAN => 1,
         Type::INT32 | Type::FLOAT => 4,
@@ -286,9 +284,9 @@ fn shape(column: &ColumnDescriptor, lists: FixedLists) -> Shape {
     let is_repeated = levels.0 > 0;
     let depth = u64::try_from(levels.0).unwrap_or(0);
     let value = width + LEVELS + OFFSET * depth;
-    Shape {
+    ColumnCost {
         row: match is_repeated {
-            // Lists that are null, which have as many values as others.
+            // Null lists have values too.
             true => OFFSET + lists.of_row.saturating_mul(width),
             false => width + ROW,
         },
@@ -299,18 +297,18 @@ fn shape(column: &ColumnDescriptor, lists: FixedLists) -> Shape {
     }
 }
 
-/// How many values the lists of fixed size around a column have, null ones too, of which a file
-/// says nothing but that.
+/// The number of values of the fixed-size lists around a column. Null lists have values too, but
+/// none in the file.
 #[derive(Debug, Clone, Copy, Default)]
 struct FixedLists {
-    /// In each row.
+    /// Values in each row.
     of_row: u64,
-    /// For each value of the file: in lists of other lists.
+    /// Values for each value of the file, in lists inside other lists.
     of_value: u64,
     is_repeated: bool,
 }
 
-/// Adds those of each column of a type.
+/// Adds the lists of each column of a type.
 fn fixed_lists(ty: &DataType, mut lists: FixedLists, all: &mut Vec<FixedLists>) {
     match ty {
         DataType::Struct(fields) => {

@@ -1,9 +1,9 @@
-//! Parquet files.
+//! Reads Parquet files.
 //!
-//! The `parquet` crate follows the schema of the footer by recursion, and takes the footer's word
-//! for how many rows there are; so the footer is looked at first, and the rows are counted. It
-//! unpacks and repeats whatever pages ask for; so these are [counted](super::room), and a batch has
-//! fewer rows where it would take too much memory.
+//! The `parquet` crate walks the footer's schema by recursion, and trusts the footer's number of
+//! rows. So the footer is checked first, and the rows are counted. The crate also unpacks and
+//! repeats values without a limit. So pages are [counted](super::room), and a batch gets fewer rows
+//! if it would take too much memory.
 
 use std::fs::File;
 use std::io::{Read as _, Seek as _, SeekFrom};
@@ -28,28 +28,28 @@ use super::footer;
 use super::pages::Group;
 use super::room::Room;
 
-/// The last bytes, and those of a file whose footer is encrypted.
+/// The last bytes of a file, and of a file with an encrypted footer.
 const MAGIC: &[u8] = b"PAR1";
 const ENCRYPTED: &[u8] = b"PARE";
-/// Behind the footer: its length, and the magic bytes.
+/// The bytes after the footer: its length, and the magic bytes.
 const TAIL: u64 = 8;
 
-/// Reads row group after row group.
+/// Reads the row groups in order.
 pub struct ParquetReader {
     file: Arc<File>,
     metadata: ArrowReaderMetadata,
     levels: FieldLevels,
     schema: SchemaRef,
     room: Arc<Room>,
-    /// Rows of a batch, which become fewer where they take too much memory.
+    /// Rows of a batch. They become fewer if they take too much memory.
     batch_rows: usize,
-    /// The row group being read, how many of its rows were given, and how many are yet to come.
+    /// The row group being read, the number of rows given, and the number of rows left.
     group: usize,
     given: u64,
     left: u64,
     current: Option<ParquetRecordBatchReader>,
-    /// Rows that come again, because they are read again in smaller batches.
-    again: u64,
+    /// Rows to skip, because they were given before the row group was read again.
+    to_skip: u64,
 }
 
 impl ParquetReader {
@@ -88,7 +88,7 @@ impl ParquetReader {
             given: 0,
             left: 0,
             current: None,
-            again: 0,
+            to_skip: 0,
         };
         reader.begin(0)?;
         Ok(reader)
@@ -98,7 +98,7 @@ impl ParquetReader {
         self.metadata.metadata().row_groups()
     }
 
-    /// Begins with row group `group`, if there is one.
+    /// Begins row group `group`, if there is one.
     fn begin(&mut self, group: usize) -> Result<()> {
         self.group = group;
         let Some(rows) = self.groups().get(group).map(RowGroupMetaData::num_rows) else {
@@ -124,21 +124,21 @@ impl ParquetReader {
         }
     }
 
-    /// Reads the row group from its start, and passes over the rows that were given.
+    /// Reads the row group from its start, and skips the rows that were given.
     fn read(&mut self) -> Result<()> {
         let rows = usize::try_from(self.given.saturating_add(self.left)).unwrap_or(usize::MAX);
-        self.again = self.given;
+        self.to_skip = self.given;
         self.current = Some(ParquetRecordBatchReader::try_new_with_row_groups(
             &self.levels,
             &self.current_group(),
-            // Of more rows than there are, no place is taken for the others.
+            // Limited to the rows that exist, so that no memory is reserved for others.
             self.batch_rows.min(rows),
             None,
         )?);
         Ok(())
     }
 
-    /// The crate looks at no page of a row group that has no rows by the footer.
+    /// The crate reads no page of a row group without rows, so such pages are checked here.
     fn ensure_empty(&self) -> Result<()> {
         let group = self.current_group();
         for (index, column) in self.groups()[self.group].columns().iter().enumerate() {
@@ -176,10 +176,10 @@ impl ParquetReader {
                 self.begin(self.group + 1)?;
                 continue;
             };
-            if self.again > 0 {
-                let known = usize::try_from(self.again)
-                    .map_or(batch.num_rows(), |again| again.min(batch.num_rows()));
-                self.again -= known as u64;
+            if self.to_skip > 0 {
+                let known = usize::try_from(self.to_skip)
+                    .map_or(batch.num_rows(), |to_skip| to_skip.min(batch.num_rows()));
+                self.to_skip -= known as u64;
                 batch = batch.slice(known, batch.num_rows() - known);
                 if batch.num_rows() == 0 {
                     continue;
@@ -200,7 +200,7 @@ impl ParquetReader {
         Ok(None)
     }
 
-    /// A batch of as many rows as before would take `bytes`.
+    /// Reduces the rows of a batch, after a batch would have taken `bytes`.
     fn take_fewer_rows(&mut self, bytes: u64) -> Result<()> {
         if self.batch_rows == 1 {
             bail!(
@@ -218,7 +218,7 @@ impl ParquetReader {
 }
 
 impl ParquetReader {
-    /// Makes integers that were read with 32 bits those that the schema has.
+    /// Converts integers that were read with 32 bits to the schema's types.
     fn narrow(&self, batch: RecordBatch) -> Result<RecordBatch> {
         if batch.schema_ref() == &self.schema {
             return Ok(batch);
@@ -268,7 +268,7 @@ fn for_arrow(metadata: ParquetMetaData) -> Result<ArrowReaderMetadata> {
     Ok(ArrowReaderMetadata::try_new(Arc::new(metadata), options)?)
 }
 
-/// The footer, and where it begins.
+/// The footer, and its offset.
 fn read_footer(file: &mut File, len: u64) -> Result<(Vec<u8>, u64)> {
     let mut tail = [0; 8];
     if len < TAIL + 4 {
@@ -288,14 +288,14 @@ fn read_footer(file: &mut File, len: u64) -> Result<(Vec<u8>, u64)> {
     let Some(start) = start.filter(|start| *start >= 4) else {
         bail!("it cannot have a footer of {length} bytes");
     };
-    // Checked against the file, so that no claim is allocated.
+    // Checked against the file's size before the allocation.
     let mut footer = vec![0; usize::try_from(length)?];
     file.seek(SeekFrom::Start(start))?;
     file.read_exact(&mut footer)?;
     Ok((footer, start))
 }
 
-/// The rows of the file are those of its row groups, and each column has a value for each.
+/// Checks that the file has the rows of its row groups, and each column a value for each row.
 fn check_rows(metadata: &ParquetMetaData) -> Result<()> {
     let mut total = 0_i64;
     for (index, group) in metadata.row_groups().iter().enumerate() {
@@ -322,7 +322,7 @@ fn check_rows(metadata: &ParquetMetaData) -> Result<()> {
     Ok(())
 }
 
-/// The columns lie before the footer, none of them over another.
+/// Checks that the columns lie before the footer and do not overlap.
 fn check_places(metadata: &ParquetMetaData, footer: u64) -> Result<()> {
     let mut places = Vec::new();
     for column in metadata

@@ -1,4 +1,4 @@
-//! Files in the Arrow streaming format.
+//! Reads files in the Arrow streaming format.
 
 use std::fs::File;
 
@@ -13,7 +13,7 @@ use super::messages::{Batches, Input};
 /// Reads a stream from front to back.
 pub struct StreamReader {
     input: Input,
-    /// Where the message being read begins.
+    /// The offset of the message being read.
     at: u64,
     batches: Batches,
 }
@@ -23,7 +23,7 @@ impl StreamReader {
     ///
     /// # Errors
     ///
-    /// `InvalidData`, `Protocol` and `Unsupported` say what is wrong with it.
+    /// `InvalidData`, `Protocol` and `Unsupported`, with a reason.
     pub fn open(file: File, len: u64, message_limit: Option<u64>) -> Result<Self> {
         let mut input = Input::new(file, len);
         let schema = input
@@ -57,11 +57,11 @@ impl StreamReader {
     }
 }
 
-/// Reads the headers of a stream of `len` bytes, to its end.
+/// Reads the headers of a stream of `len` bytes up to its end.
 ///
 /// # Errors
 ///
-/// `InvalidData` where it is cut off, `InvalidData` and `Protocol` for what is no message.
+/// `InvalidData` for a cut stream, `InvalidData` and `Protocol` for bytes that are no message.
 pub fn follow(file: File, len: u64) -> Result<()> {
     let mut input = Input::new(file, len);
     loop {

@@ -1,7 +1,7 @@
-//! Thrift's compact protocol, as far as it takes to look into the footer of a Parquet file before
-//! the `parquet` crate does, whose recursion follows what it finds there.
+//! A reader for Thrift's compact protocol, to check the footer of a Parquet file before the
+//! `parquet` crate reads it by recursion.
 
-/// How deeply values may nest. Parquet's own structures need no more than a handful.
+/// How deeply values may nest. Parquet's own structures need only a few levels.
 const MAX_DEPTH: usize = 32;
 
 /// The kinds of values.
@@ -37,8 +37,8 @@ impl Kind {
     }
 }
 
-/// Bytes being read. `None` of its functions: they are not what the caller or the protocol asks
-/// for.
+/// Bytes being read. A function returns `None` if they break the protocol or the caller's
+/// expectation.
 pub struct Thrift<'a> {
     rest: &'a [u8],
     depth: usize,
@@ -52,7 +52,7 @@ impl<'a> Thrift<'a> {
         }
     }
 
-    /// How many bytes are left.
+    /// The number of bytes left.
     pub fn len(&self) -> usize {
         self.rest.len()
     }
@@ -91,22 +91,22 @@ impl<'a> Thrift<'a> {
         self.take(len)
     }
 
-    /// The head of a list: how many values of which kind follow.
+    /// The head of a list: the number and kind of its values.
     pub fn list(&mut self) -> Option<(usize, Kind)> {
         let head = self.byte()?;
         let count = match head >> 4 {
             15 => usize::try_from(self.varint()?).ok()?,
             small => small.into(),
         };
-        // Some writers give an empty list no kind.
+        // Some writers leave out the kind of an empty list.
         if count == 0 {
             return Some((0, Kind::Byte));
         }
-        // Each value takes a byte at least.
+        // Each value takes at least a byte.
         (count <= self.rest.len()).then_some((count, Kind::of(head & 15)?))
     }
 
-    /// Gives the fields of a struct to `visit`, by number and kind, which reads the value or
+    /// Calls `visit` with number and kind of each field of a struct. `visit` reads the value or
     /// [skips](Self::skip) it.
     pub fn fields<E>(
         &mut self,
@@ -139,13 +139,13 @@ impl<'a> Thrift<'a> {
         }
     }
 
-    /// Passes over a value.
+    /// Skips a value.
     pub fn skip(&mut self, kind: Kind) -> Option<()> {
         if self.depth == MAX_DEPTH {
             return None;
         }
         match kind {
-            // The kind of a field is its value.
+            // The kind of a boolean field is its value.
             Kind::True | Kind::False => {}
             Kind::Byte => drop(self.byte()?),
             Kind::Integer => drop(self.varint()?),
@@ -181,7 +181,7 @@ impl<'a> Thrift<'a> {
         Some(())
     }
 
-    /// Passes over a value of a list or of a map.
+    /// Skips a value of a list or of a map.
     fn skip_element(&mut self, kind: Kind) -> Option<()> {
         match kind {
             Kind::True | Kind::False => self.byte().map(drop),
