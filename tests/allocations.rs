@@ -1,8 +1,7 @@
-//! How often a message's header takes memory from the heap: at most four times, however many
-//! columns it has, on its way out and on its way in (the goals of the library's speed). Likewise a
-//! batch at its consumer, and one of a provider's at its server.
+//! Counts heap allocations. To build or to read a header takes at most four, for any number of
+//! columns. A lent batch at its consumer, and a provider's batch at its server, have limits too.
 //!
-//! Alone in its program, since the allocator counts for all of it.
+//! A program of its own, because the allocator counts for the whole program.
 
 #![allow(
     clippy::unwrap_used,
@@ -41,8 +40,8 @@ fn one_more() {
     ALLOCATIONS.set(ALLOCATIONS.get() + 1);
 }
 
-// SAFETY: the system's allocator does the work; counting touches no memory of the heap, for the
-// counter needs neither a start nor an end.
+// SAFETY: the system's allocator does the work; counting uses no heap memory, because the counter
+// needs no initialisation and no destructor.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         one_more();
@@ -72,7 +71,7 @@ unsafe impl GlobalAlloc for Counting {
 static ALLOCATOR: Counting = Counting;
 
 const COLUMNS: [usize; 3] = [1, 10, 1000];
-/// Messages before the count, in which lists grow to the size that they keep.
+/// Messages before the count, during which lists grow to their final size.
 const WARM: usize = 2;
 
 fn allocations(work: impl FnOnce()) -> usize {
@@ -112,9 +111,9 @@ fn reading_a_header_takes_four_allocations() {
     }
 }
 
-/// Of a batch that lies in an arena there is only where it lies: its buffers, what gives them back
-/// and the C structs, three allocations. A longer list is one more as it comes, and a very long one
-/// grows. What the server is told for several together is another one in the mean.
+/// A lent batch has only a description: its buffers, their owner and the C structs, which are three
+/// allocations. A longer list takes one more, and a very long list grows. The message that returns
+/// several batches takes about one more for each.
 #[test]
 fn a_lent_batch_takes_its_consumer_few_allocations() {
     const BATCHES: usize = 400;
@@ -133,8 +132,7 @@ fn a_lent_batch_takes_its_consumer_few_allocations() {
         let client = Client::new(ClientOptions::default()).unwrap();
         let options = GetOptions::default();
         let mut stream = client.get(&[&uri.unwrap()], b"t", &options, None).unwrap();
-        // It does not sleep, before which the server is told of each batch by itself where that is
-        // the slower one.
+        // The consumer does not sleep. Before a sleep it would return each batch by itself.
         let mut take_half = || {
             let mut left = BATCHES / 2;
             while left > 0 {
@@ -157,10 +155,10 @@ fn a_lent_batch_takes_its_consumer_few_allocations() {
     }
 }
 
-/// A table whose arrays are made before they are asked for.
+/// A table whose arrays exist before the stream pulls them.
 struct Ready {
     batch: RecordBatch,
-    /// What the thread that asks allocates between the first quarter of the batches and the last.
+    /// The allocations of the calling thread between the first and the last quarter of the batches.
     allocations: Arc<AtomicUsize>,
 }
 
@@ -211,9 +209,9 @@ impl ArrayReader for ReadyReader {
     }
 }
 
-/// Of a provider's batch a server keeps the array, one allocation. Ten columns have longer lists of
-/// buffers, two in the end, and a body that is neither lent nor small is described and kept
-/// besides.
+/// A server keeps the array of a provider's batch, one allocation. Ten columns have longer lists of
+/// buffers, two allocations. A body that is neither lent nor small needs a description and an owner
+/// too.
 #[test]
 fn a_providers_batch_takes_its_server_few_allocations() {
     for (scheme, in_arena, columns, rows, most) in [

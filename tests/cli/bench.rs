@@ -1,4 +1,4 @@
-//! `dipc bench`: what each of its measurements says, and how it ends when a process does.
+//! `dipc bench`: the output of each measurement, and its end after the end of a process.
 
 use std::process::{Child, Output, Stdio};
 use std::thread;
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::support::*;
 
-/// Runs a measurement, which must do well; gives its lines.
+/// Runs a measurement, which must succeed; gives its lines.
 fn lines(args: &[&str]) -> Vec<Value> {
     let all = [&["bench", "--json"], args].concat();
     let output = run(&all);
@@ -29,7 +29,7 @@ fn rate(line: &Value, name: &str) -> f64 {
     line[name].as_f64().ok_or((name, line)).unwrap()
 }
 
-/// The transports that work here; the others are said.
+/// The transports that work here; prints the others.
 fn transports() -> Vec<String> {
     let info = json(&["info", "--json"]);
     let transports = info["transports"].as_array().unwrap();
@@ -47,7 +47,7 @@ fn transports() -> Vec<String> {
     transports.iter().filter(works).map(name).collect()
 }
 
-/// What every line of a table has, whatever was measured.
+/// Checks the fields that every line has.
 fn check_common(line: &Value, op: &str, transport: &str) {
     assert_eq!(line["op"], op);
     assert_eq!(line["transport"], transport);
@@ -93,7 +93,7 @@ fn check_latency(line: &Value, count: u64) {
     );
 }
 
-/// Fetches say what came, by which way, and check the sums.
+/// Fetches report bytes by their way, and check the sums.
 #[test]
 fn fetches_are_measured_on_every_transport() {
     for transport in transports() {
@@ -135,8 +135,8 @@ fn fetches_are_measured_on_every_transport() {
     }
 }
 
-/// Promise of `--consumer-pause`: the client keeps each batch that long, so that the server, which
-/// may be ahead by the window alone, waits for it.
+/// Promise of `--consumer-pause`: the client keeps each batch for that time, so that the server,
+/// limited by the window, waits.
 #[test]
 fn a_consumer_that_pauses_is_measured() {
     for transport in transports() {
@@ -155,8 +155,8 @@ fn a_consumer_that_pauses_is_measured() {
     }
 }
 
-/// Promise of `--values bool`: a bit a row, so 64 times the rows of int64 in as many bytes, read as
-/// they were written.
+/// Promise of `--values bool`: one bit for each row, so 64 times the rows of int64 in the same
+/// bytes, with equal values.
 #[test]
 fn rows_of_bits_are_measured() {
     let args = [
@@ -175,7 +175,7 @@ fn rows_of_bits_are_measured() {
     }
 }
 
-/// Several streams at once share the batches, and each one's rate is told.
+/// Several streams at once share the batches, and each stream's rate is reported.
 #[test]
 fn streams_are_measured_at_once() {
     let args = [
@@ -197,8 +197,8 @@ fn streams_are_measured_at_once() {
     }
 }
 
-/// A few threads take what is here of many streams by turns: each stream gets its share, in order,
-/// and a table that is shorter is fetched again.
+/// A few threads take batches of many streams in turn: each stream gets its share, in order, and a
+/// shorter table is fetched again.
 #[test]
 fn few_threads_take_many_streams() {
     let args = [
@@ -219,7 +219,7 @@ fn few_threads_take_many_streams() {
     }
 }
 
-/// Delays within a stream, and of new ones, on pooled connections and on new ones.
+/// Latencies within a stream, and of new streams on pooled and new connections.
 #[test]
 fn delays_are_measured_on_every_transport() {
     for transport in transports() {
@@ -239,7 +239,7 @@ fn delays_are_measured_on_every_transport() {
     }
 }
 
-/// `--apart` says of each line that it did so, and without a second processor that it cannot.
+/// `--apart` marks each line, and is an error without a second processor.
 #[test]
 fn processes_are_kept_apart() {
     let args = ["--op=connect,machine", "--batches=20", "--batch-bytes=64"];
@@ -254,7 +254,7 @@ fn processes_are_kept_apart() {
     assert!(lines.iter().all(|line| line["apart"] == true), "{lines:?}");
 }
 
-/// Idle streams are all there at once, and what each takes is told.
+/// All idle streams are open at once, and the memory of each is reported.
 #[test]
 fn idle_streams_are_measured_on_every_transport() {
     for transport in transports() {
@@ -278,7 +278,7 @@ fn idle_streams_are_measured_on_every_transport() {
     }
 }
 
-/// Batches of one row say what a column costs.
+/// Batches of one row show the cost of a column.
 #[test]
 fn metadata_is_measured_on_every_transport() {
     for transport in transports() {
@@ -297,7 +297,7 @@ fn metadata_is_measured_on_every_transport() {
     }
 }
 
-/// What the machine does is told for each size, as a rate or as times.
+/// The machine's figures are reported for each size, as a rate or as times.
 #[test]
 fn the_machine_is_measured() {
     let lines = lines(&[
@@ -332,7 +332,7 @@ fn the_machine_is_measured() {
     }
 }
 
-/// The table says with what each figure must be read, and its columns stand below each other.
+/// The table names the conditions of each figure, and its columns are aligned.
 #[test]
 fn tables_can_be_read_alone() {
     let output = run(&[
@@ -364,7 +364,8 @@ fn tables_can_be_read_alone() {
     assert!(tables[0][4].contains("heap    sum      64 B"), "{printed}");
 }
 
-/// What cannot be is said in one line: an address that is taken, a batch without a row, no memory.
+/// An impossible measurement is an error of one line: an address in use, a batch without a row, no
+/// memory.
 #[test]
 fn what_cannot_be_measured_is_explained() {
     let server = Server::start_as(dipc(), "tcp://", "tcp://127.0.0.1:0", &["--tpch", "region"]);
@@ -414,7 +415,7 @@ fn what_cannot_be_measured_is_explained() {
     }
 }
 
-/// A measurement that goes on until somebody ends it, once both its processes are there.
+/// A measurement without an end, after both its processes have started.
 struct Long {
     child: Child,
     server: Pid,
@@ -443,7 +444,7 @@ impl Long {
             }
             _ => false,
         });
-        // It has a connection once it has a thread that waits for it, at the latest.
+        // A client with a waiting thread has a connection.
         until("it fetches", || {
             let tasks = format!("/proc/{}/task", long.client.as_raw_pid());
             names(tasks.as_ref()).iter().any(|task| {
@@ -473,7 +474,7 @@ impl Long {
     }
 }
 
-/// kill -9 of one of the processes: the command says which, ends the other, and fails.
+/// kill -9 of one of the processes: the command names it, ends the other process, and fails.
 #[test]
 fn a_killed_process_ends_the_measurement() {
     for name in ["server", "client"] {
@@ -495,7 +496,7 @@ fn a_killed_process_ends_the_measurement() {
     }
 }
 
-/// ctrl-C: one line, both processes end, and nothing stays of the address.
+/// ctrl-C: one line, both processes end, and the address is free.
 #[test]
 fn an_interrupt_leaves_nothing() {
     for sent in [Signal::INT, Signal::TERM] {
@@ -511,7 +512,7 @@ fn an_interrupt_leaves_nothing() {
     }
 }
 
-/// kill -9 of the command itself: its processes end, too, and leave nothing.
+/// kill -9 of the command: its processes end too, and leave nothing.
 #[test]
 fn processes_follow_the_command() {
     let folder = tempfile::tempdir().unwrap();

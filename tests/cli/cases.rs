@@ -1,5 +1,5 @@
-//! Files that went wrong once (`tests/cases`), and those that Arrow's implementations test each
-//! other with, through `serve` and `get --verify`.
+//! Files of earlier bugs (`tests/cases`), and the files of Arrow's integration tests, through
+//! `serve` and `get --verify`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::process::Stdio;
 
 use crate::support::*;
 
-/// The name of a file of `tests/cases`, and what is said of it.
+/// The name of a file of `tests/cases`, and a part of its error.
 const REFUSED: [(&str, &str); 11] = [
     ("bigendian-int32-1.arrows", "big-endian"),
     ("feather-0.17-lz4.feather", "as Arrow 0.17 did"),
@@ -33,7 +33,7 @@ fn case(name: &str) -> String {
     folder.join(name).to_str().unwrap().to_owned()
 }
 
-/// Every file that lies there is tested.
+/// Every file of the folder is tested.
 #[test]
 fn no_case_is_left_out() {
     let mut named: Vec<_> = REFUSED.map(|(name, _)| PathBuf::from(case(name))).to_vec();
@@ -44,8 +44,8 @@ fn no_case_is_left_out() {
     assert_eq!(named, there);
 }
 
-/// Promise of `serve`: a file that cannot be read whole is refused with its name and what is wrong,
-/// by the server at its start or to the client that asks, and ends nobody.
+/// Promise of `serve`: a file that cannot be read whole is refused with its name and a reason, at
+/// the server's start or to the client, and ends no process.
 #[test]
 fn cases_are_refused_by_serve() {
     let folder = tempfile::tempdir().unwrap();
@@ -65,7 +65,7 @@ fn cases_are_refused_by_serve() {
         });
         let told = if child.try_wait().unwrap().is_none() {
             let told = failure(1, &["get", &at, "bad"]);
-            // It goes on.
+            // The server still works.
             assert!(run(&["get", &at, "good"]).status.success(), "{name}");
             signal(&child, rustix::process::Signal::TERM);
             child.wait_with_output().unwrap();
@@ -79,12 +79,12 @@ fn cases_are_refused_by_serve() {
     }
 }
 
-/// Promise of `--verify`: nothing is called equal to a file that cannot be read whole.
+/// Promise of `--verify`: no table is equal to a file that cannot be read whole.
 #[test]
 fn cases_are_refused_by_verify() {
     let folder = tempfile::tempdir().unwrap();
     let good = path_in(&folder, "good.arrows");
-    // What the cut file holds before it is cut.
+    // The batches of the cut file before the cut.
     let columns: [(&str, arrow::array::ArrayRef); 2] = [
         (
             "a",
@@ -103,7 +103,7 @@ fn cases_are_refused_by_verify() {
     for (name, said) in REFUSED {
         let output = run(&["get", &server.uri, "good", "--verify", &case(name)]);
         assert_eq!(output.status.code(), Some(1), "{name}");
-        // Columns that differ are a difference, and what follows them is not read.
+        // Different columns are a difference; the batches after them are not read.
         if !text(&output.stdout).contains("columns differ") {
             let told = text(&output.stderr);
             assert!(told.contains(said) && told.contains(name), "{told}");
@@ -111,8 +111,7 @@ fn cases_are_refused_by_verify() {
     }
 }
 
-/// The streams that Arrow's implementations test each other with cross and are equal to their
-/// files.
+/// The streams of Arrow's integration tests are served and equal their files.
 #[test]
 fn golden_streams_are_served_equal() {
     let root = std::env::var_os("DIPC_GOLDEN").map_or_else(
@@ -146,8 +145,8 @@ fn peak(child: &std::process::Child) -> u64 {
     number.parse::<u64>().unwrap() << 10
 }
 
-/// Promise of `--max-message`: few bytes of a Parquet file, packed or repeated, take no more memory
-/// of a server, or of who compares with them, than it says.
+/// Promise of `--max-message`: a small Parquet file of packed or repeated values takes no more
+/// memory than the limit, in a server and in `get --verify`.
 #[test]
 fn small_parquet_files_take_no_memory() {
     use parquet::arrow::ArrowWriter;
@@ -177,7 +176,7 @@ fn small_parquet_files_take_no_memory() {
     let values = std::iter::repeat_n(Some(value), 6_000).collect();
     let repeated = write("repeated.parquet", values, true);
     for limit in ["16M", "2M"] {
-        // Nothing is lent, so that the window's batches do not count.
+        // Nothing is lent, so the window's batches do not count.
         let bounds = ["--max-message", limit, "--max-memory", "0"];
         let server = Server::start(&[&bounds[..], &[&packed, &repeated]].concat());
         let told = failure(1, &["get", &server.uri, "packed"]);

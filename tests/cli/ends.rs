@@ -1,4 +1,4 @@
-//! How processes end: signals, kill -9 on either side, a disk that is full.
+//! How processes end: signals, kill -9 on either side, a full disk.
 
 use std::fs;
 use std::os::unix::fs::FileTypeExt as _;
@@ -10,7 +10,7 @@ use rustix::process::Signal;
 
 use crate::support::*;
 
-/// A fetch that cannot end before it is ended: the table is large, and slow to write.
+/// A fetch that runs until it is ended: the table is large, and slow to write.
 fn long_fetch(server: &Server, folder: &Path) -> Child {
     let output = folder.join("t.parquet");
     let child = dipc()
@@ -59,8 +59,8 @@ fn signals_stop_a_server_cleanly() {
     }
 }
 
-/// Promise of `serve`: at a signal, streams under way may end until the deadline; a second signal
-/// cuts them, and the client is told.
+/// Promise of `serve`: after a signal running streams have until the deadline; a second signal cuts
+/// them, and the client gets an error.
 #[test]
 fn a_second_signal_cuts_what_is_under_way() {
     let folder = tempfile::tempdir().unwrap();
@@ -79,8 +79,8 @@ fn a_second_signal_cuts_what_is_under_way() {
     assert!(fail_of(client).starts_with("dipc: "));
 }
 
-/// A server that was killed leaves its socket behind; the next start takes it over. A live server's
-/// address is refused.
+/// A killed server leaves its socket; the next start takes it over. A live server's address is
+/// refused.
 #[test]
 fn a_stale_socket_is_taken_over_and_a_live_one_is_not() {
     let folder = tempfile::tempdir().unwrap();
@@ -110,7 +110,8 @@ fn a_killed_client_does_not_stop_the_server() {
     assert!(status.success());
 }
 
-/// kill -9 of the server in the middle of a stream: the client says so, and leaves no half file.
+/// kill -9 of the server in the middle of a stream: the client reports it, and leaves no partial
+/// file.
 #[test]
 fn a_killed_server_is_an_error_at_the_client() {
     let folder = tempfile::tempdir().unwrap();
@@ -125,7 +126,7 @@ fn a_killed_server_is_an_error_at_the_client() {
     assert!(names(folder.path()).is_empty());
 }
 
-/// Promise of `get`: SIGINT ends a fetch with an error, and leaves no half file.
+/// Promise of `get`: SIGINT ends a fetch with an error, and leaves no partial file.
 #[test]
 fn an_interrupt_cancels_a_fetch() {
     let folder = tempfile::tempdir().unwrap();
@@ -137,7 +138,7 @@ fn an_interrupt_cancels_a_fetch() {
     assert!(run(&["get", &server.uri, "nation"]).status.success());
 }
 
-/// The same where the server has not answered yet.
+/// The same before the server's answer.
 #[test]
 fn an_interrupt_ends_the_wait_for_a_server() {
     let server = Server::start(&["--tpch", "nation"]);
@@ -162,8 +163,8 @@ fn an_interrupt_ends_the_wait_for_a_server() {
     }
 }
 
-/// Promise of `--output`: a disk that is full is an error, and leaves no half file. A limit on the
-/// size of files stands for the disk.
+/// Promise of `--output`: a full disk is an error, and leaves no partial file. A file size limit
+/// stands for the disk.
 #[test]
 fn a_full_disk_leaves_no_half_file() {
     let folder = tempfile::tempdir().unwrap();
@@ -188,8 +189,8 @@ fn a_full_disk_leaves_no_half_file() {
     }
 }
 
-/// Promise of `get --timeout`: a server that is stopped has taken the connection, by its kernel,
-/// and says nothing: the text blames the server, and not the data.
+/// Promise of `get --timeout`: the kernel accepts a connection for a stopped server, which stays
+/// silent: the text blames the server, not the data.
 #[test]
 fn a_stopped_server_is_told_of() {
     for address in [address(), "tcp://127.0.0.1:0".to_owned()] {

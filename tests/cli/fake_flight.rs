@@ -1,4 +1,4 @@
-//! A Flight server that says what a test wants it to say.
+//! A Flight server with answers chosen by the test.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -18,23 +18,23 @@ use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
 use tonic::{Request, Response, Status, Streaming};
 
-/// What `DoGet` sends.
+/// The messages of `DoGet`.
 pub type Messages = Vec<Result<FlightData, Status>>;
 
-/// What the server says.
+/// The server's answers.
 #[derive(Default)]
 pub struct Answers {
-    /// For the path `[table]`, and for the command `table`.
+    /// The answer for the path `[table]`, and for the command `table`.
     pub info: FlightInfo,
-    /// Only the command is known.
+    /// The server knows only the command.
     pub command_only: bool,
-    /// For every ticket.
+    /// The messages for every ticket.
     pub messages: Messages,
-    /// After these messages `DoGet` says nothing more, and does not end.
+    /// After these messages `DoGet` is silent, and does not end.
     pub hangs: bool,
 }
 
-/// A server in this process, which ends when it is dropped.
+/// A server in this process, which ends with its drop.
 pub struct FakeFlight {
     pub uri: String,
     _runtime: Runtime,
@@ -71,7 +71,7 @@ pub fn endpoint(ticket: &str, locations: &[&str]) -> FlightEndpoint {
     endpoint
 }
 
-/// A table that is all in these endpoints.
+/// The info of a table in these endpoints.
 pub fn info(endpoints: Vec<FlightEndpoint>) -> FlightInfo {
     FlightInfo {
         endpoint: endpoints,
@@ -79,13 +79,13 @@ pub fn info(endpoints: Vec<FlightEndpoint>) -> FlightInfo {
     }
 }
 
-/// A batch as the `arrow` crate sends it: schema, dictionaries, batch.
+/// A batch as messages of the `arrow` crate: schema, dictionaries, batch.
 pub fn messages(batch: &RecordBatch) -> Vec<FlightData> {
     let options = IpcWriteOptions::default();
     let mut tracker = DictionaryTracker::new(false);
     let generator = IpcDataGenerator::default();
     let mut all = vec![SchemaAsIpc::new(batch.schema_ref(), &options).into()];
-    // Ids are counted along the schema.
+    // Dictionary ids count along the schema.
     let _ = generator.schema_to_bytes_with_dictionary_tracker(
         batch.schema_ref(),
         &mut tracker,

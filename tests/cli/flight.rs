@@ -1,5 +1,5 @@
-//! Flight as the control plane: `serve --flight`, and `get grpc://…`, with each other and with a
-//! server that says what it likes.
+//! Flight as the control plane: `serve --flight` and `get grpc://…`, with each other and with a
+//! server that gives any answer.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use tonic::Status;
 use crate::fake_flight::*;
 use crate::support::*;
 
-/// What `get` says of a fetch that must do well.
+/// The report of a `get` that must succeed.
 fn get(uri: &str, more: &[&str]) -> serde_json::Value {
     json(&[&["get", uri, "table", "--json"], more].concat())
 }
@@ -27,7 +27,7 @@ fn said(messages: Vec<FlightData>) -> Messages {
     messages.into_iter().map(Ok).collect()
 }
 
-/// Whether ucx works here; if not, it says so.
+/// Whether ucx works here; prints the reason if not.
 fn has_ucx() -> bool {
     let transports = json(&["info", "--json"]);
     let transports = transports["transports"].as_array().unwrap();
@@ -40,8 +40,8 @@ fn has_ucx() -> bool {
     has_ucx
 }
 
-/// Promise of `get grpc://`: the table is asked for by Flight and comes by libdipc, at the address
-/// that the server listens at.
+/// Promise of `get grpc://`: the client asks by Flight and fetches by libdipc, at the server's
+/// address.
 #[test]
 fn flight_tells_where_and_libdipc_fetches() {
     let folder = tempfile::tempdir().unwrap();
@@ -64,8 +64,8 @@ fn flight_tells_where_and_libdipc_fetches() {
     }
 }
 
-/// Promise of `get grpc://`: the same over tcp and ucx, at the port that the server was given; of
-/// several addresses the first is taken. A Flight server's ucx address is taken on request alone.
+/// Promise of `get grpc://`: the same over tcp and ucx, at the server's port. The first of several
+/// addresses is used. A Flight server's ucx address is used only on request.
 #[test]
 fn the_table_comes_over_tcp_and_ucx_too() {
     let folder = tempfile::tempdir().unwrap();
@@ -111,9 +111,8 @@ fn the_table_comes_over_tcp_and_ucx_too() {
     assert!(server.stop().0.success());
 }
 
-/// Rule R4: with `--roles` the first two locations are metadata and data of a ucx address, which is
-/// what the reference peer's client takes; one of libdipc takes them as one way, on two
-/// connections.
+/// Rule R4: with `--roles` the first two locations are metadata and data of a ucx address, as the
+/// reference peer's client needs. A libdipc client uses them as one way, on two connections.
 #[test]
 fn roles_are_told_by_flight_first() {
     if !has_ucx() {
@@ -139,15 +138,15 @@ fn roles_are_told_by_flight_first() {
         assert!(uri.starts_with("ucx://127.0.0.1:"), "{uri}");
         assert!(uri.contains(&format!("dipc_role={role}")), "{uri}");
     }
-    // Who does not trust the network gets it where it would without the roles.
+    // A client that does not trust the network uses the same location as without roles.
     let report = get(&server.uri, &["--verify", &path]);
     let from = report["taken"][0]["from"][0].as_str().unwrap();
     assert!(from.starts_with("tcp://127.0.0.1:"), "{from}");
     assert!(server.stop().0.success());
 }
 
-/// Promise of `serve --flight`: who knows nothing of libdipc gets the table by `DoGet`, equal, from
-/// files of every format, in batches larger than a message, and from an arena.
+/// Promise of `serve --flight`: a client without libdipc gets an equal table by `DoGet`, from files
+/// of every format, in batches larger than a message, and from an arena.
 #[test]
 fn do_get_gives_the_same_table() {
     let folder = tempfile::tempdir().unwrap();
@@ -177,8 +176,8 @@ fn do_get_gives_the_same_table() {
     }
 }
 
-/// Promise of `get grpc://`: of a mixed list the first location that works is taken; each one
-/// before it is skipped with a line that says why.
+/// Promise of `get grpc://`: the first location that works is used; each earlier location is
+/// skipped with a reason in the log.
 #[test]
 fn the_first_location_that_works_is_taken() {
     let folder = tempfile::tempdir().unwrap();
@@ -219,8 +218,8 @@ fn the_first_location_that_works_is_taken() {
     assert_eq!(log.lines().count(), 4, "{log}");
 }
 
-/// `DoGet` is the way where the server names no location, says that its connection can be used
-/// again, or where nothing before that works.
+/// `DoGet` is used if the server names no location or the reuse-connection location, or if no
+/// earlier location works.
 #[test]
 fn do_get_is_the_way_where_nothing_else_works() {
     let folder = tempfile::tempdir().unwrap();
@@ -253,7 +252,8 @@ fn do_get_is_the_way_where_nothing_else_works() {
     }
 }
 
-/// Rules U3 and R4: a metadata URI and a data URI in one endpoint, in either order, are one way.
+/// Rules U3 and R4: a metadata URI and a data URI in one endpoint, in either order, are one way to
+/// fetch.
 #[test]
 fn two_uris_of_one_table_are_one_way() {
     let folder = tempfile::tempdir().unwrap();
@@ -276,7 +276,8 @@ fn two_uris_of_one_table_are_one_way() {
     }
 }
 
-/// Promise of `get grpc://`: several endpoints are one table, in their order, each by its own way.
+/// Promise of `get grpc://`: several endpoints are one table, in their order, each fetched by its
+/// own way.
 #[test]
 fn several_endpoints_are_one_table() {
     let folder = tempfile::tempdir().unwrap();
@@ -313,8 +314,7 @@ fn several_endpoints_are_one_table() {
     assert!(told.contains("different columns"), "{told}");
 }
 
-/// A table without endpoints has the columns that the server tells, and no rows; without columns it
-/// is an error.
+/// A table without endpoints has the server's columns and no rows; without columns it is an error.
 #[test]
 fn a_table_without_endpoints_has_no_rows() {
     let batch = table(0);
@@ -341,8 +341,7 @@ fn a_table_without_endpoints_has_no_rows() {
     assert!(told.contains("neither endpoints nor a schema"), "{told}");
 }
 
-/// Promise of `--command`: the name is a command; without it the error says that there is the
-/// option.
+/// Promise of `--command`: the name is a command; without the option the error names the option.
 #[test]
 fn commands_are_asked_for_as_commands() {
     let fake = FakeFlight::start(Answers {
@@ -370,8 +369,8 @@ fn an_unknown_table_is_an_error() {
     assert!(run(&["get", &server.uri, "nation"]).status.success());
 }
 
-/// A libdipc server that does not know the ticket that Flight gave is skipped like one that is
-/// gone; where no location works, the last one's reason is told.
+/// A libdipc server without Flight's ticket is skipped like a missing server. If no location works,
+/// the error is that of the last location.
 #[test]
 fn the_last_reason_is_told_where_nothing_works() {
     let server = Server::start(&["--tpch", "nation"]);
@@ -389,8 +388,8 @@ fn the_last_reason_is_told_where_nothing_works() {
     );
 }
 
-/// Rule A8: nothing that a Flight server sends is trusted; what is not sound is an error of one
-/// line, and no half file is left.
+/// Rule A8: no data of a Flight server is trusted; invalid data is an error of one line, and leaves
+/// no partial file.
 #[test]
 fn damaged_streams_are_errors() {
     let folder = tempfile::tempdir().unwrap();
@@ -423,7 +422,7 @@ fn damaged_streams_are_errors() {
             changed(last, &|message| *message = sound[0].clone()),
             "second schema",
         ),
-        // The dictionary that the batch needs has not come.
+        // The batch's dictionary is missing.
         (
             said(vec![sound[0].clone(), sound[last].clone()]),
             "dictionary",
@@ -449,7 +448,7 @@ fn damaged_streams_are_errors() {
     }
 }
 
-/// Metadata of the application, on its own or before the schema, does not disturb the table.
+/// Metadata of the application, alone or before the schema, does not disturb the table.
 #[test]
 fn metadata_of_the_application_is_passed_over() {
     let note = FlightData {

@@ -1,4 +1,4 @@
-//! How Flight ends: signals, timeouts, either side killed, too many at once, wrong usage.
+//! How Flight ends: signals, timeouts, kills on either side, too many streams, wrong usage.
 
 use std::fs;
 use std::net::TcpListener;
@@ -10,13 +10,13 @@ use rustix::process::Signal;
 use crate::fake_flight::*;
 use crate::support::*;
 
-/// A server whose table does not end soon, without libdipc.
+/// A server whose table takes long, without libdipc.
 fn large(more: &[&str]) -> Server {
     let tables = ["--tpch", "lineitem", "--scale", "10", "--tpch", "nation"];
     Server::start_flight(&[&tables, more].concat())
 }
 
-/// A fetch by `DoGet` that cannot end before it is ended, once rows have come.
+/// A fetch by `DoGet` that runs until it is ended, after its first rows.
 fn long_fetch(server: &Server, folder: &Path) -> Child {
     let output = folder.join("t.arrows");
     let child = dipc()
@@ -43,8 +43,8 @@ fn fail_of(child: Child) -> String {
     told
 }
 
-/// Promise of `serve`: after a signal no call is taken, and a `DoGet` under way goes on until the
-/// drain time is over; a second signal cuts it, and the client is told and leaves no half file.
+/// Promise of `serve`: after a signal no call is accepted, and a running `DoGet` continues for the
+/// drain time. A second signal cuts it; the client gets an error and leaves no partial file.
 #[test]
 fn signals_drain_and_then_cut() {
     let folder = tempfile::tempdir().unwrap();
@@ -65,8 +65,8 @@ fn signals_drain_and_then_cut() {
     }
 }
 
-/// Promise of `--timeout`: where it is not given, a Flight server has the time to connect for its
-/// first answer. The system takes connections for a server that is stopped.
+/// Promise of `--timeout`: by default a Flight server has the time to connect for its first answer.
+/// The system accepts connections for a stopped server.
 #[test]
 fn a_stopped_server_is_given_up() {
     let server = Server::start_flight(&["--tpch", "nation"]);
@@ -81,7 +81,7 @@ fn a_stopped_server_is_given_up() {
     signal(&server.child, Signal::CONT);
 }
 
-/// A server without anything to do stops at once, also while a client keeps its connection.
+/// An idle server stops at once, even while a client keeps its connection.
 #[test]
 fn a_connection_without_calls_does_not_hold_the_server() {
     let server = Server::start_flight(&["--tpch", "nation", "--drain", "60m"]);
@@ -90,8 +90,8 @@ fn a_connection_without_calls_does_not_hold_the_server() {
     assert!(status.success());
 }
 
-/// kill -9 of a client in the middle of a `DoGet` ends the reading for it: its place is free again.
-/// Until then who is too many is told so, and that libdipc's limit is named.
+/// kill -9 of a client in the middle of a `DoGet` ends the reading for it, and its place is free.
+/// Until then a further client gets an error that names the limit.
 #[test]
 fn a_killed_client_frees_its_place() {
     let folder = tempfile::tempdir().unwrap();
@@ -106,7 +106,8 @@ fn a_killed_client_frees_its_place() {
     });
 }
 
-/// kill -9 of the server in the middle of a `DoGet`: the client says so, and leaves no half file.
+/// kill -9 of the server in the middle of a `DoGet`: the client reports it, and leaves no partial
+/// file.
 #[test]
 fn a_killed_server_is_an_error_at_the_client() {
     let folder = tempfile::tempdir().unwrap();
@@ -121,8 +122,8 @@ fn a_killed_server_is_an_error_at_the_client() {
     assert!(told.contains("is the Flight server running"), "{told}");
 }
 
-/// A file that is gone or damaged when it is asked for is the stream's error; other tables are
-/// listed and served.
+/// A file that is missing or damaged at a request is the stream's error; other tables are listed
+/// and served.
 #[test]
 fn a_file_that_is_gone_is_the_streams_error() {
     let folder = tempfile::tempdir().unwrap();
@@ -135,11 +136,11 @@ fn a_file_that_is_gone_is_the_streams_error() {
     assert!(run(&["get", &server.uri, "nation"]).status.success());
 }
 
-/// Promise of `get`: SIGINT ends the wait for a server that says nothing: before the answer, and in
-/// the middle of a stream.
+/// Promise of `get`: SIGINT ends the wait for a silent server: before the answer, and in the middle
+/// of a stream.
 #[test]
 fn an_interrupt_ends_the_wait() {
-    // Its connections are taken by the system and never answered.
+    // The system accepts its connections, and nothing answers.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let hanging = FakeFlight::start(Answers {
         info: info(vec![endpoint("table", &[])]),
@@ -172,8 +173,7 @@ fn an_interrupt_ends_the_wait() {
     }
 }
 
-/// Promise of `--timeout`: it holds for a server that takes the connection and says nothing, and
-/// for one that falls silent.
+/// Promise of `--timeout`: it limits a server that never answers, and a server that becomes silent.
 #[test]
 fn silence_is_limited_by_the_timeout() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -193,7 +193,7 @@ fn silence_is_limited_by_the_timeout() {
     }
 }
 
-/// A peer that speaks something else than gRPC, at either end, is an error there and no more.
+/// A peer without gRPC, at either end, is an error there and has no other effect.
 #[test]
 fn other_protocols_are_refused() {
     use std::io::{Read as _, Write as _};
@@ -205,7 +205,7 @@ fn other_protocols_are_refused() {
         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\xff",
     ] {
         let mut socket = std::net::TcpStream::connect(at).unwrap();
-        // The server may close before it has read everything.
+        // The server may close before it has read all bytes.
         let _ = socket.write_all(bytes);
         let _ = socket.shutdown(std::net::Shutdown::Write);
         let _ = socket.read_to_end(&mut Vec::new());
@@ -224,7 +224,7 @@ fn other_protocols_are_refused() {
     speaker.join().unwrap();
 }
 
-/// Exit status 2: Flight used wrongly. Exit status 1: addresses that cannot be served at.
+/// Exit status 2: wrong usage of Flight. Exit status 1: unusable addresses.
 #[test]
 fn wrong_usage_is_told() {
     for (args, expected) in [

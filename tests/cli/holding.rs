@@ -1,4 +1,4 @@
-//! Clients that keep what a server lent them, whatever they say: its memory stays within
+//! Clients that keep lent memory and pretend to return it: the server's memory stays within
 //! `--max-memory`.
 
 use std::collections::HashMap;
@@ -23,8 +23,8 @@ fn serve(scale: &str) -> Server {
     Server::start(&[&table[..], &limits[..]].concat())
 }
 
-/// Asks for the table as a client does, and reads all of it. Gives the connection, and the
-/// descriptors that came.
+/// Asks for the table like a client, and reads all of it. Gives the connection and the received
+/// descriptors.
 fn take(uri: &str) -> (UnixStream, Vec<OwnedFd>) {
     let uri = Uri::parse(uri).unwrap();
     let name = uri.address.strip_prefix('@').unwrap();
@@ -60,7 +60,7 @@ fn take(uri: &str) -> (UnixStream, Vec<OwnedFd>) {
     (socket, descriptors)
 }
 
-/// Takes whole frames off the front. Returns whether the stream ended in one of them.
+/// Removes whole frames from the front. Returns whether one of them ended the stream.
 fn ends(bytes: &mut Vec<u8>) -> bool {
     let mut begin = 0;
     let mut ended = false;
@@ -79,7 +79,7 @@ fn ends(bytes: &mut Vec<u8>) -> bool {
     ended
 }
 
-/// Bytes of the memory behind descriptors, each file once.
+/// Bytes of memory behind the descriptors, each file once.
 fn held(descriptors: &[OwnedFd]) -> u64 {
     let files: HashMap<_, _> = descriptors
         .iter()
@@ -89,8 +89,8 @@ fn held(descriptors: &[OwnedFd]) -> u64 {
     files.values().sum()
 }
 
-/// `--max-memory` holds for what clients keep after they have hung up, and what they let go of is
-/// lent again.
+/// `--max-memory` counts memory that clients keep after a disconnect, and released memory is lent
+/// again.
 #[test]
 fn memory_that_clients_keep_counts() {
     // Twice the limit.
@@ -111,22 +111,21 @@ fn memory_that_clients_keep_counts() {
     assert!(!descriptors.is_empty(), "all of it is free again");
 }
 
-/// A client that lets go of what it was lent before it hangs up is lent memory however often it
-/// comes again.
+/// A client that releases lent memory before each disconnect is lent memory every time.
 #[test]
 fn a_client_may_come_again_and_again() {
     // Half of it.
     let server = serve("0.005");
     for round in 0..rounds(100) {
         let start = Instant::now();
-        // The server may not have seen yet that the last connection is gone.
+        // The server may not have noticed the end of the last connection.
         while take(&server.uri).1.is_empty() {
             assert!(start.elapsed() < PATIENCE, "round {round}");
         }
     }
 }
 
-/// `--max-memory` bounds the tables of `--arena` together, not each of them.
+/// `--max-memory` limits all tables of `--arena` together.
 #[test]
 fn tables_in_arenas_share_the_bound() {
     let tables = ["--tpch", "part", "--tpch", "partsupp", "--scale", "0.1"];

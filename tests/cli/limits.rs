@@ -1,5 +1,5 @@
-//! A host that limits the size of files is met by an error, or another way, and never by a signal
-//! (SIGXFSZ); and so is one that limits their number.
+//! Limits on file sizes and on descriptors lead to an error or a fallback, never to a signal
+//! (SIGXFSZ).
 
 use std::fs::{DirEntry, read_dir};
 use std::net::TcpStream;
@@ -13,7 +13,7 @@ use crate::support::*;
 
 const TABLE: [&str; 4] = ["--tpch", "lineitem", "--scale", "0.01"];
 
-/// The command in a shell that limits its files to `blocks`, of 512 or 1,024 bytes each.
+/// The command in a shell with a file size limit of `blocks`, of 512 or 1,024 bytes each.
 fn limited(blocks: u32) -> Command {
     let mut command = Command::new("sh");
     command
@@ -29,7 +29,7 @@ fn serve(blocks: u32, args: &[&str]) -> Server {
     Server::start_as(limited(blocks), &address, &address, &args)
 }
 
-/// A server lends what its files have room for, and sends the rest.
+/// A server lends bodies that fit into its files, and sends the others.
 #[test]
 fn a_server_with_small_files_serves() {
     for (blocks, args) in [
@@ -50,7 +50,7 @@ fn a_server_with_small_files_serves() {
     }
 }
 
-/// What needs a larger file ends in one line that says so.
+/// A larger file than the limit is an error of one line.
 #[test]
 fn a_file_past_the_limit_is_said() {
     let server = Server::start(&TABLE);
@@ -72,7 +72,7 @@ fn a_file_past_the_limit_is_said() {
     }
 }
 
-/// UCX puts its shared memory into files; it does without where those are small.
+/// UCX's shared memory needs files; without room it is not used.
 #[test]
 fn a_ucx_client_with_small_files_fetches() {
     if let Err(error) = transport::by_scheme("ucx").and_then(|transport| transport.available()) {
@@ -89,10 +89,10 @@ fn a_ucx_client_with_small_files_fetches() {
     assert!(output.status.success(), "{}", text(&output.stderr));
 }
 
-/// Most descriptors of a server that is to have too few.
+/// The descriptor limit of a server that shall have too few.
 const MOST_OPEN: usize = 64;
 
-/// The descriptors of a server that count: it may have been given others, past its limit.
+/// The server's descriptors below its limit; it may have inherited others.
 fn count_open(server: &Server) -> usize {
     let fds = read_dir(format!("/proc/{}/fd", server.child.id())).unwrap();
     let number = |fd: std::io::Result<DirEntry>| text(fd.unwrap().file_name().as_bytes()).parse();
@@ -100,8 +100,7 @@ fn count_open(server: &Server) -> usize {
     numbers.filter(|number: &usize| *number < MOST_OPEN).count()
 }
 
-/// Has a server with few descriptors use all of them up but for `left`, by connections that stay as
-/// long as the result.
+/// Uses up a server's descriptors except `left`, by connections that live as long as the result.
 fn use_up(server: &Server, uri: &str, left: usize) -> Vec<TcpStream> {
     let address = Uri::parse(uri).unwrap().address;
     let mut taken = Vec::new();
@@ -115,7 +114,7 @@ fn use_up(server: &Server, uri: &str, left: usize) -> Vec<TcpStream> {
     }
 }
 
-/// A server that may have few descriptors, and the URIs of both its listeners.
+/// A server with few descriptors, and the URIs of both its listeners.
 fn with_few_descriptors() -> (Server, String, String) {
     let mut command = Command::new("sh");
     command
@@ -131,8 +130,8 @@ fn with_few_descriptors() -> (Server, String, String) {
     (server, shm, tcp)
 }
 
-/// A client of several connections is told that the server has not enough descriptors for them,
-/// wherever they are at their end.
+/// A client with several connections gets an error if the server has too few descriptors for them,
+/// at any number of free ones.
 #[test]
 fn a_server_without_descriptors_for_every_connection_says_so() {
     let mut refusals = 0;
@@ -151,18 +150,19 @@ fn a_server_without_descriptors_for_every_connection_says_so() {
         drop(taken);
         until("it serves again", || run(&get).status.success());
     }
-    // Each of four sockets takes one, and what joins them two.
+    // Each of four sockets takes a descriptor, and their joined connection two.
     assert_eq!(refusals, 6);
 }
 
-/// Each listener of a server tells its clients so, and goes on doing so.
+/// Each listener of a server reports this to its clients, every time.
 #[test]
 fn every_listener_without_descriptors_says_so() {
     let (server, shm, tcp) = with_few_descriptors();
     let _taken = use_up(&server, &tcp, 0);
     for uri in [&shm, &tcp, &shm, &tcp, &tcp, &shm] {
         let mut said = String::new();
-        // A descriptor of a client that was refused may come back a little later, and be another's.
+        // The descriptor of a refused client may become free a little later, and another client may
+        // get it.
         until("it is refused", || {
             said = text(&run(&["get", uri, "nation"]).stderr);
             !said.is_empty()

@@ -1,12 +1,11 @@
-//! What the command logs.
+//! The log of the command.
 
 use std::fs::{self, File};
 use std::path::Path;
 
 use super::support::{Server, address, dipc, path_in, run, table, text, write_arrow};
 
-/// `--log`: at debug and trace the log is this command's, and not a dependency's, as every HTTP/2
-/// frame.
+/// `--log`: at debug and trace dependencies log nothing, such as HTTP/2 frames.
 #[test]
 fn a_dependency_logs_nothing() {
     let folder = tempfile::tempdir().unwrap();
@@ -21,7 +20,7 @@ fn a_dependency_logs_nothing() {
     }
 }
 
-/// `--log debug`: a fetch without any trouble shows to whom it is connected, and that it is served.
+/// `--log debug`: a successful fetch logs its server, and that the stream is served.
 #[test]
 fn a_good_fetch_is_told() {
     let server = Server::start(&["--tpch", "nation"]);
@@ -42,8 +41,8 @@ fn a_good_fetch_is_told() {
     }
 }
 
-/// A file that the server cannot open: the error says whose it is, and the server's log has it as a
-/// warning, with the stream's begin and end at info.
+/// A file that the server cannot open: the error names the server, whose log has a warning, and the
+/// stream's begin and end at info.
 #[test]
 fn a_failure_is_told_at_both_ends() {
     let folder = tempfile::tempdir().unwrap();
@@ -75,7 +74,7 @@ fn a_failure_is_told_at_both_ends() {
     }
 }
 
-/// A ticket of any length: what is said of it at both ends is short.
+/// A long ticket is short in the logs of both ends.
 #[test]
 fn a_long_ticket_makes_no_long_line() {
     let folder = tempfile::tempdir().unwrap();
@@ -88,7 +87,7 @@ fn a_long_ticket_makes_no_long_line() {
     let ticket = "x".repeat(100_000);
     let failed = run(&["get", &server.uri, &ticket]);
     assert_eq!(failed.status.code(), Some(1));
-    // A baseline peer is told nothing: the log alone says why.
+    // A baseline peer gets no reason: only the log has it.
     let (baseline, _) = server.uri.split_once("&dipc=1").unwrap();
     assert_eq!(run(&["get", baseline, &ticket]).status.code(), Some(1));
     server.stop();

@@ -1,4 +1,4 @@
-//! The `dipc` command in processes of its own: what crosses, what it says, how it ends.
+//! The `dipc` command in separate processes: its tables, its output, and its end.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 

@@ -1,5 +1,5 @@
 //! tcp between processes, and between network namespaces that stand for machines: a slow and lossy
-//! link, one that is cut, and processes that are killed.
+//! link, a cut link, and killed processes.
 
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,10 +15,10 @@ fn start(args: &[&str]) -> Server {
     Server::start_as(dipc(), LOOPBACK, "tcp://127.0.0.1:0", args)
 }
 
-/// A table that takes long enough to be interrupted: nobody reads it faster than it is made.
+/// A table that takes long enough to be interrupted.
 pub const LARGE: [&str; 4] = ["--tpch", "lineitem", "--scale", "10"];
 
-/// A fetch of `LARGE` under way: the server has a stream, which the first bytes of rows show.
+/// A running fetch of `LARGE`: the first bytes of rows show that the server has a stream.
 pub fn long_fetch(command: Command, uri: &str, folder: &std::path::Path, args: &[&str]) -> Child {
     let mut command = command;
     let output = folder.join("t.arrows");
@@ -38,7 +38,7 @@ pub fn long_fetch(command: Command, uri: &str, folder: &std::path::Path, args: &
     child
 }
 
-/// What a fetch that must fail says: one line.
+/// The error of a fetch that must fail: one line.
 pub fn fail_of(child: Child) -> String {
     let output = child.wait_with_output().unwrap();
     let told = text(&output.stderr);
@@ -47,7 +47,7 @@ pub fn fail_of(child: Child) -> String {
     told
 }
 
-/// A table over tcp, over one connection and several, is the one that was served.
+/// A table over tcp, over one and several connections, equals the served table.
 #[test]
 fn tables_arrive_over_tcp() {
     let args = ["--tpch", "orders", "--scale", "0.1", "--batch-rows", "5000"];
@@ -71,7 +71,8 @@ fn tables_arrive_over_tcp() {
     assert!(status.success());
 }
 
-/// What cannot be is said: where nobody listens, where others could connect, a port that is taken.
+/// Unusable addresses have a reason: without a listener, reachable by other machines, or with a
+/// port in use.
 #[test]
 fn addresses_that_cannot_be_used_are_explained() {
     let told = failure(1, &["get", "tcp://127.0.0.1:1", "t"]);
@@ -101,7 +102,7 @@ fn addresses_that_cannot_be_used_are_explained() {
     assert!(told.contains("tcp.keepalive"), "{told}");
 }
 
-/// kill -9 of either side in the middle of a stream: the other is told, and goes on.
+/// kill -9 of either side in the middle of a stream: the other side gets an error, and goes on.
 #[test]
 fn a_kill_over_tcp_ends_one_stream() {
     for connections in ["1", "3"] {
@@ -121,8 +122,8 @@ fn a_kill_over_tcp_ends_one_stream() {
     }
 }
 
-/// Two namespaces that stand for machines, and one between them that passes on what they send; gone
-/// when dropped.
+/// Two namespaces that stand for machines, and one between them that forwards packets. The drop
+/// removes them.
 pub struct Link {
     pub server: String,
     pub client: String,
@@ -132,7 +133,7 @@ pub struct Link {
 pub const SERVER: &str = "192.0.2.1";
 
 impl Link {
-    /// `None` where this user may not make one, which is said.
+    /// `None` if this user may not make namespaces; prints the reason.
     pub fn new() -> Option<Self> {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         if !rustix::process::geteuid().is_root() {
@@ -179,7 +180,7 @@ impl Link {
         self.pass_on(true)
     }
 
-    /// Whether the link carries anything. Where not, neither end is told.
+    /// Switches forwarding on or off. Neither end is told.
     pub fn pass_on(&self, on: bool) -> Result<(), String> {
         let set = format!("sysctl -qw net.ipv4.ip_forward={}", u8::from(on));
         ip(&format!("netns exec {} {set}", self.between))
@@ -200,12 +201,12 @@ impl Link {
         Server::start_as(Self::dipc(&self.server), &at, &at, &args)
     }
 
-    /// Connections that one end has.
+    /// The number of connections of one end.
     pub fn connections(&self, namespace: &str) -> usize {
         let mut command = Command::new("ip");
         let list = ["netns", "exec", namespace, "cat", "/proc/net/tcp"];
         let table = text(&command.args(list).output().unwrap().stdout);
-        // Established ones have the state 01.
+        // State 01 is an established connection.
         let states = table
             .lines()
             .filter_map(|line| line.split_whitespace().nth(3));
@@ -258,7 +259,7 @@ fn tables_arrive_over_a_slow_and_lossy_link() {
 }
 
 impl Link {
-    /// The server lets go of its client, goes on, and with nothing to wait for stops at once.
+    /// The server drops its client, serves on, and then stops at once.
     pub fn lets_go_and_stops(&self, server: &mut Server) {
         until("the server has let go of the client", || {
             self.connections(&self.server) == 0
@@ -269,8 +270,8 @@ impl Link {
     }
 }
 
-/// A link that is cut in the middle of a stream ends it at both ends within the time that
-/// `tcp.keepalive` gives, though nobody closes a socket; the server serves on.
+/// A cut of the link in the middle of a stream ends the stream at both ends within the time of
+/// `tcp.keepalive`, without any closed socket; the server serves on.
 #[test]
 fn a_cut_link_ends_the_stream_at_both_ends() {
     for connections in ["1", "3"] {
@@ -292,8 +293,8 @@ fn a_cut_link_ends_the_stream_at_both_ends() {
     }
 }
 
-/// A port that the system may give to clients: where nobody listens, a socket that connects to
-/// itself is not taken for a server.
+/// At a port of the range for clients without a listener, a socket can connect to itself. It is not
+/// mistaken for a server.
 #[test]
 fn a_socket_does_not_take_itself_for_a_server() {
     let Some(link) = Link::new() else { return };
@@ -310,7 +311,7 @@ fn a_socket_does_not_take_itself_for_a_server() {
     }
 }
 
-/// A machine that cannot be reached: the time to connect is kept, and the text says so.
+/// An unreachable machine: the time to connect applies, and the text says so.
 #[test]
 fn a_machine_that_is_not_there_is_said() {
     let Some(link) = Link::new() else { return };
@@ -322,7 +323,7 @@ fn a_machine_that_is_not_there_is_said() {
         assert_eq!(output.status.code(), Some(1));
         text(&output.stderr)
     };
-    // No machine of the link has this number; and no way leads to the other.
+    // No machine of the link has the first address; the second address has no route.
     let told = get("tcp://198.51.100.77:4000", "30s");
     assert!(told.contains("cannot be reached"), "{told}");
     let told = get("tcp://203.0.113.1:4000", "30s");

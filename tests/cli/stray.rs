@@ -1,5 +1,5 @@
-//! Descriptors that a peer sends where none may come, and whose closing never ends: nobody else is
-//! held up, and the process can be ended.
+//! Unexpected descriptors of a peer, whose close never ends: they delay no other peer, and the
+//! process can be ended.
 
 #[path = "stray/fuse.rs"]
 mod fuse;
@@ -17,20 +17,20 @@ use rustix::process::{Pid, Signal, WaitOptions, waitpid};
 use crate::support::*;
 use sending::*;
 
-/// When a process has it.
+/// When a process gets the descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Moment {
-    /// It reads the message that the descriptor came with.
+    /// It reads the descriptor's message.
     Read,
-    /// It is in the queue of a connection that is closed.
+    /// The descriptor is in the queue of a connection that is closed.
     Unread,
-    /// It came before the connection was accepted.
+    /// The descriptor came before the connection was accepted.
     Early,
 }
 
-/// security.md, "Descriptors": whatever a client sends, whenever it does, other clients are served
-/// and the server can be stopped; where the system bars descriptors, and where not. Nor do those
-/// of a user who is refused.
+/// security.md, "Descriptors": descriptors of a client, at any moment, neither delay other clients
+/// nor the server's stop, on systems that bar descriptors and on others. The same for descriptors
+/// of a refused user.
 #[test]
 fn stray_descriptors_hold_no_server_up() {
     for barring in [true, false] {
@@ -50,7 +50,7 @@ fn stray_descriptors_hold_no_server_up() {
                         continue;
                     };
                     if moment == Moment::Read {
-                        // Connections are accepted in their order.
+                        // Connections are accepted in order.
                         assert!(run(&["get", &server.uri, "nation"]).status.success());
                     }
                     let sent = while_stopped(&server.child, || send(&mut stray, &peer, moment));
@@ -74,7 +74,7 @@ fn stray_descriptors_hold_no_server_up() {
     }
 }
 
-/// Sends it with a message that means nothing, or behind bytes that end the connection.
+/// Sends it with a message without effect, or after bytes that end the connection.
 fn send(stray: &mut Stray, peer: &UnixStream, moment: Moment) -> rustix::io::Result<usize> {
     if moment == Moment::Unread {
         rustix::io::write(peer, &[0xff; 64])?;
@@ -82,7 +82,7 @@ fn send(stray: &mut Stray, peer: &UnixStream, moment: Moment) -> rustix::io::Res
     stray.send(peer, &frame(2, &[200]))
 }
 
-/// So that both of two steps are done before the process sees the first.
+/// Stops the process, so that it sees neither of two steps before both are done.
 fn while_stopped<R>(child: &Child, step: impl FnOnce() -> R) -> R {
     let pid = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
     signal(child, Signal::STOP);
@@ -92,7 +92,7 @@ fn while_stopped<R>(child: &Child, step: impl FnOnce() -> R) -> R {
     result
 }
 
-/// The same of a server that sends them to a client: the client says what is wrong, and ends.
+/// The same for descriptors of a server: the client reports an error, and ends.
 #[test]
 fn stray_descriptors_hold_no_client_up() {
     // REGION, and an unknown control message.
@@ -129,17 +129,17 @@ fn stray_descriptors_hold_no_client_up() {
                         rustix::io::write(&peer, &[0xff; 64]).unwrap();
                     }
                     let sent = stray.send(&peer, &frame(2, message));
-                    // The client may have asked already.
+                    // The client may have sent its request already.
                     assert!(sent.is_ok() || moment == Moment::Early, "{sent:?}");
                 });
-                // It says what is wrong, whatever it has been sent.
+                // The client reports an error for every kind of message.
                 let stderr = client.stderr.take().unwrap();
                 let said = BufReader::new(stderr).lines().next().unwrap().unwrap();
                 assert!(said.starts_with("dipc: "), "{barring} {moment:?}: {said}");
                 if stray.is_socket() {
                     assert_eq!(wait(&mut client).code(), Some(1), "{barring} {moment:?}");
                 }
-                // A process that has a stuck file cannot end before it is gone.
+                // A process with a stuck file cannot end before the file is gone.
                 drop(stray);
                 assert_eq!(wait(&mut client).code(), Some(1), "{barring} {moment:?}");
             }

@@ -18,7 +18,7 @@ use arrow::ipc::writer::{FileWriter, StreamWriter};
 use parquet::arrow::ArrowWriter;
 use rustix::process::{Pid, Signal, kill_process};
 
-/// How long anything here may take before the test fails.
+/// Time limit for each wait; then the test fails.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The command, ready for arguments.
@@ -33,7 +33,7 @@ pub fn run(args: &[&str]) -> Output {
     dipc().args(args).output().unwrap()
 }
 
-/// Runs the command, which must do well, and reads its JSON.
+/// Runs the command, which must succeed, and reads its JSON.
 pub fn json(args: &[&str]) -> serde_json::Value {
     let output = run(args);
     assert!(
@@ -58,8 +58,7 @@ pub fn failure(code: i32, args: &[&str]) -> String {
     line
 }
 
-/// Asserts that no part of an error's text comes twice: whoever passes an error on puts before it
-/// what is not in it yet.
+/// Asserts that no part of an error's text is repeated: context is added only if the text lacks it.
 pub fn assert_said_once(line: &str) {
     let parts: Vec<_> = line.trim_end().split(": ").collect();
     for (index, part) in parts.iter().enumerate() {
@@ -68,8 +67,8 @@ pub fn assert_said_once(line: &str) {
     }
 }
 
-/// Every UCX of the machine: Debian's, and PyPI's where `tools/setup.sh test` has put it. Says so
-/// where there is none.
+/// Every UCX of the machine: Debian's, and PyPI's if `tools/setup.sh test` has installed it. Prints
+/// a line if there is none.
 pub fn ucx_libraries() -> Vec<PathBuf> {
     let venv = Path::new(env!("CARGO_MANIFEST_DIR")).join(".tools/venv/lib");
     let pythons = fs::read_dir(venv).into_iter().flatten().flatten();
@@ -113,10 +112,11 @@ pub fn signal(child: &Child, signal: Signal) {
 /// Some user that this process is not.
 pub const OTHER_USER: u32 = 54_321;
 
-/// Connects as another user, where this process may.
+/// Connects as another user, if this process may.
 pub fn connect_as_another(address: &SocketAddr) -> Option<UnixStream> {
     let connect = || {
-        // The user of this thread alone: the C library's function changes that of all.
+        // The system call changes only this thread's user; the C library's function changes all
+        // threads.
         let unchanged = libc::c_long::from(-1);
         let other = libc::c_long::from(OTHER_USER);
         // SAFETY: sets the effective uid of the calling thread; no memory is involved.
@@ -127,7 +127,7 @@ pub fn connect_as_another(address: &SocketAddr) -> Option<UnixStream> {
         }
         Some(UnixStream::connect_addr(address).unwrap())
     };
-    // It ends as the other user.
+    // The thread ends as the other user.
     std::thread::scope(|scope| scope.spawn(connect).join().unwrap())
 }
 
@@ -160,17 +160,17 @@ pub struct Server {
 }
 
 impl Server {
-    /// Serves at an address of its own.
+    /// Serves at a new address.
     pub fn start(args: &[&str]) -> Self {
         Self::start_at(&address(), args)
     }
 
-    /// Serves at `address`, and returns once it is ready.
+    /// Serves at `address`, and waits until it is ready.
     pub fn start_at(address: &str, args: &[&str]) -> Self {
         Self::start_as(dipc(), address, address, args)
     }
 
-    /// The same as `command`; the address that it prints begins with `begins`.
+    /// The same with `command`; the printed address begins with `begins`.
     pub fn start_as(mut command: Command, begins: &str, address: &str, args: &[&str]) -> Self {
         let mut child = command
             .args(["serve", "--listen", address])
@@ -179,8 +179,7 @@ impl Server {
             .spawn()
             .unwrap();
         let stdout = BufReader::new(child.stdout.take().unwrap());
-        // Made before anything is asked of the process, so that it is killed where the answer is
-        // bad.
+        // Made before the first answer of the process, so that a bad answer also kills it.
         let uri = String::new();
         let mut server = Self { child, uri, stdout };
         let line = server.line();
@@ -195,8 +194,7 @@ impl Server {
         server
     }
 
-    /// Serves Flight clients at a port of its own, and whatever else `args` say; its URI is that of
-    /// Flight.
+    /// Serves Flight clients at a new port, with `args`; its URI is Flight's.
     pub fn start_flight(args: &[&str]) -> Self {
         let mut child = dipc()
             .args(["serve", "--flight", "127.0.0.1:0"])
@@ -221,14 +219,14 @@ impl Server {
         }
     }
 
-    /// The next line that it prints.
+    /// The next line of its output.
     pub fn line(&mut self) -> String {
         let mut line = String::new();
         self.stdout.read_line(&mut line).unwrap();
         line.trim_end().to_owned()
     }
 
-    /// Stops the server by SIGTERM; gives its status and what else it printed.
+    /// Stops the server by SIGTERM; gives its status and the rest of its output.
     pub fn stop(mut self) -> (ExitStatus, String) {
         signal(&self.child, Signal::TERM);
         let status = wait(&mut self.child);
@@ -245,7 +243,7 @@ impl Drop for Server {
     }
 }
 
-/// A table with a few kinds of columns.
+/// A table with a few types of columns.
 pub fn table(rows: i32) -> RecordBatch {
     let words: Vec<_> = (0..rows)
         .map(|row| (row % 7 > 0).then(|| format!("a rather long word, the {row}th")))
@@ -299,12 +297,12 @@ pub fn write_stream(path: &Path, batch: &RecordBatch) {
     writer.finish().unwrap();
 }
 
-/// A path in `folder`, as a text.
+/// A path in `folder`, as text.
 pub fn path_in(folder: &tempfile::TempDir, name: &str) -> String {
     folder.path().join(name).to_str().unwrap().to_owned()
 }
 
-/// What lies in a folder.
+/// The files of a folder.
 pub fn names(folder: &Path) -> Vec<PathBuf> {
     fs::read_dir(folder)
         .unwrap()

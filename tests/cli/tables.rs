@@ -1,4 +1,4 @@
-//! What crosses: every format, generated tables, with and without an arena.
+//! Tables of every format, and generated tables, with and without an arena.
 
 use std::io::Read as _;
 use std::path::Path;
@@ -11,8 +11,8 @@ use arrow::ipc::writer::{IpcWriteOptions, StreamWriter};
 
 use crate::support::*;
 
-/// Promise of `serve`: Parquet, Arrow file and Arrow stream files cross and arrive equal, whatever
-/// they are named, with and without an arena; their hashes are one, since their content is.
+/// Promise of `serve`: Parquet, Arrow file and Arrow stream files arrive equal, under any name,
+/// with and without an arena; equal content has equal hashes.
 #[test]
 fn files_of_every_format_arrive_equal() {
     let folder = tempfile::tempdir().unwrap();
@@ -50,7 +50,7 @@ fn files_of_every_format_arrive_equal() {
     }
 }
 
-/// Promise of `--output`: what is fetched into a file can be served again and is still equal.
+/// Promise of `--output`: a fetched file can be served again and is still equal.
 #[test]
 fn files_written_are_equal_to_what_was_served() {
     let folder = tempfile::tempdir().unwrap();
@@ -68,7 +68,7 @@ fn files_written_are_equal_to_what_was_served() {
 }
 
 /// Promise of `--arena`: bodies are lent and nothing is copied, at either end; without it the
-/// server copies what it lends, once. Generated tables are equal to themselves generated here.
+/// server copies lent bodies once. A generated table equals the same table generated here.
 #[test]
 fn tables_in_an_arena_are_not_copied() {
     for arena in [true, false] {
@@ -103,7 +103,7 @@ fn tables_in_an_arena_are_not_copied() {
     }
 }
 
-/// Rule A5 at the command: a table without rows crosses, and so does a small one by its bytes.
+/// Rule A5 at the command: a table without rows arrives, and a small table arrives as bytes.
 #[test]
 fn empty_and_small_tables_arrive() {
     let folder = tempfile::tempdir().unwrap();
@@ -117,8 +117,8 @@ fn empty_and_small_tables_arrive() {
     }
 }
 
-/// Promise of `--verify`: a table that differs is an exit status of 1, and the first difference is
-/// named; so it is where nobody reads the figures.
+/// Promise of `--verify`: a different table gives exit status 1, and the first difference is named,
+/// also if stdout is closed.
 #[test]
 fn a_table_that_differs_is_told() {
     let server = Server::start(&["--tpch", "nation"]);
@@ -140,7 +140,7 @@ fn a_table_that_differs_is_told() {
     assert_eq!(wait(&mut child).code(), Some(1));
 }
 
-/// Promise of `--head`: rows as a table, then the figures. A reader that has gone is no failure.
+/// Promise of `--head`: rows as a table, then the figures. A closed stdout is no failure.
 #[test]
 fn the_first_rows_are_shown() {
     let server = Server::start(&["--tpch", "region"]);
@@ -196,7 +196,7 @@ fn many_clients_are_served_at_once() {
     }
 }
 
-/// Several listeners of one server: a line for each, and each serves every ticket.
+/// Several listeners of one server: one line for each, and each serves every ticket.
 #[test]
 fn every_listener_serves_every_ticket() {
     let (first, second) = (address(), address());
@@ -210,8 +210,7 @@ fn every_listener_serves_every_ticket() {
     assert!(rest.starts_with(&format!("ready {second}")), "{rest}");
 }
 
-/// `--max-message` holds where files are read, too: for those that are served, and for those that
-/// are compared with.
+/// `--max-message` also limits files: served files, and files of `--verify`.
 #[test]
 fn files_have_a_limit_for_each_message() {
     let folder = tempfile::tempdir().unwrap();

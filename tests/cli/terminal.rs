@@ -1,4 +1,4 @@
-//! What reaches a terminal: nothing of a peer's or a file's making steers it.
+//! Output on a terminal: no text of a peer or a file controls the terminal.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,8 +10,8 @@ use arrow::datatypes::Int64Type;
 
 use crate::support::*;
 
-/// Promise of `--head`: control characters in names and values are written out, and times of every
-/// zone are shown.
+/// Promise of `--head`: control characters in names and values are escaped, and times of every zone
+/// are shown.
 #[test]
 fn rows_do_not_steer_a_terminal() {
     let folder = tempfile::tempdir().unwrap();
@@ -67,7 +67,7 @@ fn rows_do_not_steer_a_terminal() {
     );
 }
 
-/// Errors, the log and JSON name files and tickets of any name without what steers a terminal.
+/// Errors, the log and JSON escape control characters in names of files and tickets.
 #[test]
 fn names_do_not_steer_a_terminal() {
     let folder = tempfile::tempdir().unwrap();
@@ -83,12 +83,12 @@ fn names_do_not_steer_a_terminal() {
         "{told:?}"
     );
 
-    // A stream that is cut off fails at the client, which has the name from the server.
+    // A cut stream fails at the client, which has the name from the server.
     write_stream(Path::new(&path), &table(3));
     let whole = std::fs::read(&path).unwrap();
     let ticket = "t\u{9b}1m\u{202e}";
     let server = Server::start(&["--json", &format!("{ticket}={path}")]);
-    // The server would have refused it at its start.
+    // The server would refuse it at its start.
     std::fs::write(&path, &whole[..whole.len() - 9]).unwrap();
     for args in [
         &["get", &server.uri, ticket, "--log", "debug"][..],
@@ -106,8 +106,8 @@ fn names_do_not_steer_a_terminal() {
     assert_eq!(report["ticket"], ticket);
 }
 
-/// Promise of `--checksum`, `--verify`, `--head` and `--output`: run ends past 2^33 rows end each
-/// of them, with a result or with an error of one line.
+/// Promise of `--checksum`, `--verify`, `--head` and `--output`: each of them completes for run
+/// ends past 2^33 rows, with a result or an error of one line.
 #[test]
 fn long_runs_come_to_an_end() {
     let folder = tempfile::tempdir().unwrap();

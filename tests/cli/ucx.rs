@@ -1,5 +1,5 @@
-//! ucx between processes: networks that are cut, ports that a killed server had, settings that UCX
-//! does not take, and file descriptors that run out. With each UCX of the machine.
+//! ucx between processes: cut networks, ports of killed servers, wrong settings, and too few
+//! descriptors. With each UCX of the machine.
 
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
@@ -14,7 +14,7 @@ use crate::support::*;
 const LOOPBACK: &str = "ucx://127.0.0.1:";
 const TRUSTED: &str = "--trusted-network";
 
-/// The command, ready for arguments, with that UCX.
+/// The command with that UCX, ready for arguments.
 fn with(library: &Path) -> Command {
     let mut command = dipc();
     command.env("DIPC_UCX_LIBRARY", library);
@@ -31,7 +31,7 @@ fn get(library: &Path, args: &[&str]) -> Output {
     with(library).arg("get").args(args).output().unwrap()
 }
 
-/// Runs a command that is to end soon, to its end.
+/// Runs a command that must end soon.
 fn ended(command: &mut Command) -> Output {
     let piped = command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = piped.spawn().unwrap();
@@ -39,12 +39,12 @@ fn ended(command: &mut Command) -> Output {
     while child.try_wait().unwrap().is_none() && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(5));
     }
-    // Without effect on one that has ended.
+    // Without effect on an ended process.
     let _ = child.kill();
     child.wait_with_output().unwrap()
 }
 
-/// What the command says, which must fail with one line. UCX may log lines of its own before it.
+/// The error of a command that must fail with one line. UCX may log its own lines before it.
 fn refused(output: &Output) -> String {
     let said = text(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{said}");
@@ -56,7 +56,7 @@ fn refused(output: &Output) -> String {
     line.to_owned()
 }
 
-/// Serves `LARGE` over the link, to clients that are given up after three seconds of silence.
+/// Serves `LARGE` over the link. A client counts as dead after three seconds of silence.
 fn serve_over(link: &Link, library: &Path) -> Server {
     let mut command = Link::dipc(&link.server);
     command.env("DIPC_UCX_LIBRARY", library);
@@ -73,8 +73,8 @@ fn fetch_over(link: &Link, library: &Path, uri: &str, folder: &Path) -> Child {
     long_fetch(command, uri, folder, &SHORT)
 }
 
-/// A network that is cut in the middle of a stream ends it at both ends within the time that
-/// `ucx.keepalive` gives, though nobody closes anything; the server goes on.
+/// A cut of the network in the middle of a stream ends the stream at both ends within the time of
+/// `ucx.keepalive`, without any close; the server goes on.
 #[test]
 fn a_cut_network_is_noticed_over_ucx() {
     for library in ucx_libraries() {
@@ -90,8 +90,8 @@ fn a_cut_network_is_noticed_over_ucx() {
     }
 }
 
-/// The same where nothing is under way, since the client does not read: a client that is only
-/// stopped is left alone, for its system answers.
+/// The same while nothing moves, because the client does not read. A client that is only stopped is
+/// not disconnected, because its system answers.
 #[test]
 fn a_cut_network_is_noticed_over_ucx_while_nothing_moves() {
     for library in ucx_libraries() {
@@ -100,7 +100,7 @@ fn a_cut_network_is_noticed_over_ucx_while_nothing_moves() {
         let folder = tempfile::tempdir().unwrap();
         let client = fetch_over(&link, &library, &server.uri, folder.path());
         signal(&client, Signal::STOP);
-        // Twice the time after which a silent peer is given up.
+        // Twice the time limit of a silent peer.
         std::thread::sleep(Duration::from_secs(6));
         assert!(link.connections(&link.server) > 0);
         link.pass_on(false).unwrap();
@@ -123,7 +123,7 @@ fn the_patience_over_ucx_is_a_number() {
     assert!(told.contains("ucx.keepalive"), "{told}");
 }
 
-/// A client that gives up while it connects ends by itself, however far the connection has come.
+/// A client that gives up during connecting ends by itself, at any state of the connection.
 #[test]
 fn clients_give_up_while_they_connect() {
     for library in ucx_libraries() {
@@ -145,7 +145,7 @@ fn clients_give_up_while_they_connect() {
         };
         std::thread::scope(|scope| {
             let clients = scope.spawn(give_up);
-            // A server that stops again and again leaves a connection at any point.
+            // A server that stops repeatedly leaves a connection at any point.
             while !clients.is_finished() {
                 signal(&server.child, Signal::STOP);
                 std::thread::sleep(Duration::from_micros(fastrand::u64(500..60_000)));
@@ -157,14 +157,14 @@ fn clients_give_up_while_they_connect() {
 }
 
 /// A server that is killed while a client is connected can be started again at once at the same
-/// port; where somebody has said that UCX shall not do that, the text names what to change.
+/// port. If a setting forbids this to UCX, the text names the setting.
 #[test]
 fn a_killed_server_listens_again_at_once() {
     for library in ucx_libraries() {
         let mut server = start(&library, &LARGE);
         let folder = tempfile::tempdir().unwrap();
         let client = long_fetch(with(&library), &server.uri, folder.path(), &[]);
-        // It does not close its end, so that the system keeps the server's.
+        // The client does not close its end, so the system keeps the server's end.
         signal(&client, Signal::STOP);
         server.child.kill().unwrap();
         wait(&mut server.child);
@@ -179,7 +179,7 @@ fn a_killed_server_listens_again_at_once() {
         assert!(told.contains("UCX_TCP_CM_REUSEADDR=y"), "{told}");
         let server = Server::start_as(with(&library), at, at, &[TRUSTED, "--tpch", "nation"]);
         assert!(get(&library, &[&server.uri, "nation"]).status.success());
-        // Whoever listens keeps the address.
+        // A live listener keeps the address.
         let told = refused(&ended(with(&library).args(again)));
         assert!(
             told.contains("is taken") && !told.contains("UCX_"),
@@ -190,7 +190,7 @@ fn a_killed_server_listens_again_at_once() {
     }
 }
 
-/// A value that UCX does not take is an error that names it, at both ends.
+/// A value that UCX refuses is an error that names it, at both ends.
 #[test]
 fn settings_that_ucx_does_not_take_are_named() {
     for library in ucx_libraries() {
@@ -224,7 +224,7 @@ fn settings_that_ucx_does_not_take_are_named() {
     }
 }
 
-/// Where nobody can listen the text says why, as over tcp.
+/// An unusable address has a reason in the text, as over tcp.
 #[test]
 fn an_address_that_cannot_be_listened_at_is_told() {
     for library in ucx_libraries() {
@@ -253,8 +253,7 @@ fn limited(library: &Path, limit: u32) -> Command {
     command
 }
 
-/// UCX ends the process where it finds no file descriptor: so they are counted before, at both
-/// ends.
+/// UCX ends the process if it finds no file descriptor, so both ends count them before.
 #[test]
 fn few_descriptors_are_an_error() {
     for library in ucx_libraries() {
@@ -291,7 +290,7 @@ fn few_descriptors_are_an_error() {
     }
 }
 
-/// A server at its limit goes on: who comes beyond it waits, and is served when there is room.
+/// A server at its limit goes on: further clients wait, and are served when there is room.
 #[test]
 fn a_server_without_descriptors_goes_on() {
     for library in ucx_libraries() {

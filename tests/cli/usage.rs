@@ -1,4 +1,4 @@
-//! What cannot be done, each with its exit status and a text that says why.
+//! Errors of usage, with their exit status and text.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::process::Stdio;
 
 use crate::support::*;
 
-/// Exit status 2: the command was called wrongly, and says how it is called.
+/// Exit status 2: a wrong command line, with a text that shows the right one.
 #[test]
 fn wrong_usage_is_status_2() {
     let at = address();
@@ -64,11 +64,11 @@ fn wrong_usage_is_status_2() {
     );
 }
 
-/// Promise of `--device`: a GPU without a driver is an error that names the library, before a
-/// server is looked for or a table read.
+/// Promise of `--device`: a GPU without a driver is an error that names the library, before
+/// connecting or reading.
 #[test]
 fn a_gpu_needs_a_driver() {
-    // SAFETY: what the loader finds runs its initialisers, as in every CUDA program.
+    // SAFETY: the loaded library runs its initialisers, as in every CUDA program.
     let driver = unsafe { libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_LAZY) };
     if !driver.is_null() {
         eprintln!("skipped: this machine has a CUDA driver");
@@ -98,7 +98,7 @@ fn a_gpu_needs_a_driver() {
         assert!(told.contains("libcuda.so.1"), "{told}");
         assert!(told.contains("arrays on cuda:0 are wanted"), "{told}");
     }
-    // As they are sent they are on the host: there is nothing to want a driver for.
+    // As sent they are on the host, so no driver is needed.
     let server = Server::start(&["--tpch", "nation", "--scale", "0.01"]);
     for device in ["host", "as-sent"] {
         let report = json(&[
@@ -117,7 +117,7 @@ fn a_gpu_needs_a_driver() {
     }
 }
 
-/// Exit status 1: files that cannot be served, before any address is taken.
+/// Exit status 1: files that cannot be served, before the server listens.
 #[test]
 fn files_that_cannot_be_served_are_named() {
     let folder = tempfile::tempdir().unwrap();
@@ -152,7 +152,7 @@ fn files_that_cannot_be_served_are_named() {
     assert!(told.contains("both be the ticket \"nation\""), "{told}");
 }
 
-/// Exit status 1: what a client asks for and cannot have.
+/// Exit status 1: requests that cannot succeed.
 #[test]
 fn fetches_that_cannot_be_are_explained() {
     let server = Server::start(&["--tpch", "nation"]);
@@ -182,8 +182,8 @@ fn fetches_that_cannot_be_are_explained() {
     assert!(told.contains("cannot write in /nonexistent"), "{told}");
 }
 
-/// A file that fails only while it is served is the client's error, with the file's name; the
-/// server serves on.
+/// A file that fails only during a stream is the client's error, with the file's name; the server
+/// serves on.
 #[test]
 fn a_file_that_has_gone_is_the_streams_error() {
     let folder = tempfile::tempdir().unwrap();
@@ -199,7 +199,7 @@ fn a_file_that_has_gone_is_the_streams_error() {
     assert!(run(&["get", &server.uri, "nation"]).status.success());
 }
 
-/// Promise of `info`: every transport is told, with the reason where it does not work.
+/// Promise of `info`: every transport is listed, with a reason if it does not work.
 #[test]
 fn info_says_what_works_and_why_not() {
     let info = json(&["info", "--json"]);
@@ -215,7 +215,7 @@ fn info_says_what_works_and_why_not() {
         let reason = named("ucx")["reason"].as_str().unwrap();
         assert!(reason.contains("libucp"), "{reason}");
     }
-    // A machine without UCX is told what is missing, and the rest works on.
+    // Without UCX the missing part is named, and the rest works.
     let output = dipc()
         .args(["info", "--json"])
         .env("DIPC_UCX_LIBRARY", "/nowhere/libucp.so.0")
@@ -235,8 +235,8 @@ fn info_says_what_works_and_why_not() {
     assert!(shown.contains("device    cpu  works"), "{shown}");
 }
 
-/// Promise of the help: a number or a time that cannot be 0 is refused, with the least one; every
-/// other 0 is said there.
+/// Promise of the help: a number or time that must not be 0 is refused, with the least value in the
+/// text; the help explains every other 0.
 #[test]
 fn zeros_are_refused_or_mean_something() {
     let at = address();
@@ -291,7 +291,7 @@ fn zeros_are_refused_or_mean_something() {
     }
 }
 
-/// Promise of the help: `--head` and `--json` do not go together, and both say so.
+/// Promise of the help: `--head` and `--json` conflict, and the help of both says so.
 #[test]
 fn a_conflict_is_in_the_help() {
     let help = text(&run(&["get", "--help"]).stdout);
@@ -301,7 +301,7 @@ fn a_conflict_is_in_the_help() {
     );
 }
 
-/// Promise of `serve`: an address that is given twice is said as such, and nothing is ready before.
+/// Promise of `serve`: an address that is given twice is an error, and no `ready` precedes it.
 #[test]
 fn an_address_given_twice_is_said() {
     let at = address();
@@ -318,7 +318,7 @@ fn an_address_given_twice_is_said() {
         );
         assert_eq!(text(&output.stdout), "");
     }
-    // What cannot be listened at is said before anything is ready.
+    // An unusable address is an error before any `ready`.
     let server = Server::start(&["--tpch", "nation"]);
     let args = [
         "serve",
@@ -334,7 +334,7 @@ fn an_address_given_twice_is_said() {
     assert_eq!(text(&output.stdout), "");
 }
 
-/// Promise of `serve`: what is ready can be reached. With too few descriptors it says so at once.
+/// Promise of `serve`: a ready server can be reached. Too few descriptors are an error at once.
 #[test]
 fn too_few_descriptors_are_said_at_the_start() {
     let (mut refused, mut ready) = (0, 0);
@@ -379,7 +379,7 @@ fn too_few_descriptors_are_said_at_the_start() {
     assert!(refused > 0 && ready > 0, "{refused} {ready}");
 }
 
-/// Promise of `serve`: what cannot be sent, or ends in the middle, is refused at the start.
+/// Promise of `serve`: a file that cannot be sent, or is cut, is refused at the start.
 #[test]
 fn files_that_cannot_be_sent_are_refused_at_the_start() {
     use arrow::array::{ArrayRef, Int8Array, ListArray, RecordBatch, StructArray};
@@ -437,7 +437,7 @@ fn files_that_cannot_be_sent_are_refused_at_the_start() {
     refused(&path, "4 bytes follow");
 }
 
-/// Promise of `--arena`: its errors name the option or the limit that is at fault, and no other.
+/// Promise of `--arena`: its errors name the option or limit that causes them, and no other.
 #[test]
 fn a_full_arena_names_its_limit() {
     let table = ["--tpch", "lineitem", "--scale", "0.01", "--arena"];

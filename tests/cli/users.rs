@@ -1,5 +1,5 @@
-//! Who is taken for the same user, processes in user namespaces included that have no number for
-//! them; and what the others are told.
+//! The test for the same user, also in user namespaces that do not map a user; and the errors for
+//! others.
 
 use std::io::{Read as _, Write as _};
 use std::os::linux::net::SocketAddrExt as _;
@@ -9,7 +9,7 @@ use std::process::Command;
 
 use crate::support::*;
 
-/// The command as another user. `None` where this process cannot be one.
+/// The command as another user. `None` if this process cannot be one.
 fn another() -> Option<Command> {
     let other = || {
         let mut command = dipc();
@@ -25,11 +25,11 @@ fn another() -> Option<Command> {
     }
 }
 
-/// What a client reads that the server alone refuses.
+/// The text for a client that only the server refuses.
 const REFUSAL: &str = "the server admits its own user alone";
 
-/// The command, in a user namespace of its own that maps nobody: it reads every user as the
-/// overflow uid. `None` where this machine makes none.
+/// The command in a user namespace without a map, where every user reads as the overflow uid.
+/// `None` if this machine has no user namespaces.
 fn nobody() -> Option<Command> {
     let unmapped = |mut command: Command| {
         let unshare = || {
@@ -52,8 +52,8 @@ fn nobody() -> Option<Command> {
     }
 }
 
-/// security.md, "shm": a server whose own user reads as the overflow uid takes nobody for the same
-/// user; with --any-user it serves everybody.
+/// security.md, "shm": a server whose own user reads as the overflow uid accepts no peer as the
+/// same user; with --any-user it serves all.
 #[test]
 fn a_server_without_a_user_admits_nobody() {
     for (arg, admitted) in [(None, false), (Some("--any-user"), true)] {
@@ -72,7 +72,7 @@ fn a_server_without_a_user_admits_nobody() {
     }
 }
 
-/// The same of a client, which says why.
+/// The same for a client, with a reason.
 #[test]
 fn a_client_without_a_user_trusts_nobody() {
     let server = Server::start(&["--tpch", "nation"]);
@@ -92,8 +92,8 @@ fn a_client_without_a_user_trusts_nobody() {
     }
 }
 
-/// A client that only the server refuses is told by the server whom it serves, and what would
-/// change that; where the system does not let it connect to the socket's path, by the client.
+/// A client that only the server refuses gets the reason and the remedy from the server. If the
+/// system refuses the socket's path, the client's own error has them.
 #[test]
 fn a_client_of_another_user_is_told_why() {
     let server = Server::start(&["--tpch", "nation"]);
@@ -118,8 +118,8 @@ fn a_client_of_another_user_is_told_why() {
     }
 }
 
-/// security.md, "shm": connections of a user who is refused hold little of the server, and not for
-/// long, however many they are and whatever they say.
+/// security.md, "shm": connections of a refused user take little of the server, for a short time,
+/// for any number of connections and messages.
 #[test]
 fn refused_users_hold_nothing() {
     let server = Server::start(&["--tpch", "nation"]);
@@ -146,12 +146,12 @@ fn refused_users_hold_nothing() {
         let _ = peer.write_all(&said);
         peers.push(peer);
     }
-    // Of each that is not closed: the socket, and what tells of the end of its process.
+    // Two descriptors for each open connection: the socket, and the pidfd of its process.
     until("most are closed", || open() <= before + 16);
     assert!(run(&["get", &server.uri, "nation"]).status.success());
     for mut peer in peers {
         let mut told = Vec::new();
-        // A reset says no more than the end.
+        // A reset means the same as an end.
         let _ = peer.read_to_end(&mut told);
         assert!(told.is_empty(), "{told:?}");
     }

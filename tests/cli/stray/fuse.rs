@@ -1,8 +1,8 @@
-//! A file system in user space that lets one file be opened and then answers nothing more, whatever
-//! is asked: by hand, in a process and a mount namespace of its own.
+//! A file system in user space, hand-written, in its own process and mount namespace. It lets one
+//! file be opened, and then answers no request.
 //!
-//! The command waits in closing the file until that process has ended, and so does its end. (Other
-//! processes do not, or none could be started by one that has the file open.)
+//! The command's close of the file, and its exit, wait until that process has ended. Other
+//! processes do not wait; otherwise a process with the open file could start no process.
 
 use std::ffi::{CStr, CString};
 use std::fs::{File, OpenOptions};
@@ -11,20 +11,20 @@ use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-/// Requests of the kernel (linux/fuse.h) that are answered.
+/// Requests of the kernel (linux/fuse.h) with an answer.
 const LOOKUP: u32 = 1;
 const GETATTR: u32 = 3;
 const OPEN: u32 = 14;
 const FLUSH: u32 = 25;
 const INIT: u32 = 26;
-/// Those to which there is no answer.
+/// Requests without an answer.
 const FORGET: u32 = 2;
 const INTERRUPT: u32 = 36;
 const BATCH_FORGET: u32 = 42;
 
-/// The folder to mount it at, for the process that serves it.
+/// The mount point, for the serving process.
 const FOLDER: &str = "DIPC_TEST_FUSE";
-/// How long that process lives at most, in seconds: a test that was killed keeps waiting for it.
+/// Longest life of that process, in seconds: a killed test waits for it.
 const LONGEST_LIFE: u32 = 300;
 
 /// A file on it.
@@ -35,7 +35,7 @@ pub struct StuckFile {
 }
 
 impl StuckFile {
-    /// `Err` says why there is none here.
+    /// `Err` has the reason why this machine has none.
     pub fn new() -> Result<Self, String> {
         let folder = tempfile::tempdir().unwrap();
         let mut server = Command::new(std::env::current_exe().unwrap())
@@ -79,7 +79,7 @@ impl StuckFile {
 
 impl Drop for StuckFile {
     fn drop(&mut self) {
-        // Whatever waits for an answer is told that none comes.
+        // The end of this process ends all waits for an answer.
         end(&mut self.server);
     }
 }
@@ -98,7 +98,7 @@ fn child_serves() {
     // SAFETY: a system call without pointers.
     unsafe { libc::alarm(LONGEST_LIFE) };
     let folder = Path::new(&folder);
-    // On a line of its own, which the harness has not begun.
+    // A new line, because the harness may have begun one.
     println!();
     match mount(folder) {
         Ok(device) => {
@@ -116,7 +116,7 @@ fn child_serves() {
     }
 }
 
-/// Mounts it where this thread alone sees it.
+/// Mounts it in this thread's own namespace.
 fn mount(folder: &Path) -> std::io::Result<File> {
     let device = OpenOptions::new()
         .read(true)
@@ -152,7 +152,7 @@ fn check(result: i32) -> std::io::Result<()> {
     }
 }
 
-/// Answers until the file is open, and then reads on without a word.
+/// Answers until the file is open, then only reads.
 fn serve(mut device: File) {
     let mut request = vec![0; 1 << 20];
     let mut is_open = false;
@@ -160,7 +160,7 @@ fn serve(mut device: File) {
         assert!(len >= 40, "a request has a head");
         let word = |at: usize| u32::from_le_bytes(request[at..at + 4].try_into().unwrap());
         let opcode = word(4);
-        // Those of the test itself, and of what it starts, end.
+        // Closes by the test and by other processes complete.
         let is_flushed = opcode == FLUSH && !is_under_test(word(32));
         if (is_open && !is_flushed) || matches!(opcode, FORGET | INTERRUPT | BATCH_FORGET) {
             continue;
@@ -194,7 +194,7 @@ fn serve(mut device: File) {
     }
 }
 
-/// Whether this thread is one of the command's, or of the library's there.
+/// Whether this thread belongs to the command, or to the library in it.
 fn is_under_test(thread: u32) -> bool {
     let name = std::fs::read_to_string(format!("/proc/{thread}/comm"));
     name.is_ok_and(|name| name.starts_with("dipc"))

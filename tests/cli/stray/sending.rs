@@ -1,4 +1,4 @@
-//! What is sent that cannot be closed, and how.
+//! Descriptors that cannot be closed, and ways to send them.
 
 use std::io::{IoSlice, Write as _};
 use std::mem::MaybeUninit;
@@ -18,9 +18,9 @@ use crate::support::connect_as_another;
 /// `SO_PASSRIGHTS`, by which the system bars descriptors.
 const SO_PASSRIGHTS: libc::c_int = 83;
 
-/// A descriptor whose close does not end.
+/// A descriptor whose close blocks.
 pub enum Stray {
-    /// A TCP socket that lingers, and the other end, which does not read.
+    /// A lingering TCP socket, and its other end, which does not read.
     Socket {
         near: Option<OwnedFd>,
         _far: TcpStream,
@@ -32,7 +32,7 @@ pub enum Stray {
 impl Stray {
     pub fn socket() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        // The bytes are more than the other end has room for.
+        // The bytes exceed the other end's buffers.
         sockopt::set_socket_recv_buffer_size(&listener, 4096).unwrap();
         let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (far, _) = listener.accept().unwrap();
@@ -45,7 +45,7 @@ impl Stray {
         }
     }
 
-    /// `None`, with the reason, where this process cannot make one.
+    /// `None` if this process cannot make one; prints the reason.
     pub fn file() -> Option<Self> {
         StuckFile::new()
             .inspect_err(|why| eprintln!("skipped: no file system in user space here: {why}"))
@@ -57,14 +57,14 @@ impl Stray {
         matches!(self, Self::Socket { .. })
     }
 
-    /// Sends it with `bytes` over `peer`. The socket is the receiver's alone then.
+    /// Sends it with `bytes` over `peer`. Afterwards only the receiver has the socket.
     pub fn send(&mut self, peer: &UnixStream, bytes: &[u8]) -> rustix::io::Result<usize> {
         match self {
             Self::Socket { near, .. } => {
                 let near = near.take().unwrap();
                 let sent = send_with(peer, bytes, near.as_fd());
                 if sent.is_err() {
-                    // Or this process would wait.
+                    // Otherwise this process would wait.
                     sockopt::set_socket_linger(&near, None).unwrap();
                 }
                 sent
@@ -74,7 +74,7 @@ impl Stray {
     }
 }
 
-/// A connection to an abstract address; of another user, where this process can be one.
+/// A connection to an abstract address, as another user if `other` and if this process can be one.
 pub fn connect(address: &str, other: bool) -> Option<UnixStream> {
     let name = address.strip_prefix("shm:@").unwrap();
     let address = SocketAddr::from_abstract_name(name).unwrap();
@@ -119,7 +119,7 @@ pub fn system_bars() -> bool {
     result == 0
 }
 
-/// `command`, to which the system will not say how to bar descriptors, as before Linux 6.16.
+/// `command` without the system's option to bar descriptors, as before Linux 6.16.
 pub fn without_barring(mut command: Command) -> Command {
     let step = |code: u32, jt, jf, k| libc::sock_filter {
         code: u16::try_from(code).unwrap(),
