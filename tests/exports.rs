@@ -1,5 +1,5 @@
-//! Every export is declared, guarded and named as the house style asks, and nothing else is
-//! exported from `libdipc.so`.
+//! Every export is declared in the header, guarded and named by the rules of the C API, and
+//! `libdipc.so` exports nothing else.
 
 #![allow(
     clippy::unwrap_used,
@@ -18,7 +18,7 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The exported functions of `src/ffi`, each with the file it stands in.
+/// The exported functions of `src/ffi`, each with its file.
 fn exports() -> Vec<(String, ItemFn)> {
     let mut found = Vec::new();
     for entry in fs::read_dir(root().join("src/ffi")).unwrap() {
@@ -47,7 +47,7 @@ fn quote(meta: &syn::Meta) -> String {
     }
 }
 
-/// Whether an expression is one call of a guard, perhaps inside `unsafe { }`.
+/// Whether an expression is a single call of a guard, possibly inside `unsafe { }`.
 fn is_guard_call(expression: &Expr) -> bool {
     match expression {
         Expr::Call(call) => match call.func.as_ref() {
@@ -72,8 +72,8 @@ fn is_guard_call(expression: &Expr) -> bool {
     }
 }
 
-/// Whether a statement can run outside the guard because it cannot panic: it takes the error
-/// argument, or makes the closure that the guard will run.
+/// Whether a statement may stand outside the guard because it cannot panic: it takes the error
+/// argument, or makes the guard's closure.
 fn cannot_panic(statement: &Stmt) -> bool {
     let Stmt::Local(local) = statement else {
         return false;
@@ -102,7 +102,7 @@ fn cannot_panic(statement: &Stmt) -> bool {
     }
 }
 
-/// House style 3: every export runs inside the guard, whole.
+/// Promise of CONTRIBUTING: every export runs inside the guard.
 #[test]
 fn every_export_is_guarded() {
     let exports = exports();
@@ -140,7 +140,8 @@ fn every_export_is_guarded() {
     }
 }
 
-/// House style 3: the error comes last; a function without one returns a plain value or nothing.
+/// Promise of `dipc.h`: the error is the last argument; a function without it returns a plain value
+/// or nothing.
 #[test]
 fn errors_come_last() {
     for (file, function) in exports() {
@@ -176,14 +177,14 @@ fn errors_come_last() {
     }
 }
 
-/// `libdipc.so` as cargo has just built it for this test.
+/// The `libdipc.so` that cargo has built for this test.
 fn shared_library() -> PathBuf {
     let deps = std::env::current_exe()
         .unwrap()
         .parent()
         .unwrap()
         .to_owned();
-    // Cargo puts it beside the tests; `cargo build` also links it one level up.
+    // Cargo puts it beside the tests; `cargo build` links it one level up too.
     let here = deps.join("libdipc.so");
     if here.exists() {
         here
@@ -206,7 +207,7 @@ fn run(program: &str, arguments: &[&str], file: &Path) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// House style 3: `libdipc.so` exports the functions of the header, all of them and nothing else.
+/// Promise of `dipc.h`: `libdipc.so` exports exactly the functions of the header.
 #[test]
 fn the_library_exports_the_header_and_nothing_else() {
     let symbols: BTreeSet<String> = run("nm", &["-D", "--defined-only"], &shared_library())
@@ -228,7 +229,7 @@ fn the_library_exports_the_header_and_nothing_else() {
     }
 }
 
-/// House style 5.4: the C tests call every function of the header with NULL.
+/// The C tests call every function of the header with NULL.
 #[test]
 fn the_c_tests_give_null_to_every_function() {
     let test = fs::read_to_string(root().join("tests/c/test_null.c")).unwrap();
@@ -241,8 +242,7 @@ fn the_c_tests_give_null_to_every_function() {
     }
 }
 
-/// Promise of README and of the guide: their C examples are the programs that the C tests build and
-/// run.
+/// Promise of README and of the guide: the C tests build and run their C examples.
 #[test]
 fn the_documents_show_the_examples_that_are_built() {
     for (page, example) in [
@@ -260,7 +260,7 @@ fn the_documents_show_the_examples_that_are_built() {
     }
 }
 
-/// Promise of docs/troubleshooting.md: the texts that it explains are texts of the code.
+/// Promise of docs/troubleshooting.md: its texts exist in the code.
 #[test]
 fn the_troubleshooting_page_quotes_texts_that_exist() {
     let mut sources = String::new();
@@ -271,7 +271,7 @@ fn the_troubleshooting_page_quotes_texts_that_exist() {
             if path.is_dir() {
                 folders.push(path);
             } else if path.extension().is_some_and(|ending| ending == "rs") {
-                // A text may go on in the next line of the source.
+                // A text may continue on the next line of the source.
                 let text = fs::read_to_string(path).unwrap();
                 sources.extend(text.split("\\\n").map(str::trim_start));
             }
@@ -284,7 +284,7 @@ fn the_troubleshooting_page_quotes_texts_that_exist() {
     }
 }
 
-/// Packaging promises: the SONAME holds the minor version, and the library stays mapped.
+/// Packaging promises: the SONAME contains the minor version, and the library is never unmapped.
 #[test]
 fn the_library_has_its_soname_and_is_never_unmapped() {
     let dynamic = run("readelf", &["-d", "-W"], &shared_library());
@@ -305,7 +305,7 @@ fn the_library_has_its_soname_and_is_never_unmapped() {
     );
 }
 
-/// Texts are for users, who have no list of rules; comments cite them.
+/// Error texts are for users and cite no rules; comments do.
 #[test]
 fn no_text_cites_a_rule() {
     let mut folders = vec![root().join("src")];
@@ -320,7 +320,7 @@ fn no_text_cites_a_rule() {
                 let source = fs::read_to_string(&path).unwrap();
                 let code = source.split("#[cfg(test)]").next().unwrap();
                 for line in code.lines() {
-                    // A comment, or the part before one.
+                    // Skips comments.
                     let line = line.split("// ").next().unwrap().trim_start();
                     if line.starts_with("//") {
                         continue;

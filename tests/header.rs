@@ -1,4 +1,4 @@
-//! `include/dipc.h` is what cbindgen makes of `src/ffi`, and compiles wherever C and C++ do.
+//! `include/dipc.h` is cbindgen's output for `src/ffi`, and compiles as C and C++.
 
 #![allow(
     clippy::unwrap_used,
@@ -18,19 +18,19 @@ fn header() -> PathBuf {
     root().join("include/dipc.h")
 }
 
-/// The header that the source gives now.
+/// The header of the current source.
 fn generated() -> String {
     let config = cbindgen::Config::from_file(root().join("cbindgen.toml")).unwrap();
     let mut builder = cbindgen::Builder::new().with_config(config);
     let mut sources: Vec<_> = fs::read_dir(root().join("src/ffi"))
         .unwrap()
         .map(|entry| entry.unwrap().path())
-        // Not mod.rs: its `mod` lines would bring every other file in a second time.
+        // Without mod.rs: its `mod` lines would add every file twice.
         .filter(|path| path.extension().is_some_and(|extension| extension == "rs"))
         .filter(|path| !path.ends_with("mod.rs"))
         .collect();
     sources.sort();
-    // What the rest is about comes first, so that the header reads top-down.
+    // Basic types come first, so that the header reads top-down.
     let order = [
         "status",
         "error",
@@ -55,7 +55,7 @@ fn generated() -> String {
     without_safety(&String::from_utf8(text).unwrap())
 }
 
-/// Leaves out what is written for Rust's reader: the `# Safety` sections.
+/// Removes the `# Safety` sections, which are for Rust.
 fn without_safety(text: &str) -> String {
     let mut lines: Vec<&str> = Vec::new();
     let mut skipping = false;
@@ -104,8 +104,7 @@ fn the_committed_header_is_the_generated_one() {
     );
 }
 
-/// Promise of `dipc.h`: every function is there once, and says what each argument is and what it
-/// returns.
+/// Promise of `dipc.h`: every function has one documentation, with each parameter and the result.
 #[test]
 fn every_function_is_documented_once() {
     let mut functions = std::collections::HashSet::new();
@@ -163,8 +162,8 @@ fn compiles(compiler: &str, arguments: &[&str], extension: &str, source: &str) {
     assert!(output.status.success(), "{compiler} {arguments:?}:\n{text}");
 }
 
-/// Promise of `dipc.h`: it compiles alone, twice in one file, as C11 and C++17, and beside another
-/// header that defines Arrow's structs.
+/// Promise of `dipc.h`: it compiles alone, included twice, as C11 and C++17, and beside another
+/// header with Arrow's structs.
 #[test]
 fn the_header_compiles_alone_and_twice() {
     let alone = "#include \"dipc.h\"\n";
@@ -180,7 +179,7 @@ fn the_header_compiles_alone_and_twice() {
     }
 }
 
-/// Promise of `dipc.h`: Arrow's structs have the layout that the library was compiled with.
+/// Promise of `dipc.h`: Arrow's structs have the library's layout.
 #[test]
 fn arrow_structs_have_the_same_layout() {
     let source = "#include \"dipc.h\"\n\

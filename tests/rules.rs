@@ -1,4 +1,4 @@
-//! The rules that the code cites are in `docs/protocol.md`, and each has a test.
+//! `docs/protocol.md` has each rule that the code cites, and each rule has a test.
 
 #![allow(
     clippy::unwrap_used,
@@ -66,7 +66,7 @@ fn citations(text: &str) -> BTreeSet<(char, u32)> {
     found
 }
 
-/// The sources below `folder`.
+/// The source files below `folder`.
 fn sources(folder: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut folders = vec![root().join(folder)];
@@ -84,7 +84,7 @@ fn sources(folder: &str) -> Vec<PathBuf> {
     found
 }
 
-/// The rules that have a heading in `docs/protocol.md`.
+/// The rules with a heading in `docs/protocol.md`.
 fn published() -> BTreeSet<(char, u32)> {
     let page = fs::read_to_string(root().join("docs/protocol.md")).unwrap();
     let mut published = BTreeSet::new();
@@ -95,7 +95,7 @@ fn published() -> BTreeSet<(char, u32)> {
     published
 }
 
-/// The comments and attributes before each test in `source`.
+/// The comments and attributes of each test in `source`.
 fn introductions(source: &str) -> Vec<String> {
     let mut tests: Vec<_> = source.split("#[test]").collect();
     tests.pop();

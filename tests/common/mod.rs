@@ -1,4 +1,4 @@
-//! What the integration tests share: arrow-rs tables in and out of the C structs, and providers.
+//! Helpers of the integration tests: arrow-rs tables in and out of the C structs, and providers.
 
 #![allow(dead_code, reason = "each test binary uses its own part")]
 

@@ -1,9 +1,9 @@
-//! Tests that make many connections try a part of their cases in `make test`, and all of them in
-//! `make test-slow`, which sets `DIPC_WHOLE`.
+//! Tests that make many connections try some of their cases in `make test`, and all cases in `make
+//! test-slow`, which sets `DIPC_WHOLE`.
 
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
-/// Of how many cases `make test` tries one.
+/// `make test` tries one of so many cases.
 const ONE_OF: usize = 4;
 
 fn step() -> usize {
@@ -23,7 +23,7 @@ pub fn sampled<T>(cases: Vec<T>) -> Vec<T> {
         .collect()
 }
 
-/// How often to repeat a test that is repeated `all` times in `make test-slow`.
+/// The number of rounds of a test with `all` rounds in `make test-slow`.
 pub fn rounds(all: usize) -> usize {
     all.div_ceil(step())
 }

@@ -13,7 +13,7 @@ fn control(byte: u8) -> Outgoing {
     }
 }
 
-/// An address belongs to one listener, and is free again when that is dropped.
+/// An address belongs to one listener, and is free after the listener's drop.
 #[test]
 fn an_address_has_one_listener() {
     for subject in SUBJECTS {
@@ -33,14 +33,14 @@ fn an_address_has_one_listener() {
     }
 }
 
-/// Connections outlive the listener, and many wait until they are accepted.
+/// Connections outlive the listener, and many can wait to be accepted.
 #[test]
 fn connections_wait_to_be_accepted_and_outlive_the_listener() {
     for subject in SUBJECTS {
         let (uri, options) = (subject.uri(), LinkOptions::default());
         let mut listener = subject.listen(&uri, &options).unwrap();
         let (mut clients, mut servers) = subject.join(listener.as_mut(), &uri, &options, 20);
-        // A client's control message may wait for the server's first.
+        // A client's control message may have to wait for the server's first.
         for server in &mut servers {
             server.send(control(0xFF)).unwrap();
         }
@@ -50,7 +50,7 @@ fn connections_wait_to_be_accepted_and_outlive_the_listener() {
                 Ok(Incoming::Control { .. })
             ));
         }
-        // From a number that no control message of ours has.
+        // Kinds from a number that libdipc does not use.
         for (client, n) in clients.iter_mut().zip(100..) {
             client.send(control(n)).unwrap();
         }
@@ -65,8 +65,8 @@ fn connections_wait_to_be_accepted_and_outlive_the_listener() {
     }
 }
 
-/// `Connection::receive`: messages that came before the end are returned first; then every call
-/// says that the peer is gone.
+/// `Connection::receive`: messages before the end are returned first; then every call reports the
+/// end.
 #[test]
 fn what_was_sent_before_the_end_arrives() {
     for subject in SUBJECTS {
@@ -95,7 +95,7 @@ fn what_was_sent_before_the_end_arrives() {
     }
 }
 
-/// `Connection::close`: later calls on this end fail too, and whoever sleeps on it wakes.
+/// `Connection::close`: later calls on this end fail too, and a thread that sleeps on it wakes.
 #[test]
 fn a_closed_end_stays_closed() {
     for subject in SUBJECTS {

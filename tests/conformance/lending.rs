@@ -1,4 +1,4 @@
-//! Lending: what is lent is seen by the peer, unchanged for as long as the peer has it.
+//! Lending: the peer sees lent memory, unchanged for as long as it keeps the memory.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -28,7 +28,7 @@ fn lend(lender: &Arc<dyn Lender>, buffers: &[BufferRef]) -> Lease {
     }
 }
 
-/// Tells the client of the lease's regions as the driver would.
+/// Announces the lease's regions to the client, like the driver.
 fn announce(client: &mut dyn Connection, lease: &Lease) {
     for notice in &lease.announce {
         let fd = notice.fd.as_ref().map(|fd| fd.try_clone().unwrap());
@@ -52,7 +52,8 @@ fn copying(subject: Subject) -> LinkOptions {
     }
 }
 
-/// The memory of a list: where it is to be read first, the list is sent, as the driver would.
+/// Resolves the memory of a list. If the client must read it first, sends the list, like the
+/// driver.
 fn resolve(subject: Subject, pair: &mut Pair, spans: &[Span]) -> Resolved {
     if subject.pulls {
         let list = AddressList::new(spans.to_vec()).unwrap();
@@ -63,9 +64,9 @@ fn resolve(subject: Subject, pair: &mut Pair, spans: &[Span]) -> Resolved {
         pair.server.send(Outgoing::Tagged { tag, payload }).unwrap();
         let start = Instant::now();
         let came = loop {
-            // The server has its part in it.
+            // The server must take part in the read.
             assert!(pair.server.receive().unwrap().is_none());
-            // Metadata of the test may come meanwhile.
+            // Metadata of the test may arrive meanwhile.
             if let Some(Incoming::Tagged { tag, bytes }) = pair.client.receive().unwrap() {
                 break (tag, bytes);
             }
@@ -97,7 +98,7 @@ fn arena() -> Arena {
     Arena::new(DeviceKind::CPU, ArenaOptions::default()).unwrap()
 }
 
-/// Rules D4, A1: buffers that lie anywhere arrive equal; empty ones are (0, 0).
+/// Rules D4, A1: buffers at any place arrive equal; empty buffers are (0, 0).
 #[test]
 fn lent_buffers_arrive_equal() {
     for subject in lending() {
@@ -121,8 +122,8 @@ fn lent_buffers_arrive_equal() {
     }
 }
 
-/// A body up to `inline_bytes`, or one past the limit of lent memory, travels as bytes; and is lent
-/// again once something is returned.
+/// A body of at most `inline_bytes`, or beyond the limit of lent memory, travels as bytes. After a
+/// return bodies are lent again.
 #[test]
 fn past_the_limit_bodies_travel_as_bytes() {
     for subject in lending() {
@@ -139,7 +140,7 @@ fn past_the_limit_bodies_travel_as_bytes() {
                 Placement::Packed
             )
         };
-        // Told to lend always, a server lends small ones too.
+        // With the policy to lend always, a server lends small bodies too.
         assert!(packed(4096) != subject.pulls && !packed(4097));
         let bytes = vec![1; 60_000];
         let lease = lend(&lender, &[BufferRef::of(&bytes)]);
@@ -151,7 +152,7 @@ fn past_the_limit_bodies_travel_as_bytes() {
     }
 }
 
-/// Design, "Arena": what lies in an arena is not copied, whatever its size.
+/// Promise: memory of an arena is not copied, at any size.
 #[test]
 fn arena_memory_is_not_copied() {
     for subject in regional() {
@@ -181,7 +182,8 @@ fn arena_memory_is_not_copied() {
     }
 }
 
-/// "Our transports": where a client reads what it is lent, a server lends only where it is told to.
+/// "Our transports": if the client has to read lent memory through the transport, a server lends
+/// only with the policy to lend always.
 #[test]
 fn where_lists_are_read_nothing_is_lent_unasked() {
     for subject in regional().filter(|subject| subject.pulls) {
@@ -191,7 +193,7 @@ fn where_lists_are_read_nothing_is_lent_unasked() {
     }
 }
 
-/// Memory is used again only after the peer has returned it.
+/// Memory is reused only after the peer has returned it.
 #[test]
 fn memory_is_used_again_only_after_its_return() {
     for subject in regional() {
@@ -219,12 +221,12 @@ fn memory_is_used_again_only_after_its_return() {
     }
 }
 
-/// Rule E3: regions are retired when idle and their ids used again after the acknowledgement;
-/// arrays that still point into one keep it.
+/// Rule E3: idle regions are retired, and their ids are reused after the acknowledgement; arrays
+/// keep their region.
 #[test]
 fn idle_regions_are_retired() {
     for subject in regional() {
-        // Room for one region, and for what the listener may have for baseline peers.
+        // Room for one region, and for the listener's memory for baseline peers.
         let budget = Arc::new(Budget::new(2 << 20));
         let options = LinkOptions {
             region_idle: Duration::ZERO,
@@ -247,7 +249,7 @@ fn idle_regions_are_retired() {
                 Unmapped::Now
             );
             lender.region_forgotten(1);
-            // Memory that the peer has mapped counts, whatever it says.
+            // Memory that the peer maps counts, even if the peer says that it is returned.
             assert_eq!(budget.used() > before, found.shared);
             // SAFETY: `found.owner` is alive, and the region was let go by its owner.
             assert!(unsafe { found.buffers[0].as_slice() } == bytes);
@@ -257,8 +259,8 @@ fn idle_regions_are_retired() {
     }
 }
 
-/// Rule F4: after a cut nothing that was lent is ever written again, and nothing is lent any more;
-/// holds may be dropped at any time.
+/// Rule F4: after a cut lent memory is never written again, and nothing more is lent; holds may be
+/// dropped at any time.
 #[test]
 fn a_cut_leaves_lent_memory_unchanged() {
     for subject in regional() {
@@ -277,7 +279,7 @@ fn a_cut_leaves_lent_memory_unchanged() {
         announce(pair.client.as_mut(), &lease);
         let found = resolve(subject, &mut pair, &lease.spans);
         pair.client.close(None);
-        // The end of the connection is the end of its lending, whoever forgets to say so.
+        // The end of the connection also ends its lending.
         drop(pair.server);
         assert!(matches!(
             lender.place(&[borrowed], None).unwrap(),
@@ -293,7 +295,7 @@ fn a_cut_leaves_lent_memory_unchanged() {
             unsafe { other.as_ptr().write_bytes(6, 50_000) };
             others.push(other);
         }
-        // SAFETY: `found.owner` is alive, and that nobody writes is what is shown here.
+        // SAFETY: `found.owner` is alive, and this test shows that nobody writes.
         let seen = found
             .buffers
             .iter()
@@ -306,7 +308,7 @@ fn a_cut_leaves_lent_memory_unchanged() {
     }
 }
 
-/// Rule E3: a REGION message brings its descriptor, wherever in a full queue it stands.
+/// Rule E3: a REGION message brings its descriptor, at any place in a full queue.
 #[test]
 fn a_region_message_brings_its_descriptor() {
     for subject in regional() {
@@ -319,7 +321,7 @@ fn a_region_message_brings_its_descriptor() {
         let lender = pair.server.lender().unwrap();
         let mut leases = Vec::new();
         for n in 0..6u8 {
-            // One region for each body, and between them more than a socket takes at once.
+            // One region for each body, and between them more bytes than a socket takes at once.
             let bytes = pattern((3 << 20) + usize::from(n), n);
             let lease = lend(&lender, &[BufferRef::of(&bytes)]);
             let [notice] = &lease.announce[..] else {

@@ -1,7 +1,7 @@
-//! What every transport promises, in one suite: a new transport is done when it passes.
+//! The promises of every transport, in one suite. A new transport must pass it.
 //!
-//! Each test runs over every [`Subject`]; what a transport does not have (a bounded queue, regions)
-//! is said there and nowhere else.
+//! Each test runs over every [`Subject`]. Only `Subject` names the differences of transports, such
+//! as a bounded queue or regions.
 
 #![allow(
     clippy::unwrap_used,
@@ -31,27 +31,26 @@ pub(crate) struct Subject {
     pub(crate) scheme: &'static str,
     /// Sockets for one connection.
     pub(crate) connections: u16,
-    /// A sender that is not read from is held up: bytes stay queued.
+    /// If the peer does not read, sent bytes stay queued.
     pub(crate) bounded: bool,
     /// Lends memory.
     pub(crate) lends: bool,
-    /// Lends regions, and memory of arenas where it lies.
+    /// Lends regions, and memory of arenas without a copy.
     pub(crate) regions: bool,
-    /// What is lent is read by the client when its list comes; and copies are lent only where the
-    /// server is told to lend always.
+    /// The client reads lent memory through the transport. Copies are lent only with the policy to
+    /// lend always.
     pub(crate) pulls: bool,
-    /// Checks bodies against what was posted (rule D8), and lets large ones wait until then.
+    /// Checks bodies against posted lengths (rule D8). Large bodies wait until they are posted.
     pub(crate) posts: bool,
-    /// What was sent first arrives first, also of two bodies.
+    /// Keeps the order of messages, also of bodies.
     pub(crate) ordered: bool,
-    /// Knows the user at the other end.
+    /// Knows the user of the peer.
     pub(crate) knows_users: bool,
-    /// A client is connected only when the server's program has accepted it, and not by the system.
+    /// A client is connected only after the server's program, not the system, has accepted it.
     pub(crate) whoever_accepts: bool,
-    /// A client takes tagged messages that it was not told to expect.
+    /// A client accepts tagged messages without a posted receive.
     pub(crate) unposted: bool,
-    /// So much has come that the client has a ring, in which it looks for messages before it
-    /// sleeps.
+    /// Enough messages have come for a ring, which the client reads before it sleeps.
     pub(crate) looks: bool,
     /// `LinkOptions::settings`.
     pub(crate) settings: &'static [(&'static str, &'static str)],
@@ -139,15 +138,15 @@ type Connections = Vec<Box<dyn Connection>>;
 
 /// Both ends of a connection, and the listener that made it.
 pub(crate) struct Pair {
-    /// Held, so that it goes on listening.
+    /// Kept, so that it continues to listen.
     pub(crate) _listener: Box<dyn Listener>,
     pub(crate) server: Box<dyn Connection>,
     pub(crate) client: Box<dyn Connection>,
 }
 
 impl Pair {
-    /// Messages of a kind that nobody knows come, after which a client asks for a ring and is given
-    /// it, and the client looks.
+    /// Sends messages of an unknown kind until the client asks for a ring and gets it; then the
+    /// client looks.
     fn begin_to_look(&mut self) {
         for _ in 0..64 {
             let bytes = vec![200];
@@ -171,13 +170,13 @@ impl Subject {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let pid = std::process::id();
         let text = match self.scheme {
-            // Every address that begins with 127 is this machine's. The port is none that the
-            // system gives to clients.
+            // Every address that begins with 127 belongs to this machine. The port is outside the
+            // system's range for clients.
             "tcp" => {
                 let [.., high, low] = pid.to_be_bytes();
                 format!("tcp://127.{high}.{low}.1:{}", 10_000 + number)
             }
-            // UCX wants an address that an interface has.
+            // UCX needs the address of an interface.
             "ucx" => format!(
                 "ucx://127.0.0.1:{}",
                 10_000 + pid % 300 * 70 + u32::from(number)
@@ -191,7 +190,7 @@ impl Subject {
         transport::by_scheme(self.scheme)?.listen(uri, &self.options(options))
     }
 
-    /// The options of a test with what this transport needs.
+    /// The options of a test, with the needs of this transport.
     fn options(self, options: &LinkOptions) -> LinkOptions {
         let mut settings = Settings::default();
         for (name, value) in self.settings {
@@ -237,7 +236,7 @@ impl Subject {
             let clients = scope.spawn(connect);
             let start = Instant::now();
             while servers.len() < count || !clients.is_finished() {
-                // As a driver does, which watches the listener and what it has accepted.
+                // Like a driver, which watches the listener and its connections.
                 if ready_within(&listener.fd(), PollFlags::IN, 1) {
                     servers.extend(self.accept(listener));
                 }
@@ -254,9 +253,8 @@ impl Subject {
         (clients, servers)
     }
 
-    /// The next connection, if one has come. Its sockets are read as a driver reads every
-    /// connection that it accepts: of several, the first message of each says which belong
-    /// together.
+    /// The next connection, if any. Its sockets are read like by a driver: of several sockets, the
+    /// first message of each names their group.
     pub(crate) fn accept(self, listener: &mut dyn Listener) -> Option<Box<dyn Connection>> {
         if self.connections == 1 {
             return listener.accept().unwrap();
@@ -299,7 +297,7 @@ pub(crate) fn wait(fd: &impl AsFd, flags: PollFlags) -> bool {
     ready_within(fd, flags, 10_000)
 }
 
-/// Whether `fd` is, or becomes within `ms`, ready.
+/// Whether `fd` is ready, or becomes ready within `ms`.
 pub(crate) fn ready_within(fd: &impl AsFd, flags: PollFlags, ms: i64) -> bool {
     let timeout = Timespec {
         tv_sec: ms / 1000,
@@ -309,7 +307,7 @@ pub(crate) fn ready_within(fd: &impl AsFd, flags: PollFlags, ms: i64) -> bool {
     poll(&mut polled, Some(&timeout)).unwrap() > 0
 }
 
-/// The next message; waits for it as the driver would.
+/// The next message; waits for it like the driver.
 pub(crate) fn next(connection: &mut dyn Connection) -> Result<Incoming> {
     let start = Instant::now();
     loop {
@@ -330,7 +328,7 @@ pub(crate) fn next(connection: &mut dyn Connection) -> Result<Incoming> {
     }
 }
 
-/// Has the server send the first control message, without which a client's may wait.
+/// Makes the server send its first control message; a client's messages may wait for it.
 pub(crate) fn speak_first(server: &mut dyn Connection, client: &mut dyn Connection) {
     let (bytes, fd) = (vec![0xFF], None);
     server.send(Outgoing::Control { bytes, fd }).unwrap();
@@ -338,7 +336,7 @@ pub(crate) fn speak_first(server: &mut dyn Connection, client: &mut dyn Connecti
     assert!(matches!(message, Incoming::Control { .. }), "{message:?}");
 }
 
-/// Sends `messages` and receives as many, writing and reading by turns.
+/// Sends `messages` and receives the same number, writing and reading in turn.
 pub(crate) fn carry(
     from: &mut dyn Connection,
     to: &mut dyn Connection,
@@ -366,9 +364,9 @@ pub(crate) fn carry(
     arrived
 }
 
-/// Bytes that depend on where they are, so that a shift shows.
+/// Bytes that depend on their offset, so that a shift shows.
 pub(crate) fn pattern(len: usize, seed: u8) -> Vec<u8> {
-    // The period is a prime, so it falls together with no size of a block or page.
+    // The period is a prime, so it matches no size of a block or page.
     let period: Vec<u8> = (0..4099usize)
         .map(|at| (at.wrapping_mul(31) >> 3).to_le_bytes()[0] ^ seed)
         .collect();

@@ -1,4 +1,4 @@
-//! Every class of message, of every size, in both directions.
+//! Messages of every class and size, in both directions.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,7 +27,7 @@ fn tagged(tag: u64, bytes: Vec<u8>) -> Outgoing {
     }
 }
 
-/// Messages of one each class in the order metadata, request, body, address list, control.
+/// One message of each class, in the order metadata, request, body, address list, control.
 fn by_class(mut messages: Vec<Incoming>) -> Vec<Incoming> {
     messages.sort_by_key(|message| match message {
         Incoming::Metadata(_) => 0,
@@ -39,7 +39,7 @@ fn by_class(mut messages: Vec<Incoming>) -> Vec<Incoming> {
     messages
 }
 
-/// Rules M2, D1 to D4, E1, E3: every class arrives as it was sent, in both directions.
+/// Rules M2, D1 to D4, E1, E3: every class arrives unchanged, in both directions.
 #[test]
 fn every_class_arrives_in_every_size() {
     for subject in SUBJECTS {
@@ -58,7 +58,8 @@ fn every_class_arrives_in_every_size() {
                 let small = bytes[..size.min(1 << 20)].to_vec();
                 let control = bytes[..size.min(64 << 10)].to_vec();
                 to.post_body(8, size as u64, 16);
-                // A client that reads what lists name takes no others.
+                // A client that reads lent memory through the transport accepts only readable
+                // lists.
                 let listed = if subject.pulls && from_server {
                     let empty = Span {
                         address: 0,
@@ -70,13 +71,13 @@ fn every_class_arrives_in_every_size() {
                     small.clone()
                 };
                 to.post_body(9, 1, listed.len() as u64);
-                // A server need not take larger bodies than requests, and a client no requests.
+                // A server need not accept larger bodies than requests, and a client no requests.
                 let (bodies, requests) = match (subject.unposted, from_server) {
                     (true, _) => (bytes.clone(), true),
                     (false, true) => (bytes.clone(), false),
                     (false, false) => (small.clone(), true),
                 };
-                // Nor longer metadata.
+                // Longer metadata is not required either.
                 let meta = if from_server {
                     bytes.clone()
                 } else {
@@ -122,7 +123,7 @@ fn every_class_arrives_in_every_size() {
     }
 }
 
-/// Rule D3: a body is gathered from where its buffers lie, and its owner is dropped once it left.
+/// Rule D3: a body is gathered from its buffers, and its owner is dropped after the send.
 #[test]
 fn a_gathered_body_arrives_whole_and_lets_its_owner_go() {
     struct Owner(Arc<AtomicBool>, Vec<Vec<u8>>);
@@ -133,7 +134,7 @@ fn a_gathered_body_arrives_whole_and_lets_its_owner_go() {
     }
     for subject in SUBJECTS {
         let mut pair = subject.pair();
-        // More runs than one system call takes, empty ones among them.
+        // More buffers than one system call takes, some of them empty.
         let runs: Vec<Vec<u8>> = (0..3000).map(|n| pattern(n % 50, 1)).collect();
         let whole = runs.concat();
         let parts = runs.iter().map(|run| BufferRef::of(run)).collect();
@@ -155,12 +156,12 @@ fn a_gathered_body_arrives_whole_and_lets_its_owner_go() {
     }
 }
 
-/// The number that a message repeats.
+/// The number in a message's bytes.
 fn number(bytes: &[u8]) -> Option<u32> {
     Some(u32::from_le_bytes(bytes.get(..4)?.try_into().ok()?))
 }
 
-/// Messages of one class keep their order, however the classes are mixed.
+/// Messages of one class keep their order, in any mix of classes.
 #[test]
 fn each_class_keeps_its_order() {
     for subject in SUBJECTS {
@@ -179,8 +180,8 @@ fn each_class_keeps_its_order() {
         speak_first(pair.server.as_mut(), pair.client.as_mut());
         let mut arrived = carry(pair.client.as_mut(), pair.server.as_mut(), messages);
         if !subject.ordered {
-            // Of bodies that took several ways, each is there once. So is each message where large
-            // ones take another way than small ones.
+            // Bodies on several paths arrive once each. So do messages if large ones take another
+            // path than small ones.
             arrived.sort_by_key(|message| match message {
                 Incoming::Body { seq, .. } => Some(*seq),
                 Incoming::Metadata(bytes) if !subject.unposted => number(&bytes[5..]),
@@ -214,7 +215,7 @@ fn each_class_keeps_its_order() {
     }
 }
 
-/// A call never blocks: a peer that does not read makes bytes queue, and gets them all later.
+/// A call never blocks: for a peer that does not read, bytes are queued and arrive later.
 #[test]
 fn a_peer_that_does_not_read_blocks_nobody() {
     for subject in SUBJECTS {
@@ -224,7 +225,7 @@ fn a_peer_that_does_not_read_blocks_nobody() {
         }
         if subject.bounded {
             assert!(!pair.server.flush().unwrap());
-            // The system's own buffers may take some of it.
+            // The system's buffers may take some of the bytes.
             assert!(pair.server.queued().bytes > 20 << 20);
             let fd = pair.server.identity().readiness.clone().fd;
             assert!(
@@ -253,7 +254,7 @@ fn a_peer_that_does_not_read_blocks_nobody() {
     }
 }
 
-/// `Readiness`: what a driver sleeps on wakes it for a message, and lets it sleep without one.
+/// `Readiness`: the driver's descriptor wakes it for a message, and only then.
 #[test]
 fn readiness_follows_the_messages() {
     for subject in SUBJECTS {
@@ -294,8 +295,8 @@ fn a_body_of_another_length_than_posted_is_refused() {
     }
 }
 
-/// `Connection::post_body`: bodies that were announced come in whatever order they are sent,
-/// however large they are, also where the sender waits until each has left.
+/// `Connection::post_body`: posted bodies arrive in any order of sending and at any size, even if
+/// the sender waits for each.
 #[test]
 fn announced_bodies_come_in_any_order() {
     for len in [1 << 10, 1 << 20, 3 << 20] {
@@ -328,8 +329,8 @@ fn come_in_any_order(subject: Subject, len: usize) {
     }
 }
 
-/// `Connection::wake`, `Connection::doze`: whoever looks gets what comes, and after a doze that
-/// found nothing the descriptor tells of it again.
+/// `Connection::wake`, `Connection::doze`: an awake reader gets messages by reading, and after a
+/// doze without messages the descriptor reports them again.
 #[test]
 fn whoever_looks_can_sleep_again() {
     for subject in SUBJECTS {
@@ -359,7 +360,7 @@ fn whoever_looks_can_sleep_again() {
     }
 }
 
-/// Those whose bodies hold up what comes behind them.
+/// The transports whose bodies delay later messages.
 fn in_order() -> impl Iterator<Item = Subject> {
     SUBJECTS
         .into_iter()
@@ -367,7 +368,7 @@ fn in_order() -> impl Iterator<Item = Subject> {
 }
 
 /// `LinkOptions::unexpected_bytes`: a larger body waits in the connection until it is posted, and
-/// is skipped when its stream is over first.
+/// is skipped if its stream ends before.
 #[test]
 fn a_large_body_waits_until_it_is_posted() {
     for subject in in_order() {
@@ -381,7 +382,7 @@ fn a_large_body_waits_until_it_is_posted() {
             pair.server.send(tagged(2, bytes[..1000].to_vec())).unwrap();
             pair.server.send(tagged(1, bytes.clone())).unwrap();
             pair.server.send(metadata(1, vec![])).unwrap();
-            // A small one is taken at once.
+            // A small body is accepted at once.
             assert!(matches!(
                 next(pair.client.as_mut()).unwrap(),
                 Incoming::Body { seq: 2, .. }

@@ -1,6 +1,6 @@
-//! Runs what `run.sh` counts the instructions of: building headers, reading them, one step of a
-//! receiver and one of a sender. Prints the name of each case and how often it ran; valgrind counts
-//! what happens inside [`measured`] and writes a figure each time that it returns.
+//! The program whose instructions `run.sh` counts: building headers, reading headers, one step of a
+//! receiver and one of a sender. Prints the name and the number of runs of each case. valgrind
+//! counts the instructions inside [`measured`] and writes a figure at each return.
 
 #![allow(
     clippy::unwrap_used,
@@ -16,11 +16,11 @@ use common::machines::{ReceiverStep, SenderStep};
 use common::{Arrived, Kind, Produced, table};
 use dipc::arrow::{EncodeOptions, Encoder};
 
-/// Runs before the count: lists grow to their size, and symbols are bound.
+/// Runs before the count, in which lists grow and symbols are bound.
 const WARM: usize = 3;
 const RUNS: usize = 10;
 
-/// valgrind counts here and nowhere else.
+/// valgrind counts only in this function.
 #[inline(never)]
 fn measured(case: &mut dyn FnMut()) {
     for _ in 0..RUNS {
@@ -29,7 +29,7 @@ fn measured(case: &mut dyn FnMut()) {
 }
 
 fn count(name: &str, mut case: impl FnMut()) {
-    // An argument picks the cases whose name has it, for a profile of them alone.
+    // An argument selects the cases whose name contains it, for a profile.
     if std::env::args()
         .nth(1)
         .is_some_and(|part| !name.contains(&part))
@@ -47,7 +47,7 @@ fn main() {
     for kind in Kind::ALL {
         headers(kind, 100);
     }
-    // What a message costs whatever its columns, and what many columns cost.
+    // The fixed cost of a message, and the cost of many columns.
     for columns in [1, 1000] {
         headers(Kind::Int64, columns);
     }

@@ -1,4 +1,4 @@
-//! Every file through a server and a client, over shm and tcp, in every way that bodies travel.
+//! Every file through a server and a client, over shm and tcp, with every kind of body.
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
@@ -14,7 +14,7 @@ use dipc::transport::LinkOptions;
 use crate::common::{FnProvider, import, stream_of};
 use crate::files::{File, golden, vectors};
 
-/// A table, and how arrow-rs read it.
+/// A table, as arrow-rs reads it.
 struct Table {
     name: String,
     schema: SchemaRef,
@@ -31,7 +31,7 @@ impl Table {
         }
     }
 
-    /// Rule A7: parts of the batches that begin and end in the middle of a byte of a bitmap.
+    /// Rule A7: parts of the batches that begin and end inside a byte of a bitmap.
     fn slices(&self) -> Self {
         let batches = self
             .batches
@@ -55,7 +55,7 @@ impl Table {
     }
 }
 
-/// A way that streams travel.
+/// A configuration of streams.
 #[derive(Debug, Clone, Copy)]
 struct Way {
     scheme: &'static str,
@@ -99,7 +99,7 @@ fn serve(tables: &[Table], way: Way, compression: Option<Compression>) -> Server
         body: way.body,
         compression,
         link: LinkOptions {
-            // Otherwise tables as small as these are never lent.
+            // Otherwise such small tables are never lent.
             inline_bytes: 0,
             ..Default::default()
         },
@@ -150,7 +150,7 @@ fn arrives_equal(
         .unwrap_or_else(|error| panic!("{name}, {what}, batch {received}: {error}"))
     {
         let batch = import(array, &schema);
-        // Whatever the level, what an honest server sent is valid.
+        // The data of an honest server is valid at each level.
         for column in batch.columns() {
             column
                 .to_data()
@@ -168,7 +168,8 @@ fn arrives_equal(
     stream.stats().bytes_lent
 }
 
-/// Serves tables in every way, and gets each over one connection and over two, at both levels.
+/// Serves tables in every configuration, and gets each over one connection and over two, at both
+/// levels.
 fn all_cross(tables: &[Table]) {
     for way in WAYS {
         let server = serve(tables, way, None);
@@ -184,12 +185,12 @@ fn all_cross(tables: &[Table]) {
                 }
             }
         }
-        // Rules D3, D4: the kind that was asked for is the kind that was tested.
+        // Rules D3, D4: the tested kind of body is the requested kind.
         assert_eq!(lent > 0, way.lends, "{lent} bytes lent");
     }
 }
 
-/// Rule A4: bodies that our own server compressed are read, and travel packed.
+/// Rule A4: bodies that libdipc's server compressed are read, and travel packed.
 #[test]
 fn compressed_vectors_arrive_equal() {
     let tables: Vec<_> = vectors().iter().map(Table::of).collect();
@@ -207,7 +208,7 @@ fn compressed_vectors_arrive_equal() {
     }
 }
 
-/// Rules E1, M1: a client that does not know our extension gets every type and shape, too.
+/// Rules E1, M1: a client without the extension gets every type and shape too.
 #[test]
 fn vectors_arrive_equal_at_a_baseline_client() {
     let tables: Vec<_> = vectors().iter().map(Table::of).collect();
@@ -243,8 +244,7 @@ fn slices_of_vectors_arrive_equal() {
     all_cross(&tables);
 }
 
-/// Rules A2, A5: the streams that Arrow's implementations test each other with arrive equal, whole
-/// and in slices.
+/// Rules A2, A5: the streams of Arrow's integration tests arrive equal, whole and in slices.
 #[test]
 fn golden_streams_arrive_equal() {
     let files = golden("streams");

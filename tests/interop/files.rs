@@ -1,4 +1,4 @@
-//! The files that the tests read, and the messages in them.
+//! The files of the tests, and their messages.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ pub struct File {
 }
 
 impl File {
-    /// What arrow-rs reads in it.
+    /// Its content, read by arrow-rs.
     pub fn read(&self) -> (SchemaRef, Vec<RecordBatch>) {
         let reader = StreamReader::try_new(self.bytes.as_slice(), None)
             .unwrap_or_else(|error| panic!("{}: {error}", self.name));
@@ -33,12 +33,12 @@ impl File {
     }
 }
 
-/// The folder of the project's own vectors.
+/// The folder of the project's vectors.
 pub fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/vectors")
 }
 
-/// The project's own vectors.
+/// The project's vectors.
 pub fn vectors() -> Vec<File> {
     let files: Vec<_> = read(&folder())
         .into_iter()
@@ -48,7 +48,7 @@ pub fn vectors() -> Vec<File> {
     files
 }
 
-/// Arrow's golden files: `streams` or `fuzz`. None where the folder is not there, which is said.
+/// Arrow's golden files: `streams` or `fuzz`. None without the folder; prints a line then.
 pub fn golden(kind: &str) -> Vec<File> {
     let root = std::env::var_os("DIPC_GOLDEN").map_or_else(
         || Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/golden"),
@@ -81,27 +81,27 @@ fn read(folder: &Path) -> Vec<File> {
     files
 }
 
-/// An encapsulated message, taken apart and not checked.
+/// The parts of an encapsulated message, unchecked.
 #[derive(Debug, Clone)]
 pub struct Message {
     /// The flatbuffer.
     pub header: Vec<u8>,
-    /// As many bytes as the header asks for, where the file has them.
+    /// The body, with the length in the header if the file has so many bytes.
     pub body: Vec<u8>,
-    /// Whether the file has fewer bytes than that.
+    /// Whether the file has fewer bytes.
     pub cut: bool,
 }
 
 impl Message {
-    /// Whether a body message goes with it: all but the schema have one, and so has what is no
-    /// message at all, to see it refused for its header.
+    /// Whether to send a body message with it: all messages but the schema have one. Invalid
+    /// messages have one too, so that they are refused for their header.
     pub fn has_body(&self) -> bool {
         arrow::ipc::root_as_message(&aligned(&self.header)).map_or(true, |message| {
             message.header_type() != arrow::ipc::MessageHeader::Schema
         })
     }
 
-    /// Makes the body as long as the header asks for, where that is not absurd.
+    /// Pads the body to the length in the header, if that is not absurd.
     pub fn pad(&mut self) {
         let asked = arrow::ipc::root_as_message(&aligned(&self.header))
             .map_or(0, |message| message.bodyLength());
@@ -111,14 +111,15 @@ impl Message {
     }
 }
 
-/// A flatbuffer may lie anywhere in a file, and is read where it is aligned.
+/// A flatbuffer may have any place in a file, and must be read from aligned memory.
 fn aligned(bytes: &[u8]) -> Vec<u8> {
     let mut copy = Vec::with_capacity(bytes.len());
     copy.extend_from_slice(bytes);
     copy
 }
 
-/// Takes a stream apart, as far as it goes: the files of a fuzzer break off and lie.
+/// Splits a stream into messages, as far as possible: a fuzzer's files are cut and have false
+/// lengths.
 pub fn split(mut bytes: &[u8]) -> Vec<Message> {
     let mut messages = Vec::new();
     while let Some((length, rest)) = bytes.split_first_chunk::<4>() {

@@ -1,5 +1,5 @@
-//! Broken files replayed to a client: whatever they hold, it ends with an error or with a valid
-//! result, soon, and never with a crash.
+//! Replays broken files to a client. It must end soon, with an error or a valid result, and never
+//! crash.
 
 use std::time::{Duration, Instant};
 
@@ -16,10 +16,10 @@ use dipc::proto::Credit;
 use crate::files::{Message, golden, split, vectors};
 use crate::peer::{Manner, Peer};
 
-/// Far longer than any of these takes, also on a busy machine: nothing waits for it but a hang.
+/// Far longer than any of these cases takes, even on a busy machine: only a hang reaches it.
 const SOON: Duration = Duration::from_secs(20);
 
-/// Fetches what the peer has, as a consumer would.
+/// Fetches the peer's table like a consumer.
 fn fetch(messages: Vec<Message>, manner: Manner, level: Level) -> Result<u64> {
     let peer = Peer::start(messages, manner);
     let client = Client::new(ClientOptions::default()).unwrap();
@@ -37,7 +37,7 @@ fn fetch(messages: Vec<Message>, manner: Manner, level: Level) -> Result<u64> {
     let mut batches = 0;
     while let Some(array) = stream.next()? {
         match level {
-            // Values are not checked at this level, so that they may not be looked at.
+            // This level does not check values, so the test must not read them.
             Level::Structure => drop(array),
             Level::Full => valid(array, &schema),
         }
@@ -46,31 +46,31 @@ fn fetch(messages: Vec<Message>, manner: Manner, level: Level) -> Result<u64> {
     Ok(batches)
 }
 
-/// Rule A8: at level full what is handed out is valid by arrow-rs's own rules.
+/// Rule A8: at level full the arrays are valid by arrow-rs's rules.
 fn valid(array: OwnedDeviceArray, schema: &OwnedSchema) {
     // SAFETY: both are Arrow's C structure, whose layout its document fixes.
     let array =
         unsafe { std::mem::transmute::<ArrowArray, FFI_ArrowArray>(array.into_raw().array) };
     // SAFETY: as above; the reference does not outlive the schema.
     let schema = unsafe { &*std::ptr::from_ref(schema.raw()).cast::<FFI_ArrowSchema>() };
-    // SAFETY: the array came out of a decoder at level full, which promises that it follows the C
-    // data interface; that it does is what this test is about.
+    // SAFETY: the array comes from a decoder at level full, which promises an array that follows
+    // the C data interface; this test checks that promise.
     match unsafe { from_ffi(array, schema) } {
         Ok(data) => {
             if let Err(error) = data.validate_full() {
-                // arrow-rs asks for a flag that the format does not: run ends cannot be null, but
-                // their field may say that they could.
+                // arrow-rs requires more than the format: run ends are never null, but the format
+                // allows a nullable field for them.
                 let text = error.to_string();
                 assert!(text.contains("nullable should be set to false"), "{text}");
             }
             let _ = StructArray::from(data).len();
         }
-        // Types that arrow-rs's import does not take, such as time zones it cannot name.
+        // Types that arrow-rs cannot import, such as unknown time zones.
         Err(error) => println!("arrow-rs does not import it: {error}"),
     }
 }
 
-/// In every manner and at both levels; gives the errors.
+/// Tries every manner and both levels; gives the errors.
 fn survives(name: &str, messages: &[Message]) -> Vec<Error> {
     let mut errors = Vec::new();
     for manner in Manner::ALL {
@@ -80,7 +80,7 @@ fn survives(name: &str, messages: &[Message]) -> Vec<Error> {
             let took = start.elapsed();
             assert!(took < SOON, "{name}, {manner:?}, {level:?}: {took:?}");
             if let Err(error) = outcome {
-                // A panic that was caught is a bug all the same.
+                // A caught panic is a bug too.
                 let status = error.status();
                 let blamed = [
                     Status::Protocol,
@@ -99,7 +99,7 @@ fn survives(name: &str, messages: &[Message]) -> Vec<Error> {
     errors
 }
 
-/// Rule A8: what a fuzzer found to break Arrow's own readers.
+/// Rule A8: a fuzzer's inputs that broke Arrow's own readers.
 #[test]
 fn fuzzed_files_are_survived() {
     let mut refused = 0;
@@ -107,7 +107,7 @@ fn fuzzed_files_are_survived() {
         let mut messages = file.messages();
         assert!(!messages.is_empty(), "{} has no message", file.name);
         refused += survives(&file.name, &messages).len();
-        // Once more with the bodies that their headers ask for, to get past rule D3.
+        // Again with bodies of the length in the headers, to get past rule D3.
         if messages.iter().any(|message| message.cut) {
             for message in &mut messages {
                 message.pad();
@@ -118,7 +118,7 @@ fn fuzzed_files_are_survived() {
     println!("{refused} refused");
 }
 
-/// A small generator of numbers: the same ones in every run.
+/// A small generator of numbers, equal in every run.
 struct Draw(u64);
 
 impl Draw {
@@ -130,7 +130,7 @@ impl Draw {
     }
 }
 
-/// Changes a few bytes of a message, mostly to values that matter in numbers.
+/// Changes a few bytes of a message, mostly to extreme values of numbers.
 fn mutate(bytes: &mut [u8], draw: &mut Draw) {
     if bytes.is_empty() {
         return;
@@ -146,7 +146,7 @@ fn mutate(bytes: &mut [u8], draw: &mut Draw) {
     }
 }
 
-/// Changed copies of each vector; more are tried where `DIPC_MUTATIONS` says so.
+/// The number of changed copies of each vector; `DIPC_MUTATIONS` sets another number.
 fn rounds() -> usize {
     std::env::var("DIPC_MUTATIONS").map_or(12, |rounds| rounds.parse().unwrap())
 }
@@ -158,7 +158,7 @@ fn mutated_vectors_are_survived() {
     let mut refused = 0;
     for file in vectors() {
         let original = file.messages();
-        // A header of two thousand columns says the same two thousand times.
+        // A header of two thousand columns repeats itself, so it is left out.
         let rounds = if file.name == "wide.arrows" {
             rounds() / 6
         } else {
@@ -176,12 +176,12 @@ fn mutated_vectors_are_survived() {
             refused += survives(&format!("{}, round {round}", file.name), &messages).len();
         }
     }
-    // Most changes hit something that is checked: were none refused, nothing would be tested.
+    // Most changes hit a checked value. Without any refusal the test would prove nothing.
     assert!(refused > 200, "{refused} refused");
 }
 
-/// Rules A6, A8: the streams of `tests/cases` are refused whoever sends them, each for what is
-/// wrong with it, and no claim is allocated.
+/// Rules A6, A8: the streams of `tests/cases` are refused from any peer, each for its own fault,
+/// and false lengths are not allocated.
 #[test]
 fn cases_are_refused() {
     for (name, said) in [
@@ -192,12 +192,12 @@ fn cases_are_refused() {
     ] {
         let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases");
         let bytes = std::fs::read(path.join(name)).unwrap();
-        // A file is a stream behind 8 bytes.
+        // A file is a stream after 8 bytes.
         let bytes = bytes.strip_prefix(b"ARROW1\0\0").unwrap_or(&bytes);
         let errors = survives(name, &split(bytes));
         assert_eq!(errors.len(), 2 * Manner::ALL.len(), "{name}: {errors:?}");
         for error in errors {
-            // Rule A4: what is compressed is not lent.
+            // Rule A4: a compressed body is not lent.
             let text = error.text();
             assert!(
                 text.contains(said) || text.contains("compressed"),

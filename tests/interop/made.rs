@@ -1,4 +1,4 @@
-//! Vectors that pyarrow cannot write, made with arrow-rs; and what IPC files carry beside arrays.
+//! Vectors that pyarrow cannot write, made with arrow-rs; and metadata of batches in IPC files.
 //!
 //!     DIPC_WRITE_VECTORS=1 cargo test --test interop made
 
@@ -28,7 +28,7 @@ fn stream(batches: &[RecordBatch]) -> Vec<u8> {
     writer.into_inner().unwrap()
 }
 
-/// The two kinds of interval that Python has no values for.
+/// The two kinds of interval without values in Python.
 fn intervals() -> Vec<u8> {
     let batches: Vec<_> = [13, 0, 70]
         .into_iter()
@@ -50,8 +50,8 @@ fn intervals() -> Vec<u8> {
     stream(&batches)
 }
 
-/// One dictionary, sent once, that two fields name by its id. arrow-rs gives each field an id of
-/// its own, so the second field's is made the first's, and its dictionary is left out.
+/// One dictionary, sent once, whose id two fields name. arrow-rs gives each field its own id, so
+/// the second id is replaced by the first, and the second dictionary is left out.
 fn shared_dictionary() -> Vec<u8> {
     let values: ArrayRef = Arc::new(StringArray::from(vec!["one", "two", "a third one"]));
     let column = |shift: i8| -> ArrayRef {
@@ -93,7 +93,7 @@ fn shared_dictionary() -> Vec<u8> {
     bytes
 }
 
-/// The vectors of this file are what it writes.
+/// The vectors of this file are up to date.
 #[test]
 fn made_vectors_are_up_to_date() {
     let made = [
@@ -143,7 +143,7 @@ fn encoded(pairs: &HashMap<String, String>) -> Vec<u8> {
     bytes
 }
 
-/// Metadata of single batches arrives with the batch it was pushed with.
+/// Metadata of a batch arrives with that batch.
 #[test]
 fn batch_metadata_arrives() {
     let file = File {

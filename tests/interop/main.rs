@@ -1,6 +1,6 @@
-//! Tables of every type and shape between a server and a client: the vectors of `tests/vectors`
-//! and the golden streams of Arrow's own integration tests (`DIPC_GOLDEN`), compared with what
-//! arrow-rs reads in the same files; and what a peer that replays broken files gets.
+//! Tables of every type and shape between a server and a client: the vectors of `tests/vectors` and
+//! the golden streams of Arrow's own integration tests (`DIPC_GOLDEN`), compared with arrow-rs's
+//! reading of the same files; and replays of broken files.
 
 #![allow(
     clippy::expect_used,

@@ -1,4 +1,4 @@
-//! A server made by hand: it speaks shm's frames and sends whatever messages it is given.
+//! A hand-written server: it speaks shm's frames and sends any given messages.
 
 use std::io::{IoSlice, Read, Write};
 use std::mem::MaybeUninit;
@@ -16,24 +16,24 @@ use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 
 use crate::files::Message;
 
-/// How the peer sends what it has.
+/// How the peer sends its messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Manner {
-    /// As one that does not know our extension (rule E1): packed bodies.
+    /// Without the extension (rule E1): packed bodies.
     Baseline,
-    /// With our extension, packed bodies (rule D3).
+    /// With the extension, packed bodies (rule D3).
     Packed,
-    /// With our extension, address lists into a region of its own (rule D4). What has no header
-    /// that says which buffers there are is sent packed.
+    /// With the extension, address lists into its own regions (rule D4). A message without a valid
+    /// list of buffers is sent packed.
     Lent,
 }
 
 impl Manner {
-    /// All of them.
+    /// All manners.
     pub const ALL: [Self; 3] = [Self::Baseline, Self::Packed, Self::Lent];
 }
 
-/// A server for one client, which gets the same messages whatever it asks for.
+/// A server for one client, with the same messages for each ticket.
 pub struct Peer {
     uri: String,
     thread: Option<JoinHandle<()>>,
@@ -52,7 +52,7 @@ impl Peer {
         };
         let thread = thread::spawn(move || {
             let (socket, _) = listener.accept().unwrap();
-            // A client that leaves early is not this peer's business.
+            // A client may leave early.
             let _ = serve(socket, &messages, manner);
         });
         Self {
@@ -61,7 +61,7 @@ impl Peer {
         }
     }
 
-    /// Where it listens.
+    /// Its URI.
     pub fn uri(&self) -> &str {
         &self.uri
     }
@@ -69,7 +69,7 @@ impl Peer {
 
 impl Drop for Peer {
     fn drop(&mut self) {
-        // The client has gone by now, or has never come: then the connection is made here.
+        // The client has gone by now, or never came: then this connection ends the wait.
         let name = self.uri.trim_start_matches("shm:@");
         let name = name.split('?').next().unwrap();
         drop(UnixStream::connect_addr(
@@ -82,7 +82,7 @@ impl Drop for Peer {
     }
 }
 
-/// A frame as `docs/protocol.md` says ("Our transports").
+/// A frame of `docs/protocol.md`, "Our transports".
 fn frame(class: u8, tag: u64, payload: &[u8]) -> Vec<u8> {
     let mut bytes = (payload.len() as u64).to_le_bytes().to_vec();
     bytes.extend_from_slice(&tag.to_le_bytes());
@@ -103,7 +103,7 @@ fn control(message: &Control) -> Vec<u8> {
 fn serve(mut socket: UnixStream, messages: &[Message], manner: Manner) -> std::io::Result<()> {
     socket.set_read_timeout(Some(Duration::from_secs(60)))?;
     socket.set_write_timeout(Some(Duration::from_secs(60)))?;
-    // The request: its length is in front, and nothing else of it matters here.
+    // The request: only its length, in front, matters here.
     let mut header = [0; 24];
     socket.read_exact(&mut header)?;
     let length = u64::from_le_bytes(header[..8].try_into().unwrap());
@@ -135,23 +135,23 @@ fn serve(mut socket: UnixStream, messages: &[Message], manner: Manner) -> std::i
         seq += 1;
     }
     socket.write_all(&metadata(PrefixKind::EndOfStream, seq, &[]))?;
-    // Rule F2: it stays until the client goes.
+    // Rule F2: the connection stays open until the client goes.
     let mut rest = [0; 4096];
     while socket.read(&mut rest)? > 0 {}
     Ok(())
 }
 
-/// Puts a body into a region of its own, announces it, and gives the address list.
+/// Puts a body into a new region, announces the region, and gives the address list.
 fn lend(socket: &UnixStream, seq: u32, message: &Message) -> Option<Vec<u8>> {
     let header = Header::parse(&message.header).ok()?;
-    // An offset of zero is no address, so the body begins one block later.
+    // Offset 0 is no valid address, so the body begins one block later.
     let (id, start) = (u16::try_from(seq).ok()?, 64_usize);
     let len = ((start + message.body.len()) as u64).next_multiple_of(4096);
     let region = Region::create(len, "dipc-peer").ok()?;
-    // SAFETY: the region is at least `start` and the body long.
+    // SAFETY: the region is at least as long as `start` plus the body.
     let place = unsafe { region.base().as_ptr().add(start) };
-    // SAFETY: as above; the region was made just now and nobody else has seen it, so that nothing
-    // overlaps and nothing reads it meanwhile.
+    // SAFETY: as above; the region is new and unshared, so nothing overlaps and nobody reads it
+    // meanwhile.
     unsafe { place.copy_from_nonoverlapping(message.body.as_ptr(), message.body.len()) };
     let handle = (region.len() as u64).to_le_bytes().to_vec();
     let announcement = control(&Control::Region { id, handle });
@@ -179,7 +179,7 @@ fn send_with(socket: &UnixStream, bytes: &[u8], fd: BorrowedFd<'_>) {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     assert!(ancillary.push(SendAncillaryMessage::ScmRights(&fds)));
-    // A client that has gone makes the next write fail.
+    // If the client has gone, the next write fails.
     let _ = rustix::net::sendmsg(
         socket,
         &[IoSlice::new(bytes)],

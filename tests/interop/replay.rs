@@ -1,5 +1,5 @@
-//! Files served message by message, as other implementations wrote them: what our own server never
-//! sends (other padding, old versions, compression, dictionaries shared by id) is read, too.
+//! Serves files message by message, as other implementations wrote them. So data that libdipc's
+//! server never sends is read too: other padding, old versions, compression, shared dictionaries.
 
 use arrow::array::RecordBatch;
 use dipc::arrow::decode::Level;
@@ -23,14 +23,14 @@ fn replayed_equal(files: &[File]) {
             let peer = Peer::start(file.messages(), manner);
             let options = GetOptions {
                 level: Some(level),
-                // The peer counts no credit (rule E5), so it gets enough for the longest file.
+                // The peer counts no credit (rule E5), so the window covers the longest file.
                 window: Credit {
                     batches: 1000,
                     bytes: 1 << 30,
                 },
                 ..Default::default()
             };
-            // One of its own: what a client keeps connected, the peer waits for.
+            // A new client each time: the peer waits for the end of the client's connection.
             let client = Client::new(ClientOptions::default()).unwrap();
             let mut stream = client
                 .get(&[peer.uri()], b"any", &options, None)
@@ -62,13 +62,13 @@ fn replayed_equal(files: &[File]) {
     }
 }
 
-/// Rules A2, A4, A6, M2, D1, D3, D4: what other writers write is read as arrow-rs reads it.
+/// Rules A2, A4, A6, M2, D1, D3, D4: files of other writers are read like by arrow-rs.
 #[test]
 fn vectors_are_read_as_written() {
     replayed_equal(&vectors());
 }
 
-/// Rules A2, A6, M2, D1, D3, D4: the streams that Arrow's implementations test each other with.
+/// Rules A2, A6, M2, D1, D3, D4: the streams of Arrow's integration tests.
 #[test]
 fn golden_streams_are_read_as_written() {
     replayed_equal(&golden("streams"));

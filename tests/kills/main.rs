@@ -1,8 +1,8 @@
 //! Kills and cuts at random moments: no crash, no hang, no leak, no wrong value.
 //!
-//! `DIPC_KILLS` says how many times for each transport and kind (default 3; `make test-slow` does
-//! many more), `DIPC_SEED` repeats a run. A table's checksum is known beforehand; whatever is
-//! killed, a fetch ends with that checksum or with one line that says why not.
+//! `DIPC_KILLS` sets the number of kills for each transport and kind (default 3; `make test-slow`
+//! does many more). `DIPC_SEED` repeats a run. A fetch must end with the table's known checksum, or
+//! with an error of one line.
 
 #![allow(
     clippy::unwrap_used,
@@ -28,7 +28,7 @@ use support::*;
 
 const TABLE: [&str; 4] = ["--tpch", "lineitem", "--scale", "0.05"];
 
-/// Transports that work here; what does not is said and left out.
+/// The transports that work here; prints the others.
 fn schemes() -> Vec<&'static str> {
     let known = ["shm", "tcp", "ucx"].into_iter();
     known
@@ -82,7 +82,7 @@ fn fetch(uri: &str) -> Child {
         .unwrap()
 }
 
-/// How a fetch ended, which must be one of the ways that are promised.
+/// The end of a fetch, which must be one of the promised ways.
 enum End {
     Whole,
     Failed(String),
@@ -112,7 +112,7 @@ fn end_of(mut child: Child, checksum: &str) -> End {
     }
 }
 
-/// What a whole fetch takes, and its checksum.
+/// The time of a whole fetch, and its checksum.
 fn whole(uri: &str) -> (Duration, String) {
     let start = Instant::now();
     let report = json(&["get", uri, "lineitem", "--checksum", "--json"]);
@@ -132,7 +132,8 @@ fn moment(rng: &mut Rng, whole: Duration) -> Duration {
     whole.mul_f64(rng.f64() * 1.2)
 }
 
-/// A killed client frees its memory and its descriptors at the server, and nobody else notices.
+/// A killed client frees its memory and its descriptors at the server, and other clients do not
+/// notice.
 #[test]
 fn killed_clients_leave_nothing_behind() {
     let mut rng = rng();
@@ -167,7 +168,7 @@ fn killed_clients_leave_nothing_behind() {
     }
 }
 
-/// The server's descriptors once it has forgotten its clients.
+/// The server's descriptors after it has dropped its clients.
 fn settled(server: &Server) -> usize {
     let mut last = descriptors(&server.child);
     until("the server is at rest", || {
@@ -178,7 +179,7 @@ fn settled(server: &Server) -> usize {
     last
 }
 
-/// A killed server ends its clients' streams with a status and a text, or they had everything.
+/// A killed server ends its clients' streams with a status and a text, unless they were complete.
 #[test]
 fn killed_servers_end_their_clients_streams() {
     let mut rng = rng();
@@ -204,8 +205,8 @@ fn killed_servers_end_their_clients_streams() {
     }
 }
 
-/// A connection cut at any byte, by an end or by a reset, ends the stream with a status, or
-/// everything had come; the server serves the next.
+/// A cut of the connection at any byte, by an end or a reset, ends the stream with a status, unless
+/// it was complete; the server serves the next client.
 #[test]
 fn cut_connections_give_no_wrong_value() {
     let mut rng = rng();
@@ -220,7 +221,7 @@ fn cut_connections_give_no_wrong_value() {
         .unwrap_or(50 << 20);
     let mut failed = 0;
     for _ in 0..rounds() {
-        // Near the start, where there are many kinds of messages, as often as anywhere.
+        // Half of the cuts are near the start, where many kinds of messages are.
         let at = if rng.bool() {
             rng.u64(0..10_000)
         } else {

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// A URI like `uri`, whose connection ends after `bytes` from the server; by a reset where `reset`,
+/// A URI like `uri`, whose connection ends after `bytes` from the server: by a reset if `reset`,
 /// otherwise as if the server had closed it.
 pub fn cut_after(uri: &str, bytes: u64, reset: bool) -> String {
     let (server, query) = uri.strip_prefix("tcp://").unwrap().split_once('?').unwrap();
@@ -27,15 +27,14 @@ pub fn cut_after(uri: &str, bytes: u64, reset: bool) -> String {
         relay(from, to, bytes, &over);
         over.store(true, Ordering::Relaxed);
         requests.join().unwrap();
-        // The last one of the socket's descriptors is closed here: a linger of no time makes that a
-        // reset.
+        // This closes the socket's last descriptor; a linger time of 0 makes the close a reset.
         let linger = reset.then_some(Duration::ZERO);
         let _ = rustix::net::sockopt::set_socket_linger(&client, linger);
     });
     format!("tcp://{address}?{query}")
 }
 
-/// Carries `left` bytes, until an end or until it is `over`.
+/// Relays `left` bytes, until an end or until `over`.
 fn relay(mut from: TcpStream, mut to: TcpStream, mut left: u64, over: &AtomicBool) {
     from.set_read_timeout(Some(Duration::from_millis(5)))
         .unwrap();
