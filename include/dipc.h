@@ -1295,7 +1295,8 @@ dipc_status dipc_server_options_set_trusted_network(struct dipc_server_options *
 
 /**
  * Sets an option of one transport. A key or value that UCX refuses fails here if the library can
- * tell without loading UCX, otherwise at the first use of ucx.
+ * tell without loading UCX, otherwise at the first use of ucx. UCX reports some mistakes only in
+ * its log.
  *
  * `ucx.KEY`: any key of UCX's configuration without its prefix UCX_, as `ucx.TLS`. `ucx.library`:
  * the path of libucp. `ucx.error_handling`: `peer` (default, notices a dead peer) or `none`
@@ -1316,7 +1317,8 @@ dipc_status dipc_server_options_set_transport(struct dipc_server_options *option
 
 /**
  * Sets an option of one transport. A key or value that UCX refuses fails here if the library can
- * tell without loading UCX, otherwise at the first use of ucx.
+ * tell without loading UCX, otherwise at the first use of ucx. UCX reports some mistakes only in
+ * its log.
  *
  * `ucx.KEY`: any key of UCX's configuration without its prefix UCX_, as `ucx.TLS`. `ucx.library`:
  * the path of libucp. `ucx.error_handling`: `peer` (default, notices a dead peer) or `none`

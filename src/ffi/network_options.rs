@@ -71,7 +71,8 @@ pub unsafe extern "C" fn dipc_server_options_set_trusted_network(
 }
 
 /// Sets an option of one transport. A key or value that UCX refuses fails here if the library can
-/// tell without loading UCX, otherwise at the first use of ucx.
+/// tell without loading UCX, otherwise at the first use of ucx. UCX reports some mistakes only in
+/// its log.
 ///
 /// `ucx.KEY`: any key of UCX's configuration without its prefix UCX_, as `ucx.TLS`. `ucx.library`:
 /// the path of libucp. `ucx.error_handling`: `peer` (default, notices a dead peer) or `none`
@@ -111,7 +112,8 @@ pub unsafe extern "C" fn dipc_server_options_set_transport(
 }
 
 /// Sets an option of one transport. A key or value that UCX refuses fails here if the library can
-/// tell without loading UCX, otherwise at the first use of ucx.
+/// tell without loading UCX, otherwise at the first use of ucx. UCX reports some mistakes only in
+/// its log.
 ///
 /// `ucx.KEY`: any key of UCX's configuration without its prefix UCX_, as `ucx.TLS`. `ucx.library`:
 /// the path of libucp. `ucx.error_handling`: `peer` (default, notices a dead peer) or `none`

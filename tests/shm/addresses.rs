@@ -1,4 +1,4 @@
-//! Socket files: who owns one, what is taken over, and what is left alone.
+//! Socket files: owners, takeover, and files to leave alone.
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
@@ -16,8 +16,7 @@ fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-/// The socket is for this user alone from the start, and goes, with its lock, when the listener is
-/// dropped.
+/// Only this user may open the socket, from the start. The listener's drop removes it and its lock.
 #[test]
 fn a_socket_is_private_and_goes_with_its_listener() {
     let folder = tempfile::tempdir().unwrap();
@@ -37,7 +36,7 @@ fn a_socket_is_private_and_goes_with_its_listener() {
     }
     drop(listener);
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
-    // Every user is admitted only when that is asked for.
+    // Other users are admitted only on request.
     let uri = Uri::parse(&format!("shm:{}", text(&path))).unwrap();
     let options = LinkOptions {
         any_user: true,
@@ -48,7 +47,7 @@ fn a_socket_is_private_and_goes_with_its_listener() {
     drop(listener);
 }
 
-/// A live server is refused, with its process number, and not disturbed.
+/// The address of a live server is refused, with its process number; the server is not disturbed.
 #[test]
 fn a_live_server_is_refused() {
     let folder = tempfile::tempdir().unwrap();
@@ -76,7 +75,7 @@ fn a_live_server_is_refused() {
             .contains(&format!("pid {}", std::process::id())),
         "{error}"
     );
-    // Also one that knows nothing of our lock.
+    // Also for a server without libdipc's lock.
     let other = folder.path().join("other");
     let foreign = UnixListener::bind(&other).unwrap();
     let error = listen(text(&other)).err().unwrap();
@@ -86,12 +85,13 @@ fn a_live_server_is_refused() {
     drop(foreign);
 }
 
-/// What a killed server left is told to clients as stale, and taken over by the next one.
+/// Clients of a killed server's socket get an error that calls it stale; the next server takes it
+/// over.
 #[test]
 fn a_stale_socket_is_taken_over() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("socket");
-    // A socket whose listener is gone, and a lock whose holder is: what a kill leaves.
+    // A socket without a listener, and a lock without a holder, as after a kill.
     drop(UnixListener::bind(&path).unwrap());
     let lock = folder.path().join("socket.lock");
     std::fs::write(&lock, "libdipc server, pid 4711\n").unwrap();
@@ -108,7 +108,7 @@ fn a_stale_socket_is_taken_over() {
     );
 }
 
-/// Only one of many that start at once gets the address, whatever was left there.
+/// Only one of many servers that start at once gets the address, with any remains there.
 #[test]
 fn one_of_many_gets_the_address() {
     let folder = tempfile::tempdir().unwrap();
@@ -134,7 +134,7 @@ fn one_of_many_gets_the_address() {
     }
 }
 
-/// A file that is not ours is never deleted.
+/// A foreign file is never deleted.
 #[test]
 fn other_files_are_left_alone() {
     let folder = tempfile::tempdir().unwrap();
@@ -144,7 +144,7 @@ fn other_files_are_left_alone() {
     assert_eq!(error.status(), Status::AddressInUse);
     assert!(error.text().contains("not a socket"), "{error}");
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "precious");
-    // And nothing of ours stays beside it.
+    // No file of libdipc stays beside it.
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
     let error = connect(text(&path)).err().unwrap();
     assert_eq!(error.status(), Status::Unreachable);
@@ -157,7 +157,7 @@ fn other_files_are_left_alone() {
     assert!(error.text().contains("not a lock file"), "{error}");
     assert_eq!(std::fs::read_to_string(&lock).unwrap(), "precious too");
 
-    // A socket that replaced ours is somebody else's.
+    // A socket that replaced libdipc's belongs to another program.
     let path = folder.path().join("replaced");
     let listener = listen(text(&path)).unwrap();
     std::fs::remove_file(&path).unwrap();
@@ -166,7 +166,7 @@ fn other_files_are_left_alone() {
     assert!(path.exists());
 }
 
-/// What cannot be an address is refused with the reason.
+/// An impossible address is refused with a reason.
 #[test]
 fn impossible_addresses_are_refused() {
     for (address, text) in [
@@ -190,15 +190,14 @@ fn impossible_addresses_are_refused() {
     assert_eq!(missing.status(), Status::Unreachable, "{missing}");
 }
 
-/// Design, "Failure is per stream": the end of the peer's process is seen, also while a child that
-/// it forked keeps the socket open.
+/// Promise: the end of the peer's process is noticed, even while its forked child keeps the socket
+/// open.
 #[test]
 fn the_death_of_a_peer_is_seen() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("socket");
     let mut listener = listen(text(&path)).unwrap();
-    // The shell connects through python's or its own means; what matters is that the process that
-    // connected ends while another holds the socket.
+    // The connecting process must end while another process holds the socket.
     let script = "import os, socket, sys, time\n\
                   s = socket.socket(socket.AF_UNIX)\n\
                   s.connect(sys.argv[1])\n\
@@ -234,7 +233,7 @@ fn the_death_of_a_peer_is_seen() {
     child.wait().unwrap();
 }
 
-/// A child that was forked lets go of its copies without taking the parent's socket away.
+/// A forked child drops its copies without removing the parent's socket.
 #[test]
 fn a_forked_child_leaves_the_socket_alone() {
     let folder = tempfile::tempdir().unwrap();
@@ -274,8 +273,7 @@ fn a_forked_child_leaves_the_socket_alone() {
     drop(connect(text(&path)).unwrap());
 }
 
-/// "Our transports": each side admits only its own user, unless every user is asked for; the text
-/// names both.
+/// "Our transports": each side admits only its own user by default; the text names both users.
 #[test]
 fn other_users_are_refused() {
     if !rustix::process::geteuid().is_root() {

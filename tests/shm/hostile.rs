@@ -1,5 +1,5 @@
-//! Peers that break the rules: each ends its own connection with an error that says why, and leaves
-//! nothing behind.
+//! Peers that break the rules: each ends its own connection with a reason, and leaves nothing
+//! behind.
 
 use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
@@ -16,7 +16,7 @@ use crate::{
     until_error,
 };
 
-/// What `bytes` from a peer end in.
+/// Asserts the error after `bytes` from a peer.
 fn ends_in(bytes: &[u8], text: &str) {
     let (mut connection, mut peer) = bare_peer();
     peer.write_all(&frame(0, 0, b"before")).unwrap();
@@ -28,7 +28,7 @@ fn ends_in(bytes: &[u8], text: &str) {
     assert_eq!(connection.receive().unwrap_err(), error, "an error lasts");
 }
 
-/// Garbage, a frame of 2^63 bytes, padding, an unknown class: each is named.
+/// Garbage, a frame of 2^63 bytes, padding, an unknown class: the error names each.
 #[test]
 fn garbage_is_refused() {
     ends_in(b"GET /lineitem HTTP/1.1\r\nHost: x\r\n\r\n", "padding");
@@ -39,7 +39,7 @@ fn garbage_is_refused() {
     ends_in(&frame(2, 0, &vec![0; (64 << 10) + 1]), "control");
 }
 
-/// A peer that goes in the middle of a message is gone, and what it sent whole arrives.
+/// A peer that ends in the middle of a message is disconnected; its whole messages arrive.
 #[test]
 fn an_end_in_the_middle_of_a_message_is_said() {
     let (mut connection, mut peer) = bare_peer();
@@ -58,8 +58,8 @@ fn an_end_in_the_middle_of_a_message_is_said() {
     );
 }
 
-/// "Our transports": descriptors that belong to no REGION message are closed, and end the
-/// connection, whichever message they come with and however it is split.
+/// "Our transports": descriptors without a REGION message are closed, and end the connection, with
+/// any message and any split of it.
 #[test]
 fn stray_descriptors_are_closed() {
     let region = Region::create(4096, "dipc-test").unwrap();
@@ -79,7 +79,8 @@ fn stray_descriptors_are_closed() {
         assert_eq!(error.status(), Status::Protocol, "{error}");
         assert!(error.text().contains("descriptor"), "{error}");
     }
-    // In the middle of a message, one at a time: the peer never gets many into this process.
+    // One at a time, in the middle of a message: few of the peer's descriptors are ever in this
+    // process.
     let (mut connection, mut peer) = bare_server();
     peer.write_all(&frame(0, 0, &[0; 5000])[..100]).unwrap();
     for _ in 0..20 {
@@ -91,8 +92,7 @@ fn stray_descriptors_are_closed() {
     assert_eq!(open_copies(fd), 1);
 }
 
-/// A REGION message brings its descriptor, and only it: several of them, split anywhere, keep their
-/// own.
+/// Each REGION message keeps its own descriptor, with several messages and any split.
 #[test]
 fn each_region_keeps_its_descriptor() {
     let regions: Vec<_> = (1..=5u64)
@@ -111,7 +111,7 @@ fn each_region_keeps_its_descriptor() {
             let Incoming::Control { fd, .. } = message else {
                 panic!("{message:?}")
             };
-            // The wrong one would have another length.
+            // A wrong descriptor would have another length.
             let handle = (region.len() as u64).to_le_bytes();
             connection.regions().unwrap().map(id, &handle, fd).unwrap();
             assert!(matches!(
@@ -122,8 +122,8 @@ fn each_region_keeps_its_descriptor() {
     }
 }
 
-/// "Our transports" and rule A8: a region that could shrink, be written or run out of memory under
-/// its reader is refused by the connection.
+/// "Our transports" and rule A8: the connection refuses a region that could shrink, be written, or
+/// lack memory under its reader.
 #[test]
 fn a_region_that_is_not_sealed_or_sparse_is_refused() {
     let make = |seals: SealFlags| -> OwnedFd {
@@ -134,7 +134,7 @@ fn a_region_that_is_not_sealed_or_sparse_is_refused() {
         fd
     };
     let all = SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE;
-    // As many blocks as it has bytes, all of them past its end.
+    // Enough blocks for its length, but all past its end.
     let past = make(SealFlags::empty());
     rustix::fs::fallocate(&past, FallocateFlags::KEEP_SIZE, 1 << 20, 1 << 20).unwrap();
     rustix::fs::fcntl_add_seals(&past, all).unwrap();
@@ -163,7 +163,7 @@ fn a_region_that_is_not_sealed_or_sparse_is_refused() {
     }
 }
 
-/// Rule E3: without a descriptor, with an id in use, or with one never announced, nothing changes.
+/// Rule E3: a missing descriptor, an id in use, or an unknown id changes nothing.
 #[test]
 fn region_ids_are_checked() {
     let region = Region::create(4096, "dipc-test").unwrap();
@@ -212,8 +212,7 @@ fn region_ids_are_checked() {
     );
 }
 
-/// security.md, "Descriptors": a server takes none, nor does a client that has not begun a stream,
-/// or has ended it.
+/// security.md, "Descriptors": a server accepts none, nor does a client outside a stream.
 #[test]
 fn descriptors_are_taken_within_a_stream_alone() {
     let region = Region::create(4096, "dipc-test").unwrap();
@@ -229,7 +228,7 @@ fn descriptors_are_taken_within_a_stream_alone() {
         assert_eq!(error.status(), Status::Protocol, "{error}");
         assert!(error.text().contains("descriptor"), "{error}");
     }
-    // The next stream takes them again.
+    // The next stream accepts them again.
     let (mut connection, peer) = bare_server();
     connection.end_stream();
     connection.begin_stream();

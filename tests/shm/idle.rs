@@ -1,5 +1,5 @@
-//! Servers that break the rules, or speak at odd moments, while no stream is on a connection or its
-//! consumer has left: written by hand over a bare socket.
+//! Hand-written servers that break the rules, or send at unusual moments: on a connection without a
+//! stream, or after the consumer has left.
 
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::AsFd;
@@ -24,7 +24,7 @@ pub struct Scripted {
     sender: BareSender,
 }
 
-/// The URI of a server that does what `script` says with its first connection, and its thread.
+/// The URI of a server that runs `script` on its first connection, and its thread.
 pub fn with_server(
     script: impl FnOnce(Scripted) + Send + 'static,
 ) -> (String, std::thread::JoinHandle<()>) {
@@ -44,7 +44,7 @@ pub fn with_server(
 }
 
 impl Scripted {
-    /// The next frame: its class, its tag and its bytes.
+    /// The next frame: class, tag and bytes.
     pub fn read(&mut self) -> std::io::Result<(u8, u64, Vec<u8>)> {
         let mut head = [0; 24];
         self.socket.read_exact(&mut head)?;
@@ -54,7 +54,7 @@ impl Scripted {
         Ok((head[16], word(8), bytes))
     }
 
-    /// Reads until a stream is asked for, and gives what its beginning is made of.
+    /// Reads up to a request, and gives the frames of a stream's start.
     pub fn begin(&mut self) -> Vec<u8> {
         while self.sender.state() != SenderState::Requested {
             let (class, tag, bytes) = self.read().unwrap();
@@ -70,7 +70,7 @@ impl Scripted {
         self.frames()
     }
 
-    /// What the machine wants sent.
+    /// The frames that the state machine sends.
     fn frames(&mut self) -> Vec<u8> {
         let messages = std::iter::from_fn(|| self.sender.poll_transmit());
         let frames = messages.map(|message| {
@@ -97,7 +97,7 @@ impl Scripted {
         bytes
     }
 
-    /// Whether the client has hung up; other messages are read past.
+    /// Whether the client has disconnected; other messages are skipped.
     fn sees_the_end(&mut self) -> bool {
         loop {
             match self.read() {
@@ -119,8 +119,8 @@ fn fetch(client: &Client, uri: &str) -> dipc::error::Result<()> {
     Ok(())
 }
 
-/// Rule E3: a REGION_GONE that is read together with the end of a stream is answered, although no
-/// stream follows.
+/// Rule E3: a REGION_GONE together with the end of a stream is answered, although no stream
+/// follows.
 #[test]
 fn a_region_that_goes_with_the_end_of_a_stream_is_answered() {
     let (uri, server) = with_server(|mut server| {
@@ -148,14 +148,14 @@ fn a_region_that_goes_with_the_end_of_a_stream_is_answered() {
     server.join().unwrap();
 }
 
-/// Rule E3: a control message of an unknown kind is ignored on a connection without a stream, too.
+/// Rule E3: a control message of an unknown kind is ignored on an idle connection too.
 #[test]
 fn unknown_kinds_between_streams_are_ignored() {
     let (uri, server) = with_server(|mut server| {
         for _ in 0..2 {
             let stream = server.empty_stream();
             server.socket.write_all(&stream).unwrap();
-            // Past the time at which the client begins to watch the connection.
+            // After the client has begun to watch the connection.
             std::thread::sleep(Duration::from_millis(200));
             let unknown = frame(2, 0, &[0xee, 1, 2, 3]);
             server.socket.write_all(&unknown).unwrap();
@@ -169,8 +169,7 @@ fn unknown_kinds_between_streams_are_ignored() {
     server.join().unwrap();
 }
 
-/// A server that never says the end of a stream whose consumer has left does not keep the
-/// connection.
+/// A server that never ends a cancelled stream does not keep the connection.
 #[test]
 fn a_silent_server_of_a_cancelled_stream_is_left() {
     let (uri, server) = with_server(|mut server| {
@@ -189,8 +188,8 @@ fn a_silent_server_of_a_cancelled_stream_is_left() {
     assert_eq!(client.stats().connections_idle, 0);
 }
 
-/// A server that retires region after region, and reads no answers, takes no more of the client's
-/// memory: its stream ends.
+/// A server that retires regions without reading the answers cannot fill the client's memory: its
+/// stream ends.
 #[test]
 fn a_flood_of_regions_is_ended() {
     let (uri, server) = with_server(|mut server| {
@@ -199,7 +198,7 @@ fn a_flood_of_regions_is_ended() {
         server.socket.write_all(&start).unwrap();
         let mut bytes = region_frame(1, 4096);
         bytes.extend(frame(2, 0, &Control::RegionGone { id: 1 }.encode()));
-        // As long as it is listened to.
+        // As long as the client reads.
         while try_send_with(&server.socket, &bytes, &[region.fd().as_fd()]).is_ok() {}
     });
     let client = client();

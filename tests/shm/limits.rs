@@ -1,5 +1,5 @@
-//! A process that has run out of descriptors, or of memory. Each case runs in a process of its own,
-//! for the limit is the whole process's.
+//! A process without free descriptors or memory. Each case runs in its own process, because the
+//! limit is for the whole process.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -23,7 +23,7 @@ use crate::child::{assert_in_child, in_child};
 use crate::ring::{Bare, asking, ring_frame};
 use crate::{bare_peer, bare_server, connect, frame, listen, name, next, region_frame, send_with};
 
-/// Makes what needs a descriptor, once one is free: a closer may still have it.
+/// Calls `make` until a descriptor is free: a closer thread may still have it.
 fn once_free<T>(mut make: impl FnMut() -> std::io::Result<T>) -> T {
     let start = Instant::now();
     loop {
@@ -35,7 +35,7 @@ fn once_free<T>(mut make: impl FnMut() -> std::io::Result<T>) -> T {
     }
 }
 
-/// Uses every descriptor up, but for `left`, until the result is dropped.
+/// Uses up all descriptors except `left`, until the drop of the result.
 fn use_up(left: usize) -> Vec<OwnedFd> {
     assert_in_child();
     let hard = getrlimit(Resource::Nofile).maximum;
@@ -85,7 +85,7 @@ fn child_lends() {
     arena.alloc(1).unwrap();
 }
 
-/// A receiver without descriptors says so; it does not take the peer for hostile.
+/// A receiver without descriptors reports this, and does not call the peer hostile.
 #[test]
 fn receiving_without_descriptors_says_so() {
     in_child("limits::child_receives");
@@ -104,8 +104,8 @@ fn child_receives() {
     assert!(error.text().contains("ulimit -n"), "{error}");
 }
 
-/// A client without a descriptor left asks for no ring, which would cost it the connection: all
-/// goes on through the socket.
+/// A client without a free descriptor asks for no ring, which would end the connection: the socket
+/// carries everything.
 #[test]
 fn a_client_without_descriptors_does_without_a_ring() {
     in_child("limits::child_has_no_ring");
@@ -132,7 +132,7 @@ fn child_has_no_ring() {
     assert_eq!(first[..], frame(2, 0, &[201]), "it has asked for a ring");
 }
 
-/// A client whose last descriptor is taken while its ring is on the way does without, too.
+/// A client whose last descriptor is used while its ring arrives goes on without a ring too.
 #[test]
 fn a_client_whose_ring_finds_no_descriptor_does_without() {
     in_child("limits::child_loses_its_ring");
@@ -153,7 +153,7 @@ fn child_loses_its_ring() {
     assert_eq!(ring.awake().load(Ordering::SeqCst), 0);
 }
 
-/// A client that has no memory to map its ring by leaves it alone: all goes on through the socket.
+/// A client without memory to map its ring does not use it: the socket carries everything.
 #[test]
 fn a_client_that_cannot_map_its_ring_does_without() {
     if std::env::var_os("TSAN_OPTIONS").is_some() {
@@ -186,7 +186,7 @@ fn child_cannot_map_its_ring() {
     assert!(next(client.as_mut()).is_ok());
 }
 
-/// A listener without descriptors says so and accepts again later; nothing is lost.
+/// A listener without descriptors reports this and accepts again later; nothing is lost.
 #[test]
 fn accepting_without_descriptors_can_be_tried_again() {
     in_child("limits::child_accepts");
@@ -200,19 +200,19 @@ fn child_accepts() {
     let tcp = by_scheme("tcp").unwrap();
     let anywhere = Uri::parse("tcp://127.0.0.1:0").unwrap();
     let mut other = tcp.listen(&anywhere, &LinkOptions::default()).unwrap();
-    // Where nobody waits, nobody is turned away.
+    // Without a waiting client no client is refused.
     let all = use_up(0);
     assert!(listener.accept().unwrap().is_none());
     assert!(other.accept().unwrap().is_none());
     drop(all);
     let taken = use_up(2);
-    // A connection takes two descriptors here: the socket and the pidfd.
+    // A connection takes two descriptors: the socket and the pidfd.
     let client = connect(&address).unwrap();
     for _ in 0..3 {
         let error = listener.accept().err().unwrap();
         assert_eq!(error.status(), Status::OutOfResources, "{error}");
     }
-    // So does a client, over tcp too.
+    // A client takes two descriptors, over tcp too.
     let elsewhere = Uri::parse("tcp://127.0.0.1:1").unwrap();
     let errors = [
         connect(&address).err().unwrap(),
@@ -229,8 +229,8 @@ fn child_accepts() {
     drop(client);
 }
 
-/// A server whose descriptors are all in use for longer than a moment says so to who connects, over
-/// shm and tcp, and serves again when there are some.
+/// A server without free descriptors for a while reports this to its clients, over shm and tcp, and
+/// serves again when descriptors are free.
 #[test]
 fn a_server_without_descriptors_says_so() {
     in_child("limits::child_refuses_over_shm");
@@ -254,11 +254,11 @@ fn child_refuses_over_tcp() {
     });
 }
 
-/// Has a request refused where the client's descriptor is the last.
+/// Makes a server refuse a request, with its last descriptor for the client.
 fn refused<S: Read + Write>(uri: &str, connect: impl FnOnce(&Uri) -> S) {
     let server = Server::new(ServerOptions::default()).unwrap();
     let uri = server.listen(uri).unwrap();
-    // Clients stay: a descriptor that becomes free by itself would be taken for the request's.
+    // The clients stay connected, because a freed descriptor would be mistaken for the request's.
     let serves = || {
         let client = Client::new(ClientOptions::default()).unwrap();
         let answer = client.get(&[&uri], b"t", &GetOptions::default(), None);
@@ -288,8 +288,8 @@ fn refused<S: Read + Write>(uri: &str, connect: impl FnOnce(&Uri) -> S) {
     drop((serves(), before));
 }
 
-/// A baseline peer understands no error: it is disconnected (rule E7). The descriptor that is kept
-/// for refusals comes back when the closer has closed the connection.
+/// A baseline peer understands no error, so it is disconnected (rule E7). The descriptor for
+/// refusals is free again after the closer thread has closed the connection.
 #[test]
 #[ignore = "run by a_server_without_descriptors_says_so"]
 fn child_refuses_a_baseline_peer() {
@@ -306,8 +306,8 @@ fn child_refuses_a_baseline_peer() {
     }
 }
 
-/// Past the limit on the size of files bodies travel as bytes, no ring is made, and an arena says
-/// so: no signal comes.
+/// Beyond the file size limit bodies travel as bytes, no ring is made, and an arena reports an
+/// error; no signal comes.
 #[test]
 fn a_limit_on_files_is_an_error() {
     in_child("limits::child_has_small_files");
@@ -341,7 +341,7 @@ fn child_has_small_files() {
     assert_eq!(arena.mapped_bytes(), 0);
     arena.alloc(1).unwrap();
     assert!((1..=50_000).contains(&arena.mapped_bytes()));
-    // It asks for a ring, and then says something else.
+    // The client asks for a ring, and then sends something else.
     peer.write_all(&frame(2, 0, &[10])).unwrap();
     peer.write_all(&frame(2, 0, &[200])).unwrap();
     assert!(
@@ -350,7 +350,7 @@ fn child_has_small_files() {
     assert_eq!(connection.queued().bytes, 0);
     peer.set_nonblocking(true).unwrap();
     assert!(peer.read(&mut [0]).is_err(), "there is no ring");
-    // Regions are as large as they may be.
+    // Regions have the largest possible size.
     limit(200_000);
     assert!(lends(&*lender));
     limit(0);

@@ -1,4 +1,4 @@
-//! shm beyond what every transport promises: hostile peers, socket files, and the limits of a
+//! shm beyond the common promises of transports: hostile peers, socket files, and the limits of a
 //! process.
 
 #![allow(
@@ -76,7 +76,7 @@ fn bare_server() -> (Box<dyn Connection>, UnixStream) {
     (connection, peer)
 }
 
-/// A frame as `docs/protocol.md` says ("Our transports"), made by hand.
+/// A hand-made frame of `docs/protocol.md`, "Our transports".
 fn frame(class: u8, tag: u64, payload: &[u8]) -> Vec<u8> {
     let mut bytes = (payload.len() as u64).to_le_bytes().to_vec();
     bytes.extend_from_slice(&tag.to_le_bytes());
@@ -112,7 +112,7 @@ fn try_send_with(
     )
 }
 
-/// The next message; waits for it as the driver would.
+/// The next message; waits for it like the driver.
 fn next(connection: &mut dyn Connection) -> Result<Incoming> {
     let start = Instant::now();
     loop {

@@ -1,4 +1,4 @@
-//! The ring beside the socket (`docs/wire.md`, "A ring"): one order of frames, no wake-up lost, and
+//! The ring beside the socket (`docs/wire.md`, "A ring"): one order of frames, no lost wake-up, and
 //! peers that break its rules.
 
 use std::io::{IoSliceMut, Read, Write};
@@ -34,7 +34,7 @@ use crate::{
 /// RING, and the length of a ring.
 const RING: u8 = 10;
 const FILE_BYTES: u64 = 69_632;
-/// A frame that says that the next one is in the other place.
+/// A frame that moves the next frame to the other place.
 const SWITCH: u8 = 3;
 
 /// Messages after which a client asks for a ring.
@@ -55,7 +55,7 @@ fn with_ring() -> (Box<dyn Listener>, Box<dyn Connection>, Box<dyn Connection>) 
         server.send(control(number)).unwrap();
         assert!(next(client.as_mut()).is_ok());
     }
-    // What asks for the ring leaves with the next message.
+    // The request for the ring is sent with the next message.
     client.send(control(0)).unwrap();
     assert!(next(server.as_mut()).is_ok());
     server.send(control(0)).unwrap();
@@ -87,7 +87,7 @@ pub fn asking() -> (Box<dyn Connection>, UnixStream) {
     (client, server)
 }
 
-/// A message of a kind that nobody knows, with a number in it.
+/// A message of an unknown kind, with a number in it.
 fn control(number: u32) -> Outgoing {
     let bytes = [&[200][..], &number.to_le_bytes()].concat();
     Outgoing::Control { bytes, fd: None }
@@ -108,9 +108,8 @@ fn number(message: &Incoming) -> u32 {
     u32::from_le_bytes(bytes.try_into().unwrap())
 }
 
-/// Small frames, frames larger than the ring, and frames that bring a descriptor, to a client that
-/// looks and sleeps by turns: all of them come, in their order, and none is left where a sleeping
-/// client does not see it.
+/// Small frames, frames larger than the ring, and frames with a descriptor, to a client that looks
+/// and sleeps in turn: all arrive in order, and none is left in the ring of a sleeping client.
 #[test]
 fn one_order_whichever_way_the_frames_go() {
     let region = Region::create(4096, "dipc-test").unwrap();
@@ -142,7 +141,7 @@ fn one_order_whichever_way_the_frames_go() {
                     server.flush().unwrap();
                 }
                 _ => {
-                    // What the socket had no room for.
+                    // The frames that did not fit into the socket.
                     server.flush().unwrap();
                     let mut nothing = false;
                     for _ in 0..random.u32(1..30) {
@@ -153,7 +152,7 @@ fn one_order_whichever_way_the_frames_go() {
                         assert_eq!(number(&message), came, "seed {seed}");
                         came += 1;
                     }
-                    // As a driver does it: nothing, and a last look, and then to sleep.
+                    // Like a driver: no message, a last look, then sleep.
                     if nothing && random.bool() && !client.doze() {
                         let left = came < sent && server.queued().bytes == 0;
                         let fd = client.identity().readiness.clone().fd;
@@ -175,12 +174,12 @@ fn tagged(number: u32, len: usize) -> Outgoing {
     }
 }
 
-/// `docs/performance.md`: to a client that looks, small messages go without a system call.
+/// `docs/performance.md`: an awake client gets small messages without a system call.
 #[test]
 fn nothing_goes_through_the_socket_while_the_client_looks() {
     let (_listener, mut server, mut client) = with_ring();
     client.wake();
-    // The first one says on the socket that the rest is in the ring.
+    // The first message on the socket switches to the ring.
     server.send(control(7)).unwrap();
     assert_eq!(number(&next(client.as_mut()).unwrap()), 7);
     for round in 0..5000 {
@@ -188,19 +187,19 @@ fn nothing_goes_through_the_socket_while_the_client_looks() {
         assert!(!ready(&client.identity().readiness.clone().fd));
         assert_eq!(number(&client.receive().unwrap().unwrap()), round);
     }
-    // Asleep, it is woken by each.
+    // Each message wakes the sleeping client.
     assert!(!client.doze());
     server.send(control(1)).unwrap();
     assert!(ready(&client.identity().readiness.clone().fd));
     assert_eq!(number(&client.receive().unwrap().unwrap()), 1);
-    // So it is by the end.
+    // The end wakes it too.
     drop(server);
     let (_, error) = until_error(client.as_mut());
     assert_eq!(error.status(), Status::Disconnected);
 }
 
-/// Rule E1, and "A ring" in `docs/wire.md`: nobody is told of rings who did not ask, a client of a
-/// few messages does not ask, and a baseline server is never asked.
+/// Rule E1, and "A ring" in `docs/wire.md`: only a client that asked gets a RING. A client with few
+/// messages does not ask, and never asks a baseline server.
 #[test]
 fn rings_are_for_those_who_ask() {
     let (mut connection, mut peer) = bare_peer();
@@ -232,7 +231,7 @@ fn rings_are_for_those_who_ask() {
     }
 }
 
-/// A ring as a peer of another program maps it.
+/// A ring, mapped like by another program.
 pub struct Bare {
     pub fd: OwnedFd,
     base: *mut u8,
@@ -271,7 +270,7 @@ impl Bare {
 
     fn put(&self, bytes: &[u8]) {
         let target = self.base.wrapping_add(4096);
-        // SAFETY: the tests put in less than the ring holds.
+        // SAFETY: the tests write less than the ring's size.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), target, bytes.len()) };
         self.position(0)
             .store(bytes.len() as u64, Ordering::Release);
@@ -296,8 +295,8 @@ fn take_ring(peer: &UnixStream) -> Bare {
     Bare::map(fd)
 }
 
-/// A client that moves its position to where nothing was written loses its connection; the server
-/// goes on.
+/// A client that moves its position past the written bytes loses its connection; the server goes
+/// on.
 #[test]
 fn a_client_that_writes_nonsense_is_cut() {
     for read in [1 << 20, u64::MAX] {
@@ -314,14 +313,14 @@ fn a_client_that_writes_nonsense_is_cut() {
         assert_eq!(error.status(), Status::Protocol, "{error}");
         assert!(error.text().contains("position"), "{error}");
     }
-    // And one that asks twice, or brings a ring of its own.
+    // So does a client that asks twice, or sends a ring.
     let region = Region::create(4096, "dipc-test").unwrap();
     let own = [&[RING][..], &FILE_BYTES.to_le_bytes()].concat();
     for second in [&[RING][..], &own] {
         let (mut connection, mut peer) = bare_peer();
         peer.write_all(&frame(2, 0, &[RING])).unwrap();
         if second.len() > 1 {
-            // Where the system bars descriptors, a server is not even told.
+            // If the system bars descriptors, the server does not see it.
             let sent = try_send_with(&peer, &frame(2, 0, second), &[region.fd().as_fd()]);
             if sent == Err(Errno::PERM) {
                 continue;
@@ -334,7 +333,7 @@ fn a_client_that_writes_nonsense_is_cut() {
         assert!(error.text().contains("RING"), "{error}");
     }
     assert_eq!(open_copies(region.fd()), 1);
-    // Frames of the ring's are none of a client's.
+    // A client must not send the ring's frames.
     let (mut connection, mut peer) = bare_peer();
     peer.write_all(&frame(2, 0, &[RING])).unwrap();
     peer.write_all(&frame(SWITCH, 0, &[])).unwrap();
@@ -342,7 +341,7 @@ fn a_client_that_writes_nonsense_is_cut() {
     assert!(error.text().contains("class 3"), "{error}");
 }
 
-/// What a server does with a ring, and how the client's connection ends by it.
+/// Asserts the error of a client after a server's `act` on its ring.
 fn server_ends_in(text: &str, act: impl FnOnce(&Bare, &mut UnixStream)) {
     let (mut client, mut server) = asking();
     let ring = Bare::make();
@@ -354,8 +353,8 @@ fn server_ends_in(text: &str, act: impl FnOnce(&Bare, &mut UnixStream)) {
     assert_eq!(client.receive().unwrap_err(), error, "an error lasts");
 }
 
-/// A server that writes nonsense into the ring is cut: positions, frames, and what goes through the
-/// socket when the ring said nothing of it.
+/// A server that breaks the ring's rules is disconnected: wrong positions, wrong frames, and bytes
+/// on the socket without a SWITCH in the ring.
 #[test]
 fn a_server_that_writes_nonsense_is_cut() {
     let switch = frame(SWITCH, 0, &[]);
@@ -383,8 +382,8 @@ fn a_server_that_writes_nonsense_is_cut() {
     assert_eq!(open_copies(&ring.fd), 1);
 }
 
-/// Each RING after the first is refused, also where the first one had no memory and there is no
-/// ring; and SWITCHes without a message between them are, which would keep who reads them for ever.
+/// Each RING after the first is refused, even if the first had no memory. Many SWITCHes without a
+/// message between them are refused too: they could occupy a reader for ever.
 #[test]
 fn what_brings_no_message_does_not_go_on_for_ever() {
     let name = name();
@@ -409,8 +408,7 @@ fn what_brings_no_message_does_not_go_on_for_ever() {
     });
 }
 
-/// What is in the ring and not announced yet does not keep a client from its sleep: the SWITCH that
-/// announces it wakes it.
+/// Bytes in the ring without a SWITCH do not keep a client awake: the SWITCH wakes it.
 #[test]
 fn a_client_sleeps_until_the_ring_is_announced() {
     let (mut client, mut server) = asking();
@@ -425,14 +423,14 @@ fn a_client_sleeps_until_the_ring_is_announced() {
     assert!(!client.doze(), "it has nothing to read");
     server.write_all(&frame(SWITCH, 0, &[])).unwrap();
     assert_eq!(number(&next(client.as_mut()).unwrap()), 1);
-    // From then on it is the ring's turn.
+    // From here on frames use the ring.
     client.wake();
     ring.put(&frame(2, 0, &[200, 2, 0, 0, 0]).repeat(2));
     assert!(client.doze());
     assert_eq!(number(&next(client.as_mut()).unwrap()), 2);
 }
 
-/// A RING whose descriptor is missing, or is none of a ring's, ends the connection.
+/// A RING without a descriptor, or with another kind of descriptor, ends the connection.
 #[test]
 fn what_is_no_ring_is_refused() {
     let region = Region::create(FILE_BYTES, "dipc-test").unwrap();
@@ -458,8 +456,8 @@ fn what_is_no_ring_is_refused() {
     }
 }
 
-/// What a server says last is read, although the client's request for a ring cannot be written any
-/// more.
+/// The last messages of a server are read, even if the client's request for a ring can no longer be
+/// written.
 #[test]
 fn a_request_for_a_ring_that_fails_hides_nothing() {
     let name = name();
@@ -475,7 +473,7 @@ fn a_request_for_a_ring_that_fails_hides_nothing() {
     for _ in 0..before {
         assert!(receive().unwrap().is_some());
     }
-    // Read after the look that found the others, and before the request leaves.
+    // Arrives after the look that found the others, and before the request is sent.
     server.write_all(&message).unwrap();
     drop(server);
     assert!(receive().unwrap().is_some());
@@ -493,8 +491,8 @@ fn begin_and_be_asked(server: &mut Scripted) {
     while server.read().unwrap().2 != [RING] {}
 }
 
-/// Rule E4, and "A ring": a client that is told through the ring notices that its server has hung
-/// up, whether it spins or sleeps between its looks, and although the server's process goes on.
+/// Rule E4, and "A ring": a client of a ring notices the close of the socket, whether it spins or
+/// sleeps, even if the server's process goes on.
 #[test]
 fn the_end_of_the_socket_is_noticed_beside_a_ring() {
     let hour = Duration::from_secs(3600);
@@ -504,7 +502,7 @@ fn the_end_of_the_socket_is_noticed_beside_a_ring() {
             let ring = Bare::make();
             send_with(&server.socket, &ring_frame(), &[ring.fd.as_fd()]);
             server.socket.write_all(&frame(SWITCH, 0, &[])).unwrap();
-            // Whatever it does then, it most often sleeps.
+            // The client mostly sleeps then.
             std::thread::sleep(Duration::from_millis(50));
         });
         let options = GetOptions {
@@ -523,14 +521,14 @@ fn the_end_of_the_socket_is_noticed_beside_a_ring() {
     }
 }
 
-/// A client that asks what is here may do something else meanwhile, and is woken by the socket
-/// alone: it does not say that it looks at the ring.
+/// A client that only asks for the arrived batches may do other work next, and only the socket
+/// wakes it: so it does not claim to look at the ring.
 #[test]
 fn who_asks_what_is_here_does_not_look_at_the_ring() {
     let (uri, server) = with_server(move |mut server| {
         begin_and_be_asked(&mut server);
         let ring = Bare::make();
-        // Gone once the client says what it does.
+        // The server ends after the client's next message.
         ring.awake().store(7, Ordering::SeqCst);
         send_with(&server.socket, &ring_frame(), &[ring.fd.as_fd()]);
         let says = || ring.awake().load(Ordering::SeqCst);

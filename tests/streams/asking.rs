@@ -1,5 +1,4 @@
-//! What a client says, seen from the other end of its connection, and what it does where it cannot
-//! say it.
+//! Messages of a client, seen by its peer, and the client's behaviour if it cannot send them.
 
 use std::io::Write;
 use std::net::Shutdown;
@@ -19,7 +18,7 @@ use dipc::transport::{self, Connection, Incoming, LinkOptions, Outgoing};
 use crate::common::{FnProvider, batch, counting, read_all, schema, stream_of};
 use crate::{SHM, SUBJECTS, Subject, client, eventually, serve, server, server_of};
 
-/// The request of a client that asks a bare listener for a stream, which is then cut.
+/// The request of a client to a bare listener, which then cuts the connection.
 fn request_of(subject: Subject) -> Request {
     let transport = transport::by_scheme(subject.scheme).unwrap();
     let options = LinkOptions {
@@ -35,8 +34,7 @@ fn request_of(subject: Subject) -> Request {
         let mut request = None;
         eventually("the request comes", || {
             connections.extend(listener.accept().unwrap());
-            // A socket that turns out to be one of several ends, and comes again as part of the
-            // whole.
+            // A socket of a group ends here, and comes again as a part of the group.
             connections.retain_mut(|connection| match connection.receive() {
                 Ok(Some(Incoming::Tagged { tag, bytes })) if tag == Tags::DEFAULT.dipc_want => {
                     request = Some(Request::decode(&bytes).unwrap());
@@ -54,9 +52,8 @@ fn request_of(subject: Subject) -> Request {
     })
 }
 
-/// `docs/wire.md`: a client asks that headers be repeated in one byte where its connection keeps
-/// the order of what is sent, and nowhere else, where such a byte could overtake the header that it
-/// repeats.
+/// `docs/wire.md`: a client asks for repeated headers only if its connection keeps the order;
+/// otherwise the repeat could overtake its header.
 #[test]
 fn headers_are_repeated_where_messages_keep_their_order() {
     for subject in SUBJECTS {
@@ -66,8 +63,8 @@ fn headers_are_repeated_where_messages_keep_their_order() {
     }
 }
 
-/// A server that reads no more, and says no more: who waits for it is told that what it was to read
-/// could not be written, behind all that came before.
+/// A server that neither reads nor sends any more: the client gets all earlier messages, and then
+/// an error that its own messages could not be written.
 #[test]
 fn what_cannot_be_written_is_told_behind_what_came() {
     let address = SHM.address();
@@ -83,7 +80,7 @@ fn what_cannot_be_written_is_told_behind_what_came() {
     let io = IoThread::start("dipc-test-io", Duration::ZERO).unwrap();
     let mut link = ClientEnd::open(connection, None, &io);
 
-    // A control message of a kind that nobody knows.
+    // A control message of an unknown kind.
     let unknown = vec![200];
     let mut frame = [0; 25];
     (frame[0], frame[16], frame[24]) = (1, 2, unknown[0]);
@@ -102,7 +99,7 @@ fn what_cannot_be_written_is_told_behind_what_came() {
     assert_eq!(error.status(), Status::Disconnected, "{error}");
 }
 
-/// A bare listener at which nobody reads what a client says, and the client's answer.
+/// The client's error at a bare listener that never reads.
 fn ask_a_server_that_hangs(
     subject: Subject,
     options: &GetOptions,
@@ -133,8 +130,8 @@ fn ask_a_server_that_hangs(
     })
 }
 
-/// `GetOptions::connect_timeout`: it covers the first answer: a server whose machine took the
-/// connection, and which hangs, is told of, and not the data.
+/// `GetOptions::connect_timeout`: it covers the first answer: the error blames a hanging server
+/// whose machine accepted the connection, not the data.
 #[test]
 fn a_server_that_hangs_is_told_of() {
     for subject in SUBJECTS {
@@ -145,13 +142,13 @@ fn a_server_that_hangs_is_told_of() {
         let error = ask_a_server_that_hangs(subject, &options, None);
         assert_eq!(error.status(), Status::Timeout, "{subject:?}: {error}");
         let text = error.text();
-        // UCX waits for the server's word before there is a connection.
+        // UCX has no connection before the server answers.
         let told = text.contains("has not answered within") || subject.scheme == "ucx";
         assert!(told, "{subject:?}: {text}");
     }
 }
 
-/// The same of the second of two servers, where the first has answered.
+/// The same for the second of two servers, after the first has answered.
 #[test]
 fn a_data_server_that_hangs_is_told_of() {
     for subject in [
@@ -176,8 +173,8 @@ fn a_data_server_that_hangs_is_told_of() {
     }
 }
 
-/// `GetOptions::connect_timeout`: a provider may take longer for its schema, as may a host for
-/// taking the request: the server says PENDING meanwhile.
+/// `GetOptions::connect_timeout`: a provider may take longer for its schema, and a host for taking
+/// the request: the server sends PENDING meanwhile.
 #[test]
 fn a_slow_provider_is_waited_for() {
     for subject in SUBJECTS {

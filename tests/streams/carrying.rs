@@ -1,4 +1,4 @@
-//! What is served arrives: whole, in order, equal.
+//! Served tables arrive whole, in order and equal.
 
 use crate::common;
 use crate::common::{FnProvider, batch, counting, export, export_schema, read_all, stream_of};
@@ -93,7 +93,7 @@ fn two_connections_share_one_provider_call() {
             let data = server.location(Role::Data).unwrap();
             let client = client();
             let expected: Vec<_> = (0..50).map(|index| batch(index * 900, 900)).collect();
-            // The order of the URIs does not matter where they name their roles.
+            // The order of the URIs does not matter if they name their roles.
             for uris in [[&*metadata, &*data], [&*data, &*metadata]] {
                 let mut stream = client.get(&uris, b"t", &subject.options(), None).unwrap();
                 assert_same(&read_all(&mut stream).unwrap(), &expected);
@@ -123,7 +123,7 @@ fn a_metadata_server_and_a_data_server() {
     }
 }
 
-/// Rule E1: to a URI without our extension the client is a baseline peer, and is served.
+/// Rule E1: with a URI without the extension the client is a baseline peer, and is served.
 #[test]
 fn a_baseline_client_is_served_packed_bodies() {
     for subject in SUBJECTS {
@@ -143,7 +143,7 @@ fn a_baseline_client_is_served_packed_bodies() {
     }
 }
 
-/// Rule E4: one connection serves stream after stream, and frees belong to the connection.
+/// Rule E4: one connection serves stream after stream, and free lists belong to the connection.
 #[test]
 fn connections_are_used_again() {
     for subject in SUBJECTS {
@@ -166,7 +166,7 @@ fn connections_are_used_again() {
     }
 }
 
-/// Point 5: many streams at once from one server, one connection each.
+/// Many streams at once from one server, one connection each.
 #[test]
 fn many_streams_at_once() {
     for subject in SUBJECTS {
@@ -213,8 +213,8 @@ fn a_published_table_is_fetched_many_times() {
     }
 }
 
-/// Rule E4: the next stream on a connection is woken although the one before it is still being put
-/// away by its producer.
+/// Rule E4: the next stream of a connection begins even while the previous stream's producer is
+/// still ending.
 #[test]
 fn the_next_stream_does_not_wait_for_the_end_of_the_one_before() {
     struct SlowRelease<I>(I);
@@ -252,7 +252,7 @@ fn the_next_stream_does_not_wait_for_the_end_of_the_one_before() {
     }
 }
 
-/// Rule U2: a server that is told a `want_data` of its own lends all the same.
+/// Rule U2: a server with its own `want_data` lends too.
 #[test]
 fn a_listener_with_tags_of_its_own_lends() {
     for subject in SUBJECTS {
@@ -268,7 +268,7 @@ fn a_listener_with_tags_of_its_own_lends() {
     }
 }
 
-/// What a message unpacks to has a limit, which the options say; without them it is large enough.
+/// The memory of a message has a limit, which an option sets; the default is large enough.
 #[test]
 fn a_message_has_a_limit() {
     for subject in SUBJECTS {

@@ -1,4 +1,4 @@
-//! How streams end: by their consumer, by their server, and what comes back then.
+//! How streams end, by their consumer or server, and the return of lent memory.
 
 use crate::common;
 use crate::common::{FnProvider, batch, counting, import, read_all, stream_of};
@@ -77,7 +77,7 @@ fn a_token_cancels_waiting_calls() {
                         .get(&[&uri], ticket.as_bytes(), &options, Some(&cancel))
                         .and_then(|mut stream| read_all(&mut stream))
                 });
-                // Not before the provider is called: what lets it go is meant for this one.
+                // Not before the provider's call: the release is for this call.
                 let _ = blocked.recv_timeout(Duration::from_secs(10));
                 thread::sleep(Duration::from_millis(50));
                 cancel.cancel();
@@ -93,7 +93,7 @@ fn a_token_cancels_waiting_calls() {
     }
 }
 
-/// `dipc_cancel_trigger`: every later call ends, also where nothing would have to be waited for.
+/// `dipc_cancel_trigger`: every later call ends, even if it would not wait.
 #[test]
 fn a_token_ends_a_stream_whose_batches_are_here() {
     for subject in SUBJECTS {
@@ -110,7 +110,7 @@ fn a_token_ends_a_stream_whose_batches_are_here() {
             let error = stream.next().map(drop).unwrap_err();
             assert_eq!(error.status(), Status::Cancelled, "{error}");
         }
-        // One that has come to its end has nothing left to cancel.
+        // A completed stream has nothing to cancel.
         let cancel = Cancel::new().unwrap();
         let mut stream = client.get(&[&uri], b"t", &options, Some(&cancel)).unwrap();
         assert_eq!(read_all(&mut stream).unwrap().len(), 5);
@@ -119,8 +119,8 @@ fn a_token_ends_a_stream_whose_batches_are_here() {
     }
 }
 
-/// A stream abandoned half-read is cancelled at the server; what it lent comes back, and the
-/// connection serves the next stream.
+/// A half-read stream is cancelled at the server; lent memory comes back, and the connection serves
+/// the next stream.
 #[test]
 fn an_abandoned_stream_is_cancelled() {
     for subject in SUBJECTS {
@@ -152,7 +152,7 @@ fn an_abandoned_stream_is_cancelled() {
     }
 }
 
-/// A stall timeout ends a stream whose server says nothing, also where its consumer never sleeps.
+/// A stall timeout ends a stream of a silent server, even if its consumer never sleeps.
 #[test]
 fn a_stalled_stream_times_out() {
     for subject in SUBJECTS {
@@ -173,7 +173,7 @@ fn a_stalled_stream_times_out() {
     }
 }
 
-/// A stop drains: streams under way end well within the deadline, new ones are refused.
+/// A stop drains: running streams complete within the deadline, new streams are refused.
 #[test]
 fn a_stop_drains_first() {
     for subject in SUBJECTS {
@@ -199,8 +199,7 @@ fn a_stop_drains_first() {
     }
 }
 
-/// A stop that has the time lets what was said last reach a client that takes it slowly, and that
-/// goes on to say things itself meanwhile.
+/// With enough time, a stop lets the last data reach a slow client that still sends messages.
 #[test]
 fn a_stop_leaves_a_slow_client_its_last_bytes() {
     for subject in SUBJECTS {
@@ -211,8 +210,8 @@ fn a_stop_leaves_a_slow_client_its_last_bytes() {
             counting(40, 25_000 * usize::from(subject.connections)),
         );
         let options = GetOptions {
-            // More is under way at the end than the client's system takes, and credit comes
-            // meanwhile.
+            // At the end more data is in flight than the client's system buffers, and credit
+            // arrives meanwhile.
             window: Credit {
                 batches: 30,
                 bytes: 256 << 20,
@@ -234,8 +233,7 @@ fn a_stop_leaves_a_slow_client_its_last_bytes() {
     }
 }
 
-/// A stop that has the time lets a client read what it has not taken yet of a stream that the
-/// server has wholly said.
+/// With enough time, a stop lets a client read the rest of a completely sent stream.
 #[test]
 fn a_stop_leaves_a_client_what_it_has_not_read() {
     for subject in SUBJECTS {
@@ -248,7 +246,7 @@ fn a_stop_leaves_a_client_what_it_has_not_read() {
         });
         thread::scope(|scope| {
             let stopping = scope.spawn(|| server.stop(Duration::from_secs(60)));
-            // A stop that does not wait for the client is over by then.
+            // A stop that does not wait for the client would have ended by then.
             thread::sleep(Duration::from_millis(200));
             let batches = read_all(&mut stream).unwrap();
             assert_eq!(batches.len(), 4, "{subject:?}");
@@ -257,8 +255,7 @@ fn a_stop_leaves_a_client_what_it_has_not_read() {
     }
 }
 
-/// A stop does not wait for connections on which there is nothing to read, nor for those of clients
-/// that are gone.
+/// A stop waits neither for idle connections nor for clients that have gone.
 #[test]
 fn a_stop_does_not_wait_for_idle_clients() {
     for subject in SUBJECTS {
@@ -276,8 +273,8 @@ fn a_stop_does_not_wait_for_idle_clients() {
     }
 }
 
-/// A stop past its deadline cuts: the client gets an error that says so, and arrays it holds stay
-/// valid and unchanged.
+/// After its deadline a stop cuts: the client gets an error that says so, and its arrays stay valid
+/// and unchanged.
 #[test]
 fn a_stop_past_its_deadline_cuts() {
     for subject in SUBJECTS {
@@ -298,8 +295,8 @@ fn a_stop_past_its_deadline_cuts() {
     }
 }
 
-/// Rule F2: what was lent for batches that nobody took comes back, also when the end of the stream
-/// had arrived before the consumer left it.
+/// Rule F2: memory lent for batches that the consumer did not take comes back, even if the end of
+/// the stream had arrived before the consumer left.
 #[test]
 fn a_small_stream_left_half_read_gives_everything_back() {
     for subject in SUBJECTS {
@@ -316,7 +313,8 @@ fn a_small_stream_left_half_read_gives_everything_back() {
             server.stats().lent_outstanding == 0
         });
         if subject.kept_after_cancel() == 0 {
-            // It is kept where the whole stream had arrived, which the server's end does not say.
+            // The connection is kept if the whole stream had arrived, which the server's end does
+            // not show.
             continue;
         }
         eventually("the connection is kept", || {
@@ -325,7 +323,7 @@ fn a_small_stream_left_half_read_gives_everything_back() {
     }
 }
 
-/// A stream that timed out here lets go of its connection, and so of the server's thread.
+/// A stream that timed out drops its connection, and so frees the server's thread.
 #[test]
 fn a_stalled_stream_is_cut() {
     for subject in SUBJECTS {
@@ -348,8 +346,8 @@ fn a_stalled_stream_is_cut() {
     }
 }
 
-/// A server of the bodies alone is done when the consumer has everything, not when it has released
-/// everything.
+/// A server of bodies only has completed its stream when the consumer has all batches, not after
+/// all releases.
 #[test]
 fn a_data_server_does_not_wait_for_releases() {
     for subject in SUBJECTS {
@@ -374,11 +372,11 @@ fn a_data_server_does_not_wait_for_releases() {
     }
 }
 
-/// The same where the consumer has taken every batch and does not ask for the end: what the server
-/// hears last is the credit of the last one.
+/// The same if the consumer has taken every batch and does not read the end: the credit for the
+/// last batch is the last message to the server.
 #[test]
 fn a_data_server_is_done_with_the_last_batch() {
-    // A wide window, so that nothing but the last word tells of the last batches.
+    // A wide window, so that only the last message grants credit for the last batches.
     const BATCHES: i64 = 40;
     for subject in SUBJECTS {
         let (metadata_server, metadata) =
@@ -408,8 +406,8 @@ fn a_data_server_is_done_with_the_last_batch() {
     }
 }
 
-/// Rule F6: arrays of a stream on two connections keep the one that they came by, also when the
-/// stream is left half-read, and give their memory back by it.
+/// Rule F6: arrays of a stream on two connections keep their connection open, even if the stream is
+/// left half-read, and return their memory over it.
 #[test]
 fn arrays_of_an_abandoned_stream_on_two_connections_go_back() {
     for subject in SUBJECTS {
@@ -427,7 +425,7 @@ fn arrays_of_an_abandoned_stream_on_two_connections_go_back() {
                 server.stats().streams_active == 0
             });
         }
-        // Whatever the client makes of what is still under way, it has made by then.
+        // By then the client has handled all messages in flight.
         thread::sleep(Duration::from_millis(200));
         let stats = data_server.stats();
         assert_eq!(stats.lent_outstanding > 0, subject.lends);
@@ -439,8 +437,8 @@ fn arrays_of_an_abandoned_stream_on_two_connections_go_back() {
     }
 }
 
-/// Rule F4: copies made for a client that is cut off are given back to the system, when the client
-/// has let go of them.
+/// Rule F4: copies for a disconnected client go back to the system after the client has unmapped
+/// them.
 #[test]
 fn regions_of_a_cut_client_are_given_back() {
     let (server, uri) = server(SHM, ServerOptions::default());
@@ -459,8 +457,8 @@ fn regions_of_a_cut_client_are_given_back() {
     eventually("the copies are gone", || server.stats().region_bytes == 0);
 }
 
-/// `ClientOptions::max_idle`: after a burst of streams a client keeps so many connections, and
-/// those that end are the server's no more.
+/// `ClientOptions::max_idle`: after a burst of streams a client keeps so many connections, and the
+/// server drops the others.
 #[test]
 fn a_burst_leaves_few_connections() {
     for subject in SUBJECTS {
@@ -480,7 +478,7 @@ fn a_burst_leaves_few_connections() {
                 .collect();
             drop(streams);
             assert!(client.stats().connections_idle <= max_idle as u64);
-            // Arrays keep theirs.
+            // Arrays keep their connection.
             let expected: Vec<_> = (0..3).map(|index| batch(index * 100, 100)).collect();
             for received in &kept {
                 assert_same(received, &expected);
@@ -494,8 +492,8 @@ fn a_burst_leaves_few_connections() {
     }
 }
 
-/// `ClientOptions::idle_timeout`: a connection that no stream needs ends, at both sides, and the
-/// next stream has another one.
+/// `ClientOptions::idle_timeout`: an idle connection ends at both sides, and the next stream uses a
+/// new connection.
 #[test]
 fn idle_connections_end() {
     for subject in SUBJECTS {

@@ -1,4 +1,4 @@
-//! What the log has of streams, level by level (`dipc_log_set`).
+//! The log of streams, by level (`dipc_log_set`).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::common::child::{assert_in_child, in_child};
 use crate::common::{FnProvider, batch, broken, counting, export, export_schema, read_all, schema};
 use crate::{SHM, client, eventually, serve, server};
 
-/// A sink of a process that has no other test.
+/// A sink, in a process without other tests.
 #[derive(Clone, Default)]
 struct Kept(Arc<Mutex<Vec<LogRecord>>>);
 
@@ -26,7 +26,7 @@ impl Sink for Kept {
 }
 
 impl Kept {
-    /// How many lines of the level have all of these words.
+    /// The number of lines of the level with all of these words.
     fn count(&self, level: Level, words: &[&str]) -> usize {
         let has = |entry: &&LogRecord| words.iter().all(|word| entry.text.contains(word));
         let entries = self.0.lock();
@@ -41,8 +41,8 @@ impl Kept {
     }
 }
 
-/// `dipc.h`: INFO has each stream's begin and end, at both ends, WARN what was refused and who
-/// failed, DEBUG what else was refused, TRACE each message.
+/// `dipc.h`: INFO has each stream's begin and end, at both sides; WARN has failed providers and
+/// refusals by a busy server; DEBUG has other refusals; TRACE has each message.
 #[test]
 fn each_level_has_what_it_promises() {
     in_child("logged::child_logs");
@@ -56,7 +56,7 @@ fn child_logs() {
     log::set(Level::TRACE, Some(kept.clone()))
         .map_err(|(error, _)| error)
         .unwrap();
-    // One of them: of warnings that a peer can bring about there are a few at a time.
+    // At least one: warnings that a peer can cause are limited.
     for subject in [SHM] {
         kept.0.lock().clear();
         let options = ServerOptions {
@@ -105,7 +105,7 @@ fn child_logs() {
         kept.comes(Level::WARN, &told);
         kept.comes(Level::INFO, &told);
         assert_eq!(kept.count(Level::WARN, &["no text"]), 0);
-        // The pull form, where the host fails the stream or lets go of it.
+        // The pull form: the host fails the stream or drops it.
         for fails in [true, false] {
             std::thread::scope(|scope| {
                 let asking = scope.spawn(|| get("pulled"));
@@ -132,7 +132,7 @@ fn child_logs() {
             assert_eq!(get("published").unwrap_err().status(), Status::Busy);
         }
         drop(held);
-        // What its client has left is not its provider's fault.
+        // A stream that its client left is not the provider's failure.
         let left = ["of `held`", "to", "has ended: DIPC_ERR_CANCELLED"];
         kept.comes(Level::INFO, &left);
         assert_eq!(
@@ -151,13 +151,13 @@ fn child_logs() {
             &["the connection to", "ends: nothing needs it"],
         );
     }
-    // A warning for some of those that were refused for want of room, and not for each.
+    // A warning for some refusals by a busy server, not for each.
     let busy = kept.count(Level::WARN, &["`published`", "DIPC_ERR_BUSY", "max"]);
     assert!(busy <= 20, "{busy}");
 }
 
-/// `dipc.h`, INFO: a stream that ends early is told with what was sent of it, and not with the
-/// batch that waited for the client's credit.
+/// `dipc.h`, INFO: the line of a stream that ends early counts the sent batches, without the batch
+/// that waited for credit.
 #[test]
 fn what_was_not_sent_is_not_counted() {
     in_child("logged::child_counts");
@@ -184,7 +184,7 @@ fn child_counts() {
     let stats = whole.stats();
     let body_len = (stats.bytes_lent + stats.bytes_received) / 2;
     let patience = Some(Duration::from_secs(60));
-    // The second batch is asked for, and does not fit.
+    // The second batch is pulled, and does not fit.
     let options = GetOptions {
         window: Credit {
             batches: 8,
@@ -213,7 +213,7 @@ fn child_counts() {
     }
 }
 
-/// Refusals for want of room are seen.
+/// Refusals by a busy server are logged.
 #[test]
 fn refusals_for_want_of_room_are_warnings() {
     in_child("logged::child_is_busy");

@@ -1,4 +1,4 @@
-//! Clients that go while the provider of their stream stays.
+//! Clients that disconnect before the provider of their stream returns.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::common::{
 };
 use crate::{SHM, SUBJECTS, Subject, client, eventually, serve, server};
 
-/// Where providers wait, whatever becomes of their clients.
+/// A gate for providers, independent of their clients.
 #[derive(Default)]
 struct Gate {
     state: Mutex<(usize, bool)>,
@@ -44,7 +44,7 @@ impl Gate {
     }
 }
 
-/// Opens it whatever the test comes to: a server waits for its threads.
+/// Opens the gate even if the test fails, because a server waits for its threads.
 struct Opens(Arc<Gate>);
 
 impl Drop for Opens {
@@ -61,8 +61,7 @@ fn options(max_streams: usize, max_providers: usize) -> ServerOptions {
     }
 }
 
-/// A server of tickets whose providers do not come back: "opening" none at all, "reading" behind
-/// one batch.
+/// A server with providers that do not return: "opening" in the call, "reading" after one batch.
 fn stuck(subject: Subject, options: ServerOptions) -> (Server, String, Opens) {
     let (server, uri) = server(subject, options);
     let gate = Arc::<Gate>::default();
@@ -87,7 +86,7 @@ fn stuck(subject: Subject, options: ServerOptions) -> (Server, String, Opens) {
     (server, uri, Opens(gate))
 }
 
-/// Asks for `ticket`, and goes once the provider is stuck in it.
+/// Asks for `ticket`, and disconnects when the provider is stuck.
 fn ask_and_go(client: Client, subject: Subject, uri: &str, ticket: &str, gate: &Gate) {
     let before = gate.waiting();
     let cancel = Cancel::new().unwrap();
@@ -104,8 +103,8 @@ fn ask_and_go(client: Client, subject: Subject, uri: &str, ticket: &str, gate: &
     });
 }
 
-/// `max_streams`: the place of a stream is free when its client has gone, whatever its provider
-/// does; and `max_providers` bounds the providers that have not come back.
+/// `max_streams`: the place of a stream is free when its client has gone, even if its provider has
+/// not returned; and `max_providers` limits such providers.
 #[test]
 fn a_stuck_provider_holds_no_place() {
     for subject in SUBJECTS {
@@ -145,7 +144,7 @@ fn a_stuck_provider_holds_no_place() {
     }
 }
 
-/// The same where the client says nothing, and its connection is cut.
+/// The same for a silent client whose connection is cut.
 #[test]
 fn a_connection_that_is_cut_frees_the_place() {
     for subject in SUBJECTS {
@@ -173,8 +172,8 @@ fn a_connection_that_is_cut_frees_the_place() {
     }
 }
 
-/// By default as many as `max_streams` and 64 more may be at work, so that a few that are stuck
-/// stop nobody.
+/// By default `max_streams` and 64 more providers may run, so that a few stuck providers block no
+/// client.
 #[test]
 fn stuck_providers_are_bounded_by_default() {
     let (server, uri, opens) = stuck(
@@ -193,8 +192,8 @@ fn stuck_providers_are_bounded_by_default() {
     assert_eq!(error.map(drop).unwrap_err().status(), Status::Busy);
 }
 
-/// The pull form: requests are bounded as calls of providers are, those that the host has not taken
-/// too.
+/// The pull form: requests are limited like calls of providers, including those that the host has
+/// not taken.
 #[test]
 fn requests_of_clients_that_have_gone_are_bounded() {
     for subject in SUBJECTS {
@@ -242,8 +241,8 @@ fn wait_for(fd: BorrowedFd<'_>) -> bool {
         == 1
 }
 
-/// `Request::cancel_fd`: a provider that waits for something else hears that its client has gone;
-/// it stays readable, and one that is asked for late is so at once.
+/// `Request::cancel_fd`: the descriptor wakes a waiting provider when its client has gone. It stays
+/// readable, and a descriptor requested late is readable at once.
 #[test]
 fn a_provider_can_wait_for_its_client_to_go() {
     for subject in SUBJECTS {
@@ -283,7 +282,7 @@ fn a_provider_can_wait_for_its_client_to_go() {
     }
 }
 
-/// The same of a request of the pull form whose client went before anybody asked for the
+/// The same for a request of the pull form, if the client had gone before the host asked for the
 /// descriptor.
 #[test]
 fn a_descriptor_that_is_asked_for_late_is_readable() {

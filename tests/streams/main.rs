@@ -1,4 +1,4 @@
-//! Streams between a server and a client over each transport: what the driver promises.
+//! Streams between a server and a client over each transport: the promises of the driver.
 
 #![allow(
     clippy::unwrap_used,
@@ -30,17 +30,17 @@ use dipc::server::{Provider, Server, ServerOptions};
 use dipc::transport;
 use parking_lot::{ReentrantMutex, ReentrantMutexGuard};
 
-/// A way to carry streams.
+/// A configuration of transport and connections.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Subject {
     pub(crate) scheme: &'static str,
     /// Connections for one stream.
     pub(crate) connections: u16,
-    /// Lends memory, where it is not told otherwise.
+    /// Lends memory by default.
     pub(crate) lends: bool,
 }
 
-/// Those that work on this machine.
+/// The configurations that work on this machine.
 pub(crate) struct Subjects;
 pub(crate) const SUBJECTS: Subjects = Subjects;
 
@@ -63,9 +63,8 @@ impl IntoIterator for Subjects {
     }
 }
 
-/// One after the other; over ucx only one test at a time. UCX before 1.18 now and then ends a
-/// process in which a connection ends while another begins and is given the same descriptor
-/// (docs/transports.md).
+/// Over ucx only one test runs at a time. UCX before 1.18 can end a process in which a connection
+/// ends while another begins with the same descriptor (docs/transports.md).
 pub(crate) struct Working {
     subjects: std::vec::IntoIter<Subject>,
     ucx: Option<ReentrantMutexGuard<'static, ()>>,
@@ -112,7 +111,7 @@ pub(crate) const SHM: Subject = Subject {
 };
 
 impl Subject {
-    /// What a client asks with.
+    /// The options of a client's stream.
     pub(crate) fn options(self) -> GetOptions {
         GetOptions {
             connections: self.connections,
@@ -120,22 +119,22 @@ impl Subject {
         }
     }
 
-    /// Connections kept for the next stream once one was cancelled: where messages do not keep
-    /// their order, what is still under way could come between those of the next.
+    /// The number of connections kept after a cancelled stream. Without an order of messages the
+    /// connection is not kept, because late messages could mix with those of the next stream.
     pub(crate) fn kept_after_cancel(self) -> u64 {
         u64::from(self.connections == 1 && self.scheme != "ucx")
     }
 
-    /// An address that nobody listens at.
+    /// An address without a listener.
     pub(crate) fn nowhere(self) -> String {
         match self.scheme {
-            // Not one that the system gives out.
+            // Not a port of the system's range for clients.
             "tcp" | "ucx" => format!("{}://127.0.0.1:1", self.scheme),
             scheme => format!("{scheme}:@nobody-here"),
         }
     }
 
-    /// An address to listen at that no other test uses.
+    /// A listening address that no other test uses.
     pub(crate) fn address(self) -> String {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -153,7 +152,7 @@ pub(crate) fn server(subject: Subject, mut options: ServerOptions) -> (Server, S
     (server, uri)
 }
 
-/// A server of the ticket `t`, and its URI for one role of it.
+/// A server of the ticket `t`, and its URI for one role.
 pub(crate) fn server_of(
     subject: Subject,
     role: Role,
@@ -169,7 +168,7 @@ pub(crate) fn client() -> Client {
     Client::new(ClientOptions::default()).unwrap()
 }
 
-/// Waits for something that another thread or the peer brings about; fails after ten seconds.
+/// Waits for a condition that another thread or the peer causes; fails after ten seconds.
 pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let start = Instant::now();
     while !holds() {

@@ -1,4 +1,4 @@
-//! Providers, the pull form, and what is refused.
+//! Providers, the pull form, and refusals.
 
 use crate::common;
 use crate::common::{FnProvider, batch, counting, export, export_schema, read_all, stream_of};
@@ -16,7 +16,7 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
-/// One status for each way that a request can be refused.
+/// One status for each kind of refusal.
 #[test]
 fn refusals_name_their_cause() {
     for subject in SUBJECTS {
@@ -86,13 +86,13 @@ fn a_ticket_that_no_request_can_carry_is_refused() {
             assert_eq!(error.status(), Status::InvalidArgument, "{error}");
             assert!(error.text().contains("the limit is 1040384"), "{error}");
         }
-        // The connection has not been used, and is there for the next stream.
+        // The connection was not used, and is kept for the next stream.
         assert_eq!(read_all(&mut get(&longest).unwrap()).unwrap().len(), 1);
         assert_eq!(client.stats().connections_made, 1);
     }
 }
 
-/// design.md, "Failure is per stream": a provider that fails ends its own stream with its words.
+/// Promise: a provider that fails ends only its own stream, with its text.
 #[test]
 fn a_failing_provider_ends_its_stream_only() {
     for subject in SUBJECTS {
@@ -131,7 +131,7 @@ fn a_failing_provider_ends_its_stream_only() {
         }
         let error = stream.next().unwrap_err();
         assert!(error.text().contains("batch 3 is unreadable"), "{error}");
-        // A stream that has failed goes on saying so.
+        // A failed stream repeats its error.
         assert_eq!(stream.next().unwrap_err(), error);
         let mut stream = client.get(&[&uri], b"good", &options, None).unwrap();
         assert_eq!(read_all(&mut stream).unwrap().len(), 5);
@@ -139,9 +139,8 @@ fn a_failing_provider_ends_its_stream_only() {
     }
 }
 
-/// design.md, "Failure is per stream": whatever number a provider fails with, the client has it, if
-/// a peer can mean it, and the text, and the connection carries the next stream (rule E4). The
-/// provider is asked once.
+/// Promise: the client gets the provider's status, if it makes sense from a peer, and its text; the
+/// connection carries the next stream (rule E4). The provider is called once.
 #[test]
 fn a_providers_status_says_nothing_of_the_connection() {
     for subject in SUBJECTS {
@@ -155,7 +154,7 @@ fn a_providers_status_says_nothing_of_the_connection() {
                 Err(fails())
             });
             let later = FnProvider(move |request: &Request| {
-                // What a stream fails with is an errno; these are the words for it.
+                // A stream fails with an errno; this gives the text for it.
                 request.fail(status.code(), fails().text());
                 let batches = [Ok(batch(0, 1)), Err(fails())];
                 Ok(stream_of(common::schema(), batches.into_iter()))
@@ -171,8 +170,8 @@ fn a_providers_status_says_nothing_of_the_connection() {
         for status in Status::ALL {
             for ticket in ["at once", "later"] {
                 let error = get(format!("{ticket} {status:?}")).unwrap_err();
-                // One of this process's own pointers, handles and life is named, and not taken for
-                // that.
+                // A status about pointers, handles or the process itself is named in the text, but
+                // becomes another status.
                 let known = status.is_for_peers();
                 let expected = if known { *status } else { Status::Provider };
                 assert_eq!(error.status(), expected, "{ticket}: {error}");
@@ -185,7 +184,7 @@ fn a_providers_status_says_nothing_of_the_connection() {
     }
 }
 
-/// A broken array (here: a negative length) ends the stream, and is released.
+/// An invalid array (here: a negative length) ends the stream, and is released.
 #[test]
 fn a_broken_array_ends_its_stream() {
     let (server, uri) = server(SHM, ServerOptions::default());
@@ -201,8 +200,7 @@ fn a_broken_array_ends_its_stream() {
             .map_err(|(error, _)| error)
             .unwrap();
         let mut broken = export(&batch(0, 10));
-        // SAFETY: a number that makes no sense is checked by whoever reads it; pointers and
-        // release stay.
+        // SAFETY: every reader checks the wrong number; pointers and release stay valid.
         unsafe { broken.raw_mut() }.array.length = -1;
         let (error, array) = request.push(broken, None, None).unwrap_err();
         assert_eq!(error.status(), Status::InvalidData, "{error}");
@@ -218,7 +216,7 @@ fn a_broken_array_ends_its_stream() {
     producer.join().unwrap();
 }
 
-/// The pull form: the host's own thread pushes, and releases run only where it drains them.
+/// The pull form: the host's own thread pushes, and releases run only in its drain call.
 #[test]
 fn the_pull_form_serves_and_releases_on_the_hosts_thread() {
     for subject in SUBJECTS {
@@ -252,8 +250,8 @@ fn the_pull_form_serves_and_releases_on_the_hosts_thread() {
     }
 }
 
-/// `dipc.h`: every call on a request is allowed from any thread. One that waits for the client
-/// holds up no other, and failing the request ends it.
+/// `dipc.h`: any thread may call any function on a request. A call that waits for the client does
+/// not block other calls, and failing the request ends it.
 #[test]
 fn a_request_can_be_failed_while_a_push_waits() {
     for subject in SUBJECTS {
@@ -278,7 +276,7 @@ fn a_request_can_be_failed_while_a_push_waits() {
             let pushed = request.push(export(&batch(0, 1)), None, timeout);
             pushed.map_err(|(error, _)| error.status())
         };
-        // As much as the window lets through, of which nothing is taken.
+        // As many batches as the window admits; the client takes none.
         while push(Some(Duration::from_millis(100))).is_ok() {}
         thread::scope(|scope| {
             let waiting = scope.spawn(|| push(None));
@@ -322,7 +320,7 @@ fn a_provider_may_fetch_from_its_own_server() {
     }
 }
 
-/// design.md, "Threads": no callback of the host runs on an I/O thread.
+/// Promise of `dipc.h`: no callback of the host runs on an I/O thread.
 #[test]
 fn host_callbacks_never_run_on_an_io_thread() {
     struct Watched {
@@ -386,7 +384,7 @@ fn a_client_that_comes_back_at_once_is_served() {
     }
 }
 
-/// A batch with a dictionary that is long enough to be lent.
+/// A batch with a dictionary large enough to be lent.
 fn words(name: &str, word: &str) -> RecordBatch {
     let values = StringArray::from_iter_values((0..5000).map(|number| format!("{word} {number}")));
     let keys = Int32Array::from_iter_values((0..5000).rev());
@@ -394,8 +392,8 @@ fn words(name: &str, word: &str) -> RecordBatch {
     RecordBatch::try_from_iter([(name, column)]).unwrap()
 }
 
-/// `ClientEnd::end`: a stream is the same whatever came before it on its connection, and what was
-/// lent for that is not kept.
+/// `ClientEnd::end`: earlier streams on a connection do not change a stream, and their lent memory
+/// is not kept.
 #[test]
 fn a_stream_is_what_it_would_be_on_a_new_connection() {
     for subject in SUBJECTS {
@@ -418,7 +416,7 @@ fn a_stream_is_what_it_would_be_on_a_new_connection() {
                 .unwrap();
             let schema = stream.schema().unwrap();
             assert!(read_all(&mut stream).unwrap() == [words(name, word)]);
-            // The schema stays when the stream has left its connection.
+            // The schema stays after the stream has left its connection.
             assert_eq!(common::names(&schema), [name]);
             assert_eq!(common::names(&stream.schema().unwrap()), [name]);
             eventually("what was lent is back", || {
@@ -429,7 +427,7 @@ fn a_stream_is_what_it_would_be_on_a_new_connection() {
     }
 }
 
-/// `GetOptions::connect_timeout`: the longest time there is is no error.
+/// `GetOptions::connect_timeout`: the longest possible time is no error.
 #[test]
 fn connecting_may_take_for_ever() {
     for subject in SUBJECTS {
@@ -450,8 +448,8 @@ fn connecting_may_take_for_ever() {
     }
 }
 
-/// A provider's next stream is encoded as its last one only where the schema is the same; its
-/// dictionaries are sent again in any case.
+/// A provider's next stream reuses the encoder only for the same schema; its dictionaries are
+/// always sent again.
 #[test]
 fn each_stream_of_a_provider_has_its_own_schema() {
     for subject in SUBJECTS {
@@ -487,7 +485,7 @@ fn each_stream_of_a_provider_has_its_own_schema() {
     }
 }
 
-/// What cannot be sent is told to its producer: the strings of the IPC format are UTF-8.
+/// Publishing fails for a schema that cannot be sent: strings of the IPC format are UTF-8.
 #[test]
 fn a_schema_that_is_not_utf8_is_not_published() {
     let (server, uri) = server(SHM, ServerOptions::default());

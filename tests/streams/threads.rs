@@ -1,5 +1,5 @@
-//! The threads of a process that serves. The count is taken in a process of its own, for other
-//! tests have threads too.
+//! The threads of a server process. Counts are taken in a separate process, because other tests
+//! have threads too.
 
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
@@ -23,7 +23,7 @@ use crate::common::{
 };
 use crate::{SHM, SUBJECTS, Subject, assert_same, client, eventually, serve, server};
 
-/// Batches of a table that outlasts a turn of the I/O thread, and a window.
+/// Batches of a table that takes more than a turn of the I/O thread, and more than a window.
 const MANY: i64 = 600;
 
 /// Threads of this process.
@@ -31,7 +31,8 @@ fn threads() -> usize {
     std::fs::read_dir("/proc/self/task").unwrap().count()
 }
 
-/// "Driver", published tickets: the I/O thread sends them, however many streams are open.
+/// Promise of docs/how-it-works.md: the I/O thread sends published tables, for any number of
+/// streams.
 #[test]
 fn published_streams_have_no_thread_of_their_own() {
     in_child("threads::child_publishes");
@@ -59,9 +60,8 @@ fn child_publishes() {
     assert_eq!(threads(), before);
 }
 
-/// "Driver", published tables: where large bodies are copied to be lent, as over ucx on request, a
-/// thread of the stream does it, and the I/O thread has time for others. What lies in an arena
-/// needs none.
+/// Promise of docs/how-it-works.md: a published table with large bodies to copy has a thread for
+/// its stream, so that the I/O thread can serve others. A table in an arena needs no thread.
 #[test]
 fn large_copies_are_not_the_io_threads() {
     if let Err(error) = dipc::transport::by_scheme("ucx").unwrap().available() {
@@ -108,8 +108,8 @@ fn child_lends_over_ucx() {
     }
 }
 
-/// Rule E5: a published table goes on with credit, in turns, and beside others; a stream that is
-/// left in the middle gives its place free.
+/// Rule E5: a published table continues with credit, in turns, beside others; a stream that is left
+/// in the middle frees its place.
 #[test]
 fn published_streams_go_on_with_credit() {
     for subject in SUBJECTS {
@@ -140,7 +140,7 @@ fn published_streams_go_on_with_credit() {
     }
 }
 
-/// A request for which there is no thread is refused, and its place is free again.
+/// Without a thread for it a request is refused, and its place is free.
 #[test]
 fn a_stream_without_a_thread_is_refused() {
     in_child("threads::child_has_no_threads");
@@ -158,7 +158,7 @@ fn child_has_no_threads() {
     serve(&server, "t", counting(1, 1));
     let client = client();
     let get = || client.get(&[&uri], b"t", &GetOptions::default(), None);
-    // Each thread that there is has memory of its own from now on.
+    // Each existing thread has its own memory from now on.
     client
         .get(&[&uri], b"other", &GetOptions::default(), None)
         .map(drop)
@@ -166,7 +166,7 @@ fn child_has_no_threads() {
     let memory = std::fs::read_to_string("/proc/self/statm").unwrap();
     let pages: u64 = memory.split(' ').next().unwrap().parse().unwrap();
     let limits = getrlimit(Resource::As);
-    // Less than the stack of a thread takes.
+    // Less than a thread's stack.
     let current = Some(pages * rustix::param::page_size() as u64 + (2 << 20) - 1);
     let maximum = limits.maximum;
     setrlimit(Resource::As, Rlimit { current, maximum }).unwrap();
@@ -180,7 +180,7 @@ fn child_has_no_threads() {
     assert_eq!(read_all(&mut get().unwrap()).unwrap().len(), 1);
 }
 
-/// A provider that panics gives its place free, each time.
+/// A provider that panics frees its place each time.
 #[test]
 fn panicking_providers_leave_no_stream_behind() {
     for subject in SUBJECTS {
@@ -204,7 +204,7 @@ fn panicking_providers_leave_no_stream_behind() {
     }
 }
 
-/// How often the thread of that name in this process has gone to sleep.
+/// How often the thread with this name in this process has slept.
 fn sleeps_of(name: &str) -> u64 {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap();
     let statuses =
@@ -219,8 +219,8 @@ fn sleeps_of(name: &str) -> u64 {
     of(&status, "voluntary_ctxt_switches:").parse().unwrap()
 }
 
-/// `server/threads.rs`: the thread of a connection's last stream reads its next request; the I/O
-/// thread is not woken for it.
+/// `server/threads.rs`: the thread of a connection's last stream reads the next request; the I/O
+/// thread does not wake.
 #[test]
 fn a_provider_stream_wakes_one_thread() {
     in_child("threads::child_provides");
@@ -236,7 +236,7 @@ fn child_provides() {
         let client = client();
         let stream = |served| {
             let mut stream = client.get(&[&uri], b"t", &subject.options(), None);
-            // Credit that came while the thread still worked would wake the I/O thread.
+            // Credit that arrives while the thread still works would wake the I/O thread.
             eventually("it is over", || {
                 let stats = server.stats();
                 stats.streams_served == served && stats.streams_active == 0
@@ -247,15 +247,15 @@ fn child_provides() {
         let (before, start) = (sleeps_of("dipc-server-io"), Instant::now());
         (2..=401).for_each(stream);
         let woken = sleeps_of("dipc-server-io") - before;
-        // Once for each would be 400. It may look every few milliseconds whether a host is slow,
-        // and a thread that was late is excused.
+        // One wake-up for each stream would make 400. The I/O thread may check every few
+        // milliseconds for a slow host, and a late thread is allowed.
         let looks = u64::try_from(start.elapsed().as_millis() / 5).unwrap();
         assert!(woken < 50 + looks, "{}: {woken}", subject.scheme);
     }
 }
 
-/// A connection that a stream's thread looks after is served whatever comes: another stream for
-/// that thread, the end of its patience, the end of the client or the server.
+/// A connection of a stream's thread is served in each case: another stream for that thread, the
+/// end of its idle time, the end of the client or the server.
 #[test]
 fn connections_are_served_whoever_looks_after_them() {
     for subject in SUBJECTS {
@@ -274,7 +274,7 @@ fn connections_are_served_whoever_looks_after_them() {
             read_all(&mut stream.unwrap()).unwrap().len()
         };
         for round in 0..30 {
-            // Its own connection, another's, and one that asks for a table.
+            // Requests on its own connection, on another connection, and for a published table.
             assert_eq!(get(round % 3, "t"), 2);
             assert_eq!(get(round / 3 % 3, "t"), 2);
             assert_eq!(get(round % 3, "p"), 1);
@@ -297,8 +297,8 @@ fn connections_are_served_whoever_looks_after_them() {
     }
 }
 
-/// `dipc_client_get` returns after the schema: that waits for a first batch which comes at once,
-/// and not for one that takes its time.
+/// `dipc_client_get` returns after the schema: the schema waits for a first batch that comes at
+/// once, but not for a slow batch.
 #[test]
 fn a_schema_does_not_wait_for_a_slow_batch() {
     for subject in SUBJECTS {
@@ -324,8 +324,8 @@ fn a_schema_does_not_wait_for_a_slow_batch() {
     }
 }
 
-/// "Threads": the thread of a quick producer reads its connection for itself; where the producer
-/// then waits, in its own call, for memory that it lent, that comes back all the same.
+/// The thread of a fast producer reads its own connection. If the producer then waits inside its
+/// call for lent memory, the memory still comes back.
 #[test]
 fn a_producer_may_wait_for_what_it_lent() {
     const AT_ONCE: i64 = 14;
@@ -357,15 +357,15 @@ fn a_producer_may_wait_for_what_it_lent() {
             let array = stream.next().unwrap().unwrap();
             assert_same(&[import(array, &schema)], &[batch(index, ROWS)]);
         }
-        // Nor does it wait for ever where the consumer goes.
+        // The wait also ends if the consumer goes.
         drop(stream);
         eventually("the stream is over", || server.stats().streams_active == 0);
         eventually("all is back", || arena.used_bytes() == 0);
     }
 }
 
-/// "Driver": the thread of a connection's last stream reads the next request there. Where it is
-/// then in the host's code, the I/O thread hears what the client says.
+/// The thread of a connection's last stream reads the next request there. While it runs the host's
+/// code, the I/O thread reads the client's messages.
 #[test]
 fn a_cancel_is_heard_while_the_host_is_busy() {
     for subject in SUBJECTS {

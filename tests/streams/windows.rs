@@ -49,7 +49,7 @@ fn a_consumer_that_keeps_everything_is_not_starved() {
     }
 }
 
-/// Rule E5: a consumer that never reads stops the producer being pulled.
+/// Rule E5: a consumer that never reads pauses the pull from the producer.
 #[test]
 fn a_consumer_that_never_reads_stops_the_producer() {
     for subject in SUBJECTS {
@@ -78,13 +78,13 @@ fn a_consumer_that_never_reads_stops_the_producer() {
         eventually("the window is full", || pulled.load(Ordering::SeqCst) >= 8);
         thread::sleep(Duration::from_millis(100));
         assert_eq!(pulled.load(Ordering::SeqCst), 8);
-        // And it goes on when the consumer does.
+        // The pull continues with the consumer.
         assert_eq!(read_all(&mut stream).unwrap().len(), 1000);
     }
 }
 
-/// Rule E5, `may_tell_later`: the credit of a wide window leaves when the consumer asks for the
-/// next lent batch, that of a narrow one at once.
+/// Rule E5, `may_tell_later`: the credit of a wide window is sent when the consumer asks for the
+/// next lent batch, the credit of a narrow window at once.
 #[test]
 fn the_credit_of_lent_batches_leaves_with_the_next_call() {
     let (server, uri) = server(SHM, ServerOptions::default());
@@ -116,7 +116,8 @@ fn the_credit_of_lent_batches_leaves_with_the_next_call() {
             });
         };
         reaches(window);
-        // Whoever waits for a batch tells of all that was taken before: these are here by now.
+        // A consumer that waits for a batch sends the credit for all earlier batches, so these have
+        // arrived.
         thread::sleep(Duration::from_millis(50));
         for _ in 0..window / 2 {
             drop(stream.next().unwrap().unwrap());
@@ -132,8 +133,8 @@ fn the_credit_of_lent_batches_leaves_with_the_next_call() {
     }
 }
 
-/// Rule E5: what waits to be written to a consumer that reads slowly does not stop the producer
-/// before the window does: the next body is made while one is written.
+/// Rule E5: bodies that wait for a slow consumer do not pause the producer before the window does:
+/// the next body is made while one is written.
 #[test]
 fn a_body_that_is_being_written_does_not_stop_the_producer() {
     for subject in SUBJECTS {
@@ -167,7 +168,7 @@ fn a_body_that_is_being_written_does_not_stop_the_producer() {
     }
 }
 
-/// Rule E5: one batch is admitted when nothing is outstanding, however large.
+/// Rule E5: one batch of any size is admitted if nothing is outstanding.
 #[test]
 fn a_batch_larger_than_the_window_passes() {
     for subject in SUBJECTS {
@@ -185,7 +186,7 @@ fn a_batch_larger_than_the_window_passes() {
     }
 }
 
-/// The pull form: a push that finds no room in time gives the array back.
+/// The pull form: a push without room in time gives the array back.
 #[test]
 fn a_push_without_room_times_out_and_keeps_the_array() {
     let (server, uri) = server(SHM, ServerOptions::default());
@@ -223,7 +224,7 @@ fn a_push_without_room_times_out_and_keeps_the_array() {
     assert_eq!(consumer.join().unwrap(), 3);
 }
 
-/// A consumer that cancels while the producer waits for room to finish is answered.
+/// A cancel while the producer waits to finish is answered.
 #[test]
 fn a_finish_without_room_can_be_cancelled() {
     for subject in SUBJECTS {
@@ -252,8 +253,8 @@ fn a_finish_without_room_can_be_cancelled() {
     }
 }
 
-/// Rule E5: dictionaries use no place in the batch window, so a batch may need more of them than it
-/// has places, and each may be larger than the byte window.
+/// Rule E5: dictionaries do not count in the window of batches. So a batch may need more
+/// dictionaries than the window has batches, and each may be larger than the window of bytes.
 #[test]
 fn more_dictionaries_than_the_window_has_batches() {
     let columns = 20;
@@ -293,8 +294,7 @@ fn more_dictionaries_than_the_window_has_batches() {
     }
 }
 
-/// Batches that are there already, and a stop after each of some numbers of them: until the
-/// consumer has all of them.
+/// Existing batches, with pauses after certain batches until the consumer has all earlier ones.
 struct Stopping {
     batches: std::vec::IntoIter<OwnedDeviceArray>,
     stops: Vec<usize>,
@@ -324,8 +324,8 @@ impl ArrayReader for Stopping {
     }
 }
 
-/// Promise of `produce/pace.rs`: batches of a quick provider leave by several, and none waits for
-/// one that does not come.
+/// Promise of `produce/pace.rs`: several batches of a fast provider are sent together, and no batch
+/// waits for one that does not come.
 #[test]
 fn a_provider_that_stops_keeps_nothing_back() {
     for subject in SUBJECTS {
@@ -335,7 +335,7 @@ fn a_provider_that_stops_keeps_nothing_back() {
         let (tell, taken) = mpsc::channel();
         let taken = Mutex::new(Some(taken));
         let provider = FnProvider(move |_: &Request| {
-            // Each number of batches that may wait.
+            // Each possible number of waiting batches.
             let stops = (8..40).scan(0, |at, few| {
                 *at += few;
                 Some(*at)
@@ -354,7 +354,7 @@ fn a_provider_that_stops_keeps_nothing_back() {
         let (schema, mut received) = (stream.schema().unwrap(), Vec::new());
         while let Some(array) = stream.next().unwrap() {
             received.push(import(array, &schema));
-            // Behind the last stop nobody listens.
+            // After the last pause nobody listens.
             let _ = tell.send(received.len());
         }
         assert_same(&received, &batches);

@@ -1,5 +1,5 @@
-//! Peers that break the rules, or stop in the middle: each ends its own connection with an error
-//! that says why, and costs nobody else anything.
+//! Peers that break the rules, or stop in the middle: each ends only its own connection, with a
+//! reason.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -16,7 +16,7 @@ use rustix::net::sockopt;
 use crate::common::{counting, read_all};
 use crate::{bare_peer, frame, next, until_error};
 
-/// What `bytes` from a peer end in.
+/// Asserts the error after `bytes` from a peer.
 fn ends_in(bytes: &[u8], text: &str) {
     let (mut connection, mut peer) = bare_peer();
     peer.write_all(&frame(0, 0, b"before")).unwrap();
@@ -28,7 +28,7 @@ fn ends_in(bytes: &[u8], text: &str) {
     assert_eq!(connection.receive().unwrap_err(), error, "an error lasts");
 }
 
-/// What people and their scanners send to an open port: each is named.
+/// Bytes of people and scanners at an open port: the error names each.
 #[test]
 fn garbage_is_refused() {
     ends_in(b"GET /lineitem HTTP/1.1\r\nHost: x\r\n\r\n", "padding");
@@ -40,7 +40,7 @@ fn garbage_is_refused() {
     let mut huge = frame(0, 0, b"");
     huge[7] = 0x80;
     ends_in(&huge, "9223372036854775808 bytes");
-    // What a server may send, and a client has no use for.
+    // Messages that only a server may send.
     let mut long = frame(0, 0, b"");
     long[..8].copy_from_slice(&(256_u64 << 20).to_le_bytes());
     ends_in(&long, "the limit is 1048576");
@@ -48,7 +48,7 @@ fn garbage_is_refused() {
     ends_in(&frame(2, 0, &vec![0; (64 << 10) + 1]), "control");
 }
 
-/// A peer that goes in the middle of a message is gone, and what it sent whole arrives.
+/// A peer that ends in the middle of a message is disconnected; its whole messages arrive.
 #[test]
 fn an_end_in_the_middle_of_a_message_is_said() {
     let (mut connection, mut peer) = bare_peer();
@@ -63,7 +63,7 @@ fn an_end_in_the_middle_of_a_message_is_said() {
     assert!(error.text().contains(&from), "{error}");
 }
 
-/// A reset is told apart from an end.
+/// A reset and an end have different texts.
 #[test]
 fn a_reset_is_said_to_be_one() {
     let (mut connection, mut peer) = bare_peer();
@@ -72,7 +72,7 @@ fn a_reset_is_said_to_be_one() {
         next(connection.as_mut()),
         Ok(Incoming::Metadata(_))
     ));
-    // Closing a socket that lingers for no time resets its connection.
+    // The close of a socket with linger time 0 resets its connection.
     sockopt::set_socket_linger(peer.as_fd(), Some(Duration::ZERO)).unwrap();
     drop(peer);
     let (_, error) = until_error(connection.as_mut());
@@ -107,8 +107,8 @@ fn regions_and_address_lists_are_refused() {
     assert!(connection.lender().is_none());
 }
 
-/// `Connection::receive`: what a peer said before it went is there at once for whoever finds, by
-/// sending, that it has gone.
+/// `Connection::receive`: a sender that notices the end of its peer can read the peer's last
+/// messages at once.
 #[test]
 fn last_words_are_read_by_who_cannot_answer() {
     let (mut connection, mut peer) = bare_peer();
@@ -121,7 +121,7 @@ fn last_words_are_read_by_who_cannot_answer() {
     };
     connection.send(message()).unwrap();
     peer.write_all(&frame(0, 0, b"last")).unwrap();
-    // What it has not read makes this a reset.
+    // Unread bytes make this a reset.
     drop(peer);
     while connection.send(message()).is_ok() {}
     let last = connection.receive().unwrap();
@@ -131,8 +131,8 @@ fn last_words_are_read_by_who_cannot_answer() {
     assert_eq!(error.status(), Status::Disconnected, "{error}");
 }
 
-/// A server among peers that send half a request and stop, announce what they never send, send
-/// bodies, or do not read: each costs its socket, and the others are served.
+/// A server with peers that stop in the middle of a request, announce more than they send, send
+/// bodies, or do not read: each occupies only its socket, and the others are served.
 #[test]
 fn peers_that_stop_in_the_middle_hold_up_nobody() {
     let server = Server::new(ServerOptions::default()).unwrap();
@@ -158,7 +158,7 @@ fn peers_that_stop_in_the_middle_hold_up_nobody() {
             peer
         })
         .collect();
-    // Requests without end from one that never reads an answer.
+    // Endless requests of a peer that never reads.
     let mut greedy = TcpStream::connect(target).unwrap();
     greedy.set_nonblocking(true).unwrap();
     let request = frame(1, want, &[b'x'; 1000]);
@@ -166,7 +166,7 @@ fn peers_that_stop_in_the_middle_hold_up_nobody() {
         .map(|_| greedy.write(&request))
         .find(Result::is_err);
     drop(refused);
-    // A body is the server's to send.
+    // Only a server may send bodies.
     let mut confused = TcpStream::connect(target).unwrap();
     let body = frame(1, body_tag(1, BodyKind::Packed), &[0; 100]);
     confused.write_all(&body).unwrap();

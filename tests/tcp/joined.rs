@@ -1,4 +1,5 @@
-//! Several sockets for one connection: how they find each other, what goes where, how they end.
+//! Several sockets for one connection: how they are joined, which messages they carry, and how they
+//! end.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -18,7 +19,7 @@ fn several(connections: u16) -> LinkOptions {
     }
 }
 
-/// JOIN as `docs/wire.md` says.
+/// JOIN, as in `docs/wire.md`.
 fn join(group: u128, index: u16, count: u16) -> Vec<u8> {
     let mut bytes = vec![8];
     bytes.extend_from_slice(&group.to_le_bytes());
@@ -34,7 +35,7 @@ fn body(seq: u32, bytes: Vec<u8>) -> Outgoing {
     }
 }
 
-/// Accepts `count` sockets, reads what each says first, and gives the errors they end with.
+/// Accepts `count` sockets, reads the first message of each, and gives their errors.
 fn read_parts(listener: &mut dyn Listener, count: u16) -> Vec<dipc::error::Error> {
     (0..count)
         .map(|_| {
@@ -45,7 +46,7 @@ fn read_parts(listener: &mut dyn Listener, count: u16) -> Vec<dipc::error::Error
         .collect()
 }
 
-/// Both ends of a connection over bare sockets at the client.
+/// A connection at the server, and the client's bare sockets.
 fn by_hand(count: u16) -> (Box<dyn Connection>, Vec<TcpStream>) {
     let mut listener = listen("tcp://127.0.0.1:0", &several(1)).unwrap();
     let peers: Vec<_> = (0..count)
@@ -62,7 +63,7 @@ fn by_hand(count: u16) -> (Box<dyn Connection>, Vec<TcpStream>) {
     (listener.accept().unwrap().expect("the whole"), peers)
 }
 
-/// Both ends of a connection of ours.
+/// Both ends of a libdipc connection.
 fn pair(count: u16) -> (Box<dyn Connection>, Box<dyn Connection>) {
     let mut listener = listen("tcp://127.0.0.1:0", &several(1)).unwrap();
     let client = connect(&listener.address(), &several(count)).unwrap();
@@ -71,8 +72,8 @@ fn pair(count: u16) -> (Box<dyn Connection>, Box<dyn Connection>) {
     (listener.accept().unwrap().expect("the whole"), client)
 }
 
-/// `docs/wire.md`: bodies are spread by their numbers; everything else goes over the first socket.
-/// It is one connection, which keeps no order, with one descriptor.
+/// `docs/wire.md`: bodies are distributed by their numbers; all other messages use the first
+/// socket. The sockets form one connection without order, with one descriptor.
 #[test]
 fn bodies_are_spread_by_their_numbers() {
     let (mut server, mut peers) = by_hand(3);
@@ -106,7 +107,7 @@ fn bodies_are_spread_by_their_numbers() {
     }
 }
 
-/// What a hostile peer sends over the wrong socket ends the connection.
+/// A message on the wrong socket ends the connection.
 #[test]
 fn a_message_on_the_wrong_socket_is_refused() {
     for wrong in [
@@ -124,7 +125,7 @@ fn a_message_on_the_wrong_socket_is_refused() {
     }
 }
 
-/// Who sends a JOIN that fits no group ends alone, and the others of the group are joined.
+/// A socket with a JOIN that fits no group ends alone; the group is joined.
 #[test]
 fn a_stranger_cannot_get_into_a_group() {
     let mut listener = listen("tcp://127.0.0.1:0", &several(1)).unwrap();
@@ -135,7 +136,7 @@ fn a_stranger_cannot_get_into_a_group() {
     };
     let _peers = [
         send(&join(5, 0, 2)),
-        // The same place, another size, and what makes no sense.
+        // The same index, another count, and invalid values.
         send(&join(5, 0, 2)),
         send(&join(5, 1, 3)),
         send(&join(5, 2, 2)),
@@ -157,7 +158,7 @@ fn a_stranger_cannot_get_into_a_group() {
     assert!(listener.accept().unwrap().is_some());
 }
 
-/// JOIN is the first message or none: later it is a control message that nobody knows.
+/// JOIN must be the first message; later it is an unknown control message.
 #[test]
 fn a_late_join_joins_nothing() {
     let mut listener = listen("tcp://127.0.0.1:0", &several(1)).unwrap();
@@ -172,8 +173,8 @@ fn a_late_join_joins_nothing() {
     }
 }
 
-/// A large body whose header has not come waits on its own socket: nobody spins on it, the header
-/// gets through on the first, and the body then arrives.
+/// A large body without its header waits on its own socket, without spinning. The header arrives on
+/// the first socket, and then the body.
 #[test]
 fn a_body_that_waits_does_not_hold_up_its_header() {
     let (mut server, mut client) = pair(3);
@@ -195,7 +196,7 @@ fn a_body_that_waits_does_not_hold_up_its_header() {
     client.post_body(1, 5000, 16);
     let message = next(client.as_mut()).unwrap();
     assert!(matches!(message, Incoming::Body { seq: 1, memory } if memory.as_slice() == bytes));
-    // One that nobody posts any more is thrown away.
+    // A body that is no longer posted is discarded.
     server.send(body(2, bytes)).unwrap();
     server.send(body(5, vec![1])).unwrap();
     assert!(readable(&fd));
@@ -205,7 +206,7 @@ fn a_body_that_waits_does_not_hold_up_its_header() {
     assert!(matches!(message, Incoming::Body { seq: 5, .. }));
 }
 
-/// Room to write shows on the descriptor, too.
+/// The descriptor also shows room to write.
 #[test]
 fn room_to_write_makes_the_descriptor_readable() {
     let (mut server, mut client) = pair(2);
@@ -235,7 +236,8 @@ fn room_to_write_makes_the_descriptor_readable() {
     ));
 }
 
-/// The end of any socket ends the connection, after what was sent before it; a reset at once.
+/// The end of any socket ends the connection, after the messages before it; a reset ends it at
+/// once.
 #[test]
 fn the_end_of_one_socket_ends_the_connection() {
     for reset in [false, true] {
@@ -258,8 +260,7 @@ fn the_end_of_one_socket_ends_the_connection() {
     }
 }
 
-/// A peer that closes them all loses nothing of what it sent on any, also where one of them is much
-/// slower than the others.
+/// A peer that closes all sockets loses no sent message, even if one socket is much slower.
 #[test]
 fn what_was_sent_on_every_socket_before_the_end_arrives() {
     let (mut server, mut peers) = by_hand(3);
@@ -269,7 +270,7 @@ fn what_was_sent_on_every_socket_before_the_end_arrives() {
     for seq in [1u64, 4, 7] {
         slow.write_all(&frame(1, seq, b"")).unwrap();
         loop {
-            // As the driver does it: what waits is written before anything is read.
+            // Like the driver: queued bytes are written before a read.
             assert!(server.flush().unwrap());
             if server.receive().unwrap().is_some() {
                 break;

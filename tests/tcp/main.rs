@@ -1,5 +1,5 @@
-//! tcp beyond what every transport promises: who may connect, how connecting fails, hostile peers,
-//! and several sockets for one connection.
+//! tcp beyond the common promises of transports: admission, failures to connect, hostile peers, and
+//! several sockets for one connection.
 
 #![allow(
     clippy::unwrap_used,
@@ -50,7 +50,7 @@ fn bare_peer() -> (Box<dyn Connection>, TcpStream) {
     (connection, peer)
 }
 
-/// A frame as `docs/protocol.md` says ("Our transports"), made by hand.
+/// A hand-made frame of `docs/protocol.md`, "Our transports".
 fn frame(class: u8, tag: u64, payload: &[u8]) -> Vec<u8> {
     let mut bytes = (payload.len() as u64).to_le_bytes().to_vec();
     bytes.extend_from_slice(&tag.to_le_bytes());
@@ -59,7 +59,7 @@ fn frame(class: u8, tag: u64, payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// The next message; waits for it as the driver would.
+/// The next message; waits for it like the driver.
 fn next(connection: &mut dyn Connection) -> Result<Incoming> {
     let start = Instant::now();
     loop {

@@ -1,4 +1,4 @@
-//! Listening and connecting: each way that it fails has a status and a text of its own.
+//! Listening and connecting: each failure has its own status and text.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
@@ -21,7 +21,7 @@ fn failure(uri: &str, options: &LinkOptions) -> dipc::error::Error {
     connect(uri, options).map(drop).unwrap_err()
 }
 
-/// IPv4, IPv6 and names are listened at and connected to; port 0 is filled in.
+/// IPv4, IPv6 and names work for listening and connecting; port 0 is replaced.
 #[test]
 fn every_way_to_write_an_address_works() {
     let options = LinkOptions::default();
@@ -52,7 +52,7 @@ fn every_way_to_write_an_address_works() {
     }
 }
 
-/// `LinkOptions::allow_remote`: a listener that other machines can reach must be asked for.
+/// `LinkOptions::allow_remote`: a listener that other machines can reach needs the option.
 #[test]
 fn listening_beyond_loopback_must_be_allowed() {
     for uri in ["tcp://0.0.0.0:0", "tcp://[::]:0", "tcp://192.0.2.1:0"] {
@@ -73,7 +73,7 @@ fn listening_beyond_loopback_must_be_allowed() {
         .1
         .to_owned();
     connect(&format!("tcp://127.0.0.1:{port}"), &allowed).unwrap();
-    // 192.0.2.0/24 is for examples, and no machine's.
+    // 192.0.2.0/24 is reserved for examples.
     let error = listen("tcp://192.0.2.1:0", &allowed).map(drop).unwrap_err();
     assert_eq!(error.status(), Status::Unreachable, "{error}");
     assert!(
@@ -82,8 +82,7 @@ fn listening_beyond_loopback_must_be_allowed() {
     );
 }
 
-/// A port is one listener's, and free again at once when that has gone, whatever its connections
-/// do.
+/// A port belongs to one listener, and is free at once after its end, even with open connections.
 #[test]
 fn a_port_is_taken_and_free_again() {
     let options = LinkOptions::default();
@@ -104,7 +103,7 @@ fn a_port_is_taken_and_free_again() {
     drop(listen(&address, &options).unwrap());
 }
 
-/// Nobody listens: `Unreachable`, all addresses of a name tried.
+/// Without a listener: `Unreachable`, after all addresses of a name.
 #[test]
 fn a_refused_connection_says_that_nobody_listens() {
     for uri in ["tcp://127.0.0.1:1", "tcp://localhost:1"] {
@@ -115,7 +114,7 @@ fn a_refused_connection_says_that_nobody_listens() {
     }
 }
 
-/// A name that nobody knows: `Unreachable`, and the name is in the text.
+/// An unknown name: `Unreachable`, with the name in the text.
 #[test]
 fn an_unknown_name_is_said_to_be_one() {
     let error = failure("tcp://no-such-host.invalid:4000", &LinkOptions::default());
@@ -127,7 +126,7 @@ fn an_unknown_name_is_said_to_be_one() {
     assert!(error.text().contains("name"), "{error}");
 }
 
-/// No way leads there: `Unreachable`, with a text of its own.
+/// An address without a route: `Unreachable`, with its own text.
 #[test]
 fn an_address_without_a_way_to_it_is_unreachable() {
     // 240.0.0.0/4 is reserved: the kernel sends nothing there.
@@ -136,7 +135,8 @@ fn an_address_without_a_way_to_it_is_unreachable() {
     assert!(error.text().contains("no network"), "{error}");
 }
 
-/// The URI of a listener whose queue is full, so that nothing answers there, and what keeps it so.
+/// The URI of a listener with a full queue, which does not answer, and the guard that keeps it
+/// full.
 fn full_listener() -> (String, impl Sized) {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let full = rustix::net::socket(
@@ -149,7 +149,7 @@ fn full_listener() -> (String, impl Sized) {
     rustix::net::listen(&full, 0).unwrap();
     let bound = SocketAddr::try_from(rustix::net::getsockname(&full).unwrap()).unwrap();
     let uri = format!("tcp://{bound}");
-    // The queue takes one or two, by the system's own rules.
+    // The system's queue holds one or two connections.
     let mut waiting = Vec::new();
     while let Ok(connection) = connect(&uri, &short()) {
         waiting.push(connection);
@@ -158,7 +158,7 @@ fn full_listener() -> (String, impl Sized) {
     (uri, (full, waiting))
 }
 
-/// `LinkOptions::connect_timeout`: a listener that accepts nobody makes a client wait that long.
+/// `LinkOptions::connect_timeout`: a client waits so long for a listener that does not accept.
 #[test]
 fn connecting_to_a_full_listener_times_out() {
     let (uri, _full) = full_listener();
@@ -167,7 +167,7 @@ fn connecting_to_a_full_listener_times_out() {
     assert!(error.text().contains("answered within 100ms"), "{error}");
 }
 
-/// The token of `Client::get` ends a call that connects, as it ends one that waits for the schema.
+/// The token of `Client::get` ends a call during connecting, like during the wait for the schema.
 #[test]
 fn a_token_ends_connecting() {
     let (uri, _full) = full_listener();
@@ -188,8 +188,7 @@ fn a_token_ends_connecting() {
     assert_eq!(error.status(), Status::Cancelled, "{error}");
 }
 
-/// A baseline server is not told of several sockets, so it gets one connection; and there are only
-/// so many.
+/// A baseline server gets one socket; and the number of sockets is limited.
 #[test]
 fn connections_are_bounded_and_for_our_servers_only() {
     let plain = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -215,7 +214,7 @@ fn connections_are_bounded_and_for_our_servers_only() {
     assert_eq!(error.status(), Status::InvalidArgument, "{error}");
 }
 
-/// `tcp.keepalive`: how long a peer's machine may be silent, in seconds; the kernel is told.
+/// `tcp.keepalive`: how long a peer's machine may be silent, in seconds; passed to the kernel.
 #[test]
 fn the_time_for_silence_is_a_setting() {
     let with = |value: &str| {
@@ -258,7 +257,7 @@ fn the_time_for_silence_is_a_setting() {
             let flags = rustix::io::fcntl_getfd(&fd).unwrap();
             assert!(flags.contains(rustix::io::FdFlags::CLOEXEC));
         }
-        // A slow consumer may leave the server's bytes alone for longer than that.
+        // A slow consumer may leave the server's bytes unread for longer.
         assert_eq!(
             sockopt::tcp_user_timeout(&server.identity().readiness.clone().fd).unwrap(),
             0

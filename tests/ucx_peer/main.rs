@@ -1,5 +1,5 @@
-//! A peer over UCX that is not libdipc (`peer.h`), with itself: what it sends arrives unchanged, so
-//! that tests of libdipc can rely on it. Runs with each UCX of the machine.
+//! A UCX peer without libdipc (`peer.h`), with itself: its messages arrive unchanged, so that tests
+//! of libdipc can rely on it. Runs with each UCX of the machine.
 
 #![allow(
     clippy::unwrap_used,
@@ -67,7 +67,7 @@ fn write(folder: &Path, name: &str, batches: &[RecordBatch]) -> PathBuf {
     path
 }
 
-/// A table of one column, with bodies far larger than what UCX sends at once, and with empty ones.
+/// A table of one column, with bodies far larger than UCX sends at once, and with empty bodies.
 fn large(folder: &Path) -> PathBuf {
     let batch = |rows: i64| {
         let column: ArrayRef = Arc::new(Int64Array::from_iter_values(0..rows));
@@ -80,7 +80,7 @@ fn large(folder: &Path) -> PathBuf {
     )
 }
 
-/// A table of so many columns that its metadata is far larger than what UCX sends at once.
+/// A table with so many columns that its metadata is far larger than UCX sends at once.
 fn wide(folder: &Path) -> PathBuf {
     let columns = (0..8000).map(|column| {
         let values: ArrayRef = Arc::new(Int32Array::from(vec![column]));
@@ -90,7 +90,7 @@ fn wide(folder: &Path) -> PathBuf {
     write(folder, "wide", &[batch.clone(), batch.slice(0, 0), batch])
 }
 
-/// Every way to run the peer that must interoperate (rule R6).
+/// The configurations of the peer that must interoperate (rule R6).
 const WAYS: [Options; 2] = [
     Options {
         error_mode_peer: false,
@@ -115,7 +115,7 @@ fn arrives(server: &Server, options: Options, file: &Path, folder: &Path) -> Str
     text
 }
 
-/// Rules M1 to M6, D1 to D3, R1 to R4: all messages and bodies arrive, in order, as they were.
+/// Rules M1 to M6, D1 to D3, R1 to R4: all messages and bodies arrive unchanged and in order.
 #[test]
 fn every_file_arrives_unchanged() {
     let folder = folder("files");
@@ -145,8 +145,7 @@ fn large_metadata_arrives_by_rendezvous() {
     }
 }
 
-/// Rule R2: each connection has a worker of its own, so that clients do not take each other's
-/// messages.
+/// Rule R2: each connection has its own worker, so that clients do not take each other's messages.
 #[test]
 fn clients_at_once_do_not_mix() {
     let folder = folder("clients");
@@ -176,7 +175,7 @@ fn an_unknown_ticket_is_silence() {
             error_mode_peer: true,
             minimal: false,
         };
-        // In error mode the client would report a connection that the server closes.
+        // In error mode the client would report the close by the server.
         let outcome = peer.get_within(1, options, server.uris(), "no such table", &output);
         assert!(matches!(outcome, Outcome::TimedOut), "{outcome:?}");
         assert!(!output.exists());
@@ -199,7 +198,7 @@ fn a_dead_server_is_reported_in_error_mode_peer() {
         let output = folder.join("dead.got");
         let outcome = std::thread::scope(|scope| {
             let client = scope.spawn(|| peer.get(options, &uris, "no such table", &output));
-            // Before or after the client connects: either way it must not wait for ever.
+            // Before or after the client connects: in both cases it must not wait for ever.
             drop(server);
             client.join().unwrap()
         });
@@ -210,7 +209,7 @@ fn a_dead_server_is_reported_in_error_mode_peer() {
     }
 }
 
-/// What is no stream file, or is cut, is refused with its name.
+/// A file that is no stream, or is cut, is refused with its name.
 #[test]
 fn broken_files_are_refused() {
     let folder = folder("broken");

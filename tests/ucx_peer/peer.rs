@@ -9,26 +9,26 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::OnceLock;
 
-/// Nothing here takes this long; a peer that hangs ends itself, and its test fails.
+/// A peer that hangs ends itself after this time, and its test fails.
 const LIMIT_SECONDS: u32 = 120;
 
-/// The peer's options that matter here.
+/// The peer's options for these tests.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
     /// Endpoints have error mode PEER.
     pub error_mode_peer: bool,
-    /// Only the features TAG, AM and WAKEUP.
+    /// Use only the features TAG, AM and WAKEUP.
     pub minimal: bool,
 }
 
 /// How a peer ended.
 #[derive(Debug)]
 pub enum Outcome {
-    /// Well, having printed this to standard output.
+    /// Success, with this standard output.
     Done(String),
-    /// With an error, which it printed to standard error.
+    /// An error, with this standard error.
     Failed(String),
-    /// By its own alarm.
+    /// Its own alarm.
     TimedOut,
 }
 
@@ -36,12 +36,12 @@ pub enum Outcome {
 #[derive(Debug)]
 pub struct Peer {
     program: PathBuf,
-    /// Where its libraries are, if not where the linker looks.
+    /// The folder of its libraries, if it is not a standard one.
     libraries: Option<OsString>,
 }
 
-/// A peer for each UCX of the machine: Debian's, and PyPI's in the environment that `tools/setup.sh
-/// test` makes. They do not talk to each other. What is missing is said.
+/// A peer for each UCX of the machine: Debian's, and PyPI's in the environment of `tools/setup.sh
+/// test`. The two cannot talk to each other. Prints a missing one.
 pub fn peers() -> &'static [Peer] {
     static PEERS: OnceLock<Vec<Peer>> = OnceLock::new();
     PEERS.get_or_init(|| {
@@ -80,7 +80,7 @@ pub fn wheel() -> Option<PathBuf> {
 
 impl Peer {
     fn build(name: &str, prefix: Option<&Path>) -> Self {
-        // A name for each process: tests of several binaries may build at once.
+        // A different name for each process: several test programs may build at once.
         let program = Path::new(env!("CARGO_TARGET_TMPDIR"))
             .join(format!("peer-{name}-{}", std::process::id()));
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/ucx_peer/build.sh");
@@ -116,8 +116,8 @@ impl Peer {
                 if options.minimal { "minimal" } else { "all" },
             ])
             .args(["--timeout", &limit_seconds.to_string()])
-            // UCX 1.13 prints an error for each connection that its client closed, to standard
-            // output, which nobody reads while a server runs: full, the pipe would stop it.
+            // UCX 1.13 prints an error to standard output for each connection that a client closes.
+            // Nobody reads the pipe while a server runs, and a full pipe would block it.
             .env("UCX_LOG_LEVEL", "fatal")
             .envs(
                 self.libraries
@@ -158,7 +158,7 @@ impl Peer {
         Running::spawn(command).wait()
     }
 
-    /// Starts serving, whether or not it can.
+    /// Starts a server, which may fail.
     pub fn serve(&self, options: Options, files: &[PathBuf]) -> Running {
         let mut command = self.command(options, LIMIT_SECONDS);
         command
@@ -169,7 +169,7 @@ impl Peer {
     }
 }
 
-/// A peer that runs. Dropped, it is killed.
+/// A running peer. The drop kills it.
 pub struct Running {
     child: Child,
     /// A server serves until this closes.
@@ -189,11 +189,11 @@ impl Running {
         }
     }
 
-    /// Waits until it ends, and lets a server end.
+    /// Lets a server end, and waits for the end.
     pub fn wait(mut self) -> Outcome {
         drop(self.input.take());
         let (mut printed, mut complained) = (String::new(), String::new());
-        // A peer prints too little to fill a pipe, so one after the other will do.
+        // A peer prints too little to fill a pipe, so the pipes can be read in turn.
         if let Some(mut output) = self.child.stdout.take() {
             output.read_to_string(&mut printed).unwrap();
         }
@@ -219,18 +219,18 @@ impl Drop for Running {
     }
 }
 
-/// A peer that serves; killed when dropped.
+/// A serving peer. The drop kills it.
 pub struct Server {
     peer: &'static Peer,
     /// Holds the process.
     _running: Running,
-    /// Stays open, so that nothing that is printed after the URIs ends the server by SIGPIPE.
+    /// Stays open, so that output after the URIs does not end the server by SIGPIPE.
     _output: BufReader<ChildStdout>,
     uris: [String; 2],
 }
 
 impl Server {
-    /// Starts one, which listens when this returns.
+    /// Starts a server, and waits until it listens.
     pub fn start(peer: &'static Peer, options: Options, files: &[PathBuf]) -> Self {
         let mut running = peer.serve(options, files);
         let mut output = BufReader::new(running.child.stdout.take().unwrap());
