@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs each package where nothing else is, and uses it from there: the Debian packages by dpkg in
-# an empty root, the tarball in a folder of its own, the wheel in a new environment.
+# Installs each package alone, and uses it: the Debian packages by dpkg in an empty root, the
+# tarball in a new folder, the wheel in a new environment.
 #
 #   tests/packages.sh DIRECTORY        where tools/package.sh has put them
 set -euo pipefail
@@ -54,7 +54,7 @@ touch "$work/root/var/lib/dpkg/status" "$work/root/var/lib/dpkg/available"
 for name in "libdipc$minor" libdipc-dev dipc-tools; do
   found=$(find "$packages" -name "${name}_${version}_*.deb")
   [ -n "$found" ] || fail "there is no package $name"
-  # An empty root has no libc6 for it to depend on.
+  # An empty root has no libc6, so dependencies are ignored.
   quietly dpkg --root="$work/root" --force-depends --force-not-root --force-script-chrootless \
     --install "$found"
 done

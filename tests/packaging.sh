@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs libdipc into an empty prefix and builds cmake/consumer against it: shared and static, by
-# CMake and by pkg-config, from where it was installed and after the tree was moved.
+# Installs libdipc into an empty prefix and builds cmake/consumer with it: shared and static, by
+# CMake and by pkg-config, in the prefix and after the tree was moved.
 #
 #   tests/packaging.sh [PROFILE [TARGET_DIR]]     default: dev, target
 #
@@ -111,7 +111,7 @@ for place in installed moved; do
   say "$place: pkg-config, shared and static"
   with_pkg_config "$place-shared" "$prefix"
   loads_shared "$work/pkg-$place-shared/c" || fail "pkg-config did not link libdipc.so"
-  # A linker takes libdipc.so where it finds one, so the static tree has none.
+  # A linker prefers libdipc.so, so the static tree has none.
   cp -a "$prefix" "$work/static-$place"
   rm "$work/static-$place"/lib/libdipc.so*
   with_pkg_config "$place-static" "$work/static-$place" --static

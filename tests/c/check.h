@@ -1,4 +1,4 @@
-/* Checks that end the program with the place and the values. */
+/* Checks that end the program and print the place and the values. */
 #ifndef DIPC_TESTS_CHECK_H
 #define DIPC_TESTS_CHECK_H
 
@@ -32,8 +32,8 @@
     if (strcmp(left_, right_) != 0) FAIL("%s is \"%s\", not \"%s\"", #left, left_, right_); \
   } while (0)
 
-/* A call that is given &error_ and must return `expected`; an error comes with failures only, has
- * the same code, and (FAILS) a text with `part` in it. */
+/* A call with &error_ that must return `expected`. Only a failure gives an error, with the same
+ * code and, for FAILS, with `part` in its text. */
 #define FAILS(expected, part, call)                                                        \
   do {                                                                                     \
     dipc_error *error_ = NULL;                                                             \
@@ -51,7 +51,7 @@
 #define STATUS(expected, call) FAILS(expected, "", call)
 #define OK(call) STATUS(DIPC_OK, call)
 
-/* Bytes and length of a string literal, as tickets are given. */
+/* Bytes and length of a string literal, for ticket arguments. */
 #define TICKET(literal) (const uint8_t *)(literal), sizeof(literal) - 1
 
 #endif

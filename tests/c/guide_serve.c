@@ -7,7 +7,7 @@
 
 enum { ROWS = 1000 };
 
-/* A column `n` of int64, and the struct of columns that a table is. */
+/* A column `n` of int64, and the struct of columns, the table. */
 static void release_schema(struct ArrowSchema *schema) {
   for (int64_t i = 0; i < schema->n_children; i++) {
     struct ArrowSchema *child = schema->children[i];
@@ -27,8 +27,8 @@ static struct ArrowArray column = {
 static struct ArrowArray *children[] = {&column};
 static const void *no_validity[1];
 
-/* Called by the library when nobody needs the table any more: also after the last client has given
- * its memory back, and on a thread of the library's. */
+/* The library calls this on one of its threads when nobody needs the table any more: after its
+ * ticket was withdrawn and the last client has returned its memory. */
 static void release_table(struct ArrowArray *array) {
   if (column.release != NULL) column.release(&column);
   dipc_arena_dealloc(NULL, (void *)column_buffers[1], NULL);
@@ -52,7 +52,7 @@ int main(int argc, char **argv) {
   /* Before the library starts threads, which inherit the mask. */
   sigprocmask(SIG_BLOCK, &signals, NULL);
 
-  /* Values in an arena are lent where they lie; any other memory is copied once. */
+  /* Values in an arena are lent without a copy; any other memory is copied once. */
   dipc_arena *arena = NULL;
   void *values = NULL;
   check(dipc_arena_new(ARROW_DEVICE_CPU, 0, NULL, &arena, &error));
@@ -80,7 +80,7 @@ int main(int argc, char **argv) {
 
   int signal;
   sigwait(&signals, &signal);
-  /* Streams under way have two seconds to end. */
+  /* Running streams have two seconds to end. */
   check(dipc_server_stop(server, 2000000000, &error));
   dipc_server_free(server);
   dipc_arena_free(arena);

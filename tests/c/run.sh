@@ -3,8 +3,8 @@
 #
 #   tests/c/run.sh [plain|asan|valgrind]...     default: all three
 #
-# DIPC_CARGO_FLAGS goes to cargo build (default: --locked --offline). A way whose tool is missing is
-# left out and said so.
+# DIPC_CARGO_FLAGS goes to cargo build (default: --locked --offline). A variant whose tool is
+# missing is skipped with a line.
 set -euo pipefail
 
 root=$(cd "$(dirname "$0")/../.." && pwd)

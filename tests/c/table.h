@@ -4,17 +4,17 @@
 
 #include "check.h"
 
-/* Where a table's buffers come from. */
+/* The allocator of a table's buffers. */
 typedef struct {
   void *(*alloc)(void *context, size_t len);
   void (*dealloc)(void *context, void *block);
   void *context;
 } table_memory;
 
-/* Structs of this file that were made and not released yet; safe from any thread. */
+/* The number of structs of this file that are not released; safe from any thread. */
 long table_live(void);
 
-/* Waits up to ten seconds for table_live() to come down to `count`. */
+/* Waits up to ten seconds until table_live() is `count`. */
 void table_wait_live(long count);
 
 /* struct<id: int64 not null, name: utf8> */
@@ -26,7 +26,7 @@ void table_batch(struct ArrowDeviceArray *out, int64_t first, int64_t rows,
                  const table_memory *memory);
 
 /* A stream of `batches` batches of `rows` rows. get_next number `fail_at` (from 0) fails with EIO
- * and "broken pipe dream"; -1: none does. */
+ * and "broken pipe dream"; -1: no failure. */
 void table_stream(struct ArrowDeviceArrayStream *out, int64_t batches, int64_t rows,
                   int64_t fail_at, const table_memory *memory);
 

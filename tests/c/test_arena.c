@@ -1,4 +1,4 @@
-/* Arenas: blocks, limits, what is lent without a copy, and life after the handle. */
+/* Arenas: blocks, limits, lending without a copy, and life after the handle. */
 #include "util.h"
 
 static uint64_t arena_stat(const dipc_arena *arena, int32_t stat) {
@@ -38,7 +38,7 @@ static void blocks_come_and_go(void) {
   STATUS(DIPC_ERR_INVALID_ARGUMENT, dipc_arena_dealloc(arena, &local, &error_));
   STATUS(DIPC_ERR_INVALID_ARGUMENT, dipc_arena_dealloc(NULL, &local, &error_));
   STATUS(DIPC_ERR_INVALID_ARGUMENT, dipc_arena_dealloc(arena, (char *)blocks[9] + 64, &error_));
-  OK(dipc_arena_dealloc(NULL, blocks[0], &error_)); /* it is found */
+  OK(dipc_arena_dealloc(NULL, blocks[0], &error_)); /* the library finds the arena */
   STATUS(DIPC_ERR_INVALID_ARGUMENT, dipc_arena_dealloc(arena, blocks[0], &error_));
   for (int i = 1; i < 32; i++) OK(dipc_arena_dealloc(arena, blocks[i], &error_));
 
@@ -82,7 +82,7 @@ static void arena_tables_are_lent_without_a_copy(void) {
     sleep_ms(1);
   CHECK_EQ(server_stat(server, DIPC_SERVER_STAT_LENT_OUTSTANDING), 0);
 
-  /* The arena's handle may go before its table. */
+  /* The arena's handle may be freed before its table. */
   dipc_arena_free(lendable.context);
   lendable.context = NULL;
   stream = get(client, uri, "lent");

@@ -1,4 +1,4 @@
-/* Versions, statuses, errors, cancel tokens, options: what needs no peer. */
+/* Versions, statuses, errors, cancel tokens and options, without a peer. */
 #include <errno.h>
 
 #include "util.h"
@@ -29,7 +29,7 @@ static void transports_say_whether_they_work(void) {
 }
 
 static void errors_have_sources(void) {
-  /* A URI without an address fails somewhere inside; whatever the chain is, it ends. */
+  /* A URI without an address fails; the chain of causes must end. */
   dipc_client *client = new_client();
   const char *uri = "shm:@dipc-c-test-nobody-listens-here";
   struct ArrowDeviceArrayStream stream = {.private_data = &stream};

@@ -1,11 +1,11 @@
-/* The examples of README.md and of the guide do what they say: argv[1] and argv[2] are the programs. */
+/* Runs the examples of README.md and of the guide, the programs argv[1] and argv[2]. */
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "util.h"
 
-/* Runs the example; returns its exit status and what it printed on both outputs. */
+/* Runs the example; returns its exit status and both outputs. */
 static int run(const char *program, const char *uri, const char *ticket, char *text, size_t size) {
   char command[DIPC_URI_BYTES + 512];
   snprintf(command, sizeof command, "'%s' '%s' '%s' 2>&1", program, uri, ticket);
@@ -16,7 +16,7 @@ static int run(const char *program, const char *uri, const char *ticket, char *t
   return WEXITSTATUS(pclose(output));
 }
 
-/* Starts the server of the guide; its URI is the first line it prints. */
+/* Starts the server of the guide; its first line is the URI. */
 static pid_t start(const char *program, char *uri, size_t size) {
   int output[2];
   CHECK_EQ(pipe(output), 0);

@@ -1,4 +1,4 @@
-/* The log callback: on a thread of its own, one call at a time, ended by its finalizer. */
+/* The log callback: on its own thread, one call at a time, with a finalizer at the end. */
 #include <stdatomic.h>
 
 #include "util.h"
@@ -19,7 +19,7 @@ static void take(void *userdata, int32_t level, const char *target, const char *
   CHECK(!pthread_equal(pthread_self(), self->host));
   if (atomic_load(&self->calls) > 0) CHECK(pthread_equal(pthread_self(), self->thread));
   self->thread = pthread_self();
-  /* Any function of the library may be called from here. */
+  /* The callback may call any function of the library. */
   dipc_cancel *cancel = NULL;
   OK(dipc_cancel_new(&cancel, &error_));
   dipc_cancel_free(cancel);
@@ -38,7 +38,7 @@ static int32_t fail(void *userdata, dipc_request *request, struct ArrowDeviceArr
   return 1;
 }
 
-/* Something that the library has a word to say about. */
+/* A call that the library logs. */
 static void make_noise(void) {
   char uri[DIPC_URI_BYTES];
   dipc_server *server = new_server(NULL, uri);
@@ -66,7 +66,7 @@ int main(void) {
   for (int i = 0; i < 10000 && !atomic_load(&first.calls); i++) sleep_ms(1);
   CHECK(atomic_load(&first.calls) > 0);
 
-  /* The next sink ends the first; a level leaves out what is finer. */
+  /* The second sink ends the first; a level excludes more detailed events. */
   OK(dipc_log_set(DIPC_LOG_ERROR, take, &second, finalize, &error_));
   wait_for(&first.finalized);
   const int calls = atomic_load(&first.calls);

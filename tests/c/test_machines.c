@@ -1,7 +1,7 @@
 /* A sender and a receiver joined by hand: no transport, no clock, no threads. */
 #include "util.h"
 
-/* The two ends, and what time it is. */
+/* The two ends, and the time. */
 typedef struct {
   dipc_sender *sender;
   dipc_receiver *receiver;
@@ -9,7 +9,7 @@ typedef struct {
   long messages, bodies;
 } pair;
 
-/* Joins the parts of a message, which a transport would send one after the other. */
+/* Joins the parts of a message, as a transport does. */
 static uint8_t *joined(const void *const *parts, const size_t *lens, size_t count, size_t *len) {
   *len = 0;
   for (size_t i = 0; i < count; i++) *len += lens[i];
@@ -103,7 +103,7 @@ static void end(pair *self) {
   CHECK_EQ(table_live(), 0);
 }
 
-/* Rule U2: what is lent needs a way back. */
+/* Rule U2: lending needs free_data. */
 static void lending_needs_a_tag_for_frees(void) {
   dipc_sender *sender = NULL;
   FAILS(DIPC_ERR_INVALID_URI, "free_data",
@@ -117,7 +117,7 @@ static void finalize(void *userdata) {
   finalized++;
 }
 
-/* Both kinds of bodies, the extension and without it, and a first number that wraps (rule M4). */
+/* Both kinds of bodies, with the extension and without it, and numbers that wrap (rule M4). */
 static void batches_cross(void) {
   static const char *const uris[] = {"mem:a", "mem:a?want_data=1099511627777&free_data=1099511627778",
                                      "mem:b?dipc=1&dipc_want=1099511627776&"
@@ -129,7 +129,7 @@ static void batches_cross(void) {
     OK(dipc_get_options_set_first_sequence(options, UINT32_MAX - 1, &error_));
     pair self = ask(body, UINT32_MAX - 1, options, uris[kind / 2]);
     dipc_get_options_free(options);
-    if (body == DIPC_BODY_LIST) /* the sender is this process: all of its memory can be read */
+    if (body == DIPC_BODY_LIST) /* the sender is this process, so all of its memory is readable */
       OK(dipc_receiver_add_memory(self.receiver, 1, (const uint8_t *)1, INTPTR_MAX / 2, &finalized,
                                   finalize, &error_));
     begin(&self);
@@ -257,10 +257,10 @@ static void garbage_ends_in_an_error(void) {
   while (dipc_sender_poll_transmit(self.sender, &class, &tag, &parts, &lens, &count, NULL) ==
          DIPC_OK) {
   }
-  CHECK_EQ(class, DIPC_MESSAGE_DISCONNECT); /* the last word */
+  CHECK_EQ(class, DIPC_MESSAGE_DISCONNECT); /* the last message */
   end(&self);
 
-  /* An address outside the memory that was named is never read. */
+  /* An address outside the known ranges is never read. */
   self = ask(DIPC_BODY_LIST, 0, NULL, "mem:a");
   const int before = finalized;
   OK(dipc_receiver_add_memory(self.receiver, 1, garbage, sizeof garbage, &finalized, finalize,

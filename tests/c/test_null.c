@@ -1,5 +1,5 @@
-/* NULL for each pointer of each function: an error that names it, or nothing, never a crash. What an
- * argument points to stays as it was. */
+/* NULL for each pointer of each function: an error that names the argument, or no effect, never a
+ * crash. The memory behind the other arguments stays unchanged. */
 #include "util.h"
 
 #define NULLS(name, call) FAILS(DIPC_ERR_NULL_ARGUMENT, name " is NULL", call)
@@ -166,7 +166,7 @@ static void requests(void) {
   NULLS("request", dipc_request_fail(NULL, 1, "text", &error_));
   dipc_request_free(NULL);
 
-  /* The same on a live one: a client of another thread asks. */
+  /* The same on a live request, of a client on another thread. */
   dipc_server *server = new_server(NULL, uri);
   OK(dipc_server_serve_pull(server, TICKET("t"), &error_));
   pthread_t client;

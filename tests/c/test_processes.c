@@ -1,11 +1,11 @@
-/* Two processes: a table crosses, a client is killed, a server is killed, and a child of a fork. */
+/* Two processes: a table, a killed client, a killed server, and the child of a fork. */
 #include <errno.h>
 #include <signal.h>
 #include <sys/wait.h>
 
 #include "util.h"
 
-/* Waits for a child and checks that it ended well. */
+/* Waits for a child and checks its success. */
 static void join(pid_t child) {
   int status = 0;
   CHECK_EQ(waitpid(child, &status, 0), child);
@@ -38,7 +38,7 @@ static void serve(int control, int out, const char *address) {
   char byte;
   while (read(control, &byte, 1) < 0 && errno == EINTR) {
   }
-  /* Everything that clients held is back, however they ended. */
+  /* Everything that clients held is back, after any end of theirs. */
   for (int i = 0; server_stat(server, DIPC_SERVER_STAT_CONNECTIONS) > 1 && i < 5000; i++)
     sleep_ms(1);
   dipc_server_free(server);
@@ -78,7 +78,7 @@ static void stop_server(remote *self) {
   join(self->pid);
 }
 
-/* A client in a process of its own, killed while it holds batches of both kinds. */
+/* A client in another process, killed while it holds batches of both kinds. */
 static void be_killed(const char *uri, int out) {
   dipc_client *client = new_client();
   struct ArrowDeviceArrayStream plain = get(client, uri, "plain"), arena = get(client, uri, "arena");
@@ -117,10 +117,10 @@ int main(void) {
   int status = 0;
   CHECK_EQ(waitpid(victim, &status, 0), victim);
 
-  /* A table crosses; the next client of a server whose client was killed is served. */
+  /* A table arrives; after a client was killed the next client is served. */
   fetch_all(abstract.uri);
 
-  /* kill -9 of the server: an error that says so, and what was received stays as it was. */
+  /* kill -9 of the server: an error that says so, and received batches stay unchanged. */
   dipc_client *client = new_client();
   struct ArrowDeviceArrayStream plain = get(client, named.uri, "plain");
   struct ArrowDeviceArray batch, next;
@@ -129,13 +129,13 @@ int main(void) {
   CHECK_EQ(waitpid(named.pid, &status, 0), named.pid);
   int code = 0;
   while ((code = plain.get_next(&plain, &next)) == 0) {
-    CHECK(next.array.release != NULL); /* an end would be a lie */
+    CHECK(next.array.release != NULL); /* the stream is not complete */
     next.array.release(&next.array);
   }
   CHECK_EQ(code, dipc_status_errno(DIPC_ERR_DISCONNECTED));
   STATUS(DIPC_ERR_DISCONNECTED, dipc_stream_status(&plain, &error_));
   table_check(&batch.array, 0, 10000);
-  CHECK_EQ(access(path + 4, F_OK), 0); /* left behind, and taken over */
+  CHECK_EQ(access(path + 4, F_OK), 0); /* left by the killed server, and taken over */
   dipc_server *heir = NULL;
   size_t len = 0;
   char uri[DIPC_URI_BYTES];
@@ -175,13 +175,13 @@ int main(void) {
     dipc_server_free(heir);
     dipc_arena_free(lendable.context);
     dipc_cancel_free(cancel);
-    /* A child leaves what it cannot free: no leak checker is to look at its end. */
+    /* The child leaks handles that it cannot free, so no leak checker may run at its end. */
     kill(getpid(), SIGKILL);
   }
   CHECK_EQ(waitpid(child, &status, 0), child);
   CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL); /* a failed check is an abort */
 
-  /* Here everything goes on. */
+  /* The parent goes on. */
   CHECK(!dipc_cancel_is_triggered(cancel));
   dipc_cancel_free(cancel);
   arena_dealloc(lendable.context, block);

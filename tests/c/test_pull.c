@@ -1,9 +1,9 @@
-/* The pull form: the host asks for requests, pushes batches, and releases on its own thread. */
+/* The pull form: the host takes requests, pushes batches, and releases on its own thread. */
 #include <stdatomic.h>
 
 #include "util.h"
 
-/* A client on a thread of its own. */
+/* A client on its own thread. */
 typedef struct {
   const char *uri, *ticket;
   const dipc_get_options *options;
@@ -75,7 +75,7 @@ static void batches_are_pushed_and_released_here(void) {
   struct ArrowDeviceArray batch;
   table_batch(&batch, 0, 1000, NULL);
   STATUS(DIPC_ERR_INVALID_ARGUMENT, dipc_request_push(request, &batch, NULL, 0, 0, &error_));
-  table_check(&batch.array, 0, 1000); /* before start: still ours */
+  table_check(&batch.array, 0, 1000); /* before start: still the caller's */
   batch.array.release(&batch.array);
   begin(request);
   for (int64_t i = 0; i < 50; i++) {
@@ -89,7 +89,7 @@ static void batches_are_pushed_and_released_here(void) {
   CHECK_EQ(client.status, DIPC_OK);
   CHECK_EQ(client.rows, 50000);
 
-  /* Nothing of the library's released anything; draining does. */
+  /* The library itself releases nothing; draining does. */
   size_t count = 0, drained = 0;
   for (int i = 0; table_live() > 0 && i < 10000; i++) {
     OK(dipc_server_drain_releases(server, &count, &error_));
@@ -97,7 +97,7 @@ static void batches_are_pushed_and_released_here(void) {
     sleep_ms(1);
   }
   CHECK_EQ(table_live(), 0);
-  CHECK_EQ(drained, 50); /* lent where they lie, so none was released by push */
+  CHECK_EQ(drained, 50); /* lent without a copy, so push released none */
   dipc_server_free(server);
   dipc_arena_free(lendable.context);
 }
@@ -124,7 +124,7 @@ static void a_slow_client_makes_push_wait(void) {
     pushed += status == DIPC_OK;
   } while (status == DIPC_OK && pushed < 100);
   CHECK_EQ(status, DIPC_ERR_TIMEOUT);
-  CHECK(pushed >= 2 && pushed <= 3); /* rule E5: the window, and no more than one beyond it */
+  CHECK(pushed >= 2 && pushed <= 3); /* rule E5: the window, and at most one more */
   table_check(&batch.array, pushed * 10, 10);
   atomic_store(&client.hold, false);
   OK(dipc_request_push(request, &batch, NULL, 0, 10 * SECOND, &error_));
@@ -149,7 +149,7 @@ static void a_request_fails_with_the_hosts_words(void) {
   OK(dipc_request_fail(request, 7000, "out of paper", &error_));
   struct ArrowDeviceArray batch;
   table_batch(&batch, 0, 10, NULL);
-  CHECK(dipc_request_push(request, &batch, NULL, 0, SECOND, NULL) < 0); /* nothing more goes */
+  CHECK(dipc_request_push(request, &batch, NULL, 0, SECOND, NULL) < 0); /* the stream has ended */
   batch.array.release(&batch.array);
   dipc_request_free(request);
   pthread_join(client.thread, NULL);
@@ -173,7 +173,7 @@ static void an_unfinished_request_fails_its_stream(void) {
   dipc_request_free(request);
   pthread_join(client.thread, NULL);
   CHECK(client.status < 0);
-  dipc_server_free(server); /* runs the releases that nobody drained */
+  dipc_server_free(server); /* runs the releases that were not drained */
   CHECK_EQ(table_live(), 0);
 }
 

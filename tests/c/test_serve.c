@@ -4,7 +4,7 @@
 
 #include "util.h"
 
-/* What a provider is told to do, and what it saw. */
+/* A provider's orders and observations. */
 typedef struct {
   int64_t batches, rows, fail_at;
   int32_t code;
@@ -25,7 +25,7 @@ static int32_t provide(void *userdata, dipc_request *request, struct ArrowDevice
   OK(dipc_request_ticket(request, (uint8_t *)self->ticket, sizeof self->ticket, &len, &error_));
   OK(dipc_request_peer(request, self->peer, sizeof self->peer, &len, &error_));
   CHECK_EQ(len, strlen(self->peer));
-  dipc_request_free(request); /* the library's: nothing happens */
+  dipc_request_free(request); /* belongs to the library: no effect */
   while (atomic_load(&self->hold) && !dipc_request_is_cancelled(request)) sleep_ms(1);
   /* The calls of the pull form are not for providers. */
   struct ArrowSchema schema;
@@ -101,7 +101,7 @@ static void a_provider_fails_with_its_own_words(void) {
   FAILS(DIPC_ERR_PROVIDER, "gave no stream",
         dipc_client_get(client, uris, 1, TICKET("empty"), NULL, NULL, &stream, &error_));
 
-  /* A failure on the way: batches before it arrive, the status behind it can be asked for. */
+  /* A failure within a stream: earlier batches arrive, and the status is available. */
   stream = get(client, uri, "late");
   OK(dipc_stream_status(&stream, &error_));
   struct ArrowDeviceArray batch;
@@ -138,7 +138,7 @@ static void tickets_are_served_once(void) {
 
   FAILS(DIPC_ERR_ALREADY_EXISTS, "`b`",
         dipc_server_serve(server, TICKET("b"), provide, &p, finalize, 0, &error_));
-  CHECK_EQ(atomic_load(&p.finalized), 0); /* userdata stays the caller's */
+  CHECK_EQ(atomic_load(&p.finalized), 0); /* the caller keeps userdata */
   STATUS(DIPC_ERR_ALREADY_EXISTS, dipc_server_serve_pull(server, TICKET("a"), &error_));
   struct ArrowSchema schema;
   struct ArrowDeviceArray batches[2];
@@ -147,7 +147,7 @@ static void tickets_are_served_once(void) {
   table_batch(&batches[1], 5, 5, NULL);
   STATUS(DIPC_ERR_ALREADY_EXISTS,
          dipc_server_publish(server, TICKET("a"), &schema, batches, 2, &error_));
-  table_check_schema(&schema); /* and so do arrays */
+  table_check_schema(&schema); /* and the arrays */
   table_check(&batches[0].array, 0, 5);
   table_check(&batches[1].array, 5, 5);
   batches[1].array.release(&batches[1].array);
@@ -304,7 +304,7 @@ static void stopping_drains_then_cuts(void) {
   OK(dipc_server_stop(server, 0, &error_)); /* again */
   dipc_server_free(server);
 
-  /* A consumer that does not read is cut at the deadline, and keeps what it has. */
+  /* A consumer that does not read is cut at the deadline, and keeps its batches. */
   server = new_server(NULL, uri);
   publish(server, "long", 100, 1000, NULL);
   stream = get(client, uri, "long");
@@ -316,7 +316,7 @@ static void stopping_drains_then_cuts(void) {
   batch.array.release(&batch.array);
   int code = 0;
   while ((code = stream.get_next(&stream, &batch)) == 0) {
-    CHECK(batch.array.release != NULL); /* not a quiet end */
+    CHECK(batch.array.release != NULL); /* the stream is not complete */
     batch.array.release(&batch.array);
   }
   CHECK(dipc_stream_status(&stream, NULL) < 0);
@@ -346,7 +346,7 @@ static void a_provider_that_hangs_is_left_behind(void) {
   wait_for(&p.finalized, 1);
 }
 
-/* Who takes a request, and where it goes. */
+/* The thread that takes a request, and the place for it. */
 typedef struct {
   dipc_server *server;
   dipc_request **out;
@@ -359,7 +359,7 @@ static void *take_one(void *userdata) {
   return NULL;
 }
 
-/* Waits for what never comes, beside the client's end. */
+/* Waits for an event that never comes, or for the client's end. */
 static int32_t provide_after_poll(void *userdata, dipc_request *request,
                                   struct ArrowDeviceArrayStream *out) {
   plan *self = userdata;
@@ -369,7 +369,7 @@ static int32_t provide_after_poll(void *userdata, dipc_request *request,
   OK(dipc_request_cancel_fd(request, &again, &error_));
   CHECK_EQ(fd, again);
   struct pollfd fds[] = {{.fd = never[0], .events = POLLIN}, {.fd = fd, .events = POLLIN}};
-  CHECK_EQ(poll(fds, 2, 0), 0); /* the client is there */
+  CHECK_EQ(poll(fds, 2, 0), 0); /* the client has not gone */
   atomic_fetch_add(&self->calls, 1);
   CHECK_EQ(poll(fds, 2, 60000), 1);
   CHECK(fds[0].revents == 0 && fds[1].revents == POLLIN);
@@ -401,7 +401,7 @@ static void a_provider_waits_for_its_client_beside_others(void) {
   dipc_server_free(server);
 }
 
-/* Clients that come and go, while the provider of none of them returns. */
+/* Clients that come and go while no provider returns. */
 static void stuck_providers_are_limited(void) {
   char uri[DIPC_URI_BYTES];
   dipc_server_options *options = NULL;

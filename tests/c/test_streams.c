@@ -1,4 +1,4 @@
-/* What a consumer may do with a stream and its arrays. */
+/* The operations of a consumer on a stream and its arrays. */
 #include <errno.h>
 
 #include "util.h"
@@ -42,7 +42,7 @@ static void children_are_moved_out(const dipc_client *client, const char *uri) {
   name.release(&name);
 }
 
-/* What is said to be here needs no server any more. */
+/* Batches that count as arrived need no server any more. */
 static void batches_that_are_here_need_no_server(const dipc_client *client) {
   bool seen = false;
   for (int round = 0; round < 100 && !seen; round++) {
@@ -98,7 +98,7 @@ static void streams_are_cancelled(const dipc_client *client, const char *uri) {
   CHECK_EQ(stream.get_next(&stream, &batch), 0);
   OK(dipc_cancel_trigger(cancel, &error_));
   int code = 0;
-  struct ArrowDeviceArray next; /* what had arrived may still come */
+  struct ArrowDeviceArray next; /* an arrived batch may still come */
   while ((code = stream.get_next(&stream, &next)) == 0) {
     CHECK(next.array.release != NULL);
     next.array.release(&next.array);
@@ -144,7 +144,7 @@ static void host_streams_stand_for_device_streams(const dipc_client *client, con
   table_check(&array, 0, 1000);
   array.release(&array);
 
-  /* Memory that a host cannot read is refused, and stays the caller's. */
+  /* Memory that the host cannot read is refused, and stays with the caller. */
   table_stream(&device, 1, 1, -1, NULL);
   device.device_type = ARROW_DEVICE_ROCM;
   FAILS(DIPC_ERR_UNSUPPORTED, "device type 10", dipc_stream_to_host(&device, &host, &error_));
@@ -165,7 +165,7 @@ static void host_streams_stand_for_device_streams(const dipc_client *client, con
   CHECK_EQ(back.device_type, ARROW_DEVICE_CPU);
   CHECK_EQ(table_check_stream(&back), 1);
 
-  /* Failures keep their words on the way. */
+  /* Failures keep their text. */
   table_stream(&device, 2, 10, 1, NULL);
   OK(dipc_stream_to_host(&device, &host, &error_));
   CHECK_EQ(host.get_next(&host, &array), 0);
@@ -200,8 +200,8 @@ static void every_level_of_validation_reads_the_same(const dipc_client *client, 
   dipc_get_options_free(options);
 }
 
-/* Where nothing is on a device, "as sent" is the host. Without a driver, arrays cannot be brought to
- * one, which is told before the server is looked for. */
+/* Without arrays on a device, "as sent" means the host. Without a driver, arrays cannot go to a
+ * device; the error comes before connecting. */
 static void arrays_come_to_where_they_are_wanted(const dipc_client *client, const char *uri) {
   dipc_get_options *options = NULL;
   OK(dipc_get_options_new(&options, &error_));

@@ -1,4 +1,4 @@
-/* What most tests begin with: a server at an address of its own, a client, and time. */
+/* The setup of most tests: a server at a new address, a client, and time. */
 #ifndef DIPC_TESTS_UTIL_H
 #define DIPC_TESTS_UTIL_H
 

@@ -1,4 +1,4 @@
-//! Arenas of a GPU's memory.
+//! Arenas in GPU memory.
 
 use std::ptr::NonNull;
 
@@ -39,7 +39,7 @@ fn address(block: NonNull<u8>) -> u64 {
     block.as_ptr() as u64
 }
 
-/// Copies as a host would that has a context of its own, at once.
+/// Copies at once, like a host with its own context.
 fn copy(device: &Device, target: u64, source: u64, len: usize) {
     let _current = device.enter().unwrap();
     assert_eq!(fake::memory_copy(target, source, len), 0);
@@ -51,14 +51,14 @@ fn read(device: &Device, address: u64, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// Gives back a block that the test knows nobody uses.
+/// Gives back a block that nobody uses.
 fn free(arena: &Arena, block: NonNull<u8>) -> dipc::error::Result<()> {
-    // SAFETY: no work on any block is under way in these tests.
+    // SAFETY: these tests run no work on any block.
     unsafe { arena.dealloc(block) }
 }
 
-/// Promise of `dipc_arena_new`: blocks of a GPU's arena are found by their address without a call
-/// of the driver, lie in memory that can be exported, and outlive the arena.
+/// Promise of `dipc_arena_new`: blocks of a GPU's arena are found by their address without a driver
+/// call, lie in exportable memory, and outlive the arena.
 #[test]
 fn blocks_of_a_gpu_are_found_without_the_driver() {
     run("arena-blocks", &[("FAKE_CUDA_DEVICES", "2")]);
@@ -70,7 +70,7 @@ fn blocks_are_lent() {
     let arena = Arena::on(DeviceKind::CUDA, 1, ArenaOptions::default()).unwrap();
     assert_eq!((arena.device(), arena.device_id()), (DeviceKind::CUDA, 1));
     let blocks = [0, 1, 64, 5000, 3 << 20].map(|len| (arena.alloc(len).unwrap(), len));
-    // They are the device's: at the block's address something can be written, by the driver.
+    // The memory belongs to the device: the driver can write at the block's address.
     let (block, _) = blocks[3];
     const TEXT: &[u8] = b"lent from an arena";
     copy(&device, address(block), TEXT.as_ptr() as u64, TEXT.len());
@@ -81,7 +81,7 @@ fn blocks_are_lent() {
         assert_eq!(region.base() + offset, address(block));
         assert_eq!(region.device().ordinal(), 1);
         assert!(region.is_block(offset));
-        // On the host nobody finds it.
+        // A lookup for the host does not find it.
         assert!(arena::find(block.as_ptr(), len).is_none());
         assert!(find_on_gpu(region.base(), region.len() + 1).is_none());
     }
@@ -114,7 +114,7 @@ fn blocks_are_lent() {
     assert_eq!(fake::Live::now(), before);
 }
 
-/// Promise of `move_into`: what is moved into an arena lies there, is the same, and its memory
+/// Promise of `move_into`: a table that is moved into an arena lies there, is equal, and its memory
 /// comes back with the arrays; a full arena is an error of the stream.
 #[test]
 fn tables_are_moved_into_an_arena() {
@@ -169,8 +169,8 @@ fn tables_lie_in_an_arena() {
     assert_clean("an arena's tables");
 }
 
-/// Promise of `dipc_arena_options_set_max_bytes` and rule F4, as on the host: regions are bounded,
-/// one empty region is kept, one that a peer may see for ever goes with its last block.
+/// Promise of `dipc_arena_options_set_max_bytes` and rule F4, as on the host: regions are limited,
+/// one empty region is kept, and a region that a peer may see for ever goes with its last block.
 #[test]
 fn arenas_of_a_gpu_have_the_rules_of_the_hosts() {
     run("arena-bounds", &[("FAKE_CUDA_MEMORY", "67108864")]);
@@ -192,7 +192,7 @@ fn regions_are_bounded() {
         );
     }
     assert_eq!(small.mapped_bytes(), UNIT);
-    // The empty regions make room for one that fits, which is no larger than what counts.
+    // The empty regions make room for one that fits, and that is within the limit.
     let whole = small.alloc(6 << 20).unwrap();
     assert_eq!(small.mapped_bytes(), 3 * UNIT);
     let other = arena(1, u64::MAX);
@@ -212,7 +212,7 @@ fn regions_are_bounded() {
     assert!(find_on_gpu(address(block), 64).is_none(), "rule F4");
     free(&other, next).unwrap();
 
-    // More than the GPU has; afterwards all is as before.
+    // More than the GPU's memory; afterwards all is as before.
     let mapped = other.mapped_bytes();
     let error = other.alloc(100 << 20).unwrap_err();
     assert_eq!(error.status(), Status::OutOfMemory);
@@ -230,7 +230,7 @@ fn regions_are_bounded() {
     assert_eq!(fake::used(0), 0);
 }
 
-/// An arena on a GPU that is not there, or that cannot lend memory, is an error when it is made.
+/// An arena on a missing GPU, or on a GPU that cannot lend memory, fails when it is made.
 #[test]
 fn arenas_are_refused_where_there_is_no_lendable_memory() {
     run("arena-unsupported", &[("FAKE_CUDA_NO_VMM", "1")]);
@@ -254,8 +254,8 @@ fn arenas_are_refused() {
     }
 }
 
-/// What the pool of a connection builds on: identities are never those of another region, the
-/// host's included, and lengths are those that were asked for.
+/// The pool of a connection relies on this: no two regions, also of the host, have one identity,
+/// and lengths are the requested ones.
 #[test]
 fn regions_of_a_gpu_are_told_apart() {
     run("arena-regions", &[]);
@@ -280,8 +280,7 @@ fn regions_of_a_gpu() {
     assert!(!region.free(first).unwrap().emptied);
     assert!(region.free(second).unwrap().emptied);
     assert_eq!(region.free(second), None);
-    // What was given up serves again only where its whole length is wanted: lengths are counted
-    // with.
+    // Memory that was given up is reused only for its whole length, because lengths are counted.
     drop(region);
     let half = CudaRegion::create(&device, UNIT).unwrap();
     assert_eq!(half.len() as u64, UNIT);

@@ -21,9 +21,9 @@ fn lines(arguments: &[&str]) -> Vec<Value> {
     lines.collect::<Result<_, _>>().unwrap()
 }
 
-/// Promise of `--device` and `--to`: values are right wherever they come from and go to (`--touch
-/// sum` checks each batch), and the figures say what was lent and what was copied where: within a
-/// GPU nothing, between the host and a GPU everything once.
+/// Promise of `--device` and `--to`: values are right for each source and target (`--touch sum`
+/// checks each batch). The figures show the lent and copied bytes: within a GPU no copy, between
+/// the host and a GPU one copy of everything.
 #[test]
 fn bench_moves_tables_from_and_to_gpus() {
     for (device, to) in [
@@ -50,7 +50,7 @@ fn bench_moves_tables_from_and_to_gpus() {
             let figure = |name: &str| line[name].as_u64().unwrap();
             assert_eq!(figure("bytes"), 20 * (128 << 10));
             assert_eq!((&line["device"], &line["to"]), (&device.into(), &to.into()));
-            // What came before the measurement is in what the server counted.
+            // The server's figures include the warm-up.
             let within = device != "host" && to != "host";
             let staged = figure("bytes_staged");
             assert_eq!(staged == 0, within, "{line}");
@@ -76,12 +76,12 @@ fn bench_times_batches_on_gpus() {
         panic!("one case");
     };
     assert_eq!(line["latency_ns"]["count"], 20);
-    // A stamp that is not read would be the start of the clock, hours ago.
+    // Without a read of the stamp, the time would count from the start of the clock, hours ago.
     assert!(line["latency_ns"]["p50"].as_u64().unwrap() < 10_000_000_000);
 }
 
-/// Promise of `--op machine` with `--device cuda:N`: the driver's own copies, and nothing of the
-/// host's.
+/// Promise of `--op machine` with `--device cuda:N`: only the driver's own copies, without the
+/// host's figures.
 #[test]
 fn bench_measures_copies_of_pinned_memory() {
     let lines = lines(&[
@@ -104,7 +104,7 @@ fn bench_measures_copies_of_pinned_memory() {
     }
 }
 
-/// What cannot be is said in one line: a place that is none, and a GPU that is not there.
+/// A wrong device and a missing GPU are errors of one line.
 #[test]
 fn bench_says_which_place_is_none() {
     for (arguments, text) in [

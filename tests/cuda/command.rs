@@ -1,4 +1,4 @@
-//! The `dipc` command with GPUs: tables that are served from one, and fetched to one.
+//! The `dipc` command with GPUs: tables served from a GPU, and fetched to a GPU.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::{fake, places};
 
-/// The command with the fake driver, and with what else is to be in its environment.
+/// The command with the fake driver, and with more environment variables.
 fn dipc(variables: &[(&str, &str)]) -> Command {
     let mut command = Command::new(places::command());
     command
@@ -34,8 +34,7 @@ impl Server {
             .spawn()
             .unwrap();
         let stdout = BufReader::new(child.stdout.take().unwrap());
-        // Made before anything is asked of the process, so that it is killed where the answer is
-        // bad.
+        // Made before the first answer of the process, so that a bad answer also kills it.
         let uri = String::new();
         let mut server = Self { child, uri, stdout };
         let mut line = String::new();
@@ -45,7 +44,7 @@ impl Server {
         server
     }
 
-    /// Lets it end by itself; gives its figures.
+    /// Stops it by a signal; gives its figures.
     fn stop(mut self) -> Value {
         let pid = Pid::from_raw(i32::try_from(self.child.id()).unwrap()).unwrap();
         kill_process(pid, Signal::TERM).unwrap();
@@ -79,7 +78,7 @@ fn get(variables: &[(&str, &str)], args: &[&str]) -> Output {
     dipc(variables).arg("get").args(args).output().unwrap()
 }
 
-/// Fetches to `device` and compares with the table made here; gives the report.
+/// Fetches to `device` and compares with the generated table; gives the report.
 fn fetch(server: &Server, variables: &[(&str, &str)], device: &str, more: &[&str]) -> Value {
     let args = [
         &server.uri,
@@ -99,7 +98,7 @@ fn fetch(server: &Server, variables: &[(&str, &str)], device: &str, more: &[&str
     report
 }
 
-/// Numbers, dates, strings: what tables of a benchmark have.
+/// A table of numbers, dates and strings.
 const TABLE: &str = "orders";
 const ROWS: u64 = 15_000;
 const EXPECTED: &str = "tpch:orders:0.01";
@@ -111,11 +110,11 @@ fn number(report: &Value, name: &str) -> u64 {
         .unwrap_or_else(|| panic!("{name}: {report}"))
 }
 
-/// Bodies of the table, about: nothing of it is left out of a figure that is above this.
+/// A lower bound of the bytes of the table's bodies.
 const MUCH: u64 = 500_000;
 
-/// Promise of `--device`: a table on a GPU comes to the same GPU without a byte copied on the way,
-/// to the host by one copy, to another GPU by one copy between the two, and is the same everywhere.
+/// Promise of `--device`: a table on a GPU comes to the same GPU without a copy, to the host by one
+/// copy, to another GPU by one copy between the two, and is equal everywhere.
 #[test]
 fn tables_on_a_gpu_come_to_where_they_are_wanted() {
     if crate::is_left_out("the GPUs are the fake driver's") {
@@ -137,7 +136,7 @@ fn tables_on_a_gpu_come_to_where_they_are_wanted() {
     assert_eq!(report["device"], "cuda:0", "{report}");
     assert!(number(&report, "bytes_copied_on_device") > MUCH, "{report}");
 
-    // The server brings them to the host; this side copies nothing and needs no driver.
+    // The server copies them to the host; this side copies nothing and needs no driver.
     for (variables, device) in [
         (&gpus[..], "host"),
         (&[("LD_LIBRARY_PATH", "")][..], "host"),
@@ -152,8 +151,8 @@ fn tables_on_a_gpu_come_to_where_they_are_wanted() {
     assert!(number(&stopped, "bytes_staged") > 3 * MUCH, "{stopped}");
 }
 
-/// Promise of `--arena`: on a GPU, too, tables lie in memory that is lent where it lies, and
-/// `--max-memory` bounds it.
+/// Promise of `--arena`: on a GPU too, tables are lent without a copy, and `--max-memory` limits
+/// their memory.
 #[test]
 fn tables_in_an_arena_on_a_gpu_are_lent() {
     let args = [&SERVED[..], &["--device", "cuda:0", "--arena"]].concat();
@@ -217,7 +216,7 @@ fn tables_on_the_host_come_to_a_gpu() {
     }
 }
 
-/// Promise of `--output` and `--checksum`: they read a table wherever it came to.
+/// Promise of `--output` and `--checksum`: they read a table on each device.
 #[test]
 fn tables_on_a_gpu_are_hashed_and_written() {
     let folder = tempfile::tempdir().unwrap();
@@ -240,8 +239,8 @@ fn tables_on_a_gpu_are_hashed_and_written() {
     assert!(text.contains("received, on cuda:0"), "{text}");
 }
 
-/// Promise of `--device`: a GPU that is not there is told before a server is looked for, and one
-/// whose memory does not hold the table before the server is ready.
+/// Promise of `--device`: a missing GPU is an error before connecting, and a GPU without room for
+/// the table is an error before `ready`.
 #[test]
 fn gpus_that_are_not_there_are_told() {
     if crate::is_left_out("the GPUs are the fake driver's") {

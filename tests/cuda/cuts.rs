@@ -1,5 +1,5 @@
-//! A client whose server, or whose own device, goes away in the middle of a stream: what it has
-//! mapped is there as long as an array is, and then gone.
+//! A client whose server, or whose device, ends in the middle of a stream: mapped memory stays for
+//! as long as an array uses it.
 
 use std::io::{Read, Write};
 use std::process::Stdio;
@@ -28,19 +28,19 @@ pub const CASES: &[Case] = &[
     ("cut-server", server),
 ];
 
-/// Of the server's tables.
+/// The GPU of the server's tables.
 const GPU: &str = "DIPC_TEST_CUDA_GPU";
 const COUNT: usize = 8;
 const ROWS: usize = 8 << 10;
 
-/// A server in a process of its own, and its URI.
+/// A server in another process, and its URI.
 fn serving(gpu: i32) -> (Other, String) {
     let mut other = Other::new("cut-server", Stdio::piped(), &[(GPU, gpu.to_string())]);
     let uri = other.says("uri ");
     (other, uri)
 }
 
-/// It serves until it is told that it may end.
+/// It serves until the test lets it end.
 fn server() {
     let gpu: i32 = std::env::var(GPU).unwrap().parse().unwrap();
     let server = Server::new(ServerOptions::default()).unwrap();
@@ -63,7 +63,7 @@ fn server() {
     println!("uri {uri}");
     std::io::stdout().flush().unwrap();
     let _ = std::io::stdin().read(&mut [0]);
-    // Nobody needs one on another GPU.
+    // No context on another GPU is needed.
     assert_eq!(fake::Live::now().contexts, 1);
 }
 
@@ -78,7 +78,7 @@ fn get(client: &Client, uri: &str, ticket: &str, gpu: i32) -> Stream {
         .unwrap()
 }
 
-/// The first arrays of a table, which are right.
+/// The first arrays of a table, checked.
 fn take(stream: &mut Stream, count: usize) -> Vec<OwnedDeviceArray> {
     let take_one = |index| {
         let array = stream.next().unwrap().unwrap();
@@ -88,7 +88,7 @@ fn take(stream: &mut Stream, count: usize) -> Vec<OwnedDeviceArray> {
     (0..count).map(take_one).collect()
 }
 
-/// What of other processes is open here.
+/// The numbers of open handles of other processes.
 fn open() -> (i64, i64, i64, i64) {
     let live = fake::Live::now();
     (live.opened, live.mappings, live.reservations, live.pools)
@@ -99,7 +99,7 @@ fn what_a_cut_client_mapped_goes_with_its_last_array() {
     run("cut", &[]);
 }
 
-/// Rule F6, also where the connection is cut: the server's process is killed, or stops serving.
+/// Rule F6, also after a cut: the server's process is killed, or stops serving.
 fn mappings_go() {
     end_on_panic();
     let expected = [
@@ -122,13 +122,12 @@ fn mappings_go() {
                 drop(other.0.stdin.take());
             }
             let error = loop {
-                // Those that came before are handed out.
+                // The consumer still gets the batches that arrived before.
                 if let Err(error) = stream.next() {
                     break error;
                 }
             };
-            // One that stops may have ended before a body that came is opened, as one that is
-            // killed.
+            // A stopping server, like a killed one, may end before its last body is opened.
             let stopped = !killed && error.status() == Status::Stopped;
             let ended = error.status() == Status::Disconnected;
             assert!(stopped || ended, "{what}: {error}");
@@ -138,7 +137,7 @@ fn mappings_go() {
                 assert_ne!(open(), (0, 0, 0, 0), "{what}");
             }
             drop(arrays);
-            // What the connection still has open goes with it, on the I/O thread.
+            // The connection's open memory goes with it, on the I/O thread.
             eventually(&what, || open() == (0, 0, 0, 0));
             assert!(fake::count(closes) > closed, "{what}");
         }
@@ -150,7 +149,7 @@ fn a_client_begins_anew_after_a_reset() {
     run("cut-reset", &[("FAKE_CUDA_DELAY_US", "2000")]);
 }
 
-/// How much more was opened than closed, by kind.
+/// Opened minus closed handles, by kind.
 fn held() -> [i64; 4] {
     let kinds = [
         ("cuIpcOpenMemHandle_v2", "cuIpcCloseMemHandle"),
@@ -161,9 +160,9 @@ fn held() -> [i64; 4] {
     kinds.map(|(opens, closes)| fake::count(opens) - fake::count(closes))
 }
 
-/// A client's device is reset under mappings and events of its server's: the stream ends with an
-/// error that says so, what is gone is not named to the driver, and the next stream of the same
-/// client is whole.
+/// A reset of a client's device, with mappings and events of its server: the stream ends with an
+/// error that names the reset, lost handles are not passed to the driver, and the next stream of
+/// the client is whole.
 fn clients_are_reset() {
     end_on_panic();
     let (mut other, uri) = serving(0);
@@ -191,7 +190,7 @@ fn clients_are_reset() {
             drop((arrays, stream));
         }
         drop(client);
-        // What was opened since is closed, and nothing else; connections go on the I/O thread.
+        // Only handles opened since the reset are closed; connections end on the I/O thread.
         eventually(ticket, || {
             let live = fake::Live::now();
             held() == at_reset && (live.streams, live.events, live.pinned) == (0, 0, 0)
@@ -207,7 +206,7 @@ fn what_lies_on_the_second_gpu_is_opened_there() {
     run("cut-second", &[("FAKE_CUDA_DEVICES", "2")]);
 }
 
-/// Nobody needs a context on the first GPU for it.
+/// No context on the first GPU is needed for it.
 fn the_second_gpu_is_used() {
     end_on_panic();
     let (mut other, uri) = serving(1);

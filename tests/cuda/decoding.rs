@@ -1,5 +1,4 @@
-//! Arrays decoded from bodies on a GPU, and for one: what they hold, where they lie, what it takes,
-//! and what is waited for.
+//! Arrays decoded from bodies on a GPU, and for a GPU: their values, place, cost and waits.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -29,7 +28,7 @@ pub const CASES: &[Case] = &[
     ("decode-misaligned", misaligned_buffers_are_copied_there),
 ];
 
-/// What a test decodes with.
+/// The encoder and decoder of a test.
 pub struct Decoding {
     pub encoder: Encoder,
     pub decoder: Decoder,
@@ -55,7 +54,7 @@ impl Decoding {
         Self { encoder, decoder }
     }
 
-    /// Encodes an array and decodes what it became. `shared`: as if a peer had lent it.
+    /// Encodes an array and decodes the messages. `shared`: as if a peer had lent it.
     pub fn pass(&mut self, array: OwnedDeviceArray, shared: bool) -> Result<DecodedBatch> {
         let messages = self.encoder.encode(array, None).unwrap();
         let mut batch = None;
@@ -80,7 +79,7 @@ pub fn feed(
     decoder.batch(&header, body).map(Some)
 }
 
-/// A message's header and the bytes of its buffers, wherever they lie.
+/// A message's header and the bytes of its buffers, on any device.
 pub fn bytes_of(message: &EncodedMessage) -> (Vec<u8>, Vec<Vec<u8>>) {
     if let Some(ready) = message.owner.ready() {
         ready.synchronize().unwrap();
@@ -132,7 +131,7 @@ pub fn buffers(array: &ArrowArray, look: &mut impl FnMut(u64)) {
     }
 }
 
-/// Asserts that an array says where it is, and is there whole.
+/// Asserts that all of an array lies on the device that it names.
 pub fn assert_at(array: &OwnedDeviceArray, gpu: Option<i32>, what: &str) {
     let raw = array.raw();
     let Some(ordinal) = gpu else {
@@ -148,8 +147,8 @@ pub fn assert_at(array: &OwnedDeviceArray, gpu: Option<i32>, what: &str) {
     });
 }
 
-/// Nothing is left in the driver but what it keeps, once the threads that still end something have
-/// done so.
+/// Asserts that the driver has no handles of the library, after its background threads have
+/// finished.
 pub fn assert_clean(what: &str) {
     let start = Instant::now();
     loop {
@@ -191,7 +190,7 @@ fn arrays_are_those_that_were_sent() {
                     let what = format!("{name}, GPU {from_gpu}, {target:?}, {level:?}");
                     let mut passing = Decoding::new(&schema, level, target);
                     let (mut wanted, mut got) = (encoder(&schema), encoder(&schema));
-                    // Dictionaries are compared with the batch before.
+                    // Dictionaries are compared with the previous batch.
                     let mut held = Vec::new();
                     for batch in &batches {
                         let array = if from_gpu {
@@ -219,7 +218,7 @@ fn arrays_are_those_that_were_sent() {
     assert!(arrays > 1000, "{arrays}");
 }
 
-/// A body on the GPU where arrays are to be is used there: nothing of it is copied.
+/// A body on the target GPU is used there without a copy.
 #[test]
 fn bodies_on_the_target_are_not_copied() {
     run("decode-free", &[]);
@@ -240,8 +239,8 @@ fn bodies_are_used_where_they_lie() {
             };
             elsewhere += usize::from(!memory.iter().any(inside));
         });
-        // The lengths of the view buffers of 8 columns, which Arrow's format does not carry, and
-        // the data buffers that one of them may lack.
+        // The lengths of the view buffers of 8 columns, which Arrow's format does not carry, and of
+        // the optional data buffers.
         assert!(
             elsewhere <= 16,
             "{elsewhere} buffers are not the producer's"
@@ -250,7 +249,7 @@ fn bodies_are_used_where_they_lie() {
     }
 }
 
-/// One batched fetch per record batch, not one per column.
+/// One fetch for each record batch, not for each column.
 #[test]
 fn all_values_that_checking_needs_are_fetched_at_once() {
     run("decode-rounds", &[]);
@@ -282,13 +281,13 @@ fn values_are_fetched_at_once() {
         [0, 1, 2].map(|index| after[index] - before[index])
     };
     assert_eq!(rounds(&wide()), [1, 1, 0], "{calls:?}");
-    // Numbers need nothing of the device.
+    // Numbers need no fetch.
     let column: ArrayRef = Arc::new(Int32Array::from_iter_values(0..100));
     let numbers = RecordBatch::try_from_iter([("n", column)]).unwrap();
     assert_eq!(rounds(&numbers), [0, 0, 0], "{calls:?}");
 }
 
-/// A body put on a GPU whole, `skip` bytes behind a boundary, as a packed body is laid out.
+/// A packed body on a GPU, `skip` bytes after an alignment boundary.
 pub fn packed_on_gpu(message: &EncodedMessage, device: &Arc<Device>, skip: usize) -> ReceivedBody {
     let (_, bytes) = bytes_of(message);
     let len = usize::try_from(message.body_len).unwrap() + skip;
@@ -308,7 +307,7 @@ pub fn packed_on_gpu(message: &EncodedMessage, device: &Arc<Device>, skip: usize
     unsafe { ReceivedBody::on_gpu(list, Arc::new(memory), true, Arc::clone(device), None) }
 }
 
-/// Buffers that begin where their type may not are copied on the device, as Arrow asks for.
+/// Misaligned buffers are copied on the device, because Arrow requires alignment.
 #[test]
 fn misaligned_buffers_are_aligned_on_the_device() {
     run("decode-misaligned", &[]);
@@ -350,7 +349,7 @@ pub fn dictionary(values: &[&str]) -> RecordBatch {
     RecordBatch::try_from_iter([("d", column)]).unwrap()
 }
 
-/// Something that says when it is dropped.
+/// A value that reports its drop.
 pub struct Told<T>(pub T, pub Arc<AtomicBool>);
 
 impl<T> Drop for Told<T> {

@@ -1,4 +1,4 @@
-//! A driver that fails while arrays are decoded, and memory that runs out.
+//! Driver failures while arrays are decoded, and lack of memory.
 
 use std::sync::Arc;
 
@@ -21,8 +21,8 @@ pub const CASES: &[Case] = &[
     ("wrong-memory", memory_runs_out),
 ];
 
-/// Every call of the driver fails once, on every way of a body: the error has the driver's name for
-/// it, nothing is left behind, and the stream goes on.
+/// Every driver call fails once, for every kind of body: the error has the driver's name for it,
+/// nothing is left behind, and the stream goes on.
 #[test]
 fn every_call_may_fail_while_decoding() {
     run("wrong-faults", &[("FAKE_CUDA_DEVICES", "2")]);
@@ -73,7 +73,7 @@ fn every_call_fails() {
             }
             Ok::<_, dipc::error::Error>(array.unwrap().array)
         };
-        // Once, to count the calls.
+        // Runs once to count the calls.
         let bodies_of_count = bodies();
         let mut decoder_of_count = decoder(&encoder(&schema), level, target);
         let was = fake::counts();
@@ -113,7 +113,7 @@ fn every_call_fails() {
                 let what = format!("{what}, {function} {nth}");
                 assert!(fake::current().is_null(), "{what} left a context");
                 assert_clean(&what);
-                // Kernels stay, once they are needed.
+                // Loaded kernels stay.
                 let live = fake::Live::now().with_modules(before.modules);
                 assert_eq!(live, before, "{what}");
             }
@@ -122,8 +122,8 @@ fn every_call_fails() {
     assert!(failed > 100, "{failed}");
 }
 
-/// Memory of the GPU that runs out in the middle of a stream is an error; arrays that are there
-/// stay whole, and when some are released the stream goes on.
+/// Lack of GPU memory in the middle of a stream is an error; existing arrays stay valid, and after
+/// some are released the stream goes on.
 #[test]
 fn memory_may_run_out_in_the_middle_of_a_stream() {
     run("wrong-memory", &[("FAKE_CUDA_MEMORY", "33554432")]);
@@ -154,7 +154,7 @@ fn memory_runs_out() {
     }
     drop(passing);
     assert_clean("memory");
-    // A body of the GPU that is wanted on the host asks for none.
+    // A body of the GPU for the host needs no GPU memory.
     let small = dictionary(&["a"]);
     let Uploaded { array, memory } = on_device(&small, whole);
     let mut passing = Decoding::new(&small.schema(), Level::Structure, Target::Host);

@@ -1,4 +1,4 @@
-//! Bodies and dictionaries in several places, and where the arrays of them are.
+//! Bodies and dictionaries on several devices, and the devices of their arrays.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ pub const CASES: &[Case] = &[
     ("decode-between", bodies_go_from_one_gpu_to_another),
 ];
 
-/// A dictionary goes to the GPU when it has changed, and not with every batch.
+/// A dictionary is copied to the GPU after a change, not with every batch.
 #[test]
 fn dictionaries_go_to_the_gpu_once() {
     run("decode-twins", &[]);
@@ -37,7 +37,7 @@ fn dictionaries_are_moved_once() {
     };
     let batches = [
         batch(&["a", "b", "a"], &["p", "q", "p"]),
-        // The same; one value more in one of them; the same; others in the other.
+        // Unchanged; one more value in one of them; unchanged; other values in the other.
         batch(&["a", "b", "a"], &["p", "q", "p"]),
         batch(&["a", "b", "c"], &["p", "q", "p"]),
         batch(&["a", "b", "c"], &["p", "q", "p"]),
@@ -53,10 +53,10 @@ fn dictionaries_are_moved_once() {
         staged.push(decoded.staged);
         kept.push(decoded.array);
     }
-    // Twice three indices of four bytes always; with a dictionary its offsets and its letters.
+    // Always twice three indices of four bytes; for a dictionary also its offsets and letters.
     let (two, three) = (12 + 2, 16 + 3);
     assert_eq!(staged, [24 + two + two, 24, 24 + three, 24, 24 + two]);
-    // Batches keep the dictionary that they came with.
+    // Batches keep their dictionary.
     for (batch, array) in batches.iter().zip(kept) {
         assert_same(
             (&mut encoders.0, on_host(batch, whole)),
@@ -68,8 +68,8 @@ fn dictionaries_are_moved_once() {
     assert_clean("twins");
 }
 
-/// Bodies that lie now here, now there, with one dictionary: each batch is where its body is, or
-/// where all are to be.
+/// Bodies on changing devices, with one dictionary: each batch lies on its body's device, or on the
+/// target.
 #[test]
 fn bodies_of_one_stream_may_lie_in_different_places() {
     run("decode-places", &[("FAKE_CUDA_DEVICES", "2")]);
@@ -85,8 +85,8 @@ fn bodies_come_from_different_places() {
     let schema = batches[0].schema();
     for target in [Target::AsSent, Target::Host, Target::Cuda(1)] {
         for level in [Level::Structure, Level::Full] {
-            // Each of the messages, dictionaries too, on the host, the one GPU or the other: not
-            // all ways, but each place for each message after each other.
+            // Each message, also dictionaries, on the host or on one of two GPUs: not all
+            // combinations, but each pair of devices for successive messages.
             for places in (0..3_u32.pow(6)).step_by(13) {
                 let mut passing = Decoding::new(&schema, level, target);
                 let mut encoders = (encoder(&schema), encoder(&schema));
@@ -113,7 +113,8 @@ fn bodies_come_from_different_places() {
                     };
                     let what = format!("{target:?}, {level:?}, {places}");
                     assert_at(&decoded.array, to, &what);
-                    // An encoder of its own for each: places differ, and dictionaries with them.
+                    // A separate encoder for each combination, because dictionaries differ by
+                    // device.
                     encoders.1 = encoder(&schema);
                     encoders.0 = encoder(&schema);
                     assert_same(
@@ -128,8 +129,8 @@ fn bodies_come_from_different_places() {
     assert_clean("places");
 }
 
-/// A body on another GPU than the arrays are to be on is copied there, at once if its producer is
-/// done; its memory goes back when the copy is over, though the arrays are kept.
+/// A body on another GPU than the target is copied there, at once if its producer is done. Its
+/// memory goes back after the copy, even while the arrays are kept.
 #[test]
 fn bodies_go_to_another_gpu() {
     run("decode-between", &[("FAKE_CUDA_DEVICES", "2")]);
@@ -183,8 +184,8 @@ fn bodies_go_from_one_gpu_to_another() {
         !gone.load(Ordering::SeqCst),
         "what is still to be read is gone"
     );
-    // Whoever lets go of an array without having waited does not wait then either: the memory stays
-    // until the work is done, and only then serves others.
+    // The release of an array does not wait for its work: the memory stays until the work is done,
+    // and is reused only then.
     let second = feed(&mut passing.decoder, header, &messages[0].received(true));
     let second = second.unwrap().unwrap().array;
     assert!(!second.raw().sync_event.is_null());
@@ -211,7 +212,7 @@ fn bodies_go_from_one_gpu_to_another() {
         (&mut got, decoded.array),
         "late",
     );
-    // The next batch finds that it is done.
+    // The next batch notices that the work is done.
     feed(&mut passing.decoder, header, &messages[0].received(true)).unwrap();
     assert!(gone.load(Ordering::SeqCst), "what was read is held");
     drop((passing, got, producer));

@@ -1,5 +1,4 @@
-//! What goes wrong while arrays are decoded from a GPU and for one: bodies that are not what they
-//! say, producers that are late, a driver that fails, memory that runs out.
+//! Failures while arrays are decoded from a GPU and for a GPU: invalid bodies, and late producers.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -33,7 +32,7 @@ pub const CASES: &[Case] = &[
 
 const TARGETS: [Target; 3] = [Target::Cuda(0), Target::Host, Target::AsSent];
 
-/// A batch of one column, which need not be valid.
+/// A batch of one column, possibly invalid.
 fn one(data: ArrayData) -> RecordBatch {
     RecordBatch::try_from_iter([("column", make_array(data))]).unwrap()
 }
@@ -41,7 +40,7 @@ fn one(data: ArrayData) -> RecordBatch {
 /// An array of these parts, unchecked.
 fn raw(kind: DataType, len: usize, buffers: Vec<Buffer>, children: Vec<ArrayData>) -> ArrayData {
     let builder = ArrayData::builder(kind).len(len).buffers(buffers);
-    // SAFETY: the values are wrong on purpose; nothing but the encoder and the decoder sees them.
+    // SAFETY: the values are wrong on purpose; only the encoder and the decoder see them.
     unsafe { builder.child_data(children).build_unchecked() }
 }
 
@@ -50,8 +49,8 @@ fn text(offsets: &[i32], bytes: &[u8]) -> ArrayData {
     raw(DataType::Utf8, offsets.len() - 1, buffers, Vec::new())
 }
 
-/// Rule A8, level full: what is wrong with values is found on a GPU as on the host, and the next
-/// batch is as if nothing had been.
+/// Rule A8, level full: wrong values are found on a GPU as on the host, and the next batch is not
+/// affected.
 #[test]
 fn wrong_values_on_a_gpu_are_refused() {
     run("wrong-values", &[]);
@@ -88,7 +87,7 @@ fn wrong_values_are_refused() {
             assert!(error.text().contains("column"), "{error}");
         }
     }
-    // Between a check and its use the peer may write: the array is of what was checked.
+    // The peer may write between check and use: the array has the checked values.
     let good = one(text(&[0, 1, 2], b"ab"));
     let mut passing = Decoding::new(&good.schema(), Level::Full, Target::Cuda(0));
     let messages = passing.encoder.encode(on_host(&good, whole), None).unwrap();
@@ -118,7 +117,7 @@ fn wrong_values_are_refused() {
     assert_clean("values");
 }
 
-/// Rule A8, level structure: lengths that do not fit are found without reading more than the ends.
+/// Rule A8, level structure: wrong lengths are found by reading only the first and last offsets.
 #[test]
 fn wrong_lengths_on_a_gpu_are_refused() {
     run("wrong-lengths", &[]);
@@ -130,7 +129,7 @@ fn wrong_lengths_are_refused() {
     let values = StringArray::from(vec!["a", "b"]);
     let runs: ArrayRef = Arc::new(RunArray::<Int32Type>::try_new(&ends, &values).unwrap());
     let runs = RecordBatch::try_from_iter([("column", runs)]).unwrap();
-    // Which buffer is changed, and to what.
+    // The changed buffer, and its new content.
     for (batch, buffer, bytes, told) in [
         (
             one(text(&[0, 1, 2], b"ab")),
@@ -185,7 +184,7 @@ fn wrong_lengths_are_refused() {
             assert!(error.text().contains(told), "{told}: {error}");
             let error = feed(&mut passing.decoder, &message.header, &body(short)).unwrap_err();
             assert_eq!(error.status(), Status::Protocol, "{error}");
-            // And the stream goes on.
+            // The stream goes on.
             passing.pass(on_host(&batch, whole), true).unwrap();
         }
     }
@@ -228,7 +227,7 @@ fn compressed_bodies_are_unpacked() {
     }
 }
 
-/// Memory of a GPU with a packed body, and where each buffer is.
+/// GPU memory with a packed body, and the place of each buffer.
 fn upload(message: &EncodedMessage, device: &Arc<Device>) -> (DeviceMemory, Vec<BufferRef>) {
     let len = usize::try_from(message.body_len).unwrap();
     let memory = DeviceMemory::new(device, len, Purpose::Own).unwrap();
@@ -246,14 +245,14 @@ fn upload(message: &EncodedMessage, device: &Arc<Device>) -> (DeviceMemory, Vec<
     (memory, buffers)
 }
 
-/// A body received into memory of a GPU, which no peer writes to.
+/// A body received into GPU memory, which no peer writes to.
 fn sent_to_gpu(message: &EncodedMessage, device: &Arc<Device>) -> ReceivedBody {
     let (memory, buffers) = upload(message, device);
     // SAFETY: the buffers lie in the memory, which the body holds.
     unsafe { ReceivedBody::on_gpu(buffers, Arc::new(memory), false, Arc::clone(device), None) }
 }
 
-/// Nothing of a body is read before the event that says that it is there.
+/// A body is read only after its event.
 #[test]
 fn late_producers_are_waited_for_on_the_device() {
     run("wrong-late", &[]);
@@ -265,7 +264,7 @@ fn late_producers_are_waited_for() {
     let numbers: ArrayRef = Arc::new(Int32Array::from_iter_values(0..100));
     let numbers = RecordBatch::try_from_iter([("n", numbers)]).unwrap();
     for (batch, level, target, waits) in [
-        // What is read to be checked is waited for; numbers are handed out with an event.
+        // Values that are checked are waited for; numbers are passed on with an event.
         (wide(), Level::Structure, Target::Cuda(0), true),
         (wide(), Level::Full, Target::Cuda(0), true),
         (wide(), Level::Structure, Target::Host, true),
@@ -276,7 +275,7 @@ fn late_producers_are_waited_for() {
         let mut encoders = (encoder(&batch.schema()), encoder(&batch.schema()));
         let mut decoder = decoder(&encoders.0, level, target);
         let messages = encoders.0.encode(on_host(&batch, whole), None).unwrap();
-        // Until the producer's stream goes on there is other data, which is not even valid.
+        // Until the producer's stream continues the memory has other, invalid data.
         let len = usize::try_from(messages[0].body_len).unwrap();
         let memory = DeviceMemory::new(&device, len, Purpose::Own).unwrap();
         let mut staged = HostBuffer::new(len).unwrap();
@@ -337,8 +336,7 @@ fn late_producers_are_waited_for() {
     assert_clean("late");
 }
 
-/// What a server lent goes back when it was copied, and not when the arrays are released that it
-/// was copied for.
+/// Lent memory goes back after its copy, not after the release of the arrays.
 #[test]
 fn lent_memory_goes_back_when_it_was_copied() {
     run("wrong-held", &[]);
@@ -369,7 +367,7 @@ fn memory_goes_back_at_once() {
             gone.load(Ordering::SeqCst),
             "{from_gpu}, {target:?}, {level:?}"
         );
-        // The array is whole without.
+        // The array is valid without it.
         drop(messages);
         let mut encoders = (encoder(&batch.schema()), encoder(&batch.schema()));
         let (wanted, got) = (on_host(&batch, whole), decoded.array);
@@ -378,7 +376,7 @@ fn memory_goes_back_at_once() {
     assert_clean("held");
 }
 
-/// A lent body, on the host or on a GPU, that says when it is let go of.
+/// A lent body, on the host or on a GPU, that reports its return.
 fn lent(
     message: &EncodedMessage,
     device: Option<&Arc<Device>>,

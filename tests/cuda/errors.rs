@@ -1,5 +1,5 @@
-//! Every call of the driver fails once, in each way: the error says which call, nothing is left
-//! behind, and the process goes on.
+//! Every driver call fails once, with each code: the error names the call, nothing is left behind,
+//! and the process goes on.
 
 use std::sync::{Arc, OnceLock};
 
@@ -18,7 +18,7 @@ use crate::{Case, fake, run};
 
 pub const CASES: &[Case] = &[("injected", every_call_fails), ("first", first_calls_fail)];
 
-/// What the library does with a device, all of it.
+/// All uses of a device by the library.
 fn scenario() -> Result<()> {
     let device = Device::get(0)?;
     device.memory()?;
@@ -31,7 +31,7 @@ fn scenario() -> Result<()> {
     let work = || -> Result<()> {
         let (base, len) = (pages.base(), pages.len());
         let memory = Arc::clone(&pages) as _;
-        // SAFETY: it is this scenario's own, which is held.
+        // SAFETY: the memory belongs to this scenario, and its stream is held.
         let registered = unsafe { Registered::new(&device, base, len, Access::ReadWrite, memory) }?;
         drop(registered);
         // SAFETY: everything lives until the streams are synchronised, below, whatever fails.
@@ -62,7 +62,7 @@ fn scenario() -> Result<()> {
         Ok(())
     };
     let worked = work();
-    // Errors of single calls end no work: it is waited for until it is done.
+    // An error of one call does not end the work, so the end is awaited.
     while stream.synchronize().is_err() || other.synchronize().is_err() {}
     worked?;
     let shared = Event::for_processes(&device)?;
@@ -70,7 +70,7 @@ fn scenario() -> Result<()> {
     let exported = ExportedAllocation::of(&device, lent.address() + 5, 10)?;
     let legacy = ExportedAllocation::of(&device, own.address() + 5, 10)?;
     assert!(exported.is_some() && legacy.is_some());
-    // Memory of a pool, which is the host's own.
+    // Memory of a pool of the host program.
     let pooled = ExportedAllocation::of(&device, pool_memory() + 5, 10)?;
     let Some(ExportHandle::Pooled(share)) = pooled.map(|pooled| pooled.handle) else {
         panic!("nothing leads to it");
@@ -78,7 +78,7 @@ fn scenario() -> Result<()> {
     let pool = ImportedPool::import(&device, (0, *share.pool().id()), share.pool().fd())?;
     drop(ImportedMemory::of_pool(&pool, share.bytes(), 1000)?);
     drop((pool, share));
-    // A mapping of its own of what this process exported stands for a peer's.
+    // A mapping of this process's export stands for a peer's.
     let fd = lent.export()?;
     let mapping = ImportedMemory::map(&device, &fd, lent.len())?;
     assert_ne!(mapping.address(), lent.address());
@@ -97,7 +97,7 @@ fn pool_memory() -> u64 {
     MEMORY.get_or_init(make).1
 }
 
-/// Functions that give something back. They are called by drops, which have nobody to tell.
+/// Functions that free something. Drops call them, and cannot report an error.
 const GIVING_BACK: &[&str] = &[
     "cuCtxPopCurrent_v2",
     "cuStreamDestroy_v2",
@@ -154,8 +154,7 @@ fn every_call_fails() {
                 match outcome {
                     Err(error) => {
                         failed += 1;
-                        // What the driver says of a descriptor or a handle is the peer's fault,
-                        // mostly.
+                        // A driver error for a descriptor or a handle is mostly the peer's fault.
                         let of_peer = match function.as_str() {
                             "cuMemImportFromShareableHandle"
                             | "cuMemMap"
@@ -170,8 +169,8 @@ fn every_call_fails() {
                         assert!(good, "{what}: {:?}: {error}", error.status());
                         assert!(error.text().contains(function.as_str()), "{what}: {error}");
                     }
-                    // Told to nobody, or tried again after what was kept was given up, or while the
-                    // scenario waited for its own end.
+                    // Failures without an error: the call is repeated after cached memory was
+                    // freed, or the failure hits only the wait for the end.
                     Ok(()) => {
                         let again = code == 2
                             && matches!(
@@ -214,7 +213,7 @@ fn the_first_calls_may_fail_and_are_tried_again() {
     for (function, code, status) in [
         ("cuDriverGetVersion", 999, "Io"),
         ("cuInit", 999, "Io"),
-        // Numbers that nobody has heard of.
+        // Unknown error numbers.
         ("cuInit", 12_345, "Io"),
         ("cuStreamCreate", -7, "Io"),
         ("cuInit", 803, "Unsupported"),
@@ -241,7 +240,7 @@ fn first_calls_fail() {
     let error = scenario().unwrap_err();
     assert_eq!(format!("{:?}", error.status()), status, "{error}");
     assert!(error.text().contains(function), "{error}");
-    // Nothing of the failure is kept.
+    // The failure leaves no trace.
     scenario().unwrap();
     assert_eq!(fake::Live::now().modules, 1);
 }

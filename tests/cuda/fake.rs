@@ -10,8 +10,8 @@ use dipc::device::cuda::later;
 
 use crate::places;
 
-/// Builds the fake driver, for each set of flags once for each process, and gives its folder.
-/// Beside the system's driver nothing is built: what needs a fake one is left out.
+/// Builds the fake driver, once for each set of flags and process, and gives its folder. With the
+/// system's driver nothing is built: tests that need the fake are skipped.
 pub fn build(name: &str, flags: &[&str]) -> PathBuf {
     let folder = places::scratch(name);
     if crate::has_the_systems_driver() {
@@ -28,7 +28,7 @@ pub fn build(name: &str, flags: &[&str]) -> PathBuf {
     folder
 }
 
-/// The folder of the usual one; of the system's driver, the folders where it is looked for.
+/// The folder of the usual fake driver; for the system's driver, the search path.
 pub fn folder() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| match crate::has_the_systems_driver() {
@@ -52,11 +52,11 @@ fn find<F: Copy>(name: &CStr) -> F {
         std::process::exit(crate::NEEDS_THE_FAKE);
     }
     assert!(!function.is_null(), "the fake driver has no {name:?}");
-    // SAFETY: F is a pointer to a function of the type that the name has, as all calls below show.
+    // SAFETY: F is a pointer to a function of the name's type, as all calls below show.
     unsafe { std::mem::transmute_copy(&function) }
 }
 
-/// Defines Rust functions that call the fake's of the same name.
+/// Defines Rust functions that call the fake's functions of the same name.
 macro_rules! calls {
     ($($(#[$doc:meta])* $name:ident as $symbol:literal($($argument:ident: $type:ty),*) -> $result:ty;)*) => {
         $(
@@ -97,7 +97,7 @@ calls! {
     memory_copy as c"cuMemcpy"(target: u64, source: u64, len: usize) -> c_int;
 }
 
-/// What a pool is made with (`CUmemPoolProps`).
+/// The properties of a pool (`CUmemPoolProps`).
 #[repr(C)]
 pub struct PoolProperties {
     kind: u32,
@@ -108,22 +108,22 @@ pub struct PoolProperties {
     reserved: [u8; 64],
 }
 
-/// A pool of a GPU. Its memory is freed before it is dropped.
+/// A pool of a GPU. Its memory must be freed before its drop.
 pub struct Pool(*mut c_void, i32);
 
-// SAFETY: a handle of the driver's, which belongs to no thread.
+// SAFETY: a handle of the driver, which belongs to no thread.
 unsafe impl Send for Pool {}
 // SAFETY: as above.
 unsafe impl Sync for Pool {}
 
 impl Pool {
-    /// One of GPU 0 that can be exported.
+    /// An exportable pool of GPU 0.
     pub fn exportable() -> Arc<Self> {
         Self::exportable_on(0)
     }
 
-    /// One that can be exported. There is one of a GPU at a time, as long as it is used: a later
-    /// one may have the same handle.
+    /// An exportable pool of a GPU. All users share one pool, because a later pool may have the
+    /// same handle.
     pub fn exportable_on(gpu: i32) -> Arc<Self> {
         static POOLS: Mutex<[Weak<Pool>; 2]> = Mutex::new([Weak::new(), Weak::new()]);
         let mut pools = POOLS.lock().unwrap();
@@ -148,7 +148,7 @@ impl Pool {
         pool
     }
 
-    /// Memory of it, which is there when this returns.
+    /// Allocates memory of the pool, and waits for it.
     pub fn alloc(&self, len: usize) -> u64 {
         alloc_from(self.1, self.0, len)
     }
@@ -217,8 +217,8 @@ pub fn counts() -> Vec<(String, i64)> {
         .collect()
 }
 
-/// What is alive in the fake driver. Of another one it is not known: then every two are equal, and
-/// looking closer ends the case ([`crate::NEEDS_THE_FAKE`]).
+/// The live objects of the fake driver. For another driver they are unknown: then all values are
+/// equal, and access to the numbers ends the case ([`crate::NEEDS_THE_FAKE`]).
 #[derive(Debug, Clone)]
 pub struct Live(Option<Counts>);
 
@@ -237,7 +237,7 @@ impl std::ops::Deref for Live {
     }
 }
 
-/// What is alive, by kind, and the bytes in use on the first two devices.
+/// The numbers of live objects, by kind, and the bytes in use on the first two devices.
 #[derive(Debug, PartialEq, Eq, Clone)]
 pub struct Counts {
     pub contexts: i64,
@@ -249,18 +249,18 @@ pub struct Counts {
     pub pinned: i64,
     pub modules: i64,
     pub reservations: i64,
-    /// Those imported.
+    /// Imported pools.
     pub pools: i64,
     pub used: [usize; 2],
 }
 
 impl Live {
-    /// The same but for the number of modules.
+    /// The same with another number of modules.
     pub fn with_modules(self, modules: i64) -> Self {
         Self(self.0.map(|counts| Counts { modules, ..counts }))
     }
 
-    /// With everything given back that has been given up.
+    /// The current numbers, after all pending frees.
     pub fn now() -> Self {
         later::wait(Duration::from_secs(1));
         if crate::has_the_systems_driver() {
@@ -282,7 +282,7 @@ impl Live {
     }
 }
 
-/// Reads memory of GPU 0 as a host would that has a context of its own, at once.
+/// Reads memory of GPU 0 at once, like a host with its own context.
 pub fn read(address: u64, len: usize) -> Vec<u8> {
     read_on(0, address, len)
 }
@@ -314,7 +314,7 @@ fn with_context(gpu: i32, work: impl FnOnce()) {
     work();
 }
 
-/// What is current on this thread.
+/// The current context of this thread.
 pub fn current() -> *mut c_void {
     let mut context = std::ptr::null_mut();
     assert_eq!(context_current(&raw mut context), 0);

@@ -1,5 +1,5 @@
-//! Streams of a client that wants their arrays on a GPU, from servers that have them on the host,
-//! over every transport that needs no hardware.
+//! Streams with arrays for a GPU, from servers with host memory, over every transport that needs no
+//! hardware.
 
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ pub const CASES: &[Case] = &[
     ("fetch-follow", arrays_stay_where_they_are),
 ];
 
-/// Batches that share a dictionary, which grows, and have nulls, lists, views and strings.
+/// Batches with a shared, growing dictionary, nulls, lists, views and strings.
 fn batches() -> Vec<RecordBatch> {
     let words = ["a word", "another", "and a third one that is longer"];
     (1..=3)
@@ -126,7 +126,7 @@ fn to(device: Target) -> GetOptions {
     }
 }
 
-/// Reads arrays wherever they are, as a consumer does that has them in hand.
+/// Reads arrays on any device, like a consumer.
 struct Given {
     schema: Schema,
     arrays: std::vec::IntoIter<OwnedDeviceArray>,
@@ -147,7 +147,7 @@ impl ArrayReader for Given {
     }
 }
 
-/// What arrays hold, read on the host.
+/// The values of arrays, read on the host.
 fn contents(
     schema: OwnedSchema,
     arrays: Vec<OwnedDeviceArray>,
@@ -164,8 +164,8 @@ fn contents(
     reader.map(|batch| batch.unwrap()).collect()
 }
 
-/// Promise of `dipc_get_options_set_device`: arrays of a host come to the GPU that was asked for,
-/// equal, at every level of validation, and the figures say what that took.
+/// Promise of `dipc_get_options_set_device`: arrays of the host come to the requested GPU, equal,
+/// at every level of validation, and the figures show the cost.
 #[test]
 fn arrays_of_the_host_come_to_a_gpu() {
     for scheme in ["shm", "tcp", "mem"] {
@@ -207,7 +207,7 @@ fn arrays_come_to_a_gpu() {
             );
         }
     }
-    // Nothing lies on a GPU: as they are sent they are on the host, without a copy to or from one.
+    // Nothing lies on a GPU: as sent the arrays are on the host, without a copy to or from a GPU.
     let mut stream = pair.get(&to(Target::AsSent)).unwrap();
     assert_eq!(stream.device_type(), DeviceKind::CPU.0);
     let schema = stream.schema().unwrap();
@@ -222,8 +222,8 @@ fn arrays_come_to_a_gpu() {
     assert_clean(&scheme);
 }
 
-/// Issue "fewest copies": a GPU takes large bodies from the host's lent memory itself, which is
-/// registered once; where the driver refuses that, they come all the same.
+/// Promise: a GPU copies large bodies directly from lent host memory, which is registered once; if
+/// the driver refuses to register it, they come through pinned memory.
 #[test]
 fn a_gpu_copies_from_lent_memory_of_the_host() {
     run("fetch-registered", &[]);
@@ -239,8 +239,8 @@ fn lent_memory_is_copied_from() {
     let large = Tables(table.clone(), 1);
     let served = pair.server.serve(b"large", Box::new(large));
     served.map_err(|(error, _)| error).unwrap();
-    // How many copies it takes: each buffer is one where it is taken from lent memory, and each
-    // body where it goes by way of pinned memory.
+    // The number of copies: one for each buffer from lent memory, or one for each body through
+    // pinned memory.
     let read = |pair: &Pair| -> i64 {
         let copies = fake::count("cuMemcpyAsync");
         let mut stream = pair.ask(b"large", &to(Target::Cuda(0))).unwrap();
@@ -280,8 +280,9 @@ fn lent_memory_is_copied_from() {
     };
     assert_eq!(read(&again), buffers);
     assert!(count_registered() > registered);
-    // What is registered stays so, and once more would be refused: those bodies would be one copy
-    // each. More regions may come: where memory comes back to the server late, it takes others.
+    // Registered memory stays registered. A second registration would be refused, and those bodies
+    // would take one copy each. More regions may come: if memory comes back late, the server uses
+    // others.
     assert_eq!(read(&again), buffers);
     assert_eq!(fake::count("cuMemHostUnregister"), 0);
     drop((client, again));
@@ -296,8 +297,8 @@ fn rows() -> u64 {
     u64::try_from(wide().num_rows()).unwrap()
 }
 
-/// Design, "Failure is per stream": each call of the driver fails once while arrays come to a GPU;
-/// the stream says which, the next one comes whole, and nothing is left behind.
+/// Promise: each driver call fails once while arrays come to a GPU; the stream's error names the
+/// call, the next stream is whole, and nothing is left behind.
 #[test]
 fn every_call_may_fail_while_arrays_come() {
     run("fetch-faults", &[]);
@@ -342,14 +343,14 @@ fn every_call_may_fail() {
     assert_clean("faults");
 }
 
-/// Reads a stream and lets go of its arrays.
+/// Reads a stream and releases its arrays.
 fn read_only(pair: &Pair) -> Result<()> {
     let mut stream = pair.ask(b"few", &to(Target::Cuda(0)))?;
     while stream.next()?.is_some() {}
     Ok(())
 }
 
-/// Promise of `dipc_client_get`: a GPU that is not there is an error before a server is looked for.
+/// Promise of `dipc_client_get`: a missing GPU is an error before connecting.
 #[test]
 fn a_gpu_that_is_not_there_is_told_before_connecting() {
     run("fetch-places", &[("FAKE_CUDA_DEVICES", "1")]);
@@ -376,16 +377,16 @@ fn places_are_checked_first() {
         assert_eq!(ask(Target::Cuda(0)).status(), Status::Unreachable);
     }
     assert!(error.text().contains("cuda:1"), "{error}");
-    // Nobody has to have a driver for what may come from the host.
+    // Arrays that may come from the host need no driver.
     assert_eq!(ask(Target::AsSent).status(), Status::Unreachable);
     assert_eq!(ask(Target::Host).status(), Status::Unreachable);
-    // No context was made to find out.
+    // The check made no context.
     if std::env::var("FAKE_CUDA_DEVICES").unwrap() != "0" {
         assert_eq!(fake::Live::now().contexts, 0);
     }
 }
 
-/// Rule F6: arrays on a GPU live on without stream, client and server, and so does what they need.
+/// Rule F6: arrays on a GPU outlive stream, client and server, with the resources that they need.
 #[test]
 fn arrays_on_a_gpu_outlive_client_and_server() {
     run("fetch-outlive", &[]);
@@ -399,7 +400,7 @@ fn arrays_outlive_all() {
     while let Some(array) = stream.next().unwrap() {
         arrays.push(array);
     }
-    // What was uploaded is the server's again, while the arrays are held.
+    // The memory of uploaded bodies is back at the server while the arrays are held.
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
     while pair.server.stats().lent_outstanding > 0 {
         assert!(
@@ -418,8 +419,7 @@ fn arrays_outlive_all() {
     assert_clean("outliving arrays");
 }
 
-/// Tables on a GPU, in an arena there: a dictionary and a batch that are sent as bytes are among
-/// them.
+/// Tables in an arena on a GPU, with a dictionary and a batch that are sent as bytes.
 struct OnGpu(Arena);
 
 impl Provider for OnGpu {
@@ -437,8 +437,7 @@ impl Provider for OnGpu {
 }
 
 /// Promise of `device_type` 0 of `dipc_get_options_set_device`: all arrays of a stream stay on the
-/// GPU that lends them, also those that come as bytes, whatever that GPU is called where they come
-/// from.
+/// lending GPU, also those that come as bytes, whatever number that GPU has at the server.
 #[test]
 fn arrays_as_they_are_sent_stay_where_they_are() {
     run("fetch-follow", &[("FAKE_CUDA_DEVICES", "3")]);
@@ -461,7 +460,7 @@ fn arrays_stay_where_they_are() {
         assert_eq!(rows, 3 * 1000 + 1);
         let stats = stream.stats();
         assert!(stats.bytes_lent > 10_000, "{stats:?}");
-        // What came as bytes was brought there.
+        // Bodies that came as bytes were uploaded.
         assert!(
             stats.bytes_received > 0 && stats.bytes_staged > 0,
             "{stats:?}"
@@ -483,8 +482,8 @@ fn arrays_stay_where_they_are() {
     assert_eq!(read, wanted);
 }
 
-/// Promise of `dipc_cancel` and of releasing a stream: one that ends early, while copies to the GPU
-/// are under way, leaves nothing behind.
+/// Promise of `dipc_cancel` and of releasing a stream: a stream that ends early, during copies to
+/// the GPU, leaves nothing behind.
 #[test]
 fn streams_to_a_gpu_end_early() {
     run("fetch-cancel", &[("FAKE_CUDA_DELAY_US", "3000")]);

@@ -1,4 +1,4 @@
-//! Bodies put together in a GPU's memory.
+//! Bodies gathered in GPU memory.
 
 use std::sync::Arc;
 use std::thread;
@@ -21,15 +21,15 @@ fn bodies_are_gathered_on_the_device() {
     run("gathered", &[]);
 }
 
-/// A gathered body is laid out as its header says, with zeros where there is nothing (rule D3),
-/// behind what the stream was given before.
+/// A gathered body has its header's layout, with zeros as padding (rule D3), after earlier work on
+/// the stream.
 fn bodies_are_gathered() {
     let device = Device::get(0).unwrap();
     let stream = Arc::new(Stream::new(&device).unwrap());
     let (one, two) = (bytes(100, 1), bytes(1000, 2));
     let parts = [on_gpu(&device, &one), on_gpu(&device, &[0; 1000])];
     let run = |at: usize| parts[at].slice(0, parts[at].len() as u64).unwrap();
-    // The second part is written by work that comes first and takes its time.
+    // Earlier, slow work writes the second part.
     let late = on_gpu(&device, &two);
     fake::hold(stream.raw().cast(), 1);
     // SAFETY: both live to the end of this function.
@@ -48,7 +48,7 @@ fn bodies_are_gathered() {
     expected.extend(two);
     expected.resize(1152, 0);
     assert_eq!(fake::read(body.address(), body.len()), expected);
-    // Parts are found again, and nothing outside.
+    // Parts are found by their address; other addresses are not.
     assert_eq!(
         body.slice(128, 1000).unwrap().data.addr() as u64,
         body.address() + 128
@@ -65,8 +65,8 @@ fn a_failed_gather_leaves_nothing() {
     run("gathered-faults", &[]);
 }
 
-/// A layout that cannot be is refused; whatever call of the driver fails is told, and nothing that
-/// was started writes to memory that was given back.
+/// An impossible layout is refused; each failing driver call is reported, and started work never
+/// writes to freed memory.
 fn gathering_fails() {
     let device = Device::get(0).unwrap();
     let stream = Arc::new(Stream::new(&device).unwrap());
@@ -76,7 +76,7 @@ fn gathering_fails() {
         // SAFETY: `part` lives to the end of this function, and nobody writes to it.
         unsafe { GpuBody::gather(&stream, len, parts.iter().copied()) }
     };
-    // What the stream keeps is there from now on.
+    // The stream's own resources exist from now on.
     drop(gather(1000, &[(0, run)]).unwrap());
     device.trim().unwrap();
     let before = fake::Live::now();
@@ -89,7 +89,7 @@ fn gathering_fails() {
         let error = gather(len, parts).unwrap_err();
         assert_eq!(error.status(), Status::InvalidArgument, "{error}");
     }
-    // The stream is slow, so that what was started is still under way when the failure comes.
+    // The stream is slow, so that started work still runs at the failure.
     for function in [
         "cuMemcpyAsync",
         "cuMemsetD8Async",
@@ -107,13 +107,13 @@ fn gathering_fails() {
         });
         match gather(4096, &[(0, run), (2048, run)]) {
             Err(error) => assert!(error.text().contains("CUDA_ERROR_UNKNOWN"), "{error}"),
-            // That the work is done can be found out in another way.
+            // The end of the work can be observed in another way.
             Ok(body) => {
                 assert!(function.starts_with("cuEvent"), "{function}");
                 assert_eq!(fake::read(body.address(), 1000), bytes(1000, 1));
             }
         }
-        // Nothing is under way any more, so that the memory may serve others.
+        // No work runs any more, so the memory may be reused.
         assert!(stream.is_idle().unwrap(), "{function}");
         release.join().unwrap();
         fake::fail_call(function, 0, 0);

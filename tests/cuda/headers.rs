@@ -1,5 +1,5 @@
-//! Headers of arrays on a GPU: the same as those of the same arrays on the host, byte by byte, and
-//! what reading the lengths costs.
+//! Headers of arrays on a GPU equal those of the arrays on the host, byte by byte; and the cost of
+//! reading lengths.
 
 use std::ffi::c_void;
 use std::fs::File;
@@ -30,7 +30,7 @@ pub const CASES: &[Case] = &[
     ("faults", every_call_fails_while_encoding),
 ];
 
-/// An array whose buffers were put on the device, and their memory.
+/// An array with buffers on the device, and their memory.
 pub struct Uploaded {
     pub array: OwnedDeviceArray,
     pub memory: Vec<DeviceMemory>,
@@ -54,7 +54,7 @@ fn lengths(array: &ArrowArray, data: &ArrayData) -> Vec<usize> {
         .collect()
 }
 
-/// Puts the buffers of an array and of all under it on the device, in memory of exactly their
+/// Copies the buffers of an array and its children to the device, into memory of exactly their
 /// length.
 fn upload(
     array: &mut ArrowArray,
@@ -63,8 +63,8 @@ fn upload(
     memory: &mut Vec<DeviceMemory>,
 ) {
     for (index, len) in lengths(array, data).into_iter().enumerate() {
-        // SAFETY: the array has so many buffers, of these lengths; the list is arrow-rs's, which
-        // reads it no more.
+        // SAFETY: the array has so many buffers, of these lengths; arrow-rs no longer reads its
+        // list.
         unsafe {
             let slot = array.buffers.add(index);
             let host = (*slot).cast::<u8>();
@@ -105,7 +105,7 @@ pub fn on_device(batch: &RecordBatch, change: impl Fn(&mut ArrowArray)) -> Uploa
     let mut array = batch_to_c(batch.clone());
     let data = StructArray::from(batch.clone()).to_data();
     let mut memory = Vec::new();
-    // SAFETY: what is changed is where the buffers lie, and then what says so.
+    // SAFETY: only the places of the buffers change, and the fields that name the device.
     let raw: &mut ArrowDeviceArray = unsafe { array.raw_mut() };
     upload(&mut raw.array, &data, &device, &mut memory);
     change(&mut raw.array);
@@ -118,7 +118,7 @@ fn encoder(schema: &Schema) -> Encoder {
     Encoder::new(&schema_to_c(schema).unwrap(), EncodeOptions::default()).unwrap()
 }
 
-/// Asserts that both have the same header and the same bytes behind it.
+/// Asserts that both have equal headers and bodies.
 fn assert_same(host: &EncodedMessage, device: &EncodedMessage, what: &str) {
     assert_eq!(host.header, device.header, "{what}: the headers differ");
     assert_eq!(host.body_len, device.body_len, "{what}");
@@ -168,7 +168,7 @@ fn sliced(array: &mut ArrowArray) {
     array.length -= skipped;
 }
 
-/// The producer does not know how many nulls there are, anywhere.
+/// The producer does not know any null count.
 fn uncounted(array: &mut ArrowArray) {
     array.null_count = -1;
     for index in 0..usize::try_from(array.n_children).unwrap() {
@@ -243,7 +243,7 @@ pub fn list(rows: i32) -> ListArray {
     }))
 }
 
-/// A batch of many columns whose lengths and null counts lie on the device.
+/// A batch of many columns with lengths and null counts on the device.
 pub fn wide() -> RecordBatch {
     let strings: Vec<_> = (0..1000)
         .map(|row| (row % 5 != 0).then(|| format!("a text of row {row}")))
@@ -283,8 +283,7 @@ fn lengths_are_fetched_at_once() {
         "cuStreamSynchronize",
     ];
     for (change, expected) in [
-        // Values alone; bits are counted too; and bitmaps are moved, for which is waited when the
-        // message goes.
+        // Values only; then counted bits too; then moved bitmaps, which the send waits for.
         (whole as fn(&mut ArrowArray), [1, 1, 0, 0]),
         (uncounted, [2, 1, 0, 0]),
         (sliced_and_uncounted, [3, 1, 0, 0]),
@@ -305,7 +304,7 @@ fn lengths_are_fetched_at_once() {
         drop(messages);
         drop(uploaded.memory);
     }
-    // Numbers without nulls need nothing of the device.
+    // Numbers without nulls need no fetch.
     let column: ArrayRef = Arc::new(Int32Array::from_iter_values(0..100));
     let batch = RecordBatch::try_from_iter([("n", column)]).unwrap();
     let uploaded = on_device(&batch, whole);
@@ -327,7 +326,7 @@ fn encoding_waits_for_the_event() {
         .encode(on_host(&batch, whole), None)
         .unwrap();
     let mut uploaded = on_device(&batch, whole);
-    // The data comes late: until then there is other data, which is not even valid.
+    // The data comes late: until then the memory has other, invalid data.
     let device = Device::get(0).unwrap();
     let producer = Stream::new(&device).unwrap();
     fake::hold(producer.raw().cast(), 1);
@@ -353,7 +352,7 @@ fn encoding_waits_for_the_event() {
     let messages = std::thread::scope(|scope| {
         let array = uploaded.array;
         let encoding = scope.spawn(|| encoder(&batch.schema()).encode(array, None).unwrap());
-        // It waits on its stream, or is done already, without having waited.
+        // The encoder's stream waits, or its work is done already; the thread does not wait.
         while fake::count("cuStreamWaitEvent") == waits && !encoding.is_finished() {
             std::thread::yield_now();
         }
@@ -380,16 +379,16 @@ fn wrong_arrays_are_refused() {
         let (error, array) = *refused;
         assert_eq!(error.status(), status, "{error}");
         assert!(error.text().contains(text), "{text}: {error}");
-        // It comes back, and the encoder goes on.
+        // The array is given back, and the encoder goes on.
         assert!(!array.is_released());
         encoder
             .encode(on_device(&batch, whole).array, None)
             .map(drop)
             .unwrap();
     };
-    // Memory of the host, said to be the device's.
+    // Host memory that claims to be device memory.
     let mut array = on_host(&batch, whole);
-    // SAFETY: that it is wrong is what is tested.
+    // SAFETY: the test needs the wrong value.
     let raw = unsafe { array.raw_mut() };
     (raw.device_type, raw.device_id) = (2, 0);
     refused(
@@ -407,7 +406,7 @@ fn wrong_arrays_are_refused() {
         unsafe { uploaded.array.raw_mut() }.device_id = id;
         refused(uploaded.array, status, text);
     }
-    // An offset that lies beyond the allocation.
+    // An offset beyond the allocation.
     let uploaded = on_device(&batch, |array| {
         // SAFETY: the array has one child.
         let child = unsafe { &mut **array.children };
@@ -431,7 +430,7 @@ fn wrong_arrays_are_refused() {
     assert_eq!(error.status(), Status::Unsupported, "{error}");
 }
 
-/// A stream whose batches lie now here, now there: each is read where it lies, dictionaries too.
+/// A stream with batches on changing devices: each is read on its device, dictionaries too.
 #[test]
 fn batches_of_one_stream_may_lie_in_different_places() {
     run("places", &[]);
@@ -454,10 +453,10 @@ fn arrays_move_between_places() {
         };
         encoder.encode(array, None).unwrap().len()
     };
-    // The dictionary goes along where the place is another, and where it is the same only once.
+    // The dictionary is sent again for another device, and once for the same device.
     let counts = [false, true, true, false, false, true].map(|on_gpu| count(&mut encoder, on_gpu));
     assert_eq!(counts, [2, 2, 1, 2, 1, 2]);
-    // Pinned memory is the processor's.
+    // The processor reads pinned memory.
     let mut pinned = on_host(&batch, whole);
     // SAFETY: what the processor reads may be said to be pinned: nothing depends on it.
     unsafe { pinned.raw_mut() }.device_type = 3;
@@ -492,7 +491,7 @@ fn every_call_fails_while_encoding() {
     let before = fake::Live::now();
     let mut failed = 0;
     for (function, count) in calls {
-        // Of the many alike the first, the last, and some between.
+        // Of many equal calls the first, the last, and some between.
         for nth in (1..=count).filter(|nth| *nth < 6 || nth % 17 == 0 || *nth + 5 > count) {
             let mut encoder = encoder(&batch.schema());
             let Uploaded { array, memory } = on_device(&batch, sliced_and_uncounted);

@@ -1,5 +1,5 @@
-//! What a client is told of a GPU's memory by a server that means it no good, or is wrong: refused,
-//! with a text that says what it is.
+//! False messages about GPU memory, of a hostile or faulty server: the client refuses them with a
+//! reason.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -51,7 +51,7 @@ fn pair() -> Pair {
     }
 }
 
-/// One whose client may be lent memory of every GPU.
+/// A pair whose client accepts memory of every GPU.
 fn client() -> (Pair, Arc<Device>) {
     let mut pair = pair();
     let unknown = [9; 16];
@@ -60,7 +60,7 @@ fn client() -> (Pair, Arc<Device>) {
     (pair, Device::get(0).unwrap())
 }
 
-/// The handle of a region, as docs/wire.md has it.
+/// The handle of a region, as in docs/wire.md.
 fn handle(length: u64, kind: u8, uuid: &[u8; 16], legacy: &[u8]) -> Vec<u8> {
     [&length.to_le_bytes()[..], &[kind], uuid, &[0; 8], legacy].concat()
 }
@@ -79,7 +79,7 @@ fn refused<T>(outcome: Result<T>, text: &str) {
     assert!(error.text().contains(text), "{text}: {error}");
 }
 
-/// What cannot be opened is an error for the bodies in it.
+/// A region that cannot be opened is an error for its bodies.
 fn unopened(link: &mut Box<dyn Connection>, handle: &[u8], fd: Option<OwnedFd>, text: &str) {
     link.regions().unwrap().map(9, handle, fd).unwrap();
     assert!(!link.regions().unwrap().misses_gpus());
@@ -89,11 +89,11 @@ fn unopened(link: &mut Box<dyn Connection>, handle: &[u8], fd: Option<OwnedFd>, 
     );
     assert!(link.regions().unwrap().misses_gpus());
     unmap(link, 9);
-    // As the next request does.
+    // Like the next request.
     link.regions().unwrap().accept_gpus(&uuids().unwrap());
 }
 
-/// Forgets a region, and waits until what was opened for it and is not used is closed.
+/// Retires a region, and waits until its unused mapping is closed.
 fn unmap(link: &mut Box<dyn Connection>, id: u16) {
     let _whenever = link.regions().unwrap().unmap(id).unwrap();
     assert!(later::wait(Duration::from_secs(10)));
@@ -199,7 +199,7 @@ fn regions_are_checked() {
 
     link.regions().unwrap().map(1, &good, again()).unwrap();
     refused(link.regions().unwrap().map(1, &good, again()), "twice");
-    // Nothing is open that was not used.
+    // Unused regions are not opened.
     assert_eq!(fake::Live::now(), before);
     assert_eq!(link.regions().unwrap().unmap(1).unwrap(), Unmapped::Now);
     link.regions().unwrap().map(1, &good, again()).unwrap();
@@ -228,7 +228,7 @@ fn orders_are_checked() {
         .unwrap();
     refused(link.regions().unwrap().order(5, 0, &[]), "event 0");
     refused(link.regions().unwrap().order(5, 0, &[1; 63]), "63 bytes");
-    // A handle that is none is seen when the body is.
+    // An invalid handle is noticed with the body.
     link.regions().unwrap().order(5, 0, &[1; 64]).unwrap();
     refused(
         link.regions().unwrap().order(6, 0, &[1; 64]),
@@ -238,7 +238,7 @@ fn orders_are_checked() {
         link.regions().unwrap().resolve(5, vec![span(1, 0, 64)]),
         "cuIpcOpenEventHandle",
     );
-    // What is not ordered may be read.
+    // A body without READY may be read.
     let found = link
         .regions()
         .unwrap()
@@ -256,7 +256,7 @@ fn orders_are_checked() {
         let error = Control::decode(&bytes[..len]).unwrap_err();
         assert!(error.text().contains("READY"), "{error}");
     }
-    // Other transports know nothing of it.
+    // Other transports do not have it.
     let tcp = transport::by_scheme("mem").unwrap();
     let uri = Uri::parse("mem:@dipc-orders").unwrap();
     let _listener = tcp.listen(&uri, &LinkOptions::default()).unwrap();
@@ -339,7 +339,7 @@ fn bodies_are_checked() {
         .resolve(2, vec![span(2, 0, 4)])
         .unwrap();
     assert_eq!(elsewhere.gpu.unwrap().device.ordinal(), 1);
-    // What was found stays mapped when the region goes.
+    // Mapped memory stays mapped after the region is retired.
     assert_eq!(link.regions().unwrap().unmap(1).unwrap(), Unmapped::Later);
     assert_eq!(fake::read(found.buffers[0].data as u64, 4), b"seen");
 }
@@ -349,7 +349,7 @@ fn a_descriptor_belongs_to_the_region_that_it_was_sent_with() {
     run("hostile-order", &[]);
 }
 
-/// A legacy handle comes without one, and may be read together with a later region's.
+/// A legacy handle has no descriptor, and may be read together with a later region's message.
 fn descriptors_find_their_message() {
     let (mut pair, device) = client();
     let (_memory, fd, len) = lendable(&device);
@@ -385,13 +385,12 @@ fn a_client_that_asked_for_the_host_uses_no_gpu_for_a_hostile_server() {
     run("hostile-unasked", &[("FAKE_CUDA_DEVICES", "2")]);
 }
 
-/// A context takes hundreds of megabytes and most of a second: a server does not make a client have
-/// one.
+/// A context takes much memory and time: a server must not force a client to make one.
 fn nothing_unasked_is_opened() {
     let gpus = uuids().unwrap();
     let no_memory = || OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
     let mut pair = pair();
-    // Whatever was asked for before counts no more.
+    // Earlier requests no longer count.
     pair.client.regions().unwrap().accept_gpus(&gpus);
     pair.client.regions().unwrap().accept_gpus(&gpus[1..]);
     for (kind, legacy, fd) in [(1, &[][..], Some(no_memory())), (2, &[7; 64], None)] {
@@ -401,7 +400,7 @@ fn nothing_unasked_is_opened() {
             "did not name",
         );
     }
-    // The same of a whole client.
+    // The same for a whole client.
     let uri = format!("shm:@dipc-cuda-unasked-{}", std::process::id());
     let (shm, parsed) = (
         transport::by_scheme("shm").unwrap(),
@@ -435,7 +434,7 @@ fn memory_is_opened_when_a_body_lies_in_it() {
     run("hostile-unused", &[]);
 }
 
-/// A client that is told of memory and uses none of it, since it cancels say, has no context.
+/// A client that gets regions and uses none, for example after a cancel, makes no context.
 fn nothing_unused_is_opened() {
     let gpus = uuids().unwrap();
     let no_memory = || Some(OwnedFd::from(std::fs::File::open("/dev/null").unwrap()));
@@ -484,7 +483,7 @@ fn nothing_unused_is_opened() {
         assert_eq!(link.regions().unwrap().unmap(id).unwrap(), Unmapped::Now);
     }
     assert_eq!(fake::Live::now().contexts, 0);
-    // Memory of a pool that is gone, whose number something else has.
+    // Memory of a retired pool, whose number another region has.
     link.regions()
         .unwrap()
         .map(3, &of(2, &[7; 64]), None)
@@ -552,7 +551,7 @@ fn pools_are_checked() {
         .unwrap();
     unopened(link, &good, None, "no pool of GPU 0");
     unmap(link, 1);
-    // Memory of none that was announced.
+    // Memory of an unknown pool.
     refused(link.regions().unwrap().map(2, &good, None), "pool 1");
     let host = Region::create(8192, "dipc-test").unwrap();
     link.regions()
@@ -607,7 +606,7 @@ fn pools_are_checked() {
     );
     assert_eq!(fake::Live::now().opened, before.opened);
     link.regions().unwrap().map(2, &good, None).unwrap();
-    // In a pool itself nothing lies.
+    // A pool itself has no addresses.
     refused(
         link.regions().unwrap().resolve(1, vec![span(1, 0, 1)]),
         "reach past region 1",
@@ -622,13 +621,13 @@ fn pools_are_checked() {
         .unwrap()
         .resolve(1, vec![span(2, 128, 4)])
         .unwrap();
-    // What was found outlives the region, and the pool's.
+    // Mapped memory outlives the regions of the allocation and of the pool.
     unmap(link, 1);
     unmap(link, 2);
     assert_eq!(fake::read(found.buffers[0].data as u64, 4), b"seen");
     drop(found);
     assert!(later::wait(Duration::from_secs(10)));
-    // The same pool announced for another GPU, where its memory does not lie.
+    // The same pool, announced for a wrong GPU.
     link.regions()
         .unwrap()
         .map(1, &of_pool(&other, &[2; 16]), fd())

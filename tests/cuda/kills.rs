@@ -1,9 +1,8 @@
-//! Processes that share a GPU's memory, killed at random moments: what is left is none of it, and
-//! what came whole is right.
+//! Kills of processes that share GPU memory, at random moments: no memory is left, and complete
+//! batches are right.
 //!
-//! `DIPC_GPU_BATCHES` says how many batches are handed over meanwhile (`make gpu-check`: 1,000),
-//! `DIPC_SEED` repeats a run. These cases ask nothing of the fake driver, so that they run over a
-//! real one, too.
+//! `DIPC_GPU_BATCHES` sets the number of batches (`make gpu-check`: 1,000), `DIPC_SEED` repeats a
+//! run. These cases do not control the fake driver, so they run over a real driver too.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, Stdio};
@@ -27,14 +26,14 @@ pub const CASES: &[Case] = &[
     ("kill-server", server),
 ];
 
-/// What the other process is told.
+/// The argument of the other process.
 const ARGUMENT: &str = "DIPC_TEST_CUDA_ARGUMENT";
 /// Rows of a batch: each is 256 KiB.
 const ROWS: usize = 32 << 10;
 /// Distinct batches of a table.
 const COUNT: usize = 5;
-/// What may be missing afterwards on a GPU that others use, too; a batch that is lost each time is
-/// far more. The fake's GPU is this process's alone.
+/// Memory that may be missing afterwards on a GPU with other users; a leak of one batch each time
+/// would be far more. Only this process uses the fake GPU.
 const SLACK: usize = 64 << 20;
 
 fn wanted() -> u64 {
@@ -48,7 +47,7 @@ fn rng() -> Rng {
     Rng::with_seed(seed)
 }
 
-/// This program as the other process. It is killed when dropped.
+/// This program as the other process. The drop kills it.
 struct Other {
     child: Child,
     says: BufReader<std::process::ChildStdout>,
@@ -67,7 +66,7 @@ impl Other {
         Self { child, says }
     }
 
-    /// The rest of the next line with `start` in it; `None` when it says no more.
+    /// The rest of the next line with `start` in it; `None` at the end of the output.
     fn hears(&mut self, start: &str) -> Option<String> {
         let mut line = String::new();
         while self.says.read_line(&mut line).unwrap() > 0 {
@@ -87,7 +86,7 @@ impl Drop for Other {
     }
 }
 
-/// A server with a table of each place, which goes on for ever, and one on the host.
+/// A server with an endless table for each kind of memory, and a table on the host.
 fn serving() -> (Server, String) {
     let server = Server::new(ServerOptions::default()).unwrap();
     let address = format!("shm:@dipc-test-gpu-{}", std::process::id());
@@ -103,8 +102,8 @@ fn serving() -> (Server, String) {
 
 const TICKETS: [&str; 4] = ["Arena", "Own", "Pool", "Host"];
 
-/// Fetches a table, and gives each batch to `taken`, which says whether it wants more; a few are
-/// kept at any time. Every value is checked.
+/// Fetches a table, and calls `taken` for each batch until it returns false. Keeps a few batches at
+/// any time, and checks every value.
 fn fetch(uri: &str, ticket: &str, mut taken: impl FnMut() -> bool) -> dipc::error::Result<()> {
     let client = Client::new(ClientOptions::default())?;
     let options = GetOptions {
@@ -139,14 +138,14 @@ fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Free bytes of the GPU, with nothing kept for later in this process.
+/// Free bytes of the GPU, without cached memory of this process.
 fn free() -> usize {
     let device = Device::get(0).unwrap();
     device.trim().unwrap();
     device.memory().unwrap().0
 }
 
-/// Waits until the GPU has as much room as before, and says so in a line for `make gpu-check`.
+/// Waits until the GPU has as much free memory as before, and prints a line for `make gpu-check`.
 fn settle(what: &str, kills: u32, batches: u64, before: usize) {
     let mut after = 0;
     let begun = Instant::now();
@@ -169,12 +168,12 @@ fn killed_clients_leave_nothing_on_the_gpu() {
     run_and_show("killed-clients", &[], "kills:");
 }
 
-/// Clients that hold a GPU's memory are killed at random moments: the server goes on, the memory
-/// comes back, and a later client gets right values.
+/// Clients with lent GPU memory are killed at random moments: the server goes on, the memory comes
+/// back, and a later client gets right values.
 fn clients_are_killed() {
     let mut rng = rng();
     let (server, uri) = serving();
-    // Everything that stays for the life of the process is there before anything is counted.
+    // Permanent resources of the process exist before the count.
     for ticket in TICKETS {
         let mut other = Other::new("kill-client", &format!("{uri} {ticket}"));
         for _ in 0..2 * COUNT {
@@ -229,8 +228,8 @@ fn killed_servers_leave_nothing_on_the_gpu() {
     run_and_show("killed-servers", &[], "kills:");
 }
 
-/// Servers whose GPU memory this process has mapped are killed at random moments: what came until
-/// then is right, the fetch ends with an error, and what was mapped is gone once its arrays are.
+/// Servers with mapped GPU memory are killed at random moments: earlier batches are right, the
+/// fetch ends with an error, and the mappings end with their arrays.
 fn servers_are_killed() {
     let mut rng = rng();
     let round = |kill_after: u64, pause: Duration, ticket: &str| {
@@ -247,8 +246,8 @@ fn servers_are_killed() {
                     thread::sleep(pause);
                     drop(other);
                 };
-                // Memory that does not outlive its owner must not be touched once that is dead:
-                // there the fetch stands still meanwhile, and then ends.
+                // Memory that does not outlive its owner must not be used after the owner's death:
+                // for it the fetch pauses during the kill, and then ends.
                 if matches!(ticket, "Own" | "Pool") {
                     kill();
                     return false;

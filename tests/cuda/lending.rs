@@ -1,5 +1,4 @@
-//! Memory of a GPU lent between processes: which bytes come, what is copied for it, who waits for
-//! whom, and what becomes of it when a client goes.
+//! GPU memory lent between processes: values, copies, waits, and the end of a client.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,7 +28,7 @@ pub const CASES: &[Case] = &[
     ("lent-events", events_are_few),
 ];
 
-/// Each way in which memory reaches a client, copies among them.
+/// Each kind of memory of a producer, with and without copies.
 const EVERY_WAY: [Lies; 5] = [
     Lies::Fd,
     Lies::Legacy,
@@ -46,13 +45,13 @@ pub fn served(lies: Lies, options: ServerOptions) -> (Server, String, Producer) 
     (server, uri, producer)
 }
 
-/// Everything is back, and the driver has nothing of ours but events that peers may wait for.
+/// Asserts that all memory is back, and that the driver has only events that peers may wait for.
 pub fn nothing_is_left(server: Server, what: &str) {
     all_is_back(server, what);
     assert!(fake::Live::now().events <= 16, "{what}");
 }
 
-/// The same, whatever events peers may still wait for.
+/// The same, with any number of events.
 pub fn all_is_back(server: Server, what: &str) {
     drop(server);
     let left = || {
@@ -103,9 +102,9 @@ fn body_bytes() -> u64 {
 #[test]
 fn a_body_on_a_gpu_is_lent_to_another_process_without_a_copy() {
     run("lent", &[]);
-    // Memory that cannot be copied to either, since none can be exported, is brought to the host.
+    // If no exportable memory can be allocated for a copy either, the body goes through the host.
     run("lent", &[("FAKE_CUDA_NO_VMM", "1")]);
-    // Managed memory that the processor must not touch is copied by the driver.
+    // The driver copies managed memory that the processor must not access.
     run("lent", &[("FAKE_CUDA_NO_CONCURRENT", "1")]);
 }
 
@@ -195,7 +194,7 @@ fn legacy_memory_waits() {
         let mut other = client(&uri, "legacy");
         for closed in 0..table("t").len() {
             other.says("gone");
-            // Its addresses are back, and it is open at the client.
+            // Its addresses are back, but the client still has it open.
             std::thread::sleep(Duration::from_millis(20));
             assert_eq!(producer.released(), closed);
             other.tell("forget");
@@ -239,7 +238,7 @@ fn what_was_cut_is_kept() {
         other.says("closed");
         eventually("the connection is over", || server.stats().connections == 0);
         assert_eq!(producer.released(), 0, "{what}");
-        // Neither the end of the server nor others take what the client may read.
+        // Neither the server's end nor later allocations reuse memory that the client may read.
         drop(server);
         let another = Producer::new(lies);
         let array = another.array(&table("u")[0]);
@@ -260,7 +259,7 @@ fn clients_that_die_at_any_moment_leave_nothing_behind() {
 }
 
 fn clients_die_at_any_moment() {
-    // A generator with a fixed start: a run can be repeated.
+    // A generator with a fixed seed, so that a run can be repeated.
     let mut seed: u64 = 7;
     for kill in 0..52 {
         let lies = EVERY_WAY[kill % EVERY_WAY.len()];
@@ -352,8 +351,8 @@ fn addresses_are_used_again() {
             other.tell(ticket);
             other.says("read");
             eventually("released", || producer.released() == 5 * (round + 1));
-            // The addresses are free now, while the client may still have the allocations mapped;
-            // so is the handle of the pool.
+            // The addresses and the pool's handle are free now, while the client may still have the
+            // allocations mapped.
             Device::get(0).unwrap().trim().unwrap();
         }
         drop(other.0.stdin.take());
@@ -373,7 +372,7 @@ fn a_client_in_the_same_process() {
         let mut client = RawClient::connect(&uri).unwrap();
         assert_eq!(read_all(&mut client, Wanted::on_gpus("t")).unwrap(), 5);
         let stats = server.stats();
-        // Memory of an arena is not given out again, so that it can be lent where it lies.
+        // Memory of an arena is not reused here, so it can be lent without a copy.
         let expected = match lies {
             Lies::Arena => (body_bytes(), 0),
             _ => (0, body_bytes()),
@@ -384,7 +383,7 @@ fn a_client_in_the_same_process() {
             "{lies:?}"
         );
         if lies != Lies::Arena {
-            // A client reaches all of a region, and sees nothing there that it was not lent.
+            // A client can read a whole region, but finds only data that was lent to it.
             let end = Span {
                 address: u64::from(client.announced[0]) << 48 | ((2 << 20) - 4096),
                 length: 4096,
@@ -398,7 +397,7 @@ fn a_client_in_the_same_process() {
             let unused = fake::read(found.buffers[0].data as u64, 4096);
             assert!(unused.iter().all(|byte| *byte == 0));
         }
-        // Nobody tells when this process is done with memory: what is cut is not waited for.
+        // A cut in this process does not wait, because no event reports the end of its own use.
         let kept = keep_all(&mut client, "t");
         drop(server);
         eventually("released", || producer.released() == 10);
@@ -424,7 +423,7 @@ fn every_call_fails_while_lending() {
             let (server, uri, producer) = served(lies, ServerOptions::default());
             other.tell(&uri);
             let said = other.says("outcome ");
-            // What the client has sent back is read before the server ends.
+            // The client's returns are read before the server ends.
             eventually("the connection is over", || server.stats().connections == 0);
             (server, producer, said)
         };
@@ -444,10 +443,10 @@ fn every_call_fails_while_lending() {
         nothing_is_left(server, "second");
         let (mut told, mut found_a_way) = (0, 0);
         for (function, count) in &calls {
-            // The producer of this test calls these too, and does not expect to fail; those that
-            // give back tell nobody.
+            // The test's producer calls these functions too, and does not expect failures; frees
+            // report no error.
             if function.starts_with("cuCtx")
-                // For the rest the others stand.
+                // The others represent the rest.
                 || (lies == Lies::Pool && !function.starts_with("cuMemPoolExport"))
                 || function == "cuDevicePrimaryCtxGetState"
                 || matches!(
@@ -483,8 +482,8 @@ fn every_call_fails_while_lending() {
             }
         }
         let enough = match lies {
-            // One export of the pool, and one of each allocation, of which there are more the later
-            // a client gives back what it was lent.
+            // One export of the pool, and one of each allocation. A late return leads to more
+            // allocations.
             Lies::Pool => told == 0 && found_a_way >= 6,
             _ => told > 3 && found_a_way > 20,
         };
@@ -508,7 +507,7 @@ fn events_are_few() {
             late: Some(Arc::clone(&stream)),
             ..producer.clone()
         };
-        // More than there are events, none of which has happened when it is told.
+        // More messages than events; no event has happened when it is sent.
         let many: Vec<_> = (0..5).flat_map(|_| plain()).collect();
         let many = Served {
             producer: late,

@@ -1,4 +1,4 @@
-//! The order in which another process may read what it was lent, and how much it may be lent ahead.
+//! The order in which another process may read lent memory, and the limit of lending ahead.
 
 use std::sync::Arc;
 
@@ -16,9 +16,8 @@ pub const CASES: &[Case] = &[
     ("lent-window", bodies_in_place_need_no_window),
 ];
 
-/// docs/wire.md, READY: an event that a client waits for stands for nothing that comes sooner than
-/// what it was told of, whatever else is recorded: other streams of the connection, other
-/// connections.
+/// docs/wire.md, READY: an event that is recorded again, for other streams or connections, never
+/// completes before the work that a client waits for.
 #[test]
 fn an_event_never_comes_sooner_than_was_told() {
     run("lent-order", &[]);
@@ -40,7 +39,7 @@ fn events_keep_their_order() {
         served.map_err(|(error, _)| error).unwrap();
     }
     fake::hold(held.raw().cast(), 1);
-    // Not ready when it is sent, and soon after.
+    // Not ready at its send, but soon after.
     fake::delay(slow.raw().cast(), 20_000);
     let mut other = client(&uri, "stale");
     other.says("done");
@@ -50,8 +49,8 @@ fn events_keep_their_order() {
     all_is_back(server, "order");
 }
 
-/// docs/wire.md, features, in place: a body that is lent where it lies on a GPU needs no room in
-/// the window of bytes.
+/// docs/wire.md, features, in place: a body that is lent in place on a GPU needs no room in the
+/// window of bytes.
 #[test]
 fn bodies_lent_in_place_on_a_gpu_need_no_window() {
     run("lent-window", &[]);

@@ -1,5 +1,4 @@
-//! Memory of a GPU with rules of its own: what is open once in a process, and what lies in other
-//! contexts.
+//! GPU memory with special rules: handles that a process opens once, and memory of other contexts.
 
 use dipc::server::{Server, ServerOptions};
 
@@ -19,8 +18,8 @@ fn memory_that_a_client_gets_on_two_connections_is_opened_there_once() {
     run("lent-twice", &[]);
 }
 
-/// The driver counts neither how often a legacy handle is open nor how often memory of a pool is
-/// imported: what one connection closes must stay open for the other.
+/// The driver counts neither opens of a legacy handle nor imports of pool memory: memory that one
+/// connection closes must stay open for another.
 fn one_client_has_it_twice() {
     for lies in [Lies::Legacy, Lies::Pool] {
         let producer = Producer::new(lies);
@@ -48,7 +47,7 @@ fn memory_of_another_context_is_copied_or_refused() {
     run("lent-context", &[]);
 }
 
-/// Copies reach memory of every context, kernels do not: one that tried would end all work of the
+/// Copies reach memory of every context, kernels do not: such a kernel would end all work of the
 /// process on the device.
 fn contexts_of_their_own() {
     let (server, uri, producer) = served(Lies::OtherContext, ServerOptions::default());
@@ -62,7 +61,7 @@ fn contexts_of_their_own() {
         .unwrap();
     let mut other = client(&uri, "faults");
     other.says("ready");
-    // Its strings have lengths that lie on the device.
+    // The lengths of its strings lie on the device.
     other.tell(&uri);
     let said = other.says("outcome ");
     assert!(said.contains("another context than the primary"), "{said}");

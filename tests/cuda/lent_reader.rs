@@ -1,4 +1,4 @@
-//! The other process of the tests of lending: a client that does as it is told.
+//! The other process of the tests of lending: a client with orders from the test.
 
 use std::io::{BufRead, Write};
 use std::process::Stdio;
@@ -19,12 +19,12 @@ use crate::{Case, fake};
 pub const CASES: &[Case] = &[("lent-reader", reader)];
 
 const URI: &str = "DIPC_TEST_CUDA_URI";
-/// What the client does, and with how many batches.
+/// The client's task, and the number of batches.
 const MODE: &str = "DIPC_TEST_CUDA_MODE";
 const ROWS: i32 = 3000;
 const COUNT: i32 = 5;
 
-/// What the client expects of a ticket.
+/// The expected batches of a ticket.
 pub fn table(ticket: &str) -> Vec<RecordBatch> {
     match ticket {
         "plain" => plain(),
@@ -33,7 +33,7 @@ pub fn table(ticket: &str) -> Vec<RecordBatch> {
     }
 }
 
-/// Batches of which the encoder needs to read nothing.
+/// Batches that the encoder need not read.
 pub fn plain() -> Vec<RecordBatch> {
     let schema = Arc::new(Schema::new(vec![Field::new("n", DataType::Int64, false)]));
     (0..i64::from(COUNT))
@@ -68,8 +68,7 @@ fn heard() -> Option<String> {
     (read > 0).then(|| line.trim().to_owned())
 }
 
-/// Reads a whole ticket and gives each body back once it is compared. Gives how many lay on the
-/// GPU.
+/// Reads a whole ticket, compares each body and returns it. Gives the number of bodies on the GPU.
 pub fn read_all(client: &mut RawClient, wanted: Wanted) -> Result<usize> {
     let expected = table(std::str::from_utf8(&wanted.ticket).unwrap());
     let mut encoded = Expected::new(&expected[0]);
@@ -88,7 +87,7 @@ pub fn read_all(client: &mut RawClient, wanted: Wanted) -> Result<usize> {
     Ok(on_gpu)
 }
 
-/// Reads a whole ticket and keeps it.
+/// Reads a whole ticket and keeps the bodies.
 pub fn keep_all(client: &mut RawClient, ticket: &str) -> Vec<Received> {
     let mut stream = client.get(Wanted::on_gpus(ticket)).unwrap();
     let mut kept = Vec::new();
@@ -112,7 +111,7 @@ fn reader() {
                 let on_gpu = read_all(&mut client, Wanted::on_gpus("t")).unwrap();
                 assert_eq!(on_gpu, table("t").len());
             }
-            // As they are sent is where they are.
+            // As sent: they stay on their device.
             let as_sent = Wanted {
                 device_type: 0,
                 ..Wanted::on_gpus("t")
@@ -199,7 +198,7 @@ fn reader() {
             client.link.close(None);
             say("closed");
             heard();
-            // What was lent is still what it was.
+            // Lent memory is unchanged.
             let mut encoded = Expected::new(&table("t")[0]);
             for (received, batch) in kept.iter().zip(&table("t")) {
                 encoded.assert_is(received, batch);
@@ -219,7 +218,7 @@ fn reader() {
                 ..Wanted::on_gpus("t")
             };
             let mut stream = client.get(wanted).unwrap();
-            // Before any is taken.
+            // Before the consumer takes a batch.
             stream.fill(plain().len()).unwrap();
             while let Some(received) = stream.next().unwrap() {
                 assert!(received.gpu.is_some());
@@ -258,7 +257,7 @@ fn reader() {
                         assert_eq!(read, 5);
                         say("read");
                     }
-                    // What the server retires is answered whenever that comes.
+                    // Each REGION_GONE is answered, at any time.
                     Err(TryRecvError::Empty) => drop(client.receive().unwrap()),
                     Err(TryRecvError::Disconnected) => break,
                 }
@@ -272,19 +271,19 @@ fn reader() {
     }
 }
 
-/// Reads from one server after the other, as it hears of them.
+/// Reads from several servers in turn, as the test names them.
 fn read_as_told() {
     say("ready");
     while let Some(uri) = heard() {
         let outcome = RawClient::connect(&uri).and_then(|mut client| {
             let on_gpu = read_all(&mut client, Wanted::on_gpus("t"))?;
-            // What this process has not closed when it goes is kept for seconds.
+            // The server keeps memory for seconds if this process ends without closing it.
             while !client.pools.is_empty() {
                 client.receive()?;
             }
             Ok(on_gpu)
         });
-        // The connection ends when what it had open is closed.
+        // The connection ends after its handles are closed.
         assert!(later::wait(Duration::from_secs(10)));
         match outcome {
             Ok(on_gpu) => say(&format!("outcome {on_gpu}")),
@@ -293,7 +292,7 @@ fn read_as_told() {
     }
 }
 
-/// Lets the server take everything back: what it says in answer is read.
+/// Lets the server take everything back, and reads its answers.
 fn settle(client: &mut RawClient) {
     for _ in 0..5 {
         client.receive().unwrap();
@@ -312,7 +311,7 @@ fn late_reader(client: &mut RawClient) {
             .as_ref()
             .expect("what is not written yet comes with an event");
         assert!(!ready.is_ready().unwrap());
-        // A stream that waits for it does so without its thread.
+        // The stream on the device waits, not its thread.
         let waiting = Stream::new(&Device::get(0).unwrap()).unwrap();
         waiting.wait(ready).unwrap();
         assert!(!waiting.is_idle().unwrap());
@@ -329,8 +328,8 @@ fn late_reader(client: &mut RawClient) {
     say("done");
 }
 
-/// Takes more bodies than there are events, and then reads others that are ready sooner: on the
-/// same connection, and on another one when that is over.
+/// Takes more bodies than events, and then reads others that are ready sooner: on the same
+/// connection, and later on another.
 fn read_beside_the_unread(mut client: RawClient, uri: &str) {
     let wanted = Wanted {
         window: 25,
@@ -361,7 +360,7 @@ fn read_beside_the_unread(mut client: RawClient, uri: &str) {
     say("done");
 }
 
-/// Takes more bodies than there are events before it reads one.
+/// Takes more bodies than events before it reads the first.
 fn read_many(client: &mut RawClient) {
     let wanted = Wanted {
         window: 25,

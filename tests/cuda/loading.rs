@@ -31,7 +31,7 @@ fn driver_is_loaded() {
     assert_eq!((all[0].ordinal, all[0].capability), (0, (9, 0)));
     assert_eq!(all[0].total_bytes, 1 << 30);
     assert!(all[0].exports_fds);
-    // Looking makes no context, and holds nothing.
+    // Listing the GPUs makes no context and keeps nothing.
     assert_eq!(fake::Live::now().contexts, 0);
     assert_eq!(fake::count("cuInit"), 1);
 }
@@ -55,11 +55,11 @@ fn there_is_no_driver() {
     assert!(text.contains("there is no CUDA driver"), "{text}");
     assert!(text.contains("libcuda.so.1"), "{text}");
     assert!(text.contains("install"), "{text}");
-    // A failure is not kept, and does no harm.
+    // A failure is not cached.
     assert_eq!(Device::get(0).unwrap_err(), error);
 }
 
-/// A driver that cannot be used: which text and status the library gives.
+/// Asserts text and status for an unusable driver.
 fn refused(folder: &std::path::Path, variables: &[(&str, &str)], texts: &[&str]) {
     if is_left_out("this machine has a driver that works") {
         return;
@@ -116,7 +116,7 @@ fn device_is_out_of_range() {
             "{text}"
         );
     }
-    // A device is retained once, however often it is asked for.
+    // A device is retained once, for any number of requests.
     let first = Device::get(1).unwrap();
     assert!(std::sync::Arc::ptr_eq(&first, &Device::get(1).unwrap()));
     assert_eq!(fake::count("cuDevicePrimaryCtxRetain"), 1);
@@ -146,7 +146,7 @@ fn contexts_belong_to_threads() {
         assert_eq!(fake::current(), outer);
     }
     assert_eq!(fake::current(), host);
-    // What is called without a context of its own finds one, on any thread.
+    // Calls without a context get one, on any thread.
     std::thread::scope(|scope| {
         scope.spawn(|| {
             dipc::device::cuda::Stream::new(&one).unwrap();
@@ -167,8 +167,7 @@ fn a_forked_child_is_refused() {
 fn child_is_refused() {
     let device = Device::get(0).unwrap();
     let calls = fake::count("cuCtxPushCurrent_v2");
-    // SAFETY: the child calls what only reads atomics, and leaves without unwinding or running
-    // handlers.
+    // SAFETY: the child only reads atomics, and exits without unwinding or handlers.
     let child = unsafe { libc::fork() };
     if child == 0 {
         let refused = |outcome: Option<dipc::error::Error>| {
@@ -188,8 +187,8 @@ fn child_is_refused() {
     device.enter().unwrap();
 }
 
-/// The fake itself: what the processor must not read, it cannot, so that the other tests would see
-/// it.
+/// The fake driver: the processor cannot read device memory, so the other tests would notice such a
+/// read.
 #[test]
 fn the_processor_cannot_touch_device_memory() {
     use std::os::unix::process::ExitStatusExt;
@@ -202,6 +201,6 @@ fn processor_touches_device_memory() {
     let device = Device::get(0).unwrap();
     let memory = DeviceMemory::new(&device, 4096, Purpose::Own).unwrap();
     let place = std::ptr::with_exposed_provenance::<u8>(usize::try_from(memory.address()).unwrap());
-    // SAFETY: none: this is to fault.
+    // SAFETY: none: this must fault.
     println!("{}", unsafe { place.read_volatile() });
 }

@@ -1,8 +1,8 @@
 //! The CUDA layer over the fake driver (`tests/fake_cuda`). Each test runs this program again, with
-//! the driver in LD_LIBRARY_PATH, since a process has one driver; the parent needs none.
+//! the driver in LD_LIBRARY_PATH, because a process has one driver; the parent needs none.
 //!
-//! With `DIPC_TEST_CUDA_DRIVER=system` the children have the driver that the system has, and a GPU:
-//! `make gpu-check` runs them so. What asks something of the fake driver is left out then.
+//! With `DIPC_TEST_CUDA_DRIVER=system` the children use the system's driver and a GPU, as in `make
+//! gpu-check`. Tests that control the fake driver are skipped then.
 
 #![allow(
     clippy::unwrap_used,
@@ -53,20 +53,20 @@ mod waits;
 use std::path::Path;
 use std::process::{Command, ExitStatus};
 
-/// Which case the child runs.
+/// The case of the child.
 const CASE: &str = "DIPC_TEST_CUDA_CASE";
 
-/// Which driver the children have: `system`, or the fake one.
+/// The driver of the children: `system`, or the fake driver.
 const DRIVER: &str = "DIPC_TEST_CUDA_DRIVER";
-/// The status with which a child ends that asks the fake driver for something where there is none.
+/// The exit status of a child that needs the fake driver and has another.
 const NEEDS_THE_FAKE: i32 = 77;
 
-/// Whether the children have the system's driver.
+/// Whether the children use the system's driver.
 fn has_the_systems_driver() -> bool {
     std::env::var_os(DRIVER).is_some_and(|driver| driver == "system")
 }
 
-/// Whether a test is left out for asking more of the driver than the system's may do, and says so.
+/// Whether to skip a test that the system's driver may not support; prints a line.
 fn is_left_out(why: &str) -> bool {
     if has_the_systems_driver() {
         println!("skipped: {why}");
@@ -113,14 +113,14 @@ fn child_of(name: &str, folder: &Path) -> Command {
     command
         .args(["--exact", "child", "--ignored", "--nocapture"])
         .env(CASE, name)
-        // A fault is to end the child as it ends any process, under a sanitizer too.
+        // A fault must end the child, under a sanitizer too.
         .env("ASAN_OPTIONS", with("ASAN_OPTIONS", "handle_segv=0"))
         .env("TSAN_OPTIONS", with("TSAN_OPTIONS", "handle_segv=0"))
         .env("LD_LIBRARY_PATH", folder);
     command
 }
 
-/// A variable of the environment with an option added.
+/// An environment variable with an option added.
 fn with(variable: &str, option: &str) -> String {
     match std::env::var(variable) {
         Ok(options) => format!("{options}:{option}"),
@@ -128,12 +128,12 @@ fn with(variable: &str, option: &str) -> String {
     }
 }
 
-/// Runs a case in a process of its own, and asserts that it succeeds.
+/// Runs a case in a new process, and asserts its success.
 fn run_in(name: &str, folder: &Path, variables: &[(&str, &str)]) {
     run_for_text(name, folder, variables);
 }
 
-/// [`run_in`], and what the case printed; `None` where it was left out.
+/// [`run_in`], with the case's output; `None` if it was skipped.
 fn run_for_text(name: &str, folder: &Path, variables: &[(&str, &str)]) -> Option<String> {
     let fakes_variable = |(name, _): &(&str, &str)| name.starts_with("FAKE_CUDA_");
     if has_the_systems_driver()
@@ -152,7 +152,7 @@ fn run_for_text(name: &str, folder: &Path, variables: &[(&str, &str)]) -> Option
     Some(text)
 }
 
-/// [`run`], and the lines with `mark` are printed.
+/// [`run`], and prints the lines with `mark`.
 fn run_and_show(name: &str, variables: &[(&str, &str)], mark: &str) {
     let text = run_for_text(name, fake::folder(), variables).unwrap_or_default();
     for line in text.lines().filter(|line| line.contains(mark)) {
@@ -174,8 +174,8 @@ fn outcome(name: &str, folder: &Path, variables: &[(&str, &str)]) -> (ExitStatus
     (output.status, String::from_utf8_lossy(&text).into_owned())
 }
 
-/// For cases that hold streams: a panic ends the process at once, since what it would drop waits
-/// for them.
+/// For cases that hold streams: a panic ends the process at once, because drops would wait for the
+/// streams.
 fn end_on_panic() {
     let told = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
@@ -184,7 +184,7 @@ fn end_on_panic() {
     }));
 }
 
-/// What the tests run in processes of their own.
+/// The entry of the child processes.
 #[test]
 #[ignore = "run by the other tests, with the variables that it needs"]
 fn child() {

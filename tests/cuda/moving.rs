@@ -44,7 +44,7 @@ fn stream_of(schema: &SchemaRef, batches: &[RecordBatch]) -> OwnedDeviceStream {
 
 /// Reads a host stream.
 fn read(stream: OwnedStream) -> Result<Vec<RecordBatch>> {
-    // SAFETY: the stream is one that the library made, of valid batches.
+    // SAFETY: the library made the stream, of valid batches.
     let mut reader = unsafe { BatchReader::new(to_device(stream)) }?;
     let mut batches = Vec::new();
     while let Some(batch) = reader.next_batch()? {
@@ -53,7 +53,7 @@ fn read(stream: OwnedStream) -> Result<Vec<RecordBatch>> {
     Ok(batches)
 }
 
-/// Arrays as a producer has them that the test plays.
+/// A producer of arrays, played by the test.
 struct Producer {
     schema: SchemaRef,
     device_type: i32,
@@ -86,8 +86,8 @@ fn produce(
     }))
 }
 
-/// Promise of `dipc_stream_to_device` and `dipc_stream_to_host`: what goes to a GPU and comes back
-/// is equal, value for value, for every type.
+/// Promise of `dipc_stream_to_device` and `dipc_stream_to_host`: a table that goes to a GPU and
+/// back is equal, for every type.
 #[test]
 fn every_vector_goes_to_the_gpu_and_comes_back() {
     run("move-golden", &[("FAKE_CUDA_DEVICES", "2")]);
@@ -102,7 +102,7 @@ fn streams_come_back() {
         let batches: Vec<RecordBatch> = reader.map(|batch| batch.unwrap()).collect();
         let there = to_target(stream_of(&schema, &batches), Target::Cuda(0)).unwrap();
         assert_eq!(there.raw().device_type, DeviceKind::CUDA.0);
-        // From the one GPU to the other, and to where it is already.
+        // From one GPU to the other, and to its own device.
         let there = to_target(there, Target::Cuda(1)).unwrap();
         let there = to_target(there, Target::Cuda(1)).unwrap();
         let back = read(to_host(there).unwrap()).unwrap_or_else(|error| panic!("{what}: {error}"));
@@ -121,8 +121,8 @@ fn streams_come_back() {
     assert!(rows > 1000, "{rows}");
 }
 
-/// Pinned memory is the host's, managed memory the device's: both are copied to where arrays are
-/// wanted.
+/// Pinned memory counts as host memory, managed memory as device memory: both are copied to the
+/// target.
 #[test]
 fn pinned_and_managed_memory_is_read() {
     run("move-kinds", &[]);
@@ -147,8 +147,8 @@ fn memory_of_cuda_is_read() {
                         held.push(memory);
                         array
                     };
-                    // SAFETY: memory of a device may be said to be managed, and of the host to be
-                    // pinned: nothing depends on it.
+                    // SAFETY: device memory may be labelled managed, and host memory pinned:
+                    // nothing depends on it.
                     unsafe { array.raw_mut() }.device_type = kind.0;
                     Ok(array)
                 })
@@ -161,7 +161,7 @@ fn memory_of_cuda_is_read() {
     assert_clean("kinds");
 }
 
-/// What a producer has not finished is waited for, on a GPU and in pinned memory.
+/// Unfinished work of a producer is waited for, on a GPU and in pinned memory.
 #[test]
 fn late_arrays_are_waited_for() {
     run("move-late", &[]);
@@ -202,7 +202,7 @@ fn events_are_waited_for() {
     }
 }
 
-/// Errors of the source keep their status and text, and those of its arrays name the field.
+/// Errors of the source keep their status and text, and errors of its arrays name the field.
 #[test]
 fn failures_of_a_moved_stream_keep_their_words() {
     run("move-failing", &[("FAKE_CUDA_DEVICES", "2")]);
@@ -219,7 +219,7 @@ fn failures_keep_their_words() {
     assert!(error.text().contains("the pipe dream is broken"), "{error}");
     drop(memory);
 
-    // Memory of the one GPU, said to be the other's.
+    // Memory of one GPU that claims to be on the other.
     let Uploaded { mut array, memory } = on_device(&batch, whole);
     // SAFETY: that it is wrong is what is tested.
     unsafe { array.raw_mut() }.device_id = 1;
@@ -235,7 +235,7 @@ fn failures_keep_their_words() {
     let error = read(moved).unwrap_err();
     assert!(error.text().contains("cuMemcpyAsync"), "{error}");
     drop(memory);
-    // One that is released before its end leaves nothing.
+    // A stream that is released early leaves nothing.
     let moved = to_target(
         stream_of(&schema, &[batch.clone(), batch.clone()]),
         Target::Cuda(1),
@@ -267,7 +267,7 @@ fn outcome(call: impl FnOnce(*mut *mut dipc::ffi::dipc_error) -> i32) -> (i32, S
     (status, text)
 }
 
-/// Ownership moves on success only: a stream that cannot be moved is the caller's, as it was.
+/// Ownership moves on success only: a stream that cannot be moved stays unchanged with the caller.
 #[test]
 fn streams_that_cannot_be_moved_stay() {
     run("move-refused", &[]);
@@ -324,11 +324,11 @@ fn what_cannot_be_moved_stays() {
     assert_clean("refused");
 }
 
-/// Without a driver that is what is said, and host streams go their way.
+/// Without a driver the error says so, and host streams pass.
 #[test]
 fn without_a_driver_arrays_of_cuda_are_refused() {
     let nothing = crate::places::scratch("no_cuda_to_move");
-    // A machine with a driver would find its own: the name is there, and no library.
+    // The name of the driver leads to no library, so that an installed driver is not used.
     std::fs::write(nothing.join("libcuda.so.1"), "").unwrap();
     run_in("move-alone", &nothing, &[]);
 }
@@ -357,8 +357,8 @@ fn nothing_is_moved_without_a_driver() {
     assert!(read(to_host(host).unwrap()).unwrap() == [batch]);
 }
 
-/// Memory is used again: a stream that is larger than the GPU passes through it, in chunks that are
-/// larger than what is pinned.
+/// Memory is reused: a stream larger than the GPU passes through it, in chunks larger than the
+/// pinned memory.
 #[test]
 fn a_stream_may_be_larger_than_the_gpu() {
     run("move-memory", &[("FAKE_CUDA_MEMORY", "67108864")]);

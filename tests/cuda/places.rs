@@ -1,5 +1,5 @@
-//! Where the files of these tests are: in the checkout in which they were built, or in a bundle
-//! (`tools/gpu-bundle.sh`) on a machine without one, which `DIPC_TEST_BUNDLE` names.
+//! The places of the tests' files: the checkout, or a bundle (`tools/gpu-bundle.sh`) on a machine
+//! without a checkout, which `DIPC_TEST_BUNDLE` names.
 
 use std::path::{Path, PathBuf};
 
@@ -21,7 +21,7 @@ pub fn command() -> PathBuf {
     )
 }
 
-/// A folder of this name for files that a test makes.
+/// A folder of this name for a test's files.
 pub fn scratch(name: &str) -> PathBuf {
     let folder = bundle().map_or_else(
         || PathBuf::from(env!("CARGO_TARGET_TMPDIR")),
@@ -32,7 +32,7 @@ pub fn scratch(name: &str) -> PathBuf {
     folder
 }
 
-/// The streams of this project and, where they are there, Arrow's golden ones.
+/// The project's vectors and, if present, Arrow's golden streams.
 pub fn vectors() -> [PathBuf; 2] {
     let golden = |otherwise: PathBuf| {
         std::env::var_os("DIPC_GOLDEN")
@@ -48,7 +48,7 @@ pub fn vectors() -> [PathBuf; 2] {
     }
 }
 
-/// PyPI's UCX: in the bundle, or in the environment that `tools/setup.sh test` makes.
+/// PyPI's UCX: in the bundle, or in the environment of `tools/setup.sh test`.
 pub fn ucx() -> Option<String> {
     let library = match bundle() {
         Some(bundle) => Some(bundle.join("ucx/libucp.so.0")),

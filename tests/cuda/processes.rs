@@ -1,4 +1,4 @@
-//! Memory and events that go to another process, and what is left when either dies.
+//! Memory and events shared with another process, and their fate after the death of either process.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -24,7 +24,7 @@ pub const CASES: &[Case] = &[
     ("recorder", recorder),
 ];
 
-/// What the other process is told, and tells.
+/// Names of the messages between the two processes.
 const HANDLE: &str = "DIPC_TEST_CUDA_HANDLE";
 const LENGTH: &str = "DIPC_TEST_CUDA_LENGTH";
 
@@ -39,7 +39,7 @@ fn unhex(text: &str) -> [u8; 64] {
     bytes.try_into().unwrap()
 }
 
-/// The other process, which is killed with this.
+/// The other process. The drop kills it.
 pub struct Other(pub Child);
 
 impl Other {
@@ -58,7 +58,7 @@ impl Other {
         Self(child)
     }
 
-    /// The rest of a line that begins with `start`.
+    /// The rest of the next line that begins with `start`.
     pub fn says(&mut self, start: &str) -> String {
         let mut reader = BufReader::new(self.0.stdout.as_mut().unwrap());
         let mut line = String::new();
@@ -94,7 +94,7 @@ impl Other {
     }
 }
 
-/// The other process could not go on without the fake driver: then neither can this one.
+/// If the other process needs the fake driver, this process ends with the same status.
 fn pass_on(status: ExitStatus) {
     if status.code() == Some(NEEDS_THE_FAKE) {
         std::process::exit(NEEDS_THE_FAKE);
@@ -114,7 +114,7 @@ fn lend(purpose: Purpose) -> (Arc<Device>, DeviceMemory, ExportedAllocation) {
     let device = Device::get(0).unwrap();
     let memory = DeviceMemory::new(&device, 10_000, purpose).unwrap();
     fake::write(memory.address() + 100, TEXT);
-    // What is asked for lies inside: the allocation is what is exported.
+    // The address lies inside an allocation; the export covers the whole allocation.
     let exported = ExportedAllocation::of(&device, memory.address() + 100, TEXT.len())
         .unwrap()
         .unwrap();
@@ -151,12 +151,12 @@ fn exports_reach_another_process() {
         // The other wrote there: it is the same memory.
         assert_eq!(fake::read(memory.address(), 5), b"taken");
 
-        // One that is killed while it has the memory leaves nothing here.
+        // A process that is killed while it has the memory leaves nothing here.
         let (_, again, exported) = lend(purpose);
         let mut other = import(exported, true);
         other.says("mapped");
         if legacy {
-            // What a legacy handle leads to must not be freed while it is open.
+            // Memory of a legacy handle must not be freed while it is open.
             other.kill();
             drop(again);
         } else {
@@ -171,7 +171,7 @@ fn exports_reach_another_process() {
             (0, 0, 0, [0, 0])
         );
     }
-    // What can be neither is to be copied.
+    // Memory that is neither exportable nor legacy must be copied.
     let device = Device::get(0).unwrap();
     let mut managed = 0;
     {
@@ -196,14 +196,14 @@ fn importer() {
         Ok(handle) => {
             let handle = unhex(&handle);
             let mapping = ImportedMemory::open(&device, &handle, len).unwrap();
-            // The driver opens a handle once for each process: both have the same mapping.
+            // The driver opens a handle once for each process: both users share the mapping.
             let same = ImportedMemory::open(&device, &handle, len).unwrap();
             assert!(Arc::ptr_eq(&mapping, &same));
             let error = ImportedMemory::open(&device, &handle, len + 1).unwrap_err();
             assert_eq!(error.status(), Status::Protocol, "{error}");
             drop(mapping);
             assert_eq!(fake::Live::now().opened, 1);
-            // Many threads at once: one opening, closed with the last.
+            // Many threads at once: opened once, closed with the last.
             drop(same);
             assert_eq!(fake::Live::now().opened, 0);
             let opened: Vec<_> = std::thread::scope(|scope| {
@@ -272,7 +272,7 @@ fn handles_are_checked() {
             Event::open(&device, &handle).unwrap_err().status(),
             Status::InvalidData
         );
-        // It is not taken for open afterwards.
+        // It does not count as open afterwards.
         ImportedMemory::open(&device, &handle, 1).unwrap_err();
     }
     // A length that is not the allocation's.
@@ -304,8 +304,7 @@ fn exporter_dies() {
         let (len, handle) = said.split_once(' ').unwrap();
         let len: usize = len.parse().unwrap();
         if purpose == "lend" {
-            // The same open file, as SCM_RIGHTS brings it: a driver's descriptor cannot be opened
-            // anew.
+            // The same open file, as through SCM_RIGHTS: a driver's descriptor cannot be reopened.
             let pid = Pid::from_child(&other.0);
             let pidfd = pidfd_open(pid, PidfdFlags::empty()).unwrap();
             let number = handle.parse().unwrap();
@@ -319,7 +318,7 @@ fn exporter_dies() {
             let mapping = ImportedMemory::open(&device, &handle, len).unwrap();
             other.kill();
             drop(mapping);
-            // Until it is closed it would be shared.
+            // Until it is closed it would be shared by this process.
             assert!(later::wait(Duration::from_secs(10)));
             let error = ImportedMemory::open(&device, &handle, len).unwrap_err();
             assert_eq!(error.status(), Status::InvalidData, "{error}");
@@ -362,7 +361,7 @@ fn events_order_processes() {
         assert!(!event.is_ready().unwrap());
         assert!(!stream.is_idle().unwrap());
         if killed {
-            // What it recorded counts as happened: nobody waits for ever.
+            // Its recorded events count as complete: nobody waits for ever.
             other.kill();
         } else {
             other.0.stdin.take().unwrap().write_all(b"go").unwrap();
@@ -380,7 +379,7 @@ fn recorder() {
     fake::hold(stream.raw().cast(), 1);
     let event = Event::for_processes(&device).unwrap();
     event.record(&stream).unwrap();
-    // One for this process alone has no handle.
+    // An event for this process only has no handle.
     assert!(Event::new(&device).unwrap().handle().is_err());
     println!("event {}", hex(&event.handle().unwrap()));
     std::io::stdout().flush().unwrap();

@@ -1,4 +1,4 @@
-//! Record batches on a GPU, as a producer has them, and the streams that it serves.
+//! A producer of record batches on a GPU, and its streams.
 
 use std::ffi::c_void;
 use std::ptr::NonNull;
@@ -20,29 +20,29 @@ use dipc::server::{Provider, Request};
 
 use crate::fake;
 
-/// How a producer has its memory.
+/// The kind of a producer's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lies {
     /// `cuMemAlloc`: lent by a legacy handle.
     Legacy,
     /// Memory that can be exported as a descriptor.
     Fd,
-    /// Managed memory: nothing leads another process to it.
+    /// Managed memory, which cannot be exported.
     Managed,
-    /// Memory of a pool that can be exported.
+    /// Memory of an exportable pool.
     Pool,
-    /// Memory of the default pool (`cuMemAllocAsync`), which cannot.
+    /// Memory of the default pool (`cuMemAllocAsync`), which cannot be exported.
     DefaultPool,
     /// A block of an arena.
     Arena,
-    /// `cuMemAlloc` in a context of the producer's own.
+    /// `cuMemAlloc` in the producer's own context.
     OtherContext,
 }
 
 /// Memory of a batch, freed with its array.
 enum Memory {
     Ours(DeviceMemory),
-    /// Freed by itself, and then its pool, if it is one of the producer's.
+    /// Freed first, then its pool, if the producer owns it.
     Plain(
         u64,
         #[expect(dead_code, reason = "it lives as long as its memory")] Option<Arc<fake::Pool>>,
@@ -103,7 +103,7 @@ impl Memory {
 impl Drop for Memory {
     fn drop(&mut self) {
         if let Self::Arena(arena, block) = self {
-            // SAFETY: nobody uses the block any more, but a peer that it was lent to.
+            // SAFETY: only a peer with lent memory may still use the block.
             unsafe { arena.dealloc(*block) }.unwrap();
         }
         if let Self::OtherContext(context, _) = self {
@@ -116,7 +116,7 @@ impl Drop for Memory {
     }
 }
 
-/// What an array's release lets go of.
+/// The resources that an array's release frees.
 struct Held {
     _host: OwnedDeviceArray,
     memory: Option<Memory>,
@@ -124,15 +124,15 @@ struct Held {
     released: Arc<AtomicUsize>,
 }
 
-/// Work of the producer's that writes the data, and the event behind it.
+/// The producer's work that writes the data, and the event after it.
 struct Late {
     event: SyncEvent,
     stream: Arc<Stream>,
     _staged: PinnedMemory,
 }
 
-/// Puts the buffers of an array and of all under it behind each other, and gives for each where it
-/// is to go and what is in it.
+/// Lays out the buffers of an array and its children in sequence; gives the target offset and the
+/// bytes of each.
 fn collect(
     array: &mut ArrowArray,
     data: &ArrayData,
@@ -160,11 +160,11 @@ fn collect(
     }
 }
 
-/// How batches are made, and how many of them have been released.
+/// The kind of memory, and the number of released batches.
 #[derive(Clone)]
 pub struct Producer {
     pub lies: Lies,
-    /// Written by a stream of the producer's, which the arrays' events are behind.
+    /// The producer's stream that writes the data before the arrays' events.
     pub late: Option<Arc<Stream>>,
     pub released: Arc<AtomicUsize>,
 }
@@ -205,7 +205,7 @@ impl Producer {
             let target = unsafe { staged.as_mut_slice() };
             target[..whole.len()].copy_from_slice(&whole);
             fake::write(memory.address(), &vec![0x5A; whole.len()]);
-            // SAFETY: both live until the array is released, by when the stream is done.
+            // SAFETY: both live until the array is released; the stream is done by then.
             unsafe { stream.copy(memory.address(), staged.address(), whole.len()) }.unwrap();
             Late {
                 event: SyncEvent::record(stream).unwrap(),
@@ -250,7 +250,7 @@ impl Producer {
             released: Arc::clone(&self.released),
         };
         outer.array.private_data = Box::into_raw(Box::new(held)).cast();
-        // SAFETY: it has the parts of `host`, which its release keeps until then.
+        // SAFETY: it has the parts of `host`, which it keeps until its release.
         unsafe { OwnedDeviceArray::from_raw(outer) }
     }
 }
@@ -268,7 +268,7 @@ unsafe extern "C" fn release(array: *mut ArrowArray) {
     held.released.fetch_add(1, Ordering::SeqCst);
 }
 
-/// Batches with every kind of buffer of the common columns, larger than what travels inline.
+/// Batches with every kind of buffer of common columns, larger than inline bodies.
 pub fn batches(count: i32, rows: i32) -> Vec<RecordBatch> {
     let schema: SchemaRef = Arc::new(Schema::new(vec![
         Field::new("n", DataType::Int64, false),

@@ -1,5 +1,5 @@
-//! A client made of a connection and the receiver's machine, without the decoder: it sees where
-//! bodies lie, and returns them when it is told to.
+//! A client made of a connection and the receiver's state machine, without a decoder. It shows the
+//! places of bodies, and returns them on request.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,19 +21,19 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 pub struct RawClient {
     pub link: Box<dyn Connection>,
     uri: Uri,
-    /// Regions with memory that were announced, in order.
+    /// Announced regions with memory, in order.
     pub announced: Vec<u16>,
-    /// Regions that are pools, and not retired.
+    /// Regions of pools that are not retired.
     pub pools: Vec<u16>,
-    /// Regions that were retired, in order.
+    /// Retired regions, in order.
     pub retired: Vec<u16>,
     /// Called before a retired region with memory is forgotten.
     pub on_gone: fn(),
-    /// READY messages so far.
+    /// Number of READY messages.
     pub ordered: usize,
 }
 
-/// One message and where its body lies.
+/// A message, and the place of its body.
 pub struct Received {
     pub header: Header,
     pub buffers: Vec<BufferRef>,
@@ -43,12 +43,12 @@ pub struct Received {
     _packed: Option<HostBuffer>,
 }
 
-/// What a stream is asked for with.
+/// The parameters of a request.
 pub struct Wanted {
     pub ticket: Vec<u8>,
     pub device_type: i32,
     pub gpus: Vec<[u8; 16]>,
-    /// Batches and bytes that may come before one is taken.
+    /// The window.
     pub window: u64,
     pub window_bytes: u64,
 }
@@ -66,7 +66,7 @@ impl Wanted {
     }
 }
 
-/// A stream under way.
+/// A running stream.
 pub struct RawStream<'a> {
     client: &'a mut RawClient,
     receiver: Receiver<HostBuffer>,
@@ -130,7 +130,7 @@ impl RawClient {
         Ok(stream)
     }
 
-    /// Reads one message, dealing with regions and events; waits a while where there is none.
+    /// Reads a message, handles regions and events; waits a while if there is none.
     pub fn receive(&mut self) -> Result<Option<Incoming>> {
         self.link.flush()?;
         let Some(message) = self.link.receive()? else {
@@ -173,7 +173,7 @@ impl RawClient {
         Ok(None)
     }
 
-    /// Gives a body back: first what maps it is let go.
+    /// Unmaps a body, then returns it.
     pub fn give_back(&mut self, received: Received) -> Result<()> {
         let Received {
             owner, addresses, ..
@@ -231,7 +231,7 @@ impl RawStream<'_> {
         }
     }
 
-    /// Reads until so many messages wait to be taken.
+    /// Reads until `count` messages wait.
     pub fn fill(&mut self, count: usize) -> Result<()> {
         while self.receiver.waiting() < count {
             assert!(
@@ -253,7 +253,7 @@ impl RawStream<'_> {
             None => {}
             Some(Incoming::Metadata(bytes)) => self.receiver.handle_metadata(now, &bytes)?,
             Some(Incoming::Control { bytes, .. }) => {
-                // What it says of the stream is told above.
+                // Events of the stream are handled above.
                 let _: Result<(), Error> =
                     self.receiver.handle_control(now, Side::Metadata, &bytes);
             }
@@ -319,7 +319,7 @@ impl RawStream<'_> {
 }
 
 impl Received {
-    /// The bytes of every buffer: read by the device, behind what it must wait for.
+    /// The bytes of every buffer, read by the device after its event.
     pub fn read(&self) -> Vec<Vec<u8>> {
         let Some((device, ready)) = &self.gpu else {
             // SAFETY: the owner is held, and the producer writes no more.
@@ -348,7 +348,7 @@ impl Received {
     }
 }
 
-/// The messages of batches as a server on the host makes them.
+/// The messages of batches, made like by a server on the host.
 pub struct Expected {
     encoder: Encoder,
 }
@@ -361,7 +361,7 @@ impl Expected {
         }
     }
 
-    /// Asserts that what came is the batch, byte for byte.
+    /// Asserts that a received body equals the batch, byte for byte.
     pub fn assert_is(&mut self, received: &Received, batch: &RecordBatch) {
         let messages = self
             .encoder

@@ -1,5 +1,5 @@
-//! A host that resets its device (`cudaDeviceReset`) and goes on: what was there is gone, which is
-//! told, and what comes then works. The fake driver ends a process that names what is gone.
+//! A host program that resets its device (`cudaDeviceReset`): lost memory is reported as an error,
+//! and later work succeeds. The fake driver ends a process that uses a lost handle.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +23,7 @@ pub const CASES: &[Case] = &[
     ("reset-lent", lenders_begin_anew),
 ];
 
-/// What `cudaDeviceReset` and the next use of the device do.
+/// Does the same as `cudaDeviceReset` and the next use of the device.
 pub fn reset() {
     assert_eq!(fake::primary_reset(0), 0);
     let mut context = std::ptr::null_mut();
@@ -50,7 +50,7 @@ fn devices_are_reset() {
         let event = Event::for_processes(&device).unwrap();
         event.record(&stream).unwrap();
         let kept = [Purpose::Own, Purpose::Lend].map(|purpose| {
-            // What is given up is used again, where it is there.
+            // Cached memory is reused, if it still exists.
             drop(PinnedMemory::new(&device, 100_000).unwrap());
             drop(DeviceMemory::new(&device, 100_000, Purpose::Own).unwrap());
             DeviceMemory::new(&device, 1000, purpose).unwrap()
@@ -97,8 +97,8 @@ fn devices_are_reset() {
     }
 }
 
-/// A stream under way ends with a status and a text, at the server and at its client in the same
-/// process; the next one, of the same server and client, brings its arrays.
+/// A running stream ends with a status and a text, at the server and at its client in the same
+/// process; their next stream brings its arrays.
 #[test]
 fn streams_under_way_are_told_of_a_reset() {
     run("reset-streams", &[]);
@@ -129,7 +129,8 @@ fn streams_are_told() {
             while let Some(array) = stream.next()? {
                 arrays.push(array);
                 if resets && arrays.len() == 1 {
-                    // As a host must, it does so while nothing of it is in use.
+                    // The reset happens while nothing on the device is in use, as the driver
+                    // requires.
                     eventually(&what, || server.stats().batches == before + 2);
                     std::thread::sleep(Duration::from_millis(10));
                     reset();
@@ -151,8 +152,8 @@ fn streams_are_told() {
     }
 }
 
-/// A server that lends from a GPU, to another process, goes on after a reset over the connection
-/// that it has: memory at the same addresses is told apart.
+/// A server that lends GPU memory to another process goes on after a reset, over the same
+/// connection: new memory at the same addresses counts as different.
 #[test]
 fn a_lender_begins_anew_after_a_reset() {
     run("reset-lent", &[]);

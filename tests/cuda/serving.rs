@@ -1,5 +1,5 @@
-//! Streams of arrays on a GPU, served to clients that want them on the host: over every transport,
-//! with one copy, and whatever the driver says.
+//! Streams of arrays on a GPU, for clients on the host: over every transport, with one copy, and
+//! with failures of the driver.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -46,7 +46,7 @@ pub fn serve(server: &Server, producer: &Producer, batches: &[RecordBatch]) {
         .unwrap();
 }
 
-/// Waits for something that another thread brings about; fails after ten seconds.
+/// Waits for a condition that another thread causes; fails after ten seconds.
 pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let start = Instant::now();
     while !holds() {
@@ -58,15 +58,15 @@ pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// The ticket as a client on the host gets it.
+/// Gets the ticket like a client on the host.
 fn get(uri: &str) -> Result<Vec<RecordBatch>> {
     let client = Client::new(ClientOptions::default())?;
     let stream = client.get(&[uri], b"t", &GetOptions::default(), None)?;
-    // SAFETY: a stream of ours keeps to the interface.
+    // SAFETY: a stream of the library follows the interface.
     let mut reader = unsafe { BatchReader::new(export_device_stream(Box::new(stream))) }?;
     let mut batches = Vec::new();
     while let Some(batch) = reader.next_batch()? {
-        // Copied, so that the memory goes back.
+        // Copied, so that the lent memory goes back.
         let indices: arrow::array::UInt32Array =
             (0..u32::try_from(batch.num_rows()).unwrap()).collect();
         batches.push(arrow::compute::take_record_batch(&batch, &indices).unwrap());
@@ -84,7 +84,7 @@ fn bytes(batches: &[RecordBatch]) -> u64 {
 #[test]
 fn arrays_on_a_gpu_reach_hosts_over_every_transport_in_one_copy() {
     run("staged", &[]);
-    // Where the processor must not touch managed memory while work is under way, it does not.
+    // The processor does not access managed memory if it must not during work.
     run("staged", &[("FAKE_CUDA_NO_CONCURRENT", "1")]);
 }
 
@@ -95,7 +95,7 @@ fn bodies_are_staged() {
             let producer = Producer::new(lies);
             let server = Server::new(ServerOptions::default()).unwrap();
             let uri = server.listen(&address(scheme)).unwrap();
-            // The last one is small enough to travel inline.
+            // The last body is small enough to travel inline.
             let mut expected = batches(4, 3000);
             expected.extend(batches(1, 10));
             serve(&server, &producer, &expected);
@@ -121,7 +121,7 @@ fn bodies_are_staged() {
                 "{what}"
             );
             if scheme == "shm" {
-                // Straight into the region that the client maps; only the small one is sent.
+                // Directly into the client's mapped region; only the small body is sent.
                 assert!(bytes_sent < 2 * 4096, "{what}: {bytes_sent} sent");
                 assert!(fake::count("cuMemHostRegister_v2") > 0);
             } else {
@@ -164,7 +164,7 @@ fn staging_waits_for_the_event() {
         serve(&server, &producer, &expected);
         fake::hold(stream.raw().cast(), 1);
         let client = std::thread::spawn(move || get(&uri));
-        // What is asked of the device waits behind the producer's event.
+        // Work on the device waits for the producer's event.
         eventually("the first batch is encoded", || {
             fake::count("cuStreamWaitEvent") > 0
         });
@@ -179,7 +179,7 @@ fn every_call_may_fail_while_staging() {
     run("staged-faults", &[]);
 }
 
-/// Of one stream: what it came to, and what it took of the driver.
+/// The outcome of a stream, and its driver calls.
 fn attempt(
     scheme: &str,
     producer: &Producer,
@@ -206,13 +206,13 @@ fn every_call_fails_while_staging() {
                 let earlier = was.iter().find(|(known, _)| *known == name);
                 (name, count - earlier.map_or(0, |(_, count)| *count))
             })
-            // What the test itself asks for, as a host does.
+            // The test's own calls, like a host program.
             .filter(|(name, count)| *count > 0 && name != "cuMemcpy")
             .collect();
         Device::get(0).unwrap().trim().unwrap();
         let mut told = 0;
         for (function, count) in &calls {
-            // The producer of this test allocates and frees too, and does not expect to fail.
+            // The test's producer allocates and frees too, and does not expect failures.
             if matches!(
                 function.as_str(),
                 "cuMemAlloc_v2" | "cuMemFree_v2" | "cuCtxPushCurrent_v2" | "cuCtxPopCurrent_v2"
@@ -225,7 +225,7 @@ fn every_call_fails_while_staging() {
                 fake::fail_call(function, 0, 0);
                 let what = format!("call {nth} of {function} over {scheme}");
                 match outcome {
-                    // Another way was found: a call tried again, memory that is not pinned.
+                    // A fallback succeeded: a repeated call, or memory that is not pinned.
                     Ok(received) => assert_eq!(received, expected, "{what}"),
                     Err(error) => {
                         told += 1;
@@ -253,7 +253,7 @@ fn unpinned_memory_serves_too() {
     fake::fail_call("cuMemHostRegister_v2", 1, 801);
     assert_eq!(attempt("shm", &producer, &expected).unwrap(), expected);
     assert!(fake::count("cuMemHostRegister_v2") >= 2);
-    // The first that is pinned in a stream is what the encoder fetches with.
+    // The first pinned memory of a stream is the encoder's.
     for nth in 1..4 {
         fake::fail_call("cuMemHostAlloc", nth, 1);
         Device::get(0).unwrap().trim().unwrap();
@@ -296,7 +296,7 @@ fn a_server_without_a_driver_says_so() {
 }
 
 fn no_driver() {
-    // An array that says it lies on a GPU is not looked at.
+    // An array that claims to lie on a GPU is not read.
     let server = Server::new(ServerOptions::default()).unwrap();
     let uri = server.listen(&address("shm")).unwrap();
     server.serve_pull(b"t").unwrap();

@@ -1,5 +1,5 @@
-//! Work in order, and events between the producer's streams and ours. A stream that is held does
-//! nothing until it is let go, so that nothing here depends on time.
+//! The order of work, and events between the streams of producer and library. A held stream does
+//! nothing until its release, so that no test depends on time.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ pub const CASES: &[Case] = &[
     ("exhausted", memory_runs_out),
 ];
 
-/// Lets a stream do nothing until it is dropped.
+/// Holds a stream until the drop.
 struct Held<'a>(&'a Stream);
 
 impl<'a> Held<'a> {
@@ -75,7 +75,7 @@ fn copies_keep_their_order() {
             stream.copy(second.address(), first.address(), 16).unwrap();
             stream.fill(second.address() + 4, b'-', 3).unwrap();
             stream.copy(target.address(), second.address(), 16).unwrap();
-            // Nothing is nothing, wherever it is.
+            // A copy of 0 bytes works at any address.
             stream.copy(0, 0, 0).unwrap();
             stream.fill(0, 1, 0).unwrap();
         }
@@ -112,13 +112,13 @@ fn copies_between_devices() {
     unsafe { stream.copy_between((&one, there.address()), (&zero, here.address()), 8) }.unwrap();
     stream.synchronize().unwrap();
     assert_eq!(fake::read(there.address(), 8), b"peer2you");
-    // An event of one device is waited for on the other.
+    // A stream of one device waits for an event of the other.
     let event = Event::new(&zero).unwrap();
     event.record(&stream).unwrap();
     let other = Stream::new(&one).unwrap();
     other.wait(&event).unwrap();
     other.synchronize().unwrap();
-    // One of another device is not recorded.
+    // An event of another device cannot be recorded.
     assert_eq!(
         event.record(&other).unwrap_err().status(),
         Status::InvalidData
@@ -132,7 +132,7 @@ fn copies_between_devices() {
     }
 }
 
-/// A producer whose stream has not written yet, and its memory.
+/// A producer with a held stream, and its memory.
 struct Producer {
     stream: Stream,
     memory: DeviceMemory,
@@ -150,7 +150,7 @@ impl Producer {
         }
     }
 
-    /// Gives the stream the work, and the event behind it.
+    /// Enqueues the work, and the event after it.
     fn produce(&self) -> SyncEvent {
         let (target, source) = (self.memory.address(), self.data.address());
         // SAFETY: both live as long as the producer.
@@ -190,8 +190,7 @@ fn the_event_is_waited_for() {
     let target = pinned(&[0; 64]);
     let held = Held::new(&producer.stream);
     let event = producer.produce();
-    // SAFETY: the event lives; NULL, and a place that holds NULL, mean that nothing is to be waited
-    // for.
+    // SAFETY: the event lives; NULL, and a pointer to NULL, mean no event.
     unsafe {
         ours.wait_for_producer(std::ptr::null()).unwrap();
         let none: *const () = std::ptr::null();
@@ -205,7 +204,7 @@ fn the_event_is_waited_for() {
     // SAFETY: the stream waits for one that is held.
     assert_eq!(unsafe { &target.as_slice()[..64] }, [0; 64]);
     assert_eq!(fake::count("cuEventSynchronize"), 0);
-    // The event may go while it is waited for.
+    // The event may be destroyed during the wait.
     drop(event);
     drop(held);
     ours.synchronize().unwrap();
@@ -224,7 +223,7 @@ fn producer_destroyed_its_context() {
     assert_eq!(fake::context_create(&raw mut context, 0, 0), 0);
     assert_eq!(fake::event_create(&raw mut event, 2), 0);
     assert_eq!(fake::context_destroy(context), 0);
-    // SAFETY: the pointer leads to a handle; that its event is gone is what the driver finds out.
+    // SAFETY: the pointer leads to a handle; the driver notices that its event is destroyed.
     let error = unsafe { ours.wait_for_producer((&raw const event).cast()) }.unwrap_err();
     assert_eq!(error.status(), Status::InvalidData);
     let text = error.text();
@@ -234,7 +233,7 @@ fn producer_destroyed_its_context() {
         text.contains("until every array made in it is released"),
         "{text}"
     );
-    // Ours goes on.
+    // The library's stream goes on.
     ours.synchronize().unwrap();
 }
 
@@ -287,7 +286,7 @@ fn memory_is_used_again() {
     device.trim().unwrap();
     assert_eq!(fake::Live::now(), before);
     assert_eq!(device.memory().unwrap(), (total, total));
-    // What a peer may have mapped serves nobody else, nor what could be lent with what is in it.
+    // Memory that a peer may have mapped is not reused, nor is lendable memory with old content.
     let lent = DeviceMemory::new(&device, 100, Purpose::Lend).unwrap();
     drop(lent);
     assert_eq!(fake::Live::now(), before);
@@ -327,7 +326,7 @@ fn memory_runs_out() {
         [Purpose::Own, Purpose::Own]
     };
     for purpose in purposes {
-        // Kept, and then in the way of something larger.
+        // Cached memory that blocks a larger allocation.
         for _ in 0..3 {
             drop(DeviceMemory::new(&device, 20 << 20, purpose).unwrap());
         }

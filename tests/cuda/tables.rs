@@ -1,4 +1,4 @@
-//! Tables on a GPU, or the host, that tests serve; and what came of them, checked.
+//! Tables on a GPU or on the host for tests, and checks of received tables.
 
 use std::ffi::c_void;
 use std::panic::AssertUnwindSafe;
@@ -17,26 +17,26 @@ use dipc::server::{Provider, Request};
 
 use crate::fake;
 
-/// Where the batches of a table lie.
+/// The memory of a table's batches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
     /// On the host's heap.
     Host,
     /// In an arena of a GPU.
     Arena,
-    /// In memory of a GPU that the driver gave for it.
+    /// In GPU memory of `cuMemAlloc`.
     Own,
-    /// In a pool of a GPU that can be exported.
+    /// In an exportable pool of a GPU.
     Pool,
 }
 
-/// One column of numbers, which each batch begins anew.
+/// One column of numbers, with the same pattern in each batch.
 #[derive(Debug, Clone)]
 pub struct Table {
     batches: Vec<RecordBatch>,
     place: Place,
     gpu: i32,
-    /// Its reader begins again at the end.
+    /// Its reader starts again at the end.
     endless: bool,
 }
 
@@ -79,7 +79,7 @@ fn schema() -> Arc<Schema> {
 }
 
 impl Table {
-    /// A table of `count` batches of `rows` numbers, on GPU 0 where it is on one.
+    /// A table of `count` batches of `rows` numbers, on GPU 0 or on the host.
     pub fn new(place: Place, count: usize, rows: usize) -> Self {
         Self::on(0, place, count, rows)
     }
@@ -149,7 +149,7 @@ impl Table {
     }
 }
 
-/// `host`, copied to `data`, which `owner` keeps.
+/// Copies `host` to `data`, which `owner` keeps.
 fn on_gpu(
     gpu: i32,
     data: NonNull<u8>,
@@ -161,8 +161,8 @@ fn on_gpu(
         .flat_map(|number| number.to_le_bytes())
         .collect();
     fake::write_on(gpu, data.addr().get() as u64, &bytes);
-    // SAFETY: the memory has the length and lives as long as its owner. It is a GPU's: the array is
-    // built and exported without a look at it, and never read here.
+    // SAFETY: the memory has the length and lives as long as its owner. It is GPU memory: the array
+    // is built and exported without reading it.
     unsafe { Buffer::from_custom_allocation(data, bytes.len(), owner) }
 }
 
@@ -203,7 +203,7 @@ impl ArrayReader for Reader {
     }
 }
 
-/// The numbers of an array that came, on whatever device it says.
+/// The numbers of a received array, on its device.
 pub fn read(array: &OwnedDeviceArray) -> Vec<i64> {
     let device = array.raw();
     // SAFETY: it has one column, an array of its own with two buffers.
@@ -227,7 +227,7 @@ pub fn read(array: &OwnedDeviceArray) -> Vec<i64> {
         }
         DeviceKind::CPU => {
             let values: *const c_void = values;
-            // SAFETY: the buffer has these values behind the offset, on the host.
+            // SAFETY: the buffer has these values after the offset, on the host.
             unsafe { std::slice::from_raw_parts(values.cast::<u8>().add(start), rows * 8) }.to_vec()
         }
         other => panic!("memory of kind {other:?}"),

@@ -30,13 +30,13 @@ pub const CASES: &[Case] = &[
     ("ucx-server", server),
 ];
 
-/// Whether this is a run of tools/test-slow.sh under a sanitizer, which UCX is not made for.
+/// Whether this is a run under a sanitizer (tools/test-slow.sh), which UCX does not support.
 fn is_sanitized() -> bool {
     let mut options = ["ASAN_OPTIONS", "TSAN_OPTIONS"].into_iter();
     options.any(|name| std::env::var_os(name).is_some())
 }
 
-/// Runs a case with PyPI's UCX, where it is there.
+/// Runs a case with PyPI's UCX, if installed.
 fn with_ucx(name: &str, variables: &[(&str, &str)]) {
     if is_sanitized() {
         println!("skipped: UCX does not run, or leaks, under a sanitizer");
@@ -107,7 +107,7 @@ impl Pair {
         }
     }
 
-    /// Until the server has let go of everything that it sent.
+    /// Waits until the server has released everything that it sent.
     fn settle(&mut self) {
         let start = Instant::now();
         while !self.server.flush().unwrap() {
@@ -148,16 +148,16 @@ fn from_host(bytes: &[u8], seq: u32) -> Outgoing {
 #[test]
 fn bodies_go_from_and_to_gpus() {
     with_ucx("ucx-bodies", &[]);
-    // UCX does not see memory being allocated, as with drivers whose functions it cannot replace.
+    // UCX does not notice allocations, as with drivers whose functions it cannot replace.
     with_ucx("ucx-bodies", &[("UCX_MEM_CUDA_HOOK_MODE", "none")]);
 }
 
-/// Bodies in a GPU's memory are sent from there and received there, and either end may have the
-/// host's instead; short ones are received on the host. (The fake's memory faults when the
-/// processor touches it.) Nothing is current on this thread afterwards.
+/// Bodies are sent from GPU memory and received in GPU memory; either end may use host memory
+/// instead. Short bodies are received on the host. (The fake's device memory faults on access by
+/// the processor.) No context is current on this thread afterwards.
 fn bodies_go_between_gpus() {
     let device = Device::get(0).unwrap();
-    // What UCX takes by itself, and what it takes between machines.
+    // UCX's own choice, and its choice between machines.
     for tls in ["", "tcp,cuda_copy"] {
         let mut pair = Pair::new(tls);
         assert!(
@@ -208,16 +208,16 @@ fn bodies_go_between_gpus() {
 
 #[test]
 fn ucx_without_cuda_takes_none_of_it() {
-    // Debian's, which was built without; and PyPI's, where a setting leaves it out.
+    // Debian's UCX, built without CUDA; and PyPI's with CUDA disabled by a setting.
     if !has_the_systems_driver() && !is_sanitized() {
-        // On a machine with a GPU it may have been built with it.
+        // On a machine with a GPU the system's UCX may have CUDA.
         run("ucx-without-cuda", &[("DIPC_UCX_LIBRARY", "libucp.so.0")]);
     }
     with_ucx("ucx-without-cuda", &[("UCX_TLS", "tcp,self")]);
 }
 
-/// Where UCX knows nothing of CUDA that is said, a body of a GPU is refused and not read, and
-/// bodies come on the host whatever is wished.
+/// Without CUDA in UCX the capability is reported, a body on a GPU is refused and not read, and
+/// bodies arrive on the host for each wish.
 fn nothing_without_cuda() {
     let ucx = transport::by_scheme("ucx").unwrap();
     if let Err(error) = ucx.available() {
@@ -250,8 +250,8 @@ fn cancelled_receives_give_their_memory_back() {
     with_ucx("ucx-cancelled", &[]);
 }
 
-/// Bodies that are announced and never come, because the stream is over or the connection is, give
-/// the GPU's memory back.
+/// Announced bodies that never arrive, because stream or connection has ended, free their GPU
+/// memory.
 fn cancelled_bodies_give_memory_back() {
     let device = Device::get(0).unwrap();
     let mut pair = Pair::new("");
@@ -260,7 +260,7 @@ fn cancelled_bodies_give_memory_back() {
     for seq in 1..=4 {
         pair.client.post_body(seq, 1 << 20, 8);
     }
-    // At least the first of them is being waited for.
+    // At least the first of them is expected.
     assert!(fake::Live::now().allocations > before);
     pair.client.forget_bodies();
     let start = Instant::now();
@@ -276,7 +276,7 @@ fn cancelled_bodies_give_memory_back() {
         pair.client.post_body(seq, 1 << 20, 8);
     }
     drop(pair);
-    // A thread of its own closes connections.
+    // A background thread closes connections.
     eventually("the memory has come back", || {
         device.trim().unwrap();
         fake::Live::now().allocations <= before
@@ -288,8 +288,8 @@ fn bodies_come_to_the_host_where_a_gpu_is_full() {
     with_ucx("ucx-full", &[("FAKE_CUDA_MEMORY", "1000000")]);
 }
 
-/// A body for which a GPU has no room goes by way of the host: at the client it comes there, and
-/// the server sends it from there.
+/// A body goes through the host if a GPU has no room: the client receives it on the host, and the
+/// server sends it from the host.
 fn full_gpus_are_passed_by() {
     let device = Device::get(0).unwrap();
     let mut pair = Pair::new("");
@@ -307,7 +307,7 @@ fn full_gpus_are_passed_by() {
         pair.settle();
     }
     drop(pair);
-    // All of the server's GPU is the table's.
+    // The table fills the server's GPU.
     let server = Serving::new(&[(
         "FAKE_CUDA_MEMORY",
         (BATCHES * LONG * 8 + 20_000).to_string(),
@@ -330,9 +330,8 @@ fn a_gpu_is_current_while_ucx_is_called() {
     with_ucx("ucx-current", &[]);
 }
 
-/// Design, "CUDA": a thread makes the device's primary context current before UCX sees a device
-/// pointer, here in each call that may begin or finish a copy, on whatever thread. Connections that
-/// have seen no memory of a GPU leave the driver alone.
+/// Promise: the device's primary context is current in each call of UCX that may begin or finish a
+/// copy, on any thread. Connections without GPU memory do not call the driver.
 fn gpus_are_current() {
     let device = Device::get(0).unwrap();
     let mut pair = Pair::new("");
@@ -349,7 +348,7 @@ fn gpus_are_current() {
         assert!(entered(&mut || drop(client.receive().unwrap())) > 0);
         assert!(entered(&mut || client.post_body(1, 8, 8)) > 0);
         assert!(entered(&mut || client.forget_bodies()) > 0);
-        // What was begun there may still be under way when nothing more is wanted on it.
+        // Started copies may still run when the connection needs the GPU no more.
         pair.client.regions().unwrap().receive_on(None);
     }
     let body = on_gpu(&device, &bytes(100_000, 1));
@@ -358,7 +357,7 @@ fn gpus_are_current() {
     let Pair { server, client, .. } = pair;
     let before = fake::count("cuCtxPushCurrent_v2");
     drop((server, client));
-    // A thread of its own closes connections.
+    // A background thread closes connections.
     eventually("the GPU was current", || {
         fake::count("cuCtxPushCurrent_v2") > before
     });
@@ -369,13 +368,13 @@ fn tables_go_between_gpus_of_two_processes() {
     with_ucx("ucx-tables", &[]);
 }
 
-/// Rows of a batch: short bodies go by way of the host, long ones from GPU to GPU.
+/// Rows of a batch: short bodies go through the host, long bodies from GPU to GPU.
 const SHORT: usize = 100;
 const LONG: usize = 40_000;
 const BATCHES: usize = 20;
 
-/// A table on a GPU, or the host, of one process comes whole to the GPU, or the host, of another,
-/// over UCX: long bodies without being staged by us at either end.
+/// A table on a GPU or the host of one process arrives whole on a GPU or the host of another, over
+/// UCX; libdipc stages no long bodies at either end.
 fn tables_go_between_gpus() {
     let server = Serving::new(&[]);
     let client = Client::new(ClientOptions::default()).unwrap();
@@ -411,15 +410,16 @@ fn tables_go_between_gpus() {
             }
             let stats = stream.stats();
             let bytes = (BATCHES * rows * 8) as u64;
-            // The long ones came into this GPU's memory, from wherever they were, unless each value
-            // is to be checked first; the others were uploaded once.
+            // Long bodies were received in this GPU's memory, unless each value must be checked
+            // first; the others were uploaded once.
             let received = on_gpu && level == structure && rows == LONG;
             let uploaded = if on_gpu && !received { bytes } else { 0 };
             assert_eq!(stats.bytes_staged, uploaded, "{device} {ticket}");
             assert!(stats.bytes_received >= bytes);
         }
     }
-    // Four clients had each table: the long one was put together on the GPU, the short one staged.
+    // Four clients fetched each table: the long bodies were gathered on the GPU, the short bodies
+    // staged.
     let long = 4 * BATCHES * LONG * 8;
     let short = 4 * BATCHES * SHORT * 8;
     let [on_gpu, staged] = server.end();
@@ -448,7 +448,7 @@ impl Serving {
         Self { child, says, uri }
     }
 
-    /// Ends it, and gives the bytes that it copied on the GPU, and staged.
+    /// Ends it, and gives its numbers of bytes copied on the GPU, and staged.
     fn end(mut self) -> [usize; 2] {
         drop(self.child.stdin.take());
         let figures = hear(&mut self.says, "figures ");

@@ -1,5 +1,5 @@
 //! Clients that see the server's GPU and cannot open its memory, as between containers: they get
-//! their arrays all the same, by another way.
+//! their arrays through the host.
 
 use std::process::Stdio;
 
@@ -44,7 +44,7 @@ fn handles_cannot_be_opened() {
     });
 }
 
-/// Fetches a table whose arrays are to be on a GPU, checks it, and gives how it came.
+/// Fetches a table to `device`, checks it, and gives the figures.
 fn fetch(client: &Client, uri: &str, ticket: &str, device: Target) -> Result<StreamStats> {
     fetch_on(DeviceKind::CUDA, client, uri, ticket, device)
 }
@@ -72,7 +72,7 @@ fn fetch_on(
     Ok(stream.stats())
 }
 
-/// A client in a process that has nothing open any more: what is open already is not opened again.
+/// A client, after all memory of other processes is closed: open memory would not be opened again.
 fn fresh_client() -> Client {
     eventually("nothing is left open", || {
         let live = fake::Live::now();
@@ -106,10 +106,10 @@ fn client() {
                 fake::fail_call(function, 1, code);
                 by_the_host(fetch(&client, &uri, ticket, device).unwrap());
                 fake::fail_call(function, 0, 0);
-                // It is not tried for ever, with a provider called twice each time.
+                // Later streams do not try again, so their provider is called once.
                 let tried = fake::count(function);
                 if device == Target::AsSent {
-                    // They are sent by way of the host now.
+                    // They go through the host now.
                     let stats = fetch_on(DeviceKind::CPU, &client, &uri, ticket, device);
                     assert_eq!(stats.unwrap().bytes_lent, bytes);
                 } else {
@@ -117,7 +117,7 @@ fn client() {
                 }
                 assert_eq!(fake::count(function), tried, "{function}");
             }
-            // What is full is not full for ever.
+            // A full GPU may have room later.
             let client = fresh_client();
             fake::fail_call(function, 1, 2);
             by_the_host(fetch(&client, &uri, ticket, device).unwrap());
@@ -125,7 +125,7 @@ fn client() {
             as_it_lies(fetch(&client, &uri, ticket, device).unwrap());
         }
     }
-    // Once there is an array, the rest of its stream is that of the same request.
+    // After the first array the stream stays with its request.
     let client = fresh_client();
     fake::fail_call("cuIpcOpenMemHandle_v2", 2, 999);
     let error = fetch(&client, &uri, "Own", Target::Cuda(0)).unwrap_err();

@@ -1,4 +1,4 @@
-//! What is read from device memory: small values in one go, bits, and what a pointer is.
+//! Reads from device memory: small values together, bits, and the kind of a pointer.
 
 use std::sync::Arc;
 
@@ -45,7 +45,7 @@ fn many_small_values_are_one_kernel_and_one_event() {
 fn values_are_read_together() {
     let (device, stream) = device_and_stream();
     let before = {
-        // What stays: the kernels.
+        // Only the kernels stay.
         let mut first = Reads::default();
         let (_, memory) = random(&device, 64);
         first.bytes(memory.address(), 8);
@@ -83,7 +83,7 @@ fn values_are_read_together() {
     for ((at, len), slot) in wanted.iter().zip(slots) {
         assert_eq!(results.bytes(slot), &bytes[*at..at + len]);
     }
-    // Long ones, and bits that are counted.
+    // Long values, and counted bits.
     let mut reads = Reads::default();
     let long = reads.bytes(memory.address() + 5, 70_000);
     let ranges: Vec<(usize, usize)> = (0..300)
@@ -107,7 +107,7 @@ fn values_are_read_together() {
         let ones = (*at..at + len).filter(|at| bit(&bytes, *at)).count();
         assert_eq!(results.number(slot), ones as u64, "{len} bits from {at} on");
     }
-    // One that nobody waits for gives its memory back all the same.
+    // A read without a wait frees its memory too.
     // SAFETY: as above; dropping it waits.
     drop(unsafe { reads.fetch(&stream) }.unwrap());
     drop(memory);
@@ -124,7 +124,7 @@ fn address_is_not_readable() {
     let (_, stream) = device_and_stream();
     let mut reads = Reads::default();
     reads.bytes(0x1000, 8);
-    // SAFETY: none: that the address is no memory is what the driver finds out.
+    // SAFETY: none: the driver must notice that the address is invalid.
     let fetched = unsafe { reads.fetch(&stream) };
     // The device may be faster than the call.
     let error = fetched.and_then(Fetched::wait).unwrap_err();
@@ -132,7 +132,7 @@ fn address_is_not_readable() {
     let text = error.text();
     assert!(text.contains("CUDA_ERROR_ILLEGAL_ADDRESS"), "{text}");
     assert!(text.contains("restart it"), "{text}");
-    // The context is lost: every call says so, and none hangs.
+    // The context is lost: every call reports it, and none hangs.
     assert_eq!(stream.synchronize().unwrap_err().status(), Status::Io);
 }
 
@@ -230,7 +230,7 @@ fn pointers_are_known() {
     refused(foreign.address(), 1, "is GPU 1's");
     refused(plain.address() + 1, 1000, "its allocation has 1000 bytes");
     refused(plain.address(), usize::MAX, "its allocation has 1000 bytes");
-    // Memory of another context: kernels of ours do not reach it.
+    // Memory of another context, which the library's kernels cannot reach.
     let (mut context, mut elsewhere) = (std::ptr::null_mut(), 0);
     assert_eq!(fake::context_create(&raw mut context, 0, 0), 0);
     assert_eq!(fake::memory_alloc(&raw mut elsewhere, 1000), 0);

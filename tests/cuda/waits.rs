@@ -1,6 +1,6 @@
-//! A kernel of the host's that never ends, and a driver that waits for it in whatever gives memory
-//! back: no connection waits. The fake driver ends a process whose I/O thread makes a call that may
-//! wait, so that all other tests look at that too.
+//! A kernel of the host program that never ends, while the driver's free calls wait for it: no
+//! connection waits. The fake driver ends a process whose I/O thread makes a call that may wait, so
+//! all other tests check this too.
 
 use std::io::Write;
 use std::process::Stdio;
@@ -31,8 +31,7 @@ pub const CASES: &[Case] = &[
 
 const URI: &str = "DIPC_TEST_CUDA_STUCK_URI";
 
-/// Work on a stream of the host's that does not end, for which everything waits that gives memory
-/// back.
+/// Endless work on a stream of the host program. All free calls wait for it.
 struct Stuck {
     stream: Stream,
     _memory: PinnedMemory,
@@ -41,7 +40,7 @@ struct Stuck {
 impl Stuck {
     fn new() -> Self {
         let device = Device::get(0).unwrap();
-        // Nothing of what came before is waited for.
+        // Earlier work is not waited for.
         assert!(later::wait(Duration::from_secs(10)));
         let (stream, memory) = (
             Stream::new(&device).unwrap(),
@@ -57,7 +56,7 @@ impl Stuck {
         }
     }
 
-    /// Whether something waits for it.
+    /// Whether a call waits for it.
     fn is_waited_for(&self) -> bool {
         assert!(!self.stream.is_idle().unwrap());
         !later::wait(Duration::from_millis(10))
@@ -72,7 +71,7 @@ impl Drop for Stuck {
     }
 }
 
-/// A table of the host's, large enough for regions.
+/// A table on the host, large enough for regions.
 fn large() -> Vec<RecordBatch> {
     let column =
         |first: i64| Arc::new(Int64Array::from_iter_values(first..first + 65_536)) as ArrayRef;
@@ -103,7 +102,7 @@ fn server(lies: Lies, options: ServerOptions) -> (Server, String, Producer) {
     (server, uri, producer)
 }
 
-/// Reads a ticket as a client does that has nothing to do with GPUs.
+/// Reads a ticket like a client without GPUs.
 fn read_on_host(client: &Client, uri: &str, ticket: &str) -> Vec<RecordBatch> {
     let stream = client.get(&[uri], ticket.as_bytes(), &GetOptions::default(), None);
     let stream = dipc::arrow::stream::export_device_stream(Box::new(stream.unwrap()));
@@ -119,8 +118,7 @@ fn to_gpu() -> GetOptions {
     }
 }
 
-/// "Nothing waits for a device where it must not": the end of a connection, with pinned regions, on
-/// a server's I/O thread.
+/// Promise: the end of a connection with pinned regions does not block a server's I/O thread.
 #[test]
 fn a_stuck_device_stops_no_server() {
     run("stuck-server", &[]);
@@ -137,7 +135,7 @@ fn servers_go_on() {
     drop(first);
     eventually("the connection is over", || server.stats().connections == 0);
     eventually("its region is being given back", || stuck.is_waited_for());
-    // The same I/O thread serves the next one, from the GPU too.
+    // The same I/O thread serves the next stream, from the GPU too.
     let second = Client::new(ClientOptions::default()).unwrap();
     assert_eq!(read_on_host(&second, &uri, "large"), large());
     assert_eq!(read_on_host(&second, &uri, "t"), expected);
@@ -187,9 +185,8 @@ fn clients_go_on() {
     assert_eq!((live.pinned, live.allocations), (0, 0), "{live:?}");
 }
 
-/// docs/wire.md, REGION_GONE: a server may free memory of a legacy handle once the client has
-/// acknowledged it, so that it does so only when the driver has closed the handle, however long
-/// that takes.
+/// docs/wire.md, REGION_GONE: a server may free memory of a legacy handle after the client's
+/// acknowledgement. So the client sends it only after the driver has closed the handle.
 #[test]
 fn what_is_still_open_is_not_acknowledged() {
     run("stuck-legacy", &[]);
@@ -202,7 +199,7 @@ fn closing_comes_first() {
     let mut other = Other::new("stuck-reader", Stdio::piped(), &variables);
     other.says("closing");
     eventually("all is returned", || server.stats().lent_outstanding == 0);
-    // The client has heard of it by then, and would have answered.
+    // The client has read the message by then, and would have answered.
     std::thread::sleep(Duration::from_millis(100));
     assert_eq!(producer.released(), 0, "memory was freed that is open");
     drop(other.0.stdin.take());
@@ -225,7 +222,7 @@ fn reader_of_legacy_memory() {
     eventually("it is being closed", || stuck.is_waited_for());
     println!("closing");
     std::io::stdout().flush().unwrap();
-    // The connection serves the next stream all the same.
+    // The connection still serves the next stream.
     assert_eq!(read_on_host(&client, &uri, "large"), large());
     // Until the other end says so.
     let _ = std::io::stdin().read_line(&mut String::new());
@@ -233,7 +230,7 @@ fn reader_of_legacy_memory() {
     eventually("all is closed", || fake::Live::now().opened == 0);
 }
 
-/// Who finds no memory waits for what is about to be given back.
+/// An allocation without free memory waits for memory that is about to be freed.
 #[test]
 fn memory_that_is_on_its_way_back_is_waited_for() {
     run("stuck-memory", &[("FAKE_CUDA_MEMORY", "8388608")]);

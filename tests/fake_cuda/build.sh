@@ -1,6 +1,6 @@
 #!/bin/sh
-# Builds the fake CUDA driver as FOLDER/libcuda.so.1, and beside it libnvidia-ml.so.1, which UCX's CUDA
-# modules load.
+# Builds the fake CUDA driver as FOLDER/libcuda.so.1, and libnvidia-ml.so.1 beside it, which UCX's
+# CUDA modules load.
 #
 #   tests/fake_cuda/build.sh FOLDER [FLAG...]
 #
@@ -10,7 +10,7 @@ here=$(dirname "$0")
 folder=$1
 shift
 mkdir -p "$folder"
-# A name of its own until it is whole: tests that run at the same time build the same file.
+# A temporary name until the file is complete, because parallel tests build the same file.
 cc -std=c11 -O1 -g -fPIC -shared -pthread -fvisibility=hidden -Wall -Wextra -Werror "$@" \
   "$here"/main.c "$here"/memory.c "$here"/ipc.c "$here"/pool.c "$here"/stream.c "$here"/kernel.c \
   "$here"/ucx.c -Wl,-soname,libcuda.so.1 -o "$folder/libcuda.so.1.$$"

@@ -1,13 +1,12 @@
 // A CUDA driver without a GPU, for tests: libcuda.so.1 with the functions that libdipc calls.
 //
-// Device memory is a memfd, mapped twice: without any access at its "device" address, so that a
-// processor that touches it faults as it would with a GPU, and readable and writable at a hidden
-// one, through which copies and kernels work. Streams are threads, so that work really is deferred.
+// Device memory is a memfd, mapped twice. At its "device" address it has no access rights, so that
+// the processor faults as with a GPU. At a hidden address it is readable and writable for copies
+// and kernels. Streams are threads, so that work really is deferred.
 //
-// Rules that the real driver has, or that a program should keep to anyway, are enforced: nothing
-// without a current context, no default stream, no memory that is gone. What no program survives for
-// certain ends this one: a handle of a primary context that was reset, and, for libdipc, a call that may
-// wait for the device on one of its I/O threads.
+// The fake enforces rules of the real driver, and rules of good use: no call without a current
+// context, no default stream, no freed memory. Some faults end the process: a handle of a reset
+// primary context, and a call on an I/O thread of libdipc that may wait for the device.
 //
 // Environment (read by cuInit, or when the library is loaded):
 //   FAKE_CUDA_DEVICES   how many GPUs there are (1); 0: cuInit fails as it does without a GPU
@@ -55,18 +54,17 @@ enum { MAX_DEVICES = 8, MAX_DEPTH = 16 };
 
 enum kind { DEVICE = 1, MANAGED, HOST, MAPPED, OPENED };
 
-// Live things, by kind; fakeCudaLive() gives the numbers.
-// POOLS are those imported.
+// Kinds of live objects; fakeCudaLive() gives their numbers. POOLS are imported pools.
 enum live { CONTEXTS, STREAMS, EVENTS, ALLOCATIONS, MAPPINGS, OPEN_HANDLES, PINNED, MODULES, RESERVATIONS, POOLS, LIVE_KINDS };
 extern atomic_long fake_live[LIVE_KINDS];
-// What a reset of the device takes from its owner is no leak to LeakSanitizer; the numbers above find those.
+// For LeakSanitizer, objects lost by a device reset are no leak; the numbers above count them.
 void fake_counted(void *object);
 
 struct context {
   int device;
   int primary;
   int dead;
-  // A primary context that was reset is the same one when it is used again, with another number.
+  // A primary context keeps its address after a reset, but gets another number.
   _Atomic uint64_t id;
   atomic_long live[LIVE_KINDS];  // streams, events and modules made since
   atomic_int error;  // what a kernel or a copy broke; every later call says so
@@ -107,8 +105,8 @@ struct range {
   struct importers *importers;  // likewise: who has it open, in memory that processes share
 };
 
-// Memory that other processes have open must not be freed: with the real driver what happens then is
-// not defined, so that the process is ended here.
+// Memory that other processes have open must not be freed. The real driver leaves the result
+// undefined; the fake ends the process.
 struct importers {
   atomic_int pids[256];
 };
@@ -120,37 +118,38 @@ extern atomic_int fake_delay_us;
 // Guards devices, ranges, contexts and the lists of handles; never held while work waits.
 extern pthread_mutex_t fake_lock;
 
-// Something was made in a context, or given back (-1).
+// Counts an object made in a context, or freed (-1).
 void fake_count(struct context *context, enum live kind, int change);
-// Whether what was made in a context when it had this number is still there. Ends the process where the
-// context was reset.
+// Checks that an object of a context with this number still exists. Ends the process if the context
+// was reset.
 CUresult fake_alive(struct context *context, uint64_t id);
-// The same, for work under way.
+// The same for running work.
 int fake_gone(struct context *context, uint64_t id);
 
-// A call for which the driver may wait until the device is idle: not on an I/O thread of libdipc's.
+// A call in which the driver may wait until the device is idle: not allowed on an I/O thread of
+// libdipc.
 void fake_may_wait(const char *function, const void *caller);
 #define MAY_WAIT(function) fake_may_wait(function, __builtin_return_address(0))
-// One that gives something back, and waits where a test asks for that.
+// A call that frees something; it waits if a test requests that.
 void fake_may_wait_to_free(const char *function, const void *caller);
 #define MAY_WAIT_TO_FREE(function) fake_may_wait_to_free(function, __builtin_return_address(0))
-// Pieces of work that were given to streams and are not done.
+// The number of unfinished pieces of work on streams.
 extern atomic_long fake_under_way;
 
 // Counts the call and gives the error that was injected for it.
 CUresult fake_enter(const char *function, int needs_init);
 CUresult fake_current(struct context **out);
-// What is never given back to the heap, so that a stale handle is seen as one: for leak checkers.
+// For leak checkers: memory that is never freed, so that stale handles are detected.
 void fake_keep(void *thing);
 
-// A call that an injected error keeps from being done.
+// A call that an injected error prevents.
 #define CALL(function)                         \
   do {                                         \
     CUresult code_ = fake_enter(function, 1);  \
     if (code_) return code_;                   \
   } while (0)
-// A call that gives something back: it is done, and the injected error told afterwards, as the
-// driver does with the errors of earlier work.
+// A call that frees something. It is done, and then returns the injected error, like the driver
+// with errors of earlier work.
 #define CALL_LATE(function)                     \
   CUresult late = fake_enter(function, 1);      \
   if (late == NOT_INITIALIZED) return late
@@ -168,7 +167,7 @@ CUresult cuDeviceGetUuid_v2(uint8_t uuid[16], CUdevice device);
 // memory.c
 struct range *fake_ranges(void);                // under the lock
 struct range *fake_find(uintptr_t address);     // under the lock
-// Where the processor reaches `len` bytes at `address`, or NULL. Under the lock.
+// The processor's address of `len` bytes at `address`, or NULL. Under the lock.
 uint8_t *fake_reach(uintptr_t address, size_t len, int device, int kernel);
 CUresult fake_map(int fd, size_t size, int device, enum kind kind, struct range **out);
 void fake_unmap(struct range *range);
@@ -178,7 +177,7 @@ void fake_forget_context(struct context *context);
 
 // Memory of a device that belongs to no context.
 CUresult fake_allocate_in(uintptr_t *out, size_t size, int device);
-// Whether another process that lives has it open. Under the lock.
+// Whether a live process other than this one has it open. Under the lock.
 int fake_is_open_elsewhere(struct range *range);
 
 // ipc.c

@@ -42,7 +42,7 @@ CUresult fake_open(int pid, int fd, int device, size_t size, uint64_t id, struct
   if (len < 0) return INVALID_HANDLE;
   name[len] = 0;
   snprintf(wanted, sizeof wanted, "/memfd:fake-cuda:%d:%llx:", device, (unsigned long long)id);
-  // The number may mean another file by now.
+  // The descriptor may name another file by now.
   if (strncmp(name, wanted, strlen(wanted))) return INVALID_HANDLE;
   int ours = open(path, O_RDWR | O_CLOEXEC);
   if (ours < 0) return INVALID_HANDLE;
@@ -62,7 +62,7 @@ EXPORT CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *out, struct handle handle, un
   CALL("cuIpcOpenMemHandle_v2");
   NEED_CONTEXT;
   if (flags != 1) return INVALID_VALUE;
-  // What driver 580 says of bytes that are no handle.
+  // The answer of driver 580 to bytes that are no handle.
   if (handle.magic != MAGIC) return MAPPING_FAILED;
   if (handle.pid == getpid()) return INVALID_CONTEXT;
   struct range *range = NULL;
@@ -71,7 +71,7 @@ EXPORT CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *out, struct handle handle, un
   pthread_mutex_lock(&fake_lock);
   range->context = context;
   *out = range->base;
-  // What the flag asks for.
+  // The flag requests this.
   context->peers |= 1u << handle.device;
   pthread_mutex_unlock(&fake_lock);
   return OK;

@@ -9,7 +9,7 @@
 static struct { unsigned x, y; } blockIdx, blockDim, threadIdx, gridDim;
 static struct context *running;
 
-// A device pointer as one that this processor can use. A fault ends the kernel's work, not the process.
+// The processor's pointer for a device pointer. A fault ends the kernel's work, not the process.
 static unsigned char *reach(uint64_t address, uint64_t len) {
   static unsigned char nowhere[1 << 16];
   unsigned char *at = fake_reach((uintptr_t)address, (size_t)len, running->device, 1);
@@ -121,7 +121,7 @@ EXPORT CUresult cuLaunchKernel(struct function *function, unsigned grid_x, unsig
   NEED_CONTEXT;
   const unsigned shape[6] = {grid_x, grid_y, grid_z, block_x, block_y, block_z};
   uint64_t each = (uint64_t)block_x * block_y * block_z;
-  // The limits of every GPU that there is.
+  // The limits of every GPU.
   if (!grid_x || !grid_y || grid_y > 65535 || grid_z != 1 || !each || each > 1024 || block_y != 1 || shared || extra)
     return INVALID_VALUE;
   uint64_t values[4] = {0};

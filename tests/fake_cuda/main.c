@@ -1,4 +1,4 @@
-// The driver itself: initialisation, devices, contexts, errors, and what tests ask and set.
+// The driver: initialisation, devices, contexts, errors, and functions for tests.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdio.h>
@@ -86,7 +86,7 @@ void fake_keep(void *thing) {
   pthread_mutex_unlock(&lock);
 }
 
-// What tests ask and set.
+// Functions for tests.
 
 // The next nth call of `function` from now on returns `code`; 0 for never.
 EXPORT void fakeCudaFail(const char *function, long nth, int code) {
@@ -104,7 +104,7 @@ EXPORT long fakeCudaCalls(const char *function) {
   return calls;
 }
 
-// The name of the function at `index`, of those called so far; NULL past the last.
+// The name of the called function at `index`; NULL past the last.
 EXPORT const char *fakeCudaFunction(int index) {
   return index < counter_count ? counters[index].name : NULL;
 }
@@ -216,7 +216,7 @@ EXPORT CUresult cuDeviceCanAccessPeer(int *can, CUdevice device, CUdevice peer) 
   return OK;
 }
 
-// Contexts. They are never given back to the heap, so that a stale handle is seen as one.
+// Contexts. They are never freed, so that stale handles are detected.
 
 static void begin_context(struct context *context) {
   context->dead = 0;
@@ -244,7 +244,7 @@ static void end_context(struct context *context) {
   fake_forget_context(context);
 }
 
-// Whatever is named here can be reached, in LeakSanitizer's eyes.
+// For LeakSanitizer, objects in this list are reachable.
 static void **counted;
 
 void fake_counted(void *object) {
@@ -273,12 +273,12 @@ CUresult fake_alive(struct context *context, uint64_t id) {
   abort();
 }
 
-// Who may wait.
+// Threads that may wait.
 
 static atomic_int frees_wait;
 atomic_long fake_under_way;
 
-// From now on what gives something back waits until no work is under way on any stream (1), as the driver may.
+// 1: from now on calls that free something wait until no stream has work, as the driver may.
 EXPORT void fakeCudaFreesWait(int waits) { atomic_store(&frees_wait, waits); }
 
 void fake_may_wait(const char *function, const void *caller) {
@@ -286,7 +286,7 @@ void fake_may_wait(const char *function, const void *caller) {
   pthread_getname_np(pthread_self(), name, sizeof name);
   size_t len = strlen(name);
   if (strncmp(name, "dipc-", 5) || len < 3 || strcmp(name + len - 3, "-io")) return;
-  // UCX does what it likes.
+  // UCX's calls are not checked.
   Dl_info from;
   if (dladdr(caller, &from) && from.dli_fname && strstr(from.dli_fname, "libuc")) return;
   fprintf(stderr, "fake CUDA: %s may wait for the device, and the thread %s must not\n", function, name);
@@ -322,7 +322,7 @@ EXPORT CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
   return code;
 }
 
-// What a host may do that shares the process with libdipc.
+// Actions of a host program in libdipc's process.
 EXPORT CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) {
   CALL("cuDevicePrimaryCtxReset_v2");
   if (!known(device)) return INVALID_DEVICE;

@@ -1,4 +1,4 @@
-// Memory: allocations, virtual memory management, what a pointer is.
+// Memory: allocations, virtual memory management, and pointer attributes.
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdio.h>
@@ -25,12 +25,12 @@ uint64_t fake_next_id(void) {
   return (uint64_t)getpid() << 32 | atomic_fetch_add(&next, 1);
 }
 
-// The name says whose memory it is to those who get the descriptor.
+// The name identifies the memory for receivers of the descriptor.
 int fake_memfd(int device, uint64_t id, size_t size) {
   char name[64];
   snprintf(name, sizeof name, "fake-cuda:%d:%llx:%zu", device, (unsigned long long)id, size);
   int fd = memfd_create(name, MFD_CLOEXEC);
-  // The last page says who has it open.
+  // The last page lists the processes that have it open.
   if (fd >= 0 && ftruncate(fd, (off_t)(pages(size) + pages(1)))) {
     close(fd);
     return -1;
@@ -42,7 +42,7 @@ struct range *fake_find(uintptr_t address) {
   for (struct range **link = &ranges; *link; link = &(*link)->next) {
     struct range *range = *link;
     if (address < range->base || address - range->base >= range->size) continue;
-    // To the front: what was asked for is mostly asked for again.
+    // To the front, because the same range is mostly needed again.
     *link = range->next;
     range->next = ranges;
     ranges = range;
@@ -51,7 +51,7 @@ struct range *fake_find(uintptr_t address) {
   return NULL;
 }
 
-// Who opens memory takes a place, and who closes it gives it back.
+// A process that opens memory takes an entry, and frees it at the close.
 static void enroll(struct importers *importers, int from, int to) {
   for (size_t i = 0; i < sizeof importers->pids / sizeof *importers->pids; i++) {
     int seen = from;
@@ -65,7 +65,7 @@ int fake_is_open_elsewhere(struct range *range) {
     int pid = atomic_load(&range->importers->pids[i]);
     char path[64], name[8];
     snprintf(path, sizeof path, "/proc/%d/exe", pid);
-    // One that has ended has it open no more, also if nobody has waited for it.
+    // An ended process, also a zombie, no longer has it open.
     if (pid && pid != getpid() && readlink(path, name, sizeof name) >= 0) return pid;
   }
   return 0;
@@ -108,7 +108,7 @@ void fake_unmap(struct range *range) {
   while (*link != range) link = &(*link)->next;
   *link = range->next;
   if (range->kind == MAPPED) {
-    // The reservation stays.
+    // The address reservation stays.
     mmap((void *)range->base, range->mapped, PROT_NONE,
          MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
     munmap(range->shadow, range->mapped);
@@ -130,16 +130,16 @@ uint8_t *fake_reach(uintptr_t address, size_t len, int device, int kernel) {
     if (len > range->size - offset) return NULL;
     if (range->kind == MAPPED && !(range->readable & 1u << device)) return NULL;
     if (range->pool && !fake_pool_readable(range, device)) return NULL;
-    // Copies cross devices by themselves; kernels ask for peer access.
+    // Copies cross devices without peer access; kernels need it.
     struct context *context = fake_devices[device].primary;
     int foreign = range->device != device && (range->kind == DEVICE || range->kind == OPENED);
-    // Kernels here run in primary contexts; each context has addresses of its own.
+    // Kernels here run in primary contexts; each context has its own addresses.
     int elsewhere = range->kind == DEVICE && range->context && !range->context->primary;
     if (kernel && elsewhere) return NULL;
     if (kernel && foreign && !(context && context->peers & 1u << range->device)) return NULL;
     return range->shadow + offset;
   }
-  // Kernels reach host memory that the driver knows only.
+  // Kernels reach only host memory that the driver knows.
   if (kernel) return NULL;
   size_t page = (size_t)sysconf(_SC_PAGESIZE);
   uintptr_t start = address / page * page;
@@ -149,7 +149,7 @@ uint8_t *fake_reach(uintptr_t address, size_t len, int device, int kernel) {
   return (uint8_t *)address;
 }
 
-// Memory of the program's that the driver pins. It must be mapped until it is unregistered.
+// The program's memory that the driver pins. It must stay mapped until it is unregistered.
 static struct registered {
   struct registered *next;
   uintptr_t base;
@@ -203,7 +203,7 @@ static CUresult allocate_on(uintptr_t *out, size_t size, enum kind kind, int dev
     struct range *range = NULL;
     if (fd >= 0) code = fake_map(fd, size, device, kind, &range);
     if (code == OK) {
-      // What an allocation holds at first is not defined, and not zeros.
+      // The initial content of an allocation is undefined, and here not zero.
       memset(range->shadow, 0xA5, size);
       range->id = id;
       range->context = context;
@@ -232,7 +232,7 @@ static CUresult release(uintptr_t address, int host) {
   CUresult code = INVALID_VALUE;
   int right = range && (host ? range->kind == HOST : range->kind == DEVICE || range->kind == MANAGED);
   if (range && !host && range->kind == OPENED && range->pool && range->base == address) {
-    // What was imported from a pool.
+    // Imported from a pool.
     fake_unmap(range);
     atomic_fetch_sub(&fake_live[OPEN_HANDLES], 1);
     code = OK;
@@ -329,7 +329,7 @@ EXPORT CUresult cuMemHostUnregister(void *address) {
   struct registered *found = *link;
   CUresult code = found ? late : 713;
   if (found) {
-    // Pages that were unmapped before are somebody's mistake.
+    // Pages that are unmapped already are a mistake of the caller.
     if (!fake_reach(found->base, found->size, context->device, 0)) code = INVALID_VALUE;
     *link = found->next;
     free(found);
@@ -368,13 +368,13 @@ static struct reservation {
   size_t size;
 } *reservations;
 
-// What a pointer is. Of one that the driver does not know every answer is 0, and the call succeeds.
+// Attributes of a pointer. For an unknown pointer every answer is 0, and the call succeeds.
 static CUresult attribute(int what, void *out, struct range *range) {
   uintptr_t base = range ? range->base : 0;
   size_t size = range ? range->size : 0;
   for (struct reservation *in = reservations; in && range; in = in->next)
     if (base >= in->base && base - in->base < in->size) {
-      // Of mapped memory the driver tells what was reserved; cuMemGetAddressRange tells what is mapped.
+      // For mapped memory the driver gives the reservation; cuMemGetAddressRange gives the mapping.
       base = in->base;
       size = in->size;
     }
@@ -513,7 +513,7 @@ EXPORT CUresult cuMemAddressFree(CUdeviceptr address, size_t size) {
   while (*link && (*link)->base != (uintptr_t)address) link = &(*link)->next;
   struct reservation *found = *link;
   CUresult code = INVALID_VALUE;
-  // What is still mapped cannot be given back.
+  // A mapped reservation cannot be freed.
   if (found && found->size == size && !fake_find((uintptr_t)address)) {
     *link = found->next;
     munmap((void *)found->base, size);
@@ -529,7 +529,7 @@ EXPORT CUresult cuMemMap(CUdeviceptr address, size_t size, size_t offset, struct
                          unsigned long long flags) {
   CALL("cuMemMap");
   if (!allocation || offset || flags || size < allocation->size) return INVALID_VALUE;
-  // What driver 580 says of a length beyond the allocation.
+  // The answer of driver 580 to a length beyond the allocation.
   if (size > allocation->size) return NOT_SUPPORTED;
   pthread_mutex_lock(&fake_lock);
   struct reservation *in = reservations;

@@ -1,4 +1,4 @@
-// libnvidia-ml.so.1, as far as UCX's CUDA modules need it to load: it says that it can do nothing.
+// A libnvidia-ml.so.1 with which UCX's CUDA modules load: every function is unsupported.
 #define EXPORT __attribute__((visibility("default")))
 
 enum { NOT_SUPPORTED = 3 };

@@ -1,4 +1,4 @@
-// Pools of stream-ordered memory, and what of them goes to other processes.
+// Pools of stream-ordered memory, and their exports to other processes.
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdio.h>
@@ -9,7 +9,7 @@
 
 #include "fake.h"
 
-// What another process imports is an empty file whose name says which pool it is.
+// Another process imports an empty file whose name identifies the pool.
 struct pool {
   int fd;  // -1: it cannot be exported
   int device;
@@ -111,11 +111,11 @@ EXPORT CUresult cuDeviceGetDefaultMemPool(struct pool **out, CUdevice device) {
   return OK;
 }
 
-// The memory is there at once: nothing here uses it before its stream has come so far.
+// The memory exists at once: nothing uses it before its stream has reached the allocation.
 EXPORT CUresult cuMemAllocFromPoolAsync(CUdeviceptr *out, size_t size, struct pool *pool, struct stream *stream) {
   CALL("cuMemAllocFromPoolAsync");
   NEED_CONTEXT;
-  // What is imported gives nothing out.
+  // An imported pool cannot allocate.
   if (!pool || !stream || pool->imported) return INVALID_VALUE;
   uintptr_t address = 0;
   CUresult code = fake_allocate_in(&address, size, pool->device);
@@ -179,7 +179,7 @@ EXPORT CUresult cuMemPoolExportPointer(struct share *out, CUdeviceptr address) {
   struct range *range = fake_find((uintptr_t)address);
   struct pool *pool = range && range->base == address ? range->pool : NULL;
   CUresult code = pool && pool->types && !pool->imported ? OK : INVALID_VALUE;
-  // Each export looks different, so that nobody relies on their being equal.
+  // Each export differs, so that no program relies on equal exports.
   if (!code) {
     static uint8_t number;
     *out = (struct share){MAGIC, getpid(), range->fd, range->device, range->size, range->id, pool->id, {++number}};
@@ -195,7 +195,7 @@ EXPORT CUresult cuMemPoolImportPointer(CUdeviceptr *out, struct pool *pool, cons
   struct range *range = NULL;
   CUresult code = fake_open(share->pid, share->fd, share->device, share->size, share->id, &range);
   if (code == ALREADY_MAPPED) {
-    // The real driver gives the same address again, and the first who frees it takes it from both.
+    // The real driver gives the same address again, and the first free ends both imports.
     fprintf(stderr, "fake CUDA: an allocation of a pool is imported twice\n");
     abort();
   }

@@ -12,7 +12,7 @@
 
 #include "fake.h"
 
-// What an event says, in memory that other processes may share.
+// The state of an event, in memory that other processes may share.
 struct state {
   atomic_uint_fast64_t recorded, completed;
   atomic_int recorder;  // the process that recorded it last
@@ -60,11 +60,11 @@ static void nap(int microseconds) {
   nanosleep(&time, NULL);
 }
 
-// Of a process that is gone nothing can be waited for: the driver ends its work with it.
+// An event of an ended process counts as complete: the driver ends the process's work.
 static int over(struct state *state, uint64_t number) {
   if (atomic_load(&state->completed) >= number) {
-    // All work was under this lock: taking it tells ThreadSanitizer, which does not see the atomics of C that
-    // it has not built, that the work comes before.
+    // All work ran under this lock. Taking it shows the order to ThreadSanitizer, which does not
+    // see the atomics of uninstrumented C.
     pthread_mutex_lock(&fake_lock);
     pthread_mutex_unlock(&fake_lock);
     return 1;
@@ -92,7 +92,7 @@ static void perform(struct stream *stream, struct work *work) {
     work->callback(stream, atomic_load(&context->error), work->argument);
     return;
   }
-  // After a fault nothing more is done.
+  // After a fault no more work is done.
   if (fake_gone(context, stream->made) || atomic_load(&context->error)) return;
   pthread_mutex_lock(&fake_lock);
   if (work->op == LAUNCH) {
@@ -129,7 +129,7 @@ static void *run(void *argument) {
   return NULL;
 }
 
-// There is no default stream here: work that shares it waits for everything else on the device.
+// The default stream is not allowed: its work waits for all other work on the device.
 static CUresult usable(struct stream *stream) {
   if (!stream || stream->dead) return INVALID_HANDLE;
   return fake_alive(stream->context, stream->made);
@@ -172,7 +172,7 @@ EXPORT CUresult cuStreamCreate(struct stream **out, unsigned flags) {
   return OK;
 }
 
-// As with the driver, work under way is finished; the call does not wait for it.
+// As with the driver, running work is finished, and the call does not wait.
 EXPORT CUresult cuStreamDestroy_v2(struct stream *stream) {
   CALL_LATE("cuStreamDestroy_v2");
   if (!stream || stream->dead) return INVALID_HANDLE;
@@ -213,9 +213,9 @@ EXPORT void fakeCudaStreamDelay(struct stream *stream, int microseconds) {
   atomic_store(&stream->delay_us, microseconds);
 }
 
-// Keeps a stream from going on (1), or lets it (0): a test says so when work is done.
+// Holds a stream (1) or releases it (0), so that a test decides when work is done.
 EXPORT void fakeCudaHold(struct stream *stream, int held) {
-  // As in `over`: what the caller did before is seen by the work that goes on.
+  // As in `over`: the continued work sees the caller's earlier writes.
   pthread_mutex_lock(&fake_lock);
   atomic_store(&stream->held, held);
   pthread_mutex_unlock(&fake_lock);
@@ -248,7 +248,7 @@ EXPORT CUresult cuMemsetD8Async(CUdeviceptr target, uint8_t byte, size_t len, st
   return push(stream, (struct work){.op = FILL, .target = (uintptr_t)target, .byte = byte, .len = len});
 }
 
-// At once, for the tests' own use.
+// Copies at once, for the tests themselves.
 static CUresult now(uintptr_t target, uintptr_t source, size_t len, struct context *context) {
   pthread_mutex_lock(&fake_lock);
   uint8_t *to = fake_reach(target, len, context->device, 0);
@@ -375,7 +375,7 @@ EXPORT CUresult cuIpcGetEventHandle(struct event_handle *out, struct event *even
 EXPORT CUresult cuIpcOpenEventHandle(struct event **out, struct event_handle handle) {
   CALL("cuIpcOpenEventHandle");
   NEED_CONTEXT;
-  // What driver 580 says of bytes that are no handle.
+  // The answer of driver 580 to bytes that are no handle.
   if (handle.magic != 0xE4E47) return MAPPING_FAILED;
   if (handle.pid == getpid()) return INVALID_CONTEXT;
   char path[64];

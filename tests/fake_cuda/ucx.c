@@ -1,4 +1,4 @@
-// What UCX asks of the driver beyond what libdipc asks, so that its CUDA modules run over the fake.
+// Further functions of the driver, which UCX's CUDA modules need.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdio.h>
@@ -42,7 +42,7 @@ EXPORT CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned *flags, int
   return OK;
 }
 
-// The newest of a function's names. `found`: 0 where there is one, 1 where there is none.
+// The newest version of a function. `found`: 0 if it exists, otherwise 1.
 EXPORT CUresult cuGetProcAddress_v2(const char *symbol, void **function, int version, uint64_t flags, int *found) {
   CALL("cuGetProcAddress_v2");
   (void)version, (void)flags;
@@ -66,12 +66,12 @@ EXPORT CUresult cuMemcpyHtoD_v2(CUdeviceptr target, const void *source, size_t l
 
 EXPORT CUresult cuPointerGetAttribute(void *out, int attribute, CUdeviceptr address) {
   CUresult code = cuPointerGetAttributes(1, &attribute, &out, address);
-  // Of one attribute the driver says when it does not know the memory; of several it does not.
+  // A query of one attribute fails for unknown memory; a query of several does not.
   if (!code && attribute == 2 && !*(unsigned *)out) return INVALID_VALUE;
   return code;
 }
 
-// That copies of this memory are waited for is how all copies here behave.
+// The attribute requests synchronous copies; here all copies of this kind are synchronous.
 EXPORT CUresult cuPointerSetAttribute(const void *value, int attribute, CUdeviceptr address) {
   CALL("cuPointerSetAttribute");
   (void)value, (void)attribute;
@@ -81,7 +81,7 @@ EXPORT CUresult cuPointerSetAttribute(const void *value, int attribute, CUdevice
   return code;
 }
 
-// What the fake's GPUs do not have: UCX goes on without.
+// Features that the fake GPUs lack; UCX works without them.
 
 #define NOT_HERE(name)                  \
   EXPORT CUresult name(void) {          \

@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# Counts the instructions of building and reading headers and of a step of each machine, under
-# valgrind, and compares them with figures.txt: more than 5 % above fails, and so does a case that
-# has no figure. Unlike times, counts do not depend on what else the machine does.
+# Counts the instructions of building and reading headers and of a step of each state machine, under
+# valgrind, and compares them with figures.txt. More than 5 % above fails, and so does a case
+# without a figure. Unlike times, counts do not depend on other load of the machine.
 #
 #   tests/instructions/run.sh                 DIPC_BLESS=1 writes figures.txt anew
 #
-# Counts depend on the compiler and the processor's kind: where those are not the ones in
-# figures.txt, nothing is compared, and that is said.
+# Counts depend on the compiler and the kind of processor. If these differ from figures.txt, nothing
+# is compared, and a line says so.
 #
-# The library is built with optimisation, beside what `cargo test --workspace --all-features` has built
-# of others, which is linked and not built again: about a minute of one core.
+# Builds the library with optimisation, and links the other crates from the build of `cargo test
+# --workspace --all-features`.
 set -euo pipefail
 
 root=$(cd "$(dirname "$0")/../.." && pwd)
@@ -29,8 +29,8 @@ if [ -z "${DIPC_BLESS:-}" ]; then
   fi
 fi
 
-# A folder of its own, or the next `cargo test` would link this library, whose name has no hash. Files of
-# other packages are the same ones by link; cargo writes to those of the other two folders.
+# A separate folder; otherwise the next `cargo test` would link this library, whose name has no
+# hash. The files of other packages are links to the same files.
 target=${CARGO_TARGET_DIR:-$root/target}
 own=$target/instructions
 if [ ! -d "$own" ] && [ -d "$target/debug/.fingerprint" ]; then
@@ -40,7 +40,7 @@ if [ ! -d "$own" ] && [ -d "$target/debug/.fingerprint" ]; then
   rm -rf "$own.new"/debug/deps/*dipc* "$own.new"/debug/.fingerprint/dipc-*
   mv "$own.new" "$own"
 fi
-# The settings are for this package alone; those of a profile would build all others again.
+# The settings are for this package only; settings of a profile would rebuild all others.
 setting=profile.dev.package.dipc
 read -ra flags <<<"${DIPC_CARGO_FLAGS:---locked}"
 (cd "$root" && cargo build -q "${flags[@]}" --target-dir "$own" --workspace --all-features \

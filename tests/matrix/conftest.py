@@ -44,7 +44,8 @@ def pytest_generate_tests(metafunc):
     }
     for way, what in ways.items():
         if way in metafunc.fixturenames:
-            # One server at a time, for all clients; but one for each test that may kill it.
+            # One server at a time, for all clients; a separate server for each test that may kill
+            # it.
             scope = "function" if way == "served_long" else "module"
             metafunc.parametrize(way, what, ids="-".join, indirect=True, scope=scope)
     if "scheme" in metafunc.fixturenames:

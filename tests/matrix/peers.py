@@ -135,7 +135,7 @@ class Command(Peer):
         return line.removeprefix("ready ").strip()
 
     def start_get(self, uri, ticket, out):
-        # The command writes regular files of known kinds, and nothing where it is asked for nothing.
+        # The command writes regular files of known formats, and none without an option.
         words = [] if out is None else ["--output", out]
         return self.start("get", "--json", uri, ticket, *words)
 
@@ -196,5 +196,5 @@ def read(path):
         return reader.schema, list(reader)
 
 
-# The programs of Python run in the interpreter that runs the suite, with the package that it has.
+# Python programs run in the suite's interpreter, with its packages.
 os.environ.setdefault("DIPC_PYTHON", sys.executable)

@@ -24,7 +24,7 @@ def test_same_content(served, client, tmp_path):
     assert received_schema.equals(schema, check_metadata=True)
     assert (got.rows, sum(batch.num_rows for batch in received)) == (rows, rows)
     if "dipc" not in (served.name, client.name):
-        # The command may cut tables into other batches.
+        # The command may split tables into other batches.
         assert [batch.num_rows for batch in received] == [batch.num_rows for batch in batches]
         assert got.batches == len(batches)
         assert received == batches

@@ -22,7 +22,7 @@ class Held:
 
     def __init__(self, client, server, out):
         self._client = client
-        # The command serves files alone, so that its table is only long.
+        # The command serves only files, so its table is long instead of endless.
         self.process = client.start_get(server.uri, "table" if server.name == "dipc" else "endless", out)
         for _ in range(WAIT * 200):
             if self.process.poll() is not None or (out.exists() and out.stat().st_size > 0):

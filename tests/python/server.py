@@ -28,7 +28,7 @@ def main(body):
     server.serve("broken", broken)
     print(json.dumps({role: server.location(role) for role in ("both", "metadata", "data")}), flush=True)
     for line in sys.stdin:
-        # Any line asks for the figures.
+        # Any input line requests the figures.
         stats = server.stats
         print(json.dumps({"lent": stats.bytes_lent + stats.bytes_copied, "sent": stats.bytes_sent}), flush=True)
     server.close()

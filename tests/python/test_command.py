@@ -49,7 +49,7 @@ def test_serve(served, client, name):
 def test_get(server, tmp_path, name):
     """Issue 2, "The command": what is written is what was served, and --verify says so."""
     schema, batches = streams.read(FILES[name])
-    # pyarrow gives the fields of every map the same names, so that the vector itself may differ.
+    # pyarrow renames the fields of maps, so the result may differ from the vector.
     output, expected = tmp_path / "out.arrows", tmp_path / "expected.arrows"
     with pa.ipc.new_stream(expected, schema) as writer:
         for batch in batches:

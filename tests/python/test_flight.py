@@ -141,7 +141,7 @@ def test_refusals(client):
 @pytest.mark.parametrize("name", FILES)
 def test_get(tmp_path, name):
     """Issue 4, point 6: `dipc get` of a table that pyarrow's server sends by DoGet."""
-    # pyarrow gives the fields of every map the same names, so that the vector itself may differ.
+    # pyarrow renames the fields of maps, so the result may differ from the vector.
     expected = tmp_path / "expected.arrows"
     schema, batches = streams.read(FILES[name])
     with pa.ipc.new_stream(expected, schema) as writer:
@@ -241,7 +241,7 @@ def test_examples(scheme, pair, example):
         assert all(location.startswith(f"{scheme}:") for location in taken["from"])
         done = example(*trust(scheme), uri, "words")
         assert done.returncode == 0, done.stderr
-        # Python's shows the table, Go's the lengths of its batches.
+        # The Python example prints the table, the Go example the lengths of its batches.
         assert "three" in done.stdout or done.stdout == "3 rows\n"
         assert f" from {' '.join(taken['from'])}" in done.stderr
         assert example(uri, "nobody").returncode == 1

@@ -138,7 +138,7 @@ def union_kind(draw):
             return pa.UnionArray.from_sparse(
                 pa.array(types, pa.int8()), [child(rows, draw) for child in children], ["a", "b"], codes
             )
-        # In order within each child, from anywhere in it, with items between that nothing uses.
+        # In order within each child, at any place, with unused items between.
         at = {code: draw.choice([0, 3]) for code in codes}
         places = []
         for code in types:

@@ -7,7 +7,7 @@ import pyarrow as pa
 
 import streams
 
-# What tests/interop/made.rs writes, because pyarrow cannot.
+# Vectors of tests/interop/made.rs, which pyarrow cannot write.
 OTHERS = {"intervals.arrows", "shared_dictionary.arrows"}
 
 TYPES = """na bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 half_float float double decimal32
