@@ -121,12 +121,12 @@ mod tests {
     #[test]
     fn lines_are_bounded() {
         let lines = Lines::new();
-        let mut said = Vec::new();
+        let mut suffixes = Vec::new();
         for _ in 0..1000 {
-            lines.say(|more| said.push(more.to_owned()));
+            lines.say(|more| suffixes.push(more.to_owned()));
         }
-        assert_eq!(said.len(), MOST_LINES as usize);
-        let (last, others) = said.split_last().unwrap();
+        assert_eq!(suffixes.len(), MOST_LINES as usize);
+        let (last, others) = suffixes.split_last().unwrap();
         assert!(last.contains("are dropped"), "{last}");
         assert!(others.iter().all(String::is_empty));
     }

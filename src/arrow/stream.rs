@@ -86,9 +86,9 @@ pub fn to_device(stream: OwnedStream) -> OwnedDeviceStream {
 ///
 /// `InvalidArgument` if the stream is released, or another library made it.
 pub unsafe fn last_error(stream: &ArrowDeviceArrayStream) -> Result<Option<Error>> {
-    let ours = as_exported(stream)?;
+    let exported = as_exported(stream)?;
     // SAFETY: the caller promises that nobody uses the stream.
-    Ok(unsafe { ours.as_ref() }.error.clone())
+    Ok(unsafe { exported.as_ref() }.error.clone())
 }
 
 /// The reader of a device stream of [`export_device_stream`].
@@ -102,14 +102,14 @@ pub unsafe fn last_error(stream: &ArrowDeviceArrayStream) -> Result<Option<Error
 /// As [`last_error`].
 pub unsafe fn reader<'a>(stream: *const ArrowDeviceArrayStream) -> Result<&'a mut dyn ArrayReader> {
     // SAFETY: the caller promises a readable stream.
-    let mut ours = as_exported(unsafe { &*stream })?;
+    let mut exported = as_exported(unsafe { &*stream })?;
     // SAFETY: the caller promises that nobody uses the stream.
-    Ok(unsafe { ours.as_mut() }.reader.as_mut())
+    Ok(unsafe { exported.as_mut() }.reader.as_mut())
 }
 
 /// The content of a stream that this crate exported. The stream must follow the interface.
 fn as_exported(stream: &ArrowDeviceArrayStream) -> Result<NonNull<ExportedStream>> {
-    let ours = stream.get_next.is_some_and(|function| {
+    let is_exported = stream.get_next.is_some_and(|function| {
         ptr::fn_addr_eq(
             function,
             get_next::<ArrowDeviceArrayStream>
@@ -121,7 +121,7 @@ fn as_exported(stream: &ArrowDeviceArrayStream) -> Result<NonNull<ExportedStream
     });
     // A stream that follows the interface, has this crate's functions and is not released has the
     // result of `ExportedStream::boxed` in `private_data`.
-    let exported = (ours && stream.release.is_some())
+    let exported = (is_exported && stream.release.is_some())
         .then(|| NonNull::new(stream.private_data.cast::<ExportedStream>()))
         .flatten();
     exported.ok_or_else(|| {

@@ -283,12 +283,16 @@ mod tests {
             keep(number, peer);
         }
         // A busy thread would use about as much processor time as this thread.
-        let ours = || Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap();
-        let all = || Duration::try_from(clock_gettime(ClockId::ProcessCPUTime)).unwrap();
-        let (ours_before, all_before) = (ours(), all());
-        while ours() - ours_before < Duration::from_millis(200) {}
-        let (of_us, of_all) = (ours() - ours_before, all() - all_before);
-        assert!(of_all < of_us * 5 / 4, "{of_all:?} for {of_us:?} of ours");
+        let thread_time = || Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap();
+        let process_time = || Duration::try_from(clock_gettime(ClockId::ProcessCPUTime)).unwrap();
+        let (thread_start, process_start) = (thread_time(), process_time());
+        while thread_time() - thread_start < Duration::from_millis(200) {}
+        let (thread_used, process_used) =
+            (thread_time() - thread_start, process_time() - process_start);
+        assert!(
+            process_used < thread_used * 5 / 4,
+            "{process_used:?} for {thread_used:?} of this thread"
+        );
         assert!(drops.try_recv().is_err());
         child.kill().unwrap();
         for _ in 0..=peers.len() {

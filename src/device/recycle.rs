@@ -30,7 +30,7 @@ const HELD_BYTES: usize = 128 << 20;
 /// The size of a huge page. Blocks of this size get huge pages if the system has them.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 
-static KEPT: Lazy<Mutex<RecycledBlocks>> = Lazy::new(Mutex::default);
+static POOL: Lazy<Mutex<RecycledBlocks>> = Lazy::new(Mutex::default);
 
 /// The pool. A consumer may return thousands of blocks at once, for example of a table.
 #[derive(Default)]
@@ -67,7 +67,7 @@ impl RecycledBlock {
     /// `OutOfMemory` if the system has no memory.
     pub fn take(len: usize) -> Result<Self> {
         // Does not wait for the lock: another thread may have held it at a fork.
-        if let Some(mut kept) = KEPT.try_lock()
+        if let Some(mut kept) = POOL.try_lock()
             && let Some(block) = kept.take(len)
         {
             return Ok(block);
@@ -117,12 +117,12 @@ impl RecycledBlock {
 
     /// Returns the block to the pool, or frees it.
     pub fn give_back(self) {
-        let gone = match KEPT.try_lock() {
+        let surplus = match POOL.try_lock() {
             Some(mut kept) => kept.give(self),
             None => return,
         };
         // Freed without the lock: unmapping is slow.
-        drop(gone);
+        drop(surplus);
     }
 }
 
@@ -194,13 +194,13 @@ impl RecycledBlocks {
         self.held_bytes += len;
         self.held.insert(self.returns, len);
         self.blocks.insert((len, self.returns), block);
-        let mut gone = Vec::new();
+        let mut surplus = Vec::new();
         while self.bytes > MOST_KEPT_BYTES {
             let oldest = self.offered.first_key_value();
             let Some((&number, &len)) = oldest.or_else(|| self.held.first_key_value()) else {
                 break;
             };
-            gone.extend(self.remove(len, number));
+            surplus.extend(self.remove(len, number));
         }
         while self.held_bytes > HELD_BYTES
             && let Some((number, len)) = self.held.pop_first()
@@ -212,10 +212,10 @@ impl RecycledBlocks {
                 .get(&(len, number))
                 .is_some_and(RecycledBlock::offer)
             {
-                gone.extend(self.remove(len, number));
+                surplus.extend(self.remove(len, number));
             }
         }
-        gone
+        surplus
     }
 }
 

@@ -77,14 +77,14 @@ impl Target {
         let Self::Cuda(ordinal) = self else {
             return Ok(());
         };
-        let wanted = || format!("arrays on {self} are wanted");
+        let context = || format!("arrays on {self} are wanted");
         let count = Driver::get()
             .and_then(Driver::device_count)
-            .map_err(|error| error.context(wanted()))?;
+            .map_err(|error| error.context(context()))?;
         if ordinal < count {
             return Ok(());
         }
-        Err(Device::unknown(i64::from(ordinal), count).context(wanted()))
+        Err(Device::unknown(i64::from(ordinal), count).context(context()))
     }
 }
 

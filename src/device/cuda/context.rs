@@ -114,11 +114,11 @@ impl Device {
         unsafe { driver.cuDevicePrimaryCtxRetain(&raw mut context, device) }?;
         let mut id = 0;
         // SAFETY: the context was retained above, and `id` is writable.
-        let told = unsafe { driver.cuCtxGetId(context, &raw mut id) };
-        told.inspect_err(|_| {
+        let queried = unsafe { driver.cuCtxGetId(context, &raw mut id) };
+        queried.inspect_err(|_| {
             // SAFETY: the context was retained above, and nobody else has it yet.
-            let gone = unsafe { driver.cuDevicePrimaryCtxRelease_v2(device) };
-            log_drop_error(gone.map_err(Error::from), "a CUDA context");
+            let outcome = unsafe { driver.cuDevicePrimaryCtxRelease_v2(device) };
+            log_drop_error(outcome.map_err(Error::from), "a CUDA context");
         })?;
         Ok(Self {
             driver,

@@ -257,8 +257,8 @@ impl Driver {
         // SAFETY: `name` is writable; the driver accepts any code.
         let named = unsafe { self.cuGetErrorName(code, &raw mut name) };
         // SAFETY: as above.
-        let said = unsafe { self.cuGetErrorString(code, &raw mut long) };
-        match (text(named, name), text(said, long)) {
+        let explained = unsafe { self.cuGetErrorString(code, &raw mut long) };
+        match (text(named, name), text(explained, long)) {
             (Some(name), Some(long)) => format!("{long} ({name})"),
             (Some(name), None) => name,
             _ => format!("CUDA error {code}, which this driver does not know"),

@@ -159,12 +159,12 @@ impl Event {
 
 impl Drop for Event {
     fn drop(&mut self) {
-        let gone = self.device.enter_to_drop().and_then(|_current| {
+        let outcome = self.device.enter_to_drop().and_then(|_current| {
             // SAFETY: this value owns the event and ends here. The driver keeps the event's state
             // for the streams that wait for it.
             Ok(unsafe { self.device.driver().cuEventDestroy_v2(self.raw) }?)
         });
-        log_drop_error(gone, "a CUDA event");
+        log_drop_error(outcome, "a CUDA event");
     }
 }
 

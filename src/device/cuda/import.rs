@@ -113,8 +113,8 @@ impl ImportedMemory {
         let address = pool.open(share)?;
         let len = size_at(device, address, len).inspect_err(|_| {
             // SAFETY: opened above, and nobody has used the memory.
-            let gone = unsafe { device.driver().cuMemFree_v2(address) };
-            log_drop_error(gone.map_err(Error::from), "a peer's memory");
+            let outcome = unsafe { device.driver().cuMemFree_v2(address) };
+            log_drop_error(outcome.map_err(Error::from), "a peer's memory");
         })?;
         Ok(Self {
             device: Arc::clone(device),
@@ -136,8 +136,8 @@ impl ImportedMemory {
             .map_err(|failure| failure.to_open("memory", device.ordinal()))?;
         let len = size_at(device, address, len).inspect_err(|_| {
             // SAFETY: opened above, and nobody has used the memory.
-            let gone = unsafe { driver.cuIpcCloseMemHandle(address) };
-            log_drop_error(gone.map_err(Error::from), "a peer's memory");
+            let outcome = unsafe { driver.cuIpcCloseMemHandle(address) };
+            log_drop_error(outcome.map_err(Error::from), "a peer's memory");
         })?;
         Ok(Self {
             device: Arc::clone(device),
@@ -183,8 +183,8 @@ impl ImportedMemory {
             .map_err(refused)?;
         let mapped = map(device, handle, len).map_err(|failure| {
             // SAFETY: the handle was imported above, and no mapping uses it.
-            let gone = unsafe { driver.cuMemRelease(handle) };
-            log_drop_error(gone.map_err(Error::from), "a peer's memory");
+            let outcome = unsafe { driver.cuMemRelease(handle) };
+            log_drop_error(outcome.map_err(Error::from), "a peer's memory");
             refused(failure)
         });
         Ok(Arc::new(Self {
@@ -213,10 +213,10 @@ impl ImportedMemory {
     ) {
         let device = Arc::clone(&self.device);
         later::run(move || {
-            let gone = device
+            let outcome = device
                 .enter_to_drop()
                 .and_then(|_current| close(device.driver()));
-            log_drop_error(gone, "a peer's memory");
+            log_drop_error(outcome, "a peer's memory");
             OPEN.closed(&key);
         });
     }

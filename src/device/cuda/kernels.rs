@@ -79,8 +79,8 @@ impl Kernels {
             };
             found().inspect_err(|_: &Error| {
                 // SAFETY: the module was loaded above, and none of its functions is kept.
-                let gone = unsafe { driver.cuModuleUnload(module) };
-                super::stream::log_drop_error(gone.map_err(Error::from), "a CUDA module");
+                let outcome = unsafe { driver.cuModuleUnload(module) };
+                super::stream::log_drop_error(outcome.map_err(Error::from), "a CUDA module");
             })
         })
     }

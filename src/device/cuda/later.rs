@@ -79,8 +79,8 @@ static USED: AtomicBool = AtomicBool::new(false);
 /// The locked state. `None` if there never was work, or in a forked child, where the lock may be
 /// held for ever.
 fn state() -> Option<MutexGuard<'static, FreeQueue>> {
-    let ours = USED.load(Ordering::Acquire) && Driver::get().is_ok();
-    ours.then(|| STATE.lock())
+    let is_usable = USED.load(Ordering::Acquire) && Driver::get().is_ok();
+    is_usable.then(|| STATE.lock())
 }
 
 /// Runs `work` later on another thread, in the context of `device`, to free something. Does not
@@ -92,8 +92,8 @@ pub(super) fn free(
 ) {
     let device = Arc::clone(device);
     run(move || {
-        let gone = device.enter_to_drop().and_then(|_current| work(&device));
-        log_drop_error(gone, what);
+        let outcome = device.enter_to_drop().and_then(|_current| work(&device));
+        log_drop_error(outcome, what);
     });
 }
 

@@ -79,8 +79,8 @@ impl Block {
         unsafe { driver.cuMemCreate(&raw mut handle, len, &raw const properties, 0) }?;
         let mapped = map(device, handle, len).inspect_err(|_| {
             // SAFETY: the handle was made above, and no mapping uses it.
-            let gone = unsafe { driver.cuMemRelease(handle) };
-            log_drop_error(gone.map_err(Error::from), "memory of a GPU");
+            let outcome = unsafe { driver.cuMemRelease(handle) };
+            log_drop_error(outcome.map_err(Error::from), "memory of a GPU");
         });
         Ok(Self {
             address: mapped?,
@@ -146,8 +146,8 @@ pub(super) fn map(
     unsafe { driver.cuMemAddressReserve(&raw mut address, len, 0, 0, 0) }?;
     let free = || {
         // SAFETY: reserved above, and no mapping is left in the range.
-        let gone = unsafe { driver.cuMemAddressFree(address, len) };
-        log_drop_error(gone.map_err(Error::from), "addresses of a GPU");
+        let outcome = unsafe { driver.cuMemAddressFree(address, len) };
+        log_drop_error(outcome.map_err(Error::from), "addresses of a GPU");
     };
     // SAFETY: the addresses are reserved and empty; the driver checks the handle and the length.
     unsafe { driver.cuMemMap(address, len, 0, handle, 0) }.inspect_err(|_| free())?;
@@ -159,8 +159,8 @@ pub(super) fn map(
     let allowed = unsafe { driver.cuMemSetAccess(address, len, &raw const access, 1) };
     allowed.inspect_err(|_| {
         // SAFETY: the mapping was made above.
-        let gone = unsafe { driver.cuMemUnmap(address, len) };
-        log_drop_error(gone.map_err(Error::from), "a mapping of a GPU");
+        let outcome = unsafe { driver.cuMemUnmap(address, len) };
+        log_drop_error(outcome.map_err(Error::from), "a mapping of a GPU");
         free();
     })?;
     Ok(address)
@@ -352,12 +352,12 @@ impl Drop for DeviceMemory {
         }
         // A borrower of a part sees all of the lendable memory. So lendable memory with earlier
         // data is not recycled.
-        let gone = if self.exported.load(Ordering::Acquire) || block.is_exportable() {
+        let surplus = if self.exported.load(Ordering::Acquire) || block.is_exportable() {
             vec![block]
         } else {
             self.device.kept.lock().device.give(block)
         };
-        self.device.free(gone, Block::free);
+        self.device.free(surplus, Block::free);
     }
 }
 

@@ -245,13 +245,13 @@ impl Drop for Registered {
         let memory = Arc::clone(&self.memory);
         later::run(move || {
             REGISTERED.write().remove(&address);
-            let gone = device.enter_to_drop().and_then(|_current| {
+            let outcome = device.enter_to_drop().and_then(|_current| {
                 let address = std::ptr::without_provenance_mut(address);
                 // SAFETY: the dropped value registered the address. As its maker promised, no work
                 // uses the memory any more. `memory` keeps it mapped.
                 Ok(unsafe { device.driver().cuMemHostUnregister(address) }?)
             });
-            log_drop_error(gone, "pinned pages of the host");
+            log_drop_error(outcome, "pinned pages of the host");
             drop(memory);
         });
     }
@@ -266,7 +266,7 @@ impl Drop for PinnedMemory {
             // A forked child, where locks may be held for ever.
             return;
         }
-        let gone = self.device.kept.lock().pinned.give(block);
-        self.device.free(gone, PinnedBlock::free);
+        let surplus = self.device.kept.lock().pinned.give(block);
+        self.device.free(surplus, PinnedBlock::free);
     }
 }

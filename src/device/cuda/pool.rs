@@ -249,8 +249,8 @@ impl ImportedPool {
         let allowed = unsafe { driver.cuMemPoolSetAccess(pool, &raw const access, 1) };
         allowed.inspect_err(|_| {
             // SAFETY: the pool was imported above, and has no memory in use.
-            let gone = unsafe { driver.cuMemPoolDestroy(pool) };
-            log_drop_error(gone.map_err(Error::from), "a peer's pool");
+            let outcome = unsafe { driver.cuMemPoolDestroy(pool) };
+            log_drop_error(outcome.map_err(Error::from), "a peer's pool");
         })?;
         Ok(Self {
             device: Arc::clone(device),
@@ -287,12 +287,12 @@ impl Drop for ImportedPool {
         }
         let (device, pool, key) = (Arc::clone(&self.device), self.pool, self.key);
         later::run(move || {
-            let gone = device.enter_to_drop().and_then(|_current| {
+            let outcome = device.enter_to_drop().and_then(|_current| {
                 // SAFETY: this value imported the pool, and only this call destroys it. All memory
                 // from the pool is freed.
                 Ok(unsafe { device.driver().cuMemPoolDestroy(handle_of(pool)) }?)
             });
-            log_drop_error(gone, "a peer's pool");
+            log_drop_error(outcome, "a peer's pool");
             IMPORTED.closed(&key);
         });
     }

@@ -74,17 +74,17 @@ impl<B: KeepFor> RecycleList<B> {
     pub(super) fn give(&mut self, block: B) -> Vec<B> {
         self.bytes += block.len();
         self.blocks.push(block);
-        let mut gone = 0;
+        let mut surplus = 0;
         let mut bytes = self.bytes;
         while bytes > B::MOST {
-            let Some(block) = self.blocks.get(gone) else {
+            let Some(block) = self.blocks.get(surplus) else {
                 break;
             };
             bytes -= block.len();
-            gone += 1;
+            surplus += 1;
         }
         self.bytes = bytes;
-        self.blocks.drain(..gone).collect()
+        self.blocks.drain(..surplus).collect()
     }
 
     /// Takes all blocks.
@@ -127,9 +127,9 @@ mod tests {
     fn what_is_kept_is_bounded() {
         let mut list = RecycleList::default();
         assert!(list.give(Fake(60)).is_empty());
-        let gone = list.give(Fake(70));
-        assert_eq!(gone.len(), 1);
-        assert_eq!(gone[0].0, 60);
+        let surplus = list.give(Fake(70));
+        assert_eq!(surplus.len(), 1);
+        assert_eq!(surplus[0].0, 60);
         assert_eq!(list.give(Fake(101)).len(), 2);
         assert_eq!((list.bytes, list.blocks.len()), (0, 0));
     }

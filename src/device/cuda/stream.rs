@@ -154,12 +154,12 @@ impl Stream {
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        let gone = self.device.enter_to_drop().and_then(|_current| {
+        let outcome = self.device.enter_to_drop().and_then(|_current| {
             // SAFETY: this value owns the stream and ends here. The driver finishes the stream's
             // work, and the owners of the work's memory hold it until then.
             Ok(unsafe { self.device.driver().cuStreamDestroy_v2(self.raw) }?)
         });
-        log_drop_error(gone, "a CUDA stream");
+        log_drop_error(outcome, "a CUDA stream");
     }
 }
 

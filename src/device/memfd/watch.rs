@@ -65,14 +65,14 @@ pub fn collect() {
         return;
     };
     let mut kept = watches.kept.lock();
-    let gone = read(inotify, &mut kept);
+    let dropped = read(inotify, &mut kept);
     drop(kept);
     // Without the lock: the drops may take other locks.
-    drop(gone);
+    drop(dropped);
 }
 
 fn read(inotify: &OwnedFd, kept: &mut HashMap<i32, FileCharge>) -> Vec<FileCharge> {
-    let mut gone = Vec::new();
+    let mut dropped = Vec::new();
     let mut buffer = [MaybeUninit::uninit(); 4096];
     let mut reader = Reader::new(inotify, &mut buffer);
     loop {
@@ -82,12 +82,12 @@ fn read(inotify: &OwnedFd, kept: &mut HashMap<i32, FileCharge>) -> Vec<FileCharg
                 let lost = kept.extract_if(|number, _| {
                     live.as_ref().is_some_and(|live| !live.contains(number))
                 });
-                gone.extend(lost.map(|(_, charge)| charge));
+                dropped.extend(lost.map(|(_, charge)| charge));
             }
             // The watch ends with its file.
-            Ok(event) => gone.extend(kept.remove(&event.wd())),
+            Ok(event) => dropped.extend(kept.remove(&event.wd())),
             Err(Errno::INTR) => {}
-            Err(_) => return gone,
+            Err(_) => return dropped,
         }
     }
 }
