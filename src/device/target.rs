@@ -115,7 +115,7 @@ impl FromStr for Target {
             .and_then(|number| number.parse().ok());
         ordinal.map(Self::Cuda).ok_or_else(|| {
             Error::invalid_argument(format!(
-                "{text:?} is not a target for arrays: write host, cuda:N or as-sent"
+                "{text:?} is no place for arrays: write host, cuda:N or as-sent"
             ))
         })
     }

@@ -174,7 +174,7 @@ impl ImportedMemory {
                 return error;
             }
             Error::protocol(format!(
-                "the peer's descriptor is not {len} bytes of memory of GPU {}: {error}",
+                "the peer's descriptor is no memory of GPU {} with {len} bytes: {error}",
                 device.ordinal()
             ))
         };

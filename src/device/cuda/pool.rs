@@ -235,7 +235,7 @@ impl ImportedPool {
         };
         imported.map_err(|failure| match failure.is_of_a_handle() {
             true => Error::protocol(format!(
-                "the peer's descriptor is not a pool of GPU {}: {}",
+                "the peer's descriptor is no pool of GPU {}: {}",
                 device.ordinal(),
                 Error::from(failure)
             )),
