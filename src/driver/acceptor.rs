@@ -6,16 +6,14 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use crate::driver::clock;
-use crate::driver::io::{Interest, IoThread, Registration, Source};
+use crate::driver::io::{Interest, IoThread, Registration, Source, TURNS_AT_ONCE};
 use crate::driver::refusing::Refused;
-use crate::driver::spare::SpareDescriptor;
 use crate::error::{Error, Result, Status};
 use crate::lines::Lines;
 use crate::proto::RoleTags;
 use crate::transport::{Connection, Listener};
 
-/// What becomes of an accepted connection; called on the I/O thread. An error is taken for one of
-/// the listener's.
+/// Takes an accepted connection, on the I/O thread. An error counts as one of the listener's.
 pub type OnAccept = Box<dyn Fn(Box<dyn Connection>) -> Result<()> + Send + Sync>;
 
 /// A listener that an I/O thread watches. Dropping it stops listening.
@@ -32,36 +30,20 @@ struct Accepting {
     listener: Option<Box<dyn Listener>>,
     /// `None` also while the listener is left alone.
     registration: Option<Registration>,
-    /// Calls since the last connection that gave none.
-    in_vain: u32,
-    /// The acceptor is called soon; one timer, whatever it is for.
     has_timer: bool,
-    /// Those whose requests are to be answered by a refusal.
     refused: Vec<Refused>,
-    /// For the time when no descriptor is left.
-    spare: SpareDescriptor,
-    /// About connections that were not accepted.
     lines: Lines,
 }
 
-/// How long to leave a listener alone that gives nothing but errors, or is said to have something
-/// and has not. What the process is short of may be there then; and an epoll that goes on reporting
-/// the listener would spin. Connections that are refused are looked at as often.
+/// How long a failing listener is left alone: epoll would go on reporting it. Refused connections
+/// are looked at as often.
 const PAUSE: Duration = Duration::from_millis(100);
-/// As many calls in vain, one after the other, are the listener's fault and not the peers'.
-const MOST_IN_VAIN: u32 = 64;
-/// Connections that are refused at a time and told so; others are closed without a word. They are
-/// those of strangers, and hold descriptors.
+/// Refused connections that wait for their answer. Others are closed without a word, since
+/// strangers hold our descriptors by them.
 const MOST_REFUSED: usize = 8;
-/// Connections accepted before those that are there have their turn.
-const CONNECTIONS_AT_ONCE: usize = 64;
 
 impl Acceptor {
-    /// Begins to accept.
-    ///
-    /// # Errors
-    ///
-    /// Of the system, when the listener cannot be watched.
+    /// Begins to accept. Fails if the system cannot watch the listener.
     pub fn start(
         listener: Box<dyn Listener>,
         io: &IoThread,
@@ -76,10 +58,8 @@ impl Acceptor {
             state: Mutex::new(Accepting {
                 listener: Some(listener),
                 registration: None,
-                in_vain: 0,
                 has_timer: false,
                 refused: Vec::new(),
-                spare: SpareDescriptor::new(),
                 lines: Lines::default(),
             }),
         });
@@ -94,10 +74,9 @@ impl Acceptor {
         state.registration = None;
         state.listener = None;
         state.refused.clear();
-        state.spare.close();
     }
 
-    /// Has the I/O thread watch the listener. Under the lock, so that the thread waits until the
+    /// Has the I/O thread watch the listener. The lock keeps that thread from calling before the
     /// registration is in its place.
     fn watch(&self, state: &mut Accepting) -> Result<()> {
         if let Some(listener) = &state.listener
@@ -110,11 +89,9 @@ impl Acceptor {
         Ok(())
     }
 
-    /// Leaves the listener alone for a while. It is not watched at all: epoll reports a descriptor
-    /// that has failed whatever it is watched for.
+    /// Stops watching the listener for a while.
     fn pause(&self, state: &mut Accepting) {
         state.registration = None;
-        state.in_vain = 0;
         self.call_later(state);
     }
 
@@ -138,65 +115,43 @@ impl Acceptor {
         }
     }
 
-    /// Accepts one connection. Returns whether there may be another one.
-    fn accept_one(&self) -> bool {
+    /// Accepts one connection. `None`: there is no other one now.
+    fn accept_one(&self) -> Option<Outcome> {
         let accepted = match &mut *self.state.lock() {
             Accepting {
                 listener: Some(listener),
                 registration: Some(_),
-                spare,
                 ..
-            } => {
-                let accepted = listener.accept();
-                if let Ok(Some(_)) = accepted {
-                    spare.keep();
-                }
-                accepted
-            }
-            _ => return false,
+            } => listener.accept(),
+            _ => return None,
         };
-        let taken = match accepted {
-            Ok(Some(connection)) => (self.on_accept)(connection).map(|()| true),
-            Ok(None) => Ok(false),
-            Err(error) => Err(error),
+        let error = match accepted.and_then(|it| it.map(&self.on_accept).transpose()) {
+            Ok(taken) => return taken.map(|()| Outcome::Taken),
+            Err(error) => error,
         };
         let mut state = self.state.lock();
-        // A peer that may not connect, or has gone already, is no fault of the listener.
-        let turned_down =
-            |error: &Error| matches!(error.status(), Status::Permission | Status::Disconnected);
-        if taken.as_ref().map_or_else(turned_down, |taken| *taken) {
-            state.in_vain = 0;
-        } else {
-            state.in_vain += 1;
-        }
-        if let Ok(true) = taken {
-            state.spare.there_are_others();
-            return true;
-        }
-        let mut pauses = state.in_vain >= MOST_IN_VAIN;
-        if let Err(error) = &taken {
-            say_not_accepted(&state.lines, error);
-            self.refuse(&mut state);
-            let status = error.status();
-            pauses |= matches!(status, Status::OutOfResources | Status::OutOfMemory);
-            let Accepting {
-                listener, spare, ..
-            } = &mut *state;
-            if status == Status::OutOfResources
-                && let Some(listener) = listener
-            {
-                spare.take_one(listener.as_mut(), self.tags);
+        say_not_accepted(&state.lines, &error);
+        self.refuse(&mut state);
+        match error.status() {
+            Status::OutOfResources | Status::OutOfMemory => {
+                self.pause(&mut state);
+                None
             }
+            // A peer that may not connect, or has gone already, is no fault of the listener.
+            Status::Permission | Status::Disconnected => Some(Outcome::Taken),
+            _ => Some(Outcome::Failed),
         }
-        if pauses {
-            self.pause(&mut state);
-        }
-        taken.is_err() && !pauses
     }
 
     fn source(&self) -> Weak<dyn Source> {
         Weak::clone(&self.me) as Weak<Self>
     }
+}
+
+#[derive(PartialEq, Eq)]
+enum Outcome {
+    Taken,
+    Failed,
 }
 
 fn say_not_accepted(lines: &Lines, error: &Error) {
@@ -205,13 +160,18 @@ fn say_not_accepted(lines: &Lines, error: &Error) {
 
 impl Source for Acceptor {
     fn ready(&self) {
-        for _ in 0..CONNECTIONS_AT_ONCE {
-            if !self.accept_one() {
-                return;
+        let mut has_taken = false;
+        for _ in 0..TURNS_AT_ONCE {
+            match self.accept_one() {
+                Some(outcome) => has_taken |= outcome == Outcome::Taken,
+                None => return,
             }
         }
-        // The rest when the connections have had their turn.
-        self.io.call_soon(self.source());
+        if has_taken {
+            self.io.call_soon(self.source());
+        } else {
+            self.pause(&mut self.state.lock());
+        }
     }
 
     fn turn(&self) {
@@ -223,8 +183,7 @@ impl Source for Acceptor {
             let mut state = self.state.lock();
             state.has_timer = false;
             state.refused.retain_mut(|it| it.answer(self.tags));
-            let is_open = state.listener.is_some();
-            if is_open && (state.spare.answer(self.tags) || !state.refused.is_empty()) {
+            if !state.refused.is_empty() {
                 self.call_later(&mut state);
             }
             if let Err(error) = self.watch(&mut state) {

@@ -20,7 +20,6 @@ pub mod io;
 pub mod produce;
 mod refusing;
 pub mod serve;
-mod spare;
 pub mod telling;
 pub mod turning;
 pub mod waiting;

@@ -1,4 +1,4 @@
-//! Connections that are not served: their peers are told why, and nothing else is done for them.
+//! Connections that are not served: their peers are told why, and nothing else.
 
 use std::time::Duration;
 
@@ -7,14 +7,14 @@ use crate::error::Error;
 use crate::proto::{Control, RoleTags, Timestamp};
 use crate::transport::{Connection, Incoming, Outgoing};
 
-/// How long a client has for its request, to which the refusal is the answer.
+/// How long a client has for its request, which the refusal answers.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// A connection that is refused. It is looked at from time to time, and closed when it is dropped.
+/// A connection that is refused. Dropping it closes the connection.
 pub(super) struct Refused {
     connection: Box<dyn Connection>,
     why: Error,
-    since: Timestamp,
+    until: Timestamp,
 }
 
 impl Refused {
@@ -23,36 +23,29 @@ impl Refused {
         Self {
             connection,
             why,
-            since: clock::now(),
+            until: clock::after(PATIENCE),
         }
     }
 
     /// Answers the request, if it has come. Returns whether it may still come.
     pub(super) fn answer(&mut self, tags: RoleTags) -> bool {
-        if clock::since(self.since) >= PATIENCE {
-            return false;
-        }
         match self.connection.receive() {
-            Ok(None) => return true,
-            Ok(Some(Incoming::Tagged { tag, .. })) => self.refuse(tags, tag),
-            // Nobody to be answered.
+            Ok(None) => return clock::now() < self.until,
+            // Rule E7: a baseline peer is disconnected, and no more.
+            Ok(Some(Incoming::Tagged { tag, .. }))
+                if matches!(tags.request(tag), Some((_, true))) =>
+            {
+                let bytes = Control::Error {
+                    status: self.why.status().code(),
+                    seq: 0,
+                    text: self.why.text().to_owned(),
+                }
+                .encode();
+                // A peer that has gone need not hear it.
+                let _ = self.connection.send(Outgoing::Control { bytes, fd: None });
+            }
             Ok(Some(_)) | Err(_) => {}
         }
         false
-    }
-
-    /// Rule E7: a baseline peer is disconnected, and no more.
-    fn refuse(&mut self, tags: RoleTags, tag: u64) {
-        if !matches!(tags.request(tag), Some((_, true))) {
-            return;
-        }
-        let bytes = Control::Error {
-            status: self.why.status().code(),
-            seq: 0,
-            text: self.why.text().to_owned(),
-        }
-        .encode();
-        // Who has gone need not hear it.
-        let _ = self.connection.send(Outgoing::Control { bytes, fd: None });
     }
 }

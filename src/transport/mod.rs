@@ -166,21 +166,6 @@ pub trait Listener: Send {
     fn refused(&mut self) -> Option<(Box<dyn Connection>, Error)> {
         None
     }
-
-    /// Whether one descriptor is enough for a connection that is answered and closed.
-    fn takes_one_descriptor(&self) -> bool {
-        false
-    }
-
-    /// Accepts a connection that is only going to be refused. One that turns out to be a part of a
-    /// connection of several sockets is answered over the one that brings the request.
-    ///
-    /// # Errors
-    ///
-    /// As [`accept`](Self::accept).
-    fn accept_to_refuse(&mut self) -> Result<Option<Box<dyn Connection>>> {
-        self.accept()
-    }
 }
 
 /// What a transport says of [`Outgoing::GpuBody`] that sends host memory only.

@@ -2,38 +2,22 @@
 //! limit is for the whole process.
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::os::unix::net::{SocketAddr, UnixListener};
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
 
 use dipc::arena::{Arena, ArenaOptions};
-use dipc::client::{Client, ClientOptions, GetOptions};
 use dipc::device::region::Region;
 use dipc::device::{BufferRef, DeviceKind};
 use dipc::error::Status;
-use dipc::proto::{Control, Credit, Request, Tags, Uri};
-use dipc::server::{Server, ServerOptions};
+use dipc::proto::Uri;
 use dipc::transport::{Incoming, LinkOptions, Outgoing, Placement, by_scheme};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::child::{assert_in_child, in_child};
 use crate::ring::{Bare, asking, ring_frame};
 use crate::{bare_peer, bare_server, connect, frame, listen, name, next, region_frame, send_with};
-
-/// Calls `make` until a descriptor is free: a closer thread may still have it.
-fn once_free<T>(mut make: impl FnMut() -> std::io::Result<T>) -> T {
-    let start = Instant::now();
-    loop {
-        match make() {
-            Ok(made) => return made,
-            Err(error) if start.elapsed() > Duration::from_secs(30) => panic!("{error}"),
-            Err(_) => std::thread::sleep(Duration::from_millis(1)),
-        }
-    }
-}
 
 /// Uses up all descriptors except `left`, until the drop of the result.
 fn use_up(left: usize) -> Vec<OwnedFd> {
@@ -227,83 +211,6 @@ fn child_accepts() {
     drop(taken);
     assert!(listener.accept().unwrap().is_some());
     drop(client);
-}
-
-/// A server without free descriptors for a while reports this to its clients, over shm and tcp, and
-/// serves again when descriptors are free.
-#[test]
-fn a_server_without_descriptors_says_so() {
-    in_child("limits::child_refuses_over_shm");
-    in_child("limits::child_refuses_over_tcp");
-    in_child("limits::child_refuses_a_baseline_peer");
-}
-
-#[test]
-#[ignore = "run by a_server_without_descriptors_says_so"]
-fn child_refuses_over_shm() {
-    let address = name();
-    let connect = || UnixStream::connect_addr(&SocketAddr::from_abstract_name(&address).unwrap());
-    refused(&format!("shm:@{address}"), |_| connect().unwrap());
-}
-
-#[test]
-#[ignore = "run by a_server_without_descriptors_says_so"]
-fn child_refuses_over_tcp() {
-    refused("tcp://127.0.0.1:0", |uri| {
-        TcpStream::connect(&uri.address).unwrap()
-    });
-}
-
-/// Makes a server refuse a request, with its last descriptor for the client.
-fn refused<S: Read + Write>(uri: &str, connect: impl FnOnce(&Uri) -> S) {
-    let server = Server::new(ServerOptions::default()).unwrap();
-    let uri = server.listen(uri).unwrap();
-    // The clients stay connected, because a freed descriptor would be mistaken for the request's.
-    let serves = || {
-        let client = Client::new(ClientOptions::default()).unwrap();
-        let answer = client.get(&[&uri], b"t", &GetOptions::default(), None);
-        assert_eq!(answer.err().unwrap().status(), Status::NotFound);
-        client
-    };
-    let before = serves();
-    let taken = use_up(1);
-    let mut socket = connect(&Uri::parse(&uri).unwrap());
-    let credit = Credit {
-        batches: 1,
-        bytes: 1,
-    };
-    let request = Request::new("t", credit).encode();
-    let tag = Tags::DEFAULT.dipc_want;
-    socket.write_all(&frame(1, tag, &request)).unwrap();
-    let mut told = Vec::new();
-    socket.read_to_end(&mut told).unwrap();
-    match Control::decode(&told[24..]).unwrap() {
-        Some(Control::Error { status, text, .. }) => {
-            assert_eq!(status, Status::OutOfResources.code(), "{text}");
-            assert!(text.contains("no file descriptor left"), "{text}");
-        }
-        other => panic!("{other:?}"),
-    }
-    drop((taken, socket));
-    drop((serves(), before));
-}
-
-/// A baseline peer understands no error, so it is disconnected (rule E7). The descriptor for
-/// refusals is free again after the closer thread has closed the connection.
-#[test]
-#[ignore = "run by a_server_without_descriptors_says_so"]
-fn child_refuses_a_baseline_peer() {
-    let server = Server::new(ServerOptions::default()).unwrap();
-    let name = name();
-    server.listen(&format!("shm:@{name}")).unwrap();
-    let address = SocketAddr::from_abstract_name(&name).unwrap();
-    let _taken = use_up(1);
-    for _ in 0..3 {
-        let mut socket = once_free(|| UnixStream::connect_addr(&address));
-        let ticket = frame(1, Tags::DEFAULT.want_data, b"t");
-        socket.write_all(&ticket).unwrap();
-        assert_eq!(socket.read(&mut [0]).unwrap(), 0);
-    }
 }
 
 /// Beyond the file size limit bodies travel as bytes, no ring is made, and an arena reports an

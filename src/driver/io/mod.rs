@@ -16,6 +16,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
+use rustix::io;
 
 use crate::driver::clock;
 use crate::driver::waiting::Looks;
@@ -69,16 +70,15 @@ struct Reactor {
     thread: OnceLock<ThreadId>,
 }
 
+/// Turns of one source before the others have theirs.
+pub const TURNS_AT_ONCE: usize = 16;
+
 /// Keys of the wake-up descriptors; sources count from the next one.
 const WAKE: u64 = 0;
 const ALARM: u64 = 1;
 
 impl IoThread {
-    /// Starts the thread. It looks for work for `spin` before it sleeps.
-    ///
-    /// # Errors
-    ///
-    /// `OutOfResources` when the process has no descriptors or threads left.
+    /// Starts the thread, which looks for work for `spin` before it sleeps.
     pub fn start(name: &str, spin: Duration) -> Result<Self> {
         let failed = |errno| Error::os("cannot set up an I/O thread", errno);
         let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(failed)?;
@@ -100,26 +100,18 @@ impl IoThread {
             soon: Mutex::default(),
             thread: OnceLock::new(),
         });
+        let runs = Arc::clone(&reactor);
         let thread = std::thread::Builder::new()
             .name(name.into())
-            .spawn({
-                let reactor = Arc::clone(&reactor);
-                move || reactor.run()
-            })
+            .spawn(move || runs.run())
             .map_err(|error| Error::io("cannot start an I/O thread", &error))?;
+        let thread = Mutex::new(Some(thread));
         Ok(Self {
-            handle: Arc::new(ThreadHandle {
-                reactor,
-                thread: Mutex::new(Some(thread)),
-            }),
+            handle: Arc::new(ThreadHandle { reactor, thread }),
         })
     }
 
     /// Wakes `source` when one of `fds` is ready, until the registration is dropped.
-    ///
-    /// # Errors
-    ///
-    /// `OutOfResources` or `OutOfMemory` when the system refuses.
     pub fn register(
         &self,
         source: Weak<dyn Source>,
@@ -136,13 +128,9 @@ impl IoThread {
             interest,
         };
         for fd in fds {
-            epoll::add(
-                &reactor.epoll,
-                &fd,
-                EventData::new_u64(key),
-                interest.flags(),
-            )
-            .map_err(|errno| Error::os("cannot watch a connection", errno))?;
+            let data = EventData::new_u64(key);
+            epoll::add(&reactor.epoll, &fd, data, interest.flags())
+                .map_err(|errno| Error::os("cannot watch a connection", errno))?;
             registration.fds.push(fd);
         }
         Ok(registration)
@@ -150,13 +138,7 @@ impl IoThread {
 
     /// Calls [`Source::timer`] at `deadline` or soon after, if the source still lives.
     pub fn call_at(&self, deadline: Timestamp, source: Weak<dyn Source>) {
-        let reactor = &self.handle.reactor;
-        let is_first = reactor.timers.add(deadline, source);
-        // The thread itself looks at the timers before it sleeps. To wake it at once, only so that
-        // it sleeps for less, would take a processor from those who move a stream.
-        if is_first && !reactor.is_current() && !reactor.timers.set_alarm(deadline) {
-            reactor.wake();
-        }
+        self.handle.reactor.timers.add(deadline, source);
     }
 
     /// How long the thread looks for work before it sleeps.
@@ -164,15 +146,10 @@ impl IoThread {
         self.handle.reactor.spin
     }
 
-    /// A connection of the thread's has a holder from now on, or has none any more. Holders that
-    /// are awake need the processor on which this thread would spin.
-    pub fn count_holder(&self, is_there: bool) {
-        let holders = &self.handle.reactor.holders;
-        if is_there {
-            holders.fetch_add(1, Ordering::Relaxed);
-        } else {
-            holders.fetch_sub(1, Ordering::Relaxed);
-        }
+    /// The number of the thread's connections that have a holder. While there is one, the thread
+    /// does not spin: the holder may need its processor.
+    pub fn holders(&self) -> &AtomicUsize {
+        &self.handle.reactor.holders
     }
 
     /// Calls [`Source::turn`] once every source that is ready now has had its turn.
@@ -200,8 +177,7 @@ impl ThreadHandle {
     fn shut_down(&self) {
         self.reactor.stop.store(true, Ordering::Release);
         self.reactor.wake();
-        // The last connection may be dropped by the I/O thread itself, which cannot wait for its
-        // own end; it leaves its loop when it returns there.
+        // The thread itself may drop the last connection. It leaves its loop later.
         let this = std::thread::current().id();
         let thread = self.thread.lock().take();
         if let Some(thread) = thread.filter(|thread| thread.thread().id() != this) {
@@ -226,7 +202,7 @@ impl Reactor {
             return;
         }
         // A full counter is a wake-up already under way.
-        let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
+        let _ = io::write(&self.wake, &1_u64.to_ne_bytes());
     }
 
     fn is_current(&self) -> bool {
@@ -243,7 +219,7 @@ impl Reactor {
                 && self.holders.load(Ordering::Relaxed) == 0
                 && clock::since(idle_since) < self.spin;
             match self.wait(&mut events, spins, &mut looks) {
-                Ok(()) | Err(rustix::io::Errno::INTR) => {}
+                Ok(()) | Err(io::Errno::INTR) => {}
                 Err(errno) => {
                     tracing::error!("an I/O thread cannot wait and ends: {errno}");
                     return;
@@ -252,52 +228,46 @@ impl Reactor {
             if !events.is_empty() {
                 idle_since = clock::now();
             } else if spins {
-                // As whoever else looks for work does: there may be more of them than cores.
                 std::thread::yield_now();
             }
             for event in &events {
                 self.tell(event.data.u64());
             }
-            self.run_timers();
             // Taken out first: a turn may ask for another one.
             let soon = std::mem::take(&mut *self.soon.lock());
-            for source in soon {
-                if let Some(source) = source.upgrade() {
-                    guarded_for(&*source, || source.turn());
-                }
+            for source in soon.into_iter().filter_map(|it| it.upgrade()) {
+                guarded_for(&*source, || source.turn());
             }
         }
     }
 
-    /// Waits for the descriptors: not at all while the thread `spins` or a source is to have a
-    /// turn, until the first timer otherwise.
-    fn wait(
-        &self,
-        events: &mut Vec<Event>,
-        spins: bool,
-        looks: &mut Looks,
-    ) -> rustix::io::Result<()> {
+    /// Waits for the descriptors: not at all while the thread `spins` or a source is to have a turn.
+    fn wait(&self, events: &mut Vec<Event>, spins: bool, looks: &mut Looks) -> io::Result<()> {
         let now = Timespec::default();
-        let ask = |events: &mut Vec<Event>, timeout: Option<&Timespec>| {
+        let mut ask = |timeout: Option<&Timespec>| {
             events.clear();
             epoll::wait(&self.epoll, rustix::buffer::spare_capacity(events), timeout)
         };
         if spins || !self.soon.lock().is_empty() {
-            return ask(events, Some(&now)).map(drop);
+            return ask(Some(&now)).map(drop);
         }
-        if looks.look(|| ask(events, Some(&now)).is_ok_and(|count| count > 0)) {
+        if looks.look(|| ask(Some(&now)).is_ok_and(|count| count > 0)) {
             return Ok(());
         }
-        ask(events, self.timers.next_timeout().as_ref()).map(drop)
+        ask(None).map(drop)
     }
 
     /// One of the descriptors with that key is ready.
     fn tell(&self, key: u64) {
         let mut counter = [0; 8];
         match key {
-            WAKE => drop(rustix::io::read(&self.wake, &mut counter)),
-            // The loop runs the timers that are due.
-            ALARM => drop(rustix::io::read(self.timers.alarm(), &mut counter)),
+            WAKE => drop(io::read(&self.wake, &mut counter)),
+            ALARM => {
+                let _ = io::read(self.timers.alarm(), &mut counter);
+                for source in self.timers.take_due().filter_map(|it| it.upgrade()) {
+                    guarded_for(&*source, || source.timer());
+                }
+            }
             key => {
                 let source = self.sources.lock().get(&key).and_then(Weak::upgrade);
                 if let Some(source) = source {
@@ -306,20 +276,10 @@ impl Reactor {
             }
         }
     }
-
-    fn run_timers(&self) {
-        // Not those that are set meanwhile: the descriptors have their turn first.
-        let now = clock::now();
-        while let Some(source) = self.timers.take_due(now) {
-            if let Some(source) = source.upgrade() {
-                guarded_for(&*source, || source.timer());
-            }
-        }
-    }
 }
 
-/// Runs a call to a source. A panic there is a bug of ours: it is logged, and costs that source and
-/// not every other connection. Returns whether there was none.
+/// Runs a call to a source. A panic there is a bug of ours: it costs that source and no other one.
+/// Returns whether there was none.
 pub fn guarded(call: impl FnOnce()) -> bool {
     let done = catch_unwind(AssertUnwindSafe(call)).is_ok();
     if !done {

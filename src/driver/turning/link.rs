@@ -9,15 +9,13 @@ use parking_lot::{Mutex, MutexGuard};
 use super::ownership::Owner;
 use super::{Bell, Budget, Turn, Turner, Wants};
 use crate::driver::clock;
-use crate::driver::io::{Interest, IoThread, Registration, Source};
+use crate::driver::io::{Interest, IoThread, Registration, Source, TURNS_AT_ONCE};
 use crate::driver::waiting::RETRY;
 use crate::error::{Error, Status};
 use crate::fork::Generation;
 use crate::proto::Timestamp;
 use crate::transport::{Profile, Readiness};
 
-/// Turns of one connection by the I/O thread before other connections have theirs.
-const TURNS_AT_ONCE: usize = 16;
 /// How long the I/O thread waits for the lock: its holder may wait for a device, while other
 /// connections wait for the I/O thread.
 const LONGEST_WAIT: Duration = Duration::from_millis(1);

@@ -1,6 +1,7 @@
 //! The token of a connection that the I/O thread does not own.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::{Bell, Budget, Link, Turn, Wants};
@@ -18,7 +19,7 @@ pub struct Turner<T: Turn> {
 impl<T: Turn> Turner<T> {
     /// For [`Link::take`] alone.
     pub(super) fn new(link: Arc<Link<T>>) -> Self {
-        link.io().count_holder(true);
+        link.io().holders().fetch_add(1, Ordering::Relaxed);
         Self {
             link,
             is_given_back: false,
@@ -104,7 +105,7 @@ impl<T: Turn> Turner<T> {
 
 impl<T: Turn> Drop for Turner<T> {
     fn drop(&mut self) {
-        self.link.io().count_holder(false);
+        (self.link.io().holders()).fetch_sub(1, Ordering::Relaxed);
         if !self.is_given_back && self.link.give_back() {
             self.link.io().call_soon(self.link.source());
         }

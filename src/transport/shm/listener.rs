@@ -134,10 +134,6 @@ impl Listener for ShmListener {
         self.refused.take()
     }
 
-    fn takes_one_descriptor(&self) -> bool {
-        true
-    }
-
     fn accept(&mut self) -> Result<Option<Box<dyn Connection>>> {
         self.generation.ensure_same_process()?;
         self.refused = None;

@@ -84,8 +84,6 @@ pub struct JoinTarget {
     pub groups: Weak<Groups>,
     /// Where the socket came from.
     pub from: IpAddr,
-    /// The connection is only going to be refused, and so is that of which it is a part.
-    pub refused: bool,
 }
 
 impl TcpConnection {
@@ -126,13 +124,6 @@ impl TcpConnection {
             Error::disconnected("the listener has gone before every socket of the stream had come")
         })?;
         match self.line.take() {
-            Some(line) if joins.refused => match groups.give_up(join, joins.from, line) {
-                Some(first) => {
-                    *self = Self::new(first, None);
-                    self.receive()
-                }
-                None => Err(joined()),
-            },
             Some(line) => groups.add(join, joins.from, line).and(Err(joined())),
             None => Err(joined()),
         }

@@ -125,20 +125,6 @@ impl Groups {
         Ok(())
     }
 
-    /// Gives up the group of a socket that is not served, or of which another one is not. Returns
-    /// the socket that brings the request, if it has come.
-    pub fn give_up(&self, join: Join, from: IpAddr, line: WatchedSocket) -> Option<WatchedSocket> {
-        let mut state = self.state.lock();
-        let fits = |group: &Group| group.id == join.group && group.from == from;
-        let known = state.waiting.iter().position(fits);
-        let group = known.and_then(|at| state.waiting.remove(at));
-        self.set_timer(&state);
-        match join.index {
-            0 => Some(line),
-            _ => group.and_then(|group| first(group.lines)?),
-        }
-    }
-
     /// The next connection whose sockets have all come. Closes those that have waited for too long.
     pub fn next(&self) -> Option<WholeGroup> {
         let mut state = self.state.lock();

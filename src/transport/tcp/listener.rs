@@ -79,7 +79,7 @@ impl TcpListener {
         })
     }
 
-    fn take(&self, socket: OwnedFd, refused: bool) -> Result<Box<dyn Connection>> {
+    fn take(&self, socket: OwnedFd) -> Result<Box<dyn Connection>> {
         set_up(&socket, End::Server, self.patience)?;
         let peer = rustix::net::getpeername(&socket)
             .and_then(|peer| peer.map_or(Err(Errno::NOTCONN), SocketAddr::try_from))
@@ -90,17 +90,8 @@ impl TcpListener {
         let joins = JoinTarget {
             groups: Arc::downgrade(&self.groups),
             from: peer.ip(),
-            refused,
         };
         Ok(Box::new(TcpConnection::new(line, Some(joins))))
-    }
-
-    /// The next socket as a connection, or as one that is only going to be refused.
-    fn accept_socket(&self, to_refuse: bool) -> Result<Option<Box<dyn Connection>>> {
-        let socket = accept(&self.socket, &self.address)?;
-        socket
-            .map(|socket| self.take(socket, to_refuse))
-            .transpose()
     }
 }
 
@@ -117,15 +108,6 @@ impl Listener for TcpListener {
         self.refused.take()
     }
 
-    fn takes_one_descriptor(&self) -> bool {
-        true
-    }
-
-    fn accept_to_refuse(&mut self) -> Result<Option<Box<dyn Connection>>> {
-        self.generation.ensure_same_process()?;
-        self.accept_socket(true)
-    }
-
     fn accept(&mut self) -> Result<Option<Box<dyn Connection>>> {
         self.generation.ensure_same_process()?;
         self.refused = None;
@@ -136,7 +118,10 @@ impl Listener for TcpListener {
                 self.refused = refused.map(|connection| (connection, error.clone()));
                 Err(error)
             }
-            None => self.accept_socket(false),
+            None => {
+                let socket = accept(&self.socket, &self.address)?;
+                socket.map(|socket| self.take(socket)).transpose()
+            }
         }
     }
 }
