@@ -29,19 +29,10 @@ const UPKEEP_PAUSE: Duration = Duration::from_millis(1);
 /// How long a holder may be in the host's code before the I/O thread stands in: the peer may
 /// cancel, return memory that the host waits for, or die.
 pub const HOST_PATIENCE: Duration = Duration::from_millis(1);
-/// The same at the start of a stream and behind its end. Most streams are over before that, and a
-/// timer that comes sooner would cost more than such a stream.
-pub const OPENING_PATIENCE: Duration = Duration::from_millis(10);
 /// How long a thing is left alone that cannot be done now, where nothing tells when it can: a lock
 /// that is held, a full queue, a thread that cannot be woken, the end of a process behind that of
 /// its sockets.
 pub const RETRY: Duration = Duration::from_millis(10);
-/// A batch that took the host no longer waits for the next ones, to share their system call.
-const QUICK: Duration = Duration::from_micros(10);
-/// As many such batches leave together, behind as many that have left by themselves: a host may
-/// have only a few.
-const MOST_TOGETHER: u32 = 8;
-
 /// The looks of one thread before its sleeps. Looks in vain make the next ones rare, so that a
 /// connection on which little happens costs nothing.
 #[derive(Debug, Default)]
@@ -74,32 +65,6 @@ impl Looks {
         self.in_vain = (self.in_vain + 1).min(MOST_IN_VAIN);
         self.skip = (1 << self.in_vain) - 1;
         false
-    }
-}
-
-/// Which batches of a provider wait for the next ones: those of a host that makes them faster than
-/// the system writes them. Should the host take its time all of a sudden, the I/O thread writes
-/// them after [`HOST_PATIENCE`].
-#[derive(Debug, Default)]
-pub struct Pace {
-    /// Quick batches, one after the other, up to [`MOST_TOGETHER`].
-    quick: u32,
-    waiting: u32,
-}
-
-impl Pace {
-    /// Whether a batch may wait that the host has made in `made_in`.
-    pub fn holds_back(&mut self, made_in: Duration) -> bool {
-        if made_in > QUICK {
-            *self = Self::default();
-            return false;
-        }
-        if self.quick < MOST_TOGETHER {
-            self.quick += 1;
-            return false;
-        }
-        self.waiting = (self.waiting + 1) % MOST_TOGETHER;
-        self.waiting > 0
     }
 }
 
@@ -208,18 +173,6 @@ mod tests {
         assert!((64..80).contains(&in_vain), "{in_vain} looks");
         while !looks(&mut all, true) {}
         assert!((0..100).all(|_| looks(&mut all, true)));
-    }
-
-    /// Quick batches leave together, and a slow one takes those before it along.
-    #[test]
-    fn quick_batches_leave_together() {
-        let mut pace = Pace::default();
-        let mut held = |count: u32| (0..count).filter(|_| pace.holds_back(QUICK)).count();
-        assert_eq!(held(MOST_TOGETHER), 0);
-        assert_eq!(held(8 * MOST_TOGETHER), 7 * MOST_TOGETHER as usize);
-        assert_eq!(held(1), 1);
-        assert!(!pace.holds_back(QUICK * 2));
-        assert!(!pace.holds_back(QUICK));
     }
 
     /// A bell that has rung ends one sleep, and a time that has passed each.

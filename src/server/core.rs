@@ -19,7 +19,6 @@ use crate::driver::produce::{
 use crate::driver::serve::{ArrivedRequest, Begun, Host, ServerEnd, ServerLink, StreamWork};
 use crate::driver::telling::shown;
 use crate::driver::turning::Turner;
-use crate::driver::waiting::OPENING_PATIENCE;
 use crate::error::{Error, Result, Status};
 use crate::fork::Generation;
 use crate::lines::Lines;
@@ -27,9 +26,9 @@ use crate::proto::{Role, RoleTags, SenderConfig, Timestamp, Uri};
 use crate::server::pulls::Pulls;
 use crate::server::streams::{Slot, Streams};
 use crate::server::threads::{Threads, send_table};
-use crate::server::tickets::{Entry, Provided, Provider, Tickets};
+use crate::server::tickets::{Entry, Provider, Tickets};
 use crate::server::{Request, ServerOptions};
-use crate::transport::{self, BodyPolicy, Connection, LinkOptions};
+use crate::transport::{self, Connection, LinkOptions};
 
 /// How long a stop waits after the cut until the streams' threads have ended.
 const GRACE: Duration = Duration::from_millis(500);
@@ -135,7 +134,7 @@ impl ServerCore {
             && let Some(stream) = self.streams.find(asked.request.stream_id)
             && stream.ticket == *ticket
         {
-            turner.step_to_host(OPENING_PATIENCE, |_, _| ());
+            turner.step_to_host(|_, _| ());
             match stream.join(turner, asked.role) {
                 Ok(()) => return Ok(Begun::Elsewhere), // Rule E6
                 Err(given_back) => turner = given_back,
@@ -153,7 +152,7 @@ impl ServerCore {
             return Ok(self.publish(turner, asked, table, options, slot));
         }
         // A provider, or a host of the pull form, may be slow.
-        turner.step_to_host(OPENING_PATIENCE, |_, _| ());
+        turner.step_to_host(|_, _| ());
         let stream = OutStream::new(ticket.clone(), turner, asked.role, shared_id);
         // Before the provider's call, which may never return.
         let place = Arc::downgrade(&slot);
@@ -167,9 +166,9 @@ impl ServerCore {
         }
         let production = |options| Production::new(Arc::clone(&stream), options, ending(&slot));
         Ok(match entry {
-            Entry::Provider(provided) => Begun::Thread(Box::new(ProvidedStream {
+            Entry::Provider(provider) => Begun::Thread(Box::new(ProvidedStream {
                 production: production(options),
-                provided,
+                provider,
                 stream,
                 slot,
                 yields: self.options.spin.is_zero(),
@@ -211,15 +210,12 @@ impl ServerCore {
     ) -> Begun {
         let link = Arc::clone(turner.link());
         let lends = link.lender().is_some();
-        // An announced body is not copied, unless the policy is to lend every body.
-        let announces = link.profile().announces_from.is_some();
-        let is_light = (announces && !(lends && options.body == BodyPolicy::Lent))
-            || table
-                .get()
-                .is_some_and(|table| table.is_light(options.body, lends, asked.extension));
+        let is_light = table
+            .get()
+            .is_some_and(|table| table.is_light(options.body, lends, asked.extension));
         let wanted = (asked.request.ticket.as_slice(), asked.role);
         let (ending, place) = (ending(&slot), Box::new(slot));
-        let publication = Publication::new(&link, wanted, table, options, ending, place);
+        let publication = Publication::new(&link, wanted, table, &options, ending, place);
         turner.step(|served, _| served.publish(publication));
         if is_light {
             Begun::Here(turner)
@@ -317,7 +313,7 @@ fn log_refusal(link: &ServerLink, asked: &ArrivedRequest, error: &Error) {
     }
 }
 
-/// A published table whose bodies are copied or compressed, on a thread for this stream only.
+/// A published table whose bodies are copied, on a thread for this stream only.
 struct HeavyTable(Turner<ServerEnd>);
 
 impl StreamWork for HeavyTable {
@@ -335,7 +331,7 @@ impl StreamWork for HeavyTable {
 struct ProvidedStream {
     /// The first field, so that the stream ends before its slot is free.
     production: Production,
-    provided: Arc<Provided>,
+    provider: Arc<Deferred<Box<dyn Provider>>>,
     stream: Arc<OutStream>,
     slot: Arc<Slot>,
     /// The thread yields its processor once after the first batch.
@@ -346,22 +342,16 @@ impl StreamWork for ProvidedStream {
     fn run(self: Box<Self>) -> Option<Turner<ServerEnd>> {
         let Self {
             mut production,
-            provided,
+            provider,
             stream,
             slot,
             yields,
         } = *self;
-        let provider = provided.provider.get()?;
+        let provider = provider.get()?;
         // The request lives until the host's stream is released.
         let request = Request::for_provider(stream);
-        if let Some(encoder) = provided.encoder.lock().take() {
-            production.reuse(encoder);
-        }
         let mut reader = None;
         let sent = provide(&**provider, &request, &mut production, yields, &mut reader);
-        if let Some(encoder) = production.take_encoder() {
-            *provided.encoder.lock() = Some(encoder);
-        }
         if let Err(error) = sent {
             let (code, text) = request.failure(&error);
             production.fail(code, &text);

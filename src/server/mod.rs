@@ -35,7 +35,7 @@ use crate::proto::{Role, RoleTags, Tags, Uri};
 use crate::transport::{self, Budget};
 use pulls::Pulls;
 use threads::Threads;
-use tickets::{Entry, Provided, Tickets};
+use tickets::{Entry, Tickets};
 
 /// A server. Any thread may call it. Its drop cuts every stream, and does not wait for host
 /// callbacks that still run.
@@ -158,10 +158,7 @@ impl Server {
         provider: Box<dyn Provider>,
     ) -> Result<(), (Error, Box<dyn Provider>)> {
         self.core.add(ticket, provider, |provider, callbacks| {
-            Entry::Provider(Arc::new(Provided {
-                provider: Deferred::new(provider, callbacks),
-                encoder: Mutex::default(),
-            }))
+            Entry::Provider(Arc::new(Deferred::new(provider, callbacks)))
         })
     }
 
@@ -199,7 +196,7 @@ impl Server {
             Ok(encoder) => encoder,
             Err(error) => return Err((error, (schema, batches))),
         };
-        let table = Published::new(schema, batches, encoder, options);
+        let table = Published::new(schema, batches, encoder);
         self.core
             .add(ticket, table, |table, callbacks| {
                 Entry::Published(Arc::new(Deferred::new(table, callbacks)))

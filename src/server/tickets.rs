@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use parking_lot::{Mutex, RwLock};
+use parking_lot::RwLock;
 
-use crate::arrow::{Encoder, OwnedDeviceStream};
+use crate::arrow::OwnedDeviceStream;
 use crate::driver::callbacks::Deferred;
 use crate::driver::produce::Published;
 use crate::driver::telling::shown;
@@ -36,7 +36,7 @@ pub trait Provider: Send + Sync + 'static {
 /// host. So [`Deferred`] drops it on a thread where host code may run.
 #[derive(Clone)]
 pub(super) enum Entry {
-    Provider(Arc<Provided>),
+    Provider(Arc<Deferred<Box<dyn Provider>>>),
     Published(Arc<Deferred<Published>>),
     Pull,
 }
@@ -45,21 +45,11 @@ impl Entry {
     /// Whether all requests give the same batches (rule E6).
     pub(super) fn replays(&self) -> bool {
         match self {
-            Self::Provider(provided) => provided
-                .provider
-                .get()
-                .is_some_and(|provider| provider.is_deterministic()),
+            Self::Provider(provider) => provider.get().is_some_and(|it| it.is_deterministic()),
             Self::Published(_) => true,
             Self::Pull => false,
         }
     }
-}
-
-/// A provider, and the encoder of its last stream.
-pub(super) struct Provided {
-    pub(super) provider: Deferred<Box<dyn Provider>>,
-    /// Reused by the next stream, which mostly has the same schema.
-    pub(super) encoder: Mutex<Option<Encoder>>,
 }
 
 /// The tickets of a server.

@@ -66,9 +66,6 @@ pub struct Profile {
     /// The connection sends packed bodies from a GPU's memory ([`Outgoing::GpuBody`]). Otherwise
     /// the caller has to copy them to the host first.
     pub sends_gpu: bool,
-    /// Bodies of at least this many bytes are only announced by the call that sends them, and move
-    /// while the connection is turned. `None`: the call writes every body.
-    pub announces_from: Option<u64>,
 }
 
 impl Profile {
@@ -77,7 +74,6 @@ impl Profile {
         is_ordered: true,
         is_read_after_close: true,
         sends_gpu: false,
-        announces_from: None,
     };
 }
 

@@ -133,14 +133,6 @@ pub trait Lender: Send + Sync {
     /// either; running out of memory or descriptors for regions gives [`Placement::Packed`].
     fn place(&self, buffers: &[BufferRef], gpu: Option<OnGpu<'_>>) -> Result<Placement>;
 
-    /// Whether a body would be lent where it lies, and take memory at neither end: all of it is in
-    /// memory that the peer maps, as that of arenas. [`place`](Self::place) may find that it cannot
-    /// be after all. `gpu`: as there.
-    fn lends_in_place(&self, buffers: &[BufferRef], gpu: Option<OnGpu<'_>>) -> bool {
-        let (_, _) = (buffers, gpu);
-        false
-    }
-
     /// What the client asked for: its own limit on copies lent and not returned (the lower of it
     /// and the option holds from now on), where it wants bodies (an `ArrowDeviceType`, 0 as sent),
     /// and the UUIDs of the GPUs that it reaches.

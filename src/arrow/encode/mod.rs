@@ -148,22 +148,6 @@ impl Encoder {
         })
     }
 
-    /// The encoder for another stream of the same schema, without the state of the old stream.
-    pub fn emptied(mut self) -> Self {
-        self.plan.clear();
-        self.dictionaries = SentDictionaries::of(&self.schema);
-        self.stream = None;
-        self.place = None;
-        self
-    }
-
-    /// True if [`emptied`](Self::emptied) returns the same encoder as [`new`](Self::new).
-    pub fn fits(&self, schema: &OwnedSchema, options: EncodeOptions) -> bool {
-        // SAFETY: as in `new`.
-        let schema = unsafe { Schema::from_c(schema.raw()) };
-        self.options == options && schema.is_ok_and(|schema| schema == self.schema)
-    }
-
     /// Flatbuffer bytes of the schema's header.
     pub fn schema_header(&self) -> &Arc<[u8]> {
         &self.schema_header

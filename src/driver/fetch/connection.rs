@@ -16,7 +16,7 @@ use crate::driver::waiting::RETRY;
 use crate::error::{Error, Result, Status};
 use crate::fork::Generation;
 use crate::proto::{Control, HeaderParser, Side, Timestamp};
-use crate::transport::{Connection, Identity, Incoming, Outgoing, PeerRegions, Unmapped};
+use crate::transport::{Connection, Incoming, Outgoing, PeerRegions, Unmapped};
 
 /// One connection at a client: a stream holds its token, or the pool, or nobody.
 pub type ClientLink = Link<ClientEnd>;
@@ -70,12 +70,7 @@ impl ClientEnd {
     /// Takes over a connection. `free_tag` is the `free_data` of the server's URI (rule U2).
     pub fn open(link: Box<dyn Connection>, free_tag: Option<u64>, io: &IoThread) -> Turner<Self> {
         let returns = Arc::new(Returns::new(free_tag));
-        let Identity {
-            peer,
-            readiness,
-            profile,
-            ..
-        } = link.identity().clone();
+        let identity = link.identity().clone();
         let end = Self {
             link,
             generation: Generation::now(),
@@ -88,7 +83,7 @@ impl ClientEnd {
             left: None,
             memory: Memory::default(),
         };
-        Link::held(end, returns, (peer, readiness, profile), io)
+        Link::held(end, returns, identity, io)
     }
 
     /// Whether the server runs as the same user.

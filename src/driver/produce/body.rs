@@ -1,303 +1,258 @@
-//! How the body of one message travels.
+//! How the body of one message travels: [`Placer::decide`] says, and nothing else.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::arena;
 use crate::arrow::EncodedMessage;
-use crate::device::BufferRef;
+use crate::device::{BufferRef, DeviceKind};
 use crate::driver::callbacks::HostOwner;
-use crate::driver::produce::stage::stage;
-use crate::driver::produce::{LIGHT_BODY_BYTES, ProduceOptions, on_gpu};
-use crate::driver::serve::{Effects, Gathered, Hold, ServerEnd, ServerLink};
+use crate::driver::produce::{Counters, ProduceOptions, on_gpu};
+use crate::driver::serve::{Effects, Gathered, Hold, Room, ServerEnd, ServerLink};
+use crate::driver::telling::Account;
 use crate::error::Result;
-use crate::proto::{Bytes, HeaderKind, OutBody, Sender};
+use crate::proto::{HeaderKind, OutBody, Role, Sender};
 use crate::transport::{
-    BodyPolicy, COPIED_BYTES, Lease, Lender, OnGpu, Placement, ReadyNotice, RegionNotice,
+    BodyPolicy, COPIED_BYTES, Lender, OnGpu, Payload, Placement, ReadyNotice, RegionNotice,
 };
 
-/// A body on its way, and what the peer is to be told first.
+type Body = OutBody<Gathered, Hold>;
+
+/// A message whose body is in its place, or travels over another connection.
 pub(super) struct Placed {
-    pub(super) body: OutBody<Gathered, Hold>,
-    pub(super) announce: Vec<RegionNotice>,
-    pub(super) ready: Option<ReadyNotice>,
+    kind: HeaderKind,
+    header: Arc<[u8]>,
+    rows: usize,
+    body_len: u64,
+    body: Body,
+    announce: Vec<RegionNotice>,
+    ready: Option<ReadyNotice>,
 }
 
 impl Placed {
-    /// One that says nothing more.
-    pub(super) fn of(body: OutBody<Gathered, Hold>) -> Self {
-        Self {
-            body,
-            announce: Vec::new(),
-            ready: None,
-        }
-    }
-}
-
-/// A message whose body is placed.
-pub(super) struct Ready {
-    kind: HeaderKind,
-    header: Arc<[u8]>,
-    figures: Figures,
-    placed: Placed,
-}
-
-/// How much there is in a message.
-#[derive(Clone, Copy)]
-pub(super) struct Figures {
-    /// Rows of a record batch, values of a dictionary.
-    pub(super) rows: usize,
-    /// Bytes of the body.
-    pub(super) body_len: u64,
-}
-
-impl Ready {
-    pub(super) fn new(
-        kind: HeaderKind,
-        header: Arc<[u8]>,
-        figures: Figures,
-        placed: Placed,
-    ) -> Self {
-        Self {
-            kind,
-            header,
-            figures,
-            placed,
-        }
+    fn is_in_place(&self) -> bool {
+        matches!(self.body, OutBody::Lent { in_place: true, .. })
     }
 
-    /// How much there is in it.
-    pub(super) fn figures(&self) -> Figures {
-        self.figures
-    }
-
-    /// Whether its body is lent where the producer has it.
-    pub(super) fn is_in_place(&self) -> bool {
-        matches!(self.placed.body, OutBody::Lent { in_place: true, .. })
-    }
-
-    /// Whether to make its body took about as long as a system call, or less.
-    pub(super) fn is_small(&self) -> bool {
-        matches!(self.placed.body, OutBody::Elsewhere)
-            || self.is_in_place()
-            || self.figures.body_len <= LIGHT_BODY_BYTES
-    }
-
-    /// Whether it may be sent after all that `room` says.
-    pub(super) fn suits(&self, room: BodyRoom) -> bool {
-        match room {
-            BodyRoom::None => false,
-            BodyRoom::InPlace => self.is_in_place(),
-            BodyRoom::Any => true,
-        }
-    }
-
-    /// Queues it, and gives what it is.
-    pub(super) fn queue(self, served: &mut ServerEnd, effects: &mut Effects) -> Result<HeaderKind> {
-        let Self {
-            kind,
-            header,
-            figures,
-            placed,
-        } = self;
-        let body_len = figures.body_len;
-        let Placed {
-            body,
-            announce,
-            ready,
-        } = placed;
+    fn queue(self, served: &mut ServerEnd, effects: &mut Effects) -> Result<()> {
         let send = |sender: &mut Sender<Gathered, Hold>| {
-            if let Some(ready) = ready {
+            if let Some(ready) = self.ready {
                 sender.announce_ready(ready.event, &ready.handle)?;
             }
-            match kind {
-                HeaderKind::Dictionary => sender.send_dictionary(header, body_len, body),
-                _ => sender.send_batch(header, body_len, body),
+            match self.kind {
+                HeaderKind::Dictionary => {
+                    sender.send_dictionary(self.header, self.body_len, self.body)
+                }
+                _ => sender.send_batch(self.header, self.body_len, self.body),
             }
         };
-        served.queue(&announce, send, effects)??;
-        Ok(kind)
-    }
-
-    /// It is not sent. Later leases count on what was announced with it.
-    pub(super) fn give_up(self, served: &mut ServerEnd, effects: &mut Effects) {
-        let ready = self.placed.ready;
-        let announce = |sender: &mut Sender<Gathered, Hold>| {
-            ready.map(|ready| sender.announce_ready(ready.event, &ready.handle))
-        };
-        // A connection that is over has nobody to tell.
-        let _ = served.queue(&self.placed.announce, announce, effects);
+        Ok(served.queue(&self.announce, send, effects)??)
     }
 }
 
-/// How the bodies of one stream may travel over one connection.
-#[derive(Clone)]
-pub(super) struct Carrier {
-    /// Lends the memory of bodies, where the transport does and the peer understands that.
-    pub(super) lender: Option<Arc<dyn Lender>>,
-    /// Bodies on a GPU are sent from there.
-    pub(super) sends_gpu: bool,
+/// Places the bodies of one stream for one connection.
+pub(super) struct Placer {
+    pub(super) role: Role,
+    options: ProduceOptions,
+    /// `None` where the transport or the peer knows no lent memory.
+    lender: Option<Arc<dyn Lender>>,
+    sends_gpu: bool,
+    /// Placed, and not sent: rule E5 may ask for room that there is not.
+    waiting: Option<Placed>,
 }
 
-impl Carrier {
-    /// That of the connection now: what it lends depends on the request.
-    pub(super) fn of(link: &ServerLink) -> Self {
+impl Placer {
+    pub(super) fn new(role: Role, options: &ProduceOptions) -> Self {
         Self {
-            lender: link.lender(),
-            sends_gpu: link.profile().sends_gpu,
+            role,
+            options: options.clone(),
+            lender: None,
+            sends_gpu: false,
+            waiting: None,
         }
     }
 
-    /// Who lends `message`'s body. Rule A4: compressed bodies are packed ones.
-    fn lender_of(&self, policy: BodyPolicy, message: &EncodedMessage) -> Option<&dyn Lender> {
-        let lends = policy != BodyPolicy::Packed && !message.compressed;
-        self.lender.as_deref().filter(|_| lends)
+    /// Learns how bodies may travel over `link`, which depends on the request.
+    pub(super) fn join(&mut self, link: &ServerLink) {
+        self.lender = link.lender();
+        self.sends_gpu = link.profile().sends_gpu;
     }
-}
 
-/// Decides how the body of `message` travels; copies it where it is lent from a region. `owner`
-/// gives what keeps the producer's memory alive, where that is used.
-pub(super) fn place(
-    options: &ProduceOptions,
-    carrier: &Carrier,
-    message: &EncodedMessage,
-    owner: impl FnOnce() -> HostOwner,
-) -> Result<Placed> {
-    let counters = &options.counters;
-    let gpu = on_gpu_of(message);
-    if let Some(lender) = carrier.lender_of(options.body, message)
-        && let Placement::Lent(lease) = lender.place(&message.buffers, gpu)?
-    {
-        let Lease {
-            spans,
-            announce,
-            copied,
-            borrowed,
-            in_place,
-            copied_on_device,
-            staged,
-            keep,
-            ready,
-            hold,
-        } = lease;
-        let count = |counter: &std::sync::atomic::AtomicU64, bytes| {
+    /// Where the bodies of a stream lie on their way, if the producer's are of `device_type`.
+    pub(super) fn device_in_transit(&self, device_type: i32) -> i32 {
+        let kind = DeviceKind(device_type);
+        let lends = self.lender.as_ref().is_some_and(|it| it.lends_on_gpus());
+        match kind {
+            DeviceKind::CUDA | DeviceKind::CUDA_MANAGED
+                if lends && self.options.body != BodyPolicy::Packed =>
+            {
+                DeviceKind::CUDA.0
+            }
+            _ => DeviceKind::CPU.0,
+        }
+    }
+
+    pub(super) fn has_waiting(&self) -> bool {
+        self.waiting.is_some()
+    }
+
+    /// Places `message`, if the client's credit has a place for it (rule E5). Returns the bytes
+    /// that this cost; `None`: there is no place. `owner` keeps the producer's memory alive.
+    pub(super) fn place(
+        &mut self,
+        room: &Room,
+        message: &EncodedMessage,
+        owner: impl FnOnce() -> HostOwner,
+    ) -> Result<Option<u64>> {
+        // A body that turns out not to lie in place waits.
+        if !room.admits(message.body_len, true)? {
+            return Ok(None);
+        }
+        let mut placed = Placed {
+            kind: message.kind,
+            header: Arc::clone(&message.header),
+            rows: message.rows,
+            body_len: message.body_len,
+            body: OutBody::Elsewhere,
+            announce: Vec::new(),
+            ready: None,
+        };
+        if self.role != Role::Metadata {
+            placed.body = self.decide(message, owner, &mut placed)?;
+        }
+        let cost = if placed.is_in_place() {
+            0
+        } else {
+            message.body_len
+        };
+        self.waiting = Some(placed);
+        Ok(Some(cost))
+    }
+
+    /// Whether there is room for the message that was placed.
+    pub(super) fn may_send(&self, room: &Room) -> Result<bool> {
+        let Some(placed) = &self.waiting else {
+            return Ok(false);
+        };
+        room.admits(placed.body_len, placed.is_in_place())
+    }
+
+    /// Queues the message that was placed.
+    pub(super) fn send(
+        &mut self,
+        served: &mut ServerEnd,
+        account: &mut Option<Box<Account>>,
+        effects: &mut Effects,
+    ) -> Result<()> {
+        let Some(placed) = self.waiting.take() else {
+            return Ok(());
+        };
+        let (is_batch, rows) = (placed.kind == HeaderKind::RecordBatch, placed.rows);
+        let body_len = placed.body_len;
+        placed.queue(served, effects)?;
+        if self.role != Role::Metadata {
+            let batches = &self.options.counters.batches;
+            batches.fetch_add(is_batch.into(), Ordering::Relaxed);
+            if let Some(account) = account {
+                account.sent(is_batch, rows, body_len);
+            }
+        }
+        Ok(())
+    }
+
+    /// The message that waits is not sent. What was announced with it is: later leases count on
+    /// that.
+    pub(super) fn give_up(&mut self, served: &mut ServerEnd, effects: &mut Effects) {
+        if let Some(Placed {
+            announce, ready, ..
+        }) = self.waiting.take()
+        {
+            let tell = |sender: &mut Sender<Gathered, Hold>| {
+                ready.map(|ready| sender.announce_ready(ready.event, &ready.handle))
+            };
+            // A connection that is over has nobody to tell.
+            let _ = served.queue(&announce, tell, effects);
+        }
+    }
+
+    /// Decides how a body travels: lent where it lies, copied and lent, or as bytes.
+    fn decide(
+        &self,
+        message: &EncodedMessage,
+        owner: impl FnOnce() -> HostOwner,
+        placed: &mut Placed,
+    ) -> Result<Body> {
+        let Counters {
+            bytes_lent,
+            bytes_copied,
+            bytes_sent,
+            bytes_copied_on_device,
+            bytes_staged,
+            ..
+        } = &*self.options.counters;
+        let count = |counter: &AtomicU64, bytes| {
             counter.fetch_add(bytes, Ordering::Relaxed);
         };
-        count(&counters.bytes_copied, copied);
-        count(&counters.bytes_lent, borrowed);
-        if gpu.is_some() {
-            count(&counters.bytes_copied_on_device, copied_on_device);
-            count(&counters.bytes_staged, staged);
-        }
-        let hold = match keep {
-            Some(keep) => {
-                keep.put(Box::new(owner()));
-                Hold::new(hold, None)
-            }
-            None => Hold::new(hold, (borrowed > 0).then(owner)),
-        };
-        return Ok(Placed {
-            body: OutBody::Lent {
-                spans,
+        let len = message.body_len;
+        let gpu = (message.owner.gpu()).map(|(stream, ready)| OnGpu { stream, ready });
+        // Rule A4: compressed bodies are packed ones.
+        let lends = self.options.body != BodyPolicy::Packed && !message.compressed;
+        if let Some(lender) = self.lender.as_ref().filter(|_| lends)
+            && let Placement::Lent(lease) = lender.place(&message.buffers, gpu)?
+        {
+            count(bytes_copied, lease.copied);
+            count(bytes_lent, lease.borrowed);
+            count(bytes_copied_on_device, lease.copied_on_device);
+            count(bytes_staged, lease.staged);
+            placed.announce = lease.announce;
+            placed.ready = lease.ready;
+            let hold = match lease.keep {
+                Some(keep) => {
+                    keep.put(Box::new(owner()));
+                    Hold::new(lease.hold, None)
+                }
+                None => Hold::new(lease.hold, (lease.borrowed > 0).then(owner)),
+            };
+            return Ok(OutBody::Lent {
+                spans: lease.spans,
                 hold,
-                in_place,
-            },
-            announce,
-            ready,
-        });
-    }
-    let payload = match gpu {
-        Some(gpu) => match on_gpu::gather(counters, carrier, message, gpu.stream)? {
-            Some(body) => Gathered::Gpu(body),
+                in_place: lease.in_place,
+            });
+        }
+        count(bytes_sent, len);
+        let payload = match gpu {
             None => {
-                let staged = stage(message, gpu.stream)?;
-                counters
-                    .bytes_staged
-                    .fetch_add(message.body_len, Ordering::Relaxed);
-                staged
+                let parts = gather(message);
+                Gathered::Host(if len <= COPIED_BYTES as u64 {
+                    count(bytes_copied, len);
+                    // SAFETY: the message keeps its buffers alive, and a body handed over to be
+                    // sent is not written to, as Arrow's C data interface asks ("immutable").
+                    let runs = parts.iter().map(|part| unsafe { part.as_slice() });
+                    Payload::Bytes(runs.flatten().copied().collect())
+                } else {
+                    let owner = Box::new(owner());
+                    Payload::Gather { parts, owner }
+                })
             }
-        },
-        None if message.body_len <= COPIED_BYTES as u64 => {
-            let bytes = &counters.bytes_copied;
-            bytes.fetch_add(message.body_len, Ordering::Relaxed);
-            Gathered::Copied(copy_small(message))
-        }
-        None => Gathered::Host {
-            parts: gather(message),
-            owner: Box::new(owner()),
-        },
-    };
-    counters
-        .bytes_sent
-        .fetch_add(message.body_len, Ordering::Relaxed);
-    Ok(Placed::of(OutBody::Packed {
-        len: message.body_len,
-        payload,
-    }))
-}
-
-/// The bytes of a small body (rule D3).
-fn copy_small(message: &EncodedMessage) -> Bytes {
-    let offset = |offset| usize::try_from(offset).unwrap_or(COPIED_BYTES);
-    let len = offset(message.body_len);
-    let mut bytes = Bytes::with_capacity(len);
-    for (buffer, span) in message.buffers.iter().zip(message.spans()) {
-        if buffer.len > 0 {
-            bytes.resize(offset(span.offset), 0);
-            // SAFETY: the message keeps its buffers alive, and a body handed over to be sent is not
-            // written to, as Arrow's C data interface asks of a producer ("immutable").
-            bytes.extend_from_slice(unsafe { buffer.as_slice() });
-        }
+            Some(gpu) => match on_gpu::gather(self.sends_gpu, message, gpu.stream)? {
+                Some(body) => {
+                    count(bytes_copied_on_device, len);
+                    Gathered::Gpu(body)
+                }
+                None => {
+                    count(bytes_staged, len);
+                    Gathered::Host(on_gpu::stage(message, gpu.stream)?)
+                }
+            },
+        };
+        Ok(OutBody::Packed { len, payload })
     }
-    bytes.resize(len, 0);
-    bytes
 }
 
 /// Whether every buffer lies in memory that can be lent where it is.
 pub(super) fn is_lendable(message: &EncodedMessage) -> bool {
     let mut buffers = message.buffers.iter().filter(|buffer| buffer.len > 0);
-    buffers.all(|buffer| arena::find(buffer.data, buffer.len).is_some())
-}
-
-/// Bodies that the client's credit lets be sent now (rule E5).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum BodyRoom {
-    /// None.
-    None,
-    /// A body that is lent in place. Whether it is, shows when it is placed.
-    InPlace,
-    /// Any body of that length.
-    Any,
-}
-
-/// Whether the client's credit lets `message` be sent now (rule E5). `admits`: whether it takes a
-/// body of so many bytes, which is lent in place or not.
-pub(super) fn room_for(
-    options: &ProduceOptions,
-    admits: impl Fn(u64, bool) -> Result<bool>,
-    carrier: &Carrier,
-    message: &EncodedMessage,
-) -> Result<BodyRoom> {
-    if admits(message.body_len, false)? {
-        return Ok(BodyRoom::Any);
-    }
-    if !admits(message.body_len, true)? {
-        return Ok(BodyRoom::None);
-    }
-    // Looked at last, since it looks every buffer up.
-    let lender = carrier.lender_of(options.body, message);
-    let in_place = lender.is_some_and(|it| it.lends_in_place(&message.buffers, on_gpu_of(message)));
-    Ok(if in_place {
-        BodyRoom::InPlace
-    } else {
-        BodyRoom::None
-    })
-}
-
-/// What a lender is to know of a body on a GPU.
-fn on_gpu_of(message: &EncodedMessage) -> Option<OnGpu<'_>> {
-    let gpu = message.owner.gpu();
-    gpu.map(|(stream, ready)| OnGpu { stream, ready })
+    !message.compressed && buffers.all(|buffer| arena::find(buffer.data, buffer.len).is_some())
 }
 
 /// The runs of a packed body (rule D3): the buffers with zeros between them as the header's offsets
@@ -308,9 +263,7 @@ pub(crate) fn gather(message: &EncodedMessage) -> Vec<BufferRef> {
     let mut at = 0;
     let pad_to = |parts: &mut Vec<BufferRef>, at: &mut u64, target: u64| {
         while *at < target {
-            let len = usize::try_from(target - *at)
-                .unwrap_or(ZEROS.len())
-                .min(ZEROS.len());
+            let len = usize::try_from(target - *at).map_or(ZEROS.len(), |gap| gap.min(ZEROS.len()));
             parts.push(BufferRef::of(&ZEROS[..len]));
             *at += len as u64;
         }

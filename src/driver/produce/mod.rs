@@ -6,12 +6,11 @@ mod on_gpu;
 mod outlet;
 mod production;
 mod publication;
-mod stage;
 mod stream;
 mod table;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 
 pub(crate) use body::gather;
 pub use production::Production;
@@ -26,10 +25,8 @@ use crate::driver::callbacks::Callbacks;
 use crate::error::Result;
 use crate::proto::{BODY_KIND_LIST, BODY_KIND_PACKED, StreamInfo, VERSION};
 use crate::transport::BodyPolicy;
-use body::Carrier;
 
-/// To copy a body of so many bytes, or to write it to a socket, takes little more than a system
-/// call: it may wait for others, and a thread that serves other connections too may do it.
+/// Up to so many bytes, a thread that serves other connections too may copy or write a body.
 const LIGHT_BODY_BYTES: u64 = 64 << 10;
 
 /// Counters of a server, shared by its streams.
@@ -44,19 +41,10 @@ pub struct Counters {
     pub bytes_copied: AtomicU64,
     /// Body bytes sent through the connection.
     pub bytes_sent: AtomicU64,
-    /// Body bytes copied within a GPU's memory and lent from there.
+    /// Body bytes copied within a GPU's memory.
     pub bytes_copied_on_device: AtomicU64,
     /// Body bytes copied from a GPU's memory to the host's.
     pub bytes_staged: AtomicU64,
-}
-
-impl Counters {
-    /// Counts a message that was sent.
-    fn count(&self, is_batch: bool) {
-        if is_batch {
-            self.batches.fetch_add(1, Ordering::Relaxed);
-        }
-    }
 }
 
 /// What a stream on its way out needs from its server.
@@ -83,8 +71,8 @@ fn stream_info(device_type: i32) -> StreamInfo {
     }
 }
 
-/// Fails where arrays of this Arrow device type cannot be served: the client is told so before it
-/// is told that the stream begins.
+/// Fails where arrays of this Arrow device type cannot be served. The client is told so before the
+/// stream begins.
 fn ensure_served(device_type: i32) -> Result<()> {
     let kind = DeviceKind(device_type);
     match kind {
@@ -97,21 +85,6 @@ fn ensure_served(device_type: i32) -> Result<()> {
             })
         }
         _ => kind.ensure_readable(),
-    }
-}
-
-/// Where the bodies of a stream lie on their way, if the producer's are of `device_type`.
-fn device_in_transit(options: &ProduceOptions, carrier: &Carrier, device_type: i32) -> i32 {
-    let on_gpu = matches!(
-        DeviceKind(device_type),
-        DeviceKind::CUDA | DeviceKind::CUDA_MANAGED
-    );
-    let lender = carrier.lender.as_ref();
-    let lends = lender.is_some_and(|lender| lender.lends_on_gpus());
-    if on_gpu && lends && options.body != BodyPolicy::Packed {
-        DeviceKind::CUDA.0
-    } else {
-        DeviceKind::CPU.0
     }
 }
 

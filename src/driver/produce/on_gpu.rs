@@ -1,54 +1,79 @@
-//! Bodies on a GPU that are sent from there, over transports that do that.
+//! Bodies on a GPU that travel as bytes: put together there, or on the host.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use crate::arrow::EncodedMessage;
 use crate::device::BufferRef;
-use crate::device::cuda::{GpuBody, Stream};
-use crate::driver::produce::Counters;
-use crate::driver::produce::body::Carrier;
+use crate::device::cuda::{GpuBody, PinnedMemory, Stream};
 use crate::error::{Error, Result, Status};
+use crate::transport::Payload;
 
-/// Shorter bodies are copied to the host and sent from there: to send one from a GPU, its buffers
-/// are put together there first, which is waited for, and then the transport waits for a copy of
-/// its own; by way of the host there is one wait, and next to nothing to copy.
-const LEAST_BYTES: u64 = 16 << 10;
-
-/// Puts the body of `message`, which lies on the GPU of the encoder's `stream`, together there, to
-/// be sent from there over the `carrier`; the message's own buffers are not needed any more then.
-/// `None` where it is to be sent otherwise, for want of room on the GPU too.
-///
-/// # Errors
-///
-/// What goes wrong on the GPU, or went wrong with the producer's work there.
+/// Puts a body together on the GPU of the encoder's `stream`, to be sent from there. The message's
+/// own buffers are not needed any more then. `None`: the transport sends from the host, or the GPU
+/// has no room.
 pub(super) fn gather(
-    counters: &Counters,
-    carrier: &Carrier,
+    sends_gpu: bool,
     message: &EncodedMessage,
     stream: &Arc<Stream>,
 ) -> Result<Option<GpuBody>> {
-    if !carrier.sends_gpu || message.body_len < LEAST_BYTES {
+    if !sends_gpu {
         return Ok(None);
     }
-    let too_long = || Error::out_of_memory("a body is longer than any memory");
-    let len = usize::try_from(message.body_len).map_err(|_| too_long())?;
-    let parts = parts(message).collect::<Option<Vec<_>>>();
-    let parts = parts.ok_or_else(too_long)?;
+    let (len, parts) = layout(message).ok_or_else(|| too_long(message))?;
     // SAFETY: the buffers lie on the stream's device, whose owner the message holds until this
     // returns. The stream is the encoder's, which has been given whatever they wait for, and
     // producers do not write to arrays that they have handed out.
-    let body = match unsafe { GpuBody::gather(stream, len, parts) } {
-        // There may be room on the host.
-        Err(error) if error.status() == Status::OutOfMemory => return Ok(None),
-        body => body?,
-    };
-    (counters.bytes_copied_on_device).fetch_add(message.body_len, Ordering::Relaxed);
-    Ok(Some(body))
+    match unsafe { GpuBody::gather(stream, len, parts) } {
+        Err(error) if error.status() == Status::OutOfMemory => Ok(None),
+        body => body.map(Some),
+    }
 }
 
-/// The buffers, each with its place in the packed body (rule D3).
-fn parts(message: &EncodedMessage) -> impl Iterator<Item = Option<(usize, BufferRef)>> + '_ {
+/// Copies a body to pinned memory of the host, laid out as a packed body (rule D3).
+pub(super) fn stage(message: &EncodedMessage, stream: &Stream) -> Result<Payload> {
+    let too_long = || too_long(message);
+    let (len, parts) = layout(message).ok_or_else(too_long)?;
+    let mut memory = PinnedMemory::new(stream.device(), len)?;
+    // SAFETY: the memory is new to this body, and the stream has nothing to do with it yet.
+    let memory_slice = unsafe { memory.as_mut_slice() };
+    let target = memory_slice.get_mut(..len).ok_or_else(too_long)?;
+    // The memory may hold an earlier body, and there must be zeros between the buffers.
+    let mut end = 0;
+    for (at, buffer) in &parts {
+        target.get_mut(end..*at).ok_or_else(too_long)?.fill(0);
+        let behind = at.checked_add(buffer.len).filter(|end| *end <= len);
+        end = behind.ok_or_else(too_long)?;
+    }
+    target.get_mut(end..).ok_or_else(too_long)?.fill(0);
+    let runs = vec![BufferRef::of(target)];
+    let base = target.as_mut_ptr();
+    let enqueued = parts.into_iter().try_for_each(|(at, buffer)| {
+        let place = base.wrapping_add(at) as u64;
+        // SAFETY: the buffer is readable once the stream has come here, behind the event that says
+        // so (`EncodedOwner::gpu`), and the message keeps its owner until the stream has settled,
+        // below. Its place lies in the memory whole, seen above, which is nobody else's and lives
+        // until then.
+        unsafe { stream.copy(place, buffer.data as u64, buffer.len) }
+    });
+    // Also behind a failure: nothing writes to the memory any more when it is let go.
+    let settled = stream.settle();
+    enqueued.and(settled)?;
+    Ok(Payload::Gather {
+        parts: runs,
+        owner: Box::new(memory),
+    })
+}
+
+/// The length of the packed body, and the buffers with their places in it.
+fn layout(message: &EncodedMessage) -> Option<(usize, Vec<(usize, BufferRef)>)> {
     let spans = message.buffers.iter().zip(message.spans());
-    spans.map(|(buffer, span)| Some((usize::try_from(span.offset).ok()?, *buffer)))
+    let parts = spans
+        .filter(|(buffer, _)| buffer.len > 0)
+        .map(|(buffer, span)| Some((usize::try_from(span.offset).ok()?, *buffer)));
+    let len = usize::try_from(message.body_len).ok()?;
+    Some((len, parts.collect::<Option<_>>()?))
+}
+
+fn too_long(message: &EncodedMessage) -> Error {
+    Error::out_of_memory(format!("no {} bytes for a body", message.body_len))
 }

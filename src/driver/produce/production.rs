@@ -13,15 +13,14 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::body::BodyRoom;
 use super::outlet::{Outlet, StreamItem};
 use super::{OutStream, ProduceOptions, ensure_served, stream_info};
 use crate::arrow::{Encoder, OwnedDeviceArray, OwnedSchema};
-use crate::driver::serve::{ServerLink, Writes};
+use crate::driver::clock;
+use crate::driver::serve::ServerLink;
 use crate::driver::telling::Account;
 use crate::driver::turning::{Bell, Budget, Turn};
-use crate::driver::waiting::{self, HOST_PATIENCE, Looks, OPENING_PATIENCE, Pace, RETRY};
-use crate::driver::{MOST_KEPT_HEADER_BYTES, clock};
+use crate::driver::waiting::{self, Looks, RETRY};
 use crate::error::{Error, Result, Status};
 use crate::proto::{HeaderKind, Role, Timestamp};
 
@@ -32,14 +31,8 @@ const LINGER: Duration = Duration::from_secs(2);
 pub struct Production {
     stream: Arc<OutStream>,
     looks: Looks,
-    pace: Pace,
-    began_at: Timestamp,
-    /// When the producer could last begin with a batch.
-    returned_at: Timestamp,
     options: ProduceOptions,
     encoder: Option<Encoder>,
-    /// That of an earlier stream, for one of the same schema.
-    spare: Option<Encoder>,
     log: VecDeque<StreamItem>,
     /// Number of the first item in the log.
     first: u64,
@@ -72,14 +65,10 @@ impl Production {
     ) -> Self {
         Self {
             looks: Looks::default(),
-            pace: Pace::default(),
-            began_at: clock::now(),
-            returned_at: clock::now(),
             account: Account::open("to", &stream.ticket, &stream.peer),
             stream,
             options,
             encoder: None,
-            spare: None,
             log: VecDeque::new(),
             first: 0,
             batches: VecDeque::new(),
@@ -91,17 +80,6 @@ impl Production {
             has_room: false,
             ending: Some(ending),
         }
-    }
-
-    /// Gives it the encoder of an earlier stream, which most often had the same schema.
-    pub fn reuse(&mut self, encoder: Encoder) {
-        self.spare = Some(encoder);
-    }
-
-    /// The encoder for another stream, when this one is over. `None` where it takes much memory.
-    pub fn take_encoder(&mut self) -> Option<Encoder> {
-        let kept = |encoder: &Encoder| encoder.schema_header().len() <= MOST_KEPT_HEADER_BYTES;
-        self.encoder.take().filter(kept).map(Encoder::emptied)
     }
 
     /// Sends the schema, which comes before everything else.
@@ -117,18 +95,13 @@ impl Production {
             ));
         }
         ensure_served(device_type)?;
-        let spare = self.spare.take();
-        let encoder = match spare.filter(|spare| spare.fits(schema, self.options.encode)) {
-            Some(encoder) => encoder,
-            None => Encoder::new(schema, self.options.encode)?,
-        };
+        let encoder = Encoder::new(schema, self.options.encode)?;
         self.log.push_back(StreamItem::Schema {
             header: Arc::clone(encoder.schema_header()),
             info: stream_info(device_type),
         });
         self.encoder = Some(encoder);
-        // It leaves with the first batch, if that comes at once: the client is woken once.
-        self.advance(Writes::Later).map(drop)
+        self.advance().map(drop)
     }
 
     /// Sends one record batch, dictionaries first. Once a batch is taken, what then goes wrong is
@@ -148,7 +121,6 @@ impl Production {
             let error = Error::invalid_argument("the stream has been finished already");
             return Err((error, array));
         }
-        let made_in = clock::since(self.returned_at);
         if !self.has_room
             && let Err(error) = self.wait_for_room(deadline)
         {
@@ -170,12 +142,7 @@ impl Production {
                 self.batches.push_back(self.first + self.log.len() as u64);
             }
         }
-        let writes = match self.pace.holds_back(made_in) {
-            true => Writes::Later,
-            false => Writes::AtOnce,
-        };
-        self.broken = self.advance(writes).err();
-        self.returned();
+        self.broken = self.advance().err();
         Ok(())
     }
 
@@ -195,9 +162,7 @@ impl Production {
             self.log.push_back(StreamItem::End);
         }
         let linger = *self.linger.get_or_insert_with(|| clock::after(LINGER));
-        self.wait_until(deadline, |this| {
-            Ok(this.advance(Writes::AtOnce)? && this.is_over(linger))
-        })?;
+        self.wait_until(deadline, |this| Ok(this.advance()? && this.is_over(linger)))?;
         if let Some(account) = self.account.take() {
             account.end();
         }
@@ -211,18 +176,15 @@ impl Production {
         self.finished = true;
         self.broken = None;
         self.log.clear();
-        self.first = 0;
+        self.end();
         for outlet in &mut self.outlets {
-            outlet.next = 0;
-            outlet.give_up_waiting();
+            outlet.fail(status, text);
         }
-        self.log.push_back(StreamItem::Failed {
-            status,
-            text: text.to_owned(),
-        });
-        for index in 0..self.outlets.len() {
-            // The consumer may be gone; then there is nobody left to tell on this connection.
-            let _ = self.advance_one(index, Writes::AtOnce);
+    }
+
+    fn end(&mut self) {
+        if let Some(ending) = self.ending.take() {
+            ending();
         }
     }
 
@@ -232,22 +194,9 @@ impl Production {
     ///
     /// `Timeout` at the deadline, `Cancelled`, `Disconnected`.
     pub fn wait_for_room(&mut self, deadline: Option<Timestamp>) -> Result<()> {
-        self.wait_until(deadline, |this| {
-            Ok(this.advance(Writes::AtOnce)? && this.may_pull()?)
-        })?;
+        self.wait_until(deadline, |this| Ok(this.advance()? && this.may_pull()?))?;
         self.has_room = true;
-        self.returned();
         Ok(())
-    }
-
-    /// The producer may go on. Most streams are short: the I/O thread need not hurry at first.
-    fn returned(&mut self) {
-        self.returned_at = clock::now();
-        if self.returned_at.saturating_since(self.began_at) >= OPENING_PATIENCE {
-            self.outlets
-                .iter_mut()
-                .for_each(|outlet| outlet.patience = HOST_PATIENCE);
-        }
     }
 
     /// Lets go of the connections. Gives the one of a stream that has only one, once the stream is
@@ -258,7 +207,7 @@ impl Production {
         };
         let mut turner = outlet.turner.take_if(|_| outlet.done)?;
         turner.step(|served, _| served.forget_watch(&self.stream.watch));
-        Some(turner.give_back_later(OPENING_PATIENCE))
+        Some(turner.give_back_later())
     }
 
     /// Has the log say why the stream ends: where its client has gone, that is why.
@@ -387,67 +336,69 @@ impl Production {
         }
         let joined = std::mem::take(&mut self.stream.outlets.lock().joined);
         for (turner, role) in joined {
-            match self.outlets.iter_mut().find(|outlet| outlet.role == role) {
-                Some(outlet) => outlet.join(turner),
-                None => self
-                    .outlets
-                    .push(Outlet::new(role, Some(turner), self.first)),
-            }
+            self.outlet(role).join(turner);
         }
         let absent = match self.outlets.as_slice() {
-            [outlet] if outlet.role == Role::Metadata => Role::Data,
-            [outlet] if outlet.role == Role::Data => Role::Metadata,
+            [outlet] if outlet.placer.role == Role::Metadata => Role::Data,
+            [outlet] if outlet.placer.role == Role::Data => Role::Metadata,
             _ => return,
         };
         if self.stream.joinable {
-            self.outlets.push(Outlet::new(absent, None, self.first));
+            self.outlet(absent);
         }
     }
 
+    /// The outlet for that part, which may be new.
+    fn outlet(&mut self, role: Role) -> &mut Outlet {
+        let known = (self.outlets.iter()).position(|outlet| outlet.placer.role == role);
+        let at = known.unwrap_or_else(|| {
+            let outlet = Outlet::new(role, &self.options, self.first);
+            self.outlets.push(outlet);
+            self.outlets.len() - 1
+        });
+        &mut self.outlets[at]
+    }
+
     /// Sends what can be sent now. Returns whether every part that is present has sent everything.
-    fn advance(&mut self, writes: Writes) -> Result<bool> {
+    fn advance(&mut self) -> Result<bool> {
         self.take_up_joined();
         let mut caught_up = true;
         for index in 0..self.outlets.len() {
-            caught_up &= self.advance_one(index, writes)?;
+            caught_up &= self.advance_one(index)?;
         }
         self.trim();
         Ok(caught_up)
     }
 
-    fn advance_one(&mut self, index: usize, writes: Writes) -> Result<bool> {
-        let alone = self.outlets.len() == 1;
+    fn advance_one(&mut self, index: usize) -> Result<bool> {
         loop {
             let outlet = &mut self.outlets[index];
             if outlet.turner.is_none() || outlet.done {
                 return Ok(true);
             }
-            if !outlet.send_waiting(&self.options, &mut self.account)? {
+            if !outlet.send_placed(&mut self.account)? {
                 return Ok(false);
             }
             let at = usize::try_from(outlet.next - self.first).unwrap_or(usize::MAX);
-            let Some(item) = self.log.get(at) else {
-                return Ok(true);
-            };
-            let room = outlet.room_for(&self.options, item)?;
-            if room == BodyRoom::None {
-                // Rule E5: a dictionary uses bytes of the window, a batch also a place in it.
-                return Ok(false);
+            match self.log.get(at) {
+                None => return Ok(true),
+                Some(StreamItem::Message(message)) => {
+                    if !outlet.place(message, &self.options)? {
+                        return Ok(false);
+                    }
+                    outlet.next += 1;
+                }
+                Some(item) => {
+                    let item = item.clone();
+                    outlet.next += 1;
+                    if matches!(item, StreamItem::End)
+                        && let Some(ending) = self.ending.take()
+                    {
+                        ending();
+                    }
+                    outlet.send(item)?;
+                }
             }
-            let item = if alone {
-                self.first += 1;
-                self.log.pop_front()
-            } else {
-                self.log.get(at).cloned()
-            };
-            let Some(item) = item else { return Ok(true) };
-            outlet.next += 1;
-            if matches!(item, StreamItem::End | StreamItem::Failed { .. })
-                && let Some(ending) = self.ending.take()
-            {
-                ending();
-            }
-            outlet.send(item, room, writes, &self.options, &mut self.account)?;
         }
     }
 

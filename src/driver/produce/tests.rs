@@ -1,5 +1,6 @@
 //! Bodies that turn out not to lie where they were expected.
 
+use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
@@ -32,9 +33,6 @@ struct Refusing;
 impl Lender for Refusing {
     fn place(&self, _: &[BufferRef], _: Option<OnGpu<'_>>) -> Result<Placement> {
         Ok(Placement::Packed)
-    }
-    fn lends_in_place(&self, _: &[BufferRef], _: Option<OnGpu<'_>>) -> bool {
-        true
     }
     fn set_client(&self, _: u64, _: i32, _: &[[u8; 16]]) {}
     fn retire_idle(&self) -> (Vec<u16>, Option<Duration>) {
@@ -249,14 +247,13 @@ fn publish(begun: &mut Begun) -> mpsc::Receiver<&'static str> {
     let batches = vec![batch_to_c(batch)];
     let options = EncodeOptions::default();
     let encoder = Encoder::new(&schema, options).unwrap();
-    let table = Published::new(schema, batches, encoder, options);
+    let table = Published::new(schema, batches, encoder);
     let table = Arc::new(Deferred::new(table, begun.produce.callbacks.clone()));
     let (told, heard) = mpsc::channel();
     let place = Box::new(Place(told.clone()));
     let ending = Box::new(move || told.send("it has ended").unwrap());
     let wanted = (b"t".as_slice(), Role::Both);
-    let produce = begun.produce.clone();
-    let publication = Publication::new(&begun.link, wanted, table, produce, ending, place);
+    let publication = Publication::new(&begun.link, wanted, table, &begun.produce, ending, place);
     let mut turner = begun.turner.take().unwrap();
     turner.step(|served, _| served.publish(publication));
     drop(turner);

@@ -1,32 +1,24 @@
 //! Bodies on their way to a transport, and messages between it and the state machine.
 
 use super::{ServerEnd, Writes};
-use crate::device::BufferRef;
 use crate::device::cuda::GpuBody;
 use crate::driver::callbacks::HostOwner;
 use crate::driver::telling;
 use crate::error::{Error, Result};
 use crate::lines::Lines;
-use crate::proto::{Bytes, Transmit};
+use crate::proto::Transmit;
 use crate::transport::{Incoming, Outgoing, Owner, Payload};
 
-/// Queued messages of so many bytes are worth a system call although more are about to follow: the
-/// peer works on them meanwhile.
+/// So many queued bytes are written although more are about to follow: the peer works on them
+/// meanwhile.
 const ENOUGH_BYTES: u64 = 32 << 10;
 
 /// A packed body on its way to a transport.
 pub enum Gathered {
-    /// From where it lies on the host.
-    Host {
-        /// Runs of memory, padding included.
-        parts: Vec<BufferRef>,
-        /// Keeps the runs alive.
-        owner: Box<dyn Send>,
-    },
+    /// From the host.
+    Host(Payload),
     /// From a GPU, over a connection whose profile allows that.
     Gpu(GpuBody),
-    /// Few bytes, which are a copy.
-    Copied(Bytes),
 }
 
 /// Memory lent to the peer: dropped when it is back.
@@ -38,7 +30,7 @@ pub struct Hold {
 }
 
 impl Hold {
-    /// Owns `blocks` and, where the producer's own memory is lent, what keeps that alive.
+    /// Owns `blocks` and, if the producer's own memory is lent, the owner of that.
     pub fn new(blocks: Owner, owner: Option<HostOwner>) -> Self {
         Self {
             _blocks: blocks,
@@ -65,16 +57,7 @@ impl ServerEnd {
         }
     }
 
-    /// Queues what the state machine has to send.
-    pub(super) fn transmit_all(&mut self) -> Result<()> {
-        while let Some(transmit) = self.sender.poll_transmit() {
-            self.transmit(transmit)?;
-        }
-        Ok(())
-    }
-
-    /// Writes what is queued, unless it waits for more, or for room: a socket that was full is
-    /// written to when its descriptor tells of room, since there is much then.
+    /// Writes the queue, unless it waits for more messages, or for the descriptor to tell of room.
     pub(super) fn write(&mut self) -> Result<()> {
         let least = match self.writes {
             Writes::AtOnce => 1,
@@ -90,11 +73,12 @@ impl ServerEnd {
     pub(super) fn flush(&mut self) -> Result<()> {
         let all = self.connection.flush()?;
         // Other descriptors do not tell of room.
-        self.is_full = !all && self.connection.identity().readiness.socket;
+        self.is_full = !all && self.readiness().socket;
         Ok(())
     }
 
-    fn transmit(&mut self, transmit: Transmit<Gathered>) -> Result<()> {
+    /// Queues a message of the state machine.
+    pub(super) fn transmit(&mut self, transmit: Transmit<Gathered>) -> Result<()> {
         let message = match transmit {
             Transmit::Metadata { prefix, header } => Outgoing::Metadata { prefix, header },
             Transmit::Control { bytes, region } => {
@@ -102,15 +86,8 @@ impl ServerEnd {
                 Outgoing::Control { bytes, fd }
             }
             Transmit::Body { tag, packed } => match packed {
-                Gathered::Host { parts, owner } => Outgoing::Tagged {
-                    tag,
-                    payload: Payload::Gather { parts, owner },
-                },
+                Gathered::Host(payload) => Outgoing::Tagged { tag, payload },
                 Gathered::Gpu(body) => Outgoing::GpuBody { tag, body },
-                Gathered::Copied(bytes) => Outgoing::Tagged {
-                    tag,
-                    payload: Payload::Bytes(bytes),
-                },
             },
             Transmit::List { tag, bytes } => Outgoing::Tagged {
                 tag,

@@ -17,9 +17,9 @@ pub use sending::{Room, Writes};
 use crate::driver::io::{IoThread, Source};
 use crate::driver::produce::{ClientWatch, Publication};
 use crate::driver::turning::{Link, Turn, Turner};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Status};
 use crate::proto::{Request, Role, Sender, SenderConfig, Timestamp};
-use crate::transport::{Connection, Identity, Lender, Readiness};
+use crate::transport::{Connection, Lender, Readiness};
 
 /// A connection at a server.
 pub type ServerLink = Link<ServerEnd>;
@@ -85,7 +85,6 @@ impl Beside {
 pub struct ServerEnd {
     id: u64,
     connection: Box<dyn Connection>,
-    readiness: Readiness,
     sender: Sender<Gathered, Hold>,
     lender: Option<Arc<dyn Lender>>,
     region_idle: Duration,
@@ -107,8 +106,6 @@ pub struct ServerEnd {
     writes: Writes,
     /// The last write found no room for everything.
     is_full: bool,
-    /// Bytes of the stream that were queued when it was last acted on.
-    stream_queued: u64,
     /// When to look for idle regions next.
     retire_at: Option<Timestamp>,
     /// When to ask next whether the peer's machine still answers.
@@ -141,12 +138,9 @@ impl Effects {
 }
 
 impl ServerLink {
-    /// Takes over an accepted connection and begins to watch it. With more than `most_queued` bytes
-    /// waiting to be written, nothing new is produced.
-    ///
-    /// # Errors
-    ///
-    /// Of the system, when the connection cannot be watched; it is closed then.
+    /// Takes over an accepted connection and begins to watch it. While more than `most_queued`
+    /// bytes wait to be written, nothing new is produced. Fails if the system cannot watch the
+    /// connection, which is closed then.
     pub fn start(
         id: u64,
         connection: Box<dyn Connection>,
@@ -156,13 +150,7 @@ impl ServerLink {
         io: &IoThread,
         host: Weak<dyn Host>,
     ) -> Result<Arc<Self>> {
-        let Identity {
-            peer,
-            readiness,
-            profile,
-            ..
-        } = connection.identity().clone();
-        let facts = (peer, readiness, profile);
+        let identity = connection.identity().clone();
         let lender = connection.lender();
         let beside = Beside {
             id,
@@ -171,7 +159,6 @@ impl ServerLink {
         };
         let served = ServerEnd {
             id,
-            readiness: facts.1.clone(),
             connection,
             sender: Sender::new(config),
             lender,
@@ -185,17 +172,16 @@ impl ServerLink {
             is_pending_said: false,
             writes: Writes::AtOnce,
             is_full: false,
-            stream_queued: 0,
             retire_at: None,
             probe_at: None,
             dismissed_at: None,
             closed: None,
         };
-        let link = Self::new(served, beside, facts, io);
+        let link = Self::new(served, beside, identity, io);
         link.ready();
         match link.look(|served| served.closed.clone()) {
             // The peer may have gone meanwhile, which is no failure here.
-            Some(error) if error.status() == crate::error::Status::OutOfResources => Err(error),
+            Some(error) if error.status() == Status::OutOfResources => Err(error),
             _ => Ok(link),
         }
     }
@@ -219,11 +205,7 @@ impl ServerLink {
         self.look(|served| served.sender.lent_outstanding() as u64)
     }
 
-    /// Why the stream cannot go on, if something ended it.
-    ///
-    /// # Errors
-    ///
-    /// As said.
+    /// Fails if something ended the stream.
     pub fn ensure_streaming(&self) -> Result<()> {
         self.look(ServerEnd::ensure_streaming)
     }
@@ -237,6 +219,12 @@ impl ServerLink {
         if is_lost {
             watch.lost();
         }
+    }
+}
+
+impl ServerEnd {
+    fn readiness(&self) -> &Readiness {
+        &self.connection.identity().readiness
     }
 }
 

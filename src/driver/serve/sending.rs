@@ -2,17 +2,14 @@
 
 use std::sync::Arc;
 
-use super::{Effects, ServerEnd};
+use super::{Effects, Gathered, Hold, ServerEnd};
 use crate::driver::produce::{ClientWatch, Publication};
 use crate::error::{Error, Result};
-use crate::proto::{Sender, SenderState, WindowRoom};
+use crate::proto::{Sender, SenderState, StreamInfo, WindowRoom};
 use crate::transport::RegionNotice;
 
-use super::{Gathered, Hold};
-
-/// More bytes than this waiting to be written, and nothing new is produced: a baseline peer gives
-/// no credit, and is bounded by sends not yet complete (rule E5). They lie where the producer has
-/// them, so that little below this bound would save no memory.
+/// While more bytes than this wait to be written, nothing new is produced: a baseline peer gives no
+/// credit (rule E5). The bytes lie where the producer has them.
 pub(super) const QUEUE_HIGH_WATER_BYTES: u64 = 64 << 20;
 /// The same for memory that was made to be sent, as headers and lists are.
 pub(super) const HELD_HIGH_WATER_BYTES: u64 = 512 << 10;
@@ -26,14 +23,13 @@ pub enum Writes {
     Later,
 }
 
-/// Room for messages of a stream, as it was after a step of the stream. Nobody but the stream uses
-/// room, so that there is no less of it later.
+/// Room for messages of a stream, as it was after a step of the stream. Only the stream uses room,
+/// so that there is no less of it later.
 #[derive(Debug, Clone, Default)]
 pub struct Room {
     /// Why the stream cannot go on.
     ended: Option<Error>,
-    /// Too many bytes wait to be written.
-    pub is_crowded: bool,
+    is_crowded: bool,
     /// What the client's credit has left; `None` for a baseline peer.
     window: Option<WindowRoom>,
     /// Record batches that the consumer has taken, as its credit says.
@@ -41,31 +37,19 @@ pub struct Room {
 }
 
 impl Room {
-    /// Why the stream cannot go on, if something ended it.
-    ///
-    /// # Errors
-    ///
-    /// As said.
+    /// Fails if something ended the stream.
     pub fn ensure_streaming(&self) -> Result<()> {
         self.ended.clone().map_or(Ok(()), Err)
     }
 
-    /// Whether another batch may be pulled from the producer.
-    ///
-    /// # Errors
-    ///
-    /// As [`ensure_streaming`](Self::ensure_streaming).
+    /// Whether another batch may be pulled from the producer. Fails if the stream has ended.
     pub fn may_pull(&self) -> Result<bool> {
         self.ensure_streaming()?;
-        Ok(!self.is_crowded && self.window.is_none_or(|window| window.may_pull()))
+        Ok(!self.is_crowded && self.window.is_none_or(WindowRoom::may_pull))
     }
 
     /// Whether a message with a body of `body_len` bytes, which is lent `in_place` or not, may be
-    /// sent.
-    ///
-    /// # Errors
-    ///
-    /// As [`ensure_streaming`](Self::ensure_streaming).
+    /// sent. Fails if the stream has ended.
     pub fn admits(&self, body_len: u64, in_place: bool) -> Result<bool> {
         self.ensure_streaming()?;
         let admits = |window: WindowRoom| window.admits(body_len, in_place);
@@ -84,32 +68,12 @@ impl ServerEnd {
         }
     }
 
-    /// Whether a message with a body of `body_len` bytes, which is lent `in_place` or not, may be
-    /// sent now.
-    ///
-    /// # Errors
-    ///
-    /// As [`ensure_streaming`](Self::ensure_streaming).
-    pub fn admits(&self, body_len: u64, in_place: bool) -> Result<bool> {
-        self.ensure_streaming()?;
-        Ok(!self.is_crowded() && self.sender.admits(body_len, in_place))
-    }
-
-    /// Whether queued messages wait for those that follow soon.
-    pub fn holds_back(&self) -> bool {
-        self.writes == Writes::Later
-    }
-
     /// Whether half of the consumer's window is used.
     pub fn is_half_used(&self) -> bool {
         self.sender.is_half_used()
     }
 
-    /// Why the stream cannot go on, if something ended it.
-    ///
-    /// # Errors
-    ///
-    /// As said.
+    /// Fails if something ended the stream.
     pub fn ensure_streaming(&self) -> Result<()> {
         if let Some(error) = &self.closed {
             return Err(error.clone());
@@ -121,11 +85,7 @@ impl ServerEnd {
     }
 
     /// Runs `step` on the state machine and queues what it gives, with `announce` told to the peer
-    /// first.
-    ///
-    /// # Errors
-    ///
-    /// The connection is over.
+    /// first. Fails if the connection is over.
     pub fn queue<R>(
         &mut self,
         announce: &[RegionNotice],
@@ -141,32 +101,38 @@ impl ServerEnd {
             }
             self.sender.announce_region(notice.id, &notice.handle)?;
         }
-        if self.sender.state() == SenderState::Streaming {
-            self.stream_queued = self.connection.queued().bytes;
-        }
         let result = step(&mut self.sender);
         self.pump_unwritten(effects);
         self.closed.clone().map_or(Ok(result), Err)
     }
 
-    /// The same, and writes what is queued now or later.
-    ///
-    /// # Errors
-    ///
-    /// The connection is over.
+    /// [`queue`](Self::queue), and writes the queue now or later.
     pub fn send<R>(
         &mut self,
-        announce: &[RegionNotice],
         writes: Writes,
         step: impl FnOnce(&mut Sender<Gathered, Hold>) -> R,
         effects: &mut Effects,
     ) -> Result<R> {
-        let result = self.queue(announce, step, effects)?;
+        let result = self.queue(&[], step, effects)?;
         self.write_later(writes, effects);
         self.closed.clone().map_or(Ok(result), Err)
     }
 
-    /// Writes what is queued, now or with what follows soon.
+    /// Begins the stream that was asked for. Written with the messages that follow.
+    pub fn begin(
+        &mut self,
+        info: StreamInfo,
+        schema: Arc<[u8]>,
+        effects: &mut Effects,
+    ) -> Result<()> {
+        let begin = |sender: &mut Sender<Gathered, Hold>| {
+            sender.accept(info)?;
+            sender.send_schema(schema)
+        };
+        Ok(self.send(Writes::Later, begin, effects)??)
+    }
+
+    /// Writes the queue, now or with the messages that follow soon.
     pub fn write_later(&mut self, writes: Writes, effects: &mut Effects) {
         self.writes = writes;
         if self.closed.is_none()
@@ -176,14 +142,14 @@ impl ServerEnd {
         }
     }
 
-    /// Refuses the request, or ends the stream, with an error. Nobody is told who has gone.
+    /// Refuses the request, or ends the stream, with an error. A peer that has gone is not told.
     pub fn send_failure(&mut self, status: i32, text: &str, effects: &mut Effects) {
         let accepted = self.sender.state() == SenderState::Streaming;
-        let told = |sender: &mut Sender<Gathered, Hold>| match accepted {
+        let tell = |sender: &mut Sender<Gathered, Hold>| match accepted {
             true => sender.fail(status, text),
             false => sender.refuse(status, text),
         };
-        let _ = self.send(&[], Writes::AtOnce, told, effects);
+        let _ = self.send(Writes::AtOnce, tell, effects);
     }
 
     /// Sends a published table from now on, in the turns of the connection.
@@ -196,9 +162,10 @@ impl ServerEnd {
         self.watch.take_if(|set| Arc::ptr_eq(set, watch));
     }
 
-    /// So much waits to be written that nothing new is to be made.
+    /// Whether so much waits to be written that nothing new is to be produced.
     pub fn is_crowded(&self) -> bool {
-        self.connection.queued().bytes > self.most_queued.min(QUEUE_HIGH_WATER_BYTES)
-            || self.connection.queued().held > HELD_HIGH_WATER_BYTES
+        let queued = self.connection.queued();
+        queued.bytes > self.most_queued.min(QUEUE_HIGH_WATER_BYTES)
+            || queued.held > HELD_HIGH_WATER_BYTES
     }
 }

@@ -118,6 +118,23 @@ fn wait_until(done: impl Fn() -> bool) {
     }
 }
 
+/// Begins a stream of a baseline peer.
+fn begin_stream(served: &mut ServerEnd, effects: &mut Effects) {
+    let info = StreamInfo {
+        version: 1,
+        features: 0,
+        device_type: 1,
+        device_id: -1,
+        body_kinds: BODY_KIND_PACKED,
+    };
+    let asks = |sender: &mut Sender<Gathered, Hold>| {
+        sender.handle_tagged(Tags::DEFAULT.want_data, b"t").unwrap();
+    };
+    served.send(Writes::AtOnce, asks, effects).unwrap();
+    effects.take_request().unwrap();
+    served.begin(info, [].into(), effects).unwrap();
+}
+
 /// Promise of `end_sending`: a baseline peer that has been served is given time to read the end,
 /// since it cannot be asked to close first; one that asked for nothing has nothing to read.
 #[test]
@@ -127,23 +144,11 @@ fn a_baseline_peer_has_time_for_its_end() {
     assert!(served.end_sending());
 
     let served = serve(&io, &Arc::default(), false);
-    let info = StreamInfo {
-        version: 1,
-        features: 0,
-        device_type: 1,
-        device_id: -1,
-        body_kinds: BODY_KIND_PACKED,
-    };
-    let ended = served.interfere(|served, effects| {
-        let stream = |sender: &mut Sender<Gathered, Hold>| {
-            sender.handle_tagged(Tags::DEFAULT.want_data, b"t")?;
-            sender.accept(info)?;
-            sender.send_schema(Vec::new())?;
-            sender.end()
-        };
-        served.send(&[], Writes::AtOnce, stream, effects)
+    served.interfere(|served, effects| {
+        begin_stream(served, effects);
+        let end = served.send(Writes::AtOnce, |sender| sender.end(), effects);
+        end.unwrap().unwrap();
     });
-    ended.unwrap().unwrap();
     assert!(!served.end_sending());
     while !served.end_sending() {
         std::thread::sleep(Duration::from_millis(1));
@@ -172,8 +177,7 @@ fn ensure_bounded(most: u64, most_queued: u64, holds: bool) {
     let io = IoThread::start("test", Duration::ZERO).unwrap();
     let served = serve_counted(&io, &queued, holds, most_queued, &Arc::default());
     let mut turner = served.take().unwrap();
-    // As while a stream runs: its own bytes never keep requests from being read.
-    turner.step(|served, _| served.stream_queued = most);
+    turner.step(begin_stream);
     let may_pull =
         |turner: &mut Turner<ServerEnd>| turner.step(|served, _| served.room().may_pull().unwrap());
     queued.store(most, Ordering::Relaxed);
@@ -196,17 +200,17 @@ fn what_waits_for_more_is_written_without_it() {
     let written = || AtomicU64::load(&writes, Ordering::Relaxed);
     let later = |served: &mut ServerEnd, effects: &mut Effects| {
         AtomicU64::fetch_max(&queued, 1, Ordering::Relaxed);
-        served.send(&[], Writes::Later, |_| {}, effects).unwrap();
+        served.send(Writes::Later, |_| {}, effects).unwrap();
     };
     for pause in [0, 0, 1, 5] {
         let mut turner = served.take().unwrap();
         let before = written();
-        turner.step_to_host(Duration::from_millis(1), later);
+        turner.step_to_host(later);
         wait_until(|| written() > before);
         std::thread::sleep(Duration::from_millis(pause));
         turner.step(later);
         let before = written();
-        turner.give_back_later(Duration::from_millis(1));
+        turner.give_back_later();
         wait_until(|| written() > before);
     }
     let mut turner = served.take().unwrap();
@@ -231,7 +235,7 @@ fn a_request_waits_for_the_holder() {
         let asks = |sender: &mut Sender<Gathered, Hold>| {
             sender.handle_tagged(Tags::DEFAULT.want_data, b"t").unwrap();
         };
-        served.send(&[], Writes::AtOnce, asks, effects).unwrap();
+        served.send(Writes::AtOnce, asks, effects).unwrap();
         let request = effects.take_request().unwrap();
         let ticket = request.request.ticket.clone();
         served.put_back(request);

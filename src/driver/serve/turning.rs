@@ -14,8 +14,8 @@ use crate::transport::Incoming;
 
 use super::Hold;
 
-/// More bytes of answers than this waiting to be written behind those of a stream, and nothing more
-/// is read: the peer asks and does not read.
+/// While more bytes than this wait to be written outside a stream, nothing is read: the peer asks
+/// and does not read the answers.
 const ANSWERS_HIGH_WATER_BYTES: u64 = 1 << 20;
 
 impl Turn for ServerEnd {
@@ -28,8 +28,12 @@ impl Turn for ServerEnd {
             return self.wants_and(true);
         }
         self.writes = Writes::AtOnce;
-        if budget.writes_on {
-            self.write_on(effects);
+        if budget.writes_on
+            && self.closed.is_none()
+            && self.connection.queued().bytes > 0
+            && let Err(error) = self.flush()
+        {
+            self.close(error, effects);
         }
         // A stream that begins is answered before anything else is read.
         let mut soon = self.begins() || self.read(budget, effects);
@@ -39,9 +43,8 @@ impl Turn for ServerEnd {
         };
         self.pump(effects);
         soon |= match progress {
-            Some(Progress::Soon) => true,
-            // What was in the way may have been written meanwhile.
-            Some(Progress::Crowded) => !self.is_crowded(),
+            // Asked last: this turn has written.
+            Some(Progress::Soon) => !self.is_crowded(),
             Some(Progress::Waits | Progress::Over) | None => false,
         };
         self.wants_and(soon)
@@ -140,36 +143,30 @@ impl ServerEnd {
     }
 
     /// Messages of the published table that have been sent, while there is one to be sent.
-    pub fn published_messages(&self) -> Option<u64> {
+    pub fn published_messages(&self) -> Option<usize> {
         let publication = self.publication.as_ref()?;
         Some(publication.sent().unwrap_or(0))
     }
 
-    /// Moves everything that can be moved: machine to connection, and events to effects; and writes
-    /// in one system call all that the turn says: a header, its list, an end.
+    /// Queues all messages of the state machine, does its events, and writes the queue in one system
+    /// call.
     pub(super) fn pump(&mut self, effects: &mut Effects) {
         self.pump_unwritten(effects);
-        if self.closed.is_none()
-            && let Err(error) = self.write()
-        {
-            self.close(error, effects);
-        }
+        self.write_later(self.writes, effects);
     }
 
     /// The same, but nothing is written.
     pub(super) fn pump_unwritten(&mut self, effects: &mut Effects) {
-        if self.closed.is_some() {
-            return;
-        }
-        let mut outcome = self.transmit_all();
-        while outcome.is_ok()
-            && let Some(event) = self.sender.poll_event()
-        {
-            self.handle(event, effects);
-            outcome = self.transmit_all();
-        }
-        if let Err(error) = outcome {
-            self.close(error, effects);
+        while self.closed.is_none() {
+            if let Some(transmit) = self.sender.poll_transmit() {
+                if let Err(error) = self.transmit(transmit) {
+                    self.close(error, effects);
+                }
+            } else if let Some(event) = self.sender.poll_event() {
+                self.handle(event, effects);
+            } else {
+                return;
+            }
         }
     }
 
@@ -184,25 +181,19 @@ impl ServerEnd {
                 self.ensure_peer_lives(effects);
                 return false;
             }
-            match self.receive() {
-                Ok(Some(message)) => {
-                    let delivered = self.deliver(message);
-                    if let Err(error) = delivered {
-                        self.close(error, effects);
-                        return false;
-                    }
+            let received = self.receive();
+            let is_empty = matches!(received, Ok(None));
+            let delivered = received.and_then(|it| it.map_or(Ok(()), |it| self.deliver(it)));
+            if let Err(error) = delivered {
+                self.close(error, effects);
+                return false;
+            }
+            if is_empty {
+                // If something came, that was it; the end of the process is told again.
+                if read == 0 && budget.asks_for_death {
+                    self.ensure_peer_lives(effects);
                 }
-                Ok(None) => {
-                    // Where something came, that was it; the end of the process is told again.
-                    if read == 0 && budget.asks_for_death {
-                        self.ensure_peer_lives(effects);
-                    }
-                    return false;
-                }
-                Err(error) => {
-                    self.close(error, effects);
-                    return false;
-                }
+                return false;
             }
             // A request, a return or a credit may be followed by the next at once.
             self.pump(effects);
@@ -213,8 +204,7 @@ impl ServerEnd {
         self.closed.is_none()
     }
 
-    /// The connection is over. Memory that the peer may have mapped is given up before anything
-    /// that it held comes back (rule F4).
+    /// The connection is over. Rule F4: memory that the peer may have mapped is given up first.
     pub(super) fn close(&mut self, error: Error, effects: &mut Effects) {
         if self.closed.is_some() {
             return;
@@ -239,16 +229,6 @@ impl ServerEnd {
         effects.closed = true;
     }
 
-    /// Writes on, where something is queued.
-    fn write_on(&mut self, effects: &mut Effects) {
-        if self.closed.is_none()
-            && self.connection.queued().bytes > 0
-            && let Err(error) = self.flush()
-        {
-            self.close(error, effects);
-        }
-    }
-
     fn receive(&mut self) -> Result<Option<Incoming>> {
         let received = self.connection.receive()?;
         if let Some(message) = &received {
@@ -263,7 +243,7 @@ impl ServerEnd {
     }
 
     fn ensure_peer_lives(&mut self, effects: &mut Effects) {
-        if self.readiness.peer_has_died() {
+        if self.readiness().peer_has_died() {
             let peer = &self.connection.identity().peer;
             let text = format!("the peer's process ({peer}) has ended");
             self.close(Error::disconnected(text), effects);
@@ -296,7 +276,7 @@ impl ServerEnd {
         let is_flooded = self.is_flooded();
         let queued = self.connection.queued().bytes > 0;
         // Where the descriptor cannot tell when there is room, time does.
-        let at = (is_flooded && !self.readiness.socket).then(|| clock::after(RETRY));
+        let at = (is_flooded && !self.readiness().socket).then(|| clock::after(RETRY));
         Wants {
             read: !is_flooded,
             write: is_flooded || (queued && self.writes == Writes::AtOnce),
@@ -307,8 +287,8 @@ impl ServerEnd {
 
     /// The peer asks for one thing after the other and does not read the answers.
     fn is_flooded(&self) -> bool {
-        let most = self.stream_queued.saturating_add(ANSWERS_HIGH_WATER_BYTES);
-        self.connection.queued().bytes > most && self.sender.state() != SenderState::Streaming
+        self.connection.queued().bytes > ANSWERS_HIGH_WATER_BYTES
+            && self.sender.state() != SenderState::Streaming
     }
 
     fn handle(&mut self, event: SenderEvent<Hold>, effects: &mut Effects) {
@@ -338,8 +318,7 @@ impl ServerEnd {
             }
             SenderEvent::CreditChanged => {}
             SenderEvent::Freed(hold) => {
-                // Under the lock: another thread may find the connection's end next, and what is
-                // back must not count as out then.
+                // Under the lock: memory that is back must not count as lent if the connection ends.
                 drop(hold);
                 let idle = self.region_idle;
                 self.retire_at.get_or_insert_with(|| clock::after(idle));

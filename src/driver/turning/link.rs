@@ -10,11 +10,11 @@ use super::ownership::Owner;
 use super::{Bell, Budget, Turn, Turner, Wants};
 use crate::driver::clock;
 use crate::driver::io::{Interest, IoThread, Registration, Source, TURNS_AT_ONCE};
-use crate::driver::waiting::RETRY;
+use crate::driver::waiting::{HOST_PATIENCE, RETRY};
 use crate::error::{Error, Status};
 use crate::fork::Generation;
 use crate::proto::Timestamp;
-use crate::transport::{Profile, Readiness};
+use crate::transport::{Identity, Profile, Readiness};
 
 /// How long the I/O thread waits for the lock: its holder may wait for a device, while other
 /// connections wait for the I/O thread.
@@ -26,9 +26,7 @@ const NEVER: u64 = u64::MAX;
 pub struct Link<T: Turn> {
     /// What needs no lock.
     pub beside: T::Beside,
-    peer: String,
-    readiness: Readiness,
-    profile: Profile,
+    identity: Identity,
     io: IoThread,
     generation: Generation,
     me: Weak<Self>,
@@ -51,17 +49,10 @@ pub(super) struct Held<T> {
 impl<T: Turn> Link<T> {
     /// A connection that the I/O thread owns, but does not watch before its first
     /// [turn](Source::turn).
-    pub fn new(
-        end: T,
-        beside: T::Beside,
-        (peer, readiness, profile): (String, Readiness, Profile),
-        io: &IoThread,
-    ) -> Arc<Self> {
+    pub fn new(end: T, beside: T::Beside, identity: Identity, io: &IoThread) -> Arc<Self> {
         Arc::new_cyclic(|me| Self {
             beside,
-            peer,
-            readiness,
-            profile,
+            identity,
             io: io.clone(),
             generation: Generation::now(),
             me: Weak::clone(me),
@@ -76,30 +67,25 @@ impl<T: Turn> Link<T> {
     }
 
     /// A connection whose owner is the caller.
-    pub fn held(
-        end: T,
-        beside: T::Beside,
-        known: (String, Readiness, Profile),
-        io: &IoThread,
-    ) -> Turner<T> {
-        let link = Self::new(end, beside, known, io);
+    pub fn held(end: T, beside: T::Beside, identity: Identity, io: &IoThread) -> Turner<T> {
+        let link = Self::new(end, beside, identity, io);
         link.held.lock().owner.take();
         Turner::new(link)
     }
 
     /// Who the peer is.
     pub fn peer(&self) -> &str {
-        &self.peer
+        &self.identity.peer
     }
 
     /// What to sleep on.
     pub fn readiness(&self) -> &Readiness {
-        &self.readiness
+        &self.identity.readiness
     }
 
     /// How the connection behaves.
     pub fn profile(&self) -> Profile {
-        self.profile
+        self.identity.profile
     }
 
     /// The I/O thread that watches it.
@@ -126,28 +112,30 @@ impl<T: Turn> Link<T> {
 
     /// Changes the state from a thread that does not own the connection, and tells the owner.
     pub fn interfere<R>(&self, step: impl FnOnce(&mut T, &mut T::Effects) -> R) -> R {
-        let mut effects = T::Effects::default();
-        let result = {
-            let mut held = self.held.lock();
-            let result = step(&mut held.end, &mut effects);
-            self.tell_owner(&mut held, &mut effects);
-            result
-        };
-        self.settle(effects);
-        result
+        self.interfere_held(self.held.lock(), step)
     }
 
     /// [`interfere`](Self::interfere), unless another thread has the lock: `None` then.
     pub fn try_interfere<R>(&self, step: impl FnOnce(&mut T, &mut T::Effects) -> R) -> Option<R> {
+        let held = self.held.try_lock()?;
+        Some(self.interfere_held(held, step))
+    }
+
+    fn interfere_held<R>(
+        &self,
+        mut held: MutexGuard<'_, Held<T>>,
+        step: impl FnOnce(&mut T, &mut T::Effects) -> R,
+    ) -> R {
         let mut effects = T::Effects::default();
-        let result = {
-            let mut held = self.held.try_lock()?;
-            let result = step(&mut held.end, &mut effects);
-            self.tell_owner(&mut held, &mut effects);
-            result
-        };
+        let result = step(&mut held.end, &mut effects);
+        if held.owner.admit_io(clock::now()) {
+            self.watch(&mut held, &mut effects);
+        } else if let Some(bell) = &held.bell {
+            bell.ring();
+        }
+        drop(held);
         self.settle(effects);
-        Some(result)
+        result
     }
 
     /// Has the I/O thread do the [upkeep](Turn::upkeep) at `at`, or before. This needs no lock.
@@ -159,6 +147,10 @@ impl<T: Turn> Link<T> {
         {
             self.io.call_at(at, self.source());
         }
+    }
+
+    fn look_after_each(&self, times: [Option<Timestamp>; 2]) {
+        (times.into_iter().flatten()).for_each(|at| self.look_after(at));
     }
 
     /// For calls of the I/O thread.
@@ -173,65 +165,45 @@ impl<T: Turn> Link<T> {
 
     /// The token is dropped: the I/O thread owns the connection again. Returns whether there is
     /// something to do for it now.
-    pub(super) fn give_back(&self) -> bool {
+    ///
+    /// With `later`, the thread begins to watch only after [`HOST_PATIENCE`], unless something is to
+    /// be written.
+    pub(super) fn give_back(&self, later: bool) -> bool {
         if !self.generation.is_same_process() {
             return false;
         }
         let mut effects = T::Effects::default();
-        let soon = {
-            let mut held = self.held.lock();
-            held.owner.give_back();
-            held.bell = None;
-            let wants = held.end.wants();
-            self.watch(&mut held, wants, &mut effects);
-            wants.soon
-        };
-        self.settle(effects);
-        soon
-    }
-
-    /// The same, but the I/O thread begins to watch a little later where nothing is to be written.
-    pub(super) fn give_back_later(&self, patience: Duration) {
-        if !self.generation.is_same_process() {
-            return;
+        let mut held = self.held.lock();
+        held.owner.give_back();
+        held.bell = None;
+        let wants = held.end.wants();
+        if later && !wants.write && !held.end.is_over() {
+            self.look_after(clock::after(HOST_PATIENCE));
+        } else {
+            self.watch(&mut held, &mut effects);
         }
-        let mut effects = T::Effects::default();
-        {
-            let mut held = self.held.lock();
-            held.owner.give_back();
-            held.bell = None;
-            let wants = held.end.wants();
-            if wants.write || held.end.is_over() {
-                self.watch(&mut held, wants, &mut effects);
-            } else {
-                self.look_after(clock::after(patience));
-            }
-        }
+        drop(held);
         self.settle(effects);
+        wants.soon
     }
 
     /// The holder has entered the host's code: has the I/O thread look after the connection in
     /// time.
     pub(super) fn watch_host(&self, held: &mut Held<T>, now: Timestamp, effects: &mut T::Effects) {
         if held.owner.admit_io(now) {
-            let wants = held.end.wants();
-            self.watch(held, wants, effects);
+            self.watch(held, effects);
         } else if let Some(at) = held.owner.deputy_at() {
             self.look_after(at);
         }
     }
 
-    fn tell_owner(&self, held: &mut Held<T>, effects: &mut T::Effects) {
-        if held.owner.admit_io(clock::now()) {
-            let wants = held.end.wants();
-            self.watch(held, wants, effects);
-        } else if let Some(bell) = &held.bell {
-            bell.ring();
-        }
+    /// The I/O thread owns the connection: has its epoll watch for what the connection waits for.
+    fn watch(&self, held: &mut Held<T>, effects: &mut T::Effects) {
+        let wants = held.end.wants();
+        self.watch_for(held, wants, effects);
     }
 
-    /// The I/O thread owns the connection: has its epoll watch for what the connection waits for.
-    fn watch(&self, held: &mut Held<T>, wants: Wants, effects: &mut T::Effects) {
+    fn watch_for(&self, held: &mut Held<T>, wants: Wants, effects: &mut T::Effects) {
         if held.end.is_over() {
             held.registration = None;
             return;
@@ -241,31 +213,25 @@ impl<T: Turn> Link<T> {
             Some(registration) => registration.set_interest(interest),
             None => {
                 let fds = [
-                    Some(Arc::clone(&self.readiness.fd)),
-                    self.readiness.peer_death.clone(),
+                    Some(Arc::clone(&self.readiness().fd)),
+                    self.readiness().peer_death.clone(),
                 ];
-                match self
-                    .io
-                    .register(self.source(), fds.into_iter().flatten(), interest)
-                {
+                let fds = fds.into_iter().flatten();
+                match self.io.register(self.source(), fds, interest) {
                     Ok(registration) => held.registration = Some(registration),
                     Err(error) => held.end.fail(error, effects),
                 }
             }
         }
-        let times = [wants.at, held.end.next_upkeep()];
-        times
-            .into_iter()
-            .flatten()
-            .for_each(|at| self.look_after(at));
+        self.look_after_each([wants.at, held.end.next_upkeep()]);
     }
 
     /// What the descriptor is watched for. One that is no socket tells of both by being readable.
     fn interest(&self, wants: Wants) -> Interest {
         match (wants.read, wants.write) {
             (false, false) => Interest::Nothing,
-            (true, true) if self.readiness.socket => Interest::ReadWrite,
-            (false, true) if self.readiness.socket => Interest::Write,
+            (true, true) if self.readiness().socket => Interest::ReadWrite,
+            (false, true) if self.readiness().socket => Interest::Write,
             _ => Interest::Read,
         }
     }
@@ -307,7 +273,7 @@ impl<T: Turn> Link<T> {
                 Owner::Deputy => held.end.turn_as_deputy(Budget::READY, &mut effects),
                 _ => held.end.turn(Budget::READY, &mut effects),
             };
-            self.watch(&mut held, wants, &mut effects);
+            self.watch_for(&mut held, wants, &mut effects);
             wants.soon
         };
         self.settle(effects);
@@ -344,10 +310,7 @@ impl<T: Turn> Source for Link<T> {
                 held.end.upkeep(now, &mut effects);
             }
             let is_io = held.owner.admit_io(now);
-            let next = [held.end.next_upkeep(), held.owner.deputy_at()];
-            next.into_iter()
-                .flatten()
-                .for_each(|at| self.look_after(at));
+            self.look_after_each([held.end.next_upkeep(), held.owner.deputy_at()]);
             is_io
         };
         self.settle(effects);

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use super::{Bell, Budget, Link, Turn, Wants};
 use crate::driver::clock;
+use crate::driver::waiting::HOST_PATIENCE;
 
 /// The right to turn a connection. There is one at most for each connection; dropping it gives the
 /// connection back to the I/O thread.
@@ -47,57 +47,49 @@ impl<T: Turn> Turner<T> {
 
     /// Runs `step` under the lock, and does its effects.
     pub fn step<R>(&mut self, step: impl FnOnce(&mut T, &mut T::Effects) -> R) -> R {
-        self.step_and(None, step)
+        self.step_and(false, step)
     }
 
     /// The same, after which the caller enters the host's code: the I/O thread stands in once
-    /// `patience` has passed, or at once where something could not be written.
-    pub fn step_to_host<R>(
-        &mut self,
-        patience: Duration,
-        step: impl FnOnce(&mut T, &mut T::Effects) -> R,
-    ) -> R {
-        self.step_and(Some(patience), step)
+    /// [`HOST_PATIENCE`] has passed, or at once if bytes wait for room.
+    pub fn step_to_host<R>(&mut self, step: impl FnOnce(&mut T, &mut T::Effects) -> R) -> R {
+        self.step_and(true, step)
     }
 
     /// Gives the connection back to the I/O thread, which is the caller and turns it next.
     pub fn give_back_here(mut self) {
         self.is_given_back = true;
-        self.link.give_back();
+        self.link.give_back(false);
     }
 
-    /// Gives the connection back. The I/O thread begins to watch it once `patience` has passed, or
-    /// at once where something waits to be written: until then the caller may
-    /// [take](Link::take) it again, and no system call is made.
-    pub fn give_back_later(mut self, patience: Duration) -> Arc<Link<T>> {
+    /// Gives the connection back. The I/O thread begins to watch it a little later, unless
+    /// something is to be written: until then the caller may [take](Link::take) it again without a
+    /// system call.
+    pub fn give_back_later(mut self) -> Arc<Link<T>> {
         self.is_given_back = true;
-        self.link.give_back_later(patience);
+        self.link.give_back(true);
         Arc::clone(&self.link)
     }
 
     fn step_and<R>(
         &mut self,
-        patience: Option<Duration>,
+        enters_host: bool,
         step: impl FnOnce(&mut T, &mut T::Effects) -> R,
     ) -> R {
         let mut effects = T::Effects::default();
-        let result = {
-            let mut held = self.link.lock();
-            held.owner.hold();
-            let result = step(&mut held.end, &mut effects);
-            if let Some(patience) = patience {
-                let now = clock::now();
-                let is_stuck = held.end.wants().write;
-                let until = if is_stuck {
-                    now
-                } else {
-                    now.saturating_add(patience)
-                };
-                held.owner.enter_host(until);
-                self.link.watch_host(&mut held, now, &mut effects);
-            }
-            result
-        };
+        let mut held = self.link.lock();
+        held.owner.hold();
+        let result = step(&mut held.end, &mut effects);
+        if enters_host {
+            let now = clock::now();
+            let is_stuck = held.end.wants().write;
+            held.owner.enter_host(match is_stuck {
+                true => now,
+                false => now.saturating_add(HOST_PATIENCE),
+            });
+            self.link.watch_host(&mut held, now, &mut effects);
+        }
+        drop(held);
         T::settle(&self.link, effects);
         result
     }
@@ -106,7 +98,7 @@ impl<T: Turn> Turner<T> {
 impl<T: Turn> Drop for Turner<T> {
     fn drop(&mut self) {
         (self.link.io().holders()).fetch_sub(1, Ordering::Relaxed);
-        if !self.is_given_back && self.link.give_back() {
+        if !self.is_given_back && self.link.give_back(false) {
             self.link.io().call_soon(self.link.source());
         }
     }

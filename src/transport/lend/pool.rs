@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use crate::arena;
 use crate::device::region::HUGE_PAGE_BYTES;
 use crate::device::{BufferRef, memfd};
 use crate::error::Result;
@@ -92,23 +91,6 @@ impl Lender for RegionPool {
             None => lend(&self.core, &HostPlace, buffers)?,
         };
         Ok(lease.map_or(Placement::Packed, Placement::Lent))
-    }
-
-    fn lends_in_place(&self, buffers: &[BufferRef], gpu: Option<OnGpu<'_>>) -> bool {
-        let core = &self.core;
-        if !core.peer.export.is_mapped()
-            || !core.generation.is_same_process()
-            || !self.is_worth_lending(buffers)
-        {
-            return false;
-        }
-        if let Some(gpu) = gpu {
-            let found = OnDevice::new(gpu, &self.events).find(&mut LeaseHold::new(core), buffers);
-            return matches!(found, Ok(Some(sources)) if sources.copied_bytes == 0);
-        }
-        let mut finder = arena::Finder::lock();
-        (buffers.iter().filter(|buffer| buffer.len > 0))
-            .all(|buffer| finder.find(buffer.data, buffer.len).is_some())
     }
 
     fn set_client(&self, lent_limit: u64, device_type: i32, gpus: &[[u8; 16]]) {

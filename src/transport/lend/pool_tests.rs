@@ -1,6 +1,7 @@
 //! Tests of the lending pool.
 
 use super::*;
+use crate::arena;
 use crate::arena::{Arena, ArenaOptions};
 use crate::device::DeviceKind;
 use crate::proto::Span;

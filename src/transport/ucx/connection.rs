@@ -112,7 +112,6 @@ impl UcxConnection {
             // UCX drops what it has of an endpoint that fails.
             is_read_after_close: false,
             sends_gpu: link.worker.context().knows_cuda(),
-            announces_from: Some(LARGE_BYTES + 1),
         };
         Self {
             identity: Identity {
