@@ -292,7 +292,9 @@ impl LentRegions {
             }
         }
         if let Some(pool) = pool {
-            self.return_borrow(pool, None);
+            // A pool lives as long as memory of it. The driver may then give another pool the same
+            // handle.
+            self.return_borrow(pool, keep);
         }
     }
 
