@@ -23,7 +23,3 @@ pub mod serve;
 pub mod telling;
 pub mod turning;
 pub mod waiting;
-
-/// What a stream leaves the next one is not kept where a header of its schema is longer: a hundred
-/// columns or so.
-const MOST_KEPT_HEADER_BYTES: usize = 16 << 10;

@@ -246,14 +246,12 @@ impl Parsed {
     }
 }
 
-/// Parses the headers of one stream, one after the other, or of several streams.
+/// Parses the headers of one stream, one after the other.
 ///
 /// Batches of as many rows, without nulls, have the same header where their values have a fixed
-/// width, and streams of one ticket the same schema: a header that has the bytes of the last
-/// schema, or of the last header that was none, is that header.
+/// width: a header that has the bytes of the last one is that header.
 #[derive(Debug, Default)]
 pub struct HeaderParser {
-    schema: Option<Header>,
     last: Option<Header>,
 }
 
@@ -267,24 +265,12 @@ impl HeaderParser {
     ///
     /// As there.
     pub fn parse(&mut self, bytes: &[u8]) -> Result<Header, ProtocolError> {
-        let mut known = self.last.iter().chain(&self.schema);
-        if let Some(known) = known.find(|known| known.bytes() == bytes) {
-            return Ok(known.clone());
+        if let Some(last) = self.last.as_ref().filter(|last| last.bytes() == bytes) {
+            return Ok(last.clone());
         }
         let header = Header::parse(bytes)?;
-        let place = match header.kind() {
-            HeaderKind::Schema => &mut self.schema,
-            HeaderKind::Dictionary | HeaderKind::RecordBatch => &mut self.last,
-        };
-        *place = (bytes.len() <= LONGEST_REMEMBERED).then(|| header.clone());
+        self.last = (bytes.len() <= LONGEST_REMEMBERED).then(|| header.clone());
         Ok(header)
-    }
-
-    /// Forgets headers of more than `most` bytes.
-    pub fn forget_longer(&mut self, most: usize) {
-        for place in [&mut self.schema, &mut self.last] {
-            place.take_if(|header| header.bytes().len() > most);
-        }
     }
 }
 

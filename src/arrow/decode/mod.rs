@@ -138,23 +138,6 @@ impl Decoder {
         })
     }
 
-    /// The decoder for another stream of the same schema, without the state of the old stream.
-    /// `None` if a GPU is in use.
-    pub fn emptied(mut self) -> Option<Self> {
-        if self.relocator.is_some() || !matches!(self.place, Some(ArrayPlace::Host)) {
-            return None;
-        }
-        self.dictionaries = Arc::default();
-        self.generations = 0;
-        self.held = 0;
-        Some(self)
-    }
-
-    /// True if [`emptied`](Self::emptied) returns the same as [`with_target`](Self::with_target).
-    pub fn fits(&self, header: &Header, options: DecodeOptions, target: Target) -> bool {
-        self.header.is(header) && self.options == options && target == Target::Host
-    }
-
     /// The header of its schema.
     pub fn header(&self) -> &Header {
         &self.header

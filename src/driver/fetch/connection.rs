@@ -5,25 +5,19 @@ use std::sync::Arc;
 
 use super::left::{Left, LeftStream};
 use super::returns::{Returns, forget};
-use crate::arrow::decode::Decoder;
 use crate::device::cuda::{Device, later};
-use crate::driver::MOST_KEPT_HEADER_BYTES;
 use crate::driver::clock;
 use crate::driver::io::IoThread;
 use crate::driver::telling;
-use crate::driver::turning::{Budget, Link, Turn, Turner, Wants};
+use crate::driver::turning::{ANSWERS_HIGH_WATER_BYTES, Budget, Link, Turn, Turner, Wants};
 use crate::driver::waiting::RETRY;
 use crate::error::{Error, Result, Status};
 use crate::fork::Generation;
-use crate::proto::{Control, HeaderParser, Side, Timestamp};
-use crate::transport::{Connection, Incoming, Outgoing, PeerRegions, Unmapped};
+use crate::proto::{Control, Side, Timestamp};
+use crate::transport::{Connection, Incoming, Outgoing, PeerRegions, Readiness, Unmapped};
 
 /// One connection at a client: a stream holds its token, or the pool, or nobody.
 pub type ClientLink = Link<ClientEnd>;
-
-/// Most answers to regions that have gone which wait to be written: a server that announces regions
-/// and does not read the answers takes no more memory than that here.
-const MOST_UNREAD: u32 = 8192;
 
 /// The client's end of a connection: what belongs to no stream alone.
 pub struct ClientEnd {
@@ -39,20 +33,8 @@ pub struct ClientEnd {
     is_retired: bool,
     /// The server serves no stream after the last one (GOAWAY).
     is_dismissed: bool,
-    /// Answers to regions that have gone since everything was last written.
-    unread: u32,
     /// The stream that its consumer has left, and which of its connections this is.
     pub(super) left: Option<(Side, Arc<Left>)>,
-    memory: Memory,
-}
-
-/// What repeats in each stream of a ticket, so that the next stream need not read it again.
-#[derive(Default)]
-pub struct Memory {
-    /// The schema's header, and the last batch's.
-    pub parser: HeaderParser,
-    /// The decoder for that schema.
-    pub decoder: Option<Decoder>,
 }
 
 /// What is done once the lock of the connection is released.
@@ -79,9 +61,7 @@ impl ClientEnd {
             is_awake: false,
             is_retired: false,
             is_dismissed: false,
-            unread: 0,
             left: None,
-            memory: Memory::default(),
         };
         Link::held(end, returns, identity, io)
     }
@@ -110,27 +90,20 @@ impl ClientEnd {
     }
 
     /// A stream is about to be asked for. `gpu` is where its packed bodies shall go
-    /// ([`PeerRegions::receive_on`]), `gpus` are those that the request names. Gives what the last
-    /// stream has left.
-    pub fn begin(&mut self, gpu: Option<&Arc<Device>>, gpus: &[[u8; 16]]) -> Memory {
+    /// ([`PeerRegions::receive_on`]), `gpus` are those that the request names.
+    pub fn begin(&mut self, gpu: Option<&Arc<Device>>, gpus: &[[u8; 16]]) {
         self.link.begin_stream();
         self.link.with_regions(|regions| {
             regions.receive_on(gpu);
             regions.accept_gpus(gpus);
         });
         self.wake();
-        std::mem::take(&mut self.memory)
     }
 
-    /// Everything of a stream has come, or nothing more comes. `memory` is for the next stream.
-    pub fn end(&mut self, mut memory: Memory) {
+    /// Everything of a stream has come, or nothing more comes.
+    pub fn end(&mut self) {
         self.link.forget_bodies();
         self.link.end_stream();
-        memory.parser.forget_longer(MOST_KEPT_HEADER_BYTES);
-        memory
-            .decoder
-            .take_if(|decoder| decoder.header().bytes().len() > MOST_KEPT_HEADER_BYTES);
-        self.memory = memory;
     }
 
     /// No stream comes after the last one: the connection serves the arrays that point into its
@@ -159,10 +132,10 @@ impl ClientEnd {
         self.closed.is_none() && self.link.queued().bytes > 0
     }
 
-    /// Sends messages, and with them what waits to be returned: one system call.
+    /// Sends messages, and with them the returns that wait, in one system call.
     ///
-    /// A server that has said everything may be gone before its last messages were read: that
-    /// nothing can be written is no reason not to read them. The reader finds the end behind them.
+    /// A failure to write ends nothing: a server may be gone whose last messages are not read yet.
+    /// The reader finds the end behind them.
     pub fn say(&mut self, messages: impl IntoIterator<Item = Outgoing>, effects: &mut Effects) {
         if self.closed.is_some() {
             return;
@@ -171,32 +144,28 @@ impl ClientEnd {
             telling::sent(&*self.link, &message);
             let _ = self.link.queue(message);
         }
+        self.flush(effects);
+    }
+
+    fn flush(&mut self, effects: &mut Effects) {
         let _ = self.link.flush();
-        self.try_later(effects);
-    }
-
-    /// Says what is to be returned at once, and writes on.
-    pub fn write_on(&mut self, effects: &mut Effects) {
-        if self.returns.is_urgent() {
-            self.say(None, effects);
-        } else if self.is_writing() {
-            let _ = self.link.flush();
-            self.try_later(effects);
-        }
-    }
-
-    fn try_later(&self, effects: &mut Effects) {
         if self.is_writing() {
             effects.write_at = Some(clock::after(RETRY));
         }
     }
 
+    /// Says the returns that are due at once, and writes on.
+    pub fn write_on(&mut self, effects: &mut Effects) {
+        if self.returns.is_urgent() {
+            self.say(None, effects);
+        } else if self.is_writing() {
+            self.flush(effects);
+        }
+    }
+
     /// The next message, which may be [the connection's own](Self::handles). `asks_for_death`: once
-    /// nothing is left to be read, the system is asked whether the server's process has ended.
-    ///
-    /// # Errors
-    ///
-    /// The connection is over: the caller [closes](Self::close) it.
+    /// nothing is left to be read, the system is asked whether the server's process has ended. On an
+    /// error the caller [closes](Self::close) the connection.
     pub fn receive(&mut self, asks_for_death: bool) -> Result<Option<Incoming>> {
         if let Some(error) = &self.closed {
             return Err(error.clone());
@@ -204,24 +173,21 @@ impl ClientEnd {
         // A message is not moved on its way up, which would take as long as to read it.
         let mut received = self.link.receive();
         if matches!(received, Ok(None)) {
-            received = match asks_for_death && self.link.identity().readiness.peer_has_died() {
-                true => Err(server_has_ended(&self.link.identity().peer)),
-                // A failure to write is told behind all that came, also since the read above.
-                false => match self.link.flush() {
-                    Ok(_) => Ok(None),
-                    Err(error) => {
-                        let last = self.link.receive();
-                        last.and_then(|last| last.map(Some).ok_or(error))
-                    }
-                },
-            };
+            if asks_for_death && self.readiness().peer_has_died() {
+                return Err(server_has_ended(&self.link.identity().peer));
+            }
+            // A failure to write is told behind all that came, also since the read above.
+            if let Err(error) = self.link.flush() {
+                let last = self.link.receive();
+                received = last.and_then(|last| last.map(Some).ok_or(error));
+            }
         }
         match &mut received {
             Ok(Some(message)) => telling::received(&*self.link, message),
             // A killed process's sockets end a moment before the process does.
             Err(error)
                 if error.status() == Status::Disconnected
-                    && self.link.identity().readiness.peer_dies_within(RETRY) =>
+                    && self.readiness().peer_dies_within(RETRY) =>
             {
                 *error = server_has_ended(&self.link.identity().peer);
             }
@@ -230,12 +196,13 @@ impl ClientEnd {
         received
     }
 
+    fn readiness(&self) -> &Readiness {
+        &self.link.identity().readiness
+    }
+
     /// Handles REGION, REGION_GONE, READY and GOAWAY. Returns whether the message was one of them;
-    /// a descriptor that came with another is closed.
-    ///
-    /// # Errors
-    ///
-    /// The message makes no sense: the caller [closes](Self::close) the connection.
+    /// a descriptor that came with another is closed. On an error the caller
+    /// [closes](Self::close) the connection.
     pub fn handles(&mut self, message: &mut Incoming, effects: &mut Effects) -> Result<bool> {
         let Incoming::Control { bytes, fd } = message else {
             return Ok(false);
@@ -248,7 +215,7 @@ impl ClientEnd {
             }
             Some(Control::RegionGone { id }) => {
                 match self.link.with_regions(|regions| regions.unmap(id))? {
-                    Unmapped::Now => self.forget(id)?,
+                    Unmapped::Now => self.forget(id, effects)?,
                     Unmapped::Later => effects.unmapping.push(id),
                 }
             }
@@ -263,21 +230,13 @@ impl ClientEnd {
     }
 
     /// Tells the server that it may free a region.
-    fn forget(&mut self, id: u16) -> Result<()> {
-        if self.link.queued().bytes == 0 {
-            self.unread = 0;
-        }
-        self.unread += 1;
-        if self.unread > MOST_UNREAD {
+    fn forget(&mut self, id: u16, effects: &mut Effects) -> Result<()> {
+        if self.link.queued().bytes > ANSWERS_HIGH_WATER_BYTES {
             return Err(Error::protocol(
                 "the server retires region after region and does not read the answers",
             ));
         }
-        // That nothing can be written is no reason not to read what the server said before it went.
-        let message = forget(id);
-        telling::sent(&*self.link, &message);
-        let _ = self.link.queue(message);
-        let _ = self.link.flush();
+        self.say([forget(id)], effects);
         Ok(())
     }
 
@@ -297,31 +256,18 @@ impl ClientEnd {
     fn read_idle(&mut self, budget: Budget, effects: &mut Effects) -> Result<usize> {
         for read in 0..budget.messages {
             match self.receive(budget.asks_for_death)? {
-                None if self.link.is_waiting() && self.is_retired => {
-                    // A body that was not announced: it is thrown away.
-                    self.link.forget_bodies();
-                }
-                None if self.link.is_waiting() => {
-                    return Err(Error::protocol(
-                        // Rule E4.
-                        "the server sent a body while no stream was asked for",
-                    ));
-                }
+                // A body that was not announced is thrown away.
+                None if self.link.is_waiting() && self.is_retired => self.link.forget_bodies(),
+                None if self.link.is_waiting() => return Err(unasked("a body")),
                 // The server waits for the client's end, so that the client loses nothing unread.
                 None if self.is_dismissed => {
                     return Err(Error::disconnected("the server is being stopped"));
                 }
                 None => return Ok(read),
                 Some(mut message) => {
-                    // Rule E3: unknown kinds are ignored.
-                    let counts = !self.handles(&mut message, effects)?
-                        && !self.is_retired
-                        && !is_unknown(&message)?;
-                    if counts {
-                        return Err(Error::protocol(
-                            // Rule E4.
-                            "the server sent a message while no stream was asked for",
-                        ));
+                    let is_known = self.handles(&mut message, effects)? || self.is_retired;
+                    if !is_known && !is_unknown(&message)? {
+                        return Err(unasked("a message"));
                     }
                 }
             }
@@ -431,7 +377,13 @@ pub(super) fn server_has_ended(peer: &str) -> Error {
     Error::disconnected(format!("the server's process ({peer}) has ended"))
 }
 
-/// Whether it is a control message of a kind that is not known.
+/// Rule E4.
+fn unasked(what: &str) -> Error {
+    let text = format!("the server sent {what} while no stream was asked for");
+    Error::protocol(text)
+}
+
+/// Rule E3: control messages of unknown kinds are ignored.
 fn is_unknown(message: &Incoming) -> Result<bool> {
     match message {
         Incoming::Control { bytes, .. } => Ok(Control::decode(bytes)?.is_none()),

@@ -14,13 +14,8 @@ use crate::error::{Error, Result, Status};
 use crate::proto::{Header, HeaderKind};
 use crate::transport::{Resolved, ResolvedGpu};
 
-/// The shortest and the longest pause between two queries of an event.
-const SHORTEST_PAUSE: Duration = Duration::from_micros(10);
-const LONGEST_PAUSE: Duration = Duration::from_millis(1);
-
-/// Most bytes of dictionaries that wait until it is known where the arrays of their stream are to
-/// be. Past that, the dictionaries stay where they are.
-const MOST_EARLY_BYTES: u64 = 64 << 20;
+/// How often a body on a GPU is asked for whose writing is not done.
+const READY_PAUSE: Duration = Duration::from_micros(100);
 
 impl Fetch {
     /// Where arrays of this stream are to be, now that the server has said where it has them.
@@ -49,16 +44,12 @@ impl Fetch {
     ) -> Result<Option<DecodedBatch>> {
         let Taken { header, body } = taken;
         let (body, gpu) = self.find_body(&header, body, cancel)?;
-        if self.follow {
-            if gpu.is_none()
-                && header.kind() == HeaderKind::Dictionary
-                && self.early_bytes <= MOST_EARLY_BYTES
-            {
-                self.early_bytes = self.early_bytes.saturating_add(header.body_len());
-                self.early.push((header, body));
-                return Ok(None);
-            }
-            self.follow_to(gpu)?;
+        if std::mem::take(&mut self.follow)
+            && let (Some(header), Some(ordinal)) = (&self.inbound.schema, gpu)
+            && self.target != Target::Cuda(ordinal)
+        {
+            self.target = Target::Cuda(ordinal);
+            self.decoder = Some(Decoder::with_target(header, self.decode, self.target)?);
         }
         let Some(decoder) = &mut self.decoder else {
             return Err(Error::protocol(
@@ -78,24 +69,6 @@ impl Fetch {
         self.stats.bytes_copied_on_device += batch.copied_on_device;
         self.stats.bytes_staged += batch.staged;
         Ok(Some(batch))
-    }
-
-    /// The first body by which it is known where the arrays of this stream are to stay: it lies on
-    /// `gpu`, or is that of a batch and came as bytes.
-    fn follow_to(&mut self, gpu: Option<i32>) -> Result<()> {
-        self.follow = false;
-        if let (Some(header), Some(ordinal)) = (&self.inbound.schema, gpu)
-            && self.target != Target::Cuda(ordinal)
-        {
-            self.target = Target::Cuda(ordinal);
-            self.decoder = Some(Decoder::with_target(header, self.decode, self.target)?);
-        }
-        if let Some(decoder) = &mut self.decoder {
-            for (header, body) in self.early.drain(..) {
-                self.stats.bytes_copied += decoder.add_dictionary(&header, &body)?;
-            }
-        }
-        Ok(())
     }
 
     /// The body of a message, and the GPU that it lies on, if it does.
@@ -166,26 +139,23 @@ impl Fetch {
         }
     }
 
-    /// Waits for the server's work on a body that lies on a GPU. Not on a stream: of a server that
-    /// dies meanwhile nobody may ever tell a stream that its event has happened, and all that is
-    /// behind it would wait with it.
+    /// Waits for the server's work on a body that lies on a GPU. Not on a stream: if the server dies,
+    /// the event may never happen, and all work behind it would wait.
     fn wait_until_ready(&self, ready: &Event, cancel: Option<&Cancel>) -> Result<()> {
-        let mut pause = SHORTEST_PAUSE;
         while !ready.is_ready()? {
             if let Some(cancel) = cancel {
                 cancel.check()?;
             }
             let readiness = self.bodies().readiness();
             if readiness.peer_death.is_none() {
-                std::thread::sleep(pause);
+                std::thread::sleep(READY_PAUSE);
             }
-            if readiness.peer_dies_within(pause) {
+            if readiness.peer_dies_within(READY_PAUSE) {
                 return Err(Error::disconnected(format!(
                     "the server's process ({}) ended before its work on a GPU was done",
                     self.bodies().peer()
                 )));
             }
-            pause = (pause * 2).min(LONGEST_PAUSE);
         }
         Ok(())
     }

@@ -12,13 +12,10 @@ use crate::driver::clock;
 use crate::driver::turning::{Budget, Wants};
 use crate::error::{Error, Result};
 use crate::proto::{
-    Body, BodyKind, Header, HeaderKind, HeaderParser, InBody, Message, Receiver, ReceiverEvent,
-    ReceiverState, ReceiverTransmit, Side, Span, StreamInfo, Timestamp, body_tag,
+    Body, BodyKind, Header, InBody, Message, Receiver, ReceiverEvent, ReceiverState,
+    ReceiverTransmit, Side, StreamInfo, Timestamp, body_tag,
 };
 use crate::transport::{Incoming, Outgoing, Payload, Resolved};
-
-/// A window is wide where it takes so many batches.
-const BATCHES_AHEAD: u64 = 8;
 
 /// A stream on its way in.
 pub(super) struct Inbound {
@@ -61,14 +58,6 @@ pub(super) enum TakenBody {
     },
 }
 
-/// Why nothing more is read.
-enum Broken {
-    /// The connection is over.
-    Connection(Error),
-    /// The server broke a rule.
-    Rule(Error),
-}
-
 impl Inbound {
     pub(super) fn new(receiver: Receiver<Packed>, links: Sides<Arc<ClientLink>>) -> Self {
         Self {
@@ -97,20 +86,10 @@ impl Inbound {
         let read = match self.read(side, end, budget, effects) {
             Ok(0) => return 0,
             Ok(read) => read,
-            Err(Broken::Connection(error)) => {
+            Err(error) => {
                 self.lanes[lane_index(side)].has_ended = true;
                 self.receiver.handle_disconnect(side, &error);
                 end.close(error);
-                1
-            }
-            Err(Broken::Rule(error)) => {
-                // Both connections are of no use any more.
-                for side in [Side::Metadata, Side::Data] {
-                    self.lanes[lane_index(side)].has_ended = true;
-                    self.receiver.handle_disconnect(side, &error);
-                }
-                self.say(side, end, effects);
-                end.close(cut());
                 1
             }
         };
@@ -180,7 +159,7 @@ impl Inbound {
         end: &mut ClientEnd,
         budget: Budget,
         effects: &mut Effects,
-    ) -> Result<usize, Broken> {
+    ) -> Result<usize> {
         // The clock is read once for all messages, and not where there is none.
         let (mut read, mut bytes, mut now) = (0, 0, None);
         while read < budget.messages && bytes < budget.bytes && self.may_read(side) {
@@ -206,10 +185,10 @@ impl Inbound {
                 }
                 Ok(None) if end.link.is_waiting() && self.is_broken() => end.link.forget_bodies(),
                 Ok(None) if end.link.is_waiting() && self.has_one_link() => {
-                    return Err(Broken::Rule(Error::protocol(
+                    return Err(Error::protocol(
                         // Rule D1.
                         "the server sent a large body before its header, on one connection",
-                    )));
+                    ));
                 }
                 Ok(None) => break,
                 // What came before it counts first.
@@ -217,7 +196,7 @@ impl Inbound {
                     end.close(error);
                     break;
                 }
-                Err(error) => return Err(Broken::Connection(error)),
+                Err(error) => return Err(error),
             }
             read += 1;
         }
@@ -271,7 +250,7 @@ impl Inbound {
 
     /// What the stream waits for on this connection.
     pub(super) fn wants(&self, side: Side, end: &mut ClientEnd) -> Wants {
-        // What may not be read now must not end a sleep either.
+        // Messages that may not be read now must not end a sleep.
         let read = self.may_read(side) && !end.link.is_waiting();
         Wants {
             read,
@@ -289,37 +268,17 @@ impl Inbound {
     /// The next message for the consumer, if it is there. `end` is the connection of the bodies.
     pub(super) fn take(&mut self, end: &mut ClientEnd, effects: &mut Effects) -> Option<Taken> {
         let Message { seq, header, body } = self.receiver.next_message()?;
-        let (body, is_lent) = match body {
-            Body::Packed(memory) => (TakenBody::Packed(memory), false),
-            Body::Lent(spans) => {
-                let body = self.find_lent(seq, spans, end);
-                let is_lent =
-                    matches!(&body, TakenBody::Lent { memory: Ok(memory), .. } if !memory.pulled);
-                (body, is_lent)
-            }
+        let body = match body {
+            Body::Packed(memory) => TakenBody::Packed(memory),
+            Body::Lent(spans) => TakenBody::Lent {
+                len: spans.iter().map(|span| span.length).sum(),
+                lent: LentBody::new(self.links.bodies(), self.receiver.to_return(seq, &spans)),
+                memory: (end.link).with_regions(|regions| regions.resolve(seq, spans)),
+            },
         };
-        let holds = is_lent && header.kind() == HeaderKind::RecordBatch;
-        if !(holds && self.may_tell_later(header.body_len())) {
-            // Credit, and perhaps an end, follow from taking it.
-            self.say(self.links.of_bodies(), end, effects);
-        }
+        // Credit, and perhaps an end, follow from taking it.
+        self.say(self.links.of_bodies(), end, effects);
         Some(Taken { header, body })
-    }
-
-    fn find_lent(&self, seq: u32, spans: Vec<Span>, end: &mut ClientEnd) -> TakenBody {
-        TakenBody::Lent {
-            len: spans.iter().map(|span| span.length).sum(),
-            lent: LentBody::new(self.links.bodies(), self.receiver.to_return(seq, &spans)),
-            memory: (end.link).with_regions(|regions| regions.resolve(seq, spans)),
-        }
-    }
-
-    /// Whether the credit of a lent body of `len` bytes may leave when the consumer asks for the
-    /// next one, together with this body, if the consumer has given it back by then. Of a wide
-    /// window the server still has up to half; of the end of a stream it is told at once.
-    fn may_tell_later(&self, len: u64) -> bool {
-        self.receiver.state() == ReceiverState::Streaming
-            && self.receiver.window_takes(BATCHES_AHEAD, len)
     }
 
     /// Whether the server has said its last word on this stream, so that its connection can serve
@@ -340,11 +299,9 @@ impl Inbound {
         self.is_said() || self.lanes.iter().any(|lane| lane.has_ended)
     }
 
-    /// Whether the stream is of no use to its connections any more: the server broke a rule or said
-    /// nothing in time, and what it may still say could not be told from the next stream.
-    ///
-    /// So is one that did not come to its end on a connection that keeps no order: what is still
-    /// under way of it could come between the messages of the next.
+    /// Whether the connections can serve no other stream: the server broke a rule or said nothing in
+    /// time, or the stream did not come to its end on a connection that keeps no order. The rest of
+    /// it could come between the messages of the next stream.
     pub(super) fn is_faulty(&self) -> bool {
         let failed = self.receiver.state() == ReceiverState::Failed;
         let is_unordered = self.links.iter().any(|link| !link.profile().is_ordered);
@@ -356,11 +313,6 @@ impl Inbound {
         for link in self.links.iter() {
             link.interfere(|end, _| end.close(cut()));
         }
-    }
-
-    /// What the next stream on the connection may bring again.
-    pub(super) fn take_parser(&mut self) -> HeaderParser {
-        self.receiver.take_parser()
     }
 }
 

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 
 use super::connection::Effects;
 use super::inbound::Inbound;
-use super::{ClientEnd, Connections, Memory};
+use super::{ClientEnd, Connections};
 use crate::driver::clock;
 use crate::driver::turning::Budget;
 use crate::lines::Lines;
@@ -20,16 +20,15 @@ pub const SILENCE_TIMEOUT: Duration = Duration::from_secs(60);
 /// What becomes of connections once nothing of a stream is under way on them.
 pub type Home = Box<dyn FnOnce(Connections) + Send>;
 
-/// The stream, which its connections share until it is over. It keeps them alive: the client may be
-/// gone, and the server must still be heard.
+/// The stream, which its connections share until it is over. It keeps them alive, also without a
+/// client.
 pub struct Left(Mutex<Option<Box<LeftStream>>>);
 
 /// What its consumer has left of a stream.
 pub(super) struct LeftStream {
     inbound: Inbound,
     home: Home,
-    /// When the server last sent something, and how long it may be silent: a stream whose end the
-    /// server never says would keep its connections for ever.
+    /// When the server last sent something, and how long it may be silent.
     heard: Timestamp,
     patience: Duration,
 }
@@ -114,9 +113,7 @@ impl Left {
 impl LeftStream {
     /// Gives the connections back where they can be used again. No lock of a connection is held.
     pub(super) fn end(self) {
-        let Self {
-            mut inbound, home, ..
-        } = self;
+        let Self { inbound, home, .. } = self;
         if !inbound.is_settled() {
             inbound.close();
             return;
@@ -129,13 +126,9 @@ impl LeftStream {
         let data = links.data.as_ref().and_then(|link| link.take());
         let mut connections = Connections { metadata, data };
         for (_, connection) in connections.iter_mut() {
-            let parser = inbound.take_parser();
             connection.step(|end, _| {
                 end.left = None;
-                end.end(Memory {
-                    parser,
-                    decoder: None,
-                });
+                end.end();
             });
         }
         home(connections);

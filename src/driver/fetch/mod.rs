@@ -18,13 +18,13 @@ mod waiting;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use connection::{ClientEnd, ClientLink, Effects, Memory};
+pub use connection::{ClientEnd, ClientLink, Effects};
 pub use left::{Home, SILENCE_TIMEOUT};
 pub use returns::Returns;
 pub use sides::Sides;
 pub use stats::StreamStats;
 
-use crate::arrow::decode::{DecodeOptions, DecodedBatch, Decoder, Level, ReceivedBody};
+use crate::arrow::decode::{DecodeOptions, DecodedBatch, Decoder, Level};
 use crate::cancel::Cancel;
 use crate::device::Target;
 use crate::device::cuda::Device;
@@ -53,18 +53,12 @@ pub struct Fetch {
     inbound: Inbound,
     connections: Connections,
     decoder: Option<Decoder>,
-    /// The decoder of the stream before on this connection.
-    earlier: Option<Decoder>,
     decode: DecodeOptions,
     /// Where arrays shall be; [`Target::AsSent`] until it is known where the sender has them.
     target: Target,
-    /// The server has them on a GPU, and they shall be there: which one it is here, the first body
-    /// that was lent there shows.
+    /// The server has them on a GPU, and they shall be there. The first body, if it is lent, shows
+    /// which GPU that is here.
     follow: bool,
-    /// Dictionaries that came before that, as bytes.
-    early: Vec<(Header, ReceivedBody)>,
-    /// Bytes of their bodies.
-    early_bytes: u64,
     /// How long to look for messages before sleeping.
     spin: Duration,
     /// The looks before a sleep.
@@ -98,24 +92,19 @@ impl Fetch {
             Ok(prepared) => prepared,
             Err(error) => return Err((error, connections)),
         };
-        let mut begin = |connection: &mut Turner<ClientEnd>| {
+        let begin = |connection: &mut Turner<ClientEnd>| {
             connection.step(|end, _| end.begin(gpu.as_ref(), &gpus))
         };
-        connections.data.as_mut().map(&mut begin);
-        let memory = begin(&mut connections.metadata);
-        receiver.set_parser(memory.parser);
+        connections.iter_mut().for_each(|(_, it)| begin(it));
         receiver.start(clock::now());
         let links = connections.map(|it| Arc::clone(it.link()));
         let mut fetch = Box::new(Self {
             inbound: Inbound::new(receiver, links),
             connections,
             decoder: None,
-            earlier: memory.decoder,
             decode,
             target,
             follow: false,
-            early: Vec::new(),
-            early_bytes: 0,
             spin,
             looks: Looks::default(),
             peer_has_died: false,
@@ -178,13 +167,8 @@ impl Fetch {
                 let target = self.settle_target();
                 self.follow = self.target == Target::AsSent && target != Target::Host;
                 self.target = target;
-                let earlier = self.earlier.take();
-                self.decoder =
-                    earlier.filter(|known| known.fits(&header, self.decode, self.target));
-                if self.decoder.is_none() {
-                    let decoder = Decoder::with_target(&header, self.decode, self.target);
-                    self.decoder = Some(decoder.map_err(|error| self.abort(error))?);
-                }
+                let decoder = Decoder::with_target(&header, self.decode, self.target);
+                self.decoder = Some(decoder.map_err(|error| self.abort(error))?);
             } else if let Some(Err(error)) = cancel.map(Cancel::check) {
                 // Also where the answer has come already.
                 return Err(self.abort(error));
@@ -253,14 +237,8 @@ impl Fetch {
         // Also at a good end: what was lent for batches that nobody took goes back.
         self.cancel();
         if self.is_settled() {
-            let mut memory = Memory {
-                parser: self.inbound.take_parser(),
-                // Dictionaries may lie in memory that this connection lends, and keep it alive.
-                decoder: self.decoder.take().and_then(Decoder::emptied),
-            };
             for (_, connection) in self.connections.iter_mut() {
-                let memory = std::mem::take(&mut memory);
-                connection.step(|end, _| end.end(memory));
+                connection.step(|end, _| end.end());
             }
             home(self.connections);
         } else if self.inbound.is_faulty() {

@@ -22,14 +22,6 @@ pub struct Returns {
     forgotten: Mutex<Vec<u16>>,
 }
 
-/// When bodies that were pushed are to be said.
-struct Due {
-    /// At once: they are many.
-    now: bool,
-    /// Or then, if nothing is said before; `None` where a time was given already.
-    at: Option<Timestamp>,
-}
-
 impl Returns {
     pub(super) fn new(free_tag: Option<u64>) -> Self {
         Self {
@@ -62,18 +54,18 @@ impl Returns {
             .chain(forgotten.into_iter().map(forget))
     }
 
-    fn push(&self, bodies: impl IntoIterator<Item = Return>) -> Option<Due> {
+    /// Returns whether bodies are to be said at once; if not, the time when they are, unless it was
+    /// given before.
+    fn push(&self, bodies: impl Iterator<Item = Return>) -> (bool, Option<Timestamp>) {
         let mut queue = self.bodies.lock();
-        let queue = queue.as_mut()?;
+        let Some(queue) = queue.as_mut() else {
+            return (false, None);
+        };
         let before = queue.deadline();
         let now = queue.needs_time().then(clock::now).unwrap_or_default();
-        for body in bodies {
-            queue.push(now, &body);
-        }
-        Some(Due {
-            now: queue.is_due(now),
-            at: queue.deadline().filter(|_| before.is_none()),
-        })
+        bodies.for_each(|body| queue.push(now, &body));
+        let at = queue.deadline().filter(|_| before.is_none());
+        (queue.is_due(now), at)
     }
 }
 
@@ -84,10 +76,11 @@ impl ClientLink {
         self.look_after(clock::now());
     }
 
-    /// Gives bodies back to the server: many at once, few when the time of rule F5 is over. Safe from any thread; does nothing in a forked child.
+    /// Gives bodies back to the server: many at once, few when the time of rule F5 is over. Safe
+    /// from any thread; does nothing in a forked child.
     pub fn free(&self, bodies: impl IntoIterator<Item = Return>) {
         if self.free_later(bodies) {
-            // Where another thread has the connection, that thread says them.
+            // Another thread that has the connection says them.
             let _ = self.try_interfere(|end, effects| end.write_on(effects));
         }
     }
@@ -99,16 +92,14 @@ impl ClientLink {
         if bodies.peek().is_none() || !self.generation().is_same_process() {
             return false;
         }
-        let Some(due) = self.beside.push(bodies) else {
-            return false;
-        };
-        if let Some(at) = due.at {
+        let (is_due, at) = self.beside.push(bodies);
+        if let Some(at) = at {
             self.look_after(at);
         }
-        if due.now {
+        if is_due {
             self.beside.is_urgent.store(true, Ordering::Relaxed);
         }
-        due.now
+        is_due
     }
 }
 

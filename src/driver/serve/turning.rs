@@ -6,17 +6,13 @@ use super::{ArrivedRequest, Begun, Beside, Effects, ServerEnd, ServerLink, Write
 use crate::driver::clock;
 use crate::driver::produce::{Progress, Publication};
 use crate::driver::telling;
-use crate::driver::turning::{Budget, Turn, Wants};
+use crate::driver::turning::{ANSWERS_HIGH_WATER_BYTES, Budget, Turn, Wants};
 use crate::driver::waiting::RETRY;
 use crate::error::{Error, Result};
 use crate::proto::{SenderEvent, SenderState, Timestamp};
 use crate::transport::Incoming;
 
 use super::Hold;
-
-/// While more bytes than this wait to be written outside a stream, nothing is read: the peer asks
-/// and does not read the answers.
-const ANSWERS_HIGH_WATER_BYTES: u64 = 1 << 20;
 
 impl Turn for ServerEnd {
     type Beside = Beside;

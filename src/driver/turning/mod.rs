@@ -16,6 +16,10 @@ pub use turner::Turner;
 use crate::error::Error;
 use crate::proto::Timestamp;
 
+/// While more bytes than this wait to be written outside a stream, the peer asks and does not read
+/// the answers.
+pub const ANSWERS_HIGH_WATER_BYTES: u64 = 1 << 20;
+
 /// How much one turn may do before other connections have theirs.
 #[derive(Debug, Clone, Copy)]
 pub struct Budget {

@@ -130,11 +130,6 @@ impl CreditCount {
         Some(plus(self.initial, self.told))
     }
 
-    /// Whether it takes so many batches with bodies of `body_len` bytes.
-    pub(super) fn window_takes(&self, batches: u64, body_len: u64) -> bool {
-        self.initial.batches >= batches && self.initial.bytes >= body_len.saturating_mul(batches)
-    }
-
     /// Whether messages that wait for the consumer fill the window.
     pub(super) fn full(&self, waiting: usize, waiting_bytes: u64) -> bool {
         waiting > 0

@@ -171,16 +171,6 @@ impl<B> Receiver<B> {
         }
     }
 
-    /// Gives it the headers of an earlier stream: those that come again need not be parsed.
-    pub fn set_parser(&mut self, parser: HeaderParser) {
-        self.parser = parser;
-    }
-
-    /// Takes the headers that a later stream may bring again.
-    pub fn take_parser(&mut self) -> HeaderParser {
-        std::mem::take(&mut self.parser)
-    }
-
     /// The next dictionary or batch, if it is there. Taking it is what the producer's credit counts
     /// (rule E5).
     pub fn next_message(&mut self) -> Option<Message<B>> {
@@ -223,11 +213,6 @@ impl<B> Receiver<B> {
         {
             self.control_out(Side::Data, bytes);
         }
-    }
-
-    /// Whether the window takes `batches` batches with bodies of `body_len` bytes.
-    pub fn window_takes(&self, batches: u64, body_len: u64) -> bool {
-        self.credit.window_takes(batches, body_len)
     }
 
     /// The consumer wants no more.

@@ -306,18 +306,3 @@ fn a_header_like_the_one_before_is_that_header() {
     }
     assert_eq!(parser.parse(&bytes).unwrap().bytes(), bytes);
 }
-
-/// `HeaderParser`: the schema is known again after batches, until it is too long to be kept.
-#[test]
-fn a_schema_is_known_again_after_batches() {
-    let mut parser = HeaderParser::default();
-    let schema = Make::new(HeaderKind::Schema).bytes();
-    let first = parser.parse(&schema).unwrap();
-    let batch = Make::body(HeaderKind::RecordBatch, &[8, 1, 80]).bytes();
-    parser.parse(&batch).unwrap();
-    assert!(parser.parse(&schema).unwrap().is(&first));
-    parser.forget_longer(schema.len());
-    assert!(parser.parse(&schema).unwrap().is(&first));
-    parser.forget_longer(schema.len() - 1);
-    assert!(!parser.parse(&schema).unwrap().is(&first));
-}
