@@ -6,7 +6,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use crate::driver::clock;
-use crate::driver::io::{Interest, IoThread, Registration, Source, TURNS_AT_ONCE};
+use crate::driver::io::{EventFlags, IoThread, Registration, Source, TURNS_AT_ONCE};
 use crate::driver::refusing::Refused;
 use crate::error::{Error, Result, Status};
 use crate::lines::Lines;
@@ -83,7 +83,7 @@ impl Acceptor {
             && state.registration.is_none()
         {
             let fds = [listener.fd()];
-            let registration = self.io.register(self.source(), fds, Interest::Read)?;
+            let registration = self.io.register(self.source(), fds, EventFlags::IN)?;
             state.registration = Some(registration);
         }
         Ok(())
@@ -115,8 +115,9 @@ impl Acceptor {
         }
     }
 
-    /// Accepts one connection. `None`: there is no other one now.
-    fn accept_one(&self) -> Option<Outcome> {
+    /// Accepts one connection. Returns whether the listener works; `None`: there is no other
+    /// connection now.
+    fn accept_one(&self) -> Option<bool> {
         let accepted = match &mut *self.state.lock() {
             Accepting {
                 listener: Some(listener),
@@ -126,7 +127,7 @@ impl Acceptor {
             _ => return None,
         };
         let error = match accepted.and_then(|it| it.map(&self.on_accept).transpose()) {
-            Ok(taken) => return taken.map(|()| Outcome::Taken),
+            Ok(taken) => return taken.map(|()| true),
             Err(error) => error,
         };
         let mut state = self.state.lock();
@@ -138,8 +139,7 @@ impl Acceptor {
                 None
             }
             // A peer that may not connect, or has gone already, is no fault of the listener.
-            Status::Permission | Status::Disconnected => Some(Outcome::Taken),
-            _ => Some(Outcome::Failed),
+            status => Some(matches!(status, Status::Permission | Status::Disconnected)),
         }
     }
 
@@ -148,26 +148,20 @@ impl Acceptor {
     }
 }
 
-#[derive(PartialEq, Eq)]
-enum Outcome {
-    Taken,
-    Failed,
-}
-
 fn say_not_accepted(lines: &Lines, error: &Error) {
     lines.say(|more| tracing::warn!("a connection was not accepted: {error}{more}"));
 }
 
 impl Source for Acceptor {
     fn ready(&self) {
-        let mut has_taken = false;
+        let mut works = false;
         for _ in 0..TURNS_AT_ONCE {
             match self.accept_one() {
-                Some(outcome) => has_taken |= outcome == Outcome::Taken,
+                Some(one) => works |= one,
                 None => return,
             }
         }
-        if has_taken {
+        if works {
             self.io.call_soon(self.source());
         } else {
             self.pause(&mut self.state.lock());

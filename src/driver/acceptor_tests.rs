@@ -189,7 +189,7 @@ fn others_have_their_turn_however_many_peers_connect() {
     let source: Weak<dyn Source> = Arc::downgrade(&other) as Weak<Other>;
     let fd = eventfd(1, EventfdFlags::CLOEXEC).unwrap();
     let fd: Arc<dyn Watched> = Arc::new(fd);
-    let watched = subject.io.register(source, [fd], Interest::Read);
+    let watched = subject.io.register(source, [fd], EventFlags::IN);
     wait_until(|| other.0.load(Ordering::SeqCst));
     drop(watched);
     subject.acceptor.close();

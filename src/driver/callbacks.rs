@@ -1,8 +1,8 @@
 //! The thread on which a server releases what belongs to the host.
 //!
-//! Releasing a producer's array, and dropping a provider, call the host's code. I/O threads must
-//! not do that: a release that blocks would stop every connection. So whatever holds such a thing
-//! is wrapped in a [`Deferred`], and dropping it, on any thread, moves the thing here.
+//! Releasing a producer's array, or dropping a provider, calls the host's code, which may block. An
+//! I/O thread must not do that. Such a thing is therefore wrapped in a [`Deferred`]: dropping the
+//! wrapper, on any thread, moves the thing here.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -24,31 +24,31 @@ pub struct Callbacks {
 
 impl Callbacks {
     /// Starts a thread that drops whatever arrives, until the last clone is gone.
-    ///
-    /// # Errors
-    ///
-    /// `OutOfResources` when the system gives no thread.
     pub fn start() -> Result<(Self, JoinHandle<()>)> {
         let (queue, arrivals) = mpsc::channel::<Owner>();
         let thread = std::thread::Builder::new()
             .name("dipc-callbacks".into())
             .spawn(move || arrivals.into_iter().for_each(drop))
             .map_err(|error| Error::io("cannot start the callback thread", &error))?;
-        let pulled = false;
-        Ok((Self { queue, pulled }, thread))
+        Ok((
+            Self {
+                queue,
+                pulled: false,
+            },
+            thread,
+        ))
     }
 
     /// A queue that the host empties itself, by [`Pulled::drain`] (the pull form of serving).
     pub fn pulled() -> (Self, Pulled) {
         let (queue, arrivals) = mpsc::channel::<Owner>();
+        let arrivals = Mutex::new(arrivals);
         (
             Self {
                 queue,
                 pulled: true,
             },
-            Pulled {
-                arrivals: Mutex::new(arrivals),
-            },
+            Pulled { arrivals },
         )
     }
 
@@ -62,16 +62,14 @@ impl Callbacks {
 
     /// Drops `thing` on the callback thread, or at the end of [`release_here`].
     pub fn drop_later(&self, thing: Owner) {
-        let Some(thing) = (if self.pulled {
-            Some(thing)
-        } else {
-            keep_here(thing)
-        }) else {
-            return;
+        let thing = match self.pulled {
+            true => Some(thing),
+            false => keep_here(thing),
         };
+        let Some(thing) = thing else { return };
         // A closed queue gives the thing back: the host has freed its server of the pull form, on
-        // its own thread, where things may be dropped. What still comes later, kept for a client
-        // that was cut off, comes on a thread of ours, which must not call the host.
+        // its own thread, where things may be dropped. A thread of ours, which kept the thing for a
+        // client that was cut off, must not call the host.
         if let Err(unsent) = self.queue.send(thing)
             && self.pulled
             && is_ours()
@@ -90,12 +88,9 @@ thread_local! {
     static HERE: RefCell<Option<Vec<Owner>>> = const { RefCell::new(None) };
 }
 
-/// Runs `step`, and drops on this thread what it would have had dropped on the callback thread,
-/// once it is done and holds no locks. For threads that call the host anyway: no other has to be
-/// woken.
-///
-/// One within another leaves what it would have dropped to that one, which may hold locks until its
-/// end.
+/// Runs `step`. What it would have dropped on the callback thread is dropped on this thread behind
+/// it, when no locks are held: a thread that calls the host anyway need not wake another one. A
+/// nested call leaves the dropping to the outer one.
 pub fn release_here<R>(step: impl FnOnce() -> R) -> R {
     if HERE.with_borrow(Option::is_some) {
         return step();
@@ -119,7 +114,7 @@ impl Drop for Release {
 /// Keeps `thing` until the end of [`release_here`]; gives it back where this thread is in none.
 fn keep_here(thing: Owner) -> Option<Owner> {
     let mut thing = Some(thing);
-    // A thread that is ending has nothing of the kind.
+    // A thread that is ending is in no step.
     let _ = HERE.try_with(|here| {
         if let Some(kept) = here.borrow_mut().as_mut() {
             kept.extend(thing.take());
@@ -166,14 +161,10 @@ pub struct Deferred<T: Send + 'static> {
 impl<T: Send + 'static> Deferred<T> {
     /// Wraps `thing`.
     pub fn new(thing: T, callbacks: Callbacks) -> Self {
-        Self {
-            thing: Some(thing),
-            callbacks,
-        }
+        let thing = Some(thing);
+        Self { thing, callbacks }
     }
-}
 
-impl<T: Send + 'static> Deferred<T> {
     /// The thing; always there while the wrapper is.
     pub fn get(&self) -> Option<&T> {
         self.thing.as_ref()
@@ -188,12 +179,11 @@ impl<T: Send + 'static> Drop for Deferred<T> {
     }
 }
 
-/// What keeps memory of the host's alive. Its drop calls the host, wherever the wrapper is dropped.
-/// As [`Deferred`], for what is only held, and takes no memory for that.
+/// Keeps memory of the host's alive. As [`Deferred`], without memory of its own on the heap.
 pub struct HostOwner {
     /// `None` only while being dropped.
     owner: Option<Owner>,
-    /// `None`: the owner itself defers what calls the host.
+    /// `None`: the owner itself is deferred.
     callbacks: Option<Callbacks>,
 }
 

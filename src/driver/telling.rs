@@ -36,8 +36,8 @@ pub struct Account {
 }
 
 impl Account {
-    /// Tells that a stream of `ticket` begins. `way`: "to" or "from" the `peer`. `None` where
-    /// nobody listens.
+    /// Tells that a stream of `ticket` begins. `way`: "to" or "from" the `peer`. `None`: nobody
+    /// listens.
     pub fn open(way: &str, ticket: &[u8], peer: impl Display) -> Option<Box<Self>> {
         static NUMBER: AtomicU64 = AtomicU64::new(1);
         if !event_enabled!(Level::WARN) {
@@ -85,18 +85,14 @@ impl Account {
     }
 
     fn figures(&self) -> String {
-        let Self {
-            batches,
-            rows,
-            bytes,
-            ..
-        } = self;
-        let (batches, rows) = (counted(*batches, "batch", "es"), counted(*rows, "row", "s"));
-        format!("{batches}, {rows}, {}", counted(*bytes, "byte", "s"))
+        let (batches, rows) = (
+            counted(self.batches, "batch", "es"),
+            counted(self.rows, "row", "s"),
+        );
+        format!("{batches}, {rows}, {}", counted(self.bytes, "byte", "s"))
     }
 }
 
-/// So many of them, which are called `one` with `plural` behind it.
 fn counted(number: u64, one: &str, plural: &str) -> String {
     let plural = if number == 1 { "" } else { plural };
     format!("{number} {one}{plural}")
@@ -111,79 +107,68 @@ fn symbol(status: i32) -> &'static str {
 
 /// Tells of a message that is sent over `link`.
 pub fn sent(link: &dyn Connection, message: &Outgoing) {
-    if !event_enabled!(Level::TRACE) {
-        return;
-    }
-    let what = match message {
-        Outgoing::Metadata { prefix, header } => {
-            metadata(Prefix::split(prefix).ok(), header.as_deref())
-        }
+    tell("to", link, || match message {
+        Outgoing::Metadata { prefix, header } => metadata(prefix, header.as_deref()),
         Outgoing::Tagged { tag, payload } => tagged(*tag, payload.checked_len()),
-        Outgoing::GpuBody { tag, .. } => tagged(*tag, None),
+        Outgoing::GpuBody { tag, body } => tagged(*tag, Some(body.len())),
         Outgoing::Control { bytes, .. } => control(bytes),
-    };
-    tracing::trace!("to {}: {what}", link.identity().peer);
+    });
 }
 
 /// Tells of a message that has come over `link`.
 pub fn received(link: &dyn Connection, message: &Incoming) {
-    if !event_enabled!(Level::TRACE) {
-        return;
-    }
-    let what = match message {
+    tell("from", link, || match message {
         Incoming::Metadata(bytes) => {
-            let split = Prefix::split(bytes).ok();
-            metadata(split, split.map(|(_, header)| header))
+            metadata(bytes, Prefix::split(bytes).ok().map(|(_, header)| header))
         }
         Incoming::Tagged { tag, bytes } => tagged(*tag, Some(bytes.len())),
         Incoming::Body { seq, .. } | Incoming::GpuBody { seq, .. } => {
             format!("packed body {seq}, {} bytes", message.body_len())
         }
         Incoming::Control { bytes, .. } => control(bytes),
-    };
-    tracing::trace!("from {}: {what}", link.identity().peer);
+    });
 }
 
-fn metadata(split: Option<(Prefix, &[u8])>, header: Option<&[u8]>) -> String {
-    let Some((prefix, _)) = split else {
+fn tell(way: &str, link: &dyn Connection, what: impl FnOnce() -> String) {
+    if event_enabled!(Level::TRACE) {
+        tracing::trace!("{way} {}: {}", link.identity().peer, what());
+    }
+}
+
+fn metadata(bytes: &[u8], header: Option<&[u8]>) -> String {
+    let Ok((Prefix { kind, seq, .. }, _)) = Prefix::split(bytes) else {
         return "a message without a prefix".to_owned();
     };
-    let (seq, header) = (prefix.seq, header.unwrap_or_default());
-    match prefix.kind {
-        PrefixKind::EndOfStream => format!("end of stream {seq}"),
-        PrefixKind::Repeat => format!("header {seq}: that of the message before"),
-        PrefixKind::Metadata => {
-            let kind = Header::parse(header).map(|header| header.kind());
-            let kind = kind.map_or("not valid".to_owned(), |kind| format!("{kind:?}"));
-            format!("header {seq}: {kind}, {} bytes", header.len())
-        }
+    if kind != PrefixKind::Metadata {
+        return format!("{kind:?} {seq}");
     }
+    let header = header.unwrap_or_default();
+    let kind =
+        Header::parse(header).map_or("not valid".to_owned(), |it| format!("{:?}", it.kind()));
+    format!("header {seq}: {kind}, {} bytes", header.len())
 }
 
 fn tagged(tag: u64, len: Option<usize>) -> String {
-    let len = len.map_or_else(String::new, |len| format!(", {len} bytes"));
+    let len = len.unwrap_or(usize::MAX);
     let known = Tags::DEFAULT;
-    match body_of_tag(tag) {
-        _ if tag == known.want_data || tag == known.dipc_want => format!("request{len}"),
-        _ if known.free_data == Some(tag) => format!("addresses that go back{len}"),
-        Some((seq, BodyKind::Packed)) => format!("packed body {seq}{len}"),
-        Some((seq, BodyKind::List)) => format!("address list {seq}{len}"),
-        None => format!("message with tag {tag:#x}{len}"),
-    }
+    let what = match body_of_tag(tag) {
+        _ if tag == known.want_data || tag == known.dipc_want => "request".to_owned(),
+        _ if known.free_data == Some(tag) => "addresses that go back".to_owned(),
+        Some((seq, BodyKind::Packed)) => format!("packed body {seq}"),
+        Some((seq, BodyKind::List)) => format!("address list {seq}"),
+        None => format!("message with tag {tag:#x}"),
+    };
+    format!("{what}, {len} bytes")
 }
 
 fn control(bytes: &[u8]) -> String {
-    let decoded = Control::decode(bytes);
-    let name = match &decoded {
-        Ok(Some(control)) => control.name(),
-        Ok(None) => "of an unknown kind",
-        Err(_) => "not valid",
+    let name = match Control::decode(bytes) {
+        Ok(Some(Control::Error { seq, .. })) => format!("ERROR {seq}"),
+        Ok(Some(control)) => control.name().to_owned(),
+        Ok(None) => "of an unknown kind".to_owned(),
+        Err(_) => "not valid".to_owned(),
     };
-    let number = match &decoded {
-        Ok(Some(Control::Error { seq, .. } | Control::Ready { seq, .. })) => format!(" {seq}"),
-        _ => String::new(),
-    };
-    format!("control message {name}{number}, {} bytes", bytes.len())
+    format!("control message {name}, {} bytes", bytes.len())
 }
 
 #[cfg(test)]

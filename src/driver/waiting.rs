@@ -1,8 +1,8 @@
 //! How the holder of a connection waits: it looks for a while, and then it sleeps.
 //!
-//! To sleep and to be woken costs both ends tens of microseconds where processors halt meanwhile.
-//! A thread therefore looks first: for as long as its host has asked ([`spin`]), or for a moment,
-//! if such moments have been worth their time ([`Looks`]). Then it sleeps ([`sleep`]).
+//! To sleep and to be woken costs both ends tens of microseconds. A thread therefore looks first:
+//! for as long as its host has asked ([`spin`]), or for a moment, if such moments have been worth
+//! their time ([`Looks`]). Then it sleeps ([`sleep`]).
 
 use std::time::Duration;
 
@@ -16,23 +16,20 @@ use crate::error::{Error, Result};
 use crate::proto::Timestamp;
 use crate::transport::Readiness;
 
-/// The longest look before a sleep: as long as the sleep and the wake that it may save.
-const LONGEST_LOOK: Duration = Duration::from_micros(50);
+/// The longest look before a sleep: as long as the sleep and the wake that it may save. A body that
+/// a GPU still writes is asked for as often.
+pub const LONGEST_LOOK: Duration = Duration::from_micros(50);
 /// After so many looks in vain, one after the other, there is one look for each 2^4 sleeps.
 const MOST_IN_VAIN: u32 = 4;
-/// Looks of a thread that spins before it reads the clock, which takes as long as a look.
-const LOOKS_AT_ONCE: u32 = 8;
-/// How long a thread spins before it offers its processor, which the other end may need.
-const YIELD_PAUSE: Duration = Duration::from_micros(5);
-/// How often a thread that spins does its upkeep.
-const UPKEEP_PAUSE: Duration = Duration::from_millis(1);
 /// How long a holder may be in the host's code before the I/O thread stands in: the peer may
-/// cancel, return memory that the host waits for, or die.
+/// cancel, return memory that the host waits for, or die. A thread that spins does its upkeep as
+/// often, and the I/O thread waits as long for the lock of one connection.
 pub const HOST_PATIENCE: Duration = Duration::from_millis(1);
-/// How long a thing is left alone that cannot be done now, where nothing tells when it can: a lock
-/// that is held, a full queue, a thread that cannot be woken, the end of a process behind that of
-/// its sockets.
+/// How long a thing is left alone that cannot be done now, if nothing tells when it can: a lock
+/// that is held, a full queue, a thread that cannot be woken, the end of a process whose sockets
+/// have ended.
 pub const RETRY: Duration = Duration::from_millis(10);
+
 /// The looks of one thread before its sleeps. Looks in vain make the next ones rare, so that a
 /// connection on which little happens costs nothing.
 #[derive(Debug, Default)]
@@ -68,44 +65,37 @@ impl Looks {
     }
 }
 
-/// Calls `look` again and again for `time`; each millisecond with the time, to do what else is due.
-/// Returns whether a call returned true, or the token was triggered.
+/// Calls `look` again and again for `time`; each millisecond with the time, for the upkeep. Returns
+/// whether a call returned true, or the token was triggered.
 pub fn spin(
     time: Duration,
     cancel: Option<&Cancel>,
     mut look: impl FnMut(Option<Timestamp>) -> bool,
 ) -> bool {
     let start = clock::now();
-    let (mut yielded, mut kept) = (start, start);
+    let mut kept = start;
     loop {
-        if (0..LOOKS_AT_ONCE).any(|_| look(None)) || cancel.is_some_and(Cancel::is_cancelled) {
+        if look(None) || cancel.is_some_and(Cancel::is_cancelled) {
             return true;
         }
+        // The other end may need this processor.
+        std::thread::yield_now();
         let now = clock::now();
         if now.saturating_since(start) >= time {
             return false;
         }
-        if now.saturating_since(kept) >= UPKEEP_PAUSE {
+        if now.saturating_since(kept) >= HOST_PATIENCE {
             kept = now;
             if look(Some(now)) {
                 return true;
             }
         }
-        if now.saturating_since(yielded) >= YIELD_PAUSE {
-            std::thread::yield_now();
-            yielded = clock::now();
-        }
-        // The other hardware thread of this core may be the other end.
-        std::hint::spin_loop();
     }
 }
 
 /// Sleeps until a connection has what its owner wants, the bell rings, the token is triggered, or
-/// `deadline` has passed. It may return before that. Returns whether a peer's process has ended.
-///
-/// # Errors
-///
-/// The system cannot wait.
+/// `deadline` has passed; or less long. Returns whether a peer's process has ended. Fails if the
+/// system cannot wait.
 pub fn sleep<'a>(
     connections: impl IntoIterator<Item = (&'a Readiness, Wants)>,
     bell: Option<&Bell>,
@@ -120,7 +110,7 @@ pub fn sleep<'a>(
             return Ok(false);
         }
         deadline = deadline.into_iter().chain(wants.at).min();
-        // A connection from which nothing is to be read must not end the sleep by what has come.
+        // Messages that are not to be read must not end the sleep.
         if !wants.read && !wants.write {
             continue;
         }

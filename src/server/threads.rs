@@ -197,9 +197,10 @@ fn spin(turner: &mut Turner<ServerEnd>, bell: &Bell) -> Option<ArrivedRequest> {
 fn turn(turner: &mut Turner<ServerEnd>, budget: Budget) -> (Option<ArrivedRequest>, bool) {
     let mut turned = (None, false);
     let done = guarded(|| {
-        let (wants, mut effects) = turner.turn(budget);
-        turned = (effects.take_request(), wants.soon);
-        ServerEnd::settle(turner.link(), effects);
+        turned = turner.step(|served, effects| {
+            let wants = served.turn(budget, effects);
+            (effects.take_request(), wants.soon)
+        });
     });
     if !done {
         turner.link().panicked();

@@ -1,7 +1,5 @@
 //! What a stream's messages become: arrays, where they are wanted.
 
-use std::time::Duration;
-
 use crate::arrow::decode::{DecodedBatch, Decoder, ReceivedBody};
 use crate::cancel::Cancel;
 use crate::device::cuda::Event;
@@ -9,13 +7,10 @@ use crate::device::{DeviceKind, Target};
 use crate::driver::fetch::Fetch;
 use crate::driver::fetch::connection::server_has_ended;
 use crate::driver::fetch::inbound::{Taken, TakenBody};
-use crate::driver::waiting::RETRY;
+use crate::driver::waiting::{LONGEST_LOOK, RETRY};
 use crate::error::{Error, Result, Status};
 use crate::proto::{Header, HeaderKind};
 use crate::transport::{Resolved, ResolvedGpu};
-
-/// How often a body on a GPU is asked for whose writing is not done.
-const READY_PAUSE: Duration = Duration::from_micros(100);
 
 impl Fetch {
     /// Where arrays of this stream are to be, now that the server has said where it has them.
@@ -148,9 +143,9 @@ impl Fetch {
             }
             let readiness = self.bodies().readiness();
             if readiness.peer_death.is_none() {
-                std::thread::sleep(READY_PAUSE);
+                std::thread::sleep(LONGEST_LOOK);
             }
-            if readiness.peer_dies_within(READY_PAUSE) {
+            if readiness.peer_dies_within(LONGEST_LOOK) {
                 return Err(Error::disconnected(format!(
                     "the server's process ({}) ended before its work on a GPU was done",
                     self.bodies().peer()

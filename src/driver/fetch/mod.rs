@@ -39,15 +39,6 @@ use left::Left;
 /// The connections of a stream.
 pub type Connections = Sides<Turner<ClientEnd>>;
 
-/// One turn of a consumer, before the token and the other connection are looked at again. The
-/// consumer has the bodies while they lie in a cache, and the next ones are received into the same
-/// memory.
-const AT_ONCE: Budget = Budget {
-    messages: 64,
-    bytes: 256 << 10,
-    ..Budget::WOKEN
-};
-
 /// One stream on its way in.
 pub struct Fetch {
     inbound: Inbound,
@@ -59,6 +50,8 @@ pub struct Fetch {
     /// The server has them on a GPU, and they shall be there. The first body, if it is lent, shows
     /// which GPU that is here.
     follow: bool,
+    /// The message that the consumer is handed next.
+    taken: Option<Taken>,
     /// How long to look for messages before sleeping.
     spin: Duration,
     /// The looks before a sleep.
@@ -71,13 +64,8 @@ pub struct Fetch {
 }
 
 impl Fetch {
-    /// Asks for the stream. An error comes with the connections, on which nothing was asked.
-    ///
-    /// Boxed: it is handed on several times, and has some two thousand bytes.
-    ///
-    /// # Errors
-    ///
-    /// The request is not one that can be sent, or there is no such GPU.
+    /// Asks for the stream. An error comes with the connections, on which nothing was asked. Boxed,
+    /// since it is large and handed on several times.
     pub fn start(
         config: ReceiverConfig,
         mut connections: Connections,
@@ -105,6 +93,7 @@ impl Fetch {
             decode,
             target,
             follow: false,
+            taken: None,
             spin,
             looks: Looks::default(),
             peer_has_died: false,
@@ -155,11 +144,7 @@ impl Fetch {
         self.inbound.schema.clone()
     }
 
-    /// Waits for the schema.
-    ///
-    /// # Errors
-    ///
-    /// Whatever ended the stream.
+    /// Waits for the schema. Fails with whatever ended the stream.
     pub fn wait_for_schema(&mut self, cancel: Option<&Cancel>) -> Result<()> {
         while self.decoder.is_none() {
             if let Some(header) = self.inbound.schema.clone() {
@@ -172,7 +157,7 @@ impl Fetch {
             } else if let Some(Err(error)) = cancel.map(Cancel::check) {
                 // Also where the answer has come already.
                 return Err(self.abort(error));
-            } else if !self.look(Look::Wait).came {
+            } else if !self.look(Look::Wait) {
                 self.check()?;
                 self.wait(Look::Wait, cancel)?;
             }
@@ -180,11 +165,8 @@ impl Fetch {
         Ok(())
     }
 
-    /// The next record batch, or `None` at the end.
-    ///
-    /// # Errors
-    ///
-    /// Whatever ended the stream; every later call says the same.
+    /// The next record batch, or `None` at the end. Fails with whatever ended the stream; every later
+    /// call says the same.
     pub fn next(&mut self, cancel: Option<&Cancel>) -> Result<Option<DecodedBatch>> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
@@ -196,9 +178,11 @@ impl Fetch {
         {
             return Err(self.abort(error));
         }
-        let mut waited = None;
         loop {
-            if let Some(taken) = waited.take().or_else(|| self.look(Look::Take).taken) {
+            if self.taken.is_none() {
+                self.look(Look::Take);
+            }
+            if let Some(taken) = self.taken.take() {
                 let batch = self.decode(taken, cancel);
                 if let Some(batch) = batch.map_err(|error| self.abort(error))? {
                     return Ok(Some(batch));
@@ -211,7 +195,7 @@ impl Fetch {
             } else {
                 // After the messages: what came before a failure is still handed out.
                 self.check()?;
-                waited = self.wait(Look::Take, cancel)?;
+                self.wait(Look::Take, cancel)?;
             }
         }
     }
@@ -280,9 +264,9 @@ impl Fetch {
         error
     }
 
-    /// One turn of each connection: says what is to be said, reads what is there, and takes a
-    /// message, each under one lock. What is there already is taken without reading.
-    fn look(&mut self, look: Look) -> Found {
+    /// One turn of each connection: says, reads, and takes a message, each under one lock. A message
+    /// that is there is taken without reading. Returns whether something came.
+    fn look(&mut self, look: Look) -> bool {
         let Self {
             connections,
             inbound,
@@ -291,29 +275,30 @@ impl Fetch {
         let takes = look == Look::Take;
         let budget = Budget {
             asks_for_death: self.peer_has_died,
-            ..AT_ONCE
+            ..Budget::WOKEN
         };
-        let mut found = Found::default();
+        let (mut came, mut taken) = (false, None);
         for (side, connection) in connections.iter_mut() {
             connection.step(|end, effects| {
                 if takes && inbound.has_message() {
                     inbound.say(side, end, effects);
                 } else {
-                    found.came |= inbound.turn(side, end, budget, effects) > 0;
+                    came |= inbound.turn(side, end, budget, effects) > 0;
                 }
                 if look != Look::Count {
                     end.wake();
                 }
                 if takes && side == inbound.links.of_bodies() {
-                    found.taken = inbound.take(end, effects);
+                    taken = inbound.take(end, effects);
                 }
             });
         }
+        self.taken = taken;
         // What the second connection brought may be to be said on the first.
-        if inbound.has_outgoing() {
+        if self.inbound.has_outgoing() {
             self.say();
         }
-        found
+        came || self.taken.is_some()
     }
 
     /// Sends what the machine wants sent.
@@ -340,18 +325,9 @@ enum Look {
     Take,
     /// Anything that ends its wait.
     Wait,
-    /// How many batches are there. It may wait for something else afterwards, so that the
+    /// How many batches are there. The consumer then waits for something else, so that the
     /// descriptors have to tell of what comes.
     Count,
-}
-
-/// What a look has found.
-#[derive(Default)]
-struct Found {
-    /// Messages, or the end of a connection.
-    came: bool,
-    /// What the consumer is handed.
-    taken: Option<Taken>,
 }
 
 /// The GPU that packed bodies are received into. What is checked value by value is checked on the

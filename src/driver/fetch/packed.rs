@@ -34,11 +34,7 @@ impl Packed {
         }
     }
 
-    /// Finds the header's buffers in it.
-    ///
-    /// # Errors
-    ///
-    /// `Protocol` when it does not have the length that the header says.
+    /// Finds the header's buffers in it. Fails if it does not have the length that the header says.
     pub(super) fn find(self, header: &Header) -> Result<ReceivedBody> {
         match self {
             Self::Host(memory) => ReceivedBody::packed(header, memory),

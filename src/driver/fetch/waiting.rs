@@ -7,30 +7,19 @@ use smallvec::SmallVec;
 use super::{ClientLink, Fetch, Look};
 use crate::cancel::Cancel;
 use crate::driver::clock;
-use crate::driver::fetch::inbound::Taken;
 use crate::driver::waiting;
 use crate::error::Result;
 use crate::proto::Timestamp;
 
 impl Fetch {
-    /// Waits until something has come. Gives a message, if the wait was to take one and has found
-    /// one.
-    ///
-    /// # Errors
-    ///
-    /// The stream has failed, or `cancel` was triggered.
-    pub(super) fn wait(&mut self, look: Look, cancel: Option<&Cancel>) -> Result<Option<Taken>> {
+    /// Waits until something may have come. Fails if the stream has failed or `cancel` was triggered.
+    pub(super) fn wait(&mut self, look: Look, cancel: Option<&Cancel>) -> Result<()> {
         if let Some(Err(error)) = cancel.map(Cancel::check) {
             return Err(self.abort(error));
         }
         self.inbound.receiver.handle_timeout(clock::now());
         self.check()?;
-        let mut taken = None;
-        let mut finds = |this: &mut Self| {
-            let found = this.look(look);
-            taken = found.taken;
-            found.came || taken.is_some() || this.inbound.receiver.error().is_some()
-        };
+        let finds = |this: &mut Self| this.look(look) || this.inbound.receiver.error().is_some();
         if !self.spin.is_zero()
             && waiting::spin(self.spin, cancel, |upkeep| {
                 if let Some(now) = upkeep {
@@ -39,7 +28,7 @@ impl Fetch {
                 finds(self)
             })
         {
-            return Ok(taken);
+            return Ok(());
         }
         // Rule E5: before a sleep, the server is told of everything taken, or both would wait.
         self.tell_credit();
@@ -49,7 +38,7 @@ impl Fetch {
         if !found {
             self.sleep(cancel)?;
         }
-        Ok(taken)
+        Ok(())
     }
 
     /// What a spinning consumer does each millisecond, before it looks.

@@ -3,7 +3,8 @@
 mod timers;
 mod watch;
 
-pub use watch::{Interest, Registration};
+pub use rustix::event::epoll::EventFlags;
+pub use watch::Registration;
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -14,7 +15,7 @@ use std::thread::{JoinHandle, ThreadId};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::event::epoll::{self, CreateFlags, Event, EventData};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
 use rustix::io;
 
@@ -116,7 +117,7 @@ impl IoThread {
         &self,
         source: Weak<dyn Source>,
         fds: impl IntoIterator<Item = Arc<dyn Watched>>,
-        interest: Interest,
+        interest: EventFlags,
     ) -> Result<Registration> {
         let reactor = &self.handle.reactor;
         let key = reactor.next_key.fetch_add(1, Ordering::Relaxed);
@@ -129,7 +130,7 @@ impl IoThread {
         };
         for fd in fds {
             let data = EventData::new_u64(key);
-            epoll::add(&reactor.epoll, &fd, data, interest.flags())
+            epoll::add(&reactor.epoll, &fd, data, interest)
                 .map_err(|errno| Error::os("cannot watch a connection", errno))?;
             registration.fds.push(fd);
         }
@@ -138,7 +139,11 @@ impl IoThread {
 
     /// Calls [`Source::timer`] at `deadline` or soon after, if the source still lives.
     pub fn call_at(&self, deadline: Timestamp, source: Weak<dyn Source>) {
-        self.handle.reactor.timers.add(deadline, source);
+        let reactor = &self.handle.reactor;
+        // A forked child has no such thread, and its descriptor is the parent's alarm.
+        if reactor.generation.is_same_process() {
+            reactor.timers.add(deadline, source);
+        }
     }
 
     /// How long the thread looks for work before it sleeps.

@@ -27,7 +27,7 @@ fn watched(io: &IoThread) -> (Registration, Arc<Counting>) {
     });
     let me: Weak<dyn Source> = Arc::downgrade(&source) as Weak<Counting>;
     let fds = [Arc::clone(&source.fd) as Arc<dyn Watched>];
-    let registration = io.register(me, fds, Interest::Read).unwrap();
+    let registration = io.register(me, fds, EventFlags::IN).unwrap();
     (registration, source)
 }
 
@@ -72,7 +72,7 @@ fn nobody_is_overlooked_for_others() {
         });
         let me: Weak<dyn Source> = Arc::downgrade(&busy) as Weak<Restless>;
         let fds = [Arc::clone(&busy.fd) as Arc<dyn Watched>];
-        let _registration = io.register(me.clone(), fds, Interest::Read).unwrap();
+        let _registration = io.register(me.clone(), fds, EventFlags::IN).unwrap();
         for _ in 0..10 {
             *busy.me.lock() = Some(me.clone());
             rustix::io::write(&busy.fd, &1_u64.to_ne_bytes()).unwrap();

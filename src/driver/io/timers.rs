@@ -13,12 +13,10 @@ use rustix::time::{
 
 use super::Source;
 use crate::driver::clock;
-use crate::fork::Generation;
 use crate::proto::Timestamp;
 
 /// Timers, and an alarm that goes off with the first of them.
 pub(super) struct Timers {
-    generation: Generation,
     alarm: OwnedFd,
     set: Mutex<Set>,
 }
@@ -34,7 +32,6 @@ impl Timers {
     pub(super) fn new() -> rustix::io::Result<Self> {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         Ok(Self {
-            generation: Generation::now(),
             alarm: timerfd_create(TimerfdClockId::Monotonic, flags)?,
             set: Mutex::default(),
         })
@@ -47,10 +44,6 @@ impl Timers {
 
     /// Sets a timer.
     pub(super) fn add(&self, deadline: Timestamp, source: Weak<dyn Source>) {
-        // A forked child has no such thread, and its descriptor is the parent's alarm.
-        if !self.generation.is_same_process() {
-            return;
-        }
         let mut set = self.set.lock();
         set.next += 1;
         let key = (deadline, set.next);

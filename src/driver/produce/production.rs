@@ -1,19 +1,19 @@
 //! A stream of a provider, or of a host that pushes batches, on its way out.
 //!
-//! A stream has one outlet or two (rule U3: metadata and bodies may go to different connections).
-//! Everything it says is kept in a log until every outlet has sent it. With one outlet the log is
-//! empty between two batches; with two it holds what the slower one has still to send, bounded by
-//! the window, since nothing is pulled while an outlet has no room.
+//! A stream has one outlet or two. Everything that it says is kept in a log until every outlet has
+//! sent it. With one outlet the log is empty between two batches. With two it holds what the slower
+//! one has still to send, bounded by the window: nothing is pulled while an outlet has no room.
 //!
-//! A second outlet may come late, or never to this server: the other connection then leads to a
-//! server of its own (rule E6 shares a provider call only within one server). The log is cut behind
-//! what the consumer has taken, which it can only have done with both parts in hand.
+//! A second outlet may come late, or never to this server: the other connection then leads to
+//! another server (rule E6 shares a provider call only within one server). The log is cut behind
+//! the batches that the consumer has taken, since it had both parts of them.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::outlet::{Outlet, StreamItem};
+use super::stream::other_part;
 use super::{OutStream, ProduceOptions, ensure_served, stream_info};
 use crate::arrow::{Encoder, OwnedDeviceArray, OwnedSchema};
 use crate::driver::clock;
@@ -36,8 +36,8 @@ pub struct Production {
     log: VecDeque<StreamItem>,
     /// Number of the first item in the log.
     first: u64,
-    /// While a part is absent: the item numbers just behind each record batch that the consumer has
-    /// not taken, and how many it has.
+    /// While a part is absent: the item number behind each record batch that the consumer has not
+    /// taken, and how many it has.
     batches: VecDeque<u64>,
     batches_before: u64,
     outlets: Vec<Outlet>,
@@ -82,12 +82,8 @@ impl Production {
         }
     }
 
-    /// Sends the schema, which comes before everything else.
-    ///
-    /// # Errors
-    ///
-    /// `InvalidData` when the schema is not valid, `Unsupported` for a device that cannot be read
-    /// here, and whatever ended the stream.
+    /// Sends the schema, which comes before everything else. Fails if the schema is not valid, the
+    /// device cannot be read here, or something has ended the stream.
     pub fn start(&mut self, schema: &OwnedSchema, device_type: i32) -> Result<()> {
         if self.finished || self.encoder.is_some() {
             return Err(Error::invalid_argument(
@@ -104,41 +100,37 @@ impl Production {
         self.advance().map(drop)
     }
 
-    /// Sends one record batch, dictionaries first. Once a batch is taken, what then goes wrong is
-    /// said by the next call: part of it may be with the consumer already.
+    /// Sends one record batch, dictionaries first. The next call says what goes wrong once the batch
+    /// is taken: the consumer may have a part of it.
     ///
-    /// # Errors
-    ///
-    /// With the array given back: `Timeout` when there was no room in time, `InvalidData` when the
-    /// array is not valid, and whatever ended the stream.
+    /// Gives the array back if there was no room in time, the array is not valid, or something has
+    /// ended the stream.
     pub fn push(
         &mut self,
         array: OwnedDeviceArray,
         custom_metadata: Option<&[u8]>,
         deadline: Option<Timestamp>,
     ) -> Result<(), (Error, OwnedDeviceArray)> {
-        if self.finished {
-            let error = Error::invalid_argument("the stream has been finished already");
-            return Err((error, array));
-        }
-        if !self.has_room
-            && let Err(error) = self.wait_for_room(deadline)
-        {
-            return Err((error, array));
-        }
-        self.has_room = false;
-        let Some(encoder) = &mut self.encoder else {
-            let error = Error::invalid_argument("the stream has no schema yet: start it first");
-            return Err((error, array));
+        let ready = match self.finished {
+            true => Err(Error::invalid_argument(
+                "the stream has been finished already",
+            )),
+            false if self.has_room => Ok(()),
+            false => self.wait_for_room(deadline),
         };
+        let encoder = match ready.and_then(|()| self.encoder.as_mut().ok_or_else(no_schema)) {
+            Ok(encoder) => encoder,
+            Err(error) => return Err((error, array)),
+        };
+        self.has_room = false;
         let messages = encoder
             .try_encode(array, custom_metadata)
             .map_err(|refused| *refused)?;
-        let absent = self.outlets.iter().any(|outlet| outlet.turner.is_none());
+        let is_whole = self.is_whole();
         for message in messages {
             let is_batch = message.kind == HeaderKind::RecordBatch;
             self.log.push_back(StreamItem::Message(message));
-            if absent && is_batch {
+            if is_batch && !is_whole {
                 self.batches.push_back(self.first + self.log.len() as u64);
             }
         }
@@ -146,17 +138,12 @@ impl Production {
         Ok(())
     }
 
-    /// Ends the stream: waits until everything has been sent, to both parts where it has two.
-    ///
-    /// # Errors
-    ///
-    /// As [`wait_for_room`](Self::wait_for_room); after `Timeout` it may be called again.
+    /// Ends the stream: waits until everything has been sent, to both parts of it. After `Timeout` it
+    /// may be called again.
     pub fn finish(&mut self, deadline: Option<Timestamp>) -> Result<()> {
         if !self.finished {
             if self.encoder.is_none() {
-                return Err(Error::invalid_argument(
-                    "the stream has no schema yet: start it first",
-                ));
+                return Err(no_schema());
             }
             self.finished = true;
             self.log.push_back(StreamItem::End);
@@ -188,11 +175,8 @@ impl Production {
         }
     }
 
-    /// Waits until everything said so far has been sent and the consumer has room for more.
-    ///
-    /// # Errors
-    ///
-    /// `Timeout` at the deadline, `Cancelled`, `Disconnected`.
+    /// Waits until everything said so far has been sent and the consumer has room for more. Fails
+    /// with `Timeout` at the deadline, `Cancelled`, `Disconnected`.
     pub fn wait_for_room(&mut self, deadline: Option<Timestamp>) -> Result<()> {
         self.wait_until(deadline, |this| Ok(this.advance()? && this.may_pull()?))?;
         self.has_room = true;
@@ -289,7 +273,7 @@ impl Production {
                 "the consumer took no batch within the time given",
             ));
         }
-        // The end of lingering is no event, and nor is a change without a bell.
+        // No event tells of the end of lingering, or, without a bell, of a change.
         let linger = self.linger.filter(|linger| now < *linger);
         let unheard = bell.is_none().then(|| now.saturating_add(RETRY));
         let until = [deadline, linger, unheard].into_iter().flatten().min();
@@ -308,15 +292,21 @@ impl Production {
     }
 
     fn may_pull(&self) -> Result<bool> {
-        let mut present = self.outlets.iter().filter(|it| it.turner.is_some());
+        let mut present = self.present();
         present.try_fold(true, |all, outlet| Ok(outlet.room.may_pull()? && all))
+    }
+
+    fn present(&self) -> impl Iterator<Item = &Outlet> {
+        self.outlets.iter().filter(|outlet| outlet.turner.is_some())
+    }
+
+    fn is_whole(&self) -> bool {
+        self.present().count() == self.outlets.len()
     }
 
     /// Whether nobody needs the stream any more, once all present parts have sent everything.
     fn is_over(&self, linger: Timestamp) -> bool {
-        let mut present = self.outlets.iter().filter(|it| it.turner.is_some());
-        let absent = self.outlets.iter().any(|it| it.turner.is_none());
-        if !absent || present.any(|it| it.room.ensure_streaming().is_err()) {
+        if self.is_whole() || self.present().any(|it| it.room.ensure_streaming().is_err()) {
             return true;
         }
         let total = self.batches_before + self.batches.len() as u64;
@@ -338,12 +328,10 @@ impl Production {
         for (turner, role) in joined {
             self.outlet(role).join(turner);
         }
-        let absent = match self.outlets.as_slice() {
-            [outlet] if outlet.placer.role == Role::Metadata => Role::Data,
-            [outlet] if outlet.placer.role == Role::Data => Role::Metadata,
-            _ => return,
-        };
-        if self.stream.joinable {
+        if let [outlet] = self.outlets.as_slice()
+            && self.stream.joinable
+            && let Some(absent) = other_part(outlet.placer.role)
+        {
             self.outlet(absent);
         }
     }
@@ -391,12 +379,10 @@ impl Production {
                 Some(item) => {
                     let item = item.clone();
                     outlet.next += 1;
-                    if matches!(item, StreamItem::End)
-                        && let Some(ending) = self.ending.take()
-                    {
-                        ending();
+                    if matches!(item, StreamItem::End) {
+                        self.end();
                     }
-                    outlet.send(item)?;
+                    self.outlets[index].send(item)?;
                 }
             }
         }
@@ -421,10 +407,14 @@ impl Production {
     }
 }
 
+fn no_schema() -> Error {
+    Error::invalid_argument("the stream has no schema yet: start it first")
+}
+
 impl Drop for Production {
     fn drop(&mut self) {
         self.stream.outlets.lock().over = true;
-        // Also parts that joined a moment ago, and those that an early end has not reached.
+        // Also to parts that joined a moment ago, or that an early end has not reached.
         let text = "the producer ended without finishing the stream";
         self.fail(Status::Provider.code(), text);
         for outlet in &mut self.outlets {

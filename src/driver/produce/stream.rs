@@ -46,11 +46,10 @@ pub struct ClientWatch {
     token: OnceLock<Cancel>,
 }
 
-/// Whether a stream has lost its client.
 #[derive(Default)]
 struct Loss {
     is_lost: bool,
-    /// Called once that is so.
+    /// Called once the client is lost.
     then: Option<Box<dyn FnOnce() + Send>>,
 }
 
@@ -60,7 +59,7 @@ impl ClientWatch {
         let then = {
             let mut loss = self.loss.lock();
             loss.is_lost = true;
-            // Under the lock, under which one that comes later looks first.
+            // Under the lock, under which a token that is made later looks first.
             if let Some(token) = self.token.get() {
                 token.cancel();
             }
@@ -100,19 +99,13 @@ impl OutStream {
         })
     }
 
-    /// Adds the connection for the other part of the stream, or gives it back where that is not
-    /// wanted.
-    ///
-    /// # Errors
-    ///
-    /// The connection.
+    /// Adds the connection for the other part of the stream, or gives it back if it is not wanted.
     pub fn join(&self, turner: Turner<ServerEnd>, role: Role) -> Result<(), Turner<ServerEnd>> {
         let link = Arc::clone(turner.link());
         {
             let mut outlets = self.outlets.lock();
             let wanted = match outlets.roles.as_slice() {
-                [Role::Metadata] => role == Role::Data,
-                [Role::Data] => role == Role::Metadata,
+                [one] => other_part(*one) == Some(role),
                 _ => false,
             };
             if !wanted || outlets.over {
@@ -137,12 +130,8 @@ impl OutStream {
         self.given_up.load(Ordering::SeqCst)
     }
 
-    /// What wakes the thread that drives the stream. Changes before the first call were made in
-    /// silence: the caller looks once more.
-    ///
-    /// # Errors
-    ///
-    /// `OutOfResources` when the process has no file descriptor left.
+    /// Wakes the thread that drives the stream. Changes before the first call were made in silence:
+    /// the caller looks once more.
     pub(super) fn bell(&self) -> Result<&Arc<Bell>> {
         if let Some(bell) = self.bell.get() {
             return Ok(bell);
@@ -154,25 +143,17 @@ impl OutStream {
     /// Calls `then` once the consumer has gone or has cancelled, which may be now. Not twice for a
     /// stream.
     pub fn when_lost(&self, then: Box<dyn FnOnce() + Send>) {
-        let now = {
-            let mut loss = self.watch.loss.lock();
-            if loss.is_lost {
-                Some(then)
-            } else {
-                loss.then = Some(then);
-                None
-            }
-        };
-        if let Some(then) = now {
+        let mut loss = self.watch.loss.lock();
+        if loss.is_lost {
+            drop(loss);
             then();
+        } else {
+            loss.then = Some(then);
         }
     }
 
-    /// A descriptor that is readable once the consumer has gone or has cancelled.
-    ///
-    /// # Errors
-    ///
-    /// `OutOfResources` when the process has no file descriptor left.
+    /// A descriptor that is readable once the consumer has gone or has cancelled. Fails if the
+    /// process has no file descriptor left.
     pub fn lost_fd(&self) -> Result<BorrowedFd<'_>> {
         let loss = self.watch.loss.lock();
         let token = match self.watch.token.get() {
@@ -203,5 +184,14 @@ impl OutStream {
         if let Some(bell) = self.bell.get() {
             bell.ring();
         }
+    }
+}
+
+/// The part that another connection carries (rule U3).
+pub(super) fn other_part(role: Role) -> Option<Role> {
+    match role {
+        Role::Metadata => Some(Role::Data),
+        Role::Data => Some(Role::Metadata),
+        Role::Both => None,
     }
 }

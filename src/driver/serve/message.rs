@@ -1,6 +1,6 @@
 //! Bodies on their way to a transport, and messages between it and the state machine.
 
-use super::{ServerEnd, Writes};
+use super::ServerEnd;
 use crate::device::cuda::GpuBody;
 use crate::driver::callbacks::HostOwner;
 use crate::driver::telling;
@@ -8,10 +8,6 @@ use crate::error::{Error, Result};
 use crate::lines::Lines;
 use crate::proto::Transmit;
 use crate::transport::{Incoming, Outgoing, Owner, Payload};
-
-/// So many queued bytes are written although more are about to follow: the peer works on them
-/// meanwhile.
-const ENOUGH_BYTES: u64 = 32 << 10;
 
 /// A packed body on its way to a transport.
 pub enum Gathered {
@@ -55,26 +51,6 @@ impl ServerEnd {
                 ))
             }
         }
-    }
-
-    /// Writes the queue, unless it waits for more messages, or for the descriptor to tell of room.
-    pub(super) fn write(&mut self) -> Result<()> {
-        let least = match self.writes {
-            Writes::AtOnce => 1,
-            Writes::Later => ENOUGH_BYTES,
-        };
-        if self.is_full || self.connection.queued().bytes < least {
-            return Ok(());
-        }
-        self.flush()
-    }
-
-    /// Writes what is queued, as much as there is room for.
-    pub(super) fn flush(&mut self) -> Result<()> {
-        let all = self.connection.flush()?;
-        // Other descriptors do not tell of room.
-        self.is_full = !all && self.readiness().socket;
-        Ok(())
     }
 
     /// Queues a message of the state machine.

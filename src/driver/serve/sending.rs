@@ -14,6 +14,10 @@ pub(super) const QUEUE_HIGH_WATER_BYTES: u64 = 64 << 20;
 /// The same for memory that was made to be sent, as headers and lists are.
 pub(super) const HELD_HIGH_WATER_BYTES: u64 = 512 << 10;
 
+/// So many queued bytes are written although more are about to follow: the peer works on them
+/// meanwhile.
+const ENOUGH_BYTES: u64 = 32 << 10;
+
 /// When queued messages are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Writes {
@@ -132,13 +136,28 @@ impl ServerEnd {
         Ok(self.send(Writes::Later, begin, effects)??)
     }
 
-    /// Writes the queue, now or with the messages that follow soon.
+    /// Writes the queue, now or with the messages that follow soon. A socket that was full is left
+    /// alone until its descriptor tells of room.
     pub fn write_later(&mut self, writes: Writes, effects: &mut Effects) {
         self.writes = writes;
-        if self.closed.is_none()
-            && let Err(error) = self.write()
-        {
-            self.close(error, effects);
+        let least = match writes {
+            Writes::AtOnce => 1,
+            Writes::Later => ENOUGH_BYTES,
+        };
+        if !self.is_full && self.connection.queued().bytes >= least {
+            self.write(effects);
+        }
+    }
+
+    /// Writes as much of the queue as there is room for.
+    pub(super) fn write(&mut self, effects: &mut Effects) {
+        if self.closed.is_some() {
+            return;
+        }
+        match self.connection.flush() {
+            // Other descriptors do not tell of room.
+            Ok(all) => self.is_full = !all && self.readiness().socket,
+            Err(error) => self.close(error, effects),
         }
     }
 

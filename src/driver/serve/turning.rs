@@ -24,12 +24,8 @@ impl Turn for ServerEnd {
             return self.wants_and(true);
         }
         self.writes = Writes::AtOnce;
-        if budget.writes_on
-            && self.closed.is_none()
-            && self.connection.queued().bytes > 0
-            && let Err(error) = self.flush()
-        {
-            self.close(error, effects);
+        if budget.writes_on && self.connection.queued().bytes > 0 {
+            self.write(effects);
         }
         // A stream that begins is answered before anything else is read.
         let mut soon = self.begins() || self.read(budget, effects);

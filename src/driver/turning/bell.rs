@@ -16,11 +16,7 @@ pub struct Bell {
 }
 
 impl Bell {
-    /// A bell that is silent.
-    ///
-    /// # Errors
-    ///
-    /// `OutOfResources` when the process has no file descriptor left.
+    /// A bell that is silent. Fails if the process has no file descriptor left.
     pub fn new() -> Result<Self> {
         eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map(|fd| Self {

@@ -2,23 +2,19 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
-use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 
 use super::ownership::Owner;
 use super::{Bell, Budget, Turn, Turner, Wants};
 use crate::driver::clock;
-use crate::driver::io::{Interest, IoThread, Registration, Source, TURNS_AT_ONCE};
+use crate::driver::io::{EventFlags, IoThread, Registration, Source, TURNS_AT_ONCE};
 use crate::driver::waiting::{HOST_PATIENCE, RETRY};
 use crate::error::{Error, Status};
 use crate::fork::Generation;
 use crate::proto::Timestamp;
 use crate::transport::{Identity, Profile, Readiness};
 
-/// How long the I/O thread waits for the lock: its holder may wait for a device, while other
-/// connections wait for the I/O thread.
-const LONGEST_WAIT: Duration = Duration::from_millis(1);
 /// No timer is set.
 const NEVER: u64 = u64::MAX;
 
@@ -41,8 +37,8 @@ pub(super) struct Held<T> {
     pub(super) owner: Owner,
     /// Wakes the holder, where it has said how.
     pub(super) bell: Option<Arc<Bell>>,
-    /// What the I/O thread's epoll watches. There may be some left of the time before a holder
-    /// took the connection: the first event ends that.
+    /// Watched by the I/O thread's epoll, also after a holder took the connection, until the first
+    /// event.
     registration: Option<Registration>,
 }
 
@@ -227,23 +223,22 @@ impl<T: Turn> Link<T> {
     }
 
     /// What the descriptor is watched for. One that is no socket tells of both by being readable.
-    fn interest(&self, wants: Wants) -> Interest {
-        match (wants.read, wants.write) {
-            (false, false) => Interest::Nothing,
-            (true, true) if self.readiness().socket => Interest::ReadWrite,
-            (false, true) if self.readiness().socket => Interest::Write,
-            _ => Interest::Read,
-        }
+    fn interest(&self, wants: Wants) -> EventFlags {
+        let socket = self.readiness().socket;
+        let mut flags = EventFlags::empty();
+        flags.set(EventFlags::IN, wants.read || (wants.write && !socket));
+        flags.set(EventFlags::OUT, wants.write && socket);
+        flags
     }
 
-    /// An event came for a connection that the I/O thread does not own: the descriptors are not
-    /// watched any more. The end of the peer is told whatever is watched for.
+    /// An event came for a connection that the I/O thread does not own: stops watching. Epoll tells
+    /// of the end of the peer whatever is watched for.
     fn ignore(held: &mut Held<T>) {
         if let Some(registration) = &mut held.registration {
-            if registration.interest() == Interest::Nothing {
+            if registration.interest().is_empty() {
                 held.registration = None;
             } else {
-                registration.set_interest(Interest::Nothing);
+                registration.set_interest(EventFlags::empty());
             }
         }
     }
@@ -259,7 +254,7 @@ impl<T: Turn> Link<T> {
     fn turn_as_io(&self, is_first: bool) -> bool {
         let mut effects = T::Effects::default();
         let soon = {
-            let Some(mut held) = self.held.try_lock_for(LONGEST_WAIT) else {
+            let Some(mut held) = self.held.try_lock_for(HOST_PATIENCE) else {
                 self.look_after(clock::after(RETRY));
                 return false;
             };
@@ -296,13 +291,13 @@ impl<T: Turn> Source for Link<T> {
     }
 
     fn timer(&self) {
-        // First: what is due from now on sets a timer of its own. The time of a later one stays.
+        // First, so that what is due from now on sets a timer of its own. A later time stays.
         let now = clock::now().as_nanos();
         let due = |at| (at <= now).then_some(NEVER);
         let _ = (self.timer).fetch_update(Ordering::AcqRel, Ordering::Relaxed, due);
         let mut effects = T::Effects::default();
         let is_io = {
-            let Some(mut held) = self.held.try_lock_for(LONGEST_WAIT) else {
+            let Some(mut held) = self.held.try_lock_for(HOST_PATIENCE) else {
                 return self.look_after(clock::after(RETRY));
             };
             let now = clock::now();

@@ -20,7 +20,8 @@ use crate::proto::Timestamp;
 /// the answers.
 pub const ANSWERS_HIGH_WATER_BYTES: u64 = 1 << 20;
 
-/// How much one turn may do before other connections have theirs.
+/// How much one turn may do before other connections have theirs, and a consumer looks at its token.
+/// Bodies of one turn still lie in a cache when they are used.
 #[derive(Debug, Clone, Copy)]
 pub struct Budget {
     /// Messages read, and as many produced.
@@ -37,8 +38,8 @@ pub struct Budget {
 impl Budget {
     /// A turn after the descriptors were ready.
     pub const READY: Self = Self {
-        messages: 256,
-        bytes: 1 << 20,
+        messages: 64,
+        bytes: 256 << 10,
         writes_on: true,
         asks_for_death: true,
     };

@@ -1,9 +1,7 @@
 //! Who turns a connection.
 //!
 //! A connection has one owner at a time. The right to turn a connection is a value, the
-//! [`Turner`](super::Turner): there is none while the I/O thread owns the connection, and one
-//! otherwise. The holder of the token is the thread of a stream, a thread that waits for the next
-//! request, a client's pool, or a host that pushes batches.
+//! [`Turner`](super::Turner), which exists unless the I/O thread owns the connection.
 //!
 //! ```text
 //!                 take                         enter_host
@@ -13,9 +11,8 @@
 //!               give_back        └──────────────── hold ── Deputy ◀──┘
 //! ```
 //!
-//! A holder in the host's code may stay there for as long as the host likes, while the peer
-//! cancels, returns memory or dies. So the holder names a time when it enters the host's code. From
-//! then on the I/O thread stands in, until the holder is back.
+//! A holder may stay in the host's code for long, while the peer cancels, returns memory or dies.
+//! It names a time when it enters. From then on the I/O thread stands in, until the holder is back.
 
 use crate::proto::Timestamp;
 

@@ -3,14 +3,13 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::{Bell, Budget, Link, Turn, Wants};
+use super::{Bell, Link, Turn};
 use crate::driver::clock;
 use crate::driver::waiting::HOST_PATIENCE;
 
-/// The right to turn a connection. There is one at most for each connection; dropping it gives the
-/// connection back to the I/O thread.
-///
-/// Its holder turns the connection, or sleeps on the connection's descriptors and on its own bell.
+/// The right to turn a connection; there is one at most. Its holder turns the connection, or sleeps
+/// on the connection's descriptors and its own bell. Dropping it gives the connection back to the
+/// I/O thread.
 pub struct Turner<T: Turn> {
     link: Arc<Link<T>>,
     is_given_back: bool,
@@ -34,15 +33,6 @@ impl<T: Turn> Turner<T> {
     /// Rings `bell` from now on when another thread has changed the connection.
     pub fn set_bell(&mut self, bell: Option<Arc<Bell>>) {
         self.link.lock().bell = bell;
-    }
-
-    /// One turn. The caller settles the effects ([`Turn::settle`]).
-    pub fn turn(&mut self, budget: Budget) -> (Wants, T::Effects) {
-        let mut effects = T::Effects::default();
-        let mut held = self.link.lock();
-        held.owner.hold();
-        let wants = held.end.turn(budget, &mut effects);
-        (wants, effects)
     }
 
     /// Runs `step` under the lock, and does its effects.
