@@ -218,7 +218,7 @@ fn a_providers_batch_takes_its_server_few_allocations() {
         ("shm", true, 1, 1000, 3),
         ("shm", true, 10, 1000, 7),
         ("shm", false, 1, 1000, 4),
-        ("tcp", false, 1, 8, 3),
+        ("tcp", false, 1, 8, 5),
         ("tcp", false, 1, 1000, 6),
     ] {
         let arena = Arena::new(DeviceKind::CPU, ArenaOptions::default()).unwrap();

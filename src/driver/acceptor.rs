@@ -168,10 +168,6 @@ impl Source for Acceptor {
         }
     }
 
-    fn turn(&self) {
-        self.ready();
-    }
-
     fn timer(&self) {
         {
             let mut state = self.state.lock();

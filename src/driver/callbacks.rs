@@ -39,8 +39,8 @@ impl Callbacks {
         ))
     }
 
-    /// A queue that the host empties itself, by [`Pulled::drain`] (the pull form of serving).
-    pub fn pulled() -> (Self, Pulled) {
+    /// A queue that the host empties itself, by [`PullQueue::drain`] (the pull form of serving).
+    pub fn pulled() -> (Self, PullQueue) {
         let (queue, arrivals) = mpsc::channel::<Owner>();
         let arrivals = Mutex::new(arrivals);
         (
@@ -48,7 +48,7 @@ impl Callbacks {
                 queue,
                 pulled: true,
             },
-            Pulled { arrivals },
+            PullQueue { arrivals },
         )
     }
 
@@ -131,11 +131,11 @@ fn is_ours() -> bool {
 
 /// The host's end of a pull-form queue.
 #[derive(Debug)]
-pub struct Pulled {
+pub struct PullQueue {
     arrivals: Mutex<Receiver<Owner>>,
 }
 
-impl Pulled {
+impl PullQueue {
     /// Drops everything that has arrived, on this thread. Returns how many things that were.
     pub fn drain(&self) -> usize {
         let mut dropped = 0;

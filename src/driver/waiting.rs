@@ -21,6 +21,8 @@ use crate::transport::Readiness;
 pub const LONGEST_LOOK: Duration = Duration::from_micros(50);
 /// After so many looks in vain, one after the other, there is one look for each 2^4 sleeps.
 const MOST_IN_VAIN: u32 = 4;
+/// Looks of a thread that spins before it reads the clock and offers its processor.
+const LOOKS_AT_ONCE: u32 = 32;
 /// How long a holder may be in the host's code before the I/O thread stands in: the peer may
 /// cancel, return memory that the host waits for, or die. A thread that spins does its upkeep as
 /// often, and the I/O thread waits as long for the lock of one connection.
@@ -75,7 +77,7 @@ pub fn spin(
     let start = clock::now();
     let mut kept = start;
     loop {
-        if look(None) || cancel.is_some_and(Cancel::is_cancelled) {
+        if (0..LOOKS_AT_ONCE).any(|_| look(None)) || cancel.is_some_and(Cancel::is_cancelled) {
             return true;
         }
         // The other end may need this processor.

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use crate::cancel::Cancel;
-use crate::driver::callbacks::{Callbacks, Pulled};
+use crate::driver::callbacks::{Callbacks, PullQueue};
 use crate::driver::clock;
 use crate::error::{Error, Result};
 use crate::proto::Timestamp;
@@ -19,7 +19,7 @@ pub(super) struct Pulls {
     /// Counts the queued requests. A descriptor, so that one `poll` also waits for a cancel token.
     arrivals: OwnedFd,
     pub(super) callbacks: Callbacks,
-    pub(super) releases: Pulled,
+    pub(super) releases: PullQueue,
 }
 
 #[derive(Default)]

@@ -83,56 +83,6 @@ fn a_consumer_that_never_reads_stops_the_producer() {
     }
 }
 
-/// Rule E5, `may_tell_later`: the credit of a wide window is sent when the consumer asks for the
-/// next lent batch, the credit of a narrow window at once.
-#[test]
-fn the_credit_of_lent_batches_leaves_with_the_next_call() {
-    let (server, uri) = server(SHM, ServerOptions::default());
-    let pulled = Arc::new(AtomicUsize::new(0));
-    let counted = Arc::clone(&pulled);
-    let provider = FnProvider(move |_: &Request| {
-        let counted = Arc::clone(&counted);
-        counted.store(0, Ordering::SeqCst);
-        let batches = (0..100).map(move |index| {
-            counted.fetch_add(1, Ordering::SeqCst);
-            Ok(batch(index * 20_000, 20_000))
-        });
-        Ok(stream_of(common::schema(), batches))
-    });
-    serve(&server, "t", Box::new(provider));
-    let client = client();
-    for (window, later) in [(16, true), (4, false)] {
-        let options = GetOptions {
-            window: Credit {
-                batches: window as u64,
-                bytes: 1 << 30,
-            },
-            ..GetOptions::default()
-        };
-        let mut stream = client.get(&[&uri], b"t", &options, None).unwrap();
-        let reaches = |count: usize| {
-            eventually("so many are pulled", || {
-                pulled.load(Ordering::SeqCst) == count
-            });
-        };
-        reaches(window);
-        // A consumer that waits for a batch sends the credit for all earlier batches, so these have
-        // arrived.
-        thread::sleep(Duration::from_millis(50));
-        for _ in 0..window / 2 {
-            drop(stream.next().unwrap().unwrap());
-        }
-        if later {
-            thread::sleep(Duration::from_millis(50));
-            assert_eq!(pulled.load(Ordering::SeqCst), window);
-            drop(stream.next().unwrap().unwrap());
-        }
-        reaches(window + window / 2);
-        assert!(stream.stats().bytes_lent > 0);
-        read_all(&mut stream).unwrap();
-    }
-}
-
 /// Rule E5: bodies that wait for a slow consumer do not pause the producer before the window does:
 /// the next body is made while one is written.
 #[test]

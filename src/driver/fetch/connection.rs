@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::left::{Left, LeftStream};
-use super::returns::{Returns, forget};
+use super::returns::{ReturnQueue, forget};
 use crate::device::cuda::{Device, later};
 use crate::driver::clock;
 use crate::driver::io::IoThread;
@@ -24,7 +24,7 @@ pub struct ClientEnd {
     /// The transport's connection.
     pub(super) link: Box<dyn Connection>,
     generation: Generation,
-    returns: Arc<Returns>,
+    returns: Arc<ReturnQueue>,
     /// Why the connection is over, once it is.
     closed: Option<Error>,
     /// Messages may come that the descriptor does not tell of.
@@ -39,7 +39,7 @@ pub struct ClientEnd {
 
 /// What is done once the lock of the connection is released.
 #[derive(Default)]
-pub struct Effects {
+pub struct ClientEffects {
     /// Something could not be written: when to try again.
     write_at: Option<Timestamp>,
     /// Regions that a thread of ours is about to unmap.
@@ -51,7 +51,7 @@ pub struct Effects {
 impl ClientEnd {
     /// Takes over a connection. `free_tag` is the `free_data` of the server's URI (rule U2).
     pub fn open(link: Box<dyn Connection>, free_tag: Option<u64>, io: &IoThread) -> Turner<Self> {
-        let returns = Arc::new(Returns::new(free_tag));
+        let returns = Arc::new(ReturnQueue::new(free_tag));
         let identity = link.identity().clone();
         let end = Self {
             link,
@@ -136,7 +136,11 @@ impl ClientEnd {
     ///
     /// A failure to write ends nothing: a server may be gone whose last messages are not read yet.
     /// The reader finds the end behind them.
-    pub fn say(&mut self, messages: impl IntoIterator<Item = Outgoing>, effects: &mut Effects) {
+    pub fn say(
+        &mut self,
+        messages: impl IntoIterator<Item = Outgoing>,
+        effects: &mut ClientEffects,
+    ) {
         if self.closed.is_some() {
             return;
         }
@@ -147,7 +151,7 @@ impl ClientEnd {
         self.flush(effects);
     }
 
-    fn flush(&mut self, effects: &mut Effects) {
+    fn flush(&mut self, effects: &mut ClientEffects) {
         let _ = self.link.flush();
         if self.is_writing() {
             effects.write_at = Some(clock::after(RETRY));
@@ -155,7 +159,7 @@ impl ClientEnd {
     }
 
     /// Says the returns that are due at once, and writes on.
-    pub fn write_on(&mut self, effects: &mut Effects) {
+    pub fn write_on(&mut self, effects: &mut ClientEffects) {
         if self.returns.is_urgent() {
             self.say(None, effects);
         } else if self.is_writing() {
@@ -203,7 +207,7 @@ impl ClientEnd {
     /// Handles REGION, REGION_GONE, READY and GOAWAY. Returns whether the message was one of them;
     /// a descriptor that came with another is closed. On an error the caller
     /// [closes](Self::close) the connection.
-    pub fn handles(&mut self, message: &mut Incoming, effects: &mut Effects) -> Result<bool> {
+    pub fn handles(&mut self, message: &mut Incoming, effects: &mut ClientEffects) -> Result<bool> {
         let Incoming::Control { bytes, fd } = message else {
             return Ok(false);
         };
@@ -230,7 +234,7 @@ impl ClientEnd {
     }
 
     /// Tells the server that it may free a region.
-    fn forget(&mut self, id: u16, effects: &mut Effects) -> Result<()> {
+    fn forget(&mut self, id: u16, effects: &mut ClientEffects) -> Result<()> {
         if self.link.queued().bytes > ANSWERS_HIGH_WATER_BYTES {
             return Err(Error::protocol(
                 "the server retires region after region and does not read the answers",
@@ -253,7 +257,7 @@ impl ClientEnd {
     }
 
     /// Reads what comes while no stream is on the connection. Returns how many messages there were.
-    fn read_idle(&mut self, budget: Budget, effects: &mut Effects) -> Result<usize> {
+    fn read_idle(&mut self, budget: Budget, effects: &mut ClientEffects) -> Result<usize> {
         for read in 0..budget.messages {
             match self.receive(budget.asks_for_death)? {
                 // A body that was not announced is thrown away.
@@ -277,11 +281,11 @@ impl ClientEnd {
 }
 
 impl Turn for ClientEnd {
-    type Beside = Arc<Returns>;
-    type Effects = Effects;
+    type Beside = Arc<ReturnQueue>;
+    type Effects = ClientEffects;
 
     /// A turn by the I/O thread. The thread of a stream turns the stream itself.
-    fn turn(&mut self, budget: Budget, effects: &mut Effects) -> Wants {
+    fn turn(&mut self, budget: Budget, effects: &mut ClientEffects) -> Wants {
         self.doze();
         self.write_on(effects);
         let read = match self.left.clone() {
@@ -310,7 +314,7 @@ impl Turn for ClientEnd {
         }
     }
 
-    fn upkeep(&mut self, now: Timestamp, effects: &mut Effects) {
+    fn upkeep(&mut self, now: Timestamp, effects: &mut ClientEffects) {
         self.say(None, effects);
         if let Some((_, left)) = &self.left {
             left.end_silence(now, effects);
@@ -325,7 +329,7 @@ impl Turn for ClientEnd {
             .min()
     }
 
-    fn fail(&mut self, error: Error, effects: &mut Effects) {
+    fn fail(&mut self, error: Error, effects: &mut ClientEffects) {
         self.close(error);
         if let Some((_, left)) = self.left.take() {
             effects.over = left.take();
@@ -336,7 +340,7 @@ impl Turn for ClientEnd {
         self.closed.is_some()
     }
 
-    fn settle(link: &Arc<ClientLink>, effects: Effects) {
+    fn settle(link: &Arc<ClientLink>, effects: ClientEffects) {
         if let Some(at) = effects.write_at {
             link.look_after(at);
         }
@@ -364,7 +368,7 @@ impl Drop for ClientEnd {
         if !self.generation.is_same_process() {
             return;
         }
-        self.say(None, &mut Effects::default());
+        self.say(None, &mut ClientEffects::default());
         if self.closed.is_none() {
             let peer = &self.link.identity().peer;
             tracing::debug!("the connection to {peer} ends: nothing needs it");

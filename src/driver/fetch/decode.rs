@@ -39,12 +39,14 @@ impl Fetch {
     ) -> Result<Option<DecodedBatch>> {
         let Taken { header, body } = taken;
         let (body, gpu) = self.find_body(&header, body, cancel)?;
-        if std::mem::take(&mut self.follow)
-            && let (Some(header), Some(ordinal)) = (&self.inbound.schema, gpu)
-            && self.target != Target::Cuda(ordinal)
-        {
-            self.target = Target::Cuda(ordinal);
-            self.decoder = Some(Decoder::with_target(header, self.decode, self.target)?);
+        if self.follow {
+            let is_dictionary = header.kind() == HeaderKind::Dictionary;
+            if gpu.is_none() && is_dictionary && self.early_bytes <= self.decode.message_limit {
+                self.early_bytes = self.early_bytes.saturating_add(header.body_len());
+                self.early.push((header, body));
+                return Ok(None);
+            }
+            self.follow_to(gpu)?;
         }
         let Some(decoder) = &mut self.decoder else {
             return Err(Error::protocol(
@@ -64,6 +66,24 @@ impl Fetch {
         self.stats.bytes_copied_on_device += batch.copied_on_device;
         self.stats.bytes_staged += batch.staged;
         Ok(Some(batch))
+    }
+
+    /// The first body that shows where the arrays of this stream stay: it lies on `gpu`, or is that
+    /// of a batch and came as bytes.
+    fn follow_to(&mut self, gpu: Option<i32>) -> Result<()> {
+        self.follow = false;
+        if let (Some(header), Some(ordinal)) = (&self.inbound.schema, gpu)
+            && self.target != Target::Cuda(ordinal)
+        {
+            self.target = Target::Cuda(ordinal);
+            self.decoder = Some(Decoder::with_target(header, self.decode, self.target)?);
+        }
+        if let Some(decoder) = &mut self.decoder {
+            for (header, body) in self.early.drain(..) {
+                self.stats.bytes_copied += decoder.add_dictionary(&header, &body)?;
+            }
+        }
+        Ok(())
     }
 
     /// The body of a message, and the GPU that it lies on, if it does.

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::connection::Effects;
-use super::packed::Packed;
+use super::connection::ClientEffects;
+use super::packed::PackedBody;
 use super::returns::LentBody;
 use super::{ClientEnd, ClientLink, Sides};
 use crate::driver::clock;
@@ -19,18 +19,18 @@ use crate::transport::{Incoming, Outgoing, Payload, Resolved};
 
 /// A stream on its way in.
 pub(super) struct Inbound {
-    pub(super) receiver: Receiver<Packed>,
+    pub(super) receiver: Receiver<PackedBody>,
     /// What the server has said of the stream.
     pub(super) info: Option<StreamInfo>,
     /// The schema message.
     pub(super) schema: Option<Arc<Header>>,
     pub(super) links: Sides<Arc<ClientLink>>,
-    lanes: [Lane; 2],
+    queues: [SideQueue; 2],
 }
 
-/// One direction of a connection of the stream.
+/// What is sent over one connection of the stream.
 #[derive(Default)]
-struct Lane {
+struct SideQueue {
     /// Messages that wait for the connection's lock.
     outgoing: SmallVec<[Outgoing; 2]>,
     /// The connection is over: there is nothing to read.
@@ -46,7 +46,7 @@ pub(super) struct Taken {
 /// Its body.
 pub(super) enum TakenBody {
     /// It came through the connection.
-    Packed(Packed),
+    Packed(PackedBody),
     /// It lies in memory of the server's.
     Lent {
         /// Bytes of it.
@@ -59,13 +59,13 @@ pub(super) enum TakenBody {
 }
 
 impl Inbound {
-    pub(super) fn new(receiver: Receiver<Packed>, links: Sides<Arc<ClientLink>>) -> Self {
+    pub(super) fn new(receiver: Receiver<PackedBody>, links: Sides<Arc<ClientLink>>) -> Self {
         Self {
             receiver,
             info: None,
             schema: None,
             links,
-            lanes: [Lane::default(), Lane::default()],
+            queues: Default::default(),
         }
     }
 
@@ -80,14 +80,14 @@ impl Inbound {
         side: Side,
         end: &mut ClientEnd,
         budget: Budget,
-        effects: &mut Effects,
+        effects: &mut ClientEffects,
     ) -> usize {
         self.say(side, end, effects);
         let read = match self.read(side, end, budget, effects) {
             Ok(0) => return 0,
             Ok(read) => read,
             Err(error) => {
-                self.lanes[lane_index(side)].has_ended = true;
+                self.queues[side as usize].has_ended = true;
                 self.receiver.handle_disconnect(side, &error);
                 end.close(error);
                 1
@@ -98,7 +98,7 @@ impl Inbound {
     }
 
     /// Sends what the machine wants sent on this connection, and takes up what it tells.
-    pub(super) fn say(&mut self, side: Side, end: &mut ClientEnd, effects: &mut Effects) {
+    pub(super) fn say(&mut self, side: Side, end: &mut ClientEnd, effects: &mut ClientEffects) {
         self.collect();
         if side == self.links.of_bodies() {
             self.take_up(end);
@@ -106,14 +106,14 @@ impl Inbound {
         // Lent bodies that nobody will see.
         let abandoned = self.receiver.abandoned();
         self.links.bodies().free_later(abandoned);
-        let lane = &mut self.lanes[lane_index(side)];
-        if lane.outgoing.is_empty() {
+        let queue = &mut self.queues[side as usize];
+        if queue.outgoing.is_empty() {
             end.write_on(effects);
         } else if let Some(error) = end.closed() {
-            lane.outgoing.clear();
+            queue.outgoing.clear();
             self.receiver.handle_disconnect(side, error);
         } else {
-            end.say(lane.outgoing.drain(..), effects);
+            end.say(queue.outgoing.drain(..), effects);
         }
     }
 
@@ -129,13 +129,13 @@ impl Inbound {
                     (side, Outgoing::Control { bytes, fd: None })
                 }
             };
-            self.lanes[lane_index(to)].outgoing.push(message);
+            self.queues[to as usize].outgoing.push(message);
         }
     }
 
     /// Whether collected messages wait for a connection's lock.
     pub(super) fn has_outgoing(&self) -> bool {
-        self.lanes.iter().any(|lane| !lane.outgoing.is_empty())
+        self.queues.iter().any(|queue| !queue.outgoing.is_empty())
     }
 
     /// Takes up what the machine tells.
@@ -158,7 +158,7 @@ impl Inbound {
         side: Side,
         end: &mut ClientEnd,
         budget: Budget,
-        effects: &mut Effects,
+        effects: &mut ClientEffects,
     ) -> Result<usize> {
         // The clock is read once for all messages, and not where there is none.
         let (mut read, mut bytes, mut now) = (0, 0, None);
@@ -213,12 +213,14 @@ impl Inbound {
             Incoming::Tagged { tag, bytes } => {
                 drop(self.receiver.handle_body(now, tag, InBody::List(&bytes)));
             }
-            Incoming::Body { seq, memory } => self.deliver_packed(now, seq, Packed::Host(memory)),
-            Incoming::GpuBody { seq, body } => self.deliver_packed(now, seq, Packed::Gpu(body)),
+            Incoming::Body { seq, memory } => {
+                self.deliver_packed(now, seq, PackedBody::Host(memory))
+            }
+            Incoming::GpuBody { seq, body } => self.deliver_packed(now, seq, PackedBody::Gpu(body)),
         }
     }
 
-    fn deliver_packed(&mut self, now: Timestamp, seq: u32, memory: Packed) {
+    fn deliver_packed(&mut self, now: Timestamp, seq: u32, memory: PackedBody) {
         let tag = body_tag(seq, BodyKind::Packed);
         let len = memory.len() as u64;
         let body = InBody::Packed { len, memory };
@@ -226,7 +228,7 @@ impl Inbound {
     }
 
     fn may_read(&self, side: Side) -> bool {
-        if self.lanes[lane_index(side)].has_ended {
+        if self.queues[side as usize].has_ended {
             return false;
         }
         match self.receiver.state() {
@@ -266,7 +268,11 @@ impl Inbound {
     }
 
     /// The next message for the consumer, if it is there. `end` is the connection of the bodies.
-    pub(super) fn take(&mut self, end: &mut ClientEnd, effects: &mut Effects) -> Option<Taken> {
+    pub(super) fn take(
+        &mut self,
+        end: &mut ClientEnd,
+        effects: &mut ClientEffects,
+    ) -> Option<Taken> {
         let Message { seq, header, body } = self.receiver.next_message()?;
         let body = match body {
             Body::Packed(memory) => TakenBody::Packed(memory),
@@ -296,7 +302,7 @@ impl Inbound {
 
     /// Whether the I/O thread need not read on: nothing more can come, or nothing more is wanted.
     pub(super) fn is_over(&self) -> bool {
-        self.is_said() || self.lanes.iter().any(|lane| lane.has_ended)
+        self.is_said() || self.queues.iter().any(|queue| queue.has_ended)
     }
 
     /// Whether the connections can serve no other stream: the server broke a rule or said nothing in
@@ -318,11 +324,4 @@ impl Inbound {
 
 fn cut() -> Error {
     Error::cancelled("the stream on this connection has failed")
-}
-
-fn lane_index(side: Side) -> usize {
-    match side {
-        Side::Metadata => 0,
-        Side::Data => 1,
-    }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::connection::Effects;
+use super::connection::ClientEffects;
 use super::inbound::Inbound;
 use super::{ClientEnd, Connections};
 use crate::driver::clock;
@@ -61,7 +61,7 @@ impl Left {
         side: Side,
         end: &mut ClientEnd,
         budget: Budget,
-        effects: &mut Effects,
+        effects: &mut ClientEffects,
     ) -> usize {
         let mut left = self.0.lock();
         let Some(stream) = left.as_deref_mut() else {
@@ -87,7 +87,7 @@ impl Left {
     }
 
     /// Ends the stream if the server has been silent for too long.
-    pub(super) fn end_silence(&self, now: Timestamp, effects: &mut Effects) {
+    pub(super) fn end_silence(&self, now: Timestamp, effects: &mut ClientEffects) {
         if self.deadline().is_none_or(|deadline| now < deadline) {
             return;
         }

@@ -18,13 +18,13 @@ mod waiting;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use connection::{ClientEnd, ClientLink, Effects};
+pub use connection::{ClientEffects, ClientEnd, ClientLink};
 pub use left::{Home, SILENCE_TIMEOUT};
-pub use returns::Returns;
+pub use returns::ReturnQueue;
 pub use sides::Sides;
 pub use stats::StreamStats;
 
-use crate::arrow::decode::{DecodeOptions, DecodedBatch, Decoder, Level};
+use crate::arrow::decode::{DecodeOptions, DecodedBatch, Decoder, Level, ReceivedBody};
 use crate::cancel::Cancel;
 use crate::device::Target;
 use crate::device::cuda::Device;
@@ -47,9 +47,12 @@ pub struct Fetch {
     decode: DecodeOptions,
     /// Where arrays shall be; [`Target::AsSent`] until it is known where the sender has them.
     target: Target,
-    /// The server has them on a GPU, and they shall be there. The first body, if it is lent, shows
-    /// which GPU that is here.
+    /// The server has them on a GPU, and they shall be there. The first body that is lent shows which
+    /// GPU that is here.
     follow: bool,
+    /// Dictionaries that came before that body, as bytes, and how long they are.
+    early: Vec<(Header, ReceivedBody)>,
+    early_bytes: u64,
     /// The message that the consumer is handed next.
     taken: Option<Taken>,
     /// How long to look for messages before sleeping.
@@ -93,6 +96,8 @@ impl Fetch {
             decode,
             target,
             follow: false,
+            early: Vec::new(),
+            early_bytes: 0,
             taken: None,
             spin,
             looks: Looks::default(),

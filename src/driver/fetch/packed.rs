@@ -10,14 +10,14 @@ use crate::proto::Header;
 
 /// A packed body that came.
 #[derive(Debug)]
-pub(super) enum Packed {
+pub(super) enum PackedBody {
     /// On the host.
     Host(HostBuffer),
     /// On a GPU.
     Gpu(GpuBody),
 }
 
-impl Packed {
+impl PackedBody {
     /// Length in bytes.
     pub(super) fn len(&self) -> usize {
         match self {

@@ -13,7 +13,7 @@ use crate::transport::{Outgoing, Payload};
 
 /// What waits to be given back. Beside the connection's lock, so that a release on any thread waits
 /// for no read.
-pub struct Returns {
+pub struct ReturnQueue {
     /// `None` where the server named no `free_data` tag and so lends nothing (rule U2).
     bodies: Mutex<Option<FreeQueue>>,
     /// Many bodies wait, and another thread had the connection: it says them with its next turn.
@@ -22,7 +22,7 @@ pub struct Returns {
     forgotten: Mutex<Vec<u16>>,
 }
 
-impl Returns {
+impl ReturnQueue {
     pub(super) fn new(free_tag: Option<u64>) -> Self {
         Self {
             bodies: Mutex::new(free_tag.map(FreeQueue::new)),

@@ -29,14 +29,12 @@ use timers::Timers;
 
 /// Something that an I/O thread wakes. Calls come from the I/O thread, one at a time.
 pub trait Source: Send + Sync {
-    /// One of the source's descriptors is ready, or was a moment ago.
+    /// One of the source's descriptors is ready, or was a moment ago; or the turn asked for by
+    /// [`IoThread::call_soon`] has come.
     fn ready(&self);
 
     /// A time asked for by [`IoThread::call_at`] has come.
     fn timer(&self) {}
-
-    /// The turn asked for by [`IoThread::call_soon`] has come.
-    fn turn(&self) {}
 
     /// A call to it panicked half-way: it is to go on no more.
     fn panicked(&self) {}
@@ -157,7 +155,7 @@ impl IoThread {
         &self.handle.reactor.holders
     }
 
-    /// Calls [`Source::turn`] once every source that is ready now has had its turn.
+    /// Calls [`Source::ready`] once every source that is ready now has had its turn.
     pub fn call_soon(&self, source: Weak<dyn Source>) {
         let reactor = &self.handle.reactor;
         reactor.soon.lock().push(source);
@@ -241,7 +239,7 @@ impl Reactor {
             // Taken out first: a turn may ask for another one.
             let soon = std::mem::take(&mut *self.soon.lock());
             for source in soon.into_iter().filter_map(|it| it.upgrade()) {
-                guarded_for(&*source, || source.turn());
+                guarded_for(&*source, || source.ready());
             }
         }
     }

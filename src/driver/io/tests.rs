@@ -94,9 +94,7 @@ struct Restless {
 }
 
 impl Source for Restless {
-    fn ready(&self) {}
-
-    fn turn(&self) {
+    fn ready(&self) {
         if let Some(me) = self.me.lock().clone() {
             self.io.call_soon(me);
         }

@@ -8,7 +8,7 @@ use crate::arrow::EncodedMessage;
 use crate::device::{BufferRef, DeviceKind};
 use crate::driver::callbacks::HostOwner;
 use crate::driver::produce::{Counters, ProduceOptions, on_gpu};
-use crate::driver::serve::{Effects, Gathered, Hold, Room, ServerEnd, ServerLink};
+use crate::driver::serve::{Gathered, LentHold, SendRoom, ServerEffects, ServerEnd, ServerLink};
 use crate::driver::telling::Account;
 use crate::error::Result;
 use crate::proto::{HeaderKind, OutBody, Role, Sender};
@@ -16,15 +16,13 @@ use crate::transport::{
     BodyPolicy, COPIED_BYTES, Lender, OnGpu, Payload, Placement, ReadyNotice, RegionNotice,
 };
 
-type Body = OutBody<Gathered, Hold>;
-
 /// A message whose body is in its place, or travels over another connection.
 pub(super) struct Placed {
     kind: HeaderKind,
     header: Arc<[u8]>,
     rows: usize,
     body_len: u64,
-    body: Body,
+    body: OutBody<Gathered, LentHold>,
     announce: Vec<RegionNotice>,
     ready: Option<ReadyNotice>,
 }
@@ -34,8 +32,8 @@ impl Placed {
         matches!(self.body, OutBody::Lent { in_place: true, .. })
     }
 
-    fn queue(self, served: &mut ServerEnd, effects: &mut Effects) -> Result<()> {
-        let send = |sender: &mut Sender<Gathered, Hold>| {
+    fn queue(self, served: &mut ServerEnd, effects: &mut ServerEffects) -> Result<()> {
+        let send = |sender: &mut Sender<Gathered, LentHold>| {
             if let Some(ready) = self.ready {
                 sender.announce_ready(ready.event, &ready.handle)?;
             }
@@ -100,7 +98,7 @@ impl Placer {
     /// that this cost; `None`: there is no place. `owner` keeps the producer's memory alive.
     pub(super) fn place(
         &mut self,
-        room: &Room,
+        room: &SendRoom,
         message: &EncodedMessage,
         owner: impl FnOnce() -> HostOwner,
     ) -> Result<Option<u64>> {
@@ -130,7 +128,7 @@ impl Placer {
     }
 
     /// Whether there is room for the message that was placed.
-    pub(super) fn may_send(&self, room: &Room) -> Result<bool> {
+    pub(super) fn may_send(&self, room: &SendRoom) -> Result<bool> {
         let Some(placed) = &self.waiting else {
             return Ok(false);
         };
@@ -142,7 +140,7 @@ impl Placer {
         &mut self,
         served: &mut ServerEnd,
         account: &mut Option<Box<Account>>,
-        effects: &mut Effects,
+        effects: &mut ServerEffects,
     ) -> Result<()> {
         let Some(placed) = self.waiting.take() else {
             return Ok(());
@@ -162,12 +160,12 @@ impl Placer {
 
     /// The message that waits is not sent. What was announced with it is: later leases count on
     /// that.
-    pub(super) fn give_up(&mut self, served: &mut ServerEnd, effects: &mut Effects) {
+    pub(super) fn give_up(&mut self, served: &mut ServerEnd, effects: &mut ServerEffects) {
         if let Some(Placed {
             announce, ready, ..
         }) = self.waiting.take()
         {
-            let tell = |sender: &mut Sender<Gathered, Hold>| {
+            let tell = |sender: &mut Sender<Gathered, LentHold>| {
                 ready.map(|ready| sender.announce_ready(ready.event, &ready.handle))
             };
             // A connection that is over has nobody to tell.
@@ -181,7 +179,7 @@ impl Placer {
         message: &EncodedMessage,
         owner: impl FnOnce() -> HostOwner,
         placed: &mut Placed,
-    ) -> Result<Body> {
+    ) -> Result<OutBody<Gathered, LentHold>> {
         let Counters {
             bytes_lent,
             bytes_copied,
@@ -206,16 +204,16 @@ impl Placer {
             count(bytes_staged, lease.staged);
             placed.announce = lease.announce;
             placed.ready = lease.ready;
-            let hold = match lease.keep {
+            let owner = match lease.keep {
                 Some(keep) => {
                     keep.put(Box::new(owner()));
-                    Hold::new(lease.hold, None)
+                    None
                 }
-                None => Hold::new(lease.hold, (lease.borrowed > 0).then(owner)),
+                None => (lease.borrowed > 0).then(owner),
             };
             return Ok(OutBody::Lent {
                 spans: lease.spans,
-                hold,
+                hold: (lease.hold, owner),
                 in_place: lease.in_place,
             });
         }

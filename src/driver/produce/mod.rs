@@ -14,7 +14,7 @@ use std::sync::atomic::AtomicU64;
 
 pub(crate) use body::gather;
 pub use production::Production;
-pub use publication::{Progress, Publication};
+pub use publication::{Publication, TableProgress};
 pub use stream::{ClientWatch, OutStream};
 pub use table::Published;
 

@@ -6,11 +6,11 @@ use super::ProduceOptions;
 use super::body::Placer;
 use crate::arrow::EncodedMessage;
 use crate::driver::callbacks::{HostOwner, release_here};
-use crate::driver::serve::{Effects, Room, ServerEnd, Writes};
+use crate::driver::serve::{SendRoom, ServerEffects, ServerEnd, Writes};
 use crate::driver::telling::Account;
 use crate::driver::turning::{Budget, Turner};
 use crate::error::Result;
-use crate::proto::{Role, StreamInfo};
+use crate::proto::{HeaderKind, Role, StreamInfo};
 use crate::transport::Owner;
 
 /// A word of a stream; streams say these in order.
@@ -21,13 +21,19 @@ pub(super) enum StreamItem {
     End,
 }
 
+impl StreamItem {
+    pub(super) fn is_batch(&self) -> bool {
+        matches!(self, Self::Message(message) if message.kind == HeaderKind::RecordBatch)
+    }
+}
+
 /// How far one part of a stream has come.
 pub(super) struct Outlet {
     pub(super) placer: Placer,
     /// `None` for the part that has not come to this server.
     pub(super) turner: Option<Turner<ServerEnd>>,
     /// Room behind the last step.
-    pub(super) room: Room,
+    pub(super) room: SendRoom,
     /// Number of the next item to send.
     pub(super) next: u64,
     /// The end, or an error, was sent: the connection carries this stream no more.
@@ -39,7 +45,7 @@ impl Outlet {
         Self {
             placer: Placer::new(role, options),
             turner: None,
-            room: Room::default(),
+            room: SendRoom::default(),
             next,
             done: false,
         }
@@ -56,7 +62,7 @@ impl Outlet {
     /// needed. This thread releases what comes back, where it may.
     pub(super) fn turn(&mut self, budget: Budget) {
         if let Some(turner) = &mut self.turner {
-            let step = |served: &mut ServerEnd, effects: &mut Effects| {
+            let step = |served: &mut ServerEnd, effects: &mut ServerEffects| {
                 served.turn_without_request(budget, effects);
                 served.room()
             };
@@ -67,7 +73,7 @@ impl Outlet {
     /// One step of the connection, after which the caller may enter the host's code.
     fn step(
         &mut self,
-        step: impl FnOnce(&mut Placer, &mut ServerEnd, &mut Effects) -> Result<()>,
+        step: impl FnOnce(&mut Placer, &mut ServerEnd, &mut ServerEffects) -> Result<()>,
     ) -> Result<()> {
         let Some(turner) = self.turner.as_mut() else {
             return Ok(());

@@ -22,7 +22,7 @@ use crate::driver::telling::Account;
 use crate::driver::turning::{Bell, Budget, Turn};
 use crate::driver::waiting::{self, Looks, RETRY};
 use crate::error::{Error, Result, Status};
-use crate::proto::{HeaderKind, Role, Timestamp};
+use crate::proto::{Role, Timestamp};
 
 /// How long a finished stream waits for its second part, when no batch tells whether it is needed.
 const LINGER: Duration = Duration::from_secs(2);
@@ -36,12 +36,11 @@ pub struct Production {
     log: VecDeque<StreamItem>,
     /// Number of the first item in the log.
     first: u64,
-    /// While a part is absent: the item number behind each record batch that the consumer has not
-    /// taken, and how many it has.
-    batches: VecDeque<u64>,
-    batches_before: u64,
+    /// Record batches so far, and how many of them an absent part needs no more.
+    batches: u64,
+    passed: u64,
     outlets: Vec<Outlet>,
-    /// The last word, End or Failed, is in the log.
+    /// The last word is said.
     finished: bool,
     /// Until when a finished stream waits for a part that may never come.
     linger: Option<Timestamp>,
@@ -71,8 +70,8 @@ impl Production {
             encoder: None,
             log: VecDeque::new(),
             first: 0,
-            batches: VecDeque::new(),
-            batches_before: 0,
+            batches: 0,
+            passed: 0,
             outlets: Vec::new(),
             finished: false,
             linger: None,
@@ -126,14 +125,9 @@ impl Production {
         let messages = encoder
             .try_encode(array, custom_metadata)
             .map_err(|refused| *refused)?;
-        let is_whole = self.is_whole();
-        for message in messages {
-            let is_batch = message.kind == HeaderKind::RecordBatch;
-            self.log.push_back(StreamItem::Message(message));
-            if is_batch && !is_whole {
-                self.batches.push_back(self.first + self.log.len() as u64);
-            }
-        }
+        self.batches += 1;
+        self.log
+            .extend(messages.into_iter().map(StreamItem::Message));
         self.broken = self.advance().err();
         Ok(())
     }
@@ -309,9 +303,10 @@ impl Production {
         if self.is_whole() || self.present().any(|it| it.room.ensure_streaming().is_err()) {
             return true;
         }
-        let total = self.batches_before + self.batches.len() as u64;
-        let taken = self.taken();
-        (total > 0 && taken >= total) || (total == 0 && clock::now() >= linger)
+        match self.batches {
+            0 => clock::now() >= linger,
+            batches => self.taken() >= batches,
+        }
     }
 
     fn taken(&self) -> u64 {
@@ -367,8 +362,7 @@ impl Production {
             if !outlet.send_placed(&mut self.account)? {
                 return Ok(false);
             }
-            let at = usize::try_from(outlet.next - self.first).unwrap_or(usize::MAX);
-            match self.log.get(at) {
+            match self.log.get(place(outlet.next, self.first)) {
                 None => return Ok(true),
                 Some(StreamItem::Message(message)) => {
                     if !outlet.place(message, &self.options)? {
@@ -391,12 +385,12 @@ impl Production {
     /// Forgets items that no part needs any more.
     fn trim(&mut self) {
         let taken = self.taken();
-        while self.batches_before < taken
-            && let Some(end) = self.batches.pop_front()
-        {
-            self.batches_before += 1;
-            for outlet in self.outlets.iter_mut().filter(|it| it.turner.is_none()) {
-                outlet.next = outlet.next.max(end);
+        for outlet in self.outlets.iter_mut().filter(|it| it.turner.is_none()) {
+            while self.passed < taken
+                && let Some(item) = self.log.get(place(outlet.next, self.first))
+            {
+                outlet.next += 1;
+                self.passed += u64::from(item.is_batch());
             }
         }
         let needed = self.outlets.iter().map(|outlet| outlet.next).min();
@@ -405,6 +399,11 @@ impl Production {
             self.first += 1;
         }
     }
+}
+
+/// Where an item is in a log that begins with the item `first`.
+fn place(item: u64, first: u64) -> usize {
+    usize::try_from(item - first).unwrap_or(usize::MAX)
 }
 
 fn no_schema() -> Error {

@@ -10,7 +10,7 @@ use super::body::Placer;
 use super::table::Published;
 use super::{ProduceOptions, ensure_served, stream_info};
 use crate::driver::callbacks::{Deferred, HostOwner};
-use crate::driver::serve::{Effects, ServerEnd, ServerLink, Writes};
+use crate::driver::serve::{ServerEffects, ServerEnd, ServerLink, Writes};
 use crate::driver::telling::Account;
 use crate::driver::turning::Budget;
 use crate::error::{Error, Result, Status};
@@ -18,7 +18,7 @@ use crate::proto::Role;
 
 /// How far a turn has come with a published table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Progress {
+pub enum TableProgress {
     /// The client's credit is used.
     Waits,
     /// The budget is used, or too much waits to be written.
@@ -76,11 +76,11 @@ impl Publication {
         &mut self,
         served: &mut ServerEnd,
         budget: Budget,
-        effects: &mut Effects,
-    ) -> Progress {
+        effects: &mut ServerEffects,
+    ) -> TableProgress {
         let progress = self.send_some(served, budget, effects);
         match &progress {
-            Ok(Progress::Over) => {
+            Ok(TableProgress::Over) => {
                 if let Some(account) = self.account.take() {
                     account.end();
                 }
@@ -92,7 +92,7 @@ impl Publication {
                 served.send_failure(error.status().code(), error.text(), effects);
             }
         }
-        progress.unwrap_or(Progress::Over)
+        progress.unwrap_or(TableProgress::Over)
     }
 
     /// The stream ends early.
@@ -113,12 +113,12 @@ impl Publication {
         &mut self,
         served: &mut ServerEnd,
         budget: Budget,
-        effects: &mut Effects,
-    ) -> Result<Progress> {
+        effects: &mut ServerEffects,
+    ) -> Result<TableProgress> {
         served.ensure_streaming()?;
         let shared = Arc::clone(&self.table);
         let Some(table) = shared.get() else {
-            return Ok(Progress::Over);
+            return Ok(TableProgress::Over);
         };
         if !self.is_accepted {
             ensure_served(table.device_type())?;
@@ -133,10 +133,10 @@ impl Publication {
                 let Some(message) = table.message(self.next) else {
                     self.end();
                     served.send(Writes::Later, |sender| sender.end(), effects)??;
-                    return Ok(Progress::Over);
+                    return Ok(TableProgress::Over);
                 };
                 if bytes >= budget.bytes {
-                    return Ok(Progress::Soon);
+                    return Ok(TableProgress::Soon);
                 }
                 let owner = || HostOwner::share(&shared);
                 let Some(cost) = self.placer.place(&served.room(), message, owner)? else {
@@ -151,14 +151,14 @@ impl Publication {
             self.placer.send(served, &mut self.account, effects)?;
             served.write_later(Writes::Later, effects);
         }
-        Ok(Progress::Soon)
+        Ok(TableProgress::Soon)
     }
 }
 
-fn waits(served: &ServerEnd) -> Progress {
+fn waits(served: &ServerEnd) -> TableProgress {
     match served.is_crowded() {
-        true => Progress::Soon,
-        false => Progress::Waits,
+        true => TableProgress::Soon,
+        false => TableProgress::Waits,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Effects, ServerEnd, ServerLink, Writes};
+use super::{ServerEffects, ServerEnd, ServerLink, Writes};
 use crate::driver::clock;
 use crate::error::Error;
 use crate::proto::SenderState;
@@ -31,7 +31,7 @@ impl ServerLink {
 }
 
 impl ServerEnd {
-    fn cut(&mut self, error: &Error, effects: &mut Effects) {
+    fn cut(&mut self, error: &Error, effects: &mut ServerEffects) {
         if self.closed.is_some() {
             return;
         }
@@ -50,7 +50,7 @@ impl ServerEnd {
 
     /// Has the peer end the connection, since what it has not read is lost once this side does.
     /// Returns whether it need not be waited for.
-    fn dismiss(&mut self, effects: &mut Effects) -> bool {
+    fn dismiss(&mut self, effects: &mut ServerEffects) -> bool {
         let is_first = self.dismissed_at.is_none();
         let since = *self.dismissed_at.get_or_insert_with(clock::now);
         if self.sender.is_extension() {

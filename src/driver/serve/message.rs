@@ -17,23 +17,9 @@ pub enum Gathered {
     Gpu(GpuBody),
 }
 
-/// Memory lent to the peer: dropped when it is back.
-pub struct Hold {
-    /// Blocks of regions. They go first: they may lie in the arena of the producer's array.
-    _blocks: Owner,
-    /// The producer's array or table; its release runs where host code may run.
-    _owner: Option<HostOwner>,
-}
-
-impl Hold {
-    /// Owns `blocks` and, if the producer's own memory is lent, the owner of that.
-    pub fn new(blocks: Owner, owner: Option<HostOwner>) -> Self {
-        Self {
-            _blocks: blocks,
-            _owner: owner,
-        }
-    }
-}
+/// Memory lent to the peer, dropped when it is back: blocks of regions, and the producer's array or
+/// table if that is lent. Blocks go first, since they may lie in the arena of the array.
+pub type LentHold = (Owner, Option<HostOwner>);
 
 impl ServerEnd {
     pub(super) fn deliver(&mut self, message: Incoming) -> Result<()> {

@@ -11,8 +11,8 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-pub use message::{Gathered, Hold};
-pub use sending::{Room, Writes};
+pub use message::{Gathered, LentHold};
+pub use sending::{SendRoom, Writes};
 
 use crate::driver::io::{IoThread, Source};
 use crate::driver::produce::{ClientWatch, Publication};
@@ -85,7 +85,7 @@ impl Beside {
 pub struct ServerEnd {
     id: u64,
     connection: Box<dyn Connection>,
-    sender: Sender<Gathered, Hold>,
+    sender: Sender<Gathered, LentHold>,
     lender: Option<Arc<dyn Lender>>,
     region_idle: Duration,
     /// Where more bytes than this wait to be written, nothing new is produced.
@@ -118,7 +118,7 @@ pub struct ServerEnd {
 
 /// What is to be done once the lock is released.
 #[derive(Default)]
-pub struct Effects {
+pub struct ServerEffects {
     /// Boxed, since there is one of these for each batch too.
     request: Option<Box<ArrivedRequest>>,
     /// Memory that was out when the connection ended.
@@ -130,7 +130,7 @@ pub struct Effects {
     closed: bool,
 }
 
-impl Effects {
+impl ServerEffects {
     /// The request that has come; the caller begins the stream.
     pub fn take_request(&mut self) -> Option<ArrivedRequest> {
         self.request.take().map(|request| *request)

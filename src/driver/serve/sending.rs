@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Effects, Gathered, Hold, ServerEnd};
+use super::{Gathered, LentHold, ServerEffects, ServerEnd};
 use crate::driver::produce::{ClientWatch, Publication};
 use crate::error::{Error, Result};
 use crate::proto::{Sender, SenderState, StreamInfo, WindowRoom};
@@ -30,7 +30,7 @@ pub enum Writes {
 /// Room for messages of a stream, as it was after a step of the stream. Only the stream uses room,
 /// so that there is no less of it later.
 #[derive(Debug, Clone, Default)]
-pub struct Room {
+pub struct SendRoom {
     /// Why the stream cannot go on.
     ended: Option<Error>,
     is_crowded: bool,
@@ -40,7 +40,7 @@ pub struct Room {
     pub taken: u64,
 }
 
-impl Room {
+impl SendRoom {
     /// Fails if something ended the stream.
     pub fn ensure_streaming(&self) -> Result<()> {
         self.ended.clone().map_or(Ok(()), Err)
@@ -63,8 +63,8 @@ impl Room {
 
 impl ServerEnd {
     /// Room for messages now.
-    pub fn room(&self) -> Room {
-        Room {
+    pub fn room(&self) -> SendRoom {
+        SendRoom {
             ended: self.ensure_streaming().err(),
             is_crowded: self.is_crowded(),
             window: self.sender.room(),
@@ -93,8 +93,8 @@ impl ServerEnd {
     pub fn queue<R>(
         &mut self,
         announce: &[RegionNotice],
-        step: impl FnOnce(&mut Sender<Gathered, Hold>) -> R,
-        effects: &mut Effects,
+        step: impl FnOnce(&mut Sender<Gathered, LentHold>) -> R,
+        effects: &mut ServerEffects,
     ) -> Result<R> {
         if let Some(error) = &self.closed {
             return Err(error.clone());
@@ -114,8 +114,8 @@ impl ServerEnd {
     pub fn send<R>(
         &mut self,
         writes: Writes,
-        step: impl FnOnce(&mut Sender<Gathered, Hold>) -> R,
-        effects: &mut Effects,
+        step: impl FnOnce(&mut Sender<Gathered, LentHold>) -> R,
+        effects: &mut ServerEffects,
     ) -> Result<R> {
         let result = self.queue(&[], step, effects)?;
         self.write_later(writes, effects);
@@ -127,9 +127,9 @@ impl ServerEnd {
         &mut self,
         info: StreamInfo,
         schema: Arc<[u8]>,
-        effects: &mut Effects,
+        effects: &mut ServerEffects,
     ) -> Result<()> {
-        let begin = |sender: &mut Sender<Gathered, Hold>| {
+        let begin = |sender: &mut Sender<Gathered, LentHold>| {
             sender.accept(info)?;
             sender.send_schema(schema)
         };
@@ -138,7 +138,7 @@ impl ServerEnd {
 
     /// Writes the queue, now or with the messages that follow soon. A socket that was full is left
     /// alone until its descriptor tells of room.
-    pub fn write_later(&mut self, writes: Writes, effects: &mut Effects) {
+    pub fn write_later(&mut self, writes: Writes, effects: &mut ServerEffects) {
         self.writes = writes;
         let least = match writes {
             Writes::AtOnce => 1,
@@ -150,7 +150,7 @@ impl ServerEnd {
     }
 
     /// Writes as much of the queue as there is room for.
-    pub(super) fn write(&mut self, effects: &mut Effects) {
+    pub(super) fn write(&mut self, effects: &mut ServerEffects) {
         if self.closed.is_some() {
             return;
         }
@@ -162,9 +162,9 @@ impl ServerEnd {
     }
 
     /// Refuses the request, or ends the stream, with an error. A peer that has gone is not told.
-    pub fn send_failure(&mut self, status: i32, text: &str, effects: &mut Effects) {
+    pub fn send_failure(&mut self, status: i32, text: &str, effects: &mut ServerEffects) {
         let accepted = self.sender.state() == SenderState::Streaming;
-        let tell = |sender: &mut Sender<Gathered, Hold>| match accepted {
+        let tell = |sender: &mut Sender<Gathered, LentHold>| match accepted {
             true => sender.fail(status, text),
             false => sender.refuse(status, text),
         };

@@ -119,7 +119,7 @@ fn wait_until(done: impl Fn() -> bool) {
 }
 
 /// Begins a stream of a baseline peer.
-fn begin_stream(served: &mut ServerEnd, effects: &mut Effects) {
+fn begin_stream(served: &mut ServerEnd, effects: &mut ServerEffects) {
     let info = StreamInfo {
         version: 1,
         features: 0,
@@ -127,7 +127,7 @@ fn begin_stream(served: &mut ServerEnd, effects: &mut Effects) {
         device_id: -1,
         body_kinds: BODY_KIND_PACKED,
     };
-    let asks = |sender: &mut Sender<Gathered, Hold>| {
+    let asks = |sender: &mut Sender<Gathered, LentHold>| {
         sender.handle_tagged(Tags::DEFAULT.want_data, b"t").unwrap();
     };
     served.send(Writes::AtOnce, asks, effects).unwrap();
@@ -198,7 +198,7 @@ fn what_waits_for_more_is_written_without_it() {
     let (queued, writes) = (Arc::default(), Arc::default());
     let served = serve_counted(&io, &queued, false, u64::MAX, &writes);
     let written = || AtomicU64::load(&writes, Ordering::Relaxed);
-    let later = |served: &mut ServerEnd, effects: &mut Effects| {
+    let later = |served: &mut ServerEnd, effects: &mut ServerEffects| {
         AtomicU64::fetch_max(&queued, 1, Ordering::Relaxed);
         served.send(Writes::Later, |_| {}, effects).unwrap();
     };
@@ -232,7 +232,7 @@ fn a_request_waits_for_the_holder() {
     let mut turner = served.take().unwrap();
     assert!(served.take().is_none());
     let request = turner.step(|served, effects| {
-        let asks = |sender: &mut Sender<Gathered, Hold>| {
+        let asks = |sender: &mut Sender<Gathered, LentHold>| {
             sender.handle_tagged(Tags::DEFAULT.want_data, b"t").unwrap();
         };
         served.send(Writes::AtOnce, asks, effects).unwrap();

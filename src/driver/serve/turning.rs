@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use super::{ArrivedRequest, Begun, Beside, Effects, ServerEnd, ServerLink, Writes};
+use super::{ArrivedRequest, Begun, Beside, ServerEffects, ServerEnd, ServerLink, Writes};
 use crate::driver::clock;
-use crate::driver::produce::{Progress, Publication};
+use crate::driver::produce::{Publication, TableProgress};
 use crate::driver::telling;
 use crate::driver::turning::{ANSWERS_HIGH_WATER_BYTES, Budget, Turn, Wants};
 use crate::driver::waiting::RETRY;
@@ -12,13 +12,13 @@ use crate::error::{Error, Result};
 use crate::proto::{SenderEvent, SenderState, Timestamp};
 use crate::transport::Incoming;
 
-use super::Hold;
+use super::LentHold;
 
 impl Turn for ServerEnd {
     type Beside = Beside;
-    type Effects = Effects;
+    type Effects = ServerEffects;
 
-    fn turn(&mut self, budget: Budget, effects: &mut Effects) -> Wants {
+    fn turn(&mut self, budget: Budget, effects: &mut ServerEffects) -> Wants {
         if let Some(request) = self.waiting_request.take() {
             effects.request = Some(request);
             return self.wants_and(true);
@@ -36,13 +36,13 @@ impl Turn for ServerEnd {
         self.pump(effects);
         soon |= match progress {
             // Asked last: this turn has written.
-            Some(Progress::Soon) => !self.is_crowded(),
-            Some(Progress::Waits | Progress::Over) | None => false,
+            Some(TableProgress::Soon) => !self.is_crowded(),
+            Some(TableProgress::Waits | TableProgress::Over) | None => false,
         };
         self.wants_and(soon)
     }
 
-    fn turn_as_deputy(&mut self, budget: Budget, effects: &mut Effects) -> Wants {
+    fn turn_as_deputy(&mut self, budget: Budget, effects: &mut ServerEffects) -> Wants {
         // The answer takes its time.
         if !std::mem::replace(&mut self.is_pending_said, true) {
             self.sender.say_pending();
@@ -54,7 +54,7 @@ impl Turn for ServerEnd {
         self.wants_and(self.waiting_request.is_some() || self.begins())
     }
 
-    fn upkeep(&mut self, now: Timestamp, effects: &mut Effects) {
+    fn upkeep(&mut self, now: Timestamp, effects: &mut ServerEffects) {
         self.retire_when_due(now);
         self.probe_when_due(now, effects);
         self.pump(effects);
@@ -64,7 +64,7 @@ impl Turn for ServerEnd {
         [self.retire_at, self.probe_at].into_iter().flatten().min()
     }
 
-    fn fail(&mut self, error: Error, effects: &mut Effects) {
+    fn fail(&mut self, error: Error, effects: &mut ServerEffects) {
         self.close(error, effects);
     }
 
@@ -72,8 +72,8 @@ impl Turn for ServerEnd {
         self.closed.is_some()
     }
 
-    fn settle(link: &Arc<ServerLink>, effects: Effects) {
-        let Effects {
+    fn settle(link: &Arc<ServerLink>, effects: ServerEffects) {
+        let ServerEffects {
             request,
             given_up,
             lost,
@@ -118,7 +118,7 @@ impl Turn for ServerEnd {
 
 impl ServerEnd {
     /// A turn in which a request that comes waits for the next one: this holder serves a stream.
-    pub fn turn_without_request(&mut self, budget: Budget, effects: &mut Effects) -> Wants {
+    pub fn turn_without_request(&mut self, budget: Budget, effects: &mut ServerEffects) -> Wants {
         let wants = self.turn(budget, effects);
         match effects.request.take() {
             Some(request) => {
@@ -142,13 +142,13 @@ impl ServerEnd {
 
     /// Queues all messages of the state machine, does its events, and writes the queue in one system
     /// call.
-    pub(super) fn pump(&mut self, effects: &mut Effects) {
+    pub(super) fn pump(&mut self, effects: &mut ServerEffects) {
         self.pump_unwritten(effects);
         self.write_later(self.writes, effects);
     }
 
     /// The same, but nothing is written.
-    pub(super) fn pump_unwritten(&mut self, effects: &mut Effects) {
+    pub(super) fn pump_unwritten(&mut self, effects: &mut ServerEffects) {
         while self.closed.is_none() {
             if let Some(transmit) = self.sender.poll_transmit() {
                 if let Err(error) = self.transmit(transmit) {
@@ -163,7 +163,7 @@ impl ServerEnd {
     }
 
     /// Reads what has come, up to the budget. Returns whether there may be more.
-    pub fn read(&mut self, budget: Budget, effects: &mut Effects) -> bool {
+    pub fn read(&mut self, budget: Budget, effects: &mut ServerEffects) -> bool {
         for read in 0..budget.messages {
             if self.closed.is_some() {
                 return false;
@@ -197,7 +197,7 @@ impl ServerEnd {
     }
 
     /// The connection is over. Rule F4: memory that the peer may have mapped is given up first.
-    pub(super) fn close(&mut self, error: Error, effects: &mut Effects) {
+    pub(super) fn close(&mut self, error: Error, effects: &mut ServerEffects) {
         if self.closed.is_some() {
             return;
         }
@@ -234,7 +234,7 @@ impl ServerEnd {
         Ok(received)
     }
 
-    fn ensure_peer_lives(&mut self, effects: &mut Effects) {
+    fn ensure_peer_lives(&mut self, effects: &mut ServerEffects) {
         if self.readiness().peer_has_died() {
             let peer = &self.connection.identity().peer;
             let text = format!("the peer's process ({peer}) has ended");
@@ -243,11 +243,15 @@ impl ServerEnd {
     }
 
     /// Sends on from a published table, if there is one.
-    fn send_publication(&mut self, budget: Budget, effects: &mut Effects) -> Option<Progress> {
+    fn send_publication(
+        &mut self,
+        budget: Budget,
+        effects: &mut ServerEffects,
+    ) -> Option<TableProgress> {
         let mut publication = self.publication.take_if(|_| self.closed.is_none())?;
         let progress = publication.advance(self, budget, effects);
         self.writes = Writes::AtOnce;
-        if progress == Progress::Over {
+        if progress == TableProgress::Over {
             effects.published = Some(publication);
         } else {
             self.publication = Some(publication);
@@ -283,7 +287,7 @@ impl ServerEnd {
             && self.sender.state() != SenderState::Streaming
     }
 
-    fn handle(&mut self, event: SenderEvent<Hold>, effects: &mut Effects) {
+    fn handle(&mut self, event: SenderEvent<LentHold>, effects: &mut ServerEffects) {
         match event {
             SenderEvent::Requested {
                 request,

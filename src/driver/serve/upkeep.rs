@@ -1,18 +1,16 @@
 //! What a connection looks after from time to time: regions that nobody uses, and whether the
 //! peer's machine still answers.
 
-use super::{Effects, ServerEnd};
+use super::{ServerEffects, ServerEnd};
 use crate::driver::clock;
 use crate::proto::{SenderState, Timestamp};
 
 impl ServerEnd {
     /// Retires regions that have been idle, when it is time to look.
     pub(super) fn retire_when_due(&mut self, now: Timestamp) {
-        if self.retire_at.is_none_or(|at| now < at) {
-            return;
-        }
-        self.retire_at = None;
-        if let Some(lender) = &self.lender {
+        if self.retire_at.take_if(|at| *at <= now).is_some()
+            && let Some(lender) = &self.lender
+        {
             let (idle, next) = lender.retire_idle();
             self.retire_at = next.map(clock::after);
             self.retire_regions(idle);
@@ -20,7 +18,7 @@ impl ServerEnd {
     }
 
     /// Retires regions that must not stay open at the peer.
-    pub(super) fn retire_at_once(&mut self, effects: &mut Effects) {
+    pub(super) fn retire_at_once(&mut self, effects: &mut ServerEffects) {
         let due = self.lender.as_ref().map(|lender| lender.take_retired());
         if self.closed.is_none() {
             self.retire_regions(due.unwrap_or_default());
@@ -29,7 +27,7 @@ impl ServerEnd {
     }
 
     /// Asks whether the peer's machine still answers, and when to ask again.
-    pub(super) fn probe(&mut self, effects: &mut Effects) {
+    pub(super) fn probe(&mut self, effects: &mut ServerEffects) {
         match self.connection.probe() {
             Ok(next) => self.probe_at = next.map(clock::after),
             Err(error) => self.close(error, effects),
@@ -37,12 +35,11 @@ impl ServerEnd {
     }
 
     /// Asks when it is time to, as long as something is to be sent.
-    pub(super) fn probe_when_due(&mut self, now: Timestamp, effects: &mut Effects) {
-        if self.probe_at.is_none_or(|at| now < at) {
-            return;
-        }
-        self.probe_at = None;
-        if self.sender.state() != SenderState::Idle || self.connection.queued().bytes > 0 {
+    pub(super) fn probe_when_due(&mut self, now: Timestamp, effects: &mut ServerEffects) {
+        let is_due = self.probe_at.take_if(|at| *at <= now).is_some();
+        if is_due
+            && (self.sender.state() != SenderState::Idle || self.connection.queued().bytes > 0)
+        {
             self.probe(effects);
         }
     }

@@ -28,11 +28,11 @@ pub struct Link<T: Turn> {
     me: Weak<Self>,
     /// The first time at which the I/O thread is to look after the connection, in nanoseconds.
     timer: AtomicU64,
-    held: Mutex<Held<T>>,
+    held: Mutex<LockedEnd<T>>,
 }
 
 /// What the lock guards.
-pub(super) struct Held<T> {
+pub(super) struct LockedEnd<T> {
     pub(super) end: T,
     pub(super) owner: Owner,
     /// Wakes the holder, where it has said how.
@@ -53,7 +53,7 @@ impl<T: Turn> Link<T> {
             generation: Generation::now(),
             me: Weak::clone(me),
             timer: AtomicU64::new(NEVER),
-            held: Mutex::new(Held {
+            held: Mutex::new(LockedEnd {
                 end,
                 owner: Owner::IoThread,
                 bell: None,
@@ -119,7 +119,7 @@ impl<T: Turn> Link<T> {
 
     fn interfere_held<R>(
         &self,
-        mut held: MutexGuard<'_, Held<T>>,
+        mut held: MutexGuard<'_, LockedEnd<T>>,
         step: impl FnOnce(&mut T, &mut T::Effects) -> R,
     ) -> R {
         let mut effects = T::Effects::default();
@@ -155,7 +155,7 @@ impl<T: Turn> Link<T> {
     }
 
     /// For [`Turner`] alone.
-    pub(super) fn lock(&self) -> MutexGuard<'_, Held<T>> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, LockedEnd<T>> {
         self.held.lock()
     }
 
@@ -183,9 +183,14 @@ impl<T: Turn> Link<T> {
         wants.soon
     }
 
-    /// The holder has entered the host's code: has the I/O thread look after the connection in
-    /// time.
-    pub(super) fn watch_host(&self, held: &mut Held<T>, now: Timestamp, effects: &mut T::Effects) {
+    /// The holder enters the host's code. The I/O thread stands in after [`HOST_PATIENCE`], or at
+    /// once if bytes wait for room.
+    pub(super) fn enter_host(&self, held: &mut LockedEnd<T>, effects: &mut T::Effects) {
+        let now = clock::now();
+        held.owner.enter_host(match held.end.wants().write {
+            true => now,
+            false => now.saturating_add(HOST_PATIENCE),
+        });
         if held.owner.admit_io(now) {
             self.watch(held, effects);
         } else if let Some(at) = held.owner.deputy_at() {
@@ -194,12 +199,12 @@ impl<T: Turn> Link<T> {
     }
 
     /// The I/O thread owns the connection: has its epoll watch for what the connection waits for.
-    fn watch(&self, held: &mut Held<T>, effects: &mut T::Effects) {
+    fn watch(&self, held: &mut LockedEnd<T>, effects: &mut T::Effects) {
         let wants = held.end.wants();
         self.watch_for(held, wants, effects);
     }
 
-    fn watch_for(&self, held: &mut Held<T>, wants: Wants, effects: &mut T::Effects) {
+    fn watch_for(&self, held: &mut LockedEnd<T>, wants: Wants, effects: &mut T::Effects) {
         if held.end.is_over() {
             held.registration = None;
             return;
@@ -233,7 +238,7 @@ impl<T: Turn> Link<T> {
 
     /// An event came for a connection that the I/O thread does not own: stops watching. Epoll tells
     /// of the end of the peer whatever is watched for.
-    fn ignore(held: &mut Held<T>) {
+    fn ignore(held: &mut LockedEnd<T>) {
         if let Some(registration) = &mut held.registration {
             if registration.interest().is_empty() {
                 held.registration = None;
@@ -284,10 +289,6 @@ impl<T: Turn> Source for Link<T> {
             }
         }
         self.io.call_soon(self.source());
-    }
-
-    fn turn(&self) {
-        self.ready();
     }
 
     fn timer(&self) {

@@ -4,8 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::{Bell, Link, Turn};
-use crate::driver::clock;
-use crate::driver::waiting::HOST_PATIENCE;
 
 /// The right to turn a connection; there is one at most. Its holder turns the connection, or sleeps
 /// on the connection's descriptors and its own bell. Dropping it gives the connection back to the
@@ -40,8 +38,7 @@ impl<T: Turn> Turner<T> {
         self.step_and(false, step)
     }
 
-    /// The same, after which the caller enters the host's code: the I/O thread stands in once
-    /// [`HOST_PATIENCE`] has passed, or at once if bytes wait for room.
+    /// The same, after which the caller enters the host's code.
     pub fn step_to_host<R>(&mut self, step: impl FnOnce(&mut T, &mut T::Effects) -> R) -> R {
         self.step_and(true, step)
     }
@@ -52,9 +49,8 @@ impl<T: Turn> Turner<T> {
         self.link.give_back(false);
     }
 
-    /// Gives the connection back. The I/O thread begins to watch it a little later, unless
-    /// something is to be written: until then the caller may [take](Link::take) it again without a
-    /// system call.
+    /// Gives the connection back. The I/O thread begins to watch it a little later: until then the
+    /// caller may [take](Link::take) it again without a system call.
     pub fn give_back_later(mut self) -> Arc<Link<T>> {
         self.is_given_back = true;
         self.link.give_back(true);
@@ -71,13 +67,7 @@ impl<T: Turn> Turner<T> {
         held.owner.hold();
         let result = step(&mut held.end, &mut effects);
         if enters_host {
-            let now = clock::now();
-            let is_stuck = held.end.wants().write;
-            held.owner.enter_host(match is_stuck {
-                true => now,
-                false => now.saturating_add(HOST_PATIENCE),
-            });
-            self.link.watch_host(&mut held, now, &mut effects);
+            self.link.enter_host(&mut held, &mut effects);
         }
         drop(held);
         T::settle(&self.link, effects);
