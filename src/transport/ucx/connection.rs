@@ -26,7 +26,7 @@ use crate::transport::ucx::key::Key;
 use crate::transport::ucx::link::Link;
 use crate::transport::ucx::pull::Pulls;
 use crate::transport::ucx::silence;
-use crate::transport::ucx::tagged::{LARGE_BYTES, Tagged};
+use crate::transport::ucx::tagged::Tagged;
 use crate::transport::{
     Connection, Identity, Incoming, Lender, Outgoing, PeerRegions, Profile, Queued, Readiness,
 };
