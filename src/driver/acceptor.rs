@@ -89,7 +89,6 @@ impl Acceptor {
         Ok(())
     }
 
-    /// Stops watching the listener for a while.
     fn pause(&self, state: &mut Accepting) {
         state.registration = None;
         self.call_later(state);
@@ -101,7 +100,6 @@ impl Acceptor {
         }
     }
 
-    /// Answers the peer that the listener has refused, now or later.
     fn refuse(&self, state: &mut Accepting) {
         let refused = state.listener.as_mut().and_then(|it| it.refused());
         if let Some((connection, why)) = refused

@@ -101,7 +101,6 @@ pub fn release_here<R>(step: impl FnOnce() -> R) -> R {
     step()
 }
 
-/// Drops what [`release_here`] has kept.
 struct Release;
 
 impl Drop for Release {

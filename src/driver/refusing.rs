@@ -18,7 +18,6 @@ pub(super) struct Refused {
 }
 
 impl Refused {
-    /// Refuses `connection`, for the reason that its peer is to be told.
     pub(super) fn new(connection: Box<dyn Connection>, why: Error) -> Self {
         Self {
             connection,

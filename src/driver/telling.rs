@@ -25,7 +25,6 @@ pub fn shown(ticket: &[u8]) -> String {
 /// A stream, from its first line in the log to its last.
 #[derive(Debug)]
 pub struct Account {
-    /// The stream, as lines name it.
     name: String,
     /// Record batches so far.
     pub batches: u64,

@@ -21,11 +21,9 @@ pub type ClientLink = Link<ClientEnd>;
 
 /// The client's end of a connection: what belongs to no stream alone.
 pub struct ClientEnd {
-    /// The transport's connection.
     pub(super) link: Box<dyn Connection>,
     generation: Generation,
     returns: Arc<ReturnQueue>,
-    /// Why the connection is over, once it is.
     closed: Option<Error>,
     /// Messages may come that the descriptor does not tell of.
     is_awake: bool,
@@ -168,8 +166,8 @@ impl ClientEnd {
     }
 
     /// The next message, which may be [the connection's own](Self::handles). `asks_for_death`: once
-    /// nothing is left to be read, the system is asked whether the server's process has ended. On an
-    /// error the caller [closes](Self::close) the connection.
+    /// nothing is left to be read, the system is asked whether the server's process has ended. On
+    /// an error the caller [closes](Self::close) the connection.
     pub fn receive(&mut self, asks_for_death: bool) -> Result<Option<Incoming>> {
         if let Some(error) = &self.closed {
             return Err(error.clone());

@@ -154,8 +154,8 @@ impl Fetch {
         }
     }
 
-    /// Waits for the server's work on a body that lies on a GPU. Not on a stream: if the server dies,
-    /// the event may never happen, and all work behind it would wait.
+    /// Waits for the server's work on a body that lies on a GPU. Not on a stream: if the server
+    /// dies, the event may never happen, and all work behind it would wait.
     fn wait_until_ready(&self, ready: &Event, cancel: Option<&Cancel>) -> Result<()> {
         while !ready.is_ready()? {
             if let Some(cancel) = cancel {

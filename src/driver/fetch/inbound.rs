@@ -22,13 +22,11 @@ pub(super) struct Inbound {
     pub(super) receiver: Receiver<PackedBody>,
     /// What the server has said of the stream.
     pub(super) info: Option<StreamInfo>,
-    /// The schema message.
     pub(super) schema: Option<Arc<Header>>,
     pub(super) links: Sides<Arc<ClientLink>>,
     queues: [SideQueue; 2],
 }
 
-/// What is sent over one connection of the stream.
 #[derive(Default)]
 struct SideQueue {
     /// Messages that wait for the connection's lock.
@@ -43,17 +41,14 @@ pub(super) struct Taken {
     pub(super) body: TakenBody,
 }
 
-/// Its body.
 pub(super) enum TakenBody {
     /// It came through the connection.
     Packed(PackedBody),
     /// It lies in memory of the server's.
     Lent {
-        /// Bytes of it.
         len: u64,
         /// Gives it back, also where its memory cannot be read.
         lent: LentBody,
-        /// The memory.
         memory: Result<Resolved>,
     },
 }
@@ -117,7 +112,6 @@ impl Inbound {
         }
     }
 
-    /// Collects what the machine wants sent.
     pub(super) fn collect(&mut self) {
         while let Some(transmit) = self.receiver.poll_transmit() {
             let (to, message) = match transmit {
@@ -305,9 +299,9 @@ impl Inbound {
         self.is_said() || self.queues.iter().any(|queue| queue.has_ended)
     }
 
-    /// Whether the connections can serve no other stream: the server broke a rule or said nothing in
-    /// time, or the stream did not come to its end on a connection that keeps no order. The rest of
-    /// it could come between the messages of the next stream.
+    /// Whether the connections can serve no other stream: the server broke a rule or said nothing
+    /// in time, or the stream did not come to its end on a connection that keeps no order. The rest
+    /// of it could come between the messages of the next stream.
     pub(super) fn is_faulty(&self) -> bool {
         let failed = self.receiver.state() == ReceiverState::Failed;
         let is_unordered = self.links.iter().any(|link| !link.profile().is_ordered);

@@ -104,7 +104,6 @@ impl Left {
         }
     }
 
-    /// Takes the stream, unless it is over.
     pub(super) fn take(&self) -> Option<Box<LeftStream>> {
         self.0.lock().take()
     }

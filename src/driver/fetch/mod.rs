@@ -47,8 +47,8 @@ pub struct Fetch {
     decode: DecodeOptions,
     /// Where arrays shall be; [`Target::AsSent`] until it is known where the sender has them.
     target: Target,
-    /// The server has them on a GPU, and they shall be there. The first body that is lent shows which
-    /// GPU that is here.
+    /// The server has them on a GPU, and they shall be there. The first body that is lent shows
+    /// which GPU that is here.
     follow: bool,
     /// Dictionaries that came before that body, as bytes, and how long they are.
     early: Vec<(Header, ReceivedBody)>,
@@ -57,7 +57,6 @@ pub struct Fetch {
     taken: Option<Taken>,
     /// How long to look for messages before sleeping.
     spin: Duration,
-    /// The looks before a sleep.
     looks: Looks,
     /// A server's process has ended: what it left is read, and then no more is waited for.
     peer_has_died: bool,
@@ -124,7 +123,6 @@ impl Fetch {
         self.inbound.links.metadata.peer()
     }
 
-    /// The connection of the bodies.
     fn bodies(&self) -> &Arc<ClientLink> {
         self.inbound.links.bodies()
     }
@@ -170,8 +168,8 @@ impl Fetch {
         Ok(())
     }
 
-    /// The next record batch, or `None` at the end. Fails with whatever ended the stream; every later
-    /// call says the same.
+    /// The next record batch, or `None` at the end. Fails with whatever ended the stream; every
+    /// later call says the same.
     pub fn next(&mut self, cancel: Option<&Cancel>) -> Result<Option<DecodedBatch>> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
@@ -255,7 +253,6 @@ impl Fetch {
         self.say();
     }
 
-    /// Fails once the machine has failed.
     fn check(&mut self) -> Result<()> {
         match self.inbound.receiver.error() {
             Some(error) => Err(self.failed.get_or_insert(error.clone()).clone()),
@@ -269,8 +266,8 @@ impl Fetch {
         error
     }
 
-    /// One turn of each connection: says, reads, and takes a message, each under one lock. A message
-    /// that is there is taken without reading. Returns whether something came.
+    /// One turn of each connection: says, reads, and takes a message, each under one lock. A
+    /// message that is there is taken without reading. Returns whether something came.
     fn look(&mut self, look: Look) -> bool {
         let Self {
             connections,
@@ -306,7 +303,6 @@ impl Fetch {
         came || self.taken.is_some()
     }
 
-    /// Sends what the machine wants sent.
     fn say(&mut self) {
         for (side, connection) in self.connections.iter_mut() {
             connection.step(|end, effects| self.inbound.say(side, end, effects));
@@ -326,7 +322,6 @@ impl Fetch {
 /// What a consumer looks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Look {
-    /// A message to take.
     Take,
     /// Anything that ends its wait.
     Wait,

@@ -8,17 +8,13 @@ use crate::device::cuda::GpuBody;
 use crate::error::{Error, Result};
 use crate::proto::Header;
 
-/// A packed body that came.
 #[derive(Debug)]
 pub(super) enum PackedBody {
-    /// On the host.
     Host(HostBuffer),
-    /// On a GPU.
     Gpu(GpuBody),
 }
 
 impl PackedBody {
-    /// Length in bytes.
     pub(super) fn len(&self) -> usize {
         match self {
             Self::Host(memory) => memory.len(),

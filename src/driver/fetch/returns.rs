@@ -18,7 +18,6 @@ pub struct ReturnQueue {
     bodies: Mutex<Option<FreeQueue>>,
     /// Many bodies wait, and another thread had the connection: it says them with its next turn.
     is_urgent: AtomicBool,
-    /// Regions.
     forgotten: Mutex<Vec<u16>>,
 }
 
@@ -41,7 +40,6 @@ impl ReturnQueue {
         self.bodies.lock().as_ref().and_then(FreeQueue::deadline)
     }
 
-    /// Everything that waits, as messages.
     pub(super) fn take(&self) -> impl Iterator<Item = Outgoing> + use<> {
         self.is_urgent.store(false, Ordering::Relaxed);
         let mut messages = Vec::new();
@@ -109,7 +107,6 @@ pub(super) struct LentBody {
     link: Arc<ClientLink>,
     /// How; `None` where all its buffers are empty.
     back: Option<Return>,
-    /// The mappings.
     memory: Option<Arc<dyn Any + Send + Sync>>,
 }
 
@@ -150,7 +147,6 @@ fn outgoing(message: FreeMessage) -> Outgoing {
     }
 }
 
-/// The answer to a region that has gone.
 pub(super) fn forget(id: u16) -> Outgoing {
     let bytes = Control::RegionForgotten { id }.encode();
     Outgoing::Control { bytes, fd: None }

@@ -12,7 +12,8 @@ use crate::error::Result;
 use crate::proto::Timestamp;
 
 impl Fetch {
-    /// Waits until something may have come. Fails if the stream has failed or `cancel` was triggered.
+    /// Waits until something may have come. Fails if the stream has failed or `cancel` was
+    /// triggered.
     pub(super) fn wait(&mut self, look: Look, cancel: Option<&Cancel>) -> Result<()> {
         if let Some(Err(error)) = cancel.map(Cancel::check) {
             return Err(self.abort(error));

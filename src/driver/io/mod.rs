@@ -162,7 +162,6 @@ impl IoThread {
         reactor.wake();
     }
 
-    /// Calls that are asked for and have not come.
     #[cfg(test)]
     pub(crate) fn waiting(&self) -> usize {
         let reactor = &self.handle.reactor;
@@ -244,7 +243,8 @@ impl Reactor {
         }
     }
 
-    /// Waits for the descriptors: not at all while the thread `spins` or a source is to have a turn.
+    /// Waits for the descriptors: not at all while the thread `spins` or a source is to have a
+    /// turn.
     fn wait(&self, events: &mut Vec<Event>, spins: bool, looks: &mut Looks) -> io::Result<()> {
         let now = Timespec::default();
         let mut ask = |timeout: Option<&Timespec>| {

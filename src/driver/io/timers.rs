@@ -37,12 +37,10 @@ impl Timers {
         })
     }
 
-    /// Readable when the alarm has gone off.
     pub(super) fn alarm(&self) -> &OwnedFd {
         &self.alarm
     }
 
-    /// Sets a timer.
     pub(super) fn add(&self, deadline: Timestamp, source: Weak<dyn Source>) {
         let mut set = self.set.lock();
         set.next += 1;

@@ -7,7 +7,7 @@ use crate::arena;
 use crate::arrow::EncodedMessage;
 use crate::device::{BufferRef, DeviceKind};
 use crate::driver::callbacks::HostOwner;
-use crate::driver::produce::{Counters, ProduceOptions, on_gpu};
+use crate::driver::produce::{ProduceOptions, on_gpu};
 use crate::driver::serve::{Gathered, LentHold, SendRoom, ServerEffects, ServerEnd, ServerLink};
 use crate::driver::telling::Account;
 use crate::error::Result;
@@ -44,7 +44,7 @@ impl Placed {
                 _ => sender.send_batch(self.header, self.body_len, self.body),
             }
         };
-        Ok(served.queue(&self.announce, send, effects)??)
+        served.queue(&self.announce, send, effects)?
     }
 }
 
@@ -127,7 +127,6 @@ impl Placer {
         Ok(Some(cost))
     }
 
-    /// Whether there is room for the message that was placed.
     pub(super) fn may_send(&self, room: &SendRoom) -> Result<bool> {
         let Some(placed) = &self.waiting else {
             return Ok(false);
@@ -135,7 +134,6 @@ impl Placer {
         room.admits(placed.body_len, placed.is_in_place())
     }
 
-    /// Queues the message that was placed.
     pub(super) fn send(
         &mut self,
         served: &mut ServerEnd,
@@ -173,35 +171,24 @@ impl Placer {
         }
     }
 
-    /// Decides how a body travels: lent where it lies, copied and lent, or as bytes.
+    /// Decides how a body travels: lent, where it lies or as a copy, or as bytes.
     fn decide(
         &self,
         message: &EncodedMessage,
         owner: impl FnOnce() -> HostOwner,
         placed: &mut Placed,
     ) -> Result<OutBody<Gathered, LentHold>> {
-        let Counters {
-            bytes_lent,
-            bytes_copied,
-            bytes_sent,
-            bytes_copied_on_device,
-            bytes_staged,
-            ..
-        } = &*self.options.counters;
-        let count = |counter: &AtomicU64, bytes| {
-            counter.fetch_add(bytes, Ordering::Relaxed);
-        };
-        let len = message.body_len;
         let gpu = (message.owner.gpu()).map(|(stream, ready)| OnGpu { stream, ready });
         // Rule A4: compressed bodies are packed ones.
         let lends = self.options.body != BodyPolicy::Packed && !message.compressed;
         if let Some(lender) = self.lender.as_ref().filter(|_| lends)
             && let Placement::Lent(lease) = lender.place(&message.buffers, gpu)?
         {
-            count(bytes_copied, lease.copied);
-            count(bytes_lent, lease.borrowed);
-            count(bytes_copied_on_device, lease.copied_on_device);
-            count(bytes_staged, lease.staged);
+            let counters = &*self.options.counters;
+            count(&counters.bytes_copied, lease.copied);
+            count(&counters.bytes_lent, lease.borrowed);
+            count(&counters.bytes_copied_on_device, lease.copied_on_device);
+            count(&counters.bytes_staged, lease.staged);
             placed.announce = lease.announce;
             placed.ready = lease.ready;
             let owner = match lease.keep {
@@ -217,34 +204,45 @@ impl Placer {
                 in_place: lease.in_place,
             });
         }
-        count(bytes_sent, len);
-        let payload = match gpu {
-            None => {
-                let parts = gather(message);
-                Gathered::Host(if len <= COPIED_BYTES as u64 {
-                    count(bytes_copied, len);
-                    // SAFETY: the message keeps its buffers alive, and a body handed over to be
-                    // sent is not written to, as Arrow's C data interface asks ("immutable").
-                    let runs = parts.iter().map(|part| unsafe { part.as_slice() });
-                    Payload::Bytes(runs.flatten().copied().collect())
-                } else {
-                    let owner = Box::new(owner());
-                    Payload::Gather { parts, owner }
-                })
-            }
-            Some(gpu) => match on_gpu::gather(self.sends_gpu, message, gpu.stream)? {
-                Some(body) => {
-                    count(bytes_copied_on_device, len);
-                    Gathered::Gpu(body)
-                }
-                None => {
-                    count(bytes_staged, len);
-                    Gathered::Host(on_gpu::stage(message, gpu.stream)?)
-                }
-            },
-        };
-        Ok(OutBody::Packed { len, payload })
+        Ok(OutBody::Packed {
+            len: message.body_len,
+            payload: self.pack(message, gpu, owner)?,
+        })
     }
+
+    /// A body that travels as bytes: from where it lies, or as a copy if it is short.
+    fn pack(
+        &self,
+        message: &EncodedMessage,
+        gpu: Option<OnGpu<'_>>,
+        owner: impl FnOnce() -> HostOwner,
+    ) -> Result<Gathered> {
+        let (counters, len) = (&*self.options.counters, message.body_len);
+        count(&counters.bytes_sent, len);
+        let Some(gpu) = gpu else {
+            let parts = gather(message);
+            if len > COPIED_BYTES as u64 {
+                let owner = Box::new(owner());
+                return Ok(Gathered::Host(Payload::Gather { parts, owner }));
+            }
+            count(&counters.bytes_copied, len);
+            // SAFETY: the message keeps its buffers alive, and a body handed over to be sent is not
+            // written to, as Arrow's C data interface asks of a producer ("immutable").
+            let runs = parts.iter().map(|part| unsafe { part.as_slice() });
+            let bytes = runs.flatten().copied().collect();
+            return Ok(Gathered::Host(Payload::Bytes(bytes)));
+        };
+        if let Some(body) = on_gpu::gather(self.sends_gpu, message, gpu.stream)? {
+            count(&counters.bytes_copied_on_device, len);
+            return Ok(Gathered::Gpu(body));
+        }
+        count(&counters.bytes_staged, len);
+        on_gpu::stage(message, gpu.stream).map(Gathered::Host)
+    }
+}
+
+fn count(counter: &AtomicU64, bytes: u64) {
+    counter.fetch_add(bytes, Ordering::Relaxed);
 }
 
 /// Whether every buffer lies in memory that can be lent where it is.

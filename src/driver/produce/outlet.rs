@@ -51,7 +51,6 @@ impl Outlet {
         }
     }
 
-    /// The connection for this part has come.
     pub(super) fn join(&mut self, turner: Turner<ServerEnd>) {
         self.placer.join(turner.link());
         self.room = turner.link().look(ServerEnd::room);
@@ -93,7 +92,6 @@ impl Outlet {
         result
     }
 
-    /// The caller enters the host's code.
     pub(super) fn enter_host(&mut self) {
         if let Some(turner) = &mut self.turner {
             turner.step_to_host(|_, _| ());

@@ -34,13 +34,11 @@ pub struct Production {
     options: ProduceOptions,
     encoder: Option<Encoder>,
     log: VecDeque<StreamItem>,
-    /// Number of the first item in the log.
     first: u64,
     /// Record batches so far, and how many of them an absent part needs no more.
     batches: u64,
     passed: u64,
     outlets: Vec<Outlet>,
-    /// The last word is said.
     finished: bool,
     /// Until when a finished stream waits for a part that may never come.
     linger: Option<Timestamp>,
@@ -48,9 +46,7 @@ pub struct Production {
     broken: Option<Error>,
     /// There was room, and nothing was sent since: credit only grows meanwhile.
     has_room: bool,
-    /// Called when the last word is about to be sent.
     ending: Option<Box<dyn FnOnce() + Send>>,
-    /// For the log, until it has the stream's end.
     account: Option<Box<Account>>,
 }
 
@@ -99,8 +95,8 @@ impl Production {
         self.advance().map(drop)
     }
 
-    /// Sends one record batch, dictionaries first. The next call says what goes wrong once the batch
-    /// is taken: the consumer may have a part of it.
+    /// Sends one record batch, dictionaries first. The next call says what goes wrong once the
+    /// batch is taken: the consumer may have a part of it.
     ///
     /// Gives the array back if there was no room in time, the array is not valid, or something has
     /// ended the stream.
@@ -132,8 +128,8 @@ impl Production {
         Ok(())
     }
 
-    /// Ends the stream: waits until everything has been sent, to both parts of it. After `Timeout` it
-    /// may be called again.
+    /// Ends the stream: waits until everything has been sent, to both parts of it. After `Timeout`
+    /// it may be called again.
     pub fn finish(&mut self, deadline: Option<Timestamp>) -> Result<()> {
         if !self.finished {
             if self.encoder.is_none() {
@@ -314,7 +310,6 @@ impl Production {
         taken.max().unwrap_or(0)
     }
 
-    /// Takes up connections that have joined.
     fn take_up_joined(&mut self) {
         if !self.outlets.is_empty() && !self.stream.joinable {
             return;
@@ -331,7 +326,6 @@ impl Production {
         }
     }
 
-    /// The outlet for that part, which may be new.
     fn outlet(&mut self, role: Role) -> &mut Outlet {
         let known = (self.outlets.iter()).position(|outlet| outlet.placer.role == role);
         let at = known.unwrap_or_else(|| {
@@ -382,7 +376,6 @@ impl Production {
         }
     }
 
-    /// Forgets items that no part needs any more.
     fn trim(&mut self) {
         let taken = self.taken();
         for outlet in self.outlets.iter_mut().filter(|it| it.turner.is_none()) {

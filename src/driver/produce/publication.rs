@@ -30,15 +30,12 @@ pub enum TableProgress {
 /// One stream of a published table.
 pub struct Publication {
     table: Arc<Deferred<Published>>,
-    /// Number of the next message.
     next: usize,
     placer: Placer,
     is_accepted: bool,
     /// Called when the last word is about to be sent; `None` once the stream is over.
     ending: Option<Box<dyn FnOnce() + Send>>,
-    /// The stream's place at its server.
     _place: Box<dyn Send>,
-    /// For the log, until it has the stream's end.
     account: Option<Box<Account>>,
 }
 

@@ -49,7 +49,6 @@ pub struct ClientWatch {
 #[derive(Default)]
 struct Loss {
     is_lost: bool,
-    /// Called once the client is lost.
     then: Option<Box<dyn FnOnce() + Send>>,
 }
 

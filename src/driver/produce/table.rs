@@ -50,7 +50,6 @@ impl Published {
         first.map_or(DeviceKind::CPU.0, |batch| batch.raw().device_type)
     }
 
-    /// The schema's header.
     pub(super) fn schema(&self) -> Result<Arc<[u8]>> {
         let messages = self.messages.as_ref().map_err(Clone::clone)?;
         Ok(Arc::clone(&messages.schema))

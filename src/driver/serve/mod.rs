@@ -92,13 +92,11 @@ pub struct ServerEnd {
     most_queued: u64,
     /// Descriptors of regions whose REGION message has not left the state machine.
     announced: HashMap<u16, Arc<OwnedFd>>,
-    /// The published table that is sent now.
     publication: Option<Box<Publication>>,
     /// Told when the client of the stream now served has gone.
     watch: Option<Arc<ClientWatch>>,
     /// A request that came while the connection had a holder.
     waiting_request: Option<Box<ArrivedRequest>>,
-    /// The peer has cancelled the stream now served.
     is_cancelled: bool,
     /// The client has heard that its request was read.
     is_pending_said: bool,
@@ -112,7 +110,6 @@ pub struct ServerEnd {
     probe_at: Option<Timestamp>,
     /// When the peer was first given the time to read what was said last, at a stop.
     dismissed_at: Option<Timestamp>,
-    /// Why the connection is over, once it is.
     closed: Option<Error>,
 }
 

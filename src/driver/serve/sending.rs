@@ -133,7 +133,7 @@ impl ServerEnd {
             sender.accept(info)?;
             sender.send_schema(schema)
         };
-        Ok(self.send(Writes::Later, begin, effects)??)
+        self.send(Writes::Later, begin, effects)?
     }
 
     /// Writes the queue, now or with the messages that follow soon. A socket that was full is left

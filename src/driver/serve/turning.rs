@@ -140,8 +140,8 @@ impl ServerEnd {
         Some(publication.sent().unwrap_or(0))
     }
 
-    /// Queues all messages of the state machine, does its events, and writes the queue in one system
-    /// call.
+    /// Queues all messages of the state machine, does its events, and writes the queue in one
+    /// system call.
     pub(super) fn pump(&mut self, effects: &mut ServerEffects) {
         self.pump_unwritten(effects);
         self.write_later(self.writes, effects);
@@ -314,7 +314,8 @@ impl ServerEnd {
             }
             SenderEvent::CreditChanged => {}
             SenderEvent::Freed(hold) => {
-                // Under the lock: memory that is back must not count as lent if the connection ends.
+                // Under the lock: memory that is back must not count as lent if the connection
+                // ends.
                 drop(hold);
                 let idle = self.region_idle;
                 self.retire_at.get_or_insert_with(|| clock::after(idle));

@@ -15,7 +15,6 @@ use crate::fork::Generation;
 use crate::proto::Timestamp;
 use crate::transport::{Identity, Profile, Readiness};
 
-/// No timer is set.
 const NEVER: u64 = u64::MAX;
 
 /// One connection.
@@ -31,7 +30,6 @@ pub struct Link<T: Turn> {
     held: Mutex<LockedEnd<T>>,
 }
 
-/// What the lock guards.
 pub(super) struct LockedEnd<T> {
     pub(super) end: T,
     pub(super) owner: Owner,
@@ -154,7 +152,6 @@ impl<T: Turn> Link<T> {
         Weak::clone(&self.me) as Weak<Self>
     }
 
-    /// For [`Turner`] alone.
     pub(super) fn lock(&self) -> MutexGuard<'_, LockedEnd<T>> {
         self.held.lock()
     }
@@ -162,8 +159,8 @@ impl<T: Turn> Link<T> {
     /// The token is dropped: the I/O thread owns the connection again. Returns whether there is
     /// something to do for it now.
     ///
-    /// With `later`, the thread begins to watch only after [`HOST_PATIENCE`], unless something is to
-    /// be written.
+    /// With `later`, the thread begins to watch only after [`HOST_PATIENCE`], unless something is
+    /// to be written.
     pub(super) fn give_back(&self, later: bool) -> bool {
         if !self.generation.is_same_process() {
             return false;

@@ -20,8 +20,8 @@ use crate::proto::Timestamp;
 /// the answers.
 pub const ANSWERS_HIGH_WATER_BYTES: u64 = 1 << 20;
 
-/// How much one turn may do before other connections have theirs, and a consumer looks at its token.
-/// Bodies of one turn still lie in a cache when they are used.
+/// How much one turn may do before other connections have theirs, and a consumer looks at its
+/// token. Bodies of one turn still lie in a cache when they are used.
 #[derive(Debug, Clone, Copy)]
 pub struct Budget {
     /// Messages read, and as many produced.

@@ -14,7 +14,6 @@ pub struct Turner<T: Turn> {
 }
 
 impl<T: Turn> Turner<T> {
-    /// For [`Link::take`] alone.
     pub(super) fn new(link: Arc<Link<T>>) -> Self {
         link.io().holders().fetch_add(1, Ordering::Relaxed);
         Self {
