@@ -102,7 +102,7 @@ impl ReturnQueue {
 }
 
 /// A lent body. It goes back when its last array is released (rule F1).
-struct LentBody {
+struct HeldBody {
     /// The return to send; `None` if all buffers are empty.
     back: Option<Return>,
     /// Number of addresses in its list.
@@ -111,7 +111,7 @@ struct LentBody {
     _owners: Vec<Arc<dyn Any + Send + Sync>>,
 }
 
-impl Drop for LentBody {
+impl Drop for HeldBody {
     fn drop(&mut self) {
         self.returns.give_back(self.back.take());
         self.returns
@@ -455,7 +455,7 @@ impl BareReceiver {
     fn find(&self, seq: u32, spans: &[Span]) -> Result<ReceivedBody> {
         let addresses = spans.iter().filter(|span| span.length > 0).count();
         self.returns.held.fetch_add(addresses, Ordering::Relaxed);
-        let mut held = LentBody {
+        let mut held = HeldBody {
             back: self.machine.to_return(seq, spans),
             addresses,
             returns: Arc::clone(&self.returns),

@@ -29,7 +29,7 @@ use crate::transport::{self, LinkOptions};
 const UNWATCHED: Duration = Duration::from_millis(100);
 
 /// The key of an idle connection: the URI and the number of sockets.
-pub(super) type PoolKey = (Arc<str>, u16);
+pub(super) type ConnectionKey = (Arc<str>, u16);
 
 pub(super) struct ClientCore {
     pub(super) options: ClientOptions,
@@ -134,7 +134,7 @@ impl ClientCore {
         &self,
         metadata: &KnownUri,
         data: Option<&KnownUri>,
-        key: Option<&PoolKey>,
+        key: Option<&ConnectionKey>,
         options: &GetOptions,
         cancel: Option<&Cancel>,
     ) -> Result<(Connections, AnswerLimit, bool)> {
@@ -160,7 +160,7 @@ impl ClientCore {
     }
 
     /// An idle connection of an earlier stream. It may be dead.
-    fn reuse(&self, uri: &Uri, (name, sockets): &PoolKey) -> Option<Turner<ClientEnd>> {
+    fn reuse(&self, uri: &Uri, (name, sockets): &ConnectionKey) -> Option<Turner<ClientEnd>> {
         let kept = self.pool.lock().take(name, *sockets)?;
         let (uri, peer) = (uri.bare(), kept.link().peer());
         tracing::debug!("the connection to {uri} ({peer}) is used again");
@@ -196,7 +196,7 @@ impl ClientCore {
         self: &Arc<Self>,
         mut config: ReceiverConfig,
         connections: Connections,
-        key: Option<PoolKey>,
+        key: Option<ConnectionKey>,
         options: &GetOptions,
         cancel: Option<&Cancel>,
     ) -> Result<Stream, (Error, bool)> {
@@ -230,7 +230,7 @@ impl ClientCore {
     }
 
     /// Takes idle connections back. Keeps those that can serve the next stream.
-    fn put_back(&self, connections: Connections, key: Option<&PoolKey>) {
+    fn put_back(&self, connections: Connections, key: Option<&ConnectionKey>) {
         let Connections { metadata, data } = connections;
         for mut token in [Some(metadata), data].into_iter().flatten() {
             // A connection on which GPU memory could not be opened is not kept.
@@ -281,7 +281,7 @@ impl Source for ClientCore {
 
 /// Ends a stream for its consumer. Its connection serves the next stream, at once or after the
 /// server has confirmed the end.
-pub(super) fn end(client: Weak<ClientCore>, fetch: Box<Fetch>, key: Option<PoolKey>) {
+pub(super) fn end(client: Weak<ClientCore>, fetch: Box<Fetch>, key: Option<ConnectionKey>) {
     fetch.end(move |connections| match client.upgrade() {
         Some(client) => client.put_back(connections, key.as_ref()),
         None => {

@@ -3,7 +3,7 @@
 use std::mem::ManuallyDrop;
 use std::sync::{Arc, Weak};
 
-use super::asking::{self, ClientCore, PoolKey};
+use super::asking::{self, ClientCore, ConnectionKey};
 use super::fallback::Fallback;
 use crate::arrow::decode::{DecodeOptions, Decoder};
 use crate::arrow::stream::ArrayReader;
@@ -21,7 +21,7 @@ pub struct Stream {
     pub(super) fetch: Option<Box<Fetch>>,
     generation: Generation,
     client: Weak<ClientCore>,
-    pub(super) key: Option<PoolKey>,
+    pub(super) key: Option<ConnectionKey>,
     pub(super) schema: Option<Arc<Header>>,
     decode: DecodeOptions,
     device_type: i32,
@@ -41,7 +41,7 @@ impl Stream {
         client: Weak<ClientCore>,
         generation: Generation,
         fetch: Box<Fetch>,
-        key: Option<PoolKey>,
+        key: Option<ConnectionKey>,
         decode: DecodeOptions,
         cancel: Option<&Cancel>,
     ) -> Self {

@@ -36,7 +36,7 @@ impl ErrorOut {
 
 /// The outcome of a call that can succeed without an output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Progress {
+pub(super) enum Polled {
     /// The outputs are written.
     Done,
     /// Nothing is there now: no output is written.
@@ -55,7 +55,7 @@ impl Outcome for () {
     }
 }
 
-impl Outcome for Progress {
+impl Outcome for Polled {
     fn status(&self) -> dipc_status {
         match self {
             Self::Done => DIPC_OK,
@@ -210,14 +210,14 @@ mod tests {
     use crate::ffi::status::{DIPC_ERR_POISONED, DIPC_ERR_TIMEOUT};
     use handle::HandleState;
 
-    struct Probe {
+    struct ProbeHandle {
         state: HandleState,
         value: u32,
     }
-    handle!(Probe, "probe");
+    handle!(ProbeHandle, "probe");
 
-    fn probe() -> Probe {
-        Probe {
+    fn probe() -> ProbeHandle {
+        ProbeHandle {
             state: HandleState::new(),
             value: 7,
         }
@@ -243,7 +243,7 @@ mod tests {
     #[test]
     fn a_panic_poisons_its_handle_only() {
         let (first, second) = (probe(), probe());
-        let panicking = |_: &Probe| -> Result<()> { panic!("seventh {}", 1) };
+        let panicking = |_: &ProbeHandle| -> Result<()> { panic!("seventh {}", 1) };
         // SAFETY: `first` is live and only shared.
         let (status, text) =
             status_and_text(|error| unsafe { guard_ref(&raw const first, error, panicking) });
@@ -262,10 +262,10 @@ mod tests {
     /// Promise: NULL handles are refused by name, and their body does not run.
     #[test]
     fn null_handles_are_refused_by_name() {
-        let body = |_: &mut Probe| -> Result<()> { panic!("the body ran") };
+        let body = |_: &mut ProbeHandle| -> Result<()> { panic!("the body ran") };
         // SAFETY: NULL is allowed.
         let (status, text) = status_and_text(|error| unsafe {
-            guard_mut(std::ptr::null_mut::<Probe>(), error, body)
+            guard_mut(std::ptr::null_mut::<ProbeHandle>(), error, body)
         });
         assert_eq!(
             (status, text.as_str()),
@@ -276,7 +276,7 @@ mod tests {
     /// Promise: a handle made before a fork is refused in the child.
     #[test]
     fn handles_of_the_parent_are_refused() {
-        let handle = Probe {
+        let handle = ProbeHandle {
             state: HandleState::of_another_process(),
             value: 7,
         };
@@ -290,13 +290,13 @@ mod tests {
     #[test]
     fn errors_are_optional_and_progress_is_positive() {
         let mut handle = probe();
-        let failing = |_: &mut Probe| -> Result<()> { Err(Error::timeout("late")) };
+        let failing = |_: &mut ProbeHandle| -> Result<()> { Err(Error::timeout("late")) };
         // SAFETY: `handle` is live and exclusive.
         let status = unsafe { guard_mut(&raw mut handle, nowhere(), failing) };
         assert_eq!(status, DIPC_ERR_TIMEOUT);
-        let body = |probe: &mut Probe| {
+        let body = |probe: &mut ProbeHandle| {
             probe.value += 1;
-            Ok(Progress::Nothing)
+            Ok(Polled::Nothing)
         };
         // SAFETY: as above.
         let status = unsafe { guard_mut(&raw mut handle, nowhere(), body) };

@@ -5,7 +5,7 @@ use std::ffi::c_void;
 use crate::arrow::abi::{ArrowDeviceArray, ArrowSchema};
 use crate::bare::NextBatch;
 use crate::ffi::error::dipc_error;
-use crate::ffi::guard::{ErrorOut, Progress, guard_mut, guard_value};
+use crate::ffi::guard::{ErrorOut, Polled, guard_mut, guard_value};
 use crate::ffi::handle::{try_out, try_ref};
 use crate::ffi::message::MessageOut;
 use crate::ffi::receiver::dipc_receiver;
@@ -51,9 +51,9 @@ pub unsafe extern "C" fn dipc_receiver_schema(
         let out = unsafe { try_out(out, "out") }?;
         match receiver.inner.schema()? {
             Some(schema) => out.set(schema.into_raw()),
-            None => return Ok(Progress::Nothing),
+            None => return Ok(Polled::Nothing),
         }
-        Ok(Progress::Done)
+        Ok(Polled::Done)
     };
     // SAFETY: the caller promises `receiver` is NULL, or live and exclusive.
     unsafe { guard_mut(receiver, error, body) }
@@ -86,9 +86,9 @@ pub unsafe extern "C" fn dipc_receiver_next(
         match receiver.inner.next_batch()? {
             NextBatch::Batch(array) => out.set(array.into_raw()),
             NextBatch::End => out.set(ArrowDeviceArray::empty()),
-            NextBatch::NotYet => return Ok(Progress::Nothing),
+            NextBatch::NotYet => return Ok(Polled::Nothing),
         }
-        Ok(Progress::Done)
+        Ok(Polled::Done)
     };
     // SAFETY: the caller promises `receiver` is NULL, or live and exclusive.
     unsafe { guard_mut(receiver, error, body) }
@@ -158,14 +158,14 @@ pub unsafe extern "C" fn dipc_receiver_poll_transmit(
             unsafe { MessageOut::new(out_class, out_tag, out_parts, out_lens_bytes, out_n_parts) }?;
         receiver.current.clear();
         let Some(message) = receiver.inner.poll_transmit(Timestamp::from_nanos(now_ns)) else {
-            return Ok(Progress::Nothing);
+            return Ok(Polled::Nothing);
         };
         out_role.set(match message.side {
             Side::Metadata => DIPC_ROLE_METADATA,
             Side::Data => DIPC_ROLE_DATA,
         });
         out.set(message, &mut receiver.current);
-        Ok(Progress::Done)
+        Ok(Polled::Done)
     };
     // SAFETY: the caller promises `receiver` is NULL, or live and exclusive.
     unsafe { guard_mut(receiver, error, body) }
@@ -203,12 +203,12 @@ pub unsafe extern "C" fn dipc_receiver_poll_expected(
         // SAFETY: the same for `out_list_bytes`.
         let out_list = unsafe { try_out(out_list_bytes, "out_list_bytes") }?;
         let Some((sequence, packed, list)) = receiver.inner.poll_expected() else {
-            return Ok(Progress::Nothing);
+            return Ok(Polled::Nothing);
         };
         out_sequence.set(sequence);
         out_packed.set(packed);
         out_list.set(list);
-        Ok(Progress::Done)
+        Ok(Polled::Done)
     };
     // SAFETY: the caller promises `receiver` is NULL, or live and exclusive.
     unsafe { guard_mut(receiver, error, body) }
@@ -239,9 +239,9 @@ pub unsafe extern "C" fn dipc_receiver_poll_timeout(
         let out = unsafe { try_out(out_ns, "out_ns") }?;
         match receiver.inner.poll_timeout() {
             Some(time) => out.set(time.as_nanos()),
-            None => return Ok(Progress::Nothing),
+            None => return Ok(Polled::Nothing),
         }
-        Ok(Progress::Done)
+        Ok(Polled::Done)
     };
     // SAFETY: the caller promises `receiver` is NULL, or live and exclusive.
     unsafe { guard_mut(receiver, error, body) }

@@ -6,7 +6,7 @@ use crate::arrow::abi::{ArrowDeviceArray, ArrowSchema};
 use crate::bare::BareSender;
 use crate::error::Error;
 use crate::ffi::error::dipc_error;
-use crate::ffi::guard::{ErrorOut, Progress, guard, guard_free, guard_mut};
+use crate::ffi::guard::{ErrorOut, Polled, guard, guard_free, guard_mut};
 use crate::ffi::handle::{HandleState, try_out};
 use crate::ffi::loan::{Loan, try_schema};
 use crate::ffi::message::{MessageOut, PolledMessage};
@@ -366,10 +366,10 @@ pub unsafe extern "C" fn dipc_sender_poll_transmit(
             unsafe { MessageOut::new(out_class, out_tag, out_parts, out_lens_bytes, out_n_parts) }?;
         sender.current.clear();
         let Some(message) = sender.inner.poll_transmit() else {
-            return Ok(Progress::Nothing);
+            return Ok(Polled::Nothing);
         };
         out.set(message, &mut sender.current);
-        Ok(Progress::Done)
+        Ok(Polled::Done)
     };
     // SAFETY: the caller promises `sender` is NULL, or live and exclusive.
     unsafe { guard_mut(sender, error, body) }

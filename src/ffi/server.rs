@@ -7,7 +7,7 @@ use crate::error::{Error, Status};
 use crate::ffi::cancel::dipc_cancel;
 use crate::ffi::client_options::DIPC_FOREVER;
 use crate::ffi::error::dipc_error;
-use crate::ffi::guard::{ErrorOut, Progress, guard, guard_free, guard_ref};
+use crate::ffi::guard::{ErrorOut, Polled, guard, guard_free, guard_ref};
 use crate::ffi::handle::{HandleState, try_option, try_out};
 use crate::ffi::request::dipc_request;
 use crate::ffi::server_options::dipc_server_options;
@@ -217,9 +217,9 @@ pub unsafe extern "C" fn dipc_server_next_request(
         let out = unsafe { try_out(out, "out") }?;
         match server.inner.next_request(timeout(timeout_ns), cancel)? {
             Some(request) => out.set_handle(dipc_request::owned(request)),
-            None => return Ok(Progress::Nothing),
+            None => return Ok(Polled::Nothing),
         }
-        Ok(Progress::Done)
+        Ok(Polled::Done)
     };
     // SAFETY: the caller promises `server` is NULL or live.
     unsafe { guard_ref(server, error, body) }

@@ -23,7 +23,7 @@ use crate::error::{Error, Result, Status};
 use crate::fork::Generation;
 use crate::lines::Lines;
 use crate::proto::{Role, RoleTags, SenderConfig, Timestamp, Uri};
-use crate::server::pulls::Pulls;
+use crate::server::pulls::PullQueues;
 use crate::server::streams::{Slot, Streams};
 use crate::server::threads::{Threads, send_table};
 use crate::server::tickets::{Entry, Provider, Tickets};
@@ -46,7 +46,7 @@ pub(super) struct ServerCore {
     pub(super) listeners: Mutex<Vec<Listening>>,
     pub(super) links: Mutex<HashMap<u64, Arc<ServerLink>>>,
     pub(super) next_link: AtomicU64,
-    pub(super) pulls: Pulls,
+    pub(super) pulls: PullQueues,
     /// `None` once stopped, so that the callback thread can end.
     pub(super) callbacks: Mutex<Option<Callbacks>>,
     pub(super) counters: Arc<Counters>,

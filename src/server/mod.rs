@@ -33,7 +33,7 @@ use crate::error::{Error, Result};
 use crate::fork::Generation;
 use crate::proto::{Role, RoleTags, Tags, Uri};
 use crate::transport::{self, Budget};
-use pulls::Pulls;
+use pulls::PullQueues;
 use threads::Threads;
 use tickets::{Entry, Tickets};
 
@@ -54,7 +54,7 @@ impl Server {
     pub fn new(options: ServerOptions) -> Result<Self> {
         let io = IoThread::start("dipc-server-io", options.spin)?;
         let (callbacks, callback_thread) = Callbacks::start()?;
-        let pulls = Pulls::new()?;
+        let pulls = PullQueues::new()?;
         let mut link_options = options.link.clone();
         // Clients send no bodies.
         link_options.unexpected_bytes = 0;

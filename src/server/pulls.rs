@@ -14,8 +14,8 @@ use crate::proto::Timestamp;
 use crate::server::Request;
 
 /// The queues of a host that serves in the pull form.
-pub(super) struct Pulls {
-    queue: Mutex<Queue>,
+pub(super) struct PullQueues {
+    queue: Mutex<RequestQueue>,
     /// Counts the queued requests. A descriptor, so that one `poll` also waits for a cancel token.
     arrivals: OwnedFd,
     pub(super) callbacks: Callbacks,
@@ -23,12 +23,12 @@ pub(super) struct Pulls {
 }
 
 #[derive(Default)]
-struct Queue {
+struct RequestQueue {
     requests: VecDeque<Request>,
     stopped: bool,
 }
 
-impl Pulls {
+impl PullQueues {
     pub(super) fn new() -> Result<Self> {
         let (callbacks, releases) = Callbacks::pulled();
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK | EventfdFlags::SEMAPHORE;

@@ -73,7 +73,7 @@ impl Streams {
         Ok(Arc::new(Slot {
             streams: Arc::clone(self),
             provided: most_provided.is_some(),
-            place: Mutex::new(Place {
+            place: Mutex::new(SlotState {
                 running: true,
                 lost: false,
             }),
@@ -127,11 +127,11 @@ pub struct Slot {
     streams: Arc<Streams>,
     /// The stream counts towards `max_providers`.
     provided: bool,
-    place: Mutex<Place>,
+    place: Mutex<SlotState>,
 }
 
 /// How a stream is counted. Locked before the streams' counts.
-struct Place {
+struct SlotState {
     running: bool,
     lost: bool,
 }

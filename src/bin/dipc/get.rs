@@ -26,7 +26,7 @@ use crate::report::{Report, Verified, bytes_text};
 use crate::sink::{Sink, Target};
 use crate::source::{Reader, Reading, Source};
 use crate::verify::Verify;
-use crate::{Usage, display, flight, output, signals};
+use crate::{UsageError, display, flight, output, signals};
 
 /// Arguments of `dipc get`.
 #[derive(clap::Args)]
@@ -109,22 +109,22 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         [uri, ticket] => (ticket, vec![uri.as_str()]),
         _ => {
             let text = "the TICKET is missing: dipc get URI TICKET".to_owned();
-            return Err(Usage(text).into());
+            return Err(UsageError(text).into());
         }
     };
     let by_flight = uris.iter().any(|uri| flight::is_flight(uri));
     if by_flight && uris.len() > 1 {
         let text = "a Flight server has one URI: dipc get grpc://HOST:PORT NAME".to_owned();
-        return Err(Usage(text).into());
+        return Err(UsageError(text).into());
     }
     if args.command && !by_flight {
         let text = "--command is for Flight servers: dipc get grpc://HOST:PORT COMMAND".to_owned();
-        return Err(Usage(text).into());
+        return Err(UsageError(text).into());
     }
     if by_flight && args.device != Device::Host {
         let text = "a Flight server's tables come to the host: --device is for the URIs that dipc \
                     serve prints";
-        return Err(Usage(text.to_owned()).into());
+        return Err(UsageError(text.to_owned()).into());
     }
     // Errors on this side appear before anything is fetched.
     args.device.ensure_available()?;
@@ -177,7 +177,7 @@ fn fetch(
         options.stall_timeout = Some(timeout);
     }
     let stream: Box<dyn Counted> = match uris {
-        [uri] if flight::is_flight(uri) => Box::new(flight::Fetch::open(flight::Request {
+        [uri] if flight::is_flight(uri) => Box::new(flight::FlightFetch::open(flight::Request {
             uri,
             name: ticket,
             command: args.command,

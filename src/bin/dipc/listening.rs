@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::Usage;
+use crate::UsageError;
 
 /// Descriptors that must be free: for the connections of one client, for regions lent to it, and
 /// for the file of its table.
@@ -80,7 +80,7 @@ pub fn ensure_distinct(listen: &[String], flight: Option<&str>) -> Result<()> {
                 true => format!("the address {text} is given twice; give it once"),
                 false => format!("{first} and {text} are one address; give one of them"),
             };
-            return Err(Usage(text).into());
+            return Err(UsageError(text).into());
         }
         before.push((text, place));
     }
@@ -142,7 +142,7 @@ mod tests {
             ["tcp://[::1]:4000", "tcp://[0:0::1]:4000"],
         ] {
             let error = outcome(&pair, None).unwrap_err();
-            assert!(error.is::<Usage>(), "{pair:?}");
+            assert!(error.is::<UsageError>(), "{pair:?}");
             assert!(error.to_string().contains(pair[0]), "{error}");
         }
         let error = outcome(&["tcp://127.0.0.1:4000"], Some("127.0.0.1:4000"));

@@ -67,7 +67,7 @@ enum Command {
 /// An error in the command line.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-struct Usage(String);
+struct UsageError(String);
 
 fn main() -> ExitCode {
     calm::install();
@@ -107,7 +107,7 @@ fn main() -> ExitCode {
     match outcome {
         Ok(code) => code,
         Err(error) if error.is::<output::Closed>() => ExitCode::SUCCESS,
-        Err(error) if error.is::<Usage>() => {
+        Err(error) if error.is::<UsageError>() => {
             let mut command = Cli::command();
             let error = match command.find_subcommand_mut(name) {
                 Some(found) => found.error(ErrorKind::MissingRequiredArgument, error),

@@ -36,7 +36,7 @@ use crate::output::whole;
 use crate::report::bytes_text;
 use crate::source::{Reader, Reading, Source};
 use crate::tpch;
-use crate::{Usage, lend, listen, listening, signals};
+use crate::{UsageError, lend, listen, listening, signals};
 
 /// Arguments of `dipc serve`.
 #[derive(clap::Args)]
@@ -150,7 +150,7 @@ enum Body {
 pub fn run(args: &Args) -> Result<ExitCode> {
     if args.device == Target::AsSent {
         let text = "tables are served from the host or from a GPU: --device host, --device cuda:N";
-        return Err(Usage(text.to_owned()).into());
+        return Err(UsageError(text.to_owned()).into());
     }
     args.device.ensure_available()?;
     listening::ensure_distinct(&args.listen, args.flight.as_deref())?;
@@ -268,7 +268,7 @@ fn tickets(args: &Args) -> Result<BTreeMap<Vec<u8>, Source>> {
     }
     if tickets.is_empty() {
         let text = "nothing to serve: name a FILE, or a table with --tpch".to_owned();
-        return Err(Usage(text).into());
+        return Err(UsageError(text).into());
     }
     Ok(tickets)
 }
@@ -300,7 +300,7 @@ fn named_file(arg: &OsStr) -> Result<(Vec<u8>, Source)> {
         if !name.contains(&b'/') && !Path::new(arg).exists() {
             if name.is_empty() || path.is_empty() {
                 let text = format!("{:?} is not NAME=FILE", arg.to_string_lossy());
-                return Err(Usage(text).into());
+                return Err(UsageError(text).into());
             }
             let path = PathBuf::from(OsStr::from_bytes(path));
             return Ok((name.to_vec(), Source::File(path)));

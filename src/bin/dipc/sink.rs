@@ -20,11 +20,11 @@ use crate::lengths::{ensure_writable, pieces};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
     path: PathBuf,
-    format: Format,
+    format: OutputFormat,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Format {
+enum OutputFormat {
     File,
     Stream,
     Parquet,
@@ -35,9 +35,9 @@ impl Target {
     pub fn parse(path: &str) -> Result<Self> {
         let path = PathBuf::from(path);
         let format = match path.extension().and_then(|ending| ending.to_str()) {
-            Some("arrow") => Format::File,
-            Some("arrows") => Format::Stream,
-            Some("parquet") => Format::Parquet,
+            Some("arrow") => OutputFormat::File,
+            Some("arrows") => OutputFormat::Stream,
+            Some("parquet") => OutputFormat::Parquet,
             _ => bail!(
                 "{} ends in none of .arrow (Arrow file), .arrows (Arrow stream) and .parquet",
                 path.display()
@@ -137,11 +137,11 @@ impl Sink {
     }
 }
 
-fn open(format: Format, output: Output, schema: &Schema) -> Result<Writer> {
+fn open(format: OutputFormat, output: Output, schema: &Schema) -> Result<Writer> {
     Ok(match format {
-        Format::File => Writer::File(Box::new(FileWriter::try_new(output, schema)?)),
-        Format::Stream => Writer::Stream(Box::new(StreamWriter::try_new(output, schema)?)),
-        Format::Parquet => {
+        OutputFormat::File => Writer::File(Box::new(FileWriter::try_new(output, schema)?)),
+        OutputFormat::Stream => Writer::Stream(Box::new(StreamWriter::try_new(output, schema)?)),
+        OutputFormat::Parquet => {
             let properties = WriterProperties::builder()
                 .set_compression(Compression::SNAPPY)
                 .build();

@@ -39,7 +39,7 @@ pub struct Fetcher<'a> {
 }
 
 /// The table of a case, fetched in one stream after another until the batches suffice.
-struct Fetch<'a> {
+struct TableFetch<'a> {
     of: Fetcher<'a>,
     /// Batches to take; `None`: as many as arrive in time.
     share: Option<u64>,
@@ -87,7 +87,7 @@ impl Fetcher<'_> {
         let start = Instant::now();
         let mut streams: Vec<_> = shares
             .iter()
-            .map(|share| Fetch {
+            .map(|share| TableFetch {
                 of: *self,
                 share: *share,
                 start,
@@ -130,7 +130,7 @@ impl Fetcher<'_> {
     }
 }
 
-impl Fetch<'_> {
+impl TableFetch<'_> {
     /// Waits for the next batch, or for the end of the stream.
     fn take(&mut self) -> Result<()> {
         let open = match &mut self.open {

@@ -53,13 +53,13 @@ impl Gpu {
 }
 
 /// Reads arrays of one GPU.
-pub struct Reader {
+pub struct GpuReader {
     gpu: Gpu,
     /// Pinned memory for the values, reused.
     pinned: Option<PinnedMemory>,
 }
 
-impl Reader {
+impl GpuReader {
     /// Reads arrays of the GPU that `array` is on; `None`: on the host.
     pub fn of(array: &OwnedDeviceArray) -> Result<Option<Self>> {
         let array = array.raw();

@@ -8,7 +8,7 @@ use dipc::client::GetOptions;
 use dipc::device::Target;
 
 use super::case::{Body, Case, Level, Memory, Op, Scheme, Source, Touch, Values, What};
-use crate::Usage;
+use crate::UsageError;
 
 /// Arguments of `dipc bench`.
 #[derive(clap::Args)]
@@ -213,7 +213,7 @@ impl Args {
                 .all(|transport| uri.starts_with(&format!("{transport}:")))
         {
             let text = format!("--listen {uri}: not an address of the --transport");
-            return Err(Usage(text).into());
+            return Err(UsageError(text).into());
         }
         let all = [Op::Get, Op::Latency, Op::Connect, Op::Metadata];
         for op in given(&self.op, &all) {
@@ -329,19 +329,19 @@ impl Args {
                 "--batch-bytes {bytes}: the least batch of {} {} columns has {row} bytes",
                 case.columns, case.values
             );
-            return Err(Usage(text).into());
+            return Err(UsageError(text).into());
         }
         // The other measurements count rows, or write a time into them.
         if case.values == Values::Bool && !matches!(case.op, Op::Get | Op::Idle) {
             let text = format!("--values bool: {} is of int64 columns", case.op);
-            return Err(Usage(text).into());
+            return Err(UsageError(text).into());
         }
         if !case.pause.is_zero() && case.op != Op::Get {
             let text = format!(
                 "--consumer-pause: {} has no consumer that could pause, get has",
                 case.op
             );
-            return Err(Usage(text).into());
+            return Err(UsageError(text).into());
         }
         if let Some(total) = self.total_bytes {
             case.batches = Some(total.div_ceil(case.batch_bytes()).max(1));

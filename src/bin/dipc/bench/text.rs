@@ -11,7 +11,7 @@ pub struct Text {
 }
 
 /// A column: its title and its width.
-type Column = (&'static str, usize);
+type TextColumn = (&'static str, usize);
 
 impl Text {
     /// The text of one line, after the head if a new table begins.
@@ -25,7 +25,7 @@ impl Text {
                 (common, machine(line))
             }
         };
-        let (columns, cells): (Vec<Column>, Vec<String>) = cells.into_iter().unzip();
+        let (columns, cells): (Vec<TextColumn>, Vec<String>) = cells.into_iter().unzip();
         let titles = columns.iter().map(|(title, _)| (*title).to_owned());
         let head = format!("{common}\n{}", row(&columns, titles));
         let row = row(&columns, cells.into_iter());
@@ -39,7 +39,7 @@ impl Text {
     }
 }
 
-fn row(columns: &[Column], cells: impl Iterator<Item = String>) -> String {
+fn row(columns: &[TextColumn], cells: impl Iterator<Item = String>) -> String {
     let padded = columns
         .iter()
         .zip(cells)
@@ -96,7 +96,7 @@ fn common(line: &TableLine) -> String {
     text
 }
 
-fn machine(line: &MachineLine) -> Vec<(Column, String)> {
+fn machine(line: &MachineLine) -> Vec<(TextColumn, String)> {
     let rate = line.bytes_per_second.map(|rate| significant(rate / 1e9));
     let none = || "-".to_owned();
     let micros = |time: Option<u64>| time.map_or_else(none, micros);
@@ -119,7 +119,7 @@ fn micros(nanoseconds: u64) -> String {
     significant(as_float(nanoseconds) / 1e3)
 }
 
-fn cells(line: &TableLine) -> Vec<(Column, String)> {
+fn cells(line: &TableLine) -> Vec<(TextColumn, String)> {
     let mut cells = vec![
         (("memory", 6), line.memory.to_string()),
         (("touch", 5), line.touch.to_string()),

@@ -10,14 +10,14 @@ use dipc::device::DeviceKind;
 use parking_lot::Mutex;
 
 use super::case::Shape;
-use super::gpu::Reader;
+use super::gpu::GpuReader;
 
 /// Reads the values of arrays of one stream.
 pub struct Values {
     /// Rows in eight bytes.
     in_word: u64,
     /// The reader for arrays on a GPU, after the first array.
-    reader: Mutex<Option<Reader>>,
+    reader: Mutex<Option<GpuReader>>,
 }
 
 impl Values {
@@ -42,21 +42,21 @@ impl Values {
     /// Waits for all followed arrays.
     pub fn finish(&self) -> Result<()> {
         let reader = self.reader.lock();
-        reader.as_ref().map_or(Ok(()), Reader::finish)
+        reader.as_ref().map_or(Ok(()), GpuReader::finish)
     }
 
     /// Calls `work` with the reader of the array's GPU; `None`: the array is on the host.
     fn with_reader<T>(
         &self,
         array: &OwnedDeviceArray,
-        work: impl FnOnce(Option<&mut Reader>) -> Result<T>,
+        work: impl FnOnce(Option<&mut GpuReader>) -> Result<T>,
     ) -> Result<T> {
         if array.raw().device_type == DeviceKind::CPU.0 {
             return work(None);
         }
         let mut reader = self.reader.lock();
         if reader.is_none() {
-            *reader = Reader::of(array)?;
+            *reader = GpuReader::of(array)?;
         }
         work(reader.as_mut())
     }

@@ -50,7 +50,7 @@ pub struct Request<'a> {
 }
 
 /// A table whose parts, the endpoints, are fetched one after the other.
-pub struct Fetch {
+pub struct FlightFetch {
     caller: Arc<Caller>,
     peer: Peer,
     trusted_network: bool,
@@ -67,7 +67,7 @@ pub struct Fetch {
     taken: Vec<Taken>,
 }
 
-impl Fetch {
+impl FlightFetch {
     /// Asks for the table, and waits for its schema.
     ///
     /// # Errors
@@ -227,7 +227,7 @@ fn add(one: StreamStats, other: StreamStats) -> StreamStats {
     }
 }
 
-impl ArrayReader for Fetch {
+impl ArrayReader for FlightFetch {
     fn schema(&mut self) -> Result<OwnedSchema> {
         schema_to_c(&self.schema)
     }
@@ -268,7 +268,7 @@ fn ensure_same_columns(first: &Schema, next: &Schema) -> Result<()> {
     ))
 }
 
-impl Counted for Fetch {
+impl Counted for FlightFetch {
     fn stats(&self) -> StreamStats {
         let current = self.current.as_ref();
         add(

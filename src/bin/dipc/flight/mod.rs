@@ -1,13 +1,13 @@
 //! Arrow Flight as the control plane: clients ask for a table's locations over Flight. The table
 //! travels by libdipc if that works, otherwise by Flight's `DoGet`.
 //!
-//! | module | what it is |
+//! | module | content |
 //! |---|---|
-//! | `locations` | what the locations of an endpoint mean to a client; which ones a server gives out |
-//! | `caller`, `do_get` | calls to Flight servers for code that blocks; a `DoGet` as a stream of arrays |
-//! | `fetch` | `dipc get grpc://…`: walks endpoints and their locations |
-//! | `tables`, `encode`, `service` | what is served, its messages, the answers to each call |
-//! | `server` | `dipc serve --flight`: listening and stopping |
+//! | `locations` | the locations of an endpoint, for clients and for servers |
+//! | `caller`, `do_get` | blocking calls to Flight servers; a `DoGet` as a stream of arrays |
+//! | `fetch` | `dipc get grpc://…`: fetches from the endpoints and their locations |
+//! | `tables`, `encode`, `service` | the served tables, their messages, the answers to calls |
+//! | `server` | `dipc serve --flight`: the listening server |
 //!
 //! Only the command contains Flight, gRPC and their runtime; the library does not.
 
@@ -20,7 +20,7 @@ mod server;
 mod service;
 mod tables;
 
-pub use fetch::{Fetch, Request, Taken};
+pub use fetch::{FlightFetch, Request, Taken};
 pub use locations::is_flight;
 pub use server::{FlightServer, bind};
 pub use tables::{Table, Tables};

@@ -10,7 +10,7 @@ use crate::output;
 use crate::serve::Args;
 
 #[derive(Serialize)]
-struct Ready<'a> {
+struct ReadyLine<'a> {
     ready: &'a str,
     metadata: String,
     data: String,
@@ -26,7 +26,7 @@ pub(super) fn announcement(uri: &str, server: &Server, args: &Args) -> Result<St
         .iter()
         .map(|ticket| String::from_utf8_lossy(ticket).into_owned());
     Ok(if args.json {
-        output::json(&Ready {
+        output::json(&ReadyLine {
             ready: uri,
             metadata,
             data,

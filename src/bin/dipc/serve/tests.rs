@@ -28,9 +28,9 @@ fn tickets_are_named_after_files() {
     assert!(
         named_file(OsStr::new("=x.parquet"))
             .unwrap_err()
-            .is::<Usage>()
+            .is::<UsageError>()
     );
-    assert!(named_file(OsStr::new("t=")).unwrap_err().is::<Usage>());
+    assert!(named_file(OsStr::new("t=")).unwrap_err().is::<UsageError>());
     assert!(named_file(OsStr::new("/")).is_err());
 }
 

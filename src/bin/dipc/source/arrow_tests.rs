@@ -13,7 +13,7 @@ type MessagePlace = (i64, i32, i64);
 
 /// The content of a footer.
 #[derive(Clone)]
-struct Footer {
+struct FooterParts {
     version: MetadataVersion,
     schema: Schema,
     endianness: Endianness,
@@ -22,7 +22,7 @@ struct Footer {
 }
 
 /// Splits an Arrow file into the bytes before the footer, and the footer.
-fn take_apart(bytes: &[u8]) -> (Vec<u8>, Footer) {
+fn take_apart(bytes: &[u8]) -> (Vec<u8>, FooterParts) {
     let end = bytes.len() - 10;
     let length = u32::from_le_bytes(bytes[end..end + 4].try_into().unwrap()) as usize;
     let footer = ipc::root_as_footer(&bytes[end - length..end]).unwrap();
@@ -32,7 +32,7 @@ fn take_apart(bytes: &[u8]) -> (Vec<u8>, Footer) {
             .map(|block| (block.offset(), block.metaDataLength(), block.bodyLength()))
             .collect()
     };
-    let taken = Footer {
+    let taken = FooterParts {
         version: footer.version(),
         schema: Schema::from_ipc(&footer.schema().unwrap()).unwrap(),
         endianness: Endianness::Little,
@@ -42,7 +42,7 @@ fn take_apart(bytes: &[u8]) -> (Vec<u8>, Footer) {
     (bytes[..end - length].to_vec(), taken)
 }
 
-fn put_together(messages: &[u8], footer: &Footer) -> Vec<u8> {
+fn put_together(messages: &[u8], footer: &FooterParts) -> Vec<u8> {
     let mut builder = FlatBufferBuilder::new();
     let fields: Vec<_> = footer
         .schema
@@ -126,7 +126,7 @@ fn a_footer_that_lies_is_refused() {
     ids.fields[1].dictionary = std::mem::replace(&mut ids.fields[2].dictionary, swapped);
     let mut fewer = right.schema.clone();
     fewer.fields.pop();
-    type Change<'a> = &'a dyn Fn(&mut Footer);
+    type Change<'a> = &'a dyn Fn(&mut FooterParts);
     let changes: &[(Change<'_>, &str)] = &[
         (&|f| f.version = MetadataVersion(5), "metadata version V6"),
         (&|f| f.endianness = Endianness::Big, "big-endian"),

@@ -29,7 +29,7 @@ use super::{Reader, Reading, Source};
 const MIB: u64 = 1 << 20;
 
 /// A column of one page, or of a dictionary and a page.
-struct Column {
+struct PageColumn {
     schema: &'static str,
     codec: Compression,
     /// Pages, each with its unpacked size by its header.
@@ -38,7 +38,7 @@ struct Column {
     rows: i64,
 }
 
-impl Column {
+impl PageColumn {
     /// The file.
     fn write(&self) -> Vec<u8> {
         let schema = parse_message_type(self.schema).unwrap();
@@ -217,7 +217,7 @@ fn packed_pages_are_bounded() {
         ),
         (Compression::LZ4, lz4.finish().unwrap()),
     ] {
-        let column = |unpacked| Column {
+        let column = |unpacked| PageColumn {
             schema: TEXT,
             codec,
             pages: vec![(data(packed.clone(), 1, Encoding::PLAIN).0, unpacked)],
@@ -249,7 +249,7 @@ fn packed_pages_are_bounded() {
 fn repeated_values_are_bounded() {
     let rows = u32::MAX >> 1;
     let indices = [vec![1], run(rows.into(), 0)].concat();
-    let column = |schema, value| Column {
+    let column = |schema, value| PageColumn {
         schema,
         codec: Compression::UNCOMPRESSED,
         pages: vec![
@@ -288,7 +288,7 @@ fn lists_of_repeated_values_are_bounded() {
         (TEXT_LISTS, plain(10)),
     ] {
         let page = [levels(&rep), levels(&def), indices.clone()].concat();
-        let column = Column {
+        let column = PageColumn {
             schema,
             codec: Compression::UNCOMPRESSED,
             pages: vec![
@@ -306,7 +306,7 @@ fn lists_of_repeated_values_are_bounded() {
 #[test]
 fn texts_that_repeat_each_other_are_bounded() {
     let rows = 20_000;
-    let column = |page, encoding| Column {
+    let column = |page, encoding| PageColumn {
         schema: TEXT,
         codec: Compression::UNCOMPRESSED,
         pages: vec![data(page, rows, encoding)],
