@@ -142,7 +142,7 @@ fn refused_users_hold_nothing() {
             2 => ring[..20].to_vec(),
             _ => Vec::new(),
         };
-        // The server may have hung up.
+        // The server may have closed the connection.
         let _ = peer.write_all(&said);
         peers.push(peer);
     }

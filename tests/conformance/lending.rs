@@ -251,7 +251,7 @@ fn idle_regions_are_retired() {
             lender.region_forgotten(1);
             // Memory that the peer maps counts, even if the peer says that it is returned.
             assert_eq!(budget.used() > before, found.shared);
-            // SAFETY: `found.owner` is alive, and the region was let go by its owner.
+            // SAFETY: `found.owner` is alive, and the region's owner has released it.
             assert!(unsafe { found.buffers[0].as_slice() } == bytes);
             drop(found);
             assert_eq!(budget.used(), before);
