@@ -274,8 +274,7 @@ impl ArrayReader for Stopping {
     }
 }
 
-/// Promise of `produce/pace.rs`: several batches of a fast provider are sent together, and no batch
-/// waits for one that does not come.
+/// Promise: each batch of a provider reaches the consumer, even if no further batch follows.
 #[test]
 fn a_provider_that_stops_keeps_nothing_back() {
     for subject in SUBJECTS {
@@ -285,7 +284,7 @@ fn a_provider_that_stops_keeps_nothing_back() {
         let (tell, taken) = mpsc::channel();
         let taken = Mutex::new(Some(taken));
         let provider = FnProvider(move |_: &Request| {
-            // Each possible number of waiting batches.
+            // Pauses with a growing distance, from 8 to 39 batches.
             let stops = (8..40).scan(0, |at, few| {
                 *at += few;
                 Some(*at)
