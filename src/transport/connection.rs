@@ -9,6 +9,15 @@ use crate::error::Result;
 use crate::transport::regions::NoRegions;
 use crate::transport::{Incoming, Lender, Outgoing, PeerRegions, Watched};
 
+/// Which end of a connection this is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ConnectionEnd {
+    /// The end that connected. It sends requests and credit, which the server reads at once.
+    Client,
+    /// The end that accepted. It sends bodies, which the client reads when it likes.
+    Server,
+}
+
 /// Facts about a connection that never change.
 #[derive(Debug, Clone)]
 pub struct Identity {
@@ -23,15 +32,13 @@ pub struct Identity {
     pub profile: Profile,
 }
 
-/// The descriptors of a connection.
-///
-/// They are shared, so that a thread can sleep on them without holding the connection.
+/// The descriptors of a connection, shared, so that a thread can sleep without the connection.
 #[derive(Debug, Clone)]
 pub struct Readiness {
-    /// Becomes readable when [`Connection::receive`] has something, and writable when
-    /// [`Connection::flush`] can go on. Both show as readable where it is not a `socket`.
+    /// Readable when [`Connection::receive`] has something, and writable when
+    /// [`Connection::flush`] can go on; where it is no `socket`, readable for both.
     pub fd: Arc<dyn Watched>,
-    /// Whether the descriptor tells room to write apart from something to read.
+    /// The descriptor tells room to write apart from something to read.
     pub socket: bool,
     /// Becomes readable when the peer's process has ended, where the system can tell.
     pub peer_death: Option<Arc<dyn Watched>>,
@@ -57,14 +64,13 @@ impl Readiness {
 /// How a connection behaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Profile {
-    /// Messages arrive in the order in which the peer sent them. Otherwise the next stream may
-    /// begin only when every message of the last one has arrived.
+    /// Messages arrive in the order in which they were sent. Otherwise the next stream begins only
+    /// when every message of the last one has arrived.
     pub is_ordered: bool,
-    /// The peer can read messages that have reached it also after this side's
-    /// [`close`](Connection::close). Otherwise only the peer knows when nothing is lost.
+    /// Messages that have reached the peer can be read after this side's
+    /// [`close`](Connection::close).
     pub is_read_after_close: bool,
-    /// The connection sends packed bodies from a GPU's memory ([`Outgoing::GpuBody`]). Otherwise
-    /// the caller has to copy them to the host first.
+    /// The connection takes packed bodies in a GPU's memory ([`Outgoing::GpuBody`]).
     pub sends_gpu: bool,
 }
 
@@ -82,8 +88,7 @@ impl Profile {
 pub struct Queued {
     /// All bytes.
     pub bytes: u64,
-    /// The bytes among them that lie in memory made for the queue: headers and lists, but not
-    /// bodies that are sent from where they lie.
+    /// The bytes among them in memory made for the queue: not bodies sent from where they lie.
     pub held: u64,
 }
 
@@ -124,22 +129,20 @@ pub trait Connection: Send {
     fn end_stream(&mut self) {}
 
     /// Announces the body of `seq`, whose header has been seen: a packed body of exactly `packed`
-    /// bytes, or an address list of exactly `list` bytes (rule D8). Bodies whose lengths differ
-    /// are protocol errors.
+    /// bytes, or an address list of exactly `list` bytes (rule D8).
     fn post_body(&mut self, seq: u32, packed: u64, list: u64);
 
     /// Forgets every announced body: the stream is over.
     fn forget_bodies(&mut self);
 
-    /// Whether a body came that was not announced and is too large to be read on the chance. No
-    /// message is read before [`post_body`](Self::post_body) announces the body or
-    /// [`forget_bodies`](Self::forget_bodies) has it thrown away. The descriptor stays readable.
+    /// Whether a body came that was not announced and is too large to be read on the chance. Nothing
+    /// is read before [`post_body`](Self::post_body) announces it or
+    /// [`forget_bodies`](Self::forget_bodies) throws it away. The descriptor stays readable.
     fn is_waiting(&self) -> bool {
         false
     }
 
-    /// The next message, or `None` when there is none now: the caller then waits for the
-    /// descriptor, or asks again.
+    /// The next message, or `None` when there is none now.
     ///
     /// # Errors
     ///
@@ -147,9 +150,8 @@ pub trait Connection: Send {
     /// `OutOfMemory`: the connection is over. Messages that came before are returned first.
     fn receive(&mut self) -> Result<Option<Incoming>>;
 
-    /// The caller looks for messages, and does not wait for the descriptor, until it calls
-    /// [`doze`](Self::doze). Until then messages may come without a system call, and the
-    /// descriptor need not tell of them.
+    /// The caller looks for messages until it calls [`doze`](Self::doze). Until then messages may
+    /// come without a system call, and the descriptor need not tell of them.
     fn wake(&mut self) {}
 
     /// The caller is about to wait for the descriptor. Returns whether it has to receive first.
@@ -157,9 +159,8 @@ pub trait Connection: Send {
         false
     }
 
-    /// Asks the system whether the peer's machine still answers, where a connection may outlive
-    /// that machine unnoticed. Gives the time after which the caller should ask again, while a
-    /// stream is served.
+    /// Asks the system whether the peer's machine still answers. Gives the time after which to ask
+    /// again while a stream is served, where a connection may outlive that machine unnoticed.
     ///
     /// # Errors
     ///
@@ -173,15 +174,13 @@ pub trait Connection: Send {
         None
     }
 
-    /// The memory that the peer lends, where the transport knows such memory. The driver calls
-    /// `with_regions`.
+    /// The memory that the peer lends, where the transport knows such memory.
     fn regions(&mut self) -> Option<&mut dyn PeerRegions> {
         None
     }
 
-    /// Cuts the connection: the peer sees the end, and later calls fail with `Disconnected`. `lent`
-    /// is what the peer was lent. It is given back where it can be dropped at once; otherwise
-    /// another thread drops it when the peer can reach it no more.
+    /// Cuts the connection: later calls fail with `Disconnected`. `lent`, which the peer was lent, is
+    /// given back to be dropped, or dropped by another thread when the peer can reach it no more.
     fn close(&mut self, lent: Option<Box<dyn Send>>) -> Option<Box<dyn Send>>;
 }
 
@@ -196,8 +195,7 @@ impl dyn Connection + '_ {
         self.flush().map(drop)
     }
 
-    /// Runs `step` on the memory that the peer lends. A connection without such memory refuses
-    /// every region and every address list that is not empty.
+    /// Runs `step` on the memory that the peer lends; without such memory, on [`NoRegions`].
     pub fn with_regions<R>(&mut self, step: impl FnOnce(&mut dyn PeerRegions) -> R) -> R {
         match self.regions() {
             Some(regions) => step(regions),

@@ -1,20 +1,33 @@
-//! One TCP socket to one peer, which is a connection by itself, or a part of one.
+//! A connection over one TCP socket, or over several.
+//!
+//! With several, bodies are spread by their sequence numbers, and everything else uses the first
+//! socket. A body may so arrive before its header, and messages of the next stream before the last
+//! ones of this stream.
 
 use std::io::IoSliceMut;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
+use smallvec::{SmallVec, smallvec};
 
 use crate::error::{Error, Result};
+use crate::proto::body_of_tag;
 use crate::transport::features::{Feature, Scheme};
 use crate::transport::patience::Patience;
 use crate::transport::stream::{Channel, SocketReader};
 use crate::transport::tcp::group::Groups;
-use crate::transport::tcp::socket::{has_arrived, has_fallen_silent};
-use crate::transport::{Connection, Identity, Incoming, Outgoing, Profile, Queued, Readiness};
+use crate::transport::tcp::socket::{Timer, has_arrived, has_fallen_silent};
+use crate::transport::{
+    Connection, Identity, Incoming, Outgoing, Profile, Queued, Readiness, Watched,
+};
+
+/// If the peer ends one socket, how long the others may go on: what the peer sent before it closed
+/// them all can still be under way.
+const END_TIME: Duration = Duration::from_secs(2);
 
 /// Reads bytes: nothing comes beside them.
 pub struct ByteReader;
@@ -32,7 +45,9 @@ impl SocketReader for ByteReader {
 /// A connected socket with the time that its peer may be silent.
 pub struct WatchedSocket {
     pub channel: Channel<ByteReader>,
-    pub patience: Patience,
+    patience: Patience,
+    /// What the epoll of several sockets watches this one for; empty if it is not in there.
+    watched: EventFlags,
 }
 
 impl WatchedSocket {
@@ -41,41 +56,38 @@ impl WatchedSocket {
         Self {
             channel: Channel::new(Arc::new(socket), peer.to_string(), unexpected, ByteReader),
             patience,
+            watched: EventFlags::IN,
         }
-    }
-
-    /// See [`Connection::finish`]: a close while something is unread, or is still to come, makes
-    /// the system forget what the peer's has not acknowledged.
-    pub fn finish(&mut self) -> bool {
-        self.channel.end_sending() && self.has_arrived()
     }
 
     /// Whether the peer's system has acknowledged all that was written.
-    pub fn has_arrived(&self) -> bool {
+    fn has_arrived(&self) -> bool {
         has_arrived(self.channel.socket())
-    }
-
-    /// See [`Connection::probe`].
-    ///
-    /// # Errors
-    ///
-    /// `Disconnected`.
-    pub fn probe(&self) -> Result<Option<Duration>> {
-        if has_fallen_silent(self.channel.socket(), self.patience) {
-            return Err(self.channel.silence_error(Errno::TIMEDOUT));
-        }
-        // A dead machine is noticed within a quarter more than the time allowed.
-        Ok(Some(self.patience.duration() / 4))
     }
 }
 
-/// [`Connection`] over one TCP socket.
+/// [`Connection`] over TCP.
 pub struct TcpConnection {
     identity: Identity,
-    /// `None` once it has become a part of another connection.
-    line: Option<WatchedSocket>,
+    /// In the order of their numbers. Empty once the only socket is a part of another connection.
+    sockets: SmallVec<[WatchedSocket; 1]>,
+    /// Of several sockets.
+    watch: Option<SocketWatch>,
+    /// Since when nothing has come while some sockets are at their end.
+    ending: Option<Instant>,
+    /// The socket to read next.
+    next: usize,
+    over: Option<Error>,
     /// At a server, until the first message.
     joins: Option<JoinTarget>,
+}
+
+/// What watches several sockets.
+struct SocketWatch {
+    /// Readable when a socket is, or when one has room that was waited for.
+    epoll: Arc<OwnedFd>,
+    /// In the epoll: when [`END_TIME`] is over.
+    end_timer: Timer,
 }
 
 /// The groups that a socket may turn out to be of.
@@ -86,25 +98,79 @@ pub struct JoinTarget {
     pub from: IpAddr,
 }
 
-impl TcpConnection {
-    /// Takes over a socket; `joins` at a server alone.
-    pub fn new(line: WatchedSocket, joins: Option<JoinTarget>) -> Self {
-        let readiness = Readiness {
-            fd: Arc::clone(line.channel.socket()),
-            socket: true,
-            peer_death: None,
-        };
-        Self {
-            identity: identity(line.channel.peer().to_owned(), readiness, Profile::SOCKET),
-            line: Some(line),
-            joins,
+impl SocketWatch {
+    fn new(sockets: &[WatchedSocket]) -> Result<Self, Errno> {
+        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+        let end_timer = Timer::new()?;
+        let data = EventData::new_u64(0);
+        epoll::add(&epoll, &end_timer, data, EventFlags::IN)?;
+        for socket in sockets {
+            epoll::add(&epoll, socket.channel.socket(), data, EventFlags::IN)?;
         }
+        Ok(Self {
+            epoll: Arc::new(epoll),
+            end_timer,
+        })
+    }
+}
+
+impl TcpConnection {
+    /// Takes over one socket; `joins` at a server alone.
+    pub fn new(socket: WatchedSocket, joins: Option<JoinTarget>) -> Self {
+        let peer = socket.channel.peer().to_owned();
+        let fd = Arc::clone(socket.channel.socket());
+        let mut connection = Self::over(peer, fd, smallvec![socket], None);
+        connection.joins = joins;
+        connection
     }
 
-    fn channel(&mut self) -> Result<&mut Channel<ByteReader>> {
-        match &mut self.line {
-            Some(line) => Ok(&mut line.channel),
-            None => Err(joined()),
+    /// Takes over two or more sockets, in the order of their numbers.
+    /// Errors: Of the system: no descriptors are left. With the sockets given back.
+    pub fn joined(sockets: Vec<WatchedSocket>) -> Result<Self, (Error, Vec<WatchedSocket>)> {
+        let watch = match SocketWatch::new(&sockets) {
+            Ok(watch) => watch,
+            Err(errno) => {
+                let doing = "cannot set up a connection of several sockets";
+                return Err((Error::os(doing, errno), sockets));
+            }
+        };
+        let peer = sockets.first().map_or("", |socket| socket.channel.peer());
+        let peer = format!("{peer} over {} sockets", sockets.len());
+        let fd = Arc::clone(&watch.epoll) as _;
+        Ok(Self::over(peer, fd, sockets.into(), Some(watch)))
+    }
+
+    fn over(
+        peer: String,
+        fd: Arc<dyn Watched>,
+        sockets: SmallVec<[WatchedSocket; 1]>,
+        watch: Option<SocketWatch>,
+    ) -> Self {
+        let readiness = Readiness {
+            fd,
+            socket: watch.is_none(),
+            peer_death: None,
+        };
+        let profile = Profile {
+            is_ordered: watch.is_none(),
+            ..Profile::SOCKET
+        };
+        Self {
+            // Rule A8: it is never the same user. A port says nothing of the user behind it, not
+            // even on the loopback interface: every user of the machine may listen at any free
+            // port and connect to any, and the kernel's list of its sockets may be outdated.
+            identity: Identity {
+                peer,
+                same_user: false,
+                readiness,
+                profile,
+            },
+            sockets,
+            watch,
+            ending: None,
+            next: 0,
+            over: None,
+            joins: None,
         }
     }
 
@@ -123,30 +189,107 @@ impl TcpConnection {
         let groups = joins.groups.upgrade().ok_or_else(|| {
             Error::disconnected("the listener has gone before every socket of the stream had come")
         })?;
-        match self.line.take() {
-            Some(line) => groups.add(join, joins.from, line).and(Err(joined())),
-            None => Err(joined()),
+        if let Some(socket) = self.sockets.pop() {
+            groups.add(join, joins.from, socket)?;
+        }
+        Err(Error::disconnected(
+            "the socket has become a part of a connection of several",
+        ))
+    }
+
+    /// The number of the socket that carries the body of a message.
+    fn socket_of(&self, seq: u32) -> usize {
+        usize::try_from(seq).unwrap_or(0) % self.sockets.len().max(1)
+    }
+
+    /// The number of the socket that carries a tagged message.
+    fn socket_of_tag(&self, tag: u64) -> usize {
+        body_of_tag(tag).map_or(0, |(seq, _)| self.socket_of(seq))
+    }
+
+    fn ensure_open(&self) -> Result<()> {
+        self.over.clone().map_or(Ok(()), Err)
+    }
+
+    /// Has the epoll watch a socket for what can be done with it now.
+    fn watch(&mut self, index: usize) {
+        let (Some(watch), Some(socket)) = (&self.watch, self.sockets.get_mut(index)) else {
+            return;
+        };
+        let channel = &socket.channel;
+        let mut wanted = EventFlags::empty();
+        // A body that waits to be posted would be reported on and on.
+        wanted.set(EventFlags::IN, !channel.is_waiting());
+        wanted.set(EventFlags::OUT, channel.is_full());
+        if channel.has_ended() {
+            let _ = epoll::delete(&watch.epoll, channel.socket());
+        } else if wanted != socket.watched {
+            let data = EventData::new_u64(0);
+            match epoll::modify(&watch.epoll, channel.socket(), data, wanted) {
+                Ok(()) => socket.watched = wanted,
+                Err(errno) => tracing::error!("cannot change what is watched: {errno}"),
+            }
         }
     }
-}
 
-/// The identity of a peer over tcp.
-///
-/// Rule A8: it is never the same user. A port says nothing of the user behind it, on the loopback
-/// interface neither: every user of the machine may listen at any free port and connect to any, and
-/// what the kernel lists of its sockets may be another's by the time it is read.
-pub fn identity(peer: String, readiness: Readiness, profile: Profile) -> Identity {
-    Identity {
-        peer,
-        same_user: false,
-        readiness,
-        profile,
+    /// Checks that a message came over the socket where it belongs.
+    fn check(&self, index: usize, message: &Incoming) -> Result<()> {
+        let belongs = match message {
+            Incoming::Body { seq, .. } | Incoming::GpuBody { seq, .. } => self.socket_of(*seq),
+            Incoming::Tagged { tag, .. } => self.socket_of_tag(*tag),
+            Incoming::Metadata(_) | Incoming::Control { .. } => 0,
+        };
+        if belongs == index {
+            return Ok(());
+        }
+        Err(Error::protocol(format!(
+            "the peer sent a message over socket {index} of {} that belongs on socket {belongs} \
+             (docs/wire.md)",
+            self.sockets.len()
+        )))
     }
-}
 
-/// Why nothing more comes through a socket that is a part of another connection.
-fn joined() -> Error {
-    Error::disconnected("the socket has become a part of a connection of several")
+    fn receive_next(&mut self) -> Result<Option<Incoming>> {
+        let count = self.sockets.len();
+        let mut end = None;
+        for index in (self.next..count).chain(0..self.next) {
+            let channel = &mut self.sockets[index].channel;
+            let received = channel.receive();
+            let ended = channel.has_ended();
+            self.watch(index);
+            match received {
+                Ok(Some(message)) => {
+                    self.check(index, &message)?;
+                    // The others have their turn, so that none falls behind.
+                    self.next = (index + 1) % count;
+                    self.set_ending(None)?;
+                    return self.take_join(message);
+                }
+                Ok(None) => {}
+                Err(error) if ended => end = Some(error),
+                Err(error) => return Err(error),
+            }
+        }
+        let Some(error) = end else { return Ok(None) };
+        // The end of any ends the connection, once the others have had the time to say theirs.
+        let all = self.sockets.iter().all(|socket| socket.channel.has_ended());
+        match self.ending {
+            _ if all => Err(error),
+            Some(since) if since.elapsed() >= END_TIME => Err(error),
+            Some(_) => Ok(None),
+            None => self.set_ending(Some(Instant::now())).map(|()| None),
+        }
+    }
+
+    fn set_ending(&mut self, since: Option<Instant>) -> Result<()> {
+        if self.ending.is_none() && since.is_none() {
+            return Ok(());
+        }
+        self.ending = since;
+        let set = |watch: &SocketWatch| watch.end_timer.set(since.map(|_| END_TIME));
+        (self.watch.as_ref().map_or(Ok(()), set))
+            .map_err(|errno| Error::os("cannot wait for the end of a connection", errno))
+    }
 }
 
 impl Connection for TcpConnection {
@@ -155,54 +298,111 @@ impl Connection for TcpConnection {
     }
 
     fn queue(&mut self, message: Outgoing) -> Result<()> {
-        self.channel()?.queue(message)
+        self.ensure_open()?;
+        let index = match &message {
+            Outgoing::Tagged { tag, .. } | Outgoing::GpuBody { tag, .. } => {
+                self.socket_of_tag(*tag)
+            }
+            Outgoing::Metadata { .. } | Outgoing::Control { .. } => 0,
+        };
+        self.sockets[index].channel.queue(message)
     }
 
     fn flush(&mut self) -> Result<bool> {
-        self.channel()?.flush()
+        self.ensure_open()?;
+        let mut all = true;
+        for index in 0..self.sockets.len() {
+            let channel = &mut self.sockets[index].channel;
+            // What the others have to say is read first.
+            if !channel.has_ended() {
+                let flushed = channel.flush();
+                self.watch(index);
+                match flushed {
+                    Ok(flushed) => all &= flushed,
+                    Err(error) => {
+                        // What has come over any of them is read first.
+                        let channels = self.sockets.iter_mut().map(|socket| &mut socket.channel);
+                        channels.for_each(Channel::look_again);
+                        return Err(error);
+                    }
+                }
+            }
+        }
+        Ok(all)
     }
 
     fn queued(&self) -> Queued {
-        let line = self.line.as_ref();
-        line.map_or_else(Queued::default, |line| line.channel.queued())
+        let queued = self.sockets.iter().map(|socket| socket.channel.queued());
+        queued.fold(Queued::default(), |sum, part| Queued {
+            bytes: sum.bytes + part.bytes,
+            held: sum.held + part.held,
+        })
     }
 
+    /// A close while something is unread, or is still to come, makes the system forget what the
+    /// peer's system has not acknowledged.
     fn finish(&mut self) -> bool {
-        self.line.as_mut().is_none_or(WatchedSocket::finish)
+        // Of several, none is ended before all is there: the peer takes the end of one socket for
+        // the end of them all.
+        if self.sockets.len() > 1
+            && (self.queued().bytes > 0 || !self.sockets.iter().all(WatchedSocket::has_arrived))
+        {
+            return false;
+        }
+        let finish =
+            |socket: &mut WatchedSocket| socket.channel.end_sending() && socket.has_arrived();
+        let finished = self.sockets.iter_mut().map(finish);
+        finished.fold(true, |all, finished| all & finished)
     }
 
     fn post_body(&mut self, seq: u32, packed: u64, list: u64) {
-        if let Ok(channel) = self.channel() {
-            channel.reader().post(seq, packed, list);
+        let index = self.socket_of(seq);
+        if let Some(socket) = self.sockets.get_mut(index) {
+            socket.channel.reader().post(seq, packed, list);
+            self.watch(index);
         }
     }
 
     fn forget_bodies(&mut self) {
-        if let Ok(channel) = self.channel() {
-            channel.forget_bodies();
+        for index in 0..self.sockets.len() {
+            self.sockets[index].channel.forget_bodies();
+            self.watch(index);
         }
     }
 
     fn receive(&mut self) -> Result<Option<Incoming>> {
-        match self.channel()?.receive()? {
-            Some(message) => self.take_join(message),
-            None => Ok(None),
-        }
+        self.ensure_open()?;
+        self.receive_next().inspect_err(|error| {
+            self.over = Some(error.clone());
+        })
     }
 
+    /// A body that waits on another socket than the first does not hold up its header.
     fn is_waiting(&self) -> bool {
-        self.line
-            .as_ref()
-            .is_some_and(|line| line.channel.is_waiting())
+        let first = self.sockets.first();
+        first.is_some_and(|socket| socket.channel.is_waiting())
     }
 
     fn probe(&mut self) -> Result<Option<Duration>> {
-        self.line.as_ref().map_or(Ok(None), WatchedSocket::probe)
+        let mut next = None;
+        for WatchedSocket {
+            channel, patience, ..
+        } in &self.sockets
+        {
+            if has_fallen_silent(channel.socket(), *patience) {
+                return Err(channel.silence_error(Errno::TIMEDOUT));
+            }
+            // A dead machine is noticed within a quarter more than the time allowed.
+            next = Some(patience.duration() / 4);
+        }
+        Ok(next)
     }
 
     fn close(&mut self, lent: Option<Box<dyn Send>>) -> Option<Box<dyn Send>> {
-        if let Some(line) = &mut self.line {
-            line.channel.close();
+        self.over
+            .get_or_insert_with(|| Error::disconnected("the connection was closed by this side"));
+        for socket in &mut self.sockets {
+            socket.channel.close();
         }
         lent
     }

@@ -1,44 +1,38 @@
 //! How the sockets of one connection find each other at a listener.
 //!
-//! Each says in its first message which group it is of. A socket waits here until the others have
-//! come; what a peer can make wait is bounded in number and in time.
+//! The first message on each socket says which group it is of. A socket waits here until the others
+//! have come; the waiting sockets are bounded in number and in time.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
-use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use rustix::event::{EventfdFlags, eventfd};
-use rustix::time::{
-    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
-    timerfd_settime,
-};
 
 use crate::error::{Error, Result};
 use crate::lines::Lines;
 use crate::transport::features::Join;
-use crate::transport::tcp::connection::WatchedSocket;
-use crate::transport::tcp::joined::JoinedConnection;
+use crate::transport::tcp::connection::{TcpConnection, WatchedSocket};
+use crate::transport::tcp::socket::Timer;
 
 /// Most sockets that wait at one listener for others of their groups.
 const MAX_WAITING: usize = 256;
 /// How long a group may take to come together.
 const GROUP_TIME: Duration = Duration::from_secs(10);
+/// The shortest time that a timer can be set to.
+const AT_ONCE: Duration = Duration::from_nanos(1);
 
 /// The groups of one listener.
 pub struct Groups {
     state: Mutex<GroupQueue>,
-    /// Readable when a group is whole.
-    whole: OwnedFd,
-    /// Readable when one has waited for too long.
-    late: OwnedFd,
+    /// Readable when a group is whole, or has waited for too long.
+    timer: Timer,
 }
 
 #[derive(Default)]
 struct GroupQueue {
     /// Oldest first.
-    waiting: VecDeque<Group>,
+    waiting: VecDeque<SocketGroup>,
     whole: VecDeque<WholeGroup>,
     /// About groups that were closed, which a peer can have any number of.
     said: Lines,
@@ -46,16 +40,16 @@ struct GroupQueue {
 
 /// What has become of a group: a connection or, where the system has not enough for one, the socket
 /// that brings its request.
-pub type WholeGroup = Result<JoinedConnection, (Error, Option<WatchedSocket>)>;
+pub type WholeGroup = Result<TcpConnection, (Error, Option<WatchedSocket>)>;
 
-struct Group {
+struct SocketGroup {
     id: u128,
     from: IpAddr,
     since: Instant,
     lines: Vec<Option<WatchedSocket>>,
 }
 
-impl Group {
+impl SocketGroup {
     fn sockets(&self) -> usize {
         self.lines.iter().flatten().count()
     }
@@ -63,33 +57,22 @@ impl Group {
 
 impl Groups {
     /// No groups yet.
-    ///
-    /// # Errors
-    ///
-    /// Of the system: no descriptors are left.
     pub fn new() -> Result<Self> {
-        let failed = |errno| Error::os("cannot set a listener up", errno);
-        let whole = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(failed)?;
-        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
-        let late = timerfd_create(TimerfdClockId::Monotonic, flags).map_err(failed)?;
+        let timer = Timer::new().map_err(|errno| Error::os("cannot set a listener up", errno))?;
         Ok(Self {
             state: Mutex::default(),
-            whole,
-            late,
+            timer,
         })
     }
 
-    /// What becomes readable when [`next`](Self::next) has something to do.
-    pub fn fds(&self) -> [&OwnedFd; 2] {
-        [&self.whole, &self.late]
+    /// Readable when [`next`](Self::next) has something to do.
+    pub fn timer(&self) -> &Timer {
+        &self.timer
     }
 
     /// Takes a socket that came from `from` into its group.
-    ///
-    /// # Errors
-    ///
-    /// `Protocol` when the group has such a socket, is of another size, or of another machine's:
-    /// this socket is closed then, and the group stays as it was.
+    /// Errors: `Protocol` when the group has such a socket, is of another size, or of another
+    /// machine's: this socket is closed then, and the group stays as it was.
     pub fn add(&self, join: Join, from: IpAddr, line: WatchedSocket) -> Result<()> {
         let mut state = self.state.lock();
         let known = state
@@ -113,12 +96,10 @@ impl Groups {
             && let Some(group) = state.waiting.remove(at)
         {
             let lines = group.lines.into_iter().flatten().collect();
-            let whole = JoinedConnection::new(lines);
+            let whole = TcpConnection::joined(lines);
             state
                 .whole
                 .push_back(whole.map_err(|(error, lines)| (error, first(lines))));
-            // A full counter is a wake-up already under way.
-            let _ = rustix::io::write(&self.whole, &1_u64.to_ne_bytes());
         }
         state.make_room();
         self.set_timer(&state);
@@ -128,44 +109,26 @@ impl Groups {
     /// The next connection whose sockets have all come. Closes those that have waited for too long.
     pub fn next(&self) -> Option<WholeGroup> {
         let mut state = self.state.lock();
-        let mut counter = [0; 8];
-        let _ = rustix::io::read(&self.whole, &mut counter);
-        let _ = rustix::io::read(&self.late, &mut counter);
         let next = state.whole.pop_front();
-        if !state.whole.is_empty() {
-            let _ = rustix::io::write(&self.whole, &1_u64.to_ne_bytes());
-        }
         while let Some(group) = state.waiting.front()
             && group.since.elapsed() >= GROUP_TIME
         {
-            state.said.say(|more| {
-                tracing::warn!(
-                    "{} of {} sockets from {} are closed: the others of their connection have not \
-                     come{more}",
-                    group.sockets(),
-                    group.lines.len(),
-                    group.from
-                );
-            });
-            state.waiting.pop_front();
+            state.close_oldest("the others of their connection have not come");
         }
         self.set_timer(&state);
         next
     }
 
-    /// For when the oldest group has waited for too long.
+    /// For a group that is whole, or else for when the oldest has waited for too long.
     fn set_timer(&self, state: &GroupQueue) {
-        let left = state.waiting.front().map_or(Duration::ZERO, |group| {
-            // Zero would stop the timer.
-            (GROUP_TIME.saturating_sub(group.since.elapsed())).max(Duration::from_millis(1))
-        });
-        let never = Timespec::default();
-        let timer = Itimerspec {
-            it_interval: never,
-            it_value: Timespec::try_from(left).unwrap_or(never),
+        let oldest = state.waiting.front();
+        let left = oldest.map(|group| GROUP_TIME.saturating_sub(group.since.elapsed()));
+        let left = match state.whole.is_empty() {
+            true => left.map(|left| left.max(AT_ONCE)),
+            false => Some(AT_ONCE),
         };
-        if let Err(errno) = timerfd_settime(&self.late, TimerfdTimerFlags::empty(), &timer) {
-            tracing::error!("a listener cannot watch for sockets that come late: {errno}");
+        if let Err(errno) = self.timer.set(left) {
+            tracing::error!("a listener cannot watch for the groups of sockets: {errno}");
         }
     }
 }
@@ -178,7 +141,7 @@ fn first<T>(lines: Vec<T>) -> Option<T> {
 impl GroupQueue {
     /// A new group; returns where it is.
     fn begin(&mut self, join: Join, from: IpAddr) -> usize {
-        self.waiting.push_back(Group {
+        self.waiting.push_back(SocketGroup {
             id: join.group,
             from,
             since: Instant::now(),
@@ -189,17 +152,17 @@ impl GroupQueue {
 
     /// Where too many sockets wait, the oldest groups go: one that is honest is whole soon.
     fn make_room(&mut self) {
-        while self.waiting.iter().map(Group::sockets).sum::<usize>() > MAX_WAITING {
-            if let Some(group) = self.waiting.pop_front() {
-                self.said.say(|more| {
-                    tracing::warn!(
-                        "{} sockets from {} are closed: too many wait for others of their \
-                         connections{more}",
-                        group.sockets(),
-                        group.from
-                    );
-                });
-            }
+        while self.waiting.iter().map(SocketGroup::sockets).sum::<usize>() > MAX_WAITING {
+            self.close_oldest("too many wait for others of their connections");
+        }
+    }
+
+    fn close_oldest(&mut self, why: &str) {
+        if let Some(group) = self.waiting.pop_front() {
+            let (count, all, from) = (group.sockets(), group.lines.len(), group.from);
+            self.said.say(|more| {
+                tracing::warn!("{count} of {all} sockets from {from} are closed: {why}{more}");
+            });
         }
     }
 }
@@ -309,7 +272,7 @@ mod tests {
         let (groups, listener) = (Groups::new().unwrap(), listener());
         let (line, peer) = line(&listener);
         groups.add(join(5, 0, 2), HERE, line).unwrap();
-        let armed = rustix::time::timerfd_gettime(&groups.late)
+        let armed = rustix::time::timerfd_gettime(&groups.timer)
             .unwrap()
             .it_value;
         assert!(armed.tv_sec > 0 || armed.tv_nsec > 0);

@@ -13,10 +13,11 @@ use crate::fork::Generation;
 use crate::transport::accept::BACKLOG;
 use crate::transport::accept::accept;
 use crate::transport::address::{Address, is_loopback};
+use crate::transport::connection::ConnectionEnd;
 use crate::transport::patience::Patience;
 use crate::transport::tcp::connection::{JoinTarget, TcpConnection, WatchedSocket};
 use crate::transport::tcp::group::Groups;
-use crate::transport::tcp::socket::{End, new_socket, set_up, spare_pacing};
+use crate::transport::tcp::socket::{new_socket, set_up, spare_pacing};
 use crate::transport::{Connection, LinkOptions, Listener, Watched};
 
 /// [`Listener`] over TCP.
@@ -36,10 +37,7 @@ pub struct TcpListener {
 
 impl TcpListener {
     /// Starts to listen at the first of the host's addresses that can be listened at.
-    ///
-    /// # Errors
-    ///
-    /// `Permission` when other machines could connect and the options do not allow it;
+    /// Errors: `Permission` when other machines could connect and the options do not allow it;
     /// `AddressInUse`; `Unreachable` when the address is not one of this machine's; `Io`.
     pub fn new(address: &Address, options: &LinkOptions) -> Result<Self> {
         let generation = Generation::now();
@@ -64,9 +62,8 @@ impl TcpListener {
         let groups = Groups::new()?;
         let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(failed)?;
         let data = EventData::new_u64(0);
-        for fd in [&socket].into_iter().chain(groups.fds()) {
-            epoll::add(&epoll, fd, data, EventFlags::IN).map_err(failed)?;
-        }
+        epoll::add(&epoll, &socket, data, EventFlags::IN).map_err(failed)?;
+        epoll::add(&epoll, groups.timer(), data, EventFlags::IN).map_err(failed)?;
         Ok(Self {
             socket,
             groups: Arc::new(groups),
@@ -80,7 +77,7 @@ impl TcpListener {
     }
 
     fn take(&self, socket: OwnedFd) -> Result<Box<dyn Connection>> {
-        set_up(&socket, End::Server, self.patience)?;
+        set_up(&socket, ConnectionEnd::Server, self.patience)?;
         let peer = rustix::net::getpeername(&socket)
             .and_then(|peer| peer.map_or(Err(Errno::NOTCONN), SocketAddr::try_from))
             .map_err(|errno| Error::os("a peer has gone before it was accepted", errno))?;

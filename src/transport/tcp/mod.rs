@@ -1,13 +1,10 @@
 //! TCP between machines: the frames of shm, bodies always as bytes.
 //!
 //! Neither encryption nor authentication: a listener that other machines can reach must be asked
-//! for. See "Our transports" of `docs/protocol.md` for the bytes, and `docs/wire.md` for JOIN.
-//! Nothing here waits, except [`connect`](Transport::connect), which takes the time that its
-//! options give it.
+//! for. `docs/wire.md` has the bytes. Nothing here waits but [`connect`](Transport::connect).
 
 mod connection;
 mod group;
-mod joined;
 mod listener;
 mod socket;
 
@@ -18,12 +15,12 @@ pub(super) use listener::bind;
 use crate::error::{Error, Result};
 use crate::proto::Uri;
 use crate::transport::address::Address;
+use crate::transport::connection::ConnectionEnd;
 use crate::transport::features::{Feature, Join, MAX_SOCKETS};
 use crate::transport::patience::{PATIENCE_SETTING, Patience};
 use crate::transport::tcp::connection::{TcpConnection, WatchedSocket};
-use crate::transport::tcp::joined::JoinedConnection;
 use crate::transport::tcp::listener::TcpListener;
-use crate::transport::tcp::socket::{End, set_up};
+use crate::transport::tcp::socket::set_up;
 use crate::transport::{Connection, LinkOptions, Listener, Outgoing, Transport};
 
 /// [`Transport`] for `tcp://host:port`.
@@ -67,7 +64,7 @@ impl Transport for Tcp {
         let mut lines = connect(&Address::of(uri)?, count.max(1), options)?;
         if lines.len() > 1 {
             join(&mut lines)?;
-            let joined = JoinedConnection::new(lines).map_err(|(error, _)| error)?;
+            let joined = TcpConnection::joined(lines).map_err(|(error, _)| error)?;
             return Ok(Box::new(joined));
         }
         match lines.pop() {
@@ -89,7 +86,7 @@ fn connect(address: &Address, count: u16, options: &LinkOptions) -> Result<Vec<W
     for _ in 0..count {
         let (socket, peer) =
             socket::connect(address, &candidates, start, options.connect_time(), cancel)?;
-        set_up(&socket, End::Client, patience)?;
+        set_up(&socket, ConnectionEnd::Client, patience)?;
         lines.push(WatchedSocket::new(
             socket,
             peer,

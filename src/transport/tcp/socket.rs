@@ -1,27 +1,23 @@
 //! Sockets: how they are made, connected and kept from waiting for ever.
 
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, sockopt};
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
+    timerfd_settime,
+};
 
 use crate::cancel::Cancel;
 use crate::error::{Error, Result, Status};
 use crate::transport::address::{Address, is_loopback, share};
+use crate::transport::connection::ConnectionEnd;
 use crate::transport::patience::{Patience, keep_alive};
 use crate::transport::wait::wait;
-
-/// Which end of a connection a socket is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
-    /// It sends requests and credit, which the server reads at once.
-    Client,
-    /// It sends bodies, which the client reads when it likes.
-    Server,
-}
 
 /// A stream socket for an address of `address`'s family, non-blocking and closed on exec.
 pub fn new_socket(address: &SocketAddr) -> Result<OwnedFd> {
@@ -36,14 +32,13 @@ pub fn new_socket(address: &SocketAddr) -> Result<OwnedFd> {
 }
 
 /// Sets a connected socket up: messages leave at once, and a peer whose machine is gone is noticed.
-pub fn set_up(socket: &OwnedFd, end: End, patience: Patience) -> Result<()> {
+pub fn set_up(socket: &OwnedFd, end: ConnectionEnd, patience: Patience) -> Result<()> {
     let set = || {
         sockopt::set_tcp_nodelay(socket, true)?;
         keep_alive(socket, patience)?;
-        if end == End::Client {
+        if end == ConnectionEnd::Client {
             // Keep-alive waits while something sent is not acknowledged. At a server this option
-            // would also cut a client that is alive and does not read for that long, which a slow
-            // consumer may; there `has_fallen_silent` looks.
+            // would cut a slow consumer, too; there `has_fallen_silent` looks.
             let limit = u32::try_from(patience.duration().as_millis()).unwrap_or(u32::MAX);
             sockopt::set_tcp_user_timeout(socket, limit)?;
         }
@@ -56,10 +51,8 @@ pub fn set_up(socket: &OwnedFd, end: End, patience: Patience) -> Result<()> {
 /// choose it.
 const UNPACED: &str = "reno";
 
-/// Sends to `peer` as fast as it reads, where it is on this machine. A congestion control that
-/// paces, as BBR does, guesses there what no network limits, and sends at a third of what it could.
-///
-/// Anything else keeps the system's choice, which knows the network.
+/// Sends to a peer on this machine as fast as it reads: a congestion control that paces, as BBR,
+/// slows a connection that no network limits. For other peers the system's choice stays.
 pub fn spare_pacing(socket: &OwnedFd, peer: &SocketAddr) {
     let own = rustix::net::getsockname(socket).and_then(SocketAddr::try_from);
     let is_here = is_loopback(peer) || own.is_ok_and(|own| own.ip() == peer.ip());
@@ -98,6 +91,32 @@ pub fn has_arrived(socket: impl AsFd) -> bool {
     let result = unsafe { libc::ioctl(socket, libc::TIOCOUTQ, &raw mut unacknowledged) };
     // Where it cannot be asked there is nothing to wait for.
     result != 0 || unacknowledged == 0
+}
+
+/// A timer, readable when its time has come.
+pub struct Timer(OwnedFd);
+
+impl Timer {
+    pub fn new() -> Result<Self, Errno> {
+        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+        timerfd_create(TimerfdClockId::Monotonic, flags).map(Self)
+    }
+
+    /// Sets the time from now on, which is not zero; with `None` it never comes.
+    pub fn set(&self, time: Option<Duration>) -> Result<(), Errno> {
+        let never = Timespec::default();
+        let timer = Itimerspec {
+            it_interval: never,
+            it_value: Timespec::try_from(time.unwrap_or_default()).unwrap_or(never),
+        };
+        timerfd_settime(self, TimerfdTimerFlags::empty(), &timer).map(drop)
+    }
+}
+
+impl AsFd for Timer {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
 }
 
 /// Connects to one of `candidates`, in their order, within `timeout` after `start`, unless the
@@ -153,8 +172,7 @@ fn connect_one(
     }
     let own = rustix::net::getsockname(&socket)?;
     if rustix::net::getpeername(&socket)? == Some(own) {
-        // Where nobody listens at a port that the system also gives to clients, it may give that
-        // very port, and the socket then talks to itself.
+        // The system may give a client the very port at which nobody listens: it talks to itself.
         return Err(Errno::CONNREFUSED);
     }
     Ok(socket)
