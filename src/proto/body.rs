@@ -9,7 +9,7 @@ use crate::proto::wire::Fields;
 /// the batch before, and take no memory of their own.
 pub type Bytes = SmallVec<[u8; SHORT_BYTES]>;
 /// Bytes that lie in a message.
-pub const SHORT_BYTES: usize = 48;
+const SHORT_BYTES: usize = 48;
 
 /// What is lent of one body, of which most have a bitmap and values.
 pub type Spans = SmallVec<[Span; 2]>;

@@ -36,7 +36,7 @@ mod uri;
 mod window;
 mod wire;
 
-pub use body::{AddressList, Bytes, SHORT_BYTES, Span, Spans, decode_frees, encode_frees};
+pub use body::{AddressList, Bytes, Span, Spans, decode_frees, encode_frees};
 pub use control::{BODY_KIND_LIST, BODY_KIND_PACKED, Control, IPC_HANDLE_BYTES, StreamInfo};
 pub use error::ProtocolError;
 pub use extension::{

@@ -8,14 +8,12 @@
 //! | a listening one with connections that nobody has accepted | the same of each |
 //! | any Unix socket, before Linux 6.9 | what others left in flight, which that call may collect |
 //!
-//! So an I/O thread, or a thread of the host's, closes a [`Socket`] only where none of that can be:
-//! where the system lets no descriptor through ([`rights`]), or none is left in the queue. All
-//! others are closed by threads of ours, [`closer`], which are there only while something is left
-//! to close.
+//! So an I/O thread, or a thread of the host's, closes a [`Socket`] only if the system lets no
+//! descriptor through ([`rights`]), or none is left in the queue. All others are closed by threads
+//! of ours ([`closer`]), which exist only while something is left to close.
 //!
-//! Nothing is taken out of a socket that brings a descriptor where none may come: in a queue a file
-//! in user space costs nothing, while a process that has it open cannot end before its file system
-//! lets it.
+//! A descriptor that may not come stays in its socket: a process that has a file in user space open
+//! cannot end before the file system lets it.
 
 pub mod closer;
 
@@ -29,7 +27,7 @@ use rustix::io::Errno;
 use rustix::net::{Shutdown, sockopt};
 
 use crate::fork::Generation;
-use crate::transport::rights::{self, Seen};
+use crate::transport::rights::{self, SocketContents};
 
 /// Looks into a queue that is to be closed, after which it is taken not to be empty.
 const MOST_LOOKS: u32 = 64;
@@ -136,11 +134,13 @@ fn holds_nothing(fd: &OwnedFd) -> bool {
     let mut bytes = [0; 4096];
     for _ in 0..MOST_LOOKS {
         match rights::read_without(fd, &mut [IoSliceMut::new(&mut bytes)]) {
-            Ok(Seen::Descriptor) => return false,
+            Ok(SocketContents::Descriptor) => return false,
             // It was not connected.
-            Ok(Seen::Bytes(0)) | Err(Errno::INVAL | Errno::NOTCONN | Errno::AGAIN) => return true,
+            Ok(SocketContents::Bytes(0)) | Err(Errno::INVAL | Errno::NOTCONN | Errno::AGAIN) => {
+                return true;
+            }
             // Also the peer's reset, which is told once.
-            Ok(Seen::Bytes(_)) | Err(_) => {}
+            Ok(SocketContents::Bytes(_)) | Err(_) => {}
         }
     }
     false

@@ -1,28 +1,23 @@
 //! Connections inside one process, for tests of everything above the transports.
 //!
-//! Messages go through a pair of queues, with an eventfd each to wait on. What is lent is copied
-//! once into memory that both ends know by its address, and that lives until both have let go of
-//! it. So streams over `mem:` show what the driver does with both kinds of bodies without any help
-//! from the operating system.
+//! Messages go through a pair of queues, with an eventfd each to wait on; descriptors are copied.
+//! Bodies are lent as over shm.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
-use std::time::Duration;
 
 use once_cell::sync::Lazy;
 use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, eventfd};
 
-use crate::device::{BufferRef, HostBuffer};
+use crate::device::HostBuffer;
 use crate::error::{Error, Result, Status};
-use crate::proto::{BodyKind, Span, Spans, Uri, body_of_tag};
-use crate::transport::regions::no_regions;
+use crate::proto::{BodyKind, Uri, body_of_tag};
+use crate::transport::lend::{ByDescriptor, RegionPool, RegionTable};
 use crate::transport::{
-    Connection, Identity, Incoming, Lease, Lender, LinkOptions, Listener, OnGpu, Outgoing, Owner,
-    PeerRegions, Placement, Profile, Queued, Readiness, Resolved, Transport, Unmapped, Watched,
-    sends_host_memory_only,
+    Connection, Identity, Incoming, Lender, LinkOptions, Listener, Outgoing, PeerRegions, Profile,
+    Queued, Readiness, Transport, Watched, sends_host_memory_only,
 };
 
 /// The transport of scheme `mem:`.
@@ -72,11 +67,10 @@ impl Transport for Mem {
             return Err(Error::new(Status::Unreachable, text));
         };
         let (ours, theirs) = (Pipe::new()?, Pipe::new()?);
-        let lent = Arc::default();
-        let server = MemConnection::new(&theirs, &ours, &lent, &backlog.options);
+        let server = MemConnection::new(&theirs, &ours, &backlog.options);
         backlog.waiting.lock().push_back(server);
         notify(&backlog.arrived);
-        Ok(Box::new(MemConnection::new(&ours, &theirs, &lent, options)))
+        Ok(Box::new(MemConnection::new(&ours, &theirs, options)))
     }
 }
 
@@ -158,17 +152,13 @@ struct MemConnection {
     identity: Identity,
     incoming: Arc<Pipe>,
     outgoing: Arc<Pipe>,
-    lender: Arc<MemLender>,
+    lender: Arc<RegionPool>,
+    regions: RegionTable,
     closed: bool,
 }
 
 impl MemConnection {
-    fn new(
-        incoming: &Arc<Pipe>,
-        outgoing: &Arc<Pipe>,
-        lent: &Arc<Lent>,
-        options: &LinkOptions,
-    ) -> Self {
+    fn new(incoming: &Arc<Pipe>, outgoing: &Arc<Pipe>, options: &LinkOptions) -> Self {
         let readiness = Readiness {
             fd: Arc::clone(&incoming.ready) as _,
             socket: true,
@@ -183,11 +173,12 @@ impl MemConnection {
             },
             incoming: Arc::clone(incoming),
             outgoing: Arc::clone(outgoing),
-            lender: Arc::new(MemLender {
-                inline_bytes: options.inline_bytes,
-                limit: AtomicU64::new(options.lent_limit),
-                lent: Arc::clone(lent),
-            }),
+            lender: Arc::new(RegionPool::new(
+                options,
+                Box::new(ByDescriptor::default()),
+                None,
+            )),
+            regions: RegionTable::default(),
             closed: false,
         }
     }
@@ -250,55 +241,18 @@ impl Connection for MemConnection {
     }
 
     fn regions(&mut self) -> Option<&mut dyn PeerRegions> {
-        Some(self)
+        Some(&mut self.regions)
     }
 
     fn close(&mut self, lent: Option<Box<dyn Send>>) -> Option<Box<dyn Send>> {
         self.closed = true;
+        self.lender.abandon();
         self.incoming.close();
         self.outgoing.close();
         // Messages that nobody will read let go of what they hold.
         let unread = std::mem::take(&mut self.incoming.state.lock().queue);
         drop(unread);
         lent
-    }
-}
-
-impl PeerRegions for MemConnection {
-    fn map(&mut self, id: u16, _handle: &[u8], _fd: Option<OwnedFd>) -> Result<()> {
-        Err(no_regions(id))
-    }
-
-    fn unmap(&mut self, id: u16) -> Result<Unmapped> {
-        Err(no_regions(id))
-    }
-
-    fn resolve(&mut self, _seq: u32, spans: Vec<Span>) -> Result<Resolved> {
-        let lent = self.lender.lent.bodies.lock();
-        let mut owners = Vec::new();
-        let mut buffers = Vec::with_capacity(spans.len());
-        for span in spans {
-            if span.length == 0 {
-                buffers.push(BufferRef::EMPTY);
-                continue;
-            }
-            let (body, bytes) = find(&lent, span).ok_or_else(|| {
-                Error::protocol(format!(
-                    // Rule A8.
-                    "{} bytes at {:#x} are not lent",
-                    span.length, span.address
-                ))
-            })?;
-            buffers.push(bytes);
-            owners.push(body);
-        }
-        Ok(Resolved {
-            buffers,
-            owner: Arc::new(owners),
-            shared: true,
-            pulled: false,
-            gpu: None,
-        })
     }
 }
 
@@ -315,9 +269,10 @@ fn arrive(message: Outgoing) -> Result<Incoming> {
             let header = header.as_deref().unwrap_or_default();
             Incoming::Metadata([prefix.as_slice(), header].concat().into())
         }
-        Outgoing::Control { bytes, fd: _ } => Incoming::Control {
+        Outgoing::Control { bytes, fd } => Incoming::Control {
             bytes: bytes.into(),
-            fd: None,
+            fd: (fd.map(|fd| fd.try_clone()).transpose())
+                .map_err(|error| Error::io("cannot copy a descriptor", &error))?,
         },
         Outgoing::GpuBody { .. } => return Err(sends_host_memory_only()),
         Outgoing::Tagged { tag, payload } => {
@@ -335,109 +290,4 @@ fn arrive(message: Outgoing) -> Result<Incoming> {
             }
         }
     })
-}
-
-/// What one connection has lent, by address.
-#[derive(Default)]
-struct Lent {
-    bodies: Mutex<BTreeMap<u64, Arc<HostBuffer>>>,
-    bytes: AtomicU64,
-    abandoned: AtomicBool,
-}
-
-/// The lent body that holds a span, and the span's bytes.
-fn find(
-    bodies: &BTreeMap<u64, Arc<HostBuffer>>,
-    span: Span,
-) -> Option<(Arc<HostBuffer>, BufferRef)> {
-    let (base, body) = bodies.range(..=span.address).next_back()?;
-    let start = usize::try_from(span.address - base).ok()?;
-    let len = usize::try_from(span.length).ok()?;
-    let bytes = body.as_slice().get(start..)?.get(..len)?;
-    Some((Arc::clone(body), BufferRef::of(bytes)))
-}
-
-/// Lends copies.
-struct MemLender {
-    inline_bytes: u64,
-    limit: AtomicU64,
-    lent: Arc<Lent>,
-}
-
-/// A lent body, until it is back.
-struct Hold {
-    lent: Arc<Lent>,
-    base: u64,
-    bytes: u64,
-}
-
-impl Drop for Hold {
-    fn drop(&mut self) {
-        // Rule F4: what the peer may still look for after a cut goes with the connection.
-        if !self.lent.abandoned.load(Ordering::Relaxed) {
-            self.lent.bodies.lock().remove(&self.base);
-        }
-        self.lent.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
-    }
-}
-
-impl Lender for MemLender {
-    fn place(&self, buffers: &[BufferRef], gpu: Option<OnGpu<'_>>) -> Result<Placement> {
-        if gpu.is_some() {
-            return Ok(Placement::Packed);
-        }
-        let bytes = buffers.iter().map(|buffer| buffer.len as u64).sum();
-        let lent = self.lent.bytes.load(Ordering::Relaxed);
-        if bytes <= self.inline_bytes || lent + bytes > self.limit.load(Ordering::Relaxed) {
-            return Ok(Placement::Packed);
-        }
-        let padded = |len: usize| len.next_multiple_of(64);
-        let mut body = HostBuffer::new(buffers.iter().map(|buffer| padded(buffer.len)).sum())?;
-        let base = body.as_ref().data.addr() as u64;
-        let mut spans = Spans::with_capacity(buffers.len());
-        let mut at = 0;
-        for buffer in buffers {
-            // SAFETY: the caller holds the owner of the buffers, and producers do not write to
-            // arrays that they have handed out.
-            let source = unsafe { buffer.as_slice() };
-            body.as_mut_slice()[at..at + source.len()].copy_from_slice(source);
-            let address = if source.is_empty() {
-                0
-            } else {
-                base + at as u64
-            }; // Rule F3
-            spans.push(Span {
-                address,
-                length: source.len() as u64,
-            });
-            at += padded(source.len());
-        }
-        self.lent.bytes.fetch_add(bytes, Ordering::Relaxed);
-        self.lent.bodies.lock().insert(base, Arc::new(body));
-        Ok(Placement::Lent(Lease {
-            copied: bytes,
-            ..Lease::new(
-                spans,
-                Owner::One(Box::new(Hold {
-                    lent: Arc::clone(&self.lent),
-                    base,
-                    bytes,
-                })),
-            )
-        }))
-    }
-
-    fn set_client(&self, lent_limit: u64, _device_type: i32, _gpus: &[[u8; 16]]) {
-        self.limit.fetch_min(lent_limit, Ordering::Relaxed);
-    }
-
-    fn retire_idle(&self) -> (Vec<u16>, Option<Duration>) {
-        (Vec::new(), None)
-    }
-
-    fn region_forgotten(&self, _id: u16) {}
-
-    fn abandon(&self) {
-        self.lent.abandoned.store(true, Ordering::Relaxed);
-    }
 }

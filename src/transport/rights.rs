@@ -1,8 +1,7 @@
 //! Which descriptors come through a Unix socket (SCM_RIGHTS).
 //!
-//! A peer can send one beside any byte. To read the byte takes the descriptor out of the socket,
-//! and then this process has to close it, which may wait for whatever the peer has thought of. So
-//! none is let in but where one may come.
+//! A peer can send one beside any byte. Reading the byte takes the descriptor out of the socket, and
+//! closing it may wait for as long as the peer likes. So none is let in but where one may come.
 
 use std::io::IoSliceMut;
 use std::os::fd::{AsFd, AsRawFd};
@@ -19,8 +18,8 @@ thread_local! {
     pub static CANNOT_BAR: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
 }
 
-/// Lets descriptors be sent to `socket`, and to those that it accepts, or not: whoever tries is
-/// told EPERM. Returns false where the system cannot do that: then they can be sent.
+/// Lets descriptors be sent to `socket`, and to those that it accepts, or has senders told EPERM.
+/// Returns false where the system cannot bar descriptors.
 pub fn pass(socket: &impl AsFd, may: bool) -> bool {
     #[cfg(test)]
     if CANNOT_BAR.get() {
@@ -47,7 +46,7 @@ pub fn pass(socket: &impl AsFd, may: bool) -> bool {
 
 /// What a look into a socket shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Seen {
+pub enum SocketContents {
     /// As many bytes, none of which brings a descriptor; 0 is the end.
     Bytes(usize),
     /// A descriptor, beside these bytes or right behind them.
@@ -55,23 +54,26 @@ pub enum Seen {
 }
 
 /// Looks at what `socket` has, up to the room in `runs`, and takes nothing out.
-pub fn look(socket: &impl AsFd, runs: &mut [IoSliceMut<'_>]) -> Result<Seen, Errno> {
+pub fn look(socket: &impl AsFd, runs: &mut [IoSliceMut<'_>]) -> Result<SocketContents, Errno> {
     let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
     // Without room for a descriptor the system says that there was one. What it lets go of then is
     // not the last that refers to the file: the socket still has it.
     let mut no_room = RecvAncillaryBuffer::default();
     let message = rustix::net::recvmsg(socket, runs, &mut no_room, flags)?;
     Ok(if message.flags.contains(ReturnFlags::CTRUNC) {
-        Seen::Descriptor
+        SocketContents::Descriptor
     } else {
-        Seen::Bytes(message.bytes)
+        SocketContents::Bytes(message.bytes)
     })
 }
 
 /// Reads what `socket` has, unless a descriptor is there: then nothing is taken out.
-pub fn read_without(socket: &impl AsFd, runs: &mut [IoSliceMut<'_>]) -> Result<Seen, Errno> {
+pub fn read_without(
+    socket: &impl AsFd,
+    runs: &mut [IoSliceMut<'_>],
+) -> Result<SocketContents, Errno> {
     let seen = look(socket, runs)?;
-    let Seen::Bytes(len) = seen else {
+    let SocketContents::Bytes(len) = seen else {
         return Ok(seen);
     };
     // No more than was looked at.
@@ -84,7 +86,7 @@ pub fn read_without(socket: &impl AsFd, runs: &mut [IoSliceMut<'_>]) -> Result<S
             IoSliceMut::new(&mut run[..part])
         })
         .collect();
-    read_plainly(socket, &mut looked_at).map(Seen::Bytes)
+    read_plainly(socket, &mut looked_at).map(SocketContents::Bytes)
 }
 
 /// Reads what `socket` has, where no descriptor can be there.

@@ -45,7 +45,7 @@ fn server() {
     let gpu: i32 = std::env::var(GPU).unwrap().parse().unwrap();
     let server = Server::new(ServerOptions::default()).unwrap();
     let uri = server.listen(&address("shm")).unwrap();
-    for place in [Place::Arena, Place::Own, Place::Pool] {
+    for place in [Place::Arena, Place::Own] {
         let table = Table::on(gpu, place, COUNT, ROWS).endless();
         let served = server.serve(format!("{place:?}").as_bytes(), Box::new(table));
         served.map_err(|(error, _)| error).unwrap();
@@ -89,9 +89,9 @@ fn take(stream: &mut Stream, count: usize) -> Vec<OwnedDeviceArray> {
 }
 
 /// The numbers of open handles of other processes.
-fn open() -> (i64, i64, i64, i64) {
+fn open() -> (i64, i64, i64) {
     let live = fake::Live::now();
-    (live.opened, live.mappings, live.reservations, live.pools)
+    (live.opened, live.mappings, live.reservations)
 }
 
 #[test]
@@ -103,9 +103,8 @@ fn what_a_cut_client_mapped_goes_with_its_last_array() {
 fn mappings_go() {
     end_on_panic();
     let expected = [
-        ("Arena", (1, 1, 1, 0), "cuMemRelease"),
-        ("Own", (3, 0, 0, 0), "cuIpcCloseMemHandle"),
-        ("Pool", (3, 0, 0, 1), "cuMemPoolDestroy"),
+        ("Arena", (1, 1, 1), "cuMemRelease"),
+        ("Own", (3, 0, 0), "cuIpcCloseMemHandle"),
     ];
     for (ticket, mapped, closes) in expected {
         for killed in [true, false] {
@@ -134,11 +133,11 @@ fn mappings_go() {
             drop((stream, client));
             while arrays.len() > 1 {
                 arrays.pop();
-                assert_ne!(open(), (0, 0, 0, 0), "{what}");
+                assert_ne!(open(), (0, 0, 0), "{what}");
             }
             drop(arrays);
             // The connection's open memory goes with it, on the I/O thread.
-            eventually(&what, || open() == (0, 0, 0, 0));
+            eventually(&what, || open() == (0, 0, 0));
             assert!(fake::count(closes) > closed, "{what}");
         }
     }
@@ -211,7 +210,7 @@ fn the_second_gpu_is_used() {
     end_on_panic();
     let (mut other, uri) = serving(1);
     let client = Client::new(ClientOptions::default()).unwrap();
-    for ticket in ["Arena", "Own", "Pool"] {
+    for ticket in ["Arena", "Own"] {
         let mut stream = get(&client, &uri, ticket, 1);
         let arrays = take(&mut stream, 3);
         assert!(arrays.iter().all(|array| array.raw().device_id == 1));
@@ -220,7 +219,7 @@ fn the_second_gpu_is_used() {
         assert_eq!(fake::Live::now().contexts, 1, "{ticket}");
     }
     drop(client);
-    eventually("the connection is gone", || open() == (0, 0, 0, 0));
+    eventually("the connection is gone", || open() == (0, 0, 0));
     drop(other.0.stdin.take());
     other.succeeds();
 }

@@ -1,12 +1,11 @@
 //! Every driver call fails once, with each code: the error names the call, nothing is left behind,
 //! and the process goes on.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
-use dipc::device::cuda::export::{ExportHandle, ExportedAllocation};
+use dipc::device::cuda::export::ExportedAllocation;
 use dipc::device::cuda::gather::Reads;
 use dipc::device::cuda::import::ImportedMemory;
-use dipc::device::cuda::pool::ImportedPool;
 use dipc::device::cuda::shift::Shifts;
 use dipc::device::cuda::{
     Access, Device, DeviceMemory, Event, PinnedMemory, Purpose, Registered, Stream, SyncEvent,
@@ -70,14 +69,6 @@ fn scenario() -> Result<()> {
     let exported = ExportedAllocation::of(&device, lent.address() + 5, 10)?;
     let legacy = ExportedAllocation::of(&device, own.address() + 5, 10)?;
     assert!(exported.is_some() && legacy.is_some());
-    // Memory of a pool of the host program.
-    let pooled = ExportedAllocation::of(&device, pool_memory() + 5, 10)?;
-    let Some(ExportHandle::Pooled(share)) = pooled.map(|pooled| pooled.handle) else {
-        panic!("nothing leads to it");
-    };
-    let pool = ImportedPool::import(&device, (0, *share.pool().id()), share.pool().fd())?;
-    drop(ImportedMemory::of_pool(&pool, share.bytes(), 1000)?);
-    drop((pool, share));
     // A mapping of this process's export stands for a peer's.
     let fd = lent.export()?;
     let mapping = ImportedMemory::map(&device, &fd, lent.len())?;
@@ -85,16 +76,6 @@ fn scenario() -> Result<()> {
     drop(mapping);
     drop((own, lent, pinned, pages));
     device.trim()
-}
-
-fn pool_memory() -> u64 {
-    static MEMORY: OnceLock<(Arc<fake::Pool>, u64)> = OnceLock::new();
-    let make = || {
-        let pool = fake::Pool::exportable();
-        let memory = pool.alloc(1000);
-        (pool, memory)
-    };
-    MEMORY.get_or_init(make).1
 }
 
 /// Functions that free something. Drops call them, and cannot report an error.
@@ -108,7 +89,6 @@ const GIVING_BACK: &[&str] = &[
     "cuMemRelease",
     "cuMemUnmap",
     "cuMemAddressFree",
-    "cuMemPoolDestroy",
 ];
 
 #[test]
@@ -117,7 +97,6 @@ fn every_call_may_fail_once() {
 }
 
 fn every_call_fails() {
-    pool_memory();
     scenario().unwrap();
     let before = fake::Live::now();
     let was = fake::counts();
@@ -156,12 +135,8 @@ fn every_call_fails() {
                         failed += 1;
                         // A driver error for a descriptor or a handle is mostly the peer's fault.
                         let of_peer = match function.as_str() {
-                            "cuMemImportFromShareableHandle"
-                            | "cuMemMap"
-                            | "cuMemPoolImportFromShareableHandle" => Status::Protocol,
-                            "cuIpcOpenMemHandle"
-                            | "cuIpcOpenEventHandle"
-                            | "cuMemPoolImportPointer" => Status::InvalidData,
+                            "cuMemImportFromShareableHandle" | "cuMemMap" => Status::Protocol,
+                            "cuIpcOpenMemHandle" | "cuIpcOpenEventHandle" => Status::InvalidData,
                             _ => status,
                         };
                         let good =

@@ -3,7 +3,7 @@
 use std::ffi::{CStr, CString, c_char, c_int, c_long, c_void};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use dipc::device::cuda::later;
@@ -88,76 +88,11 @@ calls! {
     primary_reset as c"cuDevicePrimaryCtxReset_v2"(device: c_int) -> c_int;
     event_create as c"cuEventCreate"(event: *mut *mut c_void, flags: u32) -> c_int;
     memory_alloc as c"cuMemAlloc_v2"(address: *mut u64, len: usize) -> c_int;
-    pool_create as c"cuMemPoolCreate"(pool: *mut *mut c_void, properties: *const PoolProperties) -> c_int;
-    pool_destroy as c"cuMemPoolDestroy"(pool: *mut c_void) -> c_int;
     pool_default as c"cuDeviceGetDefaultMemPool"(pool: *mut *mut c_void, device: c_int) -> c_int;
     pool_alloc as c"cuMemAllocFromPoolAsync"(address: *mut u64, len: usize, pool: *mut c_void, stream: *mut c_void) -> c_int;
     memory_managed as c"cuMemAllocManaged"(address: *mut u64, len: usize, flags: u32) -> c_int;
     memory_free as c"cuMemFree_v2"(address: u64) -> c_int;
     memory_copy as c"cuMemcpy"(target: u64, source: u64, len: usize) -> c_int;
-}
-
-/// The properties of a pool (`CUmemPoolProps`).
-#[repr(C)]
-pub struct PoolProperties {
-    kind: u32,
-    handles: u32,
-    location: u32,
-    device: i32,
-    win32: *mut c_void,
-    reserved: [u8; 64],
-}
-
-/// A pool of a GPU. Its memory must be freed before its drop.
-pub struct Pool(*mut c_void, i32);
-
-// SAFETY: a handle of the driver, which belongs to no thread.
-unsafe impl Send for Pool {}
-// SAFETY: as above.
-unsafe impl Sync for Pool {}
-
-impl Pool {
-    /// An exportable pool of GPU 0.
-    pub fn exportable() -> Arc<Self> {
-        Self::exportable_on(0)
-    }
-
-    /// An exportable pool of a GPU. All users share one pool, because a later pool may have the
-    /// same handle.
-    pub fn exportable_on(gpu: i32) -> Arc<Self> {
-        static POOLS: Mutex<[Weak<Pool>; 2]> = Mutex::new([Weak::new(), Weak::new()]);
-        let mut pools = POOLS.lock().unwrap();
-        let known = &mut pools[usize::try_from(gpu).unwrap()];
-        if let Some(pool) = known.upgrade() {
-            return pool;
-        }
-        let properties = PoolProperties {
-            kind: 1,
-            handles: 1,
-            location: 1,
-            device: gpu,
-            win32: std::ptr::null_mut(),
-            reserved: [0; 64],
-        };
-        let mut pool = std::ptr::null_mut();
-        with_context(gpu, || {
-            assert_eq!(pool_create(&raw mut pool, &raw const properties), 0)
-        });
-        let pool = Arc::new(Self(pool, gpu));
-        *known = Arc::downgrade(&pool);
-        pool
-    }
-
-    /// Allocates memory of the pool, and waits for it.
-    pub fn alloc(&self, len: usize) -> u64 {
-        alloc_from(self.1, self.0, len)
-    }
-}
-
-impl Drop for Pool {
-    fn drop(&mut self) {
-        with_context(self.1, || assert_eq!(pool_destroy(self.0), 0));
-    }
 }
 
 /// Memory of the default pool of GPU 0, which cannot be exported.
@@ -249,8 +184,6 @@ pub struct Counts {
     pub pinned: i64,
     pub modules: i64,
     pub reservations: i64,
-    /// Imported pools.
-    pub pools: i64,
     pub used: [usize; 2],
 }
 
@@ -276,7 +209,6 @@ impl Live {
             pinned: live(6),
             modules: live(7),
             reservations: live(8),
-            pools: live(9),
             used: [used(0), used(1)],
         }))
     }

@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use dipc::client::{Client, ClientOptions, GetOptions};
-use dipc::device::cuda::export::{ExportHandle, ExportedAllocation};
 use dipc::device::cuda::{Device, DeviceMemory, Purpose, later, uuids};
 use dipc::device::region::Region;
 use dipc::error::{Error, Result, Status};
@@ -24,7 +23,6 @@ pub const CASES: &[Case] = &[
     ("hostile-order", descriptors_find_their_message),
     ("hostile-unasked", nothing_unasked_is_opened),
     ("hostile-unused", nothing_unused_is_opened),
-    ("hostile-pools", pools_are_checked),
 ];
 
 /// Both ends of a connection in this process.
@@ -257,11 +255,13 @@ fn orders_are_checked() {
         assert!(error.text().contains("READY"), "{error}");
     }
     // Other transports do not have it.
-    let tcp = transport::by_scheme("mem").unwrap();
-    let uri = Uri::parse("mem:@dipc-orders").unwrap();
-    let _listener = tcp.listen(&uri, &LinkOptions::default()).unwrap();
-    let mut other = tcp.connect(&uri, &LinkOptions::default()).unwrap();
-    refused(other.regions().unwrap().order(1, 1, &[3; 64]), "READY");
+    let tcp = transport::by_scheme("tcp").unwrap();
+    let uri = Uri::parse("tcp://127.0.0.1:0").unwrap();
+    let listener = tcp.listen(&uri, &LinkOptions::default()).unwrap();
+    let uri = Uri::parse(&listener.address()).unwrap();
+    let other = &mut *tcp.connect(&uri, &LinkOptions::default()).unwrap();
+    let ordered = other.with_regions(|regions| regions.order(1, 1, &[3; 64]));
+    refused(ordered, "READY");
 }
 
 #[test]
@@ -451,15 +451,6 @@ fn nothing_unused_is_opened() {
         .unwrap()
         .map(2, &of(2, &[7; 64]), None)
         .unwrap();
-    link.regions()
-        .unwrap()
-        .map(3, &of(3, &[1; 16]), no_memory())
-        .unwrap();
-    let of_pool = [&3_u16.to_le_bytes()[..], &[7; 64]].concat();
-    link.regions()
-        .unwrap()
-        .map(4, &of(4, &of_pool), None)
-        .unwrap();
     let host_fd = Some(host.fd().try_clone().unwrap());
     link.regions()
         .unwrap()
@@ -479,169 +470,10 @@ fn nothing_unused_is_opened() {
         "did not name",
     );
     link.regions().unwrap().accept_gpus(&gpus);
-    for id in [1, 2, 3] {
+    for id in [1, 2] {
         assert_eq!(link.regions().unwrap().unmap(id).unwrap(), Unmapped::Now);
     }
     assert_eq!(fake::Live::now().contexts, 0);
-    // Memory of a retired pool, whose number another region has.
-    link.regions()
-        .unwrap()
-        .map(3, &of(2, &[7; 64]), None)
-        .unwrap();
-    refused(
-        link.regions().unwrap().resolve(1, vec![span(4, 0, 8)]),
-        "retired",
-    );
     assert_eq!(fake::count("cuIpcOpenMemHandle_v2"), 0);
     assert_eq!(fake::Live::now().opened, 0);
-}
-
-#[test]
-fn memory_of_pools_is_what_its_handle_says() {
-    run("hostile-pools", &[("FAKE_CUDA_DEVICES", "2")]);
-}
-
-fn pools_are_checked() {
-    let (mut pair, device) = client();
-    let link = &mut pair.client;
-    let pool = fake::Pool::exportable();
-    let address = pool.alloc(10_000);
-    let exported = ExportedAllocation::of(&device, address + 5, 10)
-        .unwrap()
-        .unwrap();
-    let ExportHandle::Pooled(share) = exported.handle else {
-        panic!("{exported:?}");
-    };
-    let before = fake::Live::now();
-    let uuid = *device.uuid();
-    let other = *Device::get(1).unwrap().uuid();
-    let fd = || Some(share.pool().fd().try_clone().unwrap());
-    let file = || Some(OwnedFd::from(std::fs::File::open("/dev/null").unwrap()));
-    let (_memory, memory_fd, _) = lendable(&device);
-    let of_pool = |uuid, id: &[u8]| handle(0, 3, uuid, id);
-    let pooled = |len, uuid, pool: u16, share: &[u8]| {
-        let rest = [&pool.to_le_bytes()[..], share].concat();
-        handle(len, 4, uuid, &rest)
-    };
-    let good = pooled(10_000, &uuid, 1, share.bytes());
-
-    // Pools.
-    refused(
-        link.regions()
-            .unwrap()
-            .map(1, &of_pool(&uuid, &[1; 15]), fd()),
-        "not the 16 of a pool's id",
-    );
-    refused(
-        link.regions()
-            .unwrap()
-            .map(1, &of_pool(&uuid, &[1; 16]), None),
-        "no descriptor",
-    );
-    unopened(link, &of_pool(&uuid, &[1; 16]), file(), "no pool of GPU 0");
-    unopened(
-        link,
-        &of_pool(&uuid, &[1; 16]),
-        Some(memory_fd),
-        "no pool of GPU 0",
-    );
-    link.regions()
-        .unwrap()
-        .map(1, &of_pool(&uuid, &[1; 16]), file())
-        .unwrap();
-    unopened(link, &good, None, "no pool of GPU 0");
-    unmap(link, 1);
-    // Memory of an unknown pool.
-    refused(link.regions().unwrap().map(2, &good, None), "pool 1");
-    let host = Region::create(8192, "dipc-test").unwrap();
-    link.regions()
-        .unwrap()
-        .map(
-            1,
-            &8192_u64.to_le_bytes(),
-            Some(host.fd().try_clone().unwrap()),
-        )
-        .unwrap();
-    refused(link.regions().unwrap().map(2, &good, None), "pool 1");
-    unmap(link, 1);
-    assert_eq!(fake::Live::now().pools, 0);
-
-    link.regions()
-        .unwrap()
-        .map(1, &of_pool(&uuid, share.pool().id()), fd())
-        .unwrap();
-    refused(
-        link.regions()
-            .unwrap()
-            .map(2, &pooled(10_000, &other, 1, share.bytes()), None),
-        "on this GPU",
-    );
-    refused(
-        link.regions().unwrap().map(2, &good, file()),
-        "to which none belongs",
-    );
-    refused(
-        link.regions()
-            .unwrap()
-            .map(2, &pooled(10_000, &uuid, 1, &[7; 63]), None),
-        "63 bytes",
-    );
-    unopened(
-        link,
-        &pooled(10_000, &uuid, 1, &[7; 64]),
-        None,
-        "cuMemPoolImportPointer",
-    );
-    refused(
-        link.regions()
-            .unwrap()
-            .map(2, &pooled(0, &uuid, 1, share.bytes()), None),
-        "0 bytes",
-    );
-    unopened(
-        link,
-        &pooled(1 << 30, &uuid, 1, share.bytes()),
-        None,
-        "it has",
-    );
-    assert_eq!(fake::Live::now().opened, before.opened);
-    link.regions().unwrap().map(2, &good, None).unwrap();
-    // A pool itself has no addresses.
-    refused(
-        link.regions().unwrap().resolve(1, vec![span(1, 0, 1)]),
-        "reach past region 1",
-    );
-    refused(
-        link.regions().unwrap().resolve(1, vec![span(2, 0, 10_001)]),
-        "reach past",
-    );
-    fake::write(address + 128, b"seen");
-    let found = link
-        .regions()
-        .unwrap()
-        .resolve(1, vec![span(2, 128, 4)])
-        .unwrap();
-    // Mapped memory outlives the regions of the allocation and of the pool.
-    unmap(link, 1);
-    unmap(link, 2);
-    assert_eq!(fake::read(found.buffers[0].data as u64, 4), b"seen");
-    drop(found);
-    assert!(later::wait(Duration::from_secs(10)));
-    // The same pool, announced for a wrong GPU.
-    link.regions()
-        .unwrap()
-        .map(1, &of_pool(&other, &[2; 16]), fd())
-        .unwrap();
-    unopened(
-        link,
-        &pooled(10_000, &other, 1, share.bytes()),
-        None,
-        "and it is GPU 0's",
-    );
-    unmap(link, 1);
-    fake::free(address);
-    drop((share, pool));
-    assert!(later::wait(Duration::from_secs(10)));
-    let live = fake::Live::now();
-    assert_eq!((live.pools, live.opened), (0, before.opened));
 }

@@ -25,12 +25,12 @@ fn info_lists_the_gpus_and_the_driver() {
         "device    cuda works",
         "driver: CUDA 12.2",
         "gpu 0: Fake GPU 0, 1024 MiB, compute capability 9.0; exports memory by descriptor and by \
-         legacy handle, and pools made for it; reaches GPU 1 (copies between GPUs have run on a simulated driver only)",
+         legacy handle; reaches GPU 1 (copies between GPUs have run on a simulated driver only)",
         "gpu 1: Fake GPU 1",
     ] {
         assert!(text.contains(line), "{line}: {text}");
     }
-    let text = info(&[("FAKE_CUDA_NO_VMM", "1"), ("FAKE_CUDA_NO_POOLS", "1")]);
+    let text = info(&[("FAKE_CUDA_NO_VMM", "1")]);
     assert!(
         text.contains("capability 9.0; exports memory by legacy handle\n"),
         "{text}"

@@ -91,7 +91,7 @@ fn serving() -> (Server, String) {
     let server = Server::new(ServerOptions::default()).unwrap();
     let address = format!("shm:@dipc-test-gpu-{}", std::process::id());
     let uri = server.listen(&address).unwrap();
-    for place in [Place::Arena, Place::Own, Place::Pool, Place::Host] {
+    for place in [Place::Arena, Place::Own, Place::Host] {
         let table = Table::new(place, COUNT, ROWS).endless();
         let ticket = format!("{place:?}");
         let served = server.serve(ticket.as_bytes(), Box::new(table));
@@ -100,7 +100,7 @@ fn serving() -> (Server, String) {
     (server, uri)
 }
 
-const TICKETS: [&str; 4] = ["Arena", "Own", "Pool", "Host"];
+const TICKETS: [&str; 3] = ["Arena", "Own", "Host"];
 
 /// Fetches a table, and calls `taken` for each batch until it returns false. Keeps a few batches at
 /// any time, and checks every value.
@@ -248,7 +248,7 @@ fn servers_are_killed() {
                 };
                 // Memory that does not outlive its owner must not be used after the owner's death:
                 // for it the fetch pauses during the kill, and then ends.
-                if matches!(ticket, "Own" | "Pool") {
+                if ticket == "Own" {
                     kill();
                     return false;
                 }
@@ -256,10 +256,7 @@ fn servers_are_killed() {
             }
             true
         });
-        assert!(
-            outcome.is_err() || matches!(ticket, "Own" | "Pool"),
-            "the table has no end"
-        );
+        assert!(outcome.is_err() || ticket == "Own", "the table has no end");
         if let Some(killer) = killer {
             killer.join().unwrap();
         }

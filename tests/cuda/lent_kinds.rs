@@ -18,28 +18,26 @@ fn memory_that_a_client_gets_on_two_connections_is_opened_there_once() {
     run("lent-twice", &[]);
 }
 
-/// The driver counts neither opens of a legacy handle nor imports of pool memory: memory that one
-/// connection closes must stay open for another.
+/// The driver does not count opens of a legacy handle: memory that one connection closes must stay
+/// open for another.
 fn one_client_has_it_twice() {
-    for lies in [Lies::Legacy, Lies::Pool] {
-        let producer = Producer::new(lies);
-        let server = Server::new(ServerOptions::default()).unwrap();
-        let uri = server.listen(&address("shm")).unwrap();
-        let schema = dipc::arrow::schema_to_c(&table("p")[0].schema()).unwrap();
-        let arrays = table("p").into_iter().map(|batch| producer.array(&batch));
-        server
-            .publish(b"p", schema, arrays.collect())
-            .map_err(|(error, _)| error)
-            .unwrap();
-        let mut other = client(&uri, "twice");
-        other.says("done");
-        other.succeeds();
-        eventually("returned", || server.stats().lent_outstanding == 0);
-        assert_eq!(producer.released(), 0);
-        server.withdraw(b"p").unwrap();
-        eventually("released", || producer.released() == table("p").len());
-        nothing_is_left(server, "twice");
-    }
+    let producer = Producer::new(Lies::Legacy);
+    let server = Server::new(ServerOptions::default()).unwrap();
+    let uri = server.listen(&address("shm")).unwrap();
+    let schema = dipc::arrow::schema_to_c(&table("p")[0].schema()).unwrap();
+    let arrays = table("p").into_iter().map(|batch| producer.array(&batch));
+    server
+        .publish(b"p", schema, arrays.collect())
+        .map_err(|(error, _)| error)
+        .unwrap();
+    let mut other = client(&uri, "twice");
+    other.says("done");
+    other.succeeds();
+    eventually("returned", || server.stats().lent_outstanding == 0);
+    assert_eq!(producer.released(), 0);
+    server.withdraw(b"p").unwrap();
+    eventually("released", || producer.released() == table("p").len());
+    nothing_is_left(server, "twice");
 }
 
 #[test]

@@ -29,10 +29,8 @@ pub enum Lies {
     Fd,
     /// Managed memory, which cannot be exported.
     Managed,
-    /// Memory of an exportable pool.
+    /// Memory of a pool (`cuMemAllocAsync`), which is not lent where it lies.
     Pool,
-    /// Memory of the default pool (`cuMemAllocAsync`), which cannot be exported.
-    DefaultPool,
     /// A block of an arena.
     Arena,
     /// `cuMemAlloc` in the producer's own context.
@@ -42,11 +40,8 @@ pub enum Lies {
 /// Memory of a batch, freed with its array.
 enum Memory {
     Ours(DeviceMemory),
-    /// Freed first, then its pool, if the producer owns it.
-    Plain(
-        u64,
-        #[expect(dead_code, reason = "it lives as long as its memory")] Option<Arc<fake::Pool>>,
-    ),
+    /// Freed by its owner here.
+    Plain(u64),
     Arena(Arena, NonNull<u8>),
     OtherContext(*mut c_void, u64),
 }
@@ -64,13 +59,9 @@ impl Memory {
                 let mut address = 0;
                 let _current = device.enter().unwrap();
                 assert_eq!(fake::memory_managed(&raw mut address, len, 1), 0);
-                Self::Plain(address, None)
+                Self::Plain(address)
             }
-            Lies::Pool => {
-                let pool = fake::Pool::exportable();
-                Self::Plain(pool.alloc(len), Some(pool))
-            }
-            Lies::DefaultPool => Self::Plain(fake::alloc_async(len), None),
+            Lies::Pool => Self::Plain(fake::alloc_async(len)),
             Lies::OtherContext => {
                 let (mut context, mut address) = (std::ptr::null_mut(), 0);
                 assert_eq!(fake::context_create(&raw mut context, 0, 0), 0);
@@ -94,7 +85,7 @@ impl Memory {
     fn address(&self) -> u64 {
         match self {
             Self::Ours(memory) => memory.address(),
-            Self::Plain(address, _) | Self::OtherContext(_, address) => *address,
+            Self::Plain(address) | Self::OtherContext(_, address) => *address,
             Self::Arena(_, block) => block.as_ptr() as u64,
         }
     }
@@ -110,7 +101,7 @@ impl Drop for Memory {
             // And its memory.
             assert_eq!(fake::context_destroy(*context), 0);
         }
-        if let Self::Plain(address, _) = self {
+        if let Self::Plain(address) = self {
             fake::free(*address);
         }
     }

@@ -23,8 +23,6 @@ pub struct RawClient {
     uri: Uri,
     /// Announced regions with memory, in order.
     pub announced: Vec<u16>,
-    /// Regions of pools that are not retired.
-    pub pools: Vec<u16>,
     /// Retired regions, in order.
     pub retired: Vec<u16>,
     /// Called before a retired region with memory is forgotten.
@@ -84,7 +82,6 @@ impl RawClient {
             link,
             uri,
             announced: Vec::new(),
-            pools: Vec::new(),
             retired: Vec::new(),
             on_gone: || {},
             ordered: 0,
@@ -146,18 +143,11 @@ impl RawClient {
         match Control::decode(&bytes)? {
             Some(Control::Region { id, handle }) => {
                 self.link.regions().unwrap().map(id, &handle, fd)?;
-                match handle.get(8) {
-                    Some(3) => self.pools.push(id),
-                    _ => self.announced.push(id),
-                }
+                self.announced.push(id);
             }
             Some(Control::RegionGone { id }) => {
-                if let Some(at) = self.pools.iter().position(|pool| *pool == id) {
-                    self.pools.remove(at);
-                } else {
-                    (self.on_gone)();
-                    self.retired.push(id);
-                }
+                (self.on_gone)();
+                self.retired.push(id);
                 if self.link.regions().unwrap().unmap(id)? == Unmapped::Later {
                     assert!(later::wait(Duration::from_secs(10)));
                 }

@@ -26,8 +26,6 @@ pub enum Place {
     Arena,
     /// In GPU memory of `cuMemAlloc`.
     Own,
-    /// In an exportable pool of a GPU.
-    Pool,
 }
 
 /// One column of numbers, with the same pattern in each batch.
@@ -52,19 +50,6 @@ impl Drop for Block {
     fn drop(&mut self) {
         // SAFETY: the block came from `alloc`, and this is its only owner.
         unsafe { dipc::arena::dealloc(self.0) }.unwrap();
-    }
-}
-
-/// Memory of a pool, which outlives it.
-struct Pooled {
-    gpu: i32,
-    address: u64,
-    _pool: Arc<fake::Pool>,
-}
-
-impl Drop for Pooled {
-    fn drop(&mut self) {
-        fake::free_on(self.gpu, self.address);
     }
 }
 
@@ -101,18 +86,6 @@ impl Table {
                     let device = Device::get(id).unwrap();
                     let memory = DeviceMemory::new(&device, rows * 8, Purpose::Own).unwrap();
                     let address = usize::try_from(memory.address()).unwrap();
-                    let data = NonNull::without_provenance(address.try_into().unwrap());
-                    on_gpu(gpu, data, &host, Arc::new(AssertUnwindSafe(memory)))
-                }
-                Place::Pool => {
-                    let pool = fake::Pool::exportable_on(gpu);
-                    let address = pool.alloc(rows * 8);
-                    let memory = Pooled {
-                        gpu,
-                        address,
-                        _pool: pool,
-                    };
-                    let address = usize::try_from(address).unwrap();
                     let data = NonNull::without_provenance(address.try_into().unwrap());
                     on_gpu(gpu, data, &host, Arc::new(AssertUnwindSafe(memory)))
                 }
@@ -198,7 +171,7 @@ impl ArrayReader for Reader {
     fn device_type(&self) -> i32 {
         match self.table.place {
             Place::Host => DeviceKind::CPU.0,
-            Place::Arena | Place::Own | Place::Pool => DeviceKind::CUDA.0,
+            Place::Arena | Place::Own => DeviceKind::CUDA.0,
         }
     }
 }

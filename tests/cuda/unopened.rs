@@ -31,7 +31,7 @@ fn a_client_that_cannot_open_memory_gets_its_arrays_by_way_of_the_host() {
 fn handles_cannot_be_opened() {
     let server = Server::new(ServerOptions::default()).unwrap();
     let uri = server.listen(&address("shm")).unwrap();
-    for place in [Place::Arena, Place::Own, Place::Pool] {
+    for place in [Place::Arena, Place::Own] {
         let ticket = format!("{place:?}");
         let served = server.serve(ticket.as_bytes(), Box::new(Table::new(place, COUNT, ROWS)));
         served.map_err(|(error, _)| error).unwrap();
@@ -76,7 +76,7 @@ fn fetch_on(
 fn fresh_client() -> Client {
     eventually("nothing is left open", || {
         let live = fake::Live::now();
-        (live.opened, live.pools, live.mappings) == (0, 0, 0)
+        (live.opened, live.mappings) == (0, 0)
     });
     Client::new(ClientOptions::default()).unwrap()
 }
@@ -96,9 +96,6 @@ fn client() {
         ("Arena", "cuMemImportFromShareableHandle"),
         ("Arena", "cuMemMap"),
         ("Own", "cuIpcOpenMemHandle_v2"),
-        ("Pool", "cuMemPoolImportFromShareableHandle"),
-        ("Pool", "cuMemPoolSetAccess"),
-        ("Pool", "cuMemPoolImportPointer"),
     ] {
         for device in [Target::Cuda(0), Target::AsSent] {
             for code in [1, 304, 801, 999] {

@@ -12,7 +12,7 @@
 //   FAKE_CUDA_DEVICES   how many GPUs there are (1); 0: cuInit fails as it does without a GPU
 //   FAKE_CUDA_VERSION   what cuDriverGetVersion says (12020)
 //   FAKE_CUDA_MEMORY    bytes of each GPU (1 GiB)
-//   FAKE_CUDA_NO_VMM, FAKE_CUDA_NO_PEER, FAKE_CUDA_NO_POOLS, FAKE_CUDA_NO_CONCURRENT   if set: what the GPUs cannot do (the
+//   FAKE_CUDA_NO_VMM, FAKE_CUDA_NO_PEER, FAKE_CUDA_NO_CONCURRENT   if set: what the GPUs cannot do (the
 //                       last: the processor never touches managed memory, as if work were always under way)
 //   FAKE_CUDA_DELAY_US  how long each piece of work on a stream waits before it begins (0)
 //   FAKE_CUDA_FAIL      FUNCTION:N:CODE, the N-th call of FUNCTION returns CODE
@@ -54,8 +54,8 @@ enum { MAX_DEVICES = 8, MAX_DEPTH = 16 };
 
 enum kind { DEVICE = 1, MANAGED, HOST, MAPPED, OPENED };
 
-// Kinds of live objects; fakeCudaLive() gives their numbers. POOLS are imported pools.
-enum live { CONTEXTS, STREAMS, EVENTS, ALLOCATIONS, MAPPINGS, OPEN_HANDLES, PINNED, MODULES, RESERVATIONS, POOLS, LIVE_KINDS };
+// Kinds of live objects; fakeCudaLive() gives their numbers.
+enum live { CONTEXTS, STREAMS, EVENTS, ALLOCATIONS, MAPPINGS, OPEN_HANDLES, PINNED, MODULES, RESERVATIONS, LIVE_KINDS };
 extern atomic_long fake_live[LIVE_KINDS];
 // For LeakSanitizer, objects lost by a device reset are no leak; the numbers above count them.
 void fake_counted(void *object);
@@ -113,7 +113,7 @@ struct importers {
 
 extern struct device fake_devices[MAX_DEVICES];
 extern int fake_device_count;
-extern int fake_no_vmm, fake_no_peer, fake_no_pools, fake_no_concurrent;
+extern int fake_no_vmm, fake_no_peer, fake_no_concurrent;
 extern atomic_int fake_delay_us;
 // Guards devices, ranges, contexts and the lists of handles; never held while work waits.
 extern pthread_mutex_t fake_lock;
@@ -183,12 +183,6 @@ int fake_is_open_elsewhere(struct range *range);
 // ipc.c
 // Opens memory of another process by its descriptor there.
 CUresult fake_open(int pid, int fd, int device, size_t size, uint64_t id, struct range **out);
-
-// pool.c; under the lock
-struct pool;
-unsigned fake_pool_types(struct range *range);
-int fake_pool_readable(struct range *range, int device);
-void fake_leave_pool(struct range *range);
 
 CUresult cuPointerGetAttributes(unsigned count, const int *which, void **out, CUdeviceptr address);
 

@@ -83,7 +83,6 @@ EXPORT CUresult cuIpcCloseMemHandle(CUdeviceptr address) {
   NEED_CONTEXT;
   pthread_mutex_lock(&fake_lock);
   struct range *range = opened(0, (uintptr_t)address);
-  if (range && range->pool) range = NULL;
   if (range) {
     fake_unmap(range);
     atomic_fetch_sub(&fake_live[OPEN_HANDLES], 1);

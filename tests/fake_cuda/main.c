@@ -10,7 +10,7 @@
 
 struct device fake_devices[MAX_DEVICES];
 int fake_device_count = 1;
-int fake_no_vmm, fake_no_peer, fake_no_pools, fake_no_concurrent;
+int fake_no_vmm, fake_no_peer, fake_no_concurrent;
 atomic_int fake_delay_us;
 pthread_mutex_t fake_lock = PTHREAD_MUTEX_INITIALIZER;
 atomic_long fake_live[LIVE_KINDS];
@@ -135,7 +135,6 @@ EXPORT CUresult cuInit(unsigned flags) {
       fake_devices[i].total = (size_t)number("FAKE_CUDA_MEMORY", 1L << 30);
     fake_no_vmm = getenv("FAKE_CUDA_NO_VMM") != NULL;
     fake_no_peer = getenv("FAKE_CUDA_NO_PEER") != NULL;
-    fake_no_pools = getenv("FAKE_CUDA_NO_POOLS") != NULL;
     fake_no_concurrent = getenv("FAKE_CUDA_NO_CONCURRENT") != NULL;
     atomic_store(&fake_delay_us, (int)number("FAKE_CUDA_DELAY_US", 0));
     if (fake_device_count > 0) initialised = getpid();
@@ -203,8 +202,6 @@ EXPORT CUresult cuDeviceGetAttribute(int *value, int attribute, CUdevice device)
     case 89: *value = !fake_no_concurrent; return OK;  // which the processor touches at any time
     case 102: *value = !fake_no_vmm; return OK; // virtual memory management
     case 103: *value = !fake_no_vmm; return OK; // its handles as file descriptors
-    case 115: *value = !fake_no_pools; return OK; // pools
-    case 119: *value = !fake_no_pools; return OK; // their handles as file descriptors
     default: return INVALID_VALUE;
   }
 }

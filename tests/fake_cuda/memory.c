@@ -116,7 +116,6 @@ void fake_unmap(struct range *range) {
     if (range->kind == OPENED) enroll(range->importers, getpid(), 0);
     if (range->importers) munmap(range->importers, pages(1));
     if ((uintptr_t)range->shadow != range->base) munmap((void *)range->base, range->mapped);
-    fake_leave_pool(range);
     munmap(range->shadow, range->mapped);
     close(range->fd);
   }
@@ -129,7 +128,6 @@ uint8_t *fake_reach(uintptr_t address, size_t len, int device, int kernel) {
     size_t offset = address - range->base;
     if (len > range->size - offset) return NULL;
     if (range->kind == MAPPED && !(range->readable & 1u << device)) return NULL;
-    if (range->pool && !fake_pool_readable(range, device)) return NULL;
     // Copies cross devices without peer access; kernels need it.
     struct context *context = fake_devices[device].primary;
     int foreign = range->device != device && (range->kind == DEVICE || range->kind == OPENED);
@@ -231,12 +229,7 @@ static CUresult release(uintptr_t address, int host) {
   struct range *range = fake_find(address);
   CUresult code = INVALID_VALUE;
   int right = range && (host ? range->kind == HOST : range->kind == DEVICE || range->kind == MANAGED);
-  if (range && !host && range->kind == OPENED && range->pool && range->base == address) {
-    // Imported from a pool.
-    fake_unmap(range);
-    atomic_fetch_sub(&fake_live[OPEN_HANDLES], 1);
-    code = OK;
-  } else if (right && range->base == address) {
+  if (right && range->base == address) {
     int pid = range->kind == DEVICE ? fake_is_open_elsewhere(range) : 0;
     if (pid) {
       fprintf(stderr, "fake CUDA: memory is freed that process %d has open\n", pid);
@@ -388,7 +381,7 @@ static CUresult attribute(int what, void *out, struct range *range) {
     case 12: *(size_t *)out = size; return OK;
     case 13: *(uint8_t *)out = range != NULL; return OK;
     case 14:
-      *(uint64_t *)out = !range ? 0 : range->pool ? fake_pool_types(range) : range->kind == MAPPED ? range->allocation->types : 0;
+      *(uint64_t *)out = range && range->kind == MAPPED ? range->allocation->types : 0;
       return OK;
     case 17: *(void **)out = range ? range->pool : NULL; return OK;
     default: return INVALID_VALUE;

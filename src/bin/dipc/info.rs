@@ -77,9 +77,6 @@ fn about(gpu: &Description) -> String {
     } else {
         "; exports memory by legacy handle"
     });
-    if gpu.exports_pools {
-        text.push_str(", and pools made for it");
-    }
     if !gpu.peers.is_empty() {
         let peers: Vec<String> = gpu.peers.iter().map(i32::to_string).collect();
         text.push_str(&format!(

@@ -14,7 +14,6 @@ use parking_lot::Mutex;
 
 use crate::device::cuda::driver::{Driver, Failure, code};
 use crate::device::cuda::kernels::Kernels;
-use crate::device::cuda::memory::POSIX_FD;
 use crate::device::cuda::recycle::RecycledMemory;
 use crate::device::cuda::stream::log_drop_error;
 use crate::error::{Error, Result};
@@ -376,8 +375,6 @@ pub struct Description {
     pub capability: (i32, i32),
     /// True if memory of the device can be exported to other processes as file descriptors.
     pub exports_fds: bool,
-    /// True if memory pools can be exported in the same way.
-    pub exports_pools: bool,
     /// The GPUs whose memory this GPU accesses directly.
     pub peers: Vec<i32>,
 }
@@ -424,8 +421,6 @@ fn describe(driver: &Driver, ordinal: i32, count: i32) -> Result<Description> {
     let number = |which| attribute(driver, device, which);
     let vmm = Attribute::CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED;
     let fds = Attribute::CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED;
-    let pools = Attribute::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED;
-    let pool_handles = Attribute::CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES;
     Ok(Description {
         ordinal,
         name: name.to_string_lossy().into_owned(),
@@ -435,7 +430,6 @@ fn describe(driver: &Driver, ordinal: i32, count: i32) -> Result<Description> {
             number(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
         ),
         exports_fds: number(vmm)? != 0 && number(fds)? != 0,
-        exports_pools: number(pools)? != 0 && number(pool_handles)? & POSIX_FD.cast_signed() != 0,
         peers,
     })
 }

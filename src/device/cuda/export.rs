@@ -14,7 +14,6 @@ use crate::device::cuda::event::HANDLE_BYTES;
 use crate::device::cuda::later;
 use crate::device::cuda::memory::{self, export_fd};
 use crate::device::cuda::pointer::Pointer;
-use crate::device::cuda::pool::Share;
 use crate::error::{Error, Result};
 
 /// An allocation and its handle for another process.
@@ -37,9 +36,6 @@ pub enum ExportHandle {
     /// For memory that was made for export. The descriptor keeps the memory alive, and goes to
     /// other processes over a Unix socket.
     Fd(OwnedFd),
-    /// For memory of a pool that was made for export; the importer must have the pool. The exporter
-    /// holds the share, and must free the memory only after every importer has freed it.
-    Pooled(Arc<Share>),
 }
 
 impl ExportedAllocation {
@@ -82,8 +78,6 @@ enum ExportKind {
     Legacy,
     /// The driver's handle. While it is held, it identifies this allocation.
     Fd(CUmemGenericAllocationHandle),
-    /// While the share is held, it identifies this allocation.
-    Pooled(Arc<Share>),
 }
 
 /// The identity of an allocation, unique while an [`Allocation`] with it lives. For legacy memory
@@ -93,7 +87,7 @@ pub struct AllocationId {
     context: u64,
     base: u64,
     size: usize,
-    /// The driver's handle, or the address of the share.
+    /// The driver's handle, or 0.
     handle: u64,
 }
 
@@ -110,21 +104,13 @@ impl Allocation {
             return Ok(None);
         };
         let Pointer { base, size, .. } = pointer;
-        let kind = if pointer.pool != 0 {
-            // The default pool is not exportable, which `posix_fd` reports.
-            let pool = usize::try_from(pointer.pool).unwrap_or(0);
-            let exportable = pointer.posix_fd.then(|| Share::of(device, pool, base));
-            exportable
-                .transpose()?
-                .flatten()
-                .map_or(ExportKind::None, ExportKind::Pooled)
-        } else {
-            let retained = pointer.posix_fd.then(|| retain(device, base));
-            match retained.transpose()?.flatten() {
-                Some(handle) => ExportKind::Fd(handle),
-                None if pointer.legacy_ipc => ExportKind::Legacy,
-                None => ExportKind::None,
-            }
+        // Memory of a pool is not exported: it would take the pool as well.
+        let is_vmm = pointer.posix_fd && pointer.pool == 0;
+        let retained = is_vmm.then(|| retain(device, base));
+        let kind = match retained.transpose()?.flatten() {
+            Some(handle) => ExportKind::Fd(handle),
+            None if pointer.legacy_ipc && pointer.pool == 0 => ExportKind::Legacy,
+            None => ExportKind::None,
         };
         Ok(Some(Self {
             device: Arc::clone(device),
@@ -154,16 +140,7 @@ impl Allocation {
     /// True if the memory must not be freed while another process has it open, because the handle
     /// does not keep it alive.
     pub fn must_outlive_importers(&self) -> bool {
-        matches!(self.kind, ExportKind::Legacy | ExportKind::Pooled(_))
-    }
-
-    /// The share of memory of a pool. The exporter holds it as long as other processes may have the
-    /// memory open.
-    pub fn share(&self) -> Option<&Arc<Share>> {
-        match &self.kind {
-            ExportKind::Pooled(share) => Some(share),
-            _ => None,
-        }
+        matches!(self.kind, ExportKind::Legacy)
     }
 
     /// The identity.
@@ -175,7 +152,6 @@ impl Allocation {
             handle: match &self.kind {
                 ExportKind::None | ExportKind::Legacy => 0,
                 ExportKind::Fd(handle) => *handle,
-                ExportKind::Pooled(share) => Arc::as_ptr(share) as u64,
             },
         }
     }
@@ -189,7 +165,6 @@ impl Allocation {
         let _current = self.device.enter()?;
         match &self.kind {
             ExportKind::None => Ok(None),
-            ExportKind::Pooled(share) => Ok(Some(ExportHandle::Pooled(Arc::clone(share)))),
             ExportKind::Legacy => Ok(legacy_of(&self.device, self.base)?.map(ExportHandle::Legacy)),
             ExportKind::Fd(handle) => {
                 // SAFETY: this value holds the handle.

@@ -8,8 +8,7 @@ use std::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
 
 use cudarc::driver::sys::{
     self, CUcontext, CUdevice, CUdeviceptr, CUevent, CUfunction, CUipcEventHandle, CUipcMemHandle,
-    CUmemAccessDesc, CUmemAllocationProp, CUmemGenericAllocationHandle, CUmemPoolPtrExportData,
-    CUmemoryPool, CUmodule, CUstream,
+    CUmemAccessDesc, CUmemAllocationProp, CUmemGenericAllocationHandle, CUmodule, CUstream,
 };
 
 use crate::device::cuda::driver::Failure;
@@ -159,19 +158,6 @@ functions! {
     cuMemImportFromShareableHandle(
         handle: *mut CUmemGenericAllocationHandle, shareable: *mut c_void, kind: c_uint
     );
-
-    cuMemPoolExportToShareableHandle(
-        shareable: *mut c_void, pool: CUmemoryPool, kind: c_uint, flags: c_ulonglong
-    );
-    cuMemPoolImportFromShareableHandle(
-        pool: *mut CUmemoryPool, shareable: *mut c_void, kind: c_uint, flags: c_ulonglong
-    );
-    cuMemPoolExportPointer(share: *mut CUmemPoolPtrExportData, address: CUdeviceptr);
-    cuMemPoolImportPointer(
-        address: *mut CUdeviceptr, pool: CUmemoryPool, share: *mut CUmemPoolPtrExportData
-    );
-    cuMemPoolSetAccess(pool: CUmemoryPool, access: *const CUmemAccessDesc, count: usize);
-    cuMemPoolDestroy(pool: CUmemoryPool);
 
     cuIpcGetMemHandle(handle: *mut CUipcMemHandle, address: CUdeviceptr);
     cuIpcOpenMemHandle_v2(address: *mut CUdeviceptr, handle: CUipcMemHandle, flags: c_uint);

@@ -13,7 +13,6 @@ use crate::device::cuda::later;
 use crate::device::cuda::memory::{POSIX_FD, map, unmap};
 use crate::device::cuda::once::Once;
 use crate::device::cuda::pointer::Pointer;
-use crate::device::cuda::pool::{ImportedPool, SHARE_BYTES};
 use crate::device::cuda::stream::log_drop_error;
 use crate::error::{Error, Result};
 
@@ -37,8 +36,6 @@ enum ImportKind {
     /// The driver opens a handle only once in each process.
     Legacy([u8; HANDLE_BYTES]),
     Fd(CUmemGenericAllocationHandle),
-    /// The driver does not count the imports of memory of a pool.
-    Pooled(Arc<ImportedPool>, [u8; SHARE_BYTES]),
 }
 
 impl fmt::Debug for ImportedMemory {
@@ -51,17 +48,9 @@ impl fmt::Debug for ImportedMemory {
     }
 }
 
-/// The key of memory that a process opens once.
-#[derive(Clone, PartialEq)]
-enum ImportKey {
-    /// The context and a legacy handle. A reset of the device changes the context.
-    Legacy(u64, [u8; HANDLE_BYTES]),
-    /// The pool and a share. The pool outlives all memory that was opened from it.
-    Pooled(*const ImportedPool, [u8; SHARE_BYTES]),
-}
-
-// SAFETY: the pointer is only compared.
-unsafe impl Send for ImportKey {}
+/// Memory that is open once in a process: a context, since after a reset a device has another one,
+/// and a legacy handle.
+type ImportKey = (u64, [u8; HANDLE_BYTES]);
 
 /// The open memory of this process.
 static OPEN: Once<ImportKey, ImportedMemory> = Once::new();
@@ -80,48 +69,10 @@ impl ImportedMemory {
         handle: &[u8; HANDLE_BYTES],
         len: usize,
     ) -> Result<Arc<Self>> {
-        let key = ImportKey::Legacy(device.id(), *handle);
+        let key = (device.id(), *handle);
         let mapping = OPEN.get(&key, || Self::open_now(device, handle, len))?;
         mapping.ensure(len)?;
         Ok(mapping)
-    }
-
-    /// Opens an allocation of another process's pool. The other process announced `len` bytes.
-    /// Returns the existing mapping if the allocation is already open.
-    ///
-    /// # Errors
-    ///
-    /// As [`open`](Self::open).
-    pub fn of_pool(
-        pool: &Arc<ImportedPool>,
-        share: &[u8; SHARE_BYTES],
-        len: usize,
-    ) -> Result<Arc<Self>> {
-        let key = ImportKey::Pooled(Arc::as_ptr(pool), *share);
-        let mapping = OPEN.get(&key, || Self::open_of_pool(pool, share, len))?;
-        mapping.ensure(len)?;
-        Ok(mapping)
-    }
-
-    fn open_of_pool(
-        pool: &Arc<ImportedPool>,
-        share: &[u8; SHARE_BYTES],
-        len: usize,
-    ) -> Result<Self> {
-        let device = pool.device();
-        let _current = device.enter()?;
-        let address = pool.open(share)?;
-        let len = size_at(device, address, len).inspect_err(|_| {
-            // SAFETY: opened above, and nobody has used the memory.
-            let outcome = unsafe { device.driver().cuMemFree_v2(address) };
-            log_drop_error(outcome.map_err(Error::from), "a peer's memory");
-        })?;
-        Ok(Self {
-            device: Arc::clone(device),
-            address,
-            len,
-            kind: ImportKind::Pooled(Arc::clone(pool), *share),
-        })
     }
 
     fn open_now(device: &Arc<Device>, handle: &[u8; HANDLE_BYTES], len: usize) -> Result<Self> {
@@ -253,21 +204,10 @@ impl Drop for ImportedMemory {
         let (address, len) = (self.address, self.len);
         match &self.kind {
             ImportKind::Legacy(handle) => {
-                let key = ImportKey::Legacy(self.device.id(), *handle);
+                let key = (self.device.id(), *handle);
                 self.close_later(key, move |driver| {
                     // SAFETY: the mapping opened the handle, and its users are done.
                     Ok(unsafe { driver.cuIpcCloseMemHandle(address) }?)
-                });
-            }
-            ImportKind::Pooled(pool, share) => {
-                let key = ImportKey::Pooled(Arc::as_ptr(pool), *share);
-                let pool = Arc::clone(pool);
-                self.close_later(key, move |driver| {
-                    // SAFETY: as above; imported memory is freed like allocated memory.
-                    let freed = unsafe { driver.cuMemFree_v2(address) };
-                    // The pool must outlive its memory.
-                    drop(pool);
-                    Ok(freed?)
                 });
             }
             ImportKind::Fd(handle) => {

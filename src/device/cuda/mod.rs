@@ -9,7 +9,7 @@
 //! and restores the previous context. In a child of `fork` the functions fail.
 //!
 //! Death of a peer. Memory that was imported as a file descriptor stays valid, since the driver
-//! counts its users over all processes. Memory of a legacy handle or of a pool must not be used any
+//! counts its users over all processes. Memory of a legacy handle must not be used any
 //! more. Memory that was exported as a descriptor is freed as any other memory. Its pages live
 //! until the last mapping of any process ends, and the driver reuses them only then.
 //!
@@ -38,7 +38,6 @@ pub mod memory;
 mod once;
 pub mod pinned;
 pub mod pointer;
-pub mod pool;
 mod recycle;
 pub mod region;
 pub mod room;

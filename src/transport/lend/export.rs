@@ -13,22 +13,13 @@ use crate::error::Result;
 pub trait Export: Send + Sync + Debug {
     /// Makes `region` reachable. The call may pin pages, which takes milliseconds, so the caller
     /// holds no lock.
-    ///
-    /// # Errors
-    ///
-    /// Of the system or the transport: the bodies then travel as bytes.
+    /// Errors: Of the system or the transport: the bodies then travel as bytes.
     fn export(&self, region: &Region) -> Result<ExportedRegion>;
 
-    /// Whether the peer loses its access when the [`ExportedRegion`] is dropped. Where it does not,
-    /// memory that was out at a cut is never used again (rule F4).
-    fn is_revocable(&self) -> bool;
-
-    /// Whether the peer reads the region in place, without a copy of its own.
+    /// Whether the peer maps the region. It then reads in place, and nothing takes its access away:
+    /// memory that was out at a cut is never used again (rule F4). Otherwise the peer copies, and
+    /// loses its access when the [`ExportedRegion`] is dropped.
     fn is_mapped(&self) -> bool;
-
-    /// Whether to copy bodies into a region and lend them from there. A transport that receives
-    /// sent bytes in place gains nothing by that.
-    fn lends_copies(&self) -> bool;
 }
 
 /// A region that the peer can reach, until this is dropped.
@@ -59,16 +50,7 @@ impl Export for ByDescriptor {
         })
     }
 
-    /// A mapping cannot be taken back.
-    fn is_revocable(&self) -> bool {
-        false
-    }
-
     fn is_mapped(&self) -> bool {
-        true
-    }
-
-    fn lends_copies(&self) -> bool {
         true
     }
 }

@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use crate::device::cuda::Event;
 use crate::device::outlive;
 use crate::transport::lend::memory::{Borrow, LentBlock};
-use crate::transport::lend::pool_core::PoolCore;
+use crate::transport::lend::pool::PoolCore;
 use crate::transport::{Keep, Owner};
 
 /// The block and the memory of one lease. Dropping it, on any thread and also after the pool is
@@ -21,8 +21,8 @@ pub(super) struct LeaseHold {
     pub block: Option<LentBlock>,
     /// The place for the producer's array, of a body on a GPU.
     pub keep: Option<Keep>,
-    /// Our copies to the block end before this event. Until then neither the block nor the
-    /// producer's array is let go.
+    /// Our copies to the block end before this event. Until then the block and the producer's
+    /// array stay.
     pub busy: Option<Event>,
     /// The peer gave the lease back while the connection stood; it waits for `busy` alone.
     returned: bool,
@@ -77,8 +77,7 @@ impl LeaseHold {
         let process = self.core.peer.process.as_ref();
         if let Some(peer) = process.filter(|peer| !peer.is_this) {
             let lent = (std::mem::take(&mut self.borrowed), self.block.take());
-            let kept = (lent, self.keep.take());
-            outlive::keep_until_end(&peer.death, Box::new(kept));
+            outlive::keep_until_end(&peer.death, Box::new((lent, self.keep.take())));
         }
     }
 }
@@ -88,8 +87,7 @@ impl Drop for LeaseHold {
         if self.block.is_none() && self.keep.is_none() {
             return;
         }
-        // A forked child has no thread to ever release a lock that was held at the fork, and no
-        // driver; its copies of the counts do not matter.
+        // A forked child has no driver, and no thread that would release a lock held at the fork.
         if !self.core.generation.is_same_process() {
             if self.keep.is_some() {
                 let _left = ManuallyDrop::new((self.take(), self.busy.take()));
@@ -113,11 +111,10 @@ impl Drop for LeaseHold {
         if let Some(block) = &self.block {
             regions.return_block(block);
         }
-        // The host's memory needs no call, and may be unmapped with its last lease: that takes
-        // time.
+        // The host's memory needs no call. Its last lease may unmap it, which takes time.
         if let Some(keep) = &self.keep {
             for borrow in std::mem::take(&mut self.borrowed) {
-                regions.return_borrow(borrow, Some(keep));
+                regions.return_borrow(borrow, keep);
             }
             self.core.note_due(&regions);
         }

@@ -1,91 +1,146 @@
 //! Memory that a peer can be lent, of the host or of a GPU.
 
-use std::fmt::Debug;
-use std::sync::Arc;
+use std::any::Any;
+use std::sync::{Arc, Weak};
 
-use crate::device::cuda::Device;
-use crate::device::cuda::export::AllocationId;
-use crate::device::cuda::pool::POOL_ID_BYTES;
+use crate::device::cuda::export::{Allocation, AllocationId};
+use crate::device::cuda::{CudaRegion, Device};
 use crate::device::lendable::Lendable;
+use crate::device::region::Region;
 use crate::error::Result;
 use crate::transport::lend::export::{Borrower, ExportedRegion};
+use crate::transport::lend::gpu::handle;
+use crate::transport::lend::pinned::PinnedRegion;
 
 /// Memory of this process that the peer of a connection can be given to read.
-pub(super) trait LentMemory: Debug + Send + Sync + 'static {
-    /// The memory's name: no other memory of this process has it while this value lives.
-    fn key(&self) -> MemoryKey;
-
-    /// Makes the memory reachable; `None` where nothing leads the peer to it. `pool` is the peer's
-    /// number of the [`pool`](Self::pool). The caller holds no lock.
-    ///
-    /// # Errors
-    ///
-    /// What the system or the driver says.
-    fn export(&self, peer: &Borrower, pool: Option<u16>) -> Result<Option<ExportedRegion>>;
-
-    /// The pool that the peer must know first.
-    fn pool(&self) -> Option<Arc<dyn LentMemory>> {
-        None
-    }
-
-    /// What becomes of the memory when no lease of it is out any more.
-    fn after_return(&self) -> AfterReturn;
-
-    /// The connection ended while the peer had a lease of this memory.
-    fn abandon(&self, _peer: &Borrower) {}
+#[derive(Debug, Clone)]
+pub(super) enum LentMemory {
+    /// A region of the host.
+    Host(Arc<Region>),
+    /// A region of a GPU.
+    Gpu(Arc<CudaRegion>),
+    /// A producer's allocation on a GPU.
+    Allocation(Arc<Allocation>),
 }
 
-/// The name of memory.
+/// The name of memory: no other memory of this process has it while the memory lives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum MemoryKey {
     /// A region, by its identity.
     Region(u64),
-    /// An allocation of a producer's on a GPU.
     Allocation(AllocationId),
-    /// A pool of a producer's on a GPU.
-    Pool([u8; POOL_ID_BYTES]),
 }
 
-/// When the peer is told to forget memory of which no lease is out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum AfterReturn {
-    /// When its owner has given it up.
-    WhenGone,
-    /// The same, and when it has been idle for the time that the options say.
-    WhenIdle,
-    /// When it has been idle, for a second at most: the pool keeps it alive meanwhile.
-    Soon,
-    /// At once. Its owner must not free it before the peer has closed it.
-    AtOnce,
+impl LentMemory {
+    pub fn key(&self) -> MemoryKey {
+        match self {
+            Self::Host(region) => MemoryKey::Region(region.identity()),
+            Self::Gpu(region) => MemoryKey::Region(region.identity()),
+            Self::Allocation(allocation) => MemoryKey::Allocation(allocation.id()),
+        }
+    }
+
+    /// Makes the memory reachable; `None` if there is no way for this peer. The caller holds no
+    /// lock.
+    pub fn export(&self, peer: &Borrower) -> Result<Option<ExportedRegion>> {
+        match self {
+            // If the export fails, the bytes can still be sent.
+            Self::Host(region) => Ok((peer.export.export(region))
+                .inspect_err(|error| tracing::debug!("bodies travel as bytes: {error}"))
+                .ok()),
+            Self::Gpu(region) => handle::of_region(region).map(Some),
+            // No message would say when this process is done with the memory.
+            Self::Allocation(_) if peer.is_this_process() => Ok(None),
+            Self::Allocation(allocation) => handle::of_allocation(allocation),
+        }
+    }
+
+    /// Tells when the owners have given the memory up.
+    pub fn downgrade(&self) -> Weak<dyn Any + Send + Sync> {
+        match self {
+            Self::Host(region) => Arc::downgrade(region) as _,
+            Self::Gpu(region) => Arc::downgrade(region) as _,
+            Self::Allocation(allocation) => Arc::downgrade(allocation) as _,
+        }
+    }
+
+    /// The connection ended while the peer had a lease of this memory (rule F4).
+    pub fn abandon(&self, peer: &Borrower) {
+        match self {
+            // A lease that comes back meanwhile costs a region that is not used again.
+            Self::Host(region) if peer.export.is_mapped() => region.taint(),
+            // Memory that another process has is kept until that process has ended.
+            Self::Gpu(region) if peer.is_this_process() => region.taint(),
+            _ => {}
+        }
+    }
 }
 
 /// A region of the connection, for copies.
-pub(super) trait CopyRegion: LentMemory {
-    /// Which of its bytes are in use.
-    fn blocks(&self) -> &Lendable;
-
-    /// Its first byte. Of a GPU's region the address is the device's: the processor does not reach
-    /// it.
-    fn base(&self) -> *mut u8;
-
-    /// Its bytes.
-    fn len(&self) -> usize;
-
-    /// The GPU that it is on; `None`: it is the host's.
-    fn device(&self) -> Option<&Arc<Device>>;
-
-    /// Lets `device` copy to the host's memory at its full rate, where it can.
-    fn pin(&self, _device: &Arc<Device>) {}
+#[derive(Debug)]
+pub(super) enum CopyRegion {
+    Host(PinnedRegion<Region>),
+    Gpu(Arc<CudaRegion>),
 }
 
-/// Memory of a producer's that the peer may read. All leases of it that are out at once share one.
+impl CopyRegion {
+    /// The region as memory that is lent.
+    pub fn memory(&self) -> LentMemory {
+        match self {
+            Self::Host(region) => LentMemory::Host(Arc::clone(region.region())),
+            Self::Gpu(region) => LentMemory::Gpu(Arc::clone(region)),
+        }
+    }
+
+    /// The blocks in use.
+    pub fn blocks(&self) -> &Lendable {
+        match self {
+            Self::Host(region) => region.region(),
+            Self::Gpu(region) => region,
+        }
+    }
+
+    /// Bytes of the region.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Host(region) => region.region().len(),
+            Self::Gpu(region) => region.len(),
+        }
+    }
+
+    /// The GPU of the region; `None` for the host's memory.
+    pub fn device(&self) -> Option<&Arc<Device>> {
+        match self {
+            Self::Host(_) => None,
+            Self::Gpu(region) => Some(region.device()),
+        }
+    }
+
+    /// The first byte. On a GPU the address is the device's, and the processor cannot reach it.
+    fn base(&self) -> *mut u8 {
+        match self {
+            Self::Host(region) => region.region().base().as_ptr(),
+            // Addresses have 64 bits wherever there is CUDA.
+            Self::Gpu(region) => {
+                std::ptr::without_provenance_mut(usize::try_from(region.base()).unwrap_or(0))
+            }
+        }
+    }
+}
+
+/// Memory of a producer that the peer may read. All leases of it that are out share one.
 #[derive(Debug)]
 pub(super) struct Borrow {
     /// The region's number on the connection.
     pub id: u16,
-    pub memory: Arc<dyn LentMemory>,
-    /// The pool that the memory is of.
-    pub pool: Option<Arc<Borrow>>,
+    pub memory: LentMemory,
+}
+
+impl Borrow {
+    pub fn new(id: u16, memory: &LentMemory) -> Arc<Self> {
+        let memory = memory.clone();
+        Arc::new(Self { id, memory })
+    }
 }
 
 /// A block of a region for the copies of one body.
@@ -93,7 +148,7 @@ pub(super) struct Borrow {
 pub(super) struct LentBlock {
     /// The region's number on the connection.
     pub id: u16,
-    pub region: Arc<dyn CopyRegion>,
+    pub region: Arc<CopyRegion>,
     pub offset: u64,
     pub len: u64,
 }

@@ -1,24 +1,22 @@
-//! Lending memory to a peer that can reach it: a process on this host by a descriptor, one
+//! Lending memory to a peer that can reach it: a process on this host by a descriptor, a process
 //! elsewhere by a key ([`Export`] is the difference).
 //!
 //! [`RegionPool`] is the sender's side: it finds buffers in memory that can be lent, copies the
 //! others into regions of the connection, and knows what is out. [`RegionTable`] is the receiver's:
 //! the regions mapped, and the addresses in them.
 //!
-//! The sender's side, from the leaves up: [`memory`] is what is lent, [`regions`] the regions of a
-//! connection under its lock, [`pool_core`] these with the peer, [`hold`] what one lease holds. A
-//! [`place`] is where bodies lie: [`host`], or [`gpu`].
+//! The sender's files, from the leaves up: [`memory`] (memory to lend), [`regions`] (of a
+//! connection, under a lock), [`hold`] (by one lease), [`place`] (where bodies lie: [`host`] or
+//! [`gpu`]), [`pool`].
 
 mod export;
 mod gpu;
 mod hold;
 mod host;
 mod memory;
-mod open_region;
 mod pinned;
 mod place;
 mod pool;
-mod pool_core;
 mod regions;
 mod table;
 

@@ -49,13 +49,12 @@ impl<R: HostMapping> PinnedRegion<R> {
         }
     }
 
-    pub fn region(&self) -> &R {
+    pub fn region(&self) -> &Arc<R> {
         &self.region
     }
 
-    /// Lets `device` copy at its full rate. The system may refuse to pin so much, and some devices
-    /// do not take memory that may only be read: the driver then copies by way of memory of its
-    /// own.
+    /// Lets `device` copy at its full rate. If the system refuses to pin so much, or the device to
+    /// take memory that it may only read, the driver copies by way of its own memory.
     pub fn pin(&self, device: &Arc<Device>) {
         self.registered.get_or_init(|| {
             let (base, len) = self.region.range();

@@ -14,40 +14,24 @@ use crate::transport::{Charge, Lease, ReadyNotice};
 /// Copies begin at multiples of this (rule A2).
 const ALIGNMENT: u64 = 64;
 
-/// A place: the host's memory, a GPU's, or a GPU's with copies in the host's memory.
+/// A place: the host's memory, or a GPU's.
 pub(super) trait LendingPlace {
     /// The GPU that has the copies; `None`: the host has them.
     fn device(&self) -> Option<&Arc<Device>>;
 
-    /// Looks up every buffer of a body. Memory that can be lent where it lies is added to `hold`.
+    /// Looks up every buffer of a body, and adds memory that can be lent where it lies to `hold`.
     /// `None`: the body cannot be lent, or not now.
-    ///
-    /// # Errors
-    ///
-    /// What the driver says.
     fn find(&self, hold: &mut LeaseHold, buffers: &[BufferRef]) -> Result<Option<BodySources>>;
 
     /// Lengths of regions are multiples of this.
-    ///
-    /// # Errors
-    ///
-    /// What the driver says.
     fn unit(&self) -> Result<u64>;
 
-    /// Makes a region for copies, as large as `charge`. The charge comes back where only the peer
-    /// can say when the memory is free. `None`: there is no memory, or no descriptor.
-    ///
-    /// # Errors
-    ///
-    /// What the driver says.
-    fn create(&self, charge: Charge) -> Result<Option<NewRegion>>;
+    /// Makes a region for copies, as large as `charge`, which comes back if only the peer can say
+    /// when the memory is free. `None`: there is no memory, or no descriptor.
+    fn create(&self, charge: Charge) -> Result<Option<(CopyRegion, Option<Charge>)>>;
 
-    /// Makes the copies of a body to the block of `hold`. Returns what the peer must wait for
-    /// before it reads.
-    ///
-    /// # Errors
-    ///
-    /// What the driver says. No copy is under way then.
+    /// Copies a body to the block of `hold`. Returns the event that the peer must wait for.
+    /// Errors: What the driver says. No copy is under way then.
     fn copy(
         &self,
         hold: &mut LeaseHold,
@@ -59,14 +43,10 @@ pub(super) trait LendingPlace {
     fn count(&self, lease: &mut Lease, copied: u64);
 }
 
-/// A region for copies, and what of its charge the pool keeps.
-pub(super) type NewRegion = (Arc<dyn CopyRegion>, Option<Charge>);
-
 /// The source of one buffer of a body.
 pub(super) enum BufferSource {
     Empty,
-    /// It lies in memory that is lent: the place of that in [`LeaseHold::borrowed`], and the offset
-    /// there.
+    /// In memory that is lent: its place in [`LeaseHold::borrowed`], and the offset there.
     Lent {
         borrowed: usize,
         offset: u64,
@@ -94,8 +74,8 @@ impl BodySources {
         }
     }
 
-    /// Adds a buffer, which lies at `lent` (as of [`BufferSource::Lent`]) or is copied. `None`: the
-    /// bytes to copy cannot be counted.
+    /// Adds a buffer, which lies at `lent` (as of [`BufferSource::Lent`]) or is copied. `None`: there
+    /// are too many bytes to count.
     pub fn add(&mut self, buffer: BufferRef, lent: Option<(usize, u64)>) -> Option<()> {
         let source = match lent {
             _ if buffer.len == 0 => BufferSource::Empty,

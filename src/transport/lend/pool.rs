@@ -1,29 +1,28 @@
 //! The sender's memory for lending: the regions of one connection, and what of them is out.
 //!
-//! Who may see what (design, "Who may see a region"): a region for copies holds data of one
-//! connection only, so a pool belongs to one connection. Regions of arenas belong to the producer;
-//! the pool only numbers those that the peer was told of.
+//! A region for copies holds data of one connection only, so a pool belongs to one connection.
+//! Regions of arenas belong to the producer; the pool only numbers those that the peer was told of.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::device::region::HUGE_PAGE_BYTES;
 use crate::device::{BufferRef, memfd};
 use crate::error::Result;
+use crate::fork::Generation;
 use crate::proto::Span;
 use crate::transport::lend::address;
 use crate::transport::lend::export::{Borrower, Export, PeerProcess};
-use crate::transport::lend::gpu::{self, OnDevice, Staged};
+use crate::transport::lend::gpu::{self, OnDevice};
 use crate::transport::lend::hold::LeaseHold;
 use crate::transport::lend::host::HostPlace;
-use crate::transport::lend::memory::LentBlock;
+use crate::transport::lend::memory::{Borrow, LentBlock, LentMemory};
 use crate::transport::lend::place::{BufferSource, LendingPlace};
-use crate::transport::lend::pool_core::PoolCore;
-use crate::transport::lend::regions::NoRoom;
-use crate::transport::{Lease, Lender, LinkOptions, OnGpu, Placement};
+use crate::transport::lend::regions::{LentRegions, NoRoom};
+use crate::transport::{BodyPolicy, Lease, Lender, LinkOptions, OnGpu, Placement, RegionNotice};
 
 /// Size of a connection's first region for copies, where the options allow that. Small bodies share
 /// regions, since each takes a descriptor here and a mapping at the peer.
@@ -33,8 +32,102 @@ const FIRST_REGION_BYTES: u64 = 1 << 20;
 #[derive(Debug)]
 pub struct RegionPool {
     core: Arc<PoolCore>,
+}
+
+/// What a pool shares with the leases that are out: the regions, and whom they are lent to.
+#[derive(Debug)]
+pub(super) struct PoolCore {
+    options: LinkOptions,
+    pub peer: Borrower,
+    pub generation: Generation,
+    /// Some region was numbered, and the peer is not told of it yet.
+    news: AtomicBool,
+    /// Some region is to be retired now.
+    due: AtomicBool,
+    pub regions: Mutex<LentRegions>,
     /// Events that the peer is told to wait for.
-    events: Mutex<gpu::Events>,
+    pub events: Mutex<gpu::Events>,
+}
+
+impl PoolCore {
+    /// The regions; `None` in a forked child, where the lock may be held for ever.
+    fn lock(&self) -> Option<MutexGuard<'_, LentRegions>> {
+        let is_same = self.generation.is_same_process();
+        is_same.then(|| self.regions.lock())
+    }
+
+    /// Whether to lend whatever can be lent.
+    fn lends_always(&self) -> bool {
+        self.options.body == BodyPolicy::Lent
+    }
+
+    /// Whether to copy a body into the host's memory and lend it from there. A peer that does not
+    /// map regions receives sent bytes in place, without that copy.
+    pub fn lends_host_copies(&self) -> bool {
+        self.lends_always() || self.peer.export.is_mapped()
+    }
+
+    /// Whether a body is large enough to be lent.
+    fn is_worth_lending(&self, buffers: &[BufferRef]) -> bool {
+        let total = buffers.iter().try_fold(0u64, |sum, buffer| {
+            sum.checked_add(u64::try_from(buffer.len).ok()?)
+        });
+        let least = match self.lends_always() {
+            true => 0,
+            false => self.options.inline_bytes,
+        };
+        total.is_some_and(|total| total > least)
+    }
+
+    /// One more lease of a producer's memory. `None`: it cannot be lent, or not now.
+    pub fn borrow(&self, memory: &LentMemory) -> Result<Option<Arc<Borrow>>> {
+        let known = self.regions.lock().borrow(memory);
+        if known.is_some() {
+            return Ok(known);
+        }
+        let Some(exported) = memory.export(&self.peer)? else {
+            return Ok(None);
+        };
+        let mut regions = self.regions.lock();
+        // Another thread may have been faster.
+        let known = regions.borrow(memory);
+        self.news.store(true, Ordering::Relaxed);
+        Ok(known.or_else(|| regions.learn(memory, exported)))
+    }
+
+    /// The notices of a lease's regions that the peer was not told of yet.
+    fn announce(&self, hold: &LeaseHold) -> Vec<RegionNotice> {
+        // Numbers are given under the lock, which this thread has had since.
+        if !self.news.load(Ordering::Relaxed) {
+            return Vec::new();
+        }
+        let mut regions = self.regions.lock();
+        let notices = regions.announce(&hold.borrowed, hold.block.as_ref());
+        self.news.store(regions.has_untold(), Ordering::Relaxed);
+        notices
+    }
+
+    /// Has the driver look for regions to retire, where there are some.
+    pub fn note_due(&self, regions: &LentRegions) {
+        if !regions.due.is_empty() {
+            self.due.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Places a body that lies on a GPU.
+    fn place_gpu(self: &Arc<Self>, buffers: &[BufferRef], gpu: OnGpu<'_>) -> Result<Option<Lease>> {
+        match lend(self, &OnDevice(gpu), buffers) {
+            Ok(None) => {}
+            Ok(lease) => return Ok(lease),
+            Err(error) => tracing::debug!("a body on a GPU is copied to the host: {error}"),
+        }
+        let lease = lend(self, &HostPlace(Some(gpu)), buffers)?;
+        if lease.is_none() {
+            // Copies that were begun all the same read the producer's memory.
+            gpu.stream.settle()?;
+        }
+        Ok(lease)
+    }
 }
 
 impl RegionPool {
@@ -44,58 +137,36 @@ impl RegionPool {
         export: Box<dyn Export>,
         process: Option<PeerProcess>,
     ) -> Self {
-        let peer = Borrower { export, process };
-        Self {
-            core: Arc::new(PoolCore::new(options, peer)),
+        let core = PoolCore {
+            options: options.clone(),
+            peer: Borrower { export, process },
+            generation: Generation::now(),
+            news: AtomicBool::new(false),
+            due: AtomicBool::new(false),
+            regions: Mutex::new(LentRegions::new(options.lent_limit)),
             events: Mutex::default(),
-        }
-    }
-
-    /// Whether a body is large enough to be lent.
-    fn is_worth_lending(&self, buffers: &[BufferRef]) -> bool {
-        let total = buffers.iter().try_fold(0u64, |sum, buffer| {
-            sum.checked_add(u64::try_from(buffer.len).ok()?)
-        });
-        let least = match self.core.lends_always() {
-            true => 0,
-            false => self.core.options.inline_bytes,
         };
-        total.is_some_and(|total| total > least)
-    }
-
-    /// Places a body that lies on a GPU.
-    fn place_gpu(&self, buffers: &[BufferRef], gpu: OnGpu<'_>) -> Result<Option<Lease>> {
-        let on_device = OnDevice::new(gpu, &self.events);
-        match lend(&self.core, &on_device, buffers) {
-            Ok(None) => {}
-            Ok(lease) => return Ok(lease),
-            Err(error) => tracing::debug!("a body on a GPU is copied to the host: {error}"),
+        Self {
+            core: Arc::new(core),
         }
-        let lease = lend(&self.core, &Staged(gpu), buffers)?;
-        if lease.is_none() {
-            // Copies that were begun all the same read the producer's memory.
-            gpu.stream.settle()?;
-        }
-        Ok(lease)
     }
 }
 
 impl Lender for RegionPool {
     fn place(&self, buffers: &[BufferRef], gpu: Option<OnGpu<'_>>) -> Result<Placement> {
         self.core.generation.ensure_same_process()?;
-        if !self.is_worth_lending(buffers) {
+        if !self.core.is_worth_lending(buffers) {
             return Ok(Placement::Packed);
         }
         let lease = match gpu {
-            Some(gpu) => self.place_gpu(buffers, gpu)?,
-            None => lend(&self.core, &HostPlace, buffers)?,
+            Some(gpu) => self.core.place_gpu(buffers, gpu)?,
+            None => lend(&self.core, &HostPlace(None), buffers)?,
         };
         Ok(lease.map_or(Placement::Packed, Placement::Lent))
     }
 
     fn set_client(&self, lent_limit: u64, device_type: i32, gpus: &[[u8; 16]]) {
-        if self.core.generation.is_same_process() {
-            let mut regions = self.core.regions.lock();
+        if let Some(mut regions) = self.core.lock() {
             regions.lent_limit = lent_limit.min(self.core.options.lent_limit);
             // Bodies as they are, or on a CUDA device.
             regions.gpus = match device_type {
@@ -114,55 +185,47 @@ impl Lender for RegionPool {
     }
 
     fn take_retired(&self) -> Vec<u16> {
-        if !self.core.generation.is_same_process() {
+        let Some(mut regions) = self.core.lock() else {
             return Vec::new();
-        }
-        let mut regions = self.core.regions.lock();
+        };
         self.core.due.store(false, Ordering::Relaxed);
         std::mem::take(&mut regions.due)
     }
 
     fn retire_idle(&self) -> (Vec<u16>, Option<Duration>) {
-        if !self.core.generation.is_same_process() {
-            return (Vec::new(), None);
-        }
         let idle = self.core.options.region_idle;
+        let retired = self
+            .core
+            .lock()
+            .map(|mut regions| regions.retire_idle(idle));
         // Unmapping is slow; the regions drop after the lock.
-        let (gone, next, _unknown) = self.core.regions.lock().retire_idle(idle);
+        let (gone, next, _unknown) = retired.unwrap_or_default();
         (gone, next)
     }
 
     fn region_forgotten(&self, id: u16) {
-        if !self.core.generation.is_same_process() {
-            return;
-        }
         // A peer that forgets what was not retired changes nothing.
-        let forgotten = self.core.regions.lock().forget(id);
-        let charge = forgotten.and_then(|mut forgotten| forgotten.charge.take());
-        gpu::forgotten(&self.core.peer, charge);
+        let forgotten = self.core.lock().and_then(|mut regions| regions.forget(id));
+        if let Some(mut forgotten) = forgotten {
+            gpu::forgotten(&self.core.peer, forgotten.charge.take());
+        }
     }
 
     fn abandon(&self) {
-        if !self.core.generation.is_same_process() {
-            return;
-        }
         // Rule F4: the pool's own regions go whole, so no block of them is ever used again.
-        let remains = self.core.regions.lock().abandon();
-        let peer = &self.core.peer;
-        for memory in &remains.out {
-            memory.abandon(peer);
+        let remains = self.core.lock().map(|mut regions| regions.abandon());
+        if let Some(remains) = remains {
+            let peer = &self.core.peer;
+            remains.out.iter().for_each(|memory| memory.abandon(peer));
+            gpu::let_go(peer, remains.retiring);
+            gpu::keep_charges(peer, remains.charges);
         }
-        gpu::let_go(peer, remains.retiring);
-        gpu::keep_charges(peer, remains.charges);
     }
 }
 
 /// Lends a body that lies at `place`: takes all that it needs, or nothing. `None`: the bytes can
 /// still be sent.
-///
-/// # Errors
-///
-/// What a GPU's driver says. Nothing is out then.
+/// Errors: What a GPU's driver says. Nothing is out then.
 fn lend(
     core: &Arc<PoolCore>,
     place: &impl LendingPlace,
@@ -202,7 +265,7 @@ fn lend(
         })
         .collect();
     // Only now is it certain that the lease goes out.
-    let announce = core.announce(&hold.borrowed, hold.block.as_ref());
+    let announce = core.announce(&hold);
     let keep = hold.keep.clone();
     let mut lease = Lease {
         announce,
@@ -243,17 +306,18 @@ fn take_block(core: &PoolCore, place: &impl LendingPlace, len: u64) -> Result<Op
     let Some((region, charge)) = made else {
         return Ok(None);
     };
-    let Some(exported) = region.export(&core.peer, None)? else {
+    let Some(exported) = region.memory().export(&core.peer)? else {
         return Ok(None);
     };
-    core.add_copies(region, exported, charge);
-    Ok(core.regions.lock().take_block(device, len).ok().flatten())
+    let mut regions = core.regions.lock();
+    core.news.store(true, Ordering::Relaxed);
+    regions.add_copies(Arc::new(region), exported, charge);
+    Ok(regions.take_block(device, len).ok().flatten())
 }
 
-/// Bytes of the next region, for a body of `needed` where the pool has `pooled` already: a tenth of
-/// that, in whole bodies, since the next bodies are most often as large. Pages are allocated from
-/// the start, so a region should not be much larger than what is lent at once; and each region
-/// takes a descriptor and a mapping, so there should not be many.
+/// Bytes of the next region, for a body of `needed` if the pool has `pooled` already: a tenth of
+/// that, in whole bodies, since the next bodies are mostly as large. Regions should be small, since
+/// their pages are allocated at once, and few, since each takes a descriptor and a mapping.
 fn region_bytes(pooled: u64, needed: u64, largest: u64) -> u64 {
     let least = match pooled {
         0 => FIRST_REGION_BYTES,

@@ -5,8 +5,9 @@ use crate::arena;
 use crate::arena::{Arena, ArenaOptions};
 use crate::device::DeviceKind;
 use crate::proto::Span;
-use crate::transport::Budget;
 use crate::transport::Lease;
+use crate::transport::MemoryBudget;
+use crate::transport::PeerRegions as _;
 use crate::transport::lend::{ByDescriptor, MOST_REGIONS, RegionTable, split_address};
 
 const KIB: usize = 1 << 10;
@@ -118,7 +119,7 @@ fn past_a_limit_bodies_travel_as_bytes() {
     drop(lease);
     drop(lend(&pool, &buffers));
 
-    let budget = Arc::new(Budget::new(700 << 10));
+    let budget = Arc::new(MemoryBudget::new(700 << 10));
     let limited = LinkOptions {
         budget: Arc::clone(&budget),
         lent_limit: u64::MAX,
@@ -145,10 +146,10 @@ fn past_a_limit_bodies_travel_as_bytes() {
     assert_eq!(budget.used(), 0);
 }
 
-/// `Budget::share_of`: another user has half of it at most, however many connections it has.
+/// `MemoryBudget::share_of`: another user has half of it at most, however many connections it has.
 #[test]
 fn a_user_has_half_of_the_budget() {
-    let budget = Arc::new(Budget::new(2 << 20));
+    let budget = Arc::new(MemoryBudget::new(2 << 20));
     let of = |uid| {
         pool_with(&LinkOptions {
             budget: budget.share_of(uid),
@@ -384,7 +385,7 @@ fn regions_grow_with_what_is_lent() {
 /// A pool makes a region only when those that it has are full.
 #[test]
 fn regions_are_made_as_they_are_needed() {
-    let budget = Arc::new(Budget::new(u64::MAX));
+    let budget = Arc::new(MemoryBudget::new(u64::MAX));
     let pool = pool_with(&LinkOptions {
         budget: Arc::clone(&budget),
         region_bytes: 4 << 20,

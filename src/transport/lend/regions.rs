@@ -10,16 +10,14 @@ use foldhash::HashMap;
 use crate::device::cuda::Device;
 use crate::transport::lend::MOST_REGIONS;
 use crate::transport::lend::export::ExportedRegion;
-use crate::transport::lend::memory::{
-    AfterReturn, Borrow, CopyRegion, LentBlock, LentMemory, MemoryKey,
-};
+use crate::transport::lend::memory::{Borrow, CopyRegion, LentBlock, LentMemory, MemoryKey};
 use crate::transport::{Charge, Keep, RegionNotice};
 
 /// How long the pool keeps an idle allocation of a producer's alive. It is lent again at no cost
 /// meanwhile, and a producer that frees it gets its memory back soon.
 const KEEP_ALLOCATION: Duration = Duration::from_secs(1);
 
-/// What keeps the peer's access to a region; dropping it ends the access.
+/// Ends the peer's access to a region when it is dropped.
 type PeerAccess = Option<Box<dyn Any + Send + Sync>>;
 
 /// The regions of one connection.
@@ -51,7 +49,7 @@ pub(super) struct LentRegions {
 struct Copies {
     /// First: the peer's access ends before the memory does.
     access: PeerAccess,
-    region: Arc<dyn CopyRegion>,
+    region: Arc<CopyRegion>,
     /// Of a GPU's region. The host's are charged until nobody has them.
     charge: Option<Charge>,
     /// Since when no block is in use.
@@ -62,22 +60,13 @@ struct Copies {
 #[derive(Debug)]
 struct NumberedMemory {
     id: u16,
-    /// First: as of [`Copies`].
     access: PeerAccess,
-    /// Weak, so that an arena can give a region up.
-    memory: Weak<dyn LentMemory>,
-    /// Memory that nothing else may keep alive: an idle allocation.
-    kept: Option<Arc<dyn LentMemory>>,
+    /// Weak, so that its owner can give the memory up.
+    memory: Weak<dyn Any + Send + Sync>,
     /// What the leases that are out share.
     out: Weak<Borrow>,
-    /// Since when no lease is out, of memory that is retired for that.
-    idle_since: Option<Instant>,
-}
-
-impl NumberedMemory {
-    fn is_out(&self) -> bool {
-        self.out.strong_count() > 0
-    }
+    /// An idle allocation, which nothing else may keep alive, and since when.
+    kept: Option<(LentMemory, Instant)>,
 }
 
 /// A region that the peer may have open until it says that it has forgotten it.
@@ -85,8 +74,8 @@ impl NumberedMemory {
 pub(super) struct Retiring {
     /// First: as of [`Copies`].
     _access: PeerAccess,
-    _copies: Option<Arc<dyn CopyRegion>>,
-    _memory: Option<Arc<dyn LentMemory>>,
+    _copies: Option<Arc<CopyRegion>>,
+    _memory: Option<LentMemory>,
     /// The producer's array, of memory that must not be freed before the peer has closed it.
     pub keep: Option<Keep>,
     pub charge: Option<Charge>,
@@ -121,14 +110,14 @@ pub(super) struct NoRoom {
 
 /// What is left of a connection that is over, to be dropped without the lock.
 pub(super) struct RegionRemains {
-    _copies: Vec<(PeerAccess, Arc<dyn CopyRegion>)>,
+    _copies: Vec<(PeerAccess, Arc<CopyRegion>)>,
     _known: Vec<NumberedMemory>,
     /// Regions that the peer may still have open.
     pub retiring: Vec<Retiring>,
     /// What regions on GPUs that the peer knows count against.
     pub charges: Vec<Charge>,
     /// Memory with a lease out.
-    pub out: Vec<Arc<dyn LentMemory>>,
+    pub out: Vec<LentMemory>,
 }
 
 impl LentRegions {
@@ -151,7 +140,7 @@ impl LentRegions {
         let Some(lent) = lent.filter(|lent| *lent <= self.lent_limit && !self.abandoned) else {
             return Ok(None);
         };
-        let is_there = |region: &dyn CopyRegion| match (device, region.device()) {
+        let is_there = |region: &CopyRegion| match (device, region.device()) {
             (Some(one), Some(other)) => Arc::ptr_eq(one, other),
             (one, other) => one.is_none() && other.is_none(),
         };
@@ -181,7 +170,7 @@ impl LentRegions {
     /// Takes up a region for copies; `None` when no id is left, or nothing may be lent any more.
     pub fn add_copies(
         &mut self,
-        region: Arc<dyn CopyRegion>,
+        region: Arc<CopyRegion>,
         exported: ExportedRegion,
         charge: Option<Charge>,
     ) -> Option<()> {
@@ -208,44 +197,28 @@ impl LentRegions {
     }
 
     /// One more lease of memory that has a number; `None` where it has none.
-    pub fn borrow(&mut self, memory: &Arc<dyn LentMemory>) -> Option<Arc<Borrow>> {
+    pub fn borrow(&mut self, memory: &LentMemory) -> Option<Arc<Borrow>> {
         let known = self.known.get_mut(&memory.key())?;
         if let Some(borrow) = known.out.upgrade() {
             return Some(borrow);
         }
-        known.idle_since = None;
-        let memory = known.kept.take().unwrap_or_else(|| Arc::clone(memory));
-        // Memory of a pool is retired at once, so what is idle here has none.
-        let borrow = Arc::new(Borrow {
-            id: known.id,
-            memory,
-            pool: None,
-        });
+        let kept = known.kept.take().map(|(memory, _)| memory);
+        let borrow = Borrow::new(known.id, kept.as_ref().unwrap_or(memory));
         known.out = Arc::downgrade(&borrow);
         Some(borrow)
     }
 
     /// The first lease of memory, which gets a number; `None` when none is left, or nothing may be
     /// lent any more.
-    pub fn learn(
-        &mut self,
-        memory: &Arc<dyn LentMemory>,
-        exported: ExportedRegion,
-        pool: Option<&Arc<Borrow>>,
-    ) -> Option<Arc<Borrow>> {
+    pub fn learn(&mut self, memory: &LentMemory, exported: ExportedRegion) -> Option<Arc<Borrow>> {
         let (id, access) = self.number(exported)?;
-        let borrow = Arc::new(Borrow {
-            id,
-            memory: Arc::clone(memory),
-            pool: pool.cloned(),
-        });
+        let borrow = Borrow::new(id, memory);
         let known = NumberedMemory {
             id,
             access,
-            memory: Arc::downgrade(memory),
-            kept: None,
+            memory: memory.downgrade(),
             out: Arc::downgrade(&borrow),
-            idle_since: None,
+            kept: None,
         };
         self.known.insert(memory.key(), known);
         Some(borrow)
@@ -262,56 +235,46 @@ impl LentRegions {
         Some((id, access))
     }
 
-    /// A lease is back. `keep` holds the producer's array: where the memory must not be freed
-    /// before the peer has closed it, the array stays until then.
-    pub fn return_borrow(&mut self, borrow: Arc<Borrow>, keep: Option<&Keep>) {
+    /// A lease is back. A producer's allocation stays for a while, unless it must not be freed
+    /// before the peer has closed it: then it is retired, and `keep`, which holds the producer's
+    /// array, stays until the peer has done that.
+    pub fn return_borrow(&mut self, borrow: Arc<Borrow>, keep: &Keep) {
         // The arrays behind the other leases keep the memory.
-        let Some(Borrow { id, memory, pool }) = Arc::into_inner(borrow) else {
+        let Some(Borrow { id, memory }) = Arc::into_inner(borrow) else {
+            return;
+        };
+        let LentMemory::Allocation(allocation) = &memory else {
             return;
         };
         let key = memory.key();
         let Some(known) = self.known.get_mut(&key).filter(|known| known.id == id) else {
             return;
         };
-        match memory.after_return() {
-            AfterReturn::WhenGone => {}
-            AfterReturn::WhenIdle => known.idle_since = Some(Instant::now()),
-            AfterReturn::Soon => {
-                known.idle_since = Some(Instant::now());
-                known.kept = Some(memory);
-            }
-            AfterReturn::AtOnce => {
-                let access = self.known.remove(&key).and_then(|known| known.access);
-                let retiring = Retiring {
-                    _access: access,
-                    _memory: Some(memory),
-                    keep: keep.cloned(),
-                    ..Retiring::default()
-                };
-                drop(self.retire(id, retiring));
-            }
+        if !allocation.must_outlive_importers() {
+            known.kept = Some((memory, Instant::now()));
+            return;
         }
-        if let Some(pool) = pool {
-            // A pool lives as long as memory of it. The driver may then give another pool the same
-            // handle.
-            self.return_borrow(pool, keep);
-        }
+        let retiring = Retiring {
+            _access: self.known.remove(&key).and_then(|known| known.access),
+            _memory: Some(memory),
+            keep: Some(keep.clone()),
+            ..Retiring::default()
+        };
+        drop(self.retire(id, retiring));
     }
 
     /// The notices of a lease's regions that the peer was not told of yet; from now on it counts as
-    /// told. Pools come before the memory in them.
+    /// told.
     pub fn announce(
         &mut self,
         borrowed: &[Arc<Borrow>],
         block: Option<&LentBlock>,
     ) -> Vec<RegionNotice> {
-        let pools = borrowed.iter().filter_map(|borrow| borrow.pool.as_ref());
-        let ids = pools.chain(borrowed).map(|borrow| borrow.id);
-        let ids: Vec<u16> = ids.chain(block.map(|block| block.id)).collect();
-        let is_used = |notice: &mut RegionNotice| ids.contains(&notice.id);
-        let mut notices: Vec<_> = self.untold.extract_if(.., is_used).collect();
-        notices.sort_by_key(|notice| ids.iter().position(|id| *id == notice.id));
-        notices
+        let is_used = |notice: &mut RegionNotice| {
+            borrowed.iter().any(|borrow| borrow.id == notice.id)
+                || block.is_some_and(|block| block.id == notice.id)
+        };
+        self.untold.extract_if(.., is_used).collect()
     }
 
     /// Whether there are regions that the peer was not told of.
@@ -331,38 +294,28 @@ impl LentRegions {
         None
     }
 
-    /// Retires the regions that have been idle for `idle` and those that their owners are done
-    /// with. Returns the ids to tell the peer, the time until the next look, and what is to be
-    /// dropped without the lock.
+    /// Retires what has been idle for `idle`, and memory that its owner has given up. Returns the
+    /// ids to tell the peer, the time until the next look, and what is to be dropped without the
+    /// lock.
     pub fn retire_idle(&mut self, idle: Duration) -> (Vec<u16>, Option<Duration>, Vec<Retiring>) {
         let now = Instant::now();
-        let mut next: Option<Duration> = None;
-        let mut is_over = |since: Option<Instant>, limit: Duration| {
-            let passed = since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
-            let left = limit.saturating_sub(passed);
-            if since.is_some() && left.is_zero() {
-                return true;
-            }
-            next = Some(next.map_or(left, |next| next.min(left)));
-            false
+        let keep = idle.min(KEEP_ALLOCATION);
+        let left = |since: Instant, limit: Duration| {
+            limit.saturating_sub(now.saturating_duration_since(since))
         };
-        let copies: Vec<_> = (self.copies)
-            .extract_if(.., |_, copies| {
-                copies.idle_since.is_some() && is_over(copies.idle_since, idle)
-            })
-            .collect();
-        let known: Vec<_> = (self.known)
-            .extract_if(|_, known| {
-                if known.is_out() {
-                    // Nothing tells when a lease of an arena's memory is back: look again.
-                    return is_over(None, idle);
-                }
-                match &known.kept {
-                    Some(_) => is_over(known.idle_since, idle.min(KEEP_ALLOCATION)),
-                    None => known.memory.strong_count() == 0 || is_over(known.idle_since, idle),
-                }
-            })
-            .collect();
+        let copies_left = |copies: &Copies| Some(left(copies.idle_since?, idle));
+        // Nothing tells when an owner gives memory up: look again.
+        let known_left = |known: &NumberedMemory| {
+            let since = known.kept.as_ref().map(|(_, since)| *since);
+            since.map_or(idle, |since| left(since, keep))
+        };
+        let is_over = |_: &u16, copies: &mut Copies| copies_left(copies) == Some(Duration::ZERO);
+        let copies: Vec<_> = self.copies.extract_if(.., is_over).collect();
+        let is_gone = |_: &MemoryKey, known: &mut NumberedMemory| match &known.kept {
+            Some((_, since)) => left(*since, keep).is_zero(),
+            None => known.memory.strong_count() == 0,
+        };
+        let known: Vec<_> = self.known.extract_if(is_gone).collect();
         let mut unknown = Vec::new();
         for (id, copies) in copies {
             let retiring = Retiring {
@@ -376,11 +329,13 @@ impl LentRegions {
         for (_, known) in known {
             let retiring = Retiring {
                 _access: known.access,
-                _memory: known.kept,
+                _memory: known.kept.map(|(memory, _)| memory),
                 ..Retiring::default()
             };
             unknown.extend(self.retire(known.id, retiring));
         }
+        let next = self.copies.values().filter_map(copies_left);
+        let next = next.chain(self.known.values().map(known_left)).min();
         (std::mem::take(&mut self.due), next, unknown)
     }
 
@@ -406,7 +361,7 @@ impl LentRegions {
         charges.extend(retiring.iter_mut().filter_map(|gone| gone.charge.take()));
         let out = known.iter().filter_map(|known| known.out.upgrade());
         RegionRemains {
-            out: out.map(|borrow| Arc::clone(&borrow.memory)).collect(),
+            out: out.map(|borrow| borrow.memory.clone()).collect(),
             _copies: copies,
             _known: known,
             retiring,

@@ -1,6 +1,7 @@
 //! The regions that a peer has announced on one connection.
 
 use std::any::Any;
+use std::fmt::Debug;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -9,18 +10,16 @@ use smallvec::SmallVec;
 
 use crate::device::BufferRef;
 use crate::device::cuda::Device;
-use crate::device::cuda::pool::ImportedPool;
 use crate::device::region::MappedRegion;
 use crate::error::{Error, Result};
 use crate::proto::{Span, UUID_BYTES};
 use crate::transport::closing::Foreign;
-use crate::transport::lend::gpu::announced::{AnnouncedRegion, Opened};
+use crate::transport::lend::gpu::announced::AnnouncedRegion;
 use crate::transport::lend::gpu::handle::GpuHandle;
 use crate::transport::lend::gpu::orders::Orders;
-use crate::transport::lend::open_region::OpenRegion;
 use crate::transport::lend::pinned::PinnedRegion;
 use crate::transport::lend::{MOST_REGIONS, split_address};
-use crate::transport::{Resolved, ResolvedGpu, Unmapped};
+use crate::transport::{PeerRegions, Resolved, ResolvedGpu, Unmapped};
 
 /// Most regions of GPUs that wait to be opened: each may hold a descriptor until then, and a
 /// process has few of those.
@@ -35,11 +34,9 @@ pub struct RegionTable {
     orders: Orders,
     /// The GPU to which bodies go from the host's regions.
     gpu: Option<Arc<Device>>,
-    /// The GPUs that the request names: of others nothing is mapped, since the driver would make a
-    /// context there for whatever a peer says.
+    /// The GPUs that the request names. On others the driver would make a context for the peer's
+    /// word.
     accepted: Vec<[u8; UUID_BYTES]>,
-    /// Number of the peer's process, 0 where it is not known.
-    peer: i32,
     /// The peer's user.
     user: u32,
     /// Something on a GPU could not be opened when it was needed.
@@ -53,10 +50,7 @@ enum PeerRegion {
     Open(Arc<dyn OpenRegion>),
     /// On a GPU, and no body has come that lies in it.
     Announced(AnnouncedRegion),
-    /// No body lies in a pool: regions that come later name it.
-    Pool(Arc<ImportedPool>),
-    /// On a GPU, with the reason why it is not open here: the handles of a container that shares
-    /// too little with this one, say. Whoever needs the region is told.
+    /// On a GPU, with the reason why it cannot be opened here.
     Unopened(Error),
 }
 
@@ -65,7 +59,6 @@ impl PeerRegion {
     fn device(&self) -> Option<&Arc<Device>> {
         match self {
             Self::Open(region) => region.device(),
-            Self::Pool(pool) => Some(pool.device()),
             Self::Announced(_) | Self::Unopened(_) => None,
         }
     }
@@ -77,6 +70,21 @@ impl PeerRegion {
             Some(_) => Unmapped::Later,
         }
     }
+}
+
+/// Memory of the peer's, of the host or of a GPU, that is mapped here.
+pub(super) trait OpenRegion: Any + Debug + Send + Sync {
+    /// Its bytes, as the peer said.
+    fn len(&self) -> usize;
+
+    /// `len` bytes at `offset`, if they lie in it whole.
+    fn slice(&self, offset: u64, len: u64) -> Option<BufferRef>;
+
+    /// The GPU; `None` of the host's memory.
+    fn device(&self) -> Option<&Arc<Device>>;
+
+    /// `gpu` is going to copy from the host's memory.
+    fn receive_on(&self, _gpu: &Arc<Device>) {}
 }
 
 impl OpenRegion for PinnedRegion<MappedRegion> {
@@ -98,19 +106,55 @@ impl OpenRegion for PinnedRegion<MappedRegion> {
 }
 
 impl RegionTable {
-    /// The table of the connection to the process with this number; 0 where it has none here.
-    pub fn of_peer(peer: i32, user: u32) -> Self {
+    /// The table of a connection to `user`'s process.
+    pub fn of_peer(user: u32) -> Self {
         Self {
-            peer,
             user,
             ..Self::default()
         }
     }
 
-    /// Maps a region of the host's, and remembers one of a GPU: see
-    /// [`Connection::map_region`](crate::transport::Connection::map_region).
-    pub fn map(&mut self, id: u16, handle: &[u8], fd: Option<OwnedFd>) -> Result<()> {
-        // Whatever is found of it below, it is not closed by this thread where that may wait.
+    /// Opens a region that a body lies in, unless that was tried before.
+    fn open(&mut self, id: u16) {
+        let Some(at) = self.announced.iter().position(|known| *known == id) else {
+            return;
+        };
+        // The peer may have announced it to another request than this one.
+        let is_accepted = |region: &&PeerRegion| match region {
+            PeerRegion::Announced(announced) => self.accepted.contains(announced.uuid()),
+            _ => false,
+        };
+        if self.regions.get(&id).filter(is_accepted).is_none() {
+            return;
+        }
+        self.announced.swap_remove(at);
+        let Some(PeerRegion::Announced(announced)) = self.regions.remove(&id) else {
+            return;
+        };
+        let region = announced
+            .open()
+            .map_or_else(PeerRegion::Unopened, PeerRegion::Open);
+        self.regions.insert(id, region);
+    }
+
+    /// Forgets what bodies wait for: the stream is over.
+    pub fn clear_orders(&mut self) {
+        self.orders.clear();
+    }
+
+    /// Forgets everything.
+    pub fn clear(&mut self) -> Unmapped {
+        let regions = std::mem::take(self).regions.into_values();
+        regions.fold(Unmapped::Now, |all, region| match region.unmapped() {
+            Unmapped::Now => all,
+            Unmapped::Later => Unmapped::Later,
+        })
+    }
+}
+
+impl PeerRegions for RegionTable {
+    fn map(&mut self, id: u16, handle: &[u8], fd: Option<OwnedFd>) -> Result<()> {
+        // This thread does not close it where that may wait.
         let fd = fd.map(|fd| Foreign::new(fd, self.user));
         if id == 0 {
             return Err(Error::protocol(
@@ -132,7 +176,7 @@ impl RegionTable {
         }
         let here = |error: Error| error.context(format_args!("region {id}"));
         if let Some(handle) = GpuHandle::decode(handle).map_err(here)? {
-            let announced = self.announce(&handle, fd).map_err(here)?;
+            let announced = AnnouncedRegion::new(handle, fd, &self.accepted).map_err(here)?;
             self.regions.insert(id, PeerRegion::Announced(announced));
             self.announced.push(id);
             if self.announced.len() > MOST_UNOPENED {
@@ -162,92 +206,7 @@ impl RegionTable {
         Ok(())
     }
 
-    /// Checks what is said of memory of a GPU.
-    fn announce(&self, handle: &GpuHandle, fd: Option<Foreign>) -> Result<AnnouncedRegion> {
-        let announced = AnnouncedRegion::new(handle, fd, &self.accepted)?;
-        let Some(pool) = announced.pool() else {
-            return Ok(announced);
-        };
-        let is_known = match self.regions.get(&pool) {
-            Some(PeerRegion::Announced(pool)) => pool.is_pool() && pool.uuid() == announced.uuid(),
-            Some(PeerRegion::Pool(pool)) => pool.device().uuid() == announced.uuid(),
-            Some(PeerRegion::Unopened(_)) => true,
-            Some(PeerRegion::Open(_)) | None => false,
-        };
-        is_known.then_some(announced).ok_or_else(|| {
-            Error::protocol(format!(
-                "memory of pool {pool}, which the peer has not announced on this GPU"
-            ))
-        })
-    }
-
-    /// Opens a region that a body lies in, unless that was tried before.
-    fn open(&mut self, id: u16) {
-        let Some(at) = self.announced.iter().position(|known| *known == id) else {
-            return;
-        };
-        // The peer may have announced it to another request than this one.
-        let is_accepted = |region: &&PeerRegion| match region {
-            PeerRegion::Announced(announced) => self.accepted.contains(announced.uuid()),
-            _ => false,
-        };
-        if self.regions.get(&id).filter(is_accepted).is_none() {
-            return;
-        }
-        self.announced.swap_remove(at);
-        let Some(PeerRegion::Announced(announced)) = self.regions.remove(&id) else {
-            return;
-        };
-        let pool = announced.pool();
-        // The peer may have retired the pool, and given its number to something else.
-        if let Some(pool) = pool
-            && let Some(PeerRegion::Announced(known)) = self.regions.get(&pool)
-            && known.is_pool()
-        {
-            self.open(pool);
-        }
-        let opened = match pool.and_then(|pool| self.regions.get(&pool)) {
-            Some(PeerRegion::Unopened(error)) => Err(error.clone()),
-            Some(PeerRegion::Pool(pool)) => announced.open(self.peer, Some(pool)),
-            _ => announced.open(self.peer, None),
-        };
-        let region = match opened {
-            Ok(Opened::Region(region)) => PeerRegion::Open(region),
-            Ok(Opened::Pool(pool)) => PeerRegion::Pool(pool),
-            Err(error) => PeerRegion::Unopened(error),
-        };
-        self.regions.insert(id, region);
-    }
-
-    /// Remembers what a body waits for: see
-    /// [`Connection::order`](crate::transport::Connection::order).
-    pub fn order(&mut self, seq: u32, event: u16, handle: &[u8]) -> Result<()> {
-        self.orders.add(seq, event, handle)
-    }
-
-    /// Where bodies in the host's regions go next: to this GPU, or nowhere.
-    pub fn receive_on(&mut self, gpu: Option<Arc<Device>>) {
-        self.gpu = gpu;
-    }
-
-    /// See [`Connection::accept_gpus`](crate::transport::Connection::accept_gpus).
-    pub fn accept_gpus(&mut self, gpus: &[[u8; UUID_BYTES]]) {
-        self.accepted = gpus.to_vec();
-        self.missed = false;
-    }
-
-    /// See [`Connection::misses_gpus`](crate::transport::Connection::misses_gpus).
-    pub fn misses_gpus(&self) -> bool {
-        self.missed
-    }
-
-    /// Forgets what bodies wait for: the stream is over.
-    pub fn clear_orders(&mut self) {
-        self.orders.clear();
-    }
-
-    /// Forgets a region; arrays that point into it keep it mapped.
-    pub fn unmap(&mut self, id: u16) -> Result<Unmapped> {
+    fn unmap(&mut self, id: u16) -> Result<Unmapped> {
         let region = self.regions.remove(&id).ok_or_else(|| {
             Error::protocol(format!(
                 "the peer retired region {id}, which it never announced"
@@ -257,28 +216,16 @@ impl RegionTable {
         Ok(region.unmapped())
     }
 
-    /// Forgets everything.
-    pub fn clear(&mut self) -> Unmapped {
-        let regions = std::mem::take(self).regions.into_values();
-        regions.fold(Unmapped::Now, |all, region| match region.unmapped() {
-            Unmapped::Now => all,
-            Unmapped::Later => Unmapped::Later,
-        })
+    fn order(&mut self, seq: u32, event: u16, handle: &[u8]) -> Result<()> {
+        self.orders.add(seq, event, handle)
     }
 
-    /// Whether what is mapped can be read: no GPU was reset since.
-    pub fn is_sound(&self) -> bool {
-        let mut gpus = self.regions.values().filter_map(PeerRegion::device);
-        gpus.all(|gpu| matches!(gpu.is_alive(), Ok(true)))
-    }
-
-    /// Finds the memory of the address list of message `seq`.
-    pub fn resolve(&mut self, seq: u32, spans: Vec<Span>) -> Result<Resolved> {
+    fn resolve(&mut self, seq: u32, spans: Vec<Span>) -> Result<Resolved> {
         if !self.announced.is_empty() {
             let in_use = spans.iter().filter(|span| span.length > 0);
             in_use.for_each(|span| self.open(split_address(span.address).0));
         }
-        // The regions that the list names, each once, and one of them is the rule.
+        // The regions that the list names, each once; mostly one.
         let mut used: SmallVec<[(u16, &Arc<dyn OpenRegion>); 1]> = SmallVec::new();
         let find = |span: Span| {
             if span.length == 0 {
@@ -299,7 +246,6 @@ impl RegionTable {
                             "region {id} is memory of a GPU, which the request did not name"
                         )));
                     }
-                    Some(PeerRegion::Pool(_)) => return Err(beyond(span, 0)),
                     None => {
                         return Err(Error::protocol(format!(
                             "address {:#x} is in region {id}, which the peer has not announced",
@@ -352,9 +298,27 @@ impl RegionTable {
             gpu,
         })
     }
+
+    fn receive_on(&mut self, gpu: Option<&Arc<Device>>) {
+        self.gpu = gpu.cloned();
+    }
+
+    fn accept_gpus(&mut self, gpus: &[[u8; UUID_BYTES]]) {
+        self.accepted = gpus.to_vec();
+        self.missed = false;
+    }
+
+    fn misses_gpus(&self) -> bool {
+        self.missed
+    }
+
+    fn is_sound(&self) -> bool {
+        let mut gpus = self.regions.values().filter_map(PeerRegion::device);
+        gpus.all(|gpu| matches!(gpu.is_alive(), Ok(true)))
+    }
 }
 
-/// A span that is not inside its region, which has `len` bytes. No body lies in a pool itself.
+/// A span that is not inside its region, which has `len` bytes.
 fn beyond(span: Span, len: usize) -> Error {
     Error::protocol(format!(
         "{} bytes at address {:#x} reach past region {}, which has {len} bytes",

@@ -3,21 +3,21 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use crate::device::cuda::{Device, later};
+use crate::device::cuda::later;
 use crate::device::memfd::Process;
 use crate::error::{Error, Result, Status};
-use crate::proto::Span;
 use crate::transport::closing::{Socket, closer};
+use crate::transport::connection::ConnectionEnd;
 use crate::transport::features::{Feature, Scheme};
 use crate::transport::lend::{ByDescriptor, PeerProcess, RegionPool, RegionTable};
 use crate::transport::shm::descriptors::DescriptorReader;
 use crate::transport::shm::process;
-use crate::transport::shm::ring::{FILE_BYTES, Reader, Writer};
-use crate::transport::shm::socket::Peer;
+use crate::transport::shm::ring::{FILE_BYTES, RingReader, RingWriter};
+use crate::transport::shm::socket::SocketPeer;
 use crate::transport::stream::Channel;
 use crate::transport::{
-    Budget, Connection, Identity, Incoming, Lender, LinkOptions, Outgoing, PeerRegions, Profile,
-    Queued, Readiness, Resolved, Unmapped,
+    Connection, Identity, Incoming, Lender, LinkOptions, MemoryBudget, Outgoing, PeerRegions,
+    Profile, Queued, Readiness, Unmapped,
 };
 
 /// [`Connection`] over shared memory.
@@ -31,22 +31,28 @@ pub struct ShmConnection {
     regions: RegionTable,
     lender: Arc<dyn Lender>,
     /// What memory of ours for the peer counts against.
-    budget: Arc<Budget>,
-    role: Role,
+    budget: Arc<MemoryBudget>,
     /// Client: the server may send REGION and RING (rule E1).
     extension: bool,
-    /// Client: messages that are still to come before it asks for a ring; `None`: it has, or is not
-    /// to.
-    before_ring: Option<u32>,
-    /// Client: it has asked for a ring.
-    ring_asked: bool,
+    ring: RingProgress,
     /// Client: it looks for messages ([`Connection::wake`]).
     awake: bool,
-    /// A RING has come, of which there is one, or none is to come.
-    ring_came: bool,
 }
 
-/// What a ring counts for, and the length that RING names.
+/// What is still to happen about the ring.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum RingProgress {
+    /// Client: it asks once so many messages more have come.
+    AfterMessages(u32),
+    /// Client: it has asked.
+    Asked,
+    /// Server: the client may ask.
+    MayBeAsked,
+    /// Nothing.
+    Settled,
+}
+
+/// Bytes that a ring counts for, and the length that RING names.
 const RING_FILE_BYTES: u64 = FILE_BYTES as u64;
 
 /// Messages after which a client asks for a ring: some ten streams of a small table, or a stream of
@@ -54,29 +60,17 @@ const RING_FILE_BYTES: u64 = FILE_BYTES as u64;
 /// such memory.
 const MESSAGES_BEFORE_RING: u32 = 64;
 
-/// Which end of a connection this is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Role {
-    /// The end that connected.
-    Client,
-    /// The end that accepted.
-    Server,
-}
-
 impl ShmConnection {
     /// Takes over a connected socket.
-    ///
-    /// # Errors
-    ///
-    /// `Permission` when the peer is a user that the options do not admit.
-    pub fn new(socket: Socket, options: &LinkOptions, role: Role) -> Result<Self> {
-        let peer = Peer::of(&socket)?;
+    /// Errors: `Permission` when the peer is a user that the options do not admit.
+    pub fn new(socket: Socket, options: &LinkOptions, end: ConnectionEnd) -> Result<Self> {
+        let peer = SocketPeer::of(&socket)?;
         peer.ensure_admitted(options.any_user)?;
         closer::ensure_room(peer.uid)?;
         let unexpected = options.unexpected_bytes;
-        let reader = DescriptorReader::new(peer.uid, socket.is_barred());
         let death = process::watch(&socket, peer.pid);
         let socket = Arc::new(socket);
+        let reader = DescriptorReader::new(peer.uid, Arc::clone(&socket));
         let is_this = u32::try_from(peer.pid).is_ok_and(|pid| pid == std::process::id());
         let process = death.clone().map(|death| PeerProcess {
             death,
@@ -95,7 +89,11 @@ impl ShmConnection {
         let pool = RegionPool::new(&options, Box::new(export), process);
         let watched = Arc::clone(&socket) as _;
         let mut channel = Channel::new(watched, peer.to_string(), unexpected, reader);
-        if role == Role::Server {
+        let ring = match end {
+            ConnectionEnd::Client => RingProgress::Settled,
+            ConnectionEnd::Server => RingProgress::MayBeAsked,
+        };
+        if end == ConnectionEnd::Server {
             channel.reader().expect_requests();
         }
         let readiness = Readiness {
@@ -113,30 +111,24 @@ impl ShmConnection {
             channel,
             socket,
             whom,
-            regions: RegionTable::of_peer(peer.pid, peer.uid),
+            regions: RegionTable::of_peer(peer.uid),
             lender: Arc::new(pool),
             budget: options.budget,
-            role,
             extension: false,
-            before_ring: None,
-            ring_asked: false,
+            ring,
             awake: false,
-            ring_came: false,
         })
     }
 
     /// Takes over the socket of a peer that is not admitted. It is given no memory, and no ring.
-    ///
-    /// # Errors
-    ///
-    /// `Permission` when too much of what its user has sent is still to be closed.
+    /// Errors: `Permission` when too much of what its user has sent is still to be closed.
     pub fn to_refuse(socket: Socket, options: &LinkOptions) -> Result<Self> {
         let options = LinkOptions {
             any_user: true,
             ..options.clone()
         };
-        let mut connection = Self::new(socket, &options, Role::Server)?;
-        connection.ring_came = true;
+        let mut connection = Self::new(socket, &options, ConnectionEnd::Server)?;
+        connection.ring = RingProgress::Settled;
         Ok(connection)
     }
 
@@ -144,67 +136,53 @@ impl ShmConnection {
     /// come.
     pub fn speak_extension(&mut self) {
         self.extension = true;
-        self.before_ring = Some(MESSAGES_BEFORE_RING);
-    }
-
-    /// Client: the server may send a descriptor from now on.
-    fn take_descriptors(&mut self) {
-        if self.channel.socket_reader().take_descriptors(true) {
-            self.socket.pass(true);
-        }
+        self.ring = RingProgress::AfterMessages(MESSAGES_BEFORE_RING);
     }
 
     /// Client: counts a message that came, and asks for a ring in time: with what is sent next.
     fn count_to_ring(&mut self) {
-        let Some(left) = &mut self.before_ring else {
+        let RingProgress::AfterMessages(left) = self.ring else {
             return;
         };
-        *left -= 1;
-        if *left > 0 {
+        if left > 1 {
+            self.ring = RingProgress::AfterMessages(left - 1);
             return;
         }
-        self.before_ring = None;
-        // A descriptor that finds no room in this process would end the connection.
+        self.ring = RingProgress::Settled;
+        // Without a descriptor there is no ring.
         if rustix::io::fcntl_dupfd_cloexec(&self.socket, 0).is_ok() {
-            self.ring_asked = true;
-            self.take_descriptors();
+            self.ring = RingProgress::Asked;
+            self.channel.socket_reader().take_descriptors(true);
             // Where that fails the connection is over, as reading and writing will tell.
             let _ = self.channel.queue(message(Feature::AskRing, None));
         }
     }
 
-    /// What came about a ring: a client asks for one, or a server brings it.
+    /// A client asks for a ring, or a server brings it.
     fn handle_ring(&mut self, feature: Feature, fd: Option<OwnedFd>) -> Result<()> {
-        if std::mem::replace(&mut self.ring_came, true) {
-            return Err(Error::protocol(
-                "a second RING: the connection has a ring, or goes without",
-            ));
+        match (
+            std::mem::replace(&mut self.ring, RingProgress::Settled),
+            feature,
+        ) {
+            (RingProgress::MayBeAsked, Feature::AskRing) => self.give_ring(),
+            (RingProgress::Asked, Feature::Ring(RING_FILE_BYTES)) => self.take_ring(fd),
+            _ => Err(Error::protocol(format!(
+                "the peer sent a RING that makes no sense: a client asks once, and a server \
+                 answers once, with a ring of {RING_FILE_BYTES} bytes"
+            ))),
         }
-        let (Role::Client, Some(fd)) = (self.role, fd) else {
-            if self.role == Role::Server && feature == Feature::AskRing {
-                return self.give_ring();
-            }
-            if self.role == Role::Client && self.channel.socket_reader().has_lost_ring() {
-                // In a ring that says of no client that it is awake the server puts nothing.
-                tracing::debug!(
-                    "everything goes through the socket: no descriptor is left for a ring"
-                );
-                return Ok(());
-            }
-            return Err(Error::protocol(
-                "the peer sent a RING that makes no sense: servers send it, with a descriptor and its \
-                 length",
-            ));
+    }
+
+    /// Client: maps the ring. The server puts nothing into a ring of which no client says that it is
+    /// awake, so everything goes on through the socket if there is no room for the ring here.
+    fn take_ring(&mut self, fd: Option<OwnedFd>) -> Result<()> {
+        let Some(fd) = fd else {
+            tracing::debug!("everything goes through the socket: no descriptor is left for a ring");
+            return Ok(());
         };
-        if feature != Feature::Ring(RING_FILE_BYTES) {
-            return Err(Error::protocol(format!(
-                "the server sent a ring of another size than {RING_FILE_BYTES} bytes"
-            )));
-        }
-        let mut reader = match Reader::map(&fd) {
+        let mut reader = match RingReader::map(&fd) {
             Ok(reader) => reader,
             Err(error) if error.status() == Status::OutOfMemory => {
-                // In a ring that says of no client that it is awake the server puts nothing.
                 tracing::debug!("everything goes through the socket: {error}");
                 return Ok(());
             }
@@ -221,7 +199,7 @@ impl ShmConnection {
     /// Server: makes a ring. Without one everything goes on through the socket.
     fn give_ring(&mut self) -> Result<()> {
         let made = self.budget.charge(RING_FILE_BYTES).and_then(|charge| {
-            let writer = Writer::new()?;
+            let writer = RingWriter::new()?;
             writer.file().charge(Box::new(charge));
             Ok(writer)
         });
@@ -264,15 +242,14 @@ impl Connection for ShmConnection {
 
     fn begin_stream(&mut self) {
         if self.extension {
-            self.take_descriptors();
+            self.channel.socket_reader().take_descriptors(true);
         }
     }
 
     fn end_stream(&mut self) {
         // The ring may still come.
-        let awaits_ring = self.ring_asked && !self.ring_came;
-        if !awaits_ring && self.channel.socket_reader().take_descriptors(false) {
-            self.socket.pass(false);
+        if self.ring != RingProgress::Asked {
+            self.channel.socket_reader().take_descriptors(false);
         }
     }
 
@@ -307,7 +284,7 @@ impl Connection for ShmConnection {
                 }
             };
         }
-        if self.before_ring.is_some() && matches!(received, Ok(Some(_))) {
+        if matches!(received, Ok(Some(_))) {
             self.count_to_ring();
         }
         received
@@ -323,7 +300,7 @@ impl Connection for ShmConnection {
     fn doze(&mut self) -> bool {
         self.awake = false;
         let reader = self.channel.socket_reader().reader();
-        let has_bytes = reader.is_some_and(Reader::doze);
+        let has_bytes = reader.is_some_and(RingReader::doze);
         // What is in the ring before it is its turn is announced on the socket, which wakes whoever
         // sleeps there.
         has_bytes && self.channel.is_aside()
@@ -334,7 +311,7 @@ impl Connection for ShmConnection {
     }
 
     fn regions(&mut self) -> Option<&mut dyn PeerRegions> {
-        Some(self)
+        Some(&mut self.regions)
     }
 
     fn close(&mut self, lent: Option<Box<dyn Send>>) -> Option<Box<dyn Send>> {
@@ -343,40 +320,6 @@ impl Connection for ShmConnection {
         self.lender.abandon();
         self.channel.close();
         lent
-    }
-}
-
-impl PeerRegions for ShmConnection {
-    fn map(&mut self, id: u16, handle: &[u8], fd: Option<OwnedFd>) -> Result<()> {
-        self.regions.map(id, handle, fd)
-    }
-
-    fn unmap(&mut self, id: u16) -> Result<Unmapped> {
-        self.regions.unmap(id)
-    }
-
-    fn order(&mut self, seq: u32, event: u16, handle: &[u8]) -> Result<()> {
-        self.regions.order(seq, event, handle)
-    }
-
-    fn resolve(&mut self, seq: u32, spans: Vec<Span>) -> Result<Resolved> {
-        self.regions.resolve(seq, spans)
-    }
-
-    fn receive_on(&mut self, gpu: Option<&Arc<Device>>) {
-        self.regions.receive_on(gpu.cloned());
-    }
-
-    fn accept_gpus(&mut self, gpus: &[[u8; 16]]) {
-        self.regions.accept_gpus(gpus);
-    }
-
-    fn misses_gpus(&self) -> bool {
-        self.regions.misses_gpus()
-    }
-
-    fn is_sound(&self) -> bool {
-        self.regions.is_sound()
     }
 }
 

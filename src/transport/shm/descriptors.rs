@@ -1,27 +1,26 @@
-//! What a connection over shared memory has beside the bytes of its socket: descriptors, and where
-//! there is one a ring.
+//! Beside the bytes of a connection over shared memory: descriptors and a ring.
 
 use std::collections::VecDeque;
 use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 
 use rustix::io::Errno;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags};
-use smallvec::SmallVec;
 
 use crate::error::{Error, Result, Status};
 use crate::transport::Incoming;
-use crate::transport::closing::Foreign;
+use crate::transport::closing::{Foreign, Socket};
 use crate::transport::features::Feature;
 use crate::transport::lend::GpuHandle;
-use crate::transport::rights::{self, Seen};
+use crate::transport::rights::{self, SocketContents};
 use crate::transport::shm::REGION_KIND;
-use crate::transport::shm::ring::{Reader, Writer};
+use crate::transport::shm::ring::{RingReader, RingWriter};
 use crate::transport::stream::{OutFrame, Outbox, RingRead, SWITCH, SocketReader};
 
-/// Descriptors that one message can carry at most (`SCM_MAX_FD`); room for all of them, so that
-/// only a lack of descriptors can cut them off.
+/// Most descriptors that one message can carry (`SCM_MAX_FD`): with room for all of them, only a
+/// lack of descriptors can cut them off.
 const MAX_DESCRIPTORS: usize = 253;
 /// Descriptors that wait for their message; an honest peer has at most three on the way between two
 /// system calls.
@@ -29,7 +28,11 @@ const MAX_WAITING: usize = 4;
 
 /// What is beside the bytes of a socket.
 pub struct DescriptorReader {
-    taking: Taking,
+    /// The one that is read.
+    socket: Arc<Socket>,
+    /// REGION and RING may bring a descriptor. Otherwise each is a stray one, and stays in the
+    /// socket.
+    takes: bool,
     /// The user at the other end.
     user: u32,
     /// A descriptor lies in the socket where none may come.
@@ -39,23 +42,10 @@ pub struct DescriptorReader {
     waiting: VecDeque<Descriptor>,
     /// Descriptors that came with the last read.
     came: usize,
-    /// The RING that was joined last had a descriptor that found no room in this process.
-    lost_ring: bool,
     /// The server's end of a ring, and whether the next frame goes there.
-    writer: Option<(Writer, Lane)>,
+    writer: Option<(RingWriter, FramePlace)>,
     /// The client's end of one.
-    reader: Option<Reader>,
-}
-
-/// What becomes of descriptors.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Taking {
-    /// The system lets none in.
-    Barred,
-    /// Each is a stray one, and stays in the socket.
-    Nothing,
-    /// REGION and RING may bring one.
-    All,
+    reader: Option<RingReader>,
 }
 
 struct Descriptor {
@@ -67,40 +57,33 @@ struct Descriptor {
 
 /// Where the next frame is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Lane {
+enum FramePlace {
     Socket,
     Ring,
 }
 
 impl DescriptorReader {
-    /// Of a connection to `user`'s process, that takes no descriptors yet; `barred`: none has been
-    /// let in.
-    pub fn new(user: u32, barred: bool) -> Self {
+    /// Of a connection to `user`'s process, that takes no descriptors yet.
+    pub fn new(user: u32, socket: Arc<Socket>) -> Self {
         Self {
-            taking: if barred {
-                Taking::Barred
-            } else {
-                Taking::Nothing
-            },
+            socket,
+            takes: false,
             user,
             stray: false,
             received: 0,
             waiting: VecDeque::new(),
             came: 0,
-            lost_ring: false,
             writer: None,
             reader: None,
         }
     }
 
-    /// Descriptors are taken from now on, or not any more. Returns whether that is a change.
-    pub fn take_descriptors(&mut self, take: bool) -> bool {
-        let changed = take != (self.taking == Taking::All);
-        if changed {
-            // What the system let in before may be there yet.
-            self.taking = if take { Taking::All } else { Taking::Nothing };
+    /// Descriptors are taken from now on, or not any more.
+    pub fn take_descriptors(&mut self, take: bool) {
+        if self.takes != take {
+            self.takes = take;
+            self.socket.pass(take);
         }
-        changed
     }
 
     fn read_with_descriptors(
@@ -131,31 +114,24 @@ impl DescriptorReader {
     }
 
     /// The server's end of the ring, once the client is told of it.
-    pub fn set_writer(&mut self, writer: Writer) {
-        self.writer = Some((writer, Lane::Socket));
-    }
-
-    /// Whether the RING that came last had a descriptor, which found no room in this process.
-    pub fn has_lost_ring(&self) -> bool {
-        self.lost_ring
+    pub fn set_writer(&mut self, writer: RingWriter) {
+        self.writer = Some((writer, FramePlace::Socket));
     }
 
     /// The client's end of the ring.
-    pub fn set_reader(&mut self, reader: Reader) {
+    pub fn set_reader(&mut self, reader: RingReader) {
         self.reader = Some(reader);
     }
 
     /// The client's end of the ring.
-    pub fn reader(&mut self) -> Option<&mut Reader> {
+    pub fn reader(&mut self) -> Option<&mut RingReader> {
         self.reader.as_mut()
     }
 }
 
-/// Puts a frame into the ring, if there is room for it.
-///
-/// Two SWITCHes must find room behind it whatever happens: that by which the client is woken, and
-/// the one before what then goes through the socket.
-fn put(writer: &mut Writer, frame: &OutFrame) -> Result<bool> {
+/// Puts a frame into the ring, if there is room for it and two SWITCHes: one wakes the client, and
+/// one precedes what then goes through the socket.
+fn put(writer: &mut RingWriter, frame: &OutFrame) -> Result<bool> {
     let len = frame.runs().map(<[u8]>::len).sum::<usize>();
     let fits =
         !frame.brings_descriptor() && writer.has_room(len.saturating_add(2 * SWITCH.len()))?;
@@ -172,17 +148,19 @@ impl SocketReader for DescriptorReader {
         runs: &mut [IoSliceMut<'_>],
     ) -> Result<usize, Errno> {
         self.came = 0;
-        let read = match self.taking {
-            Taking::Barred => rights::read_plainly(&socket, runs)?,
-            Taking::All => self.read_with_descriptors(socket, runs)?,
-            Taking::Nothing => match rights::read_without(&socket, runs)? {
-                Seen::Bytes(bytes) => bytes,
-                Seen::Descriptor => {
+        let read = if self.takes {
+            self.read_with_descriptors(socket, runs)?
+        } else if self.socket.is_barred() {
+            rights::read_plainly(&socket, runs)?
+        } else {
+            match rights::read_without(&socket, runs)? {
+                SocketContents::Bytes(bytes) => bytes,
+                SocketContents::Descriptor => {
                     self.stray = true;
-                    // Anything but the end: what is said of it is `check`'s.
+                    // Anything but the end: `check` tells the error.
                     return Ok(1);
                 }
-            },
+            }
         };
         self.received += u64::try_from(read).unwrap_or(0);
         Ok(read)
@@ -213,8 +191,7 @@ impl SocketReader for DescriptorReader {
     /// stray, and closed.
     fn join(&mut self, message: &mut Incoming, unread: usize) -> Result<()> {
         if let Incoming::Control { bytes, fd } = message {
-            // A legacy handle of a GPU's memory comes alone: the descriptor that waits is a later
-            // message's.
+            // A legacy handle of a GPU's memory comes without a descriptor.
             let brings = match bytes.split_first_chunk() {
                 Some(([REGION_KIND, _, _], handle)) => GpuHandle::brings_descriptor(handle),
                 _ => bytes.first() == Some(&REGION_KIND) || Feature::is_ring_with_descriptor(bytes),
@@ -222,8 +199,7 @@ impl SocketReader for DescriptorReader {
             if brings {
                 let came = self.waiting.pop_front();
                 let lost = came.as_ref().is_some_and(|came| came.fd.is_none());
-                self.lost_ring = lost && Feature::is_ring_with_descriptor(bytes);
-                if lost && !self.lost_ring {
+                if lost && bytes.first() == Some(&REGION_KIND) {
                     return Err(Error::new(
                         Status::OutOfResources,
                         "no file descriptor is left to receive a region of the peer; raise the limit of \
@@ -240,8 +216,8 @@ impl SocketReader for DescriptorReader {
                 *fd = came.map(Foreign::into_inner);
             }
         }
-        // The system gives a descriptor out with the first byte sent beside it and ends the read
-        // there, so a message that ends where that read ended, or later, was the one it came with.
+        // The system ends a read behind the bytes that a descriptor came with: its message ends
+        // there, or later.
         let read_to = self.received - u64::try_from(unread).unwrap_or(0);
         match self.waiting.front() {
             Some(waiting) if waiting.arrived <= read_to => Err(stray()),
@@ -261,10 +237,7 @@ impl SocketReader for DescriptorReader {
             return Ok(());
         };
         let awake = writer.is_awake();
-        // Let go of when the client has been shown them: who owned their memory may have work to
-        // do.
-        let mut gone = SmallVec::<[OutFrame; 4]>::new();
-        if *lane == Lane::Socket {
+        if *lane == FramePlace::Socket {
             // What is before it must be seen to leave, or the client would wait for the socket.
             let Some(first) = outbox.fresh().filter(|_| awake && outbox.is_flushed()) else {
                 outbox.commit();
@@ -274,39 +247,36 @@ impl SocketReader for DescriptorReader {
                 outbox.commit();
                 return Ok(());
             }
-            gone.extend(outbox.pop_fresh());
+            outbox.pop_fresh();
             outbox.push_switch();
-            *lane = Lane::Ring;
+            *lane = FramePlace::Ring;
         }
         while let Some(frame) = outbox.fresh() {
             if !awake || !put(writer, frame)? {
                 writer.write(&SWITCH);
-                *lane = Lane::Socket;
+                *lane = FramePlace::Socket;
                 break;
             }
-            gone.extend(outbox.pop_fresh());
+            outbox.pop_fresh();
         }
         outbox.commit();
-        if writer.publish() && *lane == Lane::Ring {
+        if writer.publish() && *lane == FramePlace::Ring {
             // It fell asleep meanwhile: there and back, by way of the socket on which it sleeps.
             writer.write(&SWITCH);
             writer.publish();
             outbox.push_switch();
         }
-        gone.into_iter().for_each(|frame| outbox.use_again(frame));
         Ok(())
     }
 
-    fn read_aside(&mut self, bytes: &mut Vec<u8>) -> Result<RingRead> {
+    fn read_aside(&mut self, bytes: &mut [u8]) -> Result<RingRead> {
         let Some(reader) = &mut self.reader else {
             return Ok(RingRead::Asleep);
         };
-        Ok(if reader.read(bytes)? {
-            RingRead::Some
-        } else if reader.is_awake() {
-            RingRead::Awake
-        } else {
-            RingRead::Asleep
+        Ok(match reader.read(bytes)? {
+            0 if reader.is_awake() => RingRead::Awake,
+            0 => RingRead::Asleep,
+            len => RingRead::Bytes(len),
         })
     }
 }

@@ -1,12 +1,11 @@
 //! Listening: who owns a socket path, and what is left of those who did.
 //!
-//! A path belongs to whoever holds a lock on `PATH.lock`, a small file beside it with the owner's
-//! process number. The lock goes with its holder, however that ends; so a socket whose lock is free
-//! and that refuses connections is stale, and is taken over. Both files are removed when the
-//! listener is dropped, and stay behind only after a kill.
+//! A path belongs to whoever holds a lock on `PATH.lock`, an empty file beside it. The lock goes with
+//! its holder, however that ends; so a socket whose lock is free and that refuses connections is
+//! stale, and is taken over. Both files are removed when the listener is dropped, and stay behind
+//! only after a kill.
 
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,17 +14,14 @@ use rustix::fs::{AtFlags, CWD, FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{Shutdown, SocketFlags};
 
-use crate::device::memfd;
 use crate::error::{Error, Result, Status};
 use crate::fork::Generation;
 use crate::transport::accept::{BACKLOG, accept};
 use crate::transport::closing::{Socket, closer};
-use crate::transport::shm::connection::{Role, ShmConnection};
-use crate::transport::shm::socket::{Address, Peer, Probe, new_socket, probe};
+use crate::transport::connection::ConnectionEnd;
+use crate::transport::shm::connection::ShmConnection;
+use crate::transport::shm::socket::{ListenerProbe, SocketAddress, SocketPeer, new_socket, probe};
 use crate::transport::{Connection, LinkOptions, Listener, Watched};
-
-/// What a lock file of ours begins with; any other file is not touched.
-const LOCK_MARK: &str = "libdipc server, pid ";
 
 /// [`Listener`] over shared memory.
 pub struct ShmListener {
@@ -37,11 +33,11 @@ pub struct ShmListener {
     /// Of another user, until it is asked for.
     refused: Option<(Box<dyn Connection>, Error)>,
     /// Dropped, and with it removed, before the socket is closed.
-    _owned: Option<Owned>,
+    _owned: Option<OwnedPath>,
 }
 
 /// A path of the file system that this process has.
-struct Owned {
+struct OwnedPath {
     /// Removed and unlocked after the rest is done.
     lock: Lock,
     socket: PathBuf,
@@ -58,17 +54,14 @@ struct Lock {
 
 impl ShmListener {
     /// Starts to listen.
-    ///
-    /// # Errors
-    ///
-    /// `AddressInUse` when somebody listens at the address, or something other than a socket is
-    /// there; `Io`.
-    pub fn new(address: Address, bare: String, options: &LinkOptions) -> Result<Self> {
+    /// Errors: `AddressInUse` when somebody listens at the address, or something other than a
+    /// socket is there; `Io`.
+    pub fn new(address: SocketAddress, bare: String, options: &LinkOptions) -> Result<Self> {
         let generation = Generation::now();
         let socket = new_socket(SocketFlags::NONBLOCK)?.listening();
         let owned = match &address {
-            Address::Path(path) => Some(bind_path(&socket, &address, path, options)?),
-            Address::Name(_) => {
+            SocketAddress::Path(path) => Some(bind_path(&socket, &address, path, options)?),
+            SocketAddress::Name(_) => {
                 bind_name(&socket, &address)?;
                 None
             }
@@ -85,22 +78,20 @@ impl ShmListener {
             _owned: owned,
         })
     }
-}
 
-impl ShmListener {
     fn accept_socket(&self) -> Result<Option<Socket>> {
         Ok(accept(&*self.socket, &self.address)?.map(Socket::new))
     }
 
     /// Takes over an accepted socket.
     fn take(&mut self, socket: Socket) -> Result<Box<dyn Connection>> {
-        let peer = Peer::of(&socket)?;
+        let peer = SocketPeer::of(&socket)?;
         if let Err(error) = peer.ensure_admitted(self.options.any_user) {
             let connection = ShmConnection::to_refuse(socket, &self.options).ok();
             self.refused = connection.map(|refused| (Box::new(refused) as _, peer.refusal()));
             return Err(error);
         }
-        let connection = ShmConnection::new(socket, &self.options, Role::Server)?;
+        let connection = ShmConnection::new(socket, &self.options, ConnectionEnd::Server)?;
         Ok(Box::new(connection))
     }
 }
@@ -111,12 +102,11 @@ impl Drop for ShmListener {
         if !self.generation.is_same_process() || self.socket.is_barred() {
             return;
         }
-        // What waits to be accepted is closed for the users who sent it, so that the socket itself
-        // is closed in no time. Nobody comes meanwhile.
+        // What waits to be accepted is closed for the users who sent it. Nobody comes meanwhile.
         let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
         while let Ok(Some(socket)) = self.accept_socket() {
             // The socket then knows whose it is.
-            drop(Peer::of(&socket));
+            drop(SocketPeer::of(&socket));
         }
     }
 }
@@ -143,38 +133,48 @@ impl Listener for ShmListener {
     }
 }
 
-fn in_use(address: &Address, who: impl std::fmt::Display) -> Error {
+fn in_use(address: &SocketAddress, who: impl std::fmt::Display) -> Error {
     Error::new(Status::AddressInUse, format!("{address} is in use{who}"))
 }
 
-fn bind_name(socket: &Socket, address: &Address) -> Result<()> {
+/// Somebody has the address.
+fn taken(address: &SocketAddress) -> Error {
+    match probe(address) {
+        Ok(ListenerProbe::Live(Some(peer))) => {
+            in_use(address, format_args!(" by a process ({peer})"))
+        }
+        _ => in_use(
+            address,
+            " by another process; if that was a server which has ended, a child that it forked \
+             holds on to the address",
+        ),
+    }
+}
+
+fn bind_name(socket: &Socket, address: &SocketAddress) -> Result<()> {
     match rustix::net::bind(socket, &address.to_socket_address()?) {
         Ok(()) => Ok(()),
-        Err(Errno::ADDRINUSE) => Err(match probe(address) {
-            Ok(Probe::Live(Some(peer))) => in_use(address, format_args!(" by a server ({peer})")),
-            _ => in_use(address, " by another socket"),
-        }),
+        Err(Errno::ADDRINUSE) => Err(taken(address)),
         Err(errno) => Err(Error::os(format_args!("cannot listen at {address}"), errno)),
     }
 }
 
 fn bind_path(
     socket: &Socket,
-    address: &Address,
+    address: &SocketAddress,
     path: &Path,
     options: &LinkOptions,
-) -> Result<Owned> {
+) -> Result<OwnedPath> {
     let lock = Lock::take(address, path)?;
     remove_stale(address, path)?;
     let doing = || format!("cannot listen at {address}");
-    // The mode of the socket itself, less the umask, becomes that of the file: there is no moment
-    // in which others could connect.
+    // The socket's mode becomes that of the file: at no moment others could connect.
     rustix::fs::fchmod(socket, Mode::RUSR | Mode::WUSR).map_err(|e| Error::os(doing(), e))?;
     rustix::net::bind(socket, &address.to_socket_address()?)
         .map_err(|errno| Error::os(doing(), errno))?;
     let identity = socket_identity(path)
         .ok_or_else(|| Error::new(Status::Io, format!("{address} vanished while it was made")))?;
-    let owned = Owned {
+    let owned = OwnedPath {
         lock,
         socket: path.to_owned(),
         identity,
@@ -189,7 +189,7 @@ fn bind_path(
 
 /// Removes a socket that nobody listens at. The caller holds the lock, so nobody of ours makes one
 /// meanwhile.
-fn remove_stale(address: &Address, path: &Path) -> Result<()> {
+fn remove_stale(address: &SocketAddress, path: &Path) -> Result<()> {
     let Ok(metadata) = path.symlink_metadata() else {
         return Ok(());
     };
@@ -200,9 +200,8 @@ fn remove_stale(address: &Address, path: &Path) -> Result<()> {
         ));
     }
     match probe(address)? {
-        Probe::Live(Some(peer)) => Err(in_use(address, format_args!(" by a process ({peer})"))),
-        Probe::Live(None) => Err(in_use(address, " by another process")),
-        Probe::Stale => match std::fs::remove_file(path) {
+        ListenerProbe::Live(_) => Err(taken(address)),
+        ListenerProbe::Stale => match std::fs::remove_file(path) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(Error::io(
                 format_args!("cannot remove the stale socket at {address}"),
                 &error,
@@ -225,13 +224,13 @@ fn socket_identity(path: &Path) -> Option<(u64, u64)> {
 }
 
 impl Lock {
-    fn take(address: &Address, socket: &Path) -> Result<Self> {
+    fn take(address: &SocketAddress, socket: &Path) -> Result<Self> {
         let mut path = socket.as_os_str().to_owned();
         path.push(".lock");
         let path = PathBuf::from(path);
         let doing = || format!("cannot lock {} for {address}", path.display());
         loop {
-            let mut file = File::options()
+            let file = File::options()
                 .read(true)
                 .write(true)
                 .create(true)
@@ -242,12 +241,11 @@ impl Lock {
                 .map_err(|error| Error::io(doing(), &error))?;
             match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => {}
-                Err(Errno::WOULDBLOCK) => return Err(in_use(address, owner_text(&mut file))),
+                Err(Errno::WOULDBLOCK) => return Err(taken(address)),
                 Err(Errno::INTR) => continue,
                 Err(errno) => return Err(Error::os(doing(), errno)),
             }
-            // The last owner may have removed the file between our opening and locking it; then
-            // the lock is on a file that nobody else can find.
+            // If the last owner removed the file meanwhile, nobody else can find it.
             let ours = file
                 .metadata()
                 .map_err(|error| Error::io(doing(), &error))?;
@@ -255,52 +253,20 @@ impl Lock {
                 Ok(found) if (found.dev(), found.ino()) == (ours.dev(), ours.ino()) => {}
                 _ => continue,
             }
-            let mut text = String::new();
-            let read = (&mut file).take(256).read_to_string(&mut text);
-            if read.is_err() || !(text.is_empty() || text.starts_with(LOCK_MARK)) {
-                return Err(in_use(
-                    address,
-                    format_args!(": {} is not a lock file of libdipc's", path.display()),
-                ));
+            if ours.len() > 0 {
+                let which = format_args!(": {} is not a lock file of libdipc's", path.display());
+                return Err(in_use(address, which));
             }
-            let write = |mut file: &File| {
-                file.seek(SeekFrom::Start(0))?;
-                file.set_len(0)?;
-                let text = format!("{LOCK_MARK}{}\n", std::process::id());
-                // Past the limit the kernel would send SIGXFSZ. The lock holds without the text.
-                if text.len() as u64 > memfd::most_bytes() {
-                    return Ok(());
-                }
-                file.write_all(text.as_bytes())
-            };
-            let generation = Generation::now();
-            let lock = Self {
-                generation,
+            return Ok(Self {
+                generation: Generation::now(),
                 file,
-                path: path.clone(),
-            };
-            write(&lock.file).map_err(|error| Error::io(doing(), &error))?;
-            return Ok(lock);
+                path,
+            });
         }
     }
 }
 
-/// Who the lock file says its owner is.
-fn owner_text(file: &mut File) -> String {
-    let mut text = String::new();
-    let read = file.take(256).read_to_string(&mut text);
-    match text.trim().strip_prefix(LOCK_MARK) {
-        Some(pid) if read.is_ok() && pid.parse::<u32>().is_ok() => {
-            format!(
-                " by a server (pid {pid}); if that process has ended, a child that it forked holds \
-                 on to the lock"
-            )
-        }
-        _ => " by another server".into(),
-    }
-}
-
-impl Drop for Owned {
+impl Drop for OwnedPath {
     fn drop(&mut self) {
         // A forked child shares the paths with its parent, which still listens.
         if self.lock.generation.is_same_process()

@@ -1,8 +1,7 @@
 //! Shared memory on one host: a Unix stream socket for messages, sealed memfds for bodies, and a
-//! ring (`ring.rs`) for the messages to a client that spins.
+//! ring (`ring.rs`) for the messages to a client that is awake. `docs/wire.md` has the bytes.
 //!
-//! See "Our transports" of `docs/protocol.md` for the bytes. Nothing here waits, except
-//! [`connect`](Transport::connect), which takes the time that its options give it.
+//! Nothing here waits but [`connect`](Transport::connect).
 
 mod connection;
 mod descriptors;
@@ -22,9 +21,10 @@ use crate::cancel::Cancel;
 use crate::error::{Error, Result, Status};
 use crate::proto::Uri;
 use crate::transport::closing::Socket;
-use crate::transport::shm::connection::{Role, ShmConnection};
+use crate::transport::connection::ConnectionEnd;
+use crate::transport::shm::connection::ShmConnection;
 use crate::transport::shm::listener::ShmListener;
-use crate::transport::shm::socket::{Address, new_socket};
+use crate::transport::shm::socket::{SocketAddress, new_socket};
 use crate::transport::{Connection, LinkOptions, Listener, Transport};
 
 /// The first byte of a REGION message (rule E3), to which a descriptor belongs.
@@ -55,20 +55,20 @@ impl Transport for Shm {
 
     fn listen(&self, uri: &Uri, options: &LinkOptions) -> Result<Box<dyn Listener>> {
         Ok(Box::new(ShmListener::new(
-            Address::of(uri)?,
+            SocketAddress::of(uri)?,
             uri.bare(),
             options,
         )?))
     }
 
     fn connect(&self, uri: &Uri, options: &LinkOptions) -> Result<Box<dyn Connection>> {
-        let address = Address::of(uri)?;
+        let address = SocketAddress::of(uri)?;
         let socket = connect(&address, options.connect_time(), options.cancel.as_ref())?;
         let kept = LinkOptions {
             cancel: None,
             ..options.clone()
         };
-        let mut connection = ShmConnection::new(socket, &kept, Role::Client)
+        let mut connection = ShmConnection::new(socket, &kept, ConnectionEnd::Client)
             .map_err(|error| error.context(format_args!("cannot use the server at {address}")))?;
         // Rule E1: a baseline server sees no control message, and sends none.
         if uri.extension {
@@ -79,7 +79,7 @@ impl Transport for Shm {
 }
 
 /// Connects, waiting while the listener's queue is full, and makes the socket non-blocking.
-fn connect(address: &Address, timeout: Duration, cancel: Option<&Cancel>) -> Result<Socket> {
+fn connect(address: &SocketAddress, timeout: Duration, cancel: Option<&Cancel>) -> Result<Socket> {
     let target = address.to_socket_address()?;
     let socket = new_socket(SocketFlags::empty())?;
     let start = Instant::now();
@@ -108,29 +108,29 @@ fn connect(address: &Address, timeout: Duration, cancel: Option<&Cancel>) -> Res
     Ok(socket)
 }
 
-fn connect_error(address: &Address, errno: Errno, timeout: Duration) -> Error {
+fn connect_error(address: &SocketAddress, errno: Errno, timeout: Duration) -> Error {
     let is_socket = address.path().is_none_or(listener::is_socket);
     match (errno, address) {
         (Errno::AGAIN | Errno::INTR | Errno::TIMEDOUT, _) => Error::timeout(format!(
             "the server at {address} did not accept the connection within {timeout:?}: it is busy \
              or stopped"
         )),
-        (Errno::NOENT, _) | (Errno::CONNREFUSED, Address::Name(_)) => Error::new(
+        (Errno::NOENT, _) | (Errno::CONNREFUSED, SocketAddress::Name(_)) => Error::new(
             Status::Unreachable,
             format!("no server listens at {address}; is it started, on this machine?"),
         ),
-        (Errno::CONNREFUSED, Address::Path(_)) if is_socket => Error::new(
+        (Errno::CONNREFUSED, SocketAddress::Path(_)) if is_socket => Error::new(
             Status::Unreachable,
             format!(
                 "no server listens at {address}: the socket there is stale, the server that made \
                  it has ended"
             ),
         ),
-        (Errno::CONNREFUSED | Errno::NOTSOCK, Address::Path(_)) => Error::new(
+        (Errno::CONNREFUSED | Errno::NOTSOCK, SocketAddress::Path(_)) => Error::new(
             Status::Unreachable,
             format!("no server listens at {address}: the file there is not a socket"),
         ),
-        (Errno::ACCESS, Address::Path(_)) => Error::os(
+        (Errno::ACCESS, SocketAddress::Path(_)) => Error::os(
             format_args!(
                 "this user may not connect to {address}: unless it was started with any_user \
                  (dipc_server_options_set_any_user, --any-user), a server admits its own user \
@@ -172,7 +172,7 @@ mod tests {
     #[test]
     fn connecting_to_a_full_listener_times_out() {
         let name = format!("dipc-full-{}", std::process::id());
-        let address = Address::Name(name);
+        let address = SocketAddress::Name(name);
         let socket = new_socket(SocketFlags::empty()).unwrap();
         rustix::net::bind(&socket, &address.to_socket_address().unwrap()).unwrap();
         rustix::net::listen(&socket, 0).unwrap();

@@ -7,9 +7,8 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::transport::closing::Socket;
 
-/// A descriptor that becomes readable when the peer's process ends, where the system can tell.
-/// `pid` is its number, 0 where it has none here. (The end of the stream does not always tell: a
-/// child that it forked may keep the socket open.)
+/// A descriptor that becomes readable when the peer's process ends, where the system can tell: a
+/// forked child may keep the socket open. `pid` is its number, 0 where it has none here.
 pub fn watch(socket: &Socket, pid: i32) -> Option<Arc<OwnedFd>> {
     let open = || pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok();
     peer_pidfd(socket).or_else(open).map(Arc::new)

@@ -1,28 +1,22 @@
-//! A ring of bytes in shared memory, beside the socket: how a server's messages reach a client that
-//! looks for them instead of sleeping, without a system call.
+//! A ring of bytes in shared memory, beside the socket: the server's messages reach a client that
+//! looks for them without a system call.
 //!
-//! **Who has one.** A client asks for a ring once so much has come that the connection is not one
-//! of many that do nothing; the server makes it, a sealed memfd, and sends its descriptor (RING,
-//! `docs/wire.md`). It carries one direction, from the server to the client: what a client says
-//! (requests, credit, addresses) hurries nobody.
+//! **Who has one.** A client asks for a ring once enough messages have come. The server makes it, a
+//! sealed memfd, and sends its descriptor (RING, `docs/wire.md`). Only the server puts frames there.
 //!
-//! **What is in it.** The same frames as on the socket. A frame SWITCH says that the next frame is
-//! in the other place; so there is one order, and each frame is in one place whole. The writer uses
-//! the ring while the client is awake (it drives a stream, and will look there before it sleeps),
-//! and the socket for all else: while the client sleeps, for frames that bring a descriptor, for
-//! what does not fit. A byte on the socket is what wakes a sleeping client, as without a ring, and
-//! its end is the end of the connection.
+//! **Order.** The frames are those of the socket. A SWITCH says that the next frame is in the other
+//! place; so there is one order, and each frame is in one place whole. The server uses the ring
+//! while the client is awake, and the socket for all else: while the client sleeps, for frames that
+//! bring a descriptor, for frames that do not fit. A byte on the socket wakes a sleeping client.
 //!
-//! **No wake-up is lost.** The client says `awake` in the ring's head, and no more before it
-//! sleeps; then it looks at the ring once more. The writer first moves `written` and then looks
-//! whether the client is awake. A full fence stands between the two steps on both sides, so that
-//! one of them sees the other: the client finds the frame, or the writer finds it asleep, and wakes
-//! it by a SWITCH there and back. `ring_model.rs` has loom try [`Positions`] in every order of the
-//! steps.
+//! **No wake-up is lost.** Before it sleeps, the client clears `awake` and then looks at the ring
+//! once more. The server moves `written` and then looks at `awake`. A full fence stands between the
+//! two steps on both sides, so that one of them sees the other: the client finds the frame, or the
+//! server wakes it by a SWITCH there and back. `ring_model.rs` has loom try [`Positions`] in every
+//! order of the steps.
 //!
-//! **Nobody trusts the other.** A position is read once, and then checked: more than the ring holds
-//! is a broken rule and ends the connection. Each side goes by its own copy of the position that it
-//! moves. Bytes are copied out before they are looked at. The memfd cannot shrink.
+//! **Trust.** A position is read once and then checked. Each side goes by its own copy of the
+//! position that it moves. Bytes are copied out before they are looked at. The memfd cannot shrink.
 
 use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
@@ -47,18 +41,18 @@ const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
 /// A line of the caches: what one side writes is not on that which the other writes.
 #[repr(C, align(64))]
 #[derive(Debug, Default)]
-struct Line<T>(T);
+struct CacheLine<T>(T);
 
 /// The head of the ring.
 #[repr(C)]
 #[derive(Debug, Default)]
 pub struct Positions {
     /// Bytes put into the ring since the start; the server's.
-    written: Line<AtomicU64>,
+    written: CacheLine<AtomicU64>,
     /// Bytes taken out of it; the client's.
-    read: Line<AtomicU64>,
+    read: CacheLine<AtomicU64>,
     /// Whether the client looks at the ring (not 0) or sleeps on the socket; the client's.
-    awake: Line<AtomicU32>,
+    awake: CacheLine<AtomicU32>,
 }
 
 impl Positions {
@@ -110,15 +104,15 @@ impl Positions {
 
 /// The memory of a ring, mapped.
 #[derive(Debug)]
-struct Memory {
+struct RingMapping {
     base: NonNull<u8>,
 }
 
 // SAFETY: a mapping belongs to the process, not to a thread; what is in it is reached by atomics,
-// or copied by the one owner of a `Writer` or a `Reader`.
-unsafe impl Send for Memory {}
+// or copied by the one owner of a `RingWriter` or a `RingReader`.
+unsafe impl Send for RingMapping {}
 
-impl Memory {
+impl RingMapping {
     fn map(fd: &OwnedFd) -> Result<Self> {
         let access = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::SHARED | MapFlags::POPULATE;
@@ -156,26 +150,21 @@ impl Memory {
         unsafe { std::ptr::copy_nonoverlapping(back.as_ptr(), begin, back.len()) };
     }
 
-    /// Appends `len` bytes from `position` on, at most [`CAPACITY`], to `bytes`.
-    fn copy_out(&self, position: u64, len: usize, bytes: &mut Vec<u8>) {
-        bytes.reserve(len);
+    /// Copies bytes, at most [`CAPACITY`], from `position` on to `bytes`.
+    fn copy_out(&self, position: u64, bytes: &mut [u8]) {
         let (data, left) = self.place(position);
-        let front = len.min(left);
+        let (front, back) = bytes.split_at_mut(bytes.len().min(left));
         let (begin, _) = self.place(0);
-        for (from, len) in [(data, front), (begin, len - front)] {
-            let target = bytes.spare_capacity_mut().as_mut_ptr().cast::<u8>();
-            // SAFETY: `front` ends at the end of the mapping at most, and the rest before where it
-            // began; room for both was reserved. What the other process writes meanwhile may show
-            // in the copy, which is checked as everything that a peer sends.
-            unsafe { std::ptr::copy_nonoverlapping(from, target, len) };
-            let filled = bytes.len() + len;
-            // SAFETY: the bytes up to there have just been written.
-            unsafe { bytes.set_len(filled) };
+        for (from, to) in [(data, front), (begin, back)] {
+            // SAFETY: `front` ends at the end of the mapping at most, and `back` before where it
+            // began. What the other process writes meanwhile may show in the copy, which is checked
+            // as everything that a peer sends.
+            unsafe { std::ptr::copy_nonoverlapping(from, to.as_mut_ptr(), to.len()) };
         }
     }
 }
 
-impl Drop for Memory {
+impl Drop for RingMapping {
     fn drop(&mut self) {
         // SAFETY: a whole mapping made by `map`; whoever points into it borrows this value.
         let unmapped = unsafe { munmap(self.base.as_ptr().cast(), FILE_BYTES) };
@@ -185,20 +174,16 @@ impl Drop for Memory {
 
 /// The server's end of a ring.
 #[derive(Debug)]
-pub struct Writer {
-    memory: Memory,
+pub struct RingWriter {
+    memory: RingMapping,
     file: Memfd,
     written: u64,
     /// What the client had taken when that was last looked at.
     taken: u64,
 }
 
-impl Writer {
+impl RingWriter {
     /// Makes a ring.
-    ///
-    /// # Errors
-    ///
-    /// `OutOfMemory`, `OutOfResources`: of the system.
     pub fn new() -> Result<Self> {
         let doing = "cannot make a ring for a connection";
         let failed = |errno| Error::os(doing, errno);
@@ -209,7 +194,7 @@ impl Writer {
         rustix::fs::fallocate(fd, FallocateFlags::empty(), 0, FILE_BYTES as u64).map_err(failed)?;
         rustix::fs::fcntl_add_seals(fd, SEALS | SealFlags::SEAL).map_err(failed)?;
         Ok(Self {
-            memory: Memory::map(fd)?,
+            memory: RingMapping::map(fd)?,
             file,
             written: 0,
             taken: 0,
@@ -227,10 +212,7 @@ impl Writer {
     }
 
     /// Whether there is room for `len` bytes more.
-    ///
-    /// # Errors
-    ///
-    /// `Protocol`: the client has written nonsense into the ring's head.
+    /// Errors: `Protocol`: the client has written nonsense into the ring's head.
     pub fn has_room(&mut self, len: usize) -> Result<bool> {
         if self.room() < len {
             let taken = self.memory.positions().taken();
@@ -268,20 +250,17 @@ impl Writer {
 
 /// The client's end of a ring.
 #[derive(Debug)]
-pub struct Reader {
-    memory: Memory,
+pub struct RingReader {
+    memory: RingMapping,
     read: u64,
     /// As [`Positions::awake`] says.
     awake: bool,
 }
 
-impl Reader {
-    /// Maps the ring behind `fd`, and closes `fd`.
-    ///
-    /// # Errors
-    ///
-    /// `Protocol` when it is not a memfd of the size of a ring that can neither shrink nor grow,
-    /// with all its pages there; `OutOfMemory` when it cannot be mapped.
+impl RingReader {
+    /// Maps the ring behind `fd`.
+    /// Errors: `Protocol` when it is not a memfd of the size of a ring that can neither shrink nor
+    /// grow, with all its pages there; `OutOfMemory` when it cannot be mapped.
     pub fn map(fd: &OwnedFd) -> Result<Self> {
         let failed = |errno| Error::os("cannot examine the server's ring", errno);
         let stat = rustix::fs::fstat(fd).map_err(failed)?;
@@ -303,33 +282,30 @@ impl Reader {
         }
         ensure_whole(fd, size, "the server's ring")?;
         Ok(Self {
-            memory: Memory::map(fd)?,
+            memory: RingMapping::map(fd)?,
             read: 0,
             awake: false,
         })
     }
 
-    /// Copies what there is to the end of `bytes`. Returns whether there was something.
-    ///
-    /// # Errors
-    ///
-    /// `Protocol`: the server has written nonsense into the ring's head.
-    pub fn read(&mut self, bytes: &mut Vec<u8>) -> Result<bool> {
+    /// Copies what there is, up to its length, to `bytes`. Returns how many bytes those are.
+    /// Errors: `Protocol`: the server has written nonsense into the ring's head.
+    pub fn read(&mut self, bytes: &mut [u8]) -> Result<usize> {
         let positions = self.memory.positions();
         let waiting = positions.written().wrapping_sub(self.read);
-        if waiting == 0 {
-            return Ok(false);
-        }
         let len = usize::try_from(waiting).ok().filter(|len| *len <= CAPACITY);
         let len = len.ok_or_else(|| {
             Error::protocol(format!(
                 "the server says that {waiting} bytes are in a ring that holds {CAPACITY}"
             ))
         })?;
-        self.memory.copy_out(self.read, len, bytes);
-        self.read = self.read.wrapping_add(waiting);
-        positions.give_back(self.read);
-        Ok(true)
+        let len = len.min(bytes.len());
+        if len > 0 {
+            self.memory.copy_out(self.read, &mut bytes[..len]);
+            self.read = self.read.wrapping_add(len as u64);
+            positions.give_back(self.read);
+        }
+        Ok(len)
     }
 
     /// Says that this side looks at the ring from now on.

@@ -18,19 +18,15 @@ const MAX_ADDRESS_BYTES: usize = 107;
 
 /// Where a listener is found.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Address {
+pub enum SocketAddress {
     /// A socket in the file system.
     Path(PathBuf),
     /// A name in the abstract namespace, which goes with the listener.
     Name(String),
 }
 
-impl Address {
+impl SocketAddress {
     /// The address of a URI.
-    ///
-    /// # Errors
-    ///
-    /// `InvalidUri`.
     pub fn of(uri: &Uri) -> Result<Self> {
         let text = uri.address.as_str();
         let invalid = |why: String| Error::new(Status::InvalidUri, format!("shm:{text}: {why}"));
@@ -71,7 +67,7 @@ impl Address {
     }
 }
 
-impl std::fmt::Display for Address {
+impl std::fmt::Display for SocketAddress {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Path(path) => write!(f, "shm:{}", path.display()),
@@ -90,17 +86,16 @@ pub fn new_socket(flags: SocketFlags) -> Result<Socket> {
 
 /// The process at the other end, as the kernel names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Peer {
+pub struct SocketPeer {
     /// 0 when it has no number in this process's namespace.
     pub pid: i32,
     pub uid: u32,
 }
 
-impl Peer {
+impl SocketPeer {
     /// Asks the kernel (SO_PEERCRED).
     pub fn of(socket: &Socket) -> Result<Self> {
-        // The wrappers of rustix take a pid of 0 for impossible; it is what a peer in another pid
-        // namespace has.
+        // rustix takes a pid of 0, which a peer of another pid namespace has, for impossible.
         let mut cred = libc::ucred {
             pid: 0,
             uid: u32::MAX,
@@ -134,10 +129,6 @@ impl Peer {
     }
 
     /// Refuses another user, unless every user is admitted.
-    ///
-    /// # Errors
-    ///
-    /// `Permission`.
     pub fn ensure_admitted(self, any_user: bool) -> Result<()> {
         if any_user || self.is_same_user() {
             return Ok(());
@@ -159,7 +150,7 @@ impl Peer {
     }
 }
 
-impl Peer {
+impl SocketPeer {
     /// What a client is told that is not admitted.
     pub fn refusal(self) -> Error {
         let own = rustix::process::geteuid().as_raw();
@@ -179,7 +170,7 @@ impl Peer {
     }
 }
 
-impl std::fmt::Display for Peer {
+impl std::fmt::Display for SocketPeer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "pid {}, uid {}", self.pid, self.uid)
     }
@@ -187,20 +178,20 @@ impl std::fmt::Display for Peer {
 
 /// Who listens at an address, found by connecting to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Probe {
+pub enum ListenerProbe {
     /// A live listener; the process, where the connection went through.
-    Live(Option<Peer>),
+    Live(Option<SocketPeer>),
     /// Nobody.
     Stale,
 }
 
 /// Finds out who listens at `address`.
-pub fn probe(address: &Address) -> Result<Probe> {
+pub fn probe(address: &SocketAddress) -> Result<ListenerProbe> {
     let socket = new_socket(SocketFlags::NONBLOCK)?;
     match rustix::net::connect(&socket, &address.to_socket_address()?) {
-        Ok(()) => Ok(Probe::Live(Peer::of(&socket).ok())),
-        Err(Errno::CONNREFUSED | Errno::NOENT) => Ok(Probe::Stale),
+        Ok(()) => Ok(ListenerProbe::Live(SocketPeer::of(&socket).ok())),
+        Err(Errno::CONNREFUSED | Errno::NOENT) => Ok(ListenerProbe::Stale),
         // Busy, of another type, or another user's: somebody is there.
-        Err(_) => Ok(Probe::Live(None)),
+        Err(_) => Ok(ListenerProbe::Live(None)),
     }
 }

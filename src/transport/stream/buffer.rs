@@ -1,4 +1,4 @@
-//! What sockets are read into.
+//! Buffers that sockets and rings are read into.
 
 use parking_lot::Mutex;
 

@@ -16,8 +16,8 @@ use crate::transport::{Incoming, Outgoing, Queued, Watched};
 /// What [`SocketReader::read_aside`] found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RingRead {
-    /// Bytes.
-    Some,
+    /// So many bytes.
+    Bytes(usize),
     /// Nothing, and this side goes on looking there.
     Awake,
     /// Nothing, and the socket is what it sleeps on.
@@ -31,47 +31,30 @@ pub trait SocketReader: Send {
     -> Result<usize, Errno>;
 
     /// Whether what came beside the bytes of the last read is as it should be.
-    ///
-    /// # Errors
-    ///
-    /// It is not: the connection is over.
     fn check(&mut self) -> Result<()> {
         Ok(())
     }
 
-    /// Whether the last read may have ended before the socket was empty, although there was room
-    /// for more.
+    /// Whether the last read may have left something, although there was room for it.
     fn was_cut_short(&self) -> bool {
         false
     }
 
-    /// Gives a message what came for it beside its bytes; `unread` bytes behind it have been read
-    /// and not been looked at.
-    ///
-    /// # Errors
-    ///
-    /// As [`check`](Self::check).
+    /// Gives a message what came beside its bytes. Behind it, `unread` bytes were read and not
+    /// looked at.
     fn join(&mut self, message: &mut Incoming, unread: usize) -> Result<()> {
         let _ = (message, unread);
         Ok(())
     }
 
-    /// Sends what can go another way than through the socket, and commits the rest to the socket.
-    ///
-    /// # Errors
-    ///
-    /// The peer broke a rule of the other way.
+    /// Sends what it can another way, and commits the rest to the socket.
     fn divert(&mut self, outbox: &mut Outbox) -> Result<()> {
         outbox.commit();
         Ok(())
     }
 
-    /// Adds to `bytes` what came another way than through the socket.
-    ///
-    /// # Errors
-    ///
-    /// As [`divert`](Self::divert).
-    fn read_aside(&mut self, bytes: &mut Vec<u8>) -> Result<RingRead> {
+    /// Reads to `bytes` what came another way than through the socket.
+    fn read_aside(&mut self, bytes: &mut [u8]) -> Result<RingRead> {
         let _ = bytes;
         Ok(RingRead::Asleep)
     }
@@ -80,8 +63,7 @@ pub trait SocketReader: Send {
     fn clear(&mut self) {}
 }
 
-/// SWITCHes that may follow each other: there and back, for a reader that sleeps, and then out
-/// again, are three.
+/// Most SWITCHes in a row; three are needed: there and back, and out again.
 const MOST_SWITCHES: u32 = 16;
 
 /// A connected socket.
@@ -93,13 +75,11 @@ pub struct Channel<I> {
     reader: FrameReader,
     /// Bytes read and not yet cut into frames.
     buffer: ReadBuffer,
-    /// Whether the next frame comes another way than through the socket, and the bytes that came
-    /// there and have not been cut into frames, from `aside_start` on.
+    /// The next frame comes another way than through the socket.
     is_aside: bool,
-    aside: Vec<u8>,
-    aside_start: usize,
-    /// The last read left the socket empty: it is not asked again before somebody has waited for
-    /// it.
+    /// Bytes that came that way, not yet cut into frames.
+    aside: ReadBuffer,
+    /// The last read left the socket empty: it is asked again after a wait.
     drained: bool,
     outbox: Outbox,
     /// The socket took no more when it was last written to.
@@ -115,8 +95,7 @@ pub struct Channel<I> {
 }
 
 impl<I: SocketReader> Channel<I> {
-    /// Takes over a connected, non-blocking socket. Bodies of up to `unexpected_bytes` are read
-    /// before they are posted.
+    /// Takes over a connected, non-blocking socket.
     pub fn new(
         socket: Arc<dyn Watched>,
         peer: String,
@@ -131,8 +110,7 @@ impl<I: SocketReader> Channel<I> {
             reader: FrameReader::new(unexpected_bytes),
             buffer: ReadBuffer::default(),
             is_aside: false,
-            aside: Vec::new(),
-            aside_start: 0,
+            aside: ReadBuffer::default(),
             drained: false,
             outbox: Outbox::default(),
             full: false,
@@ -196,10 +174,7 @@ impl<I: SocketReader> Channel<I> {
     }
 
     /// See [`Connection::queue`](crate::transport::Connection::queue).
-    ///
-    /// # Errors
-    ///
-    /// `Disconnected` and the like: nothing more can be sent.
+    /// Errors: `Disconnected` and the like: nothing more can be sent.
     pub fn queue(&mut self, message: Outgoing) -> Result<()> {
         if let Some(error) = &self.broken {
             return Err(error.clone());
@@ -208,10 +183,6 @@ impl<I: SocketReader> Channel<I> {
     }
 
     /// See [`Connection::flush`](crate::transport::Connection::flush).
-    ///
-    /// # Errors
-    ///
-    /// As [`queue`](Self::queue).
     pub fn flush(&mut self) -> Result<bool> {
         if self.finished {
             return Ok(true);
@@ -233,8 +204,7 @@ impl<I: SocketReader> Channel<I> {
         Ok(written)
     }
 
-    /// Tells the peer that nothing more is sent, once all that is queued has left. Returns whether
-    /// it was told.
+    /// Tells the peer, once the queue is empty, that nothing more is sent. Returns whether it was.
     pub fn end_sending(&mut self) -> bool {
         if self.broken.is_some() {
             return true;
@@ -256,17 +226,12 @@ impl<I: SocketReader> Channel<I> {
         self.look_again();
     }
 
-    /// Has the socket asked by the next look: what came since the last one is read although the
-    /// connection cannot be written to any more.
+    /// Has the next look ask the socket: what came is read although nothing can be written.
     pub fn look_again(&mut self) {
         self.drained = false;
     }
 
     /// See [`Connection::receive`](crate::transport::Connection::receive).
-    ///
-    /// # Errors
-    ///
-    /// Why the connection is over.
     pub fn receive(&mut self) -> Result<Option<Incoming>> {
         if let Some(error) = &self.over {
             return Err(error.clone());
@@ -278,7 +243,10 @@ impl<I: SocketReader> Channel<I> {
                     received = Err(error);
                 }
             }
-            Ok(None) => self.buffer.rest(),
+            Ok(None) => {
+                self.buffer.rest();
+                self.aside.rest();
+            }
             Err(_) => {}
         }
         if let Err(error) = &received {
@@ -323,8 +291,11 @@ impl<I: SocketReader> Channel<I> {
                 return Ok(None);
             }
             if self.is_aside {
-                match self.socket_reader.read_aside(&mut self.aside)? {
-                    RingRead::Some => continue,
+                match self.socket_reader.read_aside(self.aside.space())? {
+                    RingRead::Bytes(len) => {
+                        self.aside.filled(len);
+                        continue;
+                    }
                     RingRead::Awake => return Ok(None),
                     RingRead::Asleep => {}
                 }
@@ -352,21 +323,14 @@ impl<I: SocketReader> Channel<I> {
     }
 
     fn next_frame(&mut self) -> Result<Option<Incoming>> {
-        if !self.is_aside {
-            let mut input = self.buffer.unread();
-            let frame = self.reader.read(&mut input);
-            let left = input.len();
-            self.buffer.leave(left);
-            return frame;
-        }
-        let mut input = self.aside.get(self.aside_start..).unwrap_or_default();
+        let buffer = match self.is_aside {
+            true => &mut self.aside,
+            false => &mut self.buffer,
+        };
+        let mut input = buffer.unread();
         let frame = self.reader.read(&mut input);
         let left = input.len();
-        self.aside_start = self.aside.len() - left;
-        if left == 0 {
-            self.aside.clear();
-            self.aside_start = 0;
-        }
+        buffer.leave(left);
         frame
     }
 
@@ -453,8 +417,8 @@ impl<I: SocketReader> Channel<I> {
             "the connection was closed by this side",
         ));
         if self.generation.is_same_process() {
-            // Not only dropped: whoever sleeps on the descriptor holds it too, and is to wake. A
-            // forked child must not do this to its parent's socket.
+            // A thread that sleeps on the descriptor holds it too, and shall wake. A forked child
+            // must not do this to its parent's socket.
             let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
         }
     }

@@ -1,16 +1,18 @@
-//! Frames as bytes ("Our transports", shm): a pure reader, fed with slices.
+//! A reader of frames, fed with slices.
 //!
-//! It trusts no length: memory for a body is taken only for a posted length or within a limit, and
+//! It trusts no length: memory for a body is taken for a posted length or within a limit, and
 //! everything else grows as the bytes arrive.
 
-use foldhash::{HashMap, HashSet};
+use std::collections::VecDeque;
+
+use foldhash::HashSet;
 
 use crate::device::HostBuffer;
 use crate::error::{Error, Result};
-use crate::proto::{BodyKind, Bytes, SHORT_BYTES, body_tag};
+use crate::proto::{BodyKind, Bytes, body_tag};
 use crate::transport::Incoming;
 use crate::transport::stream::header::{
-    Class, HEADER_BYTES, Head, MAX_METADATA_BYTES, MAX_TAGGED_BYTES,
+    FrameClass, HEADER_BYTES, Head, MAX_METADATA_BYTES, MAX_TAGGED_BYTES,
 };
 
 /// A message grows by at least this much as it arrives.
@@ -18,21 +20,23 @@ const GROWTH_BYTES: usize = 64 << 10;
 /// Up to how many bytes a message that is here whole is made in one step.
 const MAX_STEP_BYTES: usize = 4 << 10;
 
-/// The lengths that a posted body may have.
+/// A posted body, and the lengths that it may have.
 #[derive(Debug, Clone, Copy)]
-struct Posted {
+struct PostedBody {
+    seq: u32,
     packed: u64,
     list: u64,
 }
 
+/// The part of a frame that comes next.
 #[derive(Debug)]
-enum State {
+enum FramePart {
     Header {
         bytes: [u8; HEADER_BYTES],
         have: usize,
     },
     Bytes {
-        class: Class,
+        class: FrameClass,
         tag: u64,
         need: usize,
         bytes: Vec<u8>,
@@ -52,7 +56,7 @@ enum State {
     Discard { left: u64 },
 }
 
-impl State {
+impl FramePart {
     const START: Self = Self::Header {
         bytes: [0; HEADER_BYTES],
         have: 0,
@@ -62,13 +66,12 @@ impl State {
 /// Cuts a stream of bytes into frames.
 #[derive(Debug)]
 pub struct FrameReader {
-    state: State,
+    state: FramePart,
     /// Longest untagged message.
     metadata_bytes: u64,
     unexpected_bytes: u64,
-    posted: HashMap<u32, Posted>,
-    /// The first of them: where each body comes behind its header there is no other.
-    next: Option<(u32, Posted)>,
+    /// Mostly the first of them comes next.
+    posted: VecDeque<PostedBody>,
     /// Bodies that came before they were posted.
     early: HashSet<u32>,
     /// Frames may come in two places.
@@ -82,11 +85,10 @@ impl FrameReader {
     /// A reader that takes bodies of up to `unexpected_bytes` before they are posted.
     pub fn new(unexpected_bytes: u64) -> Self {
         Self {
-            state: State::START,
+            state: FramePart::START,
             metadata_bytes: MAX_METADATA_BYTES,
             unexpected_bytes,
-            posted: HashMap::default(),
-            next: None,
+            posted: VecDeque::new(),
             early: HashSet::default(),
             switches: false,
             switched: false,
@@ -94,8 +96,7 @@ impl FrameReader {
         }
     }
 
-    /// The peer is a client, which sends nothing longer than a request: it may not have been let in
-    /// yet, and shall not make this side hold more for it.
+    /// The peer is a client, which sends nothing longer than a request, and may not be admitted yet.
     pub fn expect_requests(&mut self) {
         self.metadata_bytes = MAX_TAGGED_BYTES;
     }
@@ -110,13 +111,10 @@ impl FrameReader {
         std::mem::take(&mut self.switched)
     }
 
-    /// Reads from the front of `input` until a frame is whole, and leaves the rest there. `None`
-    /// means that all was read, that [`is_waiting`](Self::is_waiting), or that
-    /// [`take_switch`](Self::take_switch) has something to say.
-    ///
-    /// # Errors
-    ///
-    /// `Protocol` when the bytes are no frame, `OutOfMemory`; every later call says the same.
+    /// Reads from the front of `input` until a frame is whole, and leaves the rest there. `None`:
+    /// all was read, it [waits](Self::is_waiting), or a [SWITCH](Self::take_switch) came.
+    /// Errors: `Protocol` when the bytes are no frame, `OutOfMemory`; every later call says the
+    /// same.
     pub fn read(&mut self, input: &mut &[u8]) -> Result<Option<Incoming>> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
@@ -125,7 +123,7 @@ impl FrameReader {
         if let Err(error) = &result {
             self.failed = Some(error.clone());
             // What was half read is of no use to anyone.
-            self.state = State::START;
+            self.state = FramePart::START;
         }
         result
     }
@@ -133,18 +131,7 @@ impl FrameReader {
     fn step(&mut self, input: &mut &[u8]) -> Result<Option<Incoming>> {
         loop {
             match &mut self.state {
-                // As most are: whole, with nothing read of it yet.
-                State::Header { have: 0, .. } if input.len() >= HEADER_BYTES => {
-                    let Some((header, rest)) = input.split_first_chunk() else {
-                        return Ok(None);
-                    };
-                    *input = rest;
-                    let begun = self.begin(header, input);
-                    if !matches!(begun, Ok(None)) {
-                        return begun;
-                    }
-                }
-                State::Header { bytes, have } => {
+                FramePart::Header { bytes, have } => {
                     let taken = take(input, HEADER_BYTES - *have);
                     bytes[*have..*have + taken.len()].copy_from_slice(taken);
                     *have += taken.len();
@@ -157,7 +144,7 @@ impl FrameReader {
                         return begun;
                     }
                 }
-                State::Bytes { need, bytes, .. } => {
+                FramePart::Bytes { need, bytes, .. } => {
                     let taken = take(input, *need - bytes.len());
                     append(bytes, taken, *need)?;
                     if bytes.len() < *need {
@@ -165,7 +152,7 @@ impl FrameReader {
                     }
                     return Ok(self.finish());
                 }
-                State::Body { memory, have, .. } => {
+                FramePart::Body { memory, have, .. } => {
                     let taken = take(input, memory.len() - *have);
                     memory.as_mut_slice()[*have..*have + taken.len()].copy_from_slice(taken);
                     *have += taken.len();
@@ -174,14 +161,14 @@ impl FrameReader {
                     }
                     return Ok(self.finish());
                 }
-                State::Waiting { .. } => return Ok(None),
-                State::Discard { left } => {
+                FramePart::Waiting { .. } => return Ok(None),
+                FramePart::Discard { left } => {
                     let most = usize::try_from(*left).unwrap_or(usize::MAX);
                     *left -= u64::try_from(take(input, most).len()).unwrap_or(*left);
                     if *left > 0 {
                         return Ok(None);
                     }
-                    self.state = State::START;
+                    self.state = FramePart::START;
                 }
             }
         }
@@ -190,26 +177,26 @@ impl FrameReader {
     /// Room for the rest of a body, so that it need not pass through a buffer.
     pub fn body_space(&mut self) -> Option<&mut [u8]> {
         match &mut self.state {
-            State::Body { memory, have, .. } => memory.as_mut_slice().get_mut(*have..),
+            FramePart::Body { memory, have, .. } => memory.as_mut_slice().get_mut(*have..),
             _ => None,
         }
     }
 
     /// Says that `len` bytes were written to [`body_space`](Self::body_space).
     pub fn body_filled(&mut self, len: usize) {
-        if let State::Body { memory, have, .. } = &mut self.state {
+        if let FramePart::Body { memory, have, .. } = &mut self.state {
             *have = have.saturating_add(len).min(memory.len());
         }
     }
 
     /// Whether nothing more is read before [`post`](Self::post) names the body at the front.
     pub fn is_waiting(&self) -> bool {
-        matches!(self.state, State::Waiting { .. })
+        matches!(self.state, FramePart::Waiting { .. })
     }
 
     /// Whether a frame has begun and is not whole.
     pub fn is_mid_frame(&self) -> bool {
-        !matches!(self.state, State::Header { have: 0, .. })
+        !matches!(self.state, FramePart::Header { have: 0, .. })
     }
 
     /// See [`Connection::post_body`](crate::transport::Connection::post_body).
@@ -218,13 +205,8 @@ impl FrameReader {
         if !self.early.is_empty() && self.early.remove(&seq) {
             return;
         }
-        let posted = Posted { packed, list };
-        if self.next.is_none() {
-            self.next = Some((seq, posted));
-        } else {
-            self.posted.insert(seq, posted);
-        }
-        if let State::Waiting {
+        self.posted.push_back(PostedBody { seq, packed, list });
+        if let FramePart::Waiting {
             seq: waiting,
             kind,
             length,
@@ -234,18 +216,17 @@ impl FrameReader {
             && let Err(error) = self.begin_body(seq, kind, length, &mut &[][..])
         {
             self.failed = Some(error);
-            self.state = State::START;
+            self.state = FramePart::START;
         }
     }
 
     /// See [`Connection::clear_posted`](crate::transport::Connection::clear_posted).
     pub fn clear_posted(&mut self) {
-        self.next = None;
         self.posted.clear();
         self.early.clear();
         // Nobody will ever post it, and what comes behind it must get through.
-        if let State::Waiting { length, .. } = self.state {
-            self.state = State::Discard { left: length };
+        if let FramePart::Waiting { length, .. } = self.state {
+            self.state = FramePart::Discard { left: length };
         }
     }
 
@@ -263,7 +244,7 @@ impl FrameReader {
 
     fn begin_bytes(
         &mut self,
-        class: Class,
+        class: FrameClass,
         tag: u64,
         length: u64,
         input: &mut &[u8],
@@ -271,10 +252,10 @@ impl FrameReader {
         let need = usize::try_from(length)
             .map_err(|_| Error::out_of_memory(format!("a message of {length} bytes")))?;
         if (1..=MAX_STEP_BYTES.min(input.len())).contains(&need) {
-            self.state = State::START;
-            return Ok(message(class, tag, take_bytes(input, need)));
+            self.state = FramePart::START;
+            return Ok(message(class, tag, Bytes::from_slice(take(input, need))));
         }
-        self.state = State::Bytes {
+        self.state = FramePart::Bytes {
             class,
             tag,
             need,
@@ -291,11 +272,8 @@ impl FrameReader {
         input: &mut &[u8],
     ) -> Result<Option<Incoming>> {
         let is_list = kind == BodyKind::List;
-        let next = self.next.take_if(|(next, _)| *next == seq);
-        if let Some(posted) = next
-            .map(|(_, posted)| posted)
-            .or_else(|| self.posted.remove(&seq))
-        {
+        let known = self.posted.iter().position(|posted| posted.seq == seq);
+        if let Some(posted) = known.and_then(|at| self.posted.remove(at)) {
             let (what, expected) = if is_list {
                 ("an address list", posted.list)
             } else {
@@ -315,17 +293,17 @@ impl FrameReader {
                 self.unexpected_bytes
             };
             if length > most {
-                self.state = State::Waiting { seq, kind, length };
+                self.state = FramePart::Waiting { seq, kind, length };
                 return Ok(None);
             }
             self.early.insert(seq);
         }
         if is_list {
-            return self.begin_bytes(Class::Tagged, body_tag(seq, kind), length, input);
+            return self.begin_bytes(FrameClass::Tagged, body_tag(seq, kind), length, input);
         }
         let len = usize::try_from(length)
             .map_err(|_| Error::out_of_memory(format!("a body of {length} bytes")))?;
-        self.state = State::Body {
+        self.state = FramePart::Body {
             seq,
             memory: HostBuffer::to_fill(len)?,
             have: 0,
@@ -334,30 +312,32 @@ impl FrameReader {
     }
 
     fn finish(&mut self) -> Option<Incoming> {
-        match std::mem::replace(&mut self.state, State::START) {
-            State::Bytes {
-                class: Class::Switch,
+        match std::mem::replace(&mut self.state, FramePart::START) {
+            FramePart::Bytes {
+                class: FrameClass::Switch,
                 ..
             } => {
                 self.switched = true;
                 None
             }
-            State::Bytes {
+            FramePart::Bytes {
                 class, tag, bytes, ..
             } => message(class, tag, Bytes::from_vec(bytes)),
-            State::Body { seq, memory, .. } => Some(Incoming::Body { seq, memory }),
-            State::Header { .. } | State::Waiting { .. } | State::Discard { .. } => None,
+            FramePart::Body { seq, memory, .. } => Some(Incoming::Body { seq, memory }),
+            FramePart::Header { .. } | FramePart::Waiting { .. } | FramePart::Discard { .. } => {
+                None
+            }
         }
     }
 }
 
 /// A message that is no packed body; a SWITCH is none.
-fn message(class: Class, tag: u64, bytes: Bytes) -> Option<Incoming> {
+fn message(class: FrameClass, tag: u64, bytes: Bytes) -> Option<Incoming> {
     match class {
-        Class::Untagged => Some(Incoming::Metadata(bytes)),
-        Class::Tagged => Some(Incoming::Tagged { tag, bytes }),
-        Class::Control => Some(Incoming::Control { bytes, fd: None }),
-        Class::Switch => None,
+        FrameClass::Untagged => Some(Incoming::Metadata(bytes)),
+        FrameClass::Tagged => Some(Incoming::Tagged { tag, bytes }),
+        FrameClass::Control => Some(Incoming::Control { bytes, fd: None }),
+        FrameClass::Switch => None,
     }
 }
 
@@ -368,20 +348,7 @@ fn take<'a>(input: &mut &'a [u8], most: usize) -> &'a [u8] {
     taken
 }
 
-/// Takes `need` bytes off the front of `input`, which has them.
-fn take_bytes(input: &mut &[u8], need: usize) -> Bytes {
-    // A copy of known length is made of whole words, as the message is moved on in: a processor
-    // forwards words that it has just written, and waits for those of which it wrote a part.
-    let bytes = match input.first_chunk::<SHORT_BYTES>() {
-        Some(chunk) if need <= SHORT_BYTES => Bytes::from_buf_and_len(*chunk, need),
-        _ => return Bytes::from_slice(take(input, need)),
-    };
-    take(input, need);
-    bytes
-}
-
-/// Appends to a message of `need` bytes in all: memory follows the bytes that came, not the length
-/// that was announced.
+/// Appends to a message of `need` bytes. Memory follows the bytes that came, not that length.
 fn append(bytes: &mut Vec<u8>, more: &[u8], need: usize) -> Result<()> {
     let len = bytes.len() + more.len();
     if len > bytes.capacity() {

@@ -10,7 +10,7 @@ use crate::transport::stream::{MAX_CONTROL_BYTES, encode_header};
 /// Set in the tag of an address list (rules D2, D4).
 const LIST_BIT: u64 = 1 << 56;
 
-fn frame(class: Class, tag: u64, payload: &[u8]) -> Vec<u8> {
+fn frame(class: FrameClass, tag: u64, payload: &[u8]) -> Vec<u8> {
     let mut bytes = encode_header(payload.len() as u64, tag, class).to_vec();
     bytes.extend_from_slice(payload);
     bytes
@@ -29,12 +29,12 @@ fn refused(bytes: &[u8], text: &str) {
 /// "Our transports", shm: each class is read as itself, several in one slice.
 #[test]
 fn every_class_is_read() {
-    let mut stream = frame(Class::Untagged, 0, b"meta");
-    stream.extend(frame(Class::Tagged, 0x6469_7063_0000_0001, b"want"));
-    stream.extend(frame(Class::Tagged, 5, b"body"));
-    stream.extend(frame(Class::Tagged, 5 | LIST_BIT, b"list"));
-    stream.extend(frame(Class::Control, 0, b"\x03"));
-    stream.extend(frame(Class::Tagged, 6, b""));
+    let mut stream = frame(FrameClass::Untagged, 0, b"meta");
+    stream.extend(frame(FrameClass::Tagged, 0x6469_7063_0000_0001, b"want"));
+    stream.extend(frame(FrameClass::Tagged, 5, b"body"));
+    stream.extend(frame(FrameClass::Tagged, 5 | LIST_BIT, b"list"));
+    stream.extend(frame(FrameClass::Control, 0, b"\x03"));
+    stream.extend(frame(FrameClass::Tagged, 6, b""));
     let mut reader = FrameReader::new(100);
     let mut input = stream.as_slice();
     let mut next = || reader.read(&mut input).unwrap().unwrap();
@@ -58,23 +58,23 @@ fn every_class_is_read() {
 fn lengths_past_the_limits_are_refused() {
     let header = |length, tag, class| encode_header(length, tag, class);
     refused(
-        &header(1 << 63, 0, Class::Untagged),
+        &header(1 << 63, 0, FrameClass::Untagged),
         "9223372036854775808 bytes",
     );
     refused(
-        &header(MAX_METADATA_BYTES + 1, 0, Class::Untagged),
+        &header(MAX_METADATA_BYTES + 1, 0, FrameClass::Untagged),
         "metadata",
     );
     refused(
-        &header(MAX_CONTROL_BYTES + 1, 0, Class::Control),
+        &header(MAX_CONTROL_BYTES + 1, 0, FrameClass::Control),
         "the limit is 65536",
     );
     refused(
-        &header(MAX_TAGGED_BYTES + 1, 1 << 40, Class::Tagged),
+        &header(MAX_TAGGED_BYTES + 1, 1 << 40, FrameClass::Tagged),
         "tagged",
     );
     refused(
-        &header(u64::MAX, u64::MAX, Class::Tagged),
+        &header(u64::MAX, u64::MAX, FrameClass::Tagged),
         "18446744073709551615",
     );
 }
@@ -85,10 +85,10 @@ fn lengths_past_the_limits_are_refused() {
 fn a_client_announces_nothing_longer_than_a_request() {
     let mut reader = FrameReader::new(0);
     reader.expect_requests();
-    let longest = frame(Class::Untagged, 0, &vec![1; 1 << 20]);
+    let longest = frame(FrameClass::Untagged, 0, &vec![1; 1 << 20]);
     let read = read_one(&mut reader, &longest).unwrap();
     assert!(matches!(read, Some(Incoming::Metadata(bytes)) if bytes.len() == 1 << 20));
-    let longer = encode_header(MAX_TAGGED_BYTES + 1, 0, Class::Untagged);
+    let longer = encode_header(MAX_TAGGED_BYTES + 1, 0, FrameClass::Untagged);
     let error = read_one(&mut reader, &longer).unwrap_err();
     assert_eq!(error.status(), Status::Protocol, "{error}");
     assert!(error.text().contains("the limit is 1048576"), "{error}");
@@ -97,10 +97,10 @@ fn a_client_announces_nothing_longer_than_a_request() {
 /// "Our transports", shm: padding is zero and classes are known; the texts name what came.
 #[test]
 fn what_is_no_header_is_refused() {
-    let mut header = encode_header(4, 0, Class::Untagged);
+    let mut header = encode_header(4, 0, FrameClass::Untagged);
     header[23] = 1;
     refused(&header, "padding");
-    let mut header = encode_header(4, 0, Class::Untagged);
+    let mut header = encode_header(4, 0, FrameClass::Untagged);
     header[16] = 3;
     refused(&header, "class 3");
     refused(b"GET / HTTP/1.1\r\nHost: localhost\r\n", "padding");
@@ -110,10 +110,10 @@ fn what_is_no_header_is_refused() {
 #[test]
 fn memory_grows_with_the_bytes() {
     let mut reader = FrameReader::new(0);
-    let header = encode_header(MAX_METADATA_BYTES, 0, Class::Untagged);
+    let header = encode_header(MAX_METADATA_BYTES, 0, FrameClass::Untagged);
     assert!(read_one(&mut reader, &header).unwrap().is_none());
     assert!(read_one(&mut reader, &[1; 1000]).unwrap().is_none());
-    let State::Bytes { bytes, .. } = &reader.state else {
+    let FramePart::Bytes { bytes, .. } = &reader.state else {
         panic!("{:?}", reader.state)
     };
     assert_eq!((bytes.len(), bytes.capacity()), (1000, GROWTH_BYTES));
@@ -125,16 +125,17 @@ fn posted_bodies_have_the_posted_length() {
     for (tag, wrong) in [(7, 101), (7, 99), (7 | LIST_BIT, 32), (7 | LIST_BIT, 100)] {
         let mut reader = FrameReader::new(1 << 20);
         reader.post(7, 100, 48);
-        let error = read_one(&mut reader, &encode_header(wrong, tag, Class::Tagged)).unwrap_err();
+        let error =
+            read_one(&mut reader, &encode_header(wrong, tag, FrameClass::Tagged)).unwrap_err();
         assert!(error.text().contains("whose header asks for"), "{error}");
         assert!(read_one(&mut reader, b"").is_err(), "an error lasts");
     }
     let mut reader = FrameReader::new(0);
     reader.post(7, 100, 48);
-    let read = read_one(&mut reader, &frame(Class::Tagged, 7, &[5; 100])).unwrap();
+    let read = read_one(&mut reader, &frame(FrameClass::Tagged, 7, &[5; 100])).unwrap();
     assert!(matches!(read, Some(Incoming::Body { seq: 7, .. })));
     reader.post(8, 2 << 20, 2 << 20);
-    let list = frame(Class::Tagged, 8 | LIST_BIT, &vec![5; 2 << 20]);
+    let list = frame(FrameClass::Tagged, 8 | LIST_BIT, &vec![5; 2 << 20]);
     let read = read_one(&mut reader, &list).unwrap();
     assert!(matches!(read, Some(Incoming::Tagged { bytes, .. }) if bytes.len() == 2 << 20));
 }
@@ -144,8 +145,8 @@ fn posted_bodies_have_the_posted_length() {
 fn a_large_unexpected_body_waits_until_it_is_posted() {
     for tag in [9, 9 | LIST_BIT] {
         let mut reader = FrameReader::new(10);
-        let mut stream = frame(Class::Tagged, tag, &vec![4; 2 << 20]);
-        stream.extend(frame(Class::Control, 0, b"\x03"));
+        let mut stream = frame(FrameClass::Tagged, tag, &vec![4; 2 << 20]);
+        stream.extend(frame(FrameClass::Control, 0, b"\x03"));
         let mut input = stream.as_slice();
         assert!(reader.read(&mut input).unwrap().is_none());
         assert!(reader.is_waiting());
@@ -171,8 +172,8 @@ fn a_large_unexpected_body_waits_until_it_is_posted() {
 #[test]
 fn a_waiting_body_is_skipped_when_its_stream_is_over() {
     let mut reader = FrameReader::new(10);
-    let mut stream = frame(Class::Tagged, 9, &[4; 5000]);
-    stream.extend(frame(Class::Control, 0, b"\x02"));
+    let mut stream = frame(FrameClass::Tagged, 9, &[4; 5000]);
+    stream.extend(frame(FrameClass::Control, 0, b"\x02"));
     let mut input = stream.as_slice();
     assert!(reader.read(&mut input).unwrap().is_none());
     reader.clear_posted();
@@ -187,7 +188,7 @@ fn a_waiting_body_is_skipped_when_its_stream_is_over() {
 fn an_early_body_counts_as_posted() {
     let mut reader = FrameReader::new(10);
     assert!(
-        read_one(&mut reader, &frame(Class::Tagged, 1, b"x"))
+        read_one(&mut reader, &frame(FrameClass::Tagged, 1, b"x"))
             .unwrap()
             .is_some()
     );
@@ -212,7 +213,7 @@ proptest! {
     ) {
         let mut data = vec![split, 4];
         for (class, tag, payload) in &frames {
-            let class = [Class::Untagged, Class::Tagged, Class::Control][usize::from(*class)];
+            let class = [FrameClass::Untagged, FrameClass::Tagged, FrameClass::Control][usize::from(*class)];
             data.extend(frame(class, *tag, payload));
         }
         fuzzing::frames(&data);

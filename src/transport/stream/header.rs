@@ -15,7 +15,7 @@ pub const MAX_TAGGED_BYTES: u64 = 1 << 20;
 /// The class of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Class {
+pub enum FrameClass {
     /// Metadata.
     Untagged = 0,
     /// Bodies, requests, free lists.
@@ -29,12 +29,12 @@ pub enum Class {
 /// The whole of a SWITCH: [`encode_header`] of no bytes.
 pub const SWITCH: [u8; HEADER_BYTES] = {
     let mut header = [0; HEADER_BYTES];
-    header[16] = Class::Switch as u8;
+    header[16] = FrameClass::Switch as u8;
     header
 };
 
 /// The header of a frame.
-pub fn encode_header(length: u64, tag: u64, class: Class) -> [u8; HEADER_BYTES] {
+pub fn encode_header(length: u64, tag: u64, class: FrameClass) -> [u8; HEADER_BYTES] {
     let mut header = [0; HEADER_BYTES];
     header[..8].copy_from_slice(&length.to_le_bytes());
     header[8..16].copy_from_slice(&tag.to_le_bytes());
@@ -57,7 +57,7 @@ pub enum Head {
     /// Another message.
     Bytes {
         /// What it is.
-        class: Class,
+        class: FrameClass,
         /// The whole tag.
         tag: u64,
         /// Bytes that follow, within the limit of the class.
@@ -68,10 +68,7 @@ pub enum Head {
 impl Head {
     /// Reads a header. `metadata_bytes` is the length of the longest untagged message, and
     /// `switches` says whether frames may come in two places.
-    ///
-    /// # Errors
-    ///
-    /// `Protocol`: it is no header, or announces more than its class may have.
+    /// Errors: `Protocol`: it is no header, or announces more than its class may have.
     pub fn decode(
         header: &[u8; HEADER_BYTES],
         metadata_bytes: u64,
@@ -85,15 +82,15 @@ impl Head {
             ));
         }
         let (class, what, most) = match header[16] {
-            0 => (Class::Untagged, "metadata", metadata_bytes),
+            0 => (FrameClass::Untagged, "metadata", metadata_bytes),
             // Rule U4: what is no body's tag is a request's or a free list's, or the state machines
             // refuse it.
             1 => match body_of_tag(tag) {
                 Some((seq, kind)) => return Ok(Self::Body { seq, kind, length }),
-                None => (Class::Tagged, "tagged", MAX_TAGGED_BYTES),
+                None => (FrameClass::Tagged, "tagged", MAX_TAGGED_BYTES),
             },
-            2 => (Class::Control, "control", MAX_CONTROL_BYTES),
-            3 if switches => (Class::Switch, "switch", 0),
+            2 => (FrameClass::Control, "control", MAX_CONTROL_BYTES),
+            3 if switches => (FrameClass::Switch, "switch", 0),
             class => {
                 return Err(Error::protocol(format!(
                     "the peer sent a frame of class {class}; 0 to 2 are known"

@@ -14,27 +14,18 @@ use crate::device::BufferRef;
 use crate::error::{Error, Result};
 use crate::proto::Bytes;
 use crate::transport::stream::header::{
-    Class, HEADER_BYTES, MAX_CONTROL_BYTES, MAX_METADATA_BYTES, SWITCH, encode_header,
+    FrameClass, HEADER_BYTES, MAX_CONTROL_BYTES, MAX_METADATA_BYTES, SWITCH, encode_header,
 };
 use crate::transport::{COPIED_BYTES, Outgoing, Payload, Queued, sends_host_memory_only};
 
 /// Most runs of memory in one system call (`UIO_MAXIOV`).
 const MAX_RUNS: usize = 1024;
-/// Bytes of the prefix of a metadata message (rule M2).
-const PREFIX_BYTES: usize = 5;
-/// Bytes of memory for the first small frames.
-const FIRST_BYTES: usize = 256;
-/// Memory for more bytes or frames than this is not kept: where there are many connections none of
-/// it stays in a cache.
-const MOST_KEPT_BYTES: usize = 4096;
-const MOST_KEPT_FRAMES: usize = 8;
 /// Bytes after which no more frames are put into one run. The ring takes a run whole or not at all.
 const MAX_RUN_BYTES: usize = 8 * 1024;
+/// A queue that had more frames gives its memory back when it is empty: there are many connections.
+const MOST_KEPT_FRAMES: usize = 8;
 
-/// Frames queued for one socket.
-///
-/// Small ones lie one after the other in few runs of memory: a gathered write of 128 batches had
-/// 384 runs.
+/// Frames queued for one socket. Small ones lie one after the other in few runs of memory.
 #[derive(Default)]
 pub struct Outbox {
     /// Frames whose place is the socket.
@@ -44,87 +35,15 @@ pub struct Outbox {
     queued: u64,
     /// Bytes of whole frames whose memory is theirs.
     held: u64,
-    /// Memory of small frames that have left, for the next ones.
-    spare: Vec<u8>,
 }
 
 /// Runs of memory for one system call.
 type Runs<'a> = SmallVec<[IoSlice<'a>; 8]>;
 
-/// A message, taken apart.
-struct Parts {
-    class: Class,
-    tag: u64,
-    prefix: Option<[u8; PREFIX_BYTES]>,
-    payload: Payload,
-    fd: Option<Arc<OwnedFd>>,
-    /// Bytes of prefix and payload.
-    length: u64,
-}
-
-impl Parts {
-    fn new(message: Outgoing) -> Result<Self> {
-        let (class, tag, payload, fd, prefix) = match message {
-            Outgoing::Metadata { prefix, header } => (
-                Class::Untagged,
-                0,
-                header.map_or_else(|| Payload::Bytes(Bytes::new()), Payload::Shared),
-                None,
-                Some(prefix),
-            ),
-            Outgoing::Tagged { tag, payload } => (Class::Tagged, tag, payload, None, None),
-            Outgoing::Control { bytes, fd } => {
-                (Class::Control, 0, Payload::Bytes(bytes.into()), fd, None)
-            }
-            Outgoing::GpuBody { .. } => return Err(sends_host_memory_only()),
-        };
-        let prefix_len = prefix.map_or(0, |prefix| prefix.len());
-        let length = payload
-            .checked_len()
-            .and_then(|len| u64::try_from(len.checked_add(prefix_len)?).ok())
-            .ok_or_else(|| Error::invalid_argument("a message is longer than any memory"))?;
-        let most = match class {
-            Class::Untagged => MAX_METADATA_BYTES,
-            Class::Control => MAX_CONTROL_BYTES,
-            Class::Switch => 0,
-            Class::Tagged => u64::MAX - 64,
-        };
-        if length > most {
-            return Err(Error::invalid_argument(format!(
-                "a {class:?} message of {length} bytes cannot be sent; the limit is {most}"
-            )));
-        }
-        Ok(Self {
-            class,
-            tag,
-            prefix,
-            payload,
-            fd,
-            length,
-        })
-    }
-
-    fn header(&self) -> [u8; HEADER_BYTES] {
-        encode_header(self.length, self.tag, self.class)
-    }
-
-    /// The payload, where it is small enough to be copied. A body is sent from where it lies: who
-    /// owns it is told when it has left, and not before.
-    fn copied(&self) -> Option<&[u8]> {
-        let bytes: &[u8] = match &self.payload {
-            _ if self.fd.is_some() => return None,
-            Payload::Bytes(bytes) => bytes,
-            Payload::Shared(bytes) => bytes,
-            Payload::Gather { .. } => return None,
-        };
-        (bytes.len() <= COPIED_BYTES).then_some(bytes)
-    }
-}
-
-/// One frame, or several small ones in one run of memory.
+/// One frame, or several of which the last alone may have a payload of its own.
 pub struct OutFrame {
-    head: Head,
-    /// Behind the head; of several frames, nothing.
+    /// Small frames, whole, or all before the payload.
+    head: Vec<u8>,
     payload: Payload,
     /// Goes with the first byte.
     fd: Option<Arc<OwnedFd>>,
@@ -133,62 +52,28 @@ pub struct OutFrame {
     written: usize,
 }
 
-/// What a frame begins with.
-enum Head {
-    /// Its header, then the prefix of a metadata message; and how many bytes that is.
-    One([u8; HEADER_BYTES + PREFIX_BYTES], usize),
-    /// Several small frames, whole.
-    Several(Vec<u8>),
-}
-
-impl OutFrame {
-    /// The frame of a message.
-    fn of(message: Parts) -> Self {
-        let mut head = [0; HEADER_BYTES + PREFIX_BYTES];
-        head[..HEADER_BYTES].copy_from_slice(&message.header());
-        let prefix = message.prefix.as_ref().map_or(&[][..], |prefix| prefix);
-        let head_len = HEADER_BYTES + prefix.len();
-        head[HEADER_BYTES..head_len].copy_from_slice(prefix);
+impl Default for OutFrame {
+    fn default() -> Self {
         Self {
-            head: Head::One(head, head_len),
-            payload: message.payload,
-            fd: message.fd,
-            run: 0,
-            written: 0,
-        }
-    }
-
-    /// Frames to come, one after the other, in this memory.
-    fn several(mut memory: Vec<u8>) -> Self {
-        memory.reserve(FIRST_BYTES);
-        Self {
-            head: Head::Several(memory),
+            head: Vec::new(),
             payload: Payload::Bytes(Bytes::new()),
             fd: None,
             run: 0,
             written: 0,
         }
     }
+}
 
-    /// Whether another frame of `len` bytes, with its head, can be added behind it.
+impl OutFrame {
+    /// Whether `len` bytes of another frame can be added.
     fn takes(&self, len: usize) -> bool {
-        let rest = MAX_RUN_BYTES.saturating_sub(len);
-        matches!(&self.head, Head::Several(bytes) if bytes.len() <= rest)
+        let is_small = matches!(&self.payload, Payload::Bytes(bytes) if bytes.is_empty());
+        is_small && self.fd.is_none() && self.head.len().saturating_add(len) <= MAX_RUN_BYTES
     }
 
     /// Bytes of memory that is the frame's own.
     fn held(&self) -> u64 {
-        let small = match &self.head {
-            Head::One(..) => 0,
-            Head::Several(bytes) => bytes.len(),
-        };
-        let payload = match &self.payload {
-            Payload::Bytes(bytes) => bytes.len(),
-            // Often it is the frame's alone.
-            Payload::Shared(bytes) => bytes.len(),
-            Payload::Gather { .. } => 0,
-        };
-        (small + payload) as u64
+        self.head.len() as u64 + own_bytes(&self.payload)
     }
 
     /// Whether a descriptor goes with it.
@@ -211,10 +96,7 @@ impl OutFrame {
 
     fn run(&self, index: usize) -> &[u8] {
         let Some(part) = index.checked_sub(1) else {
-            return match &self.head {
-                Head::One(head, len) => &head[..*len],
-                Head::Several(bytes) => bytes,
-            };
+            return &self.head;
         };
         match &self.payload {
             Payload::Bytes(bytes) => bytes,
@@ -267,27 +149,58 @@ impl OutFrame {
 
 impl Outbox {
     /// Queues a message.
-    ///
-    /// # Errors
-    ///
-    /// `InvalidArgument` when it is longer than the peer would take, `Unsupported` when it lies in
-    /// a GPU's memory; nothing was queued.
+    /// Errors: `InvalidArgument` when it is longer than the peer would take, `Unsupported` when it
+    /// lies in a GPU's memory; nothing was queued.
     pub fn push(&mut self, message: Outgoing) -> Result<()> {
-        let message = Parts::new(message)?;
-        let whole = message.length.saturating_add(HEADER_BYTES as u64);
-        self.queued = self.queued.saturating_add(whole);
-        let held = if let Some(payload) = message.copied() {
-            let prefix = message.prefix.as_ref().map_or(&[][..], |prefix| prefix);
-            let parts = [&message.header(), prefix, payload];
-            append(&mut self.fresh, &mut self.spare, parts);
-            whole
-        } else {
-            let frame = OutFrame::of(message);
-            let held = frame.held();
-            self.fresh.push_back(frame);
-            held
+        let (class, tag, payload, fd, prefix) = match message {
+            Outgoing::Metadata { prefix, header } => {
+                let header = header.map_or_else(|| Payload::Bytes(Bytes::new()), Payload::Shared);
+                (FrameClass::Untagged, 0, header, None, Some(prefix))
+            }
+            Outgoing::Tagged { tag, payload } => (FrameClass::Tagged, tag, payload, None, None),
+            Outgoing::Control { bytes, fd } => (
+                FrameClass::Control,
+                0,
+                Payload::Bytes(bytes.into()),
+                fd,
+                None,
+            ),
+            Outgoing::GpuBody { .. } => return Err(sends_host_memory_only()),
         };
+        let prefix = prefix.as_ref().map_or(&[][..], |prefix| prefix);
+        let length = payload
+            .checked_len()
+            .and_then(|len| u64::try_from(len.checked_add(prefix.len())?).ok())
+            .ok_or_else(|| Error::invalid_argument("a message is longer than any memory"))?;
+        let most = match class {
+            FrameClass::Untagged => MAX_METADATA_BYTES,
+            FrameClass::Control => MAX_CONTROL_BYTES,
+            FrameClass::Switch => 0,
+            FrameClass::Tagged => u64::MAX - 64,
+        };
+        if length > most {
+            return Err(Error::invalid_argument(format!(
+                "a {class:?} message of {length} bytes cannot be sent; the limit is {most}"
+            )));
+        }
+        // A body is sent from where it lies: its owner is told when it has left, and not before.
+        let copied: Option<&[u8]> = match &payload {
+            _ if fd.is_some() => None,
+            Payload::Bytes(bytes) => Some(bytes),
+            Payload::Shared(bytes) => Some(bytes),
+            Payload::Gather { .. } => None,
+        };
+        let copied = copied.filter(|bytes| bytes.len() <= COPIED_BYTES);
+        let header = encode_header(length, tag, class);
+        let parts = [&header, prefix, copied.unwrap_or_default()];
+        let frame = append(&mut self.fresh, fd, parts);
+        let mut held = parts.iter().map(|part| part.len()).sum::<usize>() as u64;
+        if copied.is_none() {
+            held += own_bytes(&payload);
+            frame.payload = payload;
+        }
         self.held = self.held.saturating_add(held);
+        self.queued = (self.queued).saturating_add(length.saturating_add(HEADER_BYTES as u64));
         Ok(())
     }
 
@@ -310,12 +223,11 @@ impl Outbox {
     }
 
     /// Takes that frame, which has left another way.
-    pub fn pop_fresh(&mut self) -> Option<OutFrame> {
-        let frame = self.fresh.pop_front()?;
-        let len = frame.runs().map(<[u8]>::len).sum::<usize>();
-        self.count_off(len);
-        self.held = self.held.saturating_sub(frame.held());
-        Some(frame)
+    pub fn pop_fresh(&mut self) {
+        if let Some(frame) = self.fresh.pop_front() {
+            self.count_off(frame.runs().map(<[u8]>::len).sum());
+            self.held = self.held.saturating_sub(frame.held());
+        }
     }
 
     /// All frames go to the socket.
@@ -329,16 +241,14 @@ impl Outbox {
 
     /// Adds a SWITCH to what goes to the socket.
     pub fn push_switch(&mut self) {
-        append(&mut self.frames, &mut self.spare, [&SWITCH, &[], &[]]);
+        append(&mut self.frames, None, [&SWITCH, &[], &[]]);
         self.queued = self.queued.saturating_add(HEADER_BYTES as u64);
         self.held = self.held.saturating_add(HEADER_BYTES as u64);
     }
 
     /// Drops everything queued.
     pub fn clear(&mut self) {
-        self.frames.clear();
-        self.fresh.clear();
-        (self.queued, self.held) = (0, 0);
+        *self = Self::default();
     }
 
     fn count_off(&mut self, len: usize) {
@@ -348,10 +258,6 @@ impl Outbox {
 
     /// Writes until all that goes to the socket is written, or it is full. Returns whether all is
     /// written.
-    ///
-    /// # Errors
-    ///
-    /// As the system says it.
     pub fn flush(&mut self, socket: BorrowedFd<'_>) -> Result<bool, Errno> {
         while !self.frames.is_empty() {
             let sent = match self.write_once(socket) {
@@ -362,26 +268,14 @@ impl Outbox {
             };
             self.advance(sent);
         }
-        // A queue goes round through all the memory that it has.
         if self.frames.capacity() > MOST_KEPT_FRAMES {
             self.frames = VecDeque::new();
         }
         Ok(true)
     }
 
-    /// Uses the memory of a frame that has left again.
-    pub fn use_again(&mut self, frame: OutFrame) {
-        if let Head::Several(mut bytes) = frame.head
-            && bytes.capacity() <= MOST_KEPT_BYTES
-        {
-            bytes.clear();
-            self.spare = bytes;
-        }
-    }
-
     fn write_once(&self, socket: BorrowedFd<'_>) -> Result<usize, Errno> {
-        // A head and a payload for most frames.
-        let mut runs = Runs::with_capacity((2 * self.frames.len()).min(MAX_RUNS));
+        let mut runs = Runs::new();
         let mut fd: Option<BorrowedFd<'_>> = None;
         for (index, frame) in self.frames.iter().enumerate() {
             // A descriptor goes with the first byte of a system call, so its frame has one of its
@@ -396,10 +290,6 @@ impl Outbox {
             }
         }
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-        if let ([run], None) = (runs.as_slice(), fd) {
-            // The kernel has a message header less to read: 0.1 us of 0.8.
-            return rustix::net::send(socket, run, flags);
-        }
         let fds = fd.as_slice();
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = SendAncillaryBuffer::new(&mut space);
@@ -422,9 +312,7 @@ impl Outbox {
             }
             let held = frame.held();
             self.held = self.held.saturating_sub(held);
-            if let Some(frame) = self.frames.pop_front() {
-                self.use_again(frame);
-            }
+            self.frames.pop_front();
             if sent == 0 {
                 return;
             }
@@ -432,19 +320,35 @@ impl Outbox {
     }
 }
 
-/// Adds a frame, in parts, behind the small ones at the end of `frames`.
-fn append(frames: &mut VecDeque<OutFrame>, spare: &mut Vec<u8>, parts: [&[u8]; 3]) {
+/// Bytes of memory that is a payload's own.
+fn own_bytes(payload: &Payload) -> u64 {
+    let bytes = match payload {
+        Payload::Bytes(bytes) => bytes.len(),
+        // Often it is the frame's alone.
+        Payload::Shared(bytes) => bytes.len(),
+        Payload::Gather { .. } => 0,
+    };
+    bytes as u64
+}
+
+/// Adds a frame, in parts, behind the small ones at the end of `frames`; with a descriptor, behind
+/// all. Returns what holds it.
+fn append<'a>(
+    frames: &'a mut VecDeque<OutFrame>,
+    fd: Option<Arc<OwnedFd>>,
+    parts: [&[u8]; 3],
+) -> &'a mut OutFrame {
     let len = parts.iter().map(|part| part.len()).sum();
-    if !frames.back().is_some_and(|last| last.takes(len)) {
-        frames.push_back(OutFrame::several(std::mem::take(spare)));
+    if fd.is_some() || !frames.back().is_some_and(|last| last.takes(len)) {
+        frames.push_back(OutFrame::default());
     }
-    if let Some(OutFrame {
-        head: Head::Several(bytes),
-        ..
-    }) = frames.back_mut()
-    {
-        parts.iter().for_each(|part| bytes.extend_from_slice(part));
-    }
+    let last = frames.len() - 1;
+    let frame = &mut frames[last];
+    frame.fd = fd;
+    parts
+        .iter()
+        .for_each(|part| frame.head.extend_from_slice(part));
+    frame
 }
 
 #[cfg(test)]

@@ -125,6 +125,8 @@ impl fmt::Debug for ByKey {
 }
 
 impl Export for ByKey {
+    /// A key is worth nothing without the registration, nor without the endpoint, which is closed
+    /// before the lent memory comes back.
     fn is_mapped(&self) -> bool {
         false
     }
@@ -142,18 +144,6 @@ impl Export for ByKey {
             fd: None,
             access: Some(access),
         })
-    }
-
-    /// A key is worth nothing without the registration, nor without the endpoint, which is closed
-    /// before what was lent comes back.
-    fn is_revocable(&self) -> bool {
-        true
-    }
-
-    /// What is copied to be lent would be copied once more than what is sent, which is received in
-    /// place all the same.
-    fn lends_copies(&self) -> bool {
-        false
     }
 }
 

@@ -17,7 +17,7 @@ use crate::proto::{Span, Spans};
 use crate::transport::ucx::ALIGNMENT;
 use crate::transport::ucx::context::Context;
 use crate::transport::ucx::lending::Registered;
-use crate::transport::{Budget, Lease, Lender, LinkOptions, OnGpu, Owner, Placement};
+use crate::transport::{Lease, Lender, LinkOptions, MemoryBudget, OnGpu, Owner, Placement};
 
 /// The largest that the memory of a listener is.
 const MAX_BYTES: u64 = 64 << 20;
@@ -34,7 +34,7 @@ pub(super) struct PlainRegion {
 /// What it takes of the server's budget.
 #[derive(Debug)]
 struct BudgetCharge {
-    budget: Arc<Budget>,
+    budget: Arc<MemoryBudget>,
     bytes: u64,
 }
 

@@ -6,36 +6,26 @@ use std::sync::Arc;
 
 use crate::device::BufferRef;
 use crate::device::cuda::import::ImportedMemory;
-use crate::device::cuda::pool::{ImportedPool, POOL_ID_BYTES, SHARE_BYTES};
 use crate::device::cuda::{Device, uuids};
 use crate::device::region::MAX_REGION_BYTES;
 use crate::error::{Error, Result};
-use crate::proto::{IPC_HANDLE_BYTES, UUID_BYTES};
+use crate::proto::UUID_BYTES;
 use crate::transport::closing::Foreign;
 use crate::transport::lend::gpu::handle::{GpuHandle, HandleKind};
-use crate::transport::lend::open_region::OpenRegion;
+use crate::transport::lend::table::OpenRegion;
 
-/// What leads to it, checked as far as that goes without the driver.
+/// A region, checked as far as that goes without the driver.
 #[derive(Debug)]
 pub(in crate::transport::lend) struct AnnouncedRegion {
-    uuid: [u8; UUID_BYTES],
-    /// 0 of a pool.
+    handle: GpuHandle,
     len: usize,
-    lead: Lead,
-}
-
-#[derive(Debug)]
-enum Lead {
-    Descriptor(Foreign),
-    Legacy([u8; IPC_HANDLE_BYTES]),
-    Pool([u8; POOL_ID_BYTES], Foreign),
-    Pooled { pool: u16, share: [u8; SHARE_BYTES] },
+    fd: Option<Foreign>,
 }
 
 impl AnnouncedRegion {
-    /// What a REGION message says, to a client whose request names the GPUs `accepted`.
+    /// The region of a REGION message, for a client whose request names the GPUs `accepted`.
     pub fn new(
-        handle: &GpuHandle,
+        handle: GpuHandle,
         fd: Option<Foreign>,
         accepted: &[[u8; UUID_BYTES]],
     ) -> Result<Self> {
@@ -50,97 +40,47 @@ impl AnnouncedRegion {
         if !uuids()?.contains(&handle.uuid) {
             return Err(foreign("this process does not have any more"));
         }
-        let lead = match (&handle.kind, fd) {
-            (HandleKind::Pool(id), Some(fd)) => Lead::Pool(*id, fd),
-            (HandleKind::Descriptor, Some(fd)) => Lead::Descriptor(fd),
-            (HandleKind::Legacy(legacy), None) => Lead::Legacy(*legacy),
-            (HandleKind::Pooled { pool, share }, None) => Lead::Pooled {
-                pool: *pool,
-                share: *share,
-            },
-            (HandleKind::Descriptor | HandleKind::Pool(_), None) => {
+        match (&handle.kind, &fd) {
+            (HandleKind::Descriptor, Some(_)) | (HandleKind::Legacy(_), None) => {}
+            (HandleKind::Descriptor, None) => {
                 return Err(Error::protocol(
                     "no descriptor came with the REGION message",
                 ));
             }
-            (HandleKind::Legacy(_) | HandleKind::Pooled { .. }, Some(_)) => {
+            (HandleKind::Legacy(_), Some(_)) => {
                 return Err(Error::protocol(
                     "a descriptor came with a handle to which none belongs",
                 ));
             }
-        };
-        let len = match lead {
-            Lead::Pool(..) => 0,
-            _ => usize::try_from(handle.length)
-                .ok()
-                .filter(|len| *len > 0 && handle.length <= MAX_REGION_BYTES)
-                .ok_or_else(|| {
-                    Error::protocol(format!("memory of a GPU with {} bytes", handle.length))
-                })?,
-        };
-        Ok(Self {
-            uuid: handle.uuid,
-            len,
-            lead,
-        })
+        }
+        let len = usize::try_from(handle.length).ok();
+        let len = len.filter(|len| *len > 0 && handle.length <= MAX_REGION_BYTES);
+        let len = len.ok_or_else(|| {
+            Error::protocol(format!("memory of a GPU with {} bytes", handle.length))
+        })?;
+        Ok(Self { handle, len, fd })
     }
 
     /// The GPU.
     pub fn uuid(&self) -> &[u8; UUID_BYTES] {
-        &self.uuid
+        &self.handle.uuid
     }
 
-    /// It is a pool, in which nothing lies by itself.
-    pub fn is_pool(&self) -> bool {
-        matches!(self.lead, Lead::Pool(..))
-    }
-
-    /// The region that is the pool it was allocated from.
-    pub fn pool(&self) -> Option<u16> {
-        match self.lead {
-            Lead::Pooled { pool, .. } => Some(pool),
-            _ => None,
-        }
-    }
-
-    /// Opens it. `peer` is the number of the peer's process, and `pool` the region that is its
-    /// [`pool`](Self::pool), opened.
-    pub fn open(self, peer: i32, pool: Option<&Arc<ImportedPool>>) -> Result<Opened> {
+    /// Opens the region.
+    pub fn open(self) -> Result<Arc<dyn OpenRegion>> {
         let gone = || Error::protocol("memory of a GPU that this process does not have any more");
-        let device = Device::by_uuid(&self.uuid)?.ok_or_else(gone)?;
-        let mapping = match self.lead {
-            Lead::Pool(id, fd) => {
-                return ImportedPool::import(&device, (peer, id), fd.get()).map(Opened::Pool);
-            }
-            Lead::Descriptor(fd) => ImportedMemory::map(&device, fd.get(), self.len),
-            Lead::Legacy(handle) => ImportedMemory::open(&device, &handle, self.len),
-            Lead::Pooled {
-                pool: number,
-                share,
-            } => {
-                let pool = pool.filter(|pool| Arc::ptr_eq(pool.device(), &device));
-                let pool = pool.ok_or_else(|| {
-                    Error::protocol(format!(
-                        "memory of pool {number}, which the peer has retired"
-                    ))
-                })?;
-                ImportedMemory::of_pool(pool, &share, self.len)
-            }
+        let device = Device::by_uuid(self.uuid())?.ok_or_else(gone)?;
+        let mapping = match (&self.handle.kind, &self.fd) {
+            (HandleKind::Legacy(handle), _) => ImportedMemory::open(&device, handle, self.len),
+            (HandleKind::Descriptor, Some(fd)) => ImportedMemory::map(&device, fd.get(), self.len),
+            (HandleKind::Descriptor, None) => Err(gone()),
         };
-        Ok(Opened::Region(Arc::new(GpuRegion {
+        Ok(Arc::new(GpuRegion {
             device,
             mapping: mapping?,
             len: self.len,
-        })))
+        }))
     }
-}
-
-/// What was announced, open.
-pub(in crate::transport::lend) enum Opened {
-    /// Regions that come later name it.
-    Pool(Arc<ImportedPool>),
-    /// Bodies can lie in it.
-    Region(Arc<dyn OpenRegion>),
 }
 
 /// A GPU's memory of the peer's.

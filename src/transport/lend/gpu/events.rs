@@ -1,11 +1,12 @@
 //! Events that other processes wait for.
 //!
-//! They belong to the process, and are never destroyed: a client may wait for one when the
-//! connection that named it is long over. A connection has some of them for its time.
+//! They belong to the process, and are never destroyed: a client may wait for one after the
+//! connection that named it is over. A connection has some of them for its time.
 //!
-//! Who waits for an event waits for what it stands for now. So one is recorded again only where
-//! that is no sooner than before: when it has happened, or behind it on the same stream.
+//! A waiting client waits for the event as it was recorded last. So an event is recorded again only
+//! where that comes no sooner than before: when it has happened, or behind it on the same stream.
 
+use std::mem::ManuallyDrop;
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
@@ -15,12 +16,12 @@ use crate::error::{Error, Result, Status};
 use crate::proto::IPC_HANDLE_BYTES;
 use crate::transport::ReadyNotice;
 
-/// Events of one connection and device; with as many messages of a stream under way, an earlier
-/// one's event is recorded again, and who waits for it waits longer.
+/// Most events of one connection and device. If as many messages of a stream are under way, an
+/// earlier one's event is recorded again, and a client that waits for that waits longer.
 const MOST: usize = 16;
 
-/// Those that no connection has.
-static FREE: Mutex<Vec<Arc<SharedEvent>>> = Mutex::new(Vec::new());
+/// Events that no connection has.
+static FREE: Mutex<Vec<SharedEvent>> = Mutex::new(Vec::new());
 
 #[derive(Debug)]
 struct SharedEvent {
@@ -34,13 +35,13 @@ struct SharedEvent {
 pub struct Events {
     /// By their numbers.
     known: Vec<NumberedEvent>,
-    /// Which was recorded last.
+    /// The number of the event recorded last.
     last: usize,
 }
 
 #[derive(Debug)]
 struct NumberedEvent {
-    shared: Arc<SharedEvent>,
+    shared: SharedEvent,
     /// The peer has its handle.
     told: bool,
     /// Recording it has failed.
@@ -51,11 +52,8 @@ struct NumberedEvent {
 
 impl Events {
     /// Records an event behind everything given to `stream`. `None`: it has happened.
-    ///
-    /// # Errors
-    ///
-    /// What the driver says, and `OutOfResources` where every event waits for another stream's
-    /// work; no event is recorded then.
+    /// Errors: What the driver says, and `OutOfResources` where every event waits for another
+    /// stream's work; no event is recorded then.
     pub fn record(&mut self, stream: &Arc<Stream>) -> Result<Option<ReadyNotice>> {
         let number = self.next(stream)?;
         let Some(known) = self.known.get_mut(number) else {
@@ -68,13 +66,12 @@ impl Events {
         }
         known.stream = Arc::downgrade(stream);
         self.last = number;
-        if matches!(event.is_ready(), Ok(true)) {
+        if known.shared.has_happened() {
             return Ok(None);
         }
-        let handle = if std::mem::replace(&mut known.told, true) {
-            Vec::new()
-        } else {
-            known.shared.handle.to_vec()
+        let handle = match std::mem::replace(&mut known.told, true) {
+            true => Vec::new(),
+            false => known.shared.handle.to_vec(),
         };
         let event = u16::try_from(number).unwrap_or(u16::MAX);
         Ok(Some(ReadyNotice { event, handle }))
@@ -84,26 +81,20 @@ impl Events {
     /// one recorded there longest ago.
     fn next(&mut self, stream: &Arc<Stream>) -> Result<usize> {
         let device = stream.device();
-        let usable =
-            |known: &NumberedEvent| Arc::ptr_eq(&known.shared.device, device) && !known.broken;
-        let of_device = |number: &usize| self.known.get(*number).is_some_and(usable);
-        // From the one recorded longest ago on.
         let count = self.known.len();
-        let behind = (self.last + 1).min(count);
-        let ours: Vec<usize> = (behind..count).chain(0..behind).filter(of_device).collect();
-        let known = |number: &usize| self.known.get(*number);
-        if let Some(oldest) = ours.first()
-            && known(oldest).is_some_and(|known| known.shared.has_happened())
-        {
-            return Ok(*oldest);
+        // From the one recorded longest ago on.
+        let mut ours = (1..=count)
+            .map(|behind| (self.last + behind) % count)
+            .filter_map(|number| Some((number, self.known.get(number)?)))
+            .filter(|(_, known)| Arc::ptr_eq(&known.shared.device, device) && !known.broken);
+        if let Some((number, _)) = ours.clone().find(|(_, known)| known.shared.has_happened()) {
+            return Ok(number);
         }
-        if ours.len() >= MOST {
-            let is_over = |number: &&usize| known(number).is_some_and(|k| k.shared.has_happened());
+        if ours.clone().count() >= MOST {
             let is_here =
                 |known: &NumberedEvent| std::ptr::eq(known.stream.as_ptr(), Arc::as_ptr(stream));
-            let here = |number: &&usize| known(number).is_some_and(is_here);
-            let found = ours.iter().find(is_over).or_else(|| ours.iter().find(here));
-            return found.copied().ok_or_else(|| {
+            let here = ours.find(|(_, known)| is_here(known));
+            return here.map(|(number, _)| number).ok_or_else(|| {
                 Error::new(
                     Status::OutOfResources,
                     "every event of the connection waits for work on another stream",
@@ -114,12 +105,11 @@ impl Events {
             Some(shared) => shared,
             None => {
                 let event = Event::for_processes(device)?;
-                let handle = event.handle()?;
-                Arc::new(SharedEvent {
+                SharedEvent {
+                    handle: event.handle()?,
                     device: Arc::clone(device),
                     event,
-                    handle,
-                })
+                }
             }
         };
         self.known.push(NumberedEvent {
@@ -128,13 +118,14 @@ impl Events {
             broken: false,
             stream: Weak::new(),
         });
-        Ok(self.known.len() - 1)
+        Ok(count)
     }
 }
 
-/// One that is free, and for which nobody waits any more.
-fn take(device: &Arc<Device>) -> Option<Arc<SharedEvent>> {
+/// A free event for which nobody waits any more.
+fn take(device: &Arc<Device>) -> Option<SharedEvent> {
     let mut free = FREE.lock();
+    // What a reset took is waited for by nobody.
     free.retain(|shared| !shared.device.is_lost());
     let found = free
         .iter()
@@ -150,22 +141,13 @@ impl SharedEvent {
 
 impl Drop for Events {
     fn drop(&mut self) {
-        // What a reset took is waited for by nobody.
-        let here = |known: &NumberedEvent| !known.shared.device.is_lost();
-        // A broken one too: it is not recorded again, and a client may still wait for it.
-        let (broken, sound): (Vec<_>, Vec<_>) = self
-            .known
-            .drain(..)
-            .filter(here)
-            .partition(|known| known.broken);
-        let mut kept = BROKEN.lock();
-        kept.retain(|shared| !shared.device.is_lost());
-        kept.extend(broken.into_iter().map(|known| known.shared));
-        drop(kept);
-        FREE.lock()
-            .extend(sound.into_iter().map(|known| known.shared));
+        for known in self.known.drain(..) {
+            if known.broken {
+                // It is not recorded again, and a client may still wait for it.
+                let _left = ManuallyDrop::new(known.shared);
+            } else {
+                FREE.lock().push(known.shared);
+            }
+        }
     }
 }
-
-/// Those that could not be recorded.
-static BROKEN: Mutex<Vec<Arc<SharedEvent>>> = Mutex::new(Vec::new());

@@ -1,20 +1,23 @@
 //! The handle of a region of a GPU's memory: what REGION carries on shm (docs/wire.md).
 
-use crate::device::cuda::pool::{POOL_ID_BYTES, SHARE_BYTES};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use crate::device::cuda::export::{Allocation, ExportHandle};
+use crate::device::cuda::{CudaRegion, Device};
 use crate::error::{Error, Result};
 use crate::proto::{IPC_HANDLE_BYTES, UUID_BYTES};
+use crate::transport::lend::export::ExportedRegion;
 
 /// Bytes of the fields that every kind has.
 const FIXED_BYTES: usize = 33;
 const FD: u8 = 1;
 const LEGACY: u8 = 2;
-const POOL: u8 = 3;
-const POOLED: u8 = 4;
 
 /// A handle as it was sent, without the descriptor beside it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GpuHandle {
-    /// Bytes of the allocation; of a pool none.
+    /// Bytes of the allocation.
     pub length: u64,
     /// The GPU.
     pub uuid: [u8; UUID_BYTES],
@@ -29,48 +32,57 @@ pub enum HandleKind {
     Descriptor,
     /// A legacy handle of the driver's.
     Legacy([u8; IPC_HANDLE_BYTES]),
-    /// A pool, in which nothing lies by itself: the descriptor beside the handle, where no pool
-    /// with this id is known here.
-    Pool([u8; POOL_ID_BYTES]),
-    /// An allocation of a pool that was announced.
-    Pooled {
-        /// Number of its region.
-        pool: u16,
-        /// The driver's name of the allocation.
-        share: [u8; SHARE_BYTES],
-    },
+}
+
+/// A region of a GPU as the peer is told of it.
+pub fn of_region(region: &CudaRegion) -> Result<ExportedRegion> {
+    let fd = region.memory().export()?;
+    let (device, len) = (region.device(), region.len());
+    Ok(exported(device, len, HandleKind::Descriptor, Some(fd)))
+}
+
+/// An allocation of a producer's as the peer is told of it; `None` if nothing leads to it.
+pub fn of_allocation(allocation: &Allocation) -> Result<Option<ExportedRegion>> {
+    let handle = allocation.export()?.map(|handle| match handle {
+        ExportHandle::Fd(fd) => (HandleKind::Descriptor, Some(fd)),
+        ExportHandle::Legacy(handle) => (HandleKind::Legacy(handle), None),
+    });
+    Ok(handle.map(|(kind, fd)| exported(allocation.device(), allocation.size(), kind, fd)))
+}
+
+/// Nothing takes the peer's access away.
+fn exported(device: &Device, len: usize, kind: HandleKind, fd: Option<OwnedFd>) -> ExportedRegion {
+    let handle = GpuHandle {
+        length: u64::try_from(len).unwrap_or(u64::MAX),
+        uuid: *device.uuid(),
+        kind,
+    };
+    ExportedRegion {
+        handle: handle.encode(),
+        fd: fd.map(Arc::new),
+        access: None,
+    }
 }
 
 impl GpuHandle {
     /// The bytes.
     pub fn encode(&self) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(FIXED_BYTES + 2 + SHARE_BYTES);
+        let mut bytes = Vec::with_capacity(FIXED_BYTES + IPC_HANDLE_BYTES);
         bytes.extend_from_slice(&self.length.to_le_bytes());
         bytes.push(match self.kind {
             HandleKind::Descriptor => FD,
             HandleKind::Legacy(_) => LEGACY,
-            HandleKind::Pool(_) => POOL,
-            HandleKind::Pooled { .. } => POOLED,
         });
         bytes.extend_from_slice(&self.uuid);
         bytes.extend_from_slice(&[0; 8]);
-        match &self.kind {
-            HandleKind::Descriptor => {}
-            HandleKind::Legacy(handle) => bytes.extend_from_slice(handle),
-            HandleKind::Pool(id) => bytes.extend_from_slice(id),
-            HandleKind::Pooled { pool, share } => {
-                bytes.extend_from_slice(&pool.to_le_bytes());
-                bytes.extend_from_slice(share);
-            }
+        if let HandleKind::Legacy(handle) = &self.kind {
+            bytes.extend_from_slice(handle);
         }
         bytes
     }
 
     /// Reads a handle; `None` for one of the host's memory, which has another length.
-    ///
-    /// # Errors
-    ///
-    /// `Protocol`: it is neither.
+    /// Errors: `Protocol`: it is neither.
     pub fn decode(bytes: &[u8]) -> Result<Option<Self>> {
         let Some((fixed, rest)) = bytes.split_first_chunk::<FIXED_BYTES>() else {
             return Ok(None);
@@ -86,18 +98,9 @@ impl GpuHandle {
         let kind = match *kind {
             FD => exact(rest, "a descriptor").map(|_: [u8; 0]| HandleKind::Descriptor)?,
             LEGACY => HandleKind::Legacy(exact(rest, "a legacy handle")?),
-            POOL => HandleKind::Pool(exact(rest, "a pool's id")?),
-            POOLED => {
-                let (pool, share) = rest.split_first_chunk().unwrap_or((&[0; 2], rest));
-                HandleKind::Pooled {
-                    pool: u16::from_le_bytes(*pool),
-                    share: exact(share, "an allocation of a pool")?,
-                }
-            }
             other => {
                 return Err(wrong(format!(
-                    "is of kind {other}: 1 is a descriptor, 2 a legacy handle, 3 a pool, 4 an \
-                     allocation of a pool"
+                    "is of kind {other}: 1 is a descriptor, 2 a legacy handle"
                 )));
             }
         };
@@ -110,7 +113,7 @@ impl GpuHandle {
 
     /// Whether a descriptor belongs to the REGION message with this handle.
     pub fn brings_descriptor(handle: &[u8]) -> bool {
-        !matches!(handle.get(8), Some(&(LEGACY | POOLED)))
+        handle.get(8) != Some(&LEGACY)
     }
 }
 
@@ -135,20 +138,9 @@ mod tests {
     /// docs/wire.md, REGION on shm: the bytes of every kind, and which brings a descriptor.
     #[test]
     fn handles_have_the_documented_bytes() {
-        let share = [9; 64];
         for (kind, number, rest, descriptor) in [
             (HandleKind::Descriptor, 1, vec![], true),
             (HandleKind::Legacy([9; 64]), 2, vec![9; 64], false),
-            (HandleKind::Pool([8; 16]), 3, vec![8; 16], true),
-            (
-                HandleKind::Pooled {
-                    pool: 0x0605,
-                    share,
-                },
-                4,
-                [&[5, 6][..], &share].concat(),
-                false,
-            ),
         ] {
             let handle = GpuHandle {
                 length: 0x0201,
@@ -177,14 +169,12 @@ mod tests {
         .encode();
         for (at, value, text) in [
             (8, 0, "kind 0"),
-            (8, 5, "kind 5"),
+            (8, 3, "kind 3"),
             (
                 8,
                 1,
                 "64 bytes behind its fields, not the 0 of a descriptor",
             ),
-            (8, 3, "not the 16 of a pool's id"),
-            (8, 4, "62 bytes behind its fields, not the 64"),
             (32, 1, "reserved"),
         ] {
             let mut bad = good.clone();

@@ -1,25 +1,20 @@
 //! Lending memory of a GPU to a process of this host that reaches the same GPU.
 //!
 //! Memory that can be exported is lent where it lies; the rest of a body is copied, on the device,
-//! to a region of the connection. For a client that wants bodies on the host, or reaches another
-//! GPU, bodies are copied into a region of host memory ([`Staged`]), once.
+//! to a region of the connection. A client that wants bodies on the host, or reaches another GPU,
+//! gets them in the host's memory ([`HostPlace`](super::host::HostPlace)).
 //!
-//! Who owns what. While a lease is out its [`LeaseHold`] has the block of copies, and a place
-//! ([`Keep`]) for the producer's array. When the lease is back, the array is let go, unless some of
-//! it is legacy memory or of a pool: that must not be freed while the peer has it open, so the
-//! array stays until the peer has acknowledged REGION_GONE. When the connection ends first,
+//! While a lease is out, its [`LeaseHold`] has the block of copies, and a place ([`Keep`]) for the
+//! producer's array. An array of which an allocation was lent must not be freed while the peer has
+//! that open: it stays until the peer has acknowledged REGION_GONE. If the connection ends first,
 //! everything that is out, or may be open, stays until the peer's process has ended ([`outlive`]).
 
 pub(super) mod announced;
 mod events;
 pub(super) mod handle;
-mod memory;
 pub(super) mod orders;
-mod staged;
 
 use std::sync::Arc;
-
-use parking_lot::Mutex;
 
 use crate::arena;
 use crate::device::cuda::export::Allocation;
@@ -28,16 +23,15 @@ use crate::device::{BufferRef, outlive};
 use crate::error::Result;
 use crate::transport::lend::export::Borrower;
 use crate::transport::lend::hold::LeaseHold;
-use crate::transport::lend::memory::{LentBlock, LentMemory};
-use crate::transport::lend::place::{BodySources, LendingPlace, NewRegion};
-use crate::transport::lend::pool_core::PoolCore;
+use crate::transport::lend::memory::{CopyRegion, LentBlock, LentMemory};
+use crate::transport::lend::place::{BodySources, LendingPlace};
+use crate::transport::lend::pool::PoolCore;
 use crate::transport::lend::regions::Retiring;
 use crate::transport::{Charge, Keep, Lease, OnGpu, ReadyNotice};
 pub(super) use events::Events;
-pub(super) use staged::Staged;
 
-/// Whether this client is lent memory of GPUs, as far as can be told before any is seen. Where the
-/// answer is no, none is lent until the client asks anew: it has been told so.
+/// Whether this client is lent memory of GPUs, as far as can be told. If not, none is lent until the
+/// client asks anew.
 pub(super) fn lends(core: &PoolCore) -> bool {
     if core.peer.process.is_none() || core.regions.lock().gpus.is_empty() {
         return false;
@@ -49,25 +43,15 @@ pub(super) fn lends(core: &PoolCore) -> bool {
 }
 
 /// A GPU whose memory the peer reaches.
-pub(super) struct OnDevice<'a> {
-    gpu: OnGpu<'a>,
-    events: &'a Mutex<Events>,
-}
+pub(super) struct OnDevice<'a>(pub OnGpu<'a>);
 
-/// Memory in which buffers of a body lie.
-#[derive(Clone)]
-enum FoundMemory {
-    Allocation(Arc<Allocation>),
-    Arena(Arc<CudaRegion>),
-}
-
-impl FoundMemory {
-    /// The memory in which the bytes lie.
+impl LentMemory {
+    /// The memory of `device` in which the bytes lie.
     fn look_up(device: &Arc<Device>, start: u64, len: usize) -> Result<Option<Self>> {
         if let Some((region, _)) = arena::find_on_gpu(start, len) {
             // The client may not reach another GPU.
             let is_here = Arc::ptr_eq(region.device(), device);
-            return Ok(is_here.then_some(Self::Arena(region)));
+            return Ok(is_here.then_some(Self::Gpu(region)));
         }
         let found = Allocation::of(device, start, len)?;
         Ok(found.map(|allocation| Self::Allocation(Arc::new(allocation))))
@@ -76,63 +60,51 @@ impl FoundMemory {
     fn offset_of(&self, address: u64, len: usize) -> Option<u64> {
         match self {
             Self::Allocation(allocation) => allocation.offset_of(address, len),
-            Self::Arena(region) => region.offset_of(address, len),
-        }
-    }
-
-    fn memory(&self) -> Arc<dyn LentMemory> {
-        match self {
-            Self::Allocation(allocation) => Arc::clone(allocation) as _,
-            Self::Arena(region) => Arc::clone(region) as _,
+            Self::Gpu(region) => region.offset_of(address, len),
+            Self::Host(_) => None,
         }
     }
 }
 
-impl<'a> OnDevice<'a> {
-    pub fn new(gpu: OnGpu<'a>, events: &'a Mutex<Events>) -> Self {
-        Self { gpu, events }
-    }
-
-    /// Has the peer wait for everything given to the stream. `None`: it has happened.
-    fn order(&self, peer: &Borrower) -> Result<Option<ReadyNotice>> {
-        if !peer.is_this_process() {
-            match self.events.lock().record(self.gpu.stream) {
-                Ok(ready) => return Ok(ready),
-                Err(error) => tracing::debug!("the peer cannot wait by itself: {error}"),
-            }
+/// Has the peer wait for everything given to the stream. `None`: it has happened.
+fn order(core: &PoolCore, stream: &Arc<Stream>) -> Result<Option<ReadyNotice>> {
+    if !core.peer.is_this_process() {
+        match core.events.lock().record(stream) {
+            Ok(ready) => return Ok(ready),
+            Err(error) => tracing::debug!("the peer cannot wait by itself: {error}"),
         }
-        self.gpu.stream.settle().map(|()| None)
     }
+    stream.settle().map(|()| None)
 }
 
 impl LendingPlace for OnDevice<'_> {
     fn device(&self) -> Option<&Arc<Device>> {
-        Some(self.gpu.stream.device())
+        Some(self.0.stream.device())
     }
 
     fn find(&self, hold: &mut LeaseHold, buffers: &[BufferRef]) -> Result<Option<BodySources>> {
-        let device = self.gpu.stream.device();
+        let device = self.0.stream.device();
         let core = Arc::clone(&hold.core);
         if core.peer.process.is_none() || !core.regions.lock().gpus.contains(device.uuid()) {
             return Ok(None);
         }
         hold.keep = Some(Keep::default());
         let mut sources = BodySources::with_capacity(buffers.len());
-        // The buffers of a batch lie in one allocation, or a few: the driver is rarely asked. Each
-        // memory has its place among the borrowed, unless it cannot be lent.
-        let mut seen: Vec<(FoundMemory, Option<usize>)> = Vec::new();
+        // The buffers of a batch lie in a few allocations. Each has its place among the borrowed,
+        // unless it cannot be lent.
+        let mut seen: Vec<(LentMemory, Option<usize>)> = Vec::new();
         for buffer in buffers {
             let (start, len) = (buffer.data as u64, buffer.len);
-            let is_in = |(found, at): &(FoundMemory, Option<usize>)| {
+            let is_in = |(found, at): &(LentMemory, Option<usize>)| {
                 Some((*at, found.offset_of(start, len)?))
             };
             let mut lent = None;
             if len > 0 {
                 let known = seen.iter().find_map(is_in);
                 if known.is_none()
-                    && let Some(found) = FoundMemory::look_up(device, start, len)?
+                    && let Some(found) = LentMemory::look_up(device, start, len)?
                 {
-                    let borrow = core.borrow(&found.memory())?;
+                    let borrow = core.borrow(&found)?;
                     let at = borrow.is_some().then_some(hold.borrowed.len());
                     hold.borrowed.extend(borrow);
                     seen.push((found, at));
@@ -149,21 +121,20 @@ impl LendingPlace for OnDevice<'_> {
     }
 
     fn unit(&self) -> Result<u64> {
-        let unit = DeviceMemory::lend_unit(self.gpu.stream.device())?;
+        let unit = DeviceMemory::lend_unit(self.0.stream.device())?;
         Ok(u64::try_from(unit).unwrap_or(u64::MAX))
     }
 
-    fn create(&self, charge: Charge) -> Result<Option<NewRegion>> {
-        let device = self.gpu.stream.device();
+    fn create(&self, charge: Charge) -> Result<Option<(CopyRegion, Option<Charge>)>> {
+        let device = self.0.stream.device();
         let region = CudaRegion::create(device, charge.bytes())?;
-        // The peer sees all of it, also what this process had there before. On a stream of its own:
-        // the encoder's may wait for the producer, for which no thread is to wait.
+        // The peer sees all of it. On a stream of its own: the encoder's may wait for the producer.
         let clearing = Stream::new(device)?;
         // SAFETY: nobody else knows of the region yet.
         let cleared = unsafe { clearing.fill(region.base(), 0, region.len()) };
         let settled = clearing.settle();
         cleared.and(settled)?;
-        Ok(Some((Arc::new(region), Some(charge))))
+        Ok(Some((CopyRegion::Gpu(Arc::new(region)), Some(charge))))
     }
 
     fn copy(
@@ -172,7 +143,7 @@ impl LendingPlace for OnDevice<'_> {
         buffers: &[BufferRef],
         sources: &BodySources,
     ) -> Result<Option<ReadyNotice>> {
-        let stream = self.gpu.stream;
+        let stream = self.0.stream;
         if let Some(block) = &hold.block {
             let done = enqueue(block, buffers, sources, stream).and_then(|()| {
                 let done = Event::new(stream.device())?;
@@ -182,8 +153,8 @@ impl LendingPlace for OnDevice<'_> {
             // What was enqueued is done before the block and the buffers are anybody else's.
             hold.busy = Some(done.inspect_err(|_| drop(stream.settle()))?);
         }
-        if hold.busy.is_some() || !self.gpu.ready.is_ready()? {
-            return self.order(&hold.core.peer);
+        if hold.busy.is_some() || !self.0.ready.is_ready()? {
+            return order(&hold.core, stream);
         }
         Ok(None)
     }
@@ -194,7 +165,7 @@ impl LendingPlace for OnDevice<'_> {
 }
 
 /// Enqueues the copies of a body to a block of a GPU's memory, or of the host's.
-fn enqueue(
+pub(super) fn enqueue(
     block: &LentBlock,
     buffers: &[BufferRef],
     sources: &BodySources,
@@ -211,8 +182,8 @@ fn enqueue(
     Ok(())
 }
 
-/// Keeps what the peer has returned, and was asked to close, when the connection ends: a peer that
-/// ends it in order has closed the memory before, and one that is killed is waited for.
+/// When the connection ends: keeps what the peer has returned and was asked to close. A peer that
+/// ends it in order has closed the memory before, and a killed one is waited for.
 pub(super) fn let_go(peer: &Borrower, mut retiring: Vec<Retiring>) {
     retiring.retain(|gone| gone.keep.is_some());
     if let Some(process) = &peer.process
@@ -223,9 +194,8 @@ pub(super) fn let_go(peer: &Borrower, mut retiring: Vec<Retiring>) {
     }
 }
 
-/// Keeps what regions of a GPU count against when the connection ends: the driver does not tell who
-/// has a region open. Of a peer of another user it counts until its process has ended, whatever
-/// that has said.
+/// When the connection ends: keeps the charges of regions on a GPU, since the driver does not tell
+/// who has a region open. A region of another user's peer counts until its process has ended.
 pub(super) fn keep_charges(peer: &Borrower, charges: Vec<Charge>) {
     let Some(process) = peer.process.as_ref().filter(|process| !process.is_this) else {
         return;

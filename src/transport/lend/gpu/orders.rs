@@ -65,10 +65,6 @@ impl Orders {
     }
 
     /// What the body of message `seq`, which lies on `device`, waits for.
-    ///
-    /// # Errors
-    ///
-    /// What the driver says of the handle.
     pub fn take(&mut self, seq: u32, device: &Arc<Device>) -> Result<Option<Arc<Event>>> {
         let Some(number) = self.waiting.remove(&seq) else {
             return Ok(None);
