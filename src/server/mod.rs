@@ -32,7 +32,7 @@ use crate::driver::produce::Published;
 use crate::error::{Error, Result};
 use crate::fork::Generation;
 use crate::proto::{Role, RoleTags, Tags, Uri};
-use crate::transport::{self, Budget};
+use crate::transport::{self, MemoryBudget};
 use pulls::PullQueues;
 use threads::Threads;
 use tickets::{Entry, Tickets};
@@ -58,7 +58,7 @@ impl Server {
         let mut link_options = options.link.clone();
         // Clients send no bodies.
         link_options.unexpected_bytes = 0;
-        link_options.budget = Arc::new(Budget::new(options.max_bytes));
+        link_options.budget = Arc::new(MemoryBudget::new(options.max_bytes));
         link_options.body = options.body;
         link_options.region_idle = link_options.region_idle_time();
         let core = Arc::new_cyclic(|me| ServerCore {

@@ -14,11 +14,8 @@ use crate::transport::wait::wait;
 pub const BACKLOG: i32 = 1024;
 
 /// The next socket that waits at `listener`, if one does; `address` is the listener's.
-///
-/// # Errors
-///
-/// `OutOfResources` when the process or the system can have no more of them; what the system says
-/// of a peer that has gone meanwhile.
+/// Errors: `OutOfResources` when the process or the system can have no more of them; what the
+/// system says of a peer that has gone meanwhile.
 pub fn accept(listener: &impl AsFd, address: &str) -> Result<Option<OwnedFd>> {
     loop {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;

@@ -24,10 +24,6 @@ pub struct Address {
 
 impl Address {
     /// The address of a URI.
-    ///
-    /// # Errors
-    ///
-    /// `InvalidUri`.
     pub fn of(uri: &Uri) -> Result<Self> {
         let text = uri.address.as_str();
         let parts = text.rsplit_once(':').and_then(|(host, port)| {
@@ -59,14 +55,10 @@ impl Address {
         }
     }
 
-    /// The addresses that the host's name stands for: at least one. Names are looked up on a thread
-    /// that is left alone when it takes longer than `timeout` or than the token lets it, since the
-    /// system's look-up cannot be interrupted.
-    ///
-    /// # Errors
-    ///
-    /// `Unreachable` when there is no such name or interface, `InvalidUri` for an address of a link
-    /// without its interface, `Timeout`, `Cancelled` by the token.
+    /// The addresses that the host's name stands for: at least one. A thread looks names up, which
+    /// is left alone at the end of `timeout` or by the token: the look-up cannot be interrupted.
+    /// Errors: `Unreachable` when there is no such name or interface, `InvalidUri` for an address
+    /// of a link without its interface, `Timeout`, `Cancelled` by the token.
     pub fn resolve(&self, timeout: Duration, cancel: Option<&Cancel>) -> Result<Vec<SocketAddr>> {
         if let Ok(ip) = self.host.parse::<IpAddr>() {
             if let IpAddr::V6(v6) = ip

@@ -69,10 +69,7 @@ impl Feature {
     }
 
     /// Reads a control message; `None` where it is none of this transport's.
-    ///
-    /// # Errors
-    ///
-    /// `Protocol` when it is one, and malformed.
+    /// Errors: `Protocol` when it is one, and malformed.
     pub fn decode(scheme: Scheme, message: &[u8]) -> Result<Option<Self>> {
         let Some((&kind, content)) = message.split_first() else {
             return Ok(None);

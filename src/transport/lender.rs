@@ -23,8 +23,8 @@ pub enum Placement {
 pub struct Lease {
     /// One span for each buffer, in order; (0, 0) for empty ones (rule A1).
     pub spans: Spans,
-    /// Regions that the peer does not know yet, to be announced before the list is sent. They must
-    /// be announced even if the list is not sent after all: later leases count on it.
+    /// Regions that the peer does not know yet. They are to be announced before the list, and even
+    /// if the list is not sent: later leases count on it.
     pub announce: Vec<RegionNotice>,
     /// Bytes copied into regions of the connection.
     pub copied: u64,
@@ -36,13 +36,12 @@ pub struct Lease {
     pub copied_on_device: u64,
     /// Bytes copied from a GPU's memory to the host's, and lent from there.
     pub staged: u64,
-    /// Of memory of a GPU: where what keeps the producer's array alive goes, before the list is
-    /// sent. It may be needed for longer than `hold` is.
+    /// Of memory of a GPU: the place for the owner of the producer's array, to be filled before the
+    /// list is sent.
     pub keep: Option<Keep>,
-    /// What the peer is to wait for before it reads, told to it before the list.
+    /// What the peer waits for before it reads.
     pub ready: Option<ReadyNotice>,
-    /// The blocks and region references; dropped when the peer has returned every span, or after
-    /// [`Lender::abandon`].
+    /// Dropped when the peer has returned every span, or after [`Lender::abandon`].
     pub hold: Owner,
 }
 
@@ -72,8 +71,7 @@ pub enum Owner {
     Shared(Arc<dyn Send + Sync>),
 }
 
-/// A place for the owner of lent memory, shared by all who need the memory to live. The owner is
-/// dropped with the last of them, on any thread.
+/// A place for the owner of lent memory. The owner is dropped with the last copy of this.
 #[derive(Clone, Default)]
 pub struct Keep(Arc<Mutex<Option<Box<dyn Send>>>>);
 
@@ -95,7 +93,7 @@ impl Keep {
 pub struct ReadyNotice {
     /// Its number on this connection.
     pub event: u16,
-    /// What opens it, where the connection has not told it yet; else empty.
+    /// What opens it; empty once the connection has told it.
     pub handle: Vec<u8>,
 }
 
@@ -119,18 +117,15 @@ pub struct RegionNotice {
     pub fd: Option<Arc<OwnedFd>>,
 }
 
-/// Lends memory to the peer of one connection. It has its own lock: copying happens on the caller's
-/// thread, outside the connection's.
+/// Lends memory to the peer of one connection, on the caller's thread, outside the connection's lock.
 pub trait Lender: Send + Sync {
     /// Decides how a body travels and, where it is lent, copies what does not lie in an arena. With
-    /// `gpu` the buffers lie on a GPU: they are lent there to a client that asked for it and
-    /// reaches it, and copied to the host for others. The caller keeps their owner until it has put
-    /// it where the lease says.
+    /// `gpu` the buffers lie on a GPU: they are lent there to a client that asked for it and reaches
+    /// it, and copied to the host for others. Their owner stays until it is where the lease says.
     ///
     /// # Errors
     ///
-    /// Only of the system or a GPU's driver, and only where sending the bytes would not help
-    /// either; running out of memory or descriptors for regions gives [`Placement::Packed`].
+    /// Of the system or a GPU's driver, where sending the bytes would not help either.
     fn place(&self, buffers: &[BufferRef], gpu: Option<OnGpu<'_>>) -> Result<Placement>;
 
     /// What the client asked for: its own limit on copies lent and not returned (the lower of it
@@ -148,25 +143,24 @@ pub trait Lender: Send + Sync {
         false
     }
 
-    /// Regions that must be retired at once: their ids, for REGION_GONE messages.
+    /// The ids of regions that must be retired at once.
     fn take_retired(&self) -> Vec<u16> {
         Vec::new()
     }
 
-    /// Regions to retire now because they have been idle: their ids, for REGION_GONE messages.
-    /// Returns also how long until the next one falls idle, where there is one.
+    /// The ids of regions that have been idle, for REGION_GONE messages, and the time until the next
+    /// look.
     fn retire_idle(&self) -> (Vec<u16>, Option<Duration>);
 
     /// The peer has acknowledged REGION_GONE: the id may be used again.
     fn region_forgotten(&self, id: u16);
 
-    /// The lender for a peer that knows nothing of regions (rule E1), where it can be lent to: what
-    /// that one lends has no regions to announce.
+    /// The lender for a peer that knows nothing of regions (rule E1), if it can be lent to.
     fn for_baseline(&self) -> Option<Arc<dyn Lender>> {
         None
     }
 
-    /// The connection is over while the peer may still have memory mapped: nothing that is lent now
-    /// is ever written again (rule F4), and nothing is lent any more.
+    /// The connection is over, and the peer may have memory mapped: nothing that is lent now is ever
+    /// written again (rule F4), and nothing more is lent.
     fn abandon(&self);
 }

@@ -40,8 +40,8 @@ pub enum Outgoing {
     },
 }
 
-/// Up to how many bytes a message is copied behind others, to leave with them: for less than that,
-/// what the system does for each run of memory, and to keep the run alive, is more than the copy.
+/// Up to how many bytes a message is copied behind others, to leave with them: a copy costs less
+/// than a run of memory of its own.
 pub const COPIED_BYTES: usize = 1024;
 
 /// The bytes of a tagged message.

@@ -43,7 +43,7 @@ pub use connection::{Connection, Identity, Profile, Queued, Readiness};
 pub use lender::{Keep, Lease, Lender, OnGpu, Owner, Placement, ReadyNotice, RegionNotice};
 pub use message::{COPIED_BYTES, Incoming, Outgoing, Payload};
 pub(crate) use options::Charge;
-pub use options::{BodyPolicy, Budget, LinkOptions, Settings};
+pub use options::{BodyPolicy, LinkOptions, MemoryBudget, Settings};
 pub use regions::{PeerRegions, Resolved, ResolvedGpu, Unmapped};
 
 use crate::device::outlive;
@@ -62,8 +62,7 @@ pub trait Transport: Send + Sync {
     /// `Unsupported`, with a text that says what is missing and how to get it.
     fn available(&self) -> Result<()>;
 
-    /// Whether it has a setting of that name (scheme, dot, name), as far as it is known before the
-    /// transport is used.
+    /// Whether it has a setting of that name (scheme, dot, name), as far as is known beforehand.
     ///
     /// # Errors
     ///
@@ -73,8 +72,7 @@ pub trait Transport: Send + Sync {
         Ok(false)
     }
 
-    /// What `dipc info` says of it, where there is more to say than that it works: versions,
-    /// devices, choices made. One line each, name and value.
+    /// More lines for `dipc info`, name and value: versions, devices, choices made.
     fn describe(&self) -> Vec<(String, String)> {
         Vec::new()
     }
@@ -156,13 +154,12 @@ pub trait Listener: Send {
     ///
     /// # Errors
     ///
-    /// Of one peer (`Permission`, `Disconnected`, `Io`: call again) or of the process
-    /// (`OutOfResources`, `OutOfMemory`: wait). Which it is need not be known: whoever calls again
-    /// bounds how often.
+    /// Of one peer (`Permission`, `Disconnected`, `Io`), or of the process (`OutOfResources`,
+    /// `OutOfMemory`).
     fn accept(&mut self) -> Result<Option<Box<dyn Connection>>>;
 
-    /// The connection, if any, whose peer the last call of [`accept`](Self::accept) refused, and
-    /// what that peer is to be told in answer to its request. Nothing else is done for it.
+    /// The connection whose peer the last [`accept`](Self::accept) refused, and the answer to its
+    /// request.
     fn refused(&mut self) -> Option<(Box<dyn Connection>, Error)> {
         None
     }

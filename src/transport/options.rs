@@ -29,25 +29,22 @@ pub struct LinkOptions {
     /// Largest regions that copies go into, in bytes; a connection's first ones are smaller, and a
     /// larger body gets a region of its own.
     pub region_bytes: u64,
-    /// A pooled region with no block in use is given back to the system after this long. A server
-    /// takes less than a millisecond for that, and more than a year for a year.
+    /// A pooled region with no block in use is given back to the system after this long: a
+    /// millisecond at least, and a year at most.
     pub region_idle: Duration,
     /// Bound on all regions for copies of one server, shared by its connections. A region counts
     /// until nobody has its memory any more.
-    pub budget: Arc<Budget>,
-    /// A body that comes before its header is read at once up to this many bytes; a larger one
-    /// waits in the connection until [`Connection::post_body`](super::Connection::post_body) names
-    /// it.
+    pub budget: Arc<MemoryBudget>,
+    /// A body that comes before its header is read at once up to this many bytes; a larger one waits
+    /// for [`Connection::post_body`](super::Connection::post_body).
     pub unexpected_bytes: u64,
     /// How bodies travel; the sender decides for all transports that can lend.
     pub body: BodyPolicy,
-    /// Listen also where other machines can connect, on transports that neither encrypt nor
-    /// authenticate.
+    /// Listen also where other machines can connect, without encryption or authentication.
     pub allow_remote: bool,
     /// Every process that can reach the listener may read and write this process's memory.
     pub trusted_network: bool,
-    /// Connections that a client opens for one stream, where the transport can spread bodies over
-    /// several.
+    /// Connections that a client opens for one stream, if the transport can spread bodies.
     pub connections: u16,
     /// What only one transport knows, as `ucx.TLS`: name and value.
     pub settings: Settings,
@@ -134,7 +131,7 @@ impl Default for LinkOptions {
             lent_limit: 1 << 30,
             region_bytes: 64 << 20,
             region_idle: Duration::from_secs(10),
-            budget: Arc::new(Budget::new(u64::MAX)),
+            budget: Arc::new(MemoryBudget::new(u64::MAX)),
             unexpected_bytes: 256 << 20,
             body: BodyPolicy::default(),
             allow_remote: false,
@@ -147,7 +144,7 @@ impl Default for LinkOptions {
 
 /// A bound on memory that several owners share.
 #[derive(Debug)]
-pub struct Budget {
+pub struct MemoryBudget {
     limit: u64,
     used: AtomicU64,
     /// What this is a share of.
@@ -156,7 +153,7 @@ pub struct Budget {
     shares: Mutex<HashMap<u32, Weak<Self>>>,
 }
 
-impl Budget {
+impl MemoryBudget {
     /// A budget of `limit` bytes.
     pub fn new(limit: u64) -> Self {
         Self {
@@ -245,7 +242,7 @@ impl Budget {
 /// What memory takes of a budget.
 #[derive(Debug)]
 pub(crate) struct Charge {
-    budget: Arc<Budget>,
+    budget: Arc<MemoryBudget>,
     bytes: u64,
 }
 

@@ -21,10 +21,7 @@ impl Patience {
     pub const DEFAULT: Self = Self(Duration::from_secs(60));
 
     /// What the setting `keepalive` of a scheme says, in seconds.
-    ///
-    /// # Errors
-    ///
-    /// `InvalidArgument` when it is not a whole number of seconds, up to a day.
+    /// Errors: `InvalidArgument` when it is not a whole number of seconds, up to a day.
     pub fn of(options: &LinkOptions, scheme: &str) -> Result<Self> {
         let mut settings = options.settings.of(scheme);
         let set = settings.find(|(name, _)| *name == PATIENCE_SETTING);
@@ -32,10 +29,6 @@ impl Patience {
     }
 
     /// What a value of the setting means.
-    ///
-    /// # Errors
-    ///
-    /// As [`of`](Self::of).
     pub fn parse(value: &str, scheme: &str) -> Result<Self> {
         match value.parse() {
             Ok(seconds @ 1..=86_400) => Ok(Self(Duration::from_secs(seconds))),

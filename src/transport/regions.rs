@@ -56,18 +56,17 @@ pub enum Unmapped {
 
 /// The memory that the peer of a connection lends.
 pub trait PeerRegions {
-    /// Maps a region that the peer announced (rule E3, REGION). A region on a GPU is opened when
-    /// the first body in it is [resolved](Self::resolve); where that fails, only the bodies in it
-    /// fail.
+    /// Maps a region that the peer announced (rule E3, REGION). A region on a GPU is opened when the
+    /// first body in it is [resolved](Self::resolve); if that fails, only the bodies in it fail.
     ///
     /// # Errors
     ///
-    /// `Protocol` when it is not sealed as the rules say, sparse, on a GPU that was not
-    /// [accepted](Self::accept_gpus), or its id is taken.
+    /// `Protocol`: it is not sealed, sparse, on a GPU that was not [accepted](Self::accept_gpus), or
+    /// its id is taken.
     fn map(&mut self, id: u16, handle: &[u8], fd: Option<OwnedFd>) -> Result<()>;
 
-    /// Forgets a region that the peer retired (REGION_GONE). Arrays that still point into it keep
-    /// it mapped. Gives when the peer may be told.
+    /// Forgets a region that the peer retired (REGION_GONE). Arrays keep it mapped. Gives when the
+    /// peer may be told.
     ///
     /// # Errors
     ///
@@ -75,13 +74,11 @@ pub trait PeerRegions {
     fn unmap(&mut self, id: u16) -> Result<Unmapped>;
 
     /// Remembers that the body of message `seq`, whose address list comes later, may be read only
-    /// once the peer's `event` has happened (READY). `handle` opens the event, the first time that
-    /// the peer names it, and is empty afterwards.
+    /// once the peer's `event` has happened (READY). `handle` opens the event; it comes once.
     ///
     /// # Errors
     ///
-    /// `Protocol` where no such event is known, or it was named before, or the transport knows no
-    /// memory of GPUs.
+    /// `Protocol`: no such event is known, or its handle came before.
     fn order(&mut self, seq: u32, event: u16, handle: &[u8]) -> Result<()> {
         let (_, _) = (event, handle);
         Err(Error::protocol(format!(
@@ -99,28 +96,25 @@ pub trait PeerRegions {
     /// of a region on a GPU.
     fn resolve(&mut self, seq: u32, spans: Vec<Span>) -> Result<Resolved>;
 
-    /// Where the bodies that are announced from now on shall go: into a GPU's memory, or the
-    /// host's (`None`, as at the beginning). It is a wish: bodies for which that is not possible,
-    /// or not worth it, come on the host. Lent memory of the host is made ready to be copied from.
+    /// The GPU into whose memory bodies shall go, or `None` for the host's, as at the beginning.
+    /// Bodies come on the host where that is not possible or not worth it. Lent memory of the host
+    /// is made ready to be copied from.
     fn receive_on(&mut self, gpu: Option<&Arc<cuda::Device>>) {
         let _ = gpu;
     }
 
-    /// The GPUs, by UUID, whose memory the peer may announce from now on: those that the request
-    /// names. None at the beginning.
+    /// The GPUs, by UUID, whose memory the peer may announce: those that the request names.
     fn accept_gpus(&mut self, gpus: &[[u8; 16]]) {
         let _ = gpus;
     }
 
-    /// Whether a body was not [found](Self::resolve) because this process cannot open memory or an
-    /// event of the peer on a GPU, since the GPUs were accepted. The caller should ask for bodies
-    /// elsewhere.
+    /// Whether, since the GPUs were accepted, a body was not [found](Self::resolve) because this
+    /// process cannot open memory or an event on a GPU. Bodies should then be asked for elsewhere.
     fn misses_gpus(&self) -> bool {
         false
     }
 
-    /// Whether what the peer announced can be read. Where the host has reset a GPU it cannot, and
-    /// the connection serves no further stream.
+    /// Whether the regions can be read: no GPU was reset. Otherwise the connection serves no more.
     fn is_sound(&self) -> bool {
         true
     }

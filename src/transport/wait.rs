@@ -9,10 +9,7 @@ use rustix::io::Errno;
 use crate::cancel::Cancel;
 
 /// Waits until `fd` is ready for `events`. Returns whether it is, or else `timeout` has passed.
-///
-/// # Errors
-///
-/// `CANCELED` by the token, and as the system says it.
+/// Errors: `CANCELED` by the token, and as the system says it.
 pub fn wait(
     fd: &impl AsFd,
     events: PollFlags,

@@ -7,7 +7,7 @@ use dipc::arena::{self, Arena, ArenaOptions};
 use dipc::device::{BufferRef, DeviceKind};
 use dipc::proto::{AddressList, BodyKind, Control, Span, body_tag};
 use dipc::transport::{
-    BodyPolicy, Budget, Connection, Incoming, Lease, Lender, LinkOptions, Outgoing, Payload,
+    BodyPolicy, Connection, Incoming, Lease, Lender, LinkOptions, MemoryBudget, Outgoing, Payload,
     Placement, Resolved, Unmapped,
 };
 
@@ -227,7 +227,7 @@ fn memory_is_used_again_only_after_its_return() {
 fn idle_regions_are_retired() {
     for subject in regional() {
         // Room for one region, and for the listener's memory for baseline peers.
-        let budget = Arc::new(Budget::new(2 << 20));
+        let budget = Arc::new(MemoryBudget::new(2 << 20));
         let options = LinkOptions {
             region_idle: Duration::ZERO,
             region_bytes: 1 << 20,

@@ -146,7 +146,7 @@ impl LentRegions {
         };
         let mut bytes = 0;
         for (id, copies) in &mut self.copies {
-            if !is_there(&*copies.region) {
+            if !is_there(&copies.region) {
                 continue;
             }
             if let Some(offset) = copies.region.blocks().alloc(len) {
