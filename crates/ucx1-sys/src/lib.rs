@@ -7,8 +7,7 @@
 //!
 //! The bindings were made from UCX 1.13 (`generate.sh`) and serve every UCX from 1.12 to before 2:
 //! the structs that grew are guarded by their `field_mask`. Fields that 1.12 does not know
-//! (`ucp_request_param_t::memh`, `ucp_ep_params_t::local_sockaddr`) are ignored by it. What came
-//! later than 1.13 is in [`newer`], and may be absent.
+//! (`ucp_request_param_t::memh`, `ucp_ep_params_t::local_sockaddr`) are ignored by it.
 //!
 //! No function here reads or changes the environment, but for `DIPC_UCX_LIBRARY`, which is read.
 
@@ -33,9 +32,7 @@ mod library;
 mod load;
 mod log;
 mod memory;
-pub mod newer;
 mod pointers;
-mod settings;
 mod signals;
 mod table;
 

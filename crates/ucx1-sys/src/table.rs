@@ -9,7 +9,6 @@ use libc::FILE;
 use crate::bindings::*;
 use crate::error::LoadError;
 use crate::library::Library;
-use crate::newer::Newer;
 
 /// The API version that is asked of `ucp_init_version`: the oldest that is loaded.
 const API: (u32, u32) = (1, 12);
@@ -20,7 +19,6 @@ const API: (u32, u32) = (1, 12);
 /// method is unsafe, for each takes pointers and handles whose validity only the caller knows.
 pub struct Api {
     functions: Functions,
-    pub(crate) newer: Newer,
     library: Library,
     version: (u32, u32, u32),
 }
@@ -30,7 +28,6 @@ impl Api {
     pub(crate) fn new(library: Library, version: (u32, u32, u32)) -> Result<Self, LoadError> {
         Ok(Self {
             functions: Functions::find(&library)?,
-            newer: Newer::find(&library),
             library,
             version,
         })

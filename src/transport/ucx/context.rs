@@ -45,8 +45,9 @@ const TCP_SEGMENT_BYTES: &str = "64k";
 const TCP_RECEIVED_SEGMENT: &str = "TCP_RX_SEG_SIZE";
 /// What UCX goes over.
 const TRANSPORTS: &str = "TLS";
-/// Everything but shared memory in files, by which a limit on the size of files ends the process.
-const WITHOUT_FILES: &str = "^posix";
+/// Everything but shared memory, which UCX may put into files: a limit on their size ends the
+/// process. On one host there is the transport shm.
+const BETWEEN_HOSTS: &str = "^shm";
 /// Whether a listener takes an address where connections of an earlier one have not ended: without
 /// it the port of a server that was killed stays taken for a minute.
 const REUSES_ADDRESS: &str = "TCP_CM_REUSEADDR";
@@ -272,7 +273,7 @@ fn init(
         let _ = config.set(TCP_SEGMENT, TCP_SEGMENT_BYTES);
     }
     if !is_set(TRANSPORTS) {
-        config.set(TRANSPORTS, WITHOUT_FILES)?;
+        config.set(TRANSPORTS, BETWEEN_HOSTS)?;
     }
     if !is_set(REUSES_ADDRESS) {
         let _ = config.set(REUSES_ADDRESS, "y");
