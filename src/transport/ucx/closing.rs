@@ -16,9 +16,10 @@ use crate::transport::ucx::link::Link;
 use crate::transport::ucx::operations::Pending;
 use crate::transport::ucx::pull::Pulls;
 
-/// How long the end of a connection waits for sent messages to leave; and, where UCX has said that
-/// the peer is gone, for operations to end. After that the worker is destroyed with them.
-const FLUSH_WAIT: Duration = Duration::from_millis(50);
+/// How long a look at whether everything has left takes at most; how long the end of a connection
+/// waits for that; and, where UCX has said that the peer is gone, for operations to end. After that
+/// the worker is destroyed with them.
+pub(super) const FLUSH_WAIT: Duration = Duration::from_millis(50);
 /// How long the end waits for the peer's answers to reads, since UCX ends the process of a peer
 /// that is answering a read when the connection goes. Others wait as long for UCX to let go of the
 /// connection, which goes on after that.

@@ -31,18 +31,20 @@ const NUMBER_MASK: u64 = 0x0000_0000_FFFF_FFFF;
 /// costs the decoder a kernel and a wait for the few values that it looks at.
 const GPU_BYTES: u64 = 16 << 10;
 
-/// Bodies longer than this are sent by rendezvous (UCX's `RNDV_SEND_NBR_THRESH`), and received one
-/// after the other where that is necessary.
+/// Bodies longer than this are sent by rendezvous.
 pub(super) const LARGE_BYTES: u64 = 256 << 10;
+/// So many of them are received at once: the next is asked for while one comes, and memory that was
+/// just read is received into again.
+const LARGE_AT_ONCE: usize = 2;
 
 /// Receives of tagged messages on one worker.
 pub(super) struct Tagged {
     /// Takes messages of any tag: a server.
     any: bool,
-    /// Large bodies are received one after the other.
-    by_turns: bool,
-    /// A large body is being received.
-    is_busy: bool,
+    /// How many large bodies may be received at once.
+    most_large: usize,
+    /// How many are being received.
+    large: usize,
     /// Where packed bodies go; `None`: to the host.
     gpu: Option<Arc<Device>>,
     /// Bodies that were announced and have not come.
@@ -73,8 +75,8 @@ impl Tagged {
     pub(super) fn new(any: bool, by_turns: bool) -> Self {
         Self {
             any,
-            by_turns,
-            is_busy: false,
+            most_large: if by_turns { 1 } else { LARGE_AT_ONCE },
+            large: 0,
             gpu: None,
             announced: VecDeque::new(),
             stream: 0,
@@ -122,8 +124,8 @@ impl Tagged {
         let mut index = 0;
         while let Some(body) = self.announced.get(index).copied() {
             // A peer may send bodies in any order, and wait until each has left.
-            let is_large = self.by_turns && body.packed > LARGE_BYTES;
-            let found = (!is_large || !self.is_busy)
+            let has_turn = body.packed <= LARGE_BYTES || self.large < self.most_large;
+            let found = has_turn
                 .then(|| probe(&link.worker, u64::from(body.seq), NUMBER_MASK))
                 .flatten();
             let Some(found) = found else {
@@ -133,7 +135,7 @@ impl Tagged {
             self.announced.remove(index);
             let memory = self.memory_for(body, &found);
             self.receive(link, &found, memory)?;
-            self.is_busy |= self.by_turns && found.length > LARGE_BYTES;
+            self.large += usize::from(found.length > LARGE_BYTES);
         }
         Ok(())
     }
@@ -213,7 +215,7 @@ impl Tagged {
             BodyMemory::Gpu(body) => body.len(),
         };
         if length as u64 > LARGE_BYTES {
-            self.is_busy = false;
+            self.large = self.large.saturating_sub(1);
         }
         if stream != self.stream {
             return Ok(None);

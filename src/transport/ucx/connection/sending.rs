@@ -14,6 +14,7 @@ use crate::transport::ucx::active::Class;
 use crate::transport::ucx::callbacks::Peer;
 use crate::transport::ucx::gather::Sending;
 use crate::transport::ucx::operations::Work;
+use crate::transport::ucx::tagged::LARGE_BYTES;
 use crate::transport::{Outgoing, sends_host_memory_only};
 
 impl UcxConnection {
@@ -77,8 +78,9 @@ impl UcxConnection {
     fn send_tagged(&mut self, tag: u64, sending: Sending) -> Result<()> {
         let over_tcp = (self.link.as_ref()).is_some_and(|it| it.worker.context().goes_over_tcp());
         let is_on_host = !matches!(sending, Sending::Gpu(_));
+        let is_large = sending.len() as u64 > LARGE_BYTES;
         self.post(sending, |api, endpoint, buffer, count, mut params| {
-            if over_tcp && is_on_host {
+            if over_tcp && is_on_host && !is_large {
                 // Rendezvous costs tcp a round trip, and saves it no copy.
                 params.op_attr_mask |= UCP_OP_ATTR_FLAG_FAST_CMPL;
             }

@@ -1,15 +1,12 @@
 //! The end of a connection: it is handed to the thread that closes it.
 
 use std::mem::ManuallyDrop;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::UcxConnection;
 use crate::device::outlive;
-use crate::transport::ucx::closing::{Closing, Remains};
+use crate::transport::ucx::closing::{Closing, FLUSH_WAIT, Remains};
 use crate::transport::ucx::pull::Pulls;
-
-/// How long one look takes at most at whether everything has left.
-const LEAVE_WAIT: Duration = Duration::from_millis(10);
 
 impl UcxConnection {
     /// Whether what was sent has left. A close soon after takes the rest back, and the peer is told
@@ -21,7 +18,7 @@ impl UcxConnection {
         if self.over.is_some() || !self.generation.is_same_process() {
             return true;
         }
-        let flushed = link.flush(Instant::now() + LEAVE_WAIT, None);
+        let flushed = link.flush(Instant::now() + FLUSH_WAIT, None);
         !matches!(flushed, Ok(None))
     }
 
