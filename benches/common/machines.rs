@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use dipc::proto::{
-    AddressList, BODY_KIND_LIST, BodyKind, Bytes, Control, Credit, InBody, Message, OutBody,
-    Prefix, PrefixKind, Receiver, ReceiverConfig, Request, Role, Sender, SenderConfig, Side,
-    SideConfig, Span, Spans, StreamInfo, Tags, Timestamp, Transmit, VERSION, body_tag,
+    AddressList, BODY_KIND_LIST, BodyKind, Bytes, Control, Credit, Headers, InBody, Message,
+    OutBody, Prefix, PrefixKind, Receiver, ReceiverConfig, Request, Role, Sender, SenderConfig,
+    Side, SideConfig, Span, Spans, StreamInfo, Tags, Timestamp, Transmit, VERSION, body_tag,
 };
 
 use super::Arrived;
@@ -51,7 +51,11 @@ impl ReceiverStep {
             body_kinds: BODY_KIND_LIST,
         };
         receiver
-            .handle_control(NOW, Side::Metadata, &Control::Stream(info).encode())
+            .handle_control(
+                NOW,
+                Side::Metadata,
+                &Control::Stream(info, Headers::new()).encode(),
+            )
             .unwrap();
         let mut step = Self {
             receiver,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::driver::clock;
 use crate::error::Error;
-use crate::proto::{Control, RoleTags, Timestamp};
+use crate::proto::{Control, Headers, RoleTags, Timestamp};
 use crate::transport::{Connection, Incoming, Outgoing};
 
 /// How long a client has for its request, which the refusal answers.
@@ -38,6 +38,7 @@ impl Refused {
                     status: self.why.status().code(),
                     seq: 0,
                     text: self.why.text().to_owned(),
+                    headers: Headers::new(),
                 }
                 .encode();
                 // A peer that has gone need not hear it.

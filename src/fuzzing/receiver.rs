@@ -3,6 +3,7 @@ use std::time::Duration;
 use crate::error::Error;
 use crate::proto::testing::{batch, dictionary, schema};
 use crate::proto::{
+    Headers,
     AddressList, Body, BodyKind, Control, Credit, InBody, Prefix, PrefixKind, Receiver,
     ReceiverConfig, ReceiverTransmit, Return, Request, Role, Side, SideConfig, Span, StreamInfo, Tags,
     Timestamp, VERSION, body_tag,
@@ -181,14 +182,13 @@ fn step(
                 device_id,
                 body_kinds,
             };
-            receiver.handle_control(now, side, &Control::Stream(info).encode())
+            receiver.handle_control(now, side, &Control::Stream(info, Headers::new()).encode())
         }
         15 => {
             let error = Control::Error {
                 status: -19,
                 seq,
-                text: String::new(),
-            };
+                text: String::new(), headers: Headers::new() };
             receiver.handle_control(now, side, &error.encode())
         }
         16 => {

@@ -3,6 +3,7 @@
 use crate::error::{Error, Status};
 use crate::proto::ProtocolError;
 use crate::proto::extension::Credit;
+use crate::proto::headers::{Headers, MAX_ANSWER_HEADERS};
 use crate::proto::wire::Fields;
 
 /// Bit of [`StreamInfo::body_kinds`]: packed bodies may come.
@@ -10,9 +11,8 @@ pub const BODY_KIND_PACKED: u8 = 1;
 /// Bit of [`StreamInfo::body_kinds`]: address lists may come.
 pub const BODY_KIND_LIST: u8 = 2;
 
-/// Most bytes of an ERROR's text; a longer one is cut, so that the message stays far below the
-/// 64 KiB that a transport carries.
-const MOST_TEXT: usize = 32 << 10;
+/// Most bytes of an ERROR's text; a longer one is cut (rule Q1).
+const MOST_TEXT: usize = 8 << 10;
 
 /// Bytes of the handle by which a process opens another one's CUDA event or memory.
 pub const IPC_HANDLE_BYTES: usize = 64;
@@ -35,8 +35,9 @@ pub struct StreamInfo {
 /// A control message (rule E3).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Control {
-    /// Server: the request is accepted.
-    Stream(StreamInfo),
+    /// Server: the request is accepted. Headers only where
+    /// [`FEATURE_HEADERS`](crate::proto::FEATURE_HEADERS) is in use.
+    Stream(StreamInfo, Headers),
     /// Server: the stream fails at message `seq`; those before it stand.
     Error {
         /// A [`Status`] as its number.
@@ -45,6 +46,8 @@ pub enum Control {
         seq: u32,
         /// For people.
         text: String,
+        /// As those of STREAM.
+        headers: Headers,
     },
     /// Client: the stream is not wanted any more.
     Cancel {
@@ -115,6 +118,8 @@ const READY: u8 = 9;
 const RETURN: u8 = 11;
 const GOAWAY: u8 = 12;
 const PENDING: u8 = 15;
+const STREAM_WITH_HEADERS: u8 = 16;
+const ERROR_WITH_HEADERS: u8 = 17;
 
 /// No message without a text, a handle or a list has more bytes.
 const MOST_FIXED: usize = 32;
@@ -127,25 +132,42 @@ fn begin(kind: u8) -> Vec<u8> {
 }
 
 impl Control {
-    /// The bytes. The text of an ERROR is cut at 32 KiB.
+    /// The bytes. The text of an ERROR is cut at 8 KiB.
     pub fn encode(&self) -> Vec<u8> {
         match self {
-            Self::Stream(info) => {
-                let mut bytes = begin(STREAM);
+            Self::Stream(info, headers) => {
+                let mut bytes = begin(match headers.is_empty() {
+                    true => STREAM,
+                    false => STREAM_WITH_HEADERS,
+                });
                 bytes.extend_from_slice(&info.version.to_le_bytes());
                 bytes.extend_from_slice(&info.features.to_le_bytes());
                 bytes.extend_from_slice(&info.device_type.to_le_bytes());
                 bytes.extend_from_slice(&info.device_id.to_le_bytes());
                 bytes.push(info.body_kinds);
+                headers.encode(&mut bytes);
                 bytes
             }
-            Self::Error { status, seq, text } => {
+            Self::Error {
+                status,
+                seq,
+                text,
+                headers,
+            } => {
                 let text = text
                     .get(..text.floor_char_boundary(MOST_TEXT))
                     .unwrap_or(text);
-                let mut bytes = begin(ERROR);
+                let mut bytes = begin(match headers.is_empty() {
+                    true => ERROR,
+                    false => ERROR_WITH_HEADERS,
+                });
                 bytes.extend_from_slice(&status.to_le_bytes());
                 bytes.extend_from_slice(&seq.to_le_bytes());
+                if !headers.is_empty() {
+                    let len = u32::try_from(headers.encoded_len()).unwrap_or(u32::MAX);
+                    bytes.extend_from_slice(&len.to_le_bytes());
+                    headers.encode(&mut bytes);
+                }
                 bytes.extend_from_slice(text.as_bytes());
                 bytes
             }
@@ -211,7 +233,9 @@ impl Control {
         };
         let (name, message) = match *kind {
             STREAM => ("STREAM", Self::stream(payload)),
+            STREAM_WITH_HEADERS => ("STREAM", Self::stream_with_headers(payload)),
             ERROR => ("ERROR", Self::error(payload)),
+            ERROR_WITH_HEADERS => ("ERROR", Self::error_with_headers(payload)),
             CANCEL => ("CANCEL", Self::cancel(payload)),
             CREDIT => ("CREDIT", Self::credit(payload)),
             REGION => ("REGION", Self::region(payload)),
@@ -243,6 +267,17 @@ impl Control {
     }
 
     fn stream(payload: &[u8]) -> Option<Self> {
+        let (info, rest) = Self::stream_info(payload)?;
+        rest.is_empty().then(|| Self::Stream(info, Headers::new()))
+    }
+
+    fn stream_with_headers(payload: &[u8]) -> Option<Self> {
+        let (info, rest) = Self::stream_info(payload)?;
+        Some(Self::Stream(info, answer_headers(rest)?))
+    }
+
+    /// What both forms of STREAM begin with, and the bytes behind.
+    fn stream_info(payload: &[u8]) -> Option<(StreamInfo, &[u8])> {
         let mut fields = Fields::new(payload);
         let info = StreamInfo {
             version: fields.u16()?,
@@ -251,17 +286,33 @@ impl Control {
             device_id: fields.i64()?,
             body_kinds: fields.u8()?,
         };
-        fields.end()?;
         let some_kind = info.body_kinds & (BODY_KIND_PACKED | BODY_KIND_LIST) != 0;
-        (info.version != 0 && some_kind).then_some(Self::Stream(info))
+        (info.version != 0 && some_kind).then(|| (info, fields.rest()))
     }
 
     fn error(payload: &[u8]) -> Option<Self> {
         let mut fields = Fields::new(payload);
         let (status, seq) = (fields.i32()?, fields.u32()?);
-        let text = str::from_utf8(fields.rest()).ok()?.to_owned();
+        Self::failure(status, seq, fields.rest(), Headers::new())
+    }
+
+    fn error_with_headers(payload: &[u8]) -> Option<Self> {
+        let mut fields = Fields::new(payload);
+        let (status, seq) = (fields.i32()?, fields.u32()?);
+        let len = usize::try_from(fields.u32()?).ok()?;
+        let (headers, text) = fields.rest().split_at_checked(len)?;
+        Self::failure(status, seq, text, answer_headers(headers)?)
+    }
+
+    fn failure(status: i32, seq: u32, text: &[u8], headers: Headers) -> Option<Self> {
+        let text = str::from_utf8(text).ok()?.to_owned();
         // A status of success is no failure.
-        (status < 0).then_some(Self::Error { status, seq, text })
+        (status < 0).then_some(Self::Error {
+            status,
+            seq,
+            text,
+            headers,
+        })
     }
 
     fn cancel(payload: &[u8]) -> Option<Self> {
@@ -324,7 +375,7 @@ impl Control {
     /// The name of the kind, for texts.
     pub(crate) fn name(&self) -> &'static str {
         match self {
-            Self::Stream(_) => "STREAM",
+            Self::Stream(..) => "STREAM",
             Self::Error { .. } => "ERROR",
             Self::Cancel { .. } => "CANCEL",
             Self::Credit { .. } => "CREDIT",
@@ -337,6 +388,10 @@ impl Control {
             Self::Pending { .. } => "PENDING",
         }
     }
+}
+
+fn answer_headers(bytes: &[u8]) -> Option<Headers> {
+    Headers::decode(bytes, MAX_ANSWER_HEADERS).ok()
 }
 
 /// What an ERROR message means at the client. A number that this version does not know, or that

@@ -1,7 +1,8 @@
 //! What both ends of our extension agree on (section E).
 
-/// The version of the extension that this build speaks.
-pub const VERSION: u16 = 1;
+/// The highest version of the extension that this build speaks. It also speaks each lower one:
+/// version 2 adds verbs and headers to the request.
+pub const VERSION: u16 = 2;
 
 /// Bit of [`Request::features`](crate::proto::Request::features) and
 /// [`StreamInfo::features`](crate::proto::StreamInfo::features): bodies that are lent where the
@@ -21,9 +22,12 @@ pub const FEATURE_REPEAT: u64 = 4;
 /// for a client that waits for an answer for a limited time.
 pub const FEATURE_PENDING: u64 = 8;
 
+/// Bit of the same: answers may carry headers (rule Q1).
+pub const FEATURE_HEADERS: u64 = 16;
+
 /// The features that this build knows.
 pub(crate) const FEATURES: u64 =
-    FEATURE_IN_PLACE | FEATURE_RETURN | FEATURE_REPEAT | FEATURE_PENDING;
+    FEATURE_IN_PLACE | FEATURE_RETURN | FEATURE_REPEAT | FEATURE_PENDING | FEATURE_HEADERS;
 
 /// Bytes of a GPU's UUID.
 pub const UUID_BYTES: usize = 16;

@@ -23,6 +23,7 @@ mod error;
 mod extension;
 mod free;
 mod header;
+mod headers;
 mod ledger;
 mod prefix;
 mod receiver;
@@ -33,6 +34,7 @@ mod tag;
 pub(crate) mod testing;
 mod time;
 mod uri;
+mod verb;
 mod window;
 mod wire;
 
@@ -40,22 +42,25 @@ pub use body::{AddressList, Bytes, Span, Spans, decode_frees, encode_frees};
 pub use control::{BODY_KIND_LIST, BODY_KIND_PACKED, Control, IPC_HANDLE_BYTES, StreamInfo};
 pub use error::ProtocolError;
 pub use extension::{
-    Credit, FEATURE_IN_PLACE, FEATURE_PENDING, FEATURE_REPEAT, FEATURE_RETURN, UUID_BYTES, VERSION,
+    Credit, FEATURE_HEADERS, FEATURE_IN_PLACE, FEATURE_PENDING, FEATURE_REPEAT, FEATURE_RETURN,
+    UUID_BYTES, VERSION,
 };
 pub use free::{FreeMessage, FreeQueue, Return};
 pub use header::{BodySpan, Header, HeaderKind, HeaderParser, verifier_options};
+pub use headers::{Headers, MAX_ANSWER_HEADERS, MAX_REQUEST_HEADERS};
 pub use ledger::Ledger;
 pub use prefix::{Prefix, PrefixKind};
 pub use receiver::{
     AnswerLimit, Body, InBody, Message, Receiver, ReceiverConfig, ReceiverEvent, ReceiverState,
     ReceiverTransmit, Side, SideConfig,
 };
-pub use request::{MAX_TICKET_BYTES, Request, ensure_ticket_fits};
+pub use request::{MAX_TICKET_BYTES, Request, ensure_request_fits, ensure_ticket_fits};
 pub use sender::{OutBody, Sender, SenderConfig, SenderEvent, SenderState, Transmit, WindowRoom};
 pub use tag::{BodyKind, Role, RoleTags, Tags, body_of_tag, body_tag, parse_body_tag};
 pub use time::Timestamp;
 pub use uri::Uri;
 pub(crate) use uri::escape_zone;
+pub use verb::Verb;
 
 #[cfg(test)]
 #[path = "tests/link.rs"]

@@ -1,9 +1,14 @@
 //! Our extension's request (rule E1); `docs/wire.md` has the exact bytes.
 
 use crate::error::Error;
-use crate::proto::ProtocolError;
-use crate::proto::extension::{Credit, FEATURE_IN_PLACE, FEATURE_RETURN, UUID_BYTES, VERSION};
+use std::time::Duration;
+
+use crate::proto::extension::{
+    Credit, FEATURE_HEADERS, FEATURE_IN_PLACE, FEATURE_RETURN, UUID_BYTES, VERSION,
+};
+use crate::proto::headers::{Headers, MAX_REQUEST_HEADERS};
 use crate::proto::wire::Fields;
+use crate::proto::{ProtocolError, Verb};
 
 /// An extension request (rule E1): the payload of a message tagged `dipc_want`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,12 +30,18 @@ pub struct Request {
     pub device_type: i32,
     /// UUIDs of the GPUs whose memory on this host the client can map. At most 255 are sent.
     pub gpus: Vec<[u8; UUID_BYTES]>,
-    /// What is asked for, opaque (rule M1).
+    /// What the client asks for (rule Q1).
+    pub verb: Verb,
+    /// How long the client waits for the end of the stream.
+    pub deadline: Option<Duration>,
+    /// Headers of the client's host.
+    pub headers: Headers,
+    /// The descriptor: opaque bytes (rule M1).
     pub ticket: Vec<u8>,
 }
 
-/// Most bytes of a ticket: with what else a request says it fits into the 1 MiB that a server takes
-/// of one message.
+/// Most bytes of a ticket together with the headers. A server takes 1 MiB in one message, and the
+/// other fields of a request fit beside them.
 pub const MAX_TICKET_BYTES: usize = 1016 << 10;
 
 /// Refuses a ticket that no request can carry.
@@ -39,33 +50,54 @@ pub const MAX_TICKET_BYTES: usize = 1016 << 10;
 ///
 /// `InvalidArgument`, with the limit.
 pub fn ensure_ticket_fits(ticket: &[u8]) -> Result<(), Error> {
-    if ticket.len() <= MAX_TICKET_BYTES {
+    ensure_request_fits(ticket, &Headers::new())
+}
+
+/// Refuses a ticket and headers that no request can carry together (rule Q1).
+///
+/// # Errors
+///
+/// `InvalidArgument`, with the limit.
+pub fn ensure_request_fits(ticket: &[u8], headers: &Headers) -> Result<(), Error> {
+    headers.ensure_fit(MAX_REQUEST_HEADERS)?;
+    let len = ticket.len().saturating_add(headers.encoded_len());
+    if len <= MAX_TICKET_BYTES {
         return Ok(());
     }
+    let with = if headers.is_empty() {
+        ""
+    } else {
+        " with its headers"
+    };
     Err(Error::invalid_argument(format!(
-        "a ticket has {} bytes; the limit is {MAX_TICKET_BYTES}",
-        ticket.len()
+        "a ticket{with} has {len} bytes; the limit is {MAX_TICKET_BYTES}"
     )))
 }
 
 /// Length of the fixed part of a request that says nothing of devices, the length itself included.
 const REQUEST_FIXED: u16 = 54;
 
-/// The same, where it says where bodies shall be and that no GPU is reached.
+/// The same with `device_type` and `gpus`, which is 0.
 const REQUEST_DEVICES: u16 = 59;
+
+/// Length of `verb`, `deadline` and `headers_len`.
+const REQUEST_VERB: u16 = 13;
 
 impl Request {
     /// A request for `ticket` in the version that this build speaks.
     pub fn new(ticket: impl Into<Vec<u8>>, credit: Credit) -> Self {
         Self {
-            min_version: VERSION,
+            min_version: 1,
             max_version: VERSION,
-            features: FEATURE_IN_PLACE | FEATURE_RETURN,
+            features: FEATURE_IN_PLACE | FEATURE_RETURN | FEATURE_HEADERS,
             credit,
             lent_limit: u64::MAX,
             stream_id: 0,
             device_type: HOST,
             gpus: Vec::new(),
+            verb: Verb::Get,
+            deadline: None,
+            headers: Headers::new(),
             ticket: ticket.into(),
         }
     }
@@ -90,33 +122,63 @@ impl Request {
         u64::try_from(self.stream_id & u128::from(u64::MAX)).unwrap_or_default()
     }
 
+    /// The lowest version whose servers do what the request says: one of version 1 knows neither
+    /// verbs nor headers.
+    pub(crate) fn lowest_version(&self) -> u16 {
+        if self.verb == Verb::Get && self.headers.is_empty() {
+            self.min_version
+        } else {
+            self.min_version.max(2)
+        }
+    }
+
     /// The bytes.
     pub fn encode(&self) -> Vec<u8> {
         let count = u8::try_from(self.gpus.len()).unwrap_or(u8::MAX);
         // Most clients want bodies on the host: servers of earlier releases then see what they
         // know.
-        let says_more = self.device_type != HOST || count > 0;
-        let fixed = if says_more {
-            REQUEST_DEVICES.saturating_add(u16::from(count).saturating_mul(UUID_BYTES_16))
-        } else {
-            REQUEST_FIXED
-        };
-        let capacity = usize::from(fixed).saturating_add(self.ticket.len());
+        let min_version = self.lowest_version();
+        let says_verb = min_version > 1 || self.deadline.is_some();
+        let says_devices = says_verb || self.device_type != HOST || count > 0;
+        let mut fixed = REQUEST_FIXED;
+        if says_devices {
+            let gpus = u16::from(count).saturating_mul(UUID_BYTES_16);
+            fixed = REQUEST_DEVICES.saturating_add(gpus);
+        }
+        if says_verb {
+            fixed = fixed.saturating_add(REQUEST_VERB);
+        }
+        let headers = self.headers.encoded_len();
+        let capacity = usize::from(fixed)
+            .saturating_add(headers)
+            .saturating_add(self.ticket.len());
         let mut bytes = Vec::with_capacity(capacity);
         bytes.extend_from_slice(&fixed.to_le_bytes());
-        bytes.extend_from_slice(&self.min_version.to_le_bytes());
+        bytes.extend_from_slice(&min_version.to_le_bytes());
         bytes.extend_from_slice(&self.max_version.to_le_bytes());
         bytes.extend_from_slice(&self.features.to_le_bytes());
         bytes.extend_from_slice(&self.credit.batches.to_le_bytes());
         bytes.extend_from_slice(&self.credit.bytes.to_le_bytes());
         bytes.extend_from_slice(&self.lent_limit.to_le_bytes());
         bytes.extend_from_slice(&self.stream_id.to_le_bytes());
-        if says_more {
+        if says_devices {
             bytes.extend_from_slice(&self.device_type.to_le_bytes());
             bytes.push(count);
             for gpu in self.gpus.iter().take(usize::from(count)) {
                 bytes.extend_from_slice(gpu);
             }
+        }
+        if says_verb {
+            bytes.push(self.verb.number());
+            let deadline = self.deadline.map_or(0, |deadline| {
+                u64::try_from(deadline.as_nanos())
+                    .unwrap_or(u64::MAX)
+                    .max(1)
+            });
+            bytes.extend_from_slice(&deadline.to_le_bytes());
+            let headers = u32::try_from(headers).unwrap_or(u32::MAX);
+            bytes.extend_from_slice(&headers.to_le_bytes());
+            self.headers.encode(&mut bytes);
         }
         bytes.extend_from_slice(&self.ticket);
         bytes
@@ -128,7 +190,7 @@ impl Request {
     ///
     /// Rule E1: it is too short, or its version range is empty.
     pub fn decode(bytes: &[u8]) -> Result<Self, ProtocolError> {
-        let request = Self::fields(bytes).ok_or_else(|| {
+        let malformed = || {
             ProtocolError::new(
                 "E1",
                 format!(
@@ -136,7 +198,10 @@ impl Request {
                     bytes.len()
                 ),
             )
-        })?;
+        };
+        let (mut request, headers, ticket) = Self::fields(bytes).ok_or_else(malformed)?;
+        request.headers = Headers::decode(headers, MAX_REQUEST_HEADERS)?;
+        request.ticket = ticket.to_vec();
         if request.min_version == 0 || request.min_version > request.max_version {
             return Err(ProtocolError::new(
                 "E1",
@@ -149,7 +214,8 @@ impl Request {
         Ok(request)
     }
 
-    fn fields(bytes: &[u8]) -> Option<Self> {
+    /// The request without its headers and its ticket, and the bytes of these.
+    fn fields(bytes: &[u8]) -> Option<(Self, &[u8], &[u8])> {
         let mut fields = Fields::new(bytes);
         let fixed = fields.u16()?;
         let mut request = Self {
@@ -164,9 +230,12 @@ impl Request {
             stream_id: fields.u128()?,
             device_type: HOST,
             gpus: Vec::new(),
+            verb: Verb::Get,
+            deadline: None,
+            headers: Headers::new(),
             ticket: Vec::new(),
         };
-        let mut known = REQUEST_FIXED;
+        let (mut known, mut headers) = (REQUEST_FIXED, 0);
         if fixed > REQUEST_FIXED {
             request.device_type = fields.i32()?;
             let count = fields.u8()?;
@@ -177,12 +246,18 @@ impl Request {
             for _ in 0..count {
                 request.gpus.push(fields.chunk()?);
             }
+            let verb = known.checked_add(REQUEST_VERB)?;
+            if fixed >= verb {
+                known = verb;
+                request.verb = Verb::from_number(fields.u8()?);
+                let deadline = Some(fields.u64()?).filter(|deadline| *deadline > 0);
+                request.deadline = deadline.map(Duration::from_nanos);
+                headers = usize::try_from(fields.u32()?).ok()?;
+            }
         }
         fields.skip(usize::from(fixed.checked_sub(known)?))?;
-        Some(Self {
-            ticket: fields.rest().to_vec(),
-            ..request
-        })
+        let (headers, ticket) = fields.rest().split_at_checked(headers)?;
+        Some((request, headers, ticket))
     }
 }
 

@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use dipc::device::region::Region;
 use dipc::proto::{
-    AddressList, BodyKind, Control, Header, Prefix, PrefixKind, Span, StreamInfo, Tags, body_tag,
+    AddressList, BodyKind, Control, Header, Headers, Prefix, PrefixKind, Span, StreamInfo, Tags,
+    body_tag,
 };
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 
@@ -117,7 +118,7 @@ fn serve(mut socket: UnixStream, messages: &[Message], manner: Manner) -> std::i
             device_id: -1,
             body_kinds: 3,
         };
-        socket.write_all(&control(&Control::Stream(info)))?;
+        socket.write_all(&control(&Control::Stream(info, Headers::new())))?;
     }
     let mut seq = 0;
     for message in messages {

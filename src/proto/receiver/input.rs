@@ -6,8 +6,8 @@ use crate::error::Error;
 use crate::proto::control::error_of;
 use crate::proto::window::{Arrived, REACH};
 use crate::proto::{
-    AddressList, BODY_KIND_LIST, BODY_KIND_PACKED, BodyKind, Control, Header, HeaderKind, Prefix,
-    PrefixKind, ProtocolError, StreamInfo, Timestamp, parse_body_tag,
+    AddressList, BODY_KIND_LIST, BODY_KIND_PACKED, BodyKind, Control, FEATURE_HEADERS, Header,
+    HeaderKind, Headers, Prefix, PrefixKind, ProtocolError, StreamInfo, Timestamp, parse_body_tag,
 };
 
 /// Each of these returns the error with which the stream fails, if it does so in the call. What
@@ -335,15 +335,21 @@ impl<B> Receiver<B> {
             ));
         }
         match message {
-            Control::Stream(info) => {
+            Control::Stream(info, headers) => {
                 // A second one is an error.
                 self.last_heard = now;
-                self.stream(side, info)
+                self.stream(side, info, &headers)
             }
-            Control::Error { status, seq, text } => {
+            Control::Error {
+                status,
+                seq,
+                text,
+                headers,
+            } => {
                 if self.peer_mut(side).is_some_and(|peer| !peer.failed) {
                     self.last_heard = now;
                 }
+                self.answered(side, &headers)?;
                 self.stop(side, seq, of_server(error_of(status, &text)));
                 Ok(())
             }
@@ -392,12 +398,15 @@ impl<B> Receiver<B> {
         }
     }
 
-    fn stream(&mut self, side: Side, info: StreamInfo) -> Result<(), ProtocolError> {
-        let (min, max) = (
-            self.config.request.min_version,
-            self.config.request.max_version,
-        );
-        let unasked = info.features & !self.config.request.features;
+    fn stream(
+        &mut self,
+        side: Side,
+        info: StreamInfo,
+        headers: &Headers,
+    ) -> Result<(), ProtocolError> {
+        let request = &self.config.request;
+        let (min, max) = (request.lowest_version(), request.max_version);
+        let unasked = info.features & !request.features;
         let broken = self.state.is_broken();
         let Some(peer) = self.peer_mut(side) else {
             return Ok(());
@@ -424,6 +433,7 @@ impl<B> Receiver<B> {
             ));
         }
         peer.info = Some(info);
+        self.answered(side, headers)?;
         if side == Side::Data || self.data.is_none() {
             self.early_spans = 0;
             for (seq, spans) in std::mem::take(&mut self.early) {
@@ -437,6 +447,23 @@ impl<B> Receiver<B> {
             self.state = ReceiverState::AwaitingSchema;
         }
         self.events.push_back(ReceiverEvent::Stream { side, info });
+        Ok(())
+    }
+
+    /// Keeps the headers of an answer. Of two connections, that of the metadata has them.
+    fn answered(&mut self, side: Side, headers: &Headers) -> Result<(), ProtocolError> {
+        if headers.is_empty() {
+            return Ok(());
+        }
+        if self.config.request.features & FEATURE_HEADERS == 0 {
+            return Err(ProtocolError::new(
+                "Q1",
+                "the server answers with headers, which were not asked for",
+            ));
+        }
+        if side == Side::Metadata {
+            self.answer_headers.extend(headers);
+        }
         Ok(())
     }
 

@@ -12,7 +12,7 @@ use crate::error::Error;
 use crate::proto::window::{Arrived, Window};
 use crate::proto::{
     Control, FEATURE_IN_PLACE, FEATURE_REPEAT, FEATURE_RETURN, Header, HeaderKind, HeaderParser,
-    Return, Span, Timestamp, ensure_ticket_fits,
+    Headers, Return, Span, Timestamp, ensure_request_fits,
 };
 use credit::CreditCount;
 use peer::StreamEnd;
@@ -67,6 +67,8 @@ pub struct Receiver<B> {
     /// Whether everything before the server's ERROR has arrived.
     whole: bool,
     error: Option<Error>,
+    /// Those of STREAM, then those of ERROR.
+    answer_headers: Headers,
     abandoned: Vec<Return>,
     /// Those that came before the server said how bodies go back.
     early: Vec<(u32, Vec<Span>)>,
@@ -99,13 +101,21 @@ impl<B> Receiver<B> {
             }
         }
         let request = &config.request;
-        ensure_ticket_fits(&request.ticket)?;
+        ensure_request_fits(&request.ticket, &request.headers)?;
         let extension = config.metadata.extension || config.data.is_some_and(|side| side.extension);
-        if extension && (request.min_version == 0 || request.min_version > request.max_version) {
+        let lowest = request.lowest_version();
+        if extension && (lowest == 0 || lowest > request.max_version) {
             return Err(Error::invalid_argument(format!(
-                "versions {} to {} of the extension: there is none",
-                request.min_version, request.max_version
+                "versions {lowest} to {} of the extension: there is none",
+                request.max_version
             )));
+        }
+        let baseline = !config.metadata.extension || config.data.is_some_and(|it| !it.extension);
+        if baseline && lowest > 1 {
+            return Err(Error::unsupported(
+                "the server does not speak libdipc's extension, and so knows neither headers nor \
+                 another verb than get",
+            ));
         }
         let loose = request
             .credit
@@ -133,6 +143,7 @@ impl<B> Receiver<B> {
             faulty: false,
             whole: false,
             error: None,
+            answer_headers: Headers::new(),
             abandoned: Vec::new(),
             early: Vec::new(),
             early_spans: 0,
@@ -229,6 +240,11 @@ impl<B> Receiver<B> {
     /// Where it stands.
     pub fn state(&self) -> ReceiverState {
         self.state
+    }
+
+    /// What the server has answered in headers: those of STREAM, then those of ERROR.
+    pub fn answer_headers(&self) -> &Headers {
+        &self.answer_headers
     }
 
     /// Why it failed or was cancelled.

@@ -4,16 +4,16 @@ use std::sync::Arc;
 
 use super::{OutBody, Sender, SenderEvent, SenderState, SentStream, Transmit};
 use crate::error::{Error, Status};
-use crate::proto::extension::{FEATURE_IN_PLACE, FEATURE_REPEAT, FEATURE_RETURN};
+use crate::proto::extension::{FEATURE_HEADERS, FEATURE_IN_PLACE, FEATURE_REPEAT, FEATURE_RETURN};
 use crate::proto::{
-    AddressList, BodyKind, Control, IPC_HANDLE_BYTES, Prefix, PrefixKind, Role, Spans, StreamInfo,
-    body_tag,
+    AddressList, BodyKind, Control, Headers, IPC_HANDLE_BYTES, MAX_ANSWER_HEADERS, Prefix,
+    PrefixKind, Role, Spans, StreamInfo, body_tag,
 };
 
 /// Commands. Each returns an error, and changes nothing, where the state does not allow it.
 impl<P, K> Sender<P, K> {
-    /// Accepts the request: tells the client what to expect (rule E2). Features that this side and
-    /// the client know are added to those of `info`.
+    /// Accepts the request: tells the client what to expect (rule E2). The sender sets the version,
+    /// and adds to `info` the features that both sides know.
     ///
     /// # Errors
     ///
@@ -24,10 +24,37 @@ impl<P, K> Sender<P, K> {
         }
         self.ensure_wanted()?;
         if self.extension {
-            info.features |= self.stream.as_ref().map_or(0, |stream| stream.features);
-            self.control_out(&Control::Stream(info), None);
+            if let Some(stream) = &self.stream {
+                info.version = stream.version;
+                info.features |= stream.features;
+            }
+            let headers = self.take_answer_headers();
+            self.control_out(&Control::Stream(info, headers), None);
         }
         self.state = SenderState::Streaming;
+        Ok(())
+    }
+
+    /// Adds headers to the next answer, which is STREAM if [`accept`](Self::accept) has not been
+    /// called, and ERROR otherwise. A client that does not know headers does not get them.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument`: no stream is asked for or runs, or the headers are longer than
+    /// [`MAX_ANSWER_HEADERS`].
+    pub fn add_answer_headers(&mut self, headers: &Headers) -> Result<(), Error> {
+        let state = self.state;
+        let stream = self
+            .stream
+            .as_mut()
+            .ok_or_else(|| misuse("add_answer_headers", state))?;
+        if stream.features & FEATURE_HEADERS == 0 {
+            return Ok(());
+        }
+        let mut all = stream.answer_headers.clone();
+        all.extend(headers);
+        all.ensure_fit(MAX_ANSWER_HEADERS)?;
+        stream.answer_headers = all;
         Ok(())
     }
 

@@ -10,7 +10,9 @@ use std::sync::Arc;
 use crate::error::Status;
 use crate::proto::control::error_of;
 use crate::proto::extension::{FEATURE_IN_PLACE, FEATURE_PENDING, FEATURES, VERSION};
-use crate::proto::{Control, Credit, Ledger, ProtocolError, Request, Role, decode_frees};
+use crate::proto::{
+    Control, Credit, Headers, Ledger, ProtocolError, Request, Role, Verb, decode_frees,
+};
 pub use types::{OutBody, SenderConfig, SenderEvent, SenderState, Transmit};
 use window::CreditWindow;
 pub use window::WindowRoom;
@@ -26,8 +28,12 @@ struct SentStream {
     cancelled: bool,
     /// `None`: a baseline peer, which is bounded by sends not yet complete (rule E5).
     window: Option<CreditWindow>,
+    /// The version that both sides speak.
+    version: u16,
     /// Those of [`FEATURES`] that the client knows.
     features: u64,
+    /// Of the next answer, STREAM or ERROR.
+    answer_headers: Headers,
     /// The header of the message before. One like it is recognised by its place in memory, which an
     /// encoder uses again: comparing the bytes of wide tables would cost as much as sending them.
     last_header: Option<Arc<[u8]>>,
@@ -248,20 +254,28 @@ impl<P, K> Sender<P, K> {
             schema_sent: false,
             cancelled: false,
             window,
+            version: VERSION.min(request.max_version),
             features: request.features & FEATURES,
+            answer_headers: Headers::new(),
             last_header: None,
         });
         self.state = SenderState::Requested;
         // Rule E1: versions that cannot talk get a text that says so.
-        if extension && !(request.min_version..=request.max_version).contains(&VERSION) {
+        let unsupported = if request.min_version > VERSION {
             let (min, max) = (request.min_version, request.max_version);
-            self.over(
-                Status::Unsupported.code(),
-                &format!(
-                    "this server speaks version {VERSION} of the extension, the client {min} to \
-                     {max}: upgrade the older one"
-                ),
-            );
+            Some(format!(
+                "this server speaks versions 1 to {VERSION} of the extension, the client {min} to \
+                 {max}: upgrade the server"
+            ))
+        } else if let Verb::Unknown(number) = request.verb {
+            Some(format!(
+                "this server does not know the verb with number {number}: upgrade it"
+            ))
+        } else {
+            None
+        };
+        if let Some(text) = unsupported {
+            self.over(Status::Unsupported.code(), &text);
             return Ok(());
         }
         self.events.push_back(SenderEvent::Requested {
@@ -319,7 +333,7 @@ impl<P, K> Sender<P, K> {
                     .push_back(SenderEvent::RegionForgotten { id: *id });
                 Ok(())
             }
-            Control::Stream(_)
+            Control::Stream(..)
             | Control::Error { .. }
             | Control::Region { .. }
             | Control::RegionGone { .. }
@@ -374,12 +388,21 @@ impl<P, K> Sender<P, K> {
                     status,
                     seq: self.next_seq(),
                     text,
+                    headers: Headers::new(),
                 },
                 None,
             );
         }
         self.disconnect(error.to_string());
         error
+    }
+
+    /// The headers of an answer that is sent now.
+    fn take_answer_headers(&mut self) -> Headers {
+        let stream = self.stream.as_mut();
+        stream.map_or_else(Headers::new, |stream| {
+            std::mem::take(&mut stream.answer_headers)
+        })
     }
 
     fn disconnect(&mut self, reason: String) {
@@ -404,12 +427,13 @@ impl<P, K> Sender<P, K> {
             } else {
                 Status::Provider.code()
             };
-            let seq = self.next_seq();
+            let (seq, headers) = (self.next_seq(), self.take_answer_headers());
             self.control_out(
                 &Control::Error {
                     status,
                     seq,
                     text: text.to_owned(),
+                    headers,
                 },
                 None,
             );

@@ -1,23 +1,31 @@
 //! Rules E1 and E3: the bytes of `docs/wire.md`.
 
+use std::time::Duration;
+
 use super::*;
 use crate::error::Status;
 use crate::proto::extension::*;
+use crate::proto::headers::MAX_REQUEST_HEADERS;
 use crate::proto::request::*;
+use crate::proto::{Headers, Verb};
 
 fn every_kind() -> Vec<Control> {
     vec![
-        Control::Stream(StreamInfo {
-            version: 0x0102,
-            features: 3,
-            device_type: -1,
-            device_id: -2,
-            body_kinds: 3,
-        }),
+        Control::Stream(
+            StreamInfo {
+                version: 0x0102,
+                features: 3,
+                device_type: -1,
+                device_id: -2,
+                body_kinds: 3,
+            },
+            Headers::new(),
+        ),
         Control::Error {
             status: -5,
             seq: 0x0A0B_0C0D,
             text: "no «x»".into(),
+            headers: Headers::new(),
         },
         Control::Cancel {
             stream: 0x0807_0605_0403_0201,
@@ -143,7 +151,7 @@ fn malformed_control_messages_are_errors() {
 /// Rule E3: unknown kinds are ignored, whatever they hold.
 #[test]
 fn unknown_kinds_are_ignored() {
-    for kind in (16..=255).chain([0, 8, 10, 13, 14]) {
+    for kind in (18..=255).chain([0, 8, 10, 13, 14]) {
         assert_eq!(Control::decode(&[kind, 1, 2, 3]), Ok(None));
     }
 }
@@ -156,6 +164,7 @@ fn long_texts_are_cut() {
         status: -1,
         seq: 0,
         text,
+        headers: Headers::new(),
     }
     .encode();
     assert!(bytes.len() <= 9 + MOST_TEXT);
@@ -180,6 +189,9 @@ fn requests_have_the_documented_bytes() {
         stream_id: 7 << 64 | 8,
         device_type: 1,
         gpus: Vec::new(),
+        verb: Verb::Get,
+        deadline: None,
+        headers: Headers::new(),
         ticket: b"t".to_vec(),
     };
     let mut expected = vec![54, 0, 1, 0, 2, 0];
@@ -206,6 +218,114 @@ fn requests_have_the_documented_bytes() {
     later[0] += 2;
     later.splice(91..91, [9, 9]);
     assert_eq!(Request::decode(&later), Ok(on_gpus));
+}
+
+/// Rule Q1: the bytes of a verb, a deadline and headers, behind those of devices.
+#[test]
+fn requests_have_the_documented_verb_and_headers() {
+    let credit = Credit {
+        batches: 1,
+        bytes: 1,
+    };
+    let mut request = Request {
+        device_type: 2,
+        gpus: vec![[0xAA; 16]],
+        verb: Verb::Put,
+        deadline: Some(Duration::from_nanos(0x0102)),
+        ..Request::new("ticket", credit)
+    };
+    request.headers.add("k", "v").unwrap();
+    let bytes = request.encode();
+    assert_eq!(bytes[0], 59 + 16 + 13);
+    // A server of version 1 would take it for a get, and the headers for a part of the ticket.
+    assert_eq!(bytes[2..6], [2, 0, 2, 0]);
+    let verb = [
+        &[2, 0x02, 0x01, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0][..],
+        b"\x01\x01\0\0\0kv",
+    ]
+    .concat();
+    assert_eq!(bytes[75..], [&verb[..], b"ticket"].concat());
+    let read = Request::decode(&bytes).unwrap();
+    assert_eq!(
+        read,
+        Request {
+            min_version: 2,
+            ..request.clone()
+        }
+    );
+    let mut later = bytes.clone();
+    later[0] += 2;
+    later.splice(88..88, [9, 9]);
+    assert_eq!(Request::decode(&later).unwrap(), read);
+
+    // Headers longer than the message, and too long ones.
+    let mut bad = bytes.clone();
+    bad[84] = 200;
+    assert_eq!(Request::decode(&bad).unwrap_err().rule(), "E1");
+    request.headers = Headers::new();
+    request
+        .headers
+        .add("k", vec![0; MAX_REQUEST_HEADERS])
+        .unwrap();
+    assert_eq!(Request::decode(&request.encode()).unwrap_err().rule(), "Q1");
+    // A deadline alone is no reason to refuse an older server: the client keeps to it, too.
+    let only = Request {
+        deadline: Some(Duration::ZERO),
+        ..Request::new("t", credit)
+    };
+    let read = Request::decode(&only.encode()).unwrap();
+    assert_eq!(
+        (read.min_version, read.deadline),
+        (1, Some(Duration::from_nanos(1)))
+    );
+    for number in 0..=255 {
+        let verb = Verb::from_number(number);
+        assert_eq!(verb.number(), number);
+        let request = Request {
+            verb,
+            ..Request::new("t", credit)
+        };
+        assert_eq!(Request::decode(&request.encode()).unwrap().verb, verb);
+    }
+}
+
+/// Rule Q1: answers with headers have kinds of their own, those without the bytes of version 1.
+#[test]
+fn answers_with_headers_have_the_documented_bytes() {
+    let mut headers = Headers::new();
+    headers.add("k", "v").unwrap();
+    let pair = b"\x01\x01\0\0\0kv";
+    let info = StreamInfo {
+        version: 2,
+        features: 16,
+        device_type: 1,
+        device_id: -1,
+        body_kinds: 1,
+    };
+    let stream = Control::Stream(info, headers.clone());
+    let plain = Control::Stream(info, Headers::new()).encode();
+    let bytes = stream.encode();
+    assert_eq!((plain[0], bytes[0]), (1, 16));
+    assert_eq!(bytes[1..], [&plain[1..], pair].concat());
+    assert_eq!(Control::decode(&bytes), Ok(Some(stream)));
+    let error = Control::Error {
+        status: -1,
+        seq: 3,
+        text: "no".to_owned(),
+        headers,
+    };
+    let bytes = error.encode();
+    let expected = [
+        &[17, 255, 255, 255, 255, 3, 0, 0, 0, 7, 0, 0, 0][..],
+        pair,
+        b"no",
+    ]
+    .concat();
+    assert_eq!(bytes, expected);
+    assert_eq!(Control::decode(&bytes), Ok(Some(error)));
+    for len in 1..bytes.len() - 2 {
+        assert_eq!(Control::decode(&bytes[..len]).unwrap_err().rule(), "E3");
+    }
 }
 
 /// Rule E1: where bodies shall be is said with or without GPUs, and what does not fit its count of
@@ -257,7 +377,7 @@ fn malformed_requests_are_errors() {
     for len in 0..bytes.len() {
         assert_eq!(Request::decode(&bytes[..len]).unwrap_err().rule(), "E1");
     }
-    for (at, value) in [(0, 53), (0, 55), (2, 0), (2, 2)] {
+    for (at, value) in [(0, 53), (0, 55), (2, 0), (2, 3)] {
         let mut bad = bytes.clone();
         bad[at] = value;
         assert_eq!(

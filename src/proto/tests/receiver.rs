@@ -8,8 +8,8 @@ use crate::error::Status;
 use crate::proto::StreamInfo;
 use crate::proto::testing::{batch, dictionary, schema};
 use crate::proto::{
-    AddressList, BODY_KIND_LIST, BODY_KIND_PACKED, BodyKind, Bytes, Credit, Prefix, PrefixKind,
-    Request, Role, Span, Tags, VERSION, body_tag,
+    AddressList, BODY_KIND_LIST, BODY_KIND_PACKED, BodyKind, Bytes, Credit, FEATURE_HEADERS,
+    Prefix, PrefixKind, Request, Role, Span, Tags, VERSION, Verb, body_tag,
 };
 
 #[path = "receiver_networks.rs"]
@@ -82,7 +82,11 @@ fn spared() -> TestReceiver {
         ..INFO
     };
     receiver
-        .handle_control(NOW, Side::Metadata, &Control::Stream(info).encode())
+        .handle_control(
+            NOW,
+            Side::Metadata,
+            &Control::Stream(info, Headers::new()).encode(),
+        )
         .unwrap();
     receiver
         .handle_metadata(NOW, &metadata(0, &schema()))
@@ -100,7 +104,7 @@ fn drain(receiver: &mut TestReceiver) -> (Vec<ReceiverTransmit>, Vec<ReceiverEve
 }
 
 fn stream() -> Vec<u8> {
-    Control::Stream(INFO).encode()
+    Control::Stream(INFO, Headers::new()).encode()
 }
 
 fn metadata(seq: u32, header: &[u8]) -> Vec<u8> {
@@ -130,6 +134,7 @@ fn error_at(seq: u32) -> Vec<u8> {
         status,
         seq,
         text: "out of luck".into(),
+        headers: Headers::new(),
     }
     .encode()
 }
@@ -216,11 +221,62 @@ fn bad_configurations_are_refused() {
         Status::InvalidUri
     );
     let mut bad = config(true, false);
-    bad.request.min_version = 2;
+    bad.request.min_version = 3;
     assert_eq!(
         TestReceiver::new(bad).unwrap_err().status(),
         Status::InvalidArgument
     );
+}
+
+/// Rule Q1: headers of the answers are kept, those of STREAM first; answers have none where the
+/// request did not name the feature.
+#[test]
+fn headers_of_answers_are_kept() {
+    let headers = |value: &str| {
+        let mut headers = Headers::new();
+        headers.add("k", value).unwrap();
+        headers
+    };
+    let mut receiver = started(config(true, false));
+    let stream = Control::Stream(INFO, headers("1")).encode();
+    receiver
+        .handle_control(NOW, Side::Metadata, &stream)
+        .unwrap();
+    let error = Control::Error {
+        status: -1,
+        seq: 0,
+        text: "no".to_owned(),
+        headers: headers("2"),
+    };
+    receiver
+        .handle_control(NOW, Side::Metadata, &error.encode())
+        .unwrap_err();
+    let values: Vec<_> = receiver.answer_headers().iter().collect();
+    assert_eq!(values, [("k", &b"1"[..]), ("k", b"2")]);
+
+    let mut config = config(true, false);
+    config.request.features &= !FEATURE_HEADERS;
+    let mut receiver = started(config);
+    assert_eq!(
+        rule(receiver.handle_control(NOW, Side::Metadata, &stream)),
+        "rule Q1"
+    );
+}
+
+/// Rule Q1: a baseline server, which knows neither verbs nor headers, is not asked with them; a
+/// deadline is kept by the client alone.
+#[test]
+fn baseline_servers_are_asked_for_tables_alone() {
+    let mut asked = config(false, false);
+    asked.request.deadline = Some(Duration::from_secs(1));
+    TestReceiver::new(asked.clone()).unwrap();
+    asked.request.verb = Verb::Put;
+    let error = TestReceiver::new(asked).unwrap_err();
+    assert_eq!(error.status(), Status::Unsupported);
+    let mut asked = config(false, false);
+    asked.request.headers.add("k", "v").unwrap();
+    let error = TestReceiver::new(asked).unwrap_err();
+    assert_eq!(error.status(), Status::Unsupported);
 }
 
 /// Rule E2: the answer comes before the schema, also where a transport delivers it later.
@@ -253,14 +309,14 @@ fn nothing_is_handed_out_before_the_answer() {
 #[test]
 fn answers_keep_to_the_request() {
     for info in [
-        StreamInfo { version: 2, ..INFO },
+        StreamInfo { version: 3, ..INFO },
         StreamInfo {
             features: 4,
             ..INFO
         },
     ] {
         let mut receiver = started(config(true, false));
-        let bytes = Control::Stream(info).encode();
+        let bytes = Control::Stream(info, Headers::new()).encode();
         assert_eq!(
             rule(receiver.handle_control(NOW, Side::Metadata, &bytes)),
             "rule E2"
@@ -277,7 +333,7 @@ fn answers_keep_to_the_request() {
         body_kinds: BODY_KIND_PACKED,
         ..INFO
     };
-    let bytes = Control::Stream(info).encode();
+    let bytes = Control::Stream(info, Headers::new()).encode();
     receiver
         .handle_control(NOW, Side::Metadata, &bytes)
         .unwrap();
@@ -599,6 +655,7 @@ fn of_two_failures_the_first_says_why() {
         status,
         seq: 2,
         text: "too".into(),
+        headers: Headers::new(),
     }
     .encode();
     receiver.handle_control(NOW, Side::Data, &other).unwrap();
@@ -946,7 +1003,7 @@ fn bodies_go_back_by_number_where_the_server_takes_that() {
         features: FEATURE_RETURN,
         ..INFO
     };
-    let accepted = Control::Stream(info).encode();
+    let accepted = Control::Stream(info, Headers::new()).encode();
     receiver
         .handle_control(NOW, Side::Metadata, &accepted)
         .unwrap();
@@ -975,7 +1032,7 @@ fn a_header_may_be_that_of_the_message_before() {
     config.request.features |= FEATURE_REPEAT;
     let accepted = |features| {
         let mut receiver = started(config.clone());
-        let answer = Control::Stream(StreamInfo { features, ..INFO }).encode();
+        let answer = Control::Stream(StreamInfo { features, ..INFO }, Headers::new()).encode();
         receiver
             .handle_control(NOW, Side::Metadata, &answer)
             .unwrap();
@@ -1025,10 +1082,13 @@ fn lent_bodies_wait_for_the_answer_of_their_connection() {
     assert!(receiver.next_message().is_none());
     // A server that never says it is one that has stalled.
     assert!(receiver.poll_timeout().is_some());
-    let accepted = Control::Stream(StreamInfo {
-        features: FEATURE_RETURN,
-        ..INFO
-    });
+    let accepted = Control::Stream(
+        StreamInfo {
+            features: FEATURE_RETURN,
+            ..INFO
+        },
+        Headers::new(),
+    );
     receiver
         .handle_control(NOW, Side::Data, &accepted.encode())
         .unwrap();

@@ -6,8 +6,8 @@ use smallvec::smallvec;
 use super::*;
 use crate::proto::testing::{batch, dictionary, schema};
 use crate::proto::{
-    BODY_KIND_LIST, BODY_KIND_PACKED, FEATURE_REPEAT, IPC_HANDLE_BYTES, RoleTags, Span, StreamInfo,
-    Tags, encode_frees,
+    BODY_KIND_LIST, BODY_KIND_PACKED, FEATURE_HEADERS, FEATURE_REPEAT, IPC_HANDLE_BYTES,
+    MAX_ANSWER_HEADERS, RoleTags, Span, StreamInfo, Tags, encode_frees,
 };
 
 #[path = "sender_table.rs"]
@@ -223,10 +223,13 @@ fn an_extension_connection_serves_stream_after_stream() {
             drain(&mut sender).0,
             [
                 Transmit::Control {
-                    bytes: Control::Stream(StreamInfo {
-                        features: FEATURE_IN_PLACE,
-                        ..INFO
-                    })
+                    bytes: Control::Stream(
+                        StreamInfo {
+                            features: FEATURE_IN_PLACE,
+                            ..INFO
+                        },
+                        Headers::new()
+                    )
                     .encode(),
                     region: None
                 },
@@ -428,6 +431,7 @@ fn refusals() {
             status: not_found,
             seq: 0,
             text,
+            headers: Headers::new(),
         }
         .encode();
         assert_eq!(
@@ -450,6 +454,7 @@ fn refusals() {
         status,
         seq: 0,
         text: "odd".into(),
+        headers: Headers::new(),
     };
     assert_eq!(Control::decode(&bytes), Ok(Some(expected)));
 }
@@ -459,7 +464,7 @@ fn refusals() {
 fn versions_that_cannot_talk_are_refused() {
     let mut sender = TestSender::new(SenderConfig::default());
     let request = Request {
-        min_version: 2,
+        min_version: 3,
         max_version: 9,
         ..Request::new("t", WINDOW)
     };
@@ -476,10 +481,107 @@ fn versions_that_cannot_talk_are_refused() {
     };
     assert_eq!(status, Status::Unsupported.code());
     assert!(
-        text.contains("version 1 ") && text.contains("2 to 9"),
+        text.contains("versions 1 to 2 ") && text.contains("3 to 9"),
         "{text}"
     );
     assert_eq!(sender.state(), SenderState::Idle);
+}
+
+/// Rules E1 and Q1: a client of version 1 is answered in its version, one of a later version in
+/// this one's, and a verb that is not known with a text.
+#[test]
+fn the_highest_common_version_is_spoken() {
+    for (max_version, spoken) in [(1, 1), (2, 2), (9, 2)] {
+        let mut sender = TestSender::new(SenderConfig::default());
+        let request = Request {
+            max_version,
+            ..Request::new("t", WINDOW)
+        };
+        let want = tags(Role::Both).dipc_want;
+        sender.handle_tagged(want, &request.encode()).unwrap();
+        sender.accept(INFO).unwrap();
+        let (transmits, _) = drain(&mut sender);
+        let [Transmit::Control { bytes, .. }] = &transmits[..] else {
+            panic!("{transmits:?}")
+        };
+        let told = Control::decode(bytes).unwrap();
+        assert!(
+            matches!(told, Some(Control::Stream(info, _)) if info.version == spoken),
+            "{told:?}"
+        );
+    }
+    let mut sender = TestSender::new(SenderConfig::default());
+    let request = Request {
+        verb: Verb::Unknown(77),
+        ..Request::new("t", WINDOW)
+    };
+    let want = tags(Role::Both).dipc_want;
+    sender.handle_tagged(want, &request.encode()).unwrap();
+    let (transmits, events) = drain(&mut sender);
+    assert!(events.is_empty());
+    let [Transmit::Control { bytes, .. }] = &transmits[..] else {
+        panic!("{transmits:?}")
+    };
+    let told = Control::decode(bytes).unwrap();
+    assert!(
+        matches!(&told, Some(Control::Error { text, .. }) if text.contains("number 77: upgrade")),
+        "{told:?}"
+    );
+}
+
+/// Rule Q1: headers go with the next answer, and not to a client that does not know them.
+#[test]
+fn headers_go_with_the_next_answer() {
+    let mut headers = Headers::new();
+    headers.add("k", "v").unwrap();
+    for knows in [true, false] {
+        let mut sender = TestSender::new(SenderConfig::default());
+        let mut request = Request::new("t", WINDOW);
+        if !knows {
+            request.features &= !FEATURE_HEADERS;
+        }
+        let want = tags(Role::Both).dipc_want;
+        assert!(sender.add_answer_headers(&headers).is_err(), "no request");
+        sender.handle_tagged(want, &request.encode()).unwrap();
+        sender.add_answer_headers(&headers).unwrap();
+        sender.accept(INFO).unwrap();
+        sender.fail(-1, "no").unwrap();
+        let (transmits, _) = drain(&mut sender);
+        let [
+            Transmit::Control { bytes: first, .. },
+            Transmit::Control { bytes: second, .. },
+        ] = &transmits[..]
+        else {
+            panic!("{transmits:?}")
+        };
+        let Some(Control::Stream(_, said)) = Control::decode(first).unwrap() else {
+            panic!("{first:?}")
+        };
+        assert_eq!(said.get("k").is_some(), knows);
+        let Some(Control::Error { headers, .. }) = Control::decode(second).unwrap() else {
+            panic!("{second:?}")
+        };
+        assert!(headers.is_empty(), "they have gone");
+    }
+    let mut sender = TestSender::new(SenderConfig::default());
+    let want = tags(Role::Both).dipc_want;
+    let request = Request::new("t", WINDOW).encode();
+    sender.handle_tagged(want, &request).unwrap();
+    let mut many = Headers::new();
+    many.add("k", vec![0; MAX_ANSWER_HEADERS]).unwrap();
+    let error = sender.add_answer_headers(&many).unwrap_err();
+    assert_eq!(error.status(), Status::InvalidArgument);
+    sender.add_answer_headers(&headers).unwrap();
+    sender.refuse(-1, "no").unwrap();
+    let (transmits, _) = drain(&mut sender);
+    let [Transmit::Control { bytes, .. }] = &transmits[..] else {
+        panic!("{transmits:?}")
+    };
+    let told = Control::decode(bytes).unwrap();
+    assert!(
+        matches!(&told, Some(Control::Error { headers, .. }) if headers.get("k").is_some()),
+        "{told:?}"
+    );
 }
 
 /// Rule E4: CANCEL is answered by ERROR, whether the driver ends or fails the stream; meanwhile
@@ -576,7 +678,7 @@ fn bodies_lent_in_place_use_no_bytes_of_the_window() {
         Transmit::Control { bytes, .. } => Control::decode(bytes).unwrap(),
         _ => None,
     });
-    assert!(matches!(told, Some(Control::Stream(info)) if info.features == asked));
+    assert!(matches!(told, Some(Control::Stream(info, _)) if info.features == asked));
 
     let (header, len) = batch(&[1 << 20]);
     assert!(sender.admits(len, true));

@@ -105,10 +105,10 @@ const EVENTS: &[(&str, Step)] = &[
             &Request::new("t", WINDOW).encode(),
         )?)
     }),
-    ("dipc_want of version 2", |s| {
+    ("dipc_want of version 9", |s| {
         let request = Request {
-            min_version: 2,
-            max_version: 2,
+            min_version: 9,
+            max_version: 9,
             ..Request::new("t", WINDOW)
         };
         Ok(s.handle_tagged(tags(Role::Both).dipc_want, &request.encode())?)
@@ -135,7 +135,7 @@ const EVENTS: &[(&str, Step)] = &[
         Ok(s.handle_control(&Control::RegionForgotten { id: 7 }.encode())?)
     }),
     ("STREAM", |s| {
-        Ok(s.handle_control(&Control::Stream(INFO).encode())?)
+        Ok(s.handle_control(&Control::Stream(INFO, Headers::new()).encode())?)
     }),
     ("control of unknown kind", |s| Ok(s.handle_control(&[99])?)),
     ("control malformed", |s| Ok(s.handle_control(&[])?)),

@@ -1,0 +1,162 @@
+//! Headers of requests and answers (rule Q1).
+
+use crate::error::Error;
+use crate::proto::ProtocolError;
+use crate::proto::wire::Fields;
+
+/// Most bytes of a request's headers, as they are on the wire.
+pub const MAX_REQUEST_HEADERS: usize = 64 << 10;
+
+/// Most bytes of an answer's headers, as they are on the wire.
+pub const MAX_ANSWER_HEADERS: usize = 32 << 10;
+
+/// Keys with this prefix are libdipc's own.
+const OWN: &str = "dipc-";
+
+/// Bytes of a pair beside its key and its value: the lengths of both.
+const PAIR: usize = 5;
+
+/// Pairs of a key and a value, in order. A key may come more than once.
+///
+/// A key has 1 to 255 characters: `a` to `z`, digits, `-`, `_` and `.`. A value is bytes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Headers {
+    pairs: Vec<(String, Vec<u8>)>,
+}
+
+impl Headers {
+    /// No headers.
+    pub const fn new() -> Self {
+        Self { pairs: Vec::new() }
+    }
+
+    /// Adds a header of the host's.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument`: the key is malformed or begins with `dipc-`.
+    pub fn add(&mut self, key: &str, value: impl Into<Vec<u8>>) -> Result<(), Error> {
+        if !is_key(key.as_bytes()) {
+            return Err(Error::invalid_argument(format!(
+                "the key {key:?} of a header has other characters than a to z, 0 to 9, `-`, `_` \
+                 and `.`, or not 1 to 255 of them"
+            )));
+        }
+        if key.starts_with(OWN) {
+            return Err(Error::invalid_argument(format!(
+                "the key `{key}` of a header begins with `{OWN}`: libdipc sets such headers itself"
+            )));
+        }
+        self.pairs.push((key.to_owned(), value.into()));
+        Ok(())
+    }
+
+    /// Adds the pairs of `other`.
+    pub(crate) fn extend(&mut self, other: &Self) {
+        self.pairs.extend_from_slice(&other.pairs);
+    }
+
+    /// The first value with this key.
+    pub fn get(&self, key: &str) -> Option<&[u8]> {
+        self.iter()
+            .find(|(of, _)| *of == key)
+            .map(|(_, value)| value)
+    }
+
+    /// The pairs, in order.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &[u8])> {
+        let pairs = self.pairs.iter();
+        pairs.map(|(key, value)| (key.as_str(), value.as_slice()))
+    }
+
+    /// How many pairs there are.
+    pub fn len(&self) -> usize {
+        self.pairs.len()
+    }
+
+    /// Whether there is no pair.
+    pub fn is_empty(&self) -> bool {
+        self.pairs.is_empty()
+    }
+
+    /// Refuses headers that take more than `limit` bytes.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument`, with the limit.
+    pub fn ensure_fit(&self, limit: usize) -> Result<(), Error> {
+        let len = self.encoded_len();
+        if len <= limit {
+            return Ok(());
+        }
+        Err(Error::invalid_argument(format!(
+            "the headers take {len} bytes; the limit is {limit}"
+        )))
+    }
+
+    /// Bytes on the wire.
+    pub(crate) fn encoded_len(&self) -> usize {
+        let lens = self
+            .pairs
+            .iter()
+            .map(|(key, value)| key.len().saturating_add(value.len()).saturating_add(PAIR));
+        lens.fold(0, usize::saturating_add)
+    }
+
+    /// Appends the pairs to a message.
+    pub(crate) fn encode(&self, bytes: &mut Vec<u8>) {
+        for (key, value) in &self.pairs {
+            // `add` and `decode` bound the key, and every message its headers.
+            bytes.push(u8::try_from(key.len()).unwrap_or(u8::MAX));
+            bytes.extend_from_slice(&u32::try_from(value.len()).unwrap_or(u32::MAX).to_le_bytes());
+            bytes.extend_from_slice(key.as_bytes());
+            bytes.extend_from_slice(value);
+        }
+    }
+
+    /// Reads the pairs that fill `bytes`.
+    ///
+    /// # Errors
+    ///
+    /// Rule Q1: they take more than `limit` bytes, or a pair is malformed.
+    pub(crate) fn decode(bytes: &[u8], limit: usize) -> Result<Self, ProtocolError> {
+        let wrong = |text: String| ProtocolError::new("Q1", text);
+        if bytes.len() > limit {
+            return Err(wrong(format!(
+                "headers of {} bytes; the limit is {limit}",
+                bytes.len()
+            )));
+        }
+        let mut headers = Self::new();
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let (key, value, after) = pair(rest)
+                .ok_or_else(|| wrong("a header is malformed: see docs/wire.md".into()))?;
+            headers.pairs.push((key.to_owned(), value.to_vec()));
+            rest = after;
+        }
+        Ok(headers)
+    }
+}
+
+/// The first pair of `bytes`, and the bytes behind.
+fn pair(bytes: &[u8]) -> Option<(&str, &[u8], &[u8])> {
+    let mut fields = Fields::new(bytes);
+    let key = usize::from(fields.u8()?);
+    let value = usize::try_from(fields.u32()?).ok()?;
+    let (key, rest) = fields.rest().split_at_checked(key)?;
+    let (value, rest) = rest.split_at_checked(value)?;
+    let key = is_key(key).then(|| str::from_utf8(key).ok()).flatten()?;
+    Some((key, value, rest))
+}
+
+fn is_key(key: &[u8]) -> bool {
+    let allowed = |byte: &u8| {
+        byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'_' | b'.')
+    };
+    (1..=255).contains(&key.len()) && key.iter().all(allowed)
+}
+
+#[cfg(test)]
+#[path = "tests/headers.rs"]
+mod tests;

@@ -1,0 +1,56 @@
+//! What a request asks for (rule Q1).
+
+/// The verb of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Verb {
+    /// The server sends a table.
+    Get,
+    /// The client sends a table.
+    Put,
+    /// Both send.
+    Exchange,
+    /// The server says what a descriptor stands for.
+    Describe,
+    /// The server says which descriptors it has.
+    List,
+    /// A verb of a later version.
+    Unknown(u8),
+}
+
+impl Verb {
+    /// The number on the wire.
+    pub(crate) fn number(self) -> u8 {
+        match self {
+            Self::Get => 1,
+            Self::Put => 2,
+            Self::Exchange => 3,
+            Self::Describe => 4,
+            Self::List => 5,
+            Self::Unknown(number) => number,
+        }
+    }
+
+    /// The verb with this number.
+    pub(crate) fn from_number(number: u8) -> Self {
+        match number {
+            1 => Self::Get,
+            2 => Self::Put,
+            3 => Self::Exchange,
+            4 => Self::Describe,
+            5 => Self::List,
+            other => Self::Unknown(other),
+        }
+    }
+
+    /// The name, for texts.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Get => "get",
+            Self::Put => "put",
+            Self::Exchange => "exchange",
+            Self::Describe => "describe",
+            Self::List => "list",
+            Self::Unknown(_) => "an unknown verb",
+        }
+    }
+}
