@@ -428,6 +428,31 @@ struct ArrowDeviceArrayStream {
 #define DIPC_RECEIVER_CANCELLED 6
 
 /**
+ * The client gets a table.
+ */
+#define DIPC_VERB_GET 1
+
+/**
+ * The client sends a table. Not served yet.
+ */
+#define DIPC_VERB_PUT 2
+
+/**
+ * Both sides send. Not served yet.
+ */
+#define DIPC_VERB_EXCHANGE 3
+
+/**
+ * The client asks what a ticket stands for. Not served yet.
+ */
+#define DIPC_VERB_DESCRIBE 4
+
+/**
+ * The client asks which tickets there are. Not served yet.
+ */
+#define DIPC_VERB_LIST 5
+
+/**
  * Bodies are sent as lists of their addresses in this process, for clients that can read its
  * memory. Only for arrays in host memory.
  */
@@ -654,6 +679,12 @@ typedef struct dipc_error dipc_error;
  * Options of one stream, for dipc_client_get().
  */
 typedef struct dipc_get_options dipc_get_options;
+
+/**
+ * Pairs of a key and a value, in order; a key may come more than once. Made by dipc_headers_new(),
+ * dipc_request_headers() or dipc_stream_headers().
+ */
+typedef struct dipc_headers dipc_headers;
 
 /**
  * The consuming side of one stream, for hosts that carry the messages themselves. It has no
@@ -1265,6 +1296,105 @@ dipc_status dipc_get_options_set_first_sequence(struct dipc_get_options *options
 void dipc_get_options_free(struct dipc_get_options *options);
 
 /**
+ * Makes an empty list of headers.
+ *
+ * @param out    Receives the headers, to be freed by dipc_headers_free().
+ * @param error  May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+ */
+dipc_status dipc_headers_new(struct dipc_headers **out, struct dipc_error **error);
+
+/**
+ * Adds a pair at the end.
+ *
+ * @param headers          Headers to change; exclusive during the call.
+ * @param key              1 to 255 of the characters a to z, 0 to 9, '-', '_' and '.'. Keys that
+ *                         begin with "dipc-" are the library's own. Copied.
+ * @param value            Any bytes; may be NULL when value_len_bytes is 0. Copied.
+ * @param value_len_bytes  Length of value.
+ * @param error            May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: a key of other characters or
+ *         of the library's.
+ */
+dipc_status dipc_headers_add(struct dipc_headers *headers,
+                             const char *key,
+                             const uint8_t *value,
+                             size_t value_len_bytes,
+                             struct dipc_error **error);
+
+/**
+ * How many pairs there are.
+ *
+ * @param headers  Headers, or NULL.
+ * @return The number; 0 for NULL and in the child of a fork.
+ */
+size_t dipc_headers_count(const struct dipc_headers *headers);
+
+/**
+ * The key of one pair.
+ *
+ * @param headers        Headers.
+ * @param index          Which pair, from 0.
+ * @param buffer         Receives the key and a NUL; NULL asks for the length only.
+ * @param size_bytes     Size of buffer.
+ * @param out_len_bytes  Receives the length of the key, without the NUL.
+ * @param error          May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_NOT_FOUND: there is no such pair.
+ *         DIPC_ERR_BUFFER_TOO_SMALL: out_len_bytes is written all the same.
+ */
+dipc_status dipc_headers_key(const struct dipc_headers *headers,
+                             size_t index,
+                             char *buffer,
+                             size_t size_bytes,
+                             size_t *out_len_bytes,
+                             struct dipc_error **error);
+
+/**
+ * The value of one pair.
+ *
+ * @param headers        Headers.
+ * @param index          Which pair, from 0.
+ * @param buffer         Receives the value, without a NUL; NULL asks for the length only.
+ * @param size_bytes     Size of buffer.
+ * @param out_len_bytes  Receives the length of the value.
+ * @param error          May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_NOT_FOUND: there is no such pair.
+ *         DIPC_ERR_BUFFER_TOO_SMALL: out_len_bytes is written all the same.
+ */
+dipc_status dipc_headers_value(const struct dipc_headers *headers,
+                               size_t index,
+                               uint8_t *buffer,
+                               size_t size_bytes,
+                               size_t *out_len_bytes,
+                               struct dipc_error **error);
+
+/**
+ * The value of the first pair with a key.
+ *
+ * @param headers        Headers.
+ * @param key            The key.
+ * @param buffer         Receives the value, without a NUL; NULL asks for the length only.
+ * @param size_bytes     Size of buffer.
+ * @param out_len_bytes  Receives the length of the value.
+ * @param error          May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_NOT_FOUND: no pair has the key.
+ *         DIPC_ERR_BUFFER_TOO_SMALL: out_len_bytes is written all the same.
+ */
+dipc_status dipc_headers_get(const struct dipc_headers *headers,
+                             const char *key,
+                             uint8_t *buffer,
+                             size_t size_bytes,
+                             size_t *out_len_bytes,
+                             struct dipc_error **error);
+
+/**
+ * Frees headers. NULL does nothing.
+ *
+ * @param headers  Headers, or NULL; no call with them is running.
+ */
+void dipc_headers_free(struct dipc_headers *headers);
+
+/**
  * Allows tcp listeners that other machines can reach. Default: false, and listening on tcp beyond
  * the loopback interface fails with DIPC_ERR_PERMISSION. Tcp has neither encryption nor
  * authentication.
@@ -1784,6 +1914,77 @@ dipc_status dipc_request_fail(const struct dipc_request *request,
 void dipc_request_free(struct dipc_request *request);
 
 /**
+ * The verb of a request.
+ *
+ * @param request  Request, or NULL.
+ * @return DIPC_VERB_*; 0 for NULL and in the child of a fork.
+ */
+int32_t dipc_request_verb(const struct dipc_request *request);
+
+/**
+ * How long the client still waits for the end of the stream.
+ *
+ * @param request  Request, or NULL.
+ * @return Nanoseconds; DIPC_FOREVER where the client has set no deadline; 0 once it has passed,
+ *         for NULL and in the child of a fork.
+ */
+uint64_t dipc_request_time_left_ns(const struct dipc_request *request);
+
+/**
+ * The headers of a request.
+ *
+ * @param request  Request.
+ * @param out      Receives a copy of the headers, to be freed by dipc_headers_free().
+ * @param error    May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+ */
+dipc_status dipc_request_headers(const struct dipc_request *request,
+                                 struct dipc_headers **out,
+                                 struct dipc_error **error);
+
+/**
+ * Adds headers to the answer of a request. The client gets them with the schema; headers that are
+ * added later go with a failure of the stream. A client that does not know headers does not get
+ * them.
+ *
+ * @param request  Request.
+ * @param headers  Copied. One answer has at most 32 KiB, 5 bytes for each pair included.
+ * @param error    May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: more than 32 KiB, or the
+ *         stream is over.
+ */
+dipc_status dipc_request_add_headers(const struct dipc_request *request,
+                                     const struct dipc_headers *headers,
+                                     struct dipc_error **error);
+
+/**
+ * Sets how long the whole stream may take, from the request on; then it fails with
+ * DIPC_ERR_TIMEOUT. The server's host sees the time that is left (dipc_request_time_left_ns()).
+ * Default DIPC_FOREVER.
+ *
+ * @param options      Options to change; exclusive during the call.
+ * @param deadline_ns  Nanoseconds, or DIPC_FOREVER.
+ * @param error        May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+ */
+dipc_status dipc_get_options_set_deadline_ns(struct dipc_get_options *options,
+                                             uint64_t deadline_ns,
+                                             struct dipc_error **error);
+
+/**
+ * Sets headers for the server's host, in place of those set before. Default none. A server that
+ * does not know headers refuses the request with DIPC_ERR_UNSUPPORTED.
+ *
+ * @param options  Options to change; exclusive during the call.
+ * @param headers  Copied. At most 64 KiB in all, 5 bytes for each pair included.
+ * @param error    May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: more than 64 KiB.
+ */
+dipc_status dipc_get_options_set_headers(struct dipc_get_options *options,
+                                         const struct dipc_headers *headers,
+                                         struct dipc_error **error);
+
+/**
  * Makes the sender of a new connection.
  *
  * @param uri             The URI that the clients have, read for its tags and role; NULL: the
@@ -2129,6 +2330,39 @@ dipc_status dipc_server_stop(const struct dipc_server *server,
 void dipc_server_free(struct dipc_server *server);
 
 /**
+ * Sets the provider of every ticket that is not served by itself: queries, commands, keys of
+ * partitions. dipc_request_ticket() says what the client wants. A handler set before is replaced;
+ * its streams go on.
+ *
+ * @param server     Server.
+ * @param provider   Called once for each stream, on a thread of its own. NULL: no handler.
+ * @param userdata   Given to provider and finalizer; may be NULL.
+ * @param finalizer  Called once, when the handler was replaced or the server freed, and the last
+ *                   call has returned; may be NULL. Not used where provider is NULL.
+ * @param flags      0, or DIPC_PROVIDER_DETERMINISTIC.
+ * @param error      May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK: the library calls the finalizer. Otherwise it does not.
+ *         DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: unknown flags. DIPC_ERR_STOPPED.
+ */
+dipc_status dipc_server_set_handler(const struct dipc_server *server,
+                                    dipc_provider provider,
+                                    void *userdata,
+                                    dipc_finalizer finalizer,
+                                    uint32_t flags,
+                                    struct dipc_error **error);
+
+/**
+ * Serves every ticket that is not served by itself in the pull form: their requests come out of
+ * dipc_server_next_request(). A handler set before is replaced.
+ *
+ * @param server  Server.
+ * @param error   May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_STOPPED.
+ */
+dipc_status dipc_server_set_handler_pull(const struct dipc_server *server,
+                                         struct dipc_error **error);
+
+/**
  * Makes options with the default values. Each setter names its default.
  *
  * @param out    Receives the options, to be freed by dipc_server_options_free().
@@ -2362,6 +2596,27 @@ dipc_status dipc_server_publish(const struct dipc_server *server,
                                 struct dipc_error **error);
 
 /**
+ * dipc_server_publish() in the place of what the ticket stands for, if anything. At no moment is
+ * the ticket unknown, and streams under way go on with what they began.
+ *
+ * @param server            Server.
+ * @param ticket            What clients ask for: any bytes, at most 1016 KiB. Copied.
+ * @param ticket_len_bytes  Length of ticket.
+ * @param schema            Moved on success: its release becomes NULL.
+ * @param batches           An array of n_batches arrays, each moved on success.
+ * @param n_batches         Number of batches; 0 is a table without rows.
+ * @param error             May be NULL; on failure receives details for dipc_error_free().
+ * @return As dipc_server_publish(), but for DIPC_ERR_ALREADY_EXISTS.
+ */
+dipc_status dipc_server_replace(const struct dipc_server *server,
+                                const uint8_t *ticket,
+                                size_t ticket_len_bytes,
+                                struct ArrowSchema *schema,
+                                struct ArrowDeviceArray *batches,
+                                size_t n_batches,
+                                struct dipc_error **error);
+
+/**
  * Stops serving a ticket. Running streams go on. Clients can read lent memory for as long as they
  * keep it.
  *
@@ -2441,6 +2696,20 @@ dipc_status dipc_stream_metadata(const struct ArrowDeviceArrayStream *stream,
                                  size_t size_bytes,
                                  size_t *out_len_bytes,
                                  struct dipc_error **error);
+
+/**
+ * Headers of the server's answer: those that came with the schema, then those that came with a
+ * failure.
+ *
+ * @param stream  Stream of dipc_client_get(), not released; no callback of it is running.
+ * @param out     Receives a copy of the headers, to be freed by dipc_headers_free().
+ * @param error   May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: the stream is released, or
+ *         is not of dipc_client_get().
+ */
+dipc_status dipc_stream_headers(const struct ArrowDeviceArrayStream *stream,
+                                struct dipc_headers **out,
+                                struct dipc_error **error);
 
 /**
  * Reads one figure of a stream, up to now.

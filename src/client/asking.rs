@@ -104,6 +104,8 @@ impl ClientCore {
                     stream_id: self.ids.next(data.is_some())?,
                     device_type: options.device.device_type(),
                     gpus: gpus.clone(),
+                    deadline: options.deadline,
+                    headers: options.headers.clone(),
                     ..Request::new(ticket, options.window)
                 },
                 metadata: side(metadata),

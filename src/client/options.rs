@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::arrow::decode::{DecodeOptions, Level};
 use crate::device::Target;
-use crate::proto::Credit;
+use crate::proto::{Credit, Headers};
 use crate::transport::Settings;
 
 /// Options of a client.
@@ -49,6 +49,11 @@ pub struct GetOptions {
     pub connect_timeout: Duration,
     /// How long the server may be silent while the client waits for it; `None`: for ever.
     pub stall_timeout: Option<Duration>,
+    /// How long the whole stream may take, from the request on; `None`: for ever. The server's host
+    /// sees it.
+    pub deadline: Option<Duration>,
+    /// Headers for the server's host.
+    pub headers: Headers,
     /// How many batches and bytes the server may send before the consumer takes them.
     pub window: Credit,
     /// Most bytes of copies that the server may lend at once. Beyond it bodies travel as bytes.
@@ -74,6 +79,8 @@ impl Default for GetOptions {
         Self {
             connect_timeout: Duration::from_secs(10),
             stall_timeout: None,
+            deadline: None,
+            headers: Headers::new(),
             window: Credit {
                 batches: 16,
                 bytes: 256 << 20,

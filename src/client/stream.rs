@@ -13,7 +13,7 @@ use crate::driver::fetch::{Fetch, StreamStats};
 use crate::driver::telling::Account;
 use crate::error::{Error, Result, Status};
 use crate::fork::Generation;
-use crate::proto::Header;
+use crate::proto::{Header, Headers};
 
 /// A stream of record batches. Dropping it before its end cancels it.
 pub struct Stream {
@@ -27,6 +27,8 @@ pub struct Stream {
     device_type: i32,
     pub(super) cancel: Option<Cancel>,
     custom_metadata: Vec<(String, String)>,
+    /// Of the answer, once the stream is over.
+    headers: Headers,
     pub(super) stats: StreamStats,
     error: Option<Error>,
     /// The second request, until the consumer has an array.
@@ -55,6 +57,7 @@ impl Stream {
             decode,
             cancel: cancel.cloned(),
             custom_metadata: Vec::new(),
+            headers: Headers::new(),
             stats: StreamStats::default(),
             error: None,
             fallback: None,
@@ -75,6 +78,14 @@ impl Stream {
     /// The error that ended the stream.
     pub fn error(&self) -> Option<&Error> {
         self.error.as_ref()
+    }
+
+    /// Headers of the server's answer, so far.
+    pub fn headers(&self) -> Headers {
+        match &self.fetch {
+            Some(fetch) => fetch.answer_headers(),
+            None => self.headers.clone(),
+        }
     }
 
     /// Figures up to now.
@@ -111,6 +122,7 @@ impl Stream {
         let Some(fetch) = self.fetch.take() else {
             return;
         };
+        self.headers = fetch.answer_headers();
         if self.generation.ensure_same_process().is_err() {
             // A forked child sends nothing, and locks may be held for ever: the copy is leaked.
             let _left = ManuallyDrop::new(fetch);

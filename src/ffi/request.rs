@@ -52,7 +52,7 @@ impl dipc_request {
         }
     }
 
-    fn get(&self) -> &Request {
+    pub(super) fn get(&self) -> &Request {
         match &self.inner {
             RequestHandle::Owned(request) => request,
             // SAFETY: `Provider::open` promises that the request lives until the stream is

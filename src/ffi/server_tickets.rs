@@ -150,16 +150,57 @@ pub unsafe extern "C" fn dipc_server_publish(
         let schema = unsafe { schema.as_mut() }.ok_or_else(|| null_argument("schema"))?;
         // SAFETY: the caller promises the same of `batches`.
         let batches = unsafe { try_mut_slice(batches, n_batches, "batches") }?;
-        publish(&server.inner, ticket, schema, batches)
+        put_table(&server.inner, ticket, false, schema, batches)
     };
     // SAFETY: the caller promises `server` is NULL or live.
     unsafe { guard_ref(server, error, body) }
 }
 
-/// Moves the table to the server; after a failure the caller's structs are as before.
-fn publish(
+/// dipc_server_publish() in the place of what the ticket stands for, if anything. At no moment is
+/// the ticket unknown, and streams under way go on with what they began.
+///
+/// @param server            Server.
+/// @param ticket            What clients ask for: any bytes, at most 1016 KiB. Copied.
+/// @param ticket_len_bytes  Length of ticket.
+/// @param schema            Moved on success: its release becomes NULL.
+/// @param batches           An array of n_batches arrays, each moved on success.
+/// @param n_batches         Number of batches; 0 is a table without rows.
+/// @param error             May be NULL; on failure receives details for dipc_error_free().
+/// @return As dipc_server_publish(), but for DIPC_ERR_ALREADY_EXISTS.
+///
+/// # Safety
+///
+/// As dipc_server_publish().
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_server_replace(
+    server: *const dipc_server,
+    ticket: *const u8,
+    ticket_len_bytes: usize,
+    schema: *mut ArrowSchema,
+    batches: *mut ArrowDeviceArray,
+    n_batches: usize,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    let body = |server: &dipc_server| {
+        // SAFETY: the caller promises `ticket` is readable.
+        let ticket = unsafe { try_bytes(ticket, ticket_len_bytes, "ticket") }?;
+        // SAFETY: the caller promises `schema` is NULL or initialised and used by nobody else.
+        let schema = unsafe { schema.as_mut() }.ok_or_else(|| null_argument("schema"))?;
+        // SAFETY: the caller promises the same of `batches`.
+        let batches = unsafe { try_mut_slice(batches, n_batches, "batches") }?;
+        put_table(&server.inner, ticket, true, schema, batches)
+    };
+    // SAFETY: the caller promises `server` is NULL or live.
+    unsafe { guard_ref(server, error, body) }
+}
+
+/// Moves the table to the server, or leaves it where it is.
+fn put_table(
     server: &Server,
     ticket: &[u8],
+    replaces: bool,
     schema: &mut ArrowSchema,
     batches: &mut [ArrowDeviceArray],
 ) -> Result<()> {
@@ -178,15 +219,18 @@ fn publish(
         .iter_mut()
         .map(|batch| unsafe { OwnedDeviceArray::take(batch) })
         .collect();
-    server
-        .publish(ticket, owned_schema, owned)
-        .map_err(|(error, (given_back, arrays))| {
-            *schema = given_back.into_raw();
-            for (place, array) in batches.iter_mut().zip(arrays) {
-                *place = array.into_raw();
-            }
-            error
-        })
+    let outcome = if replaces {
+        server.replace(ticket, owned_schema, owned)
+    } else {
+        server.publish(ticket, owned_schema, owned)
+    };
+    outcome.map_err(|(error, (given_back, arrays))| {
+        *schema = given_back.into_raw();
+        for (place, array) in batches.iter_mut().zip(arrays) {
+            *place = array.into_raw();
+        }
+        error
+    })
 }
 
 /// Stops serving a ticket. Running streams go on. Clients can read lent memory for as long as they

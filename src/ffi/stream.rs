@@ -9,6 +9,7 @@ use crate::error::{Error, Result};
 use crate::ffi::error::dipc_error;
 use crate::ffi::guard::{ErrorOut, guard};
 use crate::ffi::handle::{null_argument, try_out};
+use crate::ffi::headers::{dipc_headers, set_headers};
 use crate::ffi::server::unknown_stat;
 use crate::ffi::status::dipc_status;
 use crate::ffi::text::TextOut;
@@ -96,6 +97,40 @@ pub unsafe extern "C" fn dipc_stream_metadata(
         // not running.
         let stream = unsafe { fetched(stream) }?;
         out.set_bytes(&encode_metadata(stream.custom_metadata())?)
+    })
+}
+
+/// Headers of the server's answer: those that came with the schema, then those that came with a
+/// failure.
+///
+/// @param stream  Stream of dipc_client_get(), not released; no callback of it is running.
+/// @param out     Receives a copy of the headers, to be freed by dipc_headers_free().
+/// @param error   May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: the stream is released, or
+///         is not of dipc_client_get().
+///
+/// # Safety
+///
+/// `stream` is NULL or follows Arrow's C device stream interface, and none of its callbacks runs
+/// during the call; `out` and `error` are NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_stream_headers(
+    stream: *const ArrowDeviceArrayStream,
+    out: *mut *mut dipc_headers,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    guard(error, || {
+        // SAFETY: the caller promises `stream` is NULL or initialised.
+        let stream = unsafe { stream.as_ref() }.ok_or_else(|| null_argument("stream"))?;
+        // SAFETY: the caller promises `out` is NULL or writable.
+        let out = unsafe { try_out(out, "out") }?;
+        // SAFETY: the caller promises a stream that follows Arrow's interface, whose callbacks are
+        // not running.
+        let stream = unsafe { fetched(stream) }?;
+        set_headers(out, stream.headers());
+        Ok(())
     })
 }
 

@@ -22,8 +22,9 @@ use crate::driver::turning::Turner;
 use crate::error::{Error, Result, Status};
 use crate::fork::Generation;
 use crate::lines::Lines;
-use crate::proto::{Role, RoleTags, SenderConfig, Timestamp, Uri};
+use crate::proto::{Role, RoleTags, SenderConfig, Timestamp, Uri, Verb};
 use crate::server::pulls::PullQueues;
+use crate::server::request::AskedFor;
 use crate::server::streams::{Slot, Streams};
 use crate::server::threads::{Threads, send_table};
 use crate::server::tickets::{Entry, Provider, Tickets};
@@ -74,13 +75,14 @@ impl ServerCore {
     pub(super) fn add<T>(
         &self,
         ticket: &[u8],
+        replaces: bool,
         thing: T,
         wrap: impl FnOnce(T, Callbacks) -> Entry,
     ) -> Result<(), (Error, T)> {
         match self.ensure_running().and_then(|()| self.callbacks()) {
             Ok(callbacks) => self
                 .tickets
-                .add(ticket, thing, |thing| wrap(thing, callbacks)),
+                .add(ticket, replaces, thing, |thing| wrap(thing, callbacks)),
             Err(error) => Err((error, thing)),
         }
     }
@@ -164,18 +166,21 @@ impl ServerCore {
         if shared_id {
             self.streams.offer(asked.request.stream_id, &stream);
         }
+        let asked_for = AskedFor::of(&asked.request);
         let production = |options| Production::new(Arc::clone(&stream), options, ending(&slot));
         Ok(match entry {
             Entry::Provider(provider) => Begun::Thread(Box::new(ProvidedStream {
                 production: production(options),
                 provider,
                 stream,
+                asked_for,
                 slot,
                 yields: self.options.spin.is_zero(),
             })),
             Entry::Pull | Entry::Published(_) => {
                 let production = production(self.produce(self.pulls.callbacks.clone()));
-                self.pulls.put(Request::for_pull(stream, production, slot));
+                self.pulls
+                    .put(Request::for_pull(stream, asked_for, production, slot));
                 Begun::Elsewhere
             }
         })
@@ -184,6 +189,13 @@ impl ServerCore {
     /// Finds the ticket of a request, and takes a slot for its stream.
     fn admit(&self, asked: &ArrivedRequest) -> Result<(Entry, Arc<Slot>)> {
         self.ensure_running()?;
+        let verb = asked.request.verb;
+        if verb != Verb::Get {
+            return Err(Error::unsupported(format!(
+                "this server does not {}: it only gives tables",
+                verb.name()
+            )));
+        }
         let entry = self.tickets.find(&asked.request.ticket)?;
         if !asked.extension && asked.role != Role::Both && !entry.replays() {
             return Err(Error::unsupported(
@@ -333,6 +345,7 @@ struct ProvidedStream {
     production: Production,
     provider: Arc<Deferred<Box<dyn Provider>>>,
     stream: Arc<OutStream>,
+    asked_for: AskedFor,
     slot: Arc<Slot>,
     /// The thread yields its processor once after the first batch.
     yields: bool,
@@ -344,12 +357,13 @@ impl StreamWork for ProvidedStream {
             mut production,
             provider,
             stream,
+            asked_for,
             slot,
             yields,
         } = *self;
         let provider = provider.get()?;
         // The request lives until the host's stream is released.
-        let request = Request::for_provider(stream);
+        let request = Request::for_provider(stream, asked_for);
         let mut reader = None;
         let sent = provide(&**provider, &request, &mut production, yields, &mut reader);
         if let Err(error) = sent {

@@ -35,7 +35,7 @@ use crate::proto::{Role, RoleTags, Tags, Uri};
 use crate::transport::{self, MemoryBudget};
 use pulls::PullQueues;
 use threads::Threads;
-use tickets::{Entry, Tickets};
+use tickets::{Entry, Tickets, provided};
 
 /// A server. Any thread may call it. Its drop cuts every stream, and does not wait for host
 /// callbacks that still run.
@@ -157,9 +157,53 @@ impl Server {
         ticket: &[u8],
         provider: Box<dyn Provider>,
     ) -> Result<(), (Error, Box<dyn Provider>)> {
-        self.core.add(ticket, provider, |provider, callbacks| {
-            Entry::Provider(Arc::new(Deferred::new(provider, callbacks)))
-        })
+        self.core.add(ticket, false, provider, provided)
+    }
+
+    /// Serves every ticket that has nothing of its own by calling `provider`, until another handler
+    /// takes its place. [`Request::ticket`] and [`Request::headers`] say what the client wants.
+    ///
+    /// # Errors
+    ///
+    /// With the provider given back: `Stopped`.
+    pub fn set_handler(
+        &self,
+        provider: Box<dyn Provider>,
+    ) -> Result<(), (Error, Box<dyn Provider>)> {
+        let callbacks = match self
+            .core
+            .ensure_running()
+            .and_then(|()| self.core.callbacks())
+        {
+            Ok(callbacks) => callbacks,
+            Err(error) => return Err((error, provider)),
+        };
+        self.core
+            .tickets
+            .set_handler(Some(provided(provider, callbacks)));
+        Ok(())
+    }
+
+    /// Serves every ticket that has nothing of its own in the pull form.
+    ///
+    /// # Errors
+    ///
+    /// `Stopped`.
+    pub fn set_handler_pull(&self) -> Result<()> {
+        self.core.ensure_running()?;
+        self.core.tickets.set_handler(Some(Entry::Pull));
+        Ok(())
+    }
+
+    /// Serves only the tickets that have something of their own.
+    ///
+    /// # Errors
+    ///
+    /// `Stopped`.
+    pub fn clear_handler(&self) -> Result<()> {
+        self.core.ensure_running()?;
+        self.core.tickets.set_handler(None);
+        Ok(())
     }
 
     /// Serves `ticket` in the pull form: [`next_request`](Self::next_request) gives its requests.
@@ -169,7 +213,7 @@ impl Server {
     /// As [`serve`](Self::serve).
     pub fn serve_pull(&self, ticket: &[u8]) -> Result<()> {
         self.core
-            .add(ticket, (), |(), _| Entry::Pull)
+            .add(ticket, false, (), |(), _| Entry::Pull)
             .map_err(|(error, ())| error)
     }
 
@@ -190,6 +234,39 @@ impl Server {
         schema: OwnedSchema,
         batches: Vec<OwnedDeviceArray>,
     ) -> Result<(), (Error, (OwnedSchema, Vec<OwnedDeviceArray>))> {
+        self.put_table(ticket, false, schema, batches)
+    }
+
+    /// [`publish`](Self::publish) in the place of what `ticket` stands for, if anything: there is
+    /// no moment at which the ticket is unknown. Streams under way go on with what they began.
+    ///
+    /// # Errors
+    ///
+    /// As [`publish`](Self::publish), but for `AlreadyExists`.
+    #[allow(
+        clippy::type_complexity,
+        reason = "the table is given back in the shape it came in"
+    )]
+    pub fn replace(
+        &self,
+        ticket: &[u8],
+        schema: OwnedSchema,
+        batches: Vec<OwnedDeviceArray>,
+    ) -> Result<(), (Error, (OwnedSchema, Vec<OwnedDeviceArray>))> {
+        self.put_table(ticket, true, schema, batches)
+    }
+
+    #[allow(
+        clippy::type_complexity,
+        reason = "the table is given back in the shape it came in"
+    )]
+    fn put_table(
+        &self,
+        ticket: &[u8],
+        replaces: bool,
+        schema: OwnedSchema,
+        batches: Vec<OwnedDeviceArray>,
+    ) -> Result<(), (Error, (OwnedSchema, Vec<OwnedDeviceArray>))> {
         let options = self.core.encode_options();
         // The encoder checks the schema, so that its producer gets the error, not each client.
         let encoder = match Encoder::new(&schema, options) {
@@ -198,7 +275,7 @@ impl Server {
         };
         let table = Published::new(schema, batches, encoder);
         self.core
-            .add(ticket, table, |table, callbacks| {
+            .add(ticket, replaces, table, |table, callbacks| {
                 Entry::Published(Arc::new(Deferred::new(table, callbacks)))
             })
             .map_err(|(error, table)| (error, table.into_parts()))

@@ -10,7 +10,7 @@ use crate::arrow::{OwnedDeviceArray, OwnedSchema};
 use crate::driver::clock;
 use crate::driver::produce::{OutStream, Production};
 use crate::error::{Error, Result};
-use crate::proto::Timestamp;
+use crate::proto::{self, Headers, Timestamp, Verb};
 use crate::server::streams::Slot;
 
 /// A client's request for a stream.
@@ -20,10 +20,29 @@ use crate::server::streams::Slot;
 /// [`finish`](Self::finish). Dropping it unfinished fails the stream.
 pub struct Request {
     stream: Arc<OutStream>,
+    asked: AskedFor,
     /// The provider's own reason for a failure.
     failure: Mutex<Option<(i32, String)>>,
     /// The host's end of the stream, in the pull form.
     pull: Option<Mutex<PullStream>>,
+}
+
+/// What the client said beside the ticket.
+pub(super) struct AskedFor {
+    verb: Verb,
+    headers: Headers,
+    deadline: Option<Timestamp>,
+}
+
+impl AskedFor {
+    /// Of a request that has just come.
+    pub(super) fn of(request: &proto::Request) -> Self {
+        Self {
+            verb: request.verb,
+            headers: request.headers.clone(),
+            deadline: request.deadline.map(clock::after),
+        }
+    }
 }
 
 struct PullStream {
@@ -33,9 +52,10 @@ struct PullStream {
 }
 
 impl Request {
-    pub(super) fn for_provider(stream: Arc<OutStream>) -> Self {
+    pub(super) fn for_provider(stream: Arc<OutStream>, asked: AskedFor) -> Self {
         Self {
             stream,
+            asked,
             failure: Mutex::new(None),
             pull: None,
         }
@@ -43,6 +63,7 @@ impl Request {
 
     pub(super) fn for_pull(
         stream: Arc<OutStream>,
+        asked: AskedFor,
         production: Production,
         slot: Arc<Slot>,
     ) -> Self {
@@ -52,6 +73,7 @@ impl Request {
         });
         Self {
             stream,
+            asked,
             failure: Mutex::new(None),
             pull: Some(pull),
         }
@@ -60,6 +82,33 @@ impl Request {
     /// The ticket that the client asked for.
     pub fn ticket(&self) -> &[u8] {
         &self.stream.ticket
+    }
+
+    /// The verb of the request.
+    pub fn verb(&self) -> Verb {
+        self.asked.verb
+    }
+
+    /// Headers of the client's host.
+    pub fn headers(&self) -> &Headers {
+        &self.asked.headers
+    }
+
+    /// How long the client still waits for the end of the stream; `None`: for ever.
+    pub fn time_left(&self) -> Option<Duration> {
+        self.asked.deadline.map(clock::until)
+    }
+
+    /// Adds headers to the server's answer. They go with the acceptance of the request, which is
+    /// sent with the schema; later ones go with a failure of the stream. A client that does not
+    /// know headers does not get them.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` when the headers of one answer take more than
+    /// [`MAX_ANSWER_HEADERS`](crate::proto::MAX_ANSWER_HEADERS), or when the stream is over.
+    pub fn add_headers(&self, headers: &Headers) -> Result<()> {
+        self.stream.add_answer_headers(headers)
     }
 
     /// A description of the client, for logs.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use parking_lot::RwLock;
 
 use crate::arrow::OwnedDeviceStream;
-use crate::driver::callbacks::Deferred;
+use crate::driver::callbacks::{Callbacks, Deferred};
 use crate::driver::produce::Published;
 use crate::driver::telling::shown;
 use crate::error::{Error, Result, Status};
@@ -52,17 +52,26 @@ impl Entry {
     }
 }
 
+/// An entry that calls `provider` for each stream.
+pub(super) fn provided(provider: Box<dyn Provider>, callbacks: Callbacks) -> Entry {
+    Entry::Provider(Arc::new(Deferred::new(provider, callbacks)))
+}
+
 /// The tickets of a server.
 #[derive(Default)]
 pub(super) struct Tickets {
     entries: RwLock<BTreeMap<Vec<u8>, Entry>>,
+    /// For every other ticket.
+    handler: RwLock<Option<Entry>>,
 }
 
 impl Tickets {
-    /// Adds the entry that `wrap` makes of `thing`, or gives `thing` back.
+    /// Adds what `wrap` makes of `thing`, or gives `thing` back. What `ticket` stood for before
+    /// stays, or is replaced.
     pub(super) fn add<T>(
         &self,
         ticket: &[u8],
+        replaces: bool,
         thing: T,
         wrap: impl FnOnce(T) -> Entry,
     ) -> Result<(), (Error, T)> {
@@ -70,14 +79,16 @@ impl Tickets {
             return Err((error, thing));
         }
         let mut entries = self.entries.write();
-        if entries.contains_key(ticket) {
+        if !replaces && entries.contains_key(ticket) {
             let text = format!(
-                "the ticket {} is served already; withdraw it first",
+                "the ticket {} is served already: withdraw or replace it",
                 shown(ticket)
             );
             return Err((Error::new(Status::AlreadyExists, text), thing));
         }
-        entries.insert(ticket.to_vec(), wrap(thing));
+        let before = entries.insert(ticket.to_vec(), wrap(thing));
+        drop(entries);
+        drop(before);
         Ok(())
     }
 
@@ -88,11 +99,15 @@ impl Tickets {
             .ok_or_else(|| Self::unknown(ticket))
     }
 
+    /// Sets what stands behind every ticket that is not served by itself.
+    pub(super) fn set_handler(&self, handler: Option<Entry>) -> Option<Entry> {
+        std::mem::replace(&mut *self.handler.write(), handler)
+    }
+
     pub(super) fn find(&self, ticket: &[u8]) -> Result<Entry> {
-        self.entries
-            .read()
-            .get(ticket)
-            .cloned()
+        let entry = self.entries.read().get(ticket).cloned();
+        entry
+            .or_else(|| self.handler.read().clone())
             .ok_or_else(|| Self::unknown(ticket))
     }
 
@@ -102,7 +117,7 @@ impl Tickets {
 
     pub(super) fn clear(&self) {
         let entries = std::mem::take(&mut *self.entries.write());
-        drop(entries);
+        drop((entries, self.set_handler(None)));
     }
 
     fn unknown(ticket: &[u8]) -> Error {

@@ -32,6 +32,33 @@ static void tokens(void) {
   dipc_cancel_free(NULL);
 }
 
+static void headers(void) {
+  dipc_headers *headers = NULL;
+  dipc_get_options *options = NULL;
+  uint8_t value[8] = "?";
+  size_t len = 77;
+  NULLS("out", dipc_headers_new(NULL, &error_));
+  NULLS("headers", dipc_headers_add(NULL, "k", value, 1, &error_));
+  NULLS("headers", dipc_headers_key(NULL, 0, NULL, 0, &len, &error_));
+  NULLS("headers", dipc_headers_value(NULL, 0, NULL, 0, &len, &error_));
+  NULLS("headers", dipc_headers_get(NULL, "k", NULL, 0, &len, &error_));
+  CHECK_EQ(dipc_headers_count(NULL), 0);
+  dipc_headers_free(NULL);
+  OK(dipc_headers_new(&headers, &error_));
+  NULLS("key", dipc_headers_add(headers, NULL, value, 1, &error_));
+  NULLS("value", dipc_headers_add(headers, "k", NULL, 1, &error_));
+  OK(dipc_headers_add(headers, "k", value, 1, &error_));
+  NULLS("out_len_bytes", dipc_headers_key(headers, 0, NULL, 0, NULL, &error_));
+  NULLS("buffer", dipc_headers_value(headers, 0, NULL, 8, &len, &error_));
+  NULLS("key", dipc_headers_get(headers, NULL, value, 8, &len, &error_));
+  CHECK_EQ(len, 77);
+  OK(dipc_get_options_new(&options, &error_));
+  NULLS("options", dipc_get_options_set_headers(NULL, headers, &error_));
+  NULLS("headers", dipc_get_options_set_headers(options, NULL, &error_));
+  dipc_get_options_free(options);
+  dipc_headers_free(headers);
+}
+
 static void options(void) {
   NULLS("out", dipc_server_options_new(NULL, &error_));
   NULLS("options", dipc_server_options_set_max_streams(NULL, 1, &error_));
@@ -65,6 +92,8 @@ static void options(void) {
   NULLS("options", dipc_get_options_set_device(NULL, 1, 0, &error_));
   NULLS("options", dipc_get_options_set_validation(NULL, 0, &error_));
   NULLS("options", dipc_get_options_set_first_sequence(NULL, 0, &error_));
+  NULLS("options", dipc_get_options_set_deadline_ns(NULL, 0, &error_));
+  headers();
   NULLS("options", dipc_get_options_set_spin_ns(NULL, 1, &error_));
   NULLS("options", dipc_get_options_set_connections(NULL, 1, &error_));
   dipc_get_options_free(NULL);
@@ -99,6 +128,10 @@ static void servers(void) {
   NULLS("provider", dipc_server_serve(server, TICKET("t"), NULL, NULL, NULL, 0, &error_));
   NULLS("server", dipc_server_serve_pull(NULL, TICKET("t"), &error_));
   NULLS("ticket", dipc_server_serve_pull(server, NULL, 1, &error_));
+  NULLS("server", dipc_server_set_handler(NULL, provide, NULL, NULL, 0, &error_));
+  NULLS("server", dipc_server_set_handler_pull(NULL, &error_));
+  NULLS("server", dipc_server_replace(NULL, TICKET("t"), &schema, &batch, 1, &error_));
+  NULLS("schema", dipc_server_replace(server, TICKET("t"), NULL, &batch, 1, &error_));
   NULLS("server", dipc_server_publish(NULL, TICKET("t"), &schema, &batch, 1, &error_));
   NULLS("ticket", dipc_server_publish(server, NULL, 1, &schema, &batch, 1, &error_));
   NULLS("schema", dipc_server_publish(server, TICKET("t"), NULL, &batch, 1, &error_));
@@ -157,6 +190,11 @@ static void requests(void) {
   table_batch(&batch, 0, 3, NULL);
   NULLS("request", dipc_request_ticket(NULL, NULL, 0, &len, &error_));
   NULLS("request", dipc_request_peer(NULL, NULL, 0, &len, &error_));
+  dipc_headers *headers = NULL;
+  NULLS("request", dipc_request_headers(NULL, &headers, &error_));
+  NULLS("request", dipc_request_add_headers(NULL, NULL, &error_));
+  CHECK_EQ(dipc_request_verb(NULL), 0);
+  CHECK_EQ(dipc_request_time_left_ns(NULL), 0);
   CHECK(dipc_request_is_cancelled(NULL));
   int32_t fd = 0;
   NULLS("request", dipc_request_cancel_fd(NULL, &fd, &error_));
@@ -176,6 +214,8 @@ static void requests(void) {
   NULLS("out_len_bytes", dipc_request_ticket(request, buffer, 8, NULL, &error_));
   NULLS("buffer", dipc_request_ticket(request, NULL, 8, &len, &error_));
   NULLS("out_fd", dipc_request_cancel_fd(request, NULL, &error_));
+  NULLS("out", dipc_request_headers(request, NULL, &error_));
+  NULLS("headers", dipc_request_add_headers(request, NULL, &error_));
   NULLS("out_len_bytes", dipc_request_peer(request, (char *)buffer, 8, NULL, &error_));
   NULLS("buffer", dipc_request_peer(request, NULL, 8, &len, &error_));
   NULLS("schema", dipc_request_start(request, NULL, 1, &error_));
@@ -214,6 +254,8 @@ static void clients_and_streams(void) {
   dipc_client_free(NULL);
 
   NULLS("stream", dipc_stream_status(NULL, &error_));
+  dipc_headers *answer = NULL;
+  NULLS("stream", dipc_stream_headers(NULL, &answer, &error_));
   NULLS("stream", dipc_stream_metadata(NULL, buffer, 8, &len, &error_));
   NULLS("stream", dipc_stream_stat(NULL, DIPC_STREAM_STAT_ROWS, &figure, &error_));
   NULLS("source", dipc_stream_to_host(NULL, &host, &error_));
@@ -230,6 +272,7 @@ static void clients_and_streams(void) {
   NULLS("out_len_bytes", dipc_stream_metadata(&source, buffer, 8, NULL, &error_));
   NULLS("buffer", dipc_stream_metadata(&source, NULL, 8, &len, &error_));
   NULLS("out", dipc_stream_stat(&source, DIPC_STREAM_STAT_ROWS, NULL, &error_));
+  NULLS("out", dipc_stream_headers(&source, NULL, &error_));
   source.release(&source);
   CHECK(device.private_data == uris);
   CHECK(host.private_data == uris);

@@ -15,6 +15,7 @@ mod common;
 mod ending;
 mod logged;
 mod lost;
+mod requests;
 mod serving;
 mod threads;
 mod windows;

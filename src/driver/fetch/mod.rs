@@ -32,7 +32,7 @@ use crate::driver::clock;
 use crate::driver::turning::{Budget, Turner};
 use crate::driver::waiting::Looks;
 use crate::error::{Error, Result};
-use crate::proto::{Header, Receiver, ReceiverConfig};
+use crate::proto::{Header, Headers, Receiver, ReceiverConfig};
 use inbound::{Inbound, Taken};
 use left::Left;
 
@@ -116,6 +116,11 @@ impl Fetch {
     /// Whether it failed since this process cannot open the server's memory on a GPU.
     pub fn misses_gpus(&self) -> bool {
         self.bodies().interfere(|end, _| end.misses_gpus())
+    }
+
+    /// Headers of the server's answer, so far.
+    pub fn answer_headers(&self) -> Headers {
+        self.inbound.receiver.answer_headers().clone()
     }
 
     /// Who the server is.

@@ -10,7 +10,7 @@ use crate::cancel::Cancel;
 use crate::driver::serve::{ServerEnd, ServerLink};
 use crate::driver::turning::{Bell, Turner};
 use crate::error::Result;
-use crate::proto::Role;
+use crate::proto::{Headers, Role};
 
 /// A stream as its connections, its request and its thread share it.
 pub struct OutStream {
@@ -166,6 +166,18 @@ impl OutStream {
             token.cancel();
         }
         Ok(token.fd())
+    }
+
+    /// Adds headers to the server's next answer.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument`: the headers are too long, or the stream is over.
+    pub fn add_answer_headers(&self, headers: &Headers) -> Result<()> {
+        let links = self.links();
+        links
+            .iter()
+            .try_for_each(|link| link.add_answer_headers(headers))
     }
 
     /// Whether the consumer has gone or has cancelled.

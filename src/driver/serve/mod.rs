@@ -18,7 +18,7 @@ use crate::driver::io::{IoThread, Source};
 use crate::driver::produce::{ClientWatch, Publication};
 use crate::driver::turning::{Link, Turn, Turner};
 use crate::error::{Error, Result, Status};
-use crate::proto::{Request, Role, Sender, SenderConfig, Timestamp};
+use crate::proto::{Headers, Request, Role, Sender, SenderConfig, Timestamp};
 use crate::transport::{Connection, Lender, Readiness};
 
 /// A connection at a server.
@@ -200,6 +200,15 @@ impl ServerLink {
     /// Buffers lent and not yet given back.
     pub fn lent_outstanding(&self) -> u64 {
         self.look(|served| served.sender.lent_outstanding() as u64)
+    }
+
+    /// Adds headers to the next answer.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument`: the headers are too long, or no stream is asked for or runs.
+    pub fn add_answer_headers(&self, headers: &Headers) -> Result<()> {
+        self.interfere(|served, _| served.sender.add_answer_headers(headers))
     }
 
     /// Fails if something ended the stream.

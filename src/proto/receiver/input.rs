@@ -96,6 +96,13 @@ impl<B> Receiver<B> {
         if self.poll_timeout().is_none_or(|deadline| now < deadline) {
             return;
         }
+        if self.deadline.is_some_and(|deadline| now >= deadline) {
+            let time = self.config.request.deadline.unwrap_or_default();
+            self.fail(Error::timeout(format!(
+                "the stream has not ended within its deadline of {time:?}"
+            )));
+            return;
+        }
         let stall = self.patience();
         if let Some(limit) = self.answer_limit() {
             let timeout = stall.map_or(limit.timeout, |stall| stall.min(limit.timeout));

@@ -75,6 +75,8 @@ pub struct Receiver<B> {
     /// Spans in them.
     early_spans: usize,
     last_heard: Timestamp,
+    /// When the stream must have ended.
+    deadline: Option<Timestamp>,
     /// Bytes of the first body that is to come.
     first_body: Option<u64>,
     /// Whether any body has come.
@@ -148,6 +150,7 @@ impl<B> Receiver<B> {
             early: Vec::new(),
             early_spans: 0,
             last_heard: Timestamp::default(),
+            deadline: None,
             first_body: None,
             has_bodies: false,
             taken_since: false,
@@ -164,6 +167,8 @@ impl<B> Receiver<B> {
         }
         self.started = true;
         self.last_heard = now;
+        let deadline = self.config.request.deadline;
+        self.deadline = deadline.map(|deadline| now.saturating_add(deadline));
         let sides = [
             (Side::Metadata, Some(self.config.metadata)),
             (Side::Data, self.config.data),

@@ -27,15 +27,18 @@ impl<B> Receiver<B> {
             }
             ReceiverState::Failed | ReceiverState::Cancelled => false,
         };
-        // While messages wait for the consumer, the peer may have no credit to send others.
-        if !self.started || !awaited || !(self.ready.is_empty() || held_up) {
+        if !self.started || !awaited {
             return None;
+        }
+        // While messages wait for the consumer, the peer may have no credit to send others.
+        if !(self.ready.is_empty() || held_up) {
+            return self.deadline;
         }
         let stall = self
             .patience()
             .map(|timeout| self.last_heard.saturating_add(timeout));
         let answer = self.answer_limit().map(|limit| limit.by);
-        [stall, answer].into_iter().flatten().min()
+        [stall, answer, self.deadline].into_iter().flatten().min()
     }
 
     /// The consumer waits from `now` on: the time before it made room is not the server's. To be

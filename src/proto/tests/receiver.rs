@@ -279,6 +279,44 @@ fn baseline_servers_are_asked_for_tables_alone() {
     assert_eq!(error.status(), Status::Unsupported);
 }
 
+/// Rule Q1: past its deadline the stream ends with a timeout, and the server is told that it is not
+/// wanted; also while messages wait for the consumer.
+#[test]
+fn a_stream_ends_at_its_deadline() {
+    for waiting in [false, true] {
+        let mut asked = config(true, false);
+        asked.stall_timeout = None;
+        asked.request.deadline = Some(Duration::from_secs(3));
+        let mut receiver = started(asked);
+        receiver
+            .handle_control(NOW, Side::Metadata, &stream())
+            .unwrap();
+        receiver
+            .handle_metadata(NOW, &metadata(0, &schema()))
+            .unwrap();
+        if waiting {
+            put_header(&mut receiver, 1).unwrap();
+            put_packed(&mut receiver, 1).unwrap();
+        }
+        drain(&mut receiver);
+        let deadline = NOW.saturating_add(Duration::from_secs(3));
+        assert_eq!(receiver.poll_timeout(), Some(deadline));
+        receiver.handle_timeout(deadline);
+        let error = receiver.error().unwrap();
+        assert_eq!(error.status(), Status::Timeout);
+        assert!(error.text().contains("deadline of 3s"), "{error}");
+        let (transmits, _) = drain(&mut receiver);
+        assert!(
+            transmits.iter().any(|transmit| matches!(
+                transmit,
+                ReceiverTransmit::Control { bytes, .. }
+                    if matches!(Control::decode(bytes), Ok(Some(Control::Cancel { .. })))
+            )),
+            "{transmits:?}"
+        );
+    }
+}
+
 /// Rule E2: the answer comes before the schema, also where a transport delivers it later.
 #[test]
 fn nothing_is_handed_out_before_the_answer() {

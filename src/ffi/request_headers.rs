@@ -1,0 +1,124 @@
+//! What a request says beside its ticket, and the headers of its answer.
+
+use crate::ffi::client_options::DIPC_FOREVER;
+use crate::ffi::error::dipc_error;
+use crate::ffi::guard::{ErrorOut, guard_ref, guard_value};
+use crate::ffi::handle::{try_out, try_ref};
+use crate::ffi::headers::{dipc_headers, set_headers};
+use crate::ffi::request::dipc_request;
+use crate::ffi::status::dipc_status;
+use crate::proto::Verb;
+
+/// The client gets a table.
+pub const DIPC_VERB_GET: i32 = 1;
+/// The client sends a table. Not served yet.
+pub const DIPC_VERB_PUT: i32 = 2;
+/// Both sides send. Not served yet.
+pub const DIPC_VERB_EXCHANGE: i32 = 3;
+/// The client asks what a ticket stands for. Not served yet.
+pub const DIPC_VERB_DESCRIBE: i32 = 4;
+/// The client asks which tickets there are. Not served yet.
+pub const DIPC_VERB_LIST: i32 = 5;
+
+/// The verb of a request.
+///
+/// @param request  Request, or NULL.
+/// @return DIPC_VERB_*; 0 for NULL and in the child of a fork.
+///
+/// # Safety
+///
+/// `request` is NULL or live.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_request_verb(request: *const dipc_request) -> i32 {
+    guard_value(0, || {
+        // SAFETY: the caller promises `request` is NULL or live.
+        unsafe { try_ref(request) }.map_or(0, |request| match request.get().verb() {
+            Verb::Get => DIPC_VERB_GET,
+            Verb::Put => DIPC_VERB_PUT,
+            Verb::Exchange => DIPC_VERB_EXCHANGE,
+            Verb::Describe => DIPC_VERB_DESCRIBE,
+            Verb::List => DIPC_VERB_LIST,
+            Verb::Unknown(number) => number.into(),
+        })
+    })
+}
+
+/// How long the client still waits for the end of the stream.
+///
+/// @param request  Request, or NULL.
+/// @return Nanoseconds; DIPC_FOREVER where the client has set no deadline; 0 once it has passed,
+///         for NULL and in the child of a fork.
+///
+/// # Safety
+///
+/// `request` is NULL or live.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_request_time_left_ns(request: *const dipc_request) -> u64 {
+    guard_value(0, || {
+        // SAFETY: the caller promises `request` is NULL or live.
+        let left = unsafe { try_ref(request) }.map(|request| request.get().time_left());
+        match left {
+            Ok(None) => DIPC_FOREVER,
+            Ok(Some(left)) => u64::try_from(left.as_nanos()).unwrap_or(DIPC_FOREVER - 1),
+            Err(_) => 0,
+        }
+    })
+}
+
+/// The headers of a request.
+///
+/// @param request  Request.
+/// @param out      Receives a copy of the headers, to be freed by dipc_headers_free().
+/// @param error    May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+///
+/// # Safety
+///
+/// `request` is NULL or live; `out` and `error` are NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_request_headers(
+    request: *const dipc_request,
+    out: *mut *mut dipc_headers,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    let body = |request: &dipc_request| {
+        // SAFETY: the caller promises `out` is NULL or writable.
+        let out = unsafe { try_out(out, "out") }?;
+        set_headers(out, request.get().headers().clone());
+        Ok(())
+    };
+    // SAFETY: the caller promises `request` is NULL or live.
+    unsafe { guard_ref(request, error, body) }
+}
+
+/// Adds headers to the answer of a request. The client gets them with the schema; headers that are
+/// added later go with a failure of the stream. A client that does not know headers does not get
+/// them.
+///
+/// @param request  Request.
+/// @param headers  Copied. One answer has at most 32 KiB, 5 bytes for each pair included.
+/// @param error    May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: more than 32 KiB, or the
+///         stream is over.
+///
+/// # Safety
+///
+/// `request` and `headers` are NULL or live; `error` is NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_request_add_headers(
+    request: *const dipc_request,
+    headers: *const dipc_headers,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    let body = |request: &dipc_request| {
+        // SAFETY: the caller promises `headers` is NULL or live.
+        let headers = unsafe { try_ref(headers) }?;
+        request.get().add_headers(&headers.inner)
+    };
+    // SAFETY: the caller promises `request` is NULL or live.
+    unsafe { guard_ref(request, error, body) }
+}

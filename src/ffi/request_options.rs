@@ -1,0 +1,74 @@
+//! Options that a request carries to the server's host.
+
+use std::time::Duration;
+
+use crate::ffi::client_options::{DIPC_FOREVER, dipc_get_options};
+use crate::ffi::error::dipc_error;
+use crate::ffi::guard::{ErrorOut, guard_mut};
+use crate::ffi::handle::try_ref;
+use crate::ffi::headers::dipc_headers;
+use crate::ffi::status::dipc_status;
+use crate::proto::MAX_REQUEST_HEADERS;
+
+/// Sets how long the whole stream may take, from the request on; then it fails with
+/// DIPC_ERR_TIMEOUT. The server's host sees the time that is left (dipc_request_time_left_ns()).
+/// Default DIPC_FOREVER.
+///
+/// @param options      Options to change; exclusive during the call.
+/// @param deadline_ns  Nanoseconds, or DIPC_FOREVER.
+/// @param error        May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+///
+/// # Safety
+///
+/// `options` is NULL, or came from dipc_get_options_new() and was not freed; `error` is NULL or
+/// writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_get_options_set_deadline_ns(
+    options: *mut dipc_get_options,
+    deadline_ns: u64,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    let body = |options: &mut dipc_get_options| {
+        options.inner.deadline = match deadline_ns {
+            DIPC_FOREVER => None,
+            deadline => Some(Duration::from_nanos(deadline)),
+        };
+        Ok(())
+    };
+    // SAFETY: the caller promises `options` is NULL, or live and exclusive.
+    unsafe { guard_mut(options, error, body) }
+}
+
+/// Sets headers for the server's host, in place of those set before. Default none. A server that
+/// does not know headers refuses the request with DIPC_ERR_UNSUPPORTED.
+///
+/// @param options  Options to change; exclusive during the call.
+/// @param headers  Copied. At most 64 KiB in all, 5 bytes for each pair included.
+/// @param error    May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: more than 64 KiB.
+///
+/// # Safety
+///
+/// `options` is NULL, or came from dipc_get_options_new() and was not freed; `headers` is NULL or
+/// live; `error` is NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_get_options_set_headers(
+    options: *mut dipc_get_options,
+    headers: *const dipc_headers,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    let body = |options: &mut dipc_get_options| {
+        // SAFETY: the caller promises `headers` is NULL or live.
+        let headers = unsafe { try_ref(headers) }?;
+        headers.inner.ensure_fit(MAX_REQUEST_HEADERS)?;
+        options.inner.headers = headers.inner.clone();
+        Ok(())
+    };
+    // SAFETY: the caller promises `options` is NULL, or live and exclusive.
+    unsafe { guard_mut(options, error, body) }
+}

@@ -1,0 +1,88 @@
+//! What a server serves for tickets that it was not given.
+
+use std::ffi::c_void;
+use std::sync::Arc;
+
+use crate::error::Error;
+use crate::ffi::error::dipc_error;
+use crate::ffi::foreign::{ForeignData, dipc_finalizer};
+use crate::ffi::guard::{ErrorOut, guard_ref};
+use crate::ffi::provider::{ForeignProvider, dipc_provider};
+use crate::ffi::server::dipc_server;
+use crate::ffi::server_tickets::DIPC_PROVIDER_DETERMINISTIC;
+use crate::ffi::status::dipc_status;
+
+/// Sets the provider of every ticket that is not served by itself: queries, commands, keys of
+/// partitions. dipc_request_ticket() says what the client wants. A handler set before is replaced;
+/// its streams go on.
+///
+/// @param server     Server.
+/// @param provider   Called once for each stream, on a thread of its own. NULL: no handler.
+/// @param userdata   Given to provider and finalizer; may be NULL.
+/// @param finalizer  Called once, when the handler was replaced or the server freed, and the last
+///                   call has returned; may be NULL. Not used where provider is NULL.
+/// @param flags      0, or DIPC_PROVIDER_DETERMINISTIC.
+/// @param error      May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK: the library calls the finalizer. Otherwise it does not.
+///         DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: unknown flags. DIPC_ERR_STOPPED.
+///
+/// # Safety
+///
+/// `server` is NULL or live; `provider` and `finalizer` may be called with `userdata` on any thread
+/// until the finalizer has run; `error` is NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_server_set_handler(
+    server: *const dipc_server,
+    provider: dipc_provider,
+    userdata: *mut c_void,
+    finalizer: dipc_finalizer,
+    flags: u32,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    let body = |server: &dipc_server| {
+        if flags & !DIPC_PROVIDER_DETERMINISTIC != 0 {
+            return Err(Error::invalid_argument(format!(
+                "flags are {flags:#x}: unknown bits"
+            )));
+        }
+        let Some(function) = provider else {
+            return server.inner.clear_handler();
+        };
+        let data = Arc::new(ForeignData::new(userdata, finalizer));
+        let deterministic = flags & DIPC_PROVIDER_DETERMINISTIC != 0;
+        let provider = ForeignProvider::new(function, Arc::clone(&data), deterministic);
+        server
+            .inner
+            .set_handler(Box::new(provider))
+            .map_err(|(error, _provider)| {
+                data.relinquish();
+                error
+            })
+    };
+    // SAFETY: the caller promises `server` is NULL or live.
+    unsafe { guard_ref(server, error, body) }
+}
+
+/// Serves every ticket that is not served by itself in the pull form: their requests come out of
+/// dipc_server_next_request(). A handler set before is replaced.
+///
+/// @param server  Server.
+/// @param error   May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_STOPPED.
+///
+/// # Safety
+///
+/// `server` is NULL or live; `error` is NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_server_set_handler_pull(
+    server: *const dipc_server,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    let body = |server: &dipc_server| server.inner.set_handler_pull();
+    // SAFETY: the caller promises `server` is NULL or live.
+    unsafe { guard_ref(server, error, body) }
+}

@@ -1,0 +1,254 @@
+/* What a request carries beside its ticket, and what its answer carries: a server in a process of
+ * its own, over shared memory and tcp. */
+#include <errno.h>
+#include <sys/wait.h>
+
+#include "util.h"
+
+/* The value of a header as a string; "" where there is none. */
+static const char *value_of(const dipc_headers *headers, const char *key) {
+  static char values[4][256];
+  static int next;
+  char *value = values[next++ % 4];
+  size_t len = 0;
+  memset(value, 0, 256);
+  dipc_error *error = NULL;
+  int32_t status = dipc_headers_get(headers, key, (uint8_t *)value, 255, &len, &error);
+  dipc_error_free(error);
+  if (status == DIPC_ERR_NOT_FOUND) return "";
+  CHECK_EQ(status, DIPC_OK);
+  return value;
+}
+
+static void add(dipc_headers *headers, const char *key, const char *value) {
+  OK(dipc_headers_add(headers, key, (const uint8_t *)value, strlen(value), &error_));
+}
+
+/* Answers with what the request said: `echo` and `left` as headers. The ticket "refuse" fails. */
+static int32_t handle(void *userdata, dipc_request *request, struct ArrowDeviceArrayStream *out) {
+  (void)userdata;
+  char ticket[64] = "", left[32];
+  size_t len = 0;
+  OK(dipc_request_ticket(request, (uint8_t *)ticket, sizeof ticket - 1, &len, &error_));
+  CHECK_EQ(dipc_request_verb(request), DIPC_VERB_GET);
+  dipc_headers *asked = NULL, *answer = NULL;
+  OK(dipc_request_headers(request, &asked, &error_));
+  OK(dipc_headers_new(&answer, &error_));
+  for (size_t i = 0; i < dipc_headers_count(asked); i++) {
+    char key[64], value[64] = "";
+    OK(dipc_headers_key(asked, i, key, sizeof key, &len, &error_));
+    OK(dipc_headers_value(asked, i, (uint8_t *)value, sizeof value - 1, &len, &error_));
+    add(answer, key, value);
+  }
+  uint64_t time_left = dipc_request_time_left_ns(request);
+  snprintf(left, sizeof left, "%s", time_left == DIPC_FOREVER ? "forever"
+                                    : time_left > 50 * SECOND && time_left <= 60 * SECOND
+                                        ? "a minute"
+                                        : "other");
+  add(answer, "left", left);
+  add(answer, "ticket", ticket);
+  OK(dipc_request_add_headers(request, answer, &error_));
+  dipc_headers_free(asked);
+  dipc_headers_free(answer);
+  if (strcmp(ticket, "refuse") == 0) {
+    OK(dipc_request_fail(request, 77, "not today", &error_));
+    return 1;
+  }
+  if (strcmp(ticket, "slow") == 0) {
+    while (!dipc_request_is_cancelled(request)) sleep_ms(1);
+  }
+  table_stream(out, 3, 100, -1, NULL);
+  return 0;
+}
+
+/* Serves until `control` is closed; writes its URIs to `out`. */
+static void serve(int control, int out, const char *address) {
+  dipc_server *server = NULL;
+  char uris[2][DIPC_URI_BYTES] = {"", ""};
+  size_t len = 0;
+  OK(dipc_server_new(NULL, &server, &error_));
+  OK(dipc_server_listen(server, address, uris[0], DIPC_URI_BYTES, &len, &error_));
+  OK(dipc_server_listen(server, "tcp://127.0.0.1:0", uris[1], DIPC_URI_BYTES, &len, &error_));
+  OK(dipc_server_set_handler(server, handle, NULL, NULL, 0, &error_));
+  publish(server, "table", 1, 10, NULL);
+  CHECK_EQ(write(out, uris, sizeof uris), (ssize_t)sizeof uris);
+  char byte;
+  while (read(control, &byte, 1) < 0 && errno == EINTR) {
+  }
+  dipc_server_free(server);
+  table_wait_live(0);
+  _exit(0);
+}
+
+static int32_t ask(const dipc_client *client, const char *uri, const char *ticket,
+                   const dipc_headers *headers, uint64_t deadline_ns,
+                   struct ArrowDeviceArrayStream *out, dipc_error **error) {
+  dipc_get_options *options = NULL;
+  OK(dipc_get_options_new(&options, &error_));
+  if (headers) OK(dipc_get_options_set_headers(options, headers, &error_));
+  OK(dipc_get_options_set_deadline_ns(options, deadline_ns, &error_));
+  int32_t status = dipc_client_get(client, &uri, 1, (const uint8_t *)ticket, strlen(ticket),
+                                   options, NULL, out, error);
+  dipc_get_options_free(options);
+  return status;
+}
+
+static void headers_and_deadlines_cross(const char *uri) {
+  dipc_client *client = new_client();
+  dipc_headers *headers = NULL, *answer = NULL;
+  struct ArrowDeviceArrayStream stream;
+  OK(dipc_headers_new(&headers, &error_));
+  add(headers, "traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01");
+  add(headers, "twice", "1");
+  add(headers, "twice", "2");
+  OK(ask(client, uri, "any query", headers, 60 * SECOND, &stream, &error_));
+  OK(dipc_stream_headers(&stream, &answer, &error_));
+  CHECK_EQ(dipc_headers_count(answer), 5);
+  CHECK_STR(value_of(answer, "traceparent"),
+            "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01");
+  CHECK_STR(value_of(answer, "twice"), "1");
+  CHECK_STR(value_of(answer, "left"), "a minute");
+  CHECK_STR(value_of(answer, "ticket"), "any query");
+  CHECK_STR(value_of(answer, "absent"), "");
+  dipc_headers_free(answer);
+  CHECK_EQ(table_check_stream(&stream), 300);
+
+  /* Neither headers nor a deadline; and a ticket of its own comes before the handler. */
+  OK(ask(client, uri, "another", NULL, DIPC_FOREVER, &stream, &error_));
+  OK(dipc_stream_headers(&stream, &answer, &error_));
+  CHECK_EQ(dipc_headers_count(answer), 2);
+  CHECK_STR(value_of(answer, "left"), "forever");
+  dipc_headers_free(answer);
+  CHECK_EQ(table_check_stream(&stream), 300);
+  OK(ask(client, uri, "table", headers, DIPC_FOREVER, &stream, &error_));
+  CHECK_EQ(table_check_stream(&stream), 10);
+
+  FAILS(DIPC_ERR_PROVIDER, "not today",
+        ask(client, uri, "refuse", headers, DIPC_FOREVER, &stream, &error_));
+  /* The server's host waits for the client, which leaves at its deadline. */
+  FAILS(DIPC_ERR_TIMEOUT, "deadline", ask(client, uri, "slow", NULL, SECOND / 5, &stream, &error_));
+  dipc_headers_free(headers);
+  dipc_client_free(client);
+}
+
+static void wrong_headers_are_refused(void) {
+  dipc_headers *headers = NULL;
+  dipc_get_options *options = NULL;
+  size_t len = 77;
+  char buffer[4] = "";
+  OK(dipc_headers_new(&headers, &error_));
+  OK(dipc_get_options_new(&options, &error_));
+  FAILS(DIPC_ERR_INVALID_ARGUMENT, "other characters",
+        dipc_headers_add(headers, "Key", NULL, 0, &error_));
+  FAILS(DIPC_ERR_INVALID_ARGUMENT, "sets such headers itself",
+        dipc_headers_add(headers, "dipc-key", NULL, 0, &error_));
+  FAILS(DIPC_ERR_NOT_FOUND, "no header 0",
+        dipc_headers_key(headers, 0, buffer, sizeof buffer, &len, &error_));
+  CHECK_EQ(len, 77);
+  OK(dipc_headers_add(headers, "key", NULL, 0, &error_));
+  FAILS(DIPC_ERR_BUFFER_TOO_SMALL, "4",
+        dipc_headers_key(headers, 0, buffer, 3, &len, &error_));
+  CHECK_EQ(len, 3);
+  uint8_t *large = calloc(1, 65 << 10);
+  OK(dipc_headers_add(headers, "large", large, 65 << 10, &error_));
+  free(large);
+  FAILS(DIPC_ERR_INVALID_ARGUMENT, "the limit is 65536",
+        dipc_get_options_set_headers(options, headers, &error_));
+  dipc_headers_free(headers);
+  dipc_get_options_free(options);
+}
+
+/* A new version of a ticket takes the place of the old one, whose stream goes on. */
+static void a_ticket_is_replaced(void) {
+  char uri[DIPC_URI_BYTES];
+  dipc_server *server = new_server(NULL, uri);
+  dipc_client *client = new_client();
+  publish(server, "t", 50, 1000, NULL);
+  struct ArrowDeviceArrayStream old = get(client, uri, "t"), new;
+  struct ArrowSchema schema;
+  struct ArrowDeviceArray batch;
+  table_schema(&schema);
+  table_batch(&batch, 0, 7, NULL);
+  FAILS(DIPC_ERR_ALREADY_EXISTS, "withdraw or replace",
+        dipc_server_publish(server, TICKET("t"), &schema, &batch, 1, &error_));
+  OK(dipc_server_replace(server, TICKET("t"), &schema, &batch, 1, &error_));
+  CHECK(schema.release == NULL && batch.array.release == NULL);
+  new = get(client, uri, "t");
+  CHECK_EQ(table_check_stream(&new), 7);
+  CHECK_EQ(table_check_stream(&old), 50000);
+  /* One that was not there is added. */
+  table_schema(&schema);
+  OK(dipc_server_replace(server, TICKET("u"), &schema, NULL, 0, &error_));
+  new = get(client, uri, "u");
+  CHECK_EQ(table_check_stream(&new), 0);
+  dipc_client_free(client);
+  dipc_server_free(server);
+  table_wait_live(0);
+}
+
+/* The pull form of a handler, its end, and a handler that replaces another one. */
+static void handlers_come_and_go(void) {
+  char uri[DIPC_URI_BYTES];
+  const char *uris[] = {uri};
+  dipc_server *server = new_server(NULL, uri);
+  dipc_client *client = new_client();
+  struct ArrowDeviceArrayStream stream;
+  FAILS(DIPC_ERR_NOT_FOUND, "no ticket",
+        dipc_client_get(client, uris, 1, TICKET("t"), NULL, NULL, &stream, &error_));
+  OK(dipc_server_set_handler(server, handle, NULL, NULL, DIPC_PROVIDER_DETERMINISTIC, &error_));
+  stream = get(client, uri, "t");
+  CHECK_EQ(table_check_stream(&stream), 300);
+  OK(dipc_server_set_handler_pull(server, &error_));
+  dipc_get_options *options = NULL;
+  dipc_request *request = NULL;
+  OK(dipc_get_options_new(&options, &error_));
+  OK(dipc_get_options_set_connect_timeout_ns(options, SECOND / 5, &error_));
+  OK(dipc_get_options_set_deadline_ns(options, SECOND / 5, &error_));
+  FAILS(DIPC_ERR_TIMEOUT, "deadline",
+        dipc_client_get(client, uris, 1, TICKET("t"), options, NULL, &stream, &error_));
+  OK(dipc_server_next_request(server, 60 * SECOND, NULL, &request, &error_));
+  dipc_request_free(request);
+  OK(dipc_server_set_handler(server, NULL, NULL, NULL, 0, &error_));
+  FAILS(DIPC_ERR_NOT_FOUND, "no ticket",
+        dipc_client_get(client, uris, 1, TICKET("t"), NULL, NULL, &stream, &error_));
+  FAILS(DIPC_ERR_INVALID_ARGUMENT, "unknown bits",
+        dipc_server_set_handler(server, handle, NULL, NULL, 2, &error_));
+  dipc_get_options_free(options);
+  dipc_client_free(client);
+  dipc_server_free(server);
+  table_wait_live(0);
+}
+
+int main(void) {
+  char address[64], uris[2][DIPC_URI_BYTES];
+  int control[2], out[2], status = 0;
+  snprintf(address, sizeof address, "shm:@dipc-c-requests-%ld", (long)getpid());
+  CHECK_EQ(pipe(control), 0);
+  CHECK_EQ(pipe(out), 0);
+  /* Forked before this process uses the library. */
+  pid_t server = fork();
+  CHECK(server >= 0);
+  if (server == 0) {
+    close(control[1]);
+    close(out[0]);
+    serve(control[0], out[1], address);
+  }
+  close(control[0]);
+  close(out[1]);
+  size_t len = 0;
+  while (len < sizeof uris) {
+    ssize_t more = read(out[0], (char *)uris + len, sizeof uris - len);
+    CHECK(more > 0);
+    len += (size_t)more;
+  }
+  close(out[0]);
+  for (int i = 0; i < 2; i++) headers_and_deadlines_cross(uris[i]);
+  close(control[1]);
+  CHECK_EQ(waitpid(server, &status, 0), server);
+  CHECK(WIFEXITED(status));
+  CHECK_EQ(WEXITSTATUS(status), 0);
+  wrong_headers_are_refused();
+  a_ticket_is_replaced();
+  handlers_come_and_go();
+  return 0;
+}

@@ -1,0 +1,164 @@
+//! What a request carries beside its ticket, and what its answer carries (rule Q1).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use dipc::client::GetOptions;
+use dipc::error::{Error, Status};
+use dipc::proto::{Headers, MAX_ANSWER_HEADERS, MAX_REQUEST_HEADERS};
+use dipc::server::{Request, ServerOptions};
+
+use crate::common::{FnProvider, batch, export, export_schema, read_all, schema, stream_of};
+use crate::{SUBJECTS, assert_same, client, eventually, server};
+
+fn headers(pairs: &[(&str, &[u8])]) -> Headers {
+    let mut headers = Headers::new();
+    for (key, value) in pairs {
+        headers.add(key, *value).unwrap();
+    }
+    headers
+}
+
+/// Answers with the headers of the request and its ticket.
+fn echo(request: &Request) -> dipc::error::Result<dipc::arrow::OwnedDeviceStream> {
+    let mut answer = request.headers().clone();
+    answer.add("ticket", request.ticket())?;
+    request.add_headers(&answer)?;
+    if request.ticket() == b"fails" {
+        return Err(Error::new(Status::Provider, "no such partition"));
+    }
+    Ok(stream_of(schema(), [Ok(batch(0, 10))].into_iter()))
+}
+
+/// Rule Q1: headers of the greatest length cross both ways, over each transport, and each request
+/// on a kept connection has its own.
+#[test]
+fn headers_cross_both_ways() {
+    for subject in SUBJECTS {
+        let (server, uri) = server(subject, ServerOptions::default());
+        let handler = server.set_handler(Box::new(FnProvider(echo)));
+        handler.map_err(|(error, _)| error).unwrap();
+        let client = client();
+        let long = vec![7; MAX_ANSWER_HEADERS - 200];
+        for (round, value) in [&b"\0\xff"[..], b"", &long].into_iter().enumerate() {
+            let ticket = format!("partition {round}");
+            let options = GetOptions {
+                headers: headers(&[("trace.id-1", value), ("b", b"2")]),
+                ..subject.options()
+            };
+            let mut stream = client
+                .get(&[&uri], ticket.as_bytes(), &options, None)
+                .unwrap();
+            for is_read in [false, true] {
+                let answer = stream.headers();
+                let pairs: Vec<_> = answer.iter().collect();
+                let expected = [
+                    ("trace.id-1", value),
+                    ("b", b"2"),
+                    ("ticket", ticket.as_bytes()),
+                ];
+                assert_eq!(pairs, expected, "{}, {is_read}", subject.scheme);
+                if !is_read {
+                    assert_same(&read_all(&mut stream).unwrap(), &[batch(0, 10)]);
+                }
+            }
+        }
+        let plain = client.get(&[&uri], b"t", &subject.options(), None);
+        assert_eq!(plain.unwrap().headers().len(), 1, "{}", subject.scheme);
+        let error = client
+            .get(&[&uri], b"fails", &subject.options(), None)
+            .map(drop)
+            .unwrap_err();
+        assert!(error.text().contains("no such partition"), "{error}");
+    }
+}
+
+/// Rule Q1: headers that no request or answer can carry are refused where they are set.
+#[test]
+fn headers_past_their_limit_are_refused() {
+    let subject = SUBJECTS.into_iter().next().unwrap();
+    let (server, uri) = server(subject, ServerOptions::default());
+    let handler = server.set_handler(Box::new(FnProvider(|request: &Request| {
+        let error = request
+            .add_headers(&headers(&[("k", &[0; MAX_ANSWER_HEADERS])]))
+            .unwrap_err();
+        Err(error)
+    })));
+    handler.map_err(|(error, _)| error).unwrap();
+    let client = client();
+    let error = client
+        .get(&[&uri], b"t", &subject.options(), None)
+        .map(drop)
+        .unwrap_err();
+    assert!(error.text().contains("the limit is 32768"), "{error}");
+    let options = GetOptions {
+        headers: headers(&[("k", &[0; MAX_REQUEST_HEADERS])]),
+        ..subject.options()
+    };
+    let error = client
+        .get(&[&uri], b"t", &options, None)
+        .map(drop)
+        .unwrap_err();
+    assert_eq!(error.status(), Status::InvalidArgument);
+    assert!(error.text().contains("the limit is 65536"), "{error}");
+}
+
+/// Rule Q1: a stream whose deadline passes fails at the client, and the server's host sees that the
+/// client has gone; before, the host sees the time that is left.
+#[test]
+fn a_deadline_ends_a_stream_at_both_ends() {
+    for subject in SUBJECTS {
+        let (server, uri) = server(subject, ServerOptions::default());
+        let ended = Arc::new(AtomicUsize::new(0));
+        let seen = Arc::clone(&ended);
+        let handler = server.set_handler(Box::new(FnProvider(move |request: &Request| {
+            let left = request.time_left().unwrap();
+            assert!(left <= Duration::from_millis(200));
+            while !request.is_cancelled() {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            seen.fetch_add(1, Ordering::SeqCst);
+            Err(Error::cancelled("the client has gone"))
+        })));
+        handler.map_err(|(error, _)| error).unwrap();
+        let client = client();
+        let options = GetOptions {
+            deadline: Some(Duration::from_millis(200)),
+            ..subject.options()
+        };
+        let error = client
+            .get(&[&uri], b"t", &options, None)
+            .map(drop)
+            .unwrap_err();
+        assert_eq!(
+            error.status(),
+            Status::Timeout,
+            "{}: {error}",
+            subject.scheme
+        );
+        eventually("the host sees it", || ended.load(Ordering::SeqCst) == 1);
+    }
+}
+
+/// Promise of [`dipc::server::Server::replace`]: there is no moment at which the ticket is unknown,
+/// and a stream shows one version of the table.
+#[test]
+fn a_ticket_is_replaced_without_a_gap() {
+    for subject in SUBJECTS {
+        let (server, uri) = server(subject, ServerOptions::default());
+        let replace = |version: i64| {
+            let arrays = (0..3).map(|_| export(&batch(version, 5))).collect();
+            let outcome = server.replace(b"t", export_schema(&schema()), arrays);
+            outcome.map_err(|(error, _)| error).unwrap();
+        };
+        replace(0);
+        let client = client();
+        for version in 1..50 {
+            let mut stream = client.get(&[&uri], b"t", &subject.options(), None).unwrap();
+            replace(version);
+            let received = read_all(&mut stream).unwrap();
+            assert_same(&received, &vec![batch(version - 1, 5); 3]);
+        }
+    }
+}
