@@ -1395,6 +1395,67 @@ dipc_status dipc_headers_get(const struct dipc_headers *headers,
 void dipc_headers_free(struct dipc_headers *headers);
 
 /**
+ * Why a host stream failed. As dipc_stream_status().
+ *
+ * @param stream  Stream of dipc_stream_to_host(), not released; no callback of it is running.
+ * @param error   May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK: it has not failed. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: it is
+ *         released, or is not the library's. Otherwise the status that it failed with.
+ */
+dipc_status dipc_host_stream_status(const struct ArrowArrayStream *stream,
+                                    struct dipc_error **error);
+
+/**
+ * Custom metadata of the batch that get_next gave last. As dipc_stream_metadata().
+ *
+ * @param stream         Stream of dipc_stream_to_host() that was made of one of
+ *                       dipc_client_get(), not released; no callback of it is running.
+ * @param buffer         Receives the metadata, encoded as in ArrowSchema; NULL asks for the length
+ *                       only.
+ * @param size_bytes     Size of buffer.
+ * @param out_len_bytes  Receives the length; 0 where the batch has none.
+ * @param error          May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: the stream is released, or
+ *         was not made of one of dipc_client_get(). DIPC_ERR_BUFFER_TOO_SMALL: out_len_bytes is
+ *         written all the same.
+ */
+dipc_status dipc_host_stream_metadata(const struct ArrowArrayStream *stream,
+                                      uint8_t *buffer,
+                                      size_t size_bytes,
+                                      size_t *out_len_bytes,
+                                      struct dipc_error **error);
+
+/**
+ * One figure of a host stream, so far. As dipc_stream_stat().
+ *
+ * @param stream  Stream of dipc_stream_to_host() that was made of one of dipc_client_get(), not
+ *                released; no callback of it is running.
+ * @param stat    DIPC_STREAM_STAT_*.
+ * @param out     Receives the figure.
+ * @param error   May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: the stream is released, or
+ *         was not made of one of dipc_client_get(), or the library has no such figure.
+ */
+dipc_status dipc_host_stream_stat(const struct ArrowArrayStream *stream,
+                                  int32_t stat,
+                                  uint64_t *out,
+                                  struct dipc_error **error);
+
+/**
+ * Headers of the server's answer. As dipc_stream_headers().
+ *
+ * @param stream  Stream of dipc_stream_to_host() that was made of one of dipc_client_get(), not
+ *                released; no callback of it is running.
+ * @param out     Receives a copy of the headers, to be freed by dipc_headers_free().
+ * @param error   May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: the stream is released, or
+ *         was not made of one of dipc_client_get().
+ */
+dipc_status dipc_host_stream_headers(const struct ArrowArrayStream *stream,
+                                     struct dipc_headers **out,
+                                     struct dipc_error **error);
+
+/**
  * Allows tcp listeners that other machines can reach. Default: false, and listening on tcp beyond
  * the loopback interface fails with DIPC_ERR_PERMISSION. Tcp has neither encryption nor
  * authentication.

@@ -32,7 +32,8 @@ pub trait ArrayReader: Send {
     /// The kind of memory of every array ([`DeviceKind`]).
     fn device_type(&self) -> i32;
 
-    /// The reader's own type, for callers of the function [`reader`]; `None` hides it.
+    /// The reader's own type, or that of the reader that it moves arrays of, for callers of the
+    /// function [`reader`]; `None` hides it.
     fn as_any(&mut self) -> Option<&mut dyn Any> {
         None
     }
@@ -75,23 +76,23 @@ pub fn to_device(stream: OwnedStream) -> OwnedDeviceStream {
     export_device_stream(Box::new(StreamReader::new(stream)))
 }
 
-/// The last error of a device stream of [`export_device_stream`]; `None` without an error.
+/// The last error of a stream that this crate exported; `None` without an error.
 ///
 /// # Safety
 ///
-/// `stream` is released or follows the C device stream interface. Nobody calls its functions while
-/// the result is in use.
+/// `stream` is released or follows its C stream interface. Nobody calls its functions while the
+/// result is in use.
 ///
 /// # Errors
 ///
 /// `InvalidArgument` if the stream is released, or another library made it.
-pub unsafe fn last_error(stream: &ArrowDeviceArrayStream) -> Result<Option<Error>> {
+pub unsafe fn last_error<S: CStream>(stream: &S) -> Result<Option<Error>> {
     let exported = as_exported(stream)?;
     // SAFETY: the caller promises that nobody uses the stream.
     Ok(unsafe { exported.as_ref() }.error.clone())
 }
 
-/// The reader of a device stream of [`export_device_stream`].
+/// The reader of a stream that this crate exported.
 ///
 /// # Safety
 ///
@@ -100,29 +101,33 @@ pub unsafe fn last_error(stream: &ArrowDeviceArrayStream) -> Result<Option<Error
 /// # Errors
 ///
 /// As [`last_error`].
-pub unsafe fn reader<'a>(stream: *const ArrowDeviceArrayStream) -> Result<&'a mut dyn ArrayReader> {
+pub unsafe fn reader<'a, S: CStream>(stream: *const S) -> Result<&'a mut dyn ArrayReader> {
     // SAFETY: the caller promises a readable stream.
     let mut exported = as_exported(unsafe { &*stream })?;
     // SAFETY: the caller promises that nobody uses the stream.
     Ok(unsafe { exported.as_mut() }.reader.as_mut())
 }
 
+/// A reader of a device stream. A stream that this crate exported gives back its reader, with the
+/// statuses of its errors; any other becomes a [`DeviceStreamReader`].
+pub fn into_reader(stream: OwnedDeviceStream) -> Box<dyn ArrayReader> {
+    // SAFETY: only this function has the owned stream.
+    let is_fresh = as_exported(stream.raw()).is_ok_and(|ours| unsafe { ours.as_ref() }.is_fresh());
+    if !is_fresh {
+        return Box::new(DeviceStreamReader::new(stream));
+    }
+    let exported = stream.into_raw().private_data.cast::<ExportedStream>();
+    // SAFETY: `ExportedStream::boxed` made the pointer by `Box::into_raw`, and the stream that
+    // could release it is gone.
+    unsafe { Box::from_raw(exported) }.reader
+}
+
 /// The content of a stream that this crate exported. The stream must follow the interface.
-fn as_exported(stream: &ArrowDeviceArrayStream) -> Result<NonNull<ExportedStream>> {
-    let is_exported = stream.get_next.is_some_and(|function| {
-        ptr::fn_addr_eq(
-            function,
-            get_next::<ArrowDeviceArrayStream>
-                as unsafe extern "C" fn(
-                    *mut ArrowDeviceArrayStream,
-                    *mut ArrowDeviceArray,
-                ) -> c_int,
-        )
-    });
+fn as_exported<S: CStream>(stream: &S) -> Result<NonNull<ExportedStream>> {
     // A stream that follows the interface, has this crate's functions and is not released has the
     // result of `ExportedStream::boxed` in `private_data`.
-    let exported = (is_exported && stream.release.is_some())
-        .then(|| NonNull::new(stream.private_data.cast::<ExportedStream>()))
+    let exported = (stream.is_exported() && !stream.is_released())
+        .then(|| NonNull::new(stream.private_data().cast::<ExportedStream>()))
         .flatten();
     exported.ok_or_else(|| {
         Error::invalid_argument("the stream is released, or is not one that libdipc made")
@@ -151,6 +156,11 @@ impl ExportedStream {
             poisoned: false,
         };
         Box::into_raw(Box::new(exported)).cast()
+    }
+
+    /// Whether the reader alone says all that comes next.
+    fn is_fresh(&self) -> bool {
+        self.ended.is_none() && !self.poisoned
     }
 
     fn next(&mut self) -> Result<Option<OwnedDeviceArray>> {
@@ -194,19 +204,45 @@ impl ExportedStream {
 }
 
 /// The two kinds of C streams, which differ in the type of their arrays.
-trait CStream: CStruct {
+pub trait CStream: CStruct {
+    /// The arrays of `get_next`.
     type Array: CStruct;
 
-    fn private_data(&mut self) -> &mut *mut c_void;
+    /// Whether the functions of the stream are this crate's.
+    fn is_exported(&self) -> bool;
 
+    /// The member that is its producer's.
+    fn private_data(&self) -> *mut c_void;
+
+    /// An array as `get_next` gives it.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported` if the stream cannot have the array.
     fn array(array: OwnedDeviceArray) -> Result<Self::Array>;
+}
+
+/// Compares the address of `get_next` with that of this crate's function.
+macro_rules! is_exported {
+    ($stream:expr, $kind:ty, $array:ty) => {
+        $stream.get_next.is_some_and(|function| {
+            ptr::fn_addr_eq(
+                function,
+                get_next::<$kind> as unsafe extern "C" fn(*mut $kind, *mut $array) -> c_int,
+            )
+        })
+    };
 }
 
 impl CStream for ArrowDeviceArrayStream {
     type Array = ArrowDeviceArray;
 
-    fn private_data(&mut self) -> &mut *mut c_void {
-        &mut self.private_data
+    fn is_exported(&self) -> bool {
+        is_exported!(self, ArrowDeviceArrayStream, ArrowDeviceArray)
+    }
+
+    fn private_data(&self) -> *mut c_void {
+        self.private_data
     }
 
     fn array(array: OwnedDeviceArray) -> Result<ArrowDeviceArray> {
@@ -217,8 +253,12 @@ impl CStream for ArrowDeviceArrayStream {
 impl CStream for ArrowArrayStream {
     type Array = ArrowArray;
 
-    fn private_data(&mut self) -> &mut *mut c_void {
-        &mut self.private_data
+    fn is_exported(&self) -> bool {
+        is_exported!(self, ArrowArrayStream, ArrowArray)
+    }
+
+    fn private_data(&self) -> *mut c_void {
+        self.private_data
     }
 
     fn array(array: OwnedDeviceArray) -> Result<ArrowArray> {
@@ -309,7 +349,7 @@ unsafe extern "C" fn release<S: CStream>(stream: *mut S) {
         return;
     }
     stream.disarm();
-    let exported = std::mem::replace(stream.private_data(), ptr::null_mut());
+    let exported = stream.private_data();
     // SAFETY: `ExportedStream::boxed` made the pointer by `Box::into_raw`. The stream is disarmed
     // above, so the pointer is taken back only once.
     let exported = unsafe { Box::from_raw(exported.cast::<ExportedStream>()) };

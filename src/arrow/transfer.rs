@@ -1,10 +1,11 @@
 //! Moves of streams between devices and the host within one process, by the encoder and the decoder
 //! without a transport.
 
+use std::any::Any;
 use std::sync::Arc;
 
 use crate::arrow::decode::{DecodeOptions, Decoder, Level, ReceivedBody};
-use crate::arrow::stream::{ArrayReader, DeviceStreamReader, export_device_stream, export_stream};
+use crate::arrow::stream::{ArrayReader, export_device_stream, export_stream, into_reader};
 use crate::arrow::{EncodeOptions, EncodedMessage, EncodedMessages, Encoder};
 use crate::arrow::{OwnedDeviceArray, OwnedDeviceStream, OwnedSchema, OwnedStream};
 use crate::device::gpu::{Gpu, GpuAllocator, GpuDriver};
@@ -86,8 +87,7 @@ pub fn move_to(reader: Box<dyn ArrayReader>, target: Target) -> Result<Box<dyn A
 ///
 /// As [`ensure_movable`].
 pub fn to_host(stream: OwnedDeviceStream) -> Result<OwnedStream> {
-    let reader = Box::new(DeviceStreamReader::new(stream));
-    export_stream(move_to(reader, Target::Host)?)
+    export_stream(move_to(into_reader(stream), Target::Host)?)
 }
 
 /// Converts a device stream into a stream with arrays at `target`. Arrays are copied when the
@@ -97,8 +97,7 @@ pub fn to_host(stream: OwnedDeviceStream) -> Result<OwnedStream> {
 ///
 /// As [`ensure_movable`].
 pub fn to_target(stream: OwnedDeviceStream, target: Target) -> Result<OwnedDeviceStream> {
-    let reader = Box::new(DeviceStreamReader::new(stream));
-    Ok(export_device_stream(move_to(reader, target)?))
+    Ok(export_device_stream(move_to(into_reader(stream), target)?))
 }
 
 /// [`move_to`] for the GPU of `room`, which allocates the memory. Memory of an arena can be lent
@@ -192,5 +191,9 @@ impl ArrayReader for Transfer {
 
     fn device_type(&self) -> i32 {
         self.device_type.0
+    }
+
+    fn as_any(&mut self) -> Option<&mut dyn Any> {
+        self.reader.as_any()
     }
 }

@@ -1,7 +1,7 @@
 //! Facts about streams beyond Arrow's structs, and conversions between device and host streams.
 
 use crate::arrow::abi::{ArrowArrayStream, ArrowDeviceArrayStream};
-use crate::arrow::stream::{self, ArrayReader};
+use crate::arrow::stream::{self, ArrayReader, CStream};
 use crate::arrow::{CStruct, OwnedDeviceStream, OwnedStream, transfer};
 use crate::client::Stream;
 use crate::device::{DeviceKind, Target};
@@ -164,19 +164,24 @@ pub unsafe extern "C" fn dipc_stream_stat(
         // SAFETY: the caller promises a stream that follows Arrow's interface, whose callbacks are
         // not running.
         let stream = unsafe { fetched(stream) }?;
-        let stats = stream.stats();
-        out.set(match stat {
-            DIPC_STREAM_STAT_ROWS => stats.rows,
-            DIPC_STREAM_STAT_BATCHES => stats.batches,
-            DIPC_STREAM_STAT_BYTES_LENT => stats.bytes_lent,
-            DIPC_STREAM_STAT_BYTES_COPIED => stats.bytes_copied,
-            DIPC_STREAM_STAT_BYTES_RECEIVED => stats.bytes_received,
-            DIPC_STREAM_STAT_BYTES_COPIED_ON_DEVICE => stats.bytes_copied_on_device,
-            DIPC_STREAM_STAT_BYTES_STAGED => stats.bytes_staged,
-            DIPC_STREAM_STAT_BATCHES_HERE => stream.batches_here() as u64,
-            _ => return Err(unknown_stat(stat, "DIPC_STREAM_STAT_*")),
-        });
+        out.set(figure(stream, stat)?);
         Ok(())
+    })
+}
+
+/// One figure of a stream.
+pub(super) fn figure(stream: &mut Stream, stat: i32) -> Result<u64> {
+    let stats = stream.stats();
+    Ok(match stat {
+        DIPC_STREAM_STAT_ROWS => stats.rows,
+        DIPC_STREAM_STAT_BATCHES => stats.batches,
+        DIPC_STREAM_STAT_BYTES_LENT => stats.bytes_lent,
+        DIPC_STREAM_STAT_BYTES_COPIED => stats.bytes_copied,
+        DIPC_STREAM_STAT_BYTES_RECEIVED => stats.bytes_received,
+        DIPC_STREAM_STAT_BYTES_COPIED_ON_DEVICE => stats.bytes_copied_on_device,
+        DIPC_STREAM_STAT_BYTES_STAGED => stats.bytes_staged,
+        DIPC_STREAM_STAT_BATCHES_HERE => stream.batches_here() as u64,
+        _ => return Err(unknown_stat(stat, "DIPC_STREAM_STAT_*")),
     })
 }
 
@@ -316,9 +321,9 @@ pub unsafe extern "C" fn dipc_stream_from_host(
 ///
 /// # Safety
 ///
-/// `stream` follows Arrow's C device stream interface, and none of its callbacks runs while the
-/// result is in use.
-unsafe fn fetched<'a>(stream: *const ArrowDeviceArrayStream) -> Result<&'a mut Stream> {
+/// `stream` follows its C stream interface, and none of its callbacks runs while the result is in
+/// use.
+pub(super) unsafe fn fetched<'a, S: CStream>(stream: *const S) -> Result<&'a mut Stream> {
     // SAFETY: the caller promises it.
     let reader: &mut dyn ArrayReader = unsafe { stream::reader(stream) }?;
     reader
@@ -328,7 +333,7 @@ unsafe fn fetched<'a>(stream: *const ArrowDeviceArrayStream) -> Result<&'a mut S
 }
 
 /// Encodes metadata as in `ArrowSchema.metadata`: native-endian counts and lengths of 32 bits.
-fn encode_metadata(pairs: &[(String, String)]) -> Result<Vec<u8>> {
+pub(super) fn encode_metadata(pairs: &[(String, String)]) -> Result<Vec<u8>> {
     if pairs.is_empty() {
         return Ok(Vec::new());
     }

@@ -256,6 +256,10 @@ static void clients_and_streams(void) {
   NULLS("stream", dipc_stream_status(NULL, &error_));
   dipc_headers *answer = NULL;
   NULLS("stream", dipc_stream_headers(NULL, &answer, &error_));
+  NULLS("stream", dipc_host_stream_status(NULL, &error_));
+  NULLS("stream", dipc_host_stream_metadata(NULL, buffer, 8, &len, &error_));
+  NULLS("stream", dipc_host_stream_stat(NULL, DIPC_STREAM_STAT_ROWS, &figure, &error_));
+  NULLS("stream", dipc_host_stream_headers(NULL, &answer, &error_));
   NULLS("stream", dipc_stream_metadata(NULL, buffer, 8, &len, &error_));
   NULLS("stream", dipc_stream_stat(NULL, DIPC_STREAM_STAT_ROWS, &figure, &error_));
   NULLS("source", dipc_stream_to_host(NULL, &host, &error_));
@@ -268,6 +272,9 @@ static void clients_and_streams(void) {
   NULLS("out", dipc_stream_to_device(&source, ARROW_DEVICE_CPU, 0, NULL, &error_));
   OK(dipc_stream_to_host(&source, &host_source, &error_));
   NULLS("out", dipc_stream_from_host(&host_source, NULL, &error_));
+  NULLS("out_len_bytes", dipc_host_stream_metadata(&host_source, buffer, 8, NULL, &error_));
+  NULLS("out", dipc_host_stream_stat(&host_source, DIPC_STREAM_STAT_ROWS, NULL, &error_));
+  NULLS("out", dipc_host_stream_headers(&host_source, NULL, &error_));
   OK(dipc_stream_from_host(&host_source, &source, &error_));
   NULLS("out_len_bytes", dipc_stream_metadata(&source, buffer, 8, NULL, &error_));
   NULLS("buffer", dipc_stream_metadata(&source, NULL, 8, &len, &error_));

@@ -186,6 +186,62 @@ static void a_ticket_is_replaced(void) {
   table_wait_live(0);
 }
 
+/* Two batches, and then the provider fails. */
+static int32_t fail_later(void *userdata, dipc_request *request,
+                          struct ArrowDeviceArrayStream *out) {
+  (void)userdata;
+  dipc_headers *answer = NULL;
+  OK(dipc_headers_new(&answer, &error_));
+  add(answer, "k", "v");
+  OK(dipc_request_add_headers(request, answer, &error_));
+  dipc_headers_free(answer);
+  table_stream(out, 5, 100, 2, NULL);
+  return 0;
+}
+
+/* A host stream of a fetched one keeps its status, its figures, its headers and its metadata. */
+static void a_host_stream_keeps_what_its_struct_cannot_say(void) {
+  char uri[DIPC_URI_BYTES];
+  dipc_server *server = new_server(NULL, uri);
+  dipc_client *client = new_client();
+  OK(dipc_server_set_handler(server, fail_later, NULL, NULL, 0, &error_));
+  struct ArrowDeviceArrayStream device = get(client, uri, "t");
+  struct ArrowArrayStream host;
+  OK(dipc_stream_to_host(&device, &host, &error_));
+  CHECK(device.release == NULL);
+  struct ArrowArray array;
+  for (int i = 0; i < 2; i++) {
+    OK(dipc_host_stream_status(&host, &error_));
+    CHECK_EQ(host.get_next(&host, &array), 0);
+    table_check(&array, 100 * i, 100);
+    array.release(&array);
+  }
+  uint64_t rows = 0;
+  OK(dipc_host_stream_stat(&host, DIPC_STREAM_STAT_ROWS, &rows, &error_));
+  CHECK_EQ(rows, 200);
+  size_t len = 77;
+  OK(dipc_host_stream_metadata(&host, NULL, 0, &len, &error_));
+  CHECK_EQ(len, 0);
+  dipc_headers *headers = NULL;
+  OK(dipc_host_stream_headers(&host, &headers, &error_));
+  CHECK_STR(value_of(headers, "k"), "v");
+  dipc_headers_free(headers);
+  CHECK(host.get_next(&host, &array) != 0);
+  FAILS(DIPC_ERR_PROVIDER, host.get_last_error(&host), dipc_host_stream_status(&host, &error_));
+  host.release(&host);
+  FAILS(DIPC_ERR_INVALID_ARGUMENT, "released", dipc_host_stream_status(&host, &error_));
+
+  /* One that is moved again stays one of a client's; one of another library's never was. */
+  table_stream(&device, 1, 10, -1, NULL);
+  OK(dipc_stream_to_host(&device, &host, &error_));
+  FAILS(DIPC_ERR_INVALID_ARGUMENT, "dipc_client_get",
+        dipc_host_stream_stat(&host, DIPC_STREAM_STAT_ROWS, &rows, &error_));
+  host.release(&host);
+  dipc_client_free(client);
+  dipc_server_free(server);
+  table_wait_live(0);
+}
+
 /* The pull form of a handler, its end, and a handler that replaces another one. */
 static void handlers_come_and_go(void) {
   char uri[DIPC_URI_BYTES];
@@ -250,5 +306,6 @@ int main(void) {
   wrong_headers_are_refused();
   a_ticket_is_replaced();
   handlers_come_and_go();
+  a_host_stream_keeps_what_its_struct_cannot_say();
   return 0;
 }
