@@ -22,6 +22,8 @@ use crate::transport::{COPIED_BYTES, Outgoing, Payload, Queued, sends_host_memor
 const MAX_RUNS: usize = 1024;
 /// Bytes after which no more frames are put into one run. The ring takes a run whole or not at all.
 const MAX_RUN_BYTES: usize = 8 * 1024;
+/// Memory that a run begins with: the messages of a small batch fit.
+const FIRST_RUN_BYTES: usize = 512;
 /// A queue that had more frames gives its memory back when it is empty: there are many connections.
 const MOST_KEPT_FRAMES: usize = 8;
 
@@ -340,7 +342,10 @@ fn append<'a>(
 ) -> &'a mut OutFrame {
     let len = parts.iter().map(|part| part.len()).sum();
     if fd.is_some() || !frames.back().is_some_and(|last| last.takes(len)) {
-        frames.push_back(OutFrame::default());
+        frames.push_back(OutFrame {
+            head: Vec::with_capacity(len.max(FIRST_RUN_BYTES)),
+            ..OutFrame::default()
+        });
     }
     let last = frames.len() - 1;
     let frame = &mut frames[last];
