@@ -1,3 +1,4 @@
+use std::ffi::CStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -1,8 +1,9 @@
-//! How long a receiver waits for its server.
+//! How long a receiver waits for its server, and what it says of silence.
 
 use std::time::Duration;
 
-use super::{AnswerLimit, Receiver, ReceiverState, StreamEnd};
+use super::{AnswerLimit, Receiver, ReceiverState, Side, StreamEnd};
+use crate::error::Error;
 use crate::proto::Timestamp;
 
 /// How slowly a body may come, in bytes a second, where its arrival alone is seen.
@@ -86,5 +87,55 @@ impl<B> Receiver<B> {
             }
             _ => None,
         }
+    }
+
+    /// What silence means most likely. A server without the extension has two URIs, of the metadata
+    /// and of the bodies (rule U3).
+    pub(super) fn silence_hint(&self, missing: Option<Missing>) -> &'static str {
+        match (missing, self.data.is_some()) {
+            (Some(Missing::Schema), false) => {
+                "such a server is silent when it does not know the ticket, when the URI's numbers \
+                 are not its own, when it hangs, or when the URI is that of its bodies alone: give \
+                 both of its URIs, the one of the metadata first"
+            }
+            (Some(Missing::Schema), true) => {
+                "such a server is silent when it does not know the ticket, when the URIs' numbers \
+                 are not its own, when it hangs, or when the two URIs are swapped: the one of the \
+                 metadata comes first"
+            }
+            (Some(Missing::FirstBody(_)), false) => {
+                "such a server sends bodies on a connection of their own: give both of its URIs, \
+                 the one of the metadata first"
+            }
+            (Some(Missing::FirstBody(_)), true) => {
+                "the two URIs may be swapped: the one of the metadata comes first, then the one \
+                 of the bodies"
+            }
+            (None, _) => "raise the stall timeout if its data takes longer to make",
+        }
+    }
+
+    pub(super) fn cut_error(&self, side: Side, reason: &Error) -> Error {
+        let baseline = self
+            .data
+            .as_ref()
+            .filter(|_| side == Side::Data)
+            .map_or(!self.config.metadata.extension, |peer| {
+                !peer.config.extension
+            });
+        let hint = match self.state {
+            // Rule E7: that is how a server refuses where nothing else is understood.
+            ReceiverState::AwaitingSchema if baseline => {
+                "; such a server gives no reason: its log may, and the ticket may be unknown"
+            }
+            _ => "",
+        };
+        Error::new(
+            reason.status(),
+            format!(
+                "the connection ended before the stream did: {}{hint}",
+                reason.text()
+            ),
+        )
     }
 }
