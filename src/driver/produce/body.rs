@@ -11,7 +11,7 @@ use crate::driver::produce::{ProduceOptions, on_gpu};
 use crate::driver::serve::{Gathered, LentHold, SendRoom, ServerEffects, ServerEnd, ServerLink};
 use crate::driver::telling::Account;
 use crate::error::Result;
-use crate::proto::{HeaderKind, OutBody, Role, Sender};
+use crate::proto::{Bytes, HeaderKind, OutBody, Role, Sender};
 use crate::transport::{
     BodyPolicy, COPIED_BYTES, Lender, OnGpu, Payload, Placement, ReadyNotice, RegionNotice,
 };
@@ -226,10 +226,12 @@ impl Placer {
                 return Ok(Gathered::Host(Payload::Gather { parts, owner }));
             }
             count(&counters.bytes_copied, len);
-            // SAFETY: the message keeps its buffers alive, and a body handed over to be sent is not
-            // written to, as Arrow's C data interface asks of a producer ("immutable").
-            let runs = parts.iter().map(|part| unsafe { part.as_slice() });
-            let bytes = runs.flatten().copied().collect();
+            let mut bytes = Bytes::with_capacity(parts.iter().map(|part| part.len).sum());
+            for part in &parts {
+                // SAFETY: the message keeps its buffers alive, and a body handed over to be sent is
+                // not written to, as Arrow's C data interface asks of a producer ("immutable").
+                bytes.extend_from_slice(unsafe { part.as_slice() });
+            }
             return Ok(Gathered::Host(Payload::Bytes(bytes)));
         };
         if let Some(body) = on_gpu::gather(self.sends_gpu, message, gpu.stream)? {
