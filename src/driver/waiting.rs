@@ -24,9 +24,12 @@ const MOST_IN_VAIN: u32 = 4;
 /// Looks of a thread that spins before it reads the clock and offers its processor.
 const LOOKS_AT_ONCE: u32 = 32;
 /// How long a holder may be in the host's code before the I/O thread stands in: the peer may
-/// cancel, return memory that the host waits for, or die. A thread that spins does its upkeep as
-/// often, and the I/O thread waits as long for the lock of one connection.
-pub const HOST_PATIENCE: Duration = Duration::from_millis(1);
+/// cancel, return memory that the host waits for, or die. To stand in wakes a second thread, so a
+/// host that makes a batch each millisecond has its connection to itself.
+pub const HOST_PATIENCE: Duration = Duration::from_millis(10);
+/// How often a thread that spins does its upkeep, and how long the I/O thread waits for the lock of
+/// one connection.
+pub const UPKEEP: Duration = Duration::from_millis(1);
 /// How long a thing is left alone that cannot be done now, if nothing tells when it can: a lock
 /// that is held, a full queue, a thread that cannot be woken, the end of a process whose sockets
 /// have ended.
@@ -86,7 +89,7 @@ pub fn spin(
         if now.saturating_since(start) >= time {
             return false;
         }
-        if now.saturating_since(kept) >= HOST_PATIENCE {
+        if now.saturating_since(kept) >= UPKEEP {
             kept = now;
             if look(Some(now)) {
                 return true;

@@ -9,7 +9,7 @@ use super::ownership::Owner;
 use super::{Bell, Budget, Turn, Turner, Wants};
 use crate::driver::clock;
 use crate::driver::io::{EventFlags, IoThread, Registration, Source, TURNS_AT_ONCE};
-use crate::driver::waiting::{HOST_PATIENCE, RETRY};
+use crate::driver::waiting::{HOST_PATIENCE, RETRY, UPKEEP};
 use crate::error::{Error, Status};
 use crate::fork::Generation;
 use crate::proto::Timestamp;
@@ -256,7 +256,7 @@ impl<T: Turn> Link<T> {
     fn turn_as_io(&self, is_first: bool) -> bool {
         let mut effects = T::Effects::default();
         let soon = {
-            let Some(mut held) = self.held.try_lock_for(HOST_PATIENCE) else {
+            let Some(mut held) = self.held.try_lock_for(UPKEEP) else {
                 self.look_after(clock::after(RETRY));
                 return false;
             };
@@ -295,7 +295,7 @@ impl<T: Turn> Source for Link<T> {
         let _ = (self.timer).fetch_update(Ordering::AcqRel, Ordering::Relaxed, due);
         let mut effects = T::Effects::default();
         let is_io = {
-            let Some(mut held) = self.held.try_lock_for(HOST_PATIENCE) else {
+            let Some(mut held) = self.held.try_lock_for(UPKEEP) else {
                 return self.look_after(clock::after(RETRY));
             };
             let now = clock::now();
