@@ -398,6 +398,12 @@ struct ArrowDeviceArrayStream {
 #define DIPC_MESSAGE_DISCONNECT 4
 
 /**
+ * The provider gives the same batches at each call. Then a client other than libdipc may fetch
+ * metadata and bodies over two connections.
+ */
+#define DIPC_PROVIDER_DETERMINISTIC 1
+
+/**
  * The server has not answered the request.
  */
 #define DIPC_RECEIVER_REQUESTED 1
@@ -589,12 +595,6 @@ struct ArrowDeviceArrayStream {
  * Bodies are compressed by ZSTD.
  */
 #define DIPC_COMPRESSION_ZSTD 2
-
-/**
- * The provider gives the same batches at each call. Then a client other than libdipc may fetch
- * metadata and bodies over two connections.
- */
-#define DIPC_PROVIDER_DETERMINISTIC 1
 
 /**
  * Rows given to the consumer.

@@ -60,7 +60,7 @@ pub use library::*;
 pub use log::*;
 pub use message::*;
 pub use network_options::*;
-pub use provider::dipc_provider;
+pub use provider::{DIPC_PROVIDER_DETERMINISTIC, dipc_provider};
 pub use receiver::*;
 pub use receiver_output::*;
 pub use request::*;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::arrow::abi::{ArrowDeviceArray, ArrowDeviceArrayStream, ArrowSchema};
 use crate::arrow::{CStruct, OwnedDeviceStream};
 use crate::error::{Error, Result, Status};
-use crate::ffi::foreign::ForeignData;
+use crate::ffi::foreign::{ForeignData, dipc_finalizer};
 use crate::ffi::request::dipc_request;
 use crate::server::{Provider, Request};
 
@@ -29,6 +29,10 @@ pub type dipc_provider = Option<
     ) -> i32,
 >;
 
+/// The provider gives the same batches at each call. Then a client other than libdipc may fetch
+/// metadata and bodies over two connections.
+pub const DIPC_PROVIDER_DETERMINISTIC: u32 = 1;
+
 /// The function behind a [`dipc_provider`] that is not NULL.
 pub(super) type ProviderFunction =
     unsafe extern "C" fn(*mut c_void, *mut dipc_request, *mut ArrowDeviceArrayStream) -> i32;
@@ -40,16 +44,30 @@ pub(super) struct ForeignProvider {
 }
 
 impl ForeignProvider {
+    /// A provider of the host, and its userdata: a call that fails to pass the provider on gives
+    /// that back to the caller ([`ForeignData::relinquish`]).
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument`: unknown flags.
     pub(super) fn new(
         function: ProviderFunction,
-        data: Arc<ForeignData>,
-        deterministic: bool,
-    ) -> Self {
-        Self {
-            function,
-            data,
-            deterministic,
+        userdata: *mut c_void,
+        finalizer: dipc_finalizer,
+        flags: u32,
+    ) -> Result<(Box<dyn Provider>, Arc<ForeignData>)> {
+        if flags & !DIPC_PROVIDER_DETERMINISTIC != 0 {
+            return Err(Error::invalid_argument(format!(
+                "flags are {flags:#x}: unknown bits"
+            )));
         }
+        let data = Arc::new(ForeignData::new(userdata, finalizer));
+        let provider = Self {
+            function,
+            data: Arc::clone(&data),
+            deterministic: flags & DIPC_PROVIDER_DETERMINISTIC != 0,
+        };
+        Ok((Box::new(provider), data))
     }
 }
 

@@ -1,15 +1,12 @@
 //! What a server serves for tickets that it was not given.
 
 use std::ffi::c_void;
-use std::sync::Arc;
 
-use crate::error::Error;
 use crate::ffi::error::dipc_error;
-use crate::ffi::foreign::{ForeignData, dipc_finalizer};
+use crate::ffi::foreign::dipc_finalizer;
 use crate::ffi::guard::{ErrorOut, guard_ref};
 use crate::ffi::provider::{ForeignProvider, dipc_provider};
 use crate::ffi::server::dipc_server;
-use crate::ffi::server_tickets::DIPC_PROVIDER_DETERMINISTIC;
 use crate::ffi::status::dipc_status;
 
 /// Sets the provider of every ticket that is not served by itself: queries, commands, keys of
@@ -42,20 +39,13 @@ pub unsafe extern "C" fn dipc_server_set_handler(
     // SAFETY: the caller promises `error` is NULL or writable.
     let error = unsafe { ErrorOut::from_raw(error) };
     let body = |server: &dipc_server| {
-        if flags & !DIPC_PROVIDER_DETERMINISTIC != 0 {
-            return Err(Error::invalid_argument(format!(
-                "flags are {flags:#x}: unknown bits"
-            )));
-        }
         let Some(function) = provider else {
             return server.inner.clear_handler();
         };
-        let data = Arc::new(ForeignData::new(userdata, finalizer));
-        let deterministic = flags & DIPC_PROVIDER_DETERMINISTIC != 0;
-        let provider = ForeignProvider::new(function, Arc::clone(&data), deterministic);
+        let (provider, data) = ForeignProvider::new(function, userdata, finalizer, flags)?;
         server
             .inner
-            .set_handler(Box::new(provider))
+            .set_handler(provider)
             .map_err(|(error, _provider)| {
                 data.relinquish();
                 error

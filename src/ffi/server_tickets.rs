@@ -1,13 +1,12 @@
 //! The tickets of a server.
 
 use std::ffi::c_void;
-use std::sync::Arc;
 
 use crate::arrow::abi::{ArrowDeviceArray, ArrowSchema};
 use crate::arrow::{CStruct, OwnedDeviceArray, OwnedSchema};
 use crate::error::{Error, Result, Status};
 use crate::ffi::error::dipc_error;
-use crate::ffi::foreign::{ForeignData, dipc_finalizer};
+use crate::ffi::foreign::dipc_finalizer;
 use crate::ffi::guard::{ErrorOut, guard_ref};
 use crate::ffi::handle::{null_argument, try_out};
 use crate::ffi::provider::{ForeignProvider, dipc_provider};
@@ -15,10 +14,6 @@ use crate::ffi::server::dipc_server;
 use crate::ffi::status::dipc_status;
 use crate::ffi::text::{TextOut, try_bytes, try_mut_slice};
 use crate::server::Server;
-
-/// The provider gives the same batches at each call. Then a client other than libdipc may fetch
-/// metadata and bodies over two connections.
-pub const DIPC_PROVIDER_DETERMINISTIC: u32 = 1;
 
 /// Serves a ticket by calling a provider for each stream.
 ///
@@ -57,17 +52,10 @@ pub unsafe extern "C" fn dipc_server_serve(
         // SAFETY: the caller promises `ticket` is readable.
         let ticket = unsafe { try_bytes(ticket, ticket_len_bytes, "ticket") }?;
         let function = provider.ok_or_else(|| null_argument("provider"))?;
-        if flags & !DIPC_PROVIDER_DETERMINISTIC != 0 {
-            return Err(Error::invalid_argument(format!(
-                "flags are {flags:#x}: unknown bits"
-            )));
-        }
-        let data = Arc::new(ForeignData::new(userdata, finalizer));
-        let deterministic = flags & DIPC_PROVIDER_DETERMINISTIC != 0;
-        let provider = ForeignProvider::new(function, Arc::clone(&data), deterministic);
+        let (provider, data) = ForeignProvider::new(function, userdata, finalizer, flags)?;
         server
             .inner
-            .serve(ticket, Box::new(provider))
+            .serve(ticket, provider)
             .map_err(|(error, _provider)| {
                 data.relinquish();
                 error
