@@ -5,16 +5,16 @@ use smallvec::SmallVec;
 use crate::proto::ProtocolError;
 use crate::proto::wire::Fields;
 
-/// The bytes of a message. Those of most are few, a list of two buffers or a header that is that of
-/// the batch before, and take no memory of their own.
+/// The bytes of a message. Most messages are short, such as a list of two buffers or a repeated
+/// header, and need no allocation.
 pub type Bytes = SmallVec<[u8; SHORT_BYTES]>;
-/// Bytes that lie in a message.
+/// Longest message that needs no allocation, in bytes.
 const SHORT_BYTES: usize = 48;
 
-/// What is lent of one body, of which most have a bitmap and values.
+/// The lent spans of one body. Most bodies have two buffers: a bitmap and values.
 pub type Spans = SmallVec<[Span; 2]>;
 
-/// A run of lent memory as the wire names it. The default is that of an empty buffer (rule A1).
+/// A piece of lent memory, as on the wire. The default is an empty buffer (rule A1).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Span {
     /// Address or offset, as the transport defines it; 0 when `length` is 0.
@@ -23,12 +23,12 @@ pub struct Span {
     pub length: u64,
 }
 
-/// The body of a message as memory to be fetched (rule D4).
+/// The body of a message as a list of memory that the peer fetches (rule D4).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AddressList {
     /// Sum of the lengths.
     pub total: u64,
-    /// One entry for each buffer of the header (rule A1).
+    /// One span for each buffer of the header (rule A1).
     pub spans: Vec<Span>,
 }
 
@@ -37,7 +37,7 @@ impl AddressList {
     ///
     /// # Errors
     ///
-    /// The lengths do not add up to a u64, or a span breaks rule A1 or F3 (as
+    /// The sum of the lengths does not fit in a u64, or a span breaks rule A1 or F3 (as
     /// [`decode`](Self::decode)).
     pub fn new(spans: Vec<Span>) -> Result<Self, ProtocolError> {
         let total = Self::total_of(&spans)?;
@@ -52,7 +52,7 @@ impl AddressList {
     pub fn total_of(spans: &[Span]) -> Result<u64, ProtocolError> {
         let mut total = 0_u64;
         for (index, span) in spans.iter().enumerate() {
-            // Rules A1, F3: empty is (0, 0), and nothing lendable lies at address 0.
+            // Rules A1, F3: an empty buffer is (0, 0), and no lent memory lies at address 0.
             if (span.address == 0) != (span.length == 0) {
                 return Err(ProtocolError::new(
                     "F3",
@@ -63,7 +63,7 @@ impl AddressList {
                     ),
                 ));
             }
-            // Rule A1: the sum is checked.
+            // Rule A1: the sum must not overflow.
             total = total.checked_add(span.length).ok_or_else(|| {
                 ProtocolError::new("A1", "the lengths of an address list overflow 64 bits")
             })?;
@@ -88,7 +88,7 @@ impl AddressList {
         Bytes::from_slice(pairs.as_flattened())
     }
 
-    /// Reads a list. The count is checked against the bytes before anything is allocated.
+    /// Reads a list. Checks the count against the bytes before the first allocation.
     ///
     /// # Errors
     ///
@@ -118,7 +118,7 @@ impl AddressList {
         let spans = pairs
             .iter()
             .map(|pair| {
-                // Two halves of a pair: address, then length.
+                // The low half is the address, the high half the length.
                 let pair = u128::from_le_bytes(*pair);
                 let low = |value: u128| u64::try_from(value & u128::from(u64::MAX)).unwrap_or(0);
                 Span {
@@ -140,8 +140,7 @@ impl AddressList {
         Ok(list)
     }
 
-    /// The addresses to free once the buffers are not needed: one for each span that is not empty
-    /// (rule F3).
+    /// The addresses to free after use: one for each span that is not empty (rule F3).
     pub fn addresses(&self) -> impl Iterator<Item = u64> + '_ {
         self.spans
             .iter()
@@ -162,7 +161,7 @@ pub fn encode_frees(addresses: &[u64]) -> Vec<u8> {
 ///
 /// # Errors
 ///
-/// Rule F1: it is empty, or not a whole number of addresses.
+/// Rule F1: the list is empty, or not a whole number of addresses.
 pub fn decode_frees(bytes: &[u8]) -> Result<Vec<u64>, ProtocolError> {
     let (addresses, rest) = bytes.as_chunks::<8>();
     if addresses.is_empty() || !rest.is_empty() {
@@ -211,7 +210,7 @@ mod tests {
         encode_frees(words)
     }
 
-    /// Rules D4, A1, F3: a wrong count, total, or empty pair; a count that would allocate much.
+    /// Rules D4, A1, F3: a wrong count, total or empty pair, and a count that would allocate much.
     #[test]
     fn malformed_lists_are_rejected() {
         let rule = |bytes: &[u8]| AddressList::decode(bytes).unwrap_err().rule();

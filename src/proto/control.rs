@@ -11,98 +11,98 @@ pub const BODY_KIND_PACKED: u8 = 1;
 /// Bit of [`StreamInfo::body_kinds`]: address lists may come.
 pub const BODY_KIND_LIST: u8 = 2;
 
-/// Most bytes of an ERROR's text; a longer one is cut (rule Q1).
+/// Longest text of an ERROR, in bytes; `encode` cuts a longer text (rule Q1).
 const MOST_TEXT: usize = 8 << 10;
 
-/// Bytes of the handle by which a process opens another one's CUDA event or memory.
+/// Bytes of a CUDA IPC handle, which opens an event or memory of another process.
 pub const IPC_HANDLE_BYTES: usize = 64;
 
-/// What a server says of a stream before its schema (rule E2).
+/// Properties of a stream. The server sends them before the schema (rule E2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StreamInfo {
     /// Version of the extension, within the range of the request.
     pub version: u16,
-    /// Features in use, among those of the request.
+    /// Features in use, out of the features of the request.
     pub features: u64,
-    /// Device that the bodies lie on, as `ArrowDeviceType`.
+    /// Device of the bodies, as `ArrowDeviceType`.
     pub device_type: i32,
-    /// Which one of its kind; -1 where that means nothing.
+    /// Number of the device; -1 if the device type has no numbers.
     pub device_id: i64,
-    /// [`BODY_KIND_PACKED`] and [`BODY_KIND_LIST`].
+    /// Bits of [`BODY_KIND_PACKED`] and [`BODY_KIND_LIST`].
     pub body_kinds: u8,
 }
 
 /// A control message (rule E3).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Control {
-    /// Server: the request is accepted. Headers only where
+    /// Server: accepts the request. Has headers only if
     /// [`FEATURE_HEADERS`](crate::proto::FEATURE_HEADERS) is in use.
     Stream(StreamInfo, Headers),
-    /// Server: the stream fails at message `seq`; those before it stand.
+    /// Server: the stream fails at message `seq`. Earlier messages stay valid.
     Error {
-        /// A [`Status`] as its number.
+        /// The number of a [`Status`].
         status: i32,
-        /// Number of the message that will not come.
+        /// Number of the first message that will not come.
         seq: u32,
-        /// For people.
+        /// The text for people.
         text: String,
-        /// As those of STREAM.
+        /// Headers, as in STREAM.
         headers: Headers,
     },
-    /// Client: the stream is not wanted any more.
+    /// Client: cancels the stream.
     Cancel {
-        /// Which one it means: [`Request::mark`](crate::proto::Request::mark).
+        /// The stream: [`Request::mark`](crate::proto::Request::mark).
         stream: u64,
     },
     /// Client: totals since the start (rule E5).
     Credit {
-        /// Which stream it means: [`Request::mark`](crate::proto::Request::mark).
+        /// The stream: [`Request::mark`](crate::proto::Request::mark).
         stream: u64,
-        /// The totals.
+        /// Credit, as totals.
         credit: Credit,
     },
     /// Server: addresses may name this region from now on.
     Region {
-        /// Its number, from 1.
+        /// Number of the region, from 1.
         id: u16,
-        /// What the transport needs to reach it.
+        /// Data that the transport needs to reach the region.
         handle: Vec<u8>,
     },
     /// Server: no address will name this region again.
     RegionGone {
-        /// Its number.
+        /// Number of the region.
         id: u16,
     },
-    /// Client: the region is forgotten, its number may be used again.
+    /// Client: has forgotten the region. The region's number is free again.
     RegionForgotten {
-        /// Its number.
+        /// Number of the region.
         id: u16,
     },
-    /// Server: the body of message `seq`, whose address list comes later, may be read once a CUDA
-    /// event has happened.
+    /// Server: the body of message `seq` may be read only after a CUDA event. The address list of
+    /// the message comes later.
     Ready {
         /// Number of the message.
         seq: u32,
         /// Number of the event on this connection.
         event: u16,
-        /// What opens the event, [`IPC_HANDLE_BYTES`] of them; empty where the connection has told.
+        /// Handle that opens the event, [`IPC_HANDLE_BYTES`] long; empty if sent before.
         handle: Vec<u8>,
     },
-    /// Client: lent bodies are back (rule F1), where
+    /// Client: returns lent bodies (rule F1). Only if
     /// [`FEATURE_RETURN`](crate::proto::FEATURE_RETURN) is in use.
     Return {
-        /// Of which stream: [`Request::mark`](crate::proto::Request::mark).
+        /// The stream: [`Request::mark`](crate::proto::Request::mark).
         stream: u64,
-        /// Numbers of their messages, at least one.
+        /// Numbers of the messages of the bodies, at least one.
         seqs: Vec<u32>,
     },
-    /// Server: no further request is served on this connection, which the client closes when the
-    /// stream on it, if there is one, has come whole.
+    /// Server: takes no further request on this connection. The client closes the connection once
+    /// the running stream, if any, has arrived completely.
     GoAway,
-    /// Server: the request was read, and STREAM or ERROR takes longer
+    /// Server: has read the request, and STREAM or ERROR takes longer
     /// ([`FEATURE_PENDING`](crate::proto::FEATURE_PENDING)).
     Pending {
-        /// Which one it means: [`Request::mark`](crate::proto::Request::mark).
+        /// The stream: [`Request::mark`](crate::proto::Request::mark).
         stream: u64,
     },
 }
@@ -121,10 +121,10 @@ const PENDING: u8 = 15;
 const STREAM_WITH_HEADERS: u8 = 16;
 const ERROR_WITH_HEADERS: u8 = 17;
 
-/// No message without a text, a handle or a list has more bytes.
+/// Most bytes of a message without headers, a text, a handle or a list.
 const MOST_FIXED: usize = 32;
 
-/// The beginning of a message.
+/// Starts a message of this kind.
 fn begin(kind: u8) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(MOST_FIXED);
     bytes.push(kind);
@@ -132,7 +132,7 @@ fn begin(kind: u8) -> Vec<u8> {
 }
 
 impl Control {
-    /// The bytes. The text of an ERROR is cut at 8 KiB.
+    /// The bytes. Cuts the text of an ERROR at 8 KiB.
     pub fn encode(&self) -> Vec<u8> {
         match self {
             Self::Stream(info, headers) => {
@@ -219,11 +219,11 @@ impl Control {
         }
     }
 
-    /// Reads a message; `None` for a kind that this version does not know, which is ignored.
+    /// Reads a message; `None` for a kind that this version does not know and must ignore.
     ///
     /// # Errors
     ///
-    /// Rule E3: the message is empty, or of a known kind and malformed.
+    /// Rule E3: the message is empty, or has a known kind and is malformed.
     pub fn decode(bytes: &[u8]) -> Result<Option<Self>, ProtocolError> {
         let Some((kind, payload)) = bytes.split_first() else {
             return Err(ProtocolError::new(
@@ -251,8 +251,8 @@ impl Control {
             RETURN => ("RETURN", Self::returned(payload)),
             GOAWAY => ("GOAWAY", payload.is_empty().then_some(Self::GoAway)),
             PENDING => ("PENDING", Self::pending(payload)),
-            // Rule E3: unknown kinds are ignored. 8 is JOIN, which the tcp transport reads itself,
-            // and 10 RING, which shm does.
+            // Rule E3: unknown kinds are ignored. The transports themselves read 8 (JOIN) and 10
+            // (RING).
             _ => return Ok(None),
         };
         message.map(Some).ok_or_else(|| {
@@ -276,7 +276,7 @@ impl Control {
         Some(Self::Stream(info, answer_headers(rest)?))
     }
 
-    /// What both forms of STREAM begin with, and the bytes behind.
+    /// The common start of both forms of STREAM, and the bytes after it.
     fn stream_info(payload: &[u8]) -> Option<(StreamInfo, &[u8])> {
         let mut fields = Fields::new(payload);
         let info = StreamInfo {
@@ -306,7 +306,7 @@ impl Control {
 
     fn failure(status: i32, seq: u32, text: &[u8], headers: Headers) -> Option<Self> {
         let text = str::from_utf8(text).ok()?.to_owned();
-        // A status of success is no failure.
+        // A status of success would be no failure.
         (status < 0).then_some(Self::Error {
             status,
             seq,
@@ -349,7 +349,7 @@ impl Control {
         })
     }
 
-    /// Regions count from 1.
+    /// Reads the number of a region. Numbers start at 1.
     fn region_id(payload: &[u8]) -> Option<u16> {
         let mut fields = Fields::new(payload);
         let id = fields.u16().filter(|id| *id != 0)?;
@@ -394,8 +394,8 @@ fn answer_headers(bytes: &[u8]) -> Option<Headers> {
     Headers::decode(bytes, MAX_ANSWER_HEADERS).ok()
 }
 
-/// What an ERROR message means at the client. A number that this version does not know, or that
-/// only this process can mean, counts as the provider's.
+/// The error that an ERROR message stands for at the client. A status that is unknown here, or that
+/// has a meaning only inside one process, becomes [`Status::Provider`].
 pub(crate) fn error_of(status: i32, text: &str) -> Error {
     match Status::from_code(status) {
         Some(known) if known.is_for_peers() => Error::new(known, text),

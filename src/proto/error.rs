@@ -1,10 +1,10 @@
-//! The peer broke a rule.
+//! Errors of a peer that broke a rule.
 
 use std::fmt;
 
 use crate::error::Error;
 
-/// The peer broke a rule of the protocol; the rule is part of the error.
+/// An error of the peer against a rule of the protocol. The error names the rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProtocolError {
     rule: &'static str,
@@ -12,7 +12,7 @@ pub struct ProtocolError {
 }
 
 impl ProtocolError {
-    /// The peer broke `rule`; `text` says what it did and, where there is one, the remedy.
+    /// The peer broke `rule`. `text` says what the peer did and, if possible, the remedy.
     pub fn new(rule: &'static str, text: impl Into<String>) -> Self {
         Self {
             rule,
@@ -25,7 +25,7 @@ impl ProtocolError {
         self.rule
     }
 
-    /// What the peer did, without the rule.
+    /// The fault of the peer, without the name of the rule.
     pub fn text(&self) -> &str {
         &self.text
     }

@@ -1,25 +1,25 @@
-//! What both ends of our extension agree on (section E).
+//! Versions, features and credit of our extension (section E).
 
-/// The highest version of the extension that this build speaks. It also speaks each lower one:
-/// version 2 adds verbs and headers to the request.
+/// The highest version of the extension that this build speaks. This build also speaks each lower
+/// version. Version 2 adds verbs and headers to the request.
 pub const VERSION: u16 = 2;
 
 /// Bit of [`Request::features`](crate::proto::Request::features) and
-/// [`StreamInfo::features`](crate::proto::StreamInfo::features): bodies that are lent where the
-/// producer has them use no credit of bytes, since they take memory at neither end.
+/// [`StreamInfo::features`](crate::proto::StreamInfo::features): a body lent in the producer's own
+/// memory uses no credit of bytes, since it takes no memory at either end.
 pub const FEATURE_IN_PLACE: u64 = 1;
 
-/// Bit of the same: lent bodies go back by their number
-/// ([`Control::Return`](crate::proto::Control::Return)), not by their addresses.
+/// Bit of the same: the client returns a lent body by its number
+/// ([`Control::Return`](crate::proto::Control::Return)), not by its addresses.
 pub const FEATURE_RETURN: u64 = 2;
 
-/// Bit of the same: a header like that of the message before is not sent again
+/// Bit of the same: the server does not send an equal header twice in a row
 /// ([`PrefixKind::Repeat`](crate::proto::PrefixKind)). Only for a client whose connection keeps the
 /// order of messages.
 pub const FEATURE_REPEAT: u64 = 4;
 
-/// Bit of the same: the server says PENDING where the answer to the request takes its time. Only
-/// for a client that waits for an answer for a limited time.
+/// Bit of the same: the server sends PENDING if its answer to the request takes long. Only for a
+/// client that limits its wait for an answer.
 pub const FEATURE_PENDING: u64 = 8;
 
 /// Bit of the same: answers may carry headers (rule Q1).
@@ -32,7 +32,7 @@ pub(crate) const FEATURES: u64 =
 /// Bytes of a GPU's UUID.
 pub const UUID_BYTES: usize = 16;
 
-/// How far the peer may send: totals since the start of the stream (rule E5).
+/// How much the peer may send: totals since the start of the stream (rule E5).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Credit {
     /// Record batches.

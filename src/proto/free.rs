@@ -5,31 +5,30 @@ use std::time::Duration;
 
 use crate::proto::{Control, Timestamp, encode_frees};
 
-/// Longest time that an address waits (rule F5).
+/// Longest wait of a return (rule F5).
 const LONGEST_WAIT: Duration = Duration::from_millis(10);
-/// As many addresses or numbers as make a message worth sending before its time: the server then
-/// takes back many batches at once, and they still are few enough to stay in its caches.
+/// This many addresses or numbers go back without a wait. The server then takes many batches back
+/// together, and their data still fits in its caches.
 const WORTH_SENDING: usize = 1024;
-/// Addresses are given back together with those returned this long after them: a consumer that is
-/// slow enough for its batches to be large has them back soon, and the server's memory stays in use
-/// where it is warm, and one that takes many small ones sends few messages.
+/// A return takes the waiting returns along if the first of them has waited this long. A slow
+/// consumer has large batches, and the server gets their memory back while it is still in the
+/// caches. A fast consumer with small batches sends few messages.
 const WORTH_WAITING: Duration = Duration::from_millis(1);
-/// Once as many numbers wait, the clock is read for one in so many.
+/// If at least this many numbers wait, one in this many reads the clock.
 const TIMED_EACH: usize = 16;
 /// Most addresses or numbers in one message: 64 KiB of addresses.
 const MOST_IN_ONE: usize = 8192;
 
-/// How one lent body goes back to the server.
+/// The way in which one lent body goes back to the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Return {
-    /// By the addresses of its list (rule F1); 0, which stands for empty buffers, is left out (rule
-    /// F3).
+    /// By the addresses of its list (rule F1), without the address 0 of empty buffers (rule F3).
     Addresses(Vec<u64>),
-    /// By the number of its message, where the server takes that ([`Control::Return`]).
+    /// By the number of its message, if the server takes numbers ([`Control::Return`]).
     Number {
-        /// Of which stream: [`Request::mark`](crate::proto::Request::mark).
+        /// The stream: [`Request::mark`](crate::proto::Request::mark).
         stream: u64,
-        /// The number.
+        /// Number of the message.
         seq: u32,
     },
 }
@@ -48,15 +47,15 @@ pub enum FreeMessage {
     Control(Vec<u8>),
 }
 
-/// Gathers what one connection no longer needs into few messages.
+/// Gathers the returns of one connection into few messages.
 #[derive(Debug)]
 pub struct FreeQueue {
     free_tag: u64,
     addresses: Vec<u64>,
-    /// Streams and numbers.
+    /// The stream and the number of each message.
     numbers: VecDeque<(u64, u32)>,
     deadline: Option<Timestamp>,
-    /// From when on the next one takes those that wait with it.
+    /// From this time on, the next return takes the waiting returns along.
     ripe: Option<Timestamp>,
 }
 
@@ -72,10 +71,10 @@ impl FreeQueue {
         }
     }
 
-    /// Whether [`push`](Self::push) and [`is_due`](Self::is_due) are to be told the time now, or
-    /// may be told any earlier one: a consumer of small batches would feel a look at the clock for
-    /// each, and has given back so many numbers long before the first of them has waited for a
-    /// while. Addresses say nothing of how many batches there were.
+    /// Whether [`push`](Self::push) and [`is_due`](Self::is_due) need the present time. Otherwise
+    /// any earlier time is enough: to read the clock for each small batch is slow, and many numbers
+    /// come back long before the first number has waited too long. Addresses do not tell the number
+    /// of batches, so addresses always need the time.
     pub fn needs_time(&self) -> bool {
         let numbers = self.numbers.len();
         !self.addresses.is_empty() || numbers < TIMED_EACH || numbers.is_multiple_of(TIMED_EACH)
@@ -97,19 +96,19 @@ impl FreeQueue {
         }
     }
 
-    /// The next message that is due: enough addresses are there, or the first of them has waited a
-    /// while. To be called after [`push`](Self::push) until `None`, and at the
+    /// The next message that is due: enough returns wait, or the first return has waited long
+    /// enough. Call this after [`push`](Self::push) until `None`, and at the
     /// [`deadline`](Self::deadline).
     pub fn poll(&mut self, now: Timestamp) -> Option<FreeMessage> {
         if self.is_due(now) { self.flush() } else { None }
     }
 
-    /// Whether [`poll`](Self::poll) has something to give.
+    /// Whether [`poll`](Self::poll) has a message.
     pub fn is_due(&self, now: Timestamp) -> bool {
         self.ripe.is_some_and(|ripe| now >= ripe) || self.len() >= WORTH_SENDING
     }
 
-    /// The next message at once, whatever waits. Call until `None`.
+    /// The next message at once, due or not. Call this until `None`.
     pub fn flush(&mut self) -> Option<FreeMessage> {
         let message = self.next_numbers().or_else(|| self.next_addresses());
         if self.is_empty() {
@@ -119,7 +118,7 @@ impl FreeQueue {
         message
     }
 
-    /// The numbers of one stream that came one after the other.
+    /// The first waiting numbers, as far as they belong to one stream.
     fn next_numbers(&mut self) -> Option<FreeMessage> {
         let (stream, _) = *self.numbers.front()?;
         let others = self.numbers.iter().position(|(of, _)| *of != stream);
@@ -141,17 +140,17 @@ impl FreeQueue {
         Some(FreeMessage::Tagged { tag, bytes })
     }
 
-    /// When [`poll`](Self::poll) has something to give even if nothing is pushed.
+    /// The time at which [`poll`](Self::poll) has a message even without a further `push`.
     pub fn deadline(&self) -> Option<Timestamp> {
         self.deadline
     }
 
-    /// Addresses and numbers that wait.
+    /// Number of waiting addresses and numbers.
     pub fn len(&self) -> usize {
         self.addresses.len().saturating_add(self.numbers.len())
     }
 
-    /// Whether none waits.
+    /// Whether no return waits.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -203,8 +202,8 @@ mod tests {
         assert!(queue.is_empty());
     }
 
-    /// Rule F5: many addresses go before their time; one message carries a bounded number, and
-    /// what stays behind keeps its deadline.
+    /// Rule F5: many addresses go before their time. One message carries a limited number, and the
+    /// rest keeps its deadline.
     #[test]
     fn many_go_at_once_in_messages_of_bounded_size() {
         let mut queue = FreeQueue::new(9);
@@ -218,8 +217,8 @@ mod tests {
         assert_eq!(list(queue.poll(at(10))).len(), 8 * 3);
     }
 
-    /// An address that comes later than 1 ms takes along what waits: memory that was copied comes
-    /// back while it is warm.
+    /// A return that comes later than 1 ms takes the waiting returns along: copied memory comes
+    /// back while it is in the caches.
     #[test]
     fn a_late_address_takes_the_others_along() {
         let mut queue = FreeQueue::new(9);
@@ -228,14 +227,14 @@ mod tests {
         assert_eq!(queue.poll(Timestamp::from_nanos(MS - 1)), None);
         queue.push(at(1), &addresses(&[3]));
         assert_eq!(list(queue.poll(at(1))).len(), 8 * 3);
-        // What comes next begins to wait anew.
+        // The next return starts a new wait.
         queue.push(at(2), &addresses(&[4]));
         assert_eq!((queue.poll(at(2)), queue.deadline()), (None, Some(at(12))));
     }
 
-    /// Who gives one back at a time has the clock read for each, and who gives many back for one in
-    /// sixteen: the first of them begins to wait when it came, and those behind it are taken along
-    /// within 16 of what is due.
+    /// A consumer that returns one body at a time reads the clock for each. If many numbers wait,
+    /// one number in 16 reads the clock. The wait starts with the first number, and a message
+    /// leaves at most 16 numbers late.
     #[test]
     fn the_clock_is_read_for_few_of_many() {
         let mut queue = FreeQueue::new(9);
@@ -249,13 +248,13 @@ mod tests {
         }
         assert_eq!((read, queue.deadline()), (16 + 62, Some(at(15))));
         assert!(!queue.needs_time());
-        // Twenty addresses may be one batch of a slow consumer, so that the next one takes them
+        // Twenty addresses may be a single batch of a slow consumer, so the next return takes them
         // along.
         queue.push(at(0), &addresses(&[1; 20]));
         assert!(queue.needs_time() && queue.is_due(at(6)));
     }
 
-    /// Numbers of one stream share a message, and are told from those of another.
+    /// Numbers of one stream share a message. Another stream has its own message.
     #[test]
     fn numbers_go_by_stream() {
         let mut queue = FreeQueue::new(9);

@@ -1,4 +1,4 @@
-//! Arrow IPC headers as the machines see them: verified, and no deeper than they need.
+//! Verified Arrow IPC headers, with the fields that the state machines need.
 
 use std::fmt;
 use std::ops::Range;
@@ -9,7 +9,7 @@ use flatbuffers::VerifierOptions;
 
 use crate::proto::ProtocolError;
 
-/// What a header describes.
+/// Kinds of headers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum HeaderKind {
     /// The schema; it has no body (rule D1).
@@ -20,42 +20,42 @@ pub enum HeaderKind {
     RecordBatch,
 }
 
-/// Where one buffer lies in a packed body.
+/// Place of one buffer in a packed body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct BodySpan {
-    /// Bytes from the start of the body; 0 when `length` is 0.
+    /// Bytes from the start of the body; 0 if `length` is 0.
     pub offset: u64,
     /// Length in bytes, without padding.
     pub length: u64,
 }
 
-/// A header that can be read without checks: its flatbuffer is verified and its buffers lie inside
-/// its body (rule A8). Clones share it.
+/// A verified header: its flatbuffer is valid and its buffers lie inside its body (rule A8). Clones
+/// share the bytes.
 #[derive(Clone)]
 pub struct Header {
     parsed: Arc<Parsed>,
 }
 
 struct Parsed {
-    /// The flatbuffer starts at `start`, which is aligned to 8 bytes: rule M7. (A `Vec` never moves
-    /// its bytes while its capacity stays, and nothing is added to this one.)
+    /// The flatbuffer starts at `start`, aligned to 8 bytes (rule M7). Nothing is added to this
+    /// `Vec` later, so its bytes do not move.
     store: Vec<u8>,
     start: usize,
     kind: HeaderKind,
     compressed: bool,
     body_len: u64,
-    /// Where in the flatbuffer the offsets and lengths of the buffers are, 16 bytes for each.
+    /// Place of the buffers' offsets and lengths in the flatbuffer, 16 bytes for each buffer.
     buffers: Range<usize>,
 }
 
 /// Alignment that flatbuffers need (rule M7).
 const ALIGNMENT: usize = 8;
 
-/// How deep tables may nest. A field of a schema is one table deeper than its parent and its type
-/// one more; Arrow's own readers stop at 64 levels of nesting.
+/// Most levels of nested tables. A field of a schema lies one level below its parent, and its type
+/// one level below the field. Arrow's own readers stop at 64 levels.
 const MAX_DEPTH: usize = 128;
 
-/// Copies to 8-byte alignment: the bytes, and where in them the copy starts.
+/// Copies to 8-byte alignment. Returns the memory, and the place of the copy in it.
 fn copy_aligned(bytes: &[u8]) -> Result<(Vec<u8>, usize), ProtocolError> {
     let mut store: Vec<u8> = Vec::new();
     let reserved = store.try_reserve_exact(bytes.len().saturating_add(ALIGNMENT));
@@ -71,9 +71,9 @@ fn copy_aligned(bytes: &[u8]) -> Result<(Vec<u8>, usize), ProtocolError> {
     Ok((store, start))
 }
 
-/// What verifying `len` bytes as a flatbuffer of Arrow's may cost: it walks every path to a table,
-/// and hostile bytes can have many paths to few tables. Honest ones have one path to each, and a
-/// table takes more than 4 bytes; reading them touches each byte a few times.
+/// Limits for the verification of `len` bytes as a flatbuffer. The verifier follows every path to a
+/// table, and hostile bytes can have many paths to few tables. Honest bytes have one path to each
+/// table, and a table has more than 4 bytes, so the verifier reads each byte a few times.
 pub fn verifier_options(len: usize) -> VerifierOptions {
     VerifierOptions {
         max_depth: MAX_DEPTH,
@@ -88,9 +88,9 @@ impl Header {
     ///
     /// # Errors
     ///
-    /// They are not a flatbuffer (rule M7), not a schema, dictionary or record batch of a version
-    /// that is read (rules M2, A6), of a big-endian stream (rule A6), or name buffers outside the
-    /// body (rule A8).
+    /// The bytes are no flatbuffer (rule M7). The header is no schema, dictionary or record batch
+    /// in a supported version (rules M2, A6), or is big-endian (rule A6). A schema has a body (rule
+    /// D1). A buffer lies outside the body (rule A8).
     pub fn parse(bytes: &[u8]) -> Result<Self, ProtocolError> {
         // Rule M7: copy to alignment, then verify, then read.
         let (store, start) = copy_aligned(bytes)?;
@@ -108,7 +108,7 @@ impl Header {
         })
     }
 
-    /// What the header describes.
+    /// The kind of the header.
     pub fn kind(&self) -> HeaderKind {
         self.parsed.kind
     }
@@ -118,7 +118,7 @@ impl Header {
         self.parsed.body_len
     }
 
-    /// Where each buffer lies in the packed body: inside it, every one. Empty for a schema.
+    /// The place of each buffer inside the packed body. Empty for a schema.
     pub fn buffers(&self) -> impl ExactSizeIterator<Item = BodySpan> + Clone + '_ {
         self.parsed.entries().iter().map(|entry| {
             let (offset, length) = numbers(entry);
@@ -134,7 +134,7 @@ impl Header {
         self.parsed.compressed
     }
 
-    /// Whether it is a clone of `other`.
+    /// Whether this header is a clone of `other`.
     pub fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.parsed, &other.parsed)
     }
@@ -144,7 +144,7 @@ impl Header {
         self.parsed.bytes()
     }
 
-    /// Length of the address list that can stand for the body (rule D8): 16 + 16 n.
+    /// Length in bytes of an address list for the body (rule D8): 16 + 16 n.
     pub fn list_len(&self) -> u64 {
         (self.buffers().len() as u64)
             .saturating_add(1)
@@ -221,7 +221,7 @@ impl Parsed {
         };
         let compressed = batch.is_some_and(|batch| batch.compression().is_some());
         let buffers = batch.and_then(|batch| batch.buffers());
-        // As bytes: the generated code makes a call for each number.
+        // Read as bytes, because the generated code makes a call for each number.
         let buffers = buffers.map_or(&[][..], |buffers| buffers.bytes());
         ensure_inside(buffers, body_len)?;
         let start = buffers
@@ -246,16 +246,16 @@ impl Parsed {
     }
 }
 
-/// Parses the headers of one stream, one after the other.
+/// Parses the headers of one stream, in order.
 ///
-/// Batches of as many rows, without nulls, have the same header where their values have a fixed
-/// width: a header that has the bytes of the last one is that header.
+/// Batches without nulls have equal headers if the types have a fixed width and the numbers of rows
+/// are equal. So the parser gives the last header again for equal bytes.
 #[derive(Debug, Default)]
 pub struct HeaderParser {
     last: Option<Header>,
 }
 
-/// The longest header that is remembered: a stream of rare large ones shall not keep their memory.
+/// Longest header that the parser keeps, in bytes: a rare large header must not hold memory.
 const LONGEST_REMEMBERED: usize = 1 << 20;
 
 impl HeaderParser {
@@ -263,7 +263,7 @@ impl HeaderParser {
     ///
     /// # Errors
     ///
-    /// As there.
+    /// The same as for [`Header::parse`].
     pub fn parse(&mut self, bytes: &[u8]) -> Result<Header, ProtocolError> {
         if let Some(last) = self.last.as_ref().filter(|last| last.bytes() == bytes) {
             return Ok(last.clone());
@@ -275,7 +275,7 @@ impl HeaderParser {
 }
 
 fn malformed(error: &flatbuffers::InvalidFlatbuffer) -> ProtocolError {
-    // The crate's text goes on with a trace in lines of its own.
+    // The text of the crate continues with a trace on further lines.
     let text = error.to_string();
     let first = text.lines().next().unwrap_or_default();
     ProtocolError::new("M7", format!("header is not a valid flatbuffer: {first}"))
@@ -288,15 +288,15 @@ fn numbers(entry: &[u8; 16]) -> (u64, u64) {
     (low(entry), low(entry >> 64))
 }
 
-/// The buffers of a batch lie inside the body, each of them (rule A8), and all together are no
-/// longer than it: those that are copied cost what was sent, and not as often as it is named. Their
-/// number is bounded by the header's own size, since the vector was verified to lie in it.
+/// Checks that each buffer lies inside the body (rule A8), and that all buffers together are not
+/// longer than the body. So a copy of all buffers costs no more than the body has bytes. The
+/// verified header itself limits the number of buffers.
 fn ensure_inside(buffers: &[u8], body_len: u64) -> Result<(), ProtocolError> {
     let (entries, _) = buffers.as_chunks::<16>();
     let mut total = 0_u64;
     for (index, entry) in entries.iter().enumerate() {
         let (offset, length) = numbers(entry);
-        // They are signed; a negative one is past any body's end.
+        // The numbers are signed: a negative number lies outside any body.
         let inside = i64::try_from(length | offset).is_ok()
             && (length == 0
                 || offset
@@ -305,7 +305,7 @@ fn ensure_inside(buffers: &[u8], body_len: u64) -> Result<(), ProtocolError> {
         if !inside {
             return Err(outside(index, offset, length, body_len));
         }
-        // Each is below 2^63, and a sum of two of them that is not refused is, too.
+        // No overflow: `length` and `total` are below 2^63.
         total = total.wrapping_add(length);
         if total > body_len {
             return Err(overlapping(index, body_len));

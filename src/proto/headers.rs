@@ -4,21 +4,21 @@ use crate::error::Error;
 use crate::proto::ProtocolError;
 use crate::proto::wire::Fields;
 
-/// Most bytes of a request's headers, as they are on the wire.
+/// Limit for the headers of a request, in bytes on the wire.
 pub const MAX_REQUEST_HEADERS: usize = 64 << 10;
 
-/// Most bytes of an answer's headers, as they are on the wire.
+/// Limit for the headers of an answer, in bytes on the wire.
 pub const MAX_ANSWER_HEADERS: usize = 32 << 10;
 
-/// Keys with this prefix are libdipc's own.
+/// Prefix of the keys that only libdipc sets.
 const OWN: &str = "dipc-";
 
-/// Bytes of a pair beside its key and its value: the lengths of both.
+/// Bytes of a pair besides its key and its value: the two lengths.
 const PAIR: usize = 5;
 
-/// Pairs of a key and a value, in order. A key may come more than once.
+/// Pairs of a key and a value, in order. A key may occur more than once.
 ///
-/// A key has 1 to 255 characters: `a` to `z`, digits, `-`, `_` and `.`. A value is bytes.
+/// A key has 1 to 255 characters: `a` to `z`, digits, `-`, `_` and `.`. A value may have any bytes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Headers {
     pairs: Vec<(String, Vec<u8>)>,
@@ -30,7 +30,7 @@ impl Headers {
         Self { pairs: Vec::new() }
     }
 
-    /// Adds a header of the host's.
+    /// Adds a header of the host program.
     ///
     /// # Errors
     ///
@@ -69,12 +69,12 @@ impl Headers {
         pairs.map(|(key, value)| (key.as_str(), value.as_slice()))
     }
 
-    /// How many pairs there are.
+    /// The number of pairs.
     pub fn len(&self) -> usize {
         self.pairs.len()
     }
 
-    /// Whether there is no pair.
+    /// Whether the set of pairs is empty.
     pub fn is_empty(&self) -> bool {
         self.pairs.is_empty()
     }
@@ -106,7 +106,7 @@ impl Headers {
     /// Appends the pairs to a message.
     pub(crate) fn encode(&self, bytes: &mut Vec<u8>) {
         for (key, value) in &self.pairs {
-            // `add` and `decode` bound the key, and every message its headers.
+            // `add` and `decode` limit the key, and each message limits its headers.
             bytes.push(u8::try_from(key.len()).unwrap_or(u8::MAX));
             bytes.extend_from_slice(&u32::try_from(value.len()).unwrap_or(u32::MAX).to_le_bytes());
             bytes.extend_from_slice(key.as_bytes());
@@ -118,7 +118,7 @@ impl Headers {
     ///
     /// # Errors
     ///
-    /// Rule Q1: they take more than `limit` bytes, or a pair is malformed.
+    /// Rule Q1: the headers take more than `limit` bytes, or a pair is malformed.
     pub(crate) fn decode(bytes: &[u8], limit: usize) -> Result<Self, ProtocolError> {
         let wrong = |text: String| ProtocolError::new("Q1", text);
         if bytes.len() > limit {
@@ -139,7 +139,7 @@ impl Headers {
     }
 }
 
-/// The first pair of `bytes`, and the bytes behind.
+/// The first pair of `bytes`, and the bytes after the pair.
 fn pair(bytes: &[u8]) -> Option<(&str, &[u8], &[u8])> {
     let mut fields = Fields::new(bytes);
     let key = usize::from(fields.u8()?);

@@ -1,4 +1,4 @@
-//! Section F at the server: what was lent, until it came back.
+//! Section F at the server: the record of lent memory.
 
 use std::collections::VecDeque;
 use std::collections::hash_map::Entry;
@@ -11,16 +11,16 @@ mod numbered;
 
 use numbered::{Back, LentSpan, Number, Numbered};
 
-/// The lends of one connection. `K` keeps the memory of one lend alive; it comes out again once
-/// every span of the lend has been returned, or its number has.
+/// The lends of one connection. `K` keeps the memory of one lend alive. The ledger gives `K` back
+/// once the peer has returned every span of the lend, or the number of its message.
 #[derive(Debug)]
 pub struct Ledger<K> {
-    /// Those that come back by number.
+    /// Lends that come back by number.
     numbered: Numbered<K>,
-    /// By number; `None` where a number is free.
+    /// Lends that come back by address. Index: number of the lend. `None`: the number is free.
     lends: Vec<Option<Lend<K>>>,
     free_numbers: Vec<u32>,
-    /// How many lends there have been.
+    /// Number of lends so far.
     count: u64,
     addresses: HashMap<u64, SpanAddress>,
     outstanding: usize,
@@ -28,34 +28,34 @@ pub struct Ledger<K> {
 
 #[derive(Debug)]
 struct Lend<K> {
-    /// How many came before it.
+    /// Number of lends before this lend.
     age: u64,
-    /// Occurrences not yet returned.
+    /// Occurrences of addresses that are not yet returned.
     missing: usize,
     hold: K,
 }
 
-/// The occurrences of one address in the lists sent, oldest first.
+/// The occurrences of one address in the sent lists, oldest first.
 ///
-/// Small: there is one for each buffer that is lent, and wide batches have more of them than the
-/// caches hold.
+/// The struct is small: each lent buffer has one, and a wide batch has more of them than the caches
+/// hold.
 #[derive(Debug)]
 struct SpanAddress {
-    /// The oldest occurrence; most addresses have no other.
+    /// Length of the oldest occurrence. Most addresses have no other occurrence.
     length: u64,
     lend: u32,
-    /// How often it is in the message that is being looked at.
+    /// How often the current free list names the address.
     claimed: u32,
     more: Option<Box<MoreSpans>>,
 }
 
-/// What an address has that is lent more than once.
+/// Further data of an address that is lent more than once.
 #[derive(Debug, Default)]
 struct MoreSpans {
     others: VecDeque<Occurrence>,
-    /// Whether lengths have differed since the address was last wholly returned.
+    /// Whether lengths have differed since the last time that every occurrence was back.
     mixed: bool,
-    /// Returns that could not be told apart, because lengths differ.
+    /// Returns that may mean any occurrence, because lengths differ.
     returned: usize,
 }
 
@@ -108,8 +108,8 @@ impl<K> Ledger<K> {
         }
     }
 
-    /// Notes the spans of one message as lent. Where none has a length nothing is, and `hold` comes
-    /// back at once.
+    /// Records the spans of one message as lent. If every span is empty, nothing is lent and `hold`
+    /// comes back at once.
     pub fn lend(&mut self, spans: &[Span], hold: K) -> Option<K> {
         // Rule F3: a pair of length 0 is never freed.
         let lent = || spans.iter().filter(|span| span.length != 0);
@@ -129,8 +129,7 @@ impl<K> Ledger<K> {
             }
             None => {
                 self.lends.push(new);
-                // One lend takes memory of its own: there are never as many as the number could
-                // say.
+                // Each lend takes memory, so the number of lends fits in 32 bits.
                 u32::try_from(self.lends.len().saturating_sub(1)).unwrap_or(u32::MAX)
             }
         };
@@ -146,8 +145,8 @@ impl<K> Ledger<K> {
         None
     }
 
-    /// Notes the spans of message `seq` of a stream as lent, to come back by that number. Where
-    /// none has a length nothing is, and `hold` comes back at once.
+    /// Records the spans of message `seq` of a stream as lent, to come back by that number. If
+    /// every span is empty, nothing is lent and `hold` comes back at once.
     pub fn lend_numbered(&mut self, stream: u64, seq: u32, spans: &[Span], hold: K) -> Option<K> {
         let spans = spans.iter().filter(|span| span.length != 0).count();
         if spans == 0 {
@@ -161,11 +160,11 @@ impl<K> Ledger<K> {
         None
     }
 
-    /// Takes back what was lent under these numbers, and adds to `freed` what keeps it alive.
+    /// Takes back the lends with these numbers, and adds their `K` to `freed`.
     ///
     /// # Errors
     ///
-    /// Rule F3: a number was not lent, or not as often; those before it are taken back.
+    /// Rule F3: a number is not lent, or not as often. Earlier numbers of `seqs` are taken back.
     pub fn free_numbers(
         &mut self,
         stream: u64,
@@ -191,13 +190,13 @@ impl<K> Ledger<K> {
         Ok(())
     }
 
-    /// Takes addresses back and adds to `freed` what keeps the lends alive that are whole again.
+    /// Takes addresses back, and adds to `freed` the `K` of each lend that is complete again.
     ///
     /// # Errors
     ///
-    /// Rule F3: an address was not lent, or not as often; then nothing is taken back.
+    /// Rule F3: an address is not lent, or not as often. Then nothing is taken back.
     pub fn free(&mut self, addresses: &[u64], freed: &mut Vec<K>) -> Result<(), ProtocolError> {
-        // Rule F3: all or nothing, so everything is checked first.
+        // Rule F3: all or nothing, so the checks come first.
         for address in addresses {
             if !self.claim(*address) {
                 return Err(self.refuse(*address, addresses));
@@ -209,7 +208,7 @@ impl<K> Ledger<K> {
         Ok(())
     }
 
-    /// Whether the address is lent once more than the message has claimed so far.
+    /// Claims an address for the current message. False: the address is not lent as often.
     fn claim(&mut self, address: u64) -> bool {
         let Some(held) = self.addresses.get_mut(&address) else {
             return false;
@@ -247,8 +246,8 @@ impl<K> Ledger<K> {
         held.claimed = held.claimed.saturating_sub(1);
         let first = held.lend;
         match &mut held.more {
-            // Lengths differ, and a return does not say which occurrence it means: all must be
-            // back.
+            // Lengths differ, and a return does not say which occurrence it means: all must come
+            // back first.
             Some(more) if more.mixed => {
                 more.returned = more.returned.saturating_add(1);
                 if held.missing() > 0 {
@@ -260,7 +259,7 @@ impl<K> Ledger<K> {
                     self.settle(occurrence.lend, freed);
                 }
             }
-            // Equal lengths: whichever is meant, the first lent may go first.
+            // Lengths are equal: any occurrence may go, so the oldest goes.
             more => {
                 match more.as_mut().and_then(|more| more.others.pop_front()) {
                     Some(next) => (held.length, held.lend) = (next.length, next.lend),
@@ -271,7 +270,7 @@ impl<K> Ledger<K> {
         }
     }
 
-    /// One occurrence of `lend` is back.
+    /// Counts one returned occurrence of a lend.
     fn settle(&mut self, number: u32, freed: &mut Vec<K>) {
         let Some(slot) = self.lends.get_mut(number as usize) else {
             return;
@@ -285,12 +284,12 @@ impl<K> Ledger<K> {
         }
     }
 
-    /// Occurrences of addresses that are lent now, those that come back by number among them.
+    /// Lent spans that are not yet returned, including the spans that come back by number.
     pub fn outstanding(&self) -> usize {
         self.outstanding
     }
 
-    /// Ends every lend (rule F4) and gives back what keeps their memory alive, oldest first.
+    /// Ends every lend (rule F4) and gives back the `K` of each, oldest lend first.
     pub fn drain(&mut self) -> Vec<K> {
         self.addresses.clear();
         self.free_numbers.clear();

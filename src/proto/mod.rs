@@ -1,17 +1,17 @@
 //! The Dissociated IPC protocol as state machines: no unsafe code, clock, I/O or threads.
 //!
-//! [`Sender`] is the producing side of one connection, [`Receiver`] the consuming side of one
-//! stream, [`FreeQueue`] the consuming side's returns on one connection. None of them sees payload
-//! bytes: they pass descriptions and handles of the caller's through.
+//! [`Sender`] is the producing side of one connection. [`Receiver`] is the consuming side of one
+//! stream. [`FreeQueue`] gathers the returns of one connection. None of them reads payload bytes:
+//! they pass on descriptions and handles of the caller.
 //!
-//! Call order: feed what happened (`handle_*`) or what is wanted (commands); after every such call
-//! `poll_transmit` until `None`, then `poll_event` until `None`, then `poll_timeout`.
+//! Call order: call `handle_*` for each input, or a command. After each such call, call
+//! `poll_transmit` until `None`, then `poll_event` until `None`, then `poll_timeout` of a receiver.
 //!
-//! Rules are cited by their numbers in `docs/protocol.md`; `docs/wire.md` has the bytes of
-//! our extension.
+//! Comments cite rules by their numbers in `docs/protocol.md`. `docs/wire.md` has the bytes of our
+//! extension.
 #![forbid(unsafe_code)]
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
-// In tests a panic is how a failure shows.
+// A panic in a test shows a failure.
 #![cfg_attr(
     not(test),
     deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)

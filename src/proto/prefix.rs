@@ -3,22 +3,22 @@
 use crate::proto::ProtocolError;
 use crate::proto::wire::Fields;
 
-/// What a metadata message is.
+/// Kinds of metadata messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum PrefixKind {
     /// The stream ends; nothing follows the prefix (rule M5).
     EndOfStream,
     /// One Arrow IPC header follows (rule M2).
     Metadata,
-    /// The header is that of the message before, and nothing follows the prefix. An extension: only
-    /// where both ends have said [`FEATURE_REPEAT`](crate::proto::FEATURE_REPEAT).
+    /// The message has the same header as the message before, and nothing follows the prefix. Our
+    /// extension: only if both ends support [`FEATURE_REPEAT`](crate::proto::FEATURE_REPEAT).
     Repeat,
 }
 
 /// The prefix of a metadata message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Prefix {
-    /// What follows.
+    /// Kind of the message.
     pub kind: PrefixKind,
     /// Sequence number.
     pub seq: u32,
@@ -41,8 +41,8 @@ impl Prefix {
     ///
     /// # Errors
     ///
-    /// The message is shorter than a prefix (rule M2), of an unknown kind (rule M3), or an end of
-    /// stream that goes on (rule M5).
+    /// The message is shorter than a prefix (rule M2), has an unknown kind (rule M3), or has bytes
+    /// after a prefix that ends the stream (rule M5) or repeats a header (rule M3).
     pub fn split(message: &[u8]) -> Result<(Self, &[u8]), ProtocolError> {
         let mut fields = Fields::new(message);
         let (Some(kind), Some(seq)) = (fields.u8(), fields.u32()) else {
@@ -116,7 +116,7 @@ mod tests {
         );
     }
 
-    /// Rules M2, M3, M5: too short, unknown kind, and an end of stream that goes on.
+    /// Rules M2, M3, M5: a short message, an unknown kind, and bytes after an end of stream.
     #[test]
     fn malformed_prefixes_are_rejected() {
         for len in 0..5 {

@@ -15,36 +15,36 @@ use crate::proto::{ProtocolError, Verb};
 pub struct Request {
     /// Lowest version of the extension that the client speaks.
     pub min_version: u16,
-    /// Highest one.
+    /// Highest version that the client speaks.
     pub max_version: u16,
-    /// Bits of features that the client knows.
+    /// Features that the client knows, as bits.
     pub features: u64,
-    /// What the server may send before the first CREDIT.
+    /// Credit of the server before the first CREDIT.
     pub credit: Credit,
-    /// Most bytes of copies that may be lent and not returned; past it bodies travel packed.
+    /// Most bytes of copies lent at a time. Beyond this limit bodies travel packed.
     pub lent_limit: u64,
     /// Joins the two connections of one stream (rule E6).
     pub stream_id: u128,
-    /// Where the client wants bodies, as `ArrowDeviceType`: 1 on the host, 2 on a CUDA device, 0
-    /// where the sender has them.
+    /// Device where the client wants bodies, as `ArrowDeviceType`: 1 is the host, 2 is a CUDA
+    /// device, and 0 is the device where the sender has the bodies.
     pub device_type: i32,
     /// UUIDs of the GPUs whose memory on this host the client can map. At most 255 are sent.
     pub gpus: Vec<[u8; UUID_BYTES]>,
-    /// What the client asks for (rule Q1).
+    /// The verb of the request (rule Q1).
     pub verb: Verb,
-    /// How long the client waits for the end of the stream.
+    /// Time that the client waits for the end of the stream.
     pub deadline: Option<Duration>,
-    /// Headers of the client's host.
+    /// Headers of the client's host program.
     pub headers: Headers,
     /// The descriptor: opaque bytes (rule M1).
     pub ticket: Vec<u8>,
 }
 
-/// Most bytes of a ticket together with the headers. A server takes 1 MiB in one message, and the
-/// other fields of a request fit beside them.
+/// Limit for a ticket together with the headers, in bytes. A server takes messages of up to 1 MiB,
+/// and the other fields of a request fit into the rest.
 pub const MAX_TICKET_BYTES: usize = 1016 << 10;
 
-/// Refuses a ticket that no request can carry.
+/// Refuses a ticket that is too long for a request.
 ///
 /// # Errors
 ///
@@ -53,7 +53,7 @@ pub fn ensure_ticket_fits(ticket: &[u8]) -> Result<(), Error> {
     ensure_request_fits(ticket, &Headers::new())
 }
 
-/// Refuses a ticket and headers that no request can carry together (rule Q1).
+/// Refuses a ticket and headers that are together too long for a request (rule Q1).
 ///
 /// # Errors
 ///
@@ -74,10 +74,10 @@ pub fn ensure_request_fits(ticket: &[u8], headers: &Headers) -> Result<(), Error
     )))
 }
 
-/// Length of the fixed part of a request that says nothing of devices, the length itself included.
+/// Length of the fixed part of a request without devices. The length field itself is included.
 const REQUEST_FIXED: u16 = 54;
 
-/// The same with `device_type` and `gpus`, which is 0.
+/// The same with `device_type` and the number of `gpus`, without any UUID.
 const REQUEST_DEVICES: u16 = 59;
 
 /// Length of `verb`, `deadline` and `headers_len`.
@@ -102,7 +102,7 @@ impl Request {
         }
     }
 
-    /// What a baseline peer's ticket stands for: no credit is counted (rule E5).
+    /// The request that a baseline peer's ticket stands for: without credit (rule E5).
     pub(crate) fn baseline(ticket: &[u8]) -> Self {
         let unlimited = Credit {
             batches: u64::MAX,
@@ -116,14 +116,14 @@ impl Request {
         }
     }
 
-    /// What CANCEL and CREDIT name the stream by: the low half of its id. On a transport that does
-    /// not keep control messages and requests in order, one of an earlier stream may come late.
+    /// Names the stream in control messages: the low half of `stream_id`. Without the name, a late
+    /// message of an earlier stream could be taken for a message of this stream.
     pub fn mark(&self) -> u64 {
         u64::try_from(self.stream_id & u128::from(u64::MAX)).unwrap_or_default()
     }
 
-    /// The lowest version whose servers do what the request says: one of version 1 knows neither
-    /// verbs nor headers.
+    /// The lowest version that a server needs for this request: version 1 has neither verbs nor
+    /// headers.
     pub(crate) fn lowest_version(&self) -> u16 {
         if self.verb == Verb::Get && self.headers.is_empty() {
             self.min_version
@@ -135,8 +135,8 @@ impl Request {
     /// The bytes.
     pub fn encode(&self) -> Vec<u8> {
         let count = u8::try_from(self.gpus.len()).unwrap_or(u8::MAX);
-        // Most clients want bodies on the host: servers of earlier releases then see what they
-        // know.
+        // Fields that have their default are left out, so that servers of earlier releases
+        // understand the request.
         let min_version = self.lowest_version();
         let says_verb = min_version > 1 || self.deadline.is_some();
         let says_devices = says_verb || self.device_type != HOST || count > 0;
@@ -184,11 +184,11 @@ impl Request {
         bytes
     }
 
-    /// Reads a request; fields that a later version may have put before the ticket are skipped.
+    /// Reads a request. Skips fields that a later version may have put before the ticket.
     ///
     /// # Errors
     ///
-    /// Rule E1: it is too short, or its version range is empty.
+    /// Rule E1: the request is too short, or its version range is empty. Rule Q1: bad headers.
     pub fn decode(bytes: &[u8]) -> Result<Self, ProtocolError> {
         let malformed = || {
             ProtocolError::new(
@@ -214,7 +214,7 @@ impl Request {
         Ok(request)
     }
 
-    /// The request without its headers and its ticket, and the bytes of these.
+    /// The request without headers and ticket, then the bytes of the headers and of the ticket.
     fn fields(bytes: &[u8]) -> Option<(Self, &[u8], &[u8])> {
         let mut fields = Fields::new(bytes);
         let fixed = fields.u16()?;
@@ -241,7 +241,7 @@ impl Request {
             let count = fields.u8()?;
             let uuids = u16::from(count).checked_mul(UUID_BYTES_16)?;
             known = REQUEST_DEVICES.checked_add(uuids)?;
-            // Before they are read: the count is the client's word.
+            // A check before the UUIDs are read, because the client chose the count.
             fixed.checked_sub(known)?;
             for _ in 0..count {
                 request.gpus.push(fields.chunk()?);
@@ -264,5 +264,5 @@ impl Request {
 /// `ARROW_DEVICE_CPU`
 const HOST: i32 = 1;
 
-/// [`UUID_BYTES`] as the fields of a request count.
+/// [`UUID_BYTES`] in the type of the length field.
 const UUID_BYTES_16: u16 = 16;

@@ -3,14 +3,14 @@
 use crate::error::{Error, Status};
 use crate::proto::ProtocolError;
 
-/// Bits that a tag of a body may have set: the sequence number and the lowest bit of the kind.
+/// Bits that a body's tag may set: the sequence number and the lowest bit of the kind.
 const BODY_TAG_BITS: u64 = 0x0100_0000_FFFF_FFFF;
 /// Bits of a tag that carry the sequence number (rule D5).
 const SEQ_BITS: u64 = 0x0000_0000_FFFF_FFFF;
-/// Where the kind starts.
+/// First bit of the kind.
 const KIND_SHIFT: u32 = 56;
 
-/// How the body of a message travels.
+/// The form in which a body travels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum BodyKind {
     /// Kind 0: the bytes themselves (rule D3).
@@ -21,7 +21,7 @@ pub enum BodyKind {
 
 /// The tag of the body of message `seq` (rule D2).
 pub const fn body_tag(seq: u32, kind: BodyKind) -> u64 {
-    // Rule D2: the number in bits 0..32, the kind in bits 56..64, nothing between.
+    // Rule D2: the number in bits 0..32, the kind in bits 56..64, zeros between.
     let kind: u64 = match kind {
         BodyKind::Packed => 0,
         BodyKind::List => 1,
@@ -29,10 +29,10 @@ pub const fn body_tag(seq: u32, kind: BodyKind) -> u64 {
     (seq as u64) | (kind << KIND_SHIFT)
 }
 
-/// The sequence number and kind that the tag of a body carries; `None`: it is no body's.
+/// The sequence number and the kind in a body's tag; `None`: the tag is no body's.
 #[inline]
 pub fn body_of_tag(tag: u64) -> Option<(u32, BodyKind)> {
-    // Rule D6: what is between number and kind is zero.
+    // Rule D6: the bits between number and kind are zero.
     if (tag >> 32) & 0x00FF_FFFF != 0 {
         return None;
     }
@@ -45,7 +45,7 @@ pub fn body_of_tag(tag: u64) -> Option<(u32, BodyKind)> {
     }
 }
 
-/// As [`body_of_tag`], where another tag is an error.
+/// As [`body_of_tag`], but another tag is an error.
 ///
 /// # Errors
 ///
@@ -57,7 +57,7 @@ pub fn parse_body_tag(tag: u64) -> Result<(u32, BodyKind), ProtocolError> {
 
 #[cold]
 fn not_of_a_body(tag: u64) -> ProtocolError {
-    // Rule D6: a peer that shifts the kind by 55 would look like this for kind 1.
+    // Rule D6: kind 1 looks like this if a peer shifts the kind by 55 bits.
     if tag & !SEQ_BITS == 1 << 55 {
         return ProtocolError::new(
             "D6",
@@ -80,7 +80,7 @@ fn not_of_a_body(tag: u64) -> ProtocolError {
     )
 }
 
-/// Which streams a connection carries (rule U3).
+/// The streams that a connection carries (rule U3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Role {
     /// Metadata and bodies.
@@ -102,24 +102,24 @@ impl Role {
     }
 }
 
-/// The tags that a URI names for requests and frees.
+/// The tags in a URI for requests and frees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tags {
     /// Tag of a baseline request (rule M1).
     pub want_data: u64,
-    /// Tag of a free list, where address lists may come (rule U2).
+    /// Tag of a free list; `None` if no address list may come (rule U2).
     pub free_data: Option<u64>,
     /// Tag of an extension request (rule E1).
     pub dipc_want: u64,
 }
 
 impl Tags {
-    /// What a libdipc server uses for both streams unless told otherwise (rule U5).
+    /// Default tags of a libdipc server for both streams (rule U5).
     pub const DEFAULT: Self = Self::default_for(Role::Both);
 
-    /// What a libdipc server uses for `role` unless told otherwise (rules U3, U5).
+    /// Default tags of a libdipc server for `role` (rules U3, U5).
     pub const fn default_for(role: Role) -> Self {
-        // The upper half spells "dipc", which no body's tag has (rule U4).
+        // The upper half spells "dipc". No body's tag has this half (rule U4).
         let base: u64 = match role {
             Role::Both => 0x6469_7063_0000_0000,
             Role::Metadata => 0x6469_7063_0000_0010,
@@ -132,7 +132,7 @@ impl Tags {
         }
     }
 
-    /// Checks that the tags differ and that none can be mistaken for a body's (rule U4).
+    /// Checks that the tags differ and that no tag looks like a body's (rule U4).
     ///
     /// # Errors
     ///
@@ -145,7 +145,7 @@ impl Tags {
         ])
     }
 
-    /// [`validate`](Self::validate) for a peer that knows nothing of the extension: its tags only.
+    /// As [`validate`](Self::validate), but for a peer without the extension: checks its tags only.
     pub(crate) fn validate_baseline(&self) -> Result<(), Error> {
         validate(&[
             ("want_data", Some(self.want_data)),
@@ -179,8 +179,8 @@ fn validate(named: &[(&str, Option<u64>)]) -> Result<(), Error> {
     Ok(())
 }
 
-/// The tags that a server listens for, by role: the tag of a request says which streams it asks
-/// for (rule U3).
+/// The tags that a server answers, by role. The tag of a request tells which streams the client
+/// requests (rule U3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RoleTags {
     /// Tags of requests for both streams on one connection.
@@ -209,7 +209,7 @@ impl RoleTags {
         none.with(role, tags)
     }
 
-    /// The same with other tags for `role`.
+    /// The same set with other tags for `role`.
     #[must_use]
     pub const fn with(mut self, role: Role, tags: Tags) -> Self {
         match role {
@@ -220,7 +220,7 @@ impl RoleTags {
         self
     }
 
-    /// The tags of `role`, if it is served.
+    /// The tags of `role`, if the server serves `role`.
     pub const fn get(&self, role: Role) -> Option<Tags> {
         match role {
             Role::Both => self.both,
@@ -235,7 +235,7 @@ impl RoleTags {
             .filter_map(|role| self.get(role).map(|tags| (role, tags)))
     }
 
-    /// What a request with this tag asks for, and whether it is the extension's.
+    /// The role that a request with this tag asks for, and whether the request is the extension's.
     pub(crate) fn request(&self, tag: u64) -> Option<(Role, bool)> {
         self.iter().find_map(|(role, tags)| {
             if tag == tags.dipc_want {
@@ -248,16 +248,16 @@ impl RoleTags {
         })
     }
 
-    /// Whether the tag is one of those for frees.
+    /// Whether the tag is for free lists.
     pub(crate) fn is_free(&self, tag: u64) -> bool {
         self.iter().any(|(_, tags)| tags.free_data == Some(tag))
     }
 
-    /// Checks rule U4 for each role, and that no two requests have one tag.
+    /// Checks rule U4 for each role, and that all requests have different tags.
     ///
     /// # Errors
     ///
-    /// `InvalidUri`, naming what to change.
+    /// `InvalidUri`, naming the part to change.
     pub fn validate(&self) -> Result<(), Error> {
         let mut requests: Vec<(Role, u64)> = Vec::with_capacity(6);
         for (role, tags) in self.iter() {
@@ -287,7 +287,7 @@ impl RoleTags {
 mod tests {
     use super::*;
 
-    /// Rules D2, D5: number and kind survive, and the bits are where the rule puts them.
+    /// Rules D2, D5: number and kind survive, and have the bits of the rule.
     #[test]
     fn body_tags_carry_number_and_kind() {
         assert_eq!(body_tag(7, BodyKind::Packed), 7);
@@ -299,7 +299,7 @@ mod tests {
         }
     }
 
-    /// Rule D6: bits 32..56 are rejected, each of them; bit 55 alone with a text that says so.
+    /// Rule D6: each of bits 32..56 is rejected; for bit 55 alone, the text says so.
     #[test]
     fn reserved_bits_are_rejected() {
         for bit in 32..56 {
@@ -322,7 +322,7 @@ mod tests {
         }
     }
 
-    /// Rules U4, U5: the defaults of every role are valid and can all be served at once.
+    /// Rules U4, U5: the defaults of all roles are valid, and one server can use them together.
     #[test]
     fn defaults_are_valid() {
         for role in [Role::Both, Role::Metadata, Role::Data] {
@@ -343,7 +343,7 @@ mod tests {
         assert_eq!(RoleTags::DEFAULT.request(body_tag(1, BodyKind::List)), None);
     }
 
-    /// Rule U4: every tag that parses as a body's is refused; so are equal ones; both are named.
+    /// Rule U4: equal tags, and tags that look like a body's, are refused by name.
     #[test]
     fn tags_that_mislead_are_refused() {
         for bad in [0, 5, u64::from(u32::MAX), 0x0100_0000_0000_0001] {

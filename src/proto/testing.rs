@@ -11,7 +11,7 @@ use flatbuffers::{FlatBufferBuilder, UnionWIPOffset, WIPOffset};
 
 use crate::proto::HeaderKind;
 
-/// How to write a header; the fields that tests of bad headers change.
+/// Description of a header. Tests of bad headers change the fields.
 #[derive(Debug, Clone)]
 pub struct Make {
     pub kind: HeaderKind,
@@ -139,13 +139,13 @@ pub fn schema() -> Vec<u8> {
     Make::new(HeaderKind::Schema).bytes()
 }
 
-/// The header of a batch with buffers of these lengths, and its body's length.
+/// The header of a batch with buffers of these lengths, and the length of its body.
 pub fn batch(lengths: &[u64]) -> (Vec<u8>, u64) {
     let make = Make::body(HeaderKind::RecordBatch, lengths);
     (make.bytes(), make.body_len.unsigned_abs())
 }
 
-/// The header of a dictionary with buffers of these lengths, and its body's length.
+/// The header of a dictionary with buffers of these lengths, and the length of its body.
 pub fn dictionary(lengths: &[u64]) -> (Vec<u8>, u64) {
     let make = Make::body(HeaderKind::Dictionary, lengths);
     (make.bytes(), make.body_len.unsigned_abs())

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// A moment on a monotonic clock of the caller's choice, in nanoseconds from any origin.
+/// A moment of the caller's monotonic clock, in nanoseconds from any origin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Timestamp(u64);
 
@@ -17,7 +17,7 @@ impl Timestamp {
         self.0
     }
 
-    /// The moment `by` later, or the last one there is.
+    /// The moment `by` later, or the last possible moment.
     #[must_use]
     pub fn saturating_add(self, by: Duration) -> Self {
         Self(
@@ -26,7 +26,7 @@ impl Timestamp {
         )
     }
 
-    /// How long after `earlier` this is; zero when it is not.
+    /// The time from `earlier` to this moment; zero if `earlier` is later.
     pub fn saturating_since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }

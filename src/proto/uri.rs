@@ -17,22 +17,22 @@ use crate::proto::{Role, Tags};
 pub struct Uri {
     /// Scheme without the colon.
     pub scheme: String,
-    /// `/path`, `@name` or `host:port`.
+    /// Place of the server: `/path`, `@name` or `host:port`.
     pub address: String,
-    /// The tags it names, or the defaults.
+    /// The tags that the URI names, or the defaults.
     pub tags: Tags,
     /// Whether the server speaks our extension.
     pub extension: bool,
-    /// The role it names, if it does.
+    /// The role that the URI names, if any.
     pub role: Option<Role>,
-    /// What the transport needs to reach lent memory.
+    /// Data that the transport needs to reach lent memory.
     pub remote_handle: Option<Vec<u8>>,
     /// UCX version of the server.
     pub ucx_version: Option<String>,
 }
 
-/// What must be escaped in a path or name, beside controls and what is not ASCII: what ends it
-/// (`?`, `#`), what the URL parser rewrites (`\`, space at the end), and the escape itself.
+/// Characters to escape in a path or name, beside controls and non-ASCII: characters that end the
+/// address (`?`, `#`) or that the URL parser changes (`\`, space at the end), and `%` itself.
 const ADDRESS: &AsciiSet = &CONTROLS
     .add(b' ')
     .add(b'"')
@@ -47,10 +47,10 @@ const ADDRESS: &AsciiSet = &CONTROLS
     .add(b'{')
     .add(b'|')
     .add(b'}');
-/// What must be escaped in the value of a parameter.
+/// Characters to escape in the value of a parameter.
 const VALUE: &AsciiSet = &ADDRESS.add(b'&').add(b'=').add(b'+').add(b'\'');
 
-/// Rule U2: either alphabet is read, padded or not. The standard one is mapped to this first.
+/// Rule U2: both alphabets are read, with or without padding. `base64` maps standard to URL-safe.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
     &alphabet::URL_SAFE,
     GeneralPurposeConfig::new()
@@ -76,7 +76,7 @@ impl Uri {
         }
     }
 
-    /// Reads one URI. Schemes are not judged here: the transports say which they know.
+    /// Reads one URI of any scheme: the transports say which schemes they know.
     ///
     /// # Errors
     ///
@@ -85,12 +85,12 @@ impl Uri {
         Self::parse_as(text, None)
     }
 
-    /// Reads the URIs of one stream: one that serves both roles, or one for each (rule U3). The
-    /// metadata's comes first in the result, whatever the order given.
+    /// Reads the URIs of one stream: one URI for both roles, or one for each role (rule U3). The
+    /// result has the metadata's URI first, whatever the order of `texts`.
     ///
     /// # Errors
     ///
-    /// As [`parse`](Self::parse); also when the URIs do not together serve both roles once.
+    /// As [`parse`](Self::parse), or the URIs together do not serve both roles once.
     pub fn parse_all(texts: &[&str]) -> Result<Vec<Self>, Error> {
         match texts {
             [one] => {
@@ -105,7 +105,7 @@ impl Uri {
                 }
             }
             [first, second] => {
-                // Rule U3: without dipc_role two URIs mean metadata, data in that order.
+                // Rule U3: without dipc_role, the first URI is metadata's and the second is data's.
                 let first = Self::parse_as(first, Some(Role::Metadata))?;
                 let other = match first.role {
                     Some(Role::Data) => Role::Metadata,
@@ -128,12 +128,12 @@ impl Uri {
         }
     }
 
-    /// The URI without its query: what a transport listens at or connects to.
+    /// The URI without its query: the address to listen at or connect to.
     pub fn bare(&self) -> String {
         if is_host_and_port(&self.address) {
             return format!("{}://{}", self.scheme, escape_zone(&self.address));
         }
-        // Two slashes would start a host: the second is escaped.
+        // Two slashes would start a host, so the second slash is escaped.
         let (start, rest) = match self.address.strip_prefix("//") {
             Some(rest) => ("/%2F", rest),
             None => ("", self.address.as_str()),
@@ -178,8 +178,8 @@ impl Uri {
     }
 }
 
-/// Takes the zone out of an IPv6 address (`[fe80::1%eth0]`): the crate for URLs refuses zones. A
-/// URI has the `%` before the zone as `%` or as `%25` (RFC 6874).
+/// Takes the zone out of an IPv6 address (`[fe80::1%eth0]`), because the URL parser refuses zones.
+/// A URI has the `%` before the zone as `%` or as `%25` (RFC 6874).
 fn split_zone(text: &str) -> Result<(Cow<'_, str>, Option<String>), Error> {
     let is_scheme = |scheme: &str| !scheme.contains([':', '/', '?', '#']);
     let parts = text
@@ -208,7 +208,7 @@ fn split_zone(text: &str) -> Result<(Cow<'_, str>, Option<String>), Error> {
     }
 }
 
-/// The `host:port` of a URI as it is written there: with the `%` before a zone escaped.
+/// The `host:port` of a URI, with the `%` before a zone escaped.
 pub(crate) fn escape_zone(address: &str) -> Cow<'_, str> {
     match address.split_once('%') {
         Some((ip, rest)) if address.starts_with('[') => {
@@ -218,7 +218,7 @@ pub(crate) fn escape_zone(address: &str) -> Cow<'_, str> {
     }
 }
 
-/// The part that says where to connect.
+/// The address part of a URI.
 fn address(text: &str, url: &url::Url) -> Result<String, Error> {
     if !url.username().is_empty() || url.password().is_some() {
         return Err(invalid(format!(
@@ -255,7 +255,7 @@ fn address(text: &str, url: &url::Url) -> Result<String, Error> {
                 url.scheme()
             ))),
         },
-        // Schemes of others: as they are, for the transport that knows them.
+        // Other schemes: unchanged, for the transport that knows the scheme.
         (_, Some(host)) => match url.port() {
             Some(port) => Ok(format!("{host}:{port}{path}")),
             None => Ok(format!("{host}{path}")),
@@ -268,14 +268,14 @@ fn address(text: &str, url: &url::Url) -> Result<String, Error> {
     }
 }
 
-/// Whether an address is written after `//`.
+/// Whether the address is `host:port`, which follows `//` in a URI.
 fn is_host_and_port(address: &str) -> bool {
     address.rsplit_once(':').is_some_and(|(host, port)| {
         !host.is_empty() && !host.contains(['/', '@']) && port.parse::<u16>().is_ok()
     })
 }
 
-/// The names of [`Parameters`].
+/// Names of the [`Parameters`].
 const KNOWN: [&str; 7] = [
     "want_data",
     "free_data",
@@ -286,7 +286,7 @@ const KNOWN: [&str; 7] = [
     "dipc_ucx",
 ];
 
-/// The parameters that the protocol knows, each at most once.
+/// The parameters that the protocol knows. Each occurs at most once.
 #[derive(Default)]
 struct Parameters {
     want_data: Option<u64>,
@@ -303,7 +303,7 @@ impl Parameters {
         let mut all = Self::default();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            // Rule U1: unknown ones are ignored, whatever they hold.
+            // Rule U1: unknown parameters are ignored, with any value.
             if !KNOWN.contains(&name) {
                 continue;
             }
@@ -374,17 +374,17 @@ impl Parameters {
                  the server printed"
             )));
         }
-        // Rules U1, U5: with neither want_data nor dipc, a libdipc server with its defaults.
+        // Rules U1, U5: without want_data and dipc, the server is libdipc's, with its defaults.
         let extension = bare || self.dipc.is_some();
         let tags = Tags {
             want_data: self.want_data.unwrap_or(defaults.want_data),
-            // Rule U2: without free_data no address list may come, except where all is default.
+            // Rule U2: without free_data no address list may come, unless all tags are defaults.
             free_data: if bare {
                 defaults.free_data
             } else {
                 self.free_data
             },
-            // Of no meaning to a server without our extension.
+            // Has no meaning for a server without our extension.
             dipc_want: self
                 .dipc_want
                 .filter(|_| extension)
@@ -407,7 +407,7 @@ impl Parameters {
     }
 }
 
-/// Rule U2: base64 in either alphabet, padded or not.
+/// Rule U2: base64 in either alphabet, with or without padding.
 fn base64(value: &str) -> Option<Vec<u8>> {
     let url_safe: String = value
         .chars()

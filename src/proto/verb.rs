@@ -1,4 +1,4 @@
-//! What a request asks for (rule Q1).
+//! Verbs of requests (rule Q1).
 
 /// The verb of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -7,11 +7,11 @@ pub enum Verb {
     Get,
     /// The client sends a table.
     Put,
-    /// Both send.
+    /// The client and the server each send a table.
     Exchange,
-    /// The server says what a descriptor stands for.
+    /// The server explains a descriptor.
     Describe,
-    /// The server says which descriptors it has.
+    /// The server lists its descriptors.
     List,
     /// A verb of a later version.
     Unknown(u8),

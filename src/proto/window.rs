@@ -1,16 +1,16 @@
-//! Pairs headers with bodies and puts them in order, whatever order they arrive in.
+//! Pairs headers with bodies and sorts the messages, whatever order they arrive in.
 
 use std::collections::VecDeque;
 
 use crate::proto::{AddressList, Header, HeaderKind, ProtocolError};
 
-/// How far ahead of the oldest incomplete message a number may be. Peers that keep to their credit,
-/// and drivers that heed [`Receiver::may_read`](super::Receiver::may_read), stay far below.
+/// Limit for a message's number ahead of the oldest incomplete message. Peers that obey their
+/// credit, and drivers that obey [`Receiver::may_read`](super::Receiver::may_read), stay far below.
 pub(crate) const REACH: u32 = 1 << 16;
-/// Bytes of headers that may wait for what comes before them or for their bodies.
+/// Limit for the bytes of headers that wait for earlier messages or for their bodies.
 const WAITING_HEADER_BYTES: u64 = 256 << 20;
 
-/// A body as it arrived.
+/// A body that has arrived.
 #[derive(Debug)]
 pub(crate) enum Arrived<B> {
     Packed { len: u64, memory: B },
@@ -18,7 +18,7 @@ pub(crate) enum Arrived<B> {
 }
 
 impl<B> Arrived<B> {
-    /// Bytes that it holds at this side.
+    /// Bytes that the body holds at this side.
     fn held(&self) -> u64 {
         match self {
             Self::Packed { len, .. } => *len,
@@ -35,33 +35,33 @@ struct MessageSlot<B> {
 
 impl<B> MessageSlot<B> {
     fn is_complete(&self) -> bool {
-        // Rule D1: every message but the schema has a body.
+        // Rule D1: every message except the schema has a body.
         self.header
             .as_ref()
             .is_some_and(|header| header.kind() == HeaderKind::Schema || self.body.is_some())
     }
 }
 
-/// The messages that have arrived in part, or before others.
+/// The messages that have arrived in part, or before earlier messages.
 #[derive(Debug)]
 pub(crate) struct Window<B> {
-    /// Number of the oldest message that is not complete: that of the first slot.
+    /// Number of the oldest incomplete message, which has the first slot.
     base: u32,
     slots: VecDeque<MessageSlot<B>>,
-    /// Whether the schema has come out.
+    /// Whether `pop` has given the schema.
     started: bool,
-    /// Number of the end of stream, once seen.
+    /// Number of the end of stream, if seen.
     end: Option<u32>,
     header_bytes: u64,
     headers: u32,
     bodies: u32,
-    /// Bytes of bodies whose headers have not come, and how many there may be.
+    /// Bytes of bodies whose headers have not come, and the limit for them.
     loose_bytes: u64,
     most_loose_bytes: u64,
 }
 
 impl<B> Window<B> {
-    /// Empty; the schema has number `first`.
+    /// An empty window; the schema has number `first`.
     pub(crate) fn new(first: u32, most_loose_bytes: u64) -> Self {
         Self {
             base: first,
@@ -76,13 +76,13 @@ impl<B> Window<B> {
         }
     }
 
-    /// How far `seq` is ahead of the oldest incomplete message; `None` for one that is complete.
+    /// Distance of `seq` from the oldest incomplete message; `None` if message `seq` is complete.
     pub(crate) fn ahead(&self, seq: u32) -> Option<u32> {
         // Rule M4: numbers wrap, so half of them lie ahead and half behind.
         Some(seq.wrapping_sub(self.base)).filter(|ahead| *ahead < 1 << 31)
     }
 
-    /// The place of a message, whose number is checked.
+    /// The slot of a message, after a check of its number.
     fn index(&self, seq: u32, what: &str) -> Result<usize, ProtocolError> {
         let Some(ahead) = self.ahead(seq) else {
             return Err(ProtocolError::new(
@@ -121,10 +121,10 @@ impl<B> Window<B> {
         self.slots.get_mut(index)
     }
 
-    /// Adds a header. Gives back whether its body has yet to come.
+    /// Adds a header. Returns whether the body of the message has yet to come.
     pub(crate) fn put_header(&mut self, seq: u32, header: Header) -> Result<bool, ProtocolError> {
         let index = self.index(seq, "header")?;
-        // Rule M4: the first message is the schema, and only the first.
+        // Rule M4: the first message is the schema, and no other message is.
         let first = !self.started && index == 0;
         if first != (header.kind() == HeaderKind::Schema) {
             let what = if first {
@@ -205,7 +205,7 @@ impl<B> Window<B> {
                 format!("two ends of stream, at {end} and at {seq}"),
             ));
         }
-        // Rule M5: the next number after the last.
+        // Rule M5: the number of the end follows the number of the last message.
         let ahead = self.ahead(seq).map(|ahead| ahead as usize);
         if ahead.is_none_or(|ahead| ahead < self.occupied()) {
             return Err(ProtocolError::new(
@@ -232,7 +232,7 @@ impl<B> Window<B> {
         Ok(())
     }
 
-    /// How many slots there are up to the last that holds anything.
+    /// Number of slots up to the last slot that is not empty.
     fn occupied(&self) -> usize {
         let empty = self
             .slots
@@ -242,7 +242,7 @@ impl<B> Window<B> {
         self.slots.len().saturating_sub(empty.count())
     }
 
-    /// Takes the oldest message out, if it is complete. The schema has no body.
+    /// Takes the oldest message out, if the message is complete. The schema has no body.
     pub(crate) fn pop(&mut self) -> Option<(u32, Header, Option<Arrived<B>>)> {
         if !self.slots.front()?.is_complete() {
             return None;
@@ -267,22 +267,22 @@ impl<B> Window<B> {
         Some((seq, header, body))
     }
 
-    /// Whether the end of stream was seen.
+    /// Whether the end of stream has arrived.
     pub(crate) fn end_seen(&self) -> bool {
         self.end.is_some()
     }
 
-    /// Whether the stream has ended and nothing before its end is missing (rule M6).
+    /// Whether the stream has ended and no message before its end is missing (rule M6).
     pub(crate) fn is_complete(&self) -> bool {
         self.end == Some(self.base)
     }
 
-    /// The number of the oldest message that is not complete.
+    /// The number of the oldest incomplete message.
     pub(crate) fn base(&self) -> u32 {
         self.base
     }
 
-    /// Whether the oldest message that is not complete lacks its header, and its body.
+    /// Whether the oldest incomplete message lacks its header, and whether it lacks its body.
     pub(crate) fn awaits(&self) -> (bool, bool) {
         let front = self.slots.front();
         let header = front.and_then(|slot| slot.header.as_ref());
@@ -292,8 +292,8 @@ impl<B> Window<B> {
         )
     }
 
-    /// Headers whose bodies have not come, less the bodies whose headers have not; and the bytes
-    /// of those bodies.
+    /// Surplus of headers over bodies, surplus of bodies over headers, and the bytes of the bodies
+    /// whose headers have not come.
     pub(crate) fn lead(&self) -> (u32, u32, u64) {
         (
             self.headers.saturating_sub(self.bodies),
@@ -302,13 +302,13 @@ impl<B> Window<B> {
         )
     }
 
-    /// Drops everything from number `from` on, and gives back the bodies with their numbers.
+    /// Drops all messages from number `from` on. Returns their bodies with their numbers.
     pub(crate) fn cut(&mut self, from: u32) -> Vec<(u32, Arrived<B>)> {
         let keep = self.ahead(from).map_or(0, |ahead| ahead as usize);
         let keep = keep.min(self.slots.len());
         let dropped = self.slots.split_off(keep);
         let mut bodies = Vec::new();
-        // Rule M4: numbers wrap. Slots reach less far than they count.
+        // Rule M4: numbers wrap. There are fewer slots than numbers.
         let first = self
             .base
             .wrapping_add(u32::try_from(keep).unwrap_or(u32::MAX));
@@ -349,13 +349,13 @@ fn matches<B>(seq: u32, header: &Header, body: &Arrived<B>) -> Result<(), Protoc
             ),
         )),
         Arrived::Packed { .. } => Ok(()),
-        // Rule A4: each buffer of a lent body is used as it lies.
+        // Rule A4: a lent buffer is used in place, so it cannot be compressed.
         Arrived::List(_) if header.compressed() => Err(ProtocolError::new(
             "A4",
             format!("address list for message {seq}, which is compressed: send it packed"),
         )),
         Arrived::List(list) => {
-            // Rule A1: one pair for each buffer, of its length. The total was checked on reading.
+            // Rule A1: one pair of equal length for each buffer. The total was checked before.
             let lengths = list.spans.iter().map(|span| span.length);
             if lengths.ne(header.buffers().map(|buffer| buffer.length)) {
                 return Err(ProtocolError::new(

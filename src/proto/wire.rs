@@ -1,6 +1,6 @@
 //! Reading little-endian fields from the front of a message.
 
-/// What is left of a message. Every method takes from the front, or takes nothing and gives `None`.
+/// The rest of a message. Each method takes bytes from the front, or takes none and gives `None`.
 pub(crate) struct Fields<'a>(&'a [u8]);
 
 impl<'a> Fields<'a> {
@@ -47,12 +47,12 @@ impl<'a> Fields<'a> {
         Some(())
     }
 
-    /// Everything that is left.
+    /// The rest of the message.
     pub(crate) fn rest(self) -> &'a [u8] {
         self.0
     }
 
-    /// `Some` when nothing is left.
+    /// `Some` if no bytes are left.
     pub(crate) fn end(self) -> Option<()> {
         self.0.is_empty().then_some(())
     }

@@ -1,4 +1,4 @@
-//! What comes back by the number of its message (RETURN, `docs/wire.md`).
+//! Lends that come back by the number of their message (RETURN, `docs/wire.md`).
 
 use std::collections::VecDeque;
 
@@ -12,31 +12,30 @@ pub(super) struct Number {
 }
 
 impl Number {
-    /// The number that comes `count` messages later.
+    /// The number of the message `count` messages later.
     fn after(self, count: usize) -> Self {
-        // Numbers wrap, and so may the count.
+        // Numbers wrap, so the count may wrap too.
         #[expect(clippy::cast_possible_truncation, reason = "it wraps at as many bits")]
         let seq = self.seq.wrapping_add(count as u32);
         Self { seq, ..self }
     }
 }
 
-/// What was lent under one number.
+/// The lend of one message.
 #[derive(Debug)]
 pub(super) struct LentSpan<K> {
-    /// How many lends came before it.
+    /// Number of lends before this lend.
     pub(super) age: u64,
-    /// Spans that are not empty.
+    /// Number of spans that are not empty.
     pub(super) spans: usize,
     pub(super) hold: K,
 }
 
 /// Lends by number.
 ///
-/// A stream's numbers go up by one, and most come back in that order, so the last of them lie one
-/// behind another in `run`: a server of hundreds of connections finds in no cache what it lent a
-/// window ago, and reads a queue faster than the places of a map. What does not fit there is in
-/// `rest`; no number is in both.
+/// The numbers of a stream go up by one, and most lends come back in that order. So the latest
+/// lends lie in a queue, `run`. A server with many connections finds old lends in no cache, and
+/// then a queue is faster to read than a map. Other lends are in `rest`. No number is in both.
 #[derive(Debug)]
 pub(super) struct Numbered<K> {
     run: SpanRun<K>,
@@ -48,14 +47,14 @@ pub(super) struct Numbered<K> {
 struct SpanRun<K> {
     /// The number of the first of `lends`.
     first: Number,
-    /// `None` where nothing was lent, or it is back; the first never is.
+    /// `None`: the message lent nothing, or its lend is back. The first entry is never `None`.
     lends: VecDeque<Option<LentSpan<K>>>,
-    /// Those that are not `None`.
+    /// Number of entries that are not `None`.
     out: usize,
 }
 
-/// What was lent under one number: wrapped, or by streams that a client names alike, it may be
-/// several. Which one a return means is not known then, so all of them must be back.
+/// Lends under one number. Several lends share a number if numbers wrap, or if a client gives two
+/// streams the same mark. A return does not say which lend it means, so all must come back.
 #[derive(Debug)]
 struct Alike<K> {
     first: LentSpan<K>,
@@ -63,23 +62,23 @@ struct Alike<K> {
     returned: usize,
 }
 
-/// What has come back.
+/// Result of a return.
 pub(super) enum Back<K> {
     /// Nothing is lent under this number.
     Unknown,
-    /// Others of the number are out.
+    /// Other lends of the number are still out.
     Incomplete,
     One(LentSpan<K>),
-    /// All of the number.
+    /// All lends of the number.
     All(LentSpan<K>, Vec<K>),
 }
 
-/// Messages in a row that lend nothing, which a run may have in it.
+/// Most messages in a row without a lend inside a run.
 const MOST_SKIPPED: usize = 16;
-/// Places of a run, beside twice those of what is out: where a consumer keeps one batch of a long
-/// stream, that one leaves the run.
+/// A run has at most this many places more than twice its lends. So a single batch that a consumer
+/// keeps for long leaves the run.
 const SPARE: usize = 64;
-/// Places for which an empty run keeps memory.
+/// Most places for which an empty run keeps its memory.
 const MOST_KEPT: usize = 1024;
 
 impl<K> Numbered<K> {
@@ -132,13 +131,13 @@ impl<K> Numbered<K> {
         }
     }
 
-    /// Places that it has, used or not.
+    /// Number of places, used or not.
     #[cfg(test)]
     pub(super) fn places(&self) -> usize {
         self.run.lends.len() + self.rest.len()
     }
 
-    /// Takes all out, in no order: what keeps a lend alive with the lend's age.
+    /// Takes all lends out, in no order: the age and the `K` of each.
     pub(super) fn drain(&mut self) -> impl Iterator<Item = (u64, K)> {
         self.run.out = 0;
         let run = std::mem::take(&mut self.run.lends).into_iter().flatten();
@@ -152,7 +151,7 @@ impl<K> Numbered<K> {
 }
 
 impl<K> SpanRun<K> {
-    /// Whether `number` may be added.
+    /// Whether `number` fits at the end of the run.
     fn follows(&self, number: Number) -> bool {
         let skipped = number
             .seq
@@ -161,7 +160,7 @@ impl<K> SpanRun<K> {
             || number.stream == self.first.stream && skipped as usize <= MOST_SKIPPED
     }
 
-    /// Adds what [follows](Self::follows).
+    /// Adds a lend whose number [follows](Self::follows).
     fn push(&mut self, number: Number, lent: LentSpan<K>) {
         if self.lends.is_empty() {
             self.first = number;
@@ -180,7 +179,7 @@ impl<K> SpanRun<K> {
         Some((number, lent))
     }
 
-    /// Takes the first lend out where the run has far more places than lends.
+    /// Takes the first lend out if the run has far more places than lends.
     fn pop_scattered(&mut self) -> Option<(Number, LentSpan<K>)> {
         let enough = self.out.saturating_mul(2).saturating_add(SPARE);
         (self.lends.len() > enough).then(|| self.pop())?

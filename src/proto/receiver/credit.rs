@@ -1,4 +1,4 @@
-//! Rule E5 at the consuming side.
+//! Credit (rule E5) at the consuming side.
 
 use crate::proto::{Credit, Header, HeaderKind, ProtocolError};
 
@@ -14,7 +14,7 @@ fn plus(left: Credit, right: Credit) -> Credit {
     }
 }
 
-/// What a message uses of the window: record batches alone use the count, every body the bytes.
+/// Share of the window that a message uses: batches use the count, every body the bytes.
 fn cost(header: &Header) -> Credit {
     Credit {
         batches: u64::from(header.kind() == HeaderKind::RecordBatch),
@@ -22,15 +22,15 @@ fn cost(header: &Header) -> Credit {
     }
 }
 
-/// Counts what the peer sent and what the consumer took.
+/// Counts the messages that the peer sent and that the consumer took.
 #[derive(Debug)]
 pub(super) struct CreditCount {
     initial: Credit,
     arrived: Credit,
     taken: Credit,
-    /// What the peer was told to have been taken.
+    /// The part of `taken` that the peer knows.
     told: Credit,
-    /// Bytes of bodies that came as bytes and were not taken.
+    /// Bytes of packed bodies that the consumer has not taken.
     held: u64,
 }
 
@@ -45,12 +45,12 @@ impl CreditCount {
         }
     }
 
-    /// Counts a header that arrived. Where bodies lent `in_place` use no credit of bytes, the body
-    /// itself says whether it does.
+    /// Counts a header that arrived. If bodies lent `in_place` use no credit of bytes, only the
+    /// body shows whether it uses credit, so the limit of bytes does not count here.
     ///
     /// # Errors
     ///
-    /// Rule E5, where `enforced`: the peer sent it without credit.
+    /// Rule E5, if `enforced`: the peer sent the header without credit.
     pub(super) fn arrived(
         &mut self,
         header: &Header,
@@ -62,15 +62,15 @@ impl CreditCount {
         if in_place {
             limit.bytes = u64::MAX;
         }
-        // A total at the top of its range is no limit, and says nothing of what was taken.
+        // `u64::MAX` means no limit, and does not say how much the consumer has taken.
         let settled = |before: u64, told: u64, limit: u64| before <= told || limit == u64::MAX;
         let nothing_outstanding = settled(before.batches, self.told.batches, limit.batches)
             && settled(before.bytes, self.told.bytes, limit.bytes);
-        // A size is not known before a batch is pulled: the last one may pass the limit of bytes.
+        // The peer learns a batch's size late: the last batch may pass the limit of bytes.
         let within = after.batches <= limit.batches.max(before.batches)
             && (before.bytes < limit.bytes || after.bytes <= limit.bytes);
-        // One that costs nothing may come after the one that passes the limit: it was not waited
-        // for.
+        // A message without cost may follow the message that passed the limit, because the peer
+        // need not wait for credit.
         if enforced && cost(header) != NOTHING && !nothing_outstanding && !within {
             return Err(ProtocolError::new(
                 "E5",
@@ -84,12 +84,12 @@ impl CreditCount {
         Ok(())
     }
 
-    /// Counts a body that arrived as bytes.
+    /// Counts a packed body that arrived.
     ///
     /// # Errors
     ///
-    /// Rule E5, where `enforced`: those before it fill the window. Their sum is at most what the
-    /// peer counts, which hears later of what was taken.
+    /// Rule E5, if `enforced`: earlier packed bodies fill the window. The peer hears later of taken
+    /// bodies, so it never counts less than this side.
     pub(super) fn arrived_packed(&mut self, len: u64, enforced: bool) -> Result<(), ProtocolError> {
         if enforced && len > 0 && self.held > 0 && self.held >= self.initial.bytes {
             return Err(ProtocolError::new(
@@ -104,11 +104,11 @@ impl CreditCount {
         Ok(())
     }
 
-    /// Counts a message that the consumer took; `packed` where its body came as bytes. Gives back
-    /// whether half the window is free since the peer was last told.
+    /// Counts a message that the consumer took; `packed` if its body was packed. Returns whether
+    /// half the window has become free since the peer was last told.
     ///
-    /// Where bodies lent `in_place` use no credit of bytes, a peer that has sent more than its
-    /// credit waits for no bytes: of large bodies it would else be told after every few.
+    /// If bodies lent `in_place` use no credit of bytes, a peer that has sent more bytes than its
+    /// credit does not wait for bytes. Else the peer would be told after every few large bodies.
     pub(super) fn taken(&mut self, header: &Header, packed: bool, in_place: bool) -> bool {
         if packed {
             self.held = self.held.saturating_sub(header.body_len());
@@ -121,7 +121,7 @@ impl CreditCount {
             || (bytes > 0 && bytes >= self.initial.bytes / 2 && !beyond)
     }
 
-    /// The totals to tell the peer, if it does not know them.
+    /// The totals to tell the peer, if the peer does not know them.
     pub(super) fn tell(&mut self) -> Option<Credit> {
         if self.told == self.taken {
             return None;

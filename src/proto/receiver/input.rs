@@ -1,4 +1,4 @@
-//! What a receiver is told.
+//! Inputs of a receiver.
 
 use super::waiting::Missing;
 use super::{InBody, Receiver, ReceiverEvent, ReceiverState, Side, Stop};
@@ -10,18 +10,17 @@ use crate::proto::{
     HeaderKind, Headers, Prefix, PrefixKind, ProtocolError, StreamInfo, Timestamp, parse_body_tag,
 };
 
-/// Each of these returns the error with which the stream fails, if it does so in the call. What
-/// arrives for a stream that has failed or was cancelled is ignored, but for addresses, which come
-/// out of [`abandoned`](Receiver::abandoned). Spans of bodies that nobody will see, which the
-/// server has sent before its answer: 16 MiB of them.
+/// Limit for spans in abandoned bodies that come before the server's answer: 16 MiB of spans.
 const MOST_EARLY_SPANS: usize = 1 << 20;
 
+/// Inputs. If the stream fails in a call, the call returns the error. A failed or cancelled stream
+/// ignores its inputs, except addresses, which go to [`abandoned`](Receiver::abandoned).
 impl<B> Receiver<B> {
-    /// Takes a metadata message; it is copied.
+    /// Copies and takes a metadata message.
     ///
     /// # Errors
     ///
-    /// `Protocol`: the peer broke a rule; its connection should be closed.
+    /// `Protocol`: the peer broke a rule, and the caller should close the connection.
     pub fn handle_metadata(&mut self, now: Timestamp, message: &[u8]) -> Result<(), Error> {
         let result = self.metadata(now, message);
         self.conclude(result)
@@ -47,8 +46,8 @@ impl<B> Receiver<B> {
     ///
     /// # Errors
     ///
-    /// As [`handle_metadata`](Self::handle_metadata); also what the server says in ERROR, where
-    /// nothing is left to hand out before it.
+    /// As [`handle_metadata`](Self::handle_metadata), or the error in an ERROR message, if no
+    /// message is left to hand out first.
     pub fn handle_control(
         &mut self,
         now: Timestamp,
@@ -63,19 +62,19 @@ impl<B> Receiver<B> {
         self.conclude(result)
     }
 
-    /// A connection is over. Arrays handed out stay valid, and so does a stream that has arrived
-    /// whole.
+    /// Notes that a connection is over. Arrays that the consumer has stay valid, and so does a
+    /// stream that has arrived completely.
     pub fn handle_disconnect(&mut self, side: Side, reason: &Error) {
         self.over_on_wire &= side != Side::Metadata;
         let ended = self.state == ReceiverState::Ended;
         if self.state.is_broken() || (ended && !(side == Side::Data && self.is_held_up())) {
             return;
         }
-        // The metadata is complete; the bodies come on the other connection.
+        // The metadata is complete, and the bodies come on the other connection.
         if side == Side::Metadata && self.data.is_some() && self.window.end_seen() {
             return;
         }
-        // What the server said of the cause says more than the cut.
+        // An ERROR of the server explains more than the cut.
         let unsaid = self.stop.is_none();
         let error = self
             .stop
@@ -84,13 +83,13 @@ impl<B> Receiver<B> {
         if let Some(peer) = self.peer_mut(side) {
             peer.failed = true;
         }
-        // The other connection is told first.
+        // The other connection hears of the failure only while `faulty` is not set.
         self.fail(error);
         self.faulty |= unsaid;
     }
 
-    /// Time has passed. Does nothing before the time that [`poll_timeout`](Self::poll_timeout)
-    /// names.
+    /// Notes that time has passed. Does nothing before the time of
+    /// [`poll_timeout`](Self::poll_timeout).
     pub fn handle_timeout(&mut self, now: Timestamp) {
         self.waits(now);
         if self.poll_timeout().is_none_or(|deadline| now < deadline) {
@@ -137,7 +136,7 @@ impl<B> Receiver<B> {
                 .clone()
                 .unwrap_or_else(|| Error::protocol("the stream failed"))),
             (Ok(()), _) => Ok(()),
-            // The stream is over; only its connection is at fault now.
+            // The stream is over: now only its connection is at fault.
             (Err(error), true) => {
                 self.faulty = true;
                 Err(error)
@@ -191,10 +190,10 @@ impl<B> Receiver<B> {
             self.credit.arrived(&header, extension, in_place)?;
         }
         let (packed, list) = (header.body_len(), header.list_len());
-        // Rule M6: order by number, whatever the order of arrival.
+        // Rule M6: messages are sorted by number, whatever the order of arrival.
         if self.window.put_header(seq, header)? {
             self.first_body.get_or_insert(packed);
-            // Rule D8: post by exact tag, both kinds.
+            // Rule D8: the driver posts receives by exact tag, for both kinds.
             self.events
                 .push_back(ReceiverEvent::Expect { seq, packed, list });
         }
@@ -208,7 +207,7 @@ impl<B> Receiver<B> {
             BodyKind::Packed => BODY_KIND_PACKED,
             BodyKind::List => BODY_KIND_LIST,
         };
-        // Rule E2: what the server said of the stream holds.
+        // Rule E2: bodies agree with the server's STREAM.
         if peer
             .info
             .is_some_and(|info| info.body_kinds & announced == 0)
@@ -230,7 +229,7 @@ impl<B> Receiver<B> {
                     .as_ref()
                     .map_or(self.config.metadata, |peer| peer.config)
                     .tags;
-                // Rule U2: without free_data nothing could be given back.
+                // Rule U2: without free_data the client could not return lent memory.
                 if tags.free_data.is_none() {
                     return Err(ProtocolError::new(
                         "U2",
@@ -259,11 +258,11 @@ impl<B> Receiver<B> {
             return Ok(());
         }
         self.last_heard = now;
-        // Rule D5: the number alone joins it to its header.
+        // Rule D5: the number alone joins a body to its header.
         self.window.put_body(seq, arrived)
     }
 
-    /// Whether the server has said that this message will not count.
+    /// Whether the server's ERROR excludes this message.
     fn beyond_stop(&self, seq: u32) -> bool {
         self.stop.as_ref().is_some_and(|stop| {
             let stop = self.window.ahead(stop.seq).unwrap_or(0);
@@ -271,8 +270,8 @@ impl<B> Receiver<B> {
         })
     }
 
-    /// Of control messages the answers alone count as something that the server has said: the
-    /// others, known or not, bring the stream no further.
+    /// Only answers among the control messages count as a sign of life from the server. The other
+    /// messages bring the stream no further.
     fn control(
         &mut self,
         now: Timestamp,
@@ -293,7 +292,7 @@ impl<B> Receiver<B> {
         }
         match message {
             Control::Stream(info, headers) => {
-                // A second one is an error.
+                // A second STREAM is an error.
                 self.last_heard = now;
                 self.stream(side, info, &headers)
             }
@@ -311,7 +310,7 @@ impl<B> Receiver<B> {
                 Ok(())
             }
             Control::Pending { stream } => {
-                // One of an earlier stream may come late, and a second one is no news.
+                // PENDING of an earlier stream may come late. A second PENDING is no news.
                 if stream == self.config.request.mark()
                     && let Some(peer) = self.peer_mut(side)
                     && !std::mem::replace(&mut peer.pending, true)
@@ -320,7 +319,7 @@ impl<B> Receiver<B> {
                 }
                 Ok(())
             }
-            // Regions belong to the connection: they count whatever became of the stream.
+            // Regions belong to the connection, so they count whatever the state of the stream.
             Control::Region { id, handle } => {
                 self.events
                     .push_back(ReceiverEvent::Region { side, id, handle });
@@ -332,9 +331,9 @@ impl<B> Receiver<B> {
                 self.control_out(side, Control::RegionForgotten { id }.encode());
                 Ok(())
             }
-            // So does it: what is under way of the stream still comes.
+            // GOAWAY belongs to the connection too: the rest of the stream still comes.
             Control::GoAway => Ok(()),
-            // What connects to GPUs deals with it before the machine sees it.
+            // A client with a GPU handles READY before this state machine sees it.
             Control::Ready { seq, .. } => Err(ProtocolError::new(
                 "E3",
                 format!(
@@ -368,7 +367,7 @@ impl<B> Receiver<B> {
         let Some(peer) = self.peer_mut(side) else {
             return Ok(());
         };
-        // Rule E2: one answer, within what was asked.
+        // Rule E2: one answer, within the limits of the request.
         let fault = if peer.info.is_some() {
             Some("a second time".to_owned())
         } else if !(min..=max).contains(&info.version) {
@@ -407,7 +406,7 @@ impl<B> Receiver<B> {
         Ok(())
     }
 
-    /// Keeps the headers of an answer. Of two connections, that of the metadata has them.
+    /// Keeps the headers of an answer. With two connections, only the metadata's headers count.
     fn answered(&mut self, side: Side, headers: &Headers) -> Result<(), ProtocolError> {
         if headers.is_empty() {
             return Ok(());
@@ -424,7 +423,7 @@ impl<B> Receiver<B> {
         Ok(())
     }
 
-    /// ERROR: messages before `seq` stand, the others will not come.
+    /// Takes an ERROR: messages before `seq` stay valid, and later messages will not come.
     fn stop(&mut self, side: Side, seq: u32, error: Error) {
         if side == Side::Metadata {
             self.over_on_wire = true;
@@ -432,12 +431,12 @@ impl<B> Receiver<B> {
         if let Some(peer) = self.peer_mut(side) {
             peer.failed = true;
         }
-        // After the whole stream has come, an ERROR has nothing to say.
+        // An ERROR after the whole stream has no meaning.
         if self.state.is_broken() || self.state == ReceiverState::Ended {
             return;
         }
         let ahead = self.window.ahead(seq).unwrap_or(0);
-        // Two connections may each say ERROR: the first says why, the lowest number says where.
+        // With an ERROR on each connection, the first gives the reason, the lowest number counts.
         let earlier = self
             .stop
             .as_ref()
@@ -450,8 +449,8 @@ impl<B> Receiver<B> {
     }
 }
 
-/// The server's error, as one: what it says of files and limits is not of this machine. Its own
-/// words are the [cause](Error::cause).
+/// Marks an error as the server's: its text about files and limits is not about this machine. The
+/// server's own error is the [cause](Error::cause).
 fn of_server(error: Error) -> Error {
     const SERVER: &str = "the server";
     if error.text().starts_with(SERVER) {

@@ -22,11 +22,11 @@ pub use types::{
     ReceiverTransmit, Side, SideConfig,
 };
 
-/// Bytes of bodies without headers that are always accepted; twice the window where that is more.
+/// Limit for bytes of bodies without headers, or twice the window if that is larger.
 const LEAST_LOOSE_BYTES: u64 = 512 << 20;
 
-/// Whether it is known how a message's body goes back: the connection that it came on says so, and
-/// on a transport that keeps no order its answer may be behind it.
+/// Whether the consumer may take the message. The answer of its connection tells how a lent body
+/// goes back, and may arrive after the body if the transport keeps no order.
 fn may_take<B>(data: &Option<StreamEnd>, message: &Message<B>) -> bool {
     let unanswered = data.as_ref().is_some_and(StreamEnd::is_unanswered);
     !unanswered || matches!(message.body, Body::Packed(_))
@@ -34,16 +34,16 @@ fn may_take<B>(data: &Option<StreamEnd>, message: &Message<B>) -> bool {
 
 /// The consuming side of one stream, over one connection or two.
 ///
-/// `B` is the memory of a packed body; it is not looked at.
+/// `B` is the memory of a packed body. The receiver does not read it.
 ///
-/// Call order: [`start`](Self::start), then `handle_*` for what arrives and
-/// [`next_message`](Self::next_message) for what the consumer takes. After every call
-/// `poll_transmit` until `None`, `poll_event` until `None`, then `poll_timeout`. A stream that
-/// failed or was cancelled hands out nothing more; lent bodies that nobody will see come out of
-/// [`abandoned`](Self::abandoned), to be given back.
+/// Call order: [`start`](Self::start), then `handle_*` for each input and
+/// [`next_message`](Self::next_message) for each message that the consumer takes. After each call,
+/// `poll_transmit` until `None`, `poll_event` until `None`, then `poll_timeout`. A failed or
+/// cancelled stream hands out no further message. [`abandoned`](Self::abandoned) gives the lent
+/// bodies to return that nobody will see.
 ///
-/// Failure comes in order where the server announces it: messages before the number that its ERROR
-/// names are still handed out. Every other failure is at once.
+/// A failure that the server announces comes in order: messages before the number in its ERROR are
+/// still handed out. Any other failure takes effect at once.
 #[derive(Debug)]
 pub struct Receiver<B> {
     config: ReceiverConfig,
@@ -52,7 +52,7 @@ pub struct Receiver<B> {
     metadata: StreamEnd,
     data: Option<StreamEnd>,
     parser: HeaderParser,
-    /// The header of the message before, where the next one may repeat it.
+    /// The header of the previous message, if the next message may repeat the header.
     last_header: Option<Header>,
     window: Window<B>,
     ready: VecDeque<Message<B>>,
@@ -61,39 +61,39 @@ pub struct Receiver<B> {
     stop: Option<Stop>,
     /// Whether the metadata connection has carried its last message of this stream.
     over_on_wire: bool,
-    /// A rule was broken, or the stream's connection was cut. What the server says in ERROR is
+    /// The server broke a rule, or the stream's connection was cut. An ERROR of the server is
     /// neither, whatever its status.
     faulty: bool,
-    /// Whether everything before the server's ERROR has arrived.
+    /// Whether the stream, or all of it before the server's ERROR, has arrived.
     whole: bool,
     error: Option<Error>,
-    /// Those of STREAM, then those of ERROR.
+    /// Headers of STREAM, then headers of ERROR.
     answer_headers: Headers,
     abandoned: Vec<Return>,
-    /// Those that came before the server said how bodies go back.
+    /// Abandoned bodies that came before the server said how bodies go back.
     early: Vec<(u32, Vec<Span>)>,
-    /// Spans in them.
+    /// Number of spans in `early`.
     early_spans: usize,
     last_heard: Timestamp,
-    /// When the stream must have ended.
+    /// Time at which the stream must have ended.
     deadline: Option<Timestamp>,
-    /// Bytes of the first body that is to come.
+    /// Bytes of the first body that is announced.
     first_body: Option<u64>,
     /// Whether any body has come.
     has_bodies: bool,
-    /// The consumer took something since it last waited: the peer may only now go on.
+    /// The consumer took a message since it last waited: the peer may not have had credit before.
     taken_since: bool,
     transmits: VecDeque<ReceiverTransmit>,
     events: VecDeque<ReceiverEvent>,
 }
 
 impl<B> Receiver<B> {
-    /// The receiver of a stream that is yet to be asked for.
+    /// The receiver of a stream before its request.
     ///
     /// # Errors
     ///
-    /// `InvalidUri`: tags that break rule U4. `InvalidArgument`: an empty range of versions, a
-    /// ticket that is too long.
+    /// `InvalidUri`: tags that break rule U4. `InvalidArgument`: an empty range of versions, or a
+    /// ticket that is too long. `Unsupported`: a request of version 2 for a baseline server.
     pub fn new(config: ReceiverConfig) -> Result<Self, Error> {
         for side in [Some(config.metadata), config.data].into_iter().flatten() {
             if side.extension {
@@ -160,7 +160,7 @@ impl<B> Receiver<B> {
         })
     }
 
-    /// Sends the request on each connection (rules M1, E1). Once; later calls do nothing.
+    /// Sends the request on each connection (rules M1, E1). Further calls do nothing.
     pub fn start(&mut self, now: Timestamp) {
         if self.started || self.state.is_broken() {
             return;
@@ -187,8 +187,8 @@ impl<B> Receiver<B> {
         }
     }
 
-    /// The next dictionary or batch, if it is there. Taking it is what the producer's credit counts
-    /// (rule E5).
+    /// The next dictionary or batch, if present. The producer's credit counts messages that are
+    /// taken here (rule E5).
     pub fn next_message(&mut self) -> Option<Message<B>> {
         let message = self
             .ready
@@ -204,10 +204,10 @@ impl<B> Receiver<B> {
         Some(message)
     }
 
-    /// Tells the producer what was taken and not told yet. To be called when the consumer is about
-    /// to sleep, or the producer might wait for ever.
+    /// Tells the producer which totals the consumer has taken. Call this before the consumer
+    /// sleeps, or the producer might wait for ever.
     pub fn flush_credit(&mut self) {
-        // After the end too: a server of the bodies alone waits to hear that all were taken.
+        // Sent after the end too: a server of bodies waits to hear that the client took all bodies.
         if !matches!(self.state, ReceiverState::Streaming | ReceiverState::Ended) {
             return;
         }
@@ -216,8 +216,8 @@ impl<B> Receiver<B> {
         };
         let stream = self.config.request.mark();
         let bytes = Control::Credit { stream, credit }.encode();
-        // Rule E5: both connections get it, as long as the stream runs there: later it could be
-        // taken for the next stream's.
+        // Rule E5: both connections get the credit while the stream runs there. Later, the credit
+        // could be taken for the next stream's.
         let ended = self.window.end_seen() || self.metadata.failed;
         if self.config.metadata.extension && !ended {
             self.control_out(Side::Metadata, bytes.clone());
@@ -231,7 +231,7 @@ impl<B> Receiver<B> {
         }
     }
 
-    /// The consumer wants no more.
+    /// Cancels the stream: the consumer wants no more.
     pub fn cancel(&mut self) {
         if self.state.is_broken() {
             return;
@@ -242,50 +242,50 @@ impl<B> Receiver<B> {
         self.state = ReceiverState::Cancelled;
     }
 
-    /// Where it stands.
+    /// The state.
     pub fn state(&self) -> ReceiverState {
         self.state
     }
 
-    /// What the server has answered in headers: those of STREAM, then those of ERROR.
+    /// Headers of the server's answers: headers of STREAM, then headers of ERROR.
     pub fn answer_headers(&self) -> &Headers {
         &self.answer_headers
     }
 
-    /// Why it failed or was cancelled.
+    /// The reason why the stream failed or was cancelled.
     pub fn error(&self) -> Option<&Error> {
         self.error.as_ref()
     }
 
-    /// Whether the stream has ended well and every message was taken.
+    /// Whether the stream has ended without an error and the consumer has taken every message.
     pub fn is_complete(&self) -> bool {
         self.state == ReceiverState::Ended && self.ready.is_empty()
     }
 
-    /// Whether nothing more of this stream can come on its (only) connection, which may then carry
-    /// the next one (rule E4): it has ended, or the server has said ERROR, which also answers a
-    /// cancel. Never after a broken rule or a cut.
+    /// Whether nothing more of this stream can come on its only connection, so that the connection
+    /// may carry the next stream (rule E4). The stream has ended, or the server has sent ERROR,
+    /// which also answers a cancel. Never true after a broken rule or a cut.
     pub fn is_over_on_wire(&self) -> bool {
         let arrived = self.state == ReceiverState::Ended || self.state.is_broken();
         self.over_on_wire && arrived && !self.faulty
     }
 
-    /// Whether every message that the server numbered has arrived. On a connection that keeps no
-    /// order only this, together with [`is_over_on_wire`](Self::is_over_on_wire), says that nothing
-    /// more of the stream can come.
+    /// Whether every message that the server numbered has arrived. If a connection keeps no order,
+    /// the stream is over only if this and [`is_over_on_wire`](Self::is_over_on_wire) are both
+    /// true.
     pub fn is_whole(&self) -> bool {
         self.whole
     }
 
-    /// Whether the driver should go on reading this connection. Not while what waits for the
-    /// consumer fills the window, or while one connection is far ahead of the other: this is what
-    /// bounds a peer that counts no credit (rule E5).
+    /// Whether the driver should read more from this connection. False if waiting messages fill the
+    /// window, or if one connection is far ahead of the other: so a peer without credit cannot
+    /// flood this side (rule E5).
     pub fn may_read(&self, side: Side) -> bool {
         let (headers_ahead, bodies_ahead, loose_bytes) = self.window.lead();
         let (awaits_header, awaits_body) = self.window.awaits();
         let far = crate::proto::window::REACH / 2;
         let window = self.config.request.credit;
-        // What the oldest incomplete message waits for is always read, or it would stay so.
+        // The missing part of the oldest incomplete message is always read.
         let balanced = match (side, &self.data) {
             (Side::Metadata, Some(_)) => {
                 self.state == ReceiverState::Requested
@@ -293,7 +293,7 @@ impl<B> Receiver<B> {
                     || (headers_ahead < far && u64::from(headers_ahead) <= window.batches)
             }
             (Side::Data, _) => {
-                // Its answer may be behind the bodies that wait for it.
+                // The answer may come behind the bodies that wait for it.
                 self.data.as_ref().is_some_and(StreamEnd::is_unanswered)
                     || awaits_body
                     || (bodies_ahead < far
@@ -302,20 +302,20 @@ impl<B> Receiver<B> {
             }
             (Side::Metadata, None) => true,
         };
-        // Where the peer counts credit, that bounds what waits for the consumer.
+        // If the peer counts credit, the credit limits the waiting messages.
         let full =
             !self.config.metadata.extension && self.credit.full(self.ready.len(), self.ready_bytes);
         self.state.is_broken() || (balanced && !full)
     }
 
-    /// Whether the next message waits for the answer of the connection of its body, which says how
-    /// that goes back.
+    /// Whether the next message waits for the answer of its body's connection, which says how the
+    /// body goes back.
     pub fn is_held_up(&self) -> bool {
         let next = self.ready.front();
         next.is_some_and(|message| !may_take(&self.data, message))
     }
 
-    /// How many batches can be taken now.
+    /// Number of batches that the consumer can take now.
     pub fn batches_here(&self) -> usize {
         let takeable = self
             .ready
@@ -325,19 +325,18 @@ impl<B> Receiver<B> {
         batches.count()
     }
 
-    /// How many messages wait to be taken.
+    /// Number of messages that wait for the consumer.
     pub fn waiting(&self) -> usize {
         self.ready.len()
     }
 
-    /// Takes the lent bodies that nobody will see. They are to be given back, on the connection of
-    /// the bodies.
+    /// Takes the lent bodies that nobody will see. Return them on the connection of the bodies.
     pub fn abandoned(&mut self) -> Vec<Return> {
         std::mem::take(&mut self.abandoned)
     }
 
-    /// How the lent body of message `seq` goes back, once it is not needed any more; `None`: a body
-    /// of empty buffers does not (rule F3).
+    /// The way to return the lent body of message `seq` after use; `None` for a body of empty
+    /// buffers (rule F3).
     pub fn to_return(&self, seq: u32, spans: &[Span]) -> Option<Return> {
         let mut named = spans.iter().filter(|span| span.length != 0).peekable();
         named.peek()?;
@@ -364,20 +363,20 @@ impl<B> Receiver<B> {
         self.transmits.pop_front()
     }
 
-    /// The next thing that happened.
+    /// The next event.
     pub fn poll_event(&mut self) -> Option<ReceiverEvent> {
         self.events.pop_front()
     }
 
-    /// Whether bodies lent in place use no credit of bytes: the server of the headers says so, or
-    /// may have, where its word has not come yet.
+    /// Whether bodies lent in place use no credit of bytes. True as well if the request allows this
+    /// and the answer has not come.
     fn spares_in_place(&self) -> bool {
         let info = self.metadata.info.as_ref();
         let features = info.map_or(self.config.request.features, |info| info.features);
         features & FEATURE_IN_PLACE != 0
     }
 
-    /// Whether the server may repeat headers: then it has said so before the first.
+    /// Whether the server may repeat headers. STREAM says so before the first header.
     fn repeats(&self) -> bool {
         let info = self.metadata.info.as_ref();
         info.is_some_and(|info| info.features & FEATURE_REPEAT != 0)
@@ -395,7 +394,7 @@ impl<B> Receiver<B> {
         }
     }
 
-    /// Says CANCEL on each connection where the stream may still run.
+    /// Sends CANCEL on each connection where the stream may still run.
     fn tell_cancelled(&mut self) {
         if !self.started || self.state == ReceiverState::Ended {
             return;
@@ -414,9 +413,9 @@ impl<B> Receiver<B> {
         }
     }
 
-    /// The stream fails now.
+    /// Fails the stream now.
     fn fail(&mut self, error: Error) -> Error {
-        // Who broke a rule is told nothing more.
+        // A peer that broke a rule gets no further message.
         if !self.faulty {
             self.tell_cancelled();
         }
@@ -426,7 +425,7 @@ impl<B> Receiver<B> {
         error
     }
 
-    /// Nothing that has arrived will be handed out.
+    /// Drops everything that has arrived.
     fn abandon_all(&mut self) {
         let base = self.window.base();
         self.abandon_from(base);
@@ -440,7 +439,7 @@ impl<B> Receiver<B> {
             .retain(|event| !matches!(event, ReceiverEvent::Expect { .. }));
     }
 
-    /// Messages from this number on will not be handed out.
+    /// Drops the messages in the window from this number on.
     fn abandon_from(&mut self, seq: u32) {
         for (seq, body) in self.window.cut(seq) {
             if let Arrived::List(list) = body {
@@ -449,9 +448,9 @@ impl<B> Receiver<B> {
         }
     }
 
-    /// Moves on what has become complete.
+    /// Moves complete messages to `ready`.
     fn advance(&mut self) -> Result<(), Error> {
-        // Rule E2: the server's answer comes before the schema, also where it arrives later.
+        // Rule E2: the server's answer counts before the schema, even if the answer arrives later.
         if self.state == ReceiverState::Requested {
             self.settle();
             return Ok(());
@@ -470,7 +469,7 @@ impl<B> Receiver<B> {
             self.ready_bytes = self.ready_bytes.saturating_add(header.body_len());
             self.ready.push_back(Message { seq, header, body });
         }
-        // Rule M6: the end counts once nothing before it is missing.
+        // Rule M6: the end counts once no earlier message is missing.
         if self.window.is_complete() && self.state == ReceiverState::Streaming {
             self.state = ReceiverState::Ended;
             self.whole = true;
@@ -479,7 +478,7 @@ impl<B> Receiver<B> {
         Ok(())
     }
 
-    /// Fails where the server said so and everything before has been handed out.
+    /// Fails the stream after an ERROR, once all messages before the ERROR have been handed out.
     fn settle(&mut self) {
         let Some(stop) = &self.stop else { return };
         let reached = self.window.ahead(stop.seq).is_none_or(|ahead| ahead == 0);

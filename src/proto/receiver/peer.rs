@@ -3,16 +3,16 @@
 use super::types::SideConfig;
 use crate::proto::StreamInfo;
 
-/// What is known of one connection.
+/// Knowledge about the server of one connection.
 #[derive(Debug)]
 pub(super) struct StreamEnd {
     pub(super) config: SideConfig,
     pub(super) info: Option<StreamInfo>,
-    /// Whether it was told that the stream is not wanted.
+    /// Whether the client has sent CANCEL to the server.
     pub(super) cancelled: bool,
-    /// Whether it said ERROR.
+    /// Whether the server has sent ERROR.
     pub(super) failed: bool,
-    /// Whether it said PENDING.
+    /// Whether the server has sent PENDING.
     pub(super) pending: bool,
 }
 
@@ -27,12 +27,12 @@ impl StreamEnd {
         }
     }
 
-    /// Whether it has yet to say STREAM (rule E2).
+    /// Whether the server has yet to send STREAM (rule E2).
     pub(super) fn is_unanswered(&self) -> bool {
         self.config.extension && self.info.is_none() && !self.failed
     }
 
-    /// Whether nothing shows that it has read the request.
+    /// Whether nothing shows that the server has read the request.
     pub(super) fn is_unheard(&self) -> bool {
         self.is_unanswered() && !self.pending
     }

@@ -1,90 +1,90 @@
-//! What goes into a receiver and what comes out.
+//! Inputs and outputs of a receiver.
 
 use std::time::Duration;
 
 use crate::error::Error;
 use crate::proto::{Header, Request, Span, StreamInfo, Tags, Timestamp};
 
-/// Which connection of a stream. One that serves both streams is `Metadata`.
+/// The connection of a stream. A connection that serves both streams is `Metadata`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Side {
-    /// The metadata's, or the only one.
+    /// The connection of the metadata, or the only connection.
     Metadata,
-    /// The bodies', where they have their own.
+    /// The connection of the bodies, if they have their own.
     Data,
 }
 
-/// How one connection of a stream is spoken to.
+/// Configuration of one connection of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SideConfig {
-    /// The tags of its URI.
+    /// The tags of the server's URI.
     pub tags: Tags,
-    /// Whether its server speaks the extension.
+    /// Whether the server speaks the extension.
     pub extension: bool,
 }
 
-/// What a [`Receiver`](super::Receiver) asks for and of whom.
+/// Configuration of a [`Receiver`](super::Receiver).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReceiverConfig {
-    /// The request; of it a baseline server sees the ticket alone.
+    /// The request. A baseline server sees its ticket only.
     pub request: Request,
-    /// The first or only connection.
+    /// The first connection, or the only one.
     pub metadata: SideConfig,
-    /// The second, where the streams are separate (rule U3).
+    /// The second connection, if the streams are separate (rule U3).
     pub data: Option<SideConfig>,
-    /// Number of the schema: 0, but in tests of the wrap-around (rule M4).
+    /// Number of the schema: 0, except in tests of the wrap-around (rule M4).
     pub first_seq: u32,
-    /// How long the server may be silent while the consumer waits.
+    /// Longest silence of the server while the consumer waits.
     pub stall_timeout: Option<Duration>,
-    /// The same for the first answer of a baseline server, which cannot refuse (rule R5), where
-    /// there is no stall timeout; `None`: for ever.
+    /// The same for the first answer of a baseline server, which cannot refuse (rule R5). Used if
+    /// there is no stall timeout; `None`: no limit.
     pub silence_timeout: Option<Duration>,
-    /// When a server that speaks the extension must have answered at the latest; `None`: no limit
-    /// beside the stall timeout.
+    /// Limit for the first answer of a server that speaks the extension; `None`: only the stall
+    /// timeout limits it.
     pub answer: Option<AnswerLimit>,
 }
 
-/// How long the answer to a request may take.
+/// Limit for the answer to a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AnswerLimit {
-    /// When it must be there.
+    /// Latest time of the answer.
     pub by: Timestamp,
-    /// The option that this comes from, for texts.
+    /// The option that set the limit, for texts.
     pub timeout: Duration,
 }
 
-/// The body of a message as it arrived.
+/// The body of a message, as it arrives.
 #[derive(Debug)]
 pub enum InBody<'a, B> {
-    /// Kind 0.
+    /// Kind 0: a packed body.
     Packed {
-        /// Bytes received.
+        /// Number of bytes received.
         len: u64,
-        /// Where they are.
+        /// The memory with the bytes.
         memory: B,
     },
     /// Kind 1: the encoded list.
     List(&'a [u8]),
 }
 
-/// The body of a message as it is handed out: it agrees with the header.
+/// The body of a message for the consumer. The body agrees with the header.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Body<B> {
-    /// The packed body, as long as the header says.
+    /// The packed body. Its length agrees with the header.
     Packed(B),
-    /// Lent memory, one span for each buffer of the header and of its length (rule A1). Each one
-    /// that is not empty is to be freed once (rule F3).
+    /// Lent memory: one span for each buffer of the header, with the buffer's length (rule A1).
+    /// Free each span that is not empty once (rule F3).
     Lent(Vec<Span>),
 }
 
 /// A dictionary or a record batch, whole and in order.
 #[derive(Debug)]
 pub struct Message<B> {
-    /// Its number.
+    /// Number of the message.
     pub seq: u32,
-    /// Its header.
+    /// Header of the message.
     pub header: Header,
-    /// Its body.
+    /// Body of the message.
     pub body: Body<B>,
 }
 
@@ -97,10 +97,10 @@ pub enum ReceiverTransmit {
         side: Side,
         /// The whole tag.
         tag: u64,
-        /// Its payload.
+        /// The payload.
         bytes: Vec<u8>,
     },
-    /// Control.
+    /// A control message.
     Control {
         /// The connection.
         side: Side,
@@ -109,19 +109,19 @@ pub enum ReceiverTransmit {
     },
 }
 
-/// What happened.
+/// Events of a receiver.
 #[derive(Debug)]
 pub enum ReceiverEvent {
     /// A server has accepted the request.
     Stream {
         /// The connection.
         side: Side,
-        /// What it says of the stream.
+        /// Properties of the stream.
         info: StreamInfo,
     },
     /// The schema, before any message.
     Schema(Header),
-    /// The header of `seq` has come and its body not yet: post receives for it (rule D8).
+    /// The header of `seq` has come before its body: post receives for the body (rule D8).
     Expect {
         /// Number of the message.
         seq: u32,
@@ -136,11 +136,11 @@ pub enum ReceiverEvent {
         side: Side,
         /// Number of the region.
         id: u16,
-        /// What the transport needs.
+        /// Data that the transport needs.
         handle: Vec<u8>,
     },
-    /// The server has retired a region: unmap it. The acknowledgement waits in
-    /// [`poll_transmit`](super::Receiver::poll_transmit) already.
+    /// The server has retired a region: unmap it. [`poll_transmit`](super::Receiver::poll_transmit)
+    /// already has the acknowledgement.
     RegionGone {
         /// The connection.
         side: Side,
@@ -149,31 +149,31 @@ pub enum ReceiverEvent {
     },
 }
 
-/// Where a [`Receiver`](super::Receiver) stands.
+/// State of a [`Receiver`](super::Receiver).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ReceiverState {
-    /// The request is sent, or about to be; the server has not answered (rule E2).
+    /// The request is sent, or is about to be sent; the server has not answered (rule E2).
     Requested,
-    /// Accepted (a baseline server says nothing); the schema has not come.
+    /// The server has accepted (a baseline server does not answer); the schema has not come.
     AwaitingSchema,
     /// The schema has come.
     Streaming,
-    /// Everything has arrived; messages may wait to be taken.
+    /// Everything has arrived; messages may wait for the consumer.
     Ended,
-    /// It failed: [`error`](super::Receiver::error) says why.
+    /// The stream failed: [`error`](super::Receiver::error) gives the reason.
     Failed,
-    /// This side cancelled it.
+    /// This side cancelled the stream.
     Cancelled,
 }
 
 impl ReceiverState {
-    /// Whether nothing is handed out any more, and nothing is awaited.
+    /// Whether the receiver neither hands out nor expects messages any more.
     pub(super) fn is_broken(self) -> bool {
         matches!(self, Self::Failed | Self::Cancelled)
     }
 }
 
-/// An ERROR that came before the messages it leaves standing.
+/// An ERROR that waits for the messages before its number.
 #[derive(Debug, Clone)]
 pub(super) struct Stop {
     pub(super) seq: u32,

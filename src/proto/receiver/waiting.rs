@@ -1,4 +1,4 @@
-//! How long a receiver waits for its server, and what it says of silence.
+//! Time limits of a receiver, and its texts about a silent server.
 
 use std::time::Duration;
 
@@ -6,19 +6,19 @@ use super::{AnswerLimit, Receiver, ReceiverState, Side, StreamEnd};
 use crate::error::Error;
 use crate::proto::Timestamp;
 
-/// How slowly a body may come, in bytes a second, where its arrival alone is seen.
+/// Slowest rate of a body, in bytes a second, if only the end of its arrival is visible.
 const SLOWEST_BYTES: u64 = 1 << 20;
 
-/// What a server has not sent that may never say why: one without the extension.
+/// The missing message of a server without the extension, which may never give a reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Missing {
     Schema,
-    /// Headers have come, and no body, of which the first has this many bytes.
+    /// Headers have come, but no body. The first body has this many bytes.
     FirstBody(u64),
 }
 
 impl<B> Receiver<B> {
-    /// When to call [`handle_timeout`](Self::handle_timeout), if nothing happens before.
+    /// Time to call [`handle_timeout`](Self::handle_timeout), if nothing happens before.
     pub fn poll_timeout(&self) -> Option<Timestamp> {
         let held_up = self.is_held_up();
         let awaited = match self.state {
@@ -31,7 +31,7 @@ impl<B> Receiver<B> {
         if !self.started || !awaited {
             return None;
         }
-        // While messages wait for the consumer, the peer may have no credit to send others.
+        // While messages wait for the consumer, the peer may have no credit.
         if !(self.ready.is_empty() || held_up) {
             return self.deadline;
         }
@@ -42,31 +42,31 @@ impl<B> Receiver<B> {
         [stall, answer, self.deadline].into_iter().flatten().min()
     }
 
-    /// The consumer waits from `now` on: the time before it made room is not the server's. To be
-    /// called when it is about to sleep.
+    /// Notes that the consumer waits from `now` on: earlier time does not count as the server's
+    /// silence. Call this before the consumer sleeps.
     pub fn waits(&mut self, now: Timestamp) {
         if (self.ready.is_empty() || self.is_held_up()) && std::mem::take(&mut self.taken_since) {
             self.last_heard = self.last_heard.max(now);
         }
     }
 
-    /// The limit for an answer that has not come.
+    /// The limit for the answer, if no answer has come.
     pub(super) fn answer_limit(&self) -> Option<AnswerLimit> {
         let unheard =
             self.metadata.is_unheard() || self.data.as_ref().is_some_and(StreamEnd::is_unheard);
         self.config.answer.filter(|_| unheard)
     }
 
-    /// How long the server may say nothing while something is waited for; `None`: for ever.
+    /// Longest silence of the server while the client waits; `None`: no limit.
     pub fn stall_timeout(&self) -> Option<Duration> {
         self.config.stall_timeout
     }
 
-    /// How long the server may say nothing now.
+    /// Longest silence of the server in the present state.
     pub(super) fn patience(&self) -> Option<Duration> {
         let silence = self.config.silence_timeout;
         let of_its_kind = match self.missing() {
-            // Rule R5: that is how such a server says that it does not know a ticket.
+            // Rule R5: silence is the refusal of such a server for an unknown ticket.
             Some(Missing::Schema) => silence,
             Some(Missing::FirstBody(bytes)) => {
                 silence.map(|time| time.saturating_add(Duration::from_secs(bytes / SLOWEST_BYTES)))
@@ -76,7 +76,7 @@ impl<B> Receiver<B> {
         self.config.stall_timeout.or(of_its_kind)
     }
 
-    /// What has not come of a stream that has not begun, from a server that may never say why.
+    /// The missing part of a stream that has not begun, from a server that may give no reason.
     pub(super) fn missing(&self) -> Option<Missing> {
         let of_metadata = self.config.metadata.extension;
         let of_bodies = self.config.data.map_or(of_metadata, |side| side.extension);
@@ -89,8 +89,8 @@ impl<B> Receiver<B> {
         }
     }
 
-    /// What silence means most likely. A server without the extension has two URIs, of the metadata
-    /// and of the bodies (rule U3).
+    /// The most likely reason for silence. A server without the extension has two URIs, for the
+    /// metadata and for the bodies (rule U3).
     pub(super) fn silence_hint(&self, missing: Option<Missing>) -> &'static str {
         match (missing, self.data.is_some()) {
             (Some(Missing::Schema), false) => {
@@ -124,7 +124,7 @@ impl<B> Receiver<B> {
                 !peer.config.extension
             });
         let hint = match self.state {
-            // Rule E7: that is how a server refuses where nothing else is understood.
+            // Rule E7: a server refuses a baseline client by a cut.
             ReceiverState::AwaitingSchema if baseline => {
                 "; such a server gives no reason: its log may, and the ticket may be unknown"
             }

@@ -1,4 +1,4 @@
-//! What the driver asks of a sender.
+//! Commands of the driver to a sender.
 
 use std::sync::Arc;
 
@@ -10,14 +10,14 @@ use crate::proto::{
     PrefixKind, Role, Spans, StreamInfo, body_tag,
 };
 
-/// Commands. Each returns an error, and changes nothing, where the state does not allow it.
+/// Commands. If the state does not allow a command, it returns an error and changes nothing.
 impl<P, K> Sender<P, K> {
-    /// Accepts the request: tells the client what to expect (rule E2). The sender sets the version,
-    /// and adds to `info` the features that both sides know.
+    /// Accepts the request and describes the stream to the client (rule E2). The sender sets the
+    /// version, and adds to `info` the features that both sides know.
     ///
     /// # Errors
     ///
-    /// `InvalidArgument`: no request waits. `Cancelled`: the client does not want it any more.
+    /// `InvalidArgument`: no request waits. `Cancelled`: the client has cancelled the request.
     pub fn accept(&mut self, mut info: StreamInfo) -> Result<(), Error> {
         if self.state != SenderState::Requested {
             return Err(misuse("accept", self.state));
@@ -35,12 +35,12 @@ impl<P, K> Sender<P, K> {
         Ok(())
     }
 
-    /// Adds headers to the next answer, which is STREAM if [`accept`](Self::accept) has not been
-    /// called, and ERROR otherwise. A client that does not know headers does not get them.
+    /// Adds headers to the next answer: STREAM before [`accept`](Self::accept), and ERROR after it.
+    /// A client that does not know headers gets none.
     ///
     /// # Errors
     ///
-    /// `InvalidArgument`: no stream is asked for or runs, or the headers are longer than
+    /// `InvalidArgument`: no stream is requested or runs, or the headers are longer than
     /// [`MAX_ANSWER_HEADERS`].
     pub fn add_answer_headers(&mut self, headers: &Headers) -> Result<(), Error> {
         let state = self.state;
@@ -58,8 +58,8 @@ impl<P, K> Sender<P, K> {
         Ok(())
     }
 
-    /// Tells the client that its request was read, where the answer takes longer and the client
-    /// [wants to hear so](Self::awaits_pending).
+    /// Tells the client that the server has read its request, if the client [waits for this
+    /// message](Self::awaits_pending).
     pub fn say_pending(&mut self) {
         if self.awaits_pending()
             && let Some(stream) = self.stream.as_ref().map(|stream| stream.mark)
@@ -68,7 +68,7 @@ impl<P, K> Sender<P, K> {
         }
     }
 
-    /// Refuses the request. A baseline peer, which understands no error, is disconnected (rule E7).
+    /// Refuses the request. A baseline peer knows no errors, so the connection ends (rule E7).
     ///
     /// # Errors
     ///
@@ -81,7 +81,7 @@ impl<P, K> Sender<P, K> {
         Ok(())
     }
 
-    /// Sends the schema, message number one of the stream (rule M4).
+    /// Sends the schema, the first message of the stream (rule M4).
     ///
     /// # Errors
     ///
@@ -100,13 +100,13 @@ impl<P, K> Sender<P, K> {
         Ok(())
     }
 
-    /// Sends a dictionary. It uses the window's bytes but none of its batches (rule E5); wait until
-    /// [`admits`](Self::admits) says so.
+    /// Sends a dictionary. A dictionary uses bytes of the window, but no batches (rule E5). First
+    /// wait until [`admits`](Self::admits) returns true.
     ///
     /// # Errors
     ///
     /// `InvalidArgument`: no stream runs, no schema was sent, or the body does not fit the role,
-    /// its length or rule A1. `Cancelled`. What was to be sent is dropped.
+    /// its length or rule A1. `Cancelled`. The call drops the header and the body.
     pub fn send_dictionary(
         &mut self,
         header: impl Into<Arc<[u8]>>,
@@ -116,7 +116,7 @@ impl<P, K> Sender<P, K> {
         self.send(header.into(), body_len, body, 0)
     }
 
-    /// Sends a record batch; wait until [`admits`](Self::admits) says so.
+    /// Sends a record batch. First wait until [`admits`](Self::admits) returns true.
     ///
     /// # Errors
     ///
@@ -130,10 +130,10 @@ impl<P, K> Sender<P, K> {
         self.send(header.into(), body_len, body, 1)
     }
 
-    /// Ends the stream. On a connection of role Data nothing is sent: the metadata says it.
+    /// Ends the stream. Sends nothing on a connection of role Data: the metadata carries the end.
     ///
-    /// The state is `Idle` afterwards; `Ended` for a baseline peer and for role Data (see there).
-    /// Where the client has cancelled, that is answered instead (rule E4).
+    /// The state is then `Idle`, or [`Ended`](SenderState::Ended) for a baseline peer and role
+    /// Data. If the client has cancelled, the sender answers the cancellation instead (rule E4).
     ///
     /// # Errors
     ///
@@ -178,11 +178,11 @@ impl<P, K> Sender<P, K> {
         Ok(())
     }
 
-    /// Ends the stream with an error. A baseline peer is disconnected (rule E7).
+    /// Ends the stream with an error, or the connection of a baseline peer (rule E7).
     ///
     /// # Errors
     ///
-    /// `InvalidArgument`: no stream is asked for or runs.
+    /// `InvalidArgument`: no stream is requested or runs.
     pub fn fail(&mut self, status: i32, text: &str) -> Result<(), Error> {
         if !matches!(self.state, SenderState::Requested | SenderState::Streaming) {
             return Err(misuse("fail", self.state));
@@ -191,7 +191,7 @@ impl<P, K> Sender<P, K> {
         Ok(())
     }
 
-    /// Tells the peer of a region, before any list names an address in it (rule E3).
+    /// Tells the peer about a region, before a list names an address in the region (rule E3).
     ///
     /// # Errors
     ///
@@ -216,13 +216,13 @@ impl<P, K> Sender<P, K> {
         Ok(())
     }
 
-    /// Tells the peer that the body of the next message may be read only after a CUDA event;
-    /// `handle` is what opens the event, where the connection has not told it before. Then send
-    /// that message, with a lent body.
+    /// Tells the peer to read the body of the next message only after a CUDA event. `handle` opens
+    /// the event; `handle` is empty if the connection has sent it before. Then send that message,
+    /// with a lent body.
     ///
     /// # Errors
     ///
-    /// `InvalidArgument`: the peer does not speak the extension, or no event has such a handle.
+    /// `InvalidArgument`: the peer does not speak the extension, or the handle has a wrong length.
     pub fn announce_ready(&mut self, event: u16, handle: &[u8]) -> Result<(), Error> {
         if self.state == SenderState::Closed || !self.extension {
             return Err(misuse("announce_ready", self.state));
@@ -233,7 +233,7 @@ impl<P, K> Sender<P, K> {
                 handle.len()
             )));
         }
-        // Also where the client has cancelled meanwhile: later messages count on the handle.
+        // Sent also after a cancellation: later messages rely on the handle.
         let ready = Control::Ready {
             seq: self.next_seq(),
             event,
@@ -243,8 +243,8 @@ impl<P, K> Sender<P, K> {
         Ok(())
     }
 
-    /// Tells the peer that no list will name an address in the region again. Its number is free
-    /// after [`SenderEvent::RegionForgotten`].
+    /// Tells the peer that no list will name an address in the region again. The number of the
+    /// region is free after [`SenderEvent::RegionForgotten`].
     ///
     /// # Errors
     ///
@@ -262,8 +262,8 @@ impl<P, K> Sender<P, K> {
         Ok(())
     }
 
-    /// Tells the peer that no further request is served on this connection: it closes the
-    /// connection when everything of the stream that was on it has come.
+    /// Tells the peer that the server takes no further request on this connection. The peer closes
+    /// the connection once the running stream has arrived completely.
     ///
     /// # Errors
     ///
@@ -303,7 +303,7 @@ impl<P, K> Sender<P, K> {
         let (kind, header) = if repeats {
             (PrefixKind::Repeat, None)
         } else {
-            // Rule M2: prefix and header, nothing else.
+            // Rule M2: the message is prefix and header, nothing else.
             (PrefixKind::Metadata, Some(header))
         };
         let prefix = Prefix { kind, seq }.encode();
@@ -326,7 +326,7 @@ impl<P, K> Sender<P, K> {
             ));
         }
         let wrong = |what: &str| Err(Error::invalid_argument(format!("body of {what}")));
-        // Everything is checked before anything changes.
+        // The checks come before the first change.
         let body = match body {
             OutBody::Elsewhere if role == Role::Metadata => CheckedBody::Elsewhere,
             OutBody::Packed { len, payload } if role != Role::Metadata => {
@@ -340,7 +340,7 @@ impl<P, K> Sender<P, K> {
                 hold,
                 in_place,
             } if role != Role::Metadata => {
-                // Rule U2: lists need a way back.
+                // Rule U2: without `free_data` the peer cannot return lent memory.
                 let tags = self.config.tags.get(role);
                 if tags.is_none_or(|tags| tags.free_data.is_none()) {
                     return wrong("lent memory where the URI has no free_data");
@@ -373,7 +373,7 @@ impl<P, K> Sender<P, K> {
             window.sent(batches, body_len, free);
         }
         self.header_out(role, seq, header);
-        // Rule D1: every message has a body message, also one of 0 bytes.
+        // Rule D1: each message has a body message, even for a body of 0 bytes.
         match body {
             CheckedBody::Elsewhere => {}
             CheckedBody::Packed(packed) => {
@@ -400,14 +400,14 @@ impl<P, K> Sender<P, K> {
     }
 }
 
-/// A body that may be sent.
+/// A body that has passed the checks.
 enum CheckedBody<P, K> {
     Elsewhere,
     Packed(P),
     Lent(CheckedLease<K>),
 }
 
-/// As in [`OutBody::Lent`], with the sum of the lengths.
+/// An [`OutBody::Lent`] with the sum of its lengths.
 struct CheckedLease<K> {
     total: u64,
     spans: Spans,

@@ -17,35 +17,35 @@ pub use types::{OutBody, SenderConfig, SenderEvent, SenderState, Transmit};
 use window::CreditWindow;
 pub use window::WindowRoom;
 
-/// The stream being served.
+/// The present stream.
 #[derive(Debug)]
 struct SentStream {
-    /// What the client's CANCEL and CREDIT name it by.
+    /// Name of the stream in control messages ([`Request::mark`]).
     mark: u64,
     role: Role,
     next_seq: u32,
     schema_sent: bool,
     cancelled: bool,
-    /// `None`: a baseline peer, which is bounded by sends not yet complete (rule E5).
+    /// `None` for a baseline peer: incomplete sends limit the sender there (rule E5).
     window: Option<CreditWindow>,
     /// The version that both sides speak.
     version: u16,
-    /// Those of [`FEATURES`] that the client knows.
+    /// Features of [`FEATURES`] that the client knows.
     features: u64,
-    /// Of the next answer, STREAM or ERROR.
+    /// Headers of the next answer, STREAM or ERROR.
     answer_headers: Headers,
-    /// The header of the message before. One like it is recognised by its place in memory, which an
-    /// encoder uses again: comparing the bytes of wide tables would cost as much as sending them.
+    /// The header of the previous message. The sender compares pointers only: an encoder uses equal
+    /// headers again, and a comparison of wide headers costs as much as to send them.
     last_header: Option<Arc<[u8]>>,
 }
 
 /// The producing side of one connection: it serves stream after stream (rule E4).
 ///
-/// `P` is the payload of a packed body, `K` keeps lent memory alive; neither is looked at.
+/// `P` is the payload of a packed body. `K` keeps lent memory alive. The sender reads neither.
 ///
-/// Call order: `handle_*` for what arrives; on [`SenderEvent::Requested`], `accept`, then
+/// Call order: `handle_*` for each input. On [`SenderEvent::Requested`], `accept`, then
 /// `send_schema`, then dictionaries and batches, then `end` (or `fail` at any point). Returns may
-/// arrive at any time and belong to the connection, not the stream.
+/// arrive at any time: they belong to the connection, not to the stream.
 #[derive(Debug)]
 pub struct Sender<P, K> {
     config: SenderConfig,
@@ -53,11 +53,11 @@ pub struct Sender<P, K> {
     /// Whether the peer has ever sent an extension request.
     extension: bool,
     stream: Option<SentStream>,
-    /// Role Data after its end: credit goes on counting, since it alone says when the consumer has
-    /// everything. With the mark of its stream.
+    /// Mark and credit of a stream of role Data after its end. The credit still counts: only the
+    /// credit tells when the consumer has everything.
     tail: Option<(u64, CreditWindow)>,
     ledger: Ledger<K>,
-    /// Regions the peer knows, and whether it was told that they are gone.
+    /// Regions that the peer knows. True: the peer was told that the region is gone.
     regions: BTreeMap<u16, bool>,
     transmits: VecDeque<Transmit<P>>,
     events: VecDeque<SenderEvent<K>>,
@@ -79,12 +79,12 @@ impl<P, K> Sender<P, K> {
         }
     }
 
-    /// Takes a tagged message: a request or a free list. Ignored once the state is `Closed`.
+    /// Takes a tagged message: a request or a free list. Does nothing if the state is `Closed`.
     ///
     /// # Errors
     ///
-    /// The peer broke a rule. The state is `Closed`, [`Transmit::Disconnect`] waits, and what was
-    /// lent comes out of [`handle_disconnect`](Self::handle_disconnect).
+    /// The peer broke a rule. The state is then `Closed`, [`Transmit::Disconnect`] waits, and
+    /// [`handle_disconnect`](Self::handle_disconnect) gives back the lends.
     pub fn handle_tagged(&mut self, tag: u64, bytes: &[u8]) -> Result<(), ProtocolError> {
         if self.state == SenderState::Closed {
             return Ok(());
@@ -103,7 +103,7 @@ impl<P, K> Sender<P, K> {
         result.map_err(|error| self.close(error))
     }
 
-    /// Takes a control message. Ignored once the state is `Closed`.
+    /// Takes a control message. Does nothing if the state is `Closed`.
     ///
     /// # Errors
     ///
@@ -120,14 +120,14 @@ impl<P, K> Sender<P, K> {
         result.map_err(|error| self.close(error))
     }
 
-    /// The connection is over. Gives back everything that was lent (rule F4): the peer may still
-    /// have it mapped, so it must not be rewritten.
+    /// Notes that the connection is over, and gives back every lend (rule F4). The peer may still
+    /// map the memory, so the caller must not write to it.
     pub fn handle_disconnect(&mut self) -> Vec<K> {
         self.state = SenderState::Closed;
         self.stream = None;
         self.transmits.clear();
         let mut holds = self.ledger.drain();
-        // And what came back before the peer broke a rule.
+        // Lends that the peer returned earlier may still wait in `events`.
         for event in std::mem::take(&mut self.events) {
             match event {
                 SenderEvent::Freed(hold) => holds.push(hold),
@@ -137,65 +137,65 @@ impl<P, K> Sender<P, K> {
         holds
     }
 
-    /// Where it stands.
+    /// The state.
     pub fn state(&self) -> SenderState {
         self.state
     }
 
-    /// Whether the peer speaks the extension: it has sent such a request.
+    /// Whether the peer has sent a request of the extension.
     pub fn is_extension(&self) -> bool {
         self.extension
     }
 
-    /// Whether the client waits for an answer to its request and wants to hear where that takes its
-    /// time.
+    /// Whether the client waits for an answer to its request, and wants PENDING if the answer takes
+    /// long.
     pub fn awaits_pending(&self) -> bool {
         let stream = self.stream.as_ref();
         self.state == SenderState::Requested
             && stream.is_some_and(|stream| stream.features & FEATURE_PENDING != 0)
     }
 
-    /// Whether the client has cancelled the stream that runs.
+    /// Whether the client has cancelled the running stream.
     pub fn is_cancelled(&self) -> bool {
         self.stream.as_ref().is_some_and(|stream| stream.cancelled)
     }
 
-    /// The role of the stream asked for or running.
+    /// The role of the requested or running stream.
     pub fn role(&self) -> Option<Role> {
         self.stream.as_ref().map(|stream| stream.role)
     }
 
-    /// The number that the next message gets.
+    /// The number of the next message.
     pub fn next_seq(&self) -> u32 {
         self.stream
             .as_ref()
             .map_or(self.config.first_seq, |stream| stream.next_seq)
     }
 
-    /// Occurrences of addresses lent and not yet returned.
+    /// Number of lent spans that are not yet returned.
     pub fn lent_outstanding(&self) -> usize {
         self.ledger.outstanding()
     }
 
-    /// What the client's credit has left (rule E5); `None` for a baseline peer, which gives none.
+    /// The rest of the client's credit (rule E5); `None` for a baseline peer, which has none.
     pub fn room(&self) -> Option<WindowRoom> {
         let spares_in_place = self.spares_in_place();
         self.window().map(|window| window.room(spares_in_place))
     }
 
-    /// Whether the next batch may be pulled from the producer, whatever its size turns out to be
-    /// (rule E5). Always, for a baseline peer.
+    /// Whether the driver may pull the next batch from the producer, whatever the size of the batch
+    /// (rule E5). Always true for a baseline peer.
     pub fn may_pull(&self) -> bool {
         self.room().is_none_or(WindowRoom::may_pull)
     }
 
-    /// Whether half of the consumer's window is used (rule E5). Never, for a baseline peer.
+    /// Whether half of the consumer's window is used (rule E5). Always false for a baseline peer.
     pub fn is_half_used(&self) -> bool {
         self.window().is_some_and(CreditWindow::is_half_used)
     }
 
-    /// Whether a message, dictionary or batch, with a body of `body_len` bytes may be sent now
-    /// (rule E5). Always, for a baseline peer. `in_place`: as in [`OutBody::Lent`].
+    /// Whether the sender may now send a dictionary or batch with a body of `body_len` bytes (rule
+    /// E5). Always true for a baseline peer. `in_place`: as in [`OutBody::Lent`].
     pub fn admits(&self, body_len: u64, in_place: bool) -> bool {
         self.room()
             .is_none_or(|room| room.admits(body_len, in_place))
@@ -207,8 +207,8 @@ impl<P, K> Sender<P, K> {
         features & FEATURE_IN_PLACE != 0
     }
 
-    /// Record batches of the stream that the consumer has taken, as its credit says; 0 for a
-    /// baseline peer, which gives none.
+    /// Record batches of the stream that the consumer has taken, by its credit; 0 for a baseline
+    /// peer, which gives no credit.
     pub fn batches_taken(&self) -> u64 {
         let window = self
             .window()
@@ -221,7 +221,7 @@ impl<P, K> Sender<P, K> {
         self.transmits.pop_front()
     }
 
-    /// The next thing that happened.
+    /// The next event.
     pub fn poll_event(&mut self) -> Option<SenderEvent<K>> {
         self.events.pop_front()
     }
@@ -260,7 +260,7 @@ impl<P, K> Sender<P, K> {
             last_header: None,
         });
         self.state = SenderState::Requested;
-        // Rule E1: versions that cannot talk get a text that says so.
+        // Rule E1: a client of an unsupported version gets an error text.
         let unsupported = if request.min_version > VERSION {
             let (min, max) = (request.min_version, request.max_version);
             Some(format!(
@@ -321,7 +321,7 @@ impl<P, K> Sender<P, K> {
             Control::Credit { stream, credit } => self.credit(*stream, *credit),
             Control::Return { stream, seqs } => self.take_numbers_back(*stream, seqs),
             Control::RegionForgotten { id } => {
-                // Rule E3: the acknowledgement of REGION_GONE, and of nothing else.
+                // Rule E3: the message acknowledges REGION_GONE and nothing else.
                 if self.regions.get(id) != Some(&true) {
                     return Err(ProtocolError::new(
                         "E3",
@@ -349,7 +349,7 @@ impl<P, K> Sender<P, K> {
         }
     }
 
-    /// One that names another stream has crossed the end of that: nothing to do.
+    /// Ignores a CANCEL of a stream that has ended.
     fn cancel(&mut self, mark: u64) {
         let running = self.stream.as_mut().filter(|stream| stream.mark == mark);
         if let Some(stream) = running {
@@ -369,7 +369,7 @@ impl<P, K> Sender<P, K> {
             .filter(|stream| stream.mark == mark)
             .and_then(|stream| stream.window.as_mut());
         let tail = self.tail.as_mut().filter(|(of, _)| *of == mark);
-        // None: of a stream that has ended since, or from a peer that was given no window.
+        // `None`: the stream has ended, or the peer has no window.
         let Some(window) = running.or(tail.map(|(_, window)| window)) else {
             return Ok(());
         };
@@ -378,10 +378,10 @@ impl<P, K> Sender<P, K> {
         Ok(())
     }
 
-    /// A rule is broken: the connection ends.
+    /// Ends the connection because the peer broke a rule.
     fn close(&mut self, error: ProtocolError) -> ProtocolError {
         if self.extension && self.stream.is_some() {
-            // A peer that speaks the extension learns why.
+            // Only a peer with the extension can read the reason.
             let (status, text) = (Status::Protocol.code(), error.to_string());
             self.control_out(
                 &Control::Error {
@@ -397,7 +397,7 @@ impl<P, K> Sender<P, K> {
         error
     }
 
-    /// The headers of an answer that is sent now.
+    /// Takes the headers for the answer that is sent now.
     fn take_answer_headers(&mut self) -> Headers {
         let stream = self.stream.as_mut();
         stream.map_or_else(Headers::new, |stream| {
@@ -418,10 +418,10 @@ impl<P, K> Sender<P, K> {
         });
     }
 
-    /// The stream ends with an error (rules E2, E4), or a baseline peer's connection does (E7).
+    /// Ends the stream with an error (rules E2, E4), or a baseline peer's connection (rule E7).
     fn over(&mut self, status: i32, text: &str) {
         if self.extension {
-            // A status that is none would be malformed on the wire.
+            // A status of success would be malformed on the wire.
             let status = if status < 0 {
                 status
             } else {

@@ -1,15 +1,15 @@
-//! What goes into a sender and what comes out.
+//! Inputs and outputs of a sender.
 
 use std::sync::Arc;
 
 use crate::proto::{Bytes, Request, Role, RoleTags, Spans, Tags};
 
-/// What a [`Sender`](super::Sender) listens for.
+/// Configuration of a [`Sender`](super::Sender).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SenderConfig {
-    /// The tags it answers to, for each role it serves.
+    /// The tags that the sender answers, for each role that it serves.
     pub tags: RoleTags,
-    /// Number of the schema: 0, but in tests of the wrap-around (rule M4).
+    /// Number of the schema: 0, except in tests of the wrap-around (rule M4).
     pub first_seq: u32,
 }
 
@@ -33,44 +33,44 @@ impl SenderConfig {
     }
 }
 
-/// The body of a message to be sent.
+/// The body of an outgoing message.
 #[derive(Debug)]
 pub enum OutBody<P, K> {
     /// Kind 0: the bytes (rule D3).
     Packed {
-        /// Their number: the header's body length.
+        /// Number of bytes: the body length in the header.
         len: u64,
-        /// What the transport sends.
+        /// The payload for the transport.
         payload: P,
     },
     /// Kind 1: memory that the peer fetches and frees (rules D4, D7).
     Lent {
-        /// One for each buffer of the header, empty ones as (0, 0) (rule A1).
+        /// One span for each buffer of the header; an empty buffer is (0, 0) (rule A1).
         spans: Spans,
-        /// Keeps the memory alive; comes back as [`SenderEvent::Freed`].
+        /// Keeps the memory alive, and comes back as [`SenderEvent::Freed`].
         hold: K,
-        /// It lies where the producer has it: nothing was copied for the peer.
+        /// True if the memory is the producer's own: nothing was copied for the peer.
         in_place: bool,
     },
-    /// The connection of the other role carries it.
+    /// The connection of the other role carries the body.
     Elsewhere,
 }
 
 /// A message for the transport.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Transmit<P> {
-    /// Untagged.
+    /// An untagged metadata message.
     Metadata {
         /// Kind and number.
         prefix: [u8; 5],
-        /// Flatbuffer bytes; `None` for the end of stream, and for a header like the one before.
+        /// Flatbuffer bytes; `None` for the end of stream, and for a repeated header.
         header: Option<Arc<[u8]>>,
     },
-    /// Control.
+    /// A control message.
     Control {
         /// The encoded message.
         bytes: Vec<u8>,
-        /// The region it announces, whose descriptor goes with it.
+        /// The region that the message announces. The region's descriptor goes with the message.
         region: Option<u16>,
     },
     /// A packed body.
@@ -87,43 +87,43 @@ pub enum Transmit<P> {
         /// The encoded list.
         bytes: Bytes,
     },
-    /// Cut the connection once everything before has left; then call
+    /// Cut the connection after all earlier messages have left; then call
     /// [`handle_disconnect`](super::Sender::handle_disconnect).
     Disconnect {
-        /// Why, for the log (rule E7).
+        /// The reason, for the log (rule E7).
         reason: String,
     },
 }
 
-/// What happened.
+/// Events of a sender.
 #[derive(Debug, PartialEq, Eq)]
 pub enum SenderEvent<K> {
-    /// A stream is asked for: [`accept`](super::Sender::accept) or
-    /// [`refuse`](super::Sender::refuse) it.
+    /// The client requests a stream: call [`accept`](super::Sender::accept) or
+    /// [`refuse`](super::Sender::refuse).
     Requested {
-        /// What the client said; of a baseline peer only the ticket means anything.
+        /// The request. Of a baseline peer, only the ticket has a meaning.
         request: Request,
         /// Whether the client speaks the extension.
         extension: bool,
-        /// The streams asked for (rule U3).
+        /// The role that the client requests (rule U3).
         role: Role,
     },
     /// The client does not want the stream any more: call [`fail`](super::Sender::fail) or
-    /// [`end`](super::Sender::end), soon; both answer it.
+    /// [`end`](super::Sender::end) soon; both answer the client.
     Cancelled,
     /// [`may_pull`](super::Sender::may_pull) and [`admits`](super::Sender::admits) may have
     /// changed.
     CreditChanged,
-    /// Every span of a lend has been returned.
+    /// The peer has returned every span of a lend.
     Freed(K),
-    /// The client has forgotten a retired region: its number may be used again.
+    /// The client has forgotten a retired region. The region's number is free again.
     RegionForgotten {
         /// The number.
         id: u16,
     },
 }
 
-/// Where a [`Sender`](super::Sender) stands.
+/// State of a [`Sender`](super::Sender).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SenderState {
     /// Between streams: a request may come.
@@ -132,11 +132,11 @@ pub enum SenderState {
     Requested,
     /// A stream runs.
     Streaming,
-    /// The only stream of this connection is over; what it lent may still come back (rule F2).
+    /// The only stream of this connection is over; its lent memory may still come back (rule F2).
     ///
-    /// A baseline peer gets here, since it asks once, and so does a connection of role Data:
-    /// nothing on it tells the client where the stream ends, so no further request could be told
-    /// apart.
+    /// A baseline peer sends one request only. A connection of role Data serves one request only:
+    /// nothing on the connection marks the end of the stream, so the client could not tell the next
+    /// stream apart.
     Ended,
     /// The connection is over.
     Closed,

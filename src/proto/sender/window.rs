@@ -1,47 +1,47 @@
-//! Rule E5 at the producing side.
+//! Credit (rule E5) at the producing side.
 
 use std::collections::VecDeque;
 
 use crate::proto::{Credit, ProtocolError};
 
-/// Credit given and used, all as totals since the start (rule E5).
+/// Credit given and used, as totals since the start of the stream (rule E5).
 #[derive(Debug, Clone)]
 pub(super) struct CreditWindow {
     initial: Credit,
     credit: Credit,
     sent: Credit,
-    /// Bodies lent in place that were not taken yet, where those are free of charge: the total of
-    /// bytes sent behind each, and its own.
+    /// Bodies lent in place that use no credit and that the consumer has not taken. For each body:
+    /// the total of bytes sent up to its end, and its own bytes.
     in_place: VecDeque<(u64, u64)>,
-    /// Their bytes together.
+    /// Sum of the bytes of these bodies.
     in_place_bytes: u64,
 }
 
-/// What a client's credit has left at a moment (rule E5).
+/// The rest of a client's credit at one moment (rule E5).
 #[derive(Debug, Clone, Copy)]
 pub struct WindowRoom {
-    /// The consumer has taken everything that was sent.
+    /// Whether the consumer has taken all sent messages.
     is_unused: bool,
     has_batches: bool,
-    /// `None` where more was sent than the credit has.
+    /// `None` if the sender has sent more bytes than the credit allows.
     bytes: Option<u64>,
     spares_in_place: bool,
 }
 
 impl WindowRoom {
-    /// Whether the next batch may be pulled from the producer, whatever its size turns out to be.
+    /// Whether the driver may pull the next batch from the producer, whatever the batch's size.
     pub fn may_pull(self) -> bool {
         self.is_unused || (self.has_batches && self.bytes.is_some_and(|bytes| bytes > 0))
     }
 
-    /// Whether a message, dictionary or batch, with a body of `body_len` bytes may be sent.
+    /// Whether the sender may send a dictionary or batch with a body of `body_len` bytes.
     pub fn admits(self, body_len: u64, in_place: bool) -> bool {
         let charged = if in_place && self.spares_in_place {
             0
         } else {
             body_len
         };
-        // One message is always admitted when nothing is outstanding.
+        // If nothing is outstanding, one message of any size may go.
         self.is_unused || (self.has_batches && self.bytes.is_some_and(|bytes| charged <= bytes))
     }
 }
@@ -60,9 +60,9 @@ impl CreditWindow {
         }
     }
 
-    /// Whether the consumer has taken everything that was sent.
+    /// Whether the consumer has taken all sent messages.
     fn nothing_outstanding(&self) -> bool {
-        // A total at the top of its range is no limit, and says nothing of what was taken.
+        // `u64::MAX` means no limit, and does not say how much the consumer has taken.
         let settled = |sent: u64, credit: u64, initial: u64| {
             sent <= credit.saturating_sub(initial) || credit == u64::MAX
         };
@@ -75,25 +75,24 @@ impl CreditWindow {
         self.credit.batches.saturating_sub(self.initial.batches)
     }
 
-    /// The consumer wants nothing more: as if it had taken everything.
+    /// Counts all batches as taken, because the consumer wants no more.
     pub(super) fn take_all(&mut self) {
         self.credit.batches = u64::MAX;
     }
 
-    /// Bytes sent, without those that use no credit.
+    /// Sent bytes that use credit.
     fn charged_bytes(&self) -> u64 {
         self.sent.bytes.saturating_sub(self.in_place_bytes)
     }
 
-    /// Whether half of what the consumer may have waiting is under way or waits.
+    /// Whether at least half of the window is used, in batches or in bytes.
     pub(super) fn is_half_used(&self) -> bool {
         let left = self.credit.batches.saturating_sub(self.sent.batches);
         let bytes_left = self.credit.bytes.saturating_sub(self.charged_bytes());
         left <= self.initial.batches / 2 || bytes_left <= self.initial.bytes / 2
     }
 
-    /// What the credit has left. Bodies lent in place use none of the bytes where
-    /// `spares_in_place`.
+    /// The rest of the credit. With `spares_in_place`, bodies lent in place use no bytes of credit.
     pub(super) fn room(&self, spares_in_place: bool) -> WindowRoom {
         WindowRoom {
             is_unused: self.nothing_outstanding(),
@@ -103,21 +102,21 @@ impl CreditWindow {
         }
     }
 
-    /// Counts what is sent. A dictionary is no batch, but its bytes count until it is taken; those
-    /// of a body lent in place, where it is `free`, do not.
+    /// Counts a message. A dictionary is no batch, but its bytes count until the consumer takes it.
+    /// A `free` body, which is lent in place, uses no credit of bytes.
     pub(super) fn sent(&mut self, batches: u64, bytes: u64, free: bool) {
         self.sent.batches = self.sent.batches.saturating_add(batches);
         self.sent.bytes = self.sent.bytes.saturating_add(bytes);
-        // Where bytes have no limit, what is free need not be told apart.
+        // Without a limit of bytes, free bodies need no record.
         if free && bytes > 0 && self.credit.bytes != u64::MAX {
             self.in_place.push_back((self.sent.bytes, bytes));
             self.in_place_bytes = self.in_place_bytes.saturating_add(bytes);
         }
     }
 
-    /// Takes the client's word for what it has taken.
+    /// Takes the new totals of the client.
     pub(super) fn update(&mut self, credit: Credit) -> Result<(), ProtocolError> {
-        // Rule E5: totals, so they never fall.
+        // Rule E5: totals never fall.
         if credit.batches < self.credit.batches || credit.bytes < self.credit.bytes {
             return Err(ProtocolError::new(
                 "E5",
@@ -128,7 +127,7 @@ impl CreditWindow {
             ));
         }
         self.credit = credit;
-        // What was taken counts as any other: the credit has its bytes.
+        // A taken body is no exception any more: the credit now includes its bytes.
         let taken = credit.bytes.saturating_sub(self.initial.bytes);
         while let Some((end, bytes)) = self.in_place.front().copied()
             && end <= taken

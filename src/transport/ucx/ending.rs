@@ -1,9 +1,9 @@
 //! The end of the process while UCX is in use.
 //!
-//! `exit` runs UCX's destructors on the thread that calls it. They free tables that
-//! `ucp_ep_close_nbx`, `ucp_worker_destroy` and `ucp_cleanup` read, and an I/O thread may just be
-//! there: it closes the connections of a client that was freed a moment ago. So an exit waits for
-//! what is being closed, and after that nothing is: the system frees it.
+//! `exit` runs UCX's destructors on the thread that calls it. The destructors free tables that
+//! `ucp_ep_close_nbx`, `ucp_worker_destroy` and `ucp_cleanup` read. An I/O thread may run these
+//! functions just then, to close the connections of a freed client. So an exit waits for running
+//! closes. Later closes do nothing: the system frees the memory.
 
 use std::time::Duration;
 
@@ -13,25 +13,24 @@ use parking_lot::{RecursiveRwLock, RecursiveRwLockReadGuard};
 use crate::device::outlive;
 use crate::fork;
 
-/// Read while something of UCX's is closed or destroyed; true from the end of the process on.
-/// Recursive, for a connection's end has its worker's within.
+/// Locked for reading while a UCX object is closed or destroyed. True from the end of the process
+/// on. Recursive, because the end of a connection includes the end of its worker.
 static ENDS: RecursiveRwLock<bool> = RecursiveRwLock::new(false);
 
-/// How long an exit waits: no connection takes longer to close.
+/// Longest wait of an exit: no connection takes longer to close.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Has an exit wait. Called before anything is made that is to be closed.
+/// Makes an exit wait. Called before the first object that must be closed.
 pub(super) fn watch() {
     static REGISTERED: OnceCell<i32> = OnceCell::new();
-    // Where there is no room for the handler, an exit does not wait.
-    // SAFETY: `at_exit` is a
-    // function for the life of the process (the library is linked `-z nodelete`). What is
-    // registered runs before the destructors of libraries.
+    // If the handler cannot be registered, an exit does not wait.
+    // SAFETY: `at_exit` lives as long as the process: the library is linked `-z nodelete`. The
+    // handler runs before the destructors of libraries.
     REGISTERED.get_or_init(|| unsafe { libc::atexit(at_exit) });
 }
 
 extern "C" fn at_exit() {
-    // In a forked child the lock may be held for ever, and its parent's threads are not there.
+    // In a forked child the lock may stay held for ever, because the parent's threads are missing.
     if fork::is_child() {
         return;
     }
@@ -41,8 +40,8 @@ extern "C" fn at_exit() {
     }
 }
 
-/// Keeps the process from ending while something is closed or destroyed; `None` where it ends, and
-/// what is left must stay as it is.
+/// Keeps the process alive while a UCX object is closed or destroyed. `None`: the process ends, and
+/// the caller must leave its objects as they are.
 pub(super) fn hold_off() -> Option<RecursiveRwLockReadGuard<'static, bool>> {
     let ends = ENDS.read();
     (!*ends).then_some(ends)
@@ -57,11 +56,10 @@ mod tests {
     use super::*;
 
     const CHILD: &str = "transport::ucx::ending::tests::child";
-    /// Set for the child alone.
+    /// Set only for the child.
     const CASE: &str = "DIPC_TEST_ENDING";
 
-    /// Promise of this module: what is being closed at an exit is closed before the process ends,
-    /// and nothing after that.
+    /// Promise of this module: an exit waits for a running close, and later closes do nothing.
     #[test]
     fn an_exit_waits_for_what_is_being_closed() {
         let output = Command::new(std::env::current_exe().unwrap())
@@ -74,21 +72,21 @@ mod tests {
         assert!(told.contains("closed, and no more"), "{told}");
     }
 
-    /// Registered first, hence called last.
+    /// Registered first, so it is called last.
     extern "C" fn tell() {
         if hold_off().is_none() {
             println!(", and no more");
         }
     }
 
-    /// Closes something slowly, while the process ends.
+    /// Runs a slow close while the process ends.
     #[test]
     #[ignore = "ends its process: run by another test, in a process of its own"]
     fn child() {
         if std::env::var_os(CASE).is_none() {
             return;
         }
-        // SAFETY: `tell` is a function for the life of the process.
+        // SAFETY: `tell` lives as long as the process.
         assert_eq!(unsafe { libc::atexit(tell) }, 0);
         watch();
         let (closing, is_closing) = mpsc::channel();
@@ -96,7 +94,7 @@ mod tests {
             let held = hold_off().unwrap();
             closing.send(()).unwrap();
             thread::sleep(Duration::from_millis(300));
-            // An end within an end goes on, although the exit has begun.
+            // A close inside a close goes on, although the exit has begun.
             assert!(hold_off().is_some());
             print!("closed");
             drop(held);

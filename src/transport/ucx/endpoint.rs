@@ -1,4 +1,4 @@
-//! One end of a connection: made, flushed and closed.
+//! One end of a connection: creation, flush and close.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -19,11 +19,11 @@ use crate::transport::ucx::operations::Pending;
 use crate::transport::ucx::sockaddr::{from_raw, with_raw};
 use crate::transport::ucx::worker::Worker;
 
-/// An endpoint. It belongs to a worker, and is closed before that is destroyed.
+/// An endpoint of a worker. The endpoint is closed before its worker is destroyed.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Endpoint(ucp_ep_h);
 
-// SAFETY: UCX was told that calls come from any thread, one at a time (SERIALIZED).
+// SAFETY: UCX knows that calls come from any thread, but one at a time (SERIALIZED).
 unsafe impl Send for Endpoint {}
 
 impl Endpoint {
@@ -31,8 +31,8 @@ impl Endpoint {
     ///
     /// # Errors
     ///
-    /// What UCX finds at once; the rest comes to the error handler of `shared`, which must outlive
-    /// the worker.
+    /// Errors that UCX finds at once. Later errors go to the error handler of `shared`, which must
+    /// outlive the worker.
     pub(super) fn connect(
         worker: &Worker,
         shared: &Arc<CallbackInbox>,
@@ -55,7 +55,7 @@ impl Endpoint {
         })
     }
 
-    /// Accepts a client. The request is used up, also on failure.
+    /// Accepts a client. Uses up the request, even on failure.
     ///
     /// # Errors
     ///
@@ -65,7 +65,7 @@ impl Endpoint {
         shared: &Arc<CallbackInbox>,
         request: ucp_conn_request_h,
     ) -> Result<Self> {
-        // No error mode: the endpoint has the client's, and UCX refuses any other (rule R6).
+        // No error mode: the endpoint takes the client's, and UCX refuses another mode (rule R6).
         let params = ucp_ep_params_t {
             field_mask: u64::from(UCP_EP_PARAM_FIELD_CONN_REQUEST),
             conn_request: request,
@@ -86,8 +86,8 @@ impl Endpoint {
             arg: Arc::as_ptr(shared).cast_mut().cast(),
         };
         let mut handle = std::ptr::null_mut();
-        // SAFETY: the worker lives; the masked fields are set, and what they point to is readable;
-        // the handler takes a `CallbackInbox`; `handle` is writable.
+        // SAFETY: the worker lives; the masked fields are set, and their pointers are readable; the
+        // handler takes a `CallbackInbox`; `handle` is writable.
         let status = unsafe {
             (worker.api()).ucp_ep_create(worker.handle(), &raw const params, &raw mut handle)
         };
@@ -103,7 +103,7 @@ impl Endpoint {
         self.0
     }
 
-    /// The addresses of both ends, this one's first; `None` where UCX knows none.
+    /// The addresses of both ends, this end first; `None` if UCX knows no addresses.
     pub(super) fn addresses(self, api: &Api) -> Option<(SocketAddr, SocketAddr)> {
         let wanted = UCP_EP_ATTR_FIELD_LOCAL_SOCKADDR | UCP_EP_ATTR_FIELD_REMOTE_SOCKADDR;
         let mut attributes = ucp_ep_attr_t {
@@ -119,28 +119,27 @@ impl Endpoint {
         Some((from_raw(ends.0)?, from_raw(ends.1)?))
     }
 
-    /// Begins to wait until everything sent has left.
+    /// Begins a flush, which ends when all sent data has left.
     pub(super) fn begin_flush(self, worker: &Worker) -> Pending {
         let params = ucp_request_param_t::default();
-        // SAFETY: the endpoint lives; the parameters ask for nothing.
+        // SAFETY: the endpoint lives; the parameters set no option.
         let returned = unsafe { worker.api().ucp_ep_flush_nbx(self.0, &raw const params) };
         Pending::new(worker.api(), returned)
     }
 
-    /// Begins to close the endpoint: by force, operations under way end with an error, and nobody
-    /// is waited for; else the peer is told, and its answer waited for. `None`: UCX takes no force
-    /// where the endpoint has no error mode. The endpoint is not used after a call that gives
-    /// something.
+    /// Begins to close the endpoint. By force: operations under way end with an error, and the
+    /// close waits for no peer. Otherwise the close waits for the peer's answer. `None`: UCX
+    /// refuses force, because the endpoint has no error mode. Do not use the endpoint after `Some`.
     ///
-    /// Closed by force while the worker [is flushing](Worker::is_flushing), the worker is not
-    /// turned any more, but destroyed.
+    /// After a close by force while the worker [is flushing](Worker::is_flushing), do not call
+    /// `progress` again: destroy the worker.
     pub(super) fn begin_close(self, worker: &Worker, by_force: bool) -> Option<Pending> {
         let params = ucp_request_param_t {
             op_attr_mask: UCP_OP_ATTR_FIELD_FLAGS,
             flags: if by_force { UCP_EP_CLOSE_FLAG_FORCE } else { 0 },
             ..ucp_request_param_t::default()
         };
-        // SAFETY: the endpoint lives, and is not used after a call that does not fail.
+        // SAFETY: the endpoint lives, and is not used after a successful call.
         let returned = unsafe { worker.api().ucp_ep_close_nbx(self.0, &raw const params) };
         let refused = by_force && UCS_PTR_STATUS(returned) == UCS_ERR_INVALID_PARAM;
         (!refused).then(|| Pending::new(worker.api(), returned))

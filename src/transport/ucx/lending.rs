@@ -20,15 +20,15 @@ use crate::transport::ucx::error::error;
 use crate::transport::ucx::plain::{PlainLender, PlainRegion};
 use crate::transport::{BodyPolicy, Lender, LinkOptions, OnGpu, Placement};
 
-/// What a listener lends from, to each of its connections.
+/// The memory that a listener lends to each of its connections.
 pub(super) struct Lending {
     context: Arc<Context>,
     options: LinkOptions,
-    /// What baseline peers are lent from.
+    /// Memory for baseline peers.
     plain: Arc<PlainRegion>,
 }
 
-/// The feature that lending needs of UCX, where these options have a server lend.
+/// The UCX feature for lending, if these options make a server lend.
 pub(super) fn features(options: &LinkOptions) -> u64 {
     match options.body {
         BodyPolicy::Packed | BodyPolicy::Auto => 0,
@@ -37,18 +37,18 @@ pub(super) fn features(options: &LinkOptions) -> u64 {
 }
 
 impl Lending {
-    /// `None` where nothing is to be lent. The context must have [`features`].
+    /// `None` if the options forbid lending. The context must have [`features`].
     ///
     /// # Errors
     ///
-    /// The region for baseline peers cannot be made: `OutOfMemory`, and what UCX says.
+    /// The region for baseline peers cannot be made: `OutOfMemory`, and errors of UCX.
     pub(super) fn new(context: &Arc<Context>, options: &LinkOptions) -> Result<Option<Self>> {
         if features(options) == 0 {
             return Ok(None);
         }
-        // Where no device reads, UCX answers each read with messages of its own. It crashes this
-        // process when the client dies before they have left, because it takes them for something
-        // else when it gives them up.
+        // Without a device that reads memory, UCX answers each read with messages of its own. If
+        // the client dies before these messages leave, UCX mistakes their type and crashes this
+        // process.
         if context.goes_over_tcp() {
             tracing::warn!(
                 "memory is lent over UCX without a device that reads it: a client that is killed \
@@ -62,7 +62,7 @@ impl Lending {
         }))
     }
 
-    /// The key to what baseline peers are lent (rule U2).
+    /// The key to the memory for baseline peers (rule U2).
     pub(super) fn remote_handle(&self) -> Vec<u8> {
         self.plain.key().to_vec()
     }
@@ -80,7 +80,7 @@ impl Lending {
     }
 }
 
-/// Lends to one connection: regions to a peer of our extension, plain memory to another.
+/// Lends to one connection: regions to a peer with our extension, plain memory to another.
 struct UcxLender {
     pool: RegionPool,
     baseline: Arc<PlainLender>,
@@ -125,8 +125,8 @@ impl fmt::Debug for ByKey {
 }
 
 impl Export for ByKey {
-    /// A key is worth nothing without the registration, nor without the endpoint, which is closed
-    /// before the lent memory comes back.
+    /// A key is of no use without the registration and the endpoint. The endpoint is closed before
+    /// the lent memory comes back.
     fn is_mapped(&self) -> bool {
         false
     }
@@ -147,7 +147,7 @@ impl Export for ByKey {
     }
 }
 
-/// Memory registered with UCX, until this is dropped.
+/// Memory that is registered with UCX. The drop ends the registration.
 pub(super) struct Registered {
     context: Arc<Context>,
     handle: ucp_mem_h,
@@ -155,19 +155,19 @@ pub(super) struct Registered {
     generation: Generation,
 }
 
-// SAFETY: the registration belongs to the context, which was made for use by several threads, and
-// not to a thread.
+// SAFETY: the registration belongs to the context and to no thread. The context was made for
+// several threads.
 unsafe impl Send for Registered {}
-// SAFETY: shared access reads the key alone.
+// SAFETY: shared access only reads the key.
 unsafe impl Sync for Registered {}
 
 impl Registered {
-    /// Registers a region. It need not outlive the registration: what is not mapped any more is
-    /// named by no list.
+    /// Registers a region. The region may end before the registration, because no list names memory
+    /// that is no longer mapped.
     ///
     /// # Errors
     ///
-    /// What UCX says: memory that cannot be pinned is `OutOfMemory` or `Io`.
+    /// Errors of UCX: `OutOfMemory` or `Io` if the memory cannot be pinned.
     pub(super) fn new(context: &Arc<Context>, region: &Region) -> Result<Self> {
         let api = context.api();
         let params = ucp_mem_map_params_t {
@@ -185,7 +185,7 @@ impl Registered {
             let doing = format_args!("cannot register {} bytes for reading", region.len());
             return Err(error(api, doing, status));
         }
-        // From here on its drop gives the registration back.
+        // From here on, the drop of `registered` ends the registration.
         let mut registered = Self {
             context: Arc::clone(context),
             handle,
@@ -196,7 +196,7 @@ impl Registered {
         Ok(registered)
     }
 
-    /// What a peer needs to reach the memory, as UCX packs it.
+    /// The key to the memory for a peer, as UCX packs it.
     pub(super) fn key(&self) -> &[u8] {
         &self.key
     }
@@ -204,7 +204,7 @@ impl Registered {
     fn pack(&self) -> Result<Vec<u8>> {
         let api = self.context.api();
         let (mut buffer, mut size) = (std::ptr::null_mut(), 0);
-        // SAFETY: the registration was made with this context; both are writable.
+        // SAFETY: the registration was made with this context; `buffer` and `size` are writable.
         let status = unsafe {
             api.ucp_rkey_pack(
                 self.context.handle(),
@@ -216,9 +216,9 @@ impl Registered {
         if status != UCS_OK {
             return Err(error(api, "cannot pack the key to a region", status));
         }
-        // SAFETY: UCX wrote `size` bytes there, which nobody changes.
+        // SAFETY: UCX wrote `size` bytes to `buffer`, and nothing changes them.
         let key = unsafe { std::slice::from_raw_parts(buffer.cast::<u8>(), size) }.to_vec();
-        // SAFETY: packed above and not used after this.
+        // SAFETY: `buffer` was packed above, and is not used after this call.
         unsafe { api.ucp_rkey_buffer_release(buffer) };
         Ok(key)
     }
@@ -231,7 +231,7 @@ impl Drop for Registered {
             return;
         }
         let api = self.context.api();
-        // SAFETY: made in `new` with this context and given back only here.
+        // SAFETY: `handle` was made in `new` with this context, and is given back only here.
         let status = unsafe { api.ucp_mem_unmap(self.context.handle(), self.handle) };
         if status != UCS_OK {
             tracing::error!(

@@ -30,32 +30,32 @@ use crate::transport::{Connection, Listener, Watched};
 
 /// [`Listener`] over UCX.
 pub struct UcxListener {
-    /// `None` once closed.
+    /// `None` after the close.
     worker: Option<Worker>,
     handle: ucp_listener_h,
     ready: Arc<OwnedFd>,
     context: Arc<Context>,
-    /// Clients that wait to be accepted. Lives as long as the listener, to which the callback has a
-    /// pointer.
+    /// Clients that wait to be accepted. The callback points here, so `waiting` lives as long as
+    /// the listener.
     waiting: Arc<Waiting>,
-    /// Where anything may be lent.
+    /// The memory to lend, if the listener lends any.
     lending: Option<Lending>,
     address: Address,
     patience: Patience,
     generation: Generation,
 }
 
-/// What the callback of a listener fills.
+/// Requests from the callback of a listener.
 #[derive(Default)]
 struct Waiting(Mutex<VecDeque<Request>>);
 
 /// A client that wants to be accepted.
 struct Request(ucp_conn_request_h);
 
-// SAFETY: a request belongs to its listener's worker and not to a thread; the owner of both uses
-// it, one thread at a time.
+// SAFETY: a request belongs to its listener's worker and to no thread. The owner of both uses the
+// request from one thread at a time.
 unsafe impl Send for Request {}
-// SAFETY: the listener's handle, too, belongs to no thread; calls need `&mut self`.
+// SAFETY: the listener's handle belongs to no thread either; calls need `&mut self`.
 unsafe impl Send for UcxListener {}
 
 /// The connection callback.
@@ -64,17 +64,17 @@ unsafe impl Send for UcxListener {}
 ///
 /// `arg` is the [`Waiting`] of a listener that is not destroyed.
 unsafe extern "C" fn on_request(request: ucp_conn_request_h, arg: *mut c_void) {
-    // SAFETY: the contract.
+    // SAFETY: `arg` is a live `Waiting`, by the contract of this function.
     let waiting = unsafe { &*arg.cast_const().cast::<Waiting>() };
     waiting.0.lock().push_back(Request(request));
 }
 
 impl UcxListener {
-    /// Starts to listen at `target`, which is what `address` stands for.
+    /// Starts to listen at `target`, the socket address of `address`.
     ///
     /// # Errors
     ///
-    /// `AddressInUse`, and what else UCX says.
+    /// `AddressInUse`, and other errors of UCX.
     pub fn new(
         context: Arc<Context>,
         address: &Address,
@@ -111,8 +111,8 @@ impl UcxListener {
         Ok(listener)
     }
 
-    /// Has the descriptor become readable when a client comes. Returns whether it will; otherwise
-    /// there is something to do already.
+    /// Prepares the descriptor to become readable when a client comes. False: the listener has work
+    /// already.
     fn doze(&mut self) -> Result<bool> {
         match &mut self.worker {
             Some(worker) => Ok(!worker.progress() && worker.rest()?),
@@ -169,13 +169,13 @@ fn listen(
     if status == UCS_ERR_BUSY {
         return Err(taken(address, worker.context().reuses_addresses()));
     }
-    // UCX gives one status for most reasons, where the system names them.
+    // UCX has one status for most reasons. A bind by the system gives the exact reason.
     bind(address, &target)?;
     let doing = format_args!("cannot listen at {address}");
     Err(error(worker.api(), doing, status))
 }
 
-/// Somebody has the address, or had it a moment ago.
+/// Another process has the address, or had it shortly before.
 fn taken(address: &Address, reuses: bool) -> Error {
     let hint = if reuses {
         ""
@@ -203,7 +203,7 @@ impl Listener for UcxListener {
         uri.ucx_version = Some(version_text(self.context.api())); // Rule E1
         match &self.lending {
             Some(lending) => uri.remote_handle = Some(lending.remote_handle()),
-            // Rule U2: nothing is lent, so there is nothing to free.
+            // Rule U2: nothing is lent, so nothing can be freed.
             None => uri.tags.free_data = None,
         }
     }
@@ -219,7 +219,7 @@ impl Listener for UcxListener {
                 let mut left = Some(request);
                 let accepted = UcxConnection::accept(&self.context, &mut left, peer);
                 if let Some(request) = left {
-                    // The client waits on: what is short may be there later.
+                    // The client waits on: the missing resource may be free later.
                     self.waiting.0.lock().push_front(Request(request));
                     worker.signal();
                 }
@@ -237,7 +237,7 @@ impl Listener for UcxListener {
     }
 }
 
-/// Who asks to be accepted.
+/// The address of a client that asks for a connection.
 fn peer_of(worker: &Worker, request: ucp_conn_request_h) -> String {
     let mut attributes = ucp_conn_request_attr_t {
         field_mask: u64::from(UCP_CONN_REQUEST_ATTR_FIELD_CLIENT_ADDR),
@@ -258,16 +258,16 @@ impl Drop for UcxListener {
             return;
         };
         if !self.generation.is_same_process() {
-            // A forked child must not touch what it shares with its parent.
+            // A forked child must not touch objects that it shares with its parent.
             let _left = std::mem::ManuallyDrop::new(worker);
             return;
         }
         let api = self.context.api();
         for Request(request) in std::mem::take(&mut *self.waiting.0.lock()) {
-            // SAFETY: a request that has not been used, of a listener that lives.
+            // SAFETY: the request has not been used, and its listener lives.
             unsafe { api.ucp_listener_reject(self.handle, request) };
         }
-        // SAFETY: made in `new` and destroyed only here, before its worker.
+        // SAFETY: `handle` was made in `new`, and is destroyed only here, before its worker.
         unsafe { api.ucp_listener_destroy(self.handle) };
         worker.destroy();
     }

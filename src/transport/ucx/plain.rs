@@ -1,8 +1,8 @@
-//! Lending to peers that know nothing of regions: one piece of memory for each listener, whose key
-//! is in the URI, and whose addresses are those of this process (rule U2).
+//! Lending to peers without regions. Each listener has one piece of memory. The URI has its key,
+//! and address lists name addresses of this process (rule U2).
 //!
-//! All baseline peers of a listener share it, as the URI that they are given is the same: a ucx
-//! listener trusts whoever can reach it.
+//! All baseline peers of a listener share this memory, because they have the same URI: a ucx
+//! listener trusts each peer that can reach it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,19 +19,19 @@ use crate::transport::ucx::context::Context;
 use crate::transport::ucx::lending::Registered;
 use crate::transport::{Lease, Lender, LinkOptions, MemoryBudget, OnGpu, Owner, Placement};
 
-/// The largest that the memory of a listener is.
+/// Largest memory of one listener, in bytes.
 const MAX_BYTES: u64 = 64 << 20;
 
 /// Memory of one listener that every baseline peer may read.
 #[derive(Debug)]
 pub(super) struct PlainRegion {
-    /// First: the peers' access ends before the memory does.
+    /// The first field: the peers' access ends before the memory does.
     registered: Registered,
     region: Region,
     _charge: BudgetCharge,
 }
 
-/// What it takes of the server's budget.
+/// The share of the server's budget that the memory uses.
 #[derive(Debug)]
 struct BudgetCharge {
     budget: Arc<MemoryBudget>,
@@ -45,11 +45,11 @@ impl Drop for BudgetCharge {
 }
 
 impl PlainRegion {
-    /// Makes and registers it.
+    /// Makes and registers the memory.
     ///
     /// # Errors
     ///
-    /// `OutOfMemory` past the server's limit or the system's, `OutOfResources`, and UCX's own.
+    /// `OutOfMemory` past the server's or the system's limit, `OutOfResources`, and UCX's errors.
     pub(super) fn new(context: &Arc<Context>, options: &LinkOptions) -> Result<Arc<Self>> {
         let bytes = options.region_bytes.min(MAX_BYTES);
         options.budget.take(bytes)?;
@@ -78,7 +78,7 @@ pub(super) struct PlainLender {
 
 struct PlainLoans {
     memory: Arc<PlainRegion>,
-    /// Most bytes out at a time.
+    /// Most bytes lent at a time.
     limit: u64,
     generation: Generation,
     state: Mutex<LoanState>,
@@ -86,9 +86,9 @@ struct PlainLoans {
 
 #[derive(Default)]
 struct LoanState {
-    /// The connection is over.
+    /// Whether the connection is over.
     abandoned: bool,
-    /// Bytes that are out.
+    /// Bytes that are lent.
     lent: u64,
 }
 
@@ -106,8 +106,8 @@ impl PlainLender {
     }
 }
 
-/// Where copies of `buffers` go in a block, and how long that is. `None`: longer than can be
-/// counted.
+/// The offsets of copies of `buffers` in a block, and the length of the block. `None`: the length
+/// does not fit in 64 bits.
 fn lay_out(buffers: &[BufferRef]) -> Option<(Vec<u64>, u64)> {
     let mut end = 0u64;
     let mut offsets = Vec::with_capacity(buffers.len());
@@ -128,7 +128,7 @@ impl Lender for PlainLender {
         let Some((offsets, length)) = lay_out(buffers) else {
             return Ok(Placement::Packed);
         };
-        // What is empty lends nothing, and a list says so in more bytes than a body.
+        // An empty body lends nothing, and its list would be longer than the body.
         if length == 0 {
             return Ok(Placement::Packed);
         }
@@ -147,11 +147,11 @@ impl Lender for PlainLender {
     }
 
     fn set_client(&self, _lent_limit: u64, _device_type: i32, _gpus: &[[u8; 16]]) {
-        // A baseline peer says nothing of the kind.
+        // A baseline peer sends no such data.
     }
 
     fn retire_idle(&self) -> (Vec<u16>, Option<Duration>) {
-        // The memory lives as long as the listener, whose URI has the key.
+        // The memory lives as long as the listener, because the listener's URI has the key.
         (Vec::new(), None)
     }
 
@@ -166,8 +166,8 @@ impl Lender for PlainLender {
     }
 }
 
-/// A block that is out. Dropping it gives it back. Where the connection ended meanwhile it is
-/// dropped once the endpoint is closed, and the peer reads no more (rule F4).
+/// A lent block. The drop gives the block back. If the connection ended before, the drop comes
+/// after the close of the endpoint, and the peer reads no more (rule F4).
 struct PlainBlock {
     shared: Arc<PlainLoans>,
     offset: u64,
@@ -190,7 +190,7 @@ impl PlainBlock {
         })
     }
 
-    /// Copies `buffer` to offset `at` in the block, and names it.
+    /// Copies `buffer` to offset `at` in the block. Returns the span of the copy.
     fn fill(&self, at: u64, buffer: BufferRef) -> Span {
         if buffer.len == 0 {
             return Span {
@@ -203,10 +203,10 @@ impl PlainBlock {
         let offset = usize::try_from(self.offset + at).unwrap_or(usize::MAX);
         let target = region.base().as_ptr().wrapping_add(offset);
         debug_assert!(region.offset_of(target, buffer.len).is_some());
-        // SAFETY: `buffer` is readable: its holder keeps the owner alive, as `BufferRef` says. The
-        // block has room for every buffer where `lay_out` puts it, and is nobody else's; the region
-        // is mapped while `self.shared` is held. They do not overlap, since no producer has memory
-        // in this region.
+        // SAFETY: `buffer` is readable, because its holder keeps the owner alive (see `BufferRef`).
+        // The block has room for every buffer at the offset of `lay_out`, and has no other user.
+        // The region is mapped while `self.shared` lives. The two do not overlap, because no
+        // producer has memory in this region.
         unsafe { std::ptr::copy_nonoverlapping(buffer.data, target, buffer.len) };
         Span {
             address: target as u64,
@@ -217,7 +217,7 @@ impl PlainBlock {
 
 impl Drop for PlainBlock {
     fn drop(&mut self) {
-        // A forked child has no thread to release a lock that was held at the fork.
+        // In a forked child, no thread can release a lock that was held at the fork.
         if !self.shared.generation.is_same_process() {
             return;
         }

@@ -1,4 +1,4 @@
-//! A worker of UCX, and what to sleep on until it has something to do.
+//! A worker of UCX, and a descriptor to wait for its work.
 
 use std::mem::ManuallyDrop;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -23,26 +23,26 @@ use crate::transport::ucx::operations::Pending;
 use crate::transport::ucx::room;
 use crate::transport::wait::wait;
 
-/// A worker. Calls come from one thread at a time, which the owner's lock sees to.
+/// A worker. The owner's lock admits one thread at a time.
 ///
-/// The descriptor to sleep on is an epoll instance of ours around UCX's own: it outlives the
-/// worker, so that whoever sleeps on it wakes when the connection is closed.
+/// The descriptor to sleep on is our epoll instance around UCX's descriptor. Our descriptor
+/// outlives the worker, so that a sleeper wakes when the connection is closed.
 pub(super) struct Worker {
     context: Arc<Context>,
     handle: ucp_worker_h,
     ready: Arc<OwnedFd>,
-    /// Whether somebody may sleep on the descriptor and has not been woken since. Where not, the
+    /// Whether a thread may sleep on the descriptor and has not been woken since. If false, the
     /// descriptor is readable.
     asleep: bool,
-    /// Flushes that nobody waits for any more, under way when they were last looked at.
+    /// Flushes that no caller waits for, and that were under way at the last look.
     flushes: Vec<Pending>,
 }
 
-/// Readable for ever: what the descriptor of a connection that is over is given to watch.
+/// A descriptor that is always readable. A finished connection adds it to its own descriptor.
 static OVER: Lazy<Result<OwnedFd, Errno>> =
     Lazy::new(|| eventfd(1, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK));
 
-// SAFETY: UCX was told that calls come from any thread, one at a time (SERIALIZED).
+// SAFETY: UCX knows that calls come from any thread, but one at a time (SERIALIZED).
 unsafe impl Send for Worker {}
 
 impl Worker {
@@ -50,12 +50,12 @@ impl Worker {
     ///
     /// # Errors
     ///
-    /// `OutOfResources` or `OutOfMemory` when the system or UCX refuses.
+    /// `OutOfResources` or `OutOfMemory` if the system or UCX refuses.
     pub(super) fn new(context: Arc<Context>) -> Result<Self> {
         room::ensure(context.worker_descriptors())?;
         let failed = |errno| Error::os("cannot make a connection over UCX", errno);
         let ready = epoll::create(CreateFlags::CLOEXEC).map_err(failed)?;
-        // Made now, so that there is one when it is needed.
+        // Made now, because `wake_for_ever` cannot report an error.
         OVER.as_ref().map_err(|errno| failed(*errno))?;
         let api = context.api();
         let params = ucp_worker_params_t {
@@ -95,7 +95,7 @@ impl Worker {
         Ok(worker)
     }
 
-    /// The context that it belongs to.
+    /// The context of the worker.
     pub(super) fn context(&self) -> &Arc<Context> {
         &self.context
     }
@@ -110,25 +110,25 @@ impl Worker {
         self.handle
     }
 
-    /// Readable when there may be something to do. It outlives the worker.
+    /// The descriptor: readable if the worker may have work. It outlives the worker.
     pub(super) fn ready(&self) -> &Arc<OwnedFd> {
         &self.ready
     }
 
-    /// Goes on with everything under way; callbacks run inside. Returns whether anything moved.
+    /// Advances all operations; callbacks run inside. Returns whether anything advanced.
     pub(super) fn progress(&mut self) -> bool {
         // SAFETY: the worker lives, and `&mut self` keeps other threads out.
         unsafe { self.api().ucp_worker_progress(self.handle) != 0 }
     }
 
-    /// Makes the descriptor readable for whatever comes from now on. False: there is something to
-    /// do already.
+    /// Asks UCX to make the descriptor readable for later events. False: the worker has work
+    /// already.
     ///
     /// # Errors
     ///
-    /// UCX cannot: the worker is of no use any more.
+    /// UCX fails: the worker is of no further use.
     fn arm(&mut self) -> Result<bool> {
-        // SAFETY: as in `progress`.
+        // SAFETY: the worker lives, and `&mut self` keeps other threads out.
         match unsafe { self.api().ucp_worker_arm(self.handle) } {
             UCS_OK => Ok(true),
             UCS_ERR_BUSY => Ok(false),
@@ -136,14 +136,14 @@ impl Worker {
         }
     }
 
-    /// Goes to sleep, as far as that is possible: returns whether the caller may sleep on the
-    /// descriptor now. False: the worker has something to do, and the caller looks first.
+    /// Prepares for sleep. True: the caller may sleep on the descriptor now. False: the worker has
+    /// work, and the caller looks again before it sleeps.
     ///
     /// # Errors
     ///
     /// As [`arm`](Self::arm).
     pub(super) fn rest(&mut self) -> Result<bool> {
-        // Arming forgets earlier signals.
+        // `arm` clears earlier signals.
         self.asleep = true;
         if self.arm()? {
             return Ok(true);
@@ -152,8 +152,8 @@ impl Worker {
         Ok(false)
     }
 
-    /// Something is under way: has whoever sleeps wake when it comes on, or at once where that
-    /// cannot be had.
+    /// Makes sure that a sleeping thread wakes when an operation under way advances, or at once if
+    /// UCX cannot arm the descriptor now.
     ///
     /// # Errors
     ///
@@ -165,8 +165,8 @@ impl Worker {
         Ok(())
     }
 
-    /// Makes the descriptor readable now, for whoever sleeps on it. It stays so until the next
-    /// [`rest`](Self::rest), so that one system call is enough for all that happens before.
+    /// Makes the descriptor readable now, for a sleeping thread. It stays readable until the next
+    /// [`rest`](Self::rest), so one system call is enough for all events before that.
     pub(super) fn signal(&mut self) {
         if !std::mem::take(&mut self.asleep) {
             return;
@@ -178,12 +178,12 @@ impl Worker {
         }
     }
 
-    /// Goes on until `done`, asleep while nothing happens. Returns whether it is done, or else the
-    /// deadline has passed.
+    /// Advances operations until `done`, and sleeps while nothing happens. Returns true if `done`,
+    /// and false if the deadline has passed.
     ///
     /// # Errors
     ///
-    /// As [`arm`](Self::arm), and `Cancelled` by the token.
+    /// As [`arm`](Self::arm), and `Cancelled` if the token is cancelled.
     pub(super) fn drive(
         &mut self,
         deadline: Instant,
@@ -210,27 +210,27 @@ impl Worker {
         }
     }
 
-    /// Makes the descriptor readable for ever: whoever sleeps on it shall see that it is over.
+    /// Makes the descriptor readable for ever, so that each sleeper sees the end of the connection.
     pub(super) fn wake_for_ever(&self) {
         if let Ok(over) = &*OVER {
-            // It fails only where it was done before.
+            // `add` fails only if the descriptor is there already.
             let _ = epoll::add(&self.ready, over, EventData::new_u64(2), EventFlags::IN);
         }
     }
 
-    /// Nobody waits for the end of a flush any more, which may still be to come.
+    /// Keeps a flush that no caller waits for, until it ends.
     pub(super) fn leave_flush(&mut self, flush: Pending) {
         self.flushes.push(flush);
         self.is_flushing();
     }
 
-    /// Whether a flush is under way that nobody waits for.
+    /// Whether a flush is under way that no caller waits for.
     pub(super) fn is_flushing(&mut self) -> bool {
         self.flushes.retain_mut(|flush| flush.check().is_none());
         !self.flushes.is_empty()
     }
-    /// Destroys the worker, every endpoint of which is closed, and returns whether it could: not at
-    /// the end of the process. UCX forgets what was still under way.
+    /// Destroys the worker and drops its operations under way. All endpoints are closed before.
+    /// Returns false, and destroys nothing, at the end of the process.
     pub(super) fn destroy(self) -> bool {
         self.wake_for_ever();
         let Some(_held_off) = ending::hold_off() else {
@@ -238,7 +238,7 @@ impl Worker {
             return false;
         };
         drop(self.flushes);
-        // SAFETY: `self` is consumed, so that nobody uses the handle after this.
+        // SAFETY: `self` is consumed, so nothing uses the handle after this call.
         unsafe { self.context.api().ucp_worker_destroy(self.handle) };
         true
     }
