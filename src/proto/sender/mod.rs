@@ -17,7 +17,7 @@ pub use types::{OutBody, SenderConfig, SenderEvent, SenderState, Transmit};
 use window::CreditWindow;
 pub use window::WindowRoom;
 
-/// The present stream.
+/// The stream that the sender serves.
 #[derive(Debug)]
 struct SentStream {
     /// Name of the stream in control messages ([`Request::mark`]).

@@ -98,8 +98,7 @@ fn control_messages_have_the_documented_bytes() {
     }
 }
 
-/// Rule E3: every kind cut short or with bytes too many is an error, where the kind has a
-/// fixed length.
+/// Rule E3: each kind of fixed length is an error if it is cut short or has extra bytes.
 #[test]
 fn malformed_control_messages_are_errors() {
     assert_eq!(Control::decode(&[]).unwrap_err().rule(), "E3");
@@ -111,8 +110,7 @@ fn malformed_control_messages_are_errors() {
             _ => bytes.len(),
         };
         for len in 1..open_ended {
-            // One that names an event of which the client knows is whole, and so is one that
-            // returns a single body.
+            // A READY without a handle is complete, and so is a RETURN of a single body.
             let whole = match message {
                 Control::Ready { .. } => 7,
                 Control::Return { .. } => 13,
@@ -148,7 +146,7 @@ fn malformed_control_messages_are_errors() {
     }
 }
 
-/// Rule E3: unknown kinds are ignored, whatever they hold.
+/// Rule E3: unknown kinds are ignored, whatever bytes follow.
 #[test]
 fn unknown_kinds_are_ignored() {
     for kind in (18..=255).chain([0, 8, 10, 13, 14]) {
@@ -156,7 +154,7 @@ fn unknown_kinds_are_ignored() {
     }
 }
 
-/// Promise of [`Control::encode`]: a text is cut at a character, below the transport's limit.
+/// Promise of [`Control::encode`]: a text is cut between characters, below the transport's limit.
 #[test]
 fn long_texts_are_cut() {
     let text = "«".repeat(40_000);
@@ -174,7 +172,7 @@ fn long_texts_are_cut() {
     ));
 }
 
-/// Rule E1: the request's bytes, and that fields of later versions are skipped.
+/// Rule E1: the bytes of the request; fields of later versions are skipped.
 #[test]
 fn requests_have_the_documented_bytes() {
     let request = Request {
@@ -220,7 +218,7 @@ fn requests_have_the_documented_bytes() {
     assert_eq!(Request::decode(&later), Ok(on_gpus));
 }
 
-/// Rule Q1: the bytes of a verb, a deadline and headers, behind those of devices.
+/// Rule Q1: the bytes of a verb, a deadline and headers, after the bytes of devices.
 #[test]
 fn requests_have_the_documented_verb_and_headers() {
     let credit = Credit {
@@ -237,7 +235,7 @@ fn requests_have_the_documented_verb_and_headers() {
     request.headers.add("k", "v").unwrap();
     let bytes = request.encode();
     assert_eq!(bytes[0], 59 + 16 + 13);
-    // A server of version 1 would take it for a get, and the headers for a part of the ticket.
+    // A server of version 1 would read the verb as get, and the headers as part of the ticket.
     assert_eq!(bytes[2..6], [2, 0, 2, 0]);
     let verb = [
         &[2, 0x02, 0x01, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0][..],
@@ -258,7 +256,7 @@ fn requests_have_the_documented_verb_and_headers() {
     later.splice(88..88, [9, 9]);
     assert_eq!(Request::decode(&later).unwrap(), read);
 
-    // Headers longer than the message, and too long ones.
+    // Headers longer than the message, and headers over the limit.
     let mut bad = bytes.clone();
     bad[84] = 200;
     assert_eq!(Request::decode(&bad).unwrap_err().rule(), "E1");
@@ -268,7 +266,7 @@ fn requests_have_the_documented_verb_and_headers() {
         .add("k", vec![0; MAX_REQUEST_HEADERS])
         .unwrap();
     assert_eq!(Request::decode(&request.encode()).unwrap_err().rule(), "Q1");
-    // A deadline alone is no reason to refuse an older server: the client keeps to it, too.
+    // A deadline alone does not need version 2: the client keeps the deadline itself.
     let only = Request {
         deadline: Some(Duration::ZERO),
         ..Request::new("t", credit)
@@ -289,7 +287,7 @@ fn requests_have_the_documented_verb_and_headers() {
     }
 }
 
-/// Rule Q1: answers with headers have kinds of their own, those without the bytes of version 1.
+/// Rule Q1: answers with headers have kinds of their own; other answers have version 1's bytes.
 #[test]
 fn answers_with_headers_have_the_documented_bytes() {
     let mut headers = Headers::new();
@@ -328,8 +326,8 @@ fn answers_with_headers_have_the_documented_bytes() {
     }
 }
 
-/// Rule E1: where bodies shall be is said with or without GPUs, and what does not fit its count of
-/// GPUs is malformed.
+/// Rule E1: the request names the device of bodies with or without GPUs. A count of GPUs that
+/// exceeds the bytes is malformed.
 #[test]
 fn requests_name_as_many_gpus_as_they_say() {
     let credit = Credit {
@@ -361,7 +359,7 @@ fn requests_name_as_many_gpus_as_they_say() {
     }
 }
 
-/// Rule E1: too short, a fixed part shorter than version 1's, an empty version range.
+/// Rule E1: a short request, a fixed part below version 1's length, an empty version range.
 #[test]
 fn malformed_requests_are_errors() {
     let bytes = Request::new(
@@ -388,7 +386,7 @@ fn malformed_requests_are_errors() {
     }
 }
 
-/// Promise of [`error_of`]: a number of a later version is kept in the text.
+/// Promise of [`error_of`]: the text keeps a status number of a later version.
 #[test]
 fn unknown_statuses_keep_their_number() {
     assert_eq!(error_of(-5, "x"), Error::new(Status::NotFound, "x"));
@@ -398,8 +396,8 @@ fn unknown_statuses_keep_their_number() {
     );
 }
 
-/// `docs/wire.md`, ERROR: a status of the server's own pointers, handles and process is not taken
-/// for one of this process's.
+/// `docs/wire.md`, ERROR: a status about the server's pointers, handles or process does not become
+/// the same status of this process.
 #[test]
 fn a_peer_cannot_say_what_only_this_process_can_mean() {
     for own in [

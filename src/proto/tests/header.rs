@@ -7,7 +7,7 @@ fn rule(make: &Make) -> &'static str {
     Header::parse(&make.bytes()).unwrap_err().rule()
 }
 
-/// Rule M7: whatever the alignment of the bytes given, the copy is aligned to 8; a clone's too.
+/// Rule M7: the copy is aligned to 8 for any alignment of the input; so is a clone.
 #[test]
 fn headers_are_copied_to_alignment() {
     let (bytes, _) = batch(&[5, 0, 100]);
@@ -21,7 +21,7 @@ fn headers_are_copied_to_alignment() {
     }
 }
 
-/// Rules A1, D8: kind, body length, buffers and the length of a list come out as written.
+/// Rules A1, D8: kind, body length, buffers and list length are read as written.
 #[test]
 fn headers_tell_what_the_machines_need() {
     let (bytes, body_len) = batch(&[5, 0, 100]);
@@ -58,7 +58,7 @@ fn headers_tell_what_the_machines_need() {
     assert!(Header::parse(&make.bytes()).unwrap().compressed());
 }
 
-/// Rule A6: V4 and V5 are read, others not; big-endian is refused with a remedy.
+/// Rule A6: V4 and V5 are read, other versions are not; big-endian is refused with a remedy.
 #[test]
 fn versions_and_byte_order() {
     for kind in [
@@ -86,7 +86,7 @@ fn versions_and_byte_order() {
     assert!(error.text().contains("big-endian"));
 }
 
-/// Rule A8: negative lengths and buffers outside the body, also by overflow.
+/// Rule A8: negative lengths, and buffers outside the body, by overflow too.
 #[test]
 fn buffers_outside_the_body_are_rejected() {
     let make = |buffers: &[(i64, i64)], body_len| Make {
@@ -106,9 +106,9 @@ fn buffers_outside_the_body_are_rejected() {
         assert_eq!(rule(&make(&[(0, 8), buffers], 16)), "A8", "{buffers:?}");
     }
     assert_eq!(rule(&make(&[], -1)), "A8");
-    // Buffers that overlap would cost a receiver that copies them more than was sent.
+    // A receiver that copies overlapping buffers would copy more bytes than were sent.
     assert_eq!(rule(&make(&[(0, 8), (0, 8), (0, 8)], 16)), "A8");
-    // An empty buffer lies nowhere: its offset is not used.
+    // The offset of an empty buffer is not used.
     let header = Header::parse(&make(&[(99, 0)], 16).bytes()).unwrap();
     assert_eq!(
         header.buffers().collect::<Vec<_>>(),
@@ -139,7 +139,7 @@ fn schemas_with_bodies_and_other_kinds_are_rejected() {
         let error = Header::parse(&empty(header_type)).unwrap_err();
         assert!(["M2", "M7"].contains(&error.rule()), "{error}");
     }
-    // A tensor that is valid is still none of the three.
+    // A valid tensor is none of the three kinds.
     let mut builder = flatbuffers::FlatBufferBuilder::new();
     let null = arrow::ipc::Null::create(&mut builder, &Default::default()).as_union_value();
     let shape = builder.create_vector::<flatbuffers::WIPOffset<arrow::ipc::TensorDim<'_>>>(&[]);
@@ -163,12 +163,12 @@ fn schemas_with_bodies_and_other_kinds_are_rejected() {
     assert_eq!(Header::parse(&bytes).unwrap_err().rule(), "M2");
 }
 
-/// Rule M7: cut short anywhere, or not a flatbuffer at all: an error, never a panic.
+/// Rule M7: a header cut anywhere, or other bytes, gives an error, never a panic.
 #[test]
 fn bytes_that_are_no_flatbuffer_are_rejected() {
     let (bytes, _) = batch(&[5, 0, 100]);
     for len in 0..bytes.len() {
-        // Trailing padding may be missing without harm; everything else may not.
+        // Only trailing padding may be missing without an error.
         if let Err(error) = Header::parse(&bytes[..len]) {
             assert_eq!(error.rule(), "M7");
         } else {
@@ -179,7 +179,7 @@ fn bytes_that_are_no_flatbuffer_are_rejected() {
     assert_eq!(Header::parse(&[]).unwrap_err().rule(), "M7");
 }
 
-/// Rule A8: any single byte changed gives an error or a header whose promises hold.
+/// Rule A8: a change of any single byte gives an error, or a header that keeps its promises.
 #[test]
 fn a_changed_byte_never_breaks_a_promise() {
     for bytes in [batch(&[5, 0, 100]).0, dictionary(&[7]).0, schema()] {
@@ -206,8 +206,8 @@ fn a_changed_byte_never_breaks_a_promise() {
     }
 }
 
-/// Rule A8: wide schemas and batches of tens of thousands of columns pass the bounds of the
-/// verifier, with room to spare for richer fields.
+/// Rule A8: schemas and batches of tens of thousands of columns pass the limits of the verifier,
+/// with a margin for richer fields.
 #[test]
 fn wide_tables_pass() {
     let wide = Make {
@@ -218,7 +218,7 @@ fn wide_tables_pass() {
     let (bytes, _) = batch(&vec![8; 150_000]);
     assert_eq!(Header::parse(&bytes).unwrap().buffers().len(), 150_000);
 
-    // The densest honest schema: arrow's own writer, which shares vtables; every type's tables.
+    // The densest honest schema: arrow's own writer shares vtables; tables of every type.
     let fields: Vec<_> = (0..30_000)
         .map(|_| arrow::datatypes::Field::new("", arrow::datatypes::DataType::Null, false))
         .collect();
@@ -229,8 +229,8 @@ fn wide_tables_pass() {
     assert!(Header::parse(&encoded.ipc_message).is_ok());
 }
 
-/// Rule A8: nesting as deep as Arrow's readers take passes; deeper than the bound does not, and
-/// does not exhaust the stack.
+/// Rule A8: nesting as deep as Arrow's readers accept passes. Deeper nesting is refused and does
+/// not exhaust the stack.
 #[test]
 fn deep_schemas_are_bounded() {
     use arrow::datatypes::{DataType, Field, Schema};
@@ -251,10 +251,10 @@ fn deep_schemas_are_bounded() {
     assert_eq!(nested(200).unwrap_err().rule(), "M7");
 }
 
-/// Rule A8: bytes in which many paths lead to few tables cost no more than the bound.
+/// Rule A8: bytes with many paths to few tables cost no more than the limit.
 #[test]
 fn shared_tables_do_not_multiply() {
-    // Each level names the next one several times: 8^20 paths in a few hundred bytes.
+    // Each level names the next level several times: 8^20 paths in a few hundred bytes.
     let mut builder = flatbuffers::FlatBufferBuilder::new();
     let null = arrow::ipc::Null::create(&mut builder, &Default::default()).as_union_value();
     let leaf = arrow::ipc::FieldArgs {
@@ -284,8 +284,8 @@ fn shared_tables_do_not_multiply() {
     assert_eq!(Header::parse(&bytes).unwrap_err().rule(), "M7");
 }
 
-/// Rule A8: what is remembered of the header before stands for the same bytes alone, and is no less
-/// checked.
+/// Rule A8: the parser reuses its last header only for equal bytes, and checks other bytes as
+/// before.
 #[test]
 fn a_header_like_the_one_before_is_that_header() {
     let mut parser = HeaderParser::default();

@@ -9,7 +9,7 @@ fn made(pairs: &[(&str, &[u8])]) -> Headers {
     headers
 }
 
-/// Rule Q1: the bytes of docs/wire.md, in order, a key more than once too.
+/// Rule Q1: the bytes of docs/wire.md, in order, with a repeated key.
 #[test]
 fn headers_are_as_documented() {
     let headers = made(&[("b.c", b"\x00\xff"), ("a", b""), ("b.c", b"2")]);
@@ -28,7 +28,7 @@ fn headers_are_as_documented() {
     assert_eq!(keys, ["b.c", "a", "b.c"]);
 }
 
-/// Rule Q1: keys are lower-case ASCII, and those with `dipc-` are not the host's.
+/// Rule Q1: keys are lower-case ASCII, and the host may not set keys with `dipc-`.
 #[test]
 fn keys_are_checked() {
     let mut headers = Headers::new();
@@ -45,7 +45,7 @@ fn keys_are_checked() {
     assert_eq!(headers.len(), 2);
 }
 
-/// Rule Q1: headers have a limit, for those who send and those who read.
+/// Rule Q1: headers have a limit, both for senders and for readers.
 #[test]
 fn headers_have_a_limit() {
     let headers = made(&[("k", &[7; 94])]);
@@ -63,7 +63,7 @@ fn headers_have_a_limit() {
     assert_eq!(error.rule(), "Q1");
 }
 
-/// Rule Q1: what is no header is refused, wherever it ends.
+/// Rule Q1: malformed headers are refused, cut at any byte.
 #[test]
 fn malformed_headers_are_refused() {
     let mut bytes = Vec::new();
@@ -81,7 +81,7 @@ fn malformed_headers_are_refused() {
 }
 
 proptest! {
-    /// What is read is written the same, and reading takes anything.
+    /// Headers that are read are written the same, and any bytes can be read without a panic.
     #[test]
     fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
         if let Ok(headers) = Headers::decode(&bytes, 64) {

@@ -20,7 +20,7 @@ fn freed(ledger: &mut Ledger<char>, addresses: &[u64]) -> String {
     freed.into_iter().collect()
 }
 
-/// Rule F3: each occurrence is freed once; a lend is whole when all of its spans are back.
+/// Rule F3: each occurrence is freed once; a lend is complete when all its spans are back.
 #[test]
 fn a_lend_is_whole_when_all_is_back() {
     let mut ledger = Ledger::new();
@@ -43,8 +43,8 @@ fn empty_spans_lend_nothing() {
     assert_eq!(ledger.free(&[0], &mut Vec::new()).unwrap_err().rule(), "F3");
 }
 
-/// Rule F3: batches that share a buffer of one length return it in any order: the first lent is
-/// the first returned.
+/// Rule F3: batches that share a buffer of one length return it in any order: the oldest lend comes
+/// back first.
 #[test]
 fn equal_lengths_return_first_lent_first() {
     let mut ledger = Ledger::new();
@@ -55,8 +55,8 @@ fn equal_lengths_return_first_lent_first() {
     assert_eq!(freed(&mut ledger, &[1, 1]), "bc");
 }
 
-/// Rule F3: where lengths differ, a return does not say which occurrence it means: the address is
-/// held until all are back, those lent meanwhile included.
+/// Rule F3: if lengths differ, a return does not say which occurrence it means. The address is held
+/// until all occurrences are back, later lends included.
 #[test]
 fn different_lengths_are_held_until_all_are_back() {
     let mut ledger = Ledger::new();
@@ -73,7 +73,7 @@ fn different_lengths_are_held_until_all_are_back() {
     assert_eq!(freed(&mut ledger, &[1]), "d");
 }
 
-/// Rule F3: freeing what was not lent, or too often, frees nothing at all.
+/// Rule F3: a free of an address that is not lent, or not as often, frees nothing at all.
 #[test]
 fn a_wrong_free_frees_nothing() {
     let mut ledger = Ledger::new();
@@ -101,8 +101,8 @@ fn draining_ends_every_lend() {
 }
 
 proptest! {
-    /// Rule F3: returned in any order and grouping, every lend comes back exactly once, never
-    /// before as many returns of each of its addresses as it has occurrences, and the ledger ends
+    /// Rule F3: with returns in any order and grouping, every lend comes back exactly once, and
+    /// never before each of its addresses has as many returns as occurrences. The ledger ends
     /// empty.
     #[test]
     fn everything_comes_back_once(
@@ -136,7 +136,7 @@ proptest! {
     }
 }
 
-/// What is lent by number, by a map alone: a return counts once all of its number are back.
+/// A model of lends by number: a map. A return counts once all lends of its number are back.
 #[derive(Default)]
 struct ByNumber {
     lent: std::collections::BTreeMap<(u64, u32), (Vec<usize>, usize)>,
@@ -157,19 +157,19 @@ impl ByNumber {
     }
 }
 
-/// What happens to lends by number.
+/// Steps on lends by number.
 #[derive(Debug, Clone)]
 enum Step {
-    /// So many messages lend nothing, then one does.
+    /// This many messages lend nothing, then one message lends.
     Lend { skipped: u32 },
     /// Another stream begins, with this name and first number.
     Begin { stream: u64, seq: u32 },
-    /// A number comes back: the oldest that is out, or any.
+    /// A number comes back: the oldest lent number, or any.
     Return {
         oldest: bool,
         which: prop::sample::Index,
     },
-    /// A number that may not be out comes back.
+    /// A number comes back that may not be lent.
     Guess { stream: u64, seq: u32 },
 }
 
@@ -186,9 +186,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 proptest! {
-    /// Rule F3, returns by number: whatever is skipped, wraps, is named twice or stays out, each
-    /// lend comes back once, with all others of its number, and a number that is not out is
-    /// refused.
+    /// Rule F3, returns by number: with skipped, wrapped, repeated and kept numbers, each lend
+    /// comes back once, with all lends of its number. A number that is not lent is refused.
     #[test]
     fn numbers_come_back_as_they_were_lent(steps in steps()) {
         let mut ledger = Ledger::new();
@@ -234,8 +233,8 @@ proptest! {
     }
 }
 
-/// Who keeps one batch of a long stream has the server keep that lend alone, not a place for each
-/// since.
+/// If a consumer keeps one batch of a long stream, the server keeps that lend only, not a place for
+/// each later message.
 #[test]
 fn one_lend_that_stays_out_takes_no_room_for_later_ones() {
     let mut ledger = Ledger::new();
@@ -251,7 +250,7 @@ fn one_lend_that_stays_out_takes_no_room_for_later_ones() {
     assert_eq!(ledger.drain(), [0]);
 }
 
-/// What one lent buffer costs (see `Address`): with its key, half a cache line.
+/// The memory for one lent buffer (see `SpanAddress`): with its key, half a cache line.
 #[test]
 fn an_address_takes_32_bytes() {
     assert_eq!(size_of::<(u64, SpanAddress)>(), 32);

@@ -1,5 +1,5 @@
-//! A sender and a receiver joined by a simulated link, which delays, reorders and cuts. Everything
-//! is drawn from a seed, so that a failure can be replayed.
+//! A sender and a receiver on a simulated link, which delays, reorders and cuts. A seed gives every
+//! choice, so a failure can be replayed.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use crate::error::{Error, Status};
 use crate::proto::testing::{batch, dictionary, schema};
 use crate::proto::*;
 
-/// A small generator: schedules need variety, not quality.
+/// A small random generator: schedules need variety, not quality.
 struct Dice(u64);
 
 impl Dice {
@@ -27,7 +27,7 @@ pub(super) struct Item {
     pub(super) dictionary: bool,
     pub(super) lengths: Vec<u64>,
     pub(super) lent: bool,
-    /// Where its first buffer lies when lent; items may share it.
+    /// Address of its first buffer when lent; items may share the address.
     pub(super) address: u64,
 }
 
@@ -59,16 +59,16 @@ impl Item {
     }
 }
 
-/// How a stream comes to its end.
+/// Ways in which a stream ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fate {
-    /// The producer has sent all.
+    /// The producer sends all items.
     Whole,
     /// The producer fails before this item.
     Fails(usize),
-    /// The consumer cancels after so many items.
+    /// The consumer cancels after this many items.
     Cancels(usize),
-    /// The connections are cut after so many deliveries.
+    /// The connections are cut after this many deliveries.
     Cut(usize),
 }
 
@@ -79,13 +79,13 @@ pub(super) struct Setup {
     pub(super) window: Credit,
     pub(super) extension: bool,
     pub(super) separate: bool,
-    /// Whether messages stay in the order in which they were sent (as on a socket).
+    /// Whether messages keep the order in which they were sent (as on a socket).
     pub(super) ordered: bool,
     pub(super) first_seq: u32,
     pub(super) fate: Fate,
 }
 
-/// Something on its way to the client. The payload of a packed body is the index of its item.
+/// A message on its way to the client. The payload of a packed body is the index of its item.
 #[derive(Debug)]
 enum Down {
     Metadata(Vec<u8>),
@@ -94,14 +94,14 @@ enum Down {
     List(u64, Vec<u8>),
 }
 
-/// Something on its way to the server.
+/// A message on its way to the server.
 #[derive(Debug)]
 enum Up {
     Tagged(u64, Vec<u8>),
     Control(Vec<u8>),
 }
 
-/// One connection: the server's end, and what is under way.
+/// One connection: the server's end, and the messages under way.
 struct Wire {
     side: Side,
     role: Role,
@@ -113,11 +113,11 @@ struct Wire {
     next: usize,
     done: bool,
     schema_sent: bool,
-    /// Whether a batch is pulled from the producer and not wholly sent.
+    /// Whether a batch is pulled from the producer and not completely sent.
     pulled: bool,
-    /// Whether the server cuts the connection once everything has left.
+    /// Whether the server cuts the connection after all messages have left.
     closing: bool,
-    /// How often the hold of each item came back, against how often it was lent.
+    /// How often the hold of each item came back, and how often it was lent.
     lent: BTreeMap<usize, i32>,
 }
 
@@ -132,7 +132,7 @@ pub(super) struct World {
     held: Vec<Return>,
     delivered: usize,
     schema: bool,
-    /// Truth about the window, to hold the sender's account against.
+    /// The true state of the window, to compare with the sender's count.
     batches_taken: u64,
     bytes_taken: u64,
     cut: bool,
@@ -188,7 +188,7 @@ impl World {
         ReceiverConfig {
             request: Request {
                 stream_id: 7,
-                // A client of before RETURN half of the time.
+                // Half of the clients do not know RETURN.
                 features: match setup.seed % 2 {
                     0 => FEATURE_IN_PLACE,
                     _ => FEATURE_IN_PLACE | FEATURE_RETURN,
@@ -221,8 +221,8 @@ impl World {
         }
     }
 
-    /// Runs to the end. Every step is drawn; a world in which no step changes anything, and whose
-    /// stream is not over, is a deadlock.
+    /// Runs to the end with random steps. If no step changes anything before the stream is over,
+    /// the test reports a deadlock.
     pub(super) fn run(&mut self) {
         self.receiver.start(self.now);
         self.drain();
@@ -266,7 +266,7 @@ impl World {
         }
         while let Some(event) = self.receiver.poll_event() {
             match event {
-                // Rule E2: the answer first, the schema once.
+                // Rule E2: the answer comes first, and the schema once.
                 ReceiverEvent::Stream { .. } => {
                     assert!(self.setup.extension && !self.schema || self.setup.separate)
                 }
@@ -290,7 +290,7 @@ impl World {
                     Transmit::Body { tag, packed } => Down::Body(tag, packed),
                     Transmit::List { tag, bytes } => Down::List(tag, bytes.into_vec()),
                     Transmit::Disconnect { reason } => {
-                        // Rule E7: all that a baseline peer is told.
+                        // Rule E7: a baseline peer learns no more than this.
                         assert!(matches!(self.setup.fate, Fate::Fails(_)), "{reason}");
                         wire.closing = true;
                         continue;
@@ -319,7 +319,7 @@ impl World {
                         wire.sender.accept(info).unwrap();
                     }
                     SenderEvent::Cancelled => {
-                        // The stream may have ended in the same breath.
+                        // The stream may have ended in the same step.
                         if wire.sender.is_cancelled() {
                             wire.sender
                                 .fail(Status::Cancelled.code(), "cancelled")
@@ -338,7 +338,7 @@ impl World {
         }
     }
 
-    /// Notes what is to go back: addresses one by one, in any order.
+    /// Records returns: addresses one by one, in any order.
     fn hold(&mut self, body: Return) {
         match body {
             Return::Addresses(addresses) => {
@@ -351,7 +351,7 @@ impl World {
         }
     }
 
-    /// One message of one producer, if its credit allows.
+    /// Sends one message of one producer, if its credit allows.
     fn produce(&mut self) -> bool {
         let at = self.dice.roll(self.wires.len());
         let wire = &mut self.wires[at];
@@ -376,11 +376,11 @@ impl World {
             return true;
         };
         let (header, len) = item.header();
-        // Where the extension is spoken, what is lent uses no bytes of the window.
+        // With the extension, lent bodies use no bytes of the window.
         let spared = |item: &Item| item.lent && wire.role != Role::Metadata;
         let in_place = spared(item);
-        // As a driver does: pull when any batch may go, then send it and its dictionaries one by
-        // one as their sizes are admitted.
+        // Works like a driver: pull when any batch may go, then send the batch and its dictionaries
+        // one by one as the credit admits their sizes.
         if !wire.pulled && !wire.sender.may_pull() {
             assert!(len == 0 || in_place || !wire.sender.admits(len, false));
             return false;
@@ -390,13 +390,13 @@ impl World {
             return false;
         }
         if self.setup.extension {
-            // Rule E5, against the truth: what the consumer has really not taken.
+            // Rule E5, against the true state: the messages that the consumer has not taken.
             let sent = &self.setup.items[..wire.next];
             let batches = sent.iter().filter(|item| !item.dictionary).count() as u64;
             let all: u64 = sent.iter().map(|item| item.header().1).sum();
             let batches = batches - self.batches_taken.min(batches);
             let untaken = all - self.bytes_taken.min(all);
-            // In order: the last ones sent are those that were not taken.
+            // In order: the consumer has not taken the last messages sent.
             let mut behind = 0;
             let newest = sent.iter().rev().take_while(|item| {
                 behind += item.header().1;
@@ -503,7 +503,7 @@ impl World {
         }
         self.most_ready = self.most_ready.max(self.receiver.waiting());
         let Some(message) = self.receiver.next_message() else {
-            // About to sleep.
+            // The consumer is about to sleep.
             self.receiver.flush_credit();
             return false;
         };
@@ -529,7 +529,7 @@ impl World {
         true
     }
 
-    /// The consumer releases some of what it holds.
+    /// The consumer releases some of its bodies.
     fn free(&mut self) -> bool {
         if self.held.is_empty() {
             return false;
@@ -546,7 +546,7 @@ impl World {
     fn pass_time(&mut self) -> bool {
         self.now = self.now.saturating_add(Duration::from_millis(3));
         let wire = self.wires.last_mut().unwrap();
-        // Rule F5: nothing waits longer than its deadline.
+        // Rule F5: no return waits longer than its deadline.
         let due = wire
             .frees
             .deadline()
@@ -566,7 +566,7 @@ impl World {
         self.cut = true;
         let reason = Error::disconnected("cut");
         for wire in &mut self.wires {
-            // Rule F4: a disconnect gives back everything.
+            // Rule F4: a disconnect gives back every lend.
             for item in wire.sender.handle_disconnect() {
                 *wire.lent.get_mut(&item).unwrap() -= 1;
             }
@@ -589,7 +589,7 @@ impl World {
                 assert_eq!(error.text(), "the server: out of luck");
                 assert_eq!(self.taken, at.min(self.setup.items.len()));
             }
-            // Rule E7: a baseline peer is cut off, and may have lost what was under way.
+            // Rule E7: a baseline peer is cut off, and may have lost messages under way.
             Fate::Fails(at) if at <= self.setup.items.len() => {
                 assert_eq!(state, ReceiverState::Failed, "deadlock: {self:?}");
                 assert!(self.taken <= at);
@@ -621,14 +621,14 @@ impl World {
             );
             assert_eq!(wire.sender.lent_outstanding(), 0, "{self:?}");
         }
-        // A peer that counts no credit is bounded by not being read.
+        // A pause in reading limits a peer that counts no credit.
         if !self.setup.extension && self.setup.ordered {
             let batches = usize::try_from(self.setup.window.batches).unwrap();
             assert!(self.most_ready <= batches.max(1) + 1, "{}", self.most_ready);
         }
     }
 
-    /// Whether the connection is fit for the next stream.
+    /// Whether the connection can carry the next stream.
     pub(super) fn is_reusable(&self) -> bool {
         self.receiver.is_over_on_wire() && !self.setup.separate && self.setup.extension
     }
@@ -711,7 +711,7 @@ mod properties {
             )
     }
 
-    /// Runs a stream and, where its connection is fit for it, another one.
+    /// Runs a stream, and a second stream if the connection can carry it.
     fn run(setup: Setup) {
         let mut world = World::new(setup);
         world.run();
@@ -722,29 +722,29 @@ mod properties {
     }
 
     proptest! {
-        /// Rules M4, M6, D1, D5, E5, F2, F3: whatever the order of arrival and wherever the numbers
-        /// start, a stream arrives complete, in order and exact; credit is never exceeded and never
-        /// stops it for good; everything lent comes back.
+        /// Rules M4, M6, D1, D5, E5, F2, F3: with any order of arrival and any first number, a
+        /// stream arrives complete, in order and exact. Credit is never exceeded and never stops
+        /// the stream for good. Every lend comes back.
         #[test]
         fn streams_arrive_whole(setup in setups(Just(Fate::Whole))) {
             run(setup);
         }
 
-        /// Rules E2, E4: a producer's failure arrives after everything sent before it.
+        /// Rules E2, E4: a producer's failure arrives after all messages sent before it.
         #[test]
         fn failures_arrive_in_order(setup in setups((0_usize..26).prop_map(Fate::Fails))) {
             run(setup);
         }
 
-        /// Rules E4, F3: after a cancel at any point everything lent comes back, and the connection
+        /// Rules E4, F3: after a cancel at any point every lend comes back, and the connection
         /// serves the next stream.
         #[test]
         fn cancels_leave_nothing_behind(setup in setups((0_usize..26).prop_map(Fate::Cancels))) {
             run(setup);
         }
 
-        /// Rule F4: a cut at any point fails the stream, unless it was whole, and gives everything
-        /// back at the server.
+        /// Rule F4: a cut at any point fails the stream, unless the stream was complete, and gives
+        /// every lend back at the server.
         #[test]
         fn cuts_give_everything_back(setup in setups((0_usize..90).prop_map(Fate::Cut))) {
             run(setup);

@@ -1,5 +1,5 @@
-//! Rules M1, M4 to M6, D5, D8, U2, E1 to E5 and E7 at the consuming side. The table of every state
-//! and every event is in `receiver_table.rs`; random schedules against a sender in `link.rs`.
+//! Rules M1, M4 to M6, D5, D8, U2, E1 to E5 and E7 at the consuming side. `receiver_table.rs` has
+//! the table of states and events, and `link.rs` has random schedules against a sender.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ mod networks;
 #[path = "receiver_table.rs"]
 mod table;
 
-/// Memory of bodies is a name.
+/// In these tests, the memory of a body is a name.
 type TestReceiver = Receiver<&'static str>;
 
 const INFO: StreamInfo = StreamInfo {
@@ -59,7 +59,7 @@ fn started(config: ReceiverConfig) -> TestReceiver {
     receiver
 }
 
-/// Accepted, with the schema there; outputs drained.
+/// An accepted stream with its schema; outputs drained.
 fn streaming(extension: bool, separate: bool) -> TestReceiver {
     let mut receiver = started(config(extension, separate));
     if extension {
@@ -74,7 +74,7 @@ fn streaming(extension: bool, separate: bool) -> TestReceiver {
     receiver
 }
 
-/// The same of a server that counts no bytes of what is lent in place.
+/// The same for a server that counts no bytes of bodies lent in place.
 fn spared() -> TestReceiver {
     let mut receiver = started(config(true, false));
     let info = StreamInfo {
@@ -169,7 +169,7 @@ fn rule(result: Result<(), Error>) -> String {
     format!("rule {}", error.rule().unwrap())
 }
 
-/// Rules M1, E1: what is asked, of whom: the ticket alone of a public peer, a request of ours.
+/// Rules M1, E1: a public peer gets the ticket alone, our server gets our request.
 #[test]
 fn requests() {
     for (extension, separate) in [(false, false), (false, true), (true, false), (true, true)] {
@@ -205,7 +205,7 @@ fn requests() {
     }
 }
 
-/// Rules U4, E1: a configuration that no peer could answer is refused.
+/// Rules U4, E1: the receiver refuses a configuration that no peer can answer.
 #[test]
 fn bad_configurations_are_refused() {
     let mut bad = config(true, true);
@@ -228,8 +228,8 @@ fn bad_configurations_are_refused() {
     );
 }
 
-/// Rule Q1: headers of the answers are kept, those of STREAM first; answers have none where the
-/// request did not name the feature.
+/// Rule Q1: the receiver keeps the headers of the answers, STREAM's first. A server may not send
+/// headers if the request did not name the feature.
 #[test]
 fn headers_of_answers_are_kept() {
     let headers = |value: &str| {
@@ -263,8 +263,8 @@ fn headers_of_answers_are_kept() {
     );
 }
 
-/// Rule Q1: a baseline server, which knows neither verbs nor headers, is not asked with them; a
-/// deadline is kept by the client alone.
+/// Rule Q1: a baseline server gets no request with verbs or headers. The client alone keeps a
+/// deadline.
 #[test]
 fn baseline_servers_are_asked_for_tables_alone() {
     let mut asked = config(false, false);
@@ -279,8 +279,8 @@ fn baseline_servers_are_asked_for_tables_alone() {
     assert_eq!(error.status(), Status::Unsupported);
 }
 
-/// Rule Q1: past its deadline the stream ends with a timeout, and the server is told that it is not
-/// wanted; also while messages wait for the consumer.
+/// Rule Q1: past its deadline the stream ends with a timeout, and the server gets a CANCEL; also
+/// while messages wait for the consumer.
 #[test]
 fn a_stream_ends_at_its_deadline() {
     for waiting in [false, true] {
@@ -317,7 +317,7 @@ fn a_stream_ends_at_its_deadline() {
     }
 }
 
-/// Rule E2: the answer comes before the schema, also where a transport delivers it later.
+/// Rule E2: the answer counts before the schema, even if a transport delivers it later.
 #[test]
 fn nothing_is_handed_out_before_the_answer() {
     let mut receiver = started(config(true, false));
@@ -343,7 +343,7 @@ fn nothing_is_handed_out_before_the_answer() {
     assert!(receiver.is_complete() && receiver.is_over_on_wire());
 }
 
-/// Rule E2: an answer outside of what was asked.
+/// Rule E2: an answer outside the limits of the request.
 #[test]
 fn answers_keep_to_the_request() {
     for info in [
@@ -365,7 +365,7 @@ fn answers_keep_to_the_request() {
         rule(receiver.handle_control(NOW, Side::Metadata, &stream())),
         "rule E2"
     );
-    // Bodies are of the kinds that it named.
+    // Bodies have the kinds that the answer named.
     let mut receiver = started(config(true, false));
     let info = StreamInfo {
         body_kinds: BODY_KIND_PACKED,
@@ -379,7 +379,7 @@ fn answers_keep_to_the_request() {
     assert_eq!(rule(put_list(&mut receiver, 2, 64)), "rule E2");
 }
 
-/// Rule D8: a header whose body has not come says what to post; one whose body has says nothing.
+/// Rule D8: a header before its body names the receives to post; a header after its body does not.
 #[test]
 fn bodies_are_expected_once() {
     let mut receiver = streaming(false, false);
@@ -397,7 +397,7 @@ fn bodies_are_expected_once() {
     ));
 }
 
-/// Rule U2: without free_data no list may come. Rule D2: the tag says what comes.
+/// Rule U2: without free_data no list may come. Rule D2: the tag names the kind of the body.
 #[test]
 fn kinds_of_bodies_are_checked() {
     let mut config = config(false, false);
@@ -426,8 +426,8 @@ fn kinds_of_bodies_are_checked() {
     );
 }
 
-/// Rule M6: a stream is whole when its end and everything before it has come; a body that is
-/// missing keeps it open.
+/// Rule M6: a stream is complete when its end and all earlier messages have come. A missing body
+/// keeps the stream open.
 #[test]
 fn the_end_waits_for_what_is_missing() {
     for separate in [false, true] {
@@ -463,7 +463,7 @@ fn the_end_waits_for_what_is_missing() {
     }
 }
 
-/// Rule A5: a schema alone is a stream.
+/// Rule A5: a schema alone is a complete stream.
 #[test]
 fn a_schema_alone_is_a_stream() {
     let mut receiver = streaming(true, false);
@@ -485,8 +485,8 @@ fn credits(receiver: &mut TestReceiver) -> Vec<(Side, Credit)> {
         .collect()
 }
 
-/// Rule E5: credit counts what the consumer took, in totals; it is told when half the window is
-/// free, or when the consumer is about to sleep, to both connections.
+/// Rule E5: credit counts taken messages, in totals. Both connections get it when half the window
+/// is free, or when the consumer is about to sleep.
 #[test]
 fn credit_counts_what_was_taken() {
     for separate in [false, true] {
@@ -512,7 +512,7 @@ fn credit_counts_what_was_taken() {
         receiver.flush_credit();
         assert_eq!(credits(&mut receiver), both(7, 1024 + 384));
     }
-    // A public peer is told nothing.
+    // A public peer gets no credit.
     let mut receiver = streaming(false, false);
     put_header(&mut receiver, 1).unwrap();
     put_packed(&mut receiver, 1).unwrap();
@@ -521,7 +521,7 @@ fn credit_counts_what_was_taken() {
     assert_eq!(drain(&mut receiver).0, []);
 }
 
-/// Rule E5: half of the window's bytes count as half of its batches do; a dictionary uses bytes.
+/// Rule E5: half of the window's bytes count like half of its batches; a dictionary uses bytes.
 #[test]
 fn dictionaries_are_credited_by_their_bytes() {
     let mut receiver = streaming(true, false);
@@ -547,8 +547,8 @@ fn dictionaries_are_credited_by_their_bytes() {
     );
 }
 
-/// Rule E5, feature in place: a peer that was not stopped by the bytes of large bodies is told by
-/// batches alone; one that may be is told of half the window's bytes.
+/// Rule E5, feature in place: a peer that the limit of bytes did not stop gets credit by batches
+/// alone. Another peer gets credit at half the window's bytes.
 #[test]
 fn what_is_lent_in_place_is_credited_by_batches() {
     for (arrived, told_after) in [(2, 1), (4, 2)] {
@@ -573,8 +573,8 @@ fn what_is_lent_in_place_is_credited_by_batches() {
     }
 }
 
-/// Rule E5: a peer that sends without credit is at fault; with credit used up to the last byte it
-/// is not, nor one that sends any one message when nothing is outstanding.
+/// Rule E5: a peer that sends without credit is at fault. A peer that uses its last byte, or sends
+/// one message of any size when nothing is outstanding, is not.
 #[test]
 fn sending_without_credit_is_an_error() {
     let mut receiver = streaming(true, false);
@@ -603,7 +603,7 @@ fn sending_without_credit_is_an_error() {
             .unwrap();
         receiver.next_message().unwrap();
     }
-    // Feature in place: headers may pass the window of bytes, bodies that come as bytes may not.
+    // Feature in place: headers may pass the window of bytes, packed bodies may not.
     let mut receiver = spared();
     for seq in 1..4 {
         receiver.handle_metadata(NOW, &big(seq)).unwrap();
@@ -628,7 +628,7 @@ fn sending_without_credit_is_an_error() {
     }
 }
 
-/// Promise of `may_read`: on separate connections neither runs far ahead of the other.
+/// Promise of `may_read`: no connection runs far ahead of the other.
 #[test]
 fn neither_connection_runs_far_ahead() {
     let mut receiver = streaming(false, true);
@@ -645,8 +645,8 @@ fn neither_connection_runs_far_ahead() {
     assert!(receiver.may_read(Side::Metadata));
 }
 
-/// Promise of [`Receiver`]: a failure that the server announces comes after the messages that it
-/// leaves standing.
+/// Promise of [`Receiver`]: a failure that the server announces comes after the messages before its
+/// number.
 #[test]
 fn an_announced_failure_comes_in_order() {
     let mut receiver = streaming(true, false);
@@ -657,7 +657,7 @@ fn an_announced_failure_comes_in_order() {
     put_header(&mut receiver, 2).unwrap();
     put_list(&mut receiver, 1, 64).unwrap();
     put_list(&mut receiver, 2, 256).unwrap();
-    // What the server has given up does not count, but is freed.
+    // A message from the ERROR's number on does not count, but its body is freed.
     put_list(&mut receiver, 4, 512).unwrap();
     assert_eq!(receiver.abandoned(), [Return::Addresses(vec![512])]);
     assert_eq!(receiver.next_message().unwrap().seq, 1);
@@ -676,8 +676,8 @@ fn an_announced_failure_comes_in_order() {
     assert!(receiver.is_over_on_wire() && receiver.abandoned().is_empty());
 }
 
-/// Promise of [`Receiver`]: where both connections say ERROR, the first says why and the lowest
-/// number says where.
+/// Promise of [`Receiver`]: if both connections send ERROR, the first ERROR gives the reason and
+/// the lowest number counts.
 #[test]
 fn of_two_failures_the_first_says_why() {
     let mut receiver = streaming(true, true);
@@ -704,8 +704,8 @@ fn of_two_failures_the_first_says_why() {
     assert_eq!(error.cause().unwrap().text(), "out of luck");
 }
 
-/// Rule E4: with the messages before it already taken, ERROR fails the stream at once, and the
-/// other connection is told.
+/// Rule E4: if earlier messages are already taken, ERROR fails the stream at once, and the other
+/// connection gets CANCEL.
 #[test]
 fn an_error_on_one_connection_cancels_the_other() {
     for (side, other) in [(Side::Metadata, Side::Data), (Side::Data, Side::Metadata)] {
@@ -723,8 +723,8 @@ fn an_error_on_one_connection_cancels_the_other() {
     }
 }
 
-/// Rule E7: a public peer's refusal is a cut, and the text says what that may mean. After ERROR, a
-/// cut says no more than ERROR did.
+/// Rule E7: a public peer refuses by a cut, and the text gives the possible reason. A cut after
+/// ERROR adds nothing to ERROR.
 #[test]
 fn cuts_say_what_they_can() {
     let cut = Error::disconnected("end of file");
@@ -754,7 +754,7 @@ fn cuts_say_what_they_can() {
     assert_eq!(text(&receiver), "the server: out of luck");
 }
 
-/// Promise of `handle_disconnect`: what has arrived whole stays; separate bodies may still come
+/// Promise of `handle_disconnect`: a complete stream stays valid. Separate bodies may still come
 /// once the metadata is complete.
 #[test]
 fn a_cut_after_the_end_changes_nothing() {
@@ -775,8 +775,8 @@ fn a_cut_after_the_end_changes_nothing() {
     assert_eq!(receiver.state(), ReceiverState::Ended);
 }
 
-/// Rules E4, F3: a cancel is told once; what was lent and not seen is freed, also what comes later;
-/// the answer makes the connection free for the next stream.
+/// Rules E4, F3: CANCEL is sent once. Unseen lent bodies are freed, also later ones. The answer
+/// makes the connection free for the next stream.
 #[test]
 fn cancelling_frees_what_nobody_will_see() {
     for answer in [true, false] {
@@ -813,8 +813,8 @@ fn cancelling_frees_what_nobody_will_see() {
     }
 }
 
-/// Promise of `cancel`: a stream that has ended on the wire, or was never asked for, is not
-/// cancelled there, since the message could be taken for the next stream's.
+/// Promise of `cancel`: no CANCEL is sent for a stream that has ended on the wire or was never
+/// requested, since it could be taken for the next stream's.
 #[test]
 fn what_is_over_on_the_wire_is_not_cancelled_there() {
     let mut receiver = streaming(true, true);
@@ -836,8 +836,8 @@ fn what_is_over_on_the_wire_is_not_cancelled_there() {
     assert_eq!(drain(&mut receiver).0, []);
 }
 
-/// Rule E3: regions belong to the connection: they are passed on in every state, and a retired one
-/// is acknowledged.
+/// Rule E3: regions belong to the connection: every state passes them on, and acknowledges a
+/// retired region.
 #[test]
 fn regions_are_passed_on_in_every_state() {
     let mut receiver = streaming(true, false);
@@ -871,8 +871,8 @@ fn regions_are_passed_on_in_every_state() {
     ));
 }
 
-/// Promise of `waits`: the time before the consumer made room is not the server's, and from then on
-/// silence takes the stall timeout once.
+/// Promise of `waits`: time before the consumer waits does not count as the server's silence. From
+/// then on, silence takes the stall timeout once.
 #[test]
 fn silence_is_counted_from_when_the_consumer_waits() {
     let later = |by| NOW.saturating_add(by);
@@ -882,19 +882,19 @@ fn silence_is_counted_from_when_the_consumer_waits() {
         put_packed(&mut receiver, seq).unwrap();
     }
     receiver.next_message().unwrap();
-    // It does not wait: there is another message.
+    // The consumer does not wait: another message is ready.
     receiver.waits(later(STALL * 3));
     receiver.next_message().unwrap();
     receiver.waits(later(STALL * 5));
     assert_eq!(receiver.poll_timeout(), Some(later(STALL * 6)));
-    // It goes on waiting.
+    // The consumer still waits.
     receiver.waits(later(STALL * 6));
     receiver.handle_timeout(later(STALL * 6));
     assert_eq!(receiver.error().unwrap().status(), Status::Timeout);
 }
 
-/// Promise of the stall timeout: what brings the stream no further does not hold it open, however
-/// often it comes.
+/// Promise of the stall timeout: a message that brings the stream no further does not extend the
+/// timeout, however often it comes.
 #[test]
 fn what_says_nothing_is_silence() {
     let later = |by| NOW.saturating_add(by);
@@ -921,7 +921,7 @@ fn what_says_nothing_is_silence() {
             .unwrap();
         assert_eq!(receiver.poll_timeout(), Some(later(STALL)), "{name}");
     }
-    // Nor do messages behind the one that will not come.
+    // Messages after the ERROR's number do not extend the timeout either.
     let mut receiver = streaming(true, false);
     let error = error_at(2);
     receiver
@@ -937,8 +937,8 @@ fn what_says_nothing_is_silence() {
     assert_eq!(receiver.poll_timeout(), Some(later(STALL)));
 }
 
-/// Promise of `connect_timeout`: it covers the first answer, which PENDING is where STREAM takes
-/// longer.
+/// Promise of `connect_timeout`: it limits the wait for the first answer, which is PENDING if
+/// STREAM takes longer.
 #[test]
 fn a_server_that_does_not_answer_is_given_up() {
     let later = |by| NOW.saturating_add(by);
@@ -957,7 +957,7 @@ fn a_server_that_does_not_answer_is_given_up() {
     };
     let mut receiver = started(of(false, None));
     assert_eq!(receiver.poll_timeout(), Some(limit.by));
-    // One of an earlier stream, and what is no answer.
+    // PENDING of an earlier stream, and a message that is no answer.
     for bytes in [Control::Pending { stream: 7 }.encode(), vec![200]] {
         receiver
             .handle_control(NOW, Side::Metadata, &bytes)
@@ -972,7 +972,7 @@ fn a_server_that_does_not_answer_is_given_up() {
             .handle_control(NOW, Side::Metadata, &answer)
             .unwrap();
         assert_eq!(receiver.poll_timeout(), None);
-        // What then takes too long is another thing.
+        // After the answer, only the stall timeout counts.
         let mut receiver = started(of(false, Some(STALL)));
         receiver
             .handle_control(NOW, Side::Metadata, &answer)
@@ -981,7 +981,7 @@ fn a_server_that_does_not_answer_is_given_up() {
         let text = told(&mut receiver, later(STALL)).unwrap();
         assert!(text.contains("has sent nothing for 1s"), "{text}");
     }
-    // Both servers of a stream answer, also where the schema is there.
+    // Both servers of a stream must answer, even if the schema has come.
     let mut receiver = started(of(true, None));
     receiver
         .handle_control(NOW, Side::Metadata, &stream())
@@ -994,8 +994,8 @@ fn a_server_that_does_not_answer_is_given_up() {
     assert_eq!(receiver.poll_timeout(), None);
 }
 
-/// Promise of `poll_timeout`: silence is counted from the last message, and not while the consumer
-/// has messages to take, nor before it made room.
+/// Promise of `poll_timeout`: silence counts from the last message, but not while messages wait for
+/// the consumer, and not before the consumer made room.
 #[test]
 fn silence_is_an_error_while_the_consumer_waits() {
     let later = |by| NOW.saturating_add(by);
@@ -1018,7 +1018,7 @@ fn silence_is_an_error_while_the_consumer_waits() {
         (error.status(), receiver.poll_timeout()),
         (Status::Timeout, None)
     );
-    // The server is told to stop.
+    // The server gets CANCEL.
     let bytes = Control::Cancel { stream: 0 }.encode();
     assert_eq!(
         drain(&mut receiver).0,
@@ -1029,8 +1029,8 @@ fn silence_is_an_error_while_the_consumer_waits() {
     );
 }
 
-/// Feature return: a lent body that nobody will see goes back by its number; one that came before
-/// the server said so, on a transport that keeps no order, once it has.
+/// Feature return: an unseen lent body goes back by its number. If the body came before the answer,
+/// on a transport without order, it goes back after the answer.
 #[test]
 fn bodies_go_back_by_number_where_the_server_takes_that() {
     let mut receiver = started(config(true, false));
@@ -1059,7 +1059,7 @@ fn bodies_go_back_by_number_where_the_server_takes_that() {
     assert_eq!(receiver.to_return(3, &spans(0)), None);
 }
 
-/// Feature repeat: a message may have the header of the one before, where both ends have said so.
+/// Feature repeat: a message may repeat the header before it, if both ends support this.
 #[test]
 fn a_header_may_be_that_of_the_message_before() {
     let repeat = |seq| {
@@ -1092,10 +1092,10 @@ fn a_header_may_be_that_of_the_message_before() {
             (seq, &batch(&[100]).0[..])
         );
     }
-    // Rule M3: it has a prefix and nothing else.
+    // Rule M3: a repeated header is a prefix and nothing else.
     let longer = [&repeat(3)[..], &[0]].concat();
     assert_eq!(rule(receiver.handle_metadata(NOW, &longer)), "rule M3");
-    // Not agreed on.
+    // The server did not name the feature.
     let mut receiver = accepted(0);
     receiver
         .handle_metadata(NOW, &metadata(0, &schema()))
@@ -1104,8 +1104,7 @@ fn a_header_may_be_that_of_the_message_before() {
     assert_eq!(rule(receiver.handle_metadata(NOW, &repeat(2))), "rule M3");
 }
 
-/// Rule E2: a lent body waits for the answer of the connection that it came on: that says how it
-/// goes back.
+/// Rule E2: a lent body waits for the answer of its connection, which tells how the body goes back.
 #[test]
 fn lent_bodies_wait_for_the_answer_of_their_connection() {
     let mut receiver = started(config(true, true));
@@ -1118,7 +1117,7 @@ fn lent_bodies_wait_for_the_answer_of_their_connection() {
     put_header(&mut receiver, 1).unwrap();
     put_list(&mut receiver, 1, 64).unwrap();
     assert!(receiver.next_message().is_none());
-    // A server that never says it is one that has stalled.
+    // A server that never answers has stalled.
     assert!(receiver.poll_timeout().is_some());
     let accepted = Control::Stream(
         StreamInfo {
@@ -1133,8 +1132,8 @@ fn lent_bodies_wait_for_the_answer_of_their_connection() {
     assert_eq!(receiver.next_message().unwrap().seq, 1);
 }
 
-/// The same once the headers have all come: the stream has stalled until that answer comes, and
-/// fails where its connection ends first.
+/// The same after all headers have come: the stream waits for that answer, and fails if its
+/// connection ends first.
 #[test]
 fn a_stream_whose_bodies_were_never_accepted_does_not_wait_for_ever() {
     let mut receiver = started(config(true, true));

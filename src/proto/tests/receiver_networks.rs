@@ -1,4 +1,4 @@
-//! What networks add at the consuming side: servers that cannot refuse, and connections that keep
+//! Cases of networks at the consuming side: servers that cannot refuse, and connections that keep
 //! no order.
 
 use super::*;
@@ -14,8 +14,8 @@ fn baseline_without_stall() -> ReceiverConfig {
     }
 }
 
-/// Rule R5: a server that does not know a ticket is silent, so its silence ends, with a text that
-/// says what it usually means.
+/// Rule R5: a server that does not know a ticket is silent. The client ends the wait with a text
+/// that gives the usual reason.
 #[test]
 fn a_baseline_server_that_never_answers_is_given_up() {
     let mut receiver = started(baseline_without_stall());
@@ -27,7 +27,7 @@ fn a_baseline_server_that_never_answers_is_given_up() {
     assert!(error.text().contains("does not know the ticket"), "{error}");
 }
 
-/// A baseline server that has answered once may take its time, as others may.
+/// After its first answer, a baseline server may take as long as other servers.
 #[test]
 fn silence_after_the_schema_is_the_providers() {
     let mut receiver = started(baseline_without_stall());
@@ -44,8 +44,8 @@ fn silence_after_the_schema_is_the_providers() {
     assert_eq!(started(with_extension).poll_timeout(), None);
 }
 
-/// Rule U3: headers without any body are those of a server whose second URI was not given, or of
-/// two that are swapped. That, too, ends with a text that says so; a large body has time to come.
+/// Rule U3: headers without any body mean that the second URI is missing, or that the two URIs are
+/// swapped. The wait ends with a text that says so; a large body has time to come.
 #[test]
 fn a_baseline_server_whose_first_body_never_comes_is_given_up() {
     for two in [false, true] {
@@ -69,7 +69,7 @@ fn a_baseline_server_whose_first_body_never_comes_is_given_up() {
     }
 }
 
-/// After its first body such a server may take its time.
+/// After its first body, a baseline server has no such limit.
 #[test]
 fn silence_after_the_first_body_is_the_providers() {
     let mut receiver = started(baseline_without_stall());
@@ -83,8 +83,8 @@ fn silence_after_the_first_body_is_the_providers() {
     assert_eq!(receiver.poll_timeout(), None);
 }
 
-/// Rule E4 where nothing keeps order: ERROR may overtake what it stands behind, and only with that
-/// is the connection free.
+/// Rule E4 without order: ERROR may overtake earlier messages. The connection is free only after
+/// these messages have come.
 #[test]
 fn a_stream_is_whole_when_everything_before_its_error_has_come() {
     let mut receiver = streaming(true, false);
@@ -99,7 +99,7 @@ fn a_stream_is_whole_when_everything_before_its_error_has_come() {
     assert!(receiver.is_whole() && receiver.is_over_on_wire());
 }
 
-/// And stays so when its consumer lets go of it, as it does of every stream.
+/// The connection stays free when the consumer drops the stream.
 #[test]
 fn a_stream_that_has_ended_is_whole_also_after_a_cancel() {
     let mut receiver = streaming(true, false);
@@ -109,7 +109,7 @@ fn a_stream_that_has_ended_is_whole_also_after_a_cancel() {
     assert!(receiver.is_whole() && receiver.is_over_on_wire());
 }
 
-/// A refusal has nothing before it; a cancelled stream may still have messages under way.
+/// No message precedes a refusal. A cancelled stream may still have messages under way.
 #[test]
 fn a_refused_stream_is_whole_and_a_cancelled_one_is_not() {
     let mut refused = started(config(true, false));

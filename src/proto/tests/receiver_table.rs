@@ -74,7 +74,7 @@ fn states() -> Vec<(&'static str, TestReceiver)> {
     ]
 }
 
-/// A whole message that waits to be taken.
+/// A complete message that waits for the consumer.
 fn one_message(receiver: &mut TestReceiver) {
     put_header(receiver, 1).unwrap();
     put_list(receiver, 1, 64).unwrap();

@@ -1,5 +1,5 @@
-//! Rules M1 to M5, D1, E1 to E5, E7, F2 and F3 at the producing side. The table of every state and
-//! every event is in `sender_table.rs`.
+//! Rules M1 to M5, D1, E1 to E5, E7, F2 and F3 at the producing side. `sender_table.rs` has the
+//! table of states and events.
 
 use smallvec::smallvec;
 
@@ -13,7 +13,7 @@ use crate::proto::{
 #[path = "sender_table.rs"]
 mod table;
 
-/// Payloads and holds are names.
+/// In these tests, payloads and holds are names.
 type TestSender = Sender<&'static str, &'static str>;
 
 const INFO: StreamInfo = StreamInfo {
@@ -39,7 +39,7 @@ fn free_tag(role: Role) -> u64 {
 fn requested(role: Role, extension: bool) -> TestSender {
     let mut sender = Sender::new(SenderConfig::default());
     if extension {
-        // Of a client that returns addresses.
+        // Features of a client that returns addresses.
         let request = Request {
             features: FEATURE_IN_PLACE,
             ..Request::new("ticket", WINDOW)
@@ -55,8 +55,8 @@ fn requested(role: Role, extension: bool) -> TestSender {
     sender
 }
 
-/// `docs/wire.md`, PENDING: said of a request that waits for its answer, to a client that wants to
-/// hear it, and of nothing else.
+/// `docs/wire.md`, PENDING: sent only for a request that waits for its answer, and only to a client
+/// that wants PENDING.
 #[test]
 fn pending_is_said_of_a_request_alone() {
     let request = Request {
@@ -89,7 +89,7 @@ fn pending_is_said_of_a_request_alone() {
     }
 }
 
-/// A stream whose schema is sent; outputs drained.
+/// A stream after its schema; outputs drained.
 fn streaming(role: Role, extension: bool) -> TestSender {
     let mut sender = requested(role, extension);
     sender.accept(INFO).unwrap();
@@ -134,7 +134,7 @@ fn credit(batches: u64, bytes: u64) -> Vec<u8> {
     .encode()
 }
 
-/// Rules M1, M2, M4, M5, D1, D2: what a baseline peer sees of a stream, byte for byte.
+/// Rules M1, M2, M4, M5, D1, D2: the bytes of a stream to a baseline peer.
 #[test]
 fn a_baseline_stream_on_the_wire() {
     let mut sender = requested(Role::Both, false);
@@ -211,7 +211,7 @@ fn numbers_wrap() {
 }
 
 /// Rule E2: STREAM comes before the schema. Rule E4: the next request follows the end, and numbers
-/// restart.
+/// start again.
 #[test]
 fn an_extension_connection_serves_stream_after_stream() {
     let mut sender = requested(Role::Both, true);
@@ -254,7 +254,7 @@ fn an_extension_connection_serves_stream_after_stream() {
     }
 }
 
-/// Rules F1, F2, E4: returns belong to the connection and arrive at any time, also after the end.
+/// Rules F1, F2, E4: returns belong to the connection and arrive at any time, even after the end.
 #[test]
 fn frees_arrive_at_any_time() {
     let mut sender = streaming(Role::Both, true);
@@ -275,7 +275,7 @@ fn frees_arrive_at_any_time() {
         .handle_tagged(free_tag(Role::Both), &encode_frees(&[256]))
         .unwrap();
     assert_eq!(drain(&mut sender).1, [SenderEvent::Freed("second")]);
-    // In the midst of the next request, too.
+    // Returns may also come during the next request.
     let request = Request::new("next", WINDOW).encode();
     sender
         .handle_tagged(tags(Role::Both).dipc_want, &request)
@@ -287,8 +287,8 @@ fn frees_arrive_at_any_time() {
     assert_eq!(sender.lent_outstanding(), 0);
 }
 
-/// Feature return: bodies come back by stream and number, at any time, each as often as it was
-/// lent. Rule F3: what was not lent closes the connection, and what came back before it counts.
+/// Feature return: bodies come back by stream and number, at any time, each as often as lent. Rule
+/// F3: a wrong return closes the connection, and earlier returns count.
 #[test]
 fn bodies_come_back_by_number() {
     let mut sender = TestSender::new(SenderConfig::default());
@@ -314,7 +314,7 @@ fn bodies_come_back_by_number() {
     assert_eq!(sender.lent_outstanding(), 3);
     sender.handle_control(&returned(8, &[1])).unwrap();
     assert_eq!(drain(&mut sender).1, [SenderEvent::Freed("second")]);
-    // Two streams of one id: which body a return means is not known, so both must be back.
+    // Two streams with one id: a return does not say which body it means, so both must be back.
     sender.handle_control(&returned(7, &[1])).unwrap();
     assert!(drain(&mut sender).1.is_empty());
     assert_eq!(sender.lent_outstanding(), 2);
@@ -329,8 +329,8 @@ fn bodies_come_back_by_number() {
     assert!(sender.handle_disconnect().is_empty());
 }
 
-/// Rule F4: what comes back by number and what comes back by address comes out of a disconnect, in
-/// the order in which it was lent.
+/// Rule F4: a disconnect gives back lends by number and lends by address, in the order in which
+/// they were lent.
 #[test]
 fn a_disconnect_gives_back_what_has_a_number() {
     let mut sender = TestSender::new(SenderConfig::default());
@@ -349,7 +349,7 @@ fn a_disconnect_gives_back_what_has_a_number() {
         sender.end().unwrap();
     }
     let mut holds = sender.handle_disconnect();
-    // Two lends of one stream and number are told apart no more.
+    // Two lends of one stream and number cannot be told apart.
     holds[..2].sort_unstable();
     assert_eq!(holds, ["a", "c", "b"]);
     assert_eq!(sender.lent_outstanding(), 0);
@@ -369,8 +369,8 @@ fn empty_lends_come_back_at_once() {
     assert_eq!(events, [SenderEvent::Freed("hold")]);
 }
 
-/// Rule F3: a wrong free closes the connection and frees nothing. Rule F4: all that is lent comes
-/// out of the disconnect.
+/// Rule F3: a wrong free closes the connection and frees nothing. Rule F4: the disconnect gives
+/// back every lend.
 #[test]
 fn a_wrong_free_closes_the_connection() {
     let mut sender = streaming(Role::Both, true);
@@ -403,7 +403,7 @@ fn a_wrong_free_closes_the_connection() {
 }
 
 /// Rule E7: a baseline peer that is refused, or whose stream fails, is disconnected with the
-/// reason; one that speaks the extension gets ERROR and may ask again.
+/// reason. A peer with the extension gets ERROR and may ask again.
 #[test]
 fn refusals() {
     let not_found = Status::NotFound.code();
@@ -443,7 +443,7 @@ fn refusals() {
         );
         assert_eq!(state, SenderState::Idle);
     }
-    // Promise of `fail`: a status that is none travels as the provider's.
+    // Promise of `fail`: a status of success travels as the provider's.
     let mut sender = requested(Role::Both, true);
     sender.fail(7, "odd").unwrap();
     let Some(Transmit::Control { bytes, .. }) = sender.poll_transmit() else {
@@ -459,7 +459,7 @@ fn refusals() {
     assert_eq!(Control::decode(&bytes), Ok(Some(expected)));
 }
 
-/// Rule E1: versions that cannot talk get a text that says which there are; the connection lives.
+/// Rule E1: a client of an unsupported version gets a text with the versions; the connection lives.
 #[test]
 fn versions_that_cannot_talk_are_refused() {
     let mut sender = TestSender::new(SenderConfig::default());
@@ -487,8 +487,8 @@ fn versions_that_cannot_talk_are_refused() {
     assert_eq!(sender.state(), SenderState::Idle);
 }
 
-/// Rules E1 and Q1: a client of version 1 is answered in its version, one of a later version in
-/// this one's, and a verb that is not known with a text.
+/// Rules E1 and Q1: the answer has the client's version, but never more than this build's. An
+/// unknown verb gets a text.
 #[test]
 fn the_highest_common_version_is_spoken() {
     for (max_version, spoken) in [(1, 1), (2, 2), (9, 2)] {
@@ -529,7 +529,7 @@ fn the_highest_common_version_is_spoken() {
     );
 }
 
-/// Rule Q1: headers go with the next answer, and not to a client that does not know them.
+/// Rule Q1: headers go with the next answer, except to a client that does not know them.
 #[test]
 fn headers_go_with_the_next_answer() {
     let mut headers = Headers::new();
@@ -584,8 +584,8 @@ fn headers_go_with_the_next_answer() {
     );
 }
 
-/// Rule E4: CANCEL is answered by ERROR, whether the driver ends or fails the stream; meanwhile
-/// nothing more is sent.
+/// Rule E4: ERROR answers CANCEL, whether the driver ends or fails the stream. Until then nothing
+/// more is sent.
 #[test]
 fn a_cancel_is_answered() {
     for fail in [false, true] {
@@ -621,7 +621,7 @@ fn a_cancel_is_answered() {
     }
 }
 
-/// Rule E4: CANCEL and CREDIT that crossed the end of their stream mean nothing to the next one.
+/// Rule E4: CANCEL and CREDIT of an ended stream do not affect the next stream.
 #[test]
 fn what_crossed_the_end_is_ignored() {
     let mut sender = streaming(Role::Both, true);
@@ -640,22 +640,22 @@ fn credit_bounds_what_is_sent() {
     let mut sender = streaming(Role::Both, true);
     assert!(sender.may_pull() && sender.admits(256, false) && sender.admits(u64::MAX, false));
     send_packed(&mut sender, 64);
-    // One is outstanding: one more batch, of the bytes that are left.
+    // One batch is outstanding: one more batch, with the rest of the bytes.
     assert!(sender.may_pull() && sender.admits(192, false) && !sender.admits(193, false));
     send_packed(&mut sender, 64);
     assert!(!sender.may_pull() && !sender.admits(0, false));
     sender.handle_control(&credit(3, 256 + 64)).unwrap();
     assert_eq!(drain(&mut sender).1, [SenderEvent::CreditChanged]);
     assert!(sender.may_pull() && sender.admits(192, false) && !sender.admits(193, false));
-    // All taken: whatever its size, one message is admitted.
+    // All batches are taken: one message of any size is admitted.
     sender.handle_control(&credit(4, 256 + 128)).unwrap();
     assert!(sender.may_pull() && sender.admits(u64::MAX, false));
     send_packed(&mut sender, 1024);
     assert!(!sender.may_pull() && !sender.admits(0, false));
 }
 
-/// Feature in place: what is lent where it lies uses batches of the window and no bytes, as long as
-/// it is not taken and after.
+/// Feature in place: bodies lent in place use batches of the window and no bytes, both before and
+/// after the consumer takes them.
 #[test]
 fn bodies_lent_in_place_use_no_bytes_of_the_window() {
     let mut sender = TestSender::new(SenderConfig::default());
@@ -664,15 +664,15 @@ fn bodies_lent_in_place_use_no_bytes_of_the_window() {
         bytes: 256,
     };
     let request = Request::new("t", window);
-    // Who asks does not know here whether its connection keeps the order of messages, nor how long
-    // it will wait.
+    // The caller does not know here whether its connection keeps the order of messages, nor how
+    // long it will wait.
     let asked = FEATURES & !FEATURE_REPEAT & !FEATURE_PENDING;
     assert_eq!(request.features, asked);
     let want = tags(Role::Both).dipc_want;
     sender.handle_tagged(want, &request.encode()).unwrap();
     sender.accept(INFO).unwrap();
     sender.send_schema(schema()).unwrap();
-    // Rule E2: the client is told.
+    // Rule E2: STREAM names the feature.
     let (transmits, _) = drain(&mut sender);
     let told = transmits.iter().find_map(|transmit| match transmit {
         Transmit::Control { bytes, .. } => Control::decode(bytes).unwrap(),
@@ -685,11 +685,11 @@ fn bodies_lent_in_place_use_no_bytes_of_the_window() {
     sender
         .send_batch(header, len, lent(64, 1 << 20, "a"))
         .unwrap();
-    // The whole window of bytes is left for others, and no more than it.
+    // The whole window of bytes is left for other bodies, and no more.
     assert!(sender.may_pull() && sender.admits(256, false) && !sender.admits(257, false));
     send_packed(&mut sender, 192);
     assert!(sender.admits(len, true) && sender.admits(64, false) && !sender.admits(65, false));
-    // The first is taken: the same is left.
+    // The first body is taken: the same bytes are left.
     sender.handle_control(&credit(4 + 1, 256 + len)).unwrap();
     assert!(sender.admits(len, true) && sender.admits(64, false) && !sender.admits(65, false));
     sender
@@ -698,8 +698,8 @@ fn bodies_lent_in_place_use_no_bytes_of_the_window() {
     assert!(sender.admits(u64::MAX, false));
 }
 
-/// Feature repeat: the header of the message before, in the same memory, is not sent again where
-/// the client knows what that means; one between them ends it, and so does another stream.
+/// Feature repeat: a header with the same memory as the header before it is not sent again, if the
+/// client knows the feature. Another header in between, or another stream, ends this.
 #[test]
 fn a_header_like_the_last_is_not_sent_again() {
     let (header, len) = batch(&[100]);
@@ -742,7 +742,7 @@ fn a_header_like_the_last_is_not_sent_again() {
     assert_eq!(kinds(0), [stream, stream].concat());
 }
 
-/// Rule E5: with no window at all, messages still go one by one.
+/// Rule E5: with an empty window, messages still go one by one.
 #[test]
 fn a_window_of_nothing_admits_one_at_a_time() {
     let mut sender = TestSender::new(SenderConfig::default());
@@ -767,7 +767,7 @@ fn a_window_of_nothing_admits_one_at_a_time() {
     }
 }
 
-/// Rule E5: dictionaries use none of the batches, but their bytes count until they are taken.
+/// Rule E5: dictionaries use no batches, but their bytes count until the consumer takes them.
 #[test]
 fn dictionaries_use_bytes_alone() {
     let mut sender = streaming(Role::Both, true);
@@ -805,8 +805,8 @@ fn credit_never_falls() {
     }
 }
 
-/// Rule U3: on separate connections one carries headers alone, the other bodies alone, under the
-/// same numbers; the tag of the request says which.
+/// Rule U3: of two separate connections, one carries headers and the other carries bodies, with the
+/// same numbers. The tag of the request tells the role.
 #[test]
 fn separate_roles_share_numbers() {
     let (header, len) = batch(&[100]);
@@ -871,8 +871,8 @@ fn separate_roles_share_numbers() {
     }
 }
 
-/// Rules D3, A1, U2: bodies that would break a rule at the peer are refused before anything is
-/// sent or lent.
+/// Rules D3, A1, U2: the sender refuses a body that breaks a rule, before it sends or lends
+/// anything.
 #[test]
 fn bodies_are_checked_before_they_are_sent() {
     let no_frees = Tags {
@@ -900,7 +900,7 @@ fn bodies_are_checked_before_they_are_sent() {
     }
 }
 
-/// Rule E3: a region's number is free again after its acknowledgement and not before.
+/// Rule E3: a region's number is free after its acknowledgement, and not before.
 #[test]
 fn regions_come_and_go() {
     let mut sender = streaming(Role::Both, true);
@@ -932,7 +932,7 @@ fn regions_come_and_go() {
     // Regions outlive streams.
     sender.end().unwrap();
     sender.retire_region(1).unwrap();
-    // A baseline peer never sees one.
+    // A baseline peer never sees a region.
     assert!(
         streaming(Role::Both, false)
             .announce_region(1, &[9])
@@ -952,8 +952,8 @@ fn tags_of_other_roles_are_unknown() {
     assert_eq!(RoleTags::only(Role::Data, tags(Role::Data)).both, None);
 }
 
-/// Rule E4: on a transport without order a CREDIT or CANCEL of the stream before may come late; it
-/// changes nothing.
+/// Rule E4: on a transport without order, CREDIT or CANCEL of the previous stream may come late,
+/// and changes nothing.
 #[test]
 fn what_names_another_stream_is_ignored() {
     let mut sender = TestSender::new(SenderConfig::default());
@@ -977,14 +977,14 @@ fn what_names_another_stream_is_ignored() {
         .handle_control(&Control::Cancel { stream: 1 }.encode())
         .unwrap();
     assert!(drain(&mut sender).1.is_empty() && !sender.is_cancelled());
-    // The low half of the id is what names it.
+    // The low half of the id names the stream.
     sender
         .handle_control(&Control::Cancel { stream: 2 }.encode())
         .unwrap();
     assert!(sender.is_cancelled());
 }
 
-/// Rule E3, READY: it names the message that comes next, and goes out before that message's list.
+/// Rule E3, READY: it names the next message, and leaves before that message's list.
 #[test]
 fn ready_comes_before_its_list() {
     let mut s = streaming(Role::Both, true);
@@ -1008,7 +1008,7 @@ fn ready_comes_before_its_list() {
     s.send_batch(header, len, lent(64, 64, "lent")).unwrap();
     let (transmits, _) = drain(&mut s);
     assert!(matches!(transmits.last(), Some(Transmit::List { .. })));
-    // A baseline peer is told of nothing.
+    // A baseline peer gets no READY.
     let mut baseline = streaming(Role::Both, false);
     assert!(baseline.announce_ready(0, &[]).is_err());
 }

@@ -1,5 +1,5 @@
-//! Every state of the sender against every event, as snapshots: a forgotten transition shows up in
-//! review as a line.
+//! Every state of the sender against every event, as snapshots: a review shows a forgotten
+//! transition as a changed line.
 
 use std::fmt::Write as _;
 

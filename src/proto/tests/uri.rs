@@ -8,7 +8,7 @@ fn parse(text: &str) -> Uri {
     Uri::parse(text).unwrap_or_else(|error| panic!("{text}: {error}"))
 }
 
-/// The text of the error, which must be an `InvalidUri`.
+/// The text of an error, which must be `InvalidUri`.
 fn refused(text: &str) -> String {
     let error = Uri::parse(text).expect_err(text);
     assert_eq!(error.status(), Status::InvalidUri, "{text}");
@@ -41,7 +41,7 @@ fn addresses() {
     }
 }
 
-/// Rule U1: addresses that no transport could use; the text shows how to write them.
+/// Rule U1: addresses that no transport can use; the text shows the right form.
 #[test]
 fn bad_addresses_are_refused_with_a_remedy() {
     for (text, part) in [
@@ -69,8 +69,8 @@ fn bad_addresses_are_refused_with_a_remedy() {
     }
 }
 
-/// Rule U5: nothing but an address stands for a libdipc server with its defaults; the role, if
-/// named, chooses which.
+/// Rule U5: an address alone means a libdipc server with its defaults, chosen by the role if the
+/// URI names a role.
 #[test]
 fn bare_uris_have_the_defaults() {
     for text in [
@@ -93,7 +93,7 @@ fn bare_uris_have_the_defaults() {
     assert!(uri.extension);
 }
 
-/// Rules U1, E1: want_data alone is a public peer's; dipc makes it a libdipc server's.
+/// Rules U1, E1: want_data alone means a public peer; dipc means a libdipc server.
 #[test]
 fn public_and_extension_uris() {
     let uri = parse("ucx://h:1?want_data=18446744073709551615&free_data=4294967296");
@@ -107,7 +107,7 @@ fn public_and_extension_uris() {
     assert!(uri.extension);
     assert_eq!(uri.tags.dipc_want, 1 << 33);
     assert_eq!(uri.ucx_version.as_deref(), Some("1.13.1"));
-    // The defaults of what an extension URI leaves out.
+    // Defaults for the missing parts of an extension URI.
     assert_eq!(
         parse("shm:@x?dipc=1").tags,
         Tags {
@@ -117,7 +117,7 @@ fn public_and_extension_uris() {
     );
 }
 
-/// Rule U1: `dipc_want` says nothing of a server without our extension, and is ignored.
+/// Rule U1: `dipc_want` has no meaning for a server without our extension, and is ignored.
 #[test]
 fn a_baseline_server_has_no_tag_for_our_requests() {
     let uri = parse("ucx://h:1?want_data=4294967296&dipc_want=8589934592");
@@ -126,7 +126,7 @@ fn a_baseline_server_has_no_tag_for_our_requests() {
     assert_eq!(parse(&uri.to_string()), uri);
 }
 
-/// Rule U1: parameters given twice, or malformed, are named; unknown ones never matter.
+/// Rule U1: the error names repeated or malformed parameters; unknown parameters are ignored.
 #[test]
 fn bad_parameters_are_named() {
     for (name, good, bad) in [
@@ -158,7 +158,7 @@ fn bad_parameters_are_named() {
     parse("shm:@x?want_data=4294967296&colour=1&colour=%FF&&=&x");
 }
 
-/// Rule U1: the public protocol's parameters without want_data are a damaged URI, not a bare one.
+/// Rule U1: parameters of the public protocol without want_data mean a damaged URI.
 #[test]
 fn a_missing_want_data_is_named() {
     for rest in [
@@ -172,7 +172,7 @@ fn a_missing_want_data_is_named() {
     }
 }
 
-/// Rule U4: tags that clash, or could be bodies' tags.
+/// Rule U4: tags that are equal or look like bodies' tags.
 #[test]
 fn misleading_tags_are_refused() {
     assert!(refused("shm:@x?want_data=5").contains("mistaken for the tag of a body"));
@@ -180,11 +180,11 @@ fn misleading_tags_are_refused() {
     assert!(refused(body).contains("mistaken for the tag of a body"));
     let same = "shm:@x?want_data=4294967296&free_data=4294967296";
     assert!(refused(same).contains("both 4294967296"));
-    // A public peer's tags may be what our own defaults are.
+    // A public peer's tags may equal our own defaults.
     parse(&format!("shm:@x?want_data={}", Tags::DEFAULT.dipc_want));
 }
 
-/// Rule U2: either alphabet, with or without padding, escaped or not; written URL-safe, unpadded.
+/// Rule U2: both alphabets, with or without padding, escaped or not; written URL-safe, unpadded.
 #[test]
 fn remote_handles() {
     for (text, bytes) in [
@@ -206,7 +206,7 @@ fn remote_handles() {
     assert!(uri.to_string().ends_with("&remote_handle=-_8"));
 }
 
-/// Rule U3: one URI for both streams, or two, told apart by dipc_role or else by order.
+/// Rule U3: one URI for both streams, or two URIs, told apart by dipc_role or by order.
 #[test]
 fn uris_of_one_stream() {
     let roles = |texts: &[&str]| {
@@ -247,7 +247,7 @@ fn uris_of_one_stream() {
 }
 
 proptest! {
-    /// Promise of [`Uri`]: what is written is read back the same, whatever the name holds.
+    /// Promise of [`Uri`]: a written URI is read back the same, with any name.
     #[test]
     fn written_uris_are_read_back(
         name in "[^\\p{Cc}]{1,20}",
@@ -275,7 +275,7 @@ proptest! {
         prop_assert_eq!(Uri::parse(&uri.to_string()).unwrap(), uri);
     }
 
-    /// Rule U1: no text makes the parser panic, and what it accepts it reads back.
+    /// Rule U1: no text makes the parser panic, and an accepted text is read back the same.
     #[test]
     fn any_text_is_read_or_refused(text in ".{0,40}", query in "[a-z_=&0-9%]{0,40}") {
         for text in [text.clone(), format!("shm:{text}?{query}"), format!("tcp://{text}?{query}")] {
@@ -286,7 +286,7 @@ proptest! {
     }
 }
 
-/// Rule U1: an IPv6 address with a zone, its `%` as it is or escaped, is read, and written escaped.
+/// Rule U1: an IPv6 address with a zone is read with `%` or `%25`, and written with `%25`.
 #[test]
 fn zones_are_read_and_written() {
     for (text, address, written) in [

@@ -1,4 +1,4 @@
-//! Rules M4, M5, M6, D1, D3, D5, A1 and A4 where headers and bodies meet.
+//! Rules M4, M5, M6, D1, D3, D5, A1 and A4: pairs of headers and bodies.
 
 use super::*;
 use crate::proto::Span;
@@ -35,7 +35,7 @@ fn rule<T: std::fmt::Debug>(result: Result<T, ProtocolError>) -> &'static str {
     result.unwrap_err().rule()
 }
 
-/// Rules M4, M6: any order of arrival comes out in order of numbers, across the wrap-around.
+/// Rules M4, M6: messages come out in order of numbers for any order of arrival and wrap.
 #[test]
 fn messages_come_out_in_order() {
     for first in [0, u32::MAX - 2, u32::MAX] {
@@ -61,7 +61,7 @@ fn messages_come_out_in_order() {
     }
 }
 
-/// Rule D5: a body may come first; its header then expects nothing.
+/// Rule D5: a body may come first; its header then waits for no body.
 #[test]
 fn bodies_may_come_first() {
     let mut window = window(0);
@@ -72,7 +72,7 @@ fn bodies_may_come_first() {
     assert_eq!(window.lead(), (0, 0, 0));
 }
 
-/// Rule M4: the first message is the schema and only the first; a stream has one.
+/// Rule M4: the first message is the schema; a stream has one schema.
 #[test]
 fn the_first_message_is_the_schema() {
     let schema = || Header::parse(&schema()).unwrap();
@@ -83,7 +83,7 @@ fn the_first_message_is_the_schema() {
     assert_eq!(rule(window(7).put_header(8, schema())), "M4");
 }
 
-/// Rule D1: the schema has no body, whichever comes first.
+/// Rule D1: the schema has no body, in any order of arrival.
 #[test]
 fn the_schema_has_no_body() {
     let mut before = Window::new(0, 0);
@@ -100,7 +100,7 @@ fn the_schema_has_no_body() {
     assert_eq!(rule(window(0).put_body(0, packed(0))), "M4");
 }
 
-/// Rules M4, D1: nothing comes twice, early or late.
+/// Rules M4, D1: no header or body comes twice, early or late.
 #[test]
 fn duplicates_are_rejected() {
     let mut window = window(0);
@@ -116,7 +116,7 @@ fn duplicates_are_rejected() {
     assert_eq!(rule(window.put_end(3)), "M5");
 }
 
-/// Rule M5: the end's number is the next one: nothing lies at it or after it.
+/// Rule M5: the end has the next number: no message has this number or a later number.
 #[test]
 fn nothing_comes_after_the_end() {
     let mut ended = window(0);
@@ -131,7 +131,7 @@ fn nothing_comes_after_the_end() {
     running.put_end(4).unwrap();
 }
 
-/// Rule M6: how far a peer may run ahead is bounded, and so is what a single number costs.
+/// Rule M6: there is a limit for how far a peer runs ahead, and for the cost of a single number.
 #[test]
 fn running_ahead_is_bounded() {
     let mut window = window(0);
@@ -142,7 +142,7 @@ fn running_ahead_is_bounded() {
     window.put_body(REACH, packed(0)).unwrap();
 }
 
-/// Rule D5: bodies before their headers are bounded by bytes, but one is always accepted.
+/// Rule D5: bodies before their headers have a limit in bytes, but one is always accepted.
 #[test]
 fn bodies_without_headers_are_bounded() {
     let mut window = window(0);
@@ -151,12 +151,12 @@ fn bodies_without_headers_are_bounded() {
     let mut window = self::window(0);
     window.put_header(2, header(&[100])).unwrap();
     window.put_body(1, packed(1000)).unwrap();
-    // With its header there, a body does not count.
+    // A body whose header has come does not count.
     window.put_body(2, packed(128)).unwrap();
     assert_eq!(rule(window.put_body(3, packed(1))), "D5");
 }
 
-/// Rules D3, A1, A4: a body that disagrees with its header, whichever comes first.
+/// Rules D3, A1, A4: a body that does not fit its header, in any order of arrival.
 #[test]
 fn bodies_agree_with_their_headers() {
     let compressed = Make {
@@ -192,7 +192,7 @@ fn bodies_agree_with_their_headers() {
     }
 }
 
-/// Promise of [`Window::cut`]: what is cut off comes back, what stays is counted as before.
+/// Promise of [`Window::cut`]: dropped bodies come back, and the counts of the rest stay right.
 #[test]
 fn cutting_gives_the_bodies_back() {
     let mut window = window(0);
