@@ -14,7 +14,7 @@ const WORTH_SENDING: usize = 1024;
 /// consumer has large batches, and the server gets their memory back while it is still in the
 /// caches. A fast consumer with small batches sends few messages.
 const WORTH_WAITING: Duration = Duration::from_millis(1);
-/// If at least this many numbers wait, one in this many reads the clock.
+/// If at least this many numbers wait, the clock is read for one number in this many.
 const TIMED_EACH: usize = 16;
 /// Most addresses or numbers in one message: 64 KiB of addresses.
 const MOST_IN_ONE: usize = 8192;

@@ -349,7 +349,7 @@ fn matches<B>(seq: u32, header: &Header, body: &Arrived<B>) -> Result<(), Protoc
             ),
         )),
         Arrived::Packed { .. } => Ok(()),
-        // Rule A4: a lent buffer is used in place, so it cannot be compressed.
+        // Rule A4: lent buffers are used in place, so the body cannot be compressed.
         Arrived::List(_) if header.compressed() => Err(ProtocolError::new(
             "A4",
             format!("address list for message {seq}, which is compressed: send it packed"),

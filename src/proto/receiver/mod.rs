@@ -216,8 +216,8 @@ impl<B> Receiver<B> {
         };
         let stream = self.config.request.mark();
         let bytes = Control::Credit { stream, credit }.encode();
-        // Rule E5: both connections get the credit while the stream runs there. Later, the credit
-        // could be taken for the next stream's.
+        // Rule E5: both connections get the credit while the stream runs there. Later, the next
+        // stream could take the credit for its own.
         let ended = self.window.end_seen() || self.metadata.failed;
         if self.config.metadata.extension && !ended {
             self.control_out(Side::Metadata, bytes.clone());

@@ -10,7 +10,7 @@ use crate::proto::{
     PrefixKind, Role, Spans, StreamInfo, body_tag,
 };
 
-/// Commands. If the state does not allow a command, it returns an error and changes nothing.
+/// Commands. If the state does not allow a command, the command fails and changes nothing.
 impl<P, K> Sender<P, K> {
     /// Accepts the request and describes the stream to the client (rule E2). The sender sets the
     /// version, and adds to `info` the features that both sides know.
@@ -217,8 +217,8 @@ impl<P, K> Sender<P, K> {
     }
 
     /// Tells the peer to read the body of the next message only after a CUDA event. `handle` opens
-    /// the event; `handle` is empty if the connection has sent it before. Then send that message,
-    /// with a lent body.
+    /// the event. `handle` is empty if the connection has sent the handle before. Then send that
+    /// message, with a lent body.
     ///
     /// # Errors
     ///

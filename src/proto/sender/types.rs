@@ -134,7 +134,7 @@ pub enum SenderState {
     Streaming,
     /// The only stream of this connection is over; its lent memory may still come back (rule F2).
     ///
-    /// A baseline peer sends one request only. A connection of role Data serves one request only:
+    /// A baseline peer sends one request only. So does the client on a connection of role Data:
     /// nothing on the connection marks the end of the stream, so the client could not tell the next
     /// stream apart.
     Ended,

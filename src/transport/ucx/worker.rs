@@ -110,7 +110,7 @@ impl Worker {
         self.handle
     }
 
-    /// The descriptor: readable if the worker may have work. It outlives the worker.
+    /// Readable if the worker may have work. The descriptor outlives the worker.
     pub(super) fn ready(&self) -> &Arc<OwnedFd> {
         &self.ready
     }
@@ -165,8 +165,8 @@ impl Worker {
         Ok(())
     }
 
-    /// Makes the descriptor readable now, for a sleeping thread. It stays readable until the next
-    /// [`rest`](Self::rest), so one system call is enough for all events before that.
+    /// Makes the descriptor readable now, for a sleeping thread, until the next
+    /// [`rest`](Self::rest). So one system call is enough for all events before that.
     pub(super) fn signal(&mut self) {
         if !std::mem::take(&mut self.asleep) {
             return;
