@@ -117,7 +117,7 @@ struct Wire {
     pulled: bool,
     /// Whether the server cuts the connection after all messages have left.
     closing: bool,
-    /// How often the hold of each item came back, and how often it was lent.
+    /// Balance of each item: how often it was lent, less how often its hold came back.
     lent: BTreeMap<usize, i32>,
 }
 

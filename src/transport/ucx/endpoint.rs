@@ -127,8 +127,8 @@ impl Endpoint {
         Pending::new(worker.api(), returned)
     }
 
-    /// Begins to close the endpoint. By force: operations under way end with an error, and the
-    /// close waits for no peer. Otherwise the close waits for the peer's answer. `None`: UCX
+    /// Begins to close the endpoint. By force: operations under way end with an error, and UCX
+    /// waits for no peer. Otherwise UCX tells the peer and waits for its answer. `None`: UCX
     /// refuses force, because the endpoint has no error mode. Do not use the endpoint after `Some`.
     ///
     /// After a close by force while the worker [is flushing](Worker::is_flushing), do not call
