@@ -195,7 +195,7 @@ impl dyn Connection + '_ {
         self.flush().map(drop)
     }
 
-    /// Runs `step` on the memory that the peer lends; without such memory, on [`NoRegions`].
+    /// Runs `step` on the memory that the peer lends; without such memory, on `NoRegions`.
     pub fn with_regions<R>(&mut self, step: impl FnOnce(&mut dyn PeerRegions) -> R) -> R {
         match self.regions() {
             Some(regions) => step(regions),

@@ -42,7 +42,7 @@ pub(super) struct LockedEnd<T> {
 
 impl<T: Turn> Link<T> {
     /// A connection that the I/O thread owns, but does not watch before its first
-    /// [turn](Source::turn).
+    /// [turn](Source::ready).
     pub fn new(end: T, beside: T::Beside, identity: Identity, io: &IoThread) -> Arc<Self> {
         Arc::new_cyclic(|me| Self {
             beside,
