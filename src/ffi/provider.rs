@@ -50,7 +50,7 @@ impl ForeignProvider {
     /// # Errors
     ///
     /// `InvalidArgument`: unknown flags.
-    pub(super) fn new(
+    pub(super) fn with_flags(
         function: ProviderFunction,
         userdata: *mut c_void,
         finalizer: dipc_finalizer,

@@ -42,7 +42,7 @@ pub unsafe extern "C" fn dipc_server_set_handler(
         let Some(function) = provider else {
             return server.inner.clear_handler();
         };
-        let (provider, data) = ForeignProvider::new(function, userdata, finalizer, flags)?;
+        let (provider, data) = ForeignProvider::with_flags(function, userdata, finalizer, flags)?;
         server
             .inner
             .set_handler(provider)

@@ -52,7 +52,7 @@ pub unsafe extern "C" fn dipc_server_serve(
         // SAFETY: the caller promises `ticket` is readable.
         let ticket = unsafe { try_bytes(ticket, ticket_len_bytes, "ticket") }?;
         let function = provider.ok_or_else(|| null_argument("provider"))?;
-        let (provider, data) = ForeignProvider::new(function, userdata, finalizer, flags)?;
+        let (provider, data) = ForeignProvider::with_flags(function, userdata, finalizer, flags)?;
         server
             .inner
             .serve(ticket, provider)
