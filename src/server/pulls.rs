@@ -9,7 +9,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use crate::cancel::Cancel;
 use crate::driver::callbacks::{Callbacks, PullQueue};
 use crate::driver::clock;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Status};
 use crate::proto::Timestamp;
 use crate::server::Request;
 
@@ -47,7 +47,7 @@ impl PullQueues {
         let mut queue = self.queue.lock();
         if queue.stopped {
             drop(queue);
-            return drop(request);
+            return refuse(&request);
         }
         queue.requests.push_back(request);
         // Under the lock, like the read: the count never exceeds the queue's length.
@@ -81,14 +81,18 @@ impl PullQueues {
         }
     }
 
-    /// Drops the queued requests, and wakes the threads that wait for one.
+    /// Refuses the queued requests, and wakes the threads that wait for one.
     pub(super) fn stop(&self) {
         let mut queue = self.queue.lock();
         queue.stopped = true;
         let requests = std::mem::take(&mut queue.requests);
         self.count();
         drop(queue);
-        // Outside the lock: the drop tells the clients, and locks their connections.
-        drop(requests);
+        // Outside the lock: the refusal tells the clients, and locks their connections.
+        requests.iter().for_each(refuse);
     }
+}
+
+fn refuse(request: &Request) {
+    request.fail(Status::Stopped.code(), "the server was stopped");
 }

@@ -123,6 +123,8 @@ sys.stdin.readline()
 for _ in range(6000):
     try:
         dipc.get(uri, "table")
+    except dipc.StoppedError:
+        pass  # a request that met the stop
     except dipc.UnreachableError:
         print("closed", flush=True)
         break
