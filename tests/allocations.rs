@@ -210,8 +210,8 @@ impl ArrayReader for ReadyReader {
 }
 
 /// A server keeps the array of a provider's batch, one allocation, and a run of frames. Ten columns
-/// have longer lists of buffers, two allocations. A body that is neither lent nor small needs a description and an owner
-/// too.
+/// have longer lists of buffers, two allocations. A body that is neither lent nor small needs a
+/// description and an owner too.
 #[test]
 fn a_providers_batch_takes_its_server_few_allocations() {
     for (scheme, in_arena, columns, rows, most) in [

@@ -392,7 +392,7 @@ impl BareReceiver {
     pub fn poll_timeout(&self) -> Option<Timestamp> {
         let queue = self.returns.queue.lock();
         if !queue.fresh.is_empty() {
-            // Their 10 ms (rule F5) begin with the next poll, which knows the time.
+            // The time of rule F5 begins with the next poll, which knows the clock.
             return Some(Timestamp::from_nanos(0));
         }
         let frees = queue.frees.as_ref().and_then(FreeQueue::deadline);

@@ -135,8 +135,8 @@ pub trait Connection: Send {
     /// Forgets every announced body: the stream is over.
     fn forget_bodies(&mut self);
 
-    /// Whether a body came that was not announced and is too large to be read on the chance. Nothing
-    /// is read before [`post_body`](Self::post_body) announces it or
+    /// Whether a body came that was not announced and is too large to be read on the chance.
+    /// Nothing is read before [`post_body`](Self::post_body) announces it or
     /// [`forget_bodies`](Self::forget_bodies) throws it away. The descriptor stays readable.
     fn is_waiting(&self) -> bool {
         false
@@ -179,8 +179,9 @@ pub trait Connection: Send {
         None
     }
 
-    /// Cuts the connection: later calls fail with `Disconnected`. `lent`, which the peer was lent, is
-    /// given back to be dropped, or dropped by another thread when the peer can reach it no more.
+    /// Cuts the connection: later calls fail with `Disconnected`. `lent`, which the peer was lent,
+    /// is given back to be dropped, or dropped by another thread when the peer can reach it no
+    /// more.
     fn close(&mut self, lent: Option<Box<dyn Send>>) -> Option<Box<dyn Send>>;
 }
 

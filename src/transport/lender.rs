@@ -117,11 +117,13 @@ pub struct RegionNotice {
     pub fd: Option<Arc<OwnedFd>>,
 }
 
-/// Lends memory to the peer of one connection, on the caller's thread, outside the connection's lock.
+/// Lends memory to the peer of one connection, on the caller's thread, outside the connection's
+/// lock.
 pub trait Lender: Send + Sync {
     /// Decides how a body travels and, where it is lent, copies what does not lie in an arena. With
-    /// `gpu` the buffers lie on a GPU: they are lent there to a client that asked for it and reaches
-    /// it, and copied to the host for others. Their owner stays until it is where the lease says.
+    /// `gpu` the buffers lie on a GPU: they are lent there to a client that asked for it and
+    /// reaches it, and copied to the host for others. Their owner stays until it is where the lease
+    /// says.
     ///
     /// # Errors
     ///
@@ -148,8 +150,8 @@ pub trait Lender: Send + Sync {
         Vec::new()
     }
 
-    /// The ids of regions that have been idle, for REGION_GONE messages, and the time until the next
-    /// look.
+    /// The ids of regions that have been idle, for REGION_GONE messages, and the time until the
+    /// next look.
     fn retire_idle(&self) -> (Vec<u16>, Option<Duration>);
 
     /// The peer has acknowledged REGION_GONE: the id may be used again.
@@ -160,7 +162,7 @@ pub trait Lender: Send + Sync {
         None
     }
 
-    /// The connection is over, and the peer may have memory mapped: nothing that is lent now is ever
-    /// written again (rule F4), and nothing more is lent.
+    /// The connection is over, and the peer may have memory mapped: nothing that is lent now is
+    /// ever written again (rule F4), and nothing more is lent.
     fn abandon(&self);
 }

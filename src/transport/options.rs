@@ -35,8 +35,8 @@ pub struct LinkOptions {
     /// Bound on all regions for copies of one server, shared by its connections. A region counts
     /// until nobody has its memory any more.
     pub budget: Arc<MemoryBudget>,
-    /// A body that comes before its header is read at once up to this many bytes; a larger one waits
-    /// for [`Connection::post_body`](super::Connection::post_body).
+    /// A body that comes before its header is read at once up to this many bytes; a larger one
+    /// waits for [`Connection::post_body`](super::Connection::post_body).
     pub unexpected_bytes: u64,
     /// How bodies travel; the sender decides for all transports that can lend.
     pub body: BodyPolicy,

@@ -56,13 +56,14 @@ pub enum Unmapped {
 
 /// The memory that the peer of a connection lends.
 pub trait PeerRegions {
-    /// Maps a region that the peer announced (rule E3, REGION). A region on a GPU is opened when the
-    /// first body in it is [resolved](Self::resolve); if that fails, only the bodies in it fail.
+    /// Maps a region that the peer announced (rule E3, REGION). A region on a GPU is opened when
+    /// the first body in it is [resolved](Self::resolve); if that fails, only the bodies in it
+    /// fail.
     ///
     /// # Errors
     ///
-    /// `Protocol`: it is not sealed, sparse, on a GPU that was not [accepted](Self::accept_gpus), or
-    /// its id is taken.
+    /// `Protocol`: it is not sealed, sparse, on a GPU that was not [accepted](Self::accept_gpus),
+    /// or its id is taken.
     fn map(&mut self, id: u16, handle: &[u8], fd: Option<OwnedFd>) -> Result<()>;
 
     /// Forgets a region that the peer retired (REGION_GONE). Arrays keep it mapped. Gives when the

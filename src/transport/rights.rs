@@ -1,7 +1,7 @@
 //! Which descriptors come through a Unix socket (SCM_RIGHTS).
 //!
-//! A peer can send one beside any byte. Reading the byte takes the descriptor out of the socket, and
-//! closing it may wait for as long as the peer likes. So none is let in but where one may come.
+//! A peer can send one beside any byte. Reading the byte takes the descriptor out of the socket,
+//! and closing it may wait for as long as the peer likes. So none is let in but where one may come.
 
 use std::io::IoSliceMut;
 use std::os::fd::{AsFd, AsRawFd};

@@ -74,8 +74,8 @@ impl BodySources {
         }
     }
 
-    /// Adds a buffer, which lies at `lent` (as of [`BufferSource::Lent`]) or is copied. `None`: there
-    /// are too many bytes to count.
+    /// Adds a buffer, which lies at `lent` (as of [`BufferSource::Lent`]) or is copied. `None`:
+    /// there are too many bytes to count.
     pub fn add(&mut self, buffer: BufferRef, lent: Option<(usize, u64)>) -> Option<()> {
         let source = match lent {
             _ if buffer.len == 0 => BufferSource::Empty,

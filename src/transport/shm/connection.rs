@@ -173,8 +173,8 @@ impl ShmConnection {
         }
     }
 
-    /// Client: maps the ring. The server puts nothing into a ring of which no client says that it is
-    /// awake, so everything goes on through the socket if there is no room for the ring here.
+    /// Client: maps the ring. The server puts nothing into a ring of which no client says that it
+    /// is awake, so everything goes on through the socket if there is no room for the ring here.
     fn take_ring(&mut self, fd: Option<OwnedFd>) -> Result<()> {
         let Some(fd) = fd else {
             tracing::debug!("everything goes through the socket: no descriptor is left for a ring");

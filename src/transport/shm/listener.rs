@@ -1,9 +1,9 @@
 //! Listening: who owns a socket path, and what is left of those who did.
 //!
-//! A path belongs to whoever holds a lock on `PATH.lock`, an empty file beside it. The lock goes with
-//! its holder, however that ends; so a socket whose lock is free and that refuses connections is
-//! stale, and is taken over. Both files are removed when the listener is dropped, and stay behind
-//! only after a kill.
+//! A path belongs to whoever holds a lock on `PATH.lock`, an empty file beside it. The lock goes
+//! with its holder, however that ends; so a socket whose lock is free and that refuses connections
+//! is stale, and is taken over. Both files are removed when the listener is dropped, and stay
+//! behind only after a kill.
 
 use std::fs::File;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};

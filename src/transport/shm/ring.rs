@@ -2,7 +2,8 @@
 //! looks for them without a system call.
 //!
 //! **Who has one.** A client asks for a ring once enough messages have come. The server makes it, a
-//! sealed memfd, and sends its descriptor (RING, `docs/wire.md`). Only the server puts frames there.
+//! sealed memfd, and sends its descriptor (RING, `docs/wire.md`). Only the server puts frames
+//! there.
 //!
 //! **Order.** The frames are those of the socket. A SWITCH says that the next frame is in the other
 //! place; so there is one order, and each frame is in one place whole. The server uses the ring

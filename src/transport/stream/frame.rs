@@ -96,7 +96,8 @@ impl FrameReader {
         }
     }
 
-    /// The peer is a client, which sends nothing longer than a request, and may not be admitted yet.
+    /// The peer is a client, which sends nothing longer than a request, and may not be admitted
+    /// yet.
     pub fn expect_requests(&mut self) {
         self.metadata_bytes = MAX_TAGGED_BYTES;
     }

@@ -30,8 +30,8 @@ use crate::transport::lend::regions::Retiring;
 use crate::transport::{Charge, Keep, Lease, OnGpu, ReadyNotice};
 pub(super) use events::Events;
 
-/// Whether this client is lent memory of GPUs, as far as can be told. If not, none is lent until the
-/// client asks anew.
+/// Whether this client is lent memory of GPUs, as far as can be told. If not, none is lent until
+/// the client asks anew.
 pub(super) fn lends(core: &PoolCore) -> bool {
     if core.peer.process.is_none() || core.regions.lock().gpus.is_empty() {
         return false;
