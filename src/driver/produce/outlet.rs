@@ -6,11 +6,13 @@ use super::ProduceOptions;
 use super::body::Placer;
 use crate::arrow::EncodedMessage;
 use crate::driver::callbacks::{HostOwner, release_here};
+use crate::driver::clock;
 use crate::driver::serve::{SendRoom, ServerEffects, ServerEnd, Writes};
 use crate::driver::telling::Account;
 use crate::driver::turning::{Budget, Turner};
+use crate::driver::waiting::UPKEEP;
 use crate::error::Result;
-use crate::proto::{HeaderKind, Role, StreamInfo};
+use crate::proto::{HeaderKind, Role, StreamInfo, Timestamp};
 use crate::transport::Owner;
 
 /// A word of a stream; streams say these in order.
@@ -34,6 +36,8 @@ pub(super) struct Outlet {
     pub(super) turner: Option<Turner<ServerEnd>>,
     /// Room behind the last step.
     pub(super) room: SendRoom,
+    /// When the connection was read last.
+    read_at: Timestamp,
     /// Number of the next item to send.
     pub(super) next: u64,
     /// The end, or an error, was sent: the connection carries this stream no more.
@@ -46,6 +50,7 @@ impl Outlet {
             placer: Placer::new(role, options),
             turner: None,
             room: SendRoom::default(),
+            read_at: clock::now(),
             next,
             done: false,
         }
@@ -78,17 +83,24 @@ impl Outlet {
             return Ok(());
         };
         let placer = &mut self.placer;
-        let (result, room) = release_here(|| {
+        let now = clock::now();
+        let is_due = now.saturating_since(self.read_at) >= UPKEEP;
+        let (result, room, has_read) = release_here(|| {
             turner.step_to_host(|served, effects| {
                 let result = step(placer, served, effects);
-                // Half a window at a time: each read is a system call.
-                if served.is_half_used() {
+                // Each read is a system call. A host that makes batches slowly must not hold up
+                // the peer's messages, nor UCX, which may need this side to move lent memory.
+                let reads = is_due || served.is_half_used();
+                if reads {
                     served.read(Budget::LOOK, effects);
                 }
-                (result, served.room())
+                (result, served.room(), reads)
             })
         });
         self.room = room;
+        if has_read {
+            self.read_at = now;
+        }
         result
     }
 
