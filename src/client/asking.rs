@@ -164,8 +164,11 @@ impl ClientCore {
     /// An idle connection of an earlier stream. It may be dead.
     fn reuse(&self, uri: &Uri, (name, sockets): &ConnectionKey) -> Option<Turner<ClientEnd>> {
         let kept = self.pool.lock().take(name, *sockets)?;
-        let (uri, peer) = (uri.bare(), kept.link().peer());
-        tracing::debug!("the connection to {uri} ({peer}) is used again");
+        tracing::debug!(
+            "the connection to {} ({}) is used again",
+            uri.bare(),
+            kept.link().peer()
+        );
         Some(kept)
     }
 
@@ -219,8 +222,11 @@ impl ClientCore {
             end(client, fetch, key);
             return Err((error, answered));
         }
-        let (peer, level) = (fetch.peer(), decode.level);
-        tracing::debug!("{peer} serves the stream, which is checked at level {level:?}");
+        tracing::debug!(
+            "{} serves the stream, which is checked at level {:?}",
+            fetch.peer(),
+            decode.level
+        );
         Ok(Stream::new(
             client,
             self.generation,

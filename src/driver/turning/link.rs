@@ -266,9 +266,14 @@ impl<T: Turn> Link<T> {
                 }
                 return false;
             }
+            // An event may be the death of the peer; the turns behind the first have no event.
+            let budget = Budget {
+                asks_for_death: is_first,
+                ..Budget::READY
+            };
             let wants = match held.owner {
-                Owner::Deputy => held.end.turn_as_deputy(Budget::READY, &mut effects),
-                _ => held.end.turn(Budget::READY, &mut effects),
+                Owner::Deputy => held.end.turn_as_deputy(budget, &mut effects),
+                _ => held.end.turn(budget, &mut effects),
             };
             self.watch_for(&mut held, wants, &mut effects);
             wants.soon
