@@ -1,8 +1,8 @@
 //! Our extension's request (rule E1); `docs/wire.md` has the exact bytes.
 
-use crate::error::Error;
 use std::time::Duration;
 
+use crate::error::Error;
 use crate::proto::extension::{
     Credit, FEATURE_HEADERS, FEATURE_IN_PLACE, FEATURE_RETURN, UUID_BYTES, VERSION,
 };

@@ -302,10 +302,11 @@ impl<B> Receiver<B> {
                 text,
                 headers,
             } => {
+                // Only the first ERROR counts: a server could send many without an end.
                 if self.peer_mut(side).is_some_and(|peer| !peer.failed) {
                     self.last_heard = now;
+                    self.answered(side, &headers)?;
                 }
-                self.answered(side, &headers)?;
                 self.stop(side, seq, of_server(error_of(status, &text)));
                 Ok(())
             }

@@ -228,8 +228,8 @@ fn bad_configurations_are_refused() {
     );
 }
 
-/// Rule Q1: the receiver keeps the headers of the answers, STREAM's first. A server may not send
-/// headers if the request did not name the feature.
+/// Rule Q1: the receiver keeps the headers of the answers, STREAM's first, and those of one ERROR
+/// only. A server may not send headers if the request did not name the feature.
 #[test]
 fn headers_of_answers_are_kept() {
     let headers = |value: &str| {
@@ -253,6 +253,28 @@ fn headers_of_answers_are_kept() {
         .unwrap_err();
     let values: Vec<_> = receiver.answer_headers().iter().collect();
     assert_eq!(values, [("k", &b"1"[..]), ("k", b"2")]);
+
+    // Further headers would take memory without a limit.
+    for _ in 0..2 {
+        receiver
+            .handle_control(NOW, Side::Metadata, &error.encode())
+            .unwrap();
+    }
+    assert_eq!(receiver.answer_headers().len(), 2);
+
+    let mut receiver = started(config(true, false));
+    let later = Control::Error {
+        status: -1,
+        seq: 9,
+        text: "no".to_owned(),
+        headers: headers("2"),
+    };
+    for _ in 0..3 {
+        receiver
+            .handle_control(NOW, Side::Metadata, &later.encode())
+            .unwrap();
+    }
+    assert_eq!(receiver.answer_headers().len(), 1);
 
     let mut config = config(true, false);
     config.request.features &= !FEATURE_HEADERS;
