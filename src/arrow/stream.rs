@@ -112,18 +112,18 @@ pub unsafe fn reader<'a, S: CStream>(stream: *const S) -> Result<&'a mut dyn Arr
     Ok(unsafe { exported.as_mut() }.reader.as_mut())
 }
 
-/// A reader of a device stream. A stream that this crate exported gives back its reader, with the
-/// statuses of its errors; any other becomes a [`DeviceStreamReader`].
+/// A reader of a device stream. The content of a stream that this crate exported keeps the statuses
+/// of its errors; any other stream becomes a [`DeviceStreamReader`].
 pub fn into_reader(stream: OwnedDeviceStream) -> Box<dyn ArrayReader> {
-    // SAFETY: only this function has the owned stream.
-    let is_fresh = as_exported(stream.raw()).is_ok_and(|ours| unsafe { ours.as_ref() }.is_fresh());
-    if !is_fresh {
+    let exported = as_exported(stream.raw());
+    // SAFETY: this function owns the stream, so nobody uses it.
+    if !exported.is_ok_and(|exported| !unsafe { exported.as_ref() }.poisoned) {
         return Box::new(DeviceStreamReader::new(stream));
     }
     let exported = stream.into_raw().private_data.cast::<ExportedStream>();
     // SAFETY: `ExportedStream::boxed` made the pointer by `Box::into_raw`, and the stream that
     // could release it is gone.
-    unsafe { Box::from_raw(exported) }.reader
+    unsafe { Box::from_raw(exported) }
 }
 
 /// The content of a stream that this crate exported. The stream must follow the interface.
@@ -162,22 +162,6 @@ impl ExportedStream {
         Box::into_raw(Box::new(exported)).cast()
     }
 
-    /// Whether the reader alone says all that comes next.
-    fn is_fresh(&self) -> bool {
-        self.ended.is_none() && !self.poisoned
-    }
-
-    fn next(&mut self) -> Result<Option<OwnedDeviceArray>> {
-        if let Some(ended) = &self.ended {
-            return ended.clone().map(|()| None);
-        }
-        let array = self.reader.next()?;
-        if array.is_none() {
-            self.ended = Some(Ok(()));
-        }
-        Ok(array)
-    }
-
     /// Runs a call of the consumer. Errors and panics become an `errno` and a text.
     fn run(&mut self, call: impl FnOnce(&mut Self) -> Result<()>) -> c_int {
         if self.poisoned {
@@ -204,6 +188,31 @@ impl ExportedStream {
         self.text = CString::new(error.text().replace('\0', " ")).unwrap_or_default();
         self.error = Some(error);
         errno
+    }
+}
+
+impl ArrayReader for ExportedStream {
+    fn schema(&mut self) -> Result<OwnedSchema> {
+        self.reader.schema()
+    }
+
+    fn next(&mut self) -> Result<Option<OwnedDeviceArray>> {
+        if let Some(ended) = &self.ended {
+            return ended.clone().map(|()| None);
+        }
+        let array = self.reader.next()?;
+        if array.is_none() {
+            self.ended = Some(Ok(()));
+        }
+        Ok(array)
+    }
+
+    fn device_type(&self) -> i32 {
+        self.reader.device_type()
+    }
+
+    fn as_any(&mut self) -> Option<&mut dyn Any> {
+        self.reader.as_any()
     }
 }
 

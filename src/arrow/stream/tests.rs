@@ -7,7 +7,8 @@ use arrow::datatypes::{DataType, Field, Schema};
 use arrow::ffi_stream::{FFI_ArrowArrayStream, RecordBatchStreamReader};
 
 use super::*;
-use crate::arrow::transfer::to_host;
+use crate::arrow::transfer::{to_host, to_target};
+use crate::device::Target;
 
 const _: () = assert!(size_of::<FFI_ArrowArrayStream>() == size_of::<ArrowArrayStream>());
 
@@ -84,6 +85,10 @@ impl ArrayReader for Acting {
 
     fn device_type(&self) -> i32 {
         self.device_type
+    }
+
+    fn as_any(&mut self) -> Option<&mut dyn Any> {
+        Some(self)
     }
 }
 
@@ -190,6 +195,34 @@ fn errors_are_repeated() {
         assert_eq!(next(&mut stream).0, libc::ECONNRESET);
     }
     assert_eq!(calls.load(Ordering::SeqCst), 1);
+}
+
+/// A converted stream that ended before the conversion keeps its error and its reader. A poisoned
+/// one stays poisoned.
+#[test]
+fn conversions_keep_the_end() {
+    let (reader, drops, calls) = acting(Act::Fail);
+    let mut stream = export_device_stream(reader);
+    assert_eq!(next(&mut stream).0, libc::ECONNRESET);
+    let mut moved = to_target(stream, Target::Host).unwrap();
+    assert_eq!(next(&mut moved).0, libc::ECONNRESET);
+    assert_eq!(calls.load(Ordering::SeqCst), 1);
+    let error = last_error_of(&moved).unwrap();
+    assert_eq!(error.status(), Status::Disconnected);
+    // SAFETY: an owned stream follows the interface, and only this thread uses it.
+    let reader = unsafe { super::reader(moved.raw()) }.unwrap();
+    assert!(reader.as_any().unwrap().is::<Acting>());
+    drop(moved);
+    assert_eq!(drops.load(Ordering::SeqCst), 1);
+
+    let (reader, drops, calls) = acting(Act::Panic);
+    let mut stream = export_device_stream(reader);
+    assert_eq!(next(&mut stream).0, libc::EIO);
+    let mut moved = to_target(stream, Target::Host).unwrap();
+    assert_ne!(next(&mut moved).0, 0);
+    assert_eq!(calls.load(Ordering::SeqCst), 1);
+    drop(moved);
+    assert_eq!(drops.load(Ordering::SeqCst), 1);
 }
 
 /// A panic of the reader does not cross into C, and the reader is not called again.
