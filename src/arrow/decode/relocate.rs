@@ -14,8 +14,7 @@ use std::any::Any;
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use crate::arrow::decode::body::BodyOnGpu;
-use crate::arrow::decode::body::ReceivedBody;
+use crate::arrow::decode::body::{BodyOnGpu, ReceivedBody};
 use crate::arrow::decode::budget::DecodeBudget;
 use crate::arrow::decode::build::Built;
 use crate::arrow::decode::columns::{Buffer, Columns, Holds, NO_LENGTHS};

@@ -214,7 +214,7 @@ fn allocation_at(device: &Device, address: u64, len: usize) -> Result<Option<Poi
 }
 
 /// Turns "not possible for this kind of memory", for example of the default pool, into `None`.
-pub(super) fn unless_not_possible<T>(outcome: Result<T, Failure>) -> Result<Option<T>> {
+fn unless_not_possible<T>(outcome: Result<T, Failure>) -> Result<Option<T>> {
     match outcome {
         Ok(value) => Ok(Some(value)),
         // Invalid value, invalid handle, not supported.
