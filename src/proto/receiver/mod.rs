@@ -93,7 +93,8 @@ impl<B> Receiver<B> {
     /// # Errors
     ///
     /// `InvalidUri`: tags that break rule U4. `InvalidArgument`: an empty range of versions, or a
-    /// ticket that is too long. `Unsupported`: a request of version 2 for a baseline server.
+    /// ticket or headers that are too long. `Unsupported`: a request of version 2 for a baseline
+    /// server.
     pub fn new(config: ReceiverConfig) -> Result<Self, Error> {
         for side in [Some(config.metadata), config.data].into_iter().flatten() {
             if side.extension {

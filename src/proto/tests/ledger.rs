@@ -176,7 +176,8 @@ enum Step {
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let seq = prop_oneof![0_u32..40, u32::MAX - 20..=u32::MAX];
     let step = prop_oneof![
-        12 => prop_oneof![8 => Just(0_u32), 1 => 1_u32..40].prop_map(|skipped| Step::Lend { skipped }),
+        12 => prop_oneof![8 => Just(0_u32), 1 => 1_u32..40]
+            .prop_map(|skipped| Step::Lend { skipped }),
         1 => (0_u64..3, seq.clone()).prop_map(|(stream, seq)| Step::Begin { stream, seq }),
         6 => (prop::bool::weighted(0.8), any::<prop::sample::Index>())
             .prop_map(|(oldest, which)| Step::Return { oldest, which }),
@@ -198,7 +199,8 @@ proptest! {
                 Step::Lend { skipped } => {
                     let seq = next.wrapping_add(skipped);
                     next = seq.wrapping_add(1);
-                    prop_assert_eq!(ledger.lend_numbered(stream, seq, &spans(&[(1, 8)]), hold), None);
+                    let unused = ledger.lend_numbered(stream, seq, &spans(&[(1, 8)]), hold);
+                    prop_assert_eq!(unused, None);
                     model.lend(stream, seq, hold);
                     continue;
                 }

@@ -260,7 +260,8 @@ proptest! {
         ucx_version in prop::option::of("[^\\p{Cc}]{1,8}"),
     ) {
         // The URL parser resolves `.` and `..`, as in every path.
-        prop_assume!(abstract_name || name.split(['/', '\\']).all(|part| part != "." && part != ".."));
+        let mut parts = name.split(['/', '\\']);
+        prop_assume!(abstract_name || parts.all(|part| part != "." && part != ".."));
         let address = format!("{}{name}", if abstract_name { '@' } else { '/' });
         let defaults = Tags::default_for(role.unwrap_or(Role::Both));
         let tags = Tags {
