@@ -59,8 +59,6 @@ const PAIR_BYTES: u64 = 3 * size_of::<(String, String)>() as u64;
 /// Decodes the messages of one stream, in their order.
 #[derive(Debug)]
 pub struct Decoder {
-    /// The header of `schema`.
-    header: Header,
     schema: schema::DecodedSchema,
     /// Shared with batches; a change makes a new map, at most once for each batch.
     dictionaries: Arc<ReceivedDictionaries>,
@@ -125,7 +123,6 @@ impl Decoder {
         let schema = schema::parse(header, options.message_limit)
             .map_err(|error| error.context("schema"))?;
         Ok(Self {
-            header: header.clone(),
             align: alignment(&schema.root),
             schema,
             dictionaries: Arc::default(),
@@ -136,11 +133,6 @@ impl Decoder {
             relocator: matches!(place, Some(ArrayPlace::Gpu(_))).then(Box::default),
             place,
         })
-    }
-
-    /// The header of its schema.
-    pub fn header(&self) -> &Header {
-        &self.header
     }
 
     /// A new C schema: a struct with a child for each column.
