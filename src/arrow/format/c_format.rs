@@ -115,19 +115,25 @@ impl Type {
         if numbers.next().is_some() {
             return None;
         }
-        Self::decimal(bits, precision, scale)
+        Self::decimal(bits, precision, scale).ok()
     }
 
-    /// A decimal; `None` if the width does not exist or is too small for the digits.
-    pub fn decimal(bits: i32, precision: i32, scale: i32) -> Option<Self> {
-        let (bits, digits) = match bits {
+    /// A decimal of a width that exists and has room for the digits. The error is a text.
+    pub(super) fn decimal(bits: i32, precision: i32, scale: i32) -> Result<Self, String> {
+        // The most digits of each width.
+        let (bits, most) = match bits {
             32 => (32, 9),
             64 => (64, 18),
             128 => (128, 38),
             256 => (256, 76),
-            _ => return None,
+            other => return Err(format!("decimals of {other} bits")),
         };
-        (1..=digits).contains(&precision).then_some(Self::Decimal {
+        if !(1..=most).contains(&precision) {
+            return Err(format!(
+                "decimals of {bits} bits with precision {precision}: it must be from 1 to {most}"
+            ));
+        }
+        Ok(Self::Decimal {
             bits,
             precision,
             scale,
@@ -260,7 +266,7 @@ fn parse_ids(text: &str) -> Option<Vec<i8>> {
 }
 
 /// True if the ids of a union are distinct numbers from 0 to 127.
-pub(crate) fn valid_ids(ids: &[i8]) -> bool {
+fn valid_ids(ids: &[i8]) -> bool {
     let mut seen = [false; 128];
     ids.iter()
         .all(|id| usize::try_from(*id).is_ok_and(|id| !std::mem::replace(&mut seen[id], true)))

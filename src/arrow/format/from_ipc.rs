@@ -252,25 +252,8 @@ fn not_negative(what: &str, number: i32) -> Result<i32> {
 }
 
 fn decimal(decimal: ipc::Decimal<'_>) -> Result<Type> {
-    // The most digits of each width.
-    let (bits, most) = match decimal.bitWidth() {
-        32 => (32, 9),
-        64 => (64, 18),
-        128 => (128, 38),
-        256 => (256, 76),
-        other => return Err(Error::invalid_data(format!("decimals of {other} bits"))),
-    };
-    let (precision, scale) = (decimal.precision(), decimal.scale());
-    if !(1..=most).contains(&precision) {
-        return Err(Error::invalid_data(format!(
-            "decimals of {bits} bits with precision {precision}: it must be from 1 to {most}"
-        )));
-    }
-    Ok(Type::Decimal {
-        bits,
-        precision,
-        scale,
-    })
+    Type::decimal(decimal.bitWidth(), decimal.precision(), decimal.scale())
+        .map_err(Error::invalid_data)
 }
 
 fn union(union: ipc::Union<'_>, n_children: usize) -> Result<Type> {
