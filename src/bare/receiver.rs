@@ -176,6 +176,8 @@ impl BareReceiver {
         let request = Request {
             lent_limit: options.lent_limit,
             stream_id,
+            deadline: options.deadline,
+            headers: options.headers.clone(),
             ..Request::new(ticket, options.window)
         };
         let config = ReceiverConfig {

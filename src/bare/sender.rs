@@ -11,7 +11,7 @@ use crate::driver::produce::gather;
 use crate::error::{Error, Result, Status};
 use crate::proto::{
     HeaderKind, OutBody, Request, Role, Sender, SenderConfig, SenderEvent, SenderState, Span,
-    StreamInfo, Tags, Transmit, VERSION,
+    StreamInfo, Tags, Transmit, VERSION, Verb,
 };
 
 /// The parts of a packed body, and the owner of their memory.
@@ -253,10 +253,17 @@ impl BareSender {
         while let Some(event) = self.machine.poll_event() {
             match event {
                 SenderEvent::Requested { request, .. } => {
+                    let verb = request.verb;
                     self.request = Some(request);
                     self.encoder = None;
                     self.ending = false;
                     self.waiting.clear();
+                    if verb != Verb::Get {
+                        // The host does not see the verb, and would answer with a table.
+                        let verb = verb.name();
+                        let text = format!("this server does not {verb}: it only gives tables");
+                        self.refuse(Status::Unsupported.code(), &text)?;
+                    }
                 }
                 SenderEvent::Freed(owner) => drop(owner),
                 // Getters report these.

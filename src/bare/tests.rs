@@ -1,4 +1,5 @@
 use std::sync::Arc;
+use std::time::Duration;
 
 use arrow::array::{ArrayRef, DictionaryArray, Int32Array, RecordBatch, StringArray};
 use arrow::datatypes::{Int32Type, Schema};
@@ -6,11 +7,12 @@ use arrow::datatypes::{Int32Type, Schema};
 use super::*;
 use crate::arrow::decode::DecodeOptions;
 use crate::arrow::{OwnedDeviceArray, OwnedSchema, batch_from_c, batch_to_c, schema_to_c};
+use crate::client::GetOptions;
 use crate::device::BufferRef;
 use crate::error::{Error, Status};
 use crate::proto::{
-    Credit, ReceiverConfig, ReceiverState, Request, Role, SenderConfig, SenderState, Side,
-    SideConfig, Tags, Timestamp,
+    Control, Credit, Headers, ReceiverConfig, ReceiverState, Request, Role, SenderConfig,
+    SenderState, Side, SideConfig, Tags, Timestamp, Verb,
 };
 
 const NOW: Timestamp = Timestamp::from_nanos(1_000_000);
@@ -222,6 +224,55 @@ fn failures_keep_their_words() {
     assert_eq!(error.status(), Status::Provider);
     assert!(error.text().contains("out of ink"));
     assert!(sender.send_batch(c_batch(0), None).is_err());
+}
+
+/// Rule Q1: deadline and headers of the options go with the request, and the deadline ends the
+/// stream.
+#[test]
+fn a_request_says_what_its_options_say() {
+    let mut headers = Headers::new();
+    headers.add("k", "v").unwrap();
+    let options = GetOptions {
+        deadline: Some(Duration::from_secs(1)),
+        headers,
+        ..GetOptions::default()
+    };
+    let mut sender = BareSender::new(SenderConfig::default(), false).unwrap();
+    let mut receiver = BareReceiver::for_uris(&["shm:@t?dipc=1"], b"t", 1, &options).unwrap();
+    receiver.start(NOW);
+    exchange(&mut sender, &mut receiver, NOW);
+    let request = sender.request().unwrap();
+    assert_eq!(request.headers, options.headers);
+    assert_eq!(request.deadline, options.deadline);
+    let late = Timestamp::from_nanos(NOW.as_nanos() + 1_000_000_000);
+    assert_eq!(receiver.poll_timeout(), Some(late));
+    receiver.handle_timeout(late);
+    let error = receiver.next_batch().err().unwrap();
+    assert_eq!(error.status(), Status::Timeout, "{error}");
+}
+
+/// Rule Q1: a verb that the host is not shown is refused, and not answered with a table.
+#[test]
+fn other_verbs_than_get_are_refused() {
+    for verb in [Verb::Put, Verb::Exchange, Verb::Describe, Verb::List] {
+        let mut sender = BareSender::new(SenderConfig::default(), false).unwrap();
+        let window = Credit {
+            batches: 1,
+            bytes: 1,
+        };
+        let request = Request {
+            verb,
+            ..Request::new(*b"t", window)
+        };
+        let tag = Tags::DEFAULT.dipc_want;
+        sender.handle_tagged(tag, &request.encode()).unwrap();
+        assert_eq!(sender.state(), SenderState::Idle, "{verb:?}");
+        let answer = bytes(&sender.poll_transmit().unwrap());
+        let Some(Control::Error { status, .. }) = Control::decode(&answer).unwrap() else {
+            panic!("{verb:?}: another answer");
+        };
+        assert_eq!(status, Status::Unsupported.code());
+    }
 }
 
 /// Promise: an address outside the host's ranges is a protocol error, and is never read.
