@@ -1,16 +1,19 @@
 //! What a request carries beside its ticket, and what its answer carries (rule Q1).
 
-use std::sync::Arc;
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
+use std::{io, thread};
 
+use dipc::arrow::stream::ArrayReader;
 use dipc::client::GetOptions;
 use dipc::error::{Error, Status};
-use dipc::proto::{Headers, MAX_ANSWER_HEADERS, MAX_REQUEST_HEADERS};
+use dipc::proto::{Headers, MAX_ANSWER_HEADERS, MAX_REQUEST_HEADERS, Role};
 use dipc::server::{Request, ServerOptions};
 
 use crate::common::{FnProvider, batch, export, export_schema, read_all, schema, stream_of};
-use crate::{SUBJECTS, assert_same, client, eventually, server};
+use crate::{SUBJECTS, assert_same, client, eventually, serve, server};
 
 fn headers(pairs: &[(&str, &[u8])]) -> Headers {
     let mut headers = Headers::new();
@@ -139,6 +142,83 @@ fn a_deadline_ends_a_stream_at_both_ends() {
         );
         eventually("the host sees it", || ended.load(Ordering::SeqCst) == 1);
     }
+}
+
+/// Rule Q1: a stream whose deadline passes fails also at a consumer that need not wait.
+#[test]
+fn a_deadline_ends_a_stream_that_never_waits() {
+    let deadline = Duration::from_millis(500);
+    for subject in SUBJECTS {
+        let (server, uri) = server(subject, ServerOptions::default());
+        let endless = FnProvider(|_: &Request| {
+            let batches = (0..).map(|_| Ok(batch(0, 10)));
+            Ok(stream_of(schema(), batches))
+        });
+        serve(&server, "t", Box::new(endless));
+        let options = GetOptions {
+            deadline: Some(deadline),
+            ..subject.options()
+        };
+        let mut stream = client().get(&[&uri], b"t", &options, None).unwrap();
+        eventually("a batch is here", || stream.batches_here() > 0);
+        thread::sleep(deadline);
+        let error = stream.next().map(drop).unwrap_err();
+        assert_eq!(
+            error.status(),
+            Status::Timeout,
+            "{}: {error}",
+            subject.scheme
+        );
+    }
+}
+
+/// The first connection to the result reaches `server` once `go` says so.
+fn late_way_to(server: String, go: mpsc::Receiver<()>) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let here = listener.local_addr().unwrap().to_string();
+    thread::spawn(move || {
+        let (client, _) = listener.accept().unwrap();
+        go.recv().unwrap();
+        let server = TcpStream::connect(server).unwrap();
+        thread::scope(|scope| {
+            for (from, to) in [(&client, &server), (&server, &client)] {
+                scope.spawn(move || {
+                    let (mut from, mut to) = (from, to);
+                    let _ = io::copy(&mut from, &mut to);
+                    let _ = to.shutdown(Shutdown::Both);
+                });
+            }
+        });
+    });
+    here
+}
+
+/// Rules Q1, E6: of two connections the metadata brings the answer's headers, also if the provider
+/// was called for the other one.
+#[test]
+fn headers_come_with_the_metadata_that_comes_last() {
+    let Some(subject) = SUBJECTS.into_iter().find(|it| it.scheme == "tcp") else {
+        return;
+    };
+    let (server, _) = server(subject, ServerOptions::default());
+    let (called, go) = mpsc::channel();
+    let called = parking_lot::Mutex::new(called);
+    let provider = FnProvider(move |request: &Request| {
+        let opened = echo(request);
+        let _ = called.lock().send(());
+        opened
+    });
+    serve(&server, "t", Box::new(provider));
+    let metadata = server.location(Role::Metadata).unwrap();
+    let data = server.location(Role::Data).unwrap();
+    let there = metadata.strip_prefix("tcp://").unwrap();
+    let there = there.split_once('?').unwrap().0;
+    let metadata = metadata.replace(there, &late_way_to(there.to_owned(), go));
+    let mut stream = client()
+        .get(&[&metadata, &data], b"t", &subject.options(), None)
+        .unwrap();
+    assert_eq!(stream.headers(), headers(&[("ticket", b"t")]));
+    assert_same(&read_all(&mut stream).unwrap(), &[batch(0, 10)]);
 }
 
 /// Promise of [`dipc::server::Server::replace`]: there is no moment at which the ticket is unknown,

@@ -186,6 +186,10 @@ impl Fetch {
         {
             return Err(self.abort(error));
         }
+        // A consumer that always finds a batch does not wait, and time passes for it too.
+        if self.inbound.receiver.has_deadline() {
+            self.inbound.receiver.handle_timeout(clock::now());
+        }
         loop {
             if self.taken.is_none() {
                 self.look(Look::Take);

@@ -34,6 +34,8 @@ pub(super) struct Outlets {
     pub(super) roles: Vec<Role>,
     /// Those that the stream's thread has not taken up.
     pub(super) joined: Vec<(Turner<ServerEnd>, Role)>,
+    /// Headers of the answer, for the answer on a connection that joins later.
+    headers: Headers,
     /// The stream is over: nobody may join any more.
     pub(super) over: bool,
 }
@@ -91,6 +93,7 @@ impl OutStream {
                 links: vec![link],
                 roles: vec![role],
                 joined: vec![(turner, role)],
+                headers: Headers::new(),
                 over: false,
             }),
             bell: OnceLock::new(),
@@ -109,6 +112,11 @@ impl OutStream {
             };
             if !wanted || outlets.over {
                 return Err(turner);
+            }
+            if !outlets.headers.is_empty() {
+                // Before the stream's thread has the connection, and answers on it. Headers that are
+                // too long for one answer have gone with two on the other connection.
+                let _ = link.add_answer_headers(&outlets.headers);
             }
             outlets.links.push(Arc::clone(&link));
             outlets.roles.push(role);
@@ -168,16 +176,22 @@ impl OutStream {
         Ok(token.fd())
     }
 
-    /// Adds headers to the server's next answer.
+    /// Adds headers to the server's next answer, on each connection of the stream: the client
+    /// reads those of the metadata, which may be the connection that comes last.
     ///
     /// # Errors
     ///
     /// `InvalidArgument`: the headers are too long, or the stream is over.
     pub fn add_answer_headers(&self, headers: &Headers) -> Result<()> {
-        let links = self.links();
-        links
-            .iter()
-            .try_for_each(|link| link.add_answer_headers(headers))
+        // Locked throughout, so that a connection that joins meanwhile gets each header once.
+        let mut outlets = self.outlets.lock();
+        for link in &outlets.links {
+            link.add_answer_headers(headers)?;
+        }
+        if self.joinable {
+            outlets.headers.extend(headers);
+        }
+        Ok(())
     }
 
     /// Whether the consumer has gone or has cancelled.

@@ -42,6 +42,11 @@ impl<B> Receiver<B> {
         [stall, answer, self.deadline].into_iter().flatten().min()
     }
 
+    /// Whether the stream has to end by a certain time, also if the consumer never waits.
+    pub fn has_deadline(&self) -> bool {
+        self.deadline.is_some()
+    }
+
     /// Notes that the consumer waits from `now` on: earlier time does not count as the server's
     /// silence. Call this before the consumer sleeps.
     pub fn waits(&mut self, now: Timestamp) {
