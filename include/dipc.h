@@ -1460,9 +1460,9 @@ dipc_status dipc_host_stream_headers(const struct ArrowArrayStream *stream,
  * the loopback interface fails with DIPC_ERR_PERMISSION. Tcp has neither encryption nor
  * authentication.
  *
- * @param options  Options to change; exclusive during the call.
+ * @param options       Options to change; exclusive during the call.
  * @param allow_remote  Whether to allow them.
- * @param error    May be NULL; on failure receives details for dipc_error_free().
+ * @param error         May be NULL; on failure receives details for dipc_error_free().
  * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
  */
 dipc_status dipc_server_options_set_allow_remote(struct dipc_server_options *options,
@@ -1475,9 +1475,9 @@ dipc_status dipc_server_options_set_allow_remote(struct dipc_server_options *opt
  * too. On some of its paths UCX checks no access rights: any process that connects can read and
  * write the memory of this process.
  *
- * @param options  Options to change; exclusive during the call.
+ * @param options          Options to change; exclusive during the call.
  * @param trusted_network  Whether the network is trusted.
- * @param error    May be NULL; on failure receives details for dipc_error_free().
+ * @param error            May be NULL; on failure receives details for dipc_error_free().
  * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
  */
 dipc_status dipc_server_options_set_trusted_network(struct dipc_server_options *options,
@@ -1529,9 +1529,10 @@ dipc_status dipc_client_options_set_transport(struct dipc_client_options *option
                                               struct dipc_error **error);
 
 /**
- * Sets how long the server's I/O thread spins before it sleeps. A spinning thread uses a whole
- * core and answers sooner. Default: 0, at most 50 microseconds, and only while spinning has lately
- * found work. The thread does not spin while the providers' threads and one client need all cores.
+ * Sets how long a thread of the server spins for the next request before it sleeps. A spinning
+ * thread uses a whole core and answers sooner. Default: 0, at most 50 microseconds, and only while
+ * spinning has lately found work. The I/O thread does not spin while the thread of a stream has a
+ * connection.
  *
  * @param options  Options to change; exclusive during the call.
  * @param spin_ns  Nanoseconds.
@@ -1560,9 +1561,9 @@ dipc_status dipc_get_options_set_spin_ns(struct dipc_get_options *options,
  * Sets how many connections carry one stream, if the transport can split bodies (tcp only).
  * Default: 1.
  *
- * @param options  Options to change; exclusive during the call.
+ * @param options      Options to change; exclusive during the call.
  * @param connections  1 to 64.
- * @param error    May be NULL; on failure receives details for dipc_error_free().
+ * @param error        May be NULL; on failure receives details for dipc_error_free().
  * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: not 1 to 64.
  */
 dipc_status dipc_get_options_set_connections(struct dipc_get_options *options,

@@ -15,9 +15,9 @@ use crate::ffi::text::try_str;
 /// the loopback interface fails with DIPC_ERR_PERMISSION. Tcp has neither encryption nor
 /// authentication.
 ///
-/// @param options  Options to change; exclusive during the call.
+/// @param options       Options to change; exclusive during the call.
 /// @param allow_remote  Whether to allow them.
-/// @param error    May be NULL; on failure receives details for dipc_error_free().
+/// @param error         May be NULL; on failure receives details for dipc_error_free().
 /// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
 ///
 /// # Safety
@@ -45,9 +45,9 @@ pub unsafe extern "C" fn dipc_server_options_set_allow_remote(
 /// too. On some of its paths UCX checks no access rights: any process that connects can read and
 /// write the memory of this process.
 ///
-/// @param options  Options to change; exclusive during the call.
+/// @param options          Options to change; exclusive during the call.
 /// @param trusted_network  Whether the network is trusted.
-/// @param error    May be NULL; on failure receives details for dipc_error_free().
+/// @param error            May be NULL; on failure receives details for dipc_error_free().
 /// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
 ///
 /// # Safety
@@ -88,9 +88,8 @@ pub unsafe extern "C" fn dipc_server_options_set_trusted_network(
 ///
 /// # Safety
 ///
-/// `options` is NULL, or came from dipc_server_options_new() and was not freed; `name` and
-/// `value` are NULL or C strings; `error` is NULL or
-/// writable.
+/// `options` is NULL, or came from dipc_server_options_new() and was not freed; `name` and `value`
+/// are NULL or C strings; `error` is NULL or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dipc_server_options_set_transport(
     options: *mut dipc_server_options,
@@ -129,9 +128,8 @@ pub unsafe extern "C" fn dipc_server_options_set_transport(
 ///
 /// # Safety
 ///
-/// `options` is NULL, or came from dipc_client_options_new() and was not freed; `name` and
-/// `value` are NULL or C strings; `error` is NULL or
-/// writable.
+/// `options` is NULL, or came from dipc_client_options_new() and was not freed; `name` and `value`
+/// are NULL or C strings; `error` is NULL or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dipc_client_options_set_transport(
     options: *mut dipc_client_options,
@@ -152,9 +150,10 @@ pub unsafe extern "C" fn dipc_client_options_set_transport(
     unsafe { guard_mut(options, error, body) }
 }
 
-/// Sets how long the server's I/O thread spins before it sleeps. A spinning thread uses a whole
-/// core and answers sooner. Default: 0, at most 50 microseconds, and only while spinning has lately
-/// found work. The thread does not spin while the providers' threads and one client need all cores.
+/// Sets how long a thread of the server spins for the next request before it sleeps. A spinning
+/// thread uses a whole core and answers sooner. Default: 0, at most 50 microseconds, and only while
+/// spinning has lately found work. The I/O thread does not spin while the thread of a stream has a
+/// connection.
 ///
 /// @param options  Options to change; exclusive during the call.
 /// @param spin_ns  Nanoseconds.
@@ -213,9 +212,9 @@ pub unsafe extern "C" fn dipc_get_options_set_spin_ns(
 /// Sets how many connections carry one stream, if the transport can split bodies (tcp only).
 /// Default: 1.
 ///
-/// @param options  Options to change; exclusive during the call.
+/// @param options      Options to change; exclusive during the call.
 /// @param connections  1 to 64.
-/// @param error    May be NULL; on failure receives details for dipc_error_free().
+/// @param error        May be NULL; on failure receives details for dipc_error_free().
 /// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: not 1 to 64.
 ///
 /// # Safety
