@@ -47,7 +47,8 @@ pub struct Args {
 
     /// Print the first N rows as a table (0 to 1000000; 0: only the columns), times of a named zone
     /// in UTC; not with --json
-    #[arg(long, value_name = "N", conflicts_with = "json", value_parser = clap::value_parser!(u32).range(..=1_000_000))]
+    #[arg(long, value_name = "N", conflicts_with = "json")]
+    #[arg(value_parser = clap::value_parser!(u32).range(..=1_000_000))]
     head: Option<u32>,
 
     /// Write the table to FILE.arrow (Arrow file), .arrows (Arrow stream) or .parquet
@@ -86,7 +87,8 @@ pub struct Args {
     max_message: Option<u64>,
 
     /// Connections that carry the stream, if the transport can use several (tcp)
-    #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u16).range(1..=64))]
+    #[arg(long, value_name = "N", default_value = "1")]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=64))]
     connections: u16,
 
     /// How long to spin for data before sleeping (0: not at all); spinning uses a whole core

@@ -31,7 +31,13 @@ pub struct Args {
     memory: Vec<Memory>,
 
     /// Device of the server's batches: host or cuda:N (several)
-    #[arg(long, value_name = "PLACE", value_delimiter = ',', default_value = "host", value_parser = parse_device)]
+    #[arg(
+        long,
+        value_name = "PLACE",
+        value_delimiter = ',',
+        default_value = "host"
+    )]
+    #[arg(value_parser = parse_device)]
     device: Vec<Target>,
 
     /// Device that the client asks for: host, cuda:N or as-sent (several)
@@ -48,7 +54,8 @@ pub struct Args {
     batch_bytes: Vec<u64>,
 
     /// Columns of a batch (several)
-    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(long, value_name = "N", value_delimiter = ',')]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=100_000))]
     columns: Vec<u32>,
 
     /// Type of the columns; bool (one bit each) is for get and idle
@@ -65,7 +72,8 @@ pub struct Args {
     consumers: Option<u32>,
 
     /// Connections that carry a stream, if the transport can use several (tcp)
-    #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u16).range(1..=64))]
+    #[arg(long, value_name = "N", default_value = "1")]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=64))]
     connections: u16,
 
     /// Bytes to fetch in all; without it and --batches: as many as arrive in --seconds
@@ -73,7 +81,8 @@ pub struct Args {
     total_bytes: Option<u64>,
 
     /// Batches (or streams, for connect) to fetch in all
-    #[arg(long, value_name = "N", conflicts_with = "total_bytes", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", conflicts_with = "total_bytes")]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..))]
     batches: Option<u64>,
 
     /// How long to measure each case without --total-bytes and --batches; 1s, or less without --op
@@ -140,7 +149,8 @@ pub struct Args {
     cold: bool,
 
     /// Measure all cases N times in turn; the table shows the median
-    #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, value_name = "N", default_value = "1")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub rounds: u32,
 
     /// Set an option of one transport, such as ucx.TLS=tcp; may be given several times
