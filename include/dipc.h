@@ -755,7 +755,7 @@ typedef void (*dipc_finalizer)(void *userdata);
  * for this stream only. The same thread then reads and releases the stream. So a provider may
  * block, and may fetch from its own server. It must not unwind.
  *
- * @param userdata  The userdata of dipc_server_serve().
+ * @param userdata  The userdata of dipc_server_serve() or dipc_server_set_handler().
  * @param request   The client's request; valid until the stream is released, not to be freed. To
  *                  fail with its own text the provider calls dipc_request_fail() and returns
  *                  non-zero.
@@ -1066,8 +1066,9 @@ dipc_status dipc_client_new(const struct dipc_client_options *options,
  * @param out               Receives the stream. An old value is overwritten, not released.
  * @param error             May be NULL; on failure receives details for dipc_error_free().
  * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_URI: a malformed URI, or n_uris is
- *         neither 1 nor 2. DIPC_ERR_INVALID_ARGUMENT: the ticket is too long.
- *         DIPC_ERR_UNSUPPORTED: this machine lacks the transport or the device.
+ *         neither 1 nor 2. DIPC_ERR_INVALID_ARGUMENT: the ticket is too long, alone or with the
+ *         options' headers. DIPC_ERR_UNSUPPORTED: this machine lacks the transport or the device,
+ *         or the server does not know headers.
  *         DIPC_ERR_UNREACHABLE: no server listens at the URI. DIPC_ERR_PERMISSION: another user
  *         runs the server. DIPC_ERR_NOT_FOUND: the server has no such ticket. DIPC_ERR_BUSY.
  *         DIPC_ERR_TIMEOUT. DIPC_ERR_CANCELLED. DIPC_ERR_PROVIDER, or the provider's own status.
@@ -2006,8 +2007,8 @@ dipc_status dipc_request_headers(const struct dipc_request *request,
 
 /**
  * Adds headers to the answer of a request. The client gets them with the schema; headers that are
- * added later go with a failure of the stream. A client that does not know headers does not get
- * them.
+ * added later go with a failure of the stream. A client that does not know headers gets none, nor
+ * does a client whose request fails before the schema: it has no stream.
  *
  * @param request  Request.
  * @param headers  Copied. One answer has at most 32 KiB, 5 bytes for each pair included.
@@ -2277,7 +2278,8 @@ dipc_status dipc_server_new(const struct dipc_server_options *options,
  * Listens at an address, and gives the URI for clients. A server may listen at several addresses.
  *
  * @param server         Server.
- * @param uri            "shm:/path" or "shm:@name"; may set tags of its own (want_data=N).
+ * @param uri            "shm:/path", "shm:@name", "tcp://host:port" or "ucx://host:port"; may set
+ *                       tags of its own (want_data=N).
  * @param buffer         Receives the URI for clients and a NUL; NULL if it is not wanted.
  * @param size_bytes     Size of buffer: at least DIPC_URI_BYTES, or 0 with a NULL buffer.
  * @param out_len_bytes  Receives the length of the URI, without the NUL.
@@ -2316,7 +2318,8 @@ dipc_status dipc_server_location(const struct dipc_server *server,
                                  struct dipc_error **error);
 
 /**
- * Pull form: waits for the next request for a ticket of dipc_server_serve_pull().
+ * Pull form: waits for the next request for a ticket of dipc_server_serve_pull(), or for a ticket
+ * that dipc_server_set_handler_pull() serves.
  *
  * @param server      Server.
  * @param timeout_ns  Most nanoseconds to wait; 0: do not wait; DIPC_FOREVER: no limit.
@@ -2598,8 +2601,8 @@ void dipc_server_options_free(struct dipc_server_options *options);
  * @param ticket_len_bytes  Length of ticket.
  * @param provider          Called once for each stream, on a thread for this stream only.
  * @param userdata          Passed to provider and finalizer; may be NULL.
- * @param finalizer         Called once, after the ticket was withdrawn and the last call of the
- *                          provider has returned; may be NULL.
+ * @param finalizer         Called once, after the ticket was withdrawn or replaced, or the server
+ *                          freed, and the last call of the provider has returned; may be NULL.
  * @param flags             0, or DIPC_PROVIDER_DETERMINISTIC.
  * @param error             May be NULL; on failure receives details for dipc_error_free().
  * @return DIPC_OK: the library calls the finalizer. Otherwise it does not. DIPC_ERR_NULL_ARGUMENT.
@@ -2633,7 +2636,8 @@ dipc_status dipc_server_serve_pull(const struct dipc_server *server,
 
 /**
  * Publishes a table: many clients at once can fetch it, any number of times. The arrays are
- * released after the ticket was withdrawn and the last client has given them back.
+ * released after the ticket was withdrawn or replaced, or the server freed, and the last client
+ * has given them back.
  *
  * @param server            Server.
  * @param ticket            Name of the table: any bytes, at most 1016 KiB. Copied.

@@ -83,8 +83,9 @@ pub unsafe extern "C" fn dipc_client_new(
 /// @param out               Receives the stream. An old value is overwritten, not released.
 /// @param error             May be NULL; on failure receives details for dipc_error_free().
 /// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_URI: a malformed URI, or n_uris is
-///         neither 1 nor 2. DIPC_ERR_INVALID_ARGUMENT: the ticket is too long.
-///         DIPC_ERR_UNSUPPORTED: this machine lacks the transport or the device.
+///         neither 1 nor 2. DIPC_ERR_INVALID_ARGUMENT: the ticket is too long, alone or with the
+///         options' headers. DIPC_ERR_UNSUPPORTED: this machine lacks the transport or the device,
+///         or the server does not know headers.
 ///         DIPC_ERR_UNREACHABLE: no server listens at the URI. DIPC_ERR_PERMISSION: another user
 ///         runs the server. DIPC_ERR_NOT_FOUND: the server has no such ticket. DIPC_ERR_BUSY.
 ///         DIPC_ERR_TIMEOUT. DIPC_ERR_CANCELLED. DIPC_ERR_PROVIDER, or the provider's own status.

@@ -14,7 +14,7 @@ use crate::server::{Provider, Request};
 /// for this stream only. The same thread then reads and releases the stream. So a provider may
 /// block, and may fetch from its own server. It must not unwind.
 ///
-/// @param userdata  The userdata of dipc_server_serve().
+/// @param userdata  The userdata of dipc_server_serve() or dipc_server_set_handler().
 /// @param request   The client's request; valid until the stream is released, not to be freed. To
 ///                  fail with its own text the provider calls dipc_request_fail() and returns
 ///                  non-zero.

@@ -94,8 +94,8 @@ pub unsafe extern "C" fn dipc_request_headers(
 }
 
 /// Adds headers to the answer of a request. The client gets them with the schema; headers that are
-/// added later go with a failure of the stream. A client that does not know headers does not get
-/// them.
+/// added later go with a failure of the stream. A client that does not know headers gets none, nor
+/// does a client whose request fails before the schema: it has no stream.
 ///
 /// @param request  Request.
 /// @param headers  Copied. One answer has at most 32 KiB, 5 bytes for each pair included.

@@ -96,7 +96,8 @@ pub unsafe extern "C" fn dipc_server_new(
 /// Listens at an address, and gives the URI for clients. A server may listen at several addresses.
 ///
 /// @param server         Server.
-/// @param uri            "shm:/path" or "shm:@name"; may set tags of its own (want_data=N).
+/// @param uri            "shm:/path", "shm:@name", "tcp://host:port" or "ucx://host:port"; may set
+///                       tags of its own (want_data=N).
 /// @param buffer         Receives the URI for clients and a NUL; NULL if it is not wanted.
 /// @param size_bytes     Size of buffer: at least DIPC_URI_BYTES, or 0 with a NULL buffer.
 /// @param out_len_bytes  Receives the length of the URI, without the NUL.
@@ -187,7 +188,8 @@ pub unsafe extern "C" fn dipc_server_location(
     unsafe { guard_ref(server, error, body) }
 }
 
-/// Pull form: waits for the next request for a ticket of dipc_server_serve_pull().
+/// Pull form: waits for the next request for a ticket of dipc_server_serve_pull(), or for a ticket
+/// that dipc_server_set_handler_pull() serves.
 ///
 /// @param server      Server.
 /// @param timeout_ns  Most nanoseconds to wait; 0: do not wait; DIPC_FOREVER: no limit.

@@ -22,8 +22,8 @@ use crate::server::Server;
 /// @param ticket_len_bytes  Length of ticket.
 /// @param provider          Called once for each stream, on a thread for this stream only.
 /// @param userdata          Passed to provider and finalizer; may be NULL.
-/// @param finalizer         Called once, after the ticket was withdrawn and the last call of the
-///                          provider has returned; may be NULL.
+/// @param finalizer         Called once, after the ticket was withdrawn or replaced, or the server
+///                          freed, and the last call of the provider has returned; may be NULL.
 /// @param flags             0, or DIPC_PROVIDER_DETERMINISTIC.
 /// @param error             May be NULL; on failure receives details for dipc_error_free().
 /// @return DIPC_OK: the library calls the finalizer. Otherwise it does not. DIPC_ERR_NULL_ARGUMENT.
@@ -98,7 +98,8 @@ pub unsafe extern "C" fn dipc_server_serve_pull(
 }
 
 /// Publishes a table: many clients at once can fetch it, any number of times. The arrays are
-/// released after the ticket was withdrawn and the last client has given them back.
+/// released after the ticket was withdrawn or replaced, or the server freed, and the last client
+/// has given them back.
 ///
 /// @param server            Server.
 /// @param ticket            Name of the table: any bytes, at most 1016 KiB. Copied.
