@@ -114,8 +114,8 @@ impl OutStream {
                 return Err(turner);
             }
             if !outlets.headers.is_empty() {
-                // Before the stream's thread has the connection, and answers on it. Headers that are
-                // too long for one answer have gone with two on the other connection.
+                // Before the stream's thread answers on this connection. Headers that do not fit
+                // here went with two answers on the other connection.
                 let _ = link.add_answer_headers(&outlets.headers);
             }
             outlets.links.push(Arc::clone(&link));
