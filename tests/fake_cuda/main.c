@@ -378,17 +378,6 @@ EXPORT CUresult cuCtxDestroy_v2(struct context *context) {
   return late;
 }
 
-EXPORT CUresult cuCtxEnablePeerAccess(struct context *peer, unsigned flags) {
-  CALL("cuCtxEnablePeerAccess");
-  NEED_CONTEXT;
-  if (!peer || flags) return INVALID_VALUE;
-  if (fake_no_peer || peer->device == context->device) return 217;
-  unsigned bit = 1u << peer->device;
-  if (context->peers & bit) return PEER_ACCESS_ALREADY_ENABLED;
-  context->peers |= bit;
-  return OK;
-}
-
 // Errors.
 
 static const struct {

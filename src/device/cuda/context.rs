@@ -282,24 +282,6 @@ impl Device {
         self.enter().or_else(|_| self.enter())
     }
 
-    /// Lets kernels on this device access the memory of `peer`. Copies need no permission.
-    ///
-    /// # Errors
-    ///
-    /// `Unsupported` if the two devices have no direct connection.
-    pub fn enable_peer(&self, peer: &Self) -> Result<()> {
-        let _current = self.enter()?;
-        // SAFETY: the context of `peer` is retained and never released; this device's is current.
-        let outcome = unsafe { self.driver.cuCtxEnablePeerAccess(peer.context, 0) };
-        match outcome {
-            Err(Failure {
-                code: code::PEER_ACCESS_ALREADY_ENABLED,
-                ..
-            }) => Ok(()),
-            other => Ok(other?),
-        }
-    }
-
     /// Free and total bytes of the device's memory, counted by the driver for all processes.
     ///
     /// # Errors

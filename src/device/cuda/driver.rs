@@ -31,8 +31,6 @@ pub mod code {
     pub const INVALID_HANDLE: i32 = 400;
     /// `CUDA_ERROR_NOT_READY`
     pub const NOT_READY: i32 = 600;
-    /// `CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED`
-    pub const PEER_ACCESS_ALREADY_ENABLED: i32 = 704;
     /// `CUDA_ERROR_CONTEXT_IS_DESTROYED`
     pub const CONTEXT_IS_DESTROYED: i32 = 709;
     /// `CUDA_ERROR_NOT_SUPPORTED`

@@ -94,7 +94,6 @@ functions! {
     cuCtxGetId(context: CUcontext, id: *mut c_ulonglong);
     cuCtxPushCurrent_v2(context: CUcontext);
     cuCtxPopCurrent_v2(context: *mut CUcontext);
-    cuCtxEnablePeerAccess(peer: CUcontext, flags: c_uint);
 
     cuStreamCreate(stream: *mut CUstream, flags: c_uint);
     cuStreamDestroy_v2(stream: CUstream);
