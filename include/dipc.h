@@ -2561,7 +2561,8 @@ dipc_status dipc_server_options_set_body(struct dipc_server_options *options,
                                          struct dipc_error **error);
 
 /**
- * Sets the compression of bodies. Compressed bodies travel as bytes. Default:
+ * Sets the compression of bodies. Compressed bodies travel as bytes. dipc_server_publish()
+ * compresses a table once, and the server keeps the compressed bodies beside the arrays. Default:
  * DIPC_COMPRESSION_NONE.
  *
  * @param options      Options to change; exclusive during the call.
@@ -2643,8 +2644,9 @@ dipc_status dipc_server_serve_pull(const struct dipc_server *server,
  * @param ticket            Name of the table: any bytes, at most 1016 KiB. Copied.
  * @param ticket_len_bytes  Length of ticket.
  * @param schema            Moved on success: its release becomes NULL.
- * @param batches           n_batches arrays, each moved on success. A thread of the library waits
- *                          for their sync_events.
+ * @param batches           n_batches arrays, each moved on success. The call encodes them, and may
+ *                          wait for their sync_events. A batch that cannot be encoded fails each
+ *                          stream.
  * @param n_batches         Number of batches; 0: a table without rows.
  * @param error             May be NULL; on failure receives details for dipc_error_free().
  * @return DIPC_OK. Otherwise the caller still owns schema and batches. DIPC_ERR_NULL_ARGUMENT.

@@ -342,7 +342,8 @@ pub unsafe extern "C" fn dipc_server_options_set_body(
     unsafe { guard_mut(options, error, body) }
 }
 
-/// Sets the compression of bodies. Compressed bodies travel as bytes. Default:
+/// Sets the compression of bodies. Compressed bodies travel as bytes. dipc_server_publish()
+/// compresses a table once, and the server keeps the compressed bodies beside the arrays. Default:
 /// DIPC_COMPRESSION_NONE.
 ///
 /// @param options      Options to change; exclusive during the call.

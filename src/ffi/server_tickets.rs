@@ -105,8 +105,9 @@ pub unsafe extern "C" fn dipc_server_serve_pull(
 /// @param ticket            Name of the table: any bytes, at most 1016 KiB. Copied.
 /// @param ticket_len_bytes  Length of ticket.
 /// @param schema            Moved on success: its release becomes NULL.
-/// @param batches           n_batches arrays, each moved on success. A thread of the library waits
-///                          for their sync_events.
+/// @param batches           n_batches arrays, each moved on success. The call encodes them, and may
+///                          wait for their sync_events. A batch that cannot be encoded fails each
+///                          stream.
 /// @param n_batches         Number of batches; 0: a table without rows.
 /// @param error             May be NULL; on failure receives details for dipc_error_free().
 /// @return DIPC_OK. Otherwise the caller still owns schema and batches. DIPC_ERR_NULL_ARGUMENT.
