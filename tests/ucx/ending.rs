@@ -14,6 +14,8 @@ use dipc::server::{Request, Server};
 
 use crate::common::sample::rounds;
 use crate::common::{FnProvider, counting, stream_of};
+use crate::messages::body;
+use crate::pair::{Pair, metadata};
 use crate::{Other, client, eventually, pair, role, serve, serving, takes_one, until_told, works};
 
 /// A killed server ends the client's stream with a status.
@@ -236,4 +238,27 @@ fn batch_in(memory: &Arc<Vec<i64>>) -> RecordBatch {
     let buffer = unsafe { Buffer::from_custom_allocation(start, bytes, Arc::clone(memory) as _) };
     let values: ArrayRef = Arc::new(Int64Array::new(ScalarBuffer::from(buffer), None));
     RecordBatch::try_from_iter([("values", values)]).unwrap()
+}
+
+/// `Connection::finish`, asked for again and again: a peer that reads nothing does not keep the
+/// connection from being closed, whether it had connected to the end or not.
+#[test]
+fn an_end_that_nobody_reads_can_be_closed() {
+    if !works() {
+        return;
+    }
+    for is_connected in [false, true] {
+        let mut pair = Pair::new();
+        pair.server.send(metadata(0)).unwrap();
+        while is_connected && !pair.server.finish() {
+            pair.turn().unwrap();
+        }
+        pair.server.send(body(1, 30_000)).unwrap();
+        for _ in 0..100 {
+            pair.server.finish();
+        }
+        drop(pair.server);
+        // A server's end waits for those of connections.
+        drop(serving());
+    }
 }

@@ -13,7 +13,7 @@ use crate::pair::{Pair, metadata};
 use crate::works;
 
 /// A packed body of `length` bytes, all of them `seq`, in two runs.
-fn body(seq: u8, length: usize) -> Outgoing {
+pub fn body(seq: u8, length: usize) -> Outgoing {
     let bytes = Arc::new(vec![seq; length]);
     let half = length / 2;
     Outgoing::Tagged {

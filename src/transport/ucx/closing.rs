@@ -16,10 +16,9 @@ use crate::transport::ucx::link::Link;
 use crate::transport::ucx::operations::Pending;
 use crate::transport::ucx::pull::Pulls;
 
-/// How long a look at whether everything has left takes at most; how long the end of a connection
-/// waits for that; and, where UCX has said that the peer is gone, for operations to end. After that
-/// the worker is destroyed with them.
-pub(super) const FLUSH_WAIT: Duration = Duration::from_millis(50);
+/// How long the end of a connection waits until everything has left; and, where UCX has said that
+/// the peer is gone, for operations to end. After that the worker is destroyed with them.
+const FLUSH_WAIT: Duration = Duration::from_millis(50);
 /// How long the end waits for the peer's answers to reads, since UCX ends the process of a peer
 /// that is answering a read when the connection goes. Others wait as long for UCX to let go of the
 /// connection, which goes on after that.
@@ -28,6 +27,8 @@ const CLOSE_WAIT: Duration = Duration::from_secs(1);
 /// What a connection leaves behind.
 pub(super) struct Remains {
     pub link: Link,
+    /// A flush under way.
+    pub flush: Option<Pending>,
     pub pulls: Option<Pulls>,
     /// The GPU whose memory UCX has been given here.
     pub gpu: Option<Arc<Device>>,
@@ -44,8 +45,8 @@ pub(super) struct Closing {
     /// `None` once it is over.
     remains: Option<Remains>,
     step: Step,
-    /// The flush of the first step, if its time was over before its end.
-    flush: Option<Pending>,
+    /// Flushes that have not ended: an earlier one, and that of the first step if its time is over.
+    flushes: Vec<Pending>,
     /// When others stop waiting for it.
     prompt_until: Instant,
     is_late: bool,
@@ -66,7 +67,7 @@ enum Step {
 
 impl Closing {
     /// Begins. The peer `is_there` as far as is known: what was sent before the end is to arrive.
-    pub(super) fn begin(remains: Remains, is_there: bool) -> Self {
+    pub(super) fn begin(mut remains: Remains, is_there: bool) -> Self {
         let reads = remains.pulls.as_ref().is_some_and(Pulls::is_reading);
         let now = Instant::now();
         let step = if is_there {
@@ -81,9 +82,9 @@ impl Closing {
         Self {
             prompt_until: now + if reads { CLOSE_WAIT } else { FLUSH_WAIT } + CLOSE_WAIT,
             is_late: false,
+            flushes: remains.flush.take().into_iter().collect(),
             remains: Some(remains),
             step,
-            flush: None,
         }
     }
 
@@ -109,7 +110,7 @@ impl Closing {
                 }
                 let fetch = Step::Fetch { gone_until: None };
                 if let Step::Flush { pending, .. } = std::mem::replace(&mut self.step, fetch) {
-                    self.flush = Some(pending);
+                    self.flushes.push(pending);
                 }
             }
             Step::Fetch { gone_until } => {
@@ -150,8 +151,8 @@ impl Closing {
                 let closed = pending.check().is_some();
                 // UCX ends the flush of an endpoint that is closed, soon or late. A worker that is
                 // destroyed before that frees memory twice (seen with 1.22).
-                let is_flushing = self.flush.as_mut().is_some_and(|it| it.check().is_none());
-                let is_flushed = !is_flushing || self.is_late;
+                self.flushes.retain_mut(|flush| flush.check().is_none());
+                let is_flushed = self.flushes.is_empty() || self.is_late;
                 let done = closed && is_flushed && (idle || gone_since(gone_until));
                 return if done { Stepped::Over } else { Stepped::Waits };
             }
@@ -178,7 +179,7 @@ impl Lingering for Closing {
                 Stepped::Over => {
                     // Its requests go before the worker.
                     self.step = Step::Fetch { gone_until: None };
-                    self.flush = None;
+                    self.flushes.clear();
                     remains.end();
                     return true;
                 }

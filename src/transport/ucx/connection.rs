@@ -24,6 +24,7 @@ use crate::transport::ucx::endpoint::Endpoint;
 use crate::transport::ucx::error::not_connected;
 use crate::transport::ucx::key::Key;
 use crate::transport::ucx::link::Link;
+use crate::transport::ucx::operations::Pending;
 use crate::transport::ucx::pull::Pulls;
 use crate::transport::ucx::silence;
 use crate::transport::ucx::tagged::Tagged;
@@ -57,6 +58,8 @@ pub struct UcxConnection {
     /// The descriptor tells of what comes.
     rests: bool,
     queued_bytes: u64,
+    /// Ends when all that was sent has left. Begun by [`finish`](Connection::finish).
+    flush: Option<Pending>,
     /// The peer is on this machine.
     is_here: bool,
     /// Why nothing more comes, once the inbox is empty.
@@ -136,6 +139,7 @@ impl UcxConnection {
             awake: false,
             rests: false,
             queued_bytes: 0,
+            flush: None,
             is_here,
             over: None,
             generation: Generation::now(),

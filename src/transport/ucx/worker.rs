@@ -229,6 +229,7 @@ impl Worker {
         self.flushes.retain_mut(|flush| flush.check().is_none());
         !self.flushes.is_empty()
     }
+
     /// Destroys the worker and drops its operations under way. All endpoints are closed before.
     /// Returns false, and destroys nothing, at the end of the process.
     pub(super) fn destroy(self) -> bool {

@@ -1,25 +1,34 @@
 //! The end of a connection: it is handed to the thread that closes it.
 
 use std::mem::ManuallyDrop;
-use std::time::Instant;
 
-use super::UcxConnection;
+use super::{UcxConnection, enter};
 use crate::device::outlive;
-use crate::transport::ucx::closing::{Closing, FLUSH_WAIT, Remains};
+use crate::transport::ucx::closing::{Closing, Remains};
 use crate::transport::ucx::pull::Pulls;
 
 impl UcxConnection {
     /// Whether what was sent has left. A close soon after takes the rest back, and the peer is told
     /// of a time-out.
     pub(super) fn has_left(&mut self) -> bool {
-        let Some(link) = &mut self.link else {
-            return true;
-        };
-        if self.over.is_some() || !self.generation.is_same_process() {
+        if self.ensure_usable().is_err() {
             return true;
         }
-        let flushed = link.flush(Instant::now() + FLUSH_WAIT, None);
-        !matches!(flushed, Ok(None))
+        let Some(link) = &self.link else {
+            return true;
+        };
+        // One flush at a time: a peer that reads nothing is asked about again and again.
+        let begin = || link.endpoint.begin_flush(&link.worker);
+        let mut flush = self.flush.take().unwrap_or_else(begin);
+        let gpu = self.gpu.clone();
+        let _current = enter(gpu.as_ref());
+        self.progress();
+        self.wake_for_inbox();
+        if flush.check().is_some() {
+            return true;
+        }
+        self.flush = Some(flush);
+        self.over.is_some()
     }
 
     /// Has UCX let go of everything, on another thread. What the peer was `lent` is dropped there
@@ -31,7 +40,7 @@ impl UcxConnection {
         let pulls = self.pulls.as_mut().map(Pulls::detach);
         if !self.generation.is_same_process() {
             // A forked child must not touch what it shares with its parent.
-            let _left = ManuallyDrop::new((link, pulls, lent));
+            let _left = ManuallyDrop::new((link, self.flush.take(), pulls, lent));
             return None;
         }
         let is_fetched_from = !link.worker.context().goes_over_tcp();
@@ -39,6 +48,7 @@ impl UcxConnection {
         link.worker.wake_for_ever();
         let remains = Remains {
             link,
+            flush: self.flush.take(),
             pulls,
             gpu: self.gpu.clone(),
             peer: self.identity.peer.clone(),
