@@ -87,6 +87,22 @@ fn a_body_of_another_length_is_refused() {
     assert!(error.text().contains("announces 101"), "{error}");
 }
 
+/// `Connection::queue`: a message that no peer would take is not the peer's fault, and harms
+/// nothing.
+#[test]
+fn a_message_that_is_too_long_is_refused_here() {
+    if !works() {
+        return;
+    }
+    let mut pair = Pair::new();
+    let bytes = vec![0xFF; (64 << 10) + 1];
+    let refused = pair.server.queue(Outgoing::Control { bytes, fd: None });
+    let error = refused.unwrap_err();
+    assert_eq!(error.status(), Status::InvalidArgument, "{error}");
+    pair.server.send(metadata(0)).unwrap();
+    assert!(matches!(pair.next().unwrap(), Incoming::Metadata(_)));
+}
+
 /// Rule E1: a client with a bare address says nothing of our extension but its request until the
 /// server has spoken; then what was held back leaves.
 #[test]

@@ -46,23 +46,24 @@ impl Class {
         }
     }
 
-    /// Refuses a message that is longer than any that `sender` may send. A client sends nothing
-    /// longer than a request.
-    ///
-    /// # Errors
-    ///
-    /// `Protocol`, with the length and the limit.
-    pub(super) fn ensure_within_limit(self, length: usize, sender: Peer) -> Result<()> {
-        let most = match (self, sender) {
+    /// Length of the longest message that `sender` may send. A client sends nothing longer than a
+    /// request.
+    pub(super) const fn limit(self, sender: Peer) -> u64 {
+        match (self, sender) {
             (Self::Metadata, Peer::Client) => MAX_TAGGED_BYTES,
             (Self::Metadata, Peer::Server) => MAX_METADATA_BYTES,
             (Self::Control, _) => MAX_CONTROL_BYTES,
-        };
+        }
+    }
+
+    /// Refuses a message of `sender` that is longer than any may be.
+    fn ensure_within_limit(self, length: usize, sender: Peer) -> Result<()> {
+        let most = self.limit(sender);
         if length as u64 <= most {
             return Ok(());
         }
         Err(Error::protocol(format!(
-            "a {self:?} message of {length} bytes is too long; the limit is {most}"
+            "the peer sent a {self:?} message of {length} bytes; the limit is {most}"
         )))
     }
 }

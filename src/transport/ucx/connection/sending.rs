@@ -9,7 +9,7 @@ use ucx1_sys::{
 };
 
 use super::{UcxConnection, closed, enter};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::transport::ucx::active::Class;
 use crate::transport::ucx::callbacks::Peer;
 use crate::transport::ucx::gather::Sending;
@@ -54,7 +54,12 @@ impl UcxConnection {
     }
 
     fn send_active(&mut self, class: Class, bytes: Vec<u8>) -> Result<()> {
-        class.ensure_within_limit(bytes.len(), Peer::Server)?;
+        let (length, most) = (bytes.len(), class.limit(Peer::Server));
+        if length as u64 > most {
+            return Err(Error::invalid_argument(format!(
+                "a {class:?} message of {length} bytes cannot be sent; the limit is {most}"
+            )));
+        }
         // Rule R1: no header, and for metadata the reply flag. UCX drops a message with it that is
         // read after the endpoint has failed, as the last word of a server may be.
         let flags = match class {
@@ -90,11 +95,10 @@ impl UcxConnection {
     }
 
     /// Starts to send. What is not over at once needs progress, for which whoever sleeps is woken.
-    fn post(
-        &mut self,
-        sending: Sending,
-        call: impl FnOnce(&Api, ucp_ep_h, *const c_void, usize, ucp_request_param_t) -> ucs_status_ptr_t,
-    ) -> Result<()> {
+    fn post<F>(&mut self, sending: Sending, call: F) -> Result<()>
+    where
+        F: FnOnce(&Api, ucp_ep_h, *const c_void, usize, ucp_request_param_t) -> ucs_status_ptr_t,
+    {
         let Some(link) = &mut self.link else {
             return Err(closed());
         };
