@@ -121,6 +121,10 @@ impl Tagged {
             }
             return Ok(());
         }
+        // Each body is looked for by its number, and many may be announced while none has come.
+        if self.announced.is_empty() || !has_any(&link.worker) {
+            return Ok(());
+        }
         let mut index = 0;
         while let Some(body) = self.announced.get(index).copied() {
             // A peer may send bodies in any order, and wait until each has left.
@@ -136,6 +140,9 @@ impl Tagged {
             let memory = self.memory_for(body, &found);
             self.receive(link, &found, memory)?;
             self.large += usize::from(found.length > LARGE_BYTES);
+            if !has_any(&link.worker) {
+                break;
+            }
         }
         Ok(())
     }
@@ -239,13 +246,24 @@ impl Tagged {
 
 /// Takes a message with this tag out of UCX's queue, as far as `mask` compares it.
 fn probe(worker: &Worker, tag: u64, mask: u64) -> Option<Found> {
+    look(worker, tag, mask, true)
+}
+
+/// Whether UCX's queue has a message.
+fn has_any(worker: &Worker) -> bool {
+    look(worker, 0, 0, false).is_some()
+}
+
+/// Finds a message, and `takes` it out of the queue or leaves it there. What is left there is not
+/// to be received.
+fn look(worker: &Worker, tag: u64, mask: u64, takes: bool) -> Option<Found> {
     let mut info = ucp_tag_recv_info_t {
         sender_tag: 0,
         length: 0,
     };
+    let (api, handle) = (worker.api(), worker.handle());
     // SAFETY: the worker lives; `info` is writable.
-    let message =
-        unsafe { (worker.api()).ucp_tag_probe_nb(worker.handle(), tag, mask, 1, &raw mut info) };
+    let message = unsafe { api.ucp_tag_probe_nb(handle, tag, mask, takes.into(), &raw mut info) };
     (!message.is_null()).then_some(Found {
         message,
         tag: info.sender_tag,
