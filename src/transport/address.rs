@@ -104,8 +104,8 @@ impl Address {
             Error::new(
                 Status::Unreachable,
                 format!(
-                    "the name `{}` of {self} cannot be looked up{why}; is it spelt right, and known \
-                     on this machine?",
+                    "the name `{}` of {self} cannot be looked up{why}; is it spelt right, and \
+                     known on this machine?",
                     self.host
                 ),
             )
@@ -119,8 +119,8 @@ impl Address {
             Ok(Ok(_)) => Err(unknown("")),
             Ok(Err(error)) => Err(unknown(&format!(" ({error})"))),
             Err(_) => Err(Error::timeout(format!(
-                "the name `{}` of {self} was not looked up within {timeout:?}: the name server does \
-                 not answer",
+                "the name `{}` of {self} was not looked up within {timeout:?}: the name server \
+                 does not answer",
                 self.host
             ))),
         }

@@ -3,7 +3,7 @@
 //! | what is closed | what the system may wait for |
 //! |---|---|
 //! | a TCP socket of the peer's with `SO_LINGER` | that the other end reads what was sent to it |
-//! | a file of a file system in user space (FUSE) | its server's answer, without regard to signals |
+//! | a file of a file system in user space (FUSE) | its server's answer, whatever the signals |
 //! | a Unix socket with descriptors of the peer's in its queue | each of these |
 //! | a listening one with connections that nobody has accepted | the same of each |
 //! | any Unix socket, before Linux 6.9 | what others left in flight, which that call may collect |

@@ -42,7 +42,7 @@ struct Load {
 }
 
 #[derive(Default)]
-struct State {
+struct CloserState {
     jobs: VecDeque<Job>,
     loads: HashMap<Option<u32>, Load>,
     /// Threads that wait for a job, and those that have not begun.
@@ -52,7 +52,7 @@ struct State {
 
 #[derive(Default)]
 struct Closer {
-    state: Mutex<State>,
+    state: Mutex<CloserState>,
     given: Condvar,
 }
 
@@ -87,9 +87,9 @@ pub fn ensure_room(user: u32) -> Result<()> {
     Err(Error::new(
         Status::Permission,
         format!(
-            "uid {user} has sent {open} descriptors that this process cannot close: it is refused until \
-             they are closed; look for a process of that user that passes sockets or files over \
-             connections to libdipc"
+            "uid {user} has sent {open} descriptors that this process cannot close: it is refused \
+             until they are closed; look for a process of that user that passes sockets or files \
+             over connections to libdipc"
         ),
     ))
 }
@@ -107,8 +107,8 @@ pub fn ensure_any_room() -> Result<()> {
     Err(Error::new(
         Status::OutOfResources,
         format!(
-            "no connection is accepted while {open} descriptors that peers have sent cannot be closed; \
-             Linux 6.16 and later keep such descriptors out"
+            "no connection is accepted while {open} descriptors that peers have sent cannot be \
+             closed; Linux 6.16 and later keep such descriptors out"
         ),
     ))
 }
@@ -127,7 +127,7 @@ impl Closer {
 
     /// Has a thread take the next job, if there is one to be taken. Where no thread is to be had,
     /// the next call tries again.
-    fn ensure_thread(&'static self, state: &mut MutexGuard<'_, State>) {
+    fn ensure_thread(&'static self, state: &mut MutexGuard<'_, CloserState>) {
         // A thread that takes a job sees to the next one.
         if state.next().is_none() || state.starting > 0 {
             return;
@@ -167,7 +167,7 @@ impl Closer {
     }
 }
 
-impl State {
+impl CloserState {
     fn load(&mut self, user: Option<u32>) -> &mut Load {
         self.loads.entry(user).or_default()
     }

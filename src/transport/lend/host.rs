@@ -86,8 +86,8 @@ impl LendingPlace for HostPlace<'_> {
         for (buffer, at) in sources.copies(buffers) {
             // SAFETY: `buffer` is readable for its length: its holder keeps the owner alive, as
             // `BufferRef` says. The target is writable for it: the block has room for every buffer
-            // at the offset that `Sources` counted out, and its region is mapped while the block
-            // is held. They do not overlap: the block was free, so no buffer of a producer's lies
+            // at the offset that `BodySources` counted out, and its region is mapped while it is
+            // held. They do not overlap: the block was free, so no buffer of a producer's lies
             // in it, and nobody else writes it until the lease is returned. The peer may read the
             // bytes at any time; it is told of them after `copy` is dropped, and another process's
             // reads are not accesses of this program.

@@ -170,8 +170,8 @@ impl PeerRegions for RegionTable {
         }
         if self.regions.len() >= usize::from(MOST_REGIONS) {
             return Err(Error::protocol(format!(
-                "the peer announced {MOST_REGIONS} regions on one connection and then another: each is a \
-                 mapping, of which the system gives a process about 65,000"
+                "the peer announced {MOST_REGIONS} regions on one connection and then another: \
+                 each is a mapping, of which the system gives a process about 65,000"
             )));
         }
         let here = |error: Error| error.context(format_args!("region {id}"));

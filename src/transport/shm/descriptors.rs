@@ -202,15 +202,16 @@ impl SocketReader for DescriptorReader {
                 if lost && bytes.first() == Some(&REGION_KIND) {
                     return Err(Error::new(
                         Status::OutOfResources,
-                        "no file descriptor is left to receive a region of the peer; raise the limit of \
-                         open files (ulimit -n)",
+                        "no file descriptor is left to receive a region of the peer; raise the \
+                         limit of open files (ulimit -n)",
                     ));
                 }
                 let came = came.and_then(|came| came.fd);
                 let memory = came.as_ref().is_none_or(Foreign::is_memory);
                 if !memory && !leads_to_gpu(bytes) {
                     return Err(Error::protocol(
-                        "the peer sent a descriptor with a REGION or RING that is not of memory (a memfd)",
+                        "the peer sent a descriptor with a REGION or RING that is not of memory \
+                         (a memfd)",
                     ));
                 }
                 *fd = came.map(Foreign::into_inner);
@@ -232,12 +233,13 @@ impl SocketReader for DescriptorReader {
     /// The ring takes what it can while the client looks there, up to the first frame that has to
     /// go through the socket.
     fn divert(&mut self, outbox: &mut Outbox) -> Result<()> {
-        let Some((writer, lane)) = self.writer.as_mut().filter(|_| outbox.fresh().is_some()) else {
+        let Some((writer, place)) = self.writer.as_mut().filter(|_| outbox.fresh().is_some())
+        else {
             outbox.commit();
             return Ok(());
         };
         let awake = writer.is_awake();
-        if *lane == FramePlace::Socket {
+        if *place == FramePlace::Socket {
             // What is before it must be seen to leave, or the client would wait for the socket.
             let Some(first) = outbox.fresh().filter(|_| awake && outbox.is_flushed()) else {
                 outbox.commit();
@@ -249,18 +251,18 @@ impl SocketReader for DescriptorReader {
             }
             outbox.pop_fresh();
             outbox.push_switch();
-            *lane = FramePlace::Ring;
+            *place = FramePlace::Ring;
         }
         while let Some(frame) = outbox.fresh() {
             if !awake || !put(writer, frame)? {
                 writer.write(&SWITCH);
-                *lane = FramePlace::Socket;
+                *place = FramePlace::Socket;
                 break;
             }
             outbox.pop_fresh();
         }
         outbox.commit();
-        if writer.publish() && *lane == FramePlace::Ring {
+        if writer.publish() && *place == FramePlace::Ring {
             // It fell asleep meanwhile: there and back, by way of the socket on which it sleeps.
             writer.write(&SWITCH);
             writer.publish();

@@ -136,14 +136,14 @@ impl SocketPeer {
         let own = rustix::process::geteuid().as_raw();
         let text = if self.uid == own {
             format!(
-                "the peer ({self}) may be any user: this process's user namespace has no number for \
-                 it, nor perhaps for this process, and {own} stands for all such users; map the \
-                 users into the namespace, or admit every user (any_user, --any-user)"
+                "the peer ({self}) may be any user: this process's user namespace has no number \
+                 for it, nor perhaps for this process, and {own} stands for all such users; map \
+                 the users into the namespace, or admit every user (any_user, --any-user)"
             )
         } else {
             format!(
-                "the peer ({self}) is another user than this process (uid {own}): admit every user at \
-                 both ends (any_user, --any-user), if that is meant"
+                "the peer ({self}) is another user than this process (uid {own}): admit every \
+                 user at both ends (any_user, --any-user), if that is meant"
             )
         };
         Err(Error::new(Status::Permission, text))
@@ -156,8 +156,8 @@ impl SocketPeer {
         let own = rustix::process::geteuid().as_raw();
         let cause = if self.uid == own {
             format!(
-                "its user namespace has no number for this user, nor perhaps for its own, and {own} \
-                 stands for all such users"
+                "its user namespace has no number for this user, nor perhaps for its own, and \
+                 {own} stands for all such users"
             )
         } else {
             format!("its uid is {own}, and this process has uid {}", self.uid)

@@ -221,7 +221,7 @@ impl FrameReader {
         }
     }
 
-    /// See [`Connection::clear_posted`](crate::transport::Connection::clear_posted).
+    /// See [`Connection::forget_bodies`](crate::transport::Connection::forget_bodies).
     pub fn clear_posted(&mut self) {
         self.posted.clear();
         self.early.clear();

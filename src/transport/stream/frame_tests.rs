@@ -20,6 +20,14 @@ fn read_one(reader: &mut FrameReader, mut bytes: &[u8]) -> Result<Option<Incomin
     reader.read(&mut bytes)
 }
 
+/// The tag and the bytes of a tagged message.
+fn tagged(message: Incoming) -> (u64, Vec<u8>) {
+    match message {
+        Incoming::Tagged { tag, bytes } => (tag, bytes.to_vec()),
+        other => panic!("{other:?}"),
+    }
+}
+
 fn refused(bytes: &[u8], text: &str) {
     let error = read_one(&mut FrameReader::new(1 << 20), bytes).unwrap_err();
     assert_eq!(error.status(), Status::Protocol, "{error}");
@@ -39,13 +47,9 @@ fn every_class_is_read() {
     let mut input = stream.as_slice();
     let mut next = || reader.read(&mut input).unwrap().unwrap();
     assert!(matches!(next(), Incoming::Metadata(bytes) if bytes[..] == *b"meta"));
-    assert!(
-        matches!(next(), Incoming::Tagged { tag: 0x6469_7063_0000_0001, bytes } if bytes[..] == *b"want")
-    );
+    assert_eq!(tagged(next()), (0x6469_7063_0000_0001, b"want".to_vec()));
     assert!(matches!(next(), Incoming::Body { seq: 5, memory } if memory.as_slice() == b"body"));
-    assert!(
-        matches!(next(), Incoming::Tagged { tag, bytes } if tag == 5 | LIST_BIT && bytes[..] == *b"list")
-    );
+    assert_eq!(tagged(next()), (5 | LIST_BIT, b"list".to_vec()));
     assert!(matches!(next(), Incoming::Control { bytes, .. } if bytes[..] == *b"\x03"));
     // Rule D1: a body of 0 bytes is a message too.
     assert!(matches!(next(), Incoming::Body { seq: 6, memory } if memory.is_empty()));
@@ -213,7 +217,8 @@ proptest! {
     ) {
         let mut data = vec![split, 4];
         for (class, tag, payload) in &frames {
-            let class = [FrameClass::Untagged, FrameClass::Tagged, FrameClass::Control][usize::from(*class)];
+            let classes = [FrameClass::Untagged, FrameClass::Tagged, FrameClass::Control];
+            let class = classes[usize::from(*class)];
             data.extend(frame(class, *tag, payload));
         }
         fuzzing::frames(&data);

@@ -155,7 +155,8 @@ pub(in crate::transport) fn bind(
         Errno::ACCESS => Error::os_as(
             Status::Permission,
             format_args!(
-                "this user may not listen at {address} ({candidate}); ports below 1024 are the system's"
+                "this user may not listen at {address} ({candidate}); ports below 1024 are the \
+                 system's"
             ),
             errno,
         ),

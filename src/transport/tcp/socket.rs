@@ -206,8 +206,8 @@ fn connect_error(
             errno,
         ),
         Errno::TIMEDOUT => Error::timeout(format!(
-            "nothing at {address} ({candidate}) answered within {timeout:?}: the machine is down, a \
-             firewall drops the connection, or the server accepts none"
+            "nothing at {address} ({candidate}) answered within {timeout:?}: the machine is down, \
+             a firewall drops the connection, or the server accepts none"
         )),
         Errno::HOSTUNREACH | Errno::HOSTDOWN => Error::os_as(
             Status::Unreachable,
@@ -221,7 +221,8 @@ fn connect_error(
             Error::os_as(
                 Status::Unreachable,
                 format_args!(
-                    "no network of this machine leads to {address} ({candidate}); is the network up?"
+                    "no network of this machine leads to {address} ({candidate}); is the network \
+                     up?"
                 ),
                 errno,
             )

@@ -191,8 +191,8 @@ impl Lingering for Closing {
         if !self.is_late && Instant::now() >= self.prompt_until {
             self.is_late = true;
             tracing::debug!(
-                "UCX does not let go of the connection to {} yet: its memory is kept until the peer \
-                 has ended it, too",
+                "UCX does not let go of the connection to {} yet: its memory is kept until the \
+                 peer has ended it, too",
                 remains.peer
             );
         }

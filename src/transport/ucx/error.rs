@@ -60,8 +60,8 @@ pub(super) fn not_connected(api: &Api, address: &str, status: ucs_status_t) -> E
         | UCS_ERR_LAST_ENDPOINT_FAILURE..=UCS_ERR_FIRST_LINK_FAILURE => Error::new(
             Status::Unreachable,
             format!(
-                "cannot connect to ucx://{address}: UCX says \"{said}\"; is a server started there, \
-                 with a UCX that can talk to this one ({}), and the port open?",
+                "cannot connect to ucx://{address}: UCX says \"{said}\"; is a server started \
+                 there, with a UCX that can talk to this one ({}), and the port open?",
                 version_text(api)
             ),
         ),

@@ -17,7 +17,7 @@ use crate::proto::{Span, Spans};
 use crate::transport::ucx::ALIGNMENT;
 use crate::transport::ucx::context::Context;
 use crate::transport::ucx::lending::Registered;
-use crate::transport::{Lease, Lender, LinkOptions, MemoryBudget, OnGpu, Owner, Placement};
+use crate::transport::{Charge, Lease, Lender, LinkOptions, OnGpu, Owner, Placement};
 
 /// Largest memory of one listener, in bytes.
 const MAX_BYTES: u64 = 64 << 20;
@@ -28,20 +28,7 @@ pub(super) struct PlainRegion {
     /// The first field: the peers' access ends before the memory does.
     registered: Registered,
     region: Region,
-    _charge: BudgetCharge,
-}
-
-/// The share of the server's budget that the memory uses.
-#[derive(Debug)]
-struct BudgetCharge {
-    budget: Arc<MemoryBudget>,
-    bytes: u64,
-}
-
-impl Drop for BudgetCharge {
-    fn drop(&mut self) {
-        self.budget.give_back(self.bytes);
-    }
+    _charge: Charge,
 }
 
 impl PlainRegion {
@@ -52,11 +39,7 @@ impl PlainRegion {
     /// `OutOfMemory` past the server's or the system's limit, `OutOfResources`, and UCX's errors.
     pub(super) fn new(context: &Arc<Context>, options: &LinkOptions) -> Result<Arc<Self>> {
         let bytes = options.region_bytes.min(MAX_BYTES);
-        options.budget.take(bytes)?;
-        let charge = BudgetCharge {
-            budget: Arc::clone(&options.budget),
-            bytes,
-        };
+        let charge = options.budget.charge(bytes)?;
         let region = Region::create(bytes, "dipc-copies")?;
         Ok(Arc::new(Self {
             registered: Registered::new(context, &region)?,

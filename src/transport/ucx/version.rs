@@ -25,8 +25,8 @@ pub(super) fn ensure_compatible(api: &Api, theirs: &str) -> Result<()> {
     }
     Err(Error::unsupported(format!(
         "the server uses UCX {theirs} and this side {}, and these two cannot talk to each other: \
-         versions before and from 1.{BORDER} differ; install the same version on both sides, or name \
-         another library in DIPC_UCX_LIBRARY or the setting ucx.library",
+         versions before and from 1.{BORDER} differ; install the same version on both sides, or \
+         name another library in DIPC_UCX_LIBRARY or the setting ucx.library",
         version_text(api)
     )))
 }
