@@ -1,7 +1,8 @@
 //! What a connection at a client asks of its I/O thread.
 
 use super::*;
-use crate::driver::io::IoThread;
+use crate::driver::io::{IoThread, Source as _};
+use crate::driver::waiting::RETRY;
 use crate::proto::{Control, Return, Uri};
 use crate::transport::{Incoming, LinkOptions, by_scheme};
 
@@ -39,4 +40,26 @@ fn releases_ask_the_io_thread_once() {
             None => std::thread::yield_now(),
         }
     }
+}
+
+/// A connection that is over gives nothing back: arrays that outlive it must not keep the I/O
+/// thread busy.
+#[test]
+fn releases_of_a_connection_that_is_over_ask_for_nothing() {
+    let transport = by_scheme("mem").unwrap();
+    let uri = Uri::parse("mem:@releases-ask-for-nothing").unwrap();
+    let options = LinkOptions::default();
+    let _listener = transport.listen(&uri, &options).unwrap();
+    let connection = transport.connect(&uri, &options).unwrap();
+    let io = IoThread::start("dipc-test-io", Duration::ZERO).unwrap();
+    let mut token = ClientEnd::open(connection, Some(9), &io);
+    // The test calls in place of the thread.
+    io.shut_down();
+    token.step(|end, _| end.close(Error::disconnected("the server has gone")));
+    let link = Arc::clone(token.link());
+    link.free([Return::Number { stream: 1, seq: 1 }]);
+    std::thread::sleep(RETRY * 2);
+    let before = io.waiting();
+    link.timer();
+    assert_eq!(io.waiting(), before, "the same time is asked for again");
 }

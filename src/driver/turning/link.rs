@@ -304,11 +304,14 @@ impl<T: Turn> Source for Link<T> {
                 return self.look_after(clock::after(RETRY));
             };
             let now = clock::now();
+            // A connection that is over gets no upkeep: the upkeep that is due there stays due.
+            let mut next = None;
             if !held.end.is_over() {
                 held.end.upkeep(now, &mut effects);
+                next = held.end.next_upkeep();
             }
             let is_io = held.owner.admit_io(now);
-            self.look_after_each([held.end.next_upkeep(), held.owner.deputy_at()]);
+            self.look_after_each([next, held.owner.deputy_at()]);
             is_io
         };
         self.settle(effects);
