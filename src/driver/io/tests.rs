@@ -137,3 +137,19 @@ fn timers_of_other_threads_come_in_time() {
     wait_until(|| came(&behind).is_some());
     assert!(came(&behind).unwrap() >= behind_at);
 }
+
+/// Promise of `Link::look_after`: a source that asks for an earlier time, and then for the later
+/// one again, is called once at each. The times of a busy connection would pile up otherwise.
+#[test]
+fn a_time_is_kept_once() {
+    let io = IoThread::start("dipc-test-io", Duration::ZERO).unwrap();
+    let (_first, one) = watched(&io);
+    let (_second, other) = watched(&io);
+    let hour = clock::after(Duration::from_secs(3600));
+    for _ in 0..3 {
+        for source in [&one, &other] {
+            io.call_at(hour, Arc::downgrade(source) as Weak<Counting>);
+        }
+    }
+    assert_eq!(io.waiting(), 2);
+}

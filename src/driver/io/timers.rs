@@ -21,12 +21,8 @@ pub(super) struct Timers {
     set: Mutex<Set>,
 }
 
-#[derive(Default)]
-struct Set {
-    /// By time; several may be due at once.
-    sources: BTreeMap<(Timestamp, u64), Weak<dyn Source>>,
-    next: u64,
-}
+/// By time, and by the address of the source: one source has each time once.
+type Set = BTreeMap<(Timestamp, usize), Weak<dyn Source>>;
 
 impl Timers {
     pub(super) fn new() -> rustix::io::Result<Self> {
@@ -43,10 +39,9 @@ impl Timers {
 
     pub(super) fn add(&self, deadline: Timestamp, source: Weak<dyn Source>) {
         let mut set = self.set.lock();
-        set.next += 1;
-        let key = (deadline, set.next);
-        set.sources.insert(key, source);
-        if set.sources.first_key_value().map(|(first, _)| *first) == Some(key) {
+        let key = (deadline, source.as_ptr().addr());
+        let is_new = set.insert(key, source).is_none();
+        if is_new && set.first_key_value().map(|(first, _)| *first) == Some(key) {
             self.set_alarm(&set);
         }
     }
@@ -54,14 +49,14 @@ impl Timers {
     /// Takes out the timers that are due now.
     pub(super) fn take_due(&self) -> impl Iterator<Item = Weak<dyn Source>> + use<> {
         let mut set = self.set.lock();
-        let later = set.sources.split_off(&(clock::now(), u64::MAX));
-        let due = std::mem::replace(&mut set.sources, later);
+        let later = set.split_off(&(clock::now(), usize::MAX));
+        let due = std::mem::replace(&mut *set, later);
         self.set_alarm(&set);
         due.into_values()
     }
 
     fn set_alarm(&self, set: &Set) {
-        let Some(((first, _), _)) = set.sources.first_key_value() else {
+        let Some(((first, _), _)) = set.first_key_value() else {
             return;
         };
         // Zero would be no alarm at all.
@@ -77,6 +72,6 @@ impl Timers {
 
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
-        self.set.lock().sources.len()
+        self.set.lock().len()
     }
 }
