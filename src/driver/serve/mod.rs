@@ -98,6 +98,9 @@ pub struct ServerEnd {
     /// A request that came while the connection had a holder.
     waiting_request: Option<Box<ArrivedRequest>>,
     is_cancelled: bool,
+    /// The last read was ended by its budget. The descriptor does not tell of messages that the
+    /// transport has already.
+    has_unread: bool,
     /// The client has heard that its request was read.
     is_pending_said: bool,
     /// More messages are about to follow those that are queued, and share their system call.
@@ -166,6 +169,7 @@ impl ServerLink {
             watch: None,
             waiting_request: None,
             is_cancelled: false,
+            has_unread: false,
             is_pending_said: false,
             writes: Writes::AtOnce,
             is_full: false,

@@ -20,6 +20,8 @@ struct EndsWhileReceiving {
     holds: bool,
     /// How often what was queued was written.
     writes: Arc<AtomicU64>,
+    /// Messages that have come. The descriptor does not tell of them.
+    unread: Arc<AtomicU64>,
 }
 
 impl Connection for EndsWhileReceiving {
@@ -50,7 +52,13 @@ impl Connection for EndsWhileReceiving {
 
     fn receive(&mut self) -> Result<Option<Incoming>> {
         self.queued.store(0, Ordering::Relaxed);
-        Ok(None)
+        let one = |left: u64| left.checked_sub(1);
+        let unread = self
+            .unread
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, one);
+        // Rule E3: one of an unknown kind, which is ignored.
+        let (bytes, fd) = (vec![255].into(), None);
+        Ok(unread.ok().map(|_| Incoming::Control { bytes, fd }))
     }
 
     fn close(&mut self, lent: Option<Box<dyn Send>>) -> Option<Box<dyn Send>> {
@@ -73,16 +81,24 @@ impl Host for Nobody {
 
 /// A connection on the thread `io`, whose queue is `queued`.
 fn serve(io: &IoThread, queued: &Arc<AtomicU64>, holds: bool) -> Arc<ServerLink> {
-    serve_counted(io, queued, holds, u64::MAX, &Arc::default())
+    serve_counted(
+        io,
+        queued,
+        holds,
+        u64::MAX,
+        &Arc::default(),
+        &Arc::default(),
+    )
 }
 
-/// The same with a bound for the queue, whose writes are counted.
+/// The same with a bound for the queue, whose writes are counted, and with messages to be read.
 fn serve_counted(
     io: &IoThread,
     queued: &Arc<AtomicU64>,
     holds: bool,
     most_queued: u64,
     writes: &Arc<AtomicU64>,
+    unread: &Arc<AtomicU64>,
 ) -> Arc<ServerLink> {
     let link = EndsWhileReceiving {
         identity: Identity {
@@ -101,6 +117,7 @@ fn serve_counted(
         queued: Arc::clone(queued),
         holds,
         writes: Arc::clone(writes),
+        unread: Arc::clone(unread),
     };
     let (config, idle) = (SenderConfig::default(), Duration::from_secs(1));
     let host = Weak::<Nobody>::new();
@@ -175,7 +192,14 @@ fn less_is_made_ahead_than_may_be_queued() {
 fn ensure_bounded(most: u64, most_queued: u64, holds: bool) {
     let queued = Arc::new(AtomicU64::new(0));
     let io = IoThread::start("test", Duration::ZERO).unwrap();
-    let served = serve_counted(&io, &queued, holds, most_queued, &Arc::default());
+    let served = serve_counted(
+        &io,
+        &queued,
+        holds,
+        most_queued,
+        &Arc::default(),
+        &Arc::default(),
+    );
     let mut turner = served.take().unwrap();
     turner.step(begin_stream);
     let may_pull =
@@ -196,7 +220,7 @@ fn ensure_bounded(most: u64, most_queued: u64, holds: bool) {
 fn what_waits_for_more_is_written_without_it() {
     let io = IoThread::start("test", Duration::ZERO).unwrap();
     let (queued, writes) = (Arc::default(), Arc::default());
-    let served = serve_counted(&io, &queued, false, u64::MAX, &writes);
+    let served = serve_counted(&io, &queued, false, u64::MAX, &writes, &Arc::default());
     let written = || AtomicU64::load(&writes, Ordering::Relaxed);
     let later = |served: &mut ServerEnd, effects: &mut ServerEffects| {
         AtomicU64::fetch_max(&queued, 1, Ordering::Relaxed);
@@ -246,5 +270,28 @@ fn a_request_waits_for_the_holder() {
     drop(turner);
     // `Nobody` takes it, by the I/O thread.
     wait_until(|| served.look(|served| served.waiting_request.is_none()));
+    io.shut_down();
+}
+
+/// Promise of `Wants::soon`: messages that the budget of the last turn has left are read, although
+/// no descriptor tells of them, whether the holder sleeps or gives the connection back.
+#[test]
+fn messages_past_the_budget_are_read() {
+    let io = IoThread::start("test", Duration::ZERO).unwrap();
+    let unread = Arc::default();
+    let nothing = Arc::default();
+    let served = serve_counted(&io, &nothing, false, u64::MAX, &Arc::default(), &unread);
+    let mut turner = served.take().unwrap();
+    AtomicU64::store(&unread, 200, Ordering::SeqCst);
+    let wants = turner.step(|served, effects| {
+        served.turn_without_request(Budget::LOOK, effects);
+        served.wants()
+    });
+    assert!(wants.soon);
+    turner.step_to_host(|served, effects| served.read(Budget::LOOK, effects));
+    assert!(AtomicU64::load(&unread, Ordering::SeqCst) > 0);
+    drop(turner);
+    wait_until(|| AtomicU64::load(&unread, Ordering::SeqCst) == 0);
+    wait_until(|| served.look(|served| !served.wants().soon));
     io.shut_down();
 }

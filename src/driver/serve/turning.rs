@@ -51,7 +51,7 @@ impl Turn for ServerEnd {
     }
 
     fn wants(&self) -> Wants {
-        self.wants_and(self.waiting_request.is_some() || self.begins())
+        self.wants_and(self.waiting_request.is_some() || self.begins() || self.has_unread)
     }
 
     fn upkeep(&mut self, now: Timestamp, effects: &mut ServerEffects) {
@@ -164,6 +164,11 @@ impl ServerEnd {
 
     /// Reads what has come, up to the budget. Returns whether there may be more.
     pub fn read(&mut self, budget: Budget, effects: &mut ServerEffects) -> bool {
+        self.has_unread = self.read_some(budget, effects);
+        self.has_unread
+    }
+
+    fn read_some(&mut self, budget: Budget, effects: &mut ServerEffects) -> bool {
         for read in 0..budget.messages {
             if self.closed.is_some() {
                 return false;
