@@ -169,7 +169,10 @@ impl Request {
     /// `Timeout` (call again), `Cancelled`, `Disconnected`, `InvalidArgument`.
     pub fn finish(&self, timeout: Option<Duration>) -> Result<()> {
         let deadline = timeout.map(clock::after);
-        self.pull(deadline)?.production.finish(deadline)
+        let mut pull = self.pull(deadline)?;
+        pull.production.finish(deadline)?;
+        pull.production.let_go();
+        Ok(())
     }
 
     /// Fails the stream with a reason. Pull form: the stream ends now, and a call on another thread
@@ -181,7 +184,9 @@ impl Request {
             Some(pull) => {
                 // Another call may wait for the client and hold the lock: this ends its wait.
                 self.stream.give_up();
-                pull.lock().production.fail(code, text);
+                let production = &mut pull.lock().production;
+                production.fail(code, text);
+                production.let_go();
             }
             None => *self.failure.lock() = Some((code, text.to_owned())),
         }

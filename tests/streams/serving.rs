@@ -8,7 +8,7 @@ use arrow::datatypes::Int32Type;
 use dipc::arrow::stream::ArrayReader;
 use dipc::client::{Client, ClientOptions, GetOptions};
 use dipc::error::{Error, Status};
-use dipc::proto::{Credit, MAX_TICKET_BYTES};
+use dipc::proto::{Credit, Headers, MAX_TICKET_BYTES};
 use dipc::server::{Request, ServerOptions};
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -247,6 +247,47 @@ fn the_pull_form_serves_and_releases_on_the_hosts_thread() {
         let received = consumer.join().unwrap();
         let expected: Vec<_> = (0..100).map(|index| batch(index * 50, 50)).collect();
         assert_same(&received, &expected);
+    }
+}
+
+/// The next request on a connection comes while the host still has the last one, which it has
+/// finished or failed: the client waits for nobody. Promise of `dipc_request_add_headers`: a stream
+/// that is over takes none, not even for its successor.
+#[test]
+fn a_request_that_is_over_holds_up_nobody() {
+    for subject in SUBJECTS {
+        let (server, uri) = server(subject, ServerOptions::default());
+        server.serve_pull(b"t").unwrap();
+        let consumer = thread::spawn(move || {
+            let (client, options) = (client(), subject.options());
+            let read = |_| {
+                let mut stream = client.get(&[&uri], b"t", &options, None)?;
+                read_all(&mut stream).map(|batches| batches.len())
+            };
+            (0..3).map(read).collect::<Vec<_>>()
+        });
+        let mut over = Vec::new();
+        for fails in [false, true, false] {
+            let request = server.next_request(Some(Duration::from_secs(10)), None);
+            let request = request.unwrap().expect("the last request holds it up");
+            request.start(&export_schema(&common::schema()), 1).unwrap();
+            if fails {
+                request.fail(-1000, "enough");
+            } else {
+                request.finish(None).unwrap();
+            }
+            request.finish(None).unwrap();
+            over.push(request);
+        }
+        let read = consumer.join().unwrap();
+        assert_eq!(read[0].as_ref().ok(), Some(&0), "{}", subject.scheme);
+        assert_eq!(read[1].as_ref().unwrap_err().status(), Status::Provider);
+        assert_eq!(read[2].as_ref().ok(), Some(&0), "{}", subject.scheme);
+        for request in &over {
+            assert!(!request.is_cancelled());
+            let error = request.add_headers(&Headers::new()).unwrap_err();
+            assert_eq!(error.status(), Status::InvalidArgument);
+        }
     }
 }
 

@@ -184,6 +184,15 @@ impl Production {
         Some(turner.give_back_later())
     }
 
+    /// Lets go of the connections of a stream that has been finished or has failed: their next
+    /// requests need not wait until the host drops this.
+    pub fn let_go(&mut self) {
+        self.stream.close();
+        for mut turner in self.outlets.drain(..).filter_map(|it| it.turner) {
+            turner.step(|served, _| served.forget_watch(&self.stream.watch));
+        }
+    }
+
     /// Has the log say why the stream ends: where its client has gone, that is why.
     fn tell_failure(&mut self, status: i32, text: &str) {
         let Some(account) = self.account.take() else {
@@ -409,10 +418,6 @@ impl Drop for Production {
         // Also to parts that joined a moment ago, or that an early end has not reached.
         let text = "the producer ended without finishing the stream";
         self.fail(Status::Provider.code(), text);
-        for outlet in &mut self.outlets {
-            if let Some(turner) = &mut outlet.turner {
-                turner.step(|served, _| served.forget_watch(&self.stream.watch));
-            }
-        }
+        self.let_go();
     }
 }

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use crate::cancel::Cancel;
 use crate::driver::serve::{ServerEnd, ServerLink};
 use crate::driver::turning::{Bell, Turner};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::proto::{Headers, Role};
 
 /// A stream as its connections, its request and its thread share it.
@@ -133,6 +133,13 @@ impl OutStream {
         self.ring();
     }
 
+    /// The stream is over: nobody joins, and its connections may carry other streams.
+    pub(super) fn close(&self) {
+        let mut outlets = self.outlets.lock();
+        outlets.over = true;
+        outlets.links.clear();
+    }
+
     pub(super) fn is_given_up(&self) -> bool {
         self.given_up.load(Ordering::SeqCst)
     }
@@ -185,6 +192,9 @@ impl OutStream {
     pub fn add_answer_headers(&self, headers: &Headers) -> Result<()> {
         // Locked throughout, so that a connection that joins meanwhile gets each header once.
         let mut outlets = self.outlets.lock();
+        if outlets.links.is_empty() {
+            return Err(Error::invalid_argument("the stream is over"));
+        }
         for link in &outlets.links {
             link.add_answer_headers(headers)?;
         }
@@ -199,6 +209,7 @@ impl OutStream {
         self.links()
             .iter()
             .any(|link| link.ensure_streaming().is_err())
+            || self.watch.loss.lock().is_lost
     }
 
     pub(super) fn links(&self) -> Vec<Arc<ServerLink>> {
