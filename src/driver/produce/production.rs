@@ -309,7 +309,7 @@ impl Production {
             return true;
         }
         match self.batches {
-            0 => clock::now() >= linger,
+            0 => self.taken() > 0 || clock::now() >= linger,
             batches => self.taken() >= batches,
         }
     }

@@ -13,6 +13,7 @@ use crate::arrow::decode::DecodeOptions;
 use crate::arrow::{Encoder, batch_to_c, schema_to_c};
 use crate::device::{BufferRef, Target};
 use crate::driver::callbacks::Deferred;
+use crate::driver::clock;
 use crate::driver::fetch::{ClientEnd, Connections, Fetch};
 use crate::driver::io::IoThread;
 use crate::driver::serve::{
@@ -22,8 +23,8 @@ use crate::driver::turning::Turner;
 use crate::error::{Result, Status};
 use crate::proto::{Credit, ReceiverConfig, Request, Role, SenderConfig, SideConfig, Tags, Uri};
 use crate::transport::{
-    self, Connection, Identity, Incoming, Lender, LinkOptions, OnGpu, Outgoing, PeerRegions,
-    Placement, Queued,
+    self, Connection, Identity, Incoming, Lender, LinkOptions, OnGpu, Outgoing, Payload,
+    PeerRegions, Placement, Queued,
 };
 
 /// A lender that would lend everything in place, and then cannot: its region cannot be exported,
@@ -131,9 +132,18 @@ struct Begun {
     _host: Arc<dyn Host>,
 }
 
-/// Asks for a stream at an address of that name, with a window that takes one dictionary of
-/// [`batch`].
-fn begin(name: &str) -> Begun {
+/// A connection to a server that hands on its requests.
+struct Served {
+    client: Box<dyn Connection>,
+    link: Arc<ServerLink>,
+    io: IoThread,
+    requests: mpsc::Receiver<(Turner<ServerEnd>, ArrivedRequest)>,
+    panics: Arc<Panics>,
+    host: Arc<dyn Host>,
+}
+
+/// Connects to an address of that name.
+fn connect(name: &str) -> Served {
     let uri = Uri::parse(&format!("mem:{name}")).unwrap();
     let options = LinkOptions::default();
     let transport = transport::by_scheme("mem").unwrap();
@@ -154,7 +164,37 @@ fn begin(name: &str) -> Begun {
         Arc::downgrade(&host),
     )
     .unwrap();
+    Served {
+        client,
+        link,
+        io,
+        requests,
+        panics,
+        host,
+    }
+}
 
+fn produce_options() -> ProduceOptions {
+    let (callbacks, _) = Callbacks::start().unwrap();
+    ProduceOptions {
+        encode: EncodeOptions::default(),
+        body: BodyPolicy::Auto,
+        callbacks,
+        counters: Arc::default(),
+    }
+}
+
+/// Asks for a stream at an address of that name, with a window that takes one dictionary of
+/// [`batch`].
+fn begin(name: &str) -> Begun {
+    let Served {
+        client,
+        link,
+        io,
+        requests,
+        panics,
+        host,
+    } = connect(name);
     let metadata = ClientEnd::open(client, Tags::DEFAULT.free_data, &io);
     let window = Credit {
         batches: 16,
@@ -182,19 +222,12 @@ fn begin(name: &str) -> Begun {
 
     let (turner, asked) = requests.recv().unwrap();
     assert!(Arc::ptr_eq(turner.link(), &link));
-    let (callbacks, _) = Callbacks::start().unwrap();
-    let produce = ProduceOptions {
-        encode: EncodeOptions::default(),
-        body: BodyPolicy::Auto,
-        callbacks,
-        counters: Arc::default(),
-    };
     Begun {
         link,
         turner: Some(turner),
         fetch,
         asked,
-        produce,
+        produce: produce_options(),
         panics,
         _host: host,
     }
@@ -229,6 +262,53 @@ fn bodies_that_are_not_in_place_after_all_wait_for_room() {
     assert_eq!(fetch.next(None).unwrap().unwrap().rows, 10);
     assert!(fetch.next(None).unwrap().is_none());
     finishing.join().unwrap();
+}
+
+/// Rules E4, E6: a client that asks for the next stream waits for no second connection to the last
+/// one, whose other part it may have had from another server.
+#[test]
+fn the_next_request_ends_the_wait_for_a_second_connection() {
+    for has_batch in [true, false] {
+        let Served {
+            mut client,
+            requests,
+            link: _link,
+            host: _host,
+            ..
+        } = connect("produce-next-request");
+        let window = Credit {
+            batches: 16,
+            bytes: 1 << 20,
+        };
+        let ask = |client: &mut Box<dyn Connection>, stream_id| {
+            let mut request = Request::new(b"t".to_vec(), window);
+            request.stream_id = stream_id;
+            let tag = Tags::default_for(Role::Metadata).dipc_want;
+            let payload = Payload::Bytes(request.encode().into());
+            client.queue(Outgoing::Tagged { tag, payload }).unwrap();
+            client.flush().unwrap();
+        };
+        ask(&mut client, 7);
+        let (turner, asked) = requests.recv().unwrap();
+        let stream = OutStream::new(b"t".to_vec(), turner, asked.role, true);
+        let mut production = Production::new(stream, produce_options(), Box::new(|| {}));
+        let batch = batch();
+        let schema = schema_to_c(&batch.schema()).unwrap();
+        production.start(&schema, DeviceKind::CPU.0).unwrap();
+        if has_batch {
+            let pushed = production.push(batch_to_c(batch), None, None);
+            pushed.map_err(|(error, _)| error).unwrap();
+        }
+        // The end is sent.
+        let waits = production.finish(Some(clock::now()));
+        assert_eq!(waits.unwrap_err().status(), Status::Timeout);
+        ask(&mut client, 8);
+        let patience = clock::after(Duration::from_secs(20));
+        production.finish(Some(patience)).unwrap();
+        drop(production);
+        let (_turner, asked) = requests.recv().unwrap();
+        assert_eq!(asked.request.stream_id, 8);
+    }
 }
 
 /// Tells when it is dropped, as a stream's place is.

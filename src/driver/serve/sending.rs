@@ -36,7 +36,7 @@ pub struct SendRoom {
     is_crowded: bool,
     /// What the client's credit has left; `None` for a baseline peer.
     window: Option<WindowRoom>,
-    /// Record batches that the consumer has taken, as its credit says.
+    /// Record batches that the consumer has taken, as its credit or its next request says.
     pub taken: u64,
 }
 
@@ -68,7 +68,11 @@ impl ServerEnd {
             ended: self.ensure_streaming().err(),
             is_crowded: self.is_crowded(),
             window: self.sender.room(),
-            taken: self.sender.batches_taken(),
+            // A client that asks for the next stream has done with this one.
+            taken: match &self.waiting_request {
+                Some(_) => u64::MAX,
+                None => self.sender.batches_taken(),
+            },
         }
     }
 
