@@ -88,9 +88,9 @@ thread_local! {
     static HERE: RefCell<Option<Vec<Owner>>> = const { RefCell::new(None) };
 }
 
-/// Runs `step`. What it would have dropped on the callback thread is dropped on this thread behind
-/// it, when no locks are held: a thread that calls the host anyway need not wake another one. A
-/// nested call leaves the dropping to the outer one.
+/// Runs `step`. Things for the callback thread are then dropped on this thread, once `step` has
+/// returned and holds no lock: a thread that calls the host anyway need not wake another thread. A
+/// nested call leaves them to the outer call.
 pub fn release_here<R>(step: impl FnOnce() -> R) -> R {
     if HERE.with_borrow(Option::is_some) {
         return step();

@@ -70,8 +70,8 @@ impl Looks {
     }
 }
 
-/// Calls `look` again and again for `time`; each millisecond with the time, for the upkeep. Returns
-/// whether a call returned true, or the token was triggered.
+/// Calls `look` again and again for `time`. Once in a millisecond it gets the time and does the
+/// upkeep. Returns whether a call returned true, or the token was triggered.
 pub fn spin(
     time: Duration,
     cancel: Option<&Cancel>,

@@ -178,7 +178,8 @@ impl ClientEnd {
             if asks_for_death && self.readiness().peer_has_died() {
                 return Err(server_has_ended(&self.link.identity().peer));
             }
-            // A failure to write is told behind all that came, also since the read above.
+            // The caller first gets all messages, also those that came after the read above, and
+            // then a failure to write.
             if let Err(error) = self.link.flush() {
                 let last = self.link.receive();
                 received = last.and_then(|last| last.map(Some).ok_or(error));

@@ -99,7 +99,7 @@ impl Turn for ServerEnd {
         };
         match request.map(|request| (link.take(), request)) {
             Some((Some(turner), request)) => match host.begin(turner, *request) {
-                // A request ends a turn, behind which there is another one.
+                // This is the I/O thread, which turns the connection again after a request.
                 Begun::Here(turner) => turner.give_back_here(),
                 Begun::Thread(work) => host.run(work),
                 Begun::Elsewhere => {}
@@ -186,7 +186,8 @@ impl ServerEnd {
                 return false;
             }
             if is_empty {
-                // If something came, that was it; the end of the process is told again.
+                // Messages that came may be all that the event told of. Another event tells of a
+                // process that has ended.
                 if read == 0 && budget.asks_for_death {
                     self.ensure_peer_lives(effects);
                 }

@@ -28,8 +28,8 @@ pub struct Budget {
     pub messages: usize,
     /// Bytes of bodies read, and as many copied or written by this thread to be sent.
     pub bytes: u64,
-    /// Bytes that wait are written on. A socket that has been full is worth a write only once its
-    /// descriptor tells of room: then there is much.
+    /// The turn writes bytes that wait for room. A socket that was full has little room before its
+    /// descriptor tells of room, and much room then.
     pub writes_on: bool,
     /// The system is asked whether the peer's process has ended, if nothing is left to be read.
     pub asks_for_death: bool,
