@@ -46,12 +46,13 @@ struct SocketGroup {
     id: u128,
     from: IpAddr,
     since: Instant,
-    lines: Vec<Option<WatchedSocket>>,
+    /// By their numbers.
+    places: Vec<Option<WatchedSocket>>,
 }
 
 impl SocketGroup {
     fn sockets(&self) -> usize {
-        self.lines.iter().flatten().count()
+        self.places.iter().flatten().count()
     }
 }
 
@@ -73,7 +74,7 @@ impl Groups {
     /// Takes a socket that came from `from` into its group.
     /// Errors: `Protocol` when the group has such a socket, is of another size, or of another
     /// machine's: this socket is closed then, and the group stays as it was.
-    pub fn add(&self, join: Join, from: IpAddr, line: WatchedSocket) -> Result<()> {
+    pub fn add(&self, join: Join, from: IpAddr, socket: WatchedSocket) -> Result<()> {
         let mut state = self.state.lock();
         let known = state
             .waiting
@@ -84,22 +85,22 @@ impl Groups {
             None => state.begin(join, from),
         };
         let group = &mut state.waiting[at];
-        let fits = group.from == from && group.lines.len() == usize::from(join.count);
-        let place = group.lines.get_mut(usize::from(join.index));
+        let fits = group.from == from && group.places.len() == usize::from(join.count);
+        let place = group.places.get_mut(usize::from(join.index));
         let Some(place) = place.filter(|place| fits && place.is_none()) else {
             return Err(Error::protocol(
                 "the peer sent a JOIN that does not fit the others of its group (docs/wire.md)",
             ));
         };
-        *place = Some(line);
-        if group.sockets() == group.lines.len()
+        *place = Some(socket);
+        if group.sockets() == group.places.len()
             && let Some(group) = state.waiting.remove(at)
         {
-            let lines = group.lines.into_iter().flatten().collect();
-            let whole = TcpConnection::joined(lines);
+            let sockets = group.places.into_iter().flatten().collect();
+            let whole = TcpConnection::joined(sockets);
             state
                 .whole
-                .push_back(whole.map_err(|(error, lines)| (error, first(lines))));
+                .push_back(whole.map_err(|(error, sockets)| (error, first(sockets))));
         }
         state.make_room();
         self.set_timer(&state);
@@ -134,8 +135,8 @@ impl Groups {
 }
 
 /// The socket that brings everything but bodies.
-fn first<T>(lines: Vec<T>) -> Option<T> {
-    lines.into_iter().next()
+fn first<T>(sockets: Vec<T>) -> Option<T> {
+    sockets.into_iter().next()
 }
 
 impl GroupQueue {
@@ -145,7 +146,7 @@ impl GroupQueue {
             id: join.group,
             from,
             since: Instant::now(),
-            lines: (0..join.count).map(|_| None).collect(),
+            places: (0..join.count).map(|_| None).collect(),
         });
         self.waiting.len() - 1
     }
@@ -159,7 +160,7 @@ impl GroupQueue {
 
     fn close_oldest(&mut self, why: &str) {
         if let Some(group) = self.waiting.pop_front() {
-            let (count, all, from) = (group.sockets(), group.lines.len(), group.from);
+            let (count, all, from) = (group.sockets(), group.places.len(), group.from);
             self.said.say(|more| {
                 tracing::warn!("{count} of {all} sockets from {from} are closed: {why}{more}");
             });
@@ -185,7 +186,7 @@ mod tests {
     }
 
     /// A socket, and the peer that it is connected to.
-    fn line(listener: &TcpListener) -> (WatchedSocket, TcpStream) {
+    fn socket(listener: &TcpListener) -> (WatchedSocket, TcpStream) {
         let peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (socket, from) = listener.accept().unwrap();
         (
@@ -205,8 +206,8 @@ mod tests {
         let mut peers = Vec::new();
         for index in [2, 0, 1] {
             assert!(groups.next().is_none());
-            let (line, peer) = line(&listener);
-            groups.add(join(5, index, 3), HERE, line).unwrap();
+            let (socket, peer) = socket(&listener);
+            groups.add(join(5, index, 3), HERE, socket).unwrap();
             peers.push(peer);
         }
         assert!(groups.next().is_some());
@@ -217,7 +218,7 @@ mod tests {
     #[test]
     fn strangers_do_not_fit_into_a_group() {
         let (groups, listener) = (Groups::new().unwrap(), listener());
-        let (first, _first_peer) = line(&listener);
+        let (first, _first_peer) = socket(&listener);
         groups.add(join(5, 0, 2), HERE, first).unwrap();
         let elsewhere = "10.1.2.3".parse().unwrap();
         for (message, from) in [
@@ -225,10 +226,10 @@ mod tests {
             (join(5, 1, 3), HERE),
             (join(5, 1, 2), elsewhere),
         ] {
-            let (stranger, _peer) = line(&listener);
+            let (stranger, _peer) = socket(&listener);
             assert!(groups.add(message, from, stranger).is_err(), "{message:?}");
         }
-        let (last, _last_peer) = line(&listener);
+        let (last, _last_peer) = socket(&listener);
         groups.add(join(5, 1, 2), HERE, last).unwrap();
         assert!(groups.next().is_some());
     }
@@ -239,8 +240,8 @@ mod tests {
         let (groups, listener) = (Groups::new().unwrap(), listener());
         let mut peers = Vec::new();
         for group in 0..=MAX_WAITING as u128 {
-            let (line, peer) = line(&listener);
-            groups.add(join(group, 0, 2), HERE, line).unwrap();
+            let (socket, peer) = socket(&listener);
+            groups.add(join(group, 0, 2), HERE, socket).unwrap();
             peers.push(peer);
         }
         let state = groups.state.lock();
@@ -254,8 +255,8 @@ mod tests {
         let (groups, listener) = (Groups::new().unwrap(), listener());
         let logged = testing::count(|| {
             for group in 0..2 * MAX_WAITING as u128 {
-                let (line, _peer) = line(&listener);
-                groups.add(join(group, 0, 2), HERE, line).unwrap();
+                let (socket, _peer) = socket(&listener);
+                groups.add(join(group, 0, 2), HERE, socket).unwrap();
             }
             for group in &mut groups.state.lock().waiting {
                 group.since -= GROUP_TIME;
@@ -270,8 +271,8 @@ mod tests {
     #[test]
     fn a_group_that_is_late_is_closed() {
         let (groups, listener) = (Groups::new().unwrap(), listener());
-        let (line, peer) = line(&listener);
-        groups.add(join(5, 0, 2), HERE, line).unwrap();
+        let (socket, peer) = socket(&listener);
+        groups.add(join(5, 0, 2), HERE, socket).unwrap();
         let armed = rustix::time::timerfd_gettime(&groups.timer)
             .unwrap()
             .it_value;

@@ -82,13 +82,13 @@ impl TcpListener {
             .and_then(|peer| peer.map_or(Err(Errno::NOTCONN), SocketAddr::try_from))
             .map_err(|errno| Error::os("a peer has gone before it was accepted", errno))?;
         spare_pacing(&socket, &peer);
-        let mut line = WatchedSocket::new(socket, peer, self.unexpected_bytes, self.patience);
-        line.channel.reader().expect_requests();
+        let mut socket = WatchedSocket::new(socket, peer, self.unexpected_bytes, self.patience);
+        socket.channel.reader().expect_requests();
         let joins = JoinTarget {
             groups: Arc::downgrade(&self.groups),
             from: peer.ip(),
         };
-        Ok(Box::new(TcpConnection::new(line, Some(joins))))
+        Ok(Box::new(TcpConnection::new(socket, Some(joins))))
     }
 }
 
@@ -111,7 +111,7 @@ impl Listener for TcpListener {
         match self.groups.next() {
             Some(Ok(joined)) => Ok(Some(Box::new(joined))),
             Some(Err((error, first))) => {
-                let refused = first.map(|line| Box::new(TcpConnection::new(line, None)) as _);
+                let refused = first.map(|socket| Box::new(TcpConnection::new(socket, None)) as _);
                 self.refused = refused.map(|connection| (connection, error.clone()));
                 Err(error)
             }

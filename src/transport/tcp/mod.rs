@@ -61,14 +61,14 @@ impl Transport for Tcp {
         } else {
             1
         };
-        let mut lines = connect(&Address::of(uri)?, count.max(1), options)?;
-        if lines.len() > 1 {
-            join(&mut lines)?;
-            let joined = TcpConnection::joined(lines).map_err(|(error, _)| error)?;
+        let mut sockets = connect(&Address::of(uri)?, count.max(1), options)?;
+        if sockets.len() > 1 {
+            join(&mut sockets)?;
+            let joined = TcpConnection::joined(sockets).map_err(|(error, _)| error)?;
             return Ok(Box::new(joined));
         }
-        match lines.pop() {
-            Some(line) => Ok(Box::new(TcpConnection::new(line, None))),
+        match sockets.pop() {
+            Some(socket) => Ok(Box::new(TcpConnection::new(socket, None))),
             None => Err(Error::invalid_argument(
                 "a stream has one connection at least",
             )),
@@ -82,12 +82,12 @@ fn connect(address: &Address, count: u16, options: &LinkOptions) -> Result<Vec<W
     let patience = Patience::of(options, "tcp")?;
     let cancel = options.cancel.as_ref();
     let mut candidates = address.resolve(options.connect_time(), cancel)?;
-    let mut lines = Vec::with_capacity(count.into());
+    let mut sockets = Vec::with_capacity(count.into());
     for _ in 0..count {
         let (socket, peer) =
             socket::connect(address, &candidates, start, options.connect_time(), cancel)?;
         set_up(&socket, ConnectionEnd::Client, patience)?;
-        lines.push(WatchedSocket::new(
+        sockets.push(WatchedSocket::new(
             socket,
             peer,
             options.unexpected_bytes,
@@ -96,24 +96,25 @@ fn connect(address: &Address, count: u16, options: &LinkOptions) -> Result<Vec<W
         // The others go to the same machine.
         candidates = vec![peer];
     }
-    Ok(lines)
+    Ok(sockets)
 }
 
 /// Tells the server that the sockets belong together.
-fn join(lines: &mut [WatchedSocket]) -> Result<()> {
+fn join(sockets: &mut [WatchedSocket]) -> Result<()> {
     let mut group = [0; 16];
     rustix::rand::getrandom(&mut group[..], rustix::rand::GetRandomFlags::empty())
         .map_err(|errno| Error::os("cannot draw the number of a group", errno))?;
-    let count = u16::try_from(lines.len()).unwrap_or(u16::MAX);
-    for (index, line) in (0..).zip(lines) {
+    let count = u16::try_from(sockets.len()).unwrap_or(u16::MAX);
+    for (index, socket) in (0..).zip(sockets) {
         let join = Join {
             group: u128::from_le_bytes(group),
             index,
             count,
         };
         let bytes = Feature::Join(join).encode();
-        line.channel.queue(Outgoing::Control { bytes, fd: None })?;
-        line.channel.flush()?;
+        let channel = &mut socket.channel;
+        channel.queue(Outgoing::Control { bytes, fd: None })?;
+        channel.flush()?;
     }
     Ok(())
 }
