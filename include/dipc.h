@@ -378,6 +378,26 @@ struct ArrowDeviceArrayStream {
 #define DIPC_VALIDATION_FULL 2
 
 /**
+ * Rows.
+ */
+#define DIPC_TOTAL_ROWS 1
+
+/**
+ * Bytes of bodies.
+ */
+#define DIPC_TOTAL_BYTES 2
+
+/**
+ * Record batches; an endpoint does not have this total.
+ */
+#define DIPC_TOTAL_BATCHES 3
+
+/**
+ * A total that is not known.
+ */
+#define DIPC_UNKNOWN UINT64_MAX
+
+/**
  * An untagged message of the metadata stream.
  */
 #define DIPC_MESSAGE_METADATA 1
@@ -449,12 +469,13 @@ struct ArrowDeviceArrayStream {
 #define DIPC_VERB_EXCHANGE 3
 
 /**
- * The client asks what a ticket stands for. Not served yet.
+ * The client asks what a ticket stands for: answer by dipc_description_to_stream().
  */
 #define DIPC_VERB_DESCRIBE 4
 
 /**
- * The client asks which tickets there are. Not served yet.
+ * The client asks which tickets begin with the request's ticket: answer by
+ * dipc_description_to_stream() with an endpoint for each.
  */
 #define DIPC_VERB_LIST 5
 
@@ -668,6 +689,13 @@ typedef struct dipc_client dipc_client;
  * Options of a client, for dipc_client_new().
  */
 typedef struct dipc_client_options dipc_client_options;
+
+/**
+ * What a descriptor stands for: a schema and totals, each of which may be unknown, and the
+ * endpoints that have the table's parts. Made by dipc_client_describe(), or by
+ * dipc_description_new() for a handler that answers.
+ */
+typedef struct dipc_description dipc_description;
 
 /**
  * The details of a failure: a status for programs and a text for people. Any thread may read an
@@ -1084,6 +1112,35 @@ dipc_status dipc_client_get(const struct dipc_client *client,
                             struct dipc_error **error);
 
 /**
+ * Asks a server which descriptors it has: its tickets that begin with a prefix. Where there are
+ * none, a handler of the server answers.
+ *
+ * The answer is a table with a row for each descriptor. Its columns are `descriptor` (binary),
+ * `uris` (list of utf8; empty: this server), `rows` and `bytes` (int64, null where not known).
+ *
+ * @param client            Client.
+ * @param uris              As for dipc_client_get().
+ * @param n_uris            1 or 2.
+ * @param prefix            Any bytes; may be NULL when prefix_len_bytes is 0: every descriptor.
+ * @param prefix_len_bytes  Length of prefix.
+ * @param options           Copied; NULL: the defaults.
+ * @param cancel            Token that ends this call and the stream's calls; may be NULL. It may
+ *                          be freed before the stream.
+ * @param out               Receives the stream. An old value is overwritten, not released.
+ * @param error             May be NULL; on failure receives details for dipc_error_free().
+ * @return As dipc_client_get(). DIPC_ERR_UNSUPPORTED: the server is older than lists.
+ */
+dipc_status dipc_client_list(const struct dipc_client *client,
+                             const char *const *uris,
+                             size_t n_uris,
+                             const uint8_t *prefix,
+                             size_t prefix_len_bytes,
+                             const struct dipc_get_options *options,
+                             const struct dipc_cancel *cancel,
+                             struct ArrowDeviceArrayStream *out,
+                             struct dipc_error **error);
+
+/**
  * Reads one figure of a client.
  *
  * @param client  Client.
@@ -1295,6 +1352,237 @@ dipc_status dipc_get_options_set_first_sequence(struct dipc_get_options *options
  * @param options  Options, or NULL.
  */
 void dipc_get_options_free(struct dipc_get_options *options);
+
+/**
+ * Asks a server what a descriptor stands for, and waits for the answer. A published table knows
+ * its schema and totals; of a provider's ticket only the descriptor is known. Descriptors without
+ * a ticket are the handler's.
+ *
+ * @param client                Client.
+ * @param uris                  As for dipc_client_get().
+ * @param n_uris                1 or 2.
+ * @param descriptor            Any bytes, at most 1016 KiB.
+ * @param descriptor_len_bytes  Length of descriptor.
+ * @param options               Copied; NULL: the defaults.
+ * @param cancel                Token that ends this call; may be NULL.
+ * @param out                   Receives the description, to be freed by dipc_description_free().
+ * @param error                 May be NULL; on failure receives details for dipc_error_free().
+ * @return As dipc_client_get(). DIPC_ERR_UNSUPPORTED: the server is older than descriptions.
+ *         DIPC_ERR_INVALID_DATA: the server's handler answered with a table of another kind.
+ */
+dipc_status dipc_client_describe(const struct dipc_client *client,
+                                 const char *const *uris,
+                                 size_t n_uris,
+                                 const uint8_t *descriptor,
+                                 size_t descriptor_len_bytes,
+                                 const struct dipc_get_options *options,
+                                 const struct dipc_cancel *cancel,
+                                 struct dipc_description **out,
+                                 struct dipc_error **error);
+
+/**
+ * The schema of the table.
+ *
+ * @param description  Description.
+ * @param out          Receives the schema, to be released by the caller.
+ * @param error        May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_NOT_FOUND: it is not known.
+ *         DIPC_ERR_INVALID_DATA, DIPC_ERR_UNSUPPORTED, DIPC_ERR_PROTOCOL: the server's schema is
+ *         none.
+ */
+dipc_status dipc_description_schema(const struct dipc_description *description,
+                                    struct ArrowSchema *out,
+                                    struct dipc_error **error);
+
+/**
+ * A total of the whole table.
+ *
+ * @param description  Description, or NULL.
+ * @param total        DIPC_TOTAL_*.
+ * @return The total; DIPC_UNKNOWN where it is not known, for an unknown total, for NULL and in
+ *         the child of a fork.
+ */
+uint64_t dipc_description_total(const struct dipc_description *description, int32_t total);
+
+/**
+ * The headers of the server's answer.
+ *
+ * @param description  Description.
+ * @param out          Receives a copy of the headers, to be freed by dipc_headers_free().
+ * @param error        May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+ */
+dipc_status dipc_description_headers(const struct dipc_description *description,
+                                     struct dipc_headers **out,
+                                     struct dipc_error **error);
+
+/**
+ * How many endpoints there are.
+ *
+ * @param description  Description, or NULL.
+ * @return The number; 0 for NULL and in the child of a fork.
+ */
+size_t dipc_description_endpoint_count(const struct dipc_description *description);
+
+/**
+ * The ticket of one endpoint.
+ *
+ * @param description    Description.
+ * @param index          Which endpoint, from 0.
+ * @param buffer         Receives the ticket, without a NUL; NULL asks for the length only.
+ * @param size_bytes     Size of buffer.
+ * @param out_len_bytes  Receives the length of the ticket.
+ * @param error          May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_NOT_FOUND: there is no such endpoint.
+ *         DIPC_ERR_BUFFER_TOO_SMALL: out_len_bytes is written all the same.
+ */
+dipc_status dipc_description_endpoint_descriptor(const struct dipc_description *description,
+                                                 size_t index,
+                                                 uint8_t *buffer,
+                                                 size_t size_bytes,
+                                                 size_t *out_len_bytes,
+                                                 struct dipc_error **error);
+
+/**
+ * A total of one endpoint.
+ *
+ * @param description  Description, or NULL.
+ * @param index        Which endpoint, from 0.
+ * @param total        DIPC_TOTAL_ROWS or DIPC_TOTAL_BYTES.
+ * @return The total; DIPC_UNKNOWN where it is not known, for an unknown endpoint or total, for
+ *         NULL and in the child of a fork.
+ */
+uint64_t dipc_description_endpoint_total(const struct dipc_description *description,
+                                         size_t index,
+                                         int32_t total);
+
+/**
+ * How many URIs an endpoint has.
+ *
+ * @param description  Description, or NULL.
+ * @param index        Which endpoint, from 0.
+ * @return The number; 0: the server that was asked has the part. 0 also for an unknown endpoint,
+ *         for NULL and in the child of a fork.
+ */
+size_t dipc_description_endpoint_uri_count(const struct dipc_description *description,
+                                           size_t index);
+
+/**
+ * A URI of one endpoint.
+ *
+ * @param description    Description.
+ * @param index          Which endpoint, from 0.
+ * @param uri            Which of its URIs, from 0; the best is the first.
+ * @param buffer         Receives the URI and a NUL; NULL asks for the length only.
+ * @param size_bytes     Size of buffer.
+ * @param out_len_bytes  Receives the length of the URI, without the NUL.
+ * @param error          May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_NOT_FOUND: there is no such endpoint or URI.
+ *         DIPC_ERR_BUFFER_TOO_SMALL: out_len_bytes is written all the same.
+ */
+dipc_status dipc_description_endpoint_uri(const struct dipc_description *description,
+                                          size_t index,
+                                          size_t uri,
+                                          char *buffer,
+                                          size_t size_bytes,
+                                          size_t *out_len_bytes,
+                                          struct dipc_error **error);
+
+/**
+ * Frees a description. NULL does nothing.
+ *
+ * @param description  Description, or NULL; no call with it is running.
+ */
+void dipc_description_free(struct dipc_description *description);
+
+/**
+ * Makes an empty description, for a handler that answers DIPC_VERB_DESCRIBE, or DIPC_VERB_LIST
+ * with an endpoint for each descriptor.
+ *
+ * @param out    Receives the description, to be freed by dipc_description_free().
+ * @param error  May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+ */
+dipc_status dipc_description_new(struct dipc_description **out, struct dipc_error **error);
+
+/**
+ * Says what a ticket stands for, to clients that ask before they fetch. This is for tickets of
+ * providers and of the pull form: of them the server knows nothing by itself.
+ *
+ * @param server            Server.
+ * @param ticket            A ticket that the server was given.
+ * @param ticket_len_bytes  Length of ticket.
+ * @param description       Copied. Without endpoints the ticket itself is the only one.
+ * @param error             May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_NOT_FOUND: the server has no such ticket.
+ *         DIPC_ERR_STOPPED.
+ */
+dipc_status dipc_server_set_description(const struct dipc_server *server,
+                                        const uint8_t *ticket,
+                                        size_t ticket_len_bytes,
+                                        const struct dipc_description *description,
+                                        struct dipc_error **error);
+
+/**
+ * Sets the schema.
+ *
+ * @param description  Description to change; exclusive during the call.
+ * @param schema       Copied, not moved.
+ * @param error        May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_DATA: a schema that cannot be sent.
+ */
+dipc_status dipc_description_set_schema(struct dipc_description *description,
+                                        const struct ArrowSchema *schema,
+                                        struct dipc_error **error);
+
+/**
+ * Sets a total of the whole table.
+ *
+ * @param description  Description to change; exclusive during the call.
+ * @param total        DIPC_TOTAL_*.
+ * @param value        The total; DIPC_UNKNOWN: not known.
+ * @param error        May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: no such total.
+ */
+dipc_status dipc_description_set_total(struct dipc_description *description,
+                                       int32_t total,
+                                       uint64_t value,
+                                       struct dipc_error **error);
+
+/**
+ * Adds an endpoint: a part of the table, or a descriptor of a list.
+ *
+ * @param description           Description to change; exclusive during the call.
+ * @param descriptor            The ticket to ask for. Copied.
+ * @param descriptor_len_bytes  Length of descriptor.
+ * @param uris                  n_uris strings: servers that have the part, best first. Copied.
+ * @param n_uris                0: this server has it.
+ * @param rows                  Rows of the part, or DIPC_UNKNOWN.
+ * @param bytes                 Bytes of its bodies, or DIPC_UNKNOWN.
+ * @param error                 May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: a URI is not UTF-8.
+ */
+dipc_status dipc_description_add_endpoint(struct dipc_description *description,
+                                          const uint8_t *descriptor,
+                                          size_t descriptor_len_bytes,
+                                          const char *const *uris,
+                                          size_t n_uris,
+                                          uint64_t rows,
+                                          uint64_t bytes,
+                                          struct dipc_error **error);
+
+/**
+ * The description as a stream of one batch: what a handler answers with.
+ *
+ * @param description  Description. It stays the caller's.
+ * @param out          Receives the stream. An old value is overwritten, not released.
+ * @param error        May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: a total of an endpoint past
+ *         2^63 - 1, or more than 2 GiB of descriptors or URIs.
+ */
+dipc_status dipc_description_to_stream(const struct dipc_description *description,
+                                       struct ArrowDeviceArrayStream *out,
+                                       struct dipc_error **error);
 
 /**
  * Makes an empty list of headers.
@@ -2396,8 +2684,10 @@ void dipc_server_free(struct dipc_server *server);
 
 /**
  * Sets the provider of every ticket that is not served by itself: queries, commands, keys of
- * partitions. dipc_request_ticket() says what the client wants. A handler set before is replaced;
- * its streams go on.
+ * partitions. dipc_request_ticket() says what the client wants, and dipc_request_verb() what it
+ * wants with it: the table, a description of it, or a list of the tickets that begin so. A handler
+ * that does not know a verb fails the request with DIPC_ERR_UNSUPPORTED. A handler set before is
+ * replaced; its streams go on.
  *
  * @param server     Server.
  * @param provider   Called once for each stream, on a thread of its own. NULL: no handler.

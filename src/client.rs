@@ -17,12 +17,16 @@ pub use options::{ClientOptions, GetOptions};
 pub use stats::ClientStats;
 pub use stream::Stream;
 
+use crate::arrow::decode::Level;
+use crate::arrow::description::Description;
 use crate::cancel::Cancel;
+use crate::device::Target;
 use crate::device::cuda::later;
 pub(crate) use crate::driver::fetch::SILENCE_TIMEOUT;
 pub use crate::driver::fetch::StreamStats;
 use crate::driver::telling::{Account, shown};
 use crate::error::Result;
+use crate::proto::{Headers, Verb};
 use asking::ClientCore;
 use pool::IdleConnection;
 
@@ -58,11 +62,58 @@ impl Client {
         options: &GetOptions,
         cancel: Option<&Cancel>,
     ) -> Result<Stream> {
+        self.open(Verb::Get, uris, ticket, options, cancel)
+    }
+
+    /// Asks what `descriptor` stands for, and waits for the whole answer. The headers are those of
+    /// the answer.
+    ///
+    /// # Errors
+    ///
+    /// As [`get`](Self::get); `Unsupported` if the server knows no descriptions; `InvalidData` if
+    /// its answer is none.
+    pub fn describe(
+        &self,
+        uris: &[&str],
+        descriptor: &[u8],
+        options: &GetOptions,
+        cancel: Option<&Cancel>,
+    ) -> Result<(Description, Headers)> {
+        let options = of_rows(options);
+        let stream = self.open(Verb::Describe, uris, descriptor, &options, cancel)?;
+        let headers = stream.headers();
+        Ok((Description::read(Box::new(stream))?, headers))
+    }
+
+    /// Asks which descriptors that begin with `prefix` there are: a table with a row for each, with
+    /// the columns descriptor, uris, rows and bytes.
+    ///
+    /// # Errors
+    ///
+    /// As [`get`](Self::get); `Unsupported` if the server knows no lists.
+    pub fn list(
+        &self,
+        uris: &[&str],
+        prefix: &[u8],
+        options: &GetOptions,
+        cancel: Option<&Cancel>,
+    ) -> Result<Stream> {
+        self.open(Verb::List, uris, prefix, &of_rows(options), cancel)
+    }
+
+    fn open(
+        &self,
+        verb: Verb,
+        uris: &[&str],
+        ticket: &[u8],
+        options: &GetOptions,
+        cancel: Option<&Cancel>,
+    ) -> Result<Stream> {
         self.core.generation.ensure_same_process()?;
         options.device.ensure_available()?;
         let uris = self.core.uris.read(uris)?;
         self.core.streams.fetch_add(1, Ordering::Relaxed);
-        match self.core.ask(&uris, ticket, options, true, cancel) {
+        match self.core.ask(&uris, (verb, ticket), options, true, cancel) {
             Ok(mut stream) => {
                 stream.account = Account::open("from", ticket, stream.peer());
                 Ok(stream)
@@ -82,6 +133,15 @@ impl Client {
             connections_made: self.core.connections.load(Ordering::Relaxed),
             connections_idle: self.core.pool.lock().len(),
         }
+    }
+}
+
+/// Options of a stream whose rows this side reads.
+fn of_rows(options: &GetOptions) -> GetOptions {
+    GetOptions {
+        device: Target::Host,
+        level: Some(Level::Full),
+        ..options.clone()
     }
 }
 

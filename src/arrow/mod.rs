@@ -3,6 +3,7 @@
 pub mod abi;
 mod batches;
 pub mod decode;
+pub mod description;
 pub mod encode;
 pub mod format;
 mod owned;

@@ -20,7 +20,7 @@ use crate::driver::turning::Turner;
 use crate::error::{Error, Result, Status};
 use crate::fork::Generation;
 use crate::proto::{
-    AnswerLimit, FEATURE_PENDING, FEATURE_REPEAT, ReceiverConfig, Request, SideConfig, Uri,
+    AnswerLimit, FEATURE_PENDING, FEATURE_REPEAT, ReceiverConfig, Request, SideConfig, Uri, Verb,
 };
 use crate::transport::{self, LinkOptions};
 
@@ -70,7 +70,7 @@ impl ClientCore {
     pub(super) fn ask(
         self: &Arc<Self>,
         uris: &Arc<[KnownUri]>,
-        ticket: &[u8],
+        (verb, ticket): (Verb, &[u8]),
         options: &GetOptions,
         on_gpus: bool,
         cancel: Option<&Cancel>,
@@ -100,6 +100,7 @@ impl ClientCore {
                 self.connections(metadata, data, key.as_ref(), options, cancel)?;
             let config = ReceiverConfig {
                 request: Request {
+                    verb,
                     lent_limit: options.lent_limit,
                     stream_id: self.ids.next(data.is_some())?,
                     device_type: options.device.device_type(),

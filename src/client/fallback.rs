@@ -12,6 +12,7 @@ use super::uris::{KnownUri, MOST_KNOWN};
 use super::{GetOptions, Stream};
 use crate::arrow::decode::DecodedBatch;
 use crate::error::{Error, Result, Status};
+use crate::proto::Verb;
 
 /// The arguments of the second request.
 pub(super) struct Fallback {
@@ -72,7 +73,13 @@ impl Stream {
         let account = self.account.take();
         self.end(false);
         self.account = account;
-        let mut fresh = client.ask(&uris, &ticket, &options, false, self.cancel.as_ref())?;
+        let mut fresh = client.ask(
+            &uris,
+            (Verb::Get, &ticket),
+            &options,
+            false,
+            self.cancel.as_ref(),
+        )?;
         let bytes = |stream: &Self| stream.schema.as_ref().map(|schema| schema.bytes().to_vec());
         if bytes(&fresh) != bytes(self) {
             return Err(Error::invalid_data(format!(

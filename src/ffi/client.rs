@@ -5,6 +5,7 @@ use std::ffi::c_char;
 use crate::arrow::abi::ArrowDeviceArrayStream;
 use crate::arrow::stream::export_device_stream;
 use crate::client::{Client, ClientOptions, GetOptions};
+use crate::error::Result;
 use crate::ffi::cancel::dipc_cancel;
 use crate::ffi::client_options::{dipc_client_options, dipc_get_options};
 use crate::ffi::error::dipc_error;
@@ -18,7 +19,7 @@ use crate::ffi::text::{try_bytes, try_strs};
 /// dipc_client_new(). Several threads may call a client at once.
 pub struct dipc_client {
     state: HandleState,
-    inner: Client,
+    pub(super) inner: Client,
 }
 
 handle!(dipc_client, "client");
@@ -115,18 +116,82 @@ pub unsafe extern "C" fn dipc_client_get(
         // SAFETY: the caller promises `ticket` is readable.
         let ticket = unsafe { try_bytes(ticket, ticket_len_bytes, "ticket") }?;
         // SAFETY: the caller promises `options` is NULL or live.
-        let options = unsafe { try_option(options) }?;
+        let options = unsafe { options_of(options) }?;
         // SAFETY: the caller promises `cancel` is NULL or live.
         let cancel = unsafe { try_option(cancel) }?.map(|cancel| &cancel.inner);
         // SAFETY: the caller promises `out` is NULL or writable.
         let out = unsafe { try_out(out, "out") }?;
-        let options = options.map_or_else(GetOptions::default, |given| given.inner.clone());
         let stream = client.inner.get(&uris, ticket, &options, cancel)?;
         out.set(export_device_stream(Box::new(stream)).into_raw());
         Ok(())
     };
     // SAFETY: the caller promises `client` is NULL or live.
     unsafe { guard_ref(client, error, body) }
+}
+
+/// Asks a server which descriptors it has: its tickets that begin with a prefix. Where there are
+/// none, a handler of the server answers.
+///
+/// The answer is a table with a row for each descriptor. Its columns are `descriptor` (binary),
+/// `uris` (list of utf8; empty: this server), `rows` and `bytes` (int64, null where not known).
+///
+/// @param client            Client.
+/// @param uris              As for dipc_client_get().
+/// @param n_uris            1 or 2.
+/// @param prefix            Any bytes; may be NULL when prefix_len_bytes is 0: every descriptor.
+/// @param prefix_len_bytes  Length of prefix.
+/// @param options           Copied; NULL: the defaults.
+/// @param cancel            Token that ends this call and the stream's calls; may be NULL. It may
+///                          be freed before the stream.
+/// @param out               Receives the stream. An old value is overwritten, not released.
+/// @param error             May be NULL; on failure receives details for dipc_error_free().
+/// @return As dipc_client_get(). DIPC_ERR_UNSUPPORTED: the server is older than lists.
+///
+/// # Safety
+///
+/// As dipc_client_get(); `prefix` is readable for `prefix_len_bytes`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_client_list(
+    client: *const dipc_client,
+    uris: *const *const c_char,
+    n_uris: usize,
+    prefix: *const u8,
+    prefix_len_bytes: usize,
+    options: *const dipc_get_options,
+    cancel: *const dipc_cancel,
+    out: *mut ArrowDeviceArrayStream,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    let body = |client: &dipc_client| {
+        // SAFETY: the caller promises `uris` holds `n_uris` pointers, each NULL or a string.
+        let uris = unsafe { try_strs(uris, n_uris) }?;
+        // SAFETY: the caller promises `prefix` is readable.
+        let prefix = unsafe { try_bytes(prefix, prefix_len_bytes, "prefix") }?;
+        // SAFETY: the caller promises `options` is NULL or live.
+        let options = unsafe { options_of(options) }?;
+        // SAFETY: the caller promises `cancel` is NULL or live.
+        let cancel = unsafe { try_option(cancel) }?.map(|cancel| &cancel.inner);
+        // SAFETY: the caller promises `out` is NULL or writable.
+        let out = unsafe { try_out(out, "out") }?;
+        let stream = client.inner.list(&uris, prefix, &options, cancel)?;
+        out.set(export_device_stream(Box::new(stream)).into_raw());
+        Ok(())
+    };
+    // SAFETY: the caller promises `client` is NULL or live.
+    unsafe { guard_ref(client, error, body) }
+}
+
+/// A copy of a stream's options; the defaults for NULL.
+///
+/// # Safety
+///
+/// `options` is NULL or live.
+pub(super) unsafe fn options_of(options: *const dipc_get_options) -> Result<GetOptions> {
+    // SAFETY: the caller promises `options` is NULL or live.
+    let options = unsafe { try_option(options) }?;
+    Ok(options.map_or_else(GetOptions::default, |given| given.inner.clone()))
 }
 
 /// Reads one figure of a client.

@@ -21,6 +21,8 @@ mod arena;
 mod cancel;
 mod client;
 mod client_options;
+mod description;
+mod description_builder;
 mod error;
 mod foreign;
 mod guard;

@@ -15,9 +15,10 @@ pub const DIPC_VERB_GET: i32 = 1;
 pub const DIPC_VERB_PUT: i32 = 2;
 /// Both sides send. Not served yet.
 pub const DIPC_VERB_EXCHANGE: i32 = 3;
-/// The client asks what a ticket stands for. Not served yet.
+/// The client asks what a ticket stands for: answer by dipc_description_to_stream().
 pub const DIPC_VERB_DESCRIBE: i32 = 4;
-/// The client asks which tickets there are. Not served yet.
+/// The client asks which tickets begin with the request's ticket: answer by
+/// dipc_description_to_stream() with an endpoint for each.
 pub const DIPC_VERB_LIST: i32 = 5;
 
 /// The verb of a request.

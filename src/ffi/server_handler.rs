@@ -10,8 +10,10 @@ use crate::ffi::server::dipc_server;
 use crate::ffi::status::dipc_status;
 
 /// Sets the provider of every ticket that is not served by itself: queries, commands, keys of
-/// partitions. dipc_request_ticket() says what the client wants. A handler set before is replaced;
-/// its streams go on.
+/// partitions. dipc_request_ticket() says what the client wants, and dipc_request_verb() what it
+/// wants with it: the table, a description of it, or a list of the tickets that begin so. A handler
+/// that does not know a verb fails the request with DIPC_ERR_UNSUPPORTED. A handler set before is
+/// replaced; its streams go on.
 ///
 /// @param server     Server.
 /// @param provider   Called once for each stream, on a thread of its own. NULL: no handler.

@@ -22,7 +22,7 @@ use crate::driver::turning::Turner;
 use crate::error::{Error, Result, Status};
 use crate::fork::Generation;
 use crate::lines::Lines;
-use crate::proto::{Role, RoleTags, SenderConfig, Timestamp, Uri, Verb};
+use crate::proto::{Role, RoleTags, SenderConfig, Timestamp, Uri};
 use crate::server::pulls::PullQueues;
 use crate::server::request::AskedFor;
 use crate::server::streams::{Slot, Streams};
@@ -189,14 +189,7 @@ impl ServerCore {
     /// Finds the ticket of a request, and takes a slot for its stream.
     fn admit(&self, asked: &ArrivedRequest) -> Result<(Entry, Arc<Slot>)> {
         self.ensure_running()?;
-        let verb = asked.request.verb;
-        if verb != Verb::Get {
-            return Err(Error::unsupported(format!(
-                "this server does not {}: it only gives tables",
-                verb.name()
-            )));
-        }
-        let entry = self.tickets.find(&asked.request.ticket)?;
+        let entry = self.entry(&asked.request)?;
         if !asked.extension && asked.role != Role::Both && !entry.replays() {
             return Err(Error::unsupported(
                 "a baseline peer on two connections can be served only tickets that give the same \

@@ -1,6 +1,7 @@
 //! A server: its tickets, its connections, and the streams between them.
 
 mod core;
+mod describe;
 mod options;
 mod pulls;
 mod request;
@@ -21,6 +22,7 @@ pub use request::Request;
 pub use tickets::Provider;
 
 use self::core::{Listening, ServerCore};
+use crate::arrow::description::Description;
 use crate::arrow::{Encoder, OwnedDeviceArray, OwnedSchema};
 use crate::cancel::Cancel;
 use crate::device::cuda::later;
@@ -279,6 +281,18 @@ impl Server {
                 Entry::Published(Arc::new(Deferred::new(table, callbacks)))
             })
             .map_err(|(error, table)| (error, table.into_parts()))
+    }
+
+    /// Says what a ticket stands for, to clients that ask before they fetch: for tickets that are
+    /// not published, of which the server knows nothing. Without endpoints the ticket is the only
+    /// one. A ticket that is replaced has no description.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound`, `Stopped`.
+    pub fn set_description(&self, ticket: &[u8], description: Description) -> Result<()> {
+        self.core.ensure_running()?;
+        self.core.tickets.set_description(ticket, description)
     }
 
     /// Stops serving `ticket`. Running streams go on.

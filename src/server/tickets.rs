@@ -1,11 +1,13 @@
 //! The tickets of a server, and the source of each ticket's table.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::Arc;
 
 use parking_lot::RwLock;
 
 use crate::arrow::OwnedDeviceStream;
+use crate::arrow::description::Description;
 use crate::driver::callbacks::{Callbacks, Deferred};
 use crate::driver::produce::Published;
 use crate::driver::telling::shown;
@@ -57,10 +59,18 @@ pub(super) fn provided(provider: Box<dyn Provider>, callbacks: Callbacks) -> Ent
     Entry::Provider(Arc::new(Deferred::new(provider, callbacks)))
 }
 
+/// What one ticket stands for.
+#[derive(Clone)]
+pub(super) struct Own {
+    pub(super) entry: Entry,
+    /// The host's word about it.
+    pub(super) description: Option<Arc<Description>>,
+}
+
 /// The tickets of a server.
 #[derive(Default)]
 pub(super) struct Tickets {
-    entries: RwLock<BTreeMap<Vec<u8>, Entry>>,
+    entries: RwLock<BTreeMap<Vec<u8>, Own>>,
     /// For every other ticket.
     handler: RwLock<Option<Entry>>,
 }
@@ -86,17 +96,29 @@ impl Tickets {
             );
             return Err((Error::new(Status::AlreadyExists, text), thing));
         }
-        let before = entries.insert(ticket.to_vec(), wrap(thing));
+        let own = Own {
+            entry: wrap(thing),
+            description: None,
+        };
+        let before = entries.insert(ticket.to_vec(), own);
         drop(entries);
         drop(before);
         Ok(())
     }
 
-    pub(super) fn withdraw(&self, ticket: &[u8]) -> Result<Entry> {
+    pub(super) fn withdraw(&self, ticket: &[u8]) -> Result<Own> {
         self.entries
             .write()
             .remove(ticket)
             .ok_or_else(|| Self::unknown(ticket))
+    }
+
+    /// Sets the host's word about a ticket of its own.
+    pub(super) fn set_description(&self, ticket: &[u8], description: Description) -> Result<()> {
+        let mut entries = self.entries.write();
+        let own = (entries.get_mut(ticket)).ok_or_else(|| Self::unknown(ticket))?;
+        own.description = Some(Arc::new(description));
+        Ok(())
     }
 
     /// Sets what stands behind every ticket that is not served by itself.
@@ -105,10 +127,28 @@ impl Tickets {
     }
 
     pub(super) fn find(&self, ticket: &[u8]) -> Result<Entry> {
-        let entry = self.entries.read().get(ticket).cloned();
-        entry
-            .or_else(|| self.handler.read().clone())
-            .ok_or_else(|| Self::unknown(ticket))
+        let own = self.own(ticket).map(|own| own.entry);
+        let entry = own.or_else(|| self.handler());
+        entry.ok_or_else(|| Self::unknown(ticket))
+    }
+
+    /// What `ticket` itself stands for.
+    pub(super) fn own(&self, ticket: &[u8]) -> Option<Own> {
+        self.entries.read().get(ticket).cloned()
+    }
+
+    /// The tickets that begin with `prefix`, in byte order.
+    pub(super) fn beginning_with(&self, prefix: &[u8]) -> Vec<(Vec<u8>, Own)> {
+        let entries = self.entries.read();
+        let from = entries.range::<[u8], _>((Bound::Included(prefix), Bound::Unbounded));
+        let own = from.take_while(|(ticket, _)| ticket.starts_with(prefix));
+        own.map(|(ticket, own)| (ticket.clone(), own.clone()))
+            .collect()
+    }
+
+    /// What stands behind every ticket that is not served by itself.
+    pub(super) fn handler(&self) -> Option<Entry> {
+        self.handler.read().clone()
     }
 
     pub(super) fn names(&self) -> Vec<Vec<u8>> {
@@ -120,7 +160,7 @@ impl Tickets {
         drop((entries, self.set_handler(None)));
     }
 
-    fn unknown(ticket: &[u8]) -> Error {
+    pub(super) fn unknown(ticket: &[u8]) -> Error {
         Error::new(
             Status::NotFound,
             format!("the server has no ticket {}", shown(ticket)),

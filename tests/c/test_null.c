@@ -32,6 +32,44 @@ static void tokens(void) {
   dipc_cancel_free(NULL);
 }
 
+static void description(void) {
+  dipc_description *description = NULL;
+  dipc_headers *headers = NULL;
+  struct ArrowDeviceArrayStream stream;
+  struct ArrowSchema schema;
+  size_t len = 0;
+  NULLS("out", dipc_description_new(NULL, &error_));
+  NULLS("description", dipc_description_set_schema(NULL, NULL, &error_));
+  NULLS("description", dipc_description_set_total(NULL, DIPC_TOTAL_ROWS, 1, &error_));
+  NULLS("description",
+        dipc_description_add_endpoint(NULL, TICKET("t"), NULL, 0, 1, 1, &error_));
+  NULLS("description", dipc_description_to_stream(NULL, &stream, &error_));
+  NULLS("server", dipc_server_set_description(NULL, TICKET("t"), NULL, &error_));
+  NULLS("description", dipc_description_schema(NULL, &schema, &error_));
+  NULLS("description", dipc_description_headers(NULL, &headers, &error_));
+  NULLS("description", dipc_description_endpoint_descriptor(NULL, 0, NULL, 0, &len, &error_));
+  NULLS("description", dipc_description_endpoint_uri(NULL, 0, 0, NULL, 0, &len, &error_));
+  CHECK_EQ(dipc_description_total(NULL, DIPC_TOTAL_ROWS), DIPC_UNKNOWN);
+  CHECK_EQ(dipc_description_endpoint_count(NULL), 0);
+  CHECK_EQ(dipc_description_endpoint_total(NULL, 0, DIPC_TOTAL_ROWS), DIPC_UNKNOWN);
+  CHECK_EQ(dipc_description_endpoint_uri_count(NULL, 0), 0);
+  dipc_description_free(NULL);
+  OK(dipc_description_new(&description, &error_));
+  NULLS("schema", dipc_description_set_schema(description, NULL, &error_));
+  NULLS("descriptor",
+        dipc_description_add_endpoint(description, NULL, 1, NULL, 0, 1, 1, &error_));
+  NULLS("uris",
+        dipc_description_add_endpoint(description, TICKET("t"), NULL, 1, 1, 1, &error_));
+  NULLS("out", dipc_description_to_stream(description, NULL, &error_));
+  NULLS("out", dipc_description_schema(description, NULL, &error_));
+  NULLS("out", dipc_description_headers(description, NULL, &error_));
+  NULLS("out_len_bytes",
+        dipc_description_endpoint_descriptor(description, 0, NULL, 0, NULL, &error_));
+  NULLS("out_len_bytes",
+        dipc_description_endpoint_uri(description, 0, 0, NULL, 0, NULL, &error_));
+  dipc_description_free(description);
+}
+
 static void headers(void) {
   dipc_headers *headers = NULL;
   dipc_get_options *options = NULL;
@@ -93,6 +131,7 @@ static void options(void) {
   NULLS("options", dipc_get_options_set_validation(NULL, 0, &error_));
   NULLS("options", dipc_get_options_set_first_sequence(NULL, 0, &error_));
   NULLS("options", dipc_get_options_set_deadline_ns(NULL, 0, &error_));
+  description();
   headers();
   NULLS("options", dipc_get_options_set_spin_ns(NULL, 1, &error_));
   NULLS("options", dipc_get_options_set_connections(NULL, 1, &error_));
@@ -248,6 +287,18 @@ static void clients_and_streams(void) {
   NULLS("a URI", dipc_client_get(client, none, 1, TICKET("t"), NULL, NULL, &device, &error_));
   NULLS("ticket", dipc_client_get(client, uris, 1, NULL, 1, NULL, NULL, &device, &error_));
   NULLS("out", dipc_client_get(client, uris, 1, TICKET("t"), NULL, NULL, NULL, &error_));
+  NULLS("client", dipc_client_list(NULL, uris, 1, NULL, 0, NULL, NULL, &device, &error_));
+  NULLS("uris", dipc_client_list(client, NULL, 1, NULL, 0, NULL, NULL, &device, &error_));
+  NULLS("prefix", dipc_client_list(client, uris, 1, NULL, 1, NULL, NULL, &device, &error_));
+  NULLS("out", dipc_client_list(client, uris, 1, NULL, 0, NULL, NULL, NULL, &error_));
+  dipc_description *description = NULL;
+  NULLS("client",
+        dipc_client_describe(NULL, uris, 1, TICKET("t"), NULL, NULL, &description, &error_));
+  NULLS("uris",
+        dipc_client_describe(client, NULL, 1, TICKET("t"), NULL, NULL, &description, &error_));
+  NULLS("descriptor",
+        dipc_client_describe(client, uris, 1, NULL, 1, NULL, NULL, &description, &error_));
+  NULLS("out", dipc_client_describe(client, uris, 1, TICKET("t"), NULL, NULL, NULL, &error_));
   NULLS("client", dipc_client_stat(NULL, DIPC_CLIENT_STAT_STREAMS, &figure, &error_));
   NULLS("out", dipc_client_stat(client, DIPC_CLIENT_STAT_STREAMS, NULL, &error_));
   STATUS(DIPC_ERR_INVALID_ARGUMENT, dipc_client_stat(client, 99, &figure, &error_));

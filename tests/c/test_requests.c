@@ -24,13 +24,42 @@ static void add(dipc_headers *headers, const char *key, const char *value) {
   OK(dipc_headers_add(headers, key, (const uint8_t *)value, strlen(value), &error_));
 }
 
+/* A table of 10 rows in two parts, or a list of one descriptor. */
+static void describe(const char *descriptor, bool is_list, struct ArrowDeviceArrayStream *out) {
+  const char *elsewhere[] = {"shm:@there", "tcp://there:1"};
+  dipc_description *description = NULL;
+  struct ArrowSchema schema;
+  OK(dipc_description_new(&description, &error_));
+  OK(dipc_description_add_endpoint(description, (const uint8_t *)descriptor, strlen(descriptor),
+                                   NULL, 0, 4, DIPC_UNKNOWN, &error_));
+  if (!is_list) {
+    OK(dipc_description_add_endpoint(description, TICKET("far"), elsewhere, 2, 6, 100, &error_));
+    OK(dipc_description_set_total(description, DIPC_TOTAL_ROWS, 10, &error_));
+    OK(dipc_description_set_total(description, DIPC_TOTAL_BYTES, 10, &error_));
+    OK(dipc_description_set_total(description, DIPC_TOTAL_BYTES, DIPC_UNKNOWN, &error_));
+    OK(dipc_description_set_total(description, DIPC_TOTAL_BATCHES, 3, &error_));
+    FAILS(DIPC_ERR_INVALID_ARGUMENT, "no total",
+          dipc_description_set_total(description, 4, 1, &error_));
+    table_schema(&schema);
+    OK(dipc_description_set_schema(description, &schema, &error_));
+    schema.release(&schema);
+  }
+  OK(dipc_description_to_stream(description, out, &error_));
+  dipc_description_free(description);
+}
+
 /* Answers with what the request said: `echo` and `left` as headers. The ticket "refuse" fails. */
 static int32_t handle(void *userdata, dipc_request *request, struct ArrowDeviceArrayStream *out) {
   (void)userdata;
   char ticket[64] = "", left[32];
   size_t len = 0;
   OK(dipc_request_ticket(request, (uint8_t *)ticket, sizeof ticket - 1, &len, &error_));
-  CHECK_EQ(dipc_request_verb(request), DIPC_VERB_GET);
+  if (dipc_request_verb(request) != DIPC_VERB_GET) {
+    bool is_list = dipc_request_verb(request) == DIPC_VERB_LIST;
+    CHECK(is_list || dipc_request_verb(request) == DIPC_VERB_DESCRIBE);
+    describe(ticket, is_list, out);
+    return 0;
+  }
   dipc_headers *asked = NULL, *answer = NULL;
   OK(dipc_request_headers(request, &asked, &error_));
   OK(dipc_headers_new(&answer, &error_));
@@ -131,6 +160,89 @@ static void headers_and_deadlines_cross(const char *uri) {
   dipc_client_free(client);
 }
 
+static dipc_description *ask_what(const dipc_client *client, const char *uri,
+                                  const char *descriptor) {
+  dipc_description *description = NULL;
+  OK(dipc_client_describe(client, &uri, 1, (const uint8_t *)descriptor, strlen(descriptor), NULL,
+                          NULL, &description, &error_));
+  return description;
+}
+
+/* Reads a list of one row, and gives its rows; -1: not known. */
+static int64_t only_row(struct ArrowDeviceArrayStream *stream, const char *descriptor) {
+  struct ArrowDeviceArray batch;
+  CHECK_EQ(stream->get_next(stream, &batch), 0);
+  CHECK_EQ(batch.array.length, 1);
+  CHECK_EQ(batch.array.n_children, 4);
+  const struct ArrowArray *name = batch.array.children[0], *rows = batch.array.children[2];
+  const int32_t *offsets = name->buffers[1];
+  CHECK_EQ((size_t)(offsets[1] - offsets[0]), strlen(descriptor));
+  CHECK(memcmp((const char *)name->buffers[2] + offsets[0], descriptor, strlen(descriptor)) == 0);
+  int64_t found = rows->null_count > 0 ? -1 : ((const int64_t *)rows->buffers[1])[0];
+  batch.array.release(&batch.array);
+  CHECK_EQ(stream->get_next(stream, &batch), 0);
+  CHECK(batch.array.release == NULL);
+  stream->release(stream);
+  return found;
+}
+
+/* Tables are described and listed without being sent; the handler answers for the rest. */
+static void tables_are_described_and_listed(const char *uri) {
+  dipc_client *client = new_client();
+  struct ArrowSchema schema;
+  struct ArrowDeviceArrayStream stream;
+  char text[64];
+  size_t len = 0;
+  dipc_description *table = ask_what(client, uri, "table");
+  CHECK_EQ(dipc_description_total(table, DIPC_TOTAL_ROWS), 10);
+  CHECK_EQ(dipc_description_total(table, DIPC_TOTAL_BATCHES), 1);
+  CHECK(dipc_description_total(table, DIPC_TOTAL_BYTES) != DIPC_UNKNOWN);
+  CHECK_EQ(dipc_description_total(table, 4), DIPC_UNKNOWN);
+  OK(dipc_description_schema(table, &schema, &error_));
+  CHECK_STR(schema.format, "+s");
+  schema.release(&schema);
+  CHECK_EQ(dipc_description_endpoint_count(table), 1);
+  CHECK_EQ(dipc_description_endpoint_uri_count(table, 0), 0);
+  OK(dipc_description_endpoint_descriptor(table, 0, (uint8_t *)text, sizeof text, &len, &error_));
+  CHECK(len == 5 && memcmp(text, "table", len) == 0);
+  dipc_description_free(table);
+
+  table = ask_what(client, uri, "near");
+  CHECK_EQ(dipc_description_total(table, DIPC_TOTAL_ROWS), 10);
+  CHECK_EQ(dipc_description_total(table, DIPC_TOTAL_BYTES), DIPC_UNKNOWN);
+  CHECK_EQ(dipc_description_total(table, DIPC_TOTAL_BATCHES), 3);
+  CHECK_EQ(dipc_description_endpoint_count(table), 2);
+  CHECK_EQ(dipc_description_endpoint_total(table, 0, DIPC_TOTAL_ROWS), 4);
+  CHECK_EQ(dipc_description_endpoint_total(table, 0, DIPC_TOTAL_BYTES), DIPC_UNKNOWN);
+  CHECK_EQ(dipc_description_endpoint_total(table, 1, DIPC_TOTAL_BYTES), 100);
+  CHECK_EQ(dipc_description_endpoint_total(table, 2, DIPC_TOTAL_BYTES), DIPC_UNKNOWN);
+  CHECK_EQ(dipc_description_endpoint_uri_count(table, 1), 2);
+  OK(dipc_description_endpoint_uri(table, 1, 1, text, sizeof text, &len, &error_));
+  CHECK_STR(text, "tcp://there:1");
+  FAILS(DIPC_ERR_NOT_FOUND, "no URI 2",
+        dipc_description_endpoint_uri(table, 1, 2, text, sizeof text, &len, &error_));
+  FAILS(DIPC_ERR_NOT_FOUND, "no endpoint 2",
+        dipc_description_endpoint_descriptor(table, 2, NULL, 0, &len, &error_));
+  FAILS(DIPC_ERR_BUFFER_TOO_SMALL, "14",
+        dipc_description_endpoint_uri(table, 1, 1, text, 13, &len, &error_));
+  dipc_headers *headers = NULL;
+  OK(dipc_description_headers(table, &headers, &error_));
+  CHECK_EQ(dipc_headers_count(headers), 0);
+  dipc_headers_free(headers);
+  dipc_description_free(table);
+
+  OK(dipc_client_list(client, &uri, 1, NULL, 0, NULL, NULL, &stream, &error_));
+  CHECK_EQ(only_row(&stream, "table"), 10);
+  OK(dipc_client_list(client, &uri, 1, TICKET("x"), NULL, NULL, &stream, &error_));
+  CHECK_EQ(only_row(&stream, "x"), 4);
+  dipc_client_free(client);
+
+  dipc_description *empty = NULL;
+  OK(dipc_description_new(&empty, &error_));
+  FAILS(DIPC_ERR_NOT_FOUND, "not known", dipc_description_schema(empty, &schema, &error_));
+  dipc_description_free(empty);
+}
+
 static void wrong_headers_are_refused(void) {
   dipc_headers *headers = NULL;
   dipc_get_options *options = NULL;
@@ -184,6 +296,29 @@ static void a_ticket_is_replaced(void) {
   dipc_client_free(client);
   dipc_server_free(server);
   table_wait_live(0);
+}
+
+/* The host says what a provider's ticket stands for. */
+static void a_providers_ticket_is_described(void) {
+  char uri[DIPC_URI_BYTES];
+  dipc_server *server = new_server(NULL, uri);
+  dipc_client *client = new_client();
+  dipc_description *description = NULL;
+  OK(dipc_description_new(&description, &error_));
+  OK(dipc_description_set_total(description, DIPC_TOTAL_ROWS, 1000, &error_));
+  FAILS(DIPC_ERR_NOT_FOUND, "no ticket",
+        dipc_server_set_description(server, TICKET("t"), description, &error_));
+  OK(dipc_server_serve_pull(server, TICKET("t"), &error_));
+  NULLS("description", dipc_server_set_description(server, TICKET("t"), NULL, &error_));
+  NULLS("ticket", dipc_server_set_description(server, NULL, 1, description, &error_));
+  OK(dipc_server_set_description(server, TICKET("t"), description, &error_));
+  dipc_description_free(description);
+  description = ask_what(client, uri, "t");
+  CHECK_EQ(dipc_description_total(description, DIPC_TOTAL_ROWS), 1000);
+  CHECK_EQ(dipc_description_endpoint_total(description, 0, DIPC_TOTAL_ROWS), 1000);
+  dipc_description_free(description);
+  dipc_client_free(client);
+  dipc_server_free(server);
 }
 
 /* Two batches, and then the provider fails. */
@@ -298,13 +433,17 @@ int main(void) {
     len += (size_t)more;
   }
   close(out[0]);
-  for (int i = 0; i < 2; i++) headers_and_deadlines_cross(uris[i]);
+  for (int i = 0; i < 2; i++) {
+    headers_and_deadlines_cross(uris[i]);
+    tables_are_described_and_listed(uris[i]);
+  }
   close(control[1]);
   CHECK_EQ(waitpid(server, &status, 0), server);
   CHECK(WIFEXITED(status));
   CHECK_EQ(WEXITSTATUS(status), 0);
   wrong_headers_are_refused();
   a_ticket_is_replaced();
+  a_providers_ticket_is_described();
   handlers_come_and_go();
   a_host_stream_keeps_what_its_struct_cannot_say();
   return 0;

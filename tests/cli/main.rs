@@ -4,6 +4,7 @@
 
 mod bench;
 mod cases;
+mod describing;
 mod ends;
 mod fake_flight;
 mod flight;

@@ -6,10 +6,12 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 use std::{io, thread};
 
+use dipc::arrow::description::{Description, Endpoint};
+use dipc::arrow::schema_from_c;
 use dipc::arrow::stream::ArrayReader;
 use dipc::client::GetOptions;
 use dipc::error::{Error, Status};
-use dipc::proto::{Headers, MAX_ANSWER_HEADERS, MAX_REQUEST_HEADERS, Role};
+use dipc::proto::{Headers, MAX_ANSWER_HEADERS, MAX_REQUEST_HEADERS, Role, Verb};
 use dipc::server::{Request, ServerOptions};
 
 use crate::common::{FnProvider, batch, export, export_schema, read_all, schema, stream_of};
@@ -240,5 +242,128 @@ fn a_ticket_is_replaced_without_a_gap() {
             let received = read_all(&mut stream).unwrap();
             assert_same(&received, &vec![batch(version - 1, 5); 3]);
         }
+    }
+}
+
+/// Answers each verb but get; a get gives a table.
+fn answer(request: &Request) -> dipc::error::Result<dipc::arrow::OwnedDeviceStream> {
+    request.add_headers(&headers(&[("by", b"handler")]))?;
+    let mut description = Description::default();
+    let mut endpoint = |descriptor: &[u8], uris: &[&str]| {
+        description.endpoints.push(Endpoint {
+            descriptor: descriptor.to_vec(),
+            uris: uris.iter().map(|&uri| uri.to_owned()).collect(),
+            rows: Some(5),
+            bytes: None,
+        });
+    };
+    match request.verb() {
+        Verb::Describe => {
+            endpoint(b"part 1", &["shm:/there", "tcp://elsewhere:1"]);
+            endpoint(b"part 2", &[]);
+            description.rows = Some(10);
+            description.set_schema(&export_schema(&schema()))?;
+        }
+        Verb::List => endpoint(request.ticket(), &[]),
+        _ => return Ok(stream_of(schema(), [Ok(batch(0, 10))].into_iter())),
+    }
+    description.stream()
+}
+
+/// Rule Q6: the server describes and lists its own tickets; a published table has its schema and
+/// totals, and a provider's is not known before it is asked for.
+#[test]
+fn a_server_describes_and_lists_its_tickets() {
+    for subject in SUBJECTS {
+        let (server, uri) = server(subject, ServerOptions::default());
+        let batches = [batch(0, 10), batch(10, 5)];
+        let arrays = batches.iter().map(export).collect();
+        let published = server.publish(b"table/1", export_schema(&schema()), arrays);
+        published.map_err(|(error, _)| error).unwrap();
+        let provider = server.serve(b"table/2", Box::new(FnProvider(echo)));
+        provider.map_err(|(error, _)| error).unwrap();
+        server.serve_pull(b"other").unwrap();
+        let client = client();
+        let options = subject.options();
+
+        let (table, _) = client
+            .describe(&[&uri], b"table/1", &options, None)
+            .unwrap();
+        assert_eq!((table.rows, table.batches), (Some(15), Some(2)));
+        assert!(table.bytes.is_some_and(|bytes| bytes > 15 * 8), "{table:?}");
+        let theirs = schema_from_c(&table.schema().unwrap().unwrap()).unwrap();
+        assert_eq!(theirs, *schema());
+        let own = Endpoint {
+            descriptor: b"table/1".to_vec(),
+            uris: Vec::new(),
+            rows: table.rows,
+            bytes: table.bytes,
+        };
+        assert_eq!(
+            table.endpoints,
+            std::slice::from_ref(&own),
+            "{}",
+            subject.scheme
+        );
+
+        let (table, _) = client
+            .describe(&[&uri], b"table/2", &options, None)
+            .unwrap();
+        let unknown = |ticket: &[u8]| Endpoint {
+            descriptor: ticket.to_vec(),
+            ..Endpoint::default()
+        };
+        assert_eq!(table.endpoints, [unknown(b"table/2")]);
+        assert!(table.schema().unwrap().is_none() && table.rows.is_none());
+        let error = client
+            .describe(&[&uri], b"none", &options, None)
+            .unwrap_err();
+        assert_eq!(error.status(), Status::NotFound);
+
+        for (prefix, expected) in [
+            (&b"table/"[..], vec![own.clone(), unknown(b"table/2")]),
+            (
+                b"",
+                vec![unknown(b"other"), own.clone(), unknown(b"table/2")],
+            ),
+            (b"z", vec![]),
+        ] {
+            let listed = client.list(&[&uri], prefix, &options, None).unwrap();
+            let listed = Description::read(Box::new(listed)).unwrap();
+            assert_eq!(listed.endpoints, expected, "{}", subject.scheme);
+        }
+    }
+}
+
+/// Rule Q6: what no ticket matches is described and listed by the handler; one that does not know
+/// the verb is found out.
+#[test]
+fn a_handler_describes_and_lists_the_rest() {
+    for subject in SUBJECTS {
+        let (server, uri) = server(subject, ServerOptions::default());
+        let handler = server.set_handler(Box::new(FnProvider(answer)));
+        handler.map_err(|(error, _)| error).unwrap();
+        let client = client();
+        let options = subject.options();
+        let (table, headers) = client.describe(&[&uri], b"query", &options, None).unwrap();
+        assert_eq!(headers.get("by"), Some(&b"handler"[..]));
+        assert_eq!((table.rows, table.bytes), (Some(10), None));
+        assert_eq!(table.endpoints.len(), 2);
+        assert_eq!(table.endpoints[0].uris, ["shm:/there", "tcp://elsewhere:1"]);
+        let theirs = schema_from_c(&table.schema().unwrap().unwrap()).unwrap();
+        assert_eq!(theirs, *schema());
+        let listed = client.list(&[&uri], b"pre", &options, None).unwrap();
+        let listed = Description::read(Box::new(listed)).unwrap();
+        assert_eq!(listed.endpoints[0].descriptor, b"pre");
+
+        let handler = server.set_handler(Box::new(FnProvider(echo)));
+        handler.map_err(|(error, _)| error).unwrap();
+        let error = client
+            .describe(&[&uri], b"query", &options, None)
+            .unwrap_err();
+        assert_eq!(error.status(), Status::InvalidData);
+        assert!(error.text().contains("may not know the verb"), "{error}");
+        let mut stream = client.get(&[&uri], b"query", &options, None).unwrap();
+        assert_same(&read_all(&mut stream).unwrap(), &[batch(0, 10)]);
     }
 }

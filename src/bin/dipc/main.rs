@@ -5,6 +5,7 @@
 mod bench;
 mod calm;
 mod checksum;
+mod describe;
 mod display;
 mod flight;
 mod get;
@@ -55,6 +56,10 @@ enum Command {
     Serve(serve::Args),
     /// Fetch a table
     Get(get::Args),
+    /// List the tables of a server
+    Ls(describe::ListArgs),
+    /// Show what a table is, without fetching it
+    Describe(describe::DescribeArgs),
     /// Measure how fast tables move between two processes on this machine
     Bench(Box<bench::Args>),
     /// One of the two processes of a measurement
@@ -100,6 +105,8 @@ fn main() -> ExitCode {
     let (name, outcome) = match cli.command {
         Command::Serve(args) => ("serve", serve::run(&args)),
         Command::Get(args) => ("get", get::run(&args)),
+        Command::Ls(args) => ("ls", describe::list(&args)),
+        Command::Describe(args) => ("describe", describe::describe(&args)),
         Command::Bench(args) => ("bench", bench::run(&args, cli.log)),
         Command::BenchProcess => (bench::SUBCOMMAND, bench::run_process()),
         Command::Info(args) => ("info", info::run(&args)),
@@ -145,7 +152,7 @@ fn remedy(name: &str, error: &anyhow::Error) -> &'static str {
     };
     if error.chain().any(is_too_large) {
         "; raise the limit on the size of files (ulimit -f)"
-    } else if name == "get"
+    } else if ["get", "ls", "describe"].contains(&name)
         && error.chain().any(is_late)
         && !error
             .chain()

@@ -338,6 +338,7 @@ fn offer(
             reading,
         });
         server.serve(ticket, provider).map_err(|(error, _)| error)?;
+        server.set_description(ticket, source.describe(reading)?)?;
         return Ok(Table::Source { source, reading });
     }
     let reader = source.reader(reading)?;

@@ -22,6 +22,8 @@ use anyhow::{Context as _, Result, anyhow, bail};
 use arrow::datatypes::SchemaRef;
 use arrow::error::ArrowError;
 use arrow::record_batch::{RecordBatch, RecordBatchReader};
+use dipc::arrow::description::Description;
+use dipc::arrow::schema_to_c;
 
 use crate::calm;
 use crate::source::file::FileReader;
@@ -100,6 +102,30 @@ impl Source {
                 Ok(table.reader(*scale, rows))
             }
             Self::File(path) => open_file(path, reading),
+        }
+    }
+
+    /// What is known of the table before it is read.
+    pub fn describe(&self, reading: Reading) -> Result<Description> {
+        let mut description = Description {
+            rows: self.rows()?,
+            ..Description::default()
+        };
+        description.set_schema(&schema_to_c(&self.reader(reading)?.schema())?)?;
+        Ok(description)
+    }
+
+    /// The number of rows, where the file has it in one place.
+    fn rows(&self) -> Result<Option<u64>> {
+        let Self::File(path) = self else {
+            return Ok(None);
+        };
+        let name = path.display();
+        let mut file = File::open(path).with_context(|| format!("cannot open {name}"))?;
+        let len = file.metadata()?.len();
+        match detect(&mut file, len)? {
+            Format::Parquet => row_groups::rows(&mut file, len).map(Some),
+            Format::ArrowFile | Format::ArrowStream => Ok(None),
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::arrow::description::{Description, schema_message};
 use crate::arrow::{EncodedMessage, Encoder, OwnedDeviceArray, OwnedSchema, share};
 use crate::device::DeviceKind;
 use crate::driver::produce::LIGHT_BODY_BYTES;
@@ -42,6 +43,24 @@ impl Published {
         drop(self.messages);
         let batches = self.batches.into_iter().filter_map(Arc::into_inner);
         (self.schema, batches.collect())
+    }
+
+    /// What a client may know without the table.
+    ///
+    /// # Errors
+    ///
+    /// The table is not valid.
+    pub fn describe(&self) -> Result<Description> {
+        let bodies = self.messages.as_ref().map_err(Clone::clone)?;
+        let rows = |batch: &Arc<OwnedDeviceArray>| batch.raw().array.length.max(0).unsigned_abs();
+        let bytes = |message: &EncodedMessage| message.body_len;
+        Ok(Description {
+            rows: Some(self.batches.iter().map(rows).sum()),
+            bytes: Some(bodies.messages.iter().map(bytes).sum()),
+            batches: Some(self.batches.len() as u64),
+            schema_message: Some(schema_message(&self.schema()?)?),
+            endpoints: Vec::new(),
+        })
     }
 
     /// The device of the arrays, as Arrow numbers devices.

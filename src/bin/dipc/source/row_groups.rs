@@ -52,6 +52,15 @@ pub struct ParquetReader {
     to_skip: u64,
 }
 
+/// The number of rows in the footer of a file of `len` bytes.
+pub fn rows(file: &mut File, len: u64) -> Result<u64> {
+    let (footer, _) = read_footer(file, len)?;
+    footer::check(&footer).context("footer")?;
+    let metadata = ParquetMetaDataReader::decode_metadata(&footer)?;
+    check_rows(&metadata).context("footer")?;
+    Ok(u64::try_from(metadata.file_metadata().num_rows())?)
+}
+
 impl ParquetReader {
     /// Reads the footer of a file of `len` bytes.
     pub fn open(mut file: File, len: u64, reading: Reading) -> Result<Self> {

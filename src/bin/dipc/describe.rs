@@ -1,0 +1,227 @@
+//! `dipc ls` and `dipc describe`: the tables of a server, without fetching them.
+
+use std::fmt::Write as _;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Result;
+use dipc::arrow::description::{Description, Endpoint};
+use dipc::arrow::schema_from_c;
+use dipc::cancel::Cancel;
+use dipc::client::{Client, ClientOptions, GetOptions};
+use indicatif::HumanCount;
+use serde::Serialize;
+
+use crate::display::escape;
+use crate::report::bytes_text;
+use crate::{UsageError, flight, output, signals};
+
+/// Arguments of `dipc ls`.
+#[derive(clap::Args)]
+pub struct ListArgs {
+    /// The server's URI
+    uri: String,
+
+    /// List only tickets that begin with PREFIX
+    #[arg(default_value = "")]
+    prefix: String,
+
+    #[command(flatten)]
+    asking: Asking,
+}
+
+/// Arguments of `dipc describe`.
+#[derive(clap::Args)]
+pub struct DescribeArgs {
+    /// The server's URI
+    uri: String,
+
+    /// The ticket of the table
+    ticket: String,
+
+    #[command(flatten)]
+    asking: Asking,
+}
+
+/// How to ask a server.
+#[derive(clap::Args)]
+struct Asking {
+    /// How long the server may take to accept and answer, and be silent; at least 1us
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = crate::parse_timeout)]
+    timeout: Duration,
+
+    /// Accept servers of every user, not only of your own
+    #[arg(long)]
+    any_user: bool,
+
+    /// Set an option of one transport, such as ucx.TLS=tcp; may be given several times
+    #[arg(long = "set", value_name = "NAME=VALUE", value_parser = crate::parse_setting)]
+    settings: Vec<(String, String)>,
+
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Asking {
+    fn start(&self, uri: &str) -> Result<(Client, GetOptions, Cancel)> {
+        if flight::is_flight(uri) {
+            let text = "a Flight server is not asked: give a URI that dipc serve prints";
+            return Err(UsageError(text.to_owned()).into());
+        }
+        let client = Client::new(ClientOptions {
+            any_user: self.any_user,
+            settings: crate::settings(&self.settings)?,
+            ..ClientOptions::default()
+        })?;
+        let options = GetOptions {
+            connect_timeout: self.timeout,
+            stall_timeout: Some(self.timeout),
+            ..GetOptions::default()
+        };
+        let cancel = Cancel::new()?;
+        let first = cancel.clone();
+        signals::watch(move || first.cancel(), || std::process::exit(1))?;
+        Ok((client, options, cancel))
+    }
+}
+
+/// A ticket, or a part of a table.
+#[derive(Serialize)]
+struct Row {
+    ticket: String,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    uris: Vec<String>,
+    rows: Option<u64>,
+    bytes: Option<u64>,
+}
+
+impl From<&Endpoint> for Row {
+    fn from(endpoint: &Endpoint) -> Self {
+        Self {
+            ticket: String::from_utf8_lossy(&endpoint.descriptor).into_owned(),
+            uris: endpoint.uris.clone(),
+            rows: endpoint.rows,
+            bytes: endpoint.bytes,
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Column {
+    name: String,
+    r#type: String,
+    nullable: bool,
+}
+
+#[derive(Serialize)]
+struct Table {
+    ticket: String,
+    rows: Option<u64>,
+    bytes: Option<u64>,
+    batches: Option<u64>,
+    columns: Option<Vec<Column>>,
+    endpoints: Vec<Row>,
+}
+
+/// Runs `dipc ls`.
+pub fn list(args: &ListArgs) -> Result<ExitCode> {
+    let (client, options, cancel) = args.asking.start(&args.uri)?;
+    let prefix = args.prefix.as_bytes();
+    let stream = client.list(&[&args.uri], prefix, &options, Some(&cancel))?;
+    let listed = Description::read(Box::new(stream))?;
+    let rows: Vec<Row> = listed.endpoints.iter().map(Row::from).collect();
+    if args.asking.json {
+        output::print_json(&rows)?;
+    } else {
+        output::print(&table_of(&rows))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Runs `dipc describe`.
+pub fn describe(args: &DescribeArgs) -> Result<ExitCode> {
+    let (client, options, cancel) = args.asking.start(&args.uri)?;
+    let ticket = args.ticket.as_bytes();
+    let (described, _) = client.describe(&[&args.uri], ticket, &options, Some(&cancel))?;
+    let schema = described.schema()?;
+    let schema = schema.as_ref().map(schema_from_c).transpose()?;
+    let columns = schema.map(|schema| {
+        let fields = schema.fields().iter();
+        let column = fields.map(|field| Column {
+            name: field.name().clone(),
+            r#type: field.data_type().to_string(),
+            nullable: field.is_nullable(),
+        });
+        column.collect()
+    });
+    let table = Table {
+        ticket: args.ticket.clone(),
+        rows: described.rows,
+        bytes: described.bytes,
+        batches: described.batches,
+        columns,
+        endpoints: described.endpoints.iter().map(Row::from).collect(),
+    };
+    if args.asking.json {
+        output::print_json(&table)?;
+    } else {
+        output::print(&text_of(&table))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Rows with aligned columns, under a heading.
+fn table_of(rows: &[Row]) -> String {
+    let count = |rows: Option<u64>| rows.map_or("?".to_owned(), |it| HumanCount(it).to_string());
+    let bytes = |bytes: Option<u64>| bytes.map_or("?".to_owned(), bytes_text);
+    let ticket = |row: &Row| escape(&row.ticket).into_owned();
+    let mut cells = vec![["ticket", "rows", "bytes", ""].map(str::to_owned)];
+    cells.extend(rows.iter().map(|row| {
+        let uris = escape(&row.uris.join(" ")).into_owned();
+        [ticket(row), count(row.rows), bytes(row.bytes), uris]
+    }));
+    let width = |column: usize| {
+        let widths = cells.iter().map(|row| row[column].chars().count());
+        widths.max().unwrap_or(0)
+    };
+    let (first, second, third) = (width(0), width(1), width(2));
+    let lines = cells.iter().map(|[ticket, rows, bytes, uris]| {
+        let line = format!("{ticket:first$}  {rows:>second$}  {bytes:>third$}  {uris}");
+        line.trim_end().to_owned()
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+fn text_of(table: &Table) -> String {
+    let counted = |count: Option<u64>, noun| match count {
+        Some(count) => format!("{} {noun}", HumanCount(count)),
+        None => format!("an unknown number of {noun}"),
+    };
+    let mut text = format!(
+        "{}: {} in {}, {}",
+        escape(&table.ticket),
+        counted(table.rows, "rows"),
+        counted(table.batches, "batches"),
+        (table.bytes).map_or("an unknown number of bytes".to_owned(), bytes_text),
+    );
+    match &table.columns {
+        None => text.push_str("\nthe columns are not known before the table is fetched"),
+        Some(columns) => {
+            let width = columns.iter().map(|it| escape(&it.name).chars().count());
+            let width = width.max().unwrap_or(0);
+            for column in columns {
+                let null = if column.nullable { "" } else { ", not null" };
+                let (name, kind) = (escape(&column.name), escape(&column.r#type));
+                // To write to a string does not fail.
+                let _ = write!(text, "\n  {name:width$}  {kind}{null}");
+            }
+        }
+    }
+    let is_itself = |row: &Row| row.uris.is_empty() && row.ticket == table.ticket;
+    if !matches!(table.endpoints.as_slice(), [only] if is_itself(only)) {
+        text.push_str("\nin parts:\n");
+        text.push_str(&table_of(&table.endpoints));
+    }
+    text
+}

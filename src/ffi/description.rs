@@ -1,0 +1,361 @@
+//! Descriptions: what a descriptor stands for.
+
+use std::ffi::c_char;
+
+use crate::arrow::abi::ArrowSchema;
+use crate::arrow::description::{Description, Endpoint};
+use crate::error::{Error, Result, Status};
+use crate::ffi::cancel::dipc_cancel;
+use crate::ffi::client::{dipc_client, options_of};
+use crate::ffi::client_options::dipc_get_options;
+use crate::ffi::error::dipc_error;
+use crate::ffi::guard::{ErrorOut, guard_free, guard_ref, guard_value};
+use crate::ffi::handle::{HandleState, Out, try_option, try_out, try_ref};
+use crate::ffi::headers::{dipc_headers, set_headers};
+use crate::ffi::status::dipc_status;
+use crate::ffi::text::{TextOut, try_bytes, try_strs};
+use crate::proto::Headers;
+
+/// Rows.
+pub const DIPC_TOTAL_ROWS: i32 = 1;
+/// Bytes of bodies.
+pub const DIPC_TOTAL_BYTES: i32 = 2;
+/// Record batches; an endpoint does not have this total.
+pub const DIPC_TOTAL_BATCHES: i32 = 3;
+
+/// A total that is not known.
+pub const DIPC_UNKNOWN: u64 = u64::MAX;
+
+/// What a descriptor stands for: a schema and totals, each of which may be unknown, and the
+/// endpoints that have the table's parts. Made by dipc_client_describe(), or by
+/// dipc_description_new() for a handler that answers.
+pub struct dipc_description {
+    state: HandleState,
+    pub(super) inner: Description,
+    headers: Headers,
+}
+
+handle!(dipc_description, "description");
+
+/// Gives a description to the caller.
+pub(super) fn give(out: Out<'_, *mut dipc_description>, inner: Description, headers: Headers) {
+    out.set_handle(dipc_description {
+        state: HandleState::new(),
+        inner,
+        headers,
+    });
+}
+
+/// Asks a server what a descriptor stands for, and waits for the answer. A published table knows
+/// its schema and totals; of a provider's ticket only the descriptor is known. Descriptors without
+/// a ticket are the handler's.
+///
+/// @param client                Client.
+/// @param uris                  As for dipc_client_get().
+/// @param n_uris                1 or 2.
+/// @param descriptor            Any bytes, at most 1016 KiB.
+/// @param descriptor_len_bytes  Length of descriptor.
+/// @param options               Copied; NULL: the defaults.
+/// @param cancel                Token that ends this call; may be NULL.
+/// @param out                   Receives the description, to be freed by dipc_description_free().
+/// @param error                 May be NULL; on failure receives details for dipc_error_free().
+/// @return As dipc_client_get(). DIPC_ERR_UNSUPPORTED: the server is older than descriptions.
+///         DIPC_ERR_INVALID_DATA: the server's handler answered with a table of another kind.
+///
+/// # Safety
+///
+/// As dipc_client_get(); `descriptor` is readable for `descriptor_len_bytes`; `out` is NULL or
+/// writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_client_describe(
+    client: *const dipc_client,
+    uris: *const *const c_char,
+    n_uris: usize,
+    descriptor: *const u8,
+    descriptor_len_bytes: usize,
+    options: *const dipc_get_options,
+    cancel: *const dipc_cancel,
+    out: *mut *mut dipc_description,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    let body = |client: &dipc_client| {
+        // SAFETY: the caller promises `uris` holds `n_uris` pointers, each NULL or a string.
+        let uris = unsafe { try_strs(uris, n_uris) }?;
+        // SAFETY: the caller promises `descriptor` is readable.
+        let descriptor = unsafe { try_bytes(descriptor, descriptor_len_bytes, "descriptor") }?;
+        // SAFETY: the caller promises `options` is NULL or live.
+        let options = unsafe { options_of(options) }?;
+        // SAFETY: the caller promises `cancel` is NULL or live.
+        let cancel = unsafe { try_option(cancel) }?.map(|cancel| &cancel.inner);
+        // SAFETY: the caller promises `out` is NULL or writable.
+        let out = unsafe { try_out(out, "out") }?;
+        let answer = (client.inner).describe(&uris, descriptor, &options, cancel)?;
+        give(out, answer.0, answer.1);
+        Ok(())
+    };
+    // SAFETY: the caller promises `client` is NULL or live.
+    unsafe { guard_ref(client, error, body) }
+}
+
+/// The schema of the table.
+///
+/// @param description  Description.
+/// @param out          Receives the schema, to be released by the caller.
+/// @param error        May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_NOT_FOUND: it is not known.
+///         DIPC_ERR_INVALID_DATA, DIPC_ERR_UNSUPPORTED, DIPC_ERR_PROTOCOL: the server's schema is
+///         none.
+///
+/// # Safety
+///
+/// `description` is NULL or live; `out` and `error` are NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_description_schema(
+    description: *const dipc_description,
+    out: *mut ArrowSchema,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    let body = |description: &dipc_description| {
+        // SAFETY: the caller promises `out` is NULL or writable.
+        let out = unsafe { try_out(out, "out") }?;
+        let schema = description.inner.schema()?;
+        let text = "the schema is not known before the table is asked for";
+        let schema = schema.ok_or_else(|| Error::new(Status::NotFound, text))?;
+        out.set(schema.into_raw());
+        Ok(())
+    };
+    // SAFETY: the caller promises `description` is NULL or live.
+    unsafe { guard_ref(description, error, body) }
+}
+
+/// A total of the whole table.
+///
+/// @param description  Description, or NULL.
+/// @param total        DIPC_TOTAL_*.
+/// @return The total; DIPC_UNKNOWN where it is not known, for an unknown total, for NULL and in
+///         the child of a fork.
+///
+/// # Safety
+///
+/// `description` is NULL or live.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_description_total(
+    description: *const dipc_description,
+    total: i32,
+) -> u64 {
+    guard_value(DIPC_UNKNOWN, || {
+        // SAFETY: the caller promises `description` is NULL or live.
+        let description = unsafe { try_ref(description) };
+        let value = description.ok().and_then(|description| match total {
+            DIPC_TOTAL_ROWS => description.inner.rows,
+            DIPC_TOTAL_BYTES => description.inner.bytes,
+            DIPC_TOTAL_BATCHES => description.inner.batches,
+            _ => None,
+        });
+        value.unwrap_or(DIPC_UNKNOWN)
+    })
+}
+
+/// The headers of the server's answer.
+///
+/// @param description  Description.
+/// @param out          Receives a copy of the headers, to be freed by dipc_headers_free().
+/// @param error        May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+///
+/// # Safety
+///
+/// `description` is NULL or live; `out` and `error` are NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_description_headers(
+    description: *const dipc_description,
+    out: *mut *mut dipc_headers,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    let body = |description: &dipc_description| {
+        // SAFETY: the caller promises `out` is NULL or writable.
+        let out = unsafe { try_out(out, "out") }?;
+        set_headers(out, description.headers.clone());
+        Ok(())
+    };
+    // SAFETY: the caller promises `description` is NULL or live.
+    unsafe { guard_ref(description, error, body) }
+}
+
+/// How many endpoints there are.
+///
+/// @param description  Description, or NULL.
+/// @return The number; 0 for NULL and in the child of a fork.
+///
+/// # Safety
+///
+/// `description` is NULL or live.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_description_endpoint_count(
+    description: *const dipc_description,
+) -> usize {
+    guard_value(0, || {
+        // SAFETY: the caller promises `description` is NULL or live.
+        unsafe { try_ref(description) }.map_or(0, |description| description.inner.endpoints.len())
+    })
+}
+
+/// The ticket of one endpoint.
+///
+/// @param description    Description.
+/// @param index          Which endpoint, from 0.
+/// @param buffer         Receives the ticket, without a NUL; NULL asks for the length only.
+/// @param size_bytes     Size of buffer.
+/// @param out_len_bytes  Receives the length of the ticket.
+/// @param error          May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_NOT_FOUND: there is no such endpoint.
+///         DIPC_ERR_BUFFER_TOO_SMALL: out_len_bytes is written all the same.
+///
+/// # Safety
+///
+/// `description` is NULL or live; `buffer` is NULL or writable for `size_bytes`; `out_len_bytes`
+/// and `error` are NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_description_endpoint_descriptor(
+    description: *const dipc_description,
+    index: usize,
+    buffer: *mut u8,
+    size_bytes: usize,
+    out_len_bytes: *mut usize,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    let body = |description: &dipc_description| {
+        // SAFETY: the caller promises both are NULL or writable.
+        let out = unsafe { TextOut::new(buffer, size_bytes, out_len_bytes) }?;
+        out.set_bytes(&endpoint(&description.inner, index)?.descriptor)
+    };
+    // SAFETY: the caller promises `description` is NULL or live.
+    unsafe { guard_ref(description, error, body) }
+}
+
+/// A total of one endpoint.
+///
+/// @param description  Description, or NULL.
+/// @param index        Which endpoint, from 0.
+/// @param total        DIPC_TOTAL_ROWS or DIPC_TOTAL_BYTES.
+/// @return The total; DIPC_UNKNOWN where it is not known, for an unknown endpoint or total, for
+///         NULL and in the child of a fork.
+///
+/// # Safety
+///
+/// `description` is NULL or live.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_description_endpoint_total(
+    description: *const dipc_description,
+    index: usize,
+    total: i32,
+) -> u64 {
+    guard_value(DIPC_UNKNOWN, || {
+        // SAFETY: the caller promises `description` is NULL or live.
+        let description = unsafe { try_ref(description) };
+        let endpoint = description.and_then(|description| endpoint(&description.inner, index));
+        let value = endpoint.ok().and_then(|endpoint| match total {
+            DIPC_TOTAL_ROWS => endpoint.rows,
+            DIPC_TOTAL_BYTES => endpoint.bytes,
+            _ => None,
+        });
+        value.unwrap_or(DIPC_UNKNOWN)
+    })
+}
+
+/// How many URIs an endpoint has.
+///
+/// @param description  Description, or NULL.
+/// @param index        Which endpoint, from 0.
+/// @return The number; 0: the server that was asked has the part. 0 also for an unknown endpoint,
+///         for NULL and in the child of a fork.
+///
+/// # Safety
+///
+/// `description` is NULL or live.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_description_endpoint_uri_count(
+    description: *const dipc_description,
+    index: usize,
+) -> usize {
+    guard_value(0, || {
+        // SAFETY: the caller promises `description` is NULL or live.
+        let description = unsafe { try_ref(description) };
+        let endpoint = description.and_then(|description| endpoint(&description.inner, index));
+        endpoint.map_or(0, |endpoint| endpoint.uris.len())
+    })
+}
+
+/// A URI of one endpoint.
+///
+/// @param description    Description.
+/// @param index          Which endpoint, from 0.
+/// @param uri            Which of its URIs, from 0; the best is the first.
+/// @param buffer         Receives the URI and a NUL; NULL asks for the length only.
+/// @param size_bytes     Size of buffer.
+/// @param out_len_bytes  Receives the length of the URI, without the NUL.
+/// @param error          May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_NOT_FOUND: there is no such endpoint or URI.
+///         DIPC_ERR_BUFFER_TOO_SMALL: out_len_bytes is written all the same.
+///
+/// # Safety
+///
+/// `description` is NULL or live; `buffer` is NULL or writable for `size_bytes`; `out_len_bytes`
+/// and `error` are NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_description_endpoint_uri(
+    description: *const dipc_description,
+    index: usize,
+    uri: usize,
+    buffer: *mut c_char,
+    size_bytes: usize,
+    out_len_bytes: *mut usize,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    let body = |description: &dipc_description| {
+        // SAFETY: the caller promises both are NULL or writable.
+        let out = unsafe { TextOut::new(buffer.cast(), size_bytes, out_len_bytes) }?;
+        let uris = &endpoint(&description.inner, index)?.uris;
+        let text = uris.get(uri).ok_or_else(|| {
+            let text = format!("endpoint {index} has no URI {uri}: it has {}", uris.len());
+            Error::new(Status::NotFound, text)
+        })?;
+        out.set_text(text)
+    };
+    // SAFETY: the caller promises `description` is NULL or live.
+    unsafe { guard_ref(description, error, body) }
+}
+
+/// Frees a description. NULL does nothing.
+///
+/// @param description  Description, or NULL; no call with it is running.
+///
+/// # Safety
+///
+/// `description` is NULL, or came from the library and was not freed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_description_free(description: *mut dipc_description) {
+    // SAFETY: the caller promises `description` is NULL, or live and unused.
+    unsafe { guard_free(description) }
+}
+
+fn endpoint(description: &Description, index: usize) -> Result<&Endpoint> {
+    let endpoints = &description.endpoints;
+    endpoints.get(index).ok_or_else(|| {
+        let text = format!(
+            "the description has no endpoint {index}: it has {}",
+            endpoints.len()
+        );
+        Error::new(Status::NotFound, text)
+    })
+}

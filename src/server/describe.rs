@@ -1,0 +1,87 @@
+//! Descriptions and lists of the server's own tickets (rule Q6).
+
+use std::sync::Arc;
+
+use super::core::ServerCore;
+use super::tickets::{Entry, Own, Tickets};
+use crate::arrow::Encoder;
+use crate::arrow::description::{Description, Endpoint};
+use crate::driver::callbacks::Deferred;
+use crate::driver::produce::Published;
+use crate::error::{Error, Result};
+use crate::proto::{self, Verb};
+
+impl ServerCore {
+    /// What answers a request: the table of a ticket, a table that this call makes, or the host.
+    pub(super) fn entry(&self, request: &proto::Request) -> Result<Entry> {
+        let ticket = &request.ticket;
+        match request.verb {
+            Verb::Get => self.tickets.find(ticket),
+            Verb::Describe => match self.tickets.own(ticket) {
+                Some(own) => self.answer(&describe(ticket, &own)?),
+                None => (self.tickets.handler()).ok_or_else(|| Tickets::unknown(ticket)),
+            },
+            Verb::List => {
+                let own = self.tickets.beginning_with(ticket);
+                match self.tickets.handler() {
+                    // Only the host knows what begins so.
+                    Some(handler) if own.is_empty() => Ok(handler),
+                    _ => self.answer(&list(&own)),
+                }
+            }
+            verb => Err(Error::unsupported(format!(
+                "this server does not {}: it gives, describes and lists tables",
+                verb.name()
+            ))),
+        }
+    }
+
+    fn answer(&self, description: &Description) -> Result<Entry> {
+        let (schema, batch) = description.table()?;
+        let encoder = Encoder::new(&schema, self.encode_options())?;
+        let table = Published::new(schema, vec![batch], encoder);
+        Ok(Entry::Published(Arc::new(Deferred::new(
+            table,
+            self.callbacks()?,
+        ))))
+    }
+}
+
+/// What a ticket of the server's own stands for. Of a provider's table nothing is known but the
+/// host's word.
+fn describe(ticket: &[u8], own: &Own) -> Result<Description> {
+    let mut description = match (&own.description, &own.entry) {
+        (Some(description), _) => Description::clone(description),
+        (None, Entry::Published(table)) => {
+            let described = table.get().map(Published::describe).transpose()?;
+            described.unwrap_or_default()
+        }
+        (None, Entry::Provider(_) | Entry::Pull) => Description::default(),
+    };
+    if description.endpoints.is_empty() {
+        description.endpoints.push(itself(ticket, &description));
+    }
+    Ok(description)
+}
+
+/// The endpoint of a ticket that this server has.
+fn itself(ticket: &[u8], description: &Description) -> Endpoint {
+    Endpoint {
+        descriptor: ticket.to_vec(),
+        uris: Vec::new(),
+        rows: description.rows,
+        bytes: description.bytes,
+    }
+}
+
+/// A row for each ticket. A table that is not valid has no totals.
+fn list(tickets: &[(Vec<u8>, Own)]) -> Description {
+    let endpoints = tickets.iter().map(|(ticket, own)| {
+        let description = describe(ticket, own).unwrap_or_default();
+        itself(ticket, &description)
+    });
+    Description {
+        endpoints: endpoints.collect(),
+        ..Description::default()
+    }
+}
