@@ -106,15 +106,15 @@ pub unsafe extern "C" fn dipc_server_serve_pull(
 /// @param ticket_len_bytes  Length of ticket.
 /// @param schema            Moved on success: its release becomes NULL.
 /// @param batches           n_batches arrays, each moved on success. The call encodes them, and may
-///                          wait for their sync_events. A batch that cannot be encoded fails each
-///                          stream.
+///                          wait for their sync_events.
 /// @param n_batches         Number of batches; 0: a table without rows.
 /// @param error             May be NULL; on failure receives details for dipc_error_free().
 /// @return DIPC_OK. Otherwise the caller still owns schema and batches. DIPC_ERR_NULL_ARGUMENT.
 ///         DIPC_ERR_INVALID_ARGUMENT: the schema or a batch is released, or the ticket is too long.
-///         DIPC_ERR_INVALID_DATA: the schema cannot be sent, for example because a name, or a key
-///         or value of its metadata, is not UTF-8. DIPC_ERR_ALREADY_EXISTS: the server serves the
-///         ticket already. DIPC_ERR_STOPPED.
+///         DIPC_ERR_INVALID_DATA: the schema or a batch cannot be sent, for example because a
+///         name, or a key or value of the metadata, is not UTF-8. DIPC_ERR_ALREADY_EXISTS: the
+///         server serves the ticket already. DIPC_ERR_OUT_OF_MEMORY, DIPC_ERR_UNSUPPORTED: a batch
+///         on a GPU that this process cannot read. DIPC_ERR_STOPPED.
 ///
 /// # Safety
 ///

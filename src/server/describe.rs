@@ -39,7 +39,7 @@ impl ServerCore {
     fn answer(&self, description: &Description) -> Result<Entry> {
         let (schema, batch) = description.table()?;
         let encoder = Encoder::new(&schema, self.encode_options())?;
-        let table = Published::new(schema, vec![batch], encoder);
+        let table = Published::new(schema, vec![batch], encoder).map_err(|(error, _)| error)?;
         Ok(Entry::Published(Arc::new(Deferred::new(
             table,
             self.callbacks()?,

@@ -30,7 +30,7 @@ use crate::driver::acceptor::Acceptor;
 use crate::driver::callbacks::{Callbacks, Deferred};
 use crate::driver::clock;
 use crate::driver::io::IoThread;
-use crate::driver::produce::Published;
+use crate::driver::produce::{Published, TableParts};
 use crate::error::{Error, Result};
 use crate::fork::Generation;
 use crate::proto::{Role, RoleTags, Tags, Uri};
@@ -224,18 +224,14 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// As [`serve`](Self::serve), and `InvalidData` for a schema that cannot be sent. The table is
-    /// given back.
-    #[allow(
-        clippy::type_complexity,
-        reason = "the table is given back as it was passed"
-    )]
+    /// As [`serve`](Self::serve), and `InvalidData` for a table that cannot be sent, `OutOfMemory`,
+    /// or what the driver of a GPU says. The table is given back.
     pub fn publish(
         &self,
         ticket: &[u8],
         schema: OwnedSchema,
         batches: Vec<OwnedDeviceArray>,
-    ) -> Result<(), (Error, (OwnedSchema, Vec<OwnedDeviceArray>))> {
+    ) -> Result<(), (Error, TableParts)> {
         self.put_table(ticket, false, schema, batches)
     }
 
@@ -245,37 +241,29 @@ impl Server {
     /// # Errors
     ///
     /// As [`publish`](Self::publish), but for `AlreadyExists`.
-    #[allow(
-        clippy::type_complexity,
-        reason = "the table is given back in the shape it came in"
-    )]
     pub fn replace(
         &self,
         ticket: &[u8],
         schema: OwnedSchema,
         batches: Vec<OwnedDeviceArray>,
-    ) -> Result<(), (Error, (OwnedSchema, Vec<OwnedDeviceArray>))> {
+    ) -> Result<(), (Error, TableParts)> {
         self.put_table(ticket, true, schema, batches)
     }
 
-    #[allow(
-        clippy::type_complexity,
-        reason = "the table is given back in the shape it came in"
-    )]
     fn put_table(
         &self,
         ticket: &[u8],
         replaces: bool,
         schema: OwnedSchema,
         batches: Vec<OwnedDeviceArray>,
-    ) -> Result<(), (Error, (OwnedSchema, Vec<OwnedDeviceArray>))> {
+    ) -> Result<(), (Error, TableParts)> {
         let options = self.core.encode_options();
-        // The encoder checks the schema, so that its producer gets the error, not each client.
+        // The producer gets the errors of its table, not each client.
         let encoder = match Encoder::new(&schema, options) {
             Ok(encoder) => encoder,
             Err(error) => return Err((error, (schema, batches))),
         };
-        let table = Published::new(schema, batches, encoder);
+        let table = Published::new(schema, batches, encoder)?;
         self.core
             .add(ticket, replaces, table, |table, callbacks| {
                 Entry::Published(Arc::new(Deferred::new(table, callbacks)))

@@ -526,6 +526,23 @@ fn each_stream_of_a_provider_has_its_own_schema() {
     }
 }
 
+/// Publishing fails for a batch that cannot be sent (here: a negative length), gives the table back,
+/// and leaves no ticket.
+#[test]
+fn a_broken_table_is_not_published() {
+    let (server, uri) = server(SHM, ServerOptions::default());
+    let mut batches = vec![export(&batch(0, 10)), export(&batch(10, 10))];
+    // SAFETY: every reader checks the wrong number; pointers and release stay valid.
+    unsafe { batches[1].raw_mut() }.array.length = -1;
+    let refused = server.publish(b"t", export_schema(&common::schema()), batches);
+    let (error, (schema, batches)) = refused.unwrap_err();
+    assert_eq!(error.status(), Status::InvalidData, "{error}");
+    assert!(!schema.is_released() && batches.len() == 2);
+    assert!(batches.iter().all(|batch| !batch.is_released()));
+    let asked = client().get(&[&uri], b"t", &GetOptions::default(), None);
+    assert_eq!(asked.map(drop).unwrap_err().status(), Status::NotFound);
+}
+
 /// Publishing fails for a schema that cannot be sent: strings of the IPC format are UTF-8.
 #[test]
 fn a_schema_that_is_not_utf8_is_not_published() {

@@ -16,7 +16,7 @@ pub(crate) use body::gather;
 pub use production::Production;
 pub use publication::{Publication, TableProgress};
 pub use stream::{ClientWatch, OutStream};
-pub use table::Published;
+pub use table::{Published, TableParts};
 
 use crate::arrow::EncodeOptions;
 use crate::device::DeviceKind;

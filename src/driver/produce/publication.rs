@@ -119,7 +119,7 @@ impl Publication {
         };
         if !self.is_accepted {
             ensure_served(table.device_type())?;
-            let schema = table.schema()?;
+            let schema = table.schema();
             let info = stream_info(self.placer.device_in_transit(table.device_type()));
             self.is_accepted = true;
             served.begin(info, schema, effects)?;

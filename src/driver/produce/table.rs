@@ -7,16 +7,19 @@ use crate::arrow::{EncodedMessage, Encoder, OwnedDeviceArray, OwnedSchema, share
 use crate::device::DeviceKind;
 use crate::driver::produce::LIGHT_BODY_BYTES;
 use crate::driver::produce::body::is_lendable;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::transport::BodyPolicy;
 
 /// A table that can be fetched any number of times, by many clients at once.
 pub struct Published {
     schema: OwnedSchema,
     batches: Vec<Arc<OwnedDeviceArray>>,
-    /// The same for each stream. A table that is not valid fails each stream.
-    messages: Result<Messages>,
+    /// The same for each stream.
+    messages: Messages,
 }
+
+/// A schema, and its arrays.
+pub type TableParts = (OwnedSchema, Vec<OwnedDeviceArray>);
 
 struct Messages {
     schema: Arc<[u8]>,
@@ -28,37 +31,46 @@ struct Messages {
 
 impl Published {
     /// A table of `batches`, which `encoder` encodes, and compresses, once.
-    pub fn new(schema: OwnedSchema, batches: Vec<OwnedDeviceArray>, encoder: Encoder) -> Self {
+    ///
+    /// # Errors
+    ///
+    /// The parts come back with the encoder's error.
+    pub fn new(
+        schema: OwnedSchema,
+        batches: Vec<OwnedDeviceArray>,
+        encoder: Encoder,
+    ) -> Result<Self, (Error, TableParts)> {
         let batches: Vec<_> = batches.into_iter().map(Arc::new).collect();
-        Self {
-            messages: Messages::encode(encoder, &batches),
-            schema,
-            batches,
+        match Messages::encode(encoder, &batches) {
+            Ok(messages) => Ok(Self {
+                schema,
+                batches,
+                messages,
+            }),
+            Err(error) => Err((error, parts(schema, batches))),
         }
     }
 
     /// The schema and the arrays, for a host that keeps them after all.
-    pub fn into_parts(self) -> (OwnedSchema, Vec<OwnedDeviceArray>) {
+    pub fn into_parts(self) -> TableParts {
         // The messages share the arrays.
         drop(self.messages);
-        let batches = self.batches.into_iter().filter_map(Arc::into_inner);
-        (self.schema, batches.collect())
+        parts(self.schema, self.batches)
     }
 
     /// What a client may know without the table.
     ///
     /// # Errors
     ///
-    /// The table is not valid.
+    /// `InvalidArgument`: a schema of 4 GiB.
     pub fn describe(&self) -> Result<Description> {
-        let bodies = self.messages.as_ref().map_err(Clone::clone)?;
         let rows = |batch: &Arc<OwnedDeviceArray>| batch.raw().array.length.max(0).unsigned_abs();
         let bytes = |message: &EncodedMessage| message.body_len;
         Ok(Description {
             rows: Some(self.batches.iter().map(rows).sum()),
-            bytes: Some(bodies.messages.iter().map(bytes).sum()),
+            bytes: Some(self.messages.messages.iter().map(bytes).sum()),
             batches: Some(self.batches.len() as u64),
-            schema_message: Some(schema_message(&self.schema()?)?),
+            schema_message: Some(schema_message(&self.messages.schema)?),
             endpoints: Vec::new(),
         })
     }
@@ -69,28 +81,33 @@ impl Published {
         first.map_or(DeviceKind::CPU.0, |batch| batch.raw().device_type)
     }
 
-    pub(super) fn schema(&self) -> Result<Arc<[u8]>> {
-        let messages = self.messages.as_ref().map_err(Clone::clone)?;
-        Ok(Arc::clone(&messages.schema))
+    pub(super) fn schema(&self) -> Arc<[u8]> {
+        Arc::clone(&self.messages.schema)
     }
 
     /// A message; `None` behind the last one.
     pub(super) fn message(&self, number: usize) -> Option<&EncodedMessage> {
-        self.messages.as_ref().ok()?.messages.get(number)
+        self.messages.messages.get(number)
     }
 
     /// Whether a thread that serves other connections too may send the table. `lends`: bodies are
     /// lent, to a peer that speaks our `extension` or to another one.
     pub fn is_light(&self, policy: BodyPolicy, lends: bool, extension: bool) -> bool {
         let lends_in_place = policy != BodyPolicy::Packed && lends && extension;
-        self.messages.as_ref().is_ok_and(|messages| {
-            let work = match lends_in_place {
-                true => messages.largest_to_copy,
-                false => messages.largest,
-            };
-            work <= LIGHT_BODY_BYTES
-        })
+        let work = match lends_in_place {
+            true => self.messages.largest_to_copy,
+            false => self.messages.largest,
+        };
+        work <= LIGHT_BODY_BYTES
     }
+}
+
+/// The parts of a table whose messages are gone.
+fn parts(schema: OwnedSchema, batches: Vec<Arc<OwnedDeviceArray>>) -> TableParts {
+    (
+        schema,
+        batches.into_iter().filter_map(Arc::into_inner).collect(),
+    )
 }
 
 impl Messages {

@@ -327,7 +327,8 @@ fn publish(begun: &mut Begun) -> mpsc::Receiver<&'static str> {
     let batches = vec![batch_to_c(batch)];
     let options = EncodeOptions::default();
     let encoder = Encoder::new(&schema, options).unwrap();
-    let table = Published::new(schema, batches, encoder);
+    let table = Published::new(schema, batches, encoder).map_err(|(error, _)| error);
+    let table = table.unwrap();
     let table = Arc::new(Deferred::new(table, begun.produce.callbacks.clone()));
     let (told, heard) = mpsc::channel();
     let place = Box::new(Place(told.clone()));
