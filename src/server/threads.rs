@@ -16,7 +16,7 @@ use crate::driver::clock;
 use crate::driver::io::{Source as _, guarded};
 use crate::driver::serve::{ArrivedRequest, Begun, ServerEnd, StreamWork};
 use crate::driver::turning::{Bell, Budget, Turn as _, Turner, Wants};
-use crate::driver::waiting::{self, Looks};
+use crate::driver::waiting::{self, Looks, RETRY};
 use crate::error::Error;
 
 /// How long a thread waits for its next stream.
@@ -256,7 +256,9 @@ pub(super) fn send_table(mut turner: Turner<ServerEnd>) -> Option<Turner<ServerE
         }
         let wants = turner.link().look(ServerEnd::wants);
         let held = [(turner.link().readiness(), wants)];
-        budget = match waiting::sleep(held, bell.as_deref(), None, None).ok()? {
+        // Nobody can wake a thread for whose bell there was no descriptor.
+        let retry = bell.is_none().then(|| clock::after(RETRY));
+        budget = match waiting::sleep(held, bell.as_deref(), None, retry).ok()? {
             true => Budget::READY,
             false => Budget::WOKEN,
         };

@@ -301,3 +301,29 @@ fn a_descriptor_that_is_asked_for_late_is_readable() {
         assert!(wait_for(request.cancel_fd().unwrap()));
     });
 }
+
+/// design.md, "Failure is per stream": clients that leave at any moment of a published table, whose
+/// bodies are copied, leave no stream behind.
+#[test]
+fn clients_that_leave_a_published_table_leave_no_stream() {
+    for subject in SUBJECTS {
+        let (server, uri) = server(subject, ServerOptions::default());
+        let table: Vec<_> = (0..6)
+            .map(|number| export(&batch(number, 50_000)))
+            .collect();
+        let published = server.publish(b"t", export_schema(&schema()), table);
+        published.map_err(|(error, _)| error).unwrap();
+        let client = client();
+        for round in 0..200 {
+            let options = GetOptions {
+                deadline: Some(Duration::from_micros(1 + round * 7919 % 5000)),
+                ..subject.options()
+            };
+            match client.get(&[&uri], b"t", &options, None) {
+                Ok(stream) => drop(stream),
+                Err(error) => assert_eq!(error.status(), Status::Timeout, "{error}"),
+            }
+        }
+        eventually("no stream is left", || server.stats().streams_active == 0);
+    }
+}

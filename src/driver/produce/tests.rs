@@ -19,7 +19,9 @@ use crate::driver::io::IoThread;
 use crate::driver::serve::{
     ArrivedRequest, Begun as Start, Host, ServerEnd, ServerLink, StreamWork,
 };
+use crate::driver::turning::Turn as _;
 use crate::driver::turning::Turner;
+use crate::error::Error;
 use crate::error::{Result, Status};
 use crate::proto::{Credit, ReceiverConfig, Request, Role, SenderConfig, SideConfig, Tags, Uri};
 use crate::transport::{
@@ -336,9 +338,22 @@ fn publish(begun: &mut Begun) -> mpsc::Receiver<&'static str> {
     let wanted = (b"t".as_slice(), Role::Both);
     let publication = Publication::new(&begun.link, wanted, table, &begun.produce, ending, place);
     let mut turner = begun.turner.take().unwrap();
-    turner.step(|served, _| served.publish(publication));
+    turner.step(|served, effects| served.publish(publication, effects));
     drop(turner);
     heard
+}
+
+/// design.md, "Failure is per stream": a table that comes to a connection that was just closed is
+/// no stream.
+#[test]
+fn a_table_on_a_closed_connection_ends() {
+    let mut begun = begin("produce-closed");
+    let turner = begun.turner.as_mut().unwrap();
+    let error = Error::disconnected("the peer has gone");
+    turner.step(|served, effects| served.fail(error, effects));
+    let heard = publish(&mut begun);
+    assert_eq!(heard.recv().unwrap(), "it has ended");
+    assert_eq!(heard.recv().unwrap(), "the place is free");
 }
 
 fn ensure_broken_off(begun: &mut Begun, heard: &mpsc::Receiver<&'static str>) {

@@ -175,9 +175,16 @@ impl ServerEnd {
         let _ = self.send(Writes::AtOnce, tell, effects);
     }
 
-    /// Sends a published table from now on, in the turns of the connection.
-    pub fn publish(&mut self, publication: Box<Publication>) {
-        self.publication = Some(publication);
+    /// Sends a published table from now on, in the turns of the connection. On a connection that is
+    /// over, the stream ends.
+    pub fn publish(&mut self, mut publication: Box<Publication>, effects: &mut ServerEffects) {
+        match &self.closed {
+            None => self.publication = Some(publication),
+            Some(error) => {
+                publication.lost(error);
+                effects.published = Some(publication);
+            }
+        }
     }
 
     /// The client of `watch`'s stream is nobody's concern any more.

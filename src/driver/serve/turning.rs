@@ -260,7 +260,8 @@ impl ServerEnd {
         if progress == TableProgress::Over {
             effects.published = Some(publication);
         } else {
-            self.publication = Some(publication);
+            // To write may have closed the connection.
+            self.publish(publication, effects);
         }
         Some(progress)
     }
