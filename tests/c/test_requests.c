@@ -309,8 +309,10 @@ static void a_providers_ticket_is_described(void) {
   FAILS(DIPC_ERR_NOT_FOUND, "no ticket",
         dipc_server_set_description(server, TICKET("t"), description, &error_));
   OK(dipc_server_serve_pull(server, TICKET("t"), &error_));
-  NULLS("description", dipc_server_set_description(server, TICKET("t"), NULL, &error_));
-  NULLS("ticket", dipc_server_set_description(server, NULL, 1, description, &error_));
+  FAILS(DIPC_ERR_NULL_ARGUMENT, "description is NULL",
+        dipc_server_set_description(server, TICKET("t"), NULL, &error_));
+  FAILS(DIPC_ERR_NULL_ARGUMENT, "ticket is NULL",
+        dipc_server_set_description(server, NULL, 1, description, &error_));
   OK(dipc_server_set_description(server, TICKET("t"), description, &error_));
   dipc_description_free(description);
   description = ask_what(client, uri, "t");
