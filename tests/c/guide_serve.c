@@ -45,7 +45,10 @@ static void check(dipc_status status) {
 }
 
 int main(int argc, char **argv) {
-  if (argc != 2) return 2;
+  if (argc != 2) {
+    fprintf(stderr, "usage: %s URI\n", argv[0]);
+    return 2;
+  }
   sigset_t signals;
   sigemptyset(&signals);
   sigaddset(&signals, SIGTERM);

@@ -15,7 +15,10 @@ static arrow::Result<std::shared_ptr<arrow::Table>> make_table(arrow::MemoryPool
 }
 
 int main(int argc, char** argv) {
-  if (argc != 2) return 2;
+  if (argc != 2) {
+    std::cerr << "usage: " << argv[0] << " URI\n";
+    return 2;
+  }
   try {
     auto pool = dipc::ArenaPool::make(dipc::Arena::make().value());
     auto server = dipc::Server::make().value();

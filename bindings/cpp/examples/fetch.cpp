@@ -4,7 +4,10 @@
 #include <cstdio>
 
 int main(int argc, char** argv) {
-  if (argc != 3) return 2;
+  if (argc != 3) {
+    std::fprintf(stderr, "usage: %s URI TICKET\n", argv[0]);
+    return 2;
+  }
   try {
     auto client = dipc::Client::make().value();
     auto stream = client.get(argv[1], argv[2]).value();

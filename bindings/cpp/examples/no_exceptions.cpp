@@ -9,7 +9,10 @@ static int failed(const dipc::Error& error) {
 }
 
 int main(int argc, char** argv) {
-  if (argc != 3) return 2;
+  if (argc != 3) {
+    std::fprintf(stderr, "usage: %s URI TICKET\n", argv[0]);
+    return 2;
+  }
   auto client = dipc::Client::make();
   if (!client) return failed(client.error());
   auto stream = client->get(argv[1], argv[2]);

@@ -12,6 +12,10 @@ import (
 )
 
 func main() {
+	if len(os.Args) != 3 {
+		fmt.Fprintf(os.Stderr, "usage: %s URI TICKET\n", os.Args[0])
+		os.Exit(2)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	err := get(ctx, os.Args[1], os.Args[2])
