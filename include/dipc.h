@@ -779,9 +779,10 @@ typedef void (*dipc_log_callback)(void *userdata,
 typedef void (*dipc_finalizer)(void *userdata);
 
 /**
- * Opens the stream for a request. The library calls a provider once for each stream, on a thread
- * for this stream only. The same thread then reads and releases the stream. So a provider may
- * block, and may fetch from its own server. It must not unwind.
+ * Opens the stream for a request. The library calls a provider once for each stream. The thread of
+ * the call then reads and releases the stream, and serves no other one meanwhile. So a provider
+ * may block, and may fetch from its own server. It must not unwind. The thread may serve another
+ * stream later.
  *
  * @param userdata  The userdata of dipc_server_serve() or dipc_server_set_handler().
  * @param request   The client's request; valid until the stream is released, not to be freed. To
@@ -1012,9 +1013,10 @@ dipc_status dipc_arena_new(int32_t device_type,
  * @param len_bytes  Length; 0 gives a block too, which must be given back.
  * @param out        Receives the block, to be given back by dipc_arena_dealloc().
  * @param error      May be NULL; on failure receives details for dipc_error_free().
- * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_OUT_OF_MEMORY: the system or the device has no
- *         memory left, or the options' limit is reached. DIPC_ERR_OUT_OF_RESOURCES: no file
- *         descriptor is left for a region.
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: no region can have this
+ *         length. DIPC_ERR_OUT_OF_MEMORY: the system or the device has no memory left, or the
+ *         options' limit is reached. DIPC_ERR_OUT_OF_RESOURCES: no file descriptor is left for a
+ *         region.
  */
 dipc_status dipc_arena_alloc(const struct dipc_arena *arena,
                              size_t len_bytes,
@@ -1232,7 +1234,9 @@ dipc_status dipc_get_options_new(struct dipc_get_options **out, struct dipc_erro
  * stall timeout, for its schema.
  *
  * @param options             Options to change; exclusive during the call.
- * @param connect_timeout_ns  Nanoseconds, or DIPC_FOREVER.
+ * @param connect_timeout_ns  Nanoseconds, or DIPC_FOREVER. 0: no wait at all. The stream
+ *                            then fails with DIPC_ERR_TIMEOUT unless the answer is there at the
+ *                            first look.
  * @param error               May be NULL; on failure receives details for dipc_error_free().
  * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
  */
@@ -1246,7 +1250,8 @@ dipc_status dipc_get_options_set_connect_timeout_ns(struct dipc_get_options *opt
  * server without this limit.
  *
  * @param options           Options to change; exclusive during the call.
- * @param stall_timeout_ns  Nanoseconds, or DIPC_FOREVER.
+ * @param stall_timeout_ns  Nanoseconds, or DIPC_FOREVER. 0: no wait at all. The stream then
+ *                          fails if the next message is not there at the first look.
  * @param error             May be NULL; on failure receives details for dipc_error_free().
  * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
  */
@@ -1381,7 +1386,7 @@ dipc_status dipc_client_describe(const struct dipc_client *client,
                                  struct dipc_error **error);
 
 /**
- * The schema of the table.
+ * Gives the schema of the table.
  *
  * @param description  Description.
  * @param out          Receives the schema, to be released by the caller.
@@ -1395,7 +1400,7 @@ dipc_status dipc_description_schema(const struct dipc_description *description,
                                     struct dipc_error **error);
 
 /**
- * A total of the whole table.
+ * Gives a total of the whole table.
  *
  * @param description  Description, or NULL.
  * @param total        DIPC_TOTAL_*.
@@ -1405,7 +1410,7 @@ dipc_status dipc_description_schema(const struct dipc_description *description,
 uint64_t dipc_description_total(const struct dipc_description *description, int32_t total);
 
 /**
- * The headers of the server's answer.
+ * Gives the headers of the server's answer.
  *
  * @param description  Description.
  * @param out          Receives a copy of the headers, to be freed by dipc_headers_free().
@@ -1417,7 +1422,7 @@ dipc_status dipc_description_headers(const struct dipc_description *description,
                                      struct dipc_error **error);
 
 /**
- * How many endpoints there are.
+ * Counts the endpoints.
  *
  * @param description  Description, or NULL.
  * @return The number; 0 for NULL and in the child of a fork.
@@ -1425,7 +1430,7 @@ dipc_status dipc_description_headers(const struct dipc_description *description,
 size_t dipc_description_endpoint_count(const struct dipc_description *description);
 
 /**
- * The ticket of one endpoint.
+ * Gives the ticket of one endpoint.
  *
  * @param description    Description.
  * @param index          Which endpoint, from 0.
@@ -1434,7 +1439,7 @@ size_t dipc_description_endpoint_count(const struct dipc_description *descriptio
  * @param out_len_bytes  Receives the length of the ticket.
  * @param error          May be NULL; on failure receives details for dipc_error_free().
  * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_NOT_FOUND: there is no such endpoint.
- *         DIPC_ERR_BUFFER_TOO_SMALL: out_len_bytes is written all the same.
+ *         DIPC_ERR_BUFFER_TOO_SMALL: out_len_bytes is still written.
  */
 dipc_status dipc_description_endpoint_descriptor(const struct dipc_description *description,
                                                  size_t index,
@@ -1444,7 +1449,7 @@ dipc_status dipc_description_endpoint_descriptor(const struct dipc_description *
                                                  struct dipc_error **error);
 
 /**
- * A total of one endpoint.
+ * Gives a total of one endpoint.
  *
  * @param description  Description, or NULL.
  * @param index        Which endpoint, from 0.
@@ -1457,7 +1462,7 @@ uint64_t dipc_description_endpoint_total(const struct dipc_description *descript
                                          int32_t total);
 
 /**
- * How many URIs an endpoint has.
+ * Counts the URIs of an endpoint.
  *
  * @param description  Description, or NULL.
  * @param index        Which endpoint, from 0.
@@ -1468,7 +1473,7 @@ size_t dipc_description_endpoint_uri_count(const struct dipc_description *descri
                                            size_t index);
 
 /**
- * A URI of one endpoint.
+ * Gives a URI of one endpoint.
  *
  * @param description    Description.
  * @param index          Which endpoint, from 0.
@@ -1478,7 +1483,7 @@ size_t dipc_description_endpoint_uri_count(const struct dipc_description *descri
  * @param out_len_bytes  Receives the length of the URI, without the NUL.
  * @param error          May be NULL; on failure receives details for dipc_error_free().
  * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_NOT_FOUND: there is no such endpoint or URI.
- *         DIPC_ERR_BUFFER_TOO_SMALL: out_len_bytes is written all the same.
+ *         DIPC_ERR_BUFFER_TOO_SMALL: out_len_bytes is still written.
  */
 dipc_status dipc_description_endpoint_uri(const struct dipc_description *description,
                                           size_t index,
@@ -1612,7 +1617,7 @@ dipc_status dipc_headers_add(struct dipc_headers *headers,
                              struct dipc_error **error);
 
 /**
- * How many pairs there are.
+ * Counts the pairs.
  *
  * @param headers  Headers, or NULL.
  * @return The number; 0 for NULL and in the child of a fork.
@@ -1620,7 +1625,7 @@ dipc_status dipc_headers_add(struct dipc_headers *headers,
 size_t dipc_headers_count(const struct dipc_headers *headers);
 
 /**
- * The key of one pair.
+ * Gives the key of one pair.
  *
  * @param headers        Headers.
  * @param index          Which pair, from 0.
@@ -1629,7 +1634,7 @@ size_t dipc_headers_count(const struct dipc_headers *headers);
  * @param out_len_bytes  Receives the length of the key, without the NUL.
  * @param error          May be NULL; on failure receives details for dipc_error_free().
  * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_NOT_FOUND: there is no such pair.
- *         DIPC_ERR_BUFFER_TOO_SMALL: out_len_bytes is written all the same.
+ *         DIPC_ERR_BUFFER_TOO_SMALL: out_len_bytes is still written.
  */
 dipc_status dipc_headers_key(const struct dipc_headers *headers,
                              size_t index,
@@ -1639,7 +1644,7 @@ dipc_status dipc_headers_key(const struct dipc_headers *headers,
                              struct dipc_error **error);
 
 /**
- * The value of one pair.
+ * Gives the value of one pair.
  *
  * @param headers        Headers.
  * @param index          Which pair, from 0.
@@ -1648,7 +1653,7 @@ dipc_status dipc_headers_key(const struct dipc_headers *headers,
  * @param out_len_bytes  Receives the length of the value.
  * @param error          May be NULL; on failure receives details for dipc_error_free().
  * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_NOT_FOUND: there is no such pair.
- *         DIPC_ERR_BUFFER_TOO_SMALL: out_len_bytes is written all the same.
+ *         DIPC_ERR_BUFFER_TOO_SMALL: out_len_bytes is still written.
  */
 dipc_status dipc_headers_value(const struct dipc_headers *headers,
                                size_t index,
@@ -1658,7 +1663,7 @@ dipc_status dipc_headers_value(const struct dipc_headers *headers,
                                struct dipc_error **error);
 
 /**
- * The value of the first pair with a key.
+ * Gives the value of the first pair with a key.
  *
  * @param headers        Headers.
  * @param key            The key.
@@ -1667,7 +1672,7 @@ dipc_status dipc_headers_value(const struct dipc_headers *headers,
  * @param out_len_bytes  Receives the length of the value.
  * @param error          May be NULL; on failure receives details for dipc_error_free().
  * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_NOT_FOUND: no pair has the key.
- *         DIPC_ERR_BUFFER_TOO_SMALL: out_len_bytes is written all the same.
+ *         DIPC_ERR_BUFFER_TOO_SMALL: out_len_bytes is still written.
  */
 dipc_status dipc_headers_get(const struct dipc_headers *headers,
                              const char *key,
@@ -1684,18 +1689,18 @@ dipc_status dipc_headers_get(const struct dipc_headers *headers,
 void dipc_headers_free(struct dipc_headers *headers);
 
 /**
- * Why a host stream failed. As dipc_stream_status().
+ * Reports in full why a host stream failed, as dipc_stream_status() does for a device stream.
  *
  * @param stream  Stream of dipc_stream_to_host(), not released; no callback of it is running.
  * @param error   May be NULL; on failure receives details for dipc_error_free().
- * @return DIPC_OK: it has not failed. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: it is
- *         released, or is not the library's. Otherwise the status that it failed with.
+ * @return DIPC_OK: the stream has not failed. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT:
+ *         the stream is released, or not of the library. Otherwise the stream's status.
  */
 dipc_status dipc_host_stream_status(const struct ArrowArrayStream *stream,
                                     struct dipc_error **error);
 
 /**
- * Custom metadata of the batch that get_next gave last. As dipc_stream_metadata().
+ * Gives the custom metadata of the last batch of get_next, as dipc_stream_metadata() does.
  *
  * @param stream         Stream of dipc_stream_to_host() that was made of one of
  *                       dipc_client_get(), not released; no callback of it is running.
@@ -1706,7 +1711,7 @@ dipc_status dipc_host_stream_status(const struct ArrowArrayStream *stream,
  * @param error          May be NULL; on failure receives details for dipc_error_free().
  * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: the stream is released, or
  *         was not made of one of dipc_client_get(). DIPC_ERR_BUFFER_TOO_SMALL: out_len_bytes is
- *         written all the same.
+ *         still written.
  */
 dipc_status dipc_host_stream_metadata(const struct ArrowArrayStream *stream,
                                       uint8_t *buffer,
@@ -1715,7 +1720,7 @@ dipc_status dipc_host_stream_metadata(const struct ArrowArrayStream *stream,
                                       struct dipc_error **error);
 
 /**
- * One figure of a host stream, so far. As dipc_stream_stat().
+ * Reads one figure of a host stream, up to now, as dipc_stream_stat() does.
  *
  * @param stream  Stream of dipc_stream_to_host() that was made of one of dipc_client_get(), not
  *                released; no callback of it is running.
@@ -1731,7 +1736,7 @@ dipc_status dipc_host_stream_stat(const struct ArrowArrayStream *stream,
                                   struct dipc_error **error);
 
 /**
- * Headers of the server's answer. As dipc_stream_headers().
+ * Gives the headers of the server's answer, as dipc_stream_headers() does.
  *
  * @param stream  Stream of dipc_stream_to_host() that was made of one of dipc_client_get(), not
  *                released; no callback of it is running.
@@ -2314,7 +2319,8 @@ dipc_status dipc_request_add_headers(const struct dipc_request *request,
  * Default DIPC_FOREVER.
  *
  * @param options      Options to change; exclusive during the call.
- * @param deadline_ns  Nanoseconds, or DIPC_FOREVER.
+ * @param deadline_ns  Nanoseconds, or DIPC_FOREVER. 0: the deadline has passed when the stream
+ *                     begins.
  * @param error        May be NULL; on failure receives details for dipc_error_free().
  * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
  */
@@ -2690,7 +2696,7 @@ void dipc_server_free(struct dipc_server *server);
  * replaced; its streams go on.
  *
  * @param server     Server.
- * @param provider   Called once for each stream, on a thread of its own. NULL: no handler.
+ * @param provider   Called once for each stream, as dipc_provider says. NULL: no handler.
  * @param userdata   Given to provider and finalizer; may be NULL.
  * @param finalizer  Called once, when the handler was replaced or the server freed, and the last
  *                   call has returned; may be NULL. Not used where provider is NULL.
@@ -2890,7 +2896,7 @@ void dipc_server_options_free(struct dipc_server_options *options);
  * @param server            Server.
  * @param ticket            Name of the table: any bytes, at most 1016 KiB. Copied.
  * @param ticket_len_bytes  Length of ticket.
- * @param provider          Called once for each stream, on a thread for this stream only.
+ * @param provider          Called once for each stream, as dipc_provider says.
  * @param userdata          Passed to provider and finalizer; may be NULL.
  * @param finalizer         Called once, after the ticket was withdrawn or replaced, or the server
  *                          freed, and the last call of the provider has returned; may be NULL.
@@ -3056,8 +3062,8 @@ dipc_status dipc_stream_metadata(const struct ArrowDeviceArrayStream *stream,
                                  struct dipc_error **error);
 
 /**
- * Headers of the server's answer: those that came with the schema, then those that came with a
- * failure.
+ * Gives the headers of the server's answer: those that came with the schema, then those that came
+ * with a failure.
  *
  * @param stream  Stream of dipc_client_get(), not released; no callback of it is running.
  * @param out     Receives a copy of the headers, to be freed by dipc_headers_free().

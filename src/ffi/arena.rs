@@ -186,9 +186,10 @@ pub unsafe extern "C" fn dipc_arena_new(
 /// @param len_bytes  Length; 0 gives a block too, which must be given back.
 /// @param out        Receives the block, to be given back by dipc_arena_dealloc().
 /// @param error      May be NULL; on failure receives details for dipc_error_free().
-/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_OUT_OF_MEMORY: the system or the device has no
-///         memory left, or the options' limit is reached. DIPC_ERR_OUT_OF_RESOURCES: no file
-///         descriptor is left for a region.
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: no region can have this
+///         length. DIPC_ERR_OUT_OF_MEMORY: the system or the device has no memory left, or the
+///         options' limit is reached. DIPC_ERR_OUT_OF_RESOURCES: no file descriptor is left for a
+///         region.
 ///
 /// # Safety
 ///

@@ -212,7 +212,9 @@ pub unsafe extern "C" fn dipc_get_options_new(
 /// stall timeout, for its schema.
 ///
 /// @param options             Options to change; exclusive during the call.
-/// @param connect_timeout_ns  Nanoseconds, or DIPC_FOREVER.
+/// @param connect_timeout_ns  Nanoseconds, or DIPC_FOREVER. 0: no wait at all. The stream
+///                            then fails with DIPC_ERR_TIMEOUT unless the answer is there at the
+///                            first look.
 /// @param error               May be NULL; on failure receives details for dipc_error_free().
 /// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
 ///
@@ -241,7 +243,8 @@ pub unsafe extern "C" fn dipc_get_options_set_connect_timeout_ns(
 /// server without this limit.
 ///
 /// @param options           Options to change; exclusive during the call.
-/// @param stall_timeout_ns  Nanoseconds, or DIPC_FOREVER.
+/// @param stall_timeout_ns  Nanoseconds, or DIPC_FOREVER. 0: no wait at all. The stream then
+///                          fails if the next message is not there at the first look.
 /// @param error             May be NULL; on failure receives details for dipc_error_free().
 /// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
 ///

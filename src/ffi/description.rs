@@ -99,7 +99,7 @@ pub unsafe extern "C" fn dipc_client_describe(
     unsafe { guard_ref(client, error, body) }
 }
 
-/// The schema of the table.
+/// Gives the schema of the table.
 ///
 /// @param description  Description.
 /// @param out          Receives the schema, to be released by the caller.
@@ -132,7 +132,7 @@ pub unsafe extern "C" fn dipc_description_schema(
     unsafe { guard_ref(description, error, body) }
 }
 
-/// A total of the whole table.
+/// Gives a total of the whole table.
 ///
 /// @param description  Description, or NULL.
 /// @param total        DIPC_TOTAL_*.
@@ -160,7 +160,7 @@ pub unsafe extern "C" fn dipc_description_total(
     })
 }
 
-/// The headers of the server's answer.
+/// Gives the headers of the server's answer.
 ///
 /// @param description  Description.
 /// @param out          Receives a copy of the headers, to be freed by dipc_headers_free().
@@ -188,7 +188,7 @@ pub unsafe extern "C" fn dipc_description_headers(
     unsafe { guard_ref(description, error, body) }
 }
 
-/// How many endpoints there are.
+/// Counts the endpoints.
 ///
 /// @param description  Description, or NULL.
 /// @return The number; 0 for NULL and in the child of a fork.
@@ -206,7 +206,7 @@ pub unsafe extern "C" fn dipc_description_endpoint_count(
     })
 }
 
-/// The ticket of one endpoint.
+/// Gives the ticket of one endpoint.
 ///
 /// @param description    Description.
 /// @param index          Which endpoint, from 0.
@@ -215,7 +215,7 @@ pub unsafe extern "C" fn dipc_description_endpoint_count(
 /// @param out_len_bytes  Receives the length of the ticket.
 /// @param error          May be NULL; on failure receives details for dipc_error_free().
 /// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_NOT_FOUND: there is no such endpoint.
-///         DIPC_ERR_BUFFER_TOO_SMALL: out_len_bytes is written all the same.
+///         DIPC_ERR_BUFFER_TOO_SMALL: out_len_bytes is still written.
 ///
 /// # Safety
 ///
@@ -241,7 +241,7 @@ pub unsafe extern "C" fn dipc_description_endpoint_descriptor(
     unsafe { guard_ref(description, error, body) }
 }
 
-/// A total of one endpoint.
+/// Gives a total of one endpoint.
 ///
 /// @param description  Description, or NULL.
 /// @param index        Which endpoint, from 0.
@@ -271,7 +271,7 @@ pub unsafe extern "C" fn dipc_description_endpoint_total(
     })
 }
 
-/// How many URIs an endpoint has.
+/// Counts the URIs of an endpoint.
 ///
 /// @param description  Description, or NULL.
 /// @param index        Which endpoint, from 0.
@@ -294,7 +294,7 @@ pub unsafe extern "C" fn dipc_description_endpoint_uri_count(
     })
 }
 
-/// A URI of one endpoint.
+/// Gives a URI of one endpoint.
 ///
 /// @param description    Description.
 /// @param index          Which endpoint, from 0.
@@ -304,7 +304,7 @@ pub unsafe extern "C" fn dipc_description_endpoint_uri_count(
 /// @param out_len_bytes  Receives the length of the URI, without the NUL.
 /// @param error          May be NULL; on failure receives details for dipc_error_free().
 /// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_NOT_FOUND: there is no such endpoint or URI.
-///         DIPC_ERR_BUFFER_TOO_SMALL: out_len_bytes is written all the same.
+///         DIPC_ERR_BUFFER_TOO_SMALL: out_len_bytes is still written.
 ///
 /// # Safety
 ///

@@ -87,7 +87,7 @@ pub unsafe extern "C" fn dipc_headers_add(
     unsafe { guard_mut(headers, error, body) }
 }
 
-/// How many pairs there are.
+/// Counts the pairs.
 ///
 /// @param headers  Headers, or NULL.
 /// @return The number; 0 for NULL and in the child of a fork.
@@ -103,7 +103,7 @@ pub unsafe extern "C" fn dipc_headers_count(headers: *const dipc_headers) -> usi
     })
 }
 
-/// The key of one pair.
+/// Gives the key of one pair.
 ///
 /// @param headers        Headers.
 /// @param index          Which pair, from 0.
@@ -112,7 +112,7 @@ pub unsafe extern "C" fn dipc_headers_count(headers: *const dipc_headers) -> usi
 /// @param out_len_bytes  Receives the length of the key, without the NUL.
 /// @param error          May be NULL; on failure receives details for dipc_error_free().
 /// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_NOT_FOUND: there is no such pair.
-///         DIPC_ERR_BUFFER_TOO_SMALL: out_len_bytes is written all the same.
+///         DIPC_ERR_BUFFER_TOO_SMALL: out_len_bytes is still written.
 ///
 /// # Safety
 ///
@@ -138,7 +138,7 @@ pub unsafe extern "C" fn dipc_headers_key(
     unsafe { guard_ref(headers, error, body) }
 }
 
-/// The value of one pair.
+/// Gives the value of one pair.
 ///
 /// @param headers        Headers.
 /// @param index          Which pair, from 0.
@@ -147,7 +147,7 @@ pub unsafe extern "C" fn dipc_headers_key(
 /// @param out_len_bytes  Receives the length of the value.
 /// @param error          May be NULL; on failure receives details for dipc_error_free().
 /// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_NOT_FOUND: there is no such pair.
-///         DIPC_ERR_BUFFER_TOO_SMALL: out_len_bytes is written all the same.
+///         DIPC_ERR_BUFFER_TOO_SMALL: out_len_bytes is still written.
 ///
 /// # Safety
 ///
@@ -173,7 +173,7 @@ pub unsafe extern "C" fn dipc_headers_value(
     unsafe { guard_ref(headers, error, body) }
 }
 
-/// The value of the first pair with a key.
+/// Gives the value of the first pair with a key.
 ///
 /// @param headers        Headers.
 /// @param key            The key.
@@ -182,7 +182,7 @@ pub unsafe extern "C" fn dipc_headers_value(
 /// @param out_len_bytes  Receives the length of the value.
 /// @param error          May be NULL; on failure receives details for dipc_error_free().
 /// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_NOT_FOUND: no pair has the key.
-///         DIPC_ERR_BUFFER_TOO_SMALL: out_len_bytes is written all the same.
+///         DIPC_ERR_BUFFER_TOO_SMALL: out_len_bytes is still written.
 ///
 /// # Safety
 ///

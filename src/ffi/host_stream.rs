@@ -10,12 +10,12 @@ use crate::ffi::status::dipc_status;
 use crate::ffi::stream::{encode_metadata, fetched, figure};
 use crate::ffi::text::TextOut;
 
-/// Why a host stream failed. As dipc_stream_status().
+/// Reports in full why a host stream failed, as dipc_stream_status() does for a device stream.
 ///
 /// @param stream  Stream of dipc_stream_to_host(), not released; no callback of it is running.
 /// @param error   May be NULL; on failure receives details for dipc_error_free().
-/// @return DIPC_OK: it has not failed. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: it is
-///         released, or is not the library's. Otherwise the status that it failed with.
+/// @return DIPC_OK: the stream has not failed. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT:
+///         the stream is released, or not of the library. Otherwise the stream's status.
 ///
 /// # Safety
 ///
@@ -37,7 +37,7 @@ pub unsafe extern "C" fn dipc_host_stream_status(
     })
 }
 
-/// Custom metadata of the batch that get_next gave last. As dipc_stream_metadata().
+/// Gives the custom metadata of the last batch of get_next, as dipc_stream_metadata() does.
 ///
 /// @param stream         Stream of dipc_stream_to_host() that was made of one of
 ///                       dipc_client_get(), not released; no callback of it is running.
@@ -48,7 +48,7 @@ pub unsafe extern "C" fn dipc_host_stream_status(
 /// @param error          May be NULL; on failure receives details for dipc_error_free().
 /// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: the stream is released, or
 ///         was not made of one of dipc_client_get(). DIPC_ERR_BUFFER_TOO_SMALL: out_len_bytes is
-///         written all the same.
+///         still written.
 ///
 /// # Safety
 ///
@@ -77,7 +77,7 @@ pub unsafe extern "C" fn dipc_host_stream_metadata(
     })
 }
 
-/// One figure of a host stream, so far. As dipc_stream_stat().
+/// Reads one figure of a host stream, up to now, as dipc_stream_stat() does.
 ///
 /// @param stream  Stream of dipc_stream_to_host() that was made of one of dipc_client_get(), not
 ///                released; no callback of it is running.
@@ -112,7 +112,7 @@ pub unsafe extern "C" fn dipc_host_stream_stat(
     })
 }
 
-/// Headers of the server's answer. As dipc_stream_headers().
+/// Gives the headers of the server's answer, as dipc_stream_headers() does.
 ///
 /// @param stream  Stream of dipc_stream_to_host() that was made of one of dipc_client_get(), not
 ///                released; no callback of it is running.

@@ -10,9 +10,10 @@ use crate::ffi::foreign::{ForeignData, dipc_finalizer};
 use crate::ffi::request::dipc_request;
 use crate::server::{Provider, Request};
 
-/// Opens the stream for a request. The library calls a provider once for each stream, on a thread
-/// for this stream only. The same thread then reads and releases the stream. So a provider may
-/// block, and may fetch from its own server. It must not unwind.
+/// Opens the stream for a request. The library calls a provider once for each stream. The thread of
+/// the call then reads and releases the stream, and serves no other one meanwhile. So a provider
+/// may block, and may fetch from its own server. It must not unwind. The thread may serve another
+/// stream later.
 ///
 /// @param userdata  The userdata of dipc_server_serve() or dipc_server_set_handler().
 /// @param request   The client's request; valid until the stream is released, not to be freed. To

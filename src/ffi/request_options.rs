@@ -15,7 +15,8 @@ use crate::proto::MAX_REQUEST_HEADERS;
 /// Default DIPC_FOREVER.
 ///
 /// @param options      Options to change; exclusive during the call.
-/// @param deadline_ns  Nanoseconds, or DIPC_FOREVER.
+/// @param deadline_ns  Nanoseconds, or DIPC_FOREVER. 0: the deadline has passed when the stream
+///                     begins.
 /// @param error        May be NULL; on failure receives details for dipc_error_free().
 /// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
 ///

@@ -16,7 +16,7 @@ use crate::ffi::status::dipc_status;
 /// replaced; its streams go on.
 ///
 /// @param server     Server.
-/// @param provider   Called once for each stream, on a thread of its own. NULL: no handler.
+/// @param provider   Called once for each stream, as dipc_provider says. NULL: no handler.
 /// @param userdata   Given to provider and finalizer; may be NULL.
 /// @param finalizer  Called once, when the handler was replaced or the server freed, and the last
 ///                   call has returned; may be NULL. Not used where provider is NULL.

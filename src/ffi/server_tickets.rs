@@ -20,7 +20,7 @@ use crate::server::Server;
 /// @param server            Server.
 /// @param ticket            Name of the table: any bytes, at most 1016 KiB. Copied.
 /// @param ticket_len_bytes  Length of ticket.
-/// @param provider          Called once for each stream, on a thread for this stream only.
+/// @param provider          Called once for each stream, as dipc_provider says.
 /// @param userdata          Passed to provider and finalizer; may be NULL.
 /// @param finalizer         Called once, after the ticket was withdrawn or replaced, or the server
 ///                          freed, and the last call of the provider has returned; may be NULL.

@@ -100,8 +100,8 @@ pub unsafe extern "C" fn dipc_stream_metadata(
     })
 }
 
-/// Headers of the server's answer: those that came with the schema, then those that came with a
-/// failure.
+/// Gives the headers of the server's answer: those that came with the schema, then those that came
+/// with a failure.
 ///
 /// @param stream  Stream of dipc_client_get(), not released; no callback of it is running.
 /// @param out     Receives a copy of the headers, to be freed by dipc_headers_free().
