@@ -85,6 +85,6 @@ package:
 
 install:
 	@tools/setup.sh build
-	cmake -S . -B build -DCMAKE_BUILD_TYPE=Release
+	cmake -S . -B build -DCMAKE_BUILD_TYPE=Release '-DDIPC_CARGO_TARGET_DIR=$(CURDIR)/target'
 	cmake --build build
 	cmake --install build --prefix '$(PREFIX)'

@@ -149,7 +149,9 @@ fn files_that_cannot_be_served_are_named() {
             "serve", "--listen", &at, "--tpch", "nation", "--tpch", "nation",
         ],
     );
-    assert!(told.contains("both be the ticket \"nation\""), "{told}");
+    assert!(told.contains("tpch:nation:1 is given twice"), "{told}");
+    let told = failure(1, &["serve", "--listen", "mem:x", "--tpch", "nation"]);
+    assert!(told.contains("within this process alone"), "{told}");
 }
 
 /// Exit status 1: requests that cannot succeed.
@@ -157,6 +159,7 @@ fn files_that_cannot_be_served_are_named() {
 fn fetches_that_cannot_be_are_explained() {
     let server = Server::start(&["--tpch", "nation"]);
     let told = failure(1, &["get", &server.uri, "nations"]);
+    assert!(told.contains("`dipc ls URI` lists its tickets"), "{told}");
     assert!(told.contains("nations"), "{told}");
     let nobody = address();
     let told = failure(1, &["get", &nobody, "nation"]);

@@ -116,6 +116,8 @@ fn main() -> ExitCode {
         Err(error) if error.is::<output::Closed>() => ExitCode::SUCCESS,
         Err(error) if error.is::<UsageError>() => {
             let mut command = Cli::command();
+            // Gives the subcommand its whole name.
+            command.build();
             let error = match command.find_subcommand_mut(name) {
                 Some(found) => found.error(ErrorKind::MissingRequiredArgument, error),
                 None => command.error(ErrorKind::MissingRequiredArgument, error),
@@ -150,7 +152,14 @@ fn remedy(name: &str, error: &anyhow::Error) -> &'static str {
             error.status() == Status::Timeout && !error.text().starts_with("the server: ")
         })
     };
-    if error.chain().any(is_too_large) {
+    let is_unknown = |error: &(dyn std::error::Error + 'static)| {
+        (error.downcast_ref::<Error>()).is_some_and(|error| {
+            error.status() == Status::NotFound && error.text().contains("has no ticket")
+        })
+    };
+    if ["get", "describe"].contains(&name) && error.chain().any(is_unknown) {
+        "; `dipc ls URI` lists its tickets"
+    } else if error.chain().any(is_too_large) {
         "; raise the limit on the size of files (ulimit -f)"
     } else if ["get", "ls", "describe"].contains(&name)
         && error.chain().any(is_late)
@@ -207,6 +216,9 @@ fn parse_setting(text: &str) -> Result<(String, String)> {
 
 /// Listens at `uri`; gives the whole URI. A failure names the address.
 fn listen(server: &Server, uri: &str) -> Result<String> {
+    if uri.starts_with("mem:") {
+        bail!("{uri} can be reached within this process alone; use shm:, tcp: or ucx:");
+    }
     let address = uri.split('?').next().unwrap_or(uri);
     server.listen(uri).map_err(|error| {
         let names = error.text().contains(address);

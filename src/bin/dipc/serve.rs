@@ -259,6 +259,7 @@ fn tickets(args: &Args) -> Result<BTreeMap<Vec<u8>, Source>> {
                 ensure_sendable(&source, reading(args))?;
                 entry.insert(source);
             }
+            Entry::Occupied(entry) if *entry.get() == source => bail!("{source} is given twice"),
             Entry::Occupied(entry) => bail!(
                 "{} and {source} would both be the ticket {:?}; name one of them: NAME={source}",
                 entry.get(),

@@ -107,9 +107,9 @@ impl<B> Receiver<B> {
             let timeout = stall.map_or(limit.timeout, |stall| stall.min(limit.timeout));
             self.fail(Error::timeout(format!(
                 "the server has not answered within {timeout:?}: its machine took the connection, \
-                 and the server itself has not read the request; it is stopped, hangs, has no file \
-                 descriptor left to accept with, or does not know the extension (then copy the \
-                 URI that it printed)"
+                 and the server itself has not read the request; the time-out is too short, or the \
+                 server is stopped, hangs, has no file descriptor left to accept with, or does not \
+                 know the extension (then copy the URI that it printed)"
             )));
             return;
         }

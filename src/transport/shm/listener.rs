@@ -238,7 +238,13 @@ impl Lock {
                 .mode(0o600)
                 .custom_flags((OFlags::CLOEXEC | OFlags::NOFOLLOW).bits().cast_signed())
                 .open(&path)
-                .map_err(|error| Error::io(doing(), &error))?;
+                .map_err(|error| match error.kind() {
+                    std::io::ErrorKind::NotFound => Error::io(
+                        format!("cannot listen at {address}: make its folder first"),
+                        &error,
+                    ),
+                    _ => Error::io(doing(), &error),
+                })?;
             match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => {}
                 Err(Errno::WOULDBLOCK) => return Err(taken(address)),
