@@ -112,8 +112,8 @@ class Server {
     });
   }
 
-  /// Serves a ticket by calling `provider` for each stream, on a thread of the stream's own, which
-  /// also reads the stream: it may block.
+  /// Serves a ticket by calling `provider` for each stream. The thread of the call also reads
+  /// the stream, and serves no other one meanwhile: `provider` may block.
   ///
   /// @param ticket    What clients ask for: any bytes.
   /// @param provider  Called with a RequestRef, by several threads at once. Returns a Stream, a
