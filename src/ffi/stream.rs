@@ -1,6 +1,7 @@
 //! Facts about streams beyond Arrow's structs, and conversions between device and host streams.
 
 use crate::arrow::abi::{ArrowArrayStream, ArrowDeviceArrayStream};
+use crate::arrow::format::write_metadata;
 use crate::arrow::stream::{self, ArrayReader, CStream};
 use crate::arrow::{CStruct, OwnedDeviceStream, OwnedStream, transfer};
 use crate::client::Stream;
@@ -332,22 +333,13 @@ pub(super) unsafe fn fetched<'a, S: CStream>(stream: *const S) -> Result<&'a mut
         .ok_or_else(|| Error::invalid_argument("the stream is not one of dipc_client_get()"))
 }
 
-/// Encodes metadata as in `ArrowSchema.metadata`: native-endian counts and lengths of 32 bits.
+/// Encodes metadata as in `ArrowSchema.metadata`; nothing where there is none.
 pub(super) fn encode_metadata(pairs: &[(String, String)]) -> Result<Vec<u8>> {
     if pairs.is_empty() {
         return Ok(Vec::new());
     }
-    let number = |len: usize| {
-        i32::try_from(len)
-            .map(i32::to_ne_bytes)
-            .map_err(|_| Error::unsupported("metadata larger than Arrow's C interface can say"))
-    };
-    let mut bytes = number(pairs.len())?.to_vec();
-    for text in pairs.iter().flat_map(|(key, value)| [key, value]) {
-        bytes.extend(number(text.len())?);
-        bytes.extend(text.as_bytes());
-    }
-    Ok(bytes)
+    let text = "metadata larger than Arrow's C interface can say";
+    write_metadata(pairs).ok_or_else(|| Error::unsupported(text))
 }
 
 #[cfg(test)]

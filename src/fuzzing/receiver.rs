@@ -3,10 +3,9 @@ use std::time::Duration;
 use crate::error::Error;
 use crate::proto::testing::{batch, dictionary, schema};
 use crate::proto::{
-    Headers,
-    AddressList, Body, BodyKind, Control, Credit, InBody, Prefix, PrefixKind, Receiver,
-    ReceiverConfig, ReceiverTransmit, Return, Request, Role, Side, SideConfig, Span, StreamInfo, Tags,
-    Timestamp, VERSION, body_tag,
+    AddressList, Body, BodyKind, Control, Credit, Headers, InBody, Prefix, PrefixKind, Receiver,
+    ReceiverConfig, ReceiverTransmit, Request, Return, Role, Side, SideConfig, Span, StreamInfo,
+    Tags, Timestamp, VERSION, body_tag,
 };
 
 /// The bytes as a supply of choices; zeros once they are used up.
@@ -69,7 +68,9 @@ pub fn receiver(data: &[u8]) {
         }),
         data: (flags & 2 != 0).then(|| side(Role::Data)),
         first_seq,
-        stall_timeout: Some(Duration::from_nanos(100)), silence_timeout: None, answer: None,
+        stall_timeout: Some(Duration::from_nanos(100)),
+        silence_timeout: None,
+        answer: None,
     };
     let Ok(receiver) = Receiver::new(config) else {
         return;
@@ -188,7 +189,9 @@ fn step(
             let error = Control::Error {
                 status: -19,
                 seq,
-                text: String::new(), headers: Headers::new() };
+                text: String::new(),
+                headers: Headers::new(),
+            };
             receiver.handle_control(now, side, &error.encode())
         }
         16 => {

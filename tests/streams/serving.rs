@@ -526,8 +526,8 @@ fn each_stream_of_a_provider_has_its_own_schema() {
     }
 }
 
-/// Publishing fails for a batch that cannot be sent (here: a negative length), gives the table back,
-/// and leaves no ticket.
+/// Publishing fails for a batch that cannot be sent (here: a negative length). It gives the table
+/// back, and leaves no ticket.
 #[test]
 fn a_broken_table_is_not_published() {
     let (server, uri) = server(SHM, ServerOptions::default());

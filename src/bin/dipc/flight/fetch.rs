@@ -19,7 +19,7 @@ use tracing::{info, warn};
 
 use crate::flight::caller::{Caller, Peer};
 use crate::flight::do_get::DoGet;
-use crate::flight::locations::{Unusable, Way, ways};
+use crate::flight::locations::{Route, Unusable, routes};
 use crate::get::Counted;
 
 /// How the data of one endpoint was fetched.
@@ -121,25 +121,25 @@ impl FlightFetch {
             .ok_or_else(|| Error::protocol("an endpoint of the Flight server has no ticket"))?;
         let locations: Vec<_> = endpoint.location.into_iter().map(|l| l.uri).collect();
         let mut last: Option<(String, Error)> = None;
-        for way in ways(&locations, self.trusted_network) {
+        for route in routes(&locations, self.trusted_network) {
             // Logs all errors but the last, which the caller gets.
             if let Some((location, reason)) = last.take() {
                 warn!(location, %reason, "skipped");
             }
-            let way = match way {
-                Ok(way) => way,
+            let route = match route {
+                Ok(route) => route,
                 Err(Unusable { location, reason }) => {
                     let text = format!("{location}: {reason}");
                     last = Some((location, Error::unsupported(text)));
                     continue;
                 }
             };
-            let (by, from) = match &way {
-                Way::Dissociated(uris) => ("libdipc", uris.clone()),
-                Way::DoGet(uri) => ("DoGet", vec![uri.clone()]),
-                Way::Here => ("DoGet", vec![self.peer.uri().to_owned()]),
+            let (by, from) = match &route {
+                Route::Dissociated(uris) => ("libdipc", uris.clone()),
+                Route::DoGet(uri) => ("DoGet", vec![uri.clone()]),
+                Route::Here => ("DoGet", vec![self.peer.uri().to_owned()]),
             };
-            match self.try_way(&way, &ticket) {
+            match self.try_route(&route, &ticket) {
                 Ok(stream) => {
                     info!(by, from = from.join(" "), "fetching");
                     self.taken.push(Taken { by, from });
@@ -160,9 +160,9 @@ impl FlightFetch {
         })
     }
 
-    fn try_way(&self, way: &Way, ticket: &arrow_flight::Ticket) -> Result<Box<dyn Counted>> {
-        Ok(match way {
-            Way::Dissociated(uris) => {
+    fn try_route(&self, route: &Route, ticket: &arrow_flight::Ticket) -> Result<Box<dyn Counted>> {
+        Ok(match route {
+            Route::Dissociated(uris) => {
                 let uris: Vec<&str> = uris.iter().map(String::as_str).collect();
                 let cancel = Some(&self.cancel);
                 // Rule R4: `want_data` carries the endpoint's ticket.
@@ -171,7 +171,7 @@ impl FlightFetch {
                     .get(&uris, &ticket.ticket, &self.options, cancel);
                 Box::new(get?)
             }
-            Way::DoGet(uri) => {
+            Route::DoGet(uri) => {
                 let peer = Peer::connect(&self.caller, uri)?;
                 Box::new(DoGet::open(
                     &peer,
@@ -179,7 +179,7 @@ impl FlightFetch {
                     self.options.decode(false),
                 )?)
             }
-            Way::Here => {
+            Route::Here => {
                 let options = self.options.decode(false);
                 Box::new(DoGet::open(&self.peer, ticket.clone(), options)?)
             }

@@ -12,9 +12,9 @@ pub const REUSE_CONNECTION: &str = "arrow-flight-reuse-connection://?";
 /// Schemes of Dissociated IPC, also those without a transport in this build.
 const DISSOCIATED: [&str; 3] = ["shm", "tcp", "ucx"];
 
-/// One way to fetch the data of an endpoint.
+/// One route to fetch the data of an endpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Way {
+pub enum Route {
     /// By libdipc, from one URI or from a pair.
     Dissociated(Vec<String>),
     /// By `DoGet` of the Flight server there.
@@ -42,21 +42,21 @@ fn scheme(uri: &str) -> &str {
     uri.trim().split(':').next().unwrap_or_default()
 }
 
-/// The ways to fetch, in the order of the locations. Without locations the Flight server itself has
-/// the data.
+/// The routes to the data, in the order of the locations. Without locations the Flight server
+/// itself has the data.
 ///
 /// Peers on ucx can read and write this process's memory. A user who names a ucx address trusts it.
 /// A Flight server's address is not trusted without `trusted_network`.
-pub fn ways(locations: &[String], trusted_network: bool) -> Vec<Result<Way, Unusable>> {
+pub fn routes(locations: &[String], trusted_network: bool) -> Vec<Result<Route, Unusable>> {
     if locations.is_empty() {
-        return vec![Ok(Way::Here)];
+        return vec![Ok(Route::Here)];
     }
-    let mut ways = Vec::new();
+    let mut routes = Vec::new();
     let mut rest = locations;
     while let [location, after @ ..] = rest {
-        let (way, taken) = one_way(location, after.first());
-        let way = way.and_then(|way| match way {
-            Way::Dissociated(uris)
+        let (route, taken) = route_at(location, after.first());
+        let route = route.and_then(|route| match route {
+            Route::Dissociated(uris)
                 if !trusted_network && uris.iter().any(|uri| scheme(uri) == "ucx") =>
             {
                 Err(Error::new(
@@ -65,28 +65,28 @@ pub fn ways(locations: &[String], trusted_network: bool) -> Vec<Result<Way, Unus
                      allows those that the Flight server names",
                 ))
             }
-            way => Ok(way),
+            route => Ok(route),
         });
-        ways.push(way.map_err(|error| Unusable {
+        routes.push(route.map_err(|error| Unusable {
             location: location.clone(),
             reason: error.text().to_owned(),
         }));
         rest = rest.get(taken..).unwrap_or_default();
     }
-    ways
+    routes
 }
 
-/// The way of a location, and the number of locations that it uses: two if `next` is its partner.
-fn one_way(location: &str, next: Option<&String>) -> (Result<Way>, usize) {
+/// The route of a location, and the number of locations that it uses: two if `next` is its partner.
+fn route_at(location: &str, next: Option<&String>) -> (Result<Route>, usize) {
     let scheme = scheme(location);
     if format!("{scheme}://?") == REUSE_CONNECTION {
-        return (Ok(Way::Here), 1);
+        return (Ok(Route::Here), 1);
     }
     if is_flight(location) {
-        return (Ok(Way::DoGet(location.to_owned())), 1);
+        return (Ok(Route::DoGet(location.to_owned())), 1);
     }
     if !DISSOCIATED.contains(&scheme) {
-        let text = format!("dipc has no way to fetch from `{scheme}:`");
+        let text = format!("dipc has no route to fetch from `{scheme}:`");
         return (Err(Error::unsupported(text)), 1);
     }
     let uri = match Uri::parse(location) {
@@ -98,10 +98,10 @@ fn one_way(location: &str, next: Option<&String>) -> (Result<Way>, usize) {
     if let Some(second) = next
         && Uri::parse(second).is_ok_and(|second| are_pair(&uri, &second))
     {
-        let way = Way::Dissociated(vec![location.to_owned(), second.clone()]);
-        return (works().map(|()| way), 2);
+        let route = Route::Dissociated(vec![location.to_owned(), second.clone()]);
+        return (works().map(|()| route), 2);
     }
-    let way = match uri.role {
+    let route = match uri.role {
         Some(role @ (Role::Metadata | Role::Data)) => Err(Error::new(
             Status::InvalidUri,
             format!(
@@ -109,9 +109,9 @@ fn one_way(location: &str, next: Option<&String>) -> (Result<Way>, usize) {
                 role.as_str()
             ),
         )),
-        _ => works().map(|()| Way::Dissociated(vec![location.to_owned()])),
+        _ => works().map(|()| Route::Dissociated(vec![location.to_owned()])),
     };
-    (way, 1)
+    (route, 1)
 }
 
 /// Whether two adjacent URIs serve one stream together (rules U3 and R4).

@@ -2,17 +2,18 @@
 
 use super::*;
 
-fn read(locations: &[&str]) -> Vec<Result<Way, Unusable>> {
+fn read(locations: &[&str]) -> Vec<Result<Route, Unusable>> {
     let locations: Vec<String> = locations.iter().map(|&text| text.to_owned()).collect();
-    ways(&locations, true)
+    routes(&locations, true)
 }
 
-fn dissociated(uris: &[&str]) -> Way {
-    Way::Dissociated(uris.iter().map(|&uri| uri.to_owned()).collect())
+fn dissociated(uris: &[&str]) -> Route {
+    Route::Dissociated(uris.iter().map(|&uri| uri.to_owned()).collect())
 }
 
-fn reason(way: &Result<Way, Unusable>) -> &str {
-    way.as_ref()
+fn reason(route: &Result<Route, Unusable>) -> &str {
+    route
+        .as_ref()
         .map_or_else(|unusable| unusable.reason.as_str(), |_| "")
 }
 
@@ -20,19 +21,19 @@ fn reason(way: &Result<Way, Unusable>) -> &str {
 /// `DoGet` at their address.
 #[test]
 fn flight_locations_mean_do_get() {
-    assert_eq!(read(&[]), [Ok(Way::Here)]);
+    assert_eq!(read(&[]), [Ok(Route::Here)]);
     assert_eq!(
         read(&["arrow-flight-reuse-connection://?", "grpc+tcp://host:1"]),
         [
-            Ok(Way::Here),
-            Ok(Way::DoGet("grpc+tcp://host:1".to_owned()))
+            Ok(Route::Here),
+            Ok(Route::DoGet("grpc+tcp://host:1".to_owned()))
         ]
     );
     assert!(is_flight("grpc://a:1") && is_flight("grpc+unix:///a"));
     assert!(!is_flight("tcp://a:1") && !is_flight("grpcs") && !is_flight("shm:@grpc"));
 }
 
-/// Rule U3: one URI is one way; two URIs with complementary roles are one way, in either order.
+/// Rule U3: one URI is one route; two URIs with complementary roles are one route, in either order.
 #[test]
 fn roles_make_pairs() {
     let (metadata, data) = ("shm:@a?dipc_role=metadata", "shm:@a?dipc_role=data");
@@ -43,19 +44,19 @@ fn roles_make_pairs() {
             [Ok(dissociated(&pair)), Ok(dissociated(&["shm:@b"]))]
         );
     }
-    // Two libdipc servers are two ways.
+    // Two libdipc servers are two routes.
     assert_eq!(read(&["shm:@a", "shm:@b"]).len(), 2);
 }
 
 /// One URI of a pair without its partner is skipped with a reason; the others stay.
 #[test]
 fn a_lone_role_is_unusable() {
-    let ways = read(&["shm:@a?dipc_role=metadata", "shm:@b"]);
+    let routes = read(&["shm:@a?dipc_role=metadata", "shm:@b"]);
     assert!(
-        reason(&ways[0]).contains("metadata stream only"),
-        "{ways:?}"
+        reason(&routes[0]).contains("metadata stream only"),
+        "{routes:?}"
     );
-    assert_eq!(ways[1], Ok(dissociated(&["shm:@b"])));
+    assert_eq!(routes[1], Ok(dissociated(&["shm:@b"])));
     assert!(read(&["shm:@a?dipc_role=data"])[0].is_err());
 }
 
@@ -80,8 +81,8 @@ fn the_reference_peers_pair_is_known() {
 #[test]
 fn ucx_is_taken_only_on_a_trusted_network() {
     let reasons = |trusted| {
-        let ways = ways(&["ucx://127.0.0.1:1".to_owned()], trusted);
-        reason(&ways[0]).to_owned()
+        let routes = routes(&["ucx://127.0.0.1:1".to_owned()], trusted);
+        reason(&routes[0]).to_owned()
     };
     // The result does not depend on an installed UCX.
     assert!(!reasons(true).contains("--trusted-network"));
@@ -95,11 +96,11 @@ fn ucx_is_taken_only_on_a_trusted_network() {
 /// Unusable locations have a reason; the others stay, in order.
 #[test]
 fn unusable_locations_have_reasons() {
-    let ways = read(&["https://host/file", "shm:relative", "", "shm:@a"]);
-    assert!(reason(&ways[0]).contains("https"), "{ways:?}");
-    assert!(reason(&ways[1]).contains("absolute path"), "{ways:?}");
-    assert!(ways[2].is_err());
-    assert_eq!(ways[3], Ok(dissociated(&["shm:@a"])));
+    let routes = read(&["https://host/file", "shm:relative", "", "shm:@a"]);
+    assert!(reason(&routes[0]).contains("https"), "{routes:?}");
+    assert!(reason(&routes[1]).contains("absolute path"), "{routes:?}");
+    assert!(routes[2].is_err());
+    assert_eq!(routes[3], Ok(dissociated(&["shm:@a"])));
 }
 
 /// A client on another machine gets no address of this machine only; a client on this machine does.
