@@ -3,21 +3,28 @@ package dipc
 // #include "shim.h"
 import "C"
 
-import "sync"
+import (
+	"context"
+	"sync"
+)
 
 // token is a dipc_cancel that may be triggered at any time, also after it was freed. It knows
 // nothing of the stream that it ends, so that a context which holds it does not hold the stream.
 type token struct {
+	unhook func() bool // takes the token off its context
+
 	mu     sync.Mutex
 	object *C.dipc_cancel // nil once freed
 }
 
-func newToken() (*token, error) {
+// newToken makes a token that is triggered when ctx ends.
+func newToken(ctx context.Context) (*token, error) {
 	t := &token{}
 	var failure *C.dipc_error
 	if err := check(C.dipc_cancel_new(&t.object, &failure), failure); err != nil {
 		return nil, err
 	}
+	t.unhook = context.AfterFunc(ctx, t.trigger)
 	return t, nil
 }
 
@@ -30,8 +37,12 @@ func (t *token) trigger() {
 	}
 }
 
-// free frees the token; no call that it was given to may be running.
+// free frees the token; no call that it was given to may be running. nil does nothing.
 func (t *token) free() {
+	if t == nil {
+		return
+	}
+	t.unhook()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	C.dipc_cancel_free(t.object)

@@ -6,7 +6,9 @@ import "C"
 import (
 	"context"
 	"runtime"
+	"slices"
 	"sync"
+	"time"
 	"unsafe"
 )
 
@@ -51,7 +53,8 @@ var shared = sync.OnceValues(func() (*Client, error) { return NewClient() })
 // Get asks the server at uri for ticket, which may be any bytes, with a client that the program
 // shares. It returns once the schema is there, or with the reason why there is none.
 //
-// ctx governs the whole stream, not only this call. The reader must be released.
+// ctx governs the whole stream, not only this call, and the server's program is told its deadline. The
+// reader must be released.
 func Get(ctx context.Context, uri, ticket string, options ...GetOption) (*Reader, error) {
 	client, err := shared()
 	if err != nil {
@@ -62,7 +65,43 @@ func Get(ctx context.Context, uri, ticket string, options ...GetOption) (*Reader
 
 // Get is the package's [Get] with this client.
 func (c *Client) Get(ctx context.Context, uri, ticket string, options ...GetOption) (*Reader, error) {
-	s, err := c.ask(ctx, uri, ticket, options)
+	return c.read(ctx, uri, options, getTicket(ticket))
+}
+
+// GetStream asks as [Client.Get] does, and writes what comes to out, which points to a C struct
+// ArrowDeviceArrayStream in C's memory (what it held before is not released). It is for libraries of C
+// that read arrays wherever they lie: with [WithDevice] on a GPU.
+//
+// ctx governs this call alone: the stream ends when its release is called, or at the deadline of
+// [WithDeadline].
+func (c *Client) GetStream(ctx context.Context, uri, ticket string, out unsafe.Pointer, options ...GetOption) error {
+	if out == nil {
+		return invalid("there is no place for the stream: out is nil")
+	}
+	s, err := c.open(ctx, uri, options, getTicket(ticket))
+	if err != nil {
+		return err
+	}
+	*(*C.struct_ArrowDeviceArrayStream)(out) = *s.object
+	s.object.release = nil // moved
+	s.close()
+	return nil
+}
+
+// opening is a call of the library's that opens a stream.
+type opening func(r *getRequest, out *C.struct_ArrowDeviceArrayStream, failure **C.dipc_error) C.dipc_status
+
+func getTicket(ticket string) opening {
+	return func(r *getRequest, out *C.struct_ArrowDeviceArrayStream, failure **C.dipc_error) C.dipc_status {
+		name, length := cBytes(ticket)
+		return C.dipc_client_get(r.client, &r.uris[0], r.countURIs(), name, length, r.options, r.cancel.object,
+			out, failure)
+	}
+}
+
+// read opens a stream that ctx governs to its end.
+func (c *Client) read(ctx context.Context, uri string, options []GetOption, call opening) (*Reader, error) {
+	s, err := c.open(ctx, uri, byContext(options), call)
 	if err != nil {
 		return nil, err
 	}
@@ -74,62 +113,55 @@ func (c *Client) Get(ctx context.Context, uri, ticket string, options ...GetOpti
 	return r, nil
 }
 
-// GetStream asks as [Client.Get] does, and writes what comes to out, which points to a C struct
-// ArrowDeviceArrayStream in C's memory (what it held before is not released). It is for libraries of C
-// that read arrays wherever they lie: with [WithDevice] on a GPU.
-//
-// ctx governs this call alone: the stream ends when its release is called.
-func (c *Client) GetStream(ctx context.Context, uri, ticket string, out unsafe.Pointer, options ...GetOption) error {
-	if out == nil {
-		return invalid("there is no place for the stream: out is nil")
+// open opens a stream. ctx may end it until it is closed.
+func (c *Client) open(ctx context.Context, uri string, options []GetOption, call opening) (*stream, error) {
+	s := &stream{
+		object: (*C.struct_ArrowDeviceArrayStream)(C.calloc(1, C.sizeof_struct_ArrowDeviceArrayStream)),
+		batch:  (*C.struct_ArrowDeviceArray)(C.calloc(1, C.sizeof_struct_ArrowDeviceArray)),
 	}
-	s, err := c.ask(ctx, uri, ticket, options)
+	cancel, err := c.ask(ctx, uri, options, func(r *getRequest, failure **C.dipc_error) C.dipc_status {
+		return call(r, s.object, failure)
+	})
 	if err != nil {
-		return err
+		s.close()
+		return nil, err
 	}
-	*(*C.struct_ArrowDeviceArrayStream)(out) = *s.object
-	s.object.release = nil // moved
-	s.close()
-	return nil
+	s.cancel = cancel
+	return s, nil
 }
 
-// ask asks for a stream. ctx may end it until it is closed.
-func (c *Client) ask(ctx context.Context, uri, ticket string, options []GetOption) (*stream, error) {
+// ask makes one call that asks the server at uri. Until the token is freed ctx ends the call, and what
+// came of it.
+func (c *Client) ask(
+	ctx context.Context, uri string, options []GetOption,
+	call func(r *getRequest, failure **C.dipc_error) C.dipc_status,
+) (*token, error) {
 	if ctx == nil {
 		return nil, invalid("the context is nil: pass context.Background()")
 	}
 	if ctx.Err() != nil {
 		return nil, contextEnded(ctx, "the call before it began")
 	}
-	asked := &getRequest{}
-	defer asked.free()
-	if err := asked.fill(uri, options); err != nil {
+	r := &getRequest{ctx: ctx}
+	defer r.free()
+	err := r.fill(uri, options)
+	if err != nil {
 		return nil, err
 	}
-	object, err := c.handle.use()
-	if err != nil {
+	if r.client, err = c.handle.use(); err != nil {
 		return nil, err
 	}
 	defer c.handle.done()
-	cancel, err := newToken()
-	if err != nil {
+	if r.cancel, err = newToken(ctx); err != nil {
 		return nil, err
 	}
-	s := &stream{
-		object: (*C.struct_ArrowDeviceArrayStream)(C.calloc(1, C.sizeof_struct_ArrowDeviceArrayStream)),
-		batch:  (*C.struct_ArrowDeviceArray)(C.calloc(1, C.sizeof_struct_ArrowDeviceArray)),
-		cancel: cancel,
-		unhook: context.AfterFunc(ctx, cancel.trigger),
-	}
-	name, length := ticketBytes(ticket)
 	var failure *C.dipc_error
-	err = check(C.dipcgo_client_get(object, asked.uri, asked.dataURI, name, length, asked.options,
-		cancel.object, s.object, &failure), failure)
-	if err != nil {
-		s.close()
+	status := call(r, &failure)
+	if err := check(status, failure); err != nil {
+		r.cancel.free()
 		return nil, withContext(ctx, err)
 	}
-	return s, nil
+	return r.cancel, nil
 }
 
 // Close closes the client. Its readers go on. It may be called again, and always returns nil.
@@ -164,14 +196,19 @@ func (c *Client) Stats() (ClientStats, error) {
 	return stats, check(status, failure)
 }
 
-// getRequest is what a Get asks for, as C takes it.
+// getRequest is what a client asks for, as C takes it.
 type getRequest struct {
-	uri, dataURI *C.char
-	options      *C.dipc_get_options
+	ctx      context.Context
+	deadline time.Time // zero: none
+
+	client  *C.dipc_client
+	cancel  *token
+	uris    [2]*C.char // metadata and bodies; the second one may be nil
+	options *C.dipc_get_options
 }
 
 func (r *getRequest) fill(uri string, options []GetOption) (err error) {
-	if r.uri, err = cString("URI", uri); err != nil {
+	if r.uris[0], err = cString("URI", uri); err != nil {
 		return err
 	}
 	var failure *C.dipc_error
@@ -189,8 +226,38 @@ func (r *getRequest) fill(uri string, options []GetOption) (err error) {
 	return nil
 }
 
+func (r *getRequest) countURIs() C.size_t {
+	if r.uris[1] == nil {
+		return 1
+	}
+	return 2
+}
+
+// endAt sets the deadline, unless there is an earlier one.
+func (r *getRequest) endAt(deadline time.Time) error {
+	if !r.deadline.IsZero() && r.deadline.Before(deadline) {
+		return nil
+	}
+	r.deadline = deadline
+	var failure *C.dipc_error
+	left := C.uint64_t(max(time.Until(deadline), 0))
+	return check(C.dipc_get_options_set_deadline_ns(r.options, left, &failure), failure)
+}
+
+// byContext is the options with the deadline of the request's context.
+func byContext(options []GetOption) []GetOption {
+	return append(slices.Clip(options), GetOption{func(r *getRequest) error {
+		deadline, ok := r.ctx.Deadline()
+		if !ok {
+			return nil
+		}
+		return r.endAt(deadline)
+	}})
+}
+
 func (r *getRequest) free() {
-	C.free(unsafe.Pointer(r.uri))
-	C.free(unsafe.Pointer(r.dataURI))
+	for _, uri := range r.uris {
+		C.free(unsafe.Pointer(uri))
+	}
 	C.dipc_get_options_free(r.options)
 }

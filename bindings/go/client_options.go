@@ -78,10 +78,31 @@ type GetOption struct {
 func WithDataURI(uri string) GetOption {
 	return GetOption{func(r *getRequest) error {
 		text, err := cString("data URI", uri)
-		C.free(unsafe.Pointer(r.dataURI)) // of the option given before
-		r.dataURI = text
+		C.free(unsafe.Pointer(r.uris[1])) // of the option given before
+		r.uris[1] = text
 		return err
 	}}
+}
+
+// WithHeaders sends headers to the server's program, which reads them by [RequestHeaders], in place of
+// those of an earlier WithHeaders. They have at most 64 KiB, 5 bytes for each value included. A server
+// that does not know headers refuses the request with [ErrUnsupported].
+func WithHeaders(headers Headers) GetOption {
+	return GetOption{func(r *getRequest) error {
+		object, err := headers.build()
+		if err != nil {
+			return err
+		}
+		defer C.dipc_headers_free(object)
+		var failure *C.dipc_error
+		return check(C.dipc_get_options_set_headers(r.options, object, &failure), failure)
+	}}
+}
+
+// WithDeadline ends a stream of [Client.GetStream] at a time, with [ErrTimeout], and tells the server's
+// program. Elsewhere the context's deadline does so by itself; of two the earlier one counts.
+func WithDeadline(deadline time.Time) GetOption {
+	return GetOption{func(r *getRequest) error { return r.endAt(deadline) }}
 }
 
 // WithConnectTimeout sets how long connecting may take, up to the server's first answer. Default 10 s. The

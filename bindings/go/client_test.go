@@ -187,8 +187,8 @@ func TestDeadlineEndsStream(t *testing.T) {
 		}
 		err = got.Err()
 	}
-	fails(t, err, dipc.ErrCancelled, "context")
-	if !errors.Is(err, context.DeadlineExceeded) {
+	fails(t, err, dipc.ErrTimeout, "context")
+	if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, dipc.ErrCancelled) {
 		t.Fatalf("%v is not the context's", err)
 	}
 }

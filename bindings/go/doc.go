@@ -28,7 +28,14 @@
 //
 // The context given to [Get] governs the whole stream, not only the call: when it ends, a waiting
 // [Reader.Next] returns and the server is told. The context that a [Provider] gets ends when its
-// client has gone or has cancelled.
+// client has gone or has cancelled, and has the deadline of the client's context.
+//
+// # Requests
+//
+// Beside its ticket a request carries headers ([WithHeaders]) and the deadline of its context. At the
+// server the context of a [Provider] has both, and takes headers for the answer ([AddHeaders]). A
+// [Handler] serves tickets that the server was not given, such as queries. [Describe] and [List] ask
+// about tables without fetching them.
 //
 // # Memory
 //

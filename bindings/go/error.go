@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"strings"
 	"syscall"
+	"time"
 	"unsafe"
 )
 
@@ -40,7 +41,8 @@ const (
 	ErrDisconnected Status = C.DIPC_ERR_DISCONNECTED
 	// ErrCancelled: the stream was cancelled, by this side or the other.
 	ErrCancelled Status = C.DIPC_ERR_CANCELLED
-	// ErrTimeout: connecting, or waiting for the peer, took longer than the option allows.
+	// ErrTimeout: connecting, waiting for the peer, or the whole stream took longer than the option or
+	// the context allows.
 	ErrTimeout Status = C.DIPC_ERR_TIMEOUT
 	// ErrBusy: the server serves as many streams as its options allow; try again later.
 	ErrBusy Status = C.DIPC_ERR_BUSY
@@ -139,22 +141,44 @@ func closed(what string) error {
 // errors.Is(err, context.Canceled) and the like hold.
 func withContext(ctx context.Context, err error) error {
 	var failure *Error
-	if ctx.Err() == nil || !errors.As(err, &failure) || failure.Status != ErrCancelled {
+	if !errors.As(err, &failure) {
+		return err
+	}
+	switch failure.Status {
+	case ErrCancelled:
+	case ErrTimeout:
+		// Both sides know the context's deadline, and may meet it before the context does.
+		deadline, ok := ctx.Deadline()
+		if !ok || time.Now().Before(deadline) {
+			return err // another limit
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(time.Second):
+		}
+	default:
+		return err
+	}
+	if ctx.Err() == nil {
 		return err
 	}
 	return contextEnded(ctx, "the stream")
 }
 
-// contextEnded is the error of what ended with its context.
+// contextEnded is the error of what ended with its context. A deadline that passed is ErrTimeout, and
+// ErrCancelled as every context that ended.
 func contextEnded(ctx context.Context, what string) error {
 	cause := context.Cause(ctx)
 	text := "the context ended " + what + ": " + ctx.Err().Error()
-	causes := []error{ctx.Err()}
+	status, causes := ErrCancelled, []error{ctx.Err()}
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		status, causes = ErrTimeout, append(causes, ErrCancelled)
+	}
 	if cause != nil && cause != ctx.Err() { // the very same error need not be said twice
 		text += ": " + cause.Error()
 		causes = append(causes, cause)
 	}
-	return &Error{Status: ErrCancelled, Text: text, causes: causes}
+	return &Error{Status: status, Text: text, causes: causes}
 }
 
 // statusOf is what a client is told about a provider's error: the status it carries, or
@@ -184,13 +208,13 @@ func cString(what, text string) (*C.char, error) {
 	return C.CString(text), nil
 }
 
-// emptyTicket is what the pointer of a ticket without bytes points to, since NULL is refused.
-var emptyTicket byte
+// noBytes is what the pointer of a ticket without bytes points to, since NULL is refused.
+var noBytes byte
 
-// ticketBytes is where the bytes of a ticket lie; C reads them during the call only.
-func ticketBytes(ticket string) (*C.uint8_t, C.size_t) {
-	if len(ticket) == 0 {
-		return (*C.uint8_t)(&emptyTicket), 0
+// cBytes is where the bytes of a ticket or of a header lie; C reads them during the call only.
+func cBytes(text string) (*C.uint8_t, C.size_t) {
+	if len(text) == 0 {
+		return (*C.uint8_t)(&noBytes), 0
 	}
-	return (*C.uint8_t)(unsafe.Pointer(unsafe.StringData(ticket))), C.size_t(len(ticket))
+	return (*C.uint8_t)(unsafe.Pointer(unsafe.StringData(text))), C.size_t(len(text))
 }

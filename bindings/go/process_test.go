@@ -29,6 +29,11 @@ func TestMain(m *testing.M) {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
+	case "requests":
+		if err := serveRequests(os.Getenv("DIPC_TEST_ADDRESS")); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
 	case "version":
 		_, server := dipc.NewServer()
 		_, client := dipc.NewClient()

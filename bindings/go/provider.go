@@ -21,15 +21,26 @@ import (
 // the library's that then also reads the table, so it may block; several run at the same time.
 //
 // The server takes the reader over and releases it. ctx ends when the client has gone or has
-// cancelled, and when the stream is over. An error, also one of the reader's, becomes the error of
+// cancelled, at the client's deadline, and when the stream is over; [RequestHeaders], [AddHeaders] and
+// [Peer] take it. An error, also one of the reader's, becomes the error of
 // the client's stream: its text, behind "the server: ", its status where it carries one ([ErrNotFound] and the
 // like), and otherwise [ErrProvider]. So does a panic.
 type Provider func(ctx context.Context, ticket string) (array.RecordReader, error)
 
-// service is a provider and the ticket it is served under.
-type service struct {
+// service answers the requests that the library passes on.
+type service interface {
+	// answer fills out, and makes p the stream's producer where Go gives its batches.
+	answer(p *producer, out *C.struct_ArrowDeviceArrayStream) error
+}
+
+// ticketService is a provider and the ticket it is served under.
+type ticketService struct {
 	provider Provider
 	ticket   string
+}
+
+func (s *ticketService) answer(p *producer, out *C.struct_ArrowDeviceArrayStream) error {
+	return p.open(s.provider, s.ticket, out)
 }
 
 // producer is one stream of a provider, and the request that it answers.
@@ -53,19 +64,32 @@ func dipcgoProvide(handle C.uintptr_t, request *C.dipc_request, out *C.struct_Ar
 			p.end()
 		}
 	}()
-	var err error
-	called := cgo.Handle(handle).Value().(*service)
-	if p.reader, err = called.provider(p.request, called.ticket); err != nil {
+	err := p.request.read()
+	if err == nil {
+		err = cgo.Handle(handle).Value().(service).answer(p, out)
+	}
+	if err != nil {
 		return p.fail(err)
 	}
 	if p.reader == nil {
-		return p.fail(errors.New("the provider gave neither a reader nor an error"))
+		p.end() // nobody will ask this producer
+	}
+	return 0
+}
+
+// open fills out with the stream of a provider's reader.
+func (p *producer) open(provider Provider, ticket string, out *C.struct_ArrowDeviceArrayStream) (err error) {
+	if p.reader, err = provider(p.request, ticket); err != nil {
+		return err
+	}
+	if p.reader == nil {
+		return errors.New("the provider gave neither a reader nor an error")
 	}
 	if p.schema = p.reader.Schema(); p.schema == nil {
-		return p.fail(errors.New("the provider's reader has no schema"))
+		return errors.New("the provider's reader has no schema")
 	}
 	C.dipcgo_stream_fill(out, C.uintptr_t(cgo.NewHandle(p)))
-	return 0
+	return nil
 }
 
 //export dipcgoProduceSchema

@@ -145,6 +145,17 @@ func (r *Reader) Stats() (StreamStats, error) {
 	return r.stream.stats()
 }
 
+// Headers gives the headers of the server's answer: those that came with the schema and, after a
+// failure, those that came with it; nil where there are none.
+func (r *Reader) Headers() (Headers, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.stream == nil {
+		return nil, closed("reader")
+	}
+	return r.stream.headers()
+}
+
 // dropCurrent releases the current batch; r.mu is held.
 func (r *Reader) dropCurrent() {
 	if r.current != nil {

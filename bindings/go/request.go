@@ -5,6 +5,7 @@ import "C"
 
 import (
 	"context"
+	"math"
 	"sync"
 	"time"
 )
@@ -13,41 +14,95 @@ import (
 // now and then costs less than one that waits for a descriptor of the library's in a thread of its own.
 const watchInterval = 10 * time.Millisecond
 
-// requestContext is the context of a provider's stream: it ends with the stream, and when the client
-// has gone or has cancelled. It asks the library only when it is asked itself, and starts a goroutine
+// requestContext is the context of a provider's stream: it ends with the stream, at the client's
+// deadline, and when the client has gone or has cancelled. It asks the library only when it is asked itself, and starts a goroutine
 // only when somebody waits for it.
 type requestContext struct {
+	peer     string
+	headers  Headers
+	deadline time.Time // zero: none
+
 	mu       sync.Mutex
 	request  *C.dipc_request // nil once the stream is over
-	peer     string
 	done     chan struct{}
 	watching bool
 	err      error
 }
 
 func newRequestContext(request *C.dipc_request) *requestContext {
-	peer, _ := readText(func(buffer *C.char, size C.size_t, length *C.size_t) C.dipc_status {
-		return C.dipc_request_peer(request, buffer, size, length, nil)
-	})
-	return &requestContext{request: request, peer: peer, done: make(chan struct{})}
+	return &requestContext{request: request, done: make(chan struct{})}
 }
 
-type peerKey struct{}
+// read reads what came with the request. It is called before anyone else has the context.
+func (c *requestContext) read() (err error) {
+	if left := C.dipc_request_time_left_ns(c.request); left <= math.MaxInt64 {
+		c.deadline = time.Now().Add(time.Duration(left))
+	}
+	c.peer, _ = readText(func(buffer *C.char, size C.size_t, length *C.size_t) C.dipc_status {
+		return C.dipc_request_peer(c.request, buffer, size, length, nil)
+	})
+	c.headers, err = readHeaders(func(out **C.dipc_headers, failure **C.dipc_error) C.dipc_status {
+		return C.dipc_request_headers(c.request, out, failure)
+	})
+	return err
+}
+
+type requestKey struct{}
+
+// requestOf is the request that a context belongs to, or nil.
+func requestOf(ctx context.Context) *requestContext {
+	request, _ := ctx.Value(requestKey{}).(*requestContext)
+	return request
+}
 
 // Peer is who asked for the stream, for logs, as "pid 4711, uid 1000". The context is that of a
 // [Provider], or made from it; "" for others.
 func Peer(ctx context.Context) string {
-	peer, _ := ctx.Value(peerKey{}).(string)
-	return peer
+	if request := requestOf(ctx); request != nil {
+		return request.peer
+	}
+	return ""
 }
 
-// Deadline says that there is none.
-func (*requestContext) Deadline() (time.Time, bool) { return time.Time{}, false }
+// RequestHeaders are the headers that the client sent by [WithHeaders]; they must not be changed. The
+// context is that of a [Provider], or made from it; nil for others.
+func RequestHeaders(ctx context.Context) Headers {
+	if request := requestOf(ctx); request != nil {
+		return request.headers
+	}
+	return nil
+}
 
-// Value gives the peer.
+// AddHeaders adds headers to the answer, for the client's [Reader.Headers]. The context is that of a
+// [Provider], or made from it. What is added before the provider returns goes with the schema, and what
+// is added later with a failure of the stream. A client whose call fails gets none. One answer has at
+// most 32 KiB of headers, 5 bytes for each value included.
+func AddHeaders(ctx context.Context, headers Headers) error {
+	request := requestOf(ctx)
+	if request == nil {
+		return invalid("headers are added with the context of a provider, and this one is another")
+	}
+	object, err := headers.build()
+	if err != nil {
+		return err
+	}
+	defer C.dipc_headers_free(object)
+	request.mu.Lock()
+	defer request.mu.Unlock()
+	if request.request == nil {
+		return invalid("headers are added before the stream is over")
+	}
+	var failure *C.dipc_error
+	return check(C.dipc_request_add_headers(request.request, object, &failure), failure)
+}
+
+// Deadline is when the client wants the stream to be over.
+func (c *requestContext) Deadline() (time.Time, bool) { return c.deadline, !c.deadline.IsZero() }
+
+// Value gives the context itself, also to those that are made from it.
 func (c *requestContext) Value(key any) any {
-	if key == (peerKey{}) {
-		return c.peer
+	if key == (requestKey{}) {
+		return c
 	}
 	return nil
 }
@@ -67,8 +122,12 @@ func (c *requestContext) Done() <-chan struct{} {
 func (c *requestContext) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.err == nil && bool(C.dipc_request_is_cancelled(c.request)) {
-		c.cancel()
+	switch {
+	case c.err != nil:
+	case !c.deadline.IsZero() && !time.Now().Before(c.deadline):
+		c.cancel(context.DeadlineExceeded)
+	case bool(C.dipc_request_is_cancelled(c.request)):
+		c.cancel(context.Canceled)
 	}
 	return c.err
 }
@@ -85,8 +144,8 @@ func (c *requestContext) watch() {
 }
 
 // cancel ends the context; c.mu is held and c.err is nil.
-func (c *requestContext) cancel() {
-	c.err = context.Canceled
+func (c *requestContext) cancel(reason error) {
+	c.err = reason
 	close(c.done)
 }
 
@@ -96,6 +155,6 @@ func (c *requestContext) end() {
 	defer c.mu.Unlock()
 	c.request = nil
 	if c.err == nil {
-		c.cancel()
+		c.cancel(context.Canceled)
 	}
 }

@@ -114,19 +114,22 @@ type ServeOption struct{ flag C.uint32_t }
 // libdipc may fetch metadata and bodies over two connections.
 func Deterministic() ServeOption { return ServeOption{C.DIPC_PROVIDER_DETERMINISTIC} }
 
+func flagsOf(options []ServeOption) (flags C.uint32_t) {
+	for _, option := range options {
+		flags |= option.flag
+	}
+	return flags
+}
+
 // Serve serves ticket, which may be any bytes, by calling provider for each stream.
 func (s *Server) Serve(ticket string, provider Provider, options ...ServeOption) error {
 	if provider == nil {
 		return invalid("the provider of ticket %q is nil", ticket)
 	}
-	var flags C.uint32_t
-	for _, option := range options {
-		flags |= option.flag
-	}
-	name, length := ticketBytes(ticket)
-	kept := cgo.NewHandle(&service{provider: provider, ticket: ticket})
+	name, length := cBytes(ticket)
+	kept := cgo.NewHandle(&ticketService{provider: provider, ticket: ticket})
 	err := s.call(func(object *C.dipc_server, failure **C.dipc_error) C.dipc_status {
-		return C.dipcgo_server_serve(object, name, length, C.uintptr_t(kept), flags, failure)
+		return C.dipcgo_server_serve(object, name, length, C.uintptr_t(kept), flagsOf(options), failure)
 	})
 	if err != nil {
 		kept.Delete()
@@ -137,7 +140,34 @@ func (s *Server) Serve(ticket string, provider Provider, options ...ServeOption)
 // Publish serves a table under ticket that can be fetched any number of times, by many clients at
 // once. The batches are retained until the ticket is withdrawn, or the server closed, and the last
 // client has given them back.
-func (s *Server) Publish(ticket string, schema *arrow.Schema, batches ...arrow.RecordBatch) (err error) {
+func (s *Server) Publish(ticket string, schema *arrow.Schema, batches ...arrow.RecordBatch) error {
+	return s.put(ticket, schema, batches, func(object *C.dipc_server, t table, failure **C.dipc_error) C.dipc_status {
+		return C.dipc_server_publish(object, t.ticket, t.length, t.schema, t.batches, t.count, failure)
+	})
+}
+
+// Replace publishes a table in the place of what ticket stands for, if anything. At no moment is the
+// ticket unknown, and streams under way go on with what they began.
+func (s *Server) Replace(ticket string, schema *arrow.Schema, batches ...arrow.RecordBatch) error {
+	return s.put(ticket, schema, batches, func(object *C.dipc_server, t table, failure **C.dipc_error) C.dipc_status {
+		return C.dipc_server_replace(object, t.ticket, t.length, t.schema, t.batches, t.count, failure)
+	})
+}
+
+// table is a table and its ticket, as C takes them.
+type table struct {
+	ticket  *C.uint8_t
+	length  C.size_t
+	schema  *C.struct_ArrowSchema
+	batches *C.struct_ArrowDeviceArray
+	count   C.size_t
+}
+
+// put gives a table to the library by call.
+func (s *Server) put(
+	ticket string, schema *arrow.Schema, batches []arrow.RecordBatch,
+	call func(object *C.dipc_server, t table, failure **C.dipc_error) C.dipc_status,
+) (err error) {
 	if schema == nil {
 		return invalid("the schema of ticket %q is nil", ticket)
 	}
@@ -171,15 +201,33 @@ func (s *Server) Publish(ticket string, schema *arrow.Schema, batches ...arrow.R
 		}
 		onHost(&exported[i])
 	}
-	name, length := ticketBytes(ticket)
+	name, length := cBytes(ticket)
 	return s.call(func(object *C.dipc_server, failure **C.dipc_error) C.dipc_status {
-		return C.dipc_server_publish(object, name, length, described, arrays, C.size_t(len(batches)), failure)
+		return call(object, table{name, length, described, arrays, C.size_t(len(batches))}, failure)
+	})
+}
+
+// SetDescription says what ticket stands for, for [Client.Describe] and [Client.List]. It is for
+// tickets of [Server.Serve]: of published tables the library knows it. Without endpoints the ticket
+// itself is the only one.
+func (s *Server) SetDescription(ticket string, description *Description) error {
+	if description == nil {
+		return invalid("the description of ticket %q is nil", ticket)
+	}
+	built, err := description.build()
+	if err != nil {
+		return err
+	}
+	defer C.dipc_description_free(built)
+	name, length := cBytes(ticket)
+	return s.call(func(object *C.dipc_server, failure **C.dipc_error) C.dipc_status {
+		return C.dipc_server_set_description(object, name, length, built, failure)
 	})
 }
 
 // Withdraw stops serving ticket; streams under way go on.
 func (s *Server) Withdraw(ticket string) error {
-	name, length := ticketBytes(ticket)
+	name, length := cBytes(ticket)
 	return s.call(func(object *C.dipc_server, failure **C.dipc_error) C.dipc_status {
 		return C.dipc_server_withdraw(object, name, length, failure)
 	})
@@ -190,8 +238,8 @@ func (s *Server) Tickets() ([]string, error) {
 	var tickets []string
 	err := s.call(func(object *C.dipc_server, _ **C.dipc_error) C.dipc_status {
 		for {
-			ticket, status := readText(func(buffer *C.char, size C.size_t, length *C.size_t) C.dipc_status {
-				return C.dipc_server_ticket(object, C.size_t(len(tickets)), (*C.uint8_t)(unsafe.Pointer(buffer)), size, length, nil)
+			ticket, status := readBytes(func(buffer *C.uint8_t, size C.size_t, length *C.size_t) C.dipc_status {
+				return C.dipc_server_ticket(object, C.size_t(len(tickets)), buffer, size, length, nil)
 			})
 			if status == C.DIPC_ERR_NOT_FOUND {
 				return C.DIPC_OK // all of them

@@ -50,15 +50,6 @@ void dipcgo_array_release(struct ArrowArray *array) {
   if (array->release != NULL) array->release(array);
 }
 
-dipc_status dipcgo_client_get(const dipc_client *client, const char *uri, const char *data_uri,
-                              const uint8_t *ticket, size_t ticket_len_bytes,
-                              const dipc_get_options *options, const dipc_cancel *cancel,
-                              struct ArrowDeviceArrayStream *out, dipc_error **error) {
-  const char *uris[] = {uri, data_uri};
-  return dipc_client_get(client, uris, data_uri == NULL ? 1 : 2, ticket, ticket_len_bytes, options,
-                         cancel, out, error);
-}
-
 /* Callbacks: the library's userdata is the number of a Go handle. */
 
 static int32_t provide(void *userdata, dipc_request *request, struct ArrowDeviceArrayStream *out) {
@@ -68,10 +59,16 @@ static int32_t provide(void *userdata, dipc_request *request, struct ArrowDevice
 static void forget(void *userdata) { dipcgoForget((uintptr_t)userdata); }
 
 dipc_status dipcgo_server_serve(const dipc_server *server, const uint8_t *ticket,
-                                size_t ticket_len_bytes, uintptr_t provider, uint32_t flags,
+                                size_t ticket_len_bytes, uintptr_t service, uint32_t flags,
                                 dipc_error **error) {
-  return dipc_server_serve(server, ticket, ticket_len_bytes, provide, (void *)provider, forget, flags,
+  return dipc_server_serve(server, ticket, ticket_len_bytes, provide, (void *)service, forget, flags,
                            error);
+}
+
+dipc_status dipcgo_server_set_handler(const dipc_server *server, uintptr_t service, uint32_t flags,
+                                      dipc_error **error) {
+  if (service == 0) return dipc_server_set_handler(server, NULL, NULL, NULL, 0, error);
+  return dipc_server_set_handler(server, provide, (void *)service, forget, flags, error);
 }
 
 static void take_log(void *userdata, int32_t level, const char *target, const char *text) {

@@ -23,16 +23,14 @@ void dipcgo_stream_free(struct ArrowDeviceArrayStream *stream);
 void dipcgo_schema_release(struct ArrowSchema *schema);
 void dipcgo_array_release(struct ArrowArray *array);
 
-/* dipc_client_get() with one URI, or with two where data_uri is not NULL. */
-dipc_status dipcgo_client_get(const dipc_client *client, const char *uri, const char *data_uri,
-                              const uint8_t *ticket, size_t ticket_len_bytes,
-                              const dipc_get_options *options, const dipc_cancel *cancel,
-                              struct ArrowDeviceArrayStream *out, dipc_error **error);
-
-/* dipc_server_serve() with the Go handle of a provider, which the library gives back. */
+/* dipc_server_serve() with the Go handle of a service, which the library gives back. */
 dipc_status dipcgo_server_serve(const dipc_server *server, const uint8_t *ticket,
-                                size_t ticket_len_bytes, uintptr_t provider, uint32_t flags,
+                                size_t ticket_len_bytes, uintptr_t service, uint32_t flags,
                                 dipc_error **error);
+
+/* dipc_server_set_handler() with such a handle; 0 takes the handler away. */
+dipc_status dipcgo_server_set_handler(const dipc_server *server, uintptr_t service, uint32_t flags,
+                                      dipc_error **error);
 
 /* dipc_log_set() with the Go handle of a logger; 0 stops the log. */
 dipc_status dipcgo_log_set(int32_t level, uintptr_t logger, dipc_error **error);

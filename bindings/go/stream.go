@@ -20,7 +20,6 @@ type stream struct {
 	object *C.struct_ArrowDeviceArrayStream // nil once closed
 	batch  *C.struct_ArrowDeviceArray       // where the library puts the next one
 	cancel *token
-	unhook func() bool // takes cancel off the context
 
 	stored, schema *arrow.Schema // as importSchema gives them
 }
@@ -30,7 +29,6 @@ func (s *stream) close() {
 	if s.object == nil {
 		return
 	}
-	s.unhook()
 	C.dipcgo_stream_free(s.object)
 	C.free(unsafe.Pointer(s.batch))
 	s.object, s.batch = nil, nil
@@ -95,6 +93,13 @@ func (s *stream) importBatch(in *C.struct_ArrowArray) (batch arrow.RecordBatch, 
 		batch = withTypes(batch, s.schema)
 	}
 	return batch, nil
+}
+
+// headers reads the headers of the server's answer.
+func (s *stream) headers() (Headers, error) {
+	return readHeaders(func(out **C.dipc_headers, failure **C.dipc_error) C.dipc_status {
+		return C.dipc_stream_headers(s.object, out, failure)
+	})
 }
 
 // metadata reads the custom metadata of the batch that came last.

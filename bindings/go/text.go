@@ -8,15 +8,15 @@ import (
 	"unsafe"
 )
 
-// readText gets a text or a ticket of the library's, whose length is not known: first the length is
-// asked for, then the text; and again where it has grown meanwhile.
+// readText gets a text of the library's, whose length is not known: first the length is asked for, then
+// the text; and again where it has grown meanwhile.
 func readText(read func(buffer *C.char, size C.size_t, length *C.size_t) C.dipc_status) (string, C.dipc_status) {
 	var length C.size_t
 	if status := read(nil, 0, &length); status != C.DIPC_OK {
 		return "", status
 	}
 	for {
-		// One byte more for the NUL, which tickets do not have.
+		// One byte more for the NUL, which only texts have.
 		buffer := make([]byte, length+1)
 		status := read((*C.char)(pointer(buffer)), C.size_t(len(buffer)), &length)
 		if status == C.DIPC_ERR_BUFFER_TOO_SMALL {
@@ -27,6 +27,13 @@ func readText(read func(buffer *C.char, size C.size_t, length *C.size_t) C.dipc_
 		}
 		return string(buffer[:length]), status
 	}
+}
+
+// readBytes gets a ticket or another value of the library's that is no text.
+func readBytes(read func(buffer *C.uint8_t, size C.size_t, length *C.size_t) C.dipc_status) (string, C.dipc_status) {
+	return readText(func(buffer *C.char, size C.size_t, length *C.size_t) C.dipc_status {
+		return read((*C.uint8_t)(unsafe.Pointer(buffer)), size, length)
+	})
 }
 
 // pointer is where the bytes lie.

@@ -1,0 +1,81 @@
+package dipc
+
+// #include "shim.h"
+import "C"
+
+import (
+	"context"
+	"errors"
+	"runtime/cgo"
+)
+
+// Handler answers for every ticket that a server has nothing of its own for: queries, commands, keys
+// of partitions. What it has no function for is refused with [ErrUnsupported]. The functions are
+// called as a [Provider] is, with the same kind of context, and fail as one.
+type Handler struct {
+	// Get opens the table of a ticket.
+	Get Provider
+	// Describe says what a ticket stands for.
+	Describe func(ctx context.Context, ticket string) (*Description, error)
+	// List gives the tickets that begin with prefix. A server that has such tickets of its own gives
+	// those, and does not ask.
+	List func(ctx context.Context, prefix string) ([]Endpoint, error)
+}
+
+// SetHandler serves all tickets that are not served by themselves by handler, in place of the one
+// before, whose streams go on. nil: such tickets are not found.
+func (s *Server) SetHandler(handler *Handler, options ...ServeOption) error {
+	var kept cgo.Handle
+	if handler != nil {
+		own := *handler
+		kept = cgo.NewHandle(&own)
+	}
+	err := s.call(func(object *C.dipc_server, failure **C.dipc_error) C.dipc_status {
+		return C.dipcgo_server_set_handler(object, C.uintptr_t(kept), flagsOf(options), failure)
+	})
+	if err != nil && handler != nil {
+		kept.Delete()
+	}
+	return err
+}
+
+func (h *Handler) answer(p *producer, out *C.struct_ArrowDeviceArrayStream) error {
+	request := p.request.request
+	ticket, status := readBytes(func(buffer *C.uint8_t, size C.size_t, length *C.size_t) C.dipc_status {
+		return C.dipc_request_ticket(request, buffer, size, length, nil)
+	})
+	if err := check(status, nil); err != nil {
+		return err
+	}
+	switch verb := C.dipc_request_verb(request); {
+	case verb == C.DIPC_VERB_GET && h.Get != nil:
+		return p.open(h.Get, ticket, out)
+	case verb == C.DIPC_VERB_DESCRIBE && h.Describe != nil:
+		description, err := h.Describe(p.request, ticket)
+		if err != nil {
+			return err
+		}
+		if description == nil {
+			return errors.New("the handler gave neither a description nor an error")
+		}
+		return description.writeTo(out)
+	case verb == C.DIPC_VERB_LIST && h.List != nil:
+		endpoints, err := h.List(p.request, ticket)
+		if err != nil {
+			return err
+		}
+		return (&Description{Endpoints: endpoints}).writeTo(out)
+	case verb == C.DIPC_VERB_GET:
+		return unsupported("give tables")
+	case verb == C.DIPC_VERB_DESCRIBE:
+		return unsupported("describe tickets")
+	case verb == C.DIPC_VERB_LIST:
+		return unsupported("list tickets")
+	default:
+		return unsupported("know this verb")
+	}
+}
+
+func unsupported(what string) error {
+	return &Error{Status: ErrUnsupported, Text: "the server's handler does not " + what}
+}
