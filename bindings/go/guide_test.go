@@ -20,7 +20,7 @@ func TestGuideShowsTheExamples(t *testing.T) {
 		t.Fatal(err)
 	}
 	blocks := regexp.MustCompile("(?s)<!-- (examples/[a-z/.]+) -->\n```go\n(.*?)```\n").FindAllSubmatch(guide, -1)
-	if len(blocks) != 2 || len(blocks) != bytes.Count(guide, []byte("```go\n")) {
+	if len(blocks) != 3 || len(blocks) != bytes.Count(guide, []byte("```go\n")) {
 		t.Fatalf("%d of the guide's examples name their file", len(blocks))
 	}
 	for _, block := range blocks {
@@ -37,7 +37,12 @@ func TestGuideShowsTheExamples(t *testing.T) {
 // The examples do what the guide says, each in a process of its own, built in a module that is set up
 // as the guide says.
 func TestExamplesRun(t *testing.T) {
-	serve, get := buildExample(t, "serve"), buildExample(t, "get")
+	serve, get, requests := buildExample(t, "serve"), buildExample(t, "get"), buildExample(t, "requests")
+	const wanted = "rows: 3 bytes: unknown\ntable: empty rows: 0\nlimited: true\n[0 1 2]\n"
+	printed, err := exec.CommandContext(t.Context(), requests).Output()
+	if err != nil || string(printed) != wanted {
+		t.Errorf("requests prints %q and not %q, %v", printed, wanted, err)
+	}
 	server := exec.CommandContext(testContext(t), serve, "shm:"+filepath.Join(t.TempDir(), "socket"))
 	server.Stderr = os.Stderr
 	output, err := server.StdoutPipe()
@@ -61,7 +66,7 @@ func TestExamplesRun(t *testing.T) {
 			t.Errorf("get prints %q and not %q, %v", printed, wanted, err)
 		}
 	}
-	printed, err := exec.CommandContext(t.Context(), get, uri, "sold out").CombinedOutput()
+	printed, err = exec.CommandContext(t.Context(), get, uri, "sold out").CombinedOutput()
 	if err == nil || !strings.HasPrefix(string(printed), "no such table: dipc: ") {
 		t.Errorf("get prints %q, %v", printed, err)
 	}
