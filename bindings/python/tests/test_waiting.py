@@ -92,6 +92,25 @@ def test_ctrl_c_interrupts(stuck, script, use):
     assert process.returncode == 0
 
 
+# Python's own handler notes the signal on this thread, and the main thread sleeps on.
+DEAF = """
+import signal, sys, threading
+def interrupt():
+    sys.stdin.readline()
+    signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+threading.Thread(target=interrupt).start()
+"""
+
+
+@pytest.mark.parametrize("use", USES)
+def test_ctrl_c_is_heard_that_does_not_wake_the_main_thread(stuck, script, use):
+    stuck.publish("good", table(3))
+    process = script(DEAF + CTRL_C.format(use=USES[use]), stuck.uri)
+    assert stuck.waiting.wait(WAIT)
+    out, errors = process.communicate("\n", timeout=WAIT)
+    assert (out, errors) == ("interrupted\ngoes on: 3\n", "")
+
+
 def test_ctrl_c_is_heard_at_any_moment(stuck, script):
     """Also in the one before the main thread sleeps, which a signal does not wake then."""
     stuck.publish("good", table(3))

@@ -124,6 +124,7 @@ async def acall(function: Callable[[], T], cancel: Callable[[], None]) -> T:
     loop = asyncio.get_running_loop()
     outcome = _Outcome(function)
     done: asyncio.Future[None] = loop.create_future()
+    timer: asyncio.TimerHandle
 
     def finish() -> None:
         if not done.done():
@@ -136,10 +137,18 @@ async def acall(function: Callable[[], T], cancel: Callable[[], None]) -> T:
             # The loop was closed: nobody waits.
             pass
 
+    def look() -> None:
+        # A loop that sleeps on sees a signal no sooner than a main thread that sleeps.
+        nonlocal timer
+        timer = loop.call_later(_LOOK_SECONDS, look)
+
+    look()
     try:
         start(outcome.run, tell)
         await done
     except BaseException:
         cancel()
         raise
+    finally:
+        timer.cancel()
     return outcome.get()
