@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import itertools
 import os
@@ -47,13 +48,13 @@ def server():
         yield server
 
 
-@pytest.fixture
-def script(tmp_path):
-    """Runs Python source in a process of its own: a function that starts it."""
+@contextlib.contextmanager
+def scripts(folder):
+    """Gives a function that runs Python source in a process of its own; ends them all."""
     running = []
 
     def start(source, *arguments, **options):
-        path = tmp_path / f"script{len(running)}.py"
+        path = folder / f"script{len(running)}.py"
         path.write_text(source)
         process = subprocess.Popen(
             [sys.executable, "-X", "dev", str(path), *arguments],
@@ -62,7 +63,15 @@ def script(tmp_path):
         running.append(process)
         return process
 
-    yield start
-    for process in running:
-        process.kill()
-        process.communicate()
+    try:
+        yield start
+    finally:
+        for process in running:
+            process.kill()
+            process.communicate()
+
+
+@pytest.fixture
+def script(tmp_path):
+    with scripts(tmp_path) as start:
+        yield start

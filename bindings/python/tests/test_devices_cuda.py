@@ -87,6 +87,11 @@ class Batch:
 kept, callbacks = [], []
 server = dipc.Server()
 server.serve("numbers", lambda: [Batch(first) for first in (0, ROWS, 2 * ROWS)])
+def fail(request):
+    request.add_headers({"who": "a GPU"})
+    yield Batch(0)
+    raise dipc.BusyError("the GPU is taken")
+server.serve("fails", fail)
 print(server.listen(sys.argv[1]), flush=True)
 sys.stdin.readline()
 import time
@@ -154,6 +159,15 @@ for read in (pa.table, lambda reader: reader.read_all()):
     for device in ("cpu", "cuda"):
         table = read(dipc.get(uri, "numbers", device=device))
         assert table["n"].to_pylist() == list(range(3 * ROWS)), device
+
+# What was copied to the host here keeps status, figures and headers.
+reader = dipc.get(uri, "fails", device="cuda")
+try:
+    reader.read_all()
+    raise AssertionError("a stream that fails was read whole")
+except dipc.BusyError as error:
+    assert "the GPU is taken" in str(error)
+assert (reader.device_type, reader.stats.rows, reader.headers) == (1, ROWS, {"who": b"a GPU"})
 print("good")
 """
 

@@ -7,7 +7,7 @@ import re
 
 import dipc
 from conftest import ROOT
-from dipc import _library, _server, _stream
+from dipc import _description, _library, _server, _serving, _stream
 
 HEADER = re.sub(r"/\*.*?\*/", "", (ROOT / "include/dipc.h").read_text(), flags=re.DOTALL)
 
@@ -55,6 +55,13 @@ def test_figures_are_the_headers():
         found = re.findall(rf"#define DIPC_{kind_}_STAT_(\w+) (\d+)$", HEADER, flags=re.MULTILINE)
         names = [name.lower() for name, number in sorted(found, key=lambda pair: int(pair[1]))]
         assert tuple(names) == figures._fields
+
+
+def test_verbs_and_totals_are_the_headers():
+    verbs = re.findall(r"#define DIPC_VERB_(\w+) (\d+)$", HEADER, flags=re.MULTILINE)
+    assert {(verb.name, str(verb.value)) for verb in _serving.Verb} <= set(verbs)
+    totals = re.findall(r"#define DIPC_TOTAL_(\w+) (\d+)$", HEADER, flags=re.MULTILINE)
+    assert totals == [(name, str(getattr(_description, name))) for name in ("ROWS", "BYTES", "BATCHES")]
 
 
 def test_the_version_is_the_headers():

@@ -22,6 +22,7 @@ from ._arena import Arena, ArenaStats, DeviceBlock
 from ._arguments import Ticket, Uris
 from ._cancel import Cancel
 from ._client import Client, ClientStats, shared_client
+from ._description import Description, Endpoint
 from ._errors import (
     AddressInUseError,
     AlreadyExistsError,
@@ -48,6 +49,7 @@ from ._errors import (
     UnreachableError,
     UnsupportedError,
 )
+from ._headers import Headers, HeadersLike
 from ._library import LibraryError, status_name
 from ._reader import Batch, Reader
 from ._schema import Schema
@@ -67,10 +69,14 @@ __all__ = [
     "Client",
     "ClientStats",
     "ClosedError",
+    "Description",
     "DeviceBlock",
     "DipcError",
     "DisconnectedError",
+    "Endpoint",
     "ForkedError",
+    "Headers",
+    "HeadersLike",
     "InvalidArgumentError",
     "InvalidDataError",
     "InvalidUriError",
@@ -96,11 +102,15 @@ __all__ = [
     "UnreachableError",
     "UnsupportedError",
     "Uris",
+    "adescribe",
     "aget",
+    "alist_tickets",
     "check_transport",
+    "describe",
     "get",
     "library_path",
     "library_version",
+    "list_tickets",
     "status_name",
 ]
 
@@ -112,6 +122,8 @@ def get(
     uri: Uris,
     ticket: Ticket,
     *,
+    headers: HeadersLike = (),
+    deadline: float | None = None,
     cancel: Cancel | None = None,
     connect_timeout: float | None = None,
     stall_timeout: float | None = None,
@@ -127,6 +139,8 @@ def get(
     return shared_client().get(
         uri,
         ticket,
+        headers=headers,
+        deadline=deadline,
         cancel=cancel,
         connect_timeout=connect_timeout,
         stall_timeout=stall_timeout,
@@ -144,6 +158,8 @@ async def aget(
     uri: Uris,
     ticket: Ticket,
     *,
+    headers: HeadersLike = (),
+    deadline: float | None = None,
     cancel: Cancel | None = None,
     connect_timeout: float | None = None,
     stall_timeout: float | None = None,
@@ -159,6 +175,8 @@ async def aget(
     return await shared_client().aget(
         uri,
         ticket,
+        headers=headers,
+        deadline=deadline,
         cancel=cancel,
         connect_timeout=connect_timeout,
         stall_timeout=stall_timeout,
@@ -169,6 +187,94 @@ async def aget(
         spin=spin,
         device=device,
         validation=validation,
+    )
+
+
+def describe(
+    uri: Uris,
+    ticket: Ticket,
+    *,
+    headers: HeadersLike = (),
+    deadline: float | None = None,
+    cancel: Cancel | None = None,
+    connect_timeout: float | None = None,
+    stall_timeout: float | None = None,
+) -> Description:
+    """Asks a server what a ticket stands for, without the table; see :meth:`Client.describe`."""
+    return shared_client().describe(
+        uri,
+        ticket,
+        headers=headers,
+        deadline=deadline,
+        cancel=cancel,
+        connect_timeout=connect_timeout,
+        stall_timeout=stall_timeout,
+    )
+
+
+async def adescribe(
+    uri: Uris,
+    ticket: Ticket,
+    *,
+    headers: HeadersLike = (),
+    deadline: float | None = None,
+    cancel: Cancel | None = None,
+    connect_timeout: float | None = None,
+    stall_timeout: float | None = None,
+) -> Description:
+    """:func:`describe` for coroutines: cancelling the task cancels the call."""
+    return await shared_client().adescribe(
+        uri,
+        ticket,
+        headers=headers,
+        deadline=deadline,
+        cancel=cancel,
+        connect_timeout=connect_timeout,
+        stall_timeout=stall_timeout,
+    )
+
+
+def list_tickets(
+    uri: Uris,
+    prefix: Ticket = b"",
+    *,
+    headers: HeadersLike = (),
+    deadline: float | None = None,
+    cancel: Cancel | None = None,
+    connect_timeout: float | None = None,
+    stall_timeout: float | None = None,
+) -> Reader:
+    """Asks a server for its tickets that begin with a prefix, as a table; see :meth:`Client.list_tickets`."""
+    return shared_client().list_tickets(
+        uri,
+        prefix,
+        headers=headers,
+        deadline=deadline,
+        cancel=cancel,
+        connect_timeout=connect_timeout,
+        stall_timeout=stall_timeout,
+    )
+
+
+async def alist_tickets(
+    uri: Uris,
+    prefix: Ticket = b"",
+    *,
+    headers: HeadersLike = (),
+    deadline: float | None = None,
+    cancel: Cancel | None = None,
+    connect_timeout: float | None = None,
+    stall_timeout: float | None = None,
+) -> Reader:
+    """:func:`list_tickets` for coroutines: cancelling the task cancels the call."""
+    return await shared_client().alist_tickets(
+        uri,
+        prefix,
+        headers=headers,
+        deadline=deadline,
+        cancel=cancel,
+        connect_timeout=connect_timeout,
+        stall_timeout=stall_timeout,
     )
 
 

@@ -8,19 +8,25 @@ from typing import Union
 
 from . import _errors
 
-Ticket = Union[str, bytes, bytearray, memoryview]
+Data = Union[str, bytes, bytearray, memoryview]
+Ticket = Data
 Uris = Union[str, Sequence[str]]
 
 FOREVER = 2**64 - 1
 
 
+def data_bytes(value: Data, name: str) -> bytes:
+    """The bytes of a value; text is taken as UTF-8."""
+    if isinstance(value, str):
+        return value.encode()
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return bytes(value)
+    raise TypeError(f"{name} is text or bytes, not {type(value).__name__}")
+
+
 def ticket_bytes(ticket: Ticket) -> bytes:
-    """A ticket's bytes; text is taken as UTF-8."""
-    if isinstance(ticket, str):
-        return ticket.encode()
-    if isinstance(ticket, (bytes, bytearray, memoryview)):
-        return bytes(ticket)
-    raise TypeError(f"a ticket is text or bytes, not {type(ticket).__name__}")
+    """A ticket's bytes."""
+    return data_bytes(ticket, "a ticket")
 
 
 def uri_bytes(uri: str) -> bytes:

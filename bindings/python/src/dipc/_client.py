@@ -6,18 +6,23 @@ import ctypes
 from collections.abc import Mapping
 from ctypes import c_char_p
 from types import TracebackType
-from typing import Callable, NamedTuple
+from typing import Any, Callable, NamedTuple, TypeVar
 
-from . import _abi, _arguments, _library, _process, _wait
+from . import _abi, _arguments, _description, _library, _process, _wait
 from ._arguments import Ticket, Uris
 from ._cancel import Cancel, Token
-from ._handle import Setting, make, options
+from ._description import Description
+from ._handle import Handle, Setting, make, options
+from ._headers import Headers, HeadersLike
 from ._reader import Reader
 from ._stream import Stream
 
 _checked, _plain = _library.checked, _library.plain
-_get = _checked("dipc_client_get")
+_get, _list = _checked("dipc_client_get"), _checked("dipc_client_list")
+_describe = _checked("dipc_client_describe")
 _stat = _checked("dipc_client_stat")
+
+T = TypeVar("T")
 
 _VALIDATION = {"auto": 0, "structure": 1, "full": 2}
 
@@ -66,6 +71,8 @@ class Client:
         uri: Uris,
         ticket: Ticket,
         *,
+        headers: HeadersLike = (),
+        deadline: float | None = None,
         cancel: Cancel | None = None,
         connect_timeout: float | None = None,
         stall_timeout: float | None = None,
@@ -81,6 +88,10 @@ class Client:
 
         :param uri: The server's URI, or two: one for metadata and one for bodies.
         :param ticket: What is asked for. Text is taken as UTF-8.
+        :param headers: Headers for the server's provider or handler, as ``{"traceparent": "00-…"}``, or pairs where
+            a key comes more than once; see :class:`Headers`. Those of its answer are :attr:`Reader.headers`.
+        :param deadline: Seconds that the whole stream may take, from now to its end; then it fails with
+            TimeoutError. The server sees what is left of them. None by default.
         :param cancel: Ends this call and the stream from another thread.
         :param connect_timeout: Seconds that connecting may take, up to the server's first answer; 10 by
             default.
@@ -103,9 +114,11 @@ class Client:
             which is "structure" for a server of the same user and "full" for others.
         :raises DipcError: one of its subclasses, as NotFoundError, UnreachableError, TimeoutError.
         """
-        token, open_ = self._prepare(
+        token, open_ = self._prepare_get(
             uri,
             ticket,
+            headers,
+            deadline,
             cancel,
             connect_timeout,
             stall_timeout,
@@ -124,6 +137,8 @@ class Client:
         uri: Uris,
         ticket: Ticket,
         *,
+        headers: HeadersLike = (),
+        deadline: float | None = None,
         cancel: Cancel | None = None,
         connect_timeout: float | None = None,
         stall_timeout: float | None = None,
@@ -136,9 +151,11 @@ class Client:
         validation: str = "auto",
     ) -> Reader:
         """:meth:`get` for coroutines: cancelling the task cancels the call."""
-        token, open_ = self._prepare(
+        token, open_ = self._prepare_get(
             uri,
             ticket,
+            headers,
+            deadline,
             cancel,
             connect_timeout,
             stall_timeout,
@@ -152,10 +169,93 @@ class Client:
         )
         return await _wait.acall(open_, token.trigger)
 
-    def _prepare(
+    def describe(
         self,
         uri: Uris,
         ticket: Ticket,
+        *,
+        headers: HeadersLike = (),
+        deadline: float | None = None,
+        cancel: Cancel | None = None,
+        connect_timeout: float | None = None,
+        stall_timeout: float | None = None,
+    ) -> Description:
+        """Asks a server what a ticket stands for, without the table.
+
+        A published table's schema and totals are known. What is known of other tickets the server's host has
+        said (:meth:`Server.set_description`), or says in its handler (:meth:`Server.set_handler`).
+
+        The parameters are those of :meth:`get`.
+
+        :raises DipcError: as :meth:`get`; UnsupportedError for a server that is older than descriptions.
+        """
+        values = self._limits(deadline, connect_timeout, stall_timeout)
+        token, ask = self._prepare(_described, uri, ticket, headers, cancel, values)
+        return _wait.call(ask, token.trigger)
+
+    async def adescribe(
+        self,
+        uri: Uris,
+        ticket: Ticket,
+        *,
+        headers: HeadersLike = (),
+        deadline: float | None = None,
+        cancel: Cancel | None = None,
+        connect_timeout: float | None = None,
+        stall_timeout: float | None = None,
+    ) -> Description:
+        """:meth:`describe` for coroutines: cancelling the task cancels the call."""
+        values = self._limits(deadline, connect_timeout, stall_timeout)
+        token, ask = self._prepare(_described, uri, ticket, headers, cancel, values)
+        return await _wait.acall(ask, token.trigger)
+
+    def list_tickets(
+        self,
+        uri: Uris,
+        prefix: Ticket = b"",
+        *,
+        headers: HeadersLike = (),
+        deadline: float | None = None,
+        cancel: Cancel | None = None,
+        connect_timeout: float | None = None,
+        stall_timeout: float | None = None,
+    ) -> Reader:
+        """Asks a server for its tickets that begin with a prefix. Where none does, its handler answers.
+
+        The answer is a table with a row for each ticket. Its columns are ``descriptor`` (binary: the ticket),
+        ``uris`` (list of utf8: the servers that have it; none: this one), ``rows`` and ``bytes`` (int64, null
+        where not known).
+
+        The other parameters are those of :meth:`get`.
+
+        :raises DipcError: as :meth:`get`; UnsupportedError for a server that is older than lists.
+        """
+        values = self._limits(deadline, connect_timeout, stall_timeout)
+        token, ask = self._prepare(_listed, uri, prefix, headers, cancel, values)
+        return _wait.call(ask, token.trigger)
+
+    async def alist_tickets(
+        self,
+        uri: Uris,
+        prefix: Ticket = b"",
+        *,
+        headers: HeadersLike = (),
+        deadline: float | None = None,
+        cancel: Cancel | None = None,
+        connect_timeout: float | None = None,
+        stall_timeout: float | None = None,
+    ) -> Reader:
+        """:meth:`list_tickets` for coroutines: cancelling the task cancels the call."""
+        values = self._limits(deadline, connect_timeout, stall_timeout)
+        token, ask = self._prepare(_listed, uri, prefix, headers, cancel, values)
+        return await _wait.acall(ask, token.trigger)
+
+    def _prepare_get(
+        self,
+        uri: Uris,
+        ticket: Ticket,
+        headers: HeadersLike,
+        deadline: float | None,
         cancel: Cancel | None,
         connect_timeout: float | None,
         stall_timeout: float | None,
@@ -167,14 +267,12 @@ class Client:
         device: str,
         validation: str,
     ) -> tuple[Token, Callable[[], Reader]]:
-        """Checks the arguments; gives the call's token, and the call."""
-        uris, ticket_ = _arguments.uris_bytes(uri), _arguments.ticket_bytes(ticket)
+        """:meth:`_prepare` for a table."""
         values: list[Setting] = [
             ("device", _arguments.device(device, as_sent=True)),
             ("validation", (_arguments.choice(validation, "validation", _VALIDATION),)),
-            *_arguments.some_seconds(
-                {"connect_timeout": connect_timeout, "stall_timeout": stall_timeout, "spin": spin}
-            ),
+            *self._limits(deadline, connect_timeout, stall_timeout),
+            *_arguments.some_seconds({"spin": spin}),
             *_arguments.some({"lent_limit_bytes": lent_limit_bytes, "message_limit_bytes": message_limit_bytes}),
         ]
         if connections is not None:
@@ -186,23 +284,40 @@ class Client:
                 _arguments.count(bytes_, "the window's bytes"),
             )
             values.append(("window", numbers))
+        return self._prepare(_fetched, uri, ticket, headers, cancel, values)
+
+    @staticmethod
+    def _limits(deadline: float | None, connect_timeout: float | None, stall_timeout: float | None) -> list[Setting]:
+        """Settings of every request."""
+        return [
+            *_arguments.some_seconds(
+                {"deadline": deadline, "connect_timeout": connect_timeout, "stall_timeout": stall_timeout}
+            )
+        ]
+
+    def _prepare(
+        self,
+        ask: Callable[..., T],
+        uri: Uris,
+        ticket: Ticket,
+        headers: HeadersLike,
+        cancel: Cancel | None,
+        values: list[Setting],
+    ) -> tuple[Token, Callable[[], T]]:
+        """Checks the arguments; gives the call's token, and the call, which is made by `ask`."""
+        uris, ticket_, headers_ = _arguments.uris_bytes(uri), _arguments.ticket_bytes(ticket), Headers(headers)
         token = Token()
         if cancel is not None:
             cancel.link(token)
 
-        def open_() -> Reader:
-            struct = _abi.ArrowDeviceArrayStream()
+        def call() -> T:
             # Made here, and not by the main thread: a Ctrl-C that finds it in a collected handle's end is lost.
-            settings = options("get_options", values, _checked, _plain("dipc_get_options_free"))
+            settings = _settings(values, headers_)
             with self._handle as client, settings as set_, token.handle as cancel_:
-                _get(
-                    client, (c_char_p * len(uris))(*uris), len(uris), ticket_, len(ticket_), set_, cancel_,
-                    ctypes.addressof(struct),
-                )  # fmt: skip
-                stream = Stream(struct, token)
-            return Reader(stream)
+                arguments = (client, (c_char_p * len(uris))(*uris), len(uris), ticket_, len(ticket_), set_, cancel_)
+                return ask(token, arguments)
 
-        return token, open_
+        return token, call
 
     @property
     def stats(self) -> ClientStats:
@@ -220,6 +335,30 @@ class Client:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _settings(values: list[Setting], headers: Headers) -> Handle:
+    """The options of one request."""
+    kind, free = "get_options", _plain("dipc_get_options_free")
+    if not headers:
+        # A server that does not know headers refuses a request that has some.
+        return options(kind, values, _checked, free)
+    with headers.handle() as pointer:
+        return options(kind, [*values, ("headers", (pointer,))], _checked, free)
+
+
+def _fetched(token: Token, arguments: tuple[Any, ...], call: Callable[..., int] = _get) -> Reader:
+    struct = _abi.ArrowDeviceArrayStream()
+    call(*arguments, ctypes.addressof(struct))
+    return Reader(Stream(struct, token))
+
+
+def _listed(token: Token, arguments: tuple[Any, ...]) -> Reader:
+    return _fetched(token, arguments, _list)
+
+
+def _described(_token: Token, arguments: tuple[Any, ...]) -> Description:
+    return _description.read(_describe, *arguments)
 
 
 _shared: Client | None = None

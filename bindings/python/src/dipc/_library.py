@@ -95,6 +95,8 @@ STATUS_FUNCTIONS: dict[str, list[Any]] = {
     "dipc_client_options_set_transport": [P, TEXT, TEXT],
     "dipc_client_new": [P, OUT],
     "dipc_client_get": [P, OUT, SIZE, BYTES, SIZE, P, P, OUT],
+    "dipc_client_describe": [P, OUT, SIZE, BYTES, SIZE, P, P, OUT],
+    "dipc_client_list": [P, OUT, SIZE, BYTES, SIZE, P, P, OUT],
     "dipc_client_stat": [P, c_int32, OUT],
     "dipc_get_options_new": [OUT],
     "dipc_get_options_set_connect_timeout_ns": [P, U64],
@@ -106,9 +108,26 @@ STATUS_FUNCTIONS: dict[str, list[Any]] = {
     "dipc_get_options_set_validation": [P, c_int32],
     "dipc_get_options_set_spin_ns": [P, U64],
     "dipc_get_options_set_connections": [P, c_uint32],
+    "dipc_get_options_set_deadline_ns": [P, U64],
+    "dipc_get_options_set_headers": [P, P],
+    "dipc_headers_new": [OUT],
+    "dipc_headers_add": [P, TEXT, BYTES, SIZE],
+    "dipc_headers_key": [P, SIZE, OUT, SIZE, OUT],
+    "dipc_headers_value": [P, SIZE, OUT, SIZE, OUT],
+    "dipc_description_new": [OUT],
+    "dipc_description_schema": [P, OUT],
+    "dipc_description_set_schema": [P, P],
+    "dipc_description_set_total": [P, c_int32, U64],
+    "dipc_description_headers": [P, OUT],
+    "dipc_description_add_endpoint": [P, BYTES, SIZE, P, SIZE, U64, U64],
+    "dipc_description_endpoint_descriptor": [P, SIZE, OUT, SIZE, OUT],
+    "dipc_description_endpoint_uri": [P, SIZE, SIZE, OUT, SIZE, OUT],
+    "dipc_description_to_stream": [P, OUT],
     "dipc_request_ticket": [P, OUT, SIZE, OUT],
     "dipc_request_peer": [P, OUT, SIZE, OUT],
     "dipc_request_cancel_fd": [P, OUT],
+    "dipc_request_headers": [P, OUT],
+    "dipc_request_add_headers": [P, P],
     "dipc_request_start": [P, P, c_int32],
     "dipc_request_push": [P, P, BYTES, SIZE, U64],
     "dipc_request_finish": [P, U64],
@@ -132,7 +151,11 @@ STATUS_FUNCTIONS: dict[str, list[Any]] = {
     "dipc_server_listen": [P, TEXT, OUT, SIZE, OUT],
     "dipc_server_location": [P, c_int32, OUT, SIZE, OUT],
     "dipc_server_serve_pull": [P, BYTES, SIZE],
+    "dipc_server_set_handler": [P, P, P, P, c_uint32],
+    "dipc_server_set_handler_pull": [P],
+    "dipc_server_set_description": [P, BYTES, SIZE, P],
     "dipc_server_publish": [P, BYTES, SIZE, P, P, SIZE],
+    "dipc_server_replace": [P, BYTES, SIZE, P, P, SIZE],
     "dipc_server_withdraw": [P, BYTES, SIZE],
     "dipc_server_ticket": [P, SIZE, OUT, SIZE, OUT],
     "dipc_server_next_request": [P, U64, P, OUT],
@@ -142,7 +165,9 @@ STATUS_FUNCTIONS: dict[str, list[Any]] = {
     "dipc_stream_status": [P],
     "dipc_stream_metadata": [P, OUT, SIZE, OUT],
     "dipc_stream_stat": [P, c_int32, OUT],
+    "dipc_stream_headers": [P, OUT],
     "dipc_stream_to_host": [P, OUT],
+    "dipc_stream_to_device": [P, c_int32, c_int64, OUT],
     "dipc_stream_from_host": [P, OUT],
 }
 
@@ -159,6 +184,15 @@ PLAIN_FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "dipc_client_free": (None, [P]),
     "dipc_client_options_free": (None, [P]),
     "dipc_get_options_free": (None, [P]),
+    "dipc_headers_count": (SIZE, [P]),
+    "dipc_headers_free": (None, [P]),
+    "dipc_description_total": (U64, [P, c_int32]),
+    "dipc_description_endpoint_count": (SIZE, [P]),
+    "dipc_description_endpoint_total": (U64, [P, SIZE, c_int32]),
+    "dipc_description_endpoint_uri_count": (SIZE, [P, SIZE]),
+    "dipc_description_free": (None, [P]),
+    "dipc_request_verb": (c_int32, [P]),
+    "dipc_request_time_left_ns": (U64, [P]),
     "dipc_request_is_cancelled": (c_bool, [P]),
     "dipc_request_free": (None, [P]),
     "dipc_server_free": (None, [P]),
@@ -166,9 +200,15 @@ PLAIN_FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
 }
 
 
+_WAIT_FOR_NOTHING = (
+    "dipc_description_", "dipc_error_", "dipc_headers_", "dipc_request_headers", "dipc_request_time_left_ns",
+    "dipc_request_verb", "dipc_stream_headers", "dipc_stream_metadata", "dipc_stream_stat",
+)  # fmt: skip
+
+
 def keeps_gil(name: str) -> bool:
     """Functions that wait for nothing. Where several threads run, getting the GIL back takes far longer than they."""
-    return "_options_" in name or name.startswith(("dipc_error_", "dipc_stream_stat", "dipc_stream_metadata"))
+    return "_options_" in name or name.startswith(_WAIT_FOR_NOTHING)
 
 
 def _declare(name: str, result: Any, arguments: list[Any]) -> Callable[..., Any]:

@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from . import _abi, _capsule, _errors, _native, _wait
+from ._headers import Headers
 from ._schema import Schema, decode_metadata
 from ._stream import Stream, StreamStats
 
@@ -99,6 +100,14 @@ class Reader:
         """Figures so far; the last ones once it is closed, or was handed over."""
         return self._stream.stats()
 
+    @property
+    def headers(self) -> Headers:
+        """Headers of the server's answer: those that came with the schema, then those of a failure.
+
+        Once the reader is closed, or was handed over, those that had come by then.
+        """
+        return self._stream.headers()
+
     def __arrow_c_schema__(self) -> object:
         return self.schema.__arrow_c_schema__()
 
@@ -154,8 +163,7 @@ class Reader:
         import pyarrow as pa
 
         if self.device_type != _abi.CPU:
-            # On its way out the library copies it to the host.
-            return pa.RecordBatchReader.from_stream(self).read_all()
+            self._stream.move_to_host()
         # pyarrow reads them itself, which takes a fifth of the time of a Batch for each. One at a time, so that
         # whoever asks for figures meanwhile waits for no more than that.
         reader = self._stream.read(lambda: pa.RecordBatchReader.from_stream(self._stream))

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any, Callable, NamedTuple
 
 from . import _abi, _afterlife, _arguments, _errors, _library, _serving, _source, _wait
 from ._arguments import Ticket
+from ._description import Description, Endpoint
 from ._handle import Handle, Setting, make, options
 
 _checked, _plain = _library.checked, _library.plain
 _listen, _location = _checked("dipc_server_listen"), _checked("dipc_server_location")
 _serve_pull, _publish = _checked("dipc_server_serve_pull"), _checked("dipc_server_publish")
+_replace, _set_description = _checked("dipc_server_replace"), _checked("dipc_server_set_description")
+_set_handler, _set_handler_pull = _checked("dipc_server_set_handler"), _checked("dipc_server_set_handler_pull")
 _withdraw, _ticket = _checked("dipc_server_withdraw"), _checked("dipc_server_ticket")
 _stat, _stop = _checked("dipc_server_stat"), _checked("dipc_server_stop")
 
@@ -152,6 +155,18 @@ class Server:
         Reads all of `obj` now, which holds its buffers, without copying them, until the ticket is withdrawn
         and the last client has given them back. No Python runs when a client fetches it.
         """
+        self._put(_publish, ticket, obj)
+
+    def replace(self, ticket: Ticket, obj: Any) -> None:
+        """As :meth:`publish`, in the place of what the ticket stands for, if anything.
+
+        At no moment is the ticket unknown, and streams under way go on with what they began. A function or
+        table of :meth:`serve` that is replaced is held until the ticket is withdrawn, for a client may just
+        have asked for it.
+        """
+        self._put(_replace, ticket, obj)
+
+    def _put(self, put: Callable[..., int], ticket: Ticket, obj: Any) -> None:
         ticket = _arguments.ticket_bytes(ticket)
         source = _source.open_source(obj)
         batches: list[_abi.ArrowDeviceArray] = []
@@ -161,7 +176,7 @@ class Server:
                 batches.append(found[0])
             arrays = (_abi.ArrowDeviceArray * max(1, len(batches)))(*batches)
             with self._handle as server:
-                _publish(
+                put(
                     server, ticket, len(ticket), ctypes.addressof(source.schema), ctypes.addressof(arrays), len(batches)
                 )
         finally:
@@ -170,6 +185,43 @@ class Server:
                 if arrays is None or not _abi.is_released(arrays[index]):
                     _abi.release(batch)
             source.close()
+
+    def set_handler(
+        self,
+        get: Callable[..., Any] | None,
+        *,
+        describe: Callable[..., Description] | None = None,
+        list_tickets: Callable[..., Iterable[Endpoint]] | None = None,
+    ) -> None:
+        """Serves every ticket that has nothing of its own: queries, commands, keys of partitions.
+
+        The functions are called as those of :meth:`serve`, without arguments or with the :class:`Request`,
+        whose ticket says what the client asks for. A handler set before is replaced, and its streams go on.
+
+        :param get: Gives the table, as a function of :meth:`serve`. None: no handler.
+        :param describe: Answers :func:`dipc.describe`. Without it the client gets UnsupportedError.
+        :param list_tickets: Answers :func:`dipc.list_tickets` where no ticket of the server begins with
+            the prefix, which is the request's ticket. Without it the client gets UnsupportedError.
+        """
+        if get is None:
+            with self._handle as server:
+                _set_handler(server, None, None, None, 0)
+            self._pump.remove(None)
+            return
+        provide = _serving.handler(get, describe, list_tickets)
+        with self._handle as server:
+            self._pump.add(None, lambda: _set_handler_pull(server), provide)
+
+    def set_description(self, ticket: Ticket, description: Description) -> None:
+        """Says what a ticket of :meth:`serve` stands for, to clients that ask before they fetch.
+
+        Without endpoints the ticket itself is the only one. Published tables are known without it.
+        """
+        ticket = _arguments.ticket_bytes(ticket)
+        if not isinstance(description, Description):
+            raise TypeError(f"a description is a dipc.Description, not {type(description).__name__}")
+        with description.handle() as said, self._handle as server:
+            _set_description(server, ticket, len(ticket), said)
 
     def withdraw(self, ticket: Ticket) -> None:
         """Stops serving a ticket. Streams under way go on."""

@@ -11,6 +11,7 @@ Arrays that clients have given back are released here too, for their memory may 
 from __future__ import annotations
 
 import ctypes
+import enum
 import functools
 import inspect
 import logging
@@ -19,10 +20,12 @@ import traceback
 from ctypes import c_int32, c_size_t, c_void_p
 from typing import Any, Callable
 
-from . import _abi, _errors, _library, _native, _source, _wait
+from . import _abi, _errors, _headers, _library, _native, _source, _wait
 from ._arguments import FOREVER
 from ._cancel import Token
+from ._description import Description
 from ._handle import Handle
+from ._headers import Headers, HeadersLike
 
 log = logging.getLogger("dipc")
 
@@ -35,6 +38,8 @@ _ticket, _peer = _checked("dipc_request_ticket"), _checked("dipc_request_peer")
 _start, _push = _checked("dipc_request_start"), _checked("dipc_request_push")
 _finish, _fail = _checked("dipc_request_finish"), _checked("dipc_request_fail")
 _cancel_fd = _checked("dipc_request_cancel_fd")
+_verb, _time_left = _plain("dipc_request_verb"), _plain("dipc_request_time_left_ns")
+_request_headers, _add_headers = _checked("dipc_request_headers"), _checked("dipc_request_add_headers")
 _is_cancelled, _request_free = _plain("dipc_request_is_cancelled"), _plain("dipc_request_free")
 
 _LENT_OUTSTANDING = 8  # DIPC_SERVER_STAT_LENT_OUTSTANDING
@@ -42,18 +47,53 @@ _DRAIN_NS = 20_000_000
 """While clients hold memory, how long what they give back waits to be released."""
 
 
+class Verb(enum.IntEnum):
+    """What a client wants with a ticket: DIPC_VERB_* of dipc.h that a server answers."""
+
+    GET = 1
+    DESCRIBE = 4
+    LIST = 5
+
+
 class Request:
-    """A stream that a client asks for, as a provider sees it."""
+    """A stream that a client asks for, as a provider or a handler sees it."""
 
     def __init__(self, pointer: c_void_p) -> None:
         self.handle = Handle("request", pointer, _request_free)
         self._ticket = _library.bytes_of(_ticket, pointer, size=256)
         self._peer = _library.text_of(_peer, pointer)
+        self.verb: int = _verb(pointer)
+        """For this package: a :class:`Verb`."""
 
     @property
     def ticket(self) -> bytes:
         """What the client asks for."""
         return self._ticket
+
+    @functools.cached_property
+    def headers(self) -> Headers:
+        """Headers that came with the request."""
+        with self.handle as pointer:
+            return _headers.read(_request_headers, pointer)
+
+    def add_headers(self, headers: HeadersLike) -> None:
+        """Adds headers to the answer, 32 KiB in all: :attr:`Reader.headers` at the client.
+
+        The client gets those with the schema that are added before the first batch; later ones go with a
+        failure. One that fails before its schema has no reader, and gets none.
+        """
+        with Headers(headers).handle() as added, self.handle as pointer:
+            _add_headers(pointer, added)
+
+    @property
+    def time_left(self) -> float | None:
+        """Seconds that the client still waits for the stream's end, 0 once they have passed.
+
+        None where it has set no deadline.
+        """
+        with self.handle as pointer:
+            left: int = _time_left(pointer)
+        return None if left == FOREVER else left / 1e9
 
     @property
     def peer(self) -> str:
@@ -104,6 +144,36 @@ def provider(obj: Any) -> Provider:
     raise TypeError(f"cannot serve {type(obj).__name__}: give {_source.KINDS}, or a function that returns one of these")
 
 
+def handler(get: Any, describe: Any, list_tickets: Any) -> Provider:
+    """What serves every ticket that has nothing of its own, by a function for each verb, or None."""
+    functions = {Verb.GET: get, Verb.DESCRIBE: describe, Verb.LIST: list_tickets}
+    for function in functions.values():
+        if function is not None and (_source.is_arrow(function) or not callable(function)):
+            raise TypeError(f"a handler is a function of the request, not {type(function).__name__}")
+    answers: dict[int, Provider] = {
+        verb: provider(function) for verb, function in functions.items() if function is not None
+    }
+
+    def handle(request: Request) -> Any:
+        answer = answers.get(request.verb)
+        if answer is None:
+            raise _errors.UnsupportedError("the server says nothing of this ticket but its table")
+        return answer(request)
+
+    return handle
+
+
+def _answer(request: Request, given: Any) -> _source.Source:
+    """What a provider or handler gave, as batches."""
+    if request.verb == Verb.GET:
+        return _source.open_source(given)
+    if request.verb == Verb.LIST:
+        given = Description(endpoints=given)
+    if not isinstance(given, Description):
+        raise TypeError(f"a ticket is described by a dipc.Description, not {type(given).__name__}")
+    return _source.StreamSource(given.to_stream())
+
+
 class _Once:
     """A stream, for the first client."""
 
@@ -142,13 +212,14 @@ class Pump:
     def __init__(self, server: Handle) -> None:
         self._server = server
         self._token = Token()
-        self._providers: dict[bytes, Provider] = {}
+        # By ticket; None: the handler of every other ticket.
+        self._providers: dict[bytes | None, Provider] = {}
         self._condition = threading.Condition()
         self._running = 0
         self._started = False
 
-    def add(self, ticket: bytes, serve: Callable[[], object], provide: Provider) -> None:
-        """Serves a ticket: calls `serve`, which tells the library."""
+    def add(self, ticket: bytes | None, serve: Callable[[], object], provide: Provider) -> None:
+        """Serves a ticket, or every other one: calls `serve`, which tells the library."""
         with self._condition:
             before = self._providers.get(ticket)
             # First here, for a client may ask as soon as the library knows.
@@ -165,7 +236,7 @@ class Pump:
                 self._started = True
                 self._begin(self._take_requests)
 
-    def remove(self, ticket: bytes) -> None:
+    def remove(self, ticket: bytes | None) -> None:
         with self._condition:
             self._providers.pop(ticket, None)
 
@@ -250,10 +321,12 @@ class Pump:
 
     def _send(self, request: Request, pointer: c_void_p) -> None:
         with self._condition:
-            provide = self._providers.get(request.ticket)
+            # The library itself describes and lists tickets, but for those of the handler.
+            own = request.ticket if request.verb == Verb.GET else None
+            provide = self._providers.get(own, self._providers.get(None))
         if provide is None:
             raise _errors.NotFoundError("the ticket was withdrawn")
-        source = _source.open_source(provide(request))
+        source = _answer(request, provide(request))
         try:
             if isinstance(source, _source.StreamSource):
                 _send_stream(pointer, source)

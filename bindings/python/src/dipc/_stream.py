@@ -6,14 +6,17 @@ import ctypes
 import threading
 from typing import Callable, NamedTuple, TypeVar
 
-from . import _abi, _capsule, _errors, _library, _native, _process
+from . import _abi, _capsule, _errors, _headers, _library, _native, _process
 from ._cancel import Token
+from ._headers import Headers
 from ._schema import Schema
 
 _status = _library.checked("dipc_stream_status")
 _metadata = _library.checked("dipc_stream_metadata")
 _stat = _library.checked("dipc_stream_stat")
+_answer_headers = _library.checked("dipc_stream_headers")
 _to_host = _library.checked("dipc_stream_to_host")
+_to_device = _library.checked("dipc_stream_to_device")
 # What dipc_stream_to_host() reads: the host, and ARROW_DEVICE_CUDA, _CUDA_HOST and _CUDA_MANAGED.
 _TO_HOST = (_abi.CPU, 2, 3, 13)
 
@@ -49,17 +52,22 @@ class Stream:
     def __init__(self, struct: _abi.ArrowDeviceArrayStream, token: Token) -> None:
         """Moves out of `struct`."""
         self.token = token
-        # Ends the stream when this object dies.
-        self._capsule = _capsule.wrap(struct)
-        self._struct = _capsule.struct_in(self._capsule, _abi.ArrowDeviceArrayStream)
         self._lock = threading.Lock()
         self._generation = _process.generation()
         # Why the struct is not there any more.
         self._gone = ""
         self._stats = StreamStats(*[0] * len(StreamStats._fields))
+        self._headers = Headers()
+        self._keep(_capsule.wrap(struct))
+        self.schema = self._read_schema()
+
+    def _keep(self, capsule: object) -> None:
+        """Reads from the stream of a capsule from now on."""
+        # Ends the stream when this object dies.
+        self._capsule = capsule
+        self._struct = _capsule.struct_in(capsule, _abi.ArrowDeviceArrayStream)
         self._next = _abi.GET(self._struct.get_next)
         self.device_type: int = self._struct.device_type
-        self.schema = self._read_schema()
 
     def _read_schema(self) -> Schema:
         schema = _abi.ArrowSchema()
@@ -139,13 +147,31 @@ class Stream:
     def stats(self) -> StreamStats:
         """Figures; the last ones where the stream is closed."""
         with self._lock:
-            if not self._gone:
-                self._remember()
-            return self._stats
+            return self._stats if self._gone else self._read_stats()
+
+    def _read_stats(self) -> StreamStats:
+        address = ctypes.addressof(self._struct)
+        return StreamStats(*(_library.number_of(_stat, address, which) for which in _STATS))
+
+    def headers(self) -> Headers:
+        """Those of the server's answer; the last ones where the stream is closed."""
+        with self._lock:
+            return self._headers if self._gone else self._read_headers()
+
+    def _read_headers(self) -> Headers:
+        return _headers.read(_answer_headers, ctypes.addressof(self._struct))
 
     def _remember(self) -> None:
-        address = ctypes.addressof(self._struct)
-        self._stats = StreamStats(*(_library.number_of(_stat, address, which) for which in _STATS))
+        self._stats, self._headers = self._read_stats(), self._read_headers()
+
+    def move_to_host(self) -> None:
+        """Has the batches that are still to come copied to the host, where they lie on a GPU."""
+        _process.ensure_same(self._generation)
+        with self._lock:
+            self._ensure_here()
+            capsule, out = _capsule.empty(_abi.ArrowDeviceArrayStream)
+            _to_device(ctypes.addressof(self._struct), _abi.CPU, -1, ctypes.addressof(out))
+            self._keep(capsule)
 
     def hand_over(self) -> object:
         """Moves the stream out, for another library, into a PyCapsule of a device stream."""
