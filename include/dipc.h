@@ -1865,6 +1865,69 @@ dipc_status dipc_get_options_set_connections(struct dipc_get_options *options,
                                              struct dipc_error **error);
 
 /**
+ * Gives a descriptor for poll(), epoll and event loops. It is readable when dipc_stream_try_next()
+ * may find something: a batch, the end, a failure, a deadline that has passed, a triggered token.
+ * It is readable at first, and for good behind the end.
+ *
+ * Call dipc_stream_try_next() until it returns DIPC_NOTHING, and only then sleep on the
+ * descriptor. Many streams can stand in one epoll instance; none has a thread.
+ *
+ * @param stream  Stream of dipc_client_get() or dipc_client_list(), not released. One thread at a
+ *                time uses it; none of its callbacks may be running.
+ * @param out     Receives the descriptor. It is the stream's, whose release closes it; it is not
+ *                to be read or closed.
+ * @param error   May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: the stream is released, or
+ *         not of dipc_client_get(). DIPC_ERR_UNSUPPORTED: the stream copies the arrays of another
+ *         one. DIPC_ERR_OUT_OF_RESOURCES: no descriptors are left.
+ */
+dipc_status dipc_stream_fd(const struct ArrowDeviceArrayStream *stream,
+                           int *out,
+                           struct dipc_error **error);
+
+/**
+ * get_next without a wait: gives the next batch if it is there.
+ *
+ * @param stream  Stream of dipc_client_get() or dipc_client_list(), not released. One thread at a
+ *                time uses it; none of its callbacks may be running.
+ * @param out     Receives the batch; at the end an array whose release is NULL.
+ * @param error   May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_NOTHING: nothing has come yet; dipc_stream_fd() tells when to call again.
+ *         DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: the stream is released, or not of
+ *         dipc_client_get(). DIPC_ERR_UNSUPPORTED: the stream copies the arrays of another one.
+ *         Otherwise the stream's status, as of dipc_stream_status().
+ */
+dipc_status dipc_stream_try_next(const struct ArrowDeviceArrayStream *stream,
+                                 struct ArrowDeviceArray *out,
+                                 struct dipc_error **error);
+
+/**
+ * dipc_stream_fd() for a host stream.
+ *
+ * @param stream  Stream of dipc_stream_to_host() that was made of one of dipc_client_get() with
+ *                arrays on the host, not released. One thread at a time uses it; none of its
+ *                callbacks may be running.
+ * @param out     As for dipc_stream_fd().
+ * @param error   May be NULL; on failure receives details for dipc_error_free().
+ * @return As dipc_stream_fd().
+ */
+dipc_status dipc_host_stream_fd(const struct ArrowArrayStream *stream,
+                                int *out,
+                                struct dipc_error **error);
+
+/**
+ * dipc_stream_try_next() for a host stream.
+ *
+ * @param stream  As for dipc_host_stream_fd().
+ * @param out     Receives the batch; at the end an array whose release is NULL.
+ * @param error   May be NULL; on failure receives details for dipc_error_free().
+ * @return As dipc_stream_try_next().
+ */
+dipc_status dipc_host_stream_try_next(const struct ArrowArrayStream *stream,
+                                      struct ArrowArray *out,
+                                      struct dipc_error **error);
+
+/**
  * Makes a receiver for one stream.
  *
  * @param uris              n_uris strings, read for their tags: the URI of the one connection, or

@@ -23,7 +23,7 @@ use crate::cancel::Cancel;
 use crate::device::Target;
 use crate::device::cuda::later;
 pub(crate) use crate::driver::fetch::SILENCE_TIMEOUT;
-pub use crate::driver::fetch::StreamStats;
+pub use crate::driver::fetch::{NextBatch, StreamStats};
 use crate::driver::telling::{Account, shown};
 use crate::error::Result;
 use crate::proto::{Headers, Verb};

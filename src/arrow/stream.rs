@@ -109,7 +109,33 @@ pub unsafe fn reader<'a, S: CStream>(stream: *const S) -> Result<&'a mut dyn Arr
     // SAFETY: the caller promises a readable stream.
     let mut exported = as_exported(unsafe { &*stream })?;
     // SAFETY: the caller promises that nobody uses the stream.
-    Ok(unsafe { exported.as_mut() }.reader.as_mut())
+    let exported = unsafe { exported.as_mut() };
+    if exported.poisoned {
+        let text = "an earlier call on the stream panicked; it can only be released";
+        return Err(Error::new(Status::Poisoned, text));
+    }
+    Ok(exported.reader.as_mut())
+}
+
+/// Notes that the reader of a stream has ended, well or not, in a call that was not the stream's
+/// own.
+///
+/// # Safety
+///
+/// As [`last_error`].
+///
+/// # Errors
+///
+/// As [`last_error`].
+pub unsafe fn note_end<S: CStream>(stream: &S, end: Result<()>) -> Result<()> {
+    let mut exported = as_exported(stream)?;
+    // SAFETY: the caller promises that nobody uses the stream.
+    let exported = unsafe { exported.as_mut() };
+    if let Err(error) = &end {
+        exported.keep(error.clone());
+    }
+    exported.ended = Some(end);
+    Ok(())
 }
 
 /// A reader of a device stream. The content of a stream that this crate exported keeps the statuses
@@ -184,10 +210,15 @@ impl ExportedStream {
             }
         };
         let errno = error.status().errno();
+        self.keep(error);
+        errno
+    }
+
+    /// Keeps an error for `get_last_error`.
+    fn keep(&mut self, error: Error) {
         // A C string ends at the first NUL, so NUL characters become spaces.
         self.text = CString::new(error.text().replace('\0', " ")).unwrap_or_default();
         self.error = Some(error);
-        errno
     }
 }
 

@@ -1,15 +1,16 @@
 //! A stream, for its consumer.
 
 use std::mem::ManuallyDrop;
+use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Weak};
 
 use super::asking::{self, ClientCore, ConnectionKey};
 use super::fallback::Fallback;
-use crate::arrow::decode::{DecodeOptions, Decoder};
+use crate::arrow::decode::{DecodeOptions, DecodedBatch, Decoder};
 use crate::arrow::stream::ArrayReader;
 use crate::arrow::{OwnedDeviceArray, OwnedSchema};
 use crate::cancel::Cancel;
-use crate::driver::fetch::{Fetch, StreamStats};
+use crate::driver::fetch::{Fetch, NextBatch, Poller, StreamStats};
 use crate::driver::telling::Account;
 use crate::error::{Error, Result, Status};
 use crate::fork::Generation;
@@ -35,6 +36,8 @@ pub struct Stream {
     pub(super) fallback: Option<Box<Fallback>>,
     /// For the log, until the stream's end is logged.
     pub(super) account: Option<Box<Account>>,
+    /// For a consumer with an event loop.
+    poller: Option<Box<Poller>>,
 }
 
 impl Stream {
@@ -62,6 +65,7 @@ impl Stream {
             error: None,
             fallback: None,
             account: None,
+            poller: None,
         }
     }
 
@@ -102,6 +106,77 @@ impl Stream {
         self.fetch.as_deref_mut().map_or(0, Fetch::batches_here)
     }
 
+    /// [`ArrayReader::next`] without a wait. Where nothing has come, [`fd`](Self::fd) tells when to
+    /// call again.
+    ///
+    /// # Errors
+    ///
+    /// Whatever ended the stream.
+    pub fn try_next(&mut self) -> Result<NextBatch<OwnedDeviceArray>> {
+        self.next_by(Fetch::try_next)
+    }
+
+    /// A descriptor that is readable when [`try_next`](Self::try_next) may find something, for an
+    /// event loop; not to be read. It is readable at first, and for good behind the end.
+    ///
+    /// # Errors
+    ///
+    /// `OutOfResources` when the process has no file descriptor left.
+    pub fn fd(&mut self) -> Result<BorrowedFd<'_>> {
+        self.generation.ensure_same_process()?;
+        let poller = match self.poller.take() {
+            Some(poller) => poller,
+            None => Box::new(Poller::new(self.cancel.as_ref())?),
+        };
+        Ok(self.poller.insert(poller).fd())
+    }
+
+    /// What `next` finds. An end, good or not, ends the stream.
+    fn next_by(
+        &mut self,
+        next: impl FnOnce(
+            &mut Fetch,
+            Option<&Cancel>,
+            Option<&mut Poller>,
+        ) -> Result<NextBatch<DecodedBatch>>,
+    ) -> Result<NextBatch<OwnedDeviceArray>> {
+        self.generation.ensure_same_process()?;
+        if let Some(error) = &self.error {
+            return Err(error.clone());
+        }
+        let Some(fetch) = &mut self.fetch else {
+            return Ok(NextBatch::End);
+        };
+        let mut outcome = next(fetch, self.cancel.as_ref(), self.poller.as_deref_mut());
+        self.stats = fetch.stats();
+        if let Err(error) = &outcome
+            && let Some(fallback) = self.fallback.take()
+            && error.status() != Status::Disconnected
+            && fetch.misses_gpus()
+        {
+            let error = error.clone();
+            let batch = self.retry_without_gpus(*fallback, &error);
+            outcome = batch.map(|batch| batch.map_or(NextBatch::End, NextBatch::Batch));
+        }
+        match outcome {
+            Ok(NextBatch::Batch(batch)) => {
+                self.fallback = None;
+                self.custom_metadata = batch.custom_metadata;
+                Ok(NextBatch::Batch(batch.array))
+            }
+            Ok(NextBatch::NotYet) => Ok(NextBatch::NotYet),
+            Ok(NextBatch::End) => {
+                self.end(true);
+                Ok(NextBatch::End)
+            }
+            Err(error) => {
+                self.error = Some(error.clone());
+                self.end(false);
+                Err(error)
+            }
+        }
+    }
+
     /// Logs the end of the stream.
     fn log_end(&mut self, is_whole: bool) {
         let Some(mut account) = self.account.take() else {
@@ -123,6 +198,9 @@ impl Stream {
             return;
         };
         self.headers = fetch.answer_headers();
+        if let Some(poller) = &mut self.poller {
+            poller.end();
+        }
         if self.generation.ensure_same_process().is_err() {
             // A forked child sends nothing, and locks may be held for ever: the copy is leaked.
             let _left = ManuallyDrop::new(fetch);
@@ -147,37 +225,13 @@ impl ArrayReader for Stream {
     }
 
     fn next(&mut self) -> Result<Option<OwnedDeviceArray>> {
-        self.generation.ensure_same_process()?;
-        if let Some(error) = &self.error {
-            return Err(error.clone());
-        }
-        let Some(fetch) = &mut self.fetch else {
-            return Ok(None);
+        let next = |fetch: &mut Fetch, cancel: Option<&Cancel>, _: Option<&mut Poller>| {
+            let batch = fetch.next(cancel)?;
+            Ok(batch.map_or(NextBatch::End, NextBatch::Batch))
         };
-        let mut outcome = fetch.next(self.cancel.as_ref());
-        self.stats = fetch.stats();
-        if let Some(fallback) = self.fallback.take()
-            && let Err(error) = &outcome
-            && error.status() != Status::Disconnected
-            && fetch.misses_gpus()
-        {
-            let error = error.clone();
-            outcome = self.retry_without_gpus(*fallback, &error);
-        }
-        match outcome {
-            Ok(Some(batch)) => {
-                self.custom_metadata = batch.custom_metadata;
-                Ok(Some(batch.array))
-            }
-            Ok(None) => {
-                self.end(true);
-                Ok(None)
-            }
-            Err(error) => {
-                self.error = Some(error.clone());
-                self.end(false);
-                Err(error)
-            }
+        match self.next_by(next)? {
+            NextBatch::Batch(array) => Ok(Some(array)),
+            NextBatch::End | NextBatch::NotYet => Ok(None),
         }
     }
 

@@ -33,6 +33,7 @@ mod loan;
 mod log;
 mod message;
 mod network_options;
+mod polling;
 mod provider;
 mod receiver;
 mod receiver_output;

@@ -306,6 +306,13 @@ static void clients_and_streams(void) {
 
   NULLS("stream", dipc_stream_status(NULL, &error_));
   dipc_headers *answer = NULL;
+  int fd = -1;
+  struct ArrowArray host_batch;
+  struct ArrowDeviceArray device_batch;
+  NULLS("stream", dipc_stream_fd(NULL, &fd, &error_));
+  NULLS("stream", dipc_stream_try_next(NULL, &device_batch, &error_));
+  NULLS("stream", dipc_host_stream_fd(NULL, &fd, &error_));
+  NULLS("stream", dipc_host_stream_try_next(NULL, &host_batch, &error_));
   NULLS("stream", dipc_stream_headers(NULL, &answer, &error_));
   NULLS("stream", dipc_host_stream_status(NULL, &error_));
   NULLS("stream", dipc_host_stream_metadata(NULL, buffer, 8, &len, &error_));
@@ -326,11 +333,15 @@ static void clients_and_streams(void) {
   NULLS("out_len_bytes", dipc_host_stream_metadata(&host_source, buffer, 8, NULL, &error_));
   NULLS("out", dipc_host_stream_stat(&host_source, DIPC_STREAM_STAT_ROWS, NULL, &error_));
   NULLS("out", dipc_host_stream_headers(&host_source, NULL, &error_));
+  NULLS("out", dipc_host_stream_fd(&host_source, NULL, &error_));
+  NULLS("out", dipc_host_stream_try_next(&host_source, NULL, &error_));
   OK(dipc_stream_from_host(&host_source, &source, &error_));
   NULLS("out_len_bytes", dipc_stream_metadata(&source, buffer, 8, NULL, &error_));
   NULLS("buffer", dipc_stream_metadata(&source, NULL, 8, &len, &error_));
   NULLS("out", dipc_stream_stat(&source, DIPC_STREAM_STAT_ROWS, NULL, &error_));
   NULLS("out", dipc_stream_headers(&source, NULL, &error_));
+  NULLS("out", dipc_stream_fd(&source, NULL, &error_));
+  NULLS("out", dipc_stream_try_next(&source, NULL, &error_));
   source.release(&source);
   CHECK(device.private_data == uris);
   CHECK(host.private_data == uris);

@@ -15,6 +15,7 @@ mod common;
 mod ending;
 mod logged;
 mod lost;
+mod polling;
 mod requests;
 mod serving;
 mod threads;

@@ -10,6 +10,7 @@ mod decode;
 mod inbound;
 mod left;
 mod packed;
+mod polling;
 mod returns;
 mod sides;
 mod stats;
@@ -20,6 +21,7 @@ use std::time::Duration;
 
 pub use connection::{ClientEffects, ClientEnd, ClientLink};
 pub use left::{Home, SILENCE_TIMEOUT};
+pub use polling::Poller;
 pub use returns::ReturnQueue;
 pub use sides::Sides;
 pub use stats::StreamStats;
@@ -35,6 +37,17 @@ use crate::error::{Error, Result};
 use crate::proto::{Header, Headers, Receiver, ReceiverConfig};
 use inbound::{Inbound, Taken};
 use left::Left;
+
+/// What a consumer finds that does not wait.
+#[derive(Debug)]
+pub enum NextBatch<T> {
+    /// The next batch.
+    Batch(T),
+    /// The end of the stream.
+    End,
+    /// Nothing has come yet.
+    NotYet,
+}
 
 /// The connections of a stream.
 pub type Connections = Sides<Turner<ClientEnd>>;
@@ -176,6 +189,17 @@ impl Fetch {
     /// The next record batch, or `None` at the end. Fails with whatever ended the stream; every
     /// later call says the same.
     pub fn next(&mut self, cancel: Option<&Cancel>) -> Result<Option<DecodedBatch>> {
+        self.begin_next(cancel)?;
+        loop {
+            match self.find_next(cancel)? {
+                NextBatch::Batch(batch) => return Ok(Some(batch)),
+                NextBatch::End => return Ok(None),
+                NextBatch::NotYet => self.wait(Look::Take, cancel)?,
+            }
+        }
+    }
+
+    fn begin_next(&mut self, cancel: Option<&Cancel>) -> Result<()> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
@@ -190,6 +214,11 @@ impl Fetch {
         if self.inbound.receiver.has_deadline() {
             self.inbound.receiver.handle_timeout(clock::now());
         }
+        Ok(())
+    }
+
+    /// What can be had without a wait.
+    fn find_next(&mut self, cancel: Option<&Cancel>) -> Result<NextBatch<DecodedBatch>> {
         loop {
             if self.taken.is_none() {
                 self.look(Look::Take);
@@ -197,17 +226,17 @@ impl Fetch {
             if let Some(taken) = self.taken.take() {
                 let batch = self.decode(taken, cancel);
                 if let Some(batch) = batch.map_err(|error| self.abort(error))? {
-                    return Ok(Some(batch));
+                    return Ok(NextBatch::Batch(batch));
                 }
             } else if self.inbound.receiver.is_complete() {
                 // The last credit tells a server that waits for a second connection that there is
                 // none to come.
                 self.tell_credit();
-                return Ok(None);
+                return Ok(NextBatch::End);
             } else {
                 // After the messages: what came before a failure is still handed out.
                 self.check()?;
-                self.wait(Look::Take, cancel)?;
+                return Ok(NextBatch::NotYet);
             }
         }
     }
