@@ -150,7 +150,21 @@ fn the_first_rows_are_shown() {
         shown.contains("AMERICA") && !shown.contains("ASIA"),
         "{shown}"
     );
-    assert!(shown.contains("region: 5 rows in 1 batch,"), "{shown}");
+    assert!(
+        shown.contains("region: the first 5 rows in 1 batch,"),
+        "{shown}"
+    );
+
+    // The rest is not fetched, unless more is wanted of it.
+    let large = Server::start(&["--tpch", "nation", "--batch-rows", "5"]);
+    let shown = text(&run(&["get", &large.uri, "nation", "--head", "6"]).stdout);
+    assert!(
+        shown.contains("nation: the first 10 rows in 2 batches,"),
+        "{shown}"
+    );
+    let whole = ["get", &large.uri, "nation", "--head", "6", "--checksum"];
+    let shown = text(&run(&whole).stdout);
+    assert!(shown.contains("nation: 25 rows in 5 batches,"), "{shown}");
 
     let mut child = dipc()
         .args(["get", &server.uri, "region", "--head", "5"])

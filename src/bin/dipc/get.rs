@@ -46,7 +46,7 @@ pub struct Args {
     trusted_network: bool,
 
     /// Print the first N rows as a table (0 to 1000000; 0: only the columns), times of a named zone
-    /// in UTC; not with --json
+    /// in UTC; without --output, --verify and --checksum the rest is not fetched; not with --json
     #[arg(long, value_name = "N", conflicts_with = "json")]
     #[arg(value_parser = clap::value_parser!(u32).range(..=1_000_000))]
     head: Option<u32>,
@@ -193,14 +193,17 @@ fn fetch(
     let mut fetch = Fetch::new(stream, start.elapsed())?;
     let mut work = Work::new(args, &fetch.schema(), expected)?;
     let progress = Progress::new(args.json);
-    while let Some(batch) = fetch.next()? {
+    let mut stopped = false;
+    while !stopped && let Some(batch) = fetch.next()? {
         work.take(&batch, cancel)?;
         progress.show(&fetch.stats());
+        stopped = work.is_done();
     }
     progress.clear();
 
     let mut report = Report {
         ticket: ticket.to_owned(),
+        stopped,
         ..Report::default()
     };
     fetch.report(&mut report);
@@ -376,7 +379,9 @@ impl Fetch {
 /// The work on the rows.
 struct Work {
     head: Vec<RecordBatch>,
+    /// Rows of the head that have not come.
     head_rows: usize,
+    shows_head: bool,
     schema: SchemaRef,
     sink: Option<Sink>,
     checksum: Option<Checksum>,
@@ -388,6 +393,7 @@ impl Work {
         Ok(Self {
             head: Vec::new(),
             head_rows: args.head.map_or(Ok(0), usize::try_from)?,
+            shows_head: args.head.is_some(),
             schema: Arc::clone(schema),
             sink: args
                 .output
@@ -417,6 +423,12 @@ impl Work {
             checksum.update(batch, &check)?;
         }
         Ok(check()?)
+    }
+
+    /// Whether no further batch is of use: the first rows are there, and nothing else is wanted.
+    fn is_done(&self) -> bool {
+        let is_whole = self.sink.is_some() || self.checksum.is_some() || self.verify.is_some();
+        self.shows_head && self.head_rows == 0 && !is_whole
     }
 
     /// Completes the work; gives the first rows as a text.

@@ -48,6 +48,9 @@ pub struct Report {
     /// The outcome of the comparison, if requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub verified: Option<Verified>,
+    /// The first rows were there, and no further batch was fetched.
+    #[serde(skip)]
+    pub stopped: bool,
     /// The file written, if requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub output: Option<String>,
@@ -107,9 +110,10 @@ fn counted(count: u64, one: &str, many: &str) -> String {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let so_far = if self.stopped { "the first " } else { "" };
         writeln!(
             f,
-            "{}: {} in {}, {}",
+            "{}: {so_far}{} in {}, {}",
             self.ticket,
             counted(self.rows, "row", "rows"),
             counted(self.batches, "batch", "batches"),
