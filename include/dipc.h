@@ -480,6 +480,21 @@ struct ArrowDeviceArrayStream {
 #define DIPC_VERB_LIST 5
 
 /**
+ * The number of the client's process; 0 where it has none in this process's namespace.
+ */
+#define DIPC_PEER_PID 1
+
+/**
+ * The number of its user.
+ */
+#define DIPC_PEER_UID 2
+
+/**
+ * The number of its group.
+ */
+#define DIPC_PEER_GID 3
+
+/**
  * Bodies are sent as lists of their addresses in this process, for clients that can read its
  * memory. Only for arrays in host memory.
  */
@@ -2392,6 +2407,20 @@ dipc_status dipc_get_options_set_deadline_ns(struct dipc_get_options *options,
                                              struct dipc_error **error);
 
 /**
+ * Sends the header `authorization` also where others may read the connection: over tcp beyond the
+ * loopback interface, and over ucx. Default false: a request with that header fails there with
+ * DIPC_ERR_PERMISSION, and nothing is sent.
+ *
+ * @param options       Options to change; exclusive during the call.
+ * @param send_secrets  Whether to send it.
+ * @param error         May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+ */
+dipc_status dipc_get_options_set_send_secrets(struct dipc_get_options *options,
+                                              bool send_secrets,
+                                              struct dipc_error **error);
+
+/**
  * Sets headers for the server's host, in place of those set before. Default none. A server that
  * does not know headers refuses the request with DIPC_ERR_UNSUPPORTED.
  *
@@ -2403,6 +2432,50 @@ dipc_status dipc_get_options_set_deadline_ns(struct dipc_get_options *options,
 dipc_status dipc_get_options_set_headers(struct dipc_get_options *options,
                                          const struct dipc_headers *headers,
                                          struct dipc_error **error);
+
+/**
+ * A number of the client's process, as the system gave it when the client connected.
+ *
+ * @param request  Request, or NULL.
+ * @param which    DIPC_PEER_*.
+ * @return The number; -1 over tcp and ucx, which do not tell, for an unknown number, for NULL and
+ *         in the child of a fork.
+ */
+int64_t dipc_request_peer_id(const struct dipc_request *request, int32_t which);
+
+/**
+ * The transport by which the client came: "shm", "tcp" or "ucx".
+ *
+ * @param request        Request.
+ * @param buffer         Receives the text and a NUL; NULL asks for the length only.
+ * @param size_bytes     Size of buffer.
+ * @param out_len_bytes  Receives the length of the text, without the NUL.
+ * @param error          May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_BUFFER_TOO_SMALL: out_len_bytes is written all
+ *         the same.
+ */
+dipc_status dipc_request_peer_transport(const struct dipc_request *request,
+                                        char *buffer,
+                                        size_t size_bytes,
+                                        size_t *out_len_bytes,
+                                        struct dipc_error **error);
+
+/**
+ * The client's address: "10.0.0.7:40112". A port says nothing of the user behind it.
+ *
+ * @param request        Request.
+ * @param buffer         Receives the text and a NUL; NULL asks for the length only.
+ * @param size_bytes     Size of buffer.
+ * @param out_len_bytes  Receives the length of the text, without the NUL.
+ * @param error          May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_NOT_FOUND: the client came by shm, which has
+ *         no addresses. DIPC_ERR_BUFFER_TOO_SMALL: out_len_bytes is written all the same.
+ */
+dipc_status dipc_request_peer_address(const struct dipc_request *request,
+                                      char *buffer,
+                                      size_t size_bytes,
+                                      size_t *out_len_bytes,
+                                      struct dipc_error **error);
 
 /**
  * Makes the sender of a new connection.

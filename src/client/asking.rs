@@ -210,6 +210,10 @@ impl ClientCore {
         if connections.metadata.link().profile().is_ordered {
             config.request.features |= FEATURE_REPEAT;
         }
+        if let Err(error) = ensure_secrets_are_safe(options, &connections) {
+            self.put_back(connections, key.as_ref());
+            return Err((error, true));
+        }
         let same_user = (connections.iter()).all(|it| it.link().look(ClientEnd::same_user));
         let decode = options.decode(same_user);
         let started = Fetch::start(config, connections, decode, options.device, options.spin);
@@ -286,6 +290,23 @@ impl Source for ClientCore {
         }
         expired.into_iter().for_each(IdleConnection::retire);
     }
+}
+
+/// Rule Q7: a token is not sent where others can read it, unless the caller insists.
+fn ensure_secrets_are_safe(options: &GetOptions, connections: &Connections) -> Result<()> {
+    if options.send_secrets || options.headers.get("authorization").is_none() {
+        return Ok(());
+    }
+    let is_open = |it: &&Turner<ClientEnd>| !it.link().origin().is_private();
+    let Some(open) = connections.iter().find(is_open) else {
+        return Ok(());
+    };
+    let text = format!(
+        "the header `authorization` is not sent to {}, for others may read the connection; use \
+         shm or the loopback interface, or allow it by the option send_secrets",
+        open.link().peer()
+    );
+    Err(Error::new(Status::Permission, text))
 }
 
 /// Ends a stream for its consumer. Its connection serves the next stream, at once or after the

@@ -54,6 +54,8 @@ pub struct GetOptions {
     pub deadline: Option<Duration>,
     /// Headers for the server's host.
     pub headers: Headers,
+    /// Sends `authorization` also where others can read the connection (rule Q7).
+    pub send_secrets: bool,
     /// How many batches and bytes the server may send before the consumer takes them.
     pub window: Credit,
     /// Most bytes of copies that the server may lend at once. Beyond it bodies travel as bytes.
@@ -81,6 +83,7 @@ impl Default for GetOptions {
             stall_timeout: None,
             deadline: None,
             headers: Headers::new(),
+            send_secrets: false,
             window: Credit {
                 batches: 16,
                 bytes: 256 << 20,

@@ -40,6 +40,7 @@ mod receiver_output;
 mod request;
 mod request_headers;
 mod request_options;
+mod request_peer;
 mod sender;
 mod sender_state;
 mod server;

@@ -43,6 +43,35 @@ pub unsafe extern "C" fn dipc_get_options_set_deadline_ns(
     unsafe { guard_mut(options, error, body) }
 }
 
+/// Sends the header `authorization` also where others may read the connection: over tcp beyond the
+/// loopback interface, and over ucx. Default false: a request with that header fails there with
+/// DIPC_ERR_PERMISSION, and nothing is sent.
+///
+/// @param options       Options to change; exclusive during the call.
+/// @param send_secrets  Whether to send it.
+/// @param error         May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+///
+/// # Safety
+///
+/// `options` is NULL, or came from dipc_get_options_new() and was not freed; `error` is NULL or
+/// writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_get_options_set_send_secrets(
+    options: *mut dipc_get_options,
+    send_secrets: bool,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    let body = |options: &mut dipc_get_options| {
+        options.inner.send_secrets = send_secrets;
+        Ok(())
+    };
+    // SAFETY: the caller promises `options` is NULL, or live and exclusive.
+    unsafe { guard_mut(options, error, body) }
+}
+
 /// Sets headers for the server's host, in place of those set before. Default none. A server that
 /// does not know headers refuses the request with DIPC_ERR_UNSUPPORTED.
 ///

@@ -12,6 +12,7 @@ use crate::driver::produce::{OutStream, Production};
 use crate::error::{Error, Result};
 use crate::proto::{self, Headers, Timestamp, Verb};
 use crate::server::streams::Slot;
+use crate::transport::PeerOrigin;
 
 /// A client's request for a stream.
 ///
@@ -114,6 +115,11 @@ impl Request {
     /// A description of the client, for logs.
     pub fn peer(&self) -> &str {
         &self.stream.peer
+    }
+
+    /// Who the client is, as data.
+    pub fn origin(&self) -> &PeerOrigin {
+        &self.stream.origin
     }
 
     /// Whether the client has gone or has cancelled. More batches are useless then.

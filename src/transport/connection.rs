@@ -7,7 +7,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::error::Result;
 use crate::transport::regions::NoRegions;
-use crate::transport::{Incoming, Lender, Outgoing, PeerRegions, Watched};
+use crate::transport::{Incoming, Lender, Outgoing, PeerOrigin, PeerRegions, Watched};
 
 /// Which end of a connection this is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,6 +23,8 @@ pub(super) enum ConnectionEnd {
 pub struct Identity {
     /// Who the peer is, for logs and `dipc_request_peer`: `pid 4711, uid 1000`.
     pub peer: String,
+    /// The same as data.
+    pub origin: PeerOrigin,
     /// Whether the peer runs as the same user as this process. Then it is trusted as far as the
     /// validation level `structure` trusts (rule A8).
     pub same_user: bool,

@@ -16,8 +16,8 @@ use crate::error::{Error, Result, Status};
 use crate::proto::{BodyKind, Uri, body_of_tag};
 use crate::transport::lend::{ByDescriptor, RegionPool, RegionTable};
 use crate::transport::{
-    Connection, Identity, Incoming, Lender, LinkOptions, Listener, Outgoing, PeerRegions, Profile,
-    Queued, Readiness, Transport, Watched, sends_host_memory_only,
+    Connection, Identity, Incoming, Lender, LinkOptions, Listener, Outgoing, PeerOrigin,
+    PeerRegions, Profile, Queued, Readiness, Transport, Watched, sends_host_memory_only,
 };
 
 /// The transport of scheme `mem:`.
@@ -167,6 +167,7 @@ impl MemConnection {
         Self {
             identity: Identity {
                 peer: "this process".to_owned(),
+                origin: PeerOrigin::MEM,
                 same_user: true,
                 readiness,
                 profile: Profile::SOCKET,

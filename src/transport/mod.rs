@@ -26,6 +26,7 @@ pub mod mem;
 mod message;
 mod options;
 mod patience;
+mod peer;
 mod regions;
 mod rights;
 pub mod shm;
@@ -44,6 +45,7 @@ pub use lender::{Keep, Lease, Lender, OnGpu, Owner, Placement, ReadyNotice, Regi
 pub use message::{COPIED_BYTES, Incoming, Outgoing, Payload};
 pub(crate) use options::Charge;
 pub use options::{BodyPolicy, LinkOptions, MemoryBudget, Settings};
+pub use peer::{PeerIds, PeerOrigin};
 pub use regions::{PeerRegions, Resolved, ResolvedGpu, Unmapped};
 
 use crate::device::outlive;

@@ -131,6 +131,7 @@ static void options(void) {
   NULLS("options", dipc_get_options_set_validation(NULL, 0, &error_));
   NULLS("options", dipc_get_options_set_first_sequence(NULL, 0, &error_));
   NULLS("options", dipc_get_options_set_deadline_ns(NULL, 0, &error_));
+  NULLS("options", dipc_get_options_set_send_secrets(NULL, true, &error_));
   description();
   headers();
   NULLS("options", dipc_get_options_set_spin_ns(NULL, 1, &error_));
@@ -230,6 +231,10 @@ static void requests(void) {
   NULLS("request", dipc_request_ticket(NULL, NULL, 0, &len, &error_));
   NULLS("request", dipc_request_peer(NULL, NULL, 0, &len, &error_));
   dipc_headers *headers = NULL;
+  size_t text_len = 0;
+  CHECK_EQ(dipc_request_peer_id(NULL, DIPC_PEER_PID), -1);
+  NULLS("request", dipc_request_peer_transport(NULL, NULL, 0, &text_len, &error_));
+  NULLS("request", dipc_request_peer_address(NULL, NULL, 0, &text_len, &error_));
   NULLS("request", dipc_request_headers(NULL, &headers, &error_));
   NULLS("request", dipc_request_add_headers(NULL, NULL, &error_));
   CHECK_EQ(dipc_request_verb(NULL), 0);
@@ -253,6 +258,8 @@ static void requests(void) {
   NULLS("out_len_bytes", dipc_request_ticket(request, buffer, 8, NULL, &error_));
   NULLS("buffer", dipc_request_ticket(request, NULL, 8, &len, &error_));
   NULLS("out_fd", dipc_request_cancel_fd(request, NULL, &error_));
+  NULLS("out_len_bytes", dipc_request_peer_transport(request, NULL, 0, NULL, &error_));
+  NULLS("out_len_bytes", dipc_request_peer_address(request, NULL, 0, NULL, &error_));
   NULLS("out", dipc_request_headers(request, NULL, &error_));
   NULLS("headers", dipc_request_add_headers(request, NULL, &error_));
   NULLS("out_len_bytes", dipc_request_peer(request, (char *)buffer, 8, NULL, &error_));

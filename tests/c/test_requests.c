@@ -69,6 +69,20 @@ static int32_t handle(void *userdata, dipc_request *request, struct ArrowDeviceA
     OK(dipc_headers_value(asked, i, (uint8_t *)value, sizeof value - 1, &len, &error_));
     add(answer, key, value);
   }
+  char transport[8], address[64];
+  bool is_shm = dipc_request_peer_id(request, DIPC_PEER_PID) >= 0;
+  OK(dipc_request_peer_transport(request, transport, sizeof transport, &len, &error_));
+  CHECK_STR(transport, is_shm ? "shm" : "tcp");
+  CHECK_EQ(dipc_request_peer_id(request, DIPC_PEER_UID), is_shm ? (int64_t)getuid() : -1);
+  CHECK_EQ(dipc_request_peer_id(request, DIPC_PEER_GID), is_shm ? (int64_t)getgid() : -1);
+  CHECK_EQ(dipc_request_peer_id(request, 4), -1);
+  if (is_shm) {
+    FAILS(DIPC_ERR_NOT_FOUND, "without addresses",
+          dipc_request_peer_address(request, address, sizeof address, &len, &error_));
+  } else {
+    OK(dipc_request_peer_address(request, address, sizeof address, &len, &error_));
+    CHECK(strncmp(address, "127.0.0.1:", 10) == 0);
+  }
   uint64_t time_left = dipc_request_time_left_ns(request);
   snprintf(left, sizeof left, "%s", time_left == DIPC_FOREVER ? "forever"
                                     : time_left > 50 * SECOND && time_left <= 60 * SECOND
@@ -116,6 +130,7 @@ static int32_t ask(const dipc_client *client, const char *uri, const char *ticke
   OK(dipc_get_options_new(&options, &error_));
   if (headers) OK(dipc_get_options_set_headers(options, headers, &error_));
   OK(dipc_get_options_set_deadline_ns(options, deadline_ns, &error_));
+  OK(dipc_get_options_set_send_secrets(options, false, &error_));
   int32_t status = dipc_client_get(client, &uri, 1, (const uint8_t *)ticket, strlen(ticket),
                                    options, NULL, out, error);
   dipc_get_options_free(options);

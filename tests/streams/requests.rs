@@ -245,6 +245,67 @@ fn a_ticket_is_replaced_without_a_gap() {
     }
 }
 
+/// Rule Q7: `authorization` is not sent where others can read it, unless the caller insists; other
+/// headers are.
+#[test]
+fn secrets_are_sent_where_nobody_reads_them() {
+    for subject in SUBJECTS {
+        let (server, uri) = server(subject, ServerOptions::default());
+        let handler = server.set_handler(Box::new(FnProvider(echo)));
+        handler.map_err(|(error, _)| error).unwrap();
+        let client = client();
+        for (key, send_secrets) in [
+            ("authorization", false),
+            ("authorization", true),
+            ("traceparent", false),
+        ] {
+            let options = GetOptions {
+                headers: headers(&[(key, b"Bearer 1")]),
+                send_secrets,
+                ..subject.options()
+            };
+            let asked = client.get(&[&uri], b"t", &options, None);
+            if subject.scheme == "ucx" && key == "authorization" && !send_secrets {
+                let error = asked.map(drop).unwrap_err();
+                assert_eq!(error.status(), Status::Permission);
+                assert!(error.text().contains("send_secrets"), "{error}");
+            } else {
+                let answer = asked.unwrap().headers();
+                assert_eq!(
+                    answer.get(key),
+                    Some(&b"Bearer 1"[..]),
+                    "{}",
+                    subject.scheme
+                );
+            }
+        }
+    }
+}
+
+/// A request says who the client is: the process over shm, the address over tcp and ucx.
+#[test]
+fn a_request_says_who_asks() {
+    for subject in SUBJECTS {
+        let (server, uri) = server(subject, ServerOptions::default());
+        let handler = server.set_handler(Box::new(FnProvider(move |request: &Request| {
+            let origin = request.origin();
+            assert_eq!(origin.scheme, subject.scheme);
+            let pid = origin.process.map(|process| process.pid.unsigned_abs());
+            let own = (subject.scheme == "shm").then(std::process::id);
+            assert_eq!(pid, own);
+            let is_here = origin.address.map(|address| address.ip().is_loopback());
+            let has_address = ["tcp", "ucx"].contains(&subject.scheme);
+            assert_eq!(is_here, has_address.then_some(true));
+            Ok(stream_of(schema(), [Ok(batch(0, 10))].into_iter()))
+        })));
+        handler.map_err(|(error, _)| error).unwrap();
+        let mut stream = client()
+            .get(&[&uri], b"t", &subject.options(), None)
+            .unwrap();
+        assert_same(&read_all(&mut stream).unwrap(), &[batch(0, 10)]);
+    }
+}
+
 /// Answers each verb but get; a get gives a table.
 fn answer(request: &Request) -> dipc::error::Result<dipc::arrow::OwnedDeviceStream> {
     request.add_headers(&headers(&[("by", b"handler")]))?;

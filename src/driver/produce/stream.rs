@@ -11,6 +11,7 @@ use crate::driver::serve::{ServerEnd, ServerLink};
 use crate::driver::turning::{Bell, Turner};
 use crate::error::{Error, Result};
 use crate::proto::{Headers, Role};
+use crate::transport::PeerOrigin;
 
 /// A stream as its connections, its request and its thread share it.
 pub struct OutStream {
@@ -18,6 +19,8 @@ pub struct OutStream {
     pub ticket: Vec<u8>,
     /// Who asked first.
     pub peer: String,
+    /// The same as data.
+    pub origin: PeerOrigin,
     pub(super) watch: Arc<ClientWatch>,
     /// A second connection can find the stream by the id of its request (rule E6).
     pub(super) joinable: bool,
@@ -87,6 +90,7 @@ impl OutStream {
         Arc::new(Self {
             ticket,
             peer: link.peer().to_owned(),
+            origin: link.origin().clone(),
             watch,
             joinable,
             outlets: Mutex::new(Outlets {

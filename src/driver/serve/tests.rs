@@ -9,7 +9,7 @@ use super::*;
 use crate::driver::clock;
 use crate::driver::turning::Budget;
 use crate::proto::{BODY_KIND_PACKED, StreamInfo, Tags};
-use crate::transport::{Identity, Incoming, Outgoing, Profile, Queued};
+use crate::transport::{Identity, Incoming, Outgoing, PeerOrigin, Profile, Queued};
 
 /// A transport whose sends come to their end while it receives, and whose close takes back what the
 /// peer has not read, as over UCX.
@@ -102,6 +102,7 @@ fn serve_counted(
 ) -> Arc<ServerLink> {
     let link = EndsWhileReceiving {
         identity: Identity {
+            origin: PeerOrigin::MEM,
             peer: "a test".to_owned(),
             same_user: true,
             readiness: Readiness {

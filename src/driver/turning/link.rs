@@ -13,7 +13,7 @@ use crate::driver::waiting::{HOST_PATIENCE, RETRY, UPKEEP};
 use crate::error::{Error, Status};
 use crate::fork::Generation;
 use crate::proto::Timestamp;
-use crate::transport::{Identity, Profile, Readiness};
+use crate::transport::{Identity, PeerOrigin, Profile, Readiness};
 
 const NEVER: u64 = u64::MAX;
 
@@ -70,6 +70,11 @@ impl<T: Turn> Link<T> {
     /// Who the peer is.
     pub fn peer(&self) -> &str {
         &self.identity.peer
+    }
+
+    /// The same as data.
+    pub fn origin(&self) -> &PeerOrigin {
+        &self.identity.origin
     }
 
     /// What to sleep on.

@@ -16,8 +16,8 @@ use crate::transport::shm::ring::{FILE_BYTES, RingReader, RingWriter};
 use crate::transport::shm::socket::SocketPeer;
 use crate::transport::stream::Channel;
 use crate::transport::{
-    Connection, Identity, Incoming, Lender, LinkOptions, MemoryBudget, Outgoing, PeerRegions,
-    Profile, Queued, Readiness, Unmapped,
+    Connection, Identity, Incoming, Lender, LinkOptions, MemoryBudget, Outgoing, PeerOrigin,
+    PeerRegions, Profile, Queued, Readiness, Unmapped,
 };
 
 /// [`Connection`] over shared memory.
@@ -104,6 +104,7 @@ impl ShmConnection {
         Ok(Self {
             identity: Identity {
                 peer: peer.to_string(),
+                origin: PeerOrigin::shm(peer.ids()),
                 same_user: peer.is_same_user(),
                 readiness,
                 profile: Profile::SOCKET,

@@ -10,6 +10,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use crate::error::{Error, Result, Status};
 use crate::proto::Uri;
+use crate::transport::PeerIds;
 use crate::transport::closing::Socket;
 use crate::transport::shm::users::is_anybody;
 
@@ -90,6 +91,7 @@ pub struct SocketPeer {
     /// 0 when it has no number in this process's namespace.
     pub pid: i32,
     pub uid: u32,
+    pub gid: u32,
 }
 
 impl SocketPeer {
@@ -120,7 +122,17 @@ impl SocketPeer {
         Ok(Self {
             pid: cred.pid,
             uid: cred.uid,
+            gid: cred.gid,
         })
+    }
+
+    /// Its numbers, for the host.
+    pub fn ids(self) -> PeerIds {
+        PeerIds {
+            pid: self.pid,
+            uid: self.uid,
+            gid: self.gid,
+        }
     }
 
     /// Whether it runs as this process's user, for certain.

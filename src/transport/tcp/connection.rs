@@ -22,7 +22,7 @@ use crate::transport::stream::{Channel, SocketReader};
 use crate::transport::tcp::group::Groups;
 use crate::transport::tcp::socket::{Timer, has_arrived, has_fallen_silent};
 use crate::transport::{
-    Connection, Identity, Incoming, Outgoing, Profile, Queued, Readiness, Watched,
+    Connection, Identity, Incoming, Outgoing, PeerOrigin, Profile, Queued, Readiness, Watched,
 };
 
 /// If the peer ends one socket, how long the others may go on: what the peer sent before it closed
@@ -119,7 +119,8 @@ impl TcpConnection {
     pub fn new(socket: WatchedSocket, joins: Option<JoinTarget>) -> Self {
         let peer = socket.channel.peer().to_owned();
         let fd = Arc::clone(socket.channel.socket());
-        let mut connection = Self::over(peer, fd, smallvec![socket], None);
+        let address = peer.parse().ok();
+        let mut connection = Self::over(peer, address, fd, smallvec![socket], None);
         connection.joins = joins;
         connection
     }
@@ -134,14 +135,16 @@ impl TcpConnection {
                 return Err((Error::os(doing, errno), sockets));
             }
         };
-        let peer = sockets.first().map_or("", |socket| socket.channel.peer());
-        let peer = format!("{peer} over {} sockets", sockets.len());
+        let first = sockets.first().map_or("", |socket| socket.channel.peer());
+        let address = first.parse().ok();
+        let peer = format!("{first} over {} sockets", sockets.len());
         let fd = Arc::clone(&watch.epoll) as _;
-        Ok(Self::over(peer, fd, sockets.into(), Some(watch)))
+        Ok(Self::over(peer, address, fd, sockets.into(), Some(watch)))
     }
 
     fn over(
         peer: String,
+        address: Option<SocketAddr>,
         fd: Arc<dyn Watched>,
         sockets: SmallVec<[WatchedSocket; 1]>,
         watch: Option<SocketWatch>,
@@ -160,6 +163,7 @@ impl TcpConnection {
             // even on the loopback interface: every user of the machine may listen at any free
             // port and connect to any, and the kernel's list of its sockets may be outdated.
             identity: Identity {
+                origin: PeerOrigin::at("tcp", address),
                 peer,
                 same_user: false,
                 readiness,

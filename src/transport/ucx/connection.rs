@@ -29,7 +29,8 @@ use crate::transport::ucx::pull::Pulls;
 use crate::transport::ucx::silence;
 use crate::transport::ucx::tagged::Tagged;
 use crate::transport::{
-    Connection, Identity, Incoming, Lender, Outgoing, PeerRegions, Profile, Queued, Readiness,
+    Connection, Identity, Incoming, Lender, Outgoing, PeerOrigin, PeerRegions, Profile, Queued,
+    Readiness,
 };
 
 /// Rounds of progress in one call that bring no message, after which others have their turn.
@@ -109,7 +110,8 @@ impl UcxConnection {
     fn new(mut link: Link, tagged: Tagged, peer: String) -> Self {
         // Nothing is armed yet, and something may have come.
         link.worker.signal();
-        let is_here = (peer.parse()).is_ok_and(|address: SocketAddr| is_loopback(&address));
+        let address: Option<SocketAddr> = peer.parse().ok();
+        let is_here = address.as_ref().is_some_and(is_loopback);
         let profile = Profile {
             is_ordered: false,
             // UCX drops what it has of an endpoint that fails.
@@ -118,6 +120,7 @@ impl UcxConnection {
         };
         Self {
             identity: Identity {
+                origin: PeerOrigin::at("ucx", address),
                 peer,
                 // A socket address says nothing of users.
                 same_user: false,

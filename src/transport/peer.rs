@@ -1,0 +1,86 @@
+//! Who is at the other end of a connection.
+
+use std::net::SocketAddr;
+
+use crate::transport::address::is_loopback;
+
+/// Who is at the other end of a connection, as the system tells.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PeerOrigin {
+    /// The transport's scheme.
+    pub scheme: &'static str,
+    /// The process, where the transport is of one machine.
+    pub process: Option<PeerIds>,
+    /// The address, where the transport has addresses.
+    pub address: Option<SocketAddr>,
+}
+
+/// Numbers of a process, when it connected or listened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PeerIds {
+    /// 0 when it has no number in this process's namespace.
+    pub pid: i32,
+    /// Its user.
+    pub uid: u32,
+    /// Its group.
+    pub gid: u32,
+}
+
+impl PeerOrigin {
+    /// Within this process.
+    pub const MEM: Self = Self {
+        scheme: "mem",
+        process: None,
+        address: None,
+    };
+
+    /// Behind a socket of this machine.
+    pub const fn shm(process: PeerIds) -> Self {
+        Self {
+            scheme: "shm",
+            process: Some(process),
+            address: None,
+        }
+    }
+
+    /// At an address, which is none if the system did not tell.
+    pub const fn at(scheme: &'static str, address: Option<SocketAddr>) -> Self {
+        Self {
+            scheme,
+            process: None,
+            address,
+        }
+    }
+
+    /// Nobody but this machine's administrator can read what the connection carries (rule Q7).
+    pub fn is_private(&self) -> bool {
+        match self.scheme {
+            "shm" | "mem" => true,
+            "tcp" => self.address.as_ref().is_some_and(is_loopback),
+            _ => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Rule Q7: shared memory and the loopback interface are private; networks and ucx are not.
+    #[test]
+    fn networks_are_not_private() {
+        let at = |scheme, address: &str| PeerOrigin::at(scheme, address.parse().ok());
+        let ids = PeerIds {
+            pid: 1,
+            uid: 0,
+            gid: 0,
+        };
+        assert!(PeerOrigin::shm(ids).is_private() && PeerOrigin::MEM.is_private());
+        for address in ["127.0.0.1:1", "[::1]:1", "[::ffff:127.0.0.1]:1"] {
+            assert!(at("tcp", address).is_private(), "{address}");
+        }
+        for (scheme, address) in [("tcp", "10.0.0.1:1"), ("tcp", "?"), ("ucx", "127.0.0.1:1")] {
+            assert!(!at(scheme, address).is_private(), "{scheme} {address}");
+        }
+    }
+}
