@@ -95,6 +95,8 @@ impl ClientCore {
             tags: known.uri.tags,
             extension: known.uri.extension,
         };
+        let due = options.deadline.map(clock::after);
+        let mut deadline = options.deadline;
         let mut stream = loop {
             let (connections, answer, reused) =
                 self.connections(metadata, data, key.as_ref(), options, cancel)?;
@@ -105,7 +107,7 @@ impl ClientCore {
                     stream_id: self.ids.next(data.is_some())?,
                     device_type: options.device.device_type(),
                     gpus: gpus.clone(),
-                    deadline: options.deadline,
+                    deadline,
                     headers: options.headers.clone(),
                     ..Request::new(ticket, options.window)
                 },
@@ -121,7 +123,11 @@ impl ClientCore {
                 // is repeated on another connection, unless the error is the server's answer.
                 Err((error, false))
                     if reused
-                        && matches!(error.status(), Status::Disconnected | Status::Protocol) => {}
+                        && matches!(error.status(), Status::Disconnected | Status::Protocol) =>
+                {
+                    // The time goes on. Zero would be no deadline on the wire.
+                    deadline = due.map(|due| clock::until(due).max(Duration::from_nanos(1)));
+                }
                 outcome => break outcome.map_err(|(error, _)| error)?,
             }
         };
