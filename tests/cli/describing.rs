@@ -73,3 +73,35 @@ fn errors_name_the_cause() {
     assert!(told.contains("Flight"), "{told}");
     failure(2, &["describe", &server.uri]);
 }
+
+/// Promise of `serve`: of a directory, the files with the endings of tables are served, and no
+/// others; two of one name are an error.
+#[test]
+fn a_directory_is_served() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str| path_in(&folder, name);
+    write_parquet(Path::new(&file("a.parquet")), &table(30));
+    write_arrow(Path::new(&file("b=1.arrow")), &table(40));
+    std::fs::write(file("notes.txt"), "no table").unwrap();
+    std::fs::create_dir(file("inner.parquet")).unwrap();
+    let path = folder.path().to_str().unwrap();
+    let server = Server::start(&[path]);
+    let listed = json(&["ls", &server.uri, "--json"]);
+    let tickets: Vec<_> = (listed.as_array().unwrap().iter())
+        .map(|row| row["ticket"].as_str().unwrap())
+        .collect();
+    assert_eq!(tickets, ["a", "b=1"]);
+    let report = json(&[
+        "get",
+        &server.uri,
+        "b=1",
+        "--json",
+        "--verify",
+        &file("b=1.arrow"),
+    ]);
+    assert_eq!(report["verified"]["equal"], true);
+
+    write_stream(Path::new(&file("a.arrows")), &table(3));
+    let told = failure(1, &["serve", "--listen", &address(), path]);
+    assert!(told.contains("would both be the ticket \"a\""), "{told}");
+}

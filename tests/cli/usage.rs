@@ -121,6 +121,7 @@ fn a_gpu_needs_a_driver() {
 #[test]
 fn files_that_cannot_be_served_are_named() {
     let folder = tempfile::tempdir().unwrap();
+    let empty = tempfile::tempdir().unwrap();
     let file = |name: &str, bytes: &[u8]| {
         let path = path_in(&folder, name);
         std::fs::write(&path, bytes).unwrap();
@@ -137,7 +138,10 @@ fn files_that_cannot_be_served_are_named() {
         (file("table.csv", b"a,b\n1,2\n"), "text (CSV or JSON?)"),
         (file("nothing.parquet", b""), "is empty"),
         (path_in(&folder, "missing.parquet"), "No such file"),
-        (folder.path().to_str().unwrap().to_owned(), "is a directory"),
+        (
+            empty.path().to_str().unwrap().to_owned(),
+            "is a directory without",
+        ),
         (cut, "cannot be read"),
     ] {
         let told = failure(1, &["serve", "--listen", &at, &path]);

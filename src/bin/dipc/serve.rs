@@ -6,6 +6,7 @@ mod stop;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::ffi::{OsStr, OsString};
+use std::fs;
 use std::num::NonZeroUsize;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
@@ -52,7 +53,8 @@ pub struct Args {
     flight: Option<String>,
 
     /// Parquet, Arrow file or Arrow stream files; the ticket of each is NAME, or the file's name
-    /// without its ending
+    /// without its ending. Of a directory, each file in it that ends in .parquet, .arrow, .arrows
+    /// or .feather
     #[arg(value_name = "[NAME=]FILE")]
     files: Vec<OsString>,
 
@@ -243,7 +245,10 @@ fn flight_locations(server: &Server, roles: bool) -> Vec<String> {
 /// The source of each ticket. Every source is opened once, so that a file that cannot be read or
 /// sent is an error now, not at a client's request.
 fn tickets(args: &Args) -> Result<BTreeMap<Vec<u8>, Source>> {
-    let files = args.files.iter().map(|arg| named_file(arg));
+    let files = args.files.iter().flat_map(|arg| match named_files(arg) {
+        Ok(files) => files.into_iter().map(Ok).collect(),
+        Err(error) => vec![Err(error)],
+    });
     let tables = args.tpch.iter().map(|table| {
         let source = Source::Tpch {
             table: *table,
@@ -290,6 +295,34 @@ fn ensure_sendable(source: &Source, reading: Reading) -> Result<()> {
         .and_then(|schema| Encoder::new(&schema, EncodeOptions::default()))
         .with_context(|| format!("cannot serve {source}"))?;
     Ok(())
+}
+
+/// Endings of the files of a directory that are served.
+const ENDINGS: [&str; 4] = ["parquet", "arrow", "arrows", "feather"];
+
+/// Reads `[NAME=]FILE`, or a directory of files.
+fn named_files(arg: &OsStr) -> Result<Vec<(Vec<u8>, Source)>> {
+    let folder = Path::new(arg);
+    if !folder.is_dir() {
+        return Ok(vec![named_file(arg)?]);
+    }
+    let failed = || format!("cannot read {}", folder.display());
+    let mut files = Vec::new();
+    for entry in fs::read_dir(folder).with_context(failed)? {
+        let path = entry.with_context(failed)?.path();
+        let ending = path.extension().and_then(OsStr::to_str);
+        if ending.is_some_and(|ending| ENDINGS.contains(&ending)) && path.is_file() {
+            files.push(named_file(path.as_os_str())?);
+        }
+    }
+    if files.is_empty() {
+        bail!(
+            "{} is a directory without a file that ends in .{}",
+            folder.display(),
+            ENDINGS.join(", .")
+        );
+    }
+    Ok(files)
 }
 
 /// Reads `[NAME=]FILE`. If a file has the whole text as its name, the text is that file.
