@@ -25,6 +25,7 @@ include("status.jl")     # statuses, DipcError
 include("abi.jl")        # Arrow's C structs
 include("worker.jl")     # calls that wait, off Julia's own threads
 include("handles.jl")    # handles, options, cancellation
+include("headers.jl")    # headers of requests and answers
 include("values.jl")     # values that Julia has no type for
 include("text.jl")       # views of text
 include("schema.jl")     # fields, schemas, Arrow's format strings
@@ -40,6 +41,7 @@ include("build.jl")      # vectors as buffers: flat types
 include("compose.jl")    # vectors as buffers: nested and encoded types
 include("export.jl")     # buffers as C structs, and when they are given back
 include("client.jl")     # Client, get, Stream
+include("describe.jl")   # describe, list, Description
 include("tables.jl")     # what can be served; Tables.jl
 include("server.jl")     # Server
 include("serve.jl")      # serve

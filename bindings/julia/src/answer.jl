@@ -3,27 +3,82 @@
 """
     Dipc.Request
 
-What a provider is told of the client: `Dipc.ticket(request)`, `Dipc.peer(request)`,
+What a provider is told of the client: `Dipc.ticket(request)`, `Dipc.verb(request)`,
+`Dipc.headers(request)`, `Dipc.time_left(request)`, `Dipc.peer(request)`,
 `Dipc.iscancelled(request)`, and `Dipc.cancel_fd(request)` to wait for that.
+`Dipc.add_headers(request, headers)` adds headers to the answer.
 """
 mutable struct Request
     pointer::Ptr{Cvoid}
     ticket::Vector{UInt8}
+    verb::Symbol
+    headers::Headers
     peer::String
 end
+
+const VERBS = [:get, :put, :exchange, :describe, :list]
 
 function Request(pointer::Ptr{Cvoid})
     ticket = text_out((buffer, size, out, error) -> ccall(@c(dipc_request_ticket), Int32,
         (Ptr{Cvoid}, Ptr{UInt8}, Csize_t, Ptr{Csize_t}, Ptr{Ptr{Cvoid}}), pointer, buffer, size, out, error))
     peer = text_out((buffer, size, out, error) -> ccall(@c(dipc_request_peer), Int32,
         (Ptr{Cvoid}, Ptr{UInt8}, Csize_t, Ptr{Csize_t}, Ptr{Ptr{Cvoid}}), pointer, buffer, size, out, error))
-    return Request(pointer, ticket, String(peer))
+    verb = ccall(@c(dipc_request_verb), Int32, (Ptr{Cvoid},), pointer)
+    return Request(pointer, ticket, Base.get(VERBS, verb, :unknown),
+                   read_headers(@c(dipc_request_headers), pointer), String(peer))
+end
+
+# The C request, while there is one.
+function live(request::Request)
+    request.pointer == C_NULL && throw(DipcError(ERR_INVALID_ARGUMENT, "the request is over"))
+    return request.pointer
 end
 
 """
     Dipc.ticket(request) -> Vector{UInt8}
 """
 ticket(request::Request) = copy(request.ticket)
+
+"""
+    Dipc.verb(request) -> Symbol
+
+What the client wants of the ticket: `:get`, its table; `:describe`, a description of it; `:list`,
+the tickets that begin so. Only a handler, which serves every ticket, is asked for more than tables.
+"""
+verb(request::Request) = request.verb
+
+"""
+    Dipc.headers(request) -> Dipc.Headers
+
+The headers that the client sent with its request.
+"""
+headers(request::Request) = request.headers
+
+"""
+    Dipc.time_left(request) -> Union{Nothing,Dates.Nanosecond}
+
+How long the client still waits for the end of the stream: zero once its deadline has passed or the
+request is over, `nothing` where it has set no deadline.
+"""
+function time_left(request::Request)
+    left = ccall(@c(dipc_request_time_left_ns), UInt64, (Ptr{Cvoid},), request.pointer)
+    return left == FOREVER ? nothing : Nanosecond(min(left, typemax(Int64)))
+end
+
+"""
+    Dipc.add_headers(request, headers)
+
+Adds headers (any iterator of pairs, see [`Dipc.Headers`](@ref)) to the answer, at most 32 KiB in
+all. The client gets them with the schema; those that are added later go with a failure of the
+stream. Where the request fails before its schema the client gets none.
+"""
+function add_headers(request::Request, headers)
+    with_headers(Headers(headers)) do handle
+        check(e -> ccall(@c(dipc_request_add_headers), Int32,
+                         (Ptr{Cvoid}, Ptr{Cvoid}, Ptr{Ptr{Cvoid}}), live(request), handle, e))
+    end
+    return
+end
 
 """
     Dipc.peer(request) -> String
@@ -47,10 +102,9 @@ A descriptor that is readable once `Dipc.iscancelled(request)` is true: `poll_fd
 for it. It is the request's: not to be closed or read from, and gone when the provider's stream is over.
 """
 function cancel_fd(request::Request)
-    request.pointer == C_NULL && throw(DipcError(ERR_INVALID_ARGUMENT, "the request is over"))
     out = Ref{Int32}(-1)
     check(e -> ccall(@c(dipc_request_cancel_fd), Int32,
-                     (Ptr{Cvoid}, Ptr{Int32}, Ptr{Ptr{Cvoid}}), request.pointer, out, e))
+                     (Ptr{Cvoid}, Ptr{Int32}, Ptr{Ptr{Cvoid}}), live(request), out, e))
     return RawFD(out[])
 end
 
@@ -122,7 +176,8 @@ function answer(server::Server, request::Request)
     enter(server; anyway = true)
     opened = nothing
     try
-        open = Base.get(server.tables, request.ticket, nothing)
+        open = request.verb === :get ? Base.get(server.tables, request.ticket, server.handler) :
+               server.handler
         open === nothing && throw(DipcError(ERR_NOT_FOUND, "the ticket was withdrawn"))
         opened = open(request)::Opened
         start(request, opened.schema)

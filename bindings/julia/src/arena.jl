@@ -24,7 +24,7 @@ mutable struct Arena <: Handle
             push!(setters, set_u64(@c(dipc_arena_options_set_region_bytes), region_bytes))
         max_bytes === nothing ||
             push!(setters, set_u64(@c(dipc_arena_options_set_max_bytes), max_bytes))
-        with_options(@c(dipc_arena_options_new), @c(dipc_arena_options_free), setters) do options
+        with_handle(@c(dipc_arena_options_new), @c(dipc_arena_options_free), setters) do options
             check(e -> ccall(@c(dipc_arena_new), Int32,
                 (Int32, Int64, Ptr{Cvoid}, Ptr{Ptr{Cvoid}}, Ptr{Ptr{Cvoid}}),
                 ARROW_DEVICE_CPU, 0, options, out, e))

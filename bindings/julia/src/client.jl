@@ -23,7 +23,7 @@ mutable struct Client <: SharedHandle
             set_u64(@c(dipc_client_options_set_idle_timeout_ns), nanoseconds(idle_timeout)),
             set_u64(@c(dipc_client_options_set_max_idle), max_idle),
         ]
-        with_options(@c(dipc_client_options_new), @c(dipc_client_options_free), setters) do options
+        with_handle(@c(dipc_client_options_new), @c(dipc_client_options_free), setters) do options
             check(e -> ccall(@c(dipc_client_new), Int32,
                 (Ptr{Cvoid}, Ptr{Ptr{Cvoid}}, Ptr{Ptr{Cvoid}}), options, out, e))
         end
@@ -94,6 +94,10 @@ Asks a server for a ticket, and returns once the schema is there.
 - `cancel`: a [`Dipc.Cancel`](@ref), which ends this call and the stream
 - `connect_timeout`: seconds or a `Dates` period, up to the server's first answer (10 s)
 - `stall_timeout`: how long the server may say nothing (no limit)
+- `deadline`: how long the whole stream may take, from the request on; then it fails with
+  `Dipc.ERR_TIMEOUT`. The server sees what is left (no limit)
+- `headers`: [`Dipc.Headers`](@ref) for the server's provider, or any iterator of pairs; at most
+  64 KiB
 - `window`: `(batches, bytes)` that the server may run ahead of what was taken (16, 256 MiB)
 - `lent_limit_bytes`: the most memory of copies that the server may lend at once (1 GiB)
 - `message_limit_bytes`: the most memory that one message may take here beside its body, unpacked, copied to be
@@ -110,11 +114,21 @@ Asks a server for a ticket, and returns once the schema is there.
 Throws a [`Dipc.DipcError`](@ref), here and while it is iterated. While it waits other tasks run, and
 Ctrl-C (an InterruptException) ends it.
 """
-function get(uri, ticket; client::Client = default_client(), cancel = nothing,
-             connect_timeout = nothing, stall_timeout = nothing, window = nothing,
-             lent_limit_bytes = nothing, message_limit_bytes = nothing, device = :host,
-             validation::Symbol = :auto)
-    uris = uri isa AbstractString ? String[uri] : collect(String, uri)
+get(uri, ticket; options...) = ask_for_stream(@c(dipc_client_get), uri, ticket; options...)
+
+function ask_for_stream(call, uri, ticket; options...)
+    out = Ref(zeroed(ArrowDeviceArrayStream))
+    token = ask(call, out, uri, ticket; options...)
+    return Stream(out, read_schema(out), token, ReentrantLock(), false, false) |> finalized
+end
+
+# Asks a server by `call`, which waits for the answer and writes it to `out`. Gives the token of the
+# answer.
+function ask(call, out, uri, ticket; client::Client = default_client(), cancel = nothing,
+             connect_timeout = nothing, stall_timeout = nothing, deadline = nothing, headers = (),
+             window = nothing, lent_limit_bytes = nothing, message_limit_bytes = nothing,
+             device = :host, validation::Symbol = :auto)
+    uris = uri_list(uri)
     pointers = Ptr{UInt8}[pointer_to_text(text, "a URI") for text in uris]
     name = ticket_bytes(ticket)
     setters = Any[set_i32(@c(dipc_get_options_set_validation),
@@ -123,6 +137,13 @@ function get(uri, ticket; client::Client = default_client(), cancel = nothing,
         set_u64(@c(dipc_get_options_set_connect_timeout_ns), nanoseconds(connect_timeout)))
     stall_timeout === nothing || push!(setters,
         set_u64(@c(dipc_get_options_set_stall_timeout_ns), nanoseconds(stall_timeout)))
+    deadline === nothing || push!(setters,
+        set_u64(@c(dipc_get_options_set_deadline_ns), nanoseconds(deadline)))
+    asked = Headers(headers)
+    isempty(asked) || push!(setters, (options, error) -> with_headers(asked) do handle
+        ccall(@c(dipc_get_options_set_headers), Int32, (Ptr{Cvoid}, Ptr{Cvoid}, Ptr{Ptr{Cvoid}}),
+              options, handle, error)
+    end)
     lent_limit_bytes === nothing || push!(setters,
         set_u64(@c(dipc_get_options_set_lent_limit_bytes), lent_limit_bytes))
     message_limit_bytes === nothing || push!(setters,
@@ -136,16 +157,15 @@ function get(uri, ticket; client::Client = default_client(), cancel = nothing,
               options, device_type, device_id, error))
     token = Cancel()
     cancel === nothing || follow(token, cancel)
-    out = Ref(zeroed(ArrowDeviceArrayStream))
     using_handle(client) do handle
-        with_options(@c(dipc_get_options_new), @c(dipc_get_options_free), setters) do options
+        with_handle(@c(dipc_get_options_new), @c(dipc_get_options_free), setters) do options
             GC.@preserve uris pointers name out token check_waiting(
-                () -> Dipc.cancel(token), @c(dipc_client_get), handle, pointer(pointers),
+                () -> Dipc.cancel(token), call, handle, pointer(pointers),
                 length(uris), pointer(name), length(name), options, token.pointer,
-                Base.unsafe_convert(Ptr{ArrowDeviceArrayStream}, out))
+                Base.unsafe_convert(Ptr{eltype(out)}, out))
         end
     end
-    return Stream(out, read_schema(out), token, ReentrantLock(), false, false) |> finalized
+    return token
 end
 
 finalized(stream::Stream) =
@@ -165,6 +185,9 @@ ticket_bytes(ticket::AbstractString) = Vector{UInt8}(String(ticket))
 ticket_bytes(ticket::AbstractVector{UInt8}) = Vector{UInt8}(ticket)
 ticket_bytes(ticket) = throw(ArgumentError("a ticket is text or bytes, and this is a $(typeof(ticket))"))
 
+uri_list(uri::AbstractString) = String[uri]
+uri_list(uris) = collect(String, uris)
+
 function pointer_to_text(text::String, what)
     '\0' in text && throw(ArgumentError("$what may not hold the character \\0"))
     return pointer(text)
@@ -177,6 +200,14 @@ function read_schema(stream)
         c = Base.unsafe_convert(Ptr{ArrowSchema}, out)
         status = ccall(stream[].get_schema, Cint, (Ptr{Cvoid}, Ptr{Cvoid}), p, c)
         status == 0 || throw(stream_error(p))
+    end
+    return taken_schema(out)
+end
+
+# Reads a C schema that the library gave, and releases it.
+function taken_schema(out)
+    GC.@preserve out begin
+        c = Base.unsafe_convert(Ptr{ArrowSchema}, out)
         try
             return Schema(c)
         finally
@@ -241,6 +272,14 @@ function batch_metadata(p)
 end
 
 """
+    Dipc.headers(stream) -> Dipc.Headers
+
+The headers of the server's answer: those that came with the schema and, once the stream has failed,
+those that came with the failure.
+"""
+headers(stream::Stream) = using_stream(p -> read_headers(@c(dipc_stream_headers), p), stream)
+
+"""
     close(stream::Dipc.Stream)
 
 Ends the stream; before its end that cancels it, also where another task waits for a batch. Batches
@@ -266,10 +305,14 @@ What has come so far: rows, batches, and bytes of bodies that were lent, copied 
 the connection, copied here on a device, or staged: copied here between the host and a device. `batches_here` were not
 taken yet, and are there without waiting for the server.
 """
-stats(stream::Stream) = lock(stream.lock) do
+stats(stream::Stream) = using_stream(stream) do p
+    NamedTuple{STREAM_STATS}(ntuple(i -> stat(@c(dipc_stream_stat), p, i), length(STREAM_STATS)))
+end
+
+# Runs `use(pointer)` with an open stream that no other task uses meanwhile.
+using_stream(use, stream::Stream) = lock(stream.lock) do
     released(stream) && throw(DipcError(ERR_CANCELLED, "the stream is closed"))
-    GC.@preserve stream NamedTuple{STREAM_STATS}(
-        ntuple(i -> stat(@c(dipc_stream_stat), stream_pointer(stream), i), length(STREAM_STATS)))
+    GC.@preserve stream use(stream_pointer(stream))
 end
 
 function stat(call, pointer, number)

@@ -64,19 +64,19 @@ function nanoseconds(time::Real)
     return time >= 1.8e10 ? FOREVER : round(UInt64, time * 1e9)
 end
 
-# Runs `use(pointer)` with options of one kind, where `given` has (setter, arguments...) for each
-# that is set.
-function with_options(use, new, free, given)
+# Runs `use(pointer)` with options, headers or a description that `new` makes, after each call
+# `set(pointer, error)` of the setters.
+function with_handle(use, new, free, setters)
     out = Ref{Ptr{Cvoid}}(C_NULL)
     check(error -> ccall(new, Int32, (Ptr{Ptr{Cvoid}}, Ptr{Ptr{Cvoid}}), out, error))
-    options = out[]
+    handle = out[]
     try
-        for set in given
-            check(error -> set(options, error))
+        for set in setters
+            check(error -> set(handle, error))
         end
-        return use(options)
+        return use(handle)
     finally
-        ccall(free, Cvoid, (Ptr{Cvoid},), options)
+        ccall(free, Cvoid, (Ptr{Cvoid},), handle)
     end
 end
 

@@ -4,8 +4,10 @@
 """
     Dipc.serve(server, ticket, table; schema=nothing)
     Dipc.serve(f, server, ticket; schema=nothing)
+    Dipc.serve(f, server; schema=nothing)
 
-Serves a ticket (text or bytes). Several clients may fetch it, also at once.
+Serves a ticket (text or bytes) or, without one, every ticket that has nothing of its own: queries,
+commands, keys of partitions. Several clients may fetch it, also at once.
 
 - a named tuple of vectors, a [`Dipc.Batch`](@ref) or, where Tables.jl is loaded, any table: one batch
 - an iterator of them, such as a vector or a [`Dipc.Stream`](@ref): a batch each, made when the client
@@ -14,29 +16,74 @@ Serves a ticket (text or bytes). Several clients may fetch it, also at once.
   exception is the stream's error, with its text. `Dipc.ticket(request)` is what was asked for and
   `Dipc.iscancelled(request)` whether the client has gone.
 
+The function of `Dipc.serve(f, server)` is the server's handler, and replaces the one before. It is
+asked for more than tables, as `Dipc.verb(request)` says: where that is `:describe` it returns a
+[`Dipc.Description`](@ref) of the ticket, and where it is `:list` one whose endpoints are the
+tickets that begin with `Dipc.ticket(request)`. If it returns a table instead the client gets
+`Dipc.ERR_UNSUPPORTED`.
+
 `schema` says which Arrow types the columns become; otherwise their element types do. Vectors of
 numbers without `missing`, of `Dipc.ArenaVector`s and columns that came from a server are not copied
 by Julia; do not change them while they are served.
 """
-function serve(provider::Function, server::Server, ticket; schema = nothing)
-    return start_serving(server, ticket, request -> begin
-        given = applicable(provider, request) ? provider(request) : provider()
-        opened = open_table(given, schema)
-        # What was made for this client is ended with it.
-        given isa Union{Stream,Channel} ? Opened(opened.schema, opened.parts, () -> close(given)) : opened
-    end)
-end
+serve(provider::Function, server::Server, ticket; schema = nothing) =
+    serve_pulled(server, ticket, opener(provider, schema))
 
 serve(server::Server, ticket, provider::Function; schema = nothing) =
     serve(provider, server, ticket; schema = schema)
 
+function serve(provider::Function, server::Server; schema = nothing)
+    using_handle(server) do handle
+        # Before the first request can come.
+        server.handler = opener(provider, schema)
+        check(e -> ccall(@c(dipc_server_set_handler_pull), Int32, (Ptr{Cvoid}, Ptr{Ptr{Cvoid}}),
+                         handle, e))
+    end
+    start_answering(server)
+    return
+end
+
+# What a provider gives for a request.
+opener(provider, schema) = request -> begin
+    given = applicable(provider, request) ? provider(request) : provider()
+    request.verb === :get || return open_description(given)
+    opened = open_table(given, schema)
+    # What was made for this client is ended with it.
+    given isa Union{Stream,Channel} || return opened
+    return Opened(opened.schema, opened.parts, () -> close(given))
+end
+
+open_description(description::Description) = open_table(Batch(description), nothing)
+open_description(_) = throw(DipcError(ERR_UNSUPPORTED, "the server's handler gives tables only:" *
+    " it should answer the verbs :describe and :list by a Dipc.Description"))
+
 function serve(server::Server, ticket, table; schema = nothing)
     # A single table is built once, for all clients; what is wrong with it is told here and now.
-    opened = is_one_table(table) ? open_table(table, schema) : nothing
-    opened === nothing && !can_iterate(table) && throw(ArgumentError("a $(typeof(table)) cannot be" *
+    if is_one_table(table)
+        opened = open_table(table, schema)
+        return serve_pulled(server, ticket, request -> opened)
+    end
+    can_iterate(table) || throw(ArgumentError("a $(typeof(table)) cannot be" *
         " served: give a named tuple of vectors, an iterator of them, or a function"))
-    return start_serving(server, ticket,
-                         request -> opened === nothing ? open_table(table, schema) : opened)
+    return serve_pulled(server, ticket, request -> open_table(table, schema))
+end
+
+"""
+    Dipc.set_description(server, ticket, description::Dipc.Description)
+
+Says what a ticket stands for, to clients that ask by [`Dipc.describe`](@ref) or
+[`Dipc.list`](@ref). Without endpoints the ticket itself is the only one.
+"""
+function set_description(server::Server, ticket, description::Description)
+    name = ticket_bytes(ticket)
+    using_handle(server) do server_handle
+        with_description(description) do handle
+            check(e -> ccall(@c(dipc_server_set_description), Int32,
+                (Ptr{Cvoid}, Ptr{UInt8}, Csize_t, Ptr{Cvoid}, Ptr{Ptr{Cvoid}}),
+                server_handle, name, length(name), handle, e))
+        end
+    end
+    return
 end
 
 can_iterate(object) = applicable(iterate, object) && !(object isa Union{Number,AbstractString})
@@ -89,7 +136,7 @@ end
 
 part(schema::Schema, table) = (build_batch(schema, table), table isa Batch ? metadata(table) : nothing)
 
-function start_serving(server, ticket, open)
+function serve_pulled(server, ticket, open)
     name = ticket_bytes(ticket)
     using_handle(server) do handle
         haskey(server.tables, name) && throw(DipcError(ERR_ALREADY_EXISTS,
@@ -104,6 +151,8 @@ function start_serving(server, ticket, open)
             rethrow()
         end
     end
-    server.task === nothing && (server.task = @async accept_requests(server))
+    start_answering(server)
     return
 end
+
+start_answering(server) = server.task === nothing && (server.task = @async accept_requests(server))

@@ -30,6 +30,7 @@ mutable struct Server <: SharedHandle
     closed::Bool
     lock::Threads.SpinLock
     tables::Dict{Vector{UInt8},Any}    # ticket => request -> batches
+    handler::Any                       # the same for every other ticket, or nothing
     active::Int                        # requests being answered
     wake::Cancel                       # ends the wait for a request
     owner::Task                        # who is told of interrupts
@@ -60,12 +61,12 @@ mutable struct Server <: SharedHandle
         )
             value === nothing || push!(setters, set_u64(setter, value))
         end
-        with_options(@c(dipc_server_options_new), @c(dipc_server_options_free), setters) do options
+        with_handle(@c(dipc_server_options_new), @c(dipc_server_options_free), setters) do options
             check(e -> ccall(@c(dipc_server_new), Int32,
                 (Ptr{Cvoid}, Ptr{Ptr{Cvoid}}, Ptr{Ptr{Cvoid}}), options, out, e))
         end
-        server = new(out[], 0, false, Threads.SpinLock(), Dict{Vector{UInt8},Any}(), 0, Cancel(),
-                     current_task(), nothing)
+        server = new(out[], 0, false, Threads.SpinLock(), Dict{Vector{UInt8},Any}(), nothing, 0,
+                     Cancel(), current_task(), nothing)
         push!(OPEN_SERVERS, server)
         if uri !== nothing
             try
@@ -135,8 +136,10 @@ end
 
 """
     Dipc.withdraw(server, ticket)
+    Dipc.withdraw(server)
 
-Stops serving a ticket. Streams under way go on.
+Stops serving a ticket or, without one, every ticket that has nothing of its own. Streams under way
+go on.
 """
 function withdraw(server::Server, ticket)
     name = ticket_bytes(ticket)
@@ -145,6 +148,16 @@ function withdraw(server::Server, ticket)
             (Ptr{Cvoid}, Ptr{UInt8}, Csize_t, Ptr{Ptr{Cvoid}}), handle, name, length(name), e))
     end
     delete!(server.tables, name)
+    return
+end
+
+function withdraw(server::Server)
+    using_handle(server) do handle
+        check(e -> ccall(@c(dipc_server_set_handler), Int32,
+            (Ptr{Cvoid}, Ptr{Cvoid}, Ptr{Cvoid}, Ptr{Cvoid}, UInt32, Ptr{Ptr{Cvoid}}),
+            handle, C_NULL, C_NULL, C_NULL, 0, e))
+    end
+    server.handler = nothing
     return
 end
 
