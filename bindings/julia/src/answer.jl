@@ -108,8 +108,10 @@ function cancel_fd(request::Request)
     return RawFD(out[])
 end
 
-# While arrays are out, or may come to be, releases are looked for this often.
+# How often releases are looked for: while arrays are out or may come to be, and otherwise. A table
+# that is published while a server is idle wakes nobody.
 const DRAIN_NS = UInt64(100_000_000)
+const IDLE_NS = UInt64(1_000_000_000)
 
 # Longest single wait for a client's room: a call that waits for it cannot be ended early.
 const PUSH_NS = UInt64(200_000_000)
@@ -135,7 +137,7 @@ end
 
 function accept_request(server)
     out = Ref{Ptr{Cvoid}}(C_NULL)
-    timeout = server.active > 0 || collect_exports() > 0 ? DRAIN_NS : FOREVER
+    timeout = server.active > 0 || collect_exports() > 0 ? DRAIN_NS : IDLE_NS
     wake = server.wake
     status = try
         GC.@preserve out check_waiting(() -> cancel(wake), @c(dipc_server_next_request),

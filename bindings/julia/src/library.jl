@@ -38,7 +38,7 @@ const FUNCTION_NAMES = (
     :dipc_server_options_set_lent_limit_bytes, :dipc_server_options_set_max_providers,
     :dipc_server_options_set_max_region_bytes, :dipc_server_options_set_max_streams,
     :dipc_server_options_set_region_bytes, :dipc_server_options_set_region_idle_ns,
-    :dipc_server_serve_pull,
+    :dipc_server_publish, :dipc_server_replace, :dipc_server_serve_pull,
     :dipc_server_set_description, :dipc_server_set_handler, :dipc_server_set_handler_pull,
     :dipc_server_stat, :dipc_server_stop, :dipc_server_withdraw,
     :dipc_status_name,

@@ -1,5 +1,6 @@
-# Serving tables, in the pull form: requests are asked for, batches pushed, and releases drained by
-# tasks of Julia's, so that no thread of the library ever enters Julia.
+# Serving tables. A whole table is published: the library serves it by itself. What is made on
+# request is served in the pull form: tasks of Julia's ask for requests, push batches and drain
+# releases. So no thread of the library ever enters Julia for it.
 
 """
     Dipc.serve(server, ticket, table; schema=nothing)
@@ -61,6 +62,7 @@ function serve(server::Server, ticket, table; schema = nothing)
     # A single table is built once, for all clients; what is wrong with it is told here and now.
     if is_one_table(table)
         opened = open_table(table, schema)
+        is_plain(opened) && return publish(@c(dipc_server_publish), server, ticket, opened)
         return serve_pulled(server, ticket, request -> opened)
     end
     can_iterate(table) || throw(ArgumentError("a $(typeof(table)) cannot be" *
@@ -69,10 +71,25 @@ function serve(server::Server, ticket, table; schema = nothing)
 end
 
 """
+    Dipc.replace(server, ticket, table; schema=nothing)
+
+Puts a table, or all tables of an iterator as its batches, in the place of what the ticket stands
+for, if anything. At no moment is the ticket unknown, and streams under way go on with what they
+began. The metadata of single batches is left out.
+"""
+function replace(server::Server, ticket, table; schema = nothing)
+    opened = open_table(table, schema)
+    # It may be possible to go over the parts only once.
+    whole = Opened(opened.schema, [(node, nothing) for (node, _) in opened.parts])
+    return publish(@c(dipc_server_replace), server, ticket, whole)
+end
+
+"""
     Dipc.set_description(server, ticket, description::Dipc.Description)
 
 Says what a ticket stands for, to clients that ask by [`Dipc.describe`](@ref) or
-[`Dipc.list`](@ref). Without endpoints the ticket itself is the only one.
+[`Dipc.list`](@ref). This is for iterators and functions: of whole tables the server knows it.
+Without endpoints the ticket itself is the only one.
 """
 function set_description(server::Server, ticket, description::Description)
     name = ticket_bytes(ticket)
@@ -136,11 +153,47 @@ end
 
 part(schema::Schema, table) = (build_batch(schema, table), table isa Batch ? metadata(table) : nothing)
 
+# A published table carries no metadata of single batches.
+is_plain(opened) = all(((_, metadata),) -> metadata === nothing || isempty(metadata), opened.parts)
+
+# Has the library serve the whole table, by dipc_server_publish or dipc_server_replace.
+function publish(call, server, ticket, opened)
+    name = ticket_bytes(ticket)
+    schema = library_schema(opened.schema)
+    arrays = ArrowDeviceArray[export_array(node)[] for (node, _) in opened.parts]
+    try
+        using_handle(server) do handle
+            check(e -> ccall(call, Int32, (Ptr{Cvoid}, Ptr{UInt8}, Csize_t, Ptr{ArrowSchema},
+                                           Ptr{ArrowDeviceArray}, Csize_t, Ptr{Ptr{Cvoid}}),
+                             handle, name, length(name), schema, arrays, length(arrays), e))
+            # For requests that came before the ticket was replaced.
+            server.tables[name] = request -> opened
+        end
+    finally
+        # Where they were taken there is nothing left to release.
+        GC.@preserve schema release_schema(Base.unsafe_convert(Ptr{ArrowSchema}, schema))
+        foreach(array -> release_export(Ref(array)), arrays)
+    end
+    start_answering(server)
+    return
+end
+
+# A C schema in memory of the library's own: it keeps the schema of a published table, and may
+# release it on any thread.
+function library_schema(schema::Schema)
+    out = Ref(zeroed(ArrowSchema))
+    with_description(Description(schema = schema)) do handle
+        check(e -> ccall(@c(dipc_description_schema), Int32,
+                         (Ptr{Cvoid}, Ptr{ArrowSchema}, Ptr{Ptr{Cvoid}}), handle, out, e))
+    end
+    return out
+end
+
 function serve_pulled(server, ticket, open)
     name = ticket_bytes(ticket)
     using_handle(server) do handle
         haskey(server.tables, name) && throw(DipcError(ERR_ALREADY_EXISTS,
-            "the ticket \"$(String(copy(name)))\" is served already: withdraw it first"))
+            "the ticket \"$(String(copy(name)))\" is served already: withdraw or replace it"))
         # Before the first request can come.
         server.tables[name] = open
         try

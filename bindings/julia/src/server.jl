@@ -22,7 +22,8 @@ Serves tables to clients; listens at `uri` where one is given. See [`Dipc.serve`
 - `compression`: `:none`, `:lz4` or `:zstd`; compressed bodies travel as bytes
 
 `Dipc.Server(f, uri; options...)`, also as a `do` block, closes the server when `f(server)` returns.
-A program that computes without ever waiting should `yield()` now and then: serving is done by tasks.
+A program that computes without ever waiting should `yield()` now and then: tasks serve what is made
+on request.
 """
 mutable struct Server <: SharedHandle
     pointer::Ptr{Cvoid}

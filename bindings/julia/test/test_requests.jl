@@ -44,6 +44,14 @@ function headers_and_deadlines(uri)
 end
 
 function descriptions_and_lists(uri)
+    table = Dipc.describe(uri, "table")
+    @test (table.rows, table.batches) == (2, 1) && table.bytes > 0
+    @test table.schema == Dipc.schema(Dipc.get(uri, "table"))
+    endpoint = only(table.endpoints)
+    @test String(copy(endpoint.ticket)) == "table" && isempty(endpoint.uris)
+    @test (endpoint.rows, endpoint.bytes) == (table.rows, table.bytes)
+    @test isempty(table.headers)
+
     made = Dipc.describe(uri, "made")
     @test (made.schema, made.rows, made.bytes, made.batches) == (nothing, 3, nothing, nothing)
     @test only(made.endpoints).rows == 3
@@ -63,7 +71,7 @@ function descriptions_and_lists(uri)
 
     tickets(list) = map(ticket -> String(collect(ticket)), list.descriptor)
     own = Dipc.table(Dipc.list(uri))
-    @test tickets(own) == ["made", "silent", "table"] && isequal(own.rows, [3, missing, missing])
+    @test tickets(own) == ["made", "silent", "table"] && isequal(own.rows, [3, missing, 2])
     @test tickets(Dipc.table(Dipc.list(uri, b"ta"))) == ["table"]
     others = Dipc.table(Dipc.list(uri, "x"))
     @test tickets(others) == ["x1", "x2"] && isequal(others.rows, [4, missing])
@@ -110,6 +118,54 @@ end
     end
 end
 
+@testset "a table takes the place of another one, whose stream goes on" begin
+    for scheme in ("shm", "tcp")
+        serving() do server, shm
+            uri = scheme == "shm" ? shm : Dipc.listen(server, "tcp://127.0.0.1:0")
+            old = [(a = collect(1000n+1:1000n+1000),) for n in 0:49]
+            Dipc.replace(server, "t", (part for part in old)) # what was not there is added
+            Dipc.serve(() -> old, server, "made")
+            streams = [Dipc.get(uri, ticket; window = (1, 1)) for ticket in ("t", "made")]
+            for ticket in ("t", "made")
+                @test status(() -> Dipc.serve(server, ticket, (a = [7],))) ==
+                      Dipc.ERR_ALREADY_EXISTS
+                Dipc.replace(server, ticket, (a = [7],))
+                @test Dipc.table(Dipc.get(uri, ticket)).a == [7]
+                @test Dipc.describe(uri, ticket).rows == 1
+            end
+            for stream in streams
+                @test Dipc.table(stream).a == 1:50_000
+            end
+            # The schema may be another one, and said by the caller.
+            Dipc.replace(server, "t", [(b = ["x"],), (b = ["y"],)];
+                         schema = Dipc.Schema([Dipc.Field("b", "U")]; metadata = ["k" => "v"]))
+            stream = Dipc.get(uri, "t")
+            @test Dipc.schema(stream).metadata == ["k" => "v"] && Dipc.table(stream).b == ["x", "y"]
+            # What cannot be sent changes nothing.
+            @test thrown(() -> Dipc.replace(server, "t", 7)) isa ArgumentError
+            @test thrown(() -> Dipc.replace(server, "t", () -> (a = [1],))) isa ArgumentError
+            @test status(() -> Dipc.replace(server, zeros(UInt8, 1 << 21), (a = [1],))) ==
+                  Dipc.ERR_INVALID_ARGUMENT
+            @test Dipc.table(Dipc.get(uri, "t")).b == ["x", "y"]
+            streams = stream = nothing
+        end
+        @test comes_true(() -> (collect_garbage(); Dipc.collect_exports() == 0))
+    end
+end
+
+@testset "metadata of a single batch is served" begin
+    serving() do server, uri
+        Dipc.serve(server, "plain", (a = [1],))
+        plain = only(collect(Dipc.get(uri, "plain")))
+        batch = Dipc.Batch(Dipc.names(plain), Dipc.columns(plain), 1, Dipc.schema(plain),
+                           ["k" => "v"])
+        Dipc.serve(server, "one", batch)
+        @test Dipc.metadata(only(collect(Dipc.get(uri, "one")))) == ["k" => "v"]
+        Dipc.replace(server, "one", batch)
+        @test isempty(Dipc.metadata(only(collect(Dipc.get(uri, "one")))))
+    end
+end
+
 @testset "wrong arguments" begin
     serving() do server, uri
         for wrong in ("text", 7, ["k" => 7], [:k => "v"], (k = "v",))
@@ -139,6 +195,7 @@ end
     server = Dipc.Server(address())
     close(server)
     @test status(() -> Dipc.serve(() -> (a = [1],), server)) == Dipc.ERR_STOPPED
+    @test status(() -> Dipc.replace(server, "t", (a = [1],))) == Dipc.ERR_STOPPED
     @test status(() -> Dipc.withdraw(server)) == Dipc.ERR_STOPPED
     @test comes_true(() -> Dipc.collect_exports() == 0)
 end
