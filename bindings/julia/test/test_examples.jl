@@ -10,6 +10,9 @@
         $(sum(n -> n^2, 1:5000))
         1.5e6
         Oslo, Rome
+        ada pays 3
+        cities: 3, numbers: 3, prices: 1000000, squares: 5000
+        1 row of id, name
         the server has no ticket `nothing of that name`
         """
 end
