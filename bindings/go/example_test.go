@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log"
+	"time"
 
 	"dipc"
 
@@ -75,6 +76,43 @@ func ExampleServer_Serve() {
 	// Output:
 	// dipc: the server: the report is not written yet: dipc: busy
 	// true
+}
+
+// A handler serves tickets that the server was not given, and says what they stand for.
+func ExampleServer_SetHandler() {
+	server, err := dipc.NewServer()
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer server.Close()
+	err = server.SetHandler(&dipc.Handler{
+		Get: func(ctx context.Context, ticket string) (array.RecordReader, error) {
+			return nil, fmt.Errorf("%s may not ask %q: %w", dipc.RequestHeaders(ctx).Get("user"), ticket, dipc.ErrPermission)
+		},
+		Describe: func(context.Context, string) (*dipc.Description, error) {
+			return &dipc.Description{Rows: dipc.Known(3)}, nil
+		},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	uri, err := server.Listen("shm:@go-example-handler")
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	description, err := dipc.Describe(ctx, uri, "select 1")
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(description.Rows, description.Batches)
+	_, err = dipc.Get(ctx, uri, "select 1", dipc.WithHeaders(dipc.Headers{"user": {"ada"}}))
+	fmt.Println(err)
+	// Output:
+	// 3 unknown
+	// dipc: the server: ada may not ask "select 1": dipc: permission
 }
 
 // An arena is an allocator of arrow-go whose memory is lent to clients where it lies.
