@@ -5,14 +5,19 @@
 #define DIPC_CLIENT_HPP
 
 #include <dipc/cancel.hpp>
+#include <dipc/description.hpp>
 #include <dipc/library.hpp>
 #include <dipc/options.hpp>
 #include <dipc/span.hpp>
 #include <dipc/stream.hpp>
 
 #include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 namespace dipc {
 
@@ -50,7 +55,8 @@ class Client {
   ///                 before the stream is.
   Result<Stream> get(std::string_view uri, std::string_view ticket, const GetOptions& options = {},
                      const Cancel* cancel = nullptr) const {
-    return get_from(Span<const std::string_view>(&uri, 1), ticket, options, cancel);
+    const Span<const std::string_view> uris(&uri, 1);
+    return open(dipc_client_get, uris, ticket, options, cancel);
   }
 
   /// The same where metadata and bodies come over two connections.
@@ -58,7 +64,50 @@ class Client {
                            std::string_view ticket, const GetOptions& options = {},
                            const Cancel* cancel = nullptr) const {
     const std::array<std::string_view, 2> uris = {metadata_uri, data_uri};
-    return get_from(uris, ticket, options, cancel);
+    return open(dipc_client_get, uris, ticket, options, cancel);
+  }
+
+  /// Asks a server what a ticket stands for, without its table. A published table is known; of
+  /// other tickets the server knows what Server::set_description() or its handler says.
+  ///
+  /// @param options  As for get(); the deadline and the headers go with this request, too.
+  /// @return As get(). Status::unsupported: the server, or its handler, does not know descriptions.
+  ///         Status::invalid_data: the handler answered with another table.
+  Result<Description> describe(std::string_view uri, std::string_view ticket,
+                               const GetOptions& options = {},
+                               const Cancel* cancel = nullptr) const {
+    const Span<const std::string_view> uris(&uri, 1);
+    dipc_description* raw = nullptr;
+    auto done = ask(uris, options, [&](const char* const* texts, const dipc_get_options* built,
+                                       dipc_error** error) {
+      return dipc_client_describe(raw_.get(), texts, uris.size(), detail::byte_pointer(ticket),
+                                  ticket.size(), built, detail::raw_or_null(cancel), &raw, error);
+    });
+    if (!done) return std::move(done).error();
+    const detail::DescriptionHandle owned(raw);
+    return detail::description_of(raw);
+  }
+
+  /// Asks a server for its tickets that begin with `prefix`; where there are none, its handler
+  /// answers.
+  ///
+  /// @return As describe().
+  Result<std::vector<Endpoint>> list(std::string_view uri, std::string_view prefix = {},
+                                     const GetOptions& options = {},
+                                     const Cancel* cancel = nullptr) const {
+    const Span<const std::string_view> uris(&uri, 1);
+    auto stream = open(dipc_client_list, uris, prefix, options, cancel);
+    if (!stream) return std::move(stream).error();
+    auto schema = stream->schema();
+    if (!schema) return std::move(schema).error();
+    std::vector<Endpoint> all;
+    for (;;) {
+      auto batch = stream->next();
+      if (!batch) return std::move(batch).error();
+      if (!*batch) return all;
+      auto read = detail::read_list(*schema, *batch, all);
+      if (!read) return std::move(read).error();
+    }
   }
 
   Result<std::uint64_t> stat(ClientStat stat) const {
@@ -73,8 +122,10 @@ class Client {
  private:
   explicit Client(dipc_client* raw) noexcept : raw_(raw) {}
 
-  Result<Stream> get_from(Span<const std::string_view> uris, std::string_view ticket,
-                          const GetOptions& options, const Cancel* cancel) const {
+  /// Calls `function(uris, options, error)` with URIs and options as dipc.h takes them.
+  template <class F>
+  static Result<void> ask(Span<const std::string_view> uris, const GetOptions& options,
+                          F&& function) {
     std::array<std::string, 2> texts;
     std::array<const char*, 2> pointers = {};
     for (std::size_t i = 0; i < uris.size(); i++) {
@@ -85,11 +136,20 @@ class Client {
     }
     auto built = detail::build(options);
     if (!built) return std::move(built).error();
+    return detail::call([&](dipc_error** error) {
+      return std::forward<F>(function)(pointers.data(), built->get(), error);
+    });
+  }
+
+  /// Opens a stream by dipc_client_get() or dipc_client_list().
+  Result<Stream> open(decltype(&dipc_client_get) function, Span<const std::string_view> uris,
+                      std::string_view ticket, const GetOptions& options,
+                      const Cancel* cancel) const {
     Stream stream;
-    auto done = detail::call([&](dipc_error** error) {
-      return dipc_client_get(raw_.get(), pointers.data(), uris.size(),
-                             detail::byte_pointer(ticket), ticket.size(), built->get(),
-                             detail::raw_or_null(cancel), stream.get(), error);
+    auto done = ask(uris, options, [&](const char* const* texts, const dipc_get_options* built,
+                                       dipc_error** error) {
+      return function(raw_.get(), texts, uris.size(), detail::byte_pointer(ticket), ticket.size(),
+                      built, detail::raw_or_null(cancel), stream.get(), error);
     });
     if (!done) return std::move(done).error();
     return stream;

@@ -54,6 +54,20 @@ Array array_of(std::unique_ptr<Parts> parts, std::int64_t length, std::int64_t n
   return array;
 }
 
+/// The place of a column among those of a batch.
+inline Result<std::int64_t> place_of(const Schema& schema, const DeviceArray& batch,
+                                     std::string_view name) {
+  if (!schema || !batch) return Error(Status::invalid_argument, "there is no batch to look at");
+  if (batch->device_type != ARROW_DEVICE_CPU) {
+    return Error(Status::unsupported, "the batch does not lie on the host");
+  }
+  for (std::int64_t i = 0; i < schema->n_children && i < batch->array.n_children; i++) {
+    const ArrowSchema& field = *schema->children[i];
+    if (field.name != nullptr && field.name == name) return i;
+  }
+  return Error(Status::not_found, "there is no column " + std::string(name));
+}
+
 }  // namespace detail
 
 /// A record batch in the making: add() its columns, then batch() and schema().
@@ -167,7 +181,8 @@ class Columns {
   std::optional<Error> error_;
 };
 
-/// One column of a batch, of numbers (T) or of texts (T = std::string_view). Refers to the batch.
+/// One column of a batch, of numbers (T), or of texts or bytes (T = std::string_view). Refers to
+/// the batch.
 template <class T>
 class ColumnView {
   static constexpr bool is_text = std::is_same_v<T, std::string_view>;
@@ -179,23 +194,18 @@ class ColumnView {
   ///         Status::unsupported: it lies on another device.
   static Result<ColumnView> of(const Schema& schema, const DeviceArray& batch,
                                std::string_view name) {
-    if (!schema || !batch) return Error(Status::invalid_argument, "there is no batch to look at");
-    if (batch->device_type != ARROW_DEVICE_CPU) {
-      return Error(Status::unsupported, "the batch does not lie on the host");
+    auto place = detail::place_of(schema, batch, name);
+    if (!place) return std::move(place).error();
+    const ArrowSchema& field = *schema->children[*place];
+    const std::string_view format = field.format;
+    const bool is_large = format == "U" || format == "Z";
+    const bool fits = field.dictionary == nullptr &&
+                      (is_text ? is_large || format == "u" || format == "z" : format == wanted());
+    if (!fits) {
+      return Error(Status::invalid_argument, "column " + std::string(name) + " has the format " +
+                                                 field.format + ", not " + wanted());
     }
-    for (std::int64_t i = 0; i < schema->n_children && i < batch->array.n_children; i++) {
-      const ArrowSchema& field = *schema->children[i];
-      if (field.name == nullptr || field.name != name) continue;
-      const std::string_view format = field.format;
-      const bool fits = field.dictionary == nullptr &&
-                        (is_text ? format == "u" || format == "U" : format == wanted());
-      if (!fits) {
-        return Error(Status::invalid_argument, "column " + std::string(name) + " has the format " +
-                                                   field.format + ", not " + wanted());
-      }
-      return ColumnView(*batch->array.children[i], batch->array, format == "U");
-    }
-    return Error(Status::not_found, "there is no column " + std::string(name));
+    return ColumnView(*batch->array.children[*place], batch->array, is_large);
   }
 
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
@@ -236,7 +246,7 @@ class ColumnView {
 
   static constexpr const char* wanted() noexcept {
     if constexpr (is_text) {
-      return "u or U";
+      return "u, U, z or Z";
     } else {
       return detail::format_of<T>();
     }

@@ -80,6 +80,12 @@ inline std::uint64_t nanoseconds(std::chrono::nanoseconds time) noexcept {
   return time.count() < 0 ? 0 : static_cast<std::uint64_t>(time.count());
 }
 
+/// A time of dipc.h; `forever` for DIPC_FOREVER.
+inline std::chrono::nanoseconds time_of(std::uint64_t nanoseconds) noexcept {
+  if (nanoseconds >= static_cast<std::uint64_t>(forever.count())) return forever;
+  return std::chrono::nanoseconds(static_cast<std::int64_t>(nanoseconds));
+}
+
 /// `text` with a NUL at its end. A NUL inside would silently cut it off, so it is refused.
 inline Result<std::string> c_string(std::string_view text, Status status, const char* what) {
   if (text.find('\0') != std::string_view::npos) {

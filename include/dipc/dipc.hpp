@@ -5,6 +5,7 @@
 //   Schema, DeviceArray    Arrow's C structs, owned
 //   Columns                record batches of std::vector
 //   Result<T>, Error       what calls return; value() throws Exception
+//   Headers, Description   what goes with a request, and what a ticket stands for
 //   Cancel, Arena, set_log, Sender, Receiver
 //
 // No exceptions are needed (-fno-exceptions, -fno-rtti). Handles are moved and never copied. One
@@ -18,8 +19,10 @@
 #include <dipc/cancel.hpp>
 #include <dipc/client.hpp>
 #include <dipc/columns.hpp>
+#include <dipc/description.hpp>
 #include <dipc/error.hpp>
 #include <dipc/generate.hpp>
+#include <dipc/headers.hpp>
 #include <dipc/library.hpp>
 #include <dipc/log.hpp>
 #include <dipc/machines.hpp>

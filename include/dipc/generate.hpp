@@ -6,6 +6,7 @@
 
 #include <dipc/stream.hpp>
 
+#include <cerrno>
 #include <memory>
 #include <new>
 #include <optional>
@@ -87,12 +88,11 @@ inline void fail_request(const dipc_request* request, const Error& error) {
 }
 
 /// The part of a generated stream that does not depend on the function.
-struct Generated {
+struct Generated : GeneratedError {
   Generated(Schema of_table, void (*destructor)(Generated*)) noexcept
       : schema(std::move(of_table)), destroy(destructor) {}
 
   Schema schema;
-  std::optional<Error> error;
   const dipc_request* request = nullptr;  // whom to tell in full, where a provider returned it
   void (*destroy)(Generated*);
 
@@ -109,11 +109,7 @@ struct Generated {
   }
 
   static Generated& of(ArrowDeviceArrayStream* stream) noexcept {
-    return *static_cast<Generated*>(stream->private_data);
-  }
-  static const char* get_last_error(ArrowDeviceArrayStream* stream) {
-    const Generated& self = of(stream);
-    return self.error.has_value() ? self.error->text().data() : nullptr;
+    return static_cast<Generated&>(*static_cast<GeneratedError*>(stream->private_data));
   }
   static void release(ArrowDeviceArrayStream* stream) {
     stream->release = nullptr;
@@ -179,7 +175,7 @@ template <class F, bool Catches = DIPC_CPP_EXCEPTIONS>
   stream->get_next = &Source::get_next;
   stream->get_last_error = &detail::Generated::get_last_error;
   stream->release = &detail::Generated::release;
-  stream->private_data = static_cast<detail::Generated*>(source.release());
+  stream->private_data = static_cast<detail::GeneratedError*>(source.release());
   return stream;
 }
 

@@ -6,6 +6,7 @@
 #define DIPC_OPTIONS_HPP
 
 #include <dipc/detail.hpp>
+#include <dipc/headers.hpp>
 
 #include <chrono>
 #include <cstddef>
@@ -89,10 +90,12 @@ struct Window {
   std::uint64_t bytes;    ///< Bytes of bodies; one batch is always admitted.
 };
 
-/// Given to Client::get().
+/// Given to Client::get(), Client::describe() and Client::list().
 struct GetOptions {
   std::optional<std::chrono::nanoseconds> connect_timeout = {};  ///< Up to the first answer.
-  std::optional<std::chrono::nanoseconds> stall_timeout = {};  ///< The server may be silent so long.
+  std::optional<std::chrono::nanoseconds> stall_timeout = {};  ///< Of a server that is silent.
+  std::optional<std::chrono::nanoseconds> deadline = {};  ///< Up to the end of the stream.
+  Headers headers = {};  ///< For the server's host. A server that knows no headers refuses them.
   std::optional<Window> window = {};
   std::optional<std::uint64_t> lent_limit_bytes = {};
   std::optional<std::uint64_t> message_limit_bytes = {};  ///< What one message may become here.
@@ -198,10 +201,11 @@ inline auto build(const ClientOptions& options) {
       .build();
 }
 
-inline auto build(const GetOptions& options) {
+inline Result<Handle<dipc_get_options, dipc_get_options_free>> build(const GetOptions& options) {
   OptionsBuilder<dipc_get_options, dipc_get_options_free> builder(dipc_get_options_new);
   builder.set(options.connect_timeout, dipc_get_options_set_connect_timeout_ns)
       .set(options.stall_timeout, dipc_get_options_set_stall_timeout_ns)
+      .set(options.deadline, dipc_get_options_set_deadline_ns)
       .set(options.lent_limit_bytes, dipc_get_options_set_lent_limit_bytes)
       .set(options.message_limit_bytes, dipc_get_options_set_message_limit_bytes)
       .set(options.validation, dipc_get_options_set_validation)
@@ -218,6 +222,13 @@ inline auto build(const GetOptions& options) {
     builder.run([&](dipc_error** error) {
       return dipc_get_options_set_window(builder.raw(), options.window->batches,
                                          options.window->bytes, error);
+    });
+  }
+  if (!options.headers.empty()) {
+    auto headers = build(options.headers);
+    if (!headers) return std::move(headers).error();
+    builder.run([&](dipc_error** error) {
+      return dipc_get_options_set_headers(builder.raw(), headers->get(), error);
     });
   }
   return builder.build();

@@ -5,13 +5,25 @@
 #define DIPC_REQUEST_HPP
 
 #include <dipc/generate.hpp>
+#include <dipc/headers.hpp>
 
 #include <chrono>
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <utility>
 
 namespace dipc {
+
+/// What a client wants with a ticket.
+enum class Verb : std::int32_t {
+  get = DIPC_VERB_GET,            ///< Its table.
+  put = DIPC_VERB_PUT,            ///< To send a table. Not served yet.
+  exchange = DIPC_VERB_EXCHANGE,  ///< To send and to get. Not served yet.
+  describe = DIPC_VERB_DESCRIBE,  ///< What it stands for: the answer is a Description.
+  /// The tickets that begin with it: the answer is a Description with an endpoint for each.
+  list = DIPC_VERB_LIST,
+};
 
 /// The request that a provider was given: valid until the provider's stream is released, so that
 /// the stream may look at it. Copied like a pointer. Every call is allowed from any thread.
@@ -26,6 +38,36 @@ class RequestRef {
       return dipc_request_ticket(raw_, reinterpret_cast<std::uint8_t*>(buffer), size, length,
                                  error);
     });
+  }
+
+  /// What the client wants with the ticket. Only handlers of Server::set_handler() and
+  /// Server::set_handler_pull() get other verbs than Verb::get.
+  [[nodiscard]] Verb verb() const noexcept { return static_cast<Verb>(dipc_request_verb(raw_)); }
+
+  /// The headers that the client sent.
+  Result<Headers> headers() const {
+    return detail::call_for_headers([this](dipc_headers** out, dipc_error** error) {
+      return dipc_request_headers(raw_, out, error);
+    });
+  }
+
+  /// Adds headers to the answer. The client gets those with the stream that are added before the
+  /// schema was sent; later ones go with a failure of the stream.
+  ///
+  /// @return Status::invalid_argument: a key that is not allowed, more than 32 KiB, or the stream
+  ///         is over.
+  Result<void> add_headers(const Headers& headers) const {
+    auto built = detail::build(headers);
+    if (!built) return std::move(built).error();
+    return detail::call([&](dipc_error** error) {
+      return dipc_request_add_headers(raw_, built->get(), error);
+    });
+  }
+
+  /// How long the client still waits for the end of the stream: `forever` where it has set no
+  /// deadline, zero once the deadline has passed.
+  [[nodiscard]] std::chrono::nanoseconds time_left() const noexcept {
+    return detail::time_of(dipc_request_time_left_ns(raw_));
   }
 
   /// Who asked, for logs: "pid 4711, uid 1000".
@@ -63,6 +105,18 @@ class Request {
   /// What the client asked for: any bytes.
   Result<std::string> ticket() const { return ref().ticket(); }
 
+  /// What the client wants with the ticket.
+  [[nodiscard]] Verb verb() const noexcept { return ref().verb(); }
+
+  /// The headers that the client sent.
+  Result<Headers> headers() const { return ref().headers(); }
+
+  /// Adds headers to the answer; before start(), for the client to get them with the stream.
+  Result<void> add_headers(const Headers& headers) const { return ref().add_headers(headers); }
+
+  /// How long the client still waits for the end of the stream; `forever` without a deadline.
+  [[nodiscard]] std::chrono::nanoseconds time_left() const noexcept { return ref().time_left(); }
+
   /// Who asked, for logs.
   Result<std::string> peer() const { return ref().peer(); }
 
@@ -95,7 +149,8 @@ class Request {
     });
   }
 
-  /// Ends the stream well, waiting for the last batches to leave. After Status::timeout, call again.
+  /// Ends the stream well, waiting for the last batches to leave. After Status::timeout, call
+  /// again.
   Result<void> finish(std::chrono::nanoseconds timeout = forever) const {
     return detail::call([&](dipc_error** error) {
       return dipc_request_finish(raw_.get(), detail::nanoseconds(timeout), error);

@@ -5,6 +5,7 @@
 #define DIPC_SERVER_HPP
 
 #include <dipc/cancel.hpp>
+#include <dipc/description.hpp>
 #include <dipc/library.hpp>
 #include <dipc/options.hpp>
 #include <dipc/request.hpp>
@@ -119,62 +120,85 @@ class Server {
   /// @param provider  Called with a RequestRef, by several threads at once. Returns a Stream, a
   ///                  HostStream, whatever StreamTraits knows, or a Result of one. An Error that it
   ///                  returns, or what it throws, is what the client gets. Destroyed when the
-  ///                  ticket was withdrawn and the last call has returned.
+  ///                  ticket was withdrawn or replaced and the last call has returned.
   /// @return Status::already_exists: the ticket is served.
   template <class F, bool Catches = DIPC_CPP_EXCEPTIONS>
   Result<void> serve(std::string_view ticket, F&& provider,
                      Promise promise = Promise::nothing) const {
-    using Provider = std::decay_t<F>;
-    static_assert(std::is_invocable_v<const Provider&, RequestRef>,
-                  "a provider takes a dipc::RequestRef and is called by several threads at once: "
-                  "its operator() must be const (no mutable lambda)");
-    auto owned = std::make_unique<Provider>(std::forward<F>(provider));
-    auto done = detail::call([&](dipc_error** error) {
-      return dipc_server_serve(
-          raw_.get(), detail::byte_pointer(ticket), ticket.size(),
-          &detail::provide<Provider, Catches>, owned.get(),
-          [](void* userdata) { delete static_cast<Provider*>(userdata); },
-          static_cast<std::uint32_t>(promise), error);
+    return provide_by<Catches>(
+        std::forward<F>(provider),
+        [&](dipc_provider call, void* userdata, dipc_finalizer finalizer, dipc_error** error) {
+          return dipc_server_serve(raw_.get(), detail::byte_pointer(ticket), ticket.size(), call,
+                                   userdata, finalizer, static_cast<std::uint32_t>(promise), error);
+        });
+  }
+
+  /// Serves every ticket that is not served by itself: queries, commands, keys of partitions. A
+  /// handler set before is replaced; its streams go on.
+  ///
+  /// RequestRef::verb() says what the client wants with RequestRef::ticket(): the table, a
+  /// Description of it, or a Description with an endpoint for each ticket that begins so. A handler
+  /// that does not know a verb returns an Error of Status::unsupported.
+  ///
+  /// @param handler  As the provider of serve(). Destroyed when it was replaced and the last call
+  ///                 has returned.
+  template <class F, bool Catches = DIPC_CPP_EXCEPTIONS>
+  Result<void> set_handler(F&& handler, Promise promise = Promise::nothing) const {
+    return provide_by<Catches>(
+        std::forward<F>(handler),
+        [&](dipc_provider call, void* userdata, dipc_finalizer finalizer, dipc_error** error) {
+          return dipc_server_set_handler(raw_.get(), call, userdata, finalizer,
+                                         static_cast<std::uint32_t>(promise), error);
+        });
+  }
+
+  /// Removes the handler, if there is one: tickets that are not served are unknown again.
+  Result<void> remove_handler() const {
+    return detail::call([&](dipc_error** error) {
+      return dipc_server_set_handler(raw_.get(), nullptr, nullptr, nullptr, 0, error);
     });
-    if (done.ok()) static_cast<void>(owned.release());  // the finalizer's now
-    return done;
   }
 
   /// Serves a ticket with a table that can be fetched any number of times, by many clients at once.
   ///
   /// @param schema   Moved on success only, as are the batches.
-  /// @param batches  Released when the ticket was withdrawn and the last client gave them back.
+  /// @param batches  Released when the ticket was withdrawn or replaced and the last client gave
+  ///                 them back.
   Result<void> publish(std::string_view ticket, Schema&& schema,
                        std::vector<DeviceArray>&& batches) const {
-    std::vector<ArrowDeviceArray> raw(batches.size());
-    for (std::size_t i = 0; i < raw.size(); i++) raw[i] = *batches[i];
-    auto done = detail::call([&](dipc_error** error) {
-      return dipc_server_publish(raw_.get(), detail::byte_pointer(ticket), ticket.size(),
-                                 schema.get(), raw.data(), raw.size(), error);
-    });
-    if (!done) return done;
-    // They were moved out of `raw`: what it was copied from does not own them any more.
-    for (DeviceArray& batch : batches) detail::forget(*batch.get());
-    batches.clear();
-    return done;
+    return publish_by(dipc_server_publish, ticket, std::move(schema), std::move(batches));
   }
 
   /// Publishes what a stream gives, or whatever StreamTraits knows; it is read to its end now.
   template <class T>
   Result<void> publish(std::string_view ticket, T&& source) const {
-    auto opened = to_stream(std::forward<T>(source));
-    if (!opened) return std::move(opened).error();
-    Stream stream = *std::move(opened);
-    auto schema = stream.schema();
-    if (!schema) return std::move(schema).error();
-    std::vector<DeviceArray> batches;
-    for (;;) {
-      auto batch = stream.next();
-      if (!batch) return std::move(batch).error();
-      if (!*batch) break;
-      batches.push_back(*std::move(batch));
-    }
-    return publish(ticket, *std::move(schema), std::move(batches));
+    return publish_all_by(dipc_server_publish, ticket, std::forward<T>(source));
+  }
+
+  /// publish() in the place of what the ticket stands for, if anything. At no moment is the ticket
+  /// unknown, and streams under way go on with what they began.
+  Result<void> replace(std::string_view ticket, Schema&& schema,
+                       std::vector<DeviceArray>&& batches) const {
+    return publish_by(dipc_server_replace, ticket, std::move(schema), std::move(batches));
+  }
+
+  /// The same with what a stream gives, or whatever StreamTraits knows.
+  template <class T>
+  Result<void> replace(std::string_view ticket, T&& source) const {
+    return publish_all_by(dipc_server_replace, ticket, std::forward<T>(source));
+  }
+
+  /// Says what a ticket of serve() or serve_pull() stands for, to clients that ask by
+  /// Client::describe() and Client::list(). Without endpoints the ticket itself is the only one.
+  ///
+  /// @return Status::not_found: the server has no such ticket.
+  Result<void> set_description(std::string_view ticket, const Description& description) const {
+    auto built = detail::build(description);
+    if (!built) return std::move(built).error();
+    return detail::call([&](dipc_error** error) {
+      return dipc_server_set_description(raw_.get(), detail::byte_pointer(ticket), ticket.size(),
+                                         built->get(), error);
+    });
   }
 
   /// Serves a ticket in the pull form: its requests come out of next_request(), and no thread of
@@ -184,6 +208,13 @@ class Server {
       return dipc_server_serve_pull(raw_.get(), detail::byte_pointer(ticket), ticket.size(),
                                     error);
     });
+  }
+
+  /// Serves every ticket that is not served by itself in the pull form. A handler set before is
+  /// replaced.
+  Result<void> set_handler_pull() const {
+    return detail::call(
+        [&](dipc_error** error) { return dipc_server_set_handler_pull(raw_.get(), error); });
   }
 
   /// Pull form: waits for the next request; nothing where none came in time.
@@ -249,6 +280,58 @@ class Server {
 
  private:
   explicit Server(dipc_server* raw) noexcept : raw_(raw) {}
+
+  /// Calls `function(provider, userdata, finalizer, error)` with a callable as dipc.h takes it.
+  template <bool Catches, class F, class Function>
+  static Result<void> provide_by(F&& provider, Function&& function) {
+    using Provider = std::decay_t<F>;
+    static_assert(std::is_invocable_v<const Provider&, RequestRef>,
+                  "a provider takes a dipc::RequestRef and is called by several threads at once: "
+                  "its operator() must be const (no mutable lambda)");
+    auto owned = std::make_unique<Provider>(std::forward<F>(provider));
+    auto done = detail::call([&](dipc_error** error) {
+      return std::forward<Function>(function)(
+          &detail::provide<Provider, Catches>, owned.get(),
+          [](void* userdata) { delete static_cast<Provider*>(userdata); }, error);
+    });
+    if (done.ok()) static_cast<void>(owned.release());  // the finalizer's now
+    return done;
+  }
+
+  /// Publishes a table by dipc_server_publish() or dipc_server_replace().
+  Result<void> publish_by(decltype(&dipc_server_publish) function, std::string_view ticket,
+                          Schema&& schema, std::vector<DeviceArray>&& batches) const {
+    std::vector<ArrowDeviceArray> raw(batches.size());
+    for (std::size_t i = 0; i < raw.size(); i++) raw[i] = *batches[i];
+    auto done = detail::call([&](dipc_error** error) {
+      return function(raw_.get(), detail::byte_pointer(ticket), ticket.size(), schema.get(),
+                      raw.data(), raw.size(), error);
+    });
+    if (!done) return done;
+    // They were moved out of `raw`: what it was copied from does not own them any more.
+    for (DeviceArray& batch : batches) detail::forget(*batch.get());
+    batches.clear();
+    return done;
+  }
+
+  /// Reads a stream to its end, and publishes its table.
+  template <class T>
+  Result<void> publish_all_by(decltype(&dipc_server_publish) function, std::string_view ticket,
+                              T&& source) const {
+    auto opened = to_stream(std::forward<T>(source));
+    if (!opened) return std::move(opened).error();
+    Stream stream = *std::move(opened);
+    auto schema = stream.schema();
+    if (!schema) return std::move(schema).error();
+    std::vector<DeviceArray> batches;
+    for (;;) {
+      auto batch = stream.next();
+      if (!batch) return std::move(batch).error();
+      if (!*batch) break;
+      batches.push_back(*std::move(batch));
+    }
+    return publish_by(function, ticket, *std::move(schema), std::move(batches));
+  }
 
   detail::Handle<dipc_server, dipc_server_free> raw_;
 };

@@ -5,11 +5,13 @@
 #define DIPC_STREAM_HPP
 
 #include <dipc/detail.hpp>
+#include <dipc/headers.hpp>
 #include <dipc/schema.hpp>
 
-#include <cerrno>
 #include <cstddef>
+#include <cstdint>
 #include <iterator>
+#include <optional>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -33,23 +35,43 @@ enum class StreamStat : std::int32_t {
 
 namespace detail {
 
-/// The status that an errno of a stream's callback stands for, where it stands for one alone.
-inline Status status_of_errno(int number) noexcept {
-  for (const Status status :
-       {Status::cancelled, Status::timeout, Status::disconnected, Status::not_found, Status::busy,
-        Status::out_of_memory, Status::permission, Status::unreachable, Status::protocol,
-        Status::unsupported, Status::stopped, Status::forked}) {
-    if (dipc_status_errno(static_cast<dipc_status>(status)) == number) return status;
-  }
-  return Status::io;
-}
+/// What a stream of generate() failed with. A callback gives an errno and a text only.
+struct GeneratedError {
+  std::optional<Error> error;
 
-/// What a callback of a stream failed with, as far as the stream itself can say.
-template <class S>
-Error stream_error(S& stream, int number) {
-  const char* text = stream.get_last_error == nullptr ? nullptr : stream.get_last_error(&stream);
-  return Error(status_of_errno(number), text == nullptr ? std::generic_category().message(number) : text);
-}
+  static const char* get_last_error(ArrowDeviceArrayStream* stream) {
+    const Error* error = of(*stream);
+    return error == nullptr ? nullptr : error->text().data();
+  }
+
+  /// The error of a stream of generate(); NULL where it has not failed, and for other streams.
+  static const Error* of(const ArrowDeviceArrayStream& stream) noexcept {
+    if (stream.get_last_error != &GeneratedError::get_last_error) return nullptr;
+    const auto& self = *static_cast<const GeneratedError*>(stream.private_data);
+    return self.error.has_value() ? &*self.error : nullptr;
+  }
+  static const Error* of(const ArrowArrayStream&) noexcept { return nullptr; }
+};
+
+/// The functions of dipc.h for one kind of stream.
+template <class Raw>
+struct StreamFunctions;
+
+template <>
+struct StreamFunctions<ArrowDeviceArrayStream> {
+  static constexpr auto* status = &dipc_stream_status;
+  static constexpr auto* metadata = &dipc_stream_metadata;
+  static constexpr auto* headers = &dipc_stream_headers;
+  static constexpr auto* stat = &dipc_stream_stat;
+};
+
+template <>
+struct StreamFunctions<ArrowArrayStream> {
+  static constexpr auto* status = &dipc_host_stream_status;
+  static constexpr auto* metadata = &dipc_host_stream_metadata;
+  static constexpr auto* headers = &dipc_host_stream_headers;
+  static constexpr auto* stat = &dipc_host_stream_stat;
+};
 
 inline Error released_stream() {
   return Error(Status::invalid_argument,
@@ -91,51 +113,104 @@ class BatchIterator {
   Batch batch_;
 };
 
-}  // namespace detail
+/// What HostStream and Stream have in common.
+template <class Raw, class BatchOfRaw>
+class BasicStream : public Owned<Raw> {
+  using Functions = StreamFunctions<Raw>;
 
-/// A stream of batches on the host, as everything takes it that knows Arrow's C stream interface.
-/// One thread at a time.
-class HostStream : public detail::Owned<ArrowArrayStream> {
  public:
-  using Batch = Array;
-  using Owned::Owned;
+  using Batch = BatchOfRaw;
+  using Owned<Raw>::Owned;
 
   /// The schema: a struct of the columns.
   Result<Schema> schema() {
-    if (!*this) return detail::released_stream();
+    if (!*this) return released_stream();
     Schema schema;
-    const int failed = get()->get_schema(get(), schema.get());
-    if (failed != 0) return detail::stream_error(*get(), failed);
+    const int failed = this->get()->get_schema(this->get(), schema.get());
+    if (failed != 0) return why(failed);
     return schema;
   }
 
-  /// The next batch; nothing (false) at the end of the stream.
-  Result<Array> next() {
-    if (!*this) return detail::released_stream();
-    Array batch;
-    const int failed = get()->get_next(get(), batch.get());
-    if (failed != 0) return detail::stream_error(*get(), failed);
+  /// The next batch; nothing (false) at the end of the stream. Where a stream of another producer
+  /// fails, which has a text alone, the status is Status::provider.
+  Result<Batch> next() {
+    if (!*this) return released_stream();
+    Batch batch;
+    const int failed = this->get()->get_next(this->get(), batch.get());
+    if (failed != 0) return why(failed);
     return batch;
   }
 
   /// Iterates over the batches that are left; throws dipc::Exception where the stream fails.
   template <bool Throws = DIPC_CPP_EXCEPTIONS>
   [[nodiscard]] auto begin() {
-    return detail::BatchIterator<Throws, HostStream>(this);
+    return BatchIterator<Throws, BasicStream>(this);
   }
   template <bool Throws = DIPC_CPP_EXCEPTIONS>
   [[nodiscard]] auto end() noexcept {
-    return detail::BatchIterator<Throws, HostStream>();
+    return BatchIterator<Throws, BasicStream>();
   }
+
+  /// The headers of the server's answer: those that came with the schema, then those that came with
+  /// a failure. Streams of Client::get() only.
+  Result<Headers> headers() const {
+    return call_for_headers([this](dipc_headers** out, dipc_error** error) {
+      return Functions::headers(this->get(), out, error);
+    });
+  }
+
+  /// Custom metadata of the batch that next() gave last. Streams of Client::get() only.
+  Result<Metadata> metadata() const {
+    auto bytes = call_for_text([this](char* buffer, std::size_t size, std::size_t* length,
+                                      dipc_error** error) {
+      return Functions::metadata(this->get(), reinterpret_cast<std::uint8_t*>(buffer), size, length,
+                                 error);
+    });
+    if (!bytes) return std::move(bytes).error();
+    return decode_metadata(*bytes);
+  }
+
+  /// One figure, so far. Streams of Client::get() only.
+  Result<std::uint64_t> stat(StreamStat stat) const {
+    return call_for<std::uint64_t>([&](std::uint64_t* out, dipc_error** error) {
+      return Functions::stat(this->get(), static_cast<std::int32_t>(stat), out, error);
+    });
+  }
+
+ private:
+  Error why(int number) {
+    Raw* stream = this->get();
+    if (const Error* error = GeneratedError::of(*stream)) return *error;
+    const char* text = stream->get_last_error == nullptr ? nullptr : stream->get_last_error(stream);
+    Error own(Status::provider,
+              text == nullptr ? std::generic_category().message(number) : text);
+    const auto full =
+        call([stream](dipc_error** error) { return Functions::status(stream, error); });
+    // The library knows no status of another producer's stream: its text is all there is.
+    if (full.ok() || (full.status() == Status::invalid_argument &&
+                      full.error().text() != own.text())) {
+      return own;
+    }
+    return full.error();
+  }
+};
+
+}  // namespace detail
+
+/// A stream of batches on the host, as everything takes it that knows Arrow's C stream interface.
+/// One of Stream::to_host() keeps the status, the figures, the metadata and the headers of the
+/// stream that it was made of. One thread at a time.
+class HostStream : public detail::BasicStream<ArrowArrayStream, Array> {
+ public:
+  using BasicStream::BasicStream;
 };
 
 /// A stream of batches, wherever they lie: what Client::get() gives and what a provider returns.
 /// Releasing one of Client::get() before its end cancels it. One thread at a time; its batches may
 /// be released by any, and live on without it.
-class Stream : public detail::Owned<ArrowDeviceArrayStream> {
+class Stream : public detail::BasicStream<ArrowDeviceArrayStream, DeviceArray> {
  public:
-  using Batch = DeviceArray;
-  using Owned::Owned;
+  using BasicStream::BasicStream;
 
   /// Turns a stream of the host into one of this kind. `source` is moved on success.
   static Result<Stream> from_host(HostStream&& source) {
@@ -147,8 +222,8 @@ class Stream : public detail::Owned<ArrowDeviceArrayStream> {
     return stream;
   }
 
-  /// Turns it into a stream of the host. Arrays of CUDA are copied there as they are asked for. Fails
-  /// with Status::unsupported where the arrays cannot be read; this stream is then as before.
+  /// Turns it into a stream of the host. Arrays of CUDA are copied there as they are asked for.
+  /// Fails with Status::unsupported where the arrays cannot be read; this stream is then as before.
   Result<HostStream> to_host() && {
     HostStream host;
     auto done = detail::call([&](dipc_error** error) {
@@ -158,9 +233,9 @@ class Stream : public detail::Owned<ArrowDeviceArrayStream> {
     return host;
   }
 
-  /// Turns it into a stream whose arrays lie on the GPU `device_id` (`device_type` ARROW_DEVICE_CUDA) or
-  /// the host (ARROW_DEVICE_CPU), where they are copied as they are asked for. On failure this stream is
-  /// as before.
+  /// Turns it into a stream whose arrays lie on the GPU `device_id` (`device_type`
+  /// ARROW_DEVICE_CUDA) or the host (ARROW_DEVICE_CPU), where they are copied as they are asked for.
+  /// On failure this stream is as before.
   Result<Stream> to_device(ArrowDeviceType device_type, std::int64_t device_id = 0) && {
     Stream moved;
     auto done = detail::call([&](dipc_error** error) {
@@ -172,65 +247,6 @@ class Stream : public detail::Owned<ArrowDeviceArrayStream> {
 
   /// Where the arrays lie, as ARROW_DEVICE_CPU.
   [[nodiscard]] ArrowDeviceType device_type() const noexcept { return get()->device_type; }
-
-  /// The schema: a struct of the columns.
-  Result<Schema> schema() {
-    if (!*this) return detail::released_stream();
-    Schema schema;
-    const int failed = get()->get_schema(get(), schema.get());
-    if (failed != 0) return why(failed);
-    return schema;
-  }
-
-  /// The next batch; nothing (false) at the end of the stream.
-  Result<DeviceArray> next() {
-    if (!*this) return detail::released_stream();
-    DeviceArray batch;
-    const int failed = get()->get_next(get(), batch.get());
-    if (failed != 0) return why(failed);
-    return batch;
-  }
-
-  /// Iterates over the batches that are left; throws dipc::Exception where the stream fails.
-  template <bool Throws = DIPC_CPP_EXCEPTIONS>
-  [[nodiscard]] auto begin() {
-    return detail::BatchIterator<Throws, Stream>(this);
-  }
-  template <bool Throws = DIPC_CPP_EXCEPTIONS>
-  [[nodiscard]] auto end() noexcept {
-    return detail::BatchIterator<Throws, Stream>();
-  }
-
-  /// Custom metadata of the batch that next() gave last. Streams of Client::get() only.
-  Result<Metadata> metadata() const {
-    auto bytes = detail::call_for_text([this](char* buffer, std::size_t size, std::size_t* length,
-                                              dipc_error** error) {
-      return dipc_stream_metadata(get(), reinterpret_cast<std::uint8_t*>(buffer), size, length,
-                                  error);
-    });
-    if (!bytes) return std::move(bytes).error();
-    return decode_metadata(*bytes);
-  }
-
-  /// One figure, so far. Streams of Client::get() only.
-  Result<std::uint64_t> stat(StreamStat stat) const {
-    return detail::call_for<std::uint64_t>([&](std::uint64_t* out, dipc_error** error) {
-      return dipc_stream_stat(get(), static_cast<std::int32_t>(stat), out, error);
-    });
-  }
-
- private:
-  Error why(int number) {
-    Error own = detail::stream_error(*get(), number);
-    const auto full =
-        detail::call([this](dipc_error** error) { return dipc_stream_status(get(), error); });
-    // A stream of somebody else's has no status; then its own words are all there is.
-    if (full.ok() || (full.status() == Status::invalid_argument &&
-                      full.error().text() != own.text())) {
-      return own;
-    }
-    return full.error();
-  }
 };
 
 }  // namespace dipc

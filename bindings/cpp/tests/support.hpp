@@ -35,10 +35,10 @@ inline std::string address() {
 
 /// A server that listens, and a client of it.
 struct Pair {
-  explicit Pair(const dipc::ServerOptions& options = {})
+  explicit Pair(const dipc::ServerOptions& options = {}, const std::string& at = address())
       : server(dipc::Server::make(options).value()),
         client(dipc::Client::make().value()),
-        uri(server.listen(address()).value()) {}
+        uri(server.listen(at).value()) {}
 
   dipc::Result<dipc::Stream> get(std::string_view ticket) const { return client.get(uri, ticket); }
 

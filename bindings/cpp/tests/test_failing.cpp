@@ -162,7 +162,7 @@ TEST_F(Tables, FailedStreamsStayFailed) {
       dipc::Exception);
   auto plain = support::plain_stream(1, 10, 0);
   const auto failed = plain.next();
-  EXPECT_EQ(failed.status(), dipc::Status::io);
+  EXPECT_EQ(failed.status(), dipc::Status::provider);
   expect_text(failed.error(), "broken pipe dream");
 }
 

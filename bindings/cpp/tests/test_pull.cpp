@@ -88,6 +88,39 @@ TEST_F(Pull, ABatchThatFoundNoRoomIsTheCallersStill) {
       });
 }
 
+// Promise: the pull form, too, gets every ticket that has nothing of its own, with its verb.
+TEST_F(Pull, AHandlerGetsEveryTicketAndVerb) {
+  pair_.server.set_handler_pull().value();
+  std::thread client([this] {
+    dipc::GetOptions options;
+    options.headers.add("key", "value");
+    options.deadline = 1h;
+    auto stream = pair_.client.get(pair_.uri, "any", options).value();
+    EXPECT_EQ(stream.headers().value(), options.headers);
+    EXPECT_EQ(support::count_rows(stream).value(), 10);
+    EXPECT_EQ(pair_.client.describe(pair_.uri, "any", options).value().rows, 10U);
+    EXPECT_EQ(pair_.client.list(pair_.uri, "any", options).value().size(), 1U);
+  });
+  for (const auto verb : {dipc::Verb::get, dipc::Verb::describe, dipc::Verb::list}) {
+    auto request = pair_.server.next_request(60s).value();
+    ASSERT_TRUE(request.has_value());
+    EXPECT_EQ(request->ticket().value(), "any");
+    EXPECT_EQ(request->verb(), verb);
+    EXPECT_GT(request->time_left(), 0s);
+    EXPECT_LE(request->time_left(), 1h);
+    EXPECT_TRUE(request->add_headers(request->headers().value()).ok());
+    dipc::Description description;
+    description.rows = 10;
+    description.endpoints.push_back({"any"});
+    auto answer = verb == dipc::Verb::get ? support::plain_stream(1, 10)
+                                          : dipc::to_stream(description).value();
+    EXPECT_TRUE(request->start(answer.schema().value()).ok());
+    for (dipc::DeviceArray& batch : answer) EXPECT_TRUE(request->push(std::move(batch)).ok());
+    EXPECT_TRUE(request->finish().ok());
+  }
+  client.join();
+}
+
 TEST_F(Pull, NobodyAsks) {
   EXPECT_FALSE(pair_.server.next_request(0s).value().has_value());
   EXPECT_FALSE(pair_.server.next_request(-1s).value().has_value());

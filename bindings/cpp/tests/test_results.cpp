@@ -21,6 +21,7 @@ static_assert(moved_only<dipc::Receiver>);
 static_assert(moved_only<dipc::Stream>);
 static_assert(moved_only<dipc::HostStream>);
 static_assert(moved_only<dipc::Schema>);
+static_assert(moved_only<dipc::Description>);
 static_assert(moved_only<dipc::Array>);
 static_assert(moved_only<dipc::DeviceArray>);
 // They are made by make() alone, and no raw pointer becomes one by chance.
