@@ -24,6 +24,7 @@ done
 kill -TERM "$pid"
 wait "$pid"
 trap - EXIT
+expect $'1000 rows\nhello ada\nlatest: 1000 rows' "$folder/example_requests" "shm:@dipc-cpp-requests-$$"
 if [ -x "$folder/example_arrow" ]; then
   expect $'numbers: 1000 rows\nmade: 1000 rows' "$folder/example_arrow" "shm:@dipc-cpp-arrow-$$"
 fi
