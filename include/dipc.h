@@ -1943,6 +1943,39 @@ dipc_status dipc_host_stream_try_next(const struct ArrowArrayStream *stream,
                                       struct dipc_error **error);
 
 /**
+ * Gives a descriptor for the event loop of a host that serves in the pull form. It is readable
+ * while a request waits, and once the server was stopped: call dipc_server_next_request() with
+ * timeout_ns 0 then.
+ *
+ * @param server  Server.
+ * @param out     Receives the descriptor. It is the server's, which closes it; it is not to be
+ *                read or closed.
+ * @param error   May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+ */
+dipc_status dipc_server_request_fd(const struct dipc_server *server,
+                                   int *out,
+                                   struct dipc_error **error);
+
+/**
+ * Gives a descriptor for the event loop of a host that pushes batches: the pull form without a
+ * thread for each stream. Call dipc_request_push() and dipc_request_finish() with timeout_ns 0.
+ * Where one returns DIPC_ERR_TIMEOUT, the descriptor becomes readable when the call may go on: the
+ * client has taken batches, has gone, or has cancelled. It is readable at first, and for good
+ * behind the end.
+ *
+ * @param request  Request of dipc_server_next_request().
+ * @param out      Receives the descriptor. It is the request's, which closes it; it is not to be
+ *                 read or closed.
+ * @param error    May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: a provider's request.
+ *         DIPC_ERR_OUT_OF_RESOURCES: no descriptors are left.
+ */
+dipc_status dipc_request_fd(const struct dipc_request *request,
+                            int *out,
+                            struct dipc_error **error);
+
+/**
  * Makes a receiver for one stream.
  *
  * @param uris              n_uris strings, read for their tags: the URI of the one connection, or
@@ -2287,7 +2320,8 @@ dipc_status dipc_request_start(const struct dipc_request *request,
  *                            given it back, dipc_server_drain_releases() releases it.
  * @param metadata            Custom metadata of the batch, encoded as in ArrowSchema; NULL: none.
  * @param metadata_len_bytes  Length of metadata.
- * @param timeout_ns          Most nanoseconds to wait; DIPC_FOREVER: no limit.
+ * @param timeout_ns          Most nanoseconds to wait; DIPC_FOREVER: no limit. 0: dipc_request_fd()
+ *                            tells when there is room.
  * @param error               May be NULL; on failure receives details for dipc_error_free().
  * @return DIPC_OK. Otherwise the caller still owns the batch. DIPC_ERR_NULL_ARGUMENT.
  *         DIPC_ERR_TIMEOUT: the client was too slow; call again. DIPC_ERR_INVALID_ARGUMENT: not

@@ -21,6 +21,12 @@ struct Inner {
     event: OwnedFd,
 }
 
+impl AsFd for Cancel {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd()
+    }
+}
+
 impl Cancel {
     /// A token that is not cancelled.
     ///

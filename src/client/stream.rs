@@ -10,7 +10,8 @@ use crate::arrow::decode::{DecodeOptions, DecodedBatch, Decoder};
 use crate::arrow::stream::ArrayReader;
 use crate::arrow::{OwnedDeviceArray, OwnedSchema};
 use crate::cancel::Cancel;
-use crate::driver::fetch::{Fetch, NextBatch, Poller, StreamStats};
+use crate::driver::fetch::{Fetch, NextBatch, StreamStats};
+use crate::driver::polling::Poller;
 use crate::driver::telling::Account;
 use crate::error::{Error, Result, Status};
 use crate::fork::Generation;
@@ -126,7 +127,10 @@ impl Stream {
         self.generation.ensure_same_process()?;
         let poller = match self.poller.take() {
             Some(poller) => poller,
-            None => Box::new(Poller::new(self.cancel.as_ref())?),
+            None => {
+                let token = self.cancel.clone().map(|token| Arc::new(token) as _);
+                Box::new(Poller::new(token)?)
+            }
         };
         Ok(self.poller.insert(poller).fd())
     }

@@ -17,6 +17,7 @@ pub mod callbacks;
 pub mod clock;
 pub mod fetch;
 pub mod io;
+pub mod polling;
 pub mod produce;
 mod refusing;
 pub mod serve;

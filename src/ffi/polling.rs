@@ -10,8 +10,10 @@ use crate::client::{NextBatch, Stream};
 use crate::device::DeviceKind;
 use crate::error::{Error, Result};
 use crate::ffi::error::dipc_error;
-use crate::ffi::guard::{ErrorOut, Polled, guard};
+use crate::ffi::guard::{ErrorOut, Polled, guard, guard_ref};
 use crate::ffi::handle::{null_argument, try_out};
+use crate::ffi::request::dipc_request;
+use crate::ffi::server::dipc_server;
 use crate::ffi::status::dipc_status;
 use crate::ffi::stream::fetched;
 
@@ -118,6 +120,71 @@ pub unsafe extern "C" fn dipc_host_stream_try_next(
     let error = unsafe { ErrorOut::from_raw(error) };
     // SAFETY: the caller promises what `try_next` asks.
     guard(error, || unsafe { try_next(stream, out) })
+}
+
+/// Gives a descriptor for the event loop of a host that serves in the pull form. It is readable
+/// while a request waits, and once the server was stopped: call dipc_server_next_request() with
+/// timeout_ns 0 then.
+///
+/// @param server  Server.
+/// @param out     Receives the descriptor. It is the server's, which closes it; it is not to be
+///                read or closed.
+/// @param error   May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+///
+/// # Safety
+///
+/// `server` is NULL or live; `out` and `error` are NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_server_request_fd(
+    server: *const dipc_server,
+    out: *mut c_int,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    let body = |server: &dipc_server| {
+        // SAFETY: the caller promises `out` is NULL or writable.
+        let out = unsafe { try_out(out, "out") }?;
+        out.set(server.inner.request_fd().as_raw_fd());
+        Ok(())
+    };
+    // SAFETY: the caller promises `server` is NULL or live.
+    unsafe { guard_ref(server, error, body) }
+}
+
+/// Gives a descriptor for the event loop of a host that pushes batches: the pull form without a
+/// thread for each stream. Call dipc_request_push() and dipc_request_finish() with timeout_ns 0.
+/// Where one returns DIPC_ERR_TIMEOUT, the descriptor becomes readable when the call may go on: the
+/// client has taken batches, has gone, or has cancelled. It is readable at first, and for good
+/// behind the end.
+///
+/// @param request  Request of dipc_server_next_request().
+/// @param out      Receives the descriptor. It is the request's, which closes it; it is not to be
+///                 read or closed.
+/// @param error    May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: a provider's request.
+///         DIPC_ERR_OUT_OF_RESOURCES: no descriptors are left.
+///
+/// # Safety
+///
+/// `request` is NULL or live; `out` and `error` are NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_request_fd(
+    request: *const dipc_request,
+    out: *mut c_int,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    let body = |request: &dipc_request| {
+        // SAFETY: the caller promises `out` is NULL or writable.
+        let out = unsafe { try_out(out, "out") }?;
+        out.set(request.get().fd()?);
+        Ok(())
+    };
+    // SAFETY: the caller promises `request` is NULL or live.
+    unsafe { guard_ref(request, error, body) }
 }
 
 /// # Safety

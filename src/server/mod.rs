@@ -10,6 +10,7 @@ mod threads;
 mod tickets;
 
 use std::mem::ManuallyDrop;
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
@@ -322,6 +323,12 @@ impl Server {
             }
             self.core.pulls.wait(deadline, cancel)?;
         }
+    }
+
+    /// Pull form: a descriptor for an event loop, readable while a request waits and once the
+    /// server was stopped; not to be read.
+    pub fn request_fd(&self) -> BorrowedFd<'_> {
+        self.core.pulls.fd()
     }
 
     /// Pull form: releases, on this thread, the arrays that clients have given back. Returns the

@@ -1,7 +1,7 @@
 //! The pull form of serving: queues of requests and of releases for the host.
 
 use std::collections::VecDeque;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
@@ -60,6 +60,11 @@ impl PullQueues {
         let mut count = [0; 8];
         let _ = rustix::io::read(&self.arrivals, &mut count);
         Some(request)
+    }
+
+    /// Readable while a request waits, and once the server was stopped.
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        self.arrivals.as_fd()
     }
 
     fn count(&self) {

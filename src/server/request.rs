@@ -1,6 +1,6 @@
 //! A client's request for a stream.
 
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsRawFd as _, BorrowedFd, RawFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -135,6 +135,18 @@ impl Request {
     /// `OutOfResources` when the process has no file descriptor left.
     pub fn cancel_fd(&self) -> Result<BorrowedFd<'_>> {
         self.stream.lost_fd()
+    }
+
+    /// Pull form: a descriptor for an event loop, readable when a call of [`push`](Self::push) or
+    /// [`finish`](Self::finish) that had no time left may go on; not to be read. It is readable at
+    /// first, and for good behind the end. The request owns it.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` for a provider's request, `OutOfResources` when the process has no file
+    /// descriptor left.
+    pub fn fd(&self) -> Result<RawFd> {
+        Ok(self.pull(None)?.production.fd()?.as_raw_fd())
     }
 
     /// Pull form: sends the schema, before the first batch. It is read, not moved.

@@ -26,6 +26,72 @@ static int32_t produce(void *userdata, dipc_request *request, struct ArrowDevice
   return 0;
 }
 
+/* A stream that the pushing server sends. */
+typedef struct {
+  dipc_request *request;
+  int fd, sent;
+} sending;
+
+/* Sends what can be sent now; false once the stream is over. */
+static bool send_on(sending *stream) {
+  struct ArrowDeviceArray batch;
+  int32_t status = DIPC_OK;
+  while (stream->sent < 50 && status == DIPC_OK) {
+    table_batch(&batch, 100 * stream->sent, 100, NULL);
+    status = dipc_request_push(stream->request, &batch, NULL, 0, 0, NULL);
+    if (status == DIPC_OK) {
+      stream->sent++;
+    } else {
+      batch.array.release(&batch.array);
+    }
+  }
+  if (status == DIPC_OK) status = dipc_request_finish(stream->request, 0, NULL);
+  if (status == DIPC_ERR_TIMEOUT) return true;
+  CHECK_EQ(status, DIPC_OK);
+  dipc_request_free(stream->request);
+  return false;
+}
+
+/* Serves the ticket "pushed" by one thread that never waits for a client. */
+static void push_in_a_loop(dipc_server *server, int control) {
+  static sending streams[STREAMS];
+  struct epoll_event events[4], event = {EPOLLIN, {.u32 = STREAMS}};
+  struct ArrowSchema schema;
+  int loop = epoll_create1(EPOLL_CLOEXEC), fd = -1, count = 0;
+  table_schema(&schema);
+  OK(dipc_server_serve_pull(server, TICKET("pushed"), &error_));
+  OK(dipc_server_request_fd(server, &fd, &error_));
+  CHECK_EQ(epoll_ctl(loop, EPOLL_CTL_ADD, fd, &event), 0);
+  event.data.u32 = STREAMS + 1;
+  CHECK_EQ(epoll_ctl(loop, EPOLL_CTL_ADD, control, &event), 0);
+  for (;;) {
+    int ready = epoll_wait(loop, events, 4, 30000);
+    for (int i = 0; i < ready; i++) {
+      uint32_t at = events[i].data.u32;
+      if (at == STREAMS + 1) {
+        schema.release(&schema);
+        close(loop);
+        return;
+      }
+      if (at < STREAMS) {
+        if (!send_on(&streams[at])) streams[at].request = NULL;
+        continue;
+      }
+      dipc_request *request = NULL;
+      while (dipc_server_next_request(server, 0, NULL, &request, NULL) == DIPC_OK) {
+        sending *stream = &streams[count];
+        *stream = (sending){request, -1, 0};
+        OK(dipc_request_start(request, &schema, ARROW_DEVICE_CPU, &error_));
+        OK(dipc_request_fd(request, &stream->fd, &error_));
+        event.data.u32 = (uint32_t)count++;
+        CHECK_EQ(epoll_ctl(loop, EPOLL_CTL_ADD, stream->fd, &event), 0);
+      }
+    }
+    size_t released = 0;
+    OK(dipc_server_drain_releases(server, &released, &error_));
+  }
+}
+
 static void serve(int control, int out, const char *address) {
   dipc_server *server = NULL;
   char uris[2][DIPC_URI_BYTES] = {"", ""};
@@ -35,9 +101,7 @@ static void serve(int control, int out, const char *address) {
   OK(dipc_server_listen(server, "tcp://127.0.0.1:0", uris[1], DIPC_URI_BYTES, &len, &error_));
   OK(dipc_server_set_handler(server, produce, NULL, NULL, 0, &error_));
   CHECK_EQ(write(out, uris, sizeof uris), (ssize_t)sizeof uris);
-  char byte;
-  while (read(control, &byte, 1) < 0 && errno == EINTR) {
-  }
+  push_in_a_loop(server, control);
   dipc_server_free(server);
   _exit(0);
 }
@@ -56,14 +120,15 @@ static bool drain(struct ArrowDeviceArrayStream *stream, int64_t *rows) {
   return true;
 }
 
-static void one_thread_reads_many_streams(const char *uri) {
+/* With the ticket "pushed" the server has one thread, too. */
+static void one_thread_reads_many_streams(const char *uri, const char *odd, const char *even) {
   dipc_client *client = new_client();
   struct ArrowDeviceArrayStream streams[STREAMS];
   int64_t rows[STREAMS] = {0};
   int loop = epoll_create1(EPOLL_CLOEXEC), fd = -1, left = STREAMS;
   CHECK(loop >= 0);
   for (int i = 0; i < STREAMS; i++) {
-    streams[i] = get(client, uri, i % 2 ? "late" : "soon");
+    streams[i] = get(client, uri, i % 2 ? odd : even);
     OK(dipc_stream_fd(&streams[i], &fd, &error_));
     struct epoll_event event = {EPOLLIN, {.u32 = (uint32_t)i}};
     CHECK_EQ(epoll_ctl(loop, EPOLL_CTL_ADD, fd, &event), 0);
@@ -178,7 +243,8 @@ int main(void) {
     close(out[0]);
   }
   for (int i = 0; i < 2; i++) {
-    one_thread_reads_many_streams(uris[i][i]);
+    one_thread_reads_many_streams(uris[i][i], "late", "soon");
+    one_thread_reads_many_streams(uris[i][i], "pushed", "pushed");
     a_host_stream_is_polled(uris[i][i]);
     a_killed_server_is_noticed(uris[i][i], servers[i]);
   }

@@ -190,3 +190,95 @@ fn the_descriptor_tells_of_failures() {
         }
     }
 }
+
+/// A stream that a host of the pull form sends in its event loop.
+struct Sent {
+    request: Request,
+    next: i64,
+}
+
+/// Sends what can be sent now. Returns whether the stream goes on.
+fn send_on(sent: &mut Sent, batches: i64) -> Result<bool, Error> {
+    while sent.next < batches {
+        let array = export(&batch(sent.next, 10));
+        match sent.request.push(array, None, Some(Duration::ZERO)) {
+            Ok(()) => sent.next += 1,
+            Err((error, _)) if error.status() == Status::Timeout => return Ok(true),
+            Err((error, _)) => return Err(error),
+        }
+    }
+    match sent.request.finish(Some(Duration::ZERO)) {
+        Ok(()) => Ok(false),
+        Err(error) if error.status() == Status::Timeout => Ok(true),
+        Err(error) => Err(error),
+    }
+}
+
+fn add(epoll: &impl std::os::fd::AsFd, fd: i32) {
+    // SAFETY: the descriptor is open: its owner lives.
+    let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+    let key = u64::try_from(fd.as_raw_fd()).unwrap();
+    epoll::add(epoll, fd, EventData::new_u64(key), EventFlags::IN).unwrap();
+}
+
+/// A host of the pull form serves many streams at once with one thread and no waits: slow clients
+/// and clients that leave hold up nobody.
+#[test]
+fn one_thread_sends_many_streams() {
+    const BATCHES: i64 = 60;
+    for subject in SUBJECTS {
+        let (server, uri) = server(subject, ServerOptions::default());
+        server.serve_pull(b"t").unwrap();
+        let streams = 24;
+        std::thread::scope(|scope| {
+            for number in 0..streams {
+                let (uri, options) = (&uri, subject.options());
+                scope.spawn(move || {
+                    let client = client();
+                    let mut stream = client.get(&[uri], b"t", &options, None).unwrap();
+                    let mut rows = 0;
+                    while let Some(batch) = next(&mut stream).unwrap() {
+                        rows += batch.num_rows();
+                        if number % 4 == 0 {
+                            std::thread::sleep(Duration::from_millis(1));
+                        } else if number % 4 == 1 && rows > 100 {
+                            return;
+                        }
+                    }
+                    assert_eq!(rows, 600);
+                });
+            }
+            let epoll = epoll::create(CreateFlags::CLOEXEC).unwrap();
+            add(&epoll, server.request_fd().as_raw_fd());
+            let mut open = HashMap::new();
+            let (mut begun, mut ended) = (0, 0);
+            while ended < streams {
+                let mut events = Vec::with_capacity(8);
+                let time = Timespec::try_from(SOON).unwrap();
+                let buffer = rustix::buffer::spare_capacity(&mut events);
+                let ready = epoll::wait(&epoll, buffer, Some(&time)).unwrap();
+                assert!(ready > 0, "{}: nothing came in time", subject.scheme);
+                while let Some(request) = server.next_request(Some(Duration::ZERO), None).unwrap() {
+                    request.start(&export_schema(&schema()), 1).unwrap();
+                    let fd = request.fd().unwrap();
+                    add(&epoll, fd);
+                    open.insert(u64::try_from(fd).unwrap(), Sent { request, next: 0 });
+                    begun += 1;
+                }
+                for event in events {
+                    let key = event.data.u64();
+                    let Some(sent) = open.get_mut(&key) else {
+                        continue;
+                    };
+                    // A client that has left is an error of its stream alone.
+                    if !matches!(send_on(sent, BATCHES), Ok(true)) {
+                        open.remove(&key);
+                        ended += 1;
+                    }
+                }
+                server.drain_releases();
+            }
+            assert_eq!((begun, open.len()), (streams, 0));
+        });
+    }
+}

@@ -114,9 +114,9 @@ end
     serving() do server, uri
         forever = Base.Event()
         Dipc.serve(() -> (wait(forever); (a = [1],)), server, "never")
-        Dipc.serve(server, "first", (a = [1],))
-        # The first get compiles what the second one needs: an interrupt is for a program that waits,
-        # and Julia 1.5 does not always survive one in its compiler.
+        # The first get waits, too, and so compiles what the second one needs: an interrupt is for a
+        # program that waits, and Julia 1.5 does not always survive one in its compiler.
+        Dipc.serve(() -> (sleep(2); (a = [1],)), server, "first")
         program = "import Dipc; Base.exit_on_sigint(false)
             Dipc.table(Dipc.get(\"$uri\", \"first\"))
             try Dipc.get(\"$uri\", \"never\") catch e println(typeof(e)) end"

@@ -21,7 +21,6 @@ use std::time::Duration;
 
 pub use connection::{ClientEffects, ClientEnd, ClientLink};
 pub use left::{Home, SILENCE_TIMEOUT};
-pub use polling::Poller;
 pub use returns::ReturnQueue;
 pub use sides::Sides;
 pub use stats::StreamStats;

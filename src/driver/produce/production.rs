@@ -9,6 +9,7 @@
 //! the batches that the consumer has taken, since it had both parts of them.
 
 use std::collections::VecDeque;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,6 +18,7 @@ use super::stream::other_part;
 use super::{OutStream, ProduceOptions, ensure_served, stream_info};
 use crate::arrow::{Encoder, OwnedDeviceArray, OwnedSchema};
 use crate::driver::clock;
+use crate::driver::polling::Poller;
 use crate::driver::serve::ServerLink;
 use crate::driver::telling::Account;
 use crate::driver::turning::{Bell, Budget, Turn};
@@ -48,6 +50,8 @@ pub struct Production {
     has_room: bool,
     ending: Option<Box<dyn FnOnce() + Send>>,
     account: Option<Box<Account>>,
+    /// For a host with an event loop.
+    poller: Option<Box<Poller>>,
 }
 
 impl Production {
@@ -74,7 +78,21 @@ impl Production {
             broken: None,
             has_room: false,
             ending: Some(ending),
+            poller: None,
         }
+    }
+
+    /// A descriptor that is readable when a call that has had no time may go on. It is readable at
+    /// first, and for good behind the end.
+    pub fn fd(&mut self) -> Result<BorrowedFd<'_>> {
+        let poller = match self.poller.take() {
+            Some(poller) => poller,
+            None => {
+                let bell = Arc::clone(self.stream.bell()?);
+                Box::new(Poller::new(Some(bell as _))?)
+            }
+        };
+        Ok(self.poller.insert(poller).fd())
     }
 
     /// Sends the schema, which comes before everything else. Fails if the schema is not valid, the
@@ -140,6 +158,9 @@ impl Production {
         }
         let linger = *self.linger.get_or_insert_with(|| clock::after(LINGER));
         self.wait_until(deadline, |this| Ok(this.advance()? && this.is_over(linger)))?;
+        if let Some(poller) = &mut self.poller {
+            poller.end();
+        }
         if let Some(account) = self.account.take() {
             account.end();
         }
@@ -149,6 +170,9 @@ impl Production {
     /// Ends the stream with an error that the consumer is told, unless it has been told the end.
     pub fn fail(&mut self, status: i32, text: &str) {
         self.tell_failure(status, text);
+        if let Some(poller) = &mut self.poller {
+            poller.end();
+        }
         self.take_up_joined();
         self.finished = true;
         self.broken = None;
@@ -213,23 +237,50 @@ impl Production {
         deadline: Option<Timestamp>,
         mut done: impl FnMut(&mut Self) -> Result<bool>,
     ) -> Result<()> {
-        let mut has_waited = false;
-        while !self.is_done(&mut done)? {
-            has_waited = true;
-            if self.look(&mut done)? {
-                break;
+        let is_done = self.is_done(&mut done)?;
+        let outcome = match is_done {
+            true => Ok(()),
+            false => self.wait_undone(deadline, &mut done),
+        };
+        let has_waited = !is_done;
+        if let Some(mut poller) = self.poller.take() {
+            let comes_back = (outcome.as_ref()).is_err_and(|it| it.status() == Status::Timeout);
+            match comes_back {
+                true => self.arm(&mut poller),
+                false => poller.wait_for([], None),
             }
-            let bell = self.set_bell();
-            self.turn(Budget::LOOK);
-            if self.is_done(&mut done)? {
-                break;
+            self.poller = Some(poller);
+            if comes_back {
+                // The host turns the connections again when the descriptor tells: nobody stands in.
+                return outcome;
             }
-            self.sleep(bell.as_deref(), deadline)?;
         }
         if has_waited {
             self.outlets.iter_mut().for_each(Outlet::enter_host);
         }
-        Ok(())
+        outcome
+    }
+
+    fn wait_undone(
+        &mut self,
+        deadline: Option<Timestamp>,
+        done: &mut impl FnMut(&mut Self) -> Result<bool>,
+    ) -> Result<()> {
+        loop {
+            let may_look = deadline.is_none_or(|deadline| clock::now() < deadline);
+            if may_look && self.look(done)? {
+                return Ok(());
+            }
+            let bell = self.set_bell();
+            self.turn(Budget::LOOK);
+            if self.is_done(done)? {
+                return Ok(());
+            }
+            self.sleep(bell.as_deref(), deadline)?;
+            if self.is_done(done)? {
+                return Ok(());
+            }
+        }
     }
 
     fn is_done(&mut self, done: &mut impl FnMut(&mut Self) -> Result<bool>) -> Result<bool> {
@@ -261,7 +312,19 @@ impl Production {
         let bell = self.stream.bell().ok().cloned();
         let turners = self.outlets.iter_mut().filter_map(|it| it.turner.as_mut());
         turners.for_each(|turner| turner.set_bell(bell.clone()));
+        // Before the turn that sees what it rang for.
+        if let Some(bell) = bell.as_ref().filter(|bell| bell.has_rung()) {
+            bell.silence();
+        }
         bell
+    }
+
+    /// Has the poller tell of what the stream waits for.
+    fn arm(&mut self, poller: &mut Poller) {
+        let turners = self.outlets.iter().filter_map(|it| it.turner.as_ref());
+        let links =
+            turners.map(|turner| (turner.link().readiness(), turner.link().look(Turn::wants)));
+        poller.wait_for(links, self.linger);
     }
 
     /// Sleeps until a connection has something to do, and turns the connections.

@@ -1,6 +1,6 @@
 //! A descriptor that wakes the one thread that sleeps on it.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::event::{EventfdFlags, eventfd};
@@ -13,6 +13,12 @@ pub struct Bell {
     fd: OwnedFd,
     /// For a thread that is awake.
     has_rung: AtomicBool,
+}
+
+impl AsFd for Bell {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
 }
 
 impl Bell {
