@@ -108,8 +108,8 @@ function cancel_fd(request::Request)
     return RawFD(out[])
 end
 
-# How often releases are looked for: while arrays are out or may come to be, and otherwise. A table
-# that is published while a server is idle wakes nobody.
+# How often releases are looked for: while a request is being answered, and otherwise. The release of
+# a published table wakes nobody.
 const DRAIN_NS = UInt64(100_000_000)
 const IDLE_NS = UInt64(1_000_000_000)
 
@@ -137,7 +137,8 @@ end
 
 function accept_request(server)
     out = Ref{Ptr{Cvoid}}(C_NULL)
-    timeout = server.active > 0 || collect_exports() > 0 ? DRAIN_NS : IDLE_NS
+    collect_exports()
+    timeout = server.active > 0 ? DRAIN_NS : IDLE_NS
     wake = server.wake
     status = try
         GC.@preserve out check_waiting(() -> cancel(wake), @c(dipc_server_next_request),
