@@ -1481,8 +1481,8 @@ uint64_t dipc_description_endpoint_total(const struct dipc_description *descript
  *
  * @param description  Description, or NULL.
  * @param index        Which endpoint, from 0.
- * @return The number; 0: the server that was asked has the part. 0 also for an unknown endpoint,
- *         for NULL and in the child of a fork.
+ * @return The number. An endpoint without URIs is at the server that was asked. 0 for an unknown
+ *         endpoint, for NULL and in the child of a fork.
  */
 size_t dipc_description_endpoint_uri_count(const struct dipc_description *description,
                                            size_t index);
@@ -1526,8 +1526,9 @@ void dipc_description_free(struct dipc_description *description);
 dipc_status dipc_description_new(struct dipc_description **out, struct dipc_error **error);
 
 /**
- * Says what a ticket stands for, to clients that ask before they fetch. This is for tickets of
- * providers and of the pull form: of them the server knows nothing by itself.
+ * Sets the answer to clients that ask what a ticket stands for. The server itself knows only
+ * published tables, so this call is for tickets of providers and of the pull form. A new table in
+ * the ticket's place removes the description.
  *
  * @param server            Server.
  * @param ticket            A ticket that the server was given.
@@ -2320,8 +2321,8 @@ dipc_status dipc_request_start(const struct dipc_request *request,
  *                            given it back, dipc_server_drain_releases() releases it.
  * @param metadata            Custom metadata of the batch, encoded as in ArrowSchema; NULL: none.
  * @param metadata_len_bytes  Length of metadata.
- * @param timeout_ns          Most nanoseconds to wait; DIPC_FOREVER: no limit. 0: dipc_request_fd()
- *                            tells when there is room.
+ * @param timeout_ns          Most nanoseconds to wait; DIPC_FOREVER: no limit; 0: no wait, and
+ *                            dipc_request_fd() tells when there is room.
  * @param error               May be NULL; on failure receives details for dipc_error_free().
  * @return DIPC_OK. Otherwise the caller still owns the batch. DIPC_ERR_NULL_ARGUMENT.
  *         DIPC_ERR_TIMEOUT: the client was too slow; call again. DIPC_ERR_INVALID_ARGUMENT: not

@@ -21,8 +21,8 @@ use crate::transport::{Readiness, Watched};
 
 /// A descriptor that is readable when a stream may have something for its host.
 ///
-/// It is an epoll instance over the descriptors of the stream's connections, a timer, and what else
-/// can wake the host. Behind the end of the stream it stays readable.
+/// It is an epoll instance over the descriptors of the stream's connections, a timer, and one more
+/// descriptor that can wake the host. After the end of the stream it stays readable.
 #[derive(Debug)]
 pub struct Poller {
     epoll: OwnedFd,
@@ -30,7 +30,7 @@ pub struct Poller {
     /// When the timer goes off.
     at: Option<Timestamp>,
     watched: SmallVec<[Interest; 4]>,
-    /// Is watched always.
+    /// The descriptor that is watched always.
     _always: Option<Arc<dyn Watched>>,
     generation: Generation,
 }
@@ -43,7 +43,7 @@ struct Interest {
 }
 
 impl Poller {
-    /// A descriptor that is readable at once. `always` wakes the host beside the connections.
+    /// A descriptor that is readable at once. A readable `always` wakes the host too.
     ///
     /// # Errors
     ///

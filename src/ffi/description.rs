@@ -275,8 +275,8 @@ pub unsafe extern "C" fn dipc_description_endpoint_total(
 ///
 /// @param description  Description, or NULL.
 /// @param index        Which endpoint, from 0.
-/// @return The number; 0: the server that was asked has the part. 0 also for an unknown endpoint,
-///         for NULL and in the child of a fork.
+/// @return The number. An endpoint without URIs is at the server that was asked. 0 for an unknown
+///         endpoint, for NULL and in the child of a fork.
 ///
 /// # Safety
 ///

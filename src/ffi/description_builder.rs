@@ -42,8 +42,9 @@ pub unsafe extern "C" fn dipc_description_new(
     })
 }
 
-/// Says what a ticket stands for, to clients that ask before they fetch. This is for tickets of
-/// providers and of the pull form: of them the server knows nothing by itself.
+/// Sets the answer to clients that ask what a ticket stands for. The server itself knows only
+/// published tables, so this call is for tickets of providers and of the pull form. A new table in
+/// the ticket's place removes the description.
 ///
 /// @param server            Server.
 /// @param ticket            A ticket that the server was given.

@@ -216,8 +216,8 @@ pub unsafe extern "C" fn dipc_request_start(
 ///                            given it back, dipc_server_drain_releases() releases it.
 /// @param metadata            Custom metadata of the batch, encoded as in ArrowSchema; NULL: none.
 /// @param metadata_len_bytes  Length of metadata.
-/// @param timeout_ns          Most nanoseconds to wait; DIPC_FOREVER: no limit. 0: dipc_request_fd()
-///                            tells when there is room.
+/// @param timeout_ns          Most nanoseconds to wait; DIPC_FOREVER: no limit; 0: no wait, and
+///                            dipc_request_fd() tells when there is room.
 /// @param error               May be NULL; on failure receives details for dipc_error_free().
 /// @return DIPC_OK. Otherwise the caller still owns the batch. DIPC_ERR_NULL_ARGUMENT.
 ///         DIPC_ERR_TIMEOUT: the client was too slow; call again. DIPC_ERR_INVALID_ARGUMENT: not

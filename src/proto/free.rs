@@ -217,8 +217,8 @@ mod tests {
         assert_eq!(list(queue.poll(at(10))).len(), 8 * 3);
     }
 
-    /// A return that comes later than 1 ms takes the waiting returns along: copied memory comes
-    /// back while it is in the caches.
+    /// Rule F5: returns wait for each other only for a moment. A later return sends itself and all
+    /// that wait, so that memory comes back while the caches still have it.
     #[test]
     fn a_late_address_takes_the_others_along() {
         let mut queue = FreeQueue::new(9);

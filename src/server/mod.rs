@@ -272,9 +272,9 @@ impl Server {
             .map_err(|(error, table)| (error, table.into_parts()))
     }
 
-    /// Says what a ticket stands for, to clients that ask before they fetch: for tickets that are
-    /// not published, of which the server knows nothing. Without endpoints the ticket is the only
-    /// one. A ticket that is replaced has no description.
+    /// Sets the answer to clients that ask what a ticket stands for. The server itself knows only
+    /// published tables. A description without endpoints gets one: the ticket, at this server. A
+    /// new table in the ticket's place removes the description.
     ///
     /// # Errors
     ///

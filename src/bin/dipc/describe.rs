@@ -46,7 +46,7 @@ pub struct DescribeArgs {
 /// How to ask a server.
 #[derive(clap::Args)]
 struct Asking {
-    /// How long the server may take to accept and answer, and be silent; at least 1us
+    /// How long the server may take to accept, to answer, and between two messages; at least 1us
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = crate::parse_timeout)]
     timeout: Duration,
 

@@ -82,8 +82,8 @@ impl Production {
         }
     }
 
-    /// A descriptor that is readable when a call that has had no time may go on. It is readable at
-    /// first, and for good behind the end.
+    /// A descriptor for an event loop. It is readable before the first call that returns `Timeout`,
+    /// when such a call may go on, and after the end of the stream.
     pub fn fd(&mut self) -> Result<BorrowedFd<'_>> {
         let poller = match self.poller.take() {
             Some(poller) => poller,

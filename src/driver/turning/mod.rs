@@ -28,8 +28,8 @@ pub struct Budget {
     pub messages: usize,
     /// Bytes of bodies read, and as many copied or written by this thread to be sent.
     pub bytes: u64,
-    /// The turn writes bytes that wait for room. A socket that was full has little room before its
-    /// descriptor tells of room, and much room then.
+    /// The turn writes bytes that wait for room. A full socket is left alone until its descriptor
+    /// tells of room: one write then takes many bytes.
     pub writes_on: bool,
     /// The system is asked whether the peer's process has ended, if nothing is left to be read.
     pub asks_for_death: bool,

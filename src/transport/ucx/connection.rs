@@ -59,7 +59,7 @@ pub struct UcxConnection {
     /// The descriptor tells of what comes.
     rests: bool,
     queued_bytes: u64,
-    /// Ends when all that was sent has left. Begun by [`finish`](Connection::finish).
+    /// The flush that [`finish`](Connection::finish) begins: over when every message has left.
     flush: Option<Pending>,
     /// The peer is on this machine.
     is_here: bool,
