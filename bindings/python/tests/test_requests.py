@@ -6,6 +6,8 @@ The server is a process of its own, over shared memory and tcp.
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
 import threading
 
 import pyarrow as pa
@@ -40,6 +42,8 @@ def get(request):
     left = "forever" if left is None else "a minute" if 50 < left <= 60 else str(left)
     request.add_headers([*request.headers.pairs, ("left", left)])
     request.add_headers({"ticket": request.ticket})
+    if request.ticket == b"who":
+        return pa.table({name: [value] for name, value in {**request.peer._asdict(), "log": str(request.peer)}.items()})
     if request.ticket == b"slow":
         select.select([request.cancel_fd], [], [])
     return batches(request)
@@ -130,6 +134,45 @@ def test_deadlines(uri):
             dipc.get(uri, ticket, deadline=0.2).read_all()
     with pytest.raises(TimeoutError):
         dipc.get(uri, "x", deadline=0).read_all()
+
+
+def test_the_server_knows_who_asks(uri):
+    found = dipc.get(uri, "who").read_all().to_pylist()[0]
+    ids = (found["pid"], found["uid"], found["gid"])
+    if found["transport"] == "shm":
+        assert (ids, found["address"]) == ((os.getpid(), os.getuid(), os.getgid()), None)
+        assert found["log"] == f"pid {os.getpid()}, uid {os.getuid()}"
+    else:
+        assert (found["transport"], ids) == ("tcp", (None, None, None))
+        host, port = found["address"].rsplit(":", 1)
+        assert (host, 0 < int(port) < 65536) == ("127.0.0.1", True)
+        assert found["address"] in found["log"]
+    assert found["text"] == found["log"]
+
+
+def own_address():
+    """One that other machines can reach; a loopback address where there is none. Nothing is sent."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as made:
+        try:
+            made.connect(("192.0.2.1", 9))
+        except OSError:
+            return "127.0.0.1"
+        return made.getsockname()[0]
+
+
+def test_secrets_are_sent_where_nobody_reads_them():
+    secret = {"authorization": "Bearer 42"}
+    with dipc.Server(allow_remote=True) as server:
+        server.set_handler(lambda request: pa.table({"sent": [request.headers["authorization"]]}))
+        for host in ("127.0.0.1", own_address()):
+            uri = server.listen(f"tcp://{host}:0")
+            assert dipc.get(uri, "x", headers=secret, send_secrets=True).read_all()["sent"][0].as_py() == b"Bearer 42"
+            if host == "127.0.0.1":
+                assert dipc.get(uri, "x", headers=secret).read_all().num_rows == 1
+                continue
+            for ask in (dipc.get, dipc.describe, dipc.list_tickets):
+                with pytest.raises(PermissionError, match="send_secrets"):
+                    ask(uri, "x", headers=secret)
 
 
 def test_a_handler_refuses(uri):

@@ -54,7 +54,7 @@ from ._library import LibraryError, status_name
 from ._reader import Batch, Reader
 from ._schema import Schema
 from ._server import Server, ServerStats
-from ._serving import Request
+from ._serving import Peer, Request
 from ._stream import StreamStats
 
 __all__ = [
@@ -86,6 +86,7 @@ __all__ = [
     "OutOfMemoryError",
     "OutOfResourcesError",
     "PanicError",
+    "Peer",
     "PermissionError",
     "ProtocolError",
     "ProviderError",
@@ -123,6 +124,7 @@ def get(
     ticket: Ticket,
     *,
     headers: HeadersLike = (),
+    send_secrets: bool = False,
     deadline: float | None = None,
     cancel: Cancel | None = None,
     connect_timeout: float | None = None,
@@ -140,6 +142,7 @@ def get(
         uri,
         ticket,
         headers=headers,
+        send_secrets=send_secrets,
         deadline=deadline,
         cancel=cancel,
         connect_timeout=connect_timeout,
@@ -159,6 +162,7 @@ async def aget(
     ticket: Ticket,
     *,
     headers: HeadersLike = (),
+    send_secrets: bool = False,
     deadline: float | None = None,
     cancel: Cancel | None = None,
     connect_timeout: float | None = None,
@@ -176,6 +180,7 @@ async def aget(
         uri,
         ticket,
         headers=headers,
+        send_secrets=send_secrets,
         deadline=deadline,
         cancel=cancel,
         connect_timeout=connect_timeout,
@@ -195,6 +200,7 @@ def describe(
     ticket: Ticket,
     *,
     headers: HeadersLike = (),
+    send_secrets: bool = False,
     deadline: float | None = None,
     cancel: Cancel | None = None,
     connect_timeout: float | None = None,
@@ -205,6 +211,7 @@ def describe(
         uri,
         ticket,
         headers=headers,
+        send_secrets=send_secrets,
         deadline=deadline,
         cancel=cancel,
         connect_timeout=connect_timeout,
@@ -217,6 +224,7 @@ async def adescribe(
     ticket: Ticket,
     *,
     headers: HeadersLike = (),
+    send_secrets: bool = False,
     deadline: float | None = None,
     cancel: Cancel | None = None,
     connect_timeout: float | None = None,
@@ -227,6 +235,7 @@ async def adescribe(
         uri,
         ticket,
         headers=headers,
+        send_secrets=send_secrets,
         deadline=deadline,
         cancel=cancel,
         connect_timeout=connect_timeout,
@@ -239,6 +248,7 @@ def list_tickets(
     prefix: Ticket = b"",
     *,
     headers: HeadersLike = (),
+    send_secrets: bool = False,
     deadline: float | None = None,
     cancel: Cancel | None = None,
     connect_timeout: float | None = None,
@@ -249,6 +259,7 @@ def list_tickets(
         uri,
         prefix,
         headers=headers,
+        send_secrets=send_secrets,
         deadline=deadline,
         cancel=cancel,
         connect_timeout=connect_timeout,
@@ -261,6 +272,7 @@ async def alist_tickets(
     prefix: Ticket = b"",
     *,
     headers: HeadersLike = (),
+    send_secrets: bool = False,
     deadline: float | None = None,
     cancel: Cancel | None = None,
     connect_timeout: float | None = None,
@@ -271,6 +283,7 @@ async def alist_tickets(
         uri,
         prefix,
         headers=headers,
+        send_secrets=send_secrets,
         deadline=deadline,
         cancel=cancel,
         connect_timeout=connect_timeout,

@@ -72,6 +72,7 @@ class Client:
         ticket: Ticket,
         *,
         headers: HeadersLike = (),
+        send_secrets: bool = False,
         deadline: float | None = None,
         cancel: Cancel | None = None,
         connect_timeout: float | None = None,
@@ -90,6 +91,9 @@ class Client:
         :param ticket: What is asked for. Text is taken as UTF-8.
         :param headers: Headers for the server's provider or handler, as ``{"traceparent": "00-…"}``, or pairs where
             a key comes more than once; see :class:`Headers`. Those of its answer are :attr:`Reader.headers`.
+        :param send_secrets: Send the header "authorization" also where others may read the connection: over tcp
+            beyond the loopback interface, and over ucx. Without it such a request raises PermissionError, and
+            nothing is sent.
         :param deadline: Seconds that the whole stream may take, from now to its end; then it fails with
             TimeoutError. The server sees what is left of them. None by default.
         :param cancel: Ends this call and the stream from another thread.
@@ -118,6 +122,7 @@ class Client:
             uri,
             ticket,
             headers,
+            send_secrets,
             deadline,
             cancel,
             connect_timeout,
@@ -138,6 +143,7 @@ class Client:
         ticket: Ticket,
         *,
         headers: HeadersLike = (),
+        send_secrets: bool = False,
         deadline: float | None = None,
         cancel: Cancel | None = None,
         connect_timeout: float | None = None,
@@ -155,6 +161,7 @@ class Client:
             uri,
             ticket,
             headers,
+            send_secrets,
             deadline,
             cancel,
             connect_timeout,
@@ -175,6 +182,7 @@ class Client:
         ticket: Ticket,
         *,
         headers: HeadersLike = (),
+        send_secrets: bool = False,
         deadline: float | None = None,
         cancel: Cancel | None = None,
         connect_timeout: float | None = None,
@@ -189,7 +197,7 @@ class Client:
 
         :raises DipcError: as :meth:`get`; UnsupportedError for a server that is older than descriptions.
         """
-        values = self._limits(deadline, connect_timeout, stall_timeout)
+        values = self._limits(send_secrets, deadline, connect_timeout, stall_timeout)
         token, ask = self._prepare(_described, uri, ticket, headers, cancel, values)
         return _wait.call(ask, token.trigger)
 
@@ -199,13 +207,14 @@ class Client:
         ticket: Ticket,
         *,
         headers: HeadersLike = (),
+        send_secrets: bool = False,
         deadline: float | None = None,
         cancel: Cancel | None = None,
         connect_timeout: float | None = None,
         stall_timeout: float | None = None,
     ) -> Description:
         """:meth:`describe` for coroutines: cancelling the task cancels the call."""
-        values = self._limits(deadline, connect_timeout, stall_timeout)
+        values = self._limits(send_secrets, deadline, connect_timeout, stall_timeout)
         token, ask = self._prepare(_described, uri, ticket, headers, cancel, values)
         return await _wait.acall(ask, token.trigger)
 
@@ -215,6 +224,7 @@ class Client:
         prefix: Ticket = b"",
         *,
         headers: HeadersLike = (),
+        send_secrets: bool = False,
         deadline: float | None = None,
         cancel: Cancel | None = None,
         connect_timeout: float | None = None,
@@ -230,7 +240,7 @@ class Client:
 
         :raises DipcError: as :meth:`get`; UnsupportedError for a server that is older than lists.
         """
-        values = self._limits(deadline, connect_timeout, stall_timeout)
+        values = self._limits(send_secrets, deadline, connect_timeout, stall_timeout)
         token, ask = self._prepare(_listed, uri, prefix, headers, cancel, values)
         return _wait.call(ask, token.trigger)
 
@@ -240,13 +250,14 @@ class Client:
         prefix: Ticket = b"",
         *,
         headers: HeadersLike = (),
+        send_secrets: bool = False,
         deadline: float | None = None,
         cancel: Cancel | None = None,
         connect_timeout: float | None = None,
         stall_timeout: float | None = None,
     ) -> Reader:
         """:meth:`list_tickets` for coroutines: cancelling the task cancels the call."""
-        values = self._limits(deadline, connect_timeout, stall_timeout)
+        values = self._limits(send_secrets, deadline, connect_timeout, stall_timeout)
         token, ask = self._prepare(_listed, uri, prefix, headers, cancel, values)
         return await _wait.acall(ask, token.trigger)
 
@@ -255,6 +266,7 @@ class Client:
         uri: Uris,
         ticket: Ticket,
         headers: HeadersLike,
+        send_secrets: bool,
         deadline: float | None,
         cancel: Cancel | None,
         connect_timeout: float | None,
@@ -271,7 +283,7 @@ class Client:
         values: list[Setting] = [
             ("device", _arguments.device(device, as_sent=True)),
             ("validation", (_arguments.choice(validation, "validation", _VALIDATION),)),
-            *self._limits(deadline, connect_timeout, stall_timeout),
+            *self._limits(send_secrets, deadline, connect_timeout, stall_timeout),
             *_arguments.some_seconds({"spin": spin}),
             *_arguments.some({"lent_limit_bytes": lent_limit_bytes, "message_limit_bytes": message_limit_bytes}),
         ]
@@ -287,12 +299,15 @@ class Client:
         return self._prepare(_fetched, uri, ticket, headers, cancel, values)
 
     @staticmethod
-    def _limits(deadline: float | None, connect_timeout: float | None, stall_timeout: float | None) -> list[Setting]:
+    def _limits(
+        send_secrets: bool, deadline: float | None, connect_timeout: float | None, stall_timeout: float | None
+    ) -> list[Setting]:
         """Settings of every request."""
         return [
+            ("send_secrets", (bool(send_secrets),)),
             *_arguments.some_seconds(
                 {"deadline": deadline, "connect_timeout": connect_timeout, "stall_timeout": stall_timeout}
-            )
+            ),
         ]
 
     def _prepare(

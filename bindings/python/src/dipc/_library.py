@@ -110,6 +110,7 @@ STATUS_FUNCTIONS: dict[str, list[Any]] = {
     "dipc_get_options_set_connections": [P, c_uint32],
     "dipc_get_options_set_deadline_ns": [P, U64],
     "dipc_get_options_set_headers": [P, P],
+    "dipc_get_options_set_send_secrets": [P, c_bool],
     "dipc_headers_new": [OUT],
     "dipc_headers_add": [P, TEXT, BYTES, SIZE],
     "dipc_headers_key": [P, SIZE, OUT, SIZE, OUT],
@@ -125,6 +126,8 @@ STATUS_FUNCTIONS: dict[str, list[Any]] = {
     "dipc_description_to_stream": [P, OUT],
     "dipc_request_ticket": [P, OUT, SIZE, OUT],
     "dipc_request_peer": [P, OUT, SIZE, OUT],
+    "dipc_request_peer_transport": [P, OUT, SIZE, OUT],
+    "dipc_request_peer_address": [P, OUT, SIZE, OUT],
     "dipc_request_cancel_fd": [P, OUT],
     "dipc_request_headers": [P, OUT],
     "dipc_request_add_headers": [P, P],
@@ -192,6 +195,7 @@ PLAIN_FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "dipc_description_endpoint_uri_count": (SIZE, [P, SIZE]),
     "dipc_description_free": (None, [P]),
     "dipc_request_verb": (c_int32, [P]),
+    "dipc_request_peer_id": (c_int64, [P, c_int32]),
     "dipc_request_time_left_ns": (U64, [P]),
     "dipc_request_is_cancelled": (c_bool, [P]),
     "dipc_request_free": (None, [P]),
@@ -201,8 +205,8 @@ PLAIN_FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
 
 
 _WAIT_FOR_NOTHING = (
-    "dipc_description_", "dipc_error_", "dipc_headers_", "dipc_request_headers", "dipc_request_time_left_ns",
-    "dipc_request_verb", "dipc_stream_headers", "dipc_stream_metadata", "dipc_stream_stat",
+    "dipc_description_", "dipc_error_", "dipc_headers_", "dipc_request_headers", "dipc_request_peer",
+    "dipc_request_time_left_ns", "dipc_request_verb", "dipc_stream_headers", "dipc_stream_metadata", "dipc_stream_stat",
 )  # fmt: skip
 
 

@@ -18,7 +18,7 @@ import logging
 import threading
 import traceback
 from ctypes import c_int32, c_size_t, c_void_p
-from typing import Any, Callable
+from typing import Any, Callable, NamedTuple
 
 from . import _abi, _errors, _headers, _library, _native, _source, _wait
 from ._arguments import FOREVER
@@ -35,6 +35,8 @@ _checked, _plain = _library.checked, _library.plain
 _next_request, _drain = _checked("dipc_server_next_request"), _checked("dipc_server_drain_releases")
 _stat = _checked("dipc_server_stat")
 _ticket, _peer = _checked("dipc_request_ticket"), _checked("dipc_request_peer")
+_peer_transport, _peer_address = _checked("dipc_request_peer_transport"), _checked("dipc_request_peer_address")
+_peer_id = _plain("dipc_request_peer_id")
 _start, _push = _checked("dipc_request_start"), _checked("dipc_request_push")
 _finish, _fail = _checked("dipc_request_finish"), _checked("dipc_request_fail")
 _cancel_fd = _checked("dipc_request_cancel_fd")
@@ -55,13 +57,47 @@ class Verb(enum.IntEnum):
     LIST = 5
 
 
+class Peer(NamedTuple):
+    """Who asks, as the system told when the client connected; as text, a line for logs: "pid 4711, uid 1000"."""
+
+    transport: str
+    """By which the client came: "shm", "tcp" or "ucx"."""
+    pid: int | None
+    """Number of the client's process. 0 where it has none in this process's namespace.
+
+    It and the two below are None over tcp and ucx, which do not tell."""
+    uid: int | None
+    """Number of the process's user."""
+    gid: int | None
+    """Number of the process's group."""
+    address: str | None
+    """The client's address, as "10.0.0.7:40112"; None over shm. A port says nothing of the user behind it."""
+    text: str
+    """A line for logs."""
+
+    def __str__(self) -> str:
+        return self.text
+
+
+_PEER_IDS = (1, 2, 3)  # DIPC_PEER_PID, _UID and _GID
+
+
+def _peer_of(request: c_void_p) -> Peer:
+    ids = (_peer_id(request, which) for which in _PEER_IDS)
+    pid, uid, gid = (None if number < 0 else number for number in ids)
+    try:
+        address = _library.text_of(_peer_address, request)
+    except _errors.NotFoundError:
+        address = None
+    return Peer(_library.text_of(_peer_transport, request), pid, uid, gid, address, _library.text_of(_peer, request))
+
+
 class Request:
     """A stream that a client asks for, as a provider or a handler sees it."""
 
     def __init__(self, pointer: c_void_p) -> None:
         self.handle = Handle("request", pointer, _request_free)
         self._ticket = _library.bytes_of(_ticket, pointer, size=256)
-        self._peer = _library.text_of(_peer, pointer)
         self.verb: int = _verb(pointer)
         """For this package: a :class:`Verb`."""
 
@@ -95,10 +131,11 @@ class Request:
             left: int = _time_left(pointer)
         return None if left == FOREVER else left / 1e9
 
-    @property
-    def peer(self) -> str:
-        """Who asks, for logs: "pid 4711, uid 1000"."""
-        return self._peer
+    @functools.cached_property
+    def peer(self) -> Peer:
+        """Who asks."""
+        with self.handle as pointer:
+            return _peer_of(pointer)
 
     @property
     def cancelled(self) -> bool:
