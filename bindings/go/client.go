@@ -120,6 +120,7 @@ func (c *Client) open(ctx context.Context, uri string, options []GetOption, call
 		batch:  (*C.struct_ArrowDeviceArray)(C.calloc(1, C.sizeof_struct_ArrowDeviceArray)),
 	}
 	cancel, err := c.ask(ctx, uri, options, func(r *getRequest, failure **C.dipc_error) C.dipc_status {
+		s.spin = r.spin
 		return call(r, s.object, failure)
 	})
 	if err != nil {
@@ -200,6 +201,7 @@ func (c *Client) Stats() (ClientStats, error) {
 type getRequest struct {
 	ctx      context.Context
 	deadline time.Time // zero: none
+	spin     time.Duration
 
 	client  *C.dipc_client
 	cancel  *token

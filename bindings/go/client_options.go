@@ -193,6 +193,7 @@ func WithReaderSpin(spin time.Duration) GetOption {
 		if err != nil {
 			return err
 		}
+		r.spin = spin
 		var failure *C.dipc_error
 		return check(C.dipc_get_options_set_spin_ns(r.options, ns, &failure), failure)
 	}}

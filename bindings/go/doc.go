@@ -30,6 +30,9 @@
 // [Reader.Next] returns and the server is told. The context that a [Provider] gets ends when its
 // client has gone or has cancelled, and has the deadline of the client's context.
 //
+// A [Reader.Next] that waits occupies no thread of the system: Go's runtime watches a descriptor of
+// the stream.
+//
 // # Requests
 //
 // Beside its ticket a request carries headers ([WithHeaders]) and the deadline of its context. At the

@@ -34,6 +34,11 @@ func TestMain(m *testing.M) {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
+	case "gate":
+		if err := serveGated(os.Getenv("DIPC_TEST_ADDRESS")); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
 	case "version":
 		_, server := dipc.NewServer()
 		_, client := dipc.NewClient()

@@ -10,23 +10,19 @@ import (
 	"time"
 )
 
-// How soon a provider that waits for its context learns that the client has gone. A goroutine that asks
-// now and then costs less than one that waits for a descriptor of the library's in a thread of its own.
-const watchInterval = 10 * time.Millisecond
-
-// requestContext is the context of a provider's stream: it ends with the stream, at the client's
-// deadline, and when the client has gone or has cancelled. It asks the library only when it is asked itself, and starts a goroutine
-// only when somebody waits for it.
+// requestContext is the context of a request: it ends with the stream, at the client's deadline, and
+// when the client has gone or has cancelled. It asks the library only when it is asked itself, and
+// starts a goroutine only when somebody waits for it.
 type requestContext struct {
 	peer     string
 	headers  Headers
 	deadline time.Time // zero: none
 
-	mu       sync.Mutex
-	request  *C.dipc_request // nil once the stream is over
-	done     chan struct{}
-	watching bool
-	err      error
+	mu      sync.Mutex
+	request *C.dipc_request // nil once the stream is over
+	done    chan struct{}
+	gone    *watched // readable once the client has gone; nil until somebody waits
+	err     error
 }
 
 func newRequestContext(request *C.dipc_request) *requestContext {
@@ -111,9 +107,10 @@ func (c *requestContext) Value(key any) any {
 func (c *requestContext) Done() <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.watching && c.err == nil {
-		c.watching = true
-		go c.watch()
+	if c.gone == nil && c.err == nil {
+		if err := c.watch(); err != nil {
+			c.cancel(err)
+		}
 	}
 	return c.done
 }
@@ -132,14 +129,37 @@ func (c *requestContext) Err() error {
 	return c.err
 }
 
-func (c *requestContext) watch() {
-	ticker := time.NewTicker(watchInterval)
-	defer ticker.Stop()
-	for c.Err() == nil {
-		select {
-		case <-c.done:
-		case <-ticker.C:
+// watch ends the context from now on when the client has gone; c.mu is held.
+func (c *requestContext) watch() error {
+	var fd C.int32_t
+	var failure *C.dipc_error
+	err := check(C.dipc_request_cancel_fd(c.request, &fd, &failure), failure)
+	if err != nil {
+		return err
+	}
+	gone, err := watch(C.int(fd))
+	if err != nil {
+		return err
+	}
+	gone.endAt(c.deadline)
+	c.gone = gone
+	go func() {
+		defer gone.close()
+		for c.Err() == nil {
+			if err := gone.wait(); err != nil {
+				c.fail(err)
+			}
 		}
+	}()
+	return nil
+}
+
+// fail ends the context with an error, unless it has ended.
+func (c *requestContext) fail(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err == nil {
+		c.cancel(err)
 	}
 }
 
@@ -147,14 +167,15 @@ func (c *requestContext) watch() {
 func (c *requestContext) cancel(reason error) {
 	c.err = reason
 	close(c.done)
+	if c.gone != nil {
+		c.gone.endAt(time.Now())
+	}
 }
 
 // end says that the request is not valid any more.
 func (c *requestContext) end() {
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	c.request = nil
-	if c.err == nil {
-		c.cancel(context.Canceled)
-	}
+	c.mu.Unlock()
+	c.fail(context.Canceled)
 }

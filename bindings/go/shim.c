@@ -3,6 +3,8 @@
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
 #include <stdatomic.h>
 #include <string.h>
 
@@ -16,6 +18,20 @@ const char *dipcgo_library_path(void) {
   return info.dli_fname;
 }
 
+/* Descriptors. */
+
+int dipcgo_fd_copy(int fd) {
+  const int copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+  /* Go's runtime watches a descriptor that has this flag. The library waits by poll() alone. */
+  if (copy >= 0) fcntl(copy, F_SETFL, fcntl(copy, F_GETFL) | O_NONBLOCK);
+  return copy;
+}
+
+_Bool dipcgo_fd_readable(int fd) {
+  struct pollfd polled = {.fd = fd, .events = POLLIN};
+  return poll(&polled, 1, 0) > 0;
+}
+
 /* Streams of the library's. */
 
 static dipc_status stream_failure(struct ArrowDeviceArrayStream *stream, dipc_error **error) {
@@ -26,7 +42,11 @@ static dipc_status stream_failure(struct ArrowDeviceArrayStream *stream, dipc_er
 dipc_status dipcgo_stream_next(struct ArrowDeviceArrayStream *stream, struct ArrowDeviceArray *out,
                                size_t *out_metadata_bytes, dipc_error **error) {
   *out_metadata_bytes = 0;
-  if (stream->get_next(stream, out) != 0) return stream_failure(stream, error);
+  dipc_status status = dipc_stream_try_next(stream, out, NULL);
+  /* A stream that copies between devices waits. */
+  if (status == DIPC_ERR_UNSUPPORTED) status = stream->get_next(stream, out) == 0 ? DIPC_OK : status;
+  if (status == DIPC_NOTHING) return status;
+  if (status != DIPC_OK) return stream_failure(stream, error);
   if (out->array.release != NULL) dipc_stream_metadata(stream, NULL, 0, out_metadata_bytes, NULL);
   return DIPC_OK;
 }

@@ -9,8 +9,15 @@
 /* The file that the library was loaded from, or NULL; valid for the life of the process. */
 const char *dipcgo_library_path(void);
 
-/* The next batch of a stream of dipc_client_get(), and the length of its custom metadata. At the
- * end out is a released array. A failure comes with the details of dipc_stream_status(). */
+/* A copy of a descriptor, for Go's runtime to watch; -1 and errno where there is none. */
+int dipcgo_fd_copy(int fd);
+
+/* Whether a descriptor is readable now. */
+_Bool dipcgo_fd_readable(int fd);
+
+/* The next batch of a stream of dipc_client_get() if it is there, and the length of its custom
+ * metadata; DIPC_NOTHING where it is not. At the end out is a released array. A failure comes with
+ * the details of dipc_stream_status(). */
 dipc_status dipcgo_stream_next(struct ArrowDeviceArrayStream *stream, struct ArrowDeviceArray *out,
                                size_t *out_metadata_bytes, dipc_error **error);
 

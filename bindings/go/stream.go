@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"time"
 	"unsafe"
 
 	"github.com/apache/arrow-go/v18/arrow"
@@ -20,6 +21,8 @@ type stream struct {
 	object *C.struct_ArrowDeviceArrayStream // nil once closed
 	batch  *C.struct_ArrowDeviceArray       // where the library puts the next one
 	cancel *token
+	ready  *watched      // nil until something is waited for
+	spin   time.Duration // how long to look before each wait
 
 	stored, schema *arrow.Schema // as importSchema gives them
 }
@@ -29,6 +32,7 @@ func (s *stream) close() {
 	if s.object == nil {
 		return
 	}
+	s.ready.close()
 	C.dipcgo_stream_free(s.object)
 	C.free(unsafe.Pointer(s.batch))
 	s.object, s.batch = nil, nil
@@ -55,9 +59,18 @@ func (s *stream) readSchema() error {
 // next gives the next batch, or nil at the end.
 func (s *stream) next() (arrow.RecordBatch, error) {
 	var metadataBytes C.size_t
-	var failure *C.dipc_error
-	if err := check(C.dipcgo_stream_next(s.object, s.batch, &metadataBytes, &failure), failure); err != nil {
-		return nil, err
+	for {
+		var failure *C.dipc_error
+		status := C.dipcgo_stream_next(s.object, s.batch, &metadataBytes, &failure)
+		if err := check(status, failure); err != nil {
+			return nil, err
+		}
+		if status == C.DIPC_OK {
+			break
+		}
+		if err := s.wait(); err != nil {
+			return nil, err
+		}
 	}
 	if s.batch.array.release == nil {
 		return nil, nil
@@ -72,6 +85,26 @@ func (s *stream) next() (arrow.RecordBatch, error) {
 		return nil, err
 	}
 	return array.NewRecordBatchWithMetadata(s.schema, batch.Columns(), batch.NumRows(), metadata), nil
+}
+
+// wait returns once next may find something, or its token was triggered.
+func (s *stream) wait() error {
+	if s.ready == nil {
+		var fd C.int
+		var failure *C.dipc_error
+		err := check(C.dipc_stream_fd(s.object, &fd, &failure), failure)
+		if err != nil {
+			return err
+		}
+		s.ready, err = watch(fd)
+		return err // the first descriptor of a stream is readable
+	}
+	for begun := time.Now(); s.spin > 0 && time.Since(begun) < s.spin; {
+		if s.ready.isReadable() {
+			return nil
+		}
+	}
+	return s.ready.wait()
 }
 
 // importBatch takes in over; its buffers go back when the batch is released.
