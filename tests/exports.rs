@@ -1,4 +1,4 @@
-//! Every export is declared in the header, guarded and named by the rules of the C API, and
+//! Every export is declared in its header, guarded and named by the rules of the C API, and
 //! `libdipc.so` exports nothing else.
 
 #![allow(
@@ -20,9 +20,22 @@ fn root() -> &'static Path {
 
 /// The exported functions of `src/ffi`, each with its file.
 fn exports() -> Vec<(String, ItemFn)> {
+    [DIPC, MACHINES].into_iter().flat_map(exports_of).collect()
+}
+
+/// A folder of exports, and the header that declares them.
+type Part = (&'static str, &'static str);
+
+const DIPC: Part = ("src/ffi", "include/dipc.h");
+const MACHINES: Part = ("src/ffi/machines", "include/dipc_machines.h");
+
+fn exports_of((folder, _): Part) -> Vec<(String, ItemFn)> {
     let mut found = Vec::new();
-    for entry in fs::read_dir(root().join("src/ffi")).unwrap() {
+    for entry in fs::read_dir(root().join(folder)).unwrap() {
         let path = entry.unwrap().path();
+        if path.is_dir() {
+            continue;
+        }
         let source = syn::parse_file(&fs::read_to_string(&path).unwrap()).unwrap();
         let file = path.file_name().unwrap().to_string_lossy().into_owned();
         for item in source.items {
@@ -207,9 +220,9 @@ fn run(program: &str, arguments: &[&str], file: &Path) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Promise of `dipc.h`: `libdipc.so` exports exactly the functions of the header.
+/// Promise of the headers: `libdipc.so` exports exactly their functions.
 #[test]
-fn the_library_exports_the_header_and_nothing_else() {
+fn the_library_exports_the_headers_and_nothing_else() {
     let symbols: BTreeSet<String> = run("nm", &["-D", "--defined-only"], &shared_library())
         .lines()
         .filter_map(|line| line.split_whitespace().last())
@@ -220,16 +233,20 @@ fn the_library_exports_the_header_and_nothing_else() {
         .map(|(_, function)| function.sig.ident.to_string())
         .collect();
     assert_eq!(symbols, declared);
-    let header = fs::read_to_string(root().join("include/dipc.h")).unwrap();
-    for name in declared {
-        assert!(
-            header.contains(&format!("{name}(")),
-            "dipc.h does not declare {name}"
-        );
+    for part in [DIPC, MACHINES] {
+        let header = fs::read_to_string(root().join(part.1)).unwrap();
+        for (_, function) in exports_of(part) {
+            let name = function.sig.ident.to_string();
+            assert!(
+                header.contains(&format!("{name}(")),
+                "{} does not declare {name}",
+                part.1
+            );
+        }
     }
 }
 
-/// The C tests call every function of the header with NULL.
+/// The C tests call every function of the headers with NULL.
 #[test]
 fn the_c_tests_give_null_to_every_function() {
     let test = fs::read_to_string(root().join("tests/c/test_null.c")).unwrap();

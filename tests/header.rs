@@ -1,4 +1,4 @@
-//! `include/dipc.h` is cbindgen's output for `src/ffi`, and compiles as C and C++.
+//! The headers of `include` are cbindgen's output for `src/ffi`, and compile as C and C++.
 
 #![allow(
     clippy::unwrap_used,
@@ -14,45 +14,67 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-fn header() -> PathBuf {
-    root().join("include/dipc.h")
+/// A generated header: its name, its configuration, and the folder of its source.
+struct Header {
+    name: &'static str,
+    config: &'static str,
+    source: &'static str,
 }
 
-/// The header of the current source.
-fn generated() -> String {
-    let config = cbindgen::Config::from_file(root().join("cbindgen.toml")).unwrap();
-    let mut builder = cbindgen::Builder::new().with_config(config);
-    let mut sources: Vec<_> = fs::read_dir(root().join("src/ffi"))
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        // Without mod.rs: its `mod` lines would add every file twice.
-        .filter(|path| path.extension().is_some_and(|extension| extension == "rs"))
-        .filter(|path| !path.ends_with("mod.rs"))
-        .collect();
-    sources.sort();
-    // Basic types come first, so that the header reads top-down.
-    let order = [
-        "status",
-        "error",
-        "library",
-        "transport",
-        "foreign",
-        "log",
-        "cancel",
-    ]
-    .map(|name| format!("{name}.rs"));
-    sources.sort_by_key(|path| {
-        order
-            .iter()
-            .position(|name| path.ends_with(name))
-            .unwrap_or(order.len())
-    });
-    for source in sources {
-        builder = builder.with_src(source);
+const HEADERS: [Header; 2] = [
+    Header {
+        name: "dipc.h",
+        config: "cbindgen.toml",
+        source: "src/ffi",
+    },
+    Header {
+        name: "dipc_machines.h",
+        config: "cbindgen.machines.toml",
+        source: "src/ffi/machines",
+    },
+];
+
+impl Header {
+    fn path(&self) -> PathBuf {
+        root().join("include").join(self.name)
     }
-    let mut text = Vec::new();
-    builder.generate().unwrap().write(&mut text);
-    without_safety(&String::from_utf8(text).unwrap())
+
+    /// The header of the current source.
+    fn generated(&self) -> String {
+        let config = cbindgen::Config::from_file(root().join(self.config)).unwrap();
+        let mut builder = cbindgen::Builder::new().with_config(config);
+        let mut sources: Vec<_> = fs::read_dir(root().join(self.source))
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            // Without mod.rs: its `mod` lines would add every file twice.
+            .filter(|path| path.extension().is_some_and(|extension| extension == "rs"))
+            .filter(|path| !path.ends_with("mod.rs"))
+            .collect();
+        sources.sort();
+        // Basic types come first, so that the header reads top-down.
+        let order = [
+            "status",
+            "error",
+            "library",
+            "transport",
+            "foreign",
+            "log",
+            "cancel",
+        ]
+        .map(|name| format!("{name}.rs"));
+        sources.sort_by_key(|path| {
+            order
+                .iter()
+                .position(|name| path.ends_with(name))
+                .unwrap_or(order.len())
+        });
+        for source in sources {
+            builder = builder.with_src(source);
+        }
+        let mut text = Vec::new();
+        builder.generate().unwrap().write(&mut text);
+        without_safety(&String::from_utf8(text).unwrap())
+    }
 }
 
 /// Removes the `# Safety` sections, which are for Rust.
@@ -77,38 +99,44 @@ fn without_safety(text: &str) -> String {
     lines.join("\n") + "\n"
 }
 
-/// Promise of CONTRIBUTING: the committed header is the generated one. `DIPC_BLESS=1` rewrites it.
+/// Promise of CONTRIBUTING: the committed headers are the generated ones. `DIPC_BLESS=1` rewrites
+/// them.
 #[test]
-fn the_committed_header_is_the_generated_one() {
-    let generated = generated();
-    if std::env::var_os("DIPC_BLESS").is_some() {
-        fs::write(header(), &generated).unwrap();
-    }
-    let committed = fs::read_to_string(header()).unwrap_or_default();
-    let difference = committed
-        .lines()
-        .zip(generated.lines())
-        .enumerate()
-        .find(|(_, (old, new))| old != new);
-    if let Some((line, (old, new))) = difference {
-        panic!(
-            "include/dipc.h is not what src/ffi gives; run `DIPC_BLESS=1 cargo test --test header`\n\
-             line {}\ncommitted: {old}\ngenerated: {new}",
-            line + 1
+fn the_committed_headers_are_the_generated_ones() {
+    for header in HEADERS {
+        let name = header.name;
+        let generated = header.generated();
+        if std::env::var_os("DIPC_BLESS").is_some() {
+            fs::write(header.path(), &generated).unwrap();
+        }
+        let committed = fs::read_to_string(header.path()).unwrap_or_default();
+        let difference = committed
+            .lines()
+            .zip(generated.lines())
+            .enumerate()
+            .find(|(_, (old, new))| old != new);
+        if let Some((line, (old, new))) = difference {
+            panic!(
+                "include/{name} is not what {} gives; run `DIPC_BLESS=1 cargo test --test header`\n\
+                 line {}\ncommitted: {old}\ngenerated: {new}",
+                header.source,
+                line + 1
+            );
+        }
+        assert_eq!(
+            committed.len(),
+            generated.len(),
+            "include/{name} has another length"
         );
     }
-    assert_eq!(
-        committed.len(),
-        generated.len(),
-        "include/dipc.h has another length"
-    );
 }
 
 /// Promise of `dipc.h`: every function has one documentation, with each parameter and the result.
 #[test]
 fn every_function_is_documented_once() {
     let mut functions = std::collections::HashSet::new();
-    for piece in generated().split("/**").skip(1) {
+    let text = HEADERS.map(|header| header.generated()).concat();
+    for piece in text.split("/**").skip(1) {
         let Some((doc, rest)) = piece.split_once("*/") else {
             continue;
         };
@@ -162,10 +190,10 @@ fn compiles(compiler: &str, arguments: &[&str], extension: &str, source: &str) {
     assert!(output.status.success(), "{compiler} {arguments:?}:\n{text}");
 }
 
-/// Promise of `dipc.h`: it compiles alone, included twice, as C11 and C++17, and beside another
+/// Promise of the headers: each compiles alone, included twice, as C11 and C++17, and beside another
 /// header with Arrow's structs.
 #[test]
-fn the_header_compiles_alone_and_twice() {
+fn the_headers_compile_alone_and_twice() {
     let alone = "#include \"dipc.h\"\n";
     let twice = "#include \"dipc.h\"\n#include \"dipc.h\"\n";
     let beside = "#include <stdint.h>\n\
@@ -174,8 +202,11 @@ fn the_header_compiles_alone_and_twice() {
                   struct ArrowArray { int64_t length; };\n\
                   #include \"dipc.h\"\n";
     for source in [alone, twice, beside] {
-        compiles("cc", &["-std=c11", "-Wstrict-prototypes"], "c", source);
-        compiles("c++", &["-std=c++17"], "cpp", source);
+        for header in HEADERS {
+            let source = source.replace("dipc.h", header.name);
+            compiles("cc", &["-std=c11", "-Wstrict-prototypes"], "c", &source);
+            compiles("c++", &["-std=c++17"], "cpp", &source);
+        }
     }
 }
 

@@ -33,7 +33,7 @@ prefix=$work/prefix
 quietly cmake --install "$work/build" --prefix "$prefix"
 
 say "what is installed"
-expected="include/dipc.h lib/cmake/dipc/dipcConfig.cmake lib/cmake/dipc/dipcConfigVersion.cmake
+expected="include/dipc.h include/dipc_machines.h lib/cmake/dipc/dipcConfig.cmake lib/cmake/dipc/dipcConfigVersion.cmake
 lib/libdipc.a lib/libdipc.so lib/libdipc.so.$minor lib/libdipc.so.$version lib/pkgconfig/dipc.pc
 share/doc/dipc-tools/copyright share/doc/libdipc-dev/copyright share/doc/libdipc$minor/copyright"
 expected="$expected $(cd "$root" && echo include/dipc/*.hpp)"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The book (docs/) and the C reference (include/dipc.h), into build/docs. A warning is an error.
+# The book (docs/) and the C reference (include/*.h), into build/docs. A warning is an error.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 mdbook=mdbook

@@ -170,7 +170,7 @@ var (
 	// Host is the host's memory, which arrow-go reads.
 	Host = Device{C.ARROW_DEVICE_CPU, 0}
 	// AsSent is where the server has them, if this process reaches that without a copy, else the host.
-	AsSent = Device{}
+	AsSent = Device{C.DIPC_DEVICE_AS_SENT, 0}
 )
 
 // CUDA is the CUDA device with this number, as the driver counts in this process.

@@ -1,5 +1,5 @@
 // Sender and Receiver: the bare protocol, for hosts that move messages themselves. No transport, no
-// clock, no threads; dipc.h says in which order to call.
+// clock, no threads; dipc_machines.h says in which order to call.
 //
 // SPDX-License-Identifier: Apache-2.0
 #ifndef DIPC_MACHINES_HPP
@@ -10,6 +10,7 @@
 #include <dipc/schema.hpp>
 #include <dipc/server.hpp>
 #include <dipc/span.hpp>
+#include <dipc_machines.h>
 
 #include <array>
 #include <chrono>
@@ -254,13 +255,11 @@ class Sender {
   enum class Bodies : std::int32_t { packed = DIPC_BODY_PACKED, list = DIPC_BODY_LIST };
 
   /// @param uri  The URI that clients of the connection were given, for its tags and role.
-  static Result<Sender> make(std::string_view uri, Bodies bodies = Bodies::packed,
-                             std::uint32_t first_sequence = 0) {
+  static Result<Sender> make(std::string_view uri, Bodies bodies = Bodies::packed) {
     auto text = detail::c_string(uri, Status::invalid_uri, "the URI");
     if (!text) return std::move(text).error();
     auto raw = detail::call_for<dipc_sender*>([&](dipc_sender** out, dipc_error** error) {
-      return dipc_sender_new(text->c_str(), static_cast<std::int32_t>(bodies), first_sequence, out,
-                             error);
+      return dipc_sender_new(text->c_str(), static_cast<std::int32_t>(bodies), out, error);
     });
     if (!raw) return std::move(raw).error();
     return Sender(*raw);

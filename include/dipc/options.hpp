@@ -47,7 +47,7 @@ struct Device {
   static constexpr Device cuda(std::int64_t id = 0) noexcept { return {ARROW_DEVICE_CUDA, id}; }
   /// For arrays to be fetched: where the server has them, if this process reaches that without a
   /// copy, otherwise on the host.
-  static constexpr Device as_sent() noexcept { return {0, 0}; }
+  static constexpr Device as_sent() noexcept { return {DIPC_DEVICE_AS_SENT, 0}; }
 
   ArrowDeviceType type;  ///< As ARROW_DEVICE_CPU.
   std::int64_t id;       ///< Of no meaning for the host.
@@ -72,7 +72,6 @@ struct ServerOptions {
   std::optional<bool> allow_remote = {};     ///< tcp may listen where other machines can connect.
   std::optional<bool> trusted_network = {};  ///< ucx may listen: whoever can connect is trusted.
   std::optional<std::chrono::nanoseconds> spin = {};  ///< How long the I/O thread looks for work.
-  std::optional<std::uint32_t> first_sequence = {};   ///< For tests of the wrap-around.
   TransportOptions transport = {};
 };
 
@@ -103,7 +102,6 @@ struct GetOptions {
   std::optional<Validation> validation = {};
   std::optional<std::chrono::nanoseconds> spin = {};  ///< How long a wait looks before it sleeps.
   std::optional<std::uint32_t> connections = {};      ///< Connections that carry one stream (tcp).
-  std::optional<std::uint32_t> first_sequence = {};   ///< For tests of the wrap-around.
 };
 
 /// Given to Arena::make().
@@ -187,7 +185,6 @@ inline auto build(const ServerOptions& options) {
       .set(options.allow_remote, dipc_server_options_set_allow_remote)
       .set(options.trusted_network, dipc_server_options_set_trusted_network)
       .set(options.spin, dipc_server_options_set_spin_ns)
-      .set(options.first_sequence, dipc_server_options_set_first_sequence)
       .set_each(options.transport, dipc_server_options_set_transport)
       .build();
 }
@@ -210,8 +207,7 @@ inline Result<Handle<dipc_get_options, dipc_get_options_free>> build(const GetOp
       .set(options.message_limit_bytes, dipc_get_options_set_message_limit_bytes)
       .set(options.validation, dipc_get_options_set_validation)
       .set(options.spin, dipc_get_options_set_spin_ns)
-      .set(options.connections, dipc_get_options_set_connections)
-      .set(options.first_sequence, dipc_get_options_set_first_sequence);
+      .set(options.connections, dipc_get_options_set_connections);
   if (options.device.has_value()) {
     builder.run([&](dipc_error** error) {
       return dipc_get_options_set_device(builder.raw(), options.device->type, options.device->id,

@@ -30,6 +30,17 @@ fn schema() -> Arc<Schema> {
     batch(0).schema()
 }
 
+/// The third message of a stream wraps around (rule M4).
+const FIRST_SEQ: u32 = u32::MAX - 1;
+
+fn sender(lend: bool) -> BareSender {
+    let config = SenderConfig {
+        first_seq: FIRST_SEQ,
+        ..SenderConfig::default()
+    };
+    BareSender::new(config, lend).unwrap()
+}
+
 fn receiver(window: u64, extension: bool) -> BareReceiver {
     let config = ReceiverConfig {
         request: Request::new(
@@ -44,7 +55,7 @@ fn receiver(window: u64, extension: bool) -> BareReceiver {
             extension,
         },
         data: None,
-        first_seq: 0,
+        first_seq: FIRST_SEQ,
         stall_timeout: None,
         silence_timeout: None,
         answer: None,
@@ -124,7 +135,7 @@ fn lend_everything(receiver: &mut BareReceiver) {
 #[test]
 fn batches_cross_between_a_pair() {
     for (lend, extension) in [(false, false), (false, true), (true, true), (true, false)] {
-        let mut sender = BareSender::new(SenderConfig::default(), lend).unwrap();
+        let mut sender = sender(lend);
         let mut receiver = receiver(16, extension);
         if lend {
             lend_everything(&mut receiver);
@@ -169,7 +180,7 @@ fn batches_cross_between_a_pair() {
 /// Rule E5: a full window refuses the batch and gives it back; credit opens it again.
 #[test]
 fn a_full_window_gives_the_batch_back() {
-    let mut sender = BareSender::new(SenderConfig::default(), false).unwrap();
+    let mut sender = sender(false);
     let mut receiver = receiver(2, true);
     receiver.start(NOW);
     exchange(&mut sender, &mut receiver, NOW);
@@ -202,7 +213,7 @@ fn a_full_window_gives_the_batch_back() {
 /// Rules E2, E3: a refusal and a failure reach the consumer with status and text.
 #[test]
 fn failures_keep_their_words() {
-    let mut sender = BareSender::new(SenderConfig::default(), false).unwrap();
+    let mut sender = sender(false);
     let mut first = receiver(2, true);
     first.start(NOW);
     exchange(&mut sender, &mut first, NOW);
@@ -237,7 +248,7 @@ fn a_request_says_what_its_options_say() {
         headers,
         ..GetOptions::default()
     };
-    let mut sender = BareSender::new(SenderConfig::default(), false).unwrap();
+    let mut sender = sender(false);
     let mut receiver = BareReceiver::for_uris(&["shm:@t?dipc=1"], b"t", 1, &options).unwrap();
     receiver.start(NOW);
     exchange(&mut sender, &mut receiver, NOW);
@@ -255,7 +266,7 @@ fn a_request_says_what_its_options_say() {
 #[test]
 fn other_verbs_than_get_are_refused() {
     for verb in [Verb::Put, Verb::Exchange, Verb::Describe, Verb::List] {
-        let mut sender = BareSender::new(SenderConfig::default(), false).unwrap();
+        let mut sender = sender(false);
         let window = Credit {
             batches: 1,
             bytes: 1,
@@ -278,7 +289,7 @@ fn other_verbs_than_get_are_refused() {
 /// Promise: an address outside the host's ranges is a protocol error, and is never read.
 #[test]
 fn addresses_outside_named_memory_are_refused() {
-    let mut sender = BareSender::new(SenderConfig::default(), true).unwrap();
+    let mut sender = sender(true);
     let mut receiver = receiver(2, true);
     let small = [0u8; 64];
     let lendable = || OpenMemory {
@@ -306,7 +317,7 @@ fn addresses_outside_named_memory_are_refused() {
 /// Promise: a cancelled stream ends at both sides, and its lent memory comes back.
 #[test]
 fn cancelling_ends_both_sides() {
-    let mut sender = BareSender::new(SenderConfig::default(), true).unwrap();
+    let mut sender = sender(true);
     let mut receiver = receiver(4, true);
     lend_everything(&mut receiver);
     receiver.start(NOW);

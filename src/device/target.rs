@@ -20,7 +20,8 @@ pub enum Target {
 }
 
 impl Target {
-    /// The target for Arrow's device type and device number. Type 0 is [`AsSent`](Self::AsSent).
+    /// The target for Arrow's device type and device number. Type 0, which Arrow does not use, is
+    /// [`AsSent`](Self::AsSent).
     /// Only a CUDA device uses the number.
     ///
     /// # Errors

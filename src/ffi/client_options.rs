@@ -15,6 +15,10 @@ use crate::proto::Credit;
 /// A timeout that never ends.
 pub const DIPC_FOREVER: u64 = u64::MAX;
 
+/// In place of an Arrow device type: the server's device if this process reaches its memory without
+/// a copy, otherwise the host.
+pub const DIPC_DEVICE_AS_SENT: i32 = 0;
+
 /// DIPC_VALIDATION_STRUCTURE for a server of the same user, DIPC_VALIDATION_FULL for other servers.
 pub const DIPC_VALIDATION_AUTO: i32 = 0;
 /// Checks lengths, counts and ranges of buffers, but no values. The cost does not depend on the
@@ -372,8 +376,7 @@ pub unsafe extern "C" fn dipc_get_options_set_message_limit_bytes(
 /// host and device copies them once.
 ///
 /// @param options      Options to change; exclusive during the call.
-/// @param device_type  ARROW_DEVICE_CPU, ARROW_DEVICE_CUDA, or 0: the server's device if this
-///                     process reaches its memory without a copy, otherwise the host.
+/// @param device_type  ARROW_DEVICE_CPU, ARROW_DEVICE_CUDA or DIPC_DEVICE_AS_SENT.
 /// @param device_id    Number of the CUDA device, as this process's driver counts; ignored for
 ///                     other types.
 /// @param error        May be NULL; on failure receives details for dipc_error_free().
@@ -432,34 +435,6 @@ pub unsafe extern "C" fn dipc_get_options_set_validation(
                 return Err(Error::invalid_argument(text));
             }
         };
-        Ok(())
-    };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive.
-    unsafe { guard_mut(options, error, body) }
-}
-
-/// Sets the number of the stream's first message, for tests of the wrap-around at 2^32. Both sides
-/// must have the same number. Default: 0, as in the protocol.
-///
-/// @param options         Options to change; exclusive during the call.
-/// @param first_sequence  Sequence number.
-/// @param error           May be NULL; on failure receives details for dipc_error_free().
-/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
-///
-/// # Safety
-///
-/// `options` is NULL, or came from dipc_get_options_new() and was not freed; `error` is NULL or
-/// writable.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn dipc_get_options_set_first_sequence(
-    options: *mut dipc_get_options,
-    first_sequence: u32,
-    error: *mut *mut dipc_error,
-) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
-    let body = |options: &mut dipc_get_options| {
-        options.inner.first_seq = first_sequence;
         Ok(())
     };
     // SAFETY: the caller promises `options` is NULL, or live and exclusive.

@@ -3,7 +3,7 @@
 //! Each export calls a guard (`guard.rs`) around code that turns pointers into references and calls
 //! the crate. No panic leaves an export. A failed call writes no output. The ownership of an
 //! argument moves only when the call returns `DIPC_OK`. `include/dipc.h` and its documentation are
-//! generated from this module.
+//! generated from this module, `include/dipc_machines.h` from its folder `machines`.
 
 #![allow(
     non_camel_case_types,
@@ -31,18 +31,14 @@ mod host_stream;
 mod library;
 mod loan;
 mod log;
-mod message;
+mod machines;
 mod network_options;
 mod polling;
 mod provider;
-mod receiver;
-mod receiver_output;
 mod request;
 mod request_headers;
 mod request_options;
 mod request_peer;
-mod sender;
-mod sender_state;
 mod server;
 mod server_handler;
 mod server_options;
@@ -62,16 +58,12 @@ pub use headers::*;
 pub use host_stream::*;
 pub use library::*;
 pub use log::*;
-pub use message::*;
+pub use machines::*;
 pub use network_options::*;
 pub use provider::{DIPC_PROVIDER_DETERMINISTIC, dipc_provider};
-pub use receiver::*;
-pub use receiver_output::*;
 pub use request::*;
 pub use request_headers::*;
 pub use request_options::*;
-pub use sender::*;
-pub use sender_state::*;
 pub use server::*;
 pub use server_handler::*;
 pub use server_options::*;

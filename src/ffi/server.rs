@@ -96,8 +96,10 @@ pub unsafe extern "C" fn dipc_server_new(
 /// Listens at an address, and gives the URI for clients. A server may listen at several addresses.
 ///
 /// @param server         Server.
-/// @param uri            "shm:/path", "shm:@name", "tcp://host:port" or "ucx://host:port"; may set
-///                       tags of its own (want_data=N).
+/// @param uri            "shm:/path" or "shm:@name": for processes of this host, by a socket in the
+///                       file system or an abstract one. "tcp://host:port", "ucx://host:port": for
+///                       other hosts too; port 0 takes a free one. "mem:name": for this process,
+///                       in tests. May set tags of its own (want_data=N).
 /// @param buffer         Receives the URI for clients and a NUL; NULL if it is not wanted.
 /// @param size_bytes     Size of buffer: at least DIPC_URI_BYTES, or 0 with a NULL buffer.
 /// @param out_len_bytes  Receives the length of the URI, without the NUL.

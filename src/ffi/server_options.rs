@@ -379,34 +379,6 @@ pub unsafe extern "C" fn dipc_server_options_set_compression(
     unsafe { guard_mut(options, error, body) }
 }
 
-/// Sets the number of each stream's first message, for tests of the wrap-around at 2^32. Both sides
-/// must have the same number. Default: 0, as in the protocol.
-///
-/// @param options         Options to change; exclusive during the call.
-/// @param first_sequence  Sequence number.
-/// @param error           May be NULL; on failure receives details for dipc_error_free().
-/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
-///
-/// # Safety
-///
-/// `options` is NULL, or came from dipc_server_options_new() and was not freed; `error` is NULL or
-/// writable.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn dipc_server_options_set_first_sequence(
-    options: *mut dipc_server_options,
-    first_sequence: u32,
-    error: *mut *mut dipc_error,
-) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
-    let body = |options: &mut dipc_server_options| {
-        options.inner.first_seq = first_sequence;
-        Ok(())
-    };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive.
-    unsafe { guard_mut(options, error, body) }
-}
-
 /// Frees options. NULL does nothing. Servers keep a copy of their options.
 ///
 /// @param options  Options, or NULL.

@@ -83,7 +83,6 @@ static void options_check_their_values(void) {
   OK(dipc_server_options_set_compression(server, DIPC_COMPRESSION_ZSTD, &error_));
   FAILS(DIPC_ERR_INVALID_ARGUMENT, "compression is -1",
         dipc_server_options_set_compression(server, -1, &error_));
-  OK(dipc_server_options_set_first_sequence(server, UINT32_MAX, &error_));
   dipc_server_options_free(server);
 
   dipc_client_options *client = NULL;
@@ -103,10 +102,10 @@ static void options_check_their_values(void) {
   OK(dipc_get_options_set_lent_limit_bytes(get, 0, &error_));
   OK(dipc_get_options_set_message_limit_bytes(get, 64 << 20, &error_));
   OK(dipc_get_options_set_device(get, ARROW_DEVICE_CPU, 0, &error_));
+  OK(dipc_get_options_set_device(get, DIPC_DEVICE_AS_SENT, 0, &error_));
   OK(dipc_get_options_set_validation(get, DIPC_VALIDATION_FULL, &error_));
   FAILS(DIPC_ERR_INVALID_ARGUMENT, "validation is 3",
         dipc_get_options_set_validation(get, 3, &error_));
-  OK(dipc_get_options_set_first_sequence(get, 7, &error_));
   dipc_get_options_free(get);
 }
 

@@ -1,4 +1,6 @@
 /* A sender and a receiver joined by hand: no transport, no clock, no threads. */
+#include <dipc_machines.h>
+
 #include "util.h"
 
 /* The two ends, and the time. */
@@ -65,9 +67,9 @@ static void exchange(pair *self) {
   }
 }
 
-static pair ask(int32_t body, uint32_t first, const dipc_get_options *options, const char *uri) {
+static pair ask(int32_t body, const dipc_get_options *options, const char *uri) {
   pair self = {.now = 1};
-  OK(dipc_sender_new(uri, body, first, &self.sender, &error_));
+  OK(dipc_sender_new(uri, body, &self.sender, &error_));
   OK(dipc_receiver_new(&uri, 1, TICKET("a ticket"), NULL, options, &self.receiver, &error_));
   CHECK_EQ(dipc_sender_state(self.sender), DIPC_SENDER_IDLE);
   OK(dipc_receiver_start(self.receiver, self.now, &error_));
@@ -107,8 +109,20 @@ static void end(pair *self) {
 static void lending_needs_a_tag_for_frees(void) {
   dipc_sender *sender = NULL;
   FAILS(DIPC_ERR_INVALID_URI, "free_data",
-        dipc_sender_new("mem:a?want_data=1099511627777", DIPC_BODY_LIST, 0, &sender, &error_));
+        dipc_sender_new("mem:a?want_data=1099511627777", DIPC_BODY_LIST, &sender, &error_));
   CHECK(sender == NULL);
+}
+
+/* A server's policy for bodies is no form of a sender's bodies, and the other way round. */
+static void forms_and_policies_do_not_mix(void) {
+  dipc_sender *sender = NULL;
+  FAILS(DIPC_ERR_INVALID_ARGUMENT, "body is 2",
+        dipc_sender_new("mem:a", DIPC_BODY_LENT, &sender, &error_));
+  dipc_server_options *options = NULL;
+  OK(dipc_server_options_new(&options, &error_));
+  FAILS(DIPC_ERR_INVALID_ARGUMENT, "body is 3",
+        dipc_server_options_set_body(options, DIPC_BODY_LIST, &error_));
+  dipc_server_options_free(options);
 }
 
 static int finalized;
@@ -117,18 +131,14 @@ static void finalize(void *userdata) {
   finalized++;
 }
 
-/* Both kinds of bodies, with the extension and without it, and numbers that wrap (rule M4). */
+/* Both kinds of bodies, with the extension and without it. */
 static void batches_cross(void) {
   static const char *const uris[] = {"mem:a", "mem:a?want_data=1099511627777&free_data=1099511627778",
                                      "mem:b?dipc=1&dipc_want=1099511627776&"
                                      "want_data=1099511627777&free_data=1099511627778"};
   for (int kind = 0; kind < 6; kind++) {
     const int32_t body = kind % 2 ? DIPC_BODY_LIST : DIPC_BODY_PACKED;
-    dipc_get_options *options = NULL;
-    OK(dipc_get_options_new(&options, &error_));
-    OK(dipc_get_options_set_first_sequence(options, UINT32_MAX - 1, &error_));
-    pair self = ask(body, UINT32_MAX - 1, options, uris[kind / 2]);
-    dipc_get_options_free(options);
+    pair self = ask(body, NULL, uris[kind / 2]);
     if (body == DIPC_BODY_LIST) /* the sender is this process, so all of its memory is readable */
       OK(dipc_receiver_add_memory(self.receiver, 1, (const uint8_t *)1, INTPTR_MAX / 2, &finalized,
                                   finalize, &error_));
@@ -175,7 +185,7 @@ static void the_window_holds_batches_back(void) {
   dipc_get_options *options = NULL;
   OK(dipc_get_options_new(&options, &error_));
   OK(dipc_get_options_set_window(options, 3, 1 << 20, &error_));
-  pair self = ask(DIPC_BODY_PACKED, 0, options, "mem:a?dipc=1");
+  pair self = ask(DIPC_BODY_PACKED, options, "mem:a?dipc=1");
   dipc_get_options_free(options);
   begin(&self);
   struct ArrowDeviceArray batch;
@@ -204,7 +214,7 @@ static void the_window_holds_batches_back(void) {
 static void failures_are_told(void) {
   struct ArrowDeviceArray batch;
   struct ArrowSchema schema;
-  pair self = ask(DIPC_BODY_PACKED, 0, NULL, "mem:a?dipc=1");
+  pair self = ask(DIPC_BODY_PACKED, NULL, "mem:a?dipc=1");
   OK(dipc_sender_refuse(self.sender, DIPC_ERR_NOT_FOUND, "never heard of it", &error_));
   exchange(&self);
   FAILS(DIPC_ERR_NOT_FOUND, "never heard of it",
@@ -212,7 +222,7 @@ static void failures_are_told(void) {
   CHECK_EQ(dipc_receiver_state(self.receiver), DIPC_RECEIVER_FAILED);
   end(&self);
 
-  self = ask(DIPC_BODY_PACKED, 0, NULL, "mem:a?dipc=1");
+  self = ask(DIPC_BODY_PACKED, NULL, "mem:a?dipc=1");
   begin(&self);
   OK(dipc_sender_fail(self.sender, 4711, "the well is dry", &error_));
   exchange(&self);
@@ -220,7 +230,7 @@ static void failures_are_told(void) {
   FAILS(DIPC_ERR_PROVIDER, "the well is dry", dipc_receiver_next(self.receiver, &batch, &error_));
   end(&self);
 
-  self = ask(DIPC_BODY_PACKED, 0, NULL, "mem:a?dipc=1");
+  self = ask(DIPC_BODY_PACKED, NULL, "mem:a?dipc=1");
   begin(&self);
   OK(dipc_receiver_cancel(self.receiver, &error_));
   CHECK_EQ(dipc_receiver_state(self.receiver), DIPC_RECEIVER_CANCELLED);
@@ -231,7 +241,7 @@ static void failures_are_told(void) {
   batch.array.release(&batch.array);
   end(&self);
 
-  self = ask(DIPC_BODY_PACKED, 0, NULL, "mem:a?dipc=1");
+  self = ask(DIPC_BODY_PACKED, NULL, "mem:a?dipc=1");
   begin(&self);
   OK(dipc_receiver_handle_disconnect(self.receiver, DIPC_ROLE_METADATA, "cable cut", &error_));
   FAILS(DIPC_ERR_DISCONNECTED, "cable cut", dipc_receiver_next(self.receiver, &batch, &error_));
@@ -242,7 +252,7 @@ static void failures_are_told(void) {
 
 static void garbage_ends_in_an_error(void) {
   static const uint8_t garbage[] = {1, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 3, 1, 4, 1, 5, 9};
-  pair self = ask(DIPC_BODY_PACKED, 0, NULL, "mem:a?dipc=1");
+  pair self = ask(DIPC_BODY_PACKED, NULL, "mem:a?dipc=1");
   begin(&self);
   STATUS(DIPC_ERR_PROTOCOL, dipc_receiver_handle_metadata(self.receiver, self.now, garbage,
                                                           sizeof garbage, &error_));
@@ -261,7 +271,7 @@ static void garbage_ends_in_an_error(void) {
   end(&self);
 
   /* An address outside the known ranges is never read. */
-  self = ask(DIPC_BODY_LIST, 0, NULL, "mem:a");
+  self = ask(DIPC_BODY_LIST, NULL, "mem:a");
   const int before = finalized;
   OK(dipc_receiver_add_memory(self.receiver, 1, garbage, sizeof garbage, &finalized, finalize,
                               &error_));
@@ -279,6 +289,7 @@ static void garbage_ends_in_an_error(void) {
 
 int main(void) {
   lending_needs_a_tag_for_frees();
+  forms_and_policies_do_not_mix();
   batches_cross();
   the_window_holds_batches_back();
   failures_are_told();

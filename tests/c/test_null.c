@@ -1,5 +1,7 @@
 /* NULL for each pointer of each function: an error that names the argument, or no effect, never a
  * crash. The memory behind the other arguments stays unchanged. */
+#include <dipc_machines.h>
+
 #include "util.h"
 
 #define NULLS(name, call) FAILS(DIPC_ERR_NULL_ARGUMENT, name " is NULL", call)
@@ -109,7 +111,6 @@ static void options(void) {
   NULLS("options", dipc_server_options_set_any_user(NULL, true, &error_));
   NULLS("options", dipc_server_options_set_body(NULL, 0, &error_));
   NULLS("options", dipc_server_options_set_compression(NULL, 0, &error_));
-  NULLS("options", dipc_server_options_set_first_sequence(NULL, 0, &error_));
   NULLS("options", dipc_server_options_set_allow_remote(NULL, true, &error_));
   NULLS("options", dipc_server_options_set_trusted_network(NULL, true, &error_));
   NULLS("options", dipc_server_options_set_transport(NULL, "ucx.TLS", "tcp", &error_));
@@ -129,7 +130,6 @@ static void options(void) {
   NULLS("options", dipc_get_options_set_message_limit_bytes(NULL, 1, &error_));
   NULLS("options", dipc_get_options_set_device(NULL, 1, 0, &error_));
   NULLS("options", dipc_get_options_set_validation(NULL, 0, &error_));
-  NULLS("options", dipc_get_options_set_first_sequence(NULL, 0, &error_));
   NULLS("options", dipc_get_options_set_deadline_ns(NULL, 0, &error_));
   NULLS("options", dipc_get_options_set_send_secrets(NULL, true, &error_));
   description();
@@ -393,10 +393,10 @@ static void senders(void) {
   const size_t *lens = NULL;
   size_t count = 77, len = 77;
   uint8_t buffer[8] = "?";
-  NULLS("out", dipc_sender_new(NULL, DIPC_BODY_PACKED, 0, NULL, &error_));
-  STATUS(DIPC_ERR_INVALID_ARGUMENT, dipc_sender_new(NULL, 0, 0, &sender, &error_));
-  STATUS(DIPC_ERR_INVALID_URI, dipc_sender_new("", DIPC_BODY_PACKED, 0, &sender, &error_));
-  OK(dipc_sender_new(NULL, DIPC_BODY_PACKED, 0, &sender, &error_));
+  NULLS("out", dipc_sender_new(NULL, DIPC_BODY_PACKED, NULL, &error_));
+  STATUS(DIPC_ERR_INVALID_ARGUMENT, dipc_sender_new(NULL, 0, &sender, &error_));
+  STATUS(DIPC_ERR_INVALID_URI, dipc_sender_new("", DIPC_BODY_PACKED, &sender, &error_));
+  OK(dipc_sender_new(NULL, DIPC_BODY_PACKED, &sender, &error_));
   NULLS("sender", dipc_sender_handle_tagged(NULL, 1, buffer, 1, &error_));
   NULLS("data", dipc_sender_handle_tagged(sender, 1, NULL, 1, &error_));
   NULLS("sender", dipc_sender_handle_control(NULL, buffer, 1, &error_));

@@ -103,7 +103,7 @@ end
 function write_batches(path, schema, batches)
     out = Ref{Ptr{Cvoid}}(C_NULL)
     Dipc.check(e -> ccall(c_function(:dipc_sender_new), Int32,
-        (Cstring, Int32, UInt32, Ptr{Ptr{Cvoid}}, Ptr{Ptr{Cvoid}}), URI, 1, 0, out, e))
+        (Cstring, Int32, Ptr{Ptr{Cvoid}}, Ptr{Ptr{Cvoid}}), URI, 1, out, e))
     sender = out[]
     try
         open(path, "w") do io

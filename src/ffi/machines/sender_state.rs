@@ -4,7 +4,7 @@ use crate::error::{Error, Status};
 use crate::ffi::error::dipc_error;
 use crate::ffi::guard::{ErrorOut, guard_ref, guard_value};
 use crate::ffi::handle::try_ref;
-use crate::ffi::sender::dipc_sender;
+use crate::ffi::machines::sender::dipc_sender;
 use crate::ffi::status::dipc_status;
 use crate::ffi::text::TextOut;
 use crate::proto::SenderState;

@@ -12,7 +12,7 @@ use crate::ffi::error::dipc_error;
 use crate::ffi::foreign::{ForeignData, dipc_finalizer};
 use crate::ffi::guard::{ErrorOut, guard, guard_free, guard_mut};
 use crate::ffi::handle::{HandleState, null_argument, try_option, try_out};
-use crate::ffi::message::{PolledMessage, parse_side};
+use crate::ffi::machines::message::{PolledMessage, parse_side};
 use crate::ffi::status::dipc_status;
 use crate::ffi::text::{try_bytes, try_str, try_strs};
 use crate::proto::Timestamp;

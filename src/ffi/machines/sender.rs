@@ -9,7 +9,8 @@ use crate::ffi::error::dipc_error;
 use crate::ffi::guard::{ErrorOut, Polled, guard, guard_free, guard_mut};
 use crate::ffi::handle::{HandleState, try_out};
 use crate::ffi::loan::{Loan, try_schema};
-use crate::ffi::message::{MessageOut, PolledMessage};
+use crate::ffi::machines::message::{MessageOut, PolledMessage};
+use crate::ffi::server_options::DIPC_BODY_PACKED;
 use crate::ffi::status::dipc_status;
 use crate::ffi::text::{try_bytes, try_str};
 use crate::proto::{Role, SenderConfig, Uri};
@@ -29,17 +30,16 @@ pub struct dipc_sender {
 handle!(dipc_sender, "sender");
 
 /// Bodies are sent as lists of their addresses in this process, for clients that can read its
-/// memory. Only for arrays in host memory.
-pub const DIPC_BODY_LIST: i32 = 2;
+/// memory. Only for arrays in host memory, and only for dipc_sender_new().
+pub const DIPC_BODY_LIST: i32 = 3;
 
 /// Makes the sender of a new connection.
 ///
-/// @param uri             The URI that the clients have, read for its tags and role; NULL: the
-///                        default tags, every role.
-/// @param body            DIPC_BODY_PACKED or DIPC_BODY_LIST.
-/// @param first_sequence  0, or another number in tests of the wrap-around at 2^32.
-/// @param out             Receives the sender, to be freed by dipc_sender_free().
-/// @param error           May be NULL; on failure receives details for dipc_error_free().
+/// @param uri    The URI that the clients have, read for its tags and role; NULL: the
+///               default tags, every role.
+/// @param body   DIPC_BODY_PACKED or DIPC_BODY_LIST.
+/// @param out    Receives the sender, to be freed by dipc_sender_free().
+/// @param error  May be NULL; on failure receives details for dipc_error_free().
 /// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_URI: a malformed URI, or
 ///         DIPC_BODY_LIST with a URI without free_data. DIPC_ERR_INVALID_ARGUMENT: body is neither
 ///         of the two.
@@ -51,7 +51,6 @@ pub const DIPC_BODY_LIST: i32 = 2;
 pub unsafe extern "C" fn dipc_sender_new(
     uri: *const c_char,
     body: i32,
-    first_sequence: u32,
     out: *mut *mut dipc_sender,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
@@ -66,9 +65,8 @@ pub unsafe extern "C" fn dipc_sender_new(
             let uri = Uri::parse(unsafe { try_str(uri, "uri") }?)?;
             config = SenderConfig::only(uri.role.unwrap_or(Role::Both), uri.tags);
         }
-        config.first_seq = first_sequence;
         let lend = match body {
-            super::DIPC_BODY_PACKED => false,
+            DIPC_BODY_PACKED => false,
             DIPC_BODY_LIST => true,
             _ => {
                 let text = format!("body is {body}: DIPC_BODY_PACKED or DIPC_BODY_LIST");
