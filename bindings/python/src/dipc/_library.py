@@ -172,6 +172,8 @@ STATUS_FUNCTIONS: dict[str, list[Any]] = {
     "dipc_stream_to_host": [P, OUT],
     "dipc_stream_to_device": [P, c_int32, c_int64, OUT],
     "dipc_stream_from_host": [P, OUT],
+    "dipc_stream_fd": [P, OUT],
+    "dipc_stream_try_next": [P, OUT],
 }
 
 PLAIN_FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
@@ -206,7 +208,8 @@ PLAIN_FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
 
 _WAIT_FOR_NOTHING = (
     "dipc_description_", "dipc_error_", "dipc_headers_", "dipc_request_headers", "dipc_request_peer",
-    "dipc_request_time_left_ns", "dipc_request_verb", "dipc_stream_headers", "dipc_stream_metadata", "dipc_stream_stat",
+    "dipc_request_time_left_ns", "dipc_request_verb", "dipc_stream_fd", "dipc_stream_headers", "dipc_stream_metadata",
+    "dipc_stream_stat",
 )  # fmt: skip
 
 

@@ -60,7 +60,7 @@ _function("dipc_python_init", None, c_void_p)(
 new = _function("dipc_python_new", c_void_p, c_size_t)
 destroy_capsule = _address(_native.dipc_python_destroy)
 move_stream = _function("dipc_python_move_stream", None, c_void_p, c_void_p)
-lend_stream = _function("dipc_python_lend_stream", None, c_void_p, c_void_p)
+lend_stream = _function("dipc_python_lend_stream", c_bool, c_void_p, c_void_p, c_void_p)
 send = _function("dipc_python_send", c_int, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p)
 _share = {kind: _function(f"dipc_python_share_{kind}", c_void_p, c_void_p) for kind in ("schema", "array")}
 _give = {kind: _function(f"dipc_python_give_{kind}", c_bool, c_void_p, c_void_p) for kind in ("schema", "array")}

@@ -74,13 +74,24 @@ class Batch:
         return f"<dipc.Batch {self.num_rows} rows, {self.num_columns} columns>"
 
 
+class _Lent:
+    """A stream for pyarrow."""
+
+    def __init__(self, capsule: object) -> None:
+        self._capsule = capsule
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        return self._capsule
+
+
 class Reader:
     """A table on its way in: schema first, then batches.
 
     Give it whole to a library that takes Arrow streams (``pyarrow.table(reader)``,
     ``polars.from_arrow(reader)``, ``duckdb.sql("FROM reader")``, ``nanoarrow.ArrayStream(reader)``), or
-    iterate over it, by ``for`` or ``async for``. It is read once. Use it in a ``with`` or ``async with``
-    block, or close it, to end the stream early; a reader that is collected ends it too.
+    iterate over it, by ``for`` or ``async for``, which waits on the running loop. It is read once. Use it in
+    a ``with`` or ``async with`` block, or close it, to end the stream early; a reader that is collected ends
+    it too.
     """
 
     def __init__(self, stream: Stream) -> None:
@@ -142,10 +153,11 @@ class Reader:
         return self
 
     async def __anext__(self) -> Batch:
-        batch = await _wait.acall(self._next, self.cancel)
-        if batch is None:
+        array = _abi.ArrowDeviceArray()
+        metadata = await self._stream.anext(array)
+        if metadata is None:
             raise StopAsyncIteration
-        return batch
+        return Batch(array, self.schema, metadata)
 
     def read_all(self) -> pa.Table:
         """The rest of the table, by pyarrow, which must be installed.
@@ -156,8 +168,25 @@ class Reader:
         return _wait.call(self._read_all, self.cancel)
 
     async def aread_all(self) -> pa.Table:
-        """:meth:`read_all` for coroutines."""
-        return await _wait.acall(self._read_all, self.cancel)
+        """:meth:`read_all` for coroutines: cancelling the task cancels the stream."""
+        if self.device_type != _abi.CPU:
+            # Those copies wait for a GPU.
+            return await _wait.acall(self._read_all, self.cancel)
+        import pyarrow as pa
+
+        array = _abi.ArrowDeviceArray()
+        batches = []
+        try:
+            reader = pa.RecordBatchReader.from_stream(_Lent(self._stream.lend(array)))
+            while await self._stream.anext(array) is not None:
+                batches.append(reader.read_next_batch())
+        except BaseException:
+            # Nobody has the batches so far.
+            self.cancel()
+            raise
+        finally:
+            _abi.release(array)
+        return pa.Table.from_batches(batches, reader.schema)
 
     def _read_all(self) -> pa.Table:
         import pyarrow as pa
@@ -166,7 +195,7 @@ class Reader:
             self._stream.move_to_host()
         # pyarrow reads them itself, which takes a fifth of the time of a Batch for each. One at a time, so that
         # whoever asks for figures meanwhile waits for no more than that.
-        reader = self._stream.read(lambda: pa.RecordBatchReader.from_stream(self._stream))
+        reader = self._stream.read(lambda: pa.RecordBatchReader.from_stream(_Lent(self._stream.lend())))
         batches = []
         try:
             while True:

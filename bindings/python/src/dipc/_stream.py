@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import threading
+import time
 from typing import Callable, NamedTuple, TypeVar
 
 from . import _abi, _capsule, _errors, _headers, _library, _native, _process
 from ._cancel import Token
 from ._headers import Headers
+from ._loop import Readable
 from ._schema import Schema
 
 _status = _library.checked("dipc_stream_status")
@@ -17,6 +20,7 @@ _stat = _library.checked("dipc_stream_stat")
 _answer_headers = _library.checked("dipc_stream_headers")
 _to_host = _library.checked("dipc_stream_to_host")
 _to_device = _library.checked("dipc_stream_to_device")
+_fd, _try_next = _library.checked("dipc_stream_fd"), _library.checked("dipc_stream_try_next")
 # What dipc_stream_to_host() reads: the host, and ARROW_DEVICE_CUDA, _CUDA_HOST and _CUDA_MANAGED.
 _TO_HOST = (_abi.CPU, 2, 3, 13)
 
@@ -45,6 +49,11 @@ class StreamStats(NamedTuple):
 _STATS = range(1, len(StreamStats._fields) + 1)  # DIPC_STREAM_STAT_*
 _BATCHES_HERE = 1 + StreamStats._fields.index("batches_here")
 
+_TURN_SECONDS = 1e-3
+"""So long a coroutine takes batches that are there before others of its loop have their turn."""
+_BUSY_SECONDS = 1e-3
+"""While another thread waits in a stream, how often a coroutine looks whether it is free."""
+
 
 class Stream:
     """Owns an ``ArrowDeviceArrayStream`` of ``dipc_client_get()``. One call at a time; others wait."""
@@ -54,8 +63,12 @@ class Stream:
         self.token = token
         self._lock = threading.Lock()
         self._generation = _process.generation()
-        # Why the struct is not there any more.
+        # Why nobody may read the struct any more.
         self._gone = ""
+        # Coroutines that wait: so long their loop watches the struct's descriptor, and it is not released.
+        self._waiting = 0
+        self._waiting_lock = threading.Lock()
+        self._turn_ends = 0.0
         self._stats = StreamStats(*[0] * len(StreamStats._fields))
         self._headers = Headers()
         self._keep(_capsule.wrap(struct))
@@ -68,6 +81,7 @@ class Stream:
         self._struct = _capsule.struct_in(capsule, _abi.ArrowDeviceArrayStream)
         self._next = _abi.GET(self._struct.get_next)
         self.device_type: int = self._struct.device_type
+        self._readable: Readable | None = None
 
     def _read_schema(self) -> Schema:
         schema = _abi.ArrowSchema()
@@ -108,21 +122,69 @@ class Stream:
             return self._take() if is_here else None
 
     def _take(self) -> tuple[_abi.ArrowDeviceArray, bytes] | None:
-        address = ctypes.addressof(self._struct)
         array = _abi.ArrowDeviceArray()
-        if self._next(address, ctypes.addressof(array)):
+        if self._next(ctypes.addressof(self._struct), ctypes.addressof(array)):
             raise self._failure()
-        if _abi.is_released(array):
-            return None
+        return None if _abi.is_released(array) else (array, self._read_metadata())
+
+    def _read_metadata(self) -> bytes:
+        """Encoded custom metadata of the batch that was given last."""
+        address = ctypes.addressof(self._struct)
         # Few batches have any, and a buffer for it takes longer to make than this to ask.
         length = ctypes.c_size_t()
         _metadata(address, None, 0, ctypes.byref(length))
-        return array, _library.bytes_of(_metadata, address, size=length.value) if length.value else b""
+        return _library.bytes_of(_metadata, address, size=length.value) if length.value else b""
 
-    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
-        """A PyCapsule of host memory that reads this stream, which stays here: its reader is called by :meth:`read`."""
+    async def anext(self, array: _abi.ArrowDeviceArray) -> bytes | None:
+        """Gives `array`, which is empty, the next batch, and returns its encoded custom metadata; None at the end.
+
+        Waits on the running loop. A task that is cancelled meanwhile has taken nothing.
+        """
+        _process.ensure_same(self._generation)
+        if time.monotonic() >= self._turn_ends:
+            await asyncio.sleep(0)
+            self._turn_ends = time.monotonic() + _TURN_SECONDS
+        while True:
+            if self._lock.locked():
+                await asyncio.sleep(_BUSY_SECONDS)
+                continue
+            # Whoever came in between waits for it.
+            with self._lock:
+                self._ensure_here()
+                readable = self._ensure_readable()
+                if _try_next(ctypes.addressof(self._struct), ctypes.addressof(array)) != _errors.Status.NOTHING:
+                    return None if _abi.is_released(array) else self._read_metadata()
+                with self._waiting_lock:
+                    self._waiting += 1
+            try:
+                await readable.wait()
+            finally:
+                with self._waiting_lock:
+                    self._waiting -= 1
+                    self._release_if_gone()
+            self._turn_ends = time.monotonic() + _TURN_SECONDS
+
+    def _ensure_readable(self) -> Readable:
+        """The stream's descriptor, which tells when a batch may be there that was not there before."""
+        if self._readable is None:
+            fd = ctypes.c_int()
+            _fd(ctypes.addressof(self._struct), ctypes.byref(fd))
+            self._readable = Readable(fd.value)
+        return self._readable
+
+    def _release_if_gone(self) -> None:
+        if self._gone and not self._waiting:
+            _abi.release(self._struct)
+
+    def lend(self, array: _abi.ArrowDeviceArray | None = None) -> object:
+        """A PyCapsule of a stream of host memory that reads this one, which stays here: called by :meth:`read`.
+
+        Where there is an `array`, that one gives what lies in it, and does not wait.
+        """
         struct = _abi.ArrowArrayStream()
-        _native.lend_stream(ctypes.addressof(self._struct), ctypes.addressof(struct))
+        slot = None if array is None else ctypes.addressof(array)
+        if not _native.lend_stream(ctypes.addressof(self._struct), slot, ctypes.addressof(struct)):
+            raise MemoryError
         return _capsule.wrap(struct)
 
     def read(self, reads: Callable[[], T]) -> T:
@@ -184,6 +246,8 @@ class Stream:
         _process.ensure_same(self._generation)
         with self._lock:
             self._ensure_here()
+            if self._waiting:
+                raise _errors.InvalidArgumentError("a coroutine waits for a batch of the stream")
             self._remember()
             self._gone = "the stream was handed to another library (__arrow_c_stream__ was called), which reads it now"
             try:
@@ -212,5 +276,6 @@ class Stream:
             if self._gone:
                 return
             self._remember()
-            self._gone = "the reader is closed"
-            _abi.release(self._struct)
+            with self._waiting_lock:
+                self._gone = "the reader is closed"
+                self._release_if_gone()

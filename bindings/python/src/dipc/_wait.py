@@ -1,9 +1,10 @@
-"""Waiting that Ctrl-C and asyncio can end.
+"""Waiting in the library that Ctrl-C and asyncio can end.
 
 A call of the library that waits does so without the GIL, but a signal's Python handler runs on the main
 thread alone, which would sit in that call. So on the main thread such calls run on a helper thread, and
 the main thread waits for it in a way that lets handlers run: where one raises, as Ctrl-C does, the call
-is cancelled by its token. Any other thread makes the call itself. The same helpers serve asyncio.
+is cancelled by its token. Any other thread makes the call itself. The same helpers serve coroutines that
+connect, or end a server; streams need none (see _loop.py).
 
 Helpers are reused, are daemons, and number as many as there are calls at once.
 """
@@ -15,11 +16,7 @@ import collections
 import threading
 from typing import Callable, Generic, TypeVar
 
-from . import _process
-
-# A signal that comes while the main thread is about to sleep, but does not yet, does not wake it (CPython looks for
-# signals, lets go of the GIL, which may take 100 us, and only then sleeps): so it wakes by itself to look.
-_LOOK_SECONDS = 0.1
+from . import _loop, _process
 
 T = TypeVar("T")
 Task = Callable[[], None]
@@ -110,7 +107,7 @@ def call(function: Callable[[], T], cancel: Callable[[], None]) -> T:
     done.acquire()
     try:
         start(outcome.run, done.release)
-        while not done.acquire(timeout=_LOOK_SECONDS):
+        while not done.acquire(timeout=_loop.LOOK_SECONDS):
             pass
     except BaseException:
         # What the call still gives is dropped, and so released, by its helper.
@@ -124,7 +121,6 @@ async def acall(function: Callable[[], T], cancel: Callable[[], None]) -> T:
     loop = asyncio.get_running_loop()
     outcome = _Outcome(function)
     done: asyncio.Future[None] = loop.create_future()
-    timer: asyncio.TimerHandle
 
     def finish() -> None:
         if not done.done():
@@ -137,18 +133,11 @@ async def acall(function: Callable[[], T], cancel: Callable[[], None]) -> T:
             # The loop was closed: nobody waits.
             pass
 
-    def look() -> None:
-        # A loop that sleeps on sees a signal no sooner than a main thread that sleeps.
-        nonlocal timer
-        timer = loop.call_later(_LOOK_SECONDS, look)
-
-    look()
     try:
         start(outcome.run, tell)
-        await done
+        with _loop.lookout(loop):
+            await done
     except BaseException:
         cancel()
         raise
-    finally:
-        timer.cancel()
     return outcome.get()

@@ -213,33 +213,52 @@ void dipc_python_move_stream(struct ArrowDeviceArrayStream *source, struct Arrow
   source->release = NULL;
 }
 
+/* Another stream, which outlives it, and where that one's next batch is put, if not read from it. */
+typedef struct {
+  struct ArrowDeviceArrayStream *source;
+  struct ArrowDeviceArray *slot;
+} lent_stream;
+
 static int lent_schema(struct ArrowArrayStream *stream, struct ArrowSchema *out) {
-  struct ArrowDeviceArrayStream *source = stream->private_data;
+  struct ArrowDeviceArrayStream *source = ((lent_stream *)stream->private_data)->source;
   return source->get_schema(source, out);
 }
 
 static int lent_next(struct ArrowArrayStream *stream, struct ArrowArray *out) {
-  struct ArrowDeviceArrayStream *source = stream->private_data;
+  lent_stream *own = stream->private_data;
   struct ArrowDeviceArray batch;
+  if (own->slot) {
+    *out = own->slot->array;
+    own->slot->array.release = NULL;
+    return 0;
+  }
   memset(&batch, 0, sizeof batch);
-  int code = source->get_next(source, &batch);
+  int code = own->source->get_next(own->source, &batch);
   if (code == 0) *out = batch.array;
   return code;
 }
 
 static const char *lent_last_error(struct ArrowArrayStream *stream) {
-  struct ArrowDeviceArrayStream *source = stream->private_data;
+  struct ArrowDeviceArrayStream *source = ((lent_stream *)stream->private_data)->source;
   return source->get_last_error(source);
 }
 
-static void lent_release(struct ArrowArrayStream *stream) { stream->release = NULL; }
+static void lent_release(struct ArrowArrayStream *stream) {
+  free(stream->private_data);
+  stream->release = NULL;
+}
 
-void dipc_python_lend_stream(struct ArrowDeviceArrayStream *source, struct ArrowArrayStream *out) {
+bool dipc_python_lend_stream(struct ArrowDeviceArrayStream *source, struct ArrowDeviceArray *slot,
+                             struct ArrowArrayStream *out) {
+  lent_stream *own = calloc(1, sizeof *own);
+  if (own == NULL) return false;
+  *own = (lent_stream){source, slot};
   *out = (struct ArrowArrayStream){.get_schema = lent_schema,
                                    .get_next = lent_next,
                                    .get_last_error = lent_last_error,
                                    .release = lent_release,
-                                   .private_data = source};
+                                   .private_data = own};
+  return true;
 }
 
 /* Serving. */

@@ -65,8 +65,10 @@ EXPORT void dipc_python_move_stream(struct ArrowDeviceArrayStream *source,
                                     struct ArrowDeviceArrayStream *out);
 
 /* Fills `out` with a stream that reads `source`, one of host memory, which the caller keeps: releasing `out`
- * leaves it as it is. `out` must not be read once `source` is released. */
-EXPORT void dipc_python_lend_stream(struct ArrowDeviceArrayStream *source, struct ArrowArrayStream *out);
+ * leaves it as it is. `out` must not be read once `source` is released. With a `slot`, which the caller fills
+ * with a batch of `source` before each read, `out` gives that one. False where memory runs out. */
+EXPORT bool dipc_python_lend_stream(struct ArrowDeviceArrayStream *source, struct ArrowDeviceArray *slot,
+                                    struct ArrowArrayStream *out);
 
 /* Sends a stream from schema to end. All in one call, since between two of them the interpreter would be
  * needed, which a client in this process may hold while it waits. Gives 0 at the end; 1 where the stream

@@ -1,0 +1,77 @@
+"""Waiting on the running asyncio loop, whichever it is: by its own methods alone, and without a thread."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import weakref
+
+# A signal that comes while the main thread is about to sleep, but does not yet, does not wake it (CPython looks for
+# signals, lets go of the GIL, which may take 100 us, and only then sleeps): so it wakes by itself to look.
+LOOK_SECONDS = 0.1
+
+
+class _Lookout:
+    """Wakes one loop of the main thread from time to time while something waits."""
+
+    def __init__(self) -> None:
+        self._waiting = 0
+        self._is_set = False
+
+    def __enter__(self) -> None:
+        self._waiting += 1
+        if not self._is_set and threading.current_thread() is threading.main_thread():
+            self._set()
+
+    def __exit__(self, *_raised: object) -> None:
+        self._waiting -= 1
+
+    def _set(self) -> None:
+        self._is_set = self._waiting > 0
+        if self._is_set:
+            asyncio.get_running_loop().call_later(LOOK_SECONDS, self._set)
+
+
+_lookouts: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Lookout] = weakref.WeakKeyDictionary()
+
+
+def lookout(loop: asyncio.AbstractEventLoop) -> _Lookout:
+    """``with lookout(loop):`` around an ``await`` has the running loop hear signals meanwhile."""
+    found = _lookouts.get(loop)
+    if found is None:
+        found = _lookouts[loop] = _Lookout()
+    return found
+
+
+class Readable:
+    """Waits until a descriptor is readable. A loop watches the descriptor only while a coroutine waits."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._waiting: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = {}
+
+    async def wait(self) -> None:
+        loop = asyncio.get_running_loop()
+        future = loop.create_future()
+        # A loop has one callback for a descriptor.
+        futures = self._waiting.get(loop)
+        if futures is None:
+            loop.add_reader(self._fd, self._wake, loop)
+            futures = self._waiting[loop] = []
+        futures.append(future)
+        try:
+            with lookout(loop):
+                await future
+        finally:
+            futures.remove(future)
+            if not futures and self._waiting.get(loop) is futures:
+                self._unwatch(loop)
+
+    def _wake(self, loop: asyncio.AbstractEventLoop) -> None:
+        for future in self._unwatch(loop):
+            if not future.done():
+                future.set_result(None)
+
+    def _unwatch(self, loop: asyncio.AbstractEventLoop) -> list[asyncio.Future[None]]:
+        loop.remove_reader(self._fd)
+        return self._waiting.pop(loop)
