@@ -99,6 +99,16 @@ func WithHeaders(headers Headers) GetOption {
 	}}
 }
 
+// WithSendSecrets sends the header "authorization" also where others may read the connection: over tcp
+// beyond the loopback interface, and over ucx. Without it a request with that header fails there with
+// [ErrPermission], and nothing is sent.
+func WithSendSecrets() GetOption {
+	return GetOption{func(r *getRequest) error {
+		var failure *C.dipc_error
+		return check(C.dipc_get_options_set_send_secrets(r.options, true, &failure), failure)
+	}}
+}
+
 // WithDeadline ends a stream of [Client.GetStream] at a time, with [ErrTimeout], and tells the server's
 // program. Elsewhere the context's deadline does so by itself; of two the earlier one counts.
 func WithDeadline(deadline time.Time) GetOption {

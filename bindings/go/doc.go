@@ -30,8 +30,8 @@
 // [Reader.Next] returns and the server is told. The context that a [Provider] gets ends when its
 // client has gone or has cancelled, and has the deadline of the client's context.
 //
-// A [Reader.Next] that waits occupies no thread of the system: Go's runtime watches a descriptor of
-// the stream.
+// A [Reader.Next] that waits occupies no thread of the system: Go's runtime watches a descriptor of the
+// stream.
 //
 // # Requests
 //
@@ -39,6 +39,9 @@
 // server the context of a [Provider] has both, and takes headers for the answer ([AddHeaders]). A
 // [Handler] serves tickets that the server was not given, such as queries. [Describe] and [List] ask
 // about tables without fetching them.
+//
+// A provider holds a thread of the library. In the pull form ([Server.ServePull]) the program takes each
+// [Request] by [Server.NextRequest] and answers it in a goroutine, which holds none.
 //
 // # Memory
 //

@@ -13,11 +13,11 @@ import (
 )
 
 // exportBatch fills out with the buffers of batch, where they lie, and retains batch until out is
-// released.
+// released. Then released is called, unless it is nil.
 //
 // The exporter of cdata is not used for arrays: it puts pointers to the Go heap into C memory without
 // pinning what they point to, which cgo forbids, and it gives a sliced struct its offset twice.
-func exportBatch(batch arrow.RecordBatch, out *C.struct_ArrowArray) error {
+func exportBatch(batch arrow.RecordBatch, out *C.struct_ArrowArray, released func()) error {
 	need := blockSize{arrays: 1}
 	columns := batch.Columns()
 	need.children += len(columns)
@@ -25,7 +25,7 @@ func exportBatch(batch arrow.RecordBatch, out *C.struct_ArrowArray) error {
 	for _, column := range columns {
 		need.add(column.Data())
 	}
-	w := writer{hold: &held{batch: batch}}
+	w := writer{hold: &held{batch: batch, released: released}}
 	if !C.dipcgo_block_new(C.size_t(need.arrays), C.size_t(need.children), C.size_t(need.buffers),
 		C.size_t(need.sizes), &w.block) {
 		return &Error{Status: ErrOutOfMemory, Text: "no memory for the description of a batch"}
@@ -58,8 +58,9 @@ func exportBatch(batch arrow.RecordBatch, out *C.struct_ArrowArray) error {
 
 // held keeps what an exported batch points to, in its place.
 type held struct {
-	batch arrow.RecordBatch
-	pins  runtime.Pinner
+	batch    arrow.RecordBatch
+	pins     runtime.Pinner
+	released func()
 }
 
 //export dipcgoUnhold
@@ -68,6 +69,9 @@ func dipcgoUnhold(handle C.uintptr_t) {
 	hold := take[*held](handle)
 	hold.pins.Unpin()
 	hold.batch.Release()
+	if hold.released != nil {
+		hold.released()
+	}
 }
 
 // blockSize counts what the C structs of arrays need.

@@ -63,3 +63,16 @@ func (h *handle[P]) close(end func(P)) bool {
 	h.done()
 	return true
 }
+
+// explain is the error of a call on the object: that the handle is closed, if it is.
+func (h *handle[P]) explain(err error) error {
+	if err == nil {
+		return nil
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.open {
+		return closed(h.what)
+	}
+	return err
+}

@@ -41,9 +41,7 @@ func (s *Server) SetHandler(handler *Handler, options ...ServeOption) error {
 
 func (h *Handler) answer(p *producer, out *C.struct_ArrowDeviceArrayStream) error {
 	request := p.request.request
-	ticket, status := readBytes(func(buffer *C.uint8_t, size C.size_t, length *C.size_t) C.dipc_status {
-		return C.dipc_request_ticket(request, buffer, size, length, nil)
-	})
+	ticket, status := readTicket(request)
 	if err := check(status, nil); err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ package dipc
 import "C"
 
 import (
+	"context"
 	"errors"
 	"os"
 	"syscall"
@@ -48,6 +49,22 @@ func (w *watched) wait() error {
 	return nil
 }
 
+// waitUntil is wait until ctx ends at the latest, and then fails with its error.
+func (w *watched) waitUntil(ctx context.Context) error {
+	woken := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		w.endAt(time.Now())
+		close(woken)
+	})
+	err := w.wait()
+	if !stop() {
+		<-woken
+		w.endAt(time.Time{}) // the next call has a context of its own
+		return ctx.Err()
+	}
+	return err
+}
+
 func (w *watched) isReadable() bool { return bool(C.dipcgo_fd_readable(w.fd)) }
 
 // endAt ends waits at a time; never where it is zero.
@@ -70,3 +87,56 @@ func cannotWatch(err error) error {
 	}
 	return failure
 }
+
+// readiness makes calls that the library answers with DIPC_NOTHING until its descriptor is readable.
+type readiness struct {
+	fd    func(fd *C.int, failure **C.dipc_error) C.dipc_status
+	turn  chan struct{} // has a value while a goroutine is in try
+	ready *watched      // nil until something is waited for
+}
+
+func newReadiness(fd func(fd *C.int, failure **C.dipc_error) C.dipc_status) *readiness {
+	return &readiness{fd: fd, turn: make(chan struct{}, 1)}
+}
+
+// try makes the call, and makes it again whenever the descriptor is readable, until it gives something
+// or ctx ends. Of several goroutines one does so at a time: what one call finds the descriptor tells no
+// other.
+func (r *readiness) try(ctx context.Context, call func(failure **C.dipc_error) C.dipc_status) error {
+	if ctx == nil {
+		return invalid("the context is nil: pass context.Background()")
+	}
+	select {
+	case r.turn <- struct{}{}:
+		defer func() { <-r.turn }()
+	case <-ctx.Done():
+	}
+	for {
+		if ctx.Err() != nil {
+			return contextEnded(ctx, "the wait")
+		}
+		var failure *C.dipc_error
+		if status := call(&failure); status != C.DIPC_NOTHING {
+			return check(status, failure)
+		}
+		if err := r.wait(ctx); err != nil && ctx.Err() == nil {
+			return err
+		}
+	}
+}
+
+func (r *readiness) wait(ctx context.Context) error {
+	if r.ready != nil {
+		return r.ready.waitUntil(ctx)
+	}
+	var fd C.int
+	var failure *C.dipc_error
+	err := check(r.fd(&fd, &failure), failure)
+	if err == nil {
+		r.ready, err = watch(fd)
+	}
+	return err
+}
+
+// close ends the watching; nobody may be in try.
+func (r *readiness) close() { r.ready.close() }

@@ -22,9 +22,9 @@ import (
 //
 // The server takes the reader over and releases it. ctx ends when the client has gone or has
 // cancelled, at the client's deadline, and when the stream is over; [RequestHeaders], [AddHeaders] and
-// [Peer] take it. An error, also one of the reader's, becomes the error of
-// the client's stream: its text, behind "the server: ", its status where it carries one ([ErrNotFound] and the
-// like), and otherwise [ErrProvider]. So does a panic.
+// [RequestPeer] take it. An error, also one of the reader's, becomes the error of the client's stream:
+// its text, behind "the server: ", its status where it carries one ([ErrNotFound] and the like), and
+// otherwise [ErrProvider]. So does a panic.
 type Provider func(ctx context.Context, ticket string) (array.RecordReader, error)
 
 // service answers the requests that the library passes on.
@@ -124,7 +124,7 @@ func dipcgoProduceNext(handle C.uintptr_t, out *C.struct_ArrowDeviceArray) (code
 	if err := sameTypes(p.schema, batch.Schema()); err != nil {
 		return C.int(p.fail(err))
 	}
-	if err := exportBatch(batch, &out.array); err != nil {
+	if err := exportBatch(batch, &out.array, nil); err != nil {
 		return C.int(p.fail(err))
 	}
 	onHost(out)
@@ -159,12 +159,8 @@ func (p *producer) end() {
 
 // fail tells the client why there is no stream, or no more of it.
 func (p *producer) fail(err error) C.int32_t {
-	text := err.Error()
-	var failure *Error
-	if errors.As(err, &failure) && err == error(failure) { // only the bare error has the prefix
-		text = failure.Text
-	}
-	return p.say(statusOf(err), text)
+	tellFailure(p.request.request, err)
+	return failed
 }
 
 func (p *producer) panicked(reason any) C.int32_t {
@@ -172,15 +168,25 @@ func (p *producer) panicked(reason any) C.int32_t {
 	if err, ok := reason.(error); ok {
 		status = statusOf(err)
 	}
-	return p.say(status, fmt.Sprintf("the provider panicked: %v", reason))
+	tell(p.request.request, status, fmt.Sprintf("the provider panicked: %v", reason))
+	return failed
 }
 
-func (p *producer) say(status Status, text string) C.int32_t {
+// tellFailure tells the client of an error.
+func tellFailure(request *C.dipc_request, err error) {
+	text := err.Error()
+	var failure *Error
+	if errors.As(err, &failure) && err == error(failure) { // only the bare error has the prefix
+		text = failure.Text
+	}
+	tell(request, statusOf(err), text)
+}
+
+func tell(request *C.dipc_request, status Status, text string) {
 	// The text must be UTF-8, and C would cut it off at a NUL.
 	words := C.CString(strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "\uFFFD"))
 	defer C.free(unsafe.Pointer(words))
-	C.dipc_request_fail(p.request.request, C.int32_t(status), words, nil)
-	return failed
+	C.dipc_request_fail(request, C.int32_t(status), words, nil)
 }
 
 // sameTypes refuses a batch whose columns are not of the types that the client was told: C reads

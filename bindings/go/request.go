@@ -14,7 +14,7 @@ import (
 // when the client has gone or has cancelled. It asks the library only when it is asked itself, and
 // starts a goroutine only when somebody waits for it.
 type requestContext struct {
-	peer     string
+	peer     Peer
 	headers  Headers
 	deadline time.Time // zero: none
 
@@ -34,13 +34,17 @@ func (c *requestContext) read() (err error) {
 	if left := C.dipc_request_time_left_ns(c.request); left <= math.MaxInt64 {
 		c.deadline = time.Now().Add(time.Duration(left))
 	}
-	c.peer, _ = readText(func(buffer *C.char, size C.size_t, length *C.size_t) C.dipc_status {
-		return C.dipc_request_peer(c.request, buffer, size, length, nil)
-	})
+	c.peer = readPeer(c.request)
 	c.headers, err = readHeaders(func(out **C.dipc_headers, failure **C.dipc_error) C.dipc_status {
 		return C.dipc_request_headers(c.request, out, failure)
 	})
 	return err
+}
+
+func readTicket(request *C.dipc_request) (string, C.dipc_status) {
+	return readBytes(func(buffer *C.uint8_t, size C.size_t, length *C.size_t) C.dipc_status {
+		return C.dipc_request_ticket(request, buffer, size, length, nil)
+	})
 }
 
 type requestKey struct{}
@@ -51,17 +55,8 @@ func requestOf(ctx context.Context) *requestContext {
 	return request
 }
 
-// Peer is who asked for the stream, for logs, as "pid 4711, uid 1000". The context is that of a
-// [Provider], or made from it; "" for others.
-func Peer(ctx context.Context) string {
-	if request := requestOf(ctx); request != nil {
-		return request.peer
-	}
-	return ""
-}
-
 // RequestHeaders are the headers that the client sent by [WithHeaders]; they must not be changed. The
-// context is that of a [Provider], or made from it; nil for others.
+// context is that of a [Provider] or a [Request], or made from it; nil for others.
 func RequestHeaders(ctx context.Context) Headers {
 	if request := requestOf(ctx); request != nil {
 		return request.headers
@@ -70,9 +65,9 @@ func RequestHeaders(ctx context.Context) Headers {
 }
 
 // AddHeaders adds headers to the answer, for the client's [Reader.Headers]. The context is that of a
-// [Provider], or made from it. What is added before the provider returns goes with the schema, and what
-// is added later with a failure of the stream. A client whose call fails gets none. One answer has at
-// most 32 KiB of headers, 5 bytes for each value included.
+// [Provider] or a [Request], or made from it. What is added before the provider returns, or before
+// [Request.Start], goes with the schema, and what is added later with a failure of the stream. A client
+// whose call fails gets none. One answer has at most 32 KiB of headers, 5 bytes for each value included.
 func AddHeaders(ctx context.Context, headers Headers) error {
 	request := requestOf(ctx)
 	if request == nil {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"net"
 	"os"
 	"reflect"
 	"slices"
@@ -196,6 +197,36 @@ func TestHeadersCross(t *testing.T) {
 			t.Fatalf("%q", answer)
 		}
 	})
+}
+
+// A header for secrets is sent where others may read it only if the program says so.
+func TestSecrets(t *testing.T) {
+	addresses, err := net.InterfaceAddrs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := slices.IndexFunc(addresses, func(address net.Addr) bool {
+		network, ok := address.(*net.IPNet)
+		return ok && network.IP.To4() != nil && !network.IP.IsLoopback()
+	})
+	if at < 0 {
+		t.Skip("this machine has the loopback interface alone")
+	}
+	server, _ := newServer(t, dipc.WithRemoteClients())
+	public, err := server.Listen("tcp://" + addresses[at].(*net.IPNet).IP.String() + ":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	private, err := server.Listen("tcp://127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	publish(t, server, "table")
+	secret := dipc.WithHeaders(dipc.Headers{"authorization": {"Bearer of bad news"}})
+	count(t, get(t, private, "table", secret))
+	_, err = dipc.Get(testContext(t), public, "table", secret)
+	fails(t, err, dipc.ErrPermission, "send_secrets")
+	count(t, get(t, public, "table", secret, dipc.WithSendSecrets()))
 }
 
 // The context's deadline is the request's: the server is told, and both sides end with it.
@@ -390,7 +421,7 @@ func TestWrongRequests(t *testing.T) {
 		fails(t, err, dipc.ErrInvalidArgument, words)
 	}
 	fails(t, dipc.AddHeaders(ctx, nil), dipc.ErrInvalidArgument, "context of a provider")
-	if dipc.RequestHeaders(ctx) != nil || dipc.Peer(ctx) != "" {
+	if dipc.RequestHeaders(ctx) != nil || dipc.RequestPeer(ctx) != (dipc.Peer{}) {
 		t.Error("this is no provider's context")
 	}
 	fails(t, server.Replace("table", nil), dipc.ErrInvalidArgument, "schema")

@@ -24,8 +24,8 @@ func TestProviderIsCalledForEachStream(t *testing.T) {
 	var calls, released atomic.Int32
 	err := server.Serve("table", func(ctx context.Context, ticket string) (array.RecordReader, error) {
 		calls.Add(1)
-		if ticket != "table" || !strings.Contains(dipc.Peer(ctx), "pid") && address(t)[:3] == "shm" {
-			return nil, fmt.Errorf("asked for %q by %q", ticket, dipc.Peer(ctx))
+		if ticket != "table" || !strings.Contains(dipc.RequestPeer(ctx).Text, "pid") && address(t)[:3] == "shm" {
+			return nil, fmt.Errorf("asked for %q by %q", ticket, dipc.RequestPeer(ctx))
 		}
 		n := 0
 		return &reader{schema: numbersSchema, release: func() { released.Add(1) }, next: func() (arrow.RecordBatch, error) {

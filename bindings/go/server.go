@@ -16,7 +16,9 @@ import (
 // Server serves tables to clients. Its methods may be called by any goroutine, also at once. It must
 // be closed, and be reachable until then: one that is collected is closed.
 type Server struct {
-	handle *handle[*C.dipc_server]
+	handle   *handle[*C.dipc_server]
+	requests *readiness // of the pull form
+	loans    *loans
 }
 
 // NewServer makes a server that serves nothing yet.
@@ -43,7 +45,14 @@ func NewServer(options ...ServerOption) (*Server, error) {
 	if err := check(C.dipc_server_new(set, &object, &failure), failure); err != nil {
 		return nil, err
 	}
-	s := &Server{handle: newHandle("server", object, func(object *C.dipc_server) { C.dipc_server_free(object) })}
+	requests := newReadiness(func(fd *C.int, failure **C.dipc_error) C.dipc_status {
+		return C.dipc_server_request_fd(object, fd, failure)
+	})
+	own := newHandle("server", object, func(object *C.dipc_server) {
+		requests.close()
+		C.dipc_server_free(object)
+	})
+	s := &Server{handle: own, requests: requests, loans: &loans{server: own}}
 	// On a goroutine of its own: closing may wait a moment for providers, and other clean-ups would
 	// wait with it.
 	runtime.AddCleanup(s, func(h *handle[*C.dipc_server]) { go h.close(stopNow) }, s.handle)
@@ -196,7 +205,7 @@ func (s *Server) put(
 		if err := sameTypes(schema, batch.Schema()); err != nil {
 			return err
 		}
-		if err := exportBatch(batch, &exported[i].array); err != nil {
+		if err := exportBatch(batch, &exported[i].array, nil); err != nil {
 			return err
 		}
 		onHost(&exported[i])

@@ -56,6 +56,14 @@ dipc_status dipcgo_stream_schema(struct ArrowDeviceArrayStream *stream, struct A
   return stream->get_schema(stream, out) == 0 ? DIPC_OK : stream_failure(stream, error);
 }
 
+_Bool dipcgo_answer_schema(struct ArrowDeviceArrayStream *answer, struct ArrowSchema *out) {
+  return answer->get_schema(answer, out) == 0;
+}
+
+_Bool dipcgo_answer_next(struct ArrowDeviceArrayStream *answer, struct ArrowDeviceArray *out) {
+  return answer->get_next(answer, out) == 0 && out->array.release != NULL;
+}
+
 void dipcgo_stream_free(struct ArrowDeviceArrayStream *stream) {
   if (stream == NULL) return;
   if (stream->release != NULL) stream->release(stream);

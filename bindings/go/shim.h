@@ -25,6 +25,10 @@ dipc_status dipcgo_stream_next(struct ArrowDeviceArrayStream *stream, struct Arr
 dipc_status dipcgo_stream_schema(struct ArrowDeviceArrayStream *stream, struct ArrowSchema *out,
                                  dipc_error **error);
 
+/* The schema of the answer of dipc_description_to_stream(), and its next batch; false at the end. */
+_Bool dipcgo_answer_schema(struct ArrowDeviceArrayStream *answer, struct ArrowSchema *out);
+_Bool dipcgo_answer_next(struct ArrowDeviceArrayStream *answer, struct ArrowDeviceArray *out);
+
 /* Release what is not released, and its memory where it came from calloc. NULL does nothing. */
 void dipcgo_stream_free(struct ArrowDeviceArrayStream *stream);
 void dipcgo_schema_release(struct ArrowSchema *schema);
