@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import ctypes
 import itertools
@@ -12,6 +13,7 @@ import sys
 
 import pyarrow as pa
 import pytest
+import uvloop
 
 import dipc
 
@@ -75,3 +77,27 @@ def scripts(folder):
 def script(tmp_path):
     with scripts(tmp_path) as start:
         yield start
+
+
+@pytest.fixture(params=["asyncio", "uvloop"])
+def run(request):
+    """Runs a coroutine by `asyncio.run`, on either loop, for no longer than a test may take."""
+
+    def run(coroutine):
+        async def main():
+            return await asyncio.wait_for(coroutine, WAIT)
+
+        if request.param == "asyncio":
+            return asyncio.run(main())
+        loop = uvloop.new_event_loop()
+        try:
+            return loop.run_until_complete(main())
+        finally:
+            loop.close()
+
+    return run
+
+
+def threads():
+    """How many this process has, those of the library included."""
+    return len(os.listdir("/proc/self/task"))

@@ -7,7 +7,7 @@ import re
 
 import dipc
 from conftest import ROOT
-from dipc import _description, _library, _server, _serving, _stream
+from dipc import _description, _library, _request, _server, _stream
 
 HEADER = re.sub(r"/\*.*?\*/", "", (ROOT / "include/dipc.h").read_text(), flags=re.DOTALL)
 
@@ -59,7 +59,7 @@ def test_figures_are_the_headers():
 
 def test_verbs_and_totals_are_the_headers():
     verbs = re.findall(r"#define DIPC_VERB_(\w+) (\d+)$", HEADER, flags=re.MULTILINE)
-    assert {(verb.name, str(verb.value)) for verb in _serving.Verb} <= set(verbs)
+    assert {(verb.name, str(verb.value)) for verb in _request.Verb} <= set(verbs)
     totals = re.findall(r"#define DIPC_TOTAL_(\w+) (\d+)$", HEADER, flags=re.MULTILINE)
     assert totals == [(name, str(getattr(_description, name))) for name in ("ROWS", "BYTES", "BATCHES")]
 

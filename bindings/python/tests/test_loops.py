@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 
 import pyarrow as pa
 import pytest
-import uvloop
 
 import dipc
-from conftest import WAIT, new_address, scripts
+from conftest import WAIT, new_address, scripts, threads
 
 SERVE = """
 import dipc, pyarrow as pa, sys, time
@@ -55,29 +53,6 @@ def uris(tmp_path_factory):
 @pytest.fixture(params=["shm", "tcp"])
 def uri(request, uris):
     return uris[request.param]
-
-
-@pytest.fixture(params=["asyncio", "uvloop"])
-def run(request):
-    """Runs a coroutine by `asyncio.run`, on either loop, for no longer than a test may take."""
-
-    def run(coroutine):
-        async def main():
-            return await asyncio.wait_for(coroutine, WAIT)
-
-        if request.param == "asyncio":
-            return asyncio.run(main())
-        loop = uvloop.new_event_loop()
-        try:
-            return loop.run_until_complete(main())
-        finally:
-            loop.close()
-
-    return run
-
-
-def threads():
-    return len(os.listdir("/proc/self/task"))
 
 
 async def rows(reader):

@@ -52,9 +52,9 @@ from ._errors import (
 from ._headers import Headers, HeadersLike
 from ._library import LibraryError, status_name
 from ._reader import Batch, Reader
+from ._request import Peer, Request
 from ._schema import Schema
 from ._server import Server, ServerStats
-from ._serving import Peer, Request
 from ._stream import StreamStats
 
 __all__ = [

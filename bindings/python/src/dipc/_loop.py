@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 import weakref
 
 # A signal that comes while the main thread is about to sleep, but does not yet, does not wake it (CPython looks for
@@ -41,6 +42,25 @@ def lookout(loop: asyncio.AbstractEventLoop) -> _Lookout:
     if found is None:
         found = _lookouts[loop] = _Lookout()
     return found
+
+
+_TURN_SECONDS = 1e-3
+
+
+class Turn:
+    """Lets the loop's other tasks run where one goes on and on without a wait."""
+
+    def __init__(self) -> None:
+        self._ends = 0.0
+
+    def begin(self) -> None:
+        """The task has just waited."""
+        self._ends = time.monotonic() + _TURN_SECONDS
+
+    async def take(self) -> None:
+        if time.monotonic() >= self._ends:
+            await asyncio.sleep(0)
+            self.begin()
 
 
 class Readable:

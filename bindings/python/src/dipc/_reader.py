@@ -152,12 +152,17 @@ class Reader:
     def __aiter__(self) -> AsyncIterator[Batch]:
         return self
 
-    async def __anext__(self) -> Batch:
+    async def anext_struct(self) -> tuple[_abi.ArrowDeviceArray, bytes] | None:
+        """:meth:`next_struct` for coroutines."""
         array = _abi.ArrowDeviceArray()
         metadata = await self._stream.anext(array)
-        if metadata is None:
+        return None if metadata is None else (array, metadata)
+
+    async def __anext__(self) -> Batch:
+        found = await self.anext_struct()
+        if found is None:
             raise StopAsyncIteration
-        return Batch(array, self.schema, metadata)
+        return Batch(found[0], self.schema, found[1])
 
     def read_all(self) -> pa.Table:
         """The rest of the table, by pyarrow, which must be installed.

@@ -8,10 +8,11 @@ from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Any, Callable, NamedTuple
 
-from . import _abi, _afterlife, _arguments, _errors, _library, _serving, _source, _wait
+from . import _abi, _afterlife, _arguments, _errors, _library, _provider, _serving, _source, _wait
 from ._arguments import Ticket
 from ._description import Description, Endpoint
 from ._handle import Handle, Setting, make, options
+from ._request import Verb
 
 _checked, _plain = _library.checked, _library.plain
 _listen, _location = _checked("dipc_server_listen"), _checked("dipc_server_location")
@@ -56,7 +57,7 @@ class ServerStats(NamedTuple):
 class Server:
     """Serves tables to clients. Any thread may use it, also several at once.
 
-    Use it in a ``with`` block, or close it. An open one is closed when it is collected and when the
+    Use it in a ``with`` or ``async with`` block, or close it. An open one is closed when it is collected and when the
     interpreter ends.
 
     :param max_streams: How many streams are served at once; 64 by default. One more is refused as busy.
@@ -141,13 +142,17 @@ class Server:
         called for each client, without arguments or with the :class:`Request`, on a thread of its own: it
         may block. What it raises is the client's error, with its text.
 
+        A coroutine function, or an async generator of batches, runs on the loop that runs now, as a task for
+        each client, which is cancelled where the client goes. No thread has a part in it. It may also return a
+        :class:`Reader`, or another async iterable of batches.
+
         An object is asked for its batches anew for each client; a stream (as a RecordBatchReader) therefore
         serves one client only. See :meth:`publish` for tables that many clients fetch.
         """
         ticket = _arguments.ticket_bytes(ticket)
-        provide = _serving.provider(obj)
+        answers: _provider.Answers = {Verb.GET: _provider.provider(obj)}
         with self._handle as server:
-            self._pump.add(ticket, lambda: _serve_pull(server, ticket, len(ticket)), provide)
+            self._pump.add(ticket, lambda: _serve_pull(server, ticket, len(ticket)), answers)
 
     def publish(self, ticket: Ticket, obj: Any) -> None:
         """Serves a table that can be fetched any number of times, by many clients at once.
@@ -208,9 +213,9 @@ class Server:
                 _set_handler(server, None, None, None, 0)
             self._pump.remove(None)
             return
-        provide = _serving.handler(get, describe, list_tickets)
+        answers = _provider.handler(get, describe, list_tickets)
         with self._handle as server:
-            self._pump.add(None, lambda: _set_handler_pull(server), provide)
+            self._pump.add(None, lambda: _set_handler_pull(server), answers)
 
     def set_description(self, ticket: Ticket, description: Description) -> None:
         """Says what a ticket of :meth:`serve` stands for, to clients that ask before they fetch.
@@ -254,6 +259,13 @@ class Server:
         Raises TimeoutError where a provider had still not returned a moment after the cut. Batches that
         clients hold stay valid.
         """
+        _wait.call(self._prepare_stop(timeout), _nothing)
+
+    async def astop(self, timeout: float = 10.0) -> None:
+        """:meth:`stop` for coroutines, and for servers whose tickets coroutines of the running loop serve."""
+        await _wait.acall(self._prepare_stop(timeout), _nothing)
+
+    def _prepare_stop(self, timeout: float) -> Callable[[], None]:
         deadline = _arguments.nanoseconds(timeout, "timeout")
 
         def stop() -> None:
@@ -261,11 +273,16 @@ class Server:
                 _stop(server, deadline)
 
         self._pump.stop()
-        _wait.call(stop, _nothing)
+        return stop
 
     def close(self) -> None:
         """Stops at once, cutting streams under way, and releases everything. May be called again."""
         _wait.call(functools.partial(_shut, self._handle, self._pump), _nothing)
+
+    async def aclose(self) -> None:
+        """:meth:`close` for coroutines; those that serve have then ended."""
+        await _wait.acall(functools.partial(_shut, self._handle, self._pump), _nothing)
+        await self._pump.ended(_MOMENT)
 
     def __enter__(self) -> Server:
         return self
@@ -275,11 +292,20 @@ class Server:
     ) -> None:
         self.close()
 
+    async def __aenter__(self) -> Server:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
 
 def _shut(handle: Handle, pump: _serving.Pump) -> None:
     """Closes a server, once."""
     try:
         pump.stop()
+        pump.cut()
         with handle as server:
             _stop(server, 0)
     except (_errors.ForkedError, _errors.ClosedError):

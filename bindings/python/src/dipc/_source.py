@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any, Protocol
 
 from . import _abi, _capsule, _errors, _library
@@ -30,6 +30,17 @@ class Source(Protocol):
     def close(self) -> None:
         """Releases what is left."""
         ...
+
+
+class AsyncSource(Protocol):
+    """As :class:`Source`, for coroutines."""
+
+    schema: _abi.ArrowSchema
+    device_type: int
+
+    async def next(self) -> tuple[_abi.ArrowDeviceArray, bytes] | None: ...
+
+    async def aclose(self) -> None: ...
 
 
 def is_arrow(obj: object) -> bool:
@@ -65,6 +76,44 @@ def open_source(obj: Any) -> Source:
     if hasattr(obj, "__iter__") and not isinstance(obj, (str, bytes, dict)):
         return _Concatenated(iter(obj))
     raise TypeError(f"cannot serve {type(obj).__name__}: give {KINDS}")
+
+
+async def open_async(obj: Any) -> AsyncSource:
+    """As :func:`open_source`; also of an async iterable of batches."""
+    if isinstance(obj, Reader):
+        return _AsyncReaderSource(obj)
+    if hasattr(obj, "__aiter__") and not is_arrow(obj):
+        items = obj.__aiter__()
+        try:
+            return _AsyncConcatenated(items, await items.__anext__())
+        except StopAsyncIteration:
+            raise ValueError(_NO_SCHEMA) from None
+        except BaseException:
+            await _aclose(items)
+            raise
+    return NeverWaits(open_source(obj))
+
+
+async def _aclose(items: object) -> None:
+    """Has an async generator's `finally` run now, not when it is collected."""
+    close = getattr(items, "aclose", None)
+    if close is not None:
+        await close()
+
+
+class NeverWaits:
+    """A source that coroutines read as it is."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self.schema = source.schema
+        self.device_type = source.device_type
+
+    async def next(self) -> tuple[_abi.ArrowDeviceArray, bytes] | None:
+        return self._source.next()
+
+    async def aclose(self) -> None:
+        self._source.close()
 
 
 class StreamSource:
@@ -114,6 +163,16 @@ class _ReaderSource:
         self._reader.close()
 
 
+class _AsyncReaderSource(_ReaderSource):
+    """As :class:`_ReaderSource`, on the running loop."""
+
+    async def next(self) -> tuple[_abi.ArrowDeviceArray, bytes] | None:  # type: ignore[override]
+        return await self._reader.anext_struct()
+
+    async def aclose(self) -> None:
+        self.close()
+
+
 class _OneBatch:
     """A single batch."""
 
@@ -131,20 +190,38 @@ class _OneBatch:
         _abi.release(self._array)
 
 
-class _Concatenated:
-    """What an iterable or a generator gives, one after the other. The first gives the schema."""
+_NO_SCHEMA = "the iterable gave no batch, and so no schema: for a table without rows give one batch of 0 rows"
+
+
+class _Joined:
+    """Batches of several objects, one after the other. The first gives the schema."""
+
+    def __init__(self, first: object) -> None:
+        self._source = open_source(first)
+        self.schema = _abi.move(self._source.schema)
+        self.device_type = self._source.device_type
+
+    def _go_on(self, item: object) -> None:
+        self._source.close()
+        self._source = open_source(item)
+        if _shape(self._source.schema) != _shape(self.schema):
+            raise ValueError("the iterable gave a batch of another schema than its first one")
+
+    def _release(self) -> None:
+        _abi.release(self.schema)
+        self._source.close()
+
+
+class _Concatenated(_Joined):
+    """What an iterable or a generator gives."""
 
     def __init__(self, items: Iterator[object]) -> None:
         self._items = items
         try:
             first = next(items)
         except StopIteration:
-            raise ValueError(
-                "the iterable gave no batch, and so no schema: for a table without rows give one batch of 0 rows"
-            ) from None
-        self._source = open_source(first)
-        self.schema = _abi.move(self._source.schema)
-        self.device_type = self._source.device_type
+            raise ValueError(_NO_SCHEMA) from None
+        super().__init__(first)
 
     def next(self) -> tuple[_abi.ArrowDeviceArray, bytes] | None:
         while (found := self._source.next()) is None:
@@ -152,19 +229,36 @@ class _Concatenated:
                 item = next(self._items)
             except StopIteration:
                 return None
-            self._source.close()
-            self._source = open_source(item)
-            if _shape(self._source.schema) != _shape(self.schema):
-                raise ValueError("the iterable gave a batch of another schema than its first one")
+            self._go_on(item)
         return found
 
     def close(self) -> None:
-        _abi.release(self.schema)
-        self._source.close()
+        self._release()
         # A generator's `finally` runs now, not when it is collected.
         close = getattr(self._items, "close", None)
         if close is not None:
             close()
+
+
+class _AsyncConcatenated(_Joined):
+    """What an async iterable or generator gives, after `first`."""
+
+    def __init__(self, items: AsyncIterator[object], first: object) -> None:
+        self._items = items
+        super().__init__(first)
+
+    async def next(self) -> tuple[_abi.ArrowDeviceArray, bytes] | None:
+        while (found := self._source.next()) is None:
+            try:
+                item = await self._items.__anext__()
+            except StopAsyncIteration:
+                return None
+            self._go_on(item)
+        return found
+
+    async def aclose(self) -> None:
+        self._release()
+        await _aclose(self._items)
 
 
 def _shape(schema: _abi.ArrowSchema) -> tuple[object, ...]:

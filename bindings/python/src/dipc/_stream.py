@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import threading
-import time
 from typing import Callable, NamedTuple, TypeVar
 
 from . import _abi, _capsule, _errors, _headers, _library, _native, _process
 from ._cancel import Token
 from ._headers import Headers
-from ._loop import Readable
+from ._loop import Readable, Turn
 from ._schema import Schema
 
 _status = _library.checked("dipc_stream_status")
@@ -49,8 +48,6 @@ class StreamStats(NamedTuple):
 _STATS = range(1, len(StreamStats._fields) + 1)  # DIPC_STREAM_STAT_*
 _BATCHES_HERE = 1 + StreamStats._fields.index("batches_here")
 
-_TURN_SECONDS = 1e-3
-"""So long a coroutine takes batches that are there before others of its loop have their turn."""
 _BUSY_SECONDS = 1e-3
 """While another thread waits in a stream, how often a coroutine looks whether it is free."""
 
@@ -68,7 +65,7 @@ class Stream:
         # Coroutines that wait: so long their loop watches the struct's descriptor, and it is not released.
         self._waiting = 0
         self._waiting_lock = threading.Lock()
-        self._turn_ends = 0.0
+        self._turn = Turn()
         self._stats = StreamStats(*[0] * len(StreamStats._fields))
         self._headers = Headers()
         self._keep(_capsule.wrap(struct))
@@ -141,9 +138,7 @@ class Stream:
         Waits on the running loop. A task that is cancelled meanwhile has taken nothing.
         """
         _process.ensure_same(self._generation)
-        if time.monotonic() >= self._turn_ends:
-            await asyncio.sleep(0)
-            self._turn_ends = time.monotonic() + _TURN_SECONDS
+        await self._turn.take()
         while True:
             if self._lock.locked():
                 await asyncio.sleep(_BUSY_SECONDS)
@@ -162,7 +157,7 @@ class Stream:
                 with self._waiting_lock:
                     self._waiting -= 1
                     self._release_if_gone()
-            self._turn_ends = time.monotonic() + _TURN_SECONDS
+            self._turn.begin()
 
     def _ensure_readable(self) -> Readable:
         """The stream's descriptor, which tells when a batch may be there that was not there before."""

@@ -1,0 +1,224 @@
+"""Tickets that coroutines serve, on the running loop and without a thread.
+
+The loop watches the server's descriptor for requests, and a request's for a client that takes batches again.
+Where the client goes, the task that serves it is cancelled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import inspect
+import logging
+import os
+from ctypes import c_int, c_size_t, c_void_p
+from typing import Any, Callable
+
+from . import _abi, _errors, _library
+from ._handle import Handle
+from ._loop import Readable, Turn
+from ._provider import OnLoop, answer_of
+from ._request import ClientGoneError, Request, send, tell
+
+log = logging.getLogger("dipc")
+
+_checked = _library.checked
+_next_request, _drain = _checked("dipc_server_next_request"), _checked("dipc_server_drain_releases")
+_request_fd, _fd, _stat = _checked("dipc_server_request_fd"), _checked("dipc_request_fd"), _checked("dipc_server_stat")
+_start, _push, _finish = _checked("dipc_request_start"), _checked("dipc_request_push"), _checked("dipc_request_finish")
+
+_LENT_OUTSTANDING = 8  # DIPC_SERVER_STAT_LENT_OUTSTANDING
+_DRAIN_SECONDS = 0.02
+"""While clients hold memory, how long what they give back waits to be released."""
+
+Loop = asyncio.AbstractEventLoop
+
+
+class Coroutines:
+    """The streams of one server that coroutines serve, and the loop that takes its requests."""
+
+    def __init__(self, server: Handle, accept: Callable[[Request], None]) -> None:
+        self._server = server
+        self._accept = accept
+        # The loop that watches, and its own copy of the server's descriptor, which may be closed before.
+        self._watching: tuple[Loop, int] | None = None
+        # Those that are served, with their tasks once those have begun.
+        self._tasks: dict[Request, asyncio.Task[None] | None] = {}
+        self._drains_later = False
+
+    def watch(self, loop: Loop) -> None:
+        """Has `loop`, which runs on this thread, take requests, unless another one does."""
+        if self._watching is not None:
+            if not self._watching[0].is_closed():
+                return
+            os.close(self._watching[1])
+        fd = c_int()
+        with self._server as server:
+            _request_fd(server, ctypes.byref(fd))
+            self._watching = loop, os.dup(fd.value)
+        loop.add_reader(self._watching[1], self._take)
+
+    def stop(self) -> None:
+        """No more requests are taken."""
+        watching, self._watching = self._watching, None
+        if watching is not None:
+            _call_on(watching[0], lambda: _unwatch(*watching), lambda: os.close(watching[1]))
+
+    def cut(self) -> None:
+        """Ends the streams; their loop may be unable to hear that they are cut."""
+        for request, task in list(self._tasks.items()):
+            with contextlib.suppress(_errors.DipcError), request.handle as pointer:
+                tell(pointer, _errors.StoppedError("the server was stopped"))
+            if task is not None:
+                _call_on(task.get_loop(), task.cancel, lambda: None)
+
+    async def ended(self, timeout: float) -> None:
+        """Waits for the tasks of the running loop, but for the calling one."""
+        loop, mine = asyncio.get_running_loop(), asyncio.current_task()
+        tasks = [task for task in self._tasks.values() if task and task is not mine and task.get_loop() is loop]
+        if tasks:
+            await asyncio.wait(tasks, timeout=timeout)
+
+    def start(self, request: Request, provide: OnLoop) -> None:
+        """Serves a request by a task of the provider's loop."""
+
+        def begin() -> None:
+            self._tasks[request] = provide.loop.create_task(self._serve(request, provide))
+
+        def refuse() -> None:
+            del self._tasks[request]
+            raise _errors.StoppedError("the loop that serves the ticket is closed")
+
+        self._tasks[request] = None
+        _call_on(provide.loop, begin, refuse)
+
+    def _take(self) -> None:
+        try:
+            with self._server as server:
+                pointer = c_void_p()
+                while _next_request(server, 0, None, ctypes.byref(pointer)) != _errors.Status.NOTHING:
+                    self._accept(Request(pointer))
+                    pointer = c_void_p()
+        except (_errors.StoppedError, _errors.ClosedError):
+            self.stop()
+
+    async def _serve(self, request: Request, provide: OnLoop) -> None:
+        """One stream, from the provider's call to its end."""
+        try:
+            with request.handle as pointer:
+                try:
+                    with _client_watched(request):
+                        await self._send(request, pointer, provide)
+                except ClientGoneError:
+                    log.debug("%s: the client is gone (%s)", request.ticket, request.peer)
+                except asyncio.CancelledError:
+                    if not request.cancelled:
+                        tell(pointer, _errors.CancelledError("the task that serves the ticket was cancelled"))
+                        raise
+                except BaseException as error:
+                    log.exception("the provider of ticket %s failed", request.ticket)
+                    tell(pointer, error)
+                    if not isinstance(error, Exception):
+                        raise
+        finally:
+            request.handle.close()
+            del self._tasks[request]
+            if not self._drains_later:
+                self._drain()
+
+    async def _send(self, request: Request, pointer: c_void_p, provide: OnLoop) -> None:
+        given = provide(request)
+        if inspect.isawaitable(given):
+            given = await given
+        source = await answer_of(request, given)
+        flow = _Flow(pointer)
+        try:
+            send(_start, pointer, ctypes.addressof(source.schema), source.device_type)
+            while (found := await source.next()) is not None:
+                batch, metadata = found
+                try:
+                    await flow.go(_push, ctypes.addressof(batch), metadata or None, len(metadata))
+                finally:
+                    # Nothing, where it was pushed.
+                    _abi.release(batch)
+                if not self._drains_later:
+                    self._drain()
+            await flow.go(_finish)
+        finally:
+            await source.aclose()
+
+    def _drain(self) -> None:
+        """Releases what clients have given back, now and later, while they hold anything."""
+        self._drains_later = False
+        try:
+            with self._server as server:
+                _drain(server, ctypes.byref(c_size_t()))
+                lent = _library.number_of(_stat, server, _LENT_OUTSTANDING)
+        except _errors.DipcError:
+            # Closed meanwhile, which drained.
+            return
+        if lent:
+            self._drains_later = True
+            asyncio.get_running_loop().call_later(_DRAIN_SECONDS, self._drain)
+
+
+class _Flow:
+    """Sends to one client, at its pace."""
+
+    def __init__(self, request: c_void_p) -> None:
+        self._request = request
+        self._readable: Readable | None = None
+        self._turn = Turn()
+
+    async def go(self, call: Callable[..., int], *arguments: Any) -> None:
+        """Makes a call whose last argument is how long it may wait."""
+        await self._turn.take()
+        while True:
+            try:
+                return send(call, self._request, *arguments, 0)
+            except _errors.TimeoutError:
+                pass
+            if self._readable is None:
+                fd = c_int()
+                _fd(self._request, ctypes.byref(fd))
+                self._readable = Readable(fd.value)
+            await self._readable.wait()
+            self._turn.begin()
+
+
+@contextlib.contextmanager
+def _client_watched(request: Request) -> Any:
+    """Cancels the running task where the client goes."""
+    loop, task, fd = asyncio.get_running_loop(), asyncio.current_task(), request.cancel_fd
+    assert task is not None
+
+    def leave() -> None:
+        loop.remove_reader(fd)
+        task.cancel()
+
+    loop.add_reader(fd, leave)
+    try:
+        yield
+    finally:
+        loop.remove_reader(fd)
+
+
+def _call_on(loop: Loop, call: Callable[[], object], otherwise: Callable[[], None]) -> None:
+    """Calls `call` on the loop's thread, now if that is this one; `otherwise` where the loop is closed."""
+    try:
+        here = asyncio.get_running_loop() is loop
+    except RuntimeError:
+        here = False
+    if here:
+        call()
+        return
+    try:
+        loop.call_soon_threadsafe(call)
+    except RuntimeError:
+        otherwise()
+
+
+def _unwatch(loop: Loop, fd: int) -> None:
+    loop.remove_reader(fd)
+    os.close(fd)

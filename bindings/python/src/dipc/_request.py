@@ -1,0 +1,160 @@
+"""What a client asks for, as a provider or a handler sees it."""
+
+from __future__ import annotations
+
+import ctypes
+import enum
+import functools
+import traceback
+from ctypes import c_int32, c_void_p
+from typing import Any, Callable, NamedTuple
+
+from . import _errors, _headers, _library
+from ._arguments import FOREVER
+from ._handle import Handle
+from ._headers import Headers, HeadersLike
+
+_checked, _plain = _library.checked, _library.plain
+_ticket, _peer = _checked("dipc_request_ticket"), _checked("dipc_request_peer")
+_peer_transport, _peer_address = _checked("dipc_request_peer_transport"), _checked("dipc_request_peer_address")
+_peer_id = _plain("dipc_request_peer_id")
+_fail, _cancel_fd = _checked("dipc_request_fail"), _checked("dipc_request_cancel_fd")
+_verb, _time_left = _plain("dipc_request_verb"), _plain("dipc_request_time_left_ns")
+_request_headers, _add_headers = _checked("dipc_request_headers"), _checked("dipc_request_add_headers")
+_is_cancelled, _request_free = _plain("dipc_request_is_cancelled"), _plain("dipc_request_free")
+
+
+class Verb(enum.IntEnum):
+    """What a client wants with a ticket: DIPC_VERB_* of dipc.h that a server answers."""
+
+    GET = 1
+    DESCRIBE = 4
+    LIST = 5
+
+
+class Peer(NamedTuple):
+    """Who asks, as the system told when the client connected; as text, a line for logs: "pid 4711, uid 1000"."""
+
+    transport: str
+    """By which the client came: "shm", "tcp" or "ucx"."""
+    pid: int | None
+    """Number of the client's process. 0 where it has none in this process's namespace.
+
+    It and the two below are None over tcp and ucx, which do not tell."""
+    uid: int | None
+    """Number of the process's user."""
+    gid: int | None
+    """Number of the process's group."""
+    address: str | None
+    """The client's address, as "10.0.0.7:40112"; None over shm. A port says nothing of the user behind it."""
+    text: str
+    """A line for logs."""
+
+    def __str__(self) -> str:
+        return self.text
+
+
+_PEER_IDS = (1, 2, 3)  # DIPC_PEER_PID, _UID and _GID
+
+
+def _peer_of(request: c_void_p) -> Peer:
+    ids = (_peer_id(request, which) for which in _PEER_IDS)
+    pid, uid, gid = (None if number < 0 else number for number in ids)
+    try:
+        address = _library.text_of(_peer_address, request)
+    except _errors.NotFoundError:
+        address = None
+    return Peer(_library.text_of(_peer_transport, request), pid, uid, gid, address, _library.text_of(_peer, request))
+
+
+class Request:
+    """A stream that a client asks for, as a provider or a handler sees it."""
+
+    def __init__(self, pointer: c_void_p) -> None:
+        self.handle = Handle("request", pointer, _request_free)
+        self._ticket = _library.bytes_of(_ticket, pointer, size=256)
+        self.verb: int = _verb(pointer)
+        """For this package: a :class:`Verb`."""
+
+    @property
+    def ticket(self) -> bytes:
+        """What the client asks for."""
+        return self._ticket
+
+    @functools.cached_property
+    def headers(self) -> Headers:
+        """Headers that came with the request."""
+        with self.handle as pointer:
+            return _headers.read(_request_headers, pointer)
+
+    def add_headers(self, headers: HeadersLike) -> None:
+        """Adds headers to the answer, 32 KiB in all: :attr:`Reader.headers` at the client.
+
+        The client gets those with the schema that are added before the first batch; later ones go with a
+        failure. One that fails before its schema has no reader, and gets none.
+        """
+        with Headers(headers).handle() as added, self.handle as pointer:
+            _add_headers(pointer, added)
+
+    @property
+    def time_left(self) -> float | None:
+        """Seconds that the client still waits for the stream's end, 0 once they have passed.
+
+        None where it has set no deadline.
+        """
+        with self.handle as pointer:
+            left: int = _time_left(pointer)
+        return None if left == FOREVER else left / 1e9
+
+    @functools.cached_property
+    def peer(self) -> Peer:
+        """Who asks."""
+        with self.handle as pointer:
+            return _peer_of(pointer)
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the client has gone or has cancelled, so that more batches are of no use."""
+        try:
+            with self.handle as pointer:
+                return bool(_is_cancelled(pointer))
+        except (_errors.ClosedError, _errors.ForkedError):
+            return True
+
+    @property
+    def cancel_fd(self) -> int:
+        """A descriptor that is readable once :attr:`cancelled` is true, for ``select`` and the like.
+
+        It is the request's: not to be closed or read from, and gone when the stream is over.
+        """
+        out = c_int32()
+        with self.handle as pointer:
+            _cancel_fd(pointer, ctypes.byref(out))
+        return out.value
+
+
+def text_of(error: BaseException) -> str:
+    """An exception as the client reads it: the words of ours, type and words of others."""
+    if isinstance(error, _errors.DipcError):
+        return error.text
+    lines = traceback.format_exception_only(type(error), error)
+    return " ".join("".join(lines).split("\n")).strip().replace("\0", "\\0")
+
+
+def tell(request: c_void_p, error: BaseException) -> None:
+    """Gives the client an exception as the reason why its stream ends."""
+    status = error.status if isinstance(error, _errors.DipcError) else _errors.Status.PROVIDER
+    # Text with lone surrogates is no UTF-8.
+    _fail(request, status, text_of(error).encode(errors="replace"))
+
+
+class ClientGoneError(Exception):
+    """The stream ended at the other side. Apart from the same errors of a provider that fetches itself."""
+
+
+def send(call: Callable[..., int], *arguments: Any) -> None:
+    """A call that sends to the client."""
+    try:
+        call(*arguments)
+    except (_errors.CancelledError, _errors.DisconnectedError, _errors.StoppedError) as error:
+        raise ClientGoneError from error
