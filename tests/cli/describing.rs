@@ -101,6 +101,25 @@ fn a_directory_is_served() {
     ]);
     assert_eq!(report["verified"]["equal"], true);
 
+    // A pattern that no shell has expanded.
+    std::fs::create_dir(file("deep")).unwrap();
+    write_parquet(Path::new(&file("deep/c.parquet")), &table(30));
+    write_parquet(Path::new(&file(".hidden.parquet")), &table(30));
+    for (pattern, found) in [("?.parquet", 1), ("**/[ac].par*", 2)] {
+        let server = Server::start(&[&file(pattern)]);
+        let listed = json(&["ls", &server.uri, "--json"]);
+        assert_eq!(
+            listed.as_array().unwrap().len(),
+            found,
+            "{pattern}: {listed}"
+        );
+    }
+    // A directory that matches is served as one.
+    let told = failure(1, &["serve", "--listen", &address(), &file("*.parquet")]);
+    assert!(told.contains("inner.parquet is a directory"), "{told}");
+    let told = failure(1, &["serve", "--listen", &address(), &file("*.orc")]);
+    assert!(told.contains("no file matches"), "{told}");
+
     write_stream(Path::new(&file("a.arrows")), &table(3));
     let told = failure(1, &["serve", "--listen", &address(), path]);
     assert!(told.contains("would both be the ticket \"a\""), "{told}");

@@ -1,15 +1,13 @@
 //! `dipc serve`: serves tables of files and of the TPC-H generator.
 
 mod announce;
+mod files;
 mod stop;
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::ffi::{OsStr, OsString};
-use std::fs;
+use std::ffi::OsString;
 use std::num::NonZeroUsize;
-use std::os::unix::ffi::OsStrExt as _;
-use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -30,6 +28,7 @@ use dipc::transport::BodyPolicy;
 use tracing::info;
 
 use announce::{announcement, flight_announcement, tell};
+use files::named_files;
 use stop::stop;
 
 use crate::flight::{self, FlightServer, Table, Tables};
@@ -54,7 +53,7 @@ pub struct Args {
 
     /// Parquet, Arrow file or Arrow stream files; the ticket of each is NAME, or the file's name
     /// without its ending. Of a directory, each file in it that ends in .parquet, .arrow, .arrows
-    /// or .feather
+    /// or .feather. A quoted pattern ('data/**/*.parquet') stands for the files that match it
     #[arg(value_name = "[NAME=]FILE")]
     files: Vec<OsString>,
 
@@ -297,56 +296,6 @@ fn ensure_sendable(source: &Source, reading: Reading) -> Result<()> {
     Ok(())
 }
 
-/// Endings of the files of a directory that are served.
-const ENDINGS: [&str; 4] = ["parquet", "arrow", "arrows", "feather"];
-
-/// Reads `[NAME=]FILE`, or a directory of files.
-fn named_files(arg: &OsStr) -> Result<Vec<(Vec<u8>, Source)>> {
-    let folder = Path::new(arg);
-    if !folder.is_dir() {
-        return Ok(vec![named_file(arg)?]);
-    }
-    let failed = || format!("cannot read {}", folder.display());
-    let mut files = Vec::new();
-    for entry in fs::read_dir(folder).with_context(failed)? {
-        let path = entry.with_context(failed)?.path();
-        let ending = path.extension().and_then(OsStr::to_str);
-        if ending.is_some_and(|ending| ENDINGS.contains(&ending)) && path.is_file() {
-            files.push(named_file(path.as_os_str())?);
-        }
-    }
-    if files.is_empty() {
-        bail!(
-            "{} is a directory without a file that ends in .{}",
-            folder.display(),
-            ENDINGS.join(", .")
-        );
-    }
-    Ok(files)
-}
-
-/// Reads `[NAME=]FILE`. If a file has the whole text as its name, the text is that file.
-fn named_file(arg: &OsStr) -> Result<(Vec<u8>, Source)> {
-    let bytes = arg.as_bytes();
-    if let Some(at) = bytes.iter().position(|byte| *byte == b'=') {
-        let (name, path) = (&bytes[..at], &bytes[at + 1..]);
-        // In a path such as ./year=2026/table.parquet the = does not end a name.
-        if !name.contains(&b'/') && !Path::new(arg).exists() {
-            if name.is_empty() || path.is_empty() {
-                let text = format!("{:?} is not NAME=FILE", arg.to_string_lossy());
-                return Err(UsageError(text).into());
-            }
-            let path = PathBuf::from(OsStr::from_bytes(path));
-            return Ok((name.to_vec(), Source::File(path)));
-        }
-    }
-    let path = PathBuf::from(arg);
-    match path.file_stem() {
-        Some(stem) => Ok((stem.as_bytes().to_vec(), Source::File(path))),
-        None => bail!("{} has no file name; write NAME=FILE", path.display()),
-    }
-}
-
 /// Serves one ticket. Gives the table, to serve it by Flight too. `room` is the number of bytes
 /// left for the arenas of further tickets.
 fn offer(
@@ -456,6 +405,3 @@ impl Provider for SourceProvider {
         true
     }
 }
-
-#[cfg(test)]
-mod tests;
