@@ -13,6 +13,7 @@ mod holding;
 mod limits;
 mod logs;
 mod network;
+mod outputs;
 #[path = "../common/sample.rs"]
 mod sample;
 mod stray;

@@ -13,7 +13,7 @@ fn wrong_usage_is_status_2() {
     for (args, expected) in [
         (&["get", "shm:@nobody"][..], "TICKET is missing"),
         (
-            &["get", "shm:@nobody", "t", "--output", "t.csv"],
+            &["get", "shm:@nobody", "t", "--output", "t.txt"],
             ".parquet",
         ),
         (

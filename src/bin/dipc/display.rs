@@ -131,11 +131,7 @@ pub struct Texts {
 impl Texts {
     /// Texts of an array. Times in a named zone are shown in UTC.
     pub fn new(array: &ArrayRef, null: &'static str) -> Self {
-        let shown = calm::catch(|| in_known_zones(array.to_data()).map(make_array));
-        let array = match shown {
-            Ok(Ok(shown)) => shown,
-            _ => Arc::clone(array),
-        };
+        let array = with_known_zone(array);
         Self { array, null }
     }
 
@@ -179,6 +175,27 @@ impl fmt::Write for Cut {
         } else {
             Ok(())
         }
+    }
+}
+
+/// The rows with UTC in place of zones that need a time zone database.
+pub fn with_known_zones(batch: &RecordBatch) -> RecordBatch {
+    let columns: Vec<_> = batch.columns().iter().map(with_known_zone).collect();
+    let fields = batch.schema_ref().fields().iter().zip(&columns);
+    let fields = fields.map(|(field, column)| {
+        let field = field.as_ref().clone();
+        field.with_data_type(column.data_type().clone())
+    });
+    let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
+    let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+    RecordBatch::try_new_with_options(schema, columns, &options).unwrap_or_else(|_| batch.clone())
+}
+
+fn with_known_zone(array: &ArrayRef) -> ArrayRef {
+    let known = calm::catch(|| in_known_zones(array.to_data()).map(make_array));
+    match known {
+        Ok(Ok(known)) => known,
+        _ => Arc::clone(array),
     }
 }
 

@@ -1,32 +1,28 @@
 //! `dipc get`: fetches a table and reports its cost.
-//!
-//! The command reads the stream like a C program: through an `ArrowDeviceArrayStream`, whose arrays
-//! it imports as record batches.
 
-use std::io::{IsTerminal as _, stderr};
+mod columns;
+mod progress;
+mod stream;
+mod work;
+
+use std::io::{IsTerminal as _, stdout};
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, anyhow};
-use arrow::datatypes::SchemaRef;
-use arrow::record_batch::RecordBatch;
-use dipc::arrow::stream::{ArrayReader, export_device_stream, to_device};
-use dipc::arrow::transfer::to_host;
-use dipc::arrow::{BatchReader, OwnedDeviceArray, OwnedSchema};
+use anyhow::{Result, anyhow};
 use dipc::cancel::Cancel;
-use dipc::client::{Client, ClientOptions, GetOptions, Stream, StreamStats};
-use dipc::device::{DeviceKind, Target as Device, cuda};
-use dipc::error::Error;
-use indicatif::{ProgressBar, ProgressStyle};
-use parking_lot::Mutex;
+use dipc::client::{Client, ClientOptions, GetOptions};
+use dipc::device::Target as Device;
 
-use crate::checksum::Checksum;
-use crate::report::{Report, Verified, bytes_text};
-use crate::sink::{Sink, Target};
+use progress::{Progress, Totals};
+pub use stream::Counted;
+use stream::Fetch;
+use work::Work;
+
+use crate::report::Report;
+use crate::sink::Target;
 use crate::source::{Reader, Reading, Source};
-use crate::verify::Verify;
-use crate::{UsageError, display, flight, output, signals};
+use crate::{UsageError, flight, output, signals};
 
 /// Arguments of `dipc get`.
 #[derive(clap::Args)]
@@ -51,9 +47,15 @@ pub struct Args {
     #[arg(value_parser = clap::value_parser!(u32).range(..=1_000_000))]
     head: Option<u32>,
 
-    /// Write the table to FILE.arrow (Arrow file), .arrows (Arrow stream) or .parquet
+    /// Write the table to FILE.arrow (Arrow file), .arrows (Arrow stream), .parquet or .csv; or to
+    /// - (stdout) as an Arrow stream, and what is printed otherwise to stderr
     #[arg(long, value_name = "FILE", value_parser = Target::parse)]
     output: Option<Target>,
+
+    /// Keep only these columns, in this order; all of them are fetched, unless the server lends
+    /// them
+    #[arg(long, value_name = "NAME,...")]
+    columns: Option<String>,
 
     /// Compare the table value by value with FILE or tpch:TABLE:SCALE; exit with status 1 if they
     /// differ
@@ -128,6 +130,11 @@ pub fn run(args: &Args) -> Result<ExitCode> {
                     serve prints";
         return Err(UsageError(text.to_owned()).into());
     }
+    let to_stdout = args.output.as_ref().is_some_and(Target::is_stdout);
+    if to_stdout && stdout().is_terminal() {
+        let text = "a terminal cannot show an Arrow stream: give --output - a pipe or a file";
+        return Err(UsageError(text.to_owned()).into());
+    }
     // Errors on this side appear before anything is fetched.
     args.device.ensure_available()?;
     let expected = args
@@ -146,10 +153,43 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let first = cancel.clone();
     signals::watch(move || first.cancel(), || std::process::exit(1))?;
     fetch(args, &uris, ticket, expected, &cancel).map_err(|error| {
-        if cancel.is_cancelled() && !error.is::<output::Closed>() {
-            return anyhow!("interrupted before the end of the table; nothing was written");
+        if !cancel.is_cancelled() || error.is::<output::Closed>() {
+            return error;
         }
-        error
+        match to_stdout {
+            true => anyhow!("interrupted before the end of the table"),
+            false => anyhow!("interrupted before the end of the table; nothing was written"),
+        }
+    })
+}
+
+impl Args {
+    /// Whether the first rows are all that is wanted of the table.
+    fn wants_head_alone(&self) -> bool {
+        let wants_all = self.output.is_some() || self.verify.is_some() || self.checksum;
+        self.head.is_some() && !wants_all
+    }
+}
+
+/// Asks the server how large the table is. The answer is for the progress alone, so a server that
+/// is slow or does not know is no failure.
+fn ask_totals(
+    client: &Client,
+    uris: &[&str],
+    ticket: &str,
+    options: &GetOptions,
+    cancel: &Cancel,
+) -> Totals {
+    const PATIENCE: Duration = Duration::from_secs(1);
+    let options = GetOptions {
+        connect_timeout: options.connect_timeout.min(PATIENCE),
+        deadline: Some(PATIENCE),
+        ..options.clone()
+    };
+    let answer = client.describe(uris, ticket.as_bytes(), &options, Some(cancel));
+    answer.map_or(Totals::default(), |(described, _)| Totals {
+        rows: described.rows,
+        bytes: described.bytes,
     })
 }
 
@@ -178,6 +218,11 @@ fn fetch(
         options.connect_timeout = timeout;
         options.stall_timeout = Some(timeout);
     }
+    let shows_progress = !args.json && !args.wants_head_alone() && Progress::is_shown();
+    let mut totals = Totals::default();
+    if shows_progress && !uris.iter().any(|uri| flight::is_flight(uri)) {
+        totals = ask_totals(&client, uris, ticket, &options, cancel);
+    }
     let stream: Box<dyn Counted> = match uris {
         [uri] if flight::is_flight(uri) => Box::new(flight::FlightFetch::open(flight::Request {
             uri,
@@ -190,9 +235,13 @@ fn fetch(
         })?),
         uris => Box::new(client.get(uris, ticket.as_bytes(), &options, Some(cancel))?),
     };
+    totals.rows = totals.rows.or(stream.total_rows());
     let mut fetch = Fetch::new(stream, start.elapsed())?;
     let mut work = Work::new(args, &fetch.schema(), expected)?;
-    let progress = Progress::new(args.json);
+    let progress = match shows_progress {
+        true => Progress::start(totals),
+        false => Progress::hidden(),
+    };
     let mut stopped = false;
     while !stopped && let Some(batch) = fetch.next()? {
         work.take(&batch, cancel)?;
@@ -219,274 +268,14 @@ fn fetch(
     } else {
         format!("{head}{report}")
     };
-    match output::print(&text) {
+    let printed = match args.output.as_ref().is_some_and(Target::is_stdout) {
+        true => output::print_aside(&text),
+        false => output::print(&text),
+    };
+    match printed {
         // The exit status tells whether the tables are equal, even if the output is closed.
         Err(error) if !error.is::<output::Closed>() => Err(error),
         _ if equal => Ok(ExitCode::SUCCESS),
         _ => Ok(ExitCode::FAILURE),
-    }
-}
-
-/// A stream that counts its cost.
-pub trait Counted: ArrayReader {
-    /// Figures up to now.
-    fn stats(&self) -> StreamStats;
-
-    /// How each endpoint was fetched, if a Flight server gave a choice.
-    fn taken(&self) -> Vec<flight::Taken> {
-        Vec::new()
-    }
-}
-
-impl Counted for Stream {
-    fn stats(&self) -> StreamStats {
-        self.stats()
-    }
-}
-
-/// The stream's figures and error, noted here because the C struct has neither.
-#[derive(Default)]
-struct Seen {
-    stats: StreamStats,
-    /// Time spent in the stream, without the work on its rows.
-    waited: Duration,
-    /// The device of the last array.
-    device: Option<Device>,
-    taken: Vec<flight::Taken>,
-    error: Option<Error>,
-}
-
-/// A stream that notes its figures.
-struct Watched {
-    stream: Box<dyn Counted>,
-    seen: Arc<Mutex<Seen>>,
-    /// The fetch waits for arrays on a GPU, so that their copies are part of its time.
-    arrivals: Option<cuda::Stream>,
-}
-
-impl Watched {
-    /// Waits until an array on a GPU is complete.
-    fn arrive(&mut self, array: &OwnedDeviceArray) -> dipc::error::Result<()> {
-        let raw = array.raw();
-        if raw.sync_event.is_null() {
-            return Ok(());
-        }
-        if self.arrivals.is_none() {
-            let device = cuda::Device::get(raw.device_id)?;
-            self.arrivals = Some(cuda::Stream::new(&device)?);
-        }
-        let Some(arrivals) = &self.arrivals else {
-            return Ok(());
-        };
-        // SAFETY: by Arrow's interface the array keeps its event until it is released, and all
-        // arrays of a stream of libdipc are on one device.
-        unsafe { arrivals.wait_for_producer(raw.sync_event) }?;
-        arrivals.synchronize()
-    }
-}
-
-impl ArrayReader for Watched {
-    fn schema(&mut self) -> dipc::error::Result<OwnedSchema> {
-        self.stream.schema()
-    }
-
-    fn next(&mut self) -> dipc::error::Result<Option<OwnedDeviceArray>> {
-        let start = Instant::now();
-        let outcome = self.stream.next().and_then(|array| {
-            if let Some(array) = &array {
-                self.arrive(array)?;
-            }
-            Ok(array)
-        });
-        let mut seen = self.seen.lock();
-        seen.waited += start.elapsed();
-        seen.stats = self.stream.stats();
-        if let Ok(Some(array)) = &outcome {
-            let raw = array.raw();
-            seen.device = Device::of(DeviceKind(raw.device_type), raw.device_id).ok();
-        }
-        if let Ok(None) = outcome {
-            seen.taken = self.stream.taken();
-        }
-        seen.error = outcome.as_ref().err().cloned();
-        outcome
-    }
-
-    fn device_type(&self) -> i32 {
-        self.stream.device_type()
-    }
-}
-
-/// A stream read through its C struct.
-struct Fetch {
-    reader: BatchReader,
-    seen: Arc<Mutex<Seen>>,
-}
-
-impl Fetch {
-    fn new(stream: Box<dyn Counted>, waited: Duration) -> Result<Self> {
-        let seen = Arc::new(Mutex::new(Seen {
-            waited,
-            ..Seen::default()
-        }));
-        let on_host = stream.device_type() == DeviceKind::CPU.0;
-        let watched = Watched {
-            stream,
-            seen: Arc::clone(&seen),
-            arrivals: None,
-        };
-        let mut exported = export_device_stream(Box::new(watched));
-        if !on_host {
-            // The work on rows takes place on the host, and is no part of the fetch.
-            exported = to_device(to_host(exported)?);
-        }
-        // SAFETY: the stream is one of libdipc's own, which hands out only arrays that it has
-        // checked against the schema (rule A8).
-        let reader = unsafe { BatchReader::new(exported) }?;
-        Ok(Self { reader, seen })
-    }
-
-    fn schema(&self) -> SchemaRef {
-        arrow::record_batch::RecordBatchReader::schema(&self.reader)
-    }
-
-    fn next(&mut self) -> Result<Option<RecordBatch>> {
-        let outcome = self.reader.next_batch();
-        // The C struct keeps only the text; the stream's own error has status and text.
-        outcome.map_err(|error| self.seen.lock().error.take().unwrap_or(error).into())
-    }
-
-    fn stats(&self) -> StreamStats {
-        self.seen.lock().stats
-    }
-
-    fn report(&self, report: &mut Report) {
-        let stats = self.stats();
-        report.rows = stats.rows;
-        report.batches = stats.batches;
-        report.bytes_lent = stats.bytes_lent;
-        report.bytes_copied = stats.bytes_copied;
-        report.bytes_received = stats.bytes_received;
-        report.bytes_copied_on_device = stats.bytes_copied_on_device;
-        report.bytes_staged = stats.bytes_staged;
-        let mut seen = self.seen.lock();
-        report.seconds = seen.waited.as_secs_f64();
-        report.device = seen.device.map(|device| device.to_string());
-        report.taken = std::mem::take(&mut seen.taken);
-    }
-}
-
-/// The work on the rows.
-struct Work {
-    head: Vec<RecordBatch>,
-    /// Rows of the head that have not come.
-    head_rows: usize,
-    shows_head: bool,
-    schema: SchemaRef,
-    sink: Option<Sink>,
-    checksum: Option<Checksum>,
-    verify: Option<(String, Verify)>,
-}
-
-impl Work {
-    fn new(args: &Args, schema: &SchemaRef, expected: Option<(String, Reader)>) -> Result<Self> {
-        Ok(Self {
-            head: Vec::new(),
-            head_rows: args.head.map_or(Ok(0), usize::try_from)?,
-            shows_head: args.head.is_some(),
-            schema: Arc::clone(schema),
-            sink: args
-                .output
-                .as_ref()
-                .map(|target| Sink::create(target, schema))
-                .transpose()?,
-            checksum: args.checksum.then(|| Checksum::new(schema)),
-            verify: expected.map(|(name, reader)| (name, Verify::new(schema, reader))),
-        })
-    }
-
-    fn take(&mut self, batch: &RecordBatch, cancel: &Cancel) -> Result<()> {
-        let rows = self.head_rows.min(batch.num_rows());
-        if rows > 0 {
-            self.head.push(batch.slice(0, rows));
-            self.head_rows -= rows;
-        }
-        if let Some((_, verify)) = &mut self.verify {
-            verify.update(batch)?;
-        }
-        // The work on the rows can be slower than the fetch, so it checks for signals too.
-        let check = || cancel.check();
-        if let Some(sink) = &mut self.sink {
-            sink.write(batch, &check)?;
-        }
-        if let Some(checksum) = &mut self.checksum {
-            checksum.update(batch, &check)?;
-        }
-        Ok(check()?)
-    }
-
-    /// Whether no further batch is of use: the first rows are there, and nothing else is wanted.
-    fn is_done(&self) -> bool {
-        let is_whole = self.sink.is_some() || self.checksum.is_some() || self.verify.is_some();
-        self.shows_head && self.head_rows == 0 && !is_whole
-    }
-
-    /// Completes the work; gives the first rows as a text.
-    fn finish(self, args: &Args, report: &mut Report) -> Result<String> {
-        if let (Some(sink), Some(target)) = (self.sink, &args.output) {
-            sink.finish()?;
-            report.output = Some(target.to_string());
-        }
-        report.checksum = self.checksum.map(|checksum| checksum.finish());
-        if let Some((against, verify)) = self.verify {
-            let difference = verify.finish()?;
-            report.verified = Some(Verified {
-                against,
-                equal: difference.is_none(),
-                difference,
-            });
-        }
-        if args.head.is_none() {
-            return Ok(String::new());
-        }
-        let table = display::table(&self.schema, &self.head).context("cannot show the rows")?;
-        Ok(format!("{table}\n"))
-    }
-}
-
-/// A line on a terminal with the rows fetched; the length of a stream is unknown.
-struct Progress(ProgressBar);
-
-impl Progress {
-    fn new(hidden: bool) -> Self {
-        if hidden || !stderr().is_terminal() {
-            return Self(ProgressBar::hidden());
-        }
-        let bar = ProgressBar::new_spinner();
-        if let Ok(style) = ProgressStyle::with_template("{spinner} {elapsed_precise} {msg}") {
-            bar.set_style(style);
-        }
-        bar.enable_steady_tick(Duration::from_millis(100));
-        Self(bar)
-    }
-
-    fn show(&self, stats: &StreamStats) {
-        if !self.0.is_hidden() {
-            let bytes = bytes_text(stats.bytes_lent + stats.bytes_received);
-            self.0.set_message(format!(
-                "{} rows, {bytes}",
-                indicatif::HumanCount(stats.rows)
-            ));
-        }
-    }
-
-    fn clear(&self) {
-        self.0.finish_and_clear();
-    }
-}
-
-impl Drop for Progress {
-    fn drop(&mut self) {
-        self.clear();
     }
 }

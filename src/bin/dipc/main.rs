@@ -28,7 +28,6 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow, bail};
-use arrow::error::ArrowError;
 use clap::{CommandFactory as _, Parser, Subcommand, error::ErrorKind};
 use dipc::error::{Error, Status};
 use dipc::server::Server;
@@ -139,13 +138,6 @@ fn main() -> ExitCode {
 /// Advice for an error of the subcommand `name`: errors of the library do not name options of the
 /// command.
 fn remedy(name: &str, error: &anyhow::Error) -> &'static str {
-    let is_too_large = |error: &(dyn std::error::Error + 'static)| {
-        let inner = match error.downcast_ref() {
-            Some(ArrowError::IoError(_, inner)) => Some(inner),
-            _ => error.downcast_ref::<io::Error>(),
-        };
-        inner.is_some_and(|error| error.kind() == io::ErrorKind::FileTooLarge)
-    };
     // A server's time limits have other options.
     let is_late = |error: &(dyn std::error::Error + 'static)| {
         (error.downcast_ref::<Error>()).is_some_and(|error| {
@@ -159,7 +151,7 @@ fn remedy(name: &str, error: &anyhow::Error) -> &'static str {
     };
     if ["get", "describe"].contains(&name) && error.chain().any(is_unknown) {
         "; `dipc ls URI` lists its tickets"
-    } else if error.chain().any(is_too_large) {
+    } else if output::io_kind(error) == Some(io::ErrorKind::FileTooLarge) {
         "; raise the limit on the size of files (ulimit -f)"
     } else if ["get", "ls", "describe"].contains(&name)
         && error.chain().any(is_late)

@@ -6,6 +6,7 @@
 
 use std::io::{self, Write as _};
 
+use arrow::error::ArrowError;
 use serde::Serialize;
 
 use crate::display;
@@ -31,15 +32,39 @@ pub fn json(value: &impl Serialize) -> anyhow::Result<String> {
 ///
 /// Fails with [`Closed`] if the reader has gone, otherwise with the system's error.
 pub fn print(text: &str) -> anyhow::Result<()> {
+    write(io::stdout().lock(), text).map_err(|error| refused(error.into()))
+}
+
+/// Prints `text` and a newline to stderr, for a command whose stdout is a table.
+///
+/// Fails like [`print`].
+pub fn print_aside(text: &str) -> anyhow::Result<()> {
+    write(io::stderr().lock(), text).map_err(|error| refused(error.into()))
+}
+
+fn write(mut stream: impl io::Write, text: &str) -> io::Result<()> {
     let text = display::escape_lines(text);
-    let mut stdout = io::stdout().lock();
-    let written = stdout
-        .write_all(text.as_bytes())
-        .and_then(|()| stdout.write_all(b"\n"))
-        .and_then(|()| stdout.flush());
-    written.map_err(|error| match error.kind() {
-        io::ErrorKind::BrokenPipe => anyhow::Error::new(Closed),
-        _ => anyhow::Error::new(error).context("cannot write to stdout"),
+    stream.write_all(text.as_bytes())?;
+    stream.write_all(b"\n")?;
+    stream.flush()
+}
+
+/// The error of a write to stdout or stderr: [`Closed`] if the reader has gone.
+pub fn refused(error: anyhow::Error) -> anyhow::Error {
+    match io_kind(&error) {
+        Some(io::ErrorKind::BrokenPipe) => Closed.into(),
+        _ => error.context("cannot write to stdout"),
+    }
+}
+
+/// The kind of the first error of the system among the causes.
+pub fn io_kind(error: &anyhow::Error) -> Option<io::ErrorKind> {
+    error.chain().find_map(|error| {
+        let inner = match error.downcast_ref() {
+            Some(ArrowError::IoError(_, inner)) => Some(inner),
+            _ => error.downcast_ref::<io::Error>(),
+        };
+        inner.map(io::Error::kind)
     })
 }
 

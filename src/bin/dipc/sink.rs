@@ -1,11 +1,16 @@
-//! Writes a fetched table to a file. The file appears whole under its name, or not at all.
+//! Writes a fetched table to a file or to stdout. A file appears whole under its name, or not at
+//! all.
 
-use std::fs::{self, Permissions};
+use std::fmt;
+use std::fs::{self, File, Permissions};
 use std::io::{self, BufWriter, Write as _};
+use std::os::fd::AsFd as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
+use arrow::csv;
 use arrow::datatypes::Schema;
 use arrow::ipc::writer::{FileWriter, StreamWriter};
 use arrow::record_batch::RecordBatch;
@@ -15,8 +20,10 @@ use parquet::file::properties::WriterProperties;
 use tempfile::{NamedTempFile, TempPath};
 
 use crate::lengths::{ensure_writable, pieces};
+use crate::{calm, display, output};
 
-/// A path, whose ending names the format: `.arrow`, `.arrows` or `.parquet`.
+/// A path, whose ending names the format: `.arrow`, `.arrows`, `.parquet` or `.csv`; or `-`, an
+/// Arrow stream on stdout.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
     path: PathBuf,
@@ -25,76 +32,102 @@ pub struct Target {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum OutputFormat {
+    Stdout,
     File,
     Stream,
     Parquet,
+    Csv,
 }
 
 impl Target {
     /// Reads the ending of `path`.
     pub fn parse(path: &str) -> Result<Self> {
+        let is_stdout = path == "-";
         let path = PathBuf::from(path);
         let format = match path.extension().and_then(|ending| ending.to_str()) {
+            _ if is_stdout => OutputFormat::Stdout,
             Some("arrow") => OutputFormat::File,
             Some("arrows") => OutputFormat::Stream,
             Some("parquet") => OutputFormat::Parquet,
+            Some("csv") => OutputFormat::Csv,
             _ => bail!(
-                "{} ends in none of .arrow (Arrow file), .arrows (Arrow stream) and .parquet",
+                "{} ends in none of .arrow (Arrow file), .arrows (Arrow stream), .parquet and .csv",
                 path.display()
             ),
         };
         Ok(Self { path, format })
     }
-}
 
-impl std::fmt::Display for Target {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}", self.path.display())
+    /// Whether the table goes to stdout.
+    pub fn is_stdout(&self) -> bool {
+        self.format == OutputFormat::Stdout
     }
 }
 
-type Output = BufWriter<fs::File>;
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.is_stdout() {
+            true => write!(f, "stdout"),
+            false => write!(f, "{}", self.path.display()),
+        }
+    }
+}
+
+type Output = BufWriter<File>;
 
 enum Writer {
     File(Box<FileWriter<Output>>),
     Stream(Box<StreamWriter<Output>>),
     Parquet(Box<ArrowWriter<Output>>),
+    Csv(Box<csv::Writer<Output>>),
 }
 
-/// A file being written. Until [`Sink::finish`] it has a temporary name in the same folder.
-/// Dropping it removes it.
+/// Where the bytes go.
+enum Place {
+    Stdout,
+    /// A file with a temporary name in the same folder, and its name.
+    File(TempPath, PathBuf),
+}
+
+impl Place {
+    /// Explains an error of a write.
+    fn refused(&self, error: anyhow::Error) -> anyhow::Error {
+        match self {
+            Self::Stdout => output::refused(error),
+            Self::File(_, path) => error.context(format!("cannot write {}", path.display())),
+        }
+    }
+}
+
+/// A table being written. Dropping it before [`Sink::finish`] removes the file.
 pub struct Sink {
     writer: Writer,
-    temporary: TempPath,
-    path: PathBuf,
+    place: Place,
 }
 
 impl Sink {
     /// Begins to write a table with these columns.
     pub fn create(target: &Target, schema: &Schema) -> Result<Self> {
-        let path = final_path(&target.path)?;
-        let folder = match path.parent() {
-            Some(parent) if !parent.as_os_str().is_empty() => parent,
-            _ => Path::new("."),
+        let (file, place) = if target.is_stdout() {
+            // Not the standard library's stdout, which looks for line ends.
+            let file = io::stdout().as_fd().try_clone_to_owned();
+            (
+                file.context("cannot write to stdout")?.into(),
+                Place::Stdout,
+            )
+        } else {
+            let path = final_path(&target.path)?;
+            let (file, temporary) = temporary_beside(&path)?;
+            (file, Place::File(temporary, path))
         };
-        let file = tempfile::Builder::new()
-            .prefix(".dipc-")
-            // The usual mode of new files; the umask applies.
-            .permissions(Permissions::from_mode(0o666))
-            .tempfile_in(folder)
-            .with_context(|| format!("cannot write in {}", folder.display()))?;
-        let (file, temporary) = NamedTempFile::into_parts(file);
         let output = BufWriter::with_capacity(1 << 20, file);
-        let writer = open(target.format, output, schema)
-            .with_context(|| format!("cannot write {}", path.display()))?;
-        Ok(Self {
-            writer,
-            temporary,
-            path,
-        })
+        let writer = open(target.format, output, schema).map_err(|error| place.refused(error))?;
+        Ok(Self { writer, place })
     }
 
     /// Writes rows. Calls `check` regularly; its error stops the work.
+    ///
+    /// Fails with [`output::Closed`] if the reader of stdout has gone.
     pub fn write(
         &mut self,
         batch: &RecordBatch,
@@ -103,7 +136,7 @@ impl Sink {
         match &mut self.writer {
             Writer::File(writer) => writer.write(batch).map_err(|error| {
                 if error.to_string().contains("Dictionary replacement") {
-                    anyhow::anyhow!(
+                    anyhow!(
                         "{error}; an Arrow file cannot replace a dictionary, an Arrow stream \
                          (.arrows) can"
                     )
@@ -112,50 +145,113 @@ impl Sink {
                 }
             }),
             Writer::Stream(writer) => writer.write(batch).map_err(anyhow::Error::from),
-            // Parquet writes every value out, so endless columns are refused.
-            Writer::Parquet(writer) => ensure_writable(batch).and_then(|()| {
-                for piece in pieces(batch) {
-                    writer.write(&piece)?;
-                    check()?;
-                }
-                Ok(())
+            Writer::Parquet(writer) => write_pieces(batch, check, |piece| {
+                writer.write(piece).map_err(anyhow::Error::from)
             }),
+            Writer::Csv(writer) => write_pieces(batch, check, |piece| write_csv(writer, piece)),
         }
-        .with_context(|| format!("cannot write {}", self.path.display()))
+        .map_err(|error| self.place.refused(error))
     }
 
-    /// Completes the file and gives it its name.
+    /// Completes the table; a file gets its name.
+    ///
+    /// Fails like [`Sink::write`].
     pub fn finish(self) -> Result<()> {
-        let doing = || format!("cannot write {}", self.path.display());
-        let file = close(self.writer).with_context(doing)?;
+        let file = close(self.writer).map_err(|error| self.place.refused(error))?;
+        let Place::File(temporary, path) = self.place else {
+            return Ok(());
+        };
+        let doing = || format!("cannot write {}", path.display());
         // The bytes reach the disk before the name appears, even if the machine fails.
         file.sync_all().with_context(doing)?;
-        self.temporary
-            .persist(&self.path)
+        temporary
+            .persist(&path)
             .map_err(|error| error.error)
             .with_context(doing)
     }
 }
 
+/// Writes every value out, which endless columns do not allow.
+fn write_pieces(
+    batch: &RecordBatch,
+    check: &dyn Fn() -> dipc::error::Result<()>,
+    mut write: impl FnMut(&RecordBatch) -> Result<()>,
+) -> Result<()> {
+    ensure_writable(batch)?;
+    for piece in pieces(batch) {
+        write(&piece)?;
+        check()?;
+    }
+    Ok(())
+}
+
+/// Writes rows as text. A value may make Arrow's formatter panic.
+fn write_csv(writer: &mut csv::Writer<Output>, batch: &RecordBatch) -> Result<()> {
+    let batch = display::with_known_zones(batch);
+    calm::catch(|| writer.write(&batch)).map_err(anyhow::Error::msg)??;
+    Ok(())
+}
+
+/// Makes a file with a temporary name in the folder of `path`.
+fn temporary_beside(path: &Path) -> Result<(File, TempPath)> {
+    let folder = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    let file = tempfile::Builder::new()
+        .prefix(".dipc-")
+        // The usual mode of new files; the umask applies.
+        .permissions(Permissions::from_mode(0o666))
+        .tempfile_in(folder)
+        .with_context(|| format!("cannot write in {}", folder.display()))?;
+    Ok(NamedTempFile::into_parts(file))
+}
+
 fn open(format: OutputFormat, output: Output, schema: &Schema) -> Result<Writer> {
     Ok(match format {
         OutputFormat::File => Writer::File(Box::new(FileWriter::try_new(output, schema)?)),
-        OutputFormat::Stream => Writer::Stream(Box::new(StreamWriter::try_new(output, schema)?)),
+        OutputFormat::Stream | OutputFormat::Stdout => {
+            Writer::Stream(Box::new(StreamWriter::try_new(output, schema)?))
+        }
         OutputFormat::Parquet => {
             let properties = WriterProperties::builder()
                 .set_compression(Compression::SNAPPY)
                 .build();
-            let schema = std::sync::Arc::new(schema.clone());
+            let schema = Arc::new(schema.clone());
             Writer::Parquet(Box::new(ArrowWriter::try_new(
                 output,
                 schema,
                 Some(properties),
             )?))
         }
+        OutputFormat::Csv => {
+            ensure_flat(schema)?;
+            let mut writer = csv::Writer::new(output);
+            // The names of the columns, also of a table without batches.
+            write_csv(
+                &mut writer,
+                &RecordBatch::new_empty(Arc::new(schema.clone())),
+            )?;
+            Writer::Csv(Box::new(writer))
+        }
     })
 }
 
-fn close(writer: Writer) -> Result<fs::File> {
+/// CSV has no values within values.
+fn ensure_flat(schema: &Schema) -> Result<()> {
+    let mut fields = schema.fields().iter();
+    match fields.find(|field| field.data_type().is_nested()) {
+        Some(field) => bail!(
+            "column {:?} has the type {}, and CSV has no values within values: leave it out by \
+             --columns, or write .parquet or .arrow",
+            field.name(),
+            field.data_type()
+        ),
+        None => Ok(()),
+    }
+}
+
+fn close(writer: Writer) -> Result<File> {
     let mut output = match writer {
         Writer::File(mut writer) => {
             writer.finish()?;
@@ -166,6 +262,7 @@ fn close(writer: Writer) -> Result<fs::File> {
             writer.into_inner()?
         }
         Writer::Parquet(writer) => writer.into_inner()?,
+        Writer::Csv(writer) => writer.into_inner(),
     };
     output.flush()?;
     output
@@ -192,9 +289,9 @@ fn final_path(path: &Path) -> Result<PathBuf> {
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::symlink;
-    use std::sync::Arc;
 
-    use arrow::array::{ArrayRef, Int32Array, StringViewArray};
+    use arrow::array::{ArrayRef, Int32Array, ListArray, StringViewArray, TimestampSecondArray};
+    use arrow::datatypes::Int32Type;
 
     use super::*;
     use crate::source::{Reading, Source};
@@ -204,6 +301,46 @@ mod tests {
         let words: ArrayRef = Arc::new(StringViewArray::from(vec![Some("w"); 10]));
         RecordBatch::try_from_iter_with_nullable([("number", numbers, true), ("word", words, true)])
             .unwrap()
+    }
+
+    /// Promise of `--output`: CSV has a line of names and a line for each row, also of a table
+    /// without rows; a null is an empty field; times of every zone are in UTC. Values within values
+    /// are refused with a remedy.
+    #[test]
+    fn csv_has_a_line_for_each_row() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("t.csv");
+        let target = Target::parse(path.to_str().unwrap()).unwrap();
+        let write = |batch: &RecordBatch| {
+            let mut sink = Sink::create(&target, &batch.schema())?;
+            sink.write(batch, &|| Ok(()))?;
+            sink.finish()?;
+            Ok(fs::read_to_string(&path)?)
+        };
+        let words = StringViewArray::from(vec![Some("a,\"b\""), None]);
+        let times = TimestampSecondArray::from(vec![0, 1]).with_timezone("Mars/X");
+        let columns: [(&str, ArrayRef); 2] = [("w", Arc::new(words)), ("t", Arc::new(times))];
+        let batch = RecordBatch::try_from_iter_with_nullable(
+            columns.map(|(name, column)| (name, column, true)),
+        );
+        let batch = batch.unwrap();
+        let written: Result<String> = write(&batch);
+        assert_eq!(
+            written.unwrap(),
+            "w,t\n\"a,\"\"b\"\"\",1970-01-01T00:00:00Z\n,1970-01-01T00:00:01Z\n"
+        );
+        assert_eq!(write(&batch.slice(0, 0)).unwrap(), "w,t\n");
+        let lists = ListArray::from_iter_primitive::<Int32Type, _, _>([Some(vec![Some(1)])]);
+        let nested = RecordBatch::try_from_iter([("l", Arc::new(lists) as ArrayRef)]).unwrap();
+        let refused = format!("{:#}", write(&nested).unwrap_err());
+        assert!(
+            refused.contains("\"l\"") && refused.contains("--columns"),
+            "{refused}"
+        );
+        let far = TimestampSecondArray::from(vec![i64::MAX]);
+        let far = RecordBatch::try_from_iter([("t", Arc::new(far) as ArrayRef)]).unwrap();
+        assert!(write(&far).is_err());
+        assert_eq!(names(folder.path()).len(), 1);
     }
 
     fn write(path: &Path) -> Result<()> {
@@ -258,7 +395,7 @@ mod tests {
     #[test]
     fn bad_targets_are_refused() {
         assert!(
-            Target::parse("t.csv")
+            Target::parse("t.txt")
                 .unwrap_err()
                 .to_string()
                 .contains(".parquet")

@@ -65,6 +65,7 @@ pub struct FlightFetch {
     /// Figures of the ended endpoints.
     ended: StreamStats,
     taken: Vec<Taken>,
+    total_rows: Option<u64>,
 }
 
 impl FlightFetch {
@@ -99,6 +100,8 @@ impl FlightFetch {
             schema: Schema::empty(),
             ended: StreamStats::default(),
             taken: Vec::new(),
+            // -1 where the server does not know.
+            total_rows: u64::try_from(info.total_records).ok(),
         };
         fetch.schema = match fetch.begin_next()? {
             Some(mut first) => {
@@ -275,6 +278,10 @@ impl Counted for FlightFetch {
             self.ended,
             current.map(|stream| stream.stats()).unwrap_or_default(),
         )
+    }
+
+    fn total_rows(&self) -> Option<u64> {
+        self.total_rows
     }
 
     fn taken(&self) -> Vec<Taken> {
