@@ -277,6 +277,28 @@ fn the_documents_show_the_examples_that_are_built() {
     }
 }
 
+/// Promise of docs/flight.md: the C calls that it names exist.
+#[test]
+fn the_flight_page_names_calls_that_exist() {
+    let headers = [DIPC, MACHINES].map(|part| fs::read_to_string(root().join(part.1)).unwrap());
+    let headers = headers.concat();
+    let page = fs::read_to_string(root().join("docs/flight.md")).unwrap();
+    let quoted = page.split('`').skip(1).step_by(2);
+    let names: Vec<_> = quoted
+        .filter(|text| text.to_lowercase().starts_with("dipc_"))
+        .collect();
+    assert!(names.len() > 30, "{names:?}");
+    for name in names {
+        let is_there = match name.strip_suffix('*') {
+            Some(beginning) => headers.contains(beginning),
+            None => headers
+                .split(|c: char| !c.is_ascii_alphanumeric() && c != '_')
+                .any(|word| word == name),
+        };
+        assert!(is_there, "no header has {name}");
+    }
+}
+
 /// Promise of docs/troubleshooting.md: its texts exist in the code.
 #[test]
 fn the_troubleshooting_page_quotes_texts_that_exist() {
