@@ -95,6 +95,9 @@ struct GetOptions {
   std::optional<std::chrono::nanoseconds> stall_timeout = {};  ///< Of a server that is silent.
   std::optional<std::chrono::nanoseconds> deadline = {};  ///< Up to the end of the stream.
   Headers headers = {};  ///< For the server's host. A server that knows no headers refuses them.
+  /// Sends the header "authorization" also where others may read it: over tcp beyond the loopback
+  /// interface, and over ucx. Otherwise it is refused there with Status::permission.
+  std::optional<bool> send_secrets = {};
   std::optional<Window> window = {};
   std::optional<std::uint64_t> lent_limit_bytes = {};
   std::optional<std::uint64_t> message_limit_bytes = {};  ///< What one message may become here.
@@ -203,6 +206,7 @@ inline Result<Handle<dipc_get_options, dipc_get_options_free>> build(const GetOp
   builder.set(options.connect_timeout, dipc_get_options_set_connect_timeout_ns)
       .set(options.stall_timeout, dipc_get_options_set_stall_timeout_ns)
       .set(options.deadline, dipc_get_options_set_deadline_ns)
+      .set(options.send_secrets, dipc_get_options_set_send_secrets)
       .set(options.lent_limit_bytes, dipc_get_options_set_lent_limit_bytes)
       .set(options.message_limit_bytes, dipc_get_options_set_message_limit_bytes)
       .set(options.validation, dipc_get_options_set_validation)

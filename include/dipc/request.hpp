@@ -9,6 +9,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -23,6 +24,22 @@ enum class Verb : std::int32_t {
   describe = DIPC_VERB_DESCRIBE,  ///< What it stands for: the answer is a Description.
   /// The tickets that begin with it: the answer is a Description with an endpoint for each.
   list = DIPC_VERB_LIST,
+};
+
+/// A process of this machine, as the system named it when it connected.
+struct Process {
+  std::int64_t pid;  ///< 0 where it has none in this process's namespace.
+  std::int64_t uid;
+  std::int64_t gid;
+};
+
+/// The client that asked.
+struct Peer {
+  std::string text;       ///< For logs: "pid 4711, uid 1000".
+  std::string transport;  ///< By which it came: "shm", "tcp" or "ucx".
+  std::optional<Process> process = {};      ///< nullopt over tcp and ucx, which do not tell.
+  /// "10.0.0.7:40112"; nullopt over shm. A port says nothing of the user behind it.
+  std::optional<std::string> address = {};
 };
 
 /// The request that a provider was given: valid until the provider's stream is released, so that
@@ -70,12 +87,24 @@ class RequestRef {
     return detail::time_of(dipc_request_time_left_ns(raw_));
   }
 
-  /// Who asked, for logs: "pid 4711, uid 1000".
-  Result<std::string> peer() const {
-    return detail::call_for_text([this](char* buffer, std::size_t size, std::size_t* length,
-                                        dipc_error** error) {
-      return dipc_request_peer(raw_, buffer, size, length, error);
-    });
+  /// Who asked.
+  Result<Peer> peer() const {
+    auto text = text_of(dipc_request_peer);
+    if (!text) return std::move(text).error();
+    auto transport = text_of(dipc_request_peer_transport);
+    if (!transport) return std::move(transport).error();
+    Peer peer{*std::move(text), *std::move(transport)};
+    const auto id = [this](std::int32_t which) { return dipc_request_peer_id(raw_, which); };
+    if (id(DIPC_PEER_UID) >= 0) {
+      peer.process = Process{id(DIPC_PEER_PID), id(DIPC_PEER_UID), id(DIPC_PEER_GID)};
+    }
+    auto address = text_of(dipc_request_peer_address);
+    if (address.ok()) {
+      peer.address = *std::move(address);
+    } else if (address.status() != Status::not_found) {
+      return std::move(address).error();
+    }
+    return peer;
   }
 
   /// Whether the client has gone or has cancelled, so that more batches are of no use.
@@ -92,6 +121,13 @@ class RequestRef {
   [[nodiscard]] const dipc_request* raw() const noexcept { return raw_; }
 
  private:
+  Result<std::string> text_of(decltype(&dipc_request_peer) function) const {
+    return detail::call_for_text([&](char* buffer, std::size_t size, std::size_t* length,
+                                     dipc_error** error) {
+      return function(raw_, buffer, size, length, error);
+    });
+  }
+
   const dipc_request* raw_;
 };
 
@@ -117,8 +153,8 @@ class Request {
   /// How long the client still waits for the end of the stream; `forever` without a deadline.
   [[nodiscard]] std::chrono::nanoseconds time_left() const noexcept { return ref().time_left(); }
 
-  /// Who asked, for logs.
-  Result<std::string> peer() const { return ref().peer(); }
+  /// Who asked.
+  Result<Peer> peer() const { return ref().peer(); }
 
   /// Whether the client has gone or has cancelled.
   [[nodiscard]] bool is_cancelled() const noexcept { return ref().is_cancelled(); }
@@ -157,10 +193,33 @@ class Request {
     });
   }
 
+  /// push() without a wait: false where there is no room yet, and then nothing was moved.
+  Result<bool> try_push(DeviceArray&& batch, const Metadata& metadata = {}) const {
+    return has_room(push(std::move(batch), metadata, std::chrono::nanoseconds::zero()));
+  }
+
+  /// finish() without a wait: false while batches have still to leave.
+  Result<bool> try_finish() const { return has_room(finish(std::chrono::nanoseconds::zero())); }
+
+  /// A descriptor for poll(), epoll and event loops: where try_push() or try_finish() gives false,
+  /// it becomes readable when the call may go on. It is the request's: not to be closed or read
+  /// from.
+  Result<int> fd() const {
+    return detail::call_for<int>([this](int* out, dipc_error** error) {
+      return dipc_request_fd(raw_.get(), out, error);
+    });
+  }
+
   /// Ends the stream with an error, which the client is told.
   void fail(const Error& error) const { detail::fail_request(raw_.get(), error); }
 
  private:
+  static Result<bool> has_room(const Result<void>& result) {
+    if (result.ok()) return true;
+    if (result.status() == Status::timeout) return false;
+    return result.error();
+  }
+
   [[nodiscard]] RequestRef ref() const noexcept { return RequestRef(raw_.get()); }
 
   detail::Handle<dipc_request, dipc_request_free> raw_;

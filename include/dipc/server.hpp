@@ -229,6 +229,15 @@ class Server {
     return std::optional<Request>(Request(*raw));
   }
 
+  /// Pull form: a descriptor for poll(), epoll and event loops, readable while a request waits and
+  /// once the server was stopped: call next_request() with a time of zero then. It is the server's:
+  /// not to be closed or read from.
+  Result<int> request_fd() const {
+    return detail::call_for<int>([this](int* out, dipc_error** error) {
+      return dipc_server_request_fd(raw_.get(), out, error);
+    });
+  }
+
   /// Pull form: releases, on this thread, the arrays that clients have given back; says how many.
   Result<std::size_t> drain_releases() const {
     return detail::call_for<std::size_t>([&](std::size_t* out, dipc_error** error) {

@@ -63,6 +63,8 @@ struct StreamFunctions<ArrowDeviceArrayStream> {
   static constexpr auto* metadata = &dipc_stream_metadata;
   static constexpr auto* headers = &dipc_stream_headers;
   static constexpr auto* stat = &dipc_stream_stat;
+  static constexpr auto* fd = &dipc_stream_fd;
+  static constexpr auto* try_next = &dipc_stream_try_next;
 };
 
 template <>
@@ -71,6 +73,8 @@ struct StreamFunctions<ArrowArrayStream> {
   static constexpr auto* metadata = &dipc_host_stream_metadata;
   static constexpr auto* headers = &dipc_host_stream_headers;
   static constexpr auto* stat = &dipc_host_stream_stat;
+  static constexpr auto* fd = &dipc_host_stream_fd;
+  static constexpr auto* try_next = &dipc_host_stream_try_next;
 };
 
 inline Error released_stream() {
@@ -139,6 +143,28 @@ class BasicStream : public Owned<Raw> {
     const int failed = this->get()->get_next(this->get(), batch.get());
     if (failed != 0) return why(failed);
     return batch;
+  }
+
+  /// next() without a wait: nullopt where nothing has come yet, an empty batch at the end. Streams
+  /// of Client::get() only.
+  Result<std::optional<Batch>> try_next() {
+    Batch batch;
+    dipc_error* error = nullptr;
+    const dipc_status status = Functions::try_next(this->get(), batch.get(), &error);
+    if (status < 0) return Error::adopt(status, error);
+    if (status == DIPC_NOTHING) return std::optional<Batch>();
+    return std::optional<Batch>(std::move(batch));
+  }
+
+  /// A descriptor for poll(), epoll and event loops, readable when try_next() may find something.
+  /// Call try_next() until it gives nullopt, and only then sleep. The descriptor is the stream's:
+  /// not to be closed or read from. Streams of Client::get() only.
+  ///
+  /// @return Status::unsupported: a stream that copies arrays from or to a GPU.
+  Result<int> fd() const {
+    return call_for<int>([this](int* out, dipc_error** error) {
+      return Functions::fd(this->get(), out, error);
+    });
   }
 
   /// Iterates over the batches that are left; throws dipc::Exception where the stream fails.

@@ -25,6 +25,9 @@ kill -TERM "$pid"
 wait "$pid"
 trap - EXIT
 expect $'1000 rows\nhello ada\nlatest: 1000 rows' "$folder/example_requests" "shm:@dipc-cpp-requests-$$"
+if [ -x "$folder/example_coroutines" ]; then
+  expect '100 streams, sum 45000.0' "$folder/example_coroutines" "shm:@dipc-cpp-coroutines-$$"
+fi
 if [ -x "$folder/example_arrow" ]; then
   expect $'numbers: 1000 rows\nmade: 1000 rows' "$folder/example_arrow" "shm:@dipc-cpp-arrow-$$"
 fi

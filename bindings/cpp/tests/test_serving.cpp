@@ -83,7 +83,7 @@ TEST_F(Tables, ProvidersAreCalledForEachStream) {
                          [&calls](dipc::RequestRef request) {
                            calls++;
                            EXPECT_EQ(request.ticket().value(), "any ticket");
-                           EXPECT_NE(request.peer().value().find(std::to_string(getpid())),
+                           EXPECT_NE(request.peer().value().text.find(std::to_string(getpid())),
                                      std::string::npos);
                            EXPECT_FALSE(request.is_cancelled());
                            return support::plain_stream(4, 50);
