@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 from collections.abc import Mapping
 from ctypes import c_char_p
 from types import TracebackType
@@ -296,7 +297,8 @@ class Client:
                 _arguments.count(bytes_, "the window's bytes"),
             )
             values.append(("window", numbers))
-        return self._prepare(_fetched, uri, ticket, headers, cancel, values)
+        fetch = functools.partial(_fetched, spin=spin or 0.0)
+        return self._prepare(fetch, uri, ticket, headers, cancel, values)
 
     @staticmethod
     def _limits(
@@ -362,10 +364,10 @@ def _settings(values: list[Setting], headers: Headers) -> Handle:
         return options(kind, [*values, ("headers", (pointer,))], _checked, free)
 
 
-def _fetched(token: Token, arguments: tuple[Any, ...], call: Callable[..., int] = _get) -> Reader:
+def _fetched(token: Token, arguments: tuple[Any, ...], call: Callable[..., int] = _get, *, spin: float = 0.0) -> Reader:
     struct = _abi.ArrowDeviceArrayStream()
     call(*arguments, ctypes.addressof(struct))
-    return Reader(Stream(struct, token))
+    return Reader(Stream(struct, token, spin))
 
 
 def _listed(token: Token, arguments: tuple[Any, ...]) -> Reader:

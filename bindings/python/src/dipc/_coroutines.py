@@ -173,7 +173,8 @@ class _Flow:
 
     async def go(self, call: Callable[..., int], *arguments: Any) -> None:
         """Makes a call whose last argument is how long it may wait."""
-        await self._turn.take()
+        if self._turn.is_over():
+            await self._turn.pass_on()
         while True:
             try:
                 return send(call, self._request, *arguments, 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import AsyncIterator, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -134,32 +135,34 @@ class Reader:
         """For this package: the next batch as a struct, and its encoded metadata. Waits, deaf to signals."""
         return self._stream.next()
 
-    def _next(self) -> Batch | None:
-        found = self.next_struct()
-        return None if found is None else Batch(found[0], self.schema, found[1])
-
     def __iter__(self) -> Iterator[Batch]:
         return self
 
     def __next__(self) -> Batch:
-        # A helper's thread, so that signals are heard, costs two wake-ups: not where nothing is waited for.
-        found = self._stream.next_if_here()
-        batch = Batch(found[0], self.schema, found[1]) if found else _wait.call(self._next, self.cancel)
-        if batch is None:
+        if threading.current_thread() is threading.main_thread():
+            try:
+                found = self._stream.next_heard()
+            except _errors.DipcError:
+                raise
+            except BaseException:
+                # A signal's handler raised, and may have done so once a batch was taken.
+                self.cancel()
+                raise
+        else:
+            found = self._stream.next()
+        if found is None:
             raise StopIteration
-        return batch
+        return Batch(found[0], self.schema, found[1])
 
     def __aiter__(self) -> AsyncIterator[Batch]:
         return self
 
     async def anext_struct(self) -> tuple[_abi.ArrowDeviceArray, bytes] | None:
         """:meth:`next_struct` for coroutines."""
-        array = _abi.ArrowDeviceArray()
-        metadata = await self._stream.anext(array)
-        return None if metadata is None else (array, metadata)
+        return await self._stream.anext(_abi.ArrowDeviceArray())
 
     async def __anext__(self) -> Batch:
-        found = await self.anext_struct()
+        found = await self._stream.anext(_abi.ArrowDeviceArray())
         if found is None:
             raise StopAsyncIteration
         return Batch(found[0], self.schema, found[1])

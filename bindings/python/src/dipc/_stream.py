@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import select
 import threading
+import time
 from typing import Callable, NamedTuple, TypeVar
 
 from . import _abi, _capsule, _errors, _headers, _library, _native, _process
 from ._cancel import Token
 from ._headers import Headers
-from ._loop import Readable, Turn
+from ._loop import LOOK_SECONDS, Readable, Turn
 from ._schema import Schema
 
 _status = _library.checked("dipc_stream_status")
@@ -46,7 +48,6 @@ class StreamStats(NamedTuple):
 
 
 _STATS = range(1, len(StreamStats._fields) + 1)  # DIPC_STREAM_STAT_*
-_BATCHES_HERE = 1 + StreamStats._fields.index("batches_here")
 
 _BUSY_SECONDS = 1e-3
 """While another thread waits in a stream, how often a coroutine looks whether it is free."""
@@ -55,9 +56,10 @@ _BUSY_SECONDS = 1e-3
 class Stream:
     """Owns an ``ArrowDeviceArrayStream`` of ``dipc_client_get()``. One call at a time; others wait."""
 
-    def __init__(self, struct: _abi.ArrowDeviceArrayStream, token: Token) -> None:
-        """Moves out of `struct`."""
+    def __init__(self, struct: _abi.ArrowDeviceArrayStream, token: Token, spin: float) -> None:
+        """Moves out of `struct`. Looks for batches for `spin` seconds before the main thread sleeps."""
         self.token = token
+        self._spin = spin
         self._lock = threading.Lock()
         self._generation = _process.generation()
         # Why nobody may read the struct any more.
@@ -68,6 +70,8 @@ class Stream:
         self._turn = Turn()
         self._stats = StreamStats(*[0] * len(StreamStats._fields))
         self._headers = Headers()
+        # Copies of another stream's batches have no descriptor.
+        self._is_copied = False
         self._keep(_capsule.wrap(struct))
         self.schema = self._read_schema()
 
@@ -79,6 +83,7 @@ class Stream:
         self._next = _abi.GET(self._struct.get_next)
         self.device_type: int = self._struct.device_type
         self._readable: Readable | None = None
+        self._poller = select.poll()
 
     def _read_schema(self) -> Schema:
         schema = _abi.ArrowSchema()
@@ -107,16 +112,33 @@ class Stream:
             self._ensure_here()
             return self._take()
 
-    def next_if_here(self) -> tuple[_abi.ArrowDeviceArray, bytes] | None:
-        """The next batch as :meth:`next` gives it, if that takes no waiting."""
+    def next_heard(self) -> tuple[_abi.ArrowDeviceArray, bytes] | None:
+        """As :meth:`next`, on the main thread: signals are heard while it waits."""
         _process.ensure_same(self._generation)
-        if self._lock.locked():
-            return None
-        # Whoever came in between waits for it. By `with`, which no signal's handler can leave with the lock held.
+        array = _abi.ArrowDeviceArray()
+        spins_until = 0.0
+        # By `with`, which no signal's handler can leave with the lock held.
         with self._lock:
-            address = ctypes.addressof(self._struct)
-            is_here = not self._gone and _library.number_of(_stat, address, _BATCHES_HERE) > 0
-            return self._take() if is_here else None
+            self._ensure_here()
+            while not (found := self._try(array)):
+                if self._spin and time.monotonic() < (spins_until := spins_until or time.monotonic() + self._spin):
+                    continue
+                self._poller.poll(1000 * LOOK_SECONDS)
+            return found[0]
+
+    def _try(self, array: _abi.ArrowDeviceArray) -> tuple[tuple[_abi.ArrowDeviceArray, bytes] | None] | None:
+        """A tuple of what :meth:`next` gives, in `array`; None where it would wait."""
+        if self._is_copied:
+            return (self._take(),)
+        if self._readable is None:
+            # Before the call, which then has the descriptor tell of what it did not find.
+            fd = ctypes.c_int()
+            _fd(ctypes.addressof(self._struct), ctypes.byref(fd))
+            self._readable = Readable(fd.value)
+            self._poller.register(fd.value, select.POLLIN)
+        if _try_next(ctypes.addressof(self._struct), ctypes.addressof(array)) == _errors.Status.NOTHING:
+            return None
+        return (None if _abi.is_released(array) else (array, self._read_metadata()),)
 
     def _take(self) -> tuple[_abi.ArrowDeviceArray, bytes] | None:
         array = _abi.ArrowDeviceArray()
@@ -132,13 +154,11 @@ class Stream:
         _metadata(address, None, 0, ctypes.byref(length))
         return _library.bytes_of(_metadata, address, size=length.value) if length.value else b""
 
-    async def anext(self, array: _abi.ArrowDeviceArray) -> bytes | None:
-        """Gives `array`, which is empty, the next batch, and returns its encoded custom metadata; None at the end.
-
-        Waits on the running loop. A task that is cancelled meanwhile has taken nothing.
-        """
+    async def anext(self, array: _abi.ArrowDeviceArray) -> tuple[_abi.ArrowDeviceArray, bytes] | None:
+        """As :meth:`next`, on the running loop, and in `array`. A task that is cancelled meanwhile takes nothing."""
         _process.ensure_same(self._generation)
-        await self._turn.take()
+        if self._turn.is_over():
+            await self._turn.pass_on()
         while True:
             if self._lock.locked():
                 await asyncio.sleep(_BUSY_SECONDS)
@@ -146,26 +166,18 @@ class Stream:
             # Whoever came in between waits for it.
             with self._lock:
                 self._ensure_here()
-                readable = self._ensure_readable()
-                if _try_next(ctypes.addressof(self._struct), ctypes.addressof(array)) != _errors.Status.NOTHING:
-                    return None if _abi.is_released(array) else self._read_metadata()
+                if found := self._try(array):
+                    return found[0]
                 with self._waiting_lock:
                     self._waiting += 1
             try:
-                await readable.wait()
+                assert self._readable is not None
+                await self._readable.wait()
             finally:
                 with self._waiting_lock:
                     self._waiting -= 1
                     self._release_if_gone()
             self._turn.begin()
-
-    def _ensure_readable(self) -> Readable:
-        """The stream's descriptor, which tells when a batch may be there that was not there before."""
-        if self._readable is None:
-            fd = ctypes.c_int()
-            _fd(ctypes.addressof(self._struct), ctypes.byref(fd))
-            self._readable = Readable(fd.value)
-        return self._readable
 
     def _release_if_gone(self) -> None:
         if self._gone and not self._waiting:
@@ -229,6 +241,7 @@ class Stream:
             capsule, out = _capsule.empty(_abi.ArrowDeviceArrayStream)
             _to_device(ctypes.addressof(self._struct), _abi.CPU, -1, ctypes.addressof(out))
             self._keep(capsule)
+            self._is_copied = True
 
     def hand_over(self) -> object:
         """Moves the stream out, for another library, into a PyCapsule of a device stream."""

@@ -4,7 +4,7 @@ A call of the library that waits does so without the GIL, but a signal's Python 
 thread alone, which would sit in that call. So on the main thread such calls run on a helper thread, and
 the main thread waits for it in a way that lets handlers run: where one raises, as Ctrl-C does, the call
 is cancelled by its token. Any other thread makes the call itself. The same helpers serve coroutines that
-connect, or end a server; streams need none (see _loop.py).
+connect, or end a server. Batch by batch a stream is read without them (see _stream.py).
 
 Helpers are reused, are daemons, and number as many as there are calls at once.
 """
