@@ -11,6 +11,7 @@ use std::process::{Child, Stdio};
 use arrow::array::RecordBatch;
 use arrow::compute::concat_batches;
 use arrow::ipc::reader::StreamReader;
+use rustix::process::Signal;
 
 use crate::support::*;
 
@@ -93,6 +94,22 @@ fn a_reader_of_stdout_may_go() {
             "{told}"
         );
     }
+}
+
+/// Promise of `get`: SIGINT ends it, also while it waits for a reader of stdout that does not read.
+#[test]
+fn an_interrupt_ends_the_wait_for_a_reader() {
+    let server = Server::start(&["--tpch", "orders", "--scale", "0.02"]);
+    let mut command = dipc();
+    command.args(["get", &server.uri, "orders", "--output", "-"]);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut unread = child.stdout.take().unwrap();
+    unread.read_exact(&mut [0; 100]).unwrap();
+    signal(&child, Signal::INT);
+    assert_eq!(wait(&mut child).code(), Some(1));
+    let told = stderr_of(child);
+    assert!(told.starts_with("dipc: interrupted before"), "{told}");
 }
 
 /// Promise of `--columns`: these columns in this order, in all that is done with the table.

@@ -7,6 +7,7 @@ mod work;
 
 use std::io::{IsTerminal as _, stdout};
 use std::process::ExitCode;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow};
@@ -47,13 +48,13 @@ pub struct Args {
     #[arg(value_parser = clap::value_parser!(u32).range(..=1_000_000))]
     head: Option<u32>,
 
-    /// Write the table to FILE.arrow (Arrow file), .arrows (Arrow stream), .parquet or .csv; or to
-    /// - (stdout) as an Arrow stream, and what is printed otherwise to stderr
+    /// Write the table to FILE.arrow (Arrow file), .arrows (Arrow stream), .parquet or .csv. With -
+    /// an Arrow stream goes to stdout, and the report to stderr
     #[arg(long, value_name = "FILE", value_parser = Target::parse)]
     output: Option<Target>,
 
-    /// Keep only these columns, in this order; all of them are fetched, unless the server lends
-    /// them
+    /// Keep only these columns, in this order, of what is shown, written, compared and hashed. The
+    /// server still sends all of them
     #[arg(long, value_name = "NAME,...")]
     columns: Option<String>,
 
@@ -106,6 +107,8 @@ pub struct Args {
     json: bool,
 }
 
+const INTERRUPTED: &str = "interrupted before the end of the table";
+
 /// Runs `dipc get`.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let (ticket, uris) = match args.from.as_slice() {
@@ -151,14 +154,23 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         .transpose()?;
     let cancel = Cancel::new()?;
     let first = cancel.clone();
-    signals::watch(move || first.cancel(), || std::process::exit(1))?;
+    let interrupted = move || {
+        first.cancel();
+        if to_stdout {
+            // A write waits for the reader of stdout, whatever happens meanwhile.
+            thread::sleep(Duration::from_secs(1));
+            output::complain(INTERRUPTED);
+            std::process::exit(1);
+        }
+    };
+    signals::watch(interrupted, || std::process::exit(1))?;
     fetch(args, &uris, ticket, expected, &cancel).map_err(|error| {
         if !cancel.is_cancelled() || error.is::<output::Closed>() {
             return error;
         }
         match to_stdout {
-            true => anyhow!("interrupted before the end of the table"),
-            false => anyhow!("interrupted before the end of the table; nothing was written"),
+            true => anyhow!(INTERRUPTED),
+            false => anyhow!("{INTERRUPTED}; nothing was written"),
         }
     })
 }
