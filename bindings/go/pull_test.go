@@ -331,7 +331,8 @@ func TestPushedBatchesAreReleased(t *testing.T) {
 	if err := <-forgotten; err != nil {
 		t.Fatal(err)
 	}
-	if stats, err := arena.Stats(); err != nil || stats.UsedBytes == 0 {
+	// Another transport sends a copy.
+	if stats, err := arena.Stats(); err != nil || stats.UsedBytes == 0 && strings.HasPrefix(uri, "shm:") {
 		t.Errorf("%+v, %v", stats, err)
 	}
 	count(t, reader)
