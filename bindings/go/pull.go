@@ -251,7 +251,9 @@ func (r *Request) send(
 	}
 	defer r.handle.done()
 	r.loans.collect()
-	err = r.room.try(ctx, func(failure **C.dipc_error) C.dipc_status {
+	wait, cancel := r.waitContext(ctx)
+	defer cancel()
+	err = r.room.try(wait, func(failure **C.dipc_error) C.dipc_status {
 		status := call(object, failure)
 		if status != C.DIPC_ERR_TIMEOUT {
 			return status
@@ -260,7 +262,23 @@ func (r *Request) send(
 		*failure = nil
 		return C.DIPC_NOTHING
 	})
-	return r.handle.explain(err)
+	if err = r.handle.explain(err); err == nil {
+		return nil
+	}
+	return withContext(ctx, err)
+}
+
+// waitContext is ctx, or where that is the request's own one with less effort: the descriptor tells of
+// the client's end.
+func (r *Request) waitContext(ctx context.Context) (context.Context, context.CancelFunc) {
+	if ctx != context.Context(r.context) {
+		return ctx, func() {}
+	}
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return context.Background(), func() {}
+	}
+	return context.WithDeadline(context.Background(), deadline)
 }
 
 // collectInterval is how soon batches that clients have given back are released while the program sends

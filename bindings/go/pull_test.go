@@ -212,13 +212,50 @@ func fullStream(t *testing.T, server *dipc.Server, uri string) (reader *dipc.Rea
 // A stream that waits for its client hears that it has gone.
 func TestPushHearsOfCancel(t *testing.T) {
 	server, uri := newPullServer(t)
-	reader, request, _ := fullStream(t, server, uri)
-	pushed := make(chan error)
-	go func() { pushed <- pushOne(context.Background(), request) }()
-	reader.Release()
-	fails(t, <-pushed, dipc.ErrCancelled, "")
-	<-request.Context().Done()
-	if err := request.Context().Err(); !errors.Is(err, context.Canceled) {
+	for _, own := range []bool{false, true} {
+		reader, request, _ := fullStream(t, server, uri)
+		pushed := make(chan error)
+		go func() {
+			ctx := context.Background()
+			if own {
+				ctx = request.Context()
+			}
+			pushed <- pushOne(ctx, request)
+		}()
+		reader.Release()
+		err := <-pushed
+		fails(t, err, dipc.ErrCancelled, "")
+		if own && !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+		<-request.Context().Done()
+		if err := request.Context().Err(); !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+	}
+}
+
+// A stream that waits for its client ends at the deadline of the client, whichever side meets it first.
+func TestPushEndsAtDeadline(t *testing.T) {
+	server, uri := newPullServer(t)
+	pushed := make(chan error, 1)
+	answerAll(testContext(t), server, func(request *dipc.Request) error {
+		err := request.Start(numbersSchema)
+		for err == nil {
+			err = pushOne(request.Context(), request)
+		}
+		pushed <- err
+		return err
+	})
+	ctx, cancel := context.WithTimeout(testContext(t), 200*time.Millisecond)
+	defer cancel()
+	reader, err := dipc.Get(ctx, uri, "pulled", dipc.WithWindow(1, math.MaxUint64))
+	if err != nil {
+		fails(t, err, dipc.ErrTimeout, "") // on a machine that is very slow
+		return
+	}
+	defer reader.Release()
+	if err := <-pushed; !errors.Is(err, dipc.ErrCancelled) {
 		t.Error(err)
 	}
 }
