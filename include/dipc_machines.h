@@ -116,7 +116,8 @@ typedef struct dipc_receiver dipc_receiver;
  * The producing side of one connection, for hosts that carry the messages themselves. It has no
  * transport, no clock and no threads. One thread at a time may use it.
  *
- * Hand in each arriving message. Answer a request by dipc_sender_start() or dipc_sender_refuse().
+ * Hand in each arriving message. Answer a request, after a look at dipc_sender_verb(), by
+ * dipc_sender_start() or dipc_sender_refuse().
  * Send batches while dipc_sender_may_send() is true, then call dipc_sender_end(). After each call
  * send the messages of dipc_sender_poll_transmit() until it returns DIPC_NOTHING.
  */
@@ -132,6 +133,8 @@ extern "C" {
  * @param uris              n_uris strings, read for their tags: the URI of the one connection, or
  *                          the URIs of the metadata connection and the body connection.
  * @param n_uris            1 or 2.
+ * @param verb              DIPC_VERB_GET, DIPC_VERB_DESCRIBE or DIPC_VERB_LIST. The answers to the
+ *                          last two are tables too: see dipc_description_to_stream().
  * @param ticket            Name of the table: any bytes, at most 1016 KiB. Copied.
  * @param ticket_len_bytes  Length of ticket.
  * @param stream_id         16 bytes, different for each stream of the server, best random; NULL
@@ -140,11 +143,12 @@ extern "C" {
  * @param out               Receives the receiver, to be freed by dipc_receiver_free().
  * @param error             May be NULL; on failure receives details for dipc_error_free().
  * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_URI. DIPC_ERR_UNSUPPORTED,
- *         DIPC_ERR_INVALID_ARGUMENT: this machine lacks the options' device, or the ticket is too
- *         long.
+ *         DIPC_ERR_INVALID_ARGUMENT: this machine lacks the options' device, the server at the
+ *         URI knows no verbs, or the verb is another, or the ticket is too long.
  */
 dipc_status dipc_receiver_new(const char *const *uris,
                               size_t n_uris,
+                              int32_t verb,
                               const uint8_t *ticket,
                               size_t ticket_len_bytes,
                               const uint8_t *stream_id,
@@ -292,6 +296,19 @@ void dipc_receiver_free(struct dipc_receiver *receiver);
 dipc_status dipc_receiver_schema(struct dipc_receiver *receiver,
                                  struct ArrowSchema *out,
                                  struct dipc_error **error);
+
+/**
+ * Gives the headers of the server's answer: those that came with the schema, then those that came
+ * with a failure.
+ *
+ * @param receiver  Receiver.
+ * @param out       Receives a copy of the headers, to be freed by dipc_headers_free().
+ * @param error     May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+ */
+dipc_status dipc_receiver_headers(const struct dipc_receiver *receiver,
+                                  dipc_headers **out,
+                                  struct dipc_error **error);
 
 /**
  * Takes the next batch, which lets the server send another.
@@ -550,6 +567,71 @@ dipc_status dipc_sender_poll_transmit(struct dipc_sender *sender,
 void dipc_sender_free(struct dipc_sender *sender);
 
 /**
+ * Gives the ticket that the client asked for.
+ *
+ * @param sender         Sender, in state DIPC_SENDER_REQUESTED or after.
+ * @param buffer         Receives the ticket, without a NUL; NULL asks for the length only.
+ * @param size_bytes     Size of buffer.
+ * @param out_len_bytes  Receives the length of the ticket.
+ * @param error          May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_NOT_FOUND: no request has come.
+ *         DIPC_ERR_BUFFER_TOO_SMALL: out_len_bytes is still written.
+ */
+dipc_status dipc_sender_ticket(const struct dipc_sender *sender,
+                               uint8_t *buffer,
+                               size_t size_bytes,
+                               size_t *out_len_bytes,
+                               struct dipc_error **error);
+
+/**
+ * Gives the verb of the request.
+ *
+ * @param sender  Sender, or NULL.
+ * @return DIPC_VERB_GET: the client wants the table. DIPC_VERB_DESCRIBE, DIPC_VERB_LIST: it wants
+ *         the table of dipc_description_to_stream(); a host without descriptions calls
+ *         dipc_sender_refuse(). The sender itself refuses other verbs. 0 for NULL, without a
+ *         request and in the child of a fork.
+ */
+int32_t dipc_sender_verb(const struct dipc_sender *sender);
+
+/**
+ * Gives the time that the client allows for the whole stream, from the request on. The sender has
+ * no clock, so the host ends a stream that takes longer, by dipc_sender_fail().
+ *
+ * @param sender  Sender, or NULL.
+ * @return Nanoseconds; DIPC_FOREVER where the client has set no deadline, for NULL, without a
+ *         request and in the child of a fork.
+ */
+uint64_t dipc_sender_deadline_ns(const struct dipc_sender *sender);
+
+/**
+ * Gives the headers of the request.
+ *
+ * @param sender  Sender, in state DIPC_SENDER_REQUESTED or after.
+ * @param out     Receives a copy of the headers, to be freed by dipc_headers_free().
+ * @param error   May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_NOT_FOUND: no request has come.
+ */
+dipc_status dipc_sender_headers(const struct dipc_sender *sender,
+                                dipc_headers **out,
+                                struct dipc_error **error);
+
+/**
+ * Adds headers to the answer. The client gets them with the schema; headers that are added after
+ * dipc_sender_start() go with a failure of the stream. A client that does not know headers gets
+ * none.
+ *
+ * @param sender   Sender, with a request or a running stream; exclusive during the call.
+ * @param headers  Copied. One answer has at most 32 KiB, 5 bytes for each pair included.
+ * @param error    May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: more than 32 KiB, or there
+ *         is no stream.
+ */
+dipc_status dipc_sender_add_headers(struct dipc_sender *sender,
+                                    const dipc_headers *headers,
+                                    struct dipc_error **error);
+
+/**
  * Gives the state of a sender.
  *
  * @param sender  Sender, or NULL.
@@ -581,23 +663,6 @@ bool dipc_sender_is_cancelled(const struct dipc_sender *sender);
  * @return Number of addresses; 0 for NULL.
  */
 size_t dipc_sender_lent_count(const struct dipc_sender *sender);
-
-/**
- * Gives the ticket that the client asked for.
- *
- * @param sender         Sender, in state DIPC_SENDER_REQUESTED or after.
- * @param buffer         Receives the ticket, without a NUL; NULL asks for the length only.
- * @param size_bytes     Size of buffer.
- * @param out_len_bytes  Receives the length of the ticket.
- * @param error          May be NULL; on failure receives details for dipc_error_free().
- * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_NOT_FOUND: no request has come.
- *         DIPC_ERR_BUFFER_TOO_SMALL: out_len_bytes is still written.
- */
-dipc_status dipc_sender_ticket(const struct dipc_sender *sender,
-                               uint8_t *buffer,
-                               size_t size_bytes,
-                               size_t *out_len_bytes,
-                               struct dipc_error **error);
 
 #ifdef __cplusplus
 }  // extern "C"

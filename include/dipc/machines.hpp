@@ -83,9 +83,11 @@ class Receiver {
 
   /// @param uris       One, or one for metadata and one for bodies: for their tags.
   /// @param stream_id  Tells this stream from others of the server's; needed with two URIs.
+  /// @param verb       Verb::get, describe or list; answers to the last two are tables too.
   static Result<Receiver> make(Span<const std::string_view> uris, std::string_view ticket,
                                const GetOptions& options = {},
-                               const std::array<std::uint8_t, 16>* stream_id = nullptr) {
+                               const std::array<std::uint8_t, 16>* stream_id = nullptr,
+                               Verb verb = Verb::get) {
     std::vector<std::string> texts;
     std::vector<const char*> pointers;
     for (const std::string_view uri : uris) {
@@ -98,9 +100,10 @@ class Receiver {
     auto built = detail::build(options);
     if (!built) return std::move(built).error();
     auto raw = detail::call_for<dipc_receiver*>([&](dipc_receiver** out, dipc_error** error) {
-      return dipc_receiver_new(pointers.data(), pointers.size(), detail::byte_pointer(ticket),
-                               ticket.size(), stream_id == nullptr ? nullptr : stream_id->data(),
-                               built->get(), out, error);
+      return dipc_receiver_new(pointers.data(), pointers.size(), static_cast<std::int32_t>(verb),
+                               detail::byte_pointer(ticket), ticket.size(),
+                               stream_id == nullptr ? nullptr : stream_id->data(), built->get(),
+                               out, error);
     });
     if (!raw) return std::move(raw).error();
     return Receiver(*raw);
@@ -164,6 +167,13 @@ class Receiver {
         [&](dipc_error** error) { return dipc_receiver_schema(raw(), schema.get(), error); });
     if (!done) return std::move(done).error();
     return schema;
+  }
+
+  /// The headers of the server's answer: those that came with the schema, then those of a failure.
+  Result<Headers> headers() const {
+    return detail::call_for_headers([this](dipc_headers** out, dipc_error** error) {
+      return dipc_receiver_headers(raw_.get(), out, error);
+    });
   }
 
   /// The next batch, of which there is none at the end of the stream; nullopt where more has to
@@ -338,6 +348,35 @@ class Sender {
                                         dipc_error** error) {
       return dipc_sender_ticket(raw_.get(), reinterpret_cast<std::uint8_t*>(buffer), size, length,
                                 error);
+    });
+  }
+
+  /// What the client wants with it: Verb::get, describe or list. The answers to the last two are
+  /// streams of a Description. nullopt: no request has come.
+  [[nodiscard]] std::optional<Verb> verb() const noexcept {
+    const std::int32_t verb = dipc_sender_verb(raw_.get());
+    return verb == 0 ? std::nullopt : std::optional<Verb>(static_cast<Verb>(verb));
+  }
+
+  /// How long the client waits for the end of the stream, from the request on; `forever` where it
+  /// has set no deadline. To end a stream that takes longer is up to the caller.
+  [[nodiscard]] std::chrono::nanoseconds deadline() const noexcept {
+    return detail::time_of(dipc_sender_deadline_ns(raw_.get()));
+  }
+
+  /// The headers that the client sent. Status::not_found: no request has come.
+  Result<Headers> headers() const {
+    return detail::call_for_headers([this](dipc_headers** out, dipc_error** error) {
+      return dipc_sender_headers(raw_.get(), out, error);
+    });
+  }
+
+  /// Adds headers to the answer; those added after start() go with a failure of the stream.
+  Result<void> add_headers(const Headers& headers) {
+    auto built = detail::build(headers);
+    if (!built) return std::move(built).error();
+    return call([&](dipc_error** error) {
+      return dipc_sender_add_headers(raw(), built->get(), error);
     });
   }
 

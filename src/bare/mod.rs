@@ -7,6 +7,7 @@
 
 mod message;
 mod receiver;
+mod request;
 mod sender;
 #[cfg(test)]
 mod tests;

@@ -10,13 +10,12 @@ use parking_lot::Mutex;
 use crate::arrow::decode::{DecodeOptions, Decoder, ReceivedBody};
 use crate::arrow::{OwnedDeviceArray, OwnedSchema};
 use crate::bare::{MessageClass, WireMessage};
-use crate::client::GetOptions;
 use crate::device::{BufferRef, HostBuffer, Target};
 use crate::error::{Error, Result};
 use crate::proto::{
-    Body, BodyKind, FreeMessage, FreeQueue, Header, HeaderKind, InBody, Receiver, ReceiverConfig,
-    ReceiverEvent, ReceiverState, ReceiverTransmit, Request, Return, Side, SideConfig, Span,
-    Timestamp, Uri, parse_body_tag,
+    Body, BodyKind, FreeMessage, FreeQueue, Header, HeaderKind, Headers, InBody, Receiver,
+    ReceiverConfig, ReceiverEvent, ReceiverState, ReceiverTransmit, Return, Side, Span, Timestamp,
+    parse_body_tag,
 };
 
 /// The result of [`BareReceiver::next_batch`].
@@ -50,7 +49,7 @@ pub struct BareReceiver {
     machine: Receiver<HostBuffer>,
     decode: DecodeOptions,
     /// The device that the arrays come to. Bodies come to the host first.
-    target: Target,
+    pub(super) target: Target,
     schema: Option<Header>,
     decoder: Option<Decoder>,
     expected: VecDeque<ExpectedBody>,
@@ -152,50 +151,9 @@ impl BareReceiver {
         })
     }
 
-    /// [`new`](Self::new) for one URI or for two (rule U3). Only the host knows who the server is,
-    /// so the default is full validation (rule A8).
-    ///
-    /// # Errors
-    ///
-    /// `InvalidUri`, `Unsupported` or `InvalidArgument` for a missing GPU, and the errors of `new`.
-    pub fn for_uris(
-        uris: &[&str],
-        ticket: &[u8],
-        stream_id: u128,
-        options: &GetOptions,
-    ) -> Result<Self> {
-        options.device.ensure_available()?;
-        let sides = Uri::parse_all(uris)?;
-        let mut sides = sides.iter().map(|uri| SideConfig {
-            tags: uri.tags,
-            extension: uri.extension,
-        });
-        let metadata = sides
-            .next()
-            .ok_or_else(|| Error::invalid_argument("no URI was given"))?;
-        let request = Request {
-            lent_limit: options.lent_limit,
-            stream_id,
-            deadline: options.deadline,
-            headers: options.headers.clone(),
-            ..Request::new(ticket, options.window)
-        };
-        let config = ReceiverConfig {
-            request,
-            metadata,
-            data: sides.next(),
-            first_seq: options.first_seq,
-            stall_timeout: options.stall_timeout,
-            silence_timeout: Some(crate::client::SILENCE_TIMEOUT),
-            // The host connects, and limits the time itself.
-            answer: None,
-        };
-        let mut receiver = Self::new(config, options.decode(false))?;
-        receiver.target = match options.device {
-            Target::AsSent => Target::Host,
-            there => there,
-        };
-        Ok(receiver)
+    /// Headers of the server's answer: headers of STREAM, then headers of ERROR.
+    pub fn answer_headers(&self) -> &Headers {
+        self.machine.answer_headers()
     }
 
     /// Starts the stream: `poll_transmit` then gives the request.

@@ -10,8 +10,8 @@ use crate::device::{BufferRef, DeviceKind};
 use crate::driver::produce::gather;
 use crate::error::{Error, Result, Status};
 use crate::proto::{
-    HeaderKind, OutBody, Request, Role, Sender, SenderConfig, SenderEvent, SenderState, Span,
-    StreamInfo, Tags, Transmit, VERSION, Verb,
+    HeaderKind, Headers, OutBody, Request, Role, Sender, SenderConfig, SenderEvent, SenderState,
+    Span, StreamInfo, Tags, Transmit, VERSION, Verb,
 };
 
 /// The parts of a packed body, and the owner of their memory.
@@ -99,6 +99,16 @@ impl BareSender {
     /// The last request of the client.
     pub fn request(&self) -> Option<&Request> {
         self.request.as_ref()
+    }
+
+    /// Adds headers to the answer: to the schema's before [`start`](Self::start), and to those of
+    /// a failure after it.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` without a request or a stream, and for headers that are too long.
+    pub fn add_headers(&mut self, headers: &Headers) -> Result<()> {
+        self.machine.add_answer_headers(headers)
     }
 
     /// Whether the client has cancelled.
@@ -258,8 +268,8 @@ impl BareSender {
                     self.encoder = None;
                     self.ending = false;
                     self.waiting.clear();
-                    if verb != Verb::Get {
-                        // The host does not see the verb, and would answer with a table.
+                    if !matches!(verb, Verb::Get | Verb::Describe | Verb::List) {
+                        // A sender takes no tables.
                         let verb = verb.name();
                         let text = format!("this server does not {verb}: it only gives tables");
                         self.refuse(Status::Unsupported.code(), &text)?;

@@ -21,6 +21,18 @@ pub const DIPC_VERB_DESCRIBE: i32 = 4;
 /// dipc_description_to_stream() with an endpoint for each.
 pub const DIPC_VERB_LIST: i32 = 5;
 
+/// The number of a verb.
+pub(super) fn number_of(verb: Verb) -> i32 {
+    match verb {
+        Verb::Get => DIPC_VERB_GET,
+        Verb::Put => DIPC_VERB_PUT,
+        Verb::Exchange => DIPC_VERB_EXCHANGE,
+        Verb::Describe => DIPC_VERB_DESCRIBE,
+        Verb::List => DIPC_VERB_LIST,
+        Verb::Unknown(number) => number.into(),
+    }
+}
+
 /// The verb of a request.
 ///
 /// @param request  Request, or NULL.
@@ -33,14 +45,7 @@ pub const DIPC_VERB_LIST: i32 = 5;
 pub unsafe extern "C" fn dipc_request_verb(request: *const dipc_request) -> i32 {
     guard_value(0, || {
         // SAFETY: the caller promises `request` is NULL or live.
-        unsafe { try_ref(request) }.map_or(0, |request| match request.get().verb() {
-            Verb::Get => DIPC_VERB_GET,
-            Verb::Put => DIPC_VERB_PUT,
-            Verb::Exchange => DIPC_VERB_EXCHANGE,
-            Verb::Describe => DIPC_VERB_DESCRIBE,
-            Verb::List => DIPC_VERB_LIST,
-            Verb::Unknown(number) => number.into(),
-        })
+        unsafe { try_ref(request) }.map_or(0, |request| number_of(request.get().verb()))
     })
 }
 

@@ -70,7 +70,8 @@ static void exchange(pair *self) {
 static pair ask(int32_t body, const dipc_get_options *options, const char *uri) {
   pair self = {.now = 1};
   OK(dipc_sender_new(uri, body, &self.sender, &error_));
-  OK(dipc_receiver_new(&uri, 1, TICKET("a ticket"), NULL, options, &self.receiver, &error_));
+  OK(dipc_receiver_new(&uri, 1, DIPC_VERB_GET, TICKET("a ticket"), NULL, options,
+                       &self.receiver, &error_));
   CHECK_EQ(dipc_sender_state(self.sender), DIPC_SENDER_IDLE);
   OK(dipc_receiver_start(self.receiver, self.now, &error_));
   /* A server without the extension does not answer before the schema. */
@@ -211,6 +212,73 @@ static void the_window_holds_batches_back(void) {
   end(&self);
 }
 
+/* The value of a header. */
+static void check_header(dipc_headers *headers, const char *key, const char *value) {
+  uint8_t bytes[16];
+  size_t len = 0;
+  OK(dipc_headers_get(headers, key, bytes, sizeof bytes, &len, &error_));
+  CHECK(len == strlen(value) && memcmp(bytes, value, len) == 0);
+  dipc_headers_free(headers);
+}
+
+/* A ticket is described: the host sees what the client wants, and the client gets the answer and
+ * its headers. */
+static void a_ticket_is_described(void) {
+  const char *uri = "mem:a?dipc=1";
+  dipc_headers *headers = NULL;
+  OK(dipc_headers_new(&headers, &error_));
+  OK(dipc_headers_add(headers, "user", (const uint8_t *)"ada", 3, &error_));
+  dipc_get_options *options = NULL;
+  OK(dipc_get_options_new(&options, &error_));
+  OK(dipc_get_options_set_headers(options, headers, &error_));
+  OK(dipc_get_options_set_deadline_ns(options, 5 * SECOND, &error_));
+  pair self = {.now = 1};
+  OK(dipc_sender_new(uri, DIPC_BODY_PACKED, &self.sender, &error_));
+  FAILS(DIPC_ERR_INVALID_ARGUMENT, "verb is 2",
+        dipc_receiver_new(&uri, 1, DIPC_VERB_PUT, TICKET("t"), NULL, options, &self.receiver,
+                          &error_));
+  OK(dipc_receiver_new(&uri, 1, DIPC_VERB_DESCRIBE, TICKET("t"), NULL, options, &self.receiver,
+                       &error_));
+  dipc_get_options_free(options);
+  OK(dipc_receiver_start(self.receiver, self.now, &error_));
+  exchange(&self);
+  CHECK_EQ(dipc_sender_verb(self.sender), DIPC_VERB_DESCRIBE);
+  CHECK_EQ(dipc_sender_deadline_ns(self.sender), 5 * SECOND);
+  dipc_headers *received = NULL;
+  OK(dipc_sender_headers(self.sender, &received, &error_));
+  check_header(received, "user", "ada");
+  OK(dipc_sender_add_headers(self.sender, headers, &error_));
+  dipc_headers_free(headers);
+
+  dipc_description *description = NULL;
+  OK(dipc_description_new(&description, &error_));
+  OK(dipc_description_add_endpoint(description, TICKET("t"), NULL, 0, 30, DIPC_UNKNOWN, &error_));
+  struct ArrowDeviceArrayStream answer;
+  OK(dipc_description_to_stream(description, &answer, &error_));
+  dipc_description_free(description);
+  struct ArrowSchema schema;
+  struct ArrowDeviceArray batch;
+  CHECK_EQ(answer.get_schema(&answer, &schema), 0);
+  CHECK_EQ(answer.get_next(&answer, &batch), 0);
+  answer.release(&answer);
+  OK(dipc_sender_start(self.sender, &schema, ARROW_DEVICE_CPU, &error_));
+  schema.release(&schema);
+  OK(dipc_sender_send_batch(self.sender, &batch, NULL, 0, &error_));
+  OK(dipc_sender_end(self.sender, &error_));
+  exchange(&self);
+  OK(dipc_receiver_headers(self.receiver, &received, &error_));
+  check_header(received, "user", "ada");
+  OK(dipc_receiver_schema(self.receiver, &schema, &error_));
+  CHECK_STR(schema.children[2]->name, "rows");
+  schema.release(&schema);
+  OK(dipc_receiver_next(self.receiver, &batch, &error_));
+  CHECK_EQ(batch.array.length, 1);
+  CHECK_EQ(((const int64_t *)batch.array.children[2]->buffers[1])[0], 30);
+  CHECK_EQ(batch.array.children[3]->null_count, 1);
+  batch.array.release(&batch.array);
+  end(&self);
+}
+
 static void failures_are_told(void) {
   struct ArrowDeviceArray batch;
   struct ArrowSchema schema;
@@ -292,6 +360,7 @@ int main(void) {
   forms_and_policies_do_not_mix();
   batches_cross();
   the_window_holds_batches_back();
+  a_ticket_is_described();
   failures_are_told();
   garbage_ends_in_an_error();
   return 0;

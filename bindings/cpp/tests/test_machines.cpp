@@ -11,10 +11,12 @@ using Time = dipc::Receiver::Time;
 
 /// The two ends of a connection.
 struct Joined {
-  explicit Joined(const char* address, dipc::Sender::Bodies bodies = dipc::Sender::Bodies::packed)
+  explicit Joined(const char* address, dipc::Sender::Bodies bodies = dipc::Sender::Bodies::packed,
+                  dipc::Verb verb = dipc::Verb::get, const dipc::GetOptions& options = {})
       : uri(address),
         sender(dipc::Sender::make(uri, bodies).value()),
-        receiver(dipc::Receiver::make(std::array{uri}, "a ticket").value()) {
+        receiver(
+            dipc::Receiver::make(std::array{uri}, "a ticket", options, nullptr, verb).value()) {
     receiver.start(now).value();
     exchange();
   }
@@ -96,6 +98,30 @@ TEST_F(Tables, BatchesCross) {
   const auto last = ends.receiver.next().value();
   ASSERT_TRUE(last.has_value());
   EXPECT_FALSE(*last);
+}
+
+// Promise: the host of a sender sees what the client wants, and both see each other's headers.
+TEST_F(Tables, TicketsAreListed) {
+  EXPECT_FALSE(dipc::Sender::make("mem:a?dipc=1").value().verb().has_value());
+  dipc::GetOptions options;
+  options.deadline = std::chrono::seconds(5);
+  options.headers.add("user", "ada");
+  Joined ends("mem:a?dipc=1", dipc::Sender::Bodies::packed, dipc::Verb::list, options);
+  EXPECT_EQ(ends.sender.verb(), dipc::Verb::list);
+  EXPECT_EQ(ends.sender.deadline(), std::chrono::seconds(5));
+  EXPECT_EQ(ends.sender.headers().value().get("user"), "ada");
+  ends.sender.add_headers(options.headers).value();
+  dipc::Description listed;
+  listed.endpoints.push_back({"a ticket", {}, 30, std::nullopt});
+  auto answer = dipc::to_stream(listed).value();
+  ends.sender.start(answer.schema().value()).value();
+  ends.sender.send_batch(answer.next().value()).value();
+  ends.sender.end().value();
+  ends.exchange();
+  EXPECT_EQ(ends.receiver.headers().value().get("user"), "ada");
+  const auto batch = ends.receiver.next().value();
+  ASSERT_TRUE(batch.has_value());
+  EXPECT_EQ((*batch)->array.length, 1);
 }
 
 // Promise: memory that is lent is kept until nobody needs it.

@@ -13,6 +13,7 @@ const WANT_DATA = 0x00000DEADBA0BAB0
 const URI = "shm:@file?want_data=$(WANT_DATA)&free_data=1000000000000"
 
 const METADATA, TAGGED = 1, 2
+const GET = 1
 const CONTINUATION = typemax(UInt32)
 
 """
@@ -26,8 +27,8 @@ function read_batches(path)
     GC.@preserve uris begin
         pointers = [pointer(uris[1])]
         Dipc.check(e -> ccall(c_function(:dipc_receiver_new), Int32,
-            (Ptr{Ptr{UInt8}}, Csize_t, Ptr{UInt8}, Csize_t, Ptr{UInt8}, Ptr{Cvoid}, Ptr{Ptr{Cvoid}},
-             Ptr{Ptr{Cvoid}}), pointers, 1, ticket, 1, C_NULL, C_NULL, out, e))
+            (Ptr{Ptr{UInt8}}, Csize_t, Int32, Ptr{UInt8}, Csize_t, Ptr{UInt8}, Ptr{Cvoid},
+             Ptr{Ptr{Cvoid}}, Ptr{Ptr{Cvoid}}), pointers, 1, GET, ticket, 1, C_NULL, C_NULL, out, e))
     end
     receiver = out[]
     try

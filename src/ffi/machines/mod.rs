@@ -5,10 +5,12 @@ mod message;
 mod receiver;
 mod receiver_output;
 mod sender;
+mod sender_request;
 mod sender_state;
 
 pub use message::*;
 pub use receiver::*;
 pub use receiver_output::*;
 pub use sender::*;
+pub use sender_request::*;
 pub use sender_state::*;

@@ -13,9 +13,10 @@ use crate::ffi::foreign::{ForeignData, dipc_finalizer};
 use crate::ffi::guard::{ErrorOut, guard, guard_free, guard_mut};
 use crate::ffi::handle::{HandleState, null_argument, try_option, try_out};
 use crate::ffi::machines::message::{PolledMessage, parse_side};
+use crate::ffi::request_headers::{DIPC_VERB_DESCRIBE, DIPC_VERB_GET, DIPC_VERB_LIST};
 use crate::ffi::status::dipc_status;
 use crate::ffi::text::{try_bytes, try_str, try_strs};
-use crate::proto::Timestamp;
+use crate::proto::{Timestamp, Verb};
 
 /// The consuming side of one stream, for hosts that carry the messages themselves. It has no
 /// transport, no clock and no threads. One thread at a time may use it; any thread may release
@@ -37,6 +38,8 @@ handle!(dipc_receiver, "receiver");
 /// @param uris              n_uris strings, read for their tags: the URI of the one connection, or
 ///                          the URIs of the metadata connection and the body connection.
 /// @param n_uris            1 or 2.
+/// @param verb              DIPC_VERB_GET, DIPC_VERB_DESCRIBE or DIPC_VERB_LIST. The answers to the
+///                          last two are tables too: see dipc_description_to_stream().
 /// @param ticket            Name of the table: any bytes, at most 1016 KiB. Copied.
 /// @param ticket_len_bytes  Length of ticket.
 /// @param stream_id         16 bytes, different for each stream of the server, best random; NULL
@@ -45,8 +48,8 @@ handle!(dipc_receiver, "receiver");
 /// @param out               Receives the receiver, to be freed by dipc_receiver_free().
 /// @param error             May be NULL; on failure receives details for dipc_error_free().
 /// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_URI. DIPC_ERR_UNSUPPORTED,
-///         DIPC_ERR_INVALID_ARGUMENT: this machine lacks the options' device, or the ticket is too
-///         long.
+///         DIPC_ERR_INVALID_ARGUMENT: this machine lacks the options' device, the server at the
+///         URI knows no verbs, or the verb is another, or the ticket is too long.
 ///
 /// # Safety
 ///
@@ -57,6 +60,7 @@ handle!(dipc_receiver, "receiver");
 pub unsafe extern "C" fn dipc_receiver_new(
     uris: *const *const c_char,
     n_uris: usize,
+    verb: i32,
     ticket: *const u8,
     ticket_len_bytes: usize,
     stream_id: *const u8,
@@ -83,7 +87,7 @@ pub unsafe extern "C" fn dipc_receiver_new(
             u128::from_le_bytes(unsafe { stream_id.cast::<[u8; 16]>().read() })
         };
         let options = options.map_or_else(GetOptions::default, |given| given.inner.clone());
-        let inner = BareReceiver::for_uris(&uris, ticket, id, &options)?;
+        let inner = BareReceiver::for_uris(&uris, try_verb(verb)?, ticket, id, &options)?;
         out.set_handle(dipc_receiver {
             state: HandleState::new(),
             inner,
@@ -91,6 +95,17 @@ pub unsafe extern "C" fn dipc_receiver_new(
         });
         Ok(())
     })
+}
+
+fn try_verb(verb: i32) -> Result<Verb, Error> {
+    match verb {
+        DIPC_VERB_GET => Ok(Verb::Get),
+        DIPC_VERB_DESCRIBE => Ok(Verb::Describe),
+        DIPC_VERB_LIST => Ok(Verb::List),
+        _ => Err(Error::invalid_argument(format!(
+            "verb is {verb}: DIPC_VERB_GET, DIPC_VERB_DESCRIBE or DIPC_VERB_LIST"
+        ))),
+    }
 }
 
 /// Starts the stream: dipc_receiver_poll_transmit() then gives the request.

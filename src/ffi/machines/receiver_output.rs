@@ -5,8 +5,9 @@ use std::ffi::c_void;
 use crate::arrow::abi::{ArrowDeviceArray, ArrowSchema};
 use crate::bare::NextBatch;
 use crate::ffi::error::dipc_error;
-use crate::ffi::guard::{ErrorOut, Polled, guard_mut, guard_value};
+use crate::ffi::guard::{ErrorOut, Polled, guard_mut, guard_ref, guard_value};
 use crate::ffi::handle::{try_out, try_ref};
+use crate::ffi::headers::{dipc_headers, set_headers};
 use crate::ffi::machines::message::MessageOut;
 use crate::ffi::machines::receiver::dipc_receiver;
 use crate::ffi::server::{DIPC_ROLE_DATA, DIPC_ROLE_METADATA};
@@ -57,6 +58,36 @@ pub unsafe extern "C" fn dipc_receiver_schema(
     };
     // SAFETY: the caller promises `receiver` is NULL, or live and exclusive.
     unsafe { guard_mut(receiver, error, body) }
+}
+
+/// Gives the headers of the server's answer: those that came with the schema, then those that came
+/// with a failure.
+///
+/// @param receiver  Receiver.
+/// @param out       Receives a copy of the headers, to be freed by dipc_headers_free().
+/// @param error     May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+///
+/// # Safety
+///
+/// `receiver` is NULL, or live and not written to by another thread; `out` and `error` are NULL or
+/// writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_receiver_headers(
+    receiver: *const dipc_receiver,
+    out: *mut *mut dipc_headers,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    let body = |receiver: &dipc_receiver| {
+        // SAFETY: the caller promises `out` is NULL or writable.
+        let out = unsafe { try_out(out, "out") }?;
+        set_headers(out, receiver.inner.answer_headers().clone());
+        Ok(())
+    };
+    // SAFETY: the caller promises `receiver` is NULL, or live and not written to.
+    unsafe { guard_ref(receiver, error, body) }
 }
 
 /// Takes the next batch, which lets the server send another.

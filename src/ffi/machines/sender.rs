@@ -18,7 +18,8 @@ use crate::proto::{Role, SenderConfig, Uri};
 /// The producing side of one connection, for hosts that carry the messages themselves. It has no
 /// transport, no clock and no threads. One thread at a time may use it.
 ///
-/// Hand in each arriving message. Answer a request by dipc_sender_start() or dipc_sender_refuse().
+/// Hand in each arriving message. Answer a request, after a look at dipc_sender_verb(), by
+/// dipc_sender_start() or dipc_sender_refuse().
 /// Send batches while dipc_sender_may_send() is true, then call dipc_sender_end(). After each call
 /// send the messages of dipc_sender_poll_transmit() until it returns DIPC_NOTHING.
 pub struct dipc_sender {

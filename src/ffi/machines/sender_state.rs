@@ -1,12 +1,8 @@
 //! Getters of a sender.
 
-use crate::error::{Error, Status};
-use crate::ffi::error::dipc_error;
-use crate::ffi::guard::{ErrorOut, guard_ref, guard_value};
+use crate::ffi::guard::guard_value;
 use crate::ffi::handle::try_ref;
 use crate::ffi::machines::sender::dipc_sender;
-use crate::ffi::status::dipc_status;
-use crate::ffi::text::TextOut;
 use crate::proto::SenderState;
 
 /// No request waits and no stream is running.
@@ -89,39 +85,4 @@ pub unsafe extern "C" fn dipc_sender_lent_count(sender: *const dipc_sender) -> u
         // SAFETY: the caller promises `sender` is NULL, or live and not written to.
         unsafe { try_ref(sender) }.map_or(0, |sender| sender.inner.lent_outstanding())
     })
-}
-
-/// Gives the ticket that the client asked for.
-///
-/// @param sender         Sender, in state DIPC_SENDER_REQUESTED or after.
-/// @param buffer         Receives the ticket, without a NUL; NULL asks for the length only.
-/// @param size_bytes     Size of buffer.
-/// @param out_len_bytes  Receives the length of the ticket.
-/// @param error          May be NULL; on failure receives details for dipc_error_free().
-/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_NOT_FOUND: no request has come.
-///         DIPC_ERR_BUFFER_TOO_SMALL: out_len_bytes is still written.
-///
-/// # Safety
-///
-/// `sender` is NULL or live; `buffer` is NULL or writable for `size_bytes`; `out_len_bytes` and
-/// `error` are NULL or writable.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn dipc_sender_ticket(
-    sender: *const dipc_sender,
-    buffer: *mut u8,
-    size_bytes: usize,
-    out_len_bytes: *mut usize,
-    error: *mut *mut dipc_error,
-) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
-    let body = |sender: &dipc_sender| {
-        // SAFETY: the caller promises both are NULL or writable.
-        let out = unsafe { TextOut::new(buffer, size_bytes, out_len_bytes) }?;
-        let request = sender.inner.request();
-        let request = request.ok_or_else(|| Error::new(Status::NotFound, "no request has come"))?;
-        out.set_bytes(&request.ticket)
-    };
-    // SAFETY: the caller promises `sender` is NULL or live.
-    unsafe { guard_ref(sender, error, body) }
 }

@@ -1,0 +1,156 @@
+//! What the client of a sender asks for, and the headers of the answer.
+
+use crate::error::{Error, Result, Status};
+use crate::ffi::client_options::DIPC_FOREVER;
+use crate::ffi::error::dipc_error;
+use crate::ffi::guard::{ErrorOut, guard_mut, guard_ref, guard_value};
+use crate::ffi::handle::{try_out, try_ref};
+use crate::ffi::headers::{dipc_headers, set_headers};
+use crate::ffi::machines::sender::dipc_sender;
+use crate::ffi::request_headers::number_of;
+use crate::ffi::status::dipc_status;
+use crate::ffi::text::TextOut;
+use crate::proto::Request;
+
+impl dipc_sender {
+    fn request(&self) -> Result<&Request> {
+        let request = self.inner.request();
+        request.ok_or_else(|| Error::new(Status::NotFound, "no request has come"))
+    }
+}
+
+/// Gives the ticket that the client asked for.
+///
+/// @param sender         Sender, in state DIPC_SENDER_REQUESTED or after.
+/// @param buffer         Receives the ticket, without a NUL; NULL asks for the length only.
+/// @param size_bytes     Size of buffer.
+/// @param out_len_bytes  Receives the length of the ticket.
+/// @param error          May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_NOT_FOUND: no request has come.
+///         DIPC_ERR_BUFFER_TOO_SMALL: out_len_bytes is still written.
+///
+/// # Safety
+///
+/// `sender` is NULL or live; `buffer` is NULL or writable for `size_bytes`; `out_len_bytes` and
+/// `error` are NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_sender_ticket(
+    sender: *const dipc_sender,
+    buffer: *mut u8,
+    size_bytes: usize,
+    out_len_bytes: *mut usize,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    let body = |sender: &dipc_sender| {
+        // SAFETY: the caller promises both are NULL or writable.
+        let out = unsafe { TextOut::new(buffer, size_bytes, out_len_bytes) }?;
+        out.set_bytes(&sender.request()?.ticket)
+    };
+    // SAFETY: the caller promises `sender` is NULL or live.
+    unsafe { guard_ref(sender, error, body) }
+}
+
+/// Gives the verb of the request.
+///
+/// @param sender  Sender, or NULL.
+/// @return DIPC_VERB_GET: the client wants the table. DIPC_VERB_DESCRIBE, DIPC_VERB_LIST: it wants
+///         the table of dipc_description_to_stream(); a host without descriptions calls
+///         dipc_sender_refuse(). The sender itself refuses other verbs. 0 for NULL, without a
+///         request and in the child of a fork.
+///
+/// # Safety
+///
+/// `sender` is NULL, or live and not written to by another thread.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_sender_verb(sender: *const dipc_sender) -> i32 {
+    guard_value(0, || {
+        // SAFETY: the caller promises `sender` is NULL, or live and not written to.
+        let sender = unsafe { try_ref(sender) };
+        sender
+            .and_then(dipc_sender::request)
+            .map_or(0, |request| number_of(request.verb))
+    })
+}
+
+/// Gives the time that the client allows for the whole stream, from the request on. The sender has
+/// no clock, so the host ends a stream that takes longer, by dipc_sender_fail().
+///
+/// @param sender  Sender, or NULL.
+/// @return Nanoseconds; DIPC_FOREVER where the client has set no deadline, for NULL, without a
+///         request and in the child of a fork.
+///
+/// # Safety
+///
+/// `sender` is NULL, or live and not written to by another thread.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_sender_deadline_ns(sender: *const dipc_sender) -> u64 {
+    guard_value(DIPC_FOREVER, || {
+        // SAFETY: the caller promises `sender` is NULL, or live and not written to.
+        let request = unsafe { try_ref(sender) }.and_then(dipc_sender::request);
+        let deadline = request.ok().and_then(|request| request.deadline);
+        deadline.map_or(DIPC_FOREVER, |time| {
+            u64::try_from(time.as_nanos()).unwrap_or(DIPC_FOREVER)
+        })
+    })
+}
+
+/// Gives the headers of the request.
+///
+/// @param sender  Sender, in state DIPC_SENDER_REQUESTED or after.
+/// @param out     Receives a copy of the headers, to be freed by dipc_headers_free().
+/// @param error   May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_NOT_FOUND: no request has come.
+///
+/// # Safety
+///
+/// `sender` is NULL, or live and not written to by another thread; `out` and `error` are NULL or
+/// writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_sender_headers(
+    sender: *const dipc_sender,
+    out: *mut *mut dipc_headers,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    let body = |sender: &dipc_sender| {
+        // SAFETY: the caller promises `out` is NULL or writable.
+        let out = unsafe { try_out(out, "out") }?;
+        set_headers(out, sender.request()?.headers.clone());
+        Ok(())
+    };
+    // SAFETY: the caller promises `sender` is NULL, or live and not written to.
+    unsafe { guard_ref(sender, error, body) }
+}
+
+/// Adds headers to the answer. The client gets them with the schema; headers that are added after
+/// dipc_sender_start() go with a failure of the stream. A client that does not know headers gets
+/// none.
+///
+/// @param sender   Sender, with a request or a running stream; exclusive during the call.
+/// @param headers  Copied. One answer has at most 32 KiB, 5 bytes for each pair included.
+/// @param error    May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: more than 32 KiB, or there
+///         is no stream.
+///
+/// # Safety
+///
+/// `sender` is NULL, or live and exclusive; `headers` is NULL or live; `error` is NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_sender_add_headers(
+    sender: *mut dipc_sender,
+    headers: *const dipc_headers,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    let body = |sender: &mut dipc_sender| {
+        // SAFETY: the caller promises `headers` is NULL or live.
+        let headers = unsafe { try_ref(headers) }?;
+        sender.inner.add_headers(&headers.inner)
+    };
+    // SAFETY: the caller promises `sender` is NULL, or live and exclusive.
+    unsafe { guard_mut(sender, error, body) }
+}
