@@ -192,7 +192,7 @@ fn ask_totals(
     options: &GetOptions,
     cancel: &Cancel,
 ) -> Totals {
-    const PATIENCE: Duration = Duration::from_secs(1);
+    const PATIENCE: Duration = Duration::from_secs(3);
     let options = GetOptions {
         connect_timeout: options.connect_timeout.min(PATIENCE),
         deadline: Some(PATIENCE),
