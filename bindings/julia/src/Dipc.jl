@@ -17,6 +17,7 @@ exported: names are used with `Dipc.` before them.
 module Dipc
 
 using Dates
+import FileWatching
 using Libdl
 
 # Each file needs what comes before it.
@@ -24,6 +25,7 @@ include("library.jl")    # finding libdipc, its functions
 include("status.jl")     # statuses, DipcError
 include("abi.jl")        # Arrow's C structs
 include("worker.jl")     # calls that wait, off Julia's own threads
+include("readable.jl")   # waiting for a descriptor in Julia's event loop
 include("handles.jl")    # handles, options, cancellation
 include("headers.jl")    # headers of requests and answers
 include("values.jl")     # values that Julia has no type for

@@ -1,6 +1,40 @@
 # The tasks that serve: one that takes requests, and one for each request.
 
 """
+    Dipc.Peer
+
+Who asks, as the system told when the client connected. As text it is a line for logs: `string(peer)`
+is `"pid 4711, uid 1000"`.
+
+- `transport`: `"shm"`, `"tcp"` or `"ucx"`
+- `pid`, `uid`, `gid`: numbers of the client's process, its user and group; `nothing` over tcp and
+  ucx, which do not tell. The `pid` is 0 where the process has none in this one's namespace
+- `address`: `"10.0.0.7:40112"`; `nothing` over shm. A port says nothing of the user behind it
+"""
+struct Peer
+    transport::String
+    pid::Union{Nothing,Int}
+    uid::Union{Nothing,Int}
+    gid::Union{Nothing,Int}
+    address::Union{Nothing,String}
+    text::String
+end
+Base.print(io::IO, peer::Peer) = print(io, peer.text)
+
+function Peer(request::Ptr{Cvoid})
+    text(call) = String(text_out((buffer, size, out, error) -> ccall(call, Int32,
+        (Ptr{Cvoid}, Ptr{UInt8}, Csize_t, Ptr{Csize_t}, Ptr{Ptr{Cvoid}}), request, buffer, size, out, error)))
+    # DIPC_PEER_PID, _UID and _GID.
+    pid, uid, gid = map((1, 2, 3)) do which
+        number = ccall(@c(dipc_request_peer_id), Int64, (Ptr{Cvoid}, Int32), request, which)
+        number < 0 ? nothing : Int(number)
+    end
+    transport = text(@c(dipc_request_peer_transport))
+    address = transport == "shm" ? nothing : text(@c(dipc_request_peer_address))
+    return Peer(transport, pid, uid, gid, address, text(@c(dipc_request_peer)))
+end
+
+"""
     Dipc.Request
 
 What a provider is told of the client: `Dipc.ticket(request)`, `Dipc.verb(request)`,
@@ -13,7 +47,7 @@ mutable struct Request
     ticket::Vector{UInt8}
     verb::Symbol
     headers::Headers
-    peer::String
+    peer::Peer
 end
 
 const VERBS = [:get, :put, :exchange, :describe, :list]
@@ -21,11 +55,9 @@ const VERBS = [:get, :put, :exchange, :describe, :list]
 function Request(pointer::Ptr{Cvoid})
     ticket = text_out((buffer, size, out, error) -> ccall(@c(dipc_request_ticket), Int32,
         (Ptr{Cvoid}, Ptr{UInt8}, Csize_t, Ptr{Csize_t}, Ptr{Ptr{Cvoid}}), pointer, buffer, size, out, error))
-    peer = text_out((buffer, size, out, error) -> ccall(@c(dipc_request_peer), Int32,
-        (Ptr{Cvoid}, Ptr{UInt8}, Csize_t, Ptr{Csize_t}, Ptr{Ptr{Cvoid}}), pointer, buffer, size, out, error))
     verb = ccall(@c(dipc_request_verb), Int32, (Ptr{Cvoid},), pointer)
     return Request(pointer, ticket, Base.get(VERBS, verb, :unknown),
-                   read_headers(@c(dipc_request_headers), pointer), String(peer))
+                   read_headers(@c(dipc_request_headers), pointer), Peer(pointer))
 end
 
 # The C request, while there is one.
@@ -81,9 +113,9 @@ function add_headers(request::Request, headers)
 end
 
 """
-    Dipc.peer(request) -> String
+    Dipc.peer(request) -> Dipc.Peer
 
-Who asks, for logs: `"pid 4711, uid 1000"`.
+Who asks.
 """
 peer(request::Request) = request.peer
 
@@ -101,20 +133,12 @@ iscancelled(request::Request) = request.pointer == C_NULL ||
 A descriptor that is readable once `Dipc.iscancelled(request)` is true: `poll_fd` of `FileWatching` waits
 for it. It is the request's: not to be closed or read from, and gone when the provider's stream is over.
 """
-function cancel_fd(request::Request)
-    out = Ref{Int32}(-1)
-    check(e -> ccall(@c(dipc_request_cancel_fd), Int32,
-                     (Ptr{Cvoid}, Ptr{Int32}, Ptr{Ptr{Cvoid}}), live(request), out, e))
-    return RawFD(out[])
-end
+cancel_fd(request::Request) = descriptor(@c(dipc_request_cancel_fd), live(request))
 
 # How often releases are looked for: while a request is being answered, and otherwise. The release of
 # a published table wakes nobody.
 const DRAIN_NS = UInt64(100_000_000)
 const IDLE_NS = UInt64(1_000_000_000)
-
-# Longest single wait for a client's room: a call that waits for it cannot be ended early.
-const PUSH_NS = UInt64(200_000_000)
 
 # Takes requests until the server stops.
 function accept_requests(server::Server)
@@ -137,15 +161,12 @@ end
 
 function accept_request(server)
     out = Ref{Ptr{Cvoid}}(C_NULL)
-    collect_exports()
-    timeout = server.active > 0 ? DRAIN_NS : IDLE_NS
-    wake = server.wake
     status = try
-        GC.@preserve out check_waiting(() -> cancel(wake), @c(dipc_server_next_request),
-            server.pointer, timeout, wake.pointer, Base.unsafe_convert(Ptr{Ptr{Cvoid}}, out))
+        check(e -> ccall(@c(dipc_server_next_request), Int32,
+            (Ptr{Cvoid}, UInt64, Ptr{Cvoid}, Ptr{Ptr{Cvoid}}, Ptr{Ptr{Cvoid}}),
+            server.pointer, 0, C_NULL, out, e))
     catch exception
         exception isa DipcError && exception.status == ERR_STOPPED && return false
-        exception isa InterruptException && (server.wake = Cancel())
         rethrow()
     end
     drain(server)
@@ -153,6 +174,10 @@ function accept_request(server)
         server.active += 1
         request = Request(out[])
         @async answer(server, request)
+    else
+        collect_exports()
+        patience = server.active > 0 ? DRAIN_NS : IDLE_NS
+        wait_readable(descriptor(@c(dipc_server_request_fd), server.pointer); until = time_ns() + patience)
     end
     return true
 end
@@ -215,10 +240,11 @@ function send(request, node, pairs)
     metadata = pairs === nothing || isempty(pairs) ? UInt8[] : write_metadata(pairs)
     array = export_array(node)
     try
-        GC.@preserve array metadata patiently() do timeout, error
-            (@c(dipc_request_push), request.pointer,
-             Base.unsafe_convert(Ptr{ArrowDeviceArray}, array),
-             isempty(metadata) ? C_NULL : pointer(metadata), length(metadata), timeout, error)
+        GC.@preserve metadata patiently(request) do error
+            ccall(@c(dipc_request_push), Int32,
+                  (Ptr{Cvoid}, Ptr{ArrowDeviceArray}, Ptr{UInt8}, Csize_t, UInt64, Ptr{Ptr{Cvoid}}),
+                  request.pointer, array, isempty(metadata) ? C_NULL : pointer(metadata),
+                  length(metadata), 0, error)
         end
     finally
         # Where it was taken there is nothing left to release.
@@ -227,28 +253,21 @@ function send(request, node, pairs)
     return
 end
 
-finish(request) = patiently() do timeout, error
-    (@c(dipc_request_finish), request.pointer, timeout, error)
+finish(request) = patiently(request) do error
+    ccall(@c(dipc_request_finish), Int32, (Ptr{Cvoid}, UInt64, Ptr{Ptr{Cvoid}}), request.pointer, 0, error)
 end
 
-# Makes a call of `describe(timeout, error)` until it says something else than that no room came in
-# time: at first without waiting, which is all that a client who keeps up needs.
-function patiently(describe)
+# Makes a call that does not wait until it says something else than that the client has no room.
+function patiently(call, request)
     error = Ref{Ptr{Cvoid}}(C_NULL)
-    GC.@preserve error begin
-        p = Base.unsafe_convert(Ptr{Ptr{Cvoid}}, error)
-        call, arguments = Iterators.peel(describe(UInt64(0), p))
-        words = map(UInt, Tuple(arguments))
-        status = call_with(call, length(words), ntuple(i -> i <= length(words) ? words[i] : UInt(0), 9))
-        while status == ERR_TIMEOUT
-            take_error(status, error[])
-            error[] = C_NULL
-            call, arguments = Iterators.peel(describe(PUSH_NS, p))
-            status = waiting(() -> nothing, call, arguments...)
-        end
-        status < 0 && throw(take_error(status, error[]))
+    while true
+        status = call(error)
+        status == OK && return
+        failure = take_error(status, error[])
+        status == ERR_TIMEOUT || throw(failure)
+        error[] = C_NULL
+        wait_readable(descriptor(@c(dipc_request_fd), request.pointer))
     end
-    return
 end
 
 function fail(request, exception)

@@ -69,8 +69,8 @@ mutable struct Stream
     schema::Schema
     token::Cancel
     lock::ReentrantLock
-    waiting::Bool
     ended::Bool
+    turn_ends::UInt64    # when other tasks have their turn, though batches are there
 end
 
 Base.IteratorSize(::Type{Stream}) = Base.SizeUnknown()
@@ -96,6 +96,9 @@ Asks a server for a ticket, and returns once the schema is there.
 - `stall_timeout`: how long the server may say nothing (no limit)
 - `deadline`: how long the whole stream may take, from the request on; then it fails with
   `Dipc.ERR_TIMEOUT`. The server sees what is left (no limit)
+- `send_secrets`: whether to send the header `authorization` also where others may read the
+  connection: over tcp beyond the loopback interface, and over ucx. Otherwise such a request fails
+  with `Dipc.ERR_PERMISSION`, and nothing is sent (false)
 - `headers`: [`Dipc.Headers`](@ref) for the server's provider, or any iterator of pairs; at most
   64 KiB
 - `window`: `(batches, bytes)` that the server may run ahead of what was taken (16, 256 MiB)
@@ -119,20 +122,23 @@ get(uri, ticket; options...) = ask_for_stream(@c(dipc_client_get), uri, ticket; 
 function ask_for_stream(call, uri, ticket; options...)
     out = Ref(zeroed(ArrowDeviceArrayStream))
     token = ask(call, out, uri, ticket; options...)
-    return Stream(out, read_schema(out), token, ReentrantLock(), false, false) |> finalized
+    return Stream(out, read_schema(out), token, ReentrantLock(), false, 0) |> finalized
 end
 
 # Asks a server by `call`, which waits for the answer and writes it to `out`. Gives the token of the
 # answer.
 function ask(call, out, uri, ticket; client::Client = default_client(), cancel = nothing,
              connect_timeout = nothing, stall_timeout = nothing, deadline = nothing, headers = (),
-             window = nothing, lent_limit_bytes = nothing, message_limit_bytes = nothing,
+             send_secrets::Bool = false, window = nothing, lent_limit_bytes = nothing, message_limit_bytes = nothing,
              device = :host, validation::Symbol = :auto)
     uris = uri_list(uri)
     pointers = Ptr{UInt8}[pointer_to_text(text, "a URI") for text in uris]
     name = ticket_bytes(ticket)
-    setters = Any[set_i32(@c(dipc_get_options_set_validation),
-        named_option("validation", (auto = 0, structure = 1, full = 2), validation))]
+    setters = Any[
+        set_i32(@c(dipc_get_options_set_validation),
+                named_option("validation", (auto = 0, structure = 1, full = 2), validation)),
+        set_bool(@c(dipc_get_options_set_send_secrets), send_secrets),
+    ]
     connect_timeout === nothing || push!(setters,
         set_u64(@c(dipc_get_options_set_connect_timeout_ns), nanoseconds(connect_timeout)))
     stall_timeout === nothing || push!(setters,
@@ -168,9 +174,7 @@ function ask(call, out, uri, ticket; client::Client = default_client(), cancel =
     return token
 end
 
-finalized(stream::Stream) =
-    # At the end of the program a call may still run, on a thread of its own.
-    finalizer(stream -> stream.waiting || release_stream(stream), stream)
+finalized(stream::Stream) = finalizer(release_stream, stream)
 
 # Like `check`, for calls that wait; `call` takes an error last.
 function check_waiting(on_interrupt, call, arguments...)
@@ -229,14 +233,15 @@ function Base.iterate(stream::Stream, _ = nothing)
 end
 
 function next_batch(stream::Stream)
+    # Not with the lock, which whoever comes in then may want.
+    time_ns() >= stream.turn_ends && let_others_run(yield, stream)
     lock(stream.lock)
     try
         stream.ended && return nothing
         released(stream) && throw(DipcError(ERR_CANCELLED, "the stream is closed"))
         out = Ref(zeroed(ArrowDeviceArray))
         p = stream_pointer(stream)
-        status = GC.@preserve stream out next_struct(stream, p, Base.unsafe_convert(Ptr{ArrowDeviceArray}, out))
-        status == 0 || throw(stream_error(p))
+        GC.@preserve stream next_struct(stream, p, out)
         out[].array.release == C_NULL && (stream.ended = true; return nothing)
         owner = Owner(out)
         out[].device_type == ARROW_DEVICE_CPU ||
@@ -249,19 +254,32 @@ end
 
 const STREAM_STATS = (:rows, :batches, :bytes_lent, :bytes_copied, :bytes_received, :bytes_copied_on_device,
                       :bytes_staged, :batches_here)
-const BATCHES_HERE = length(STREAM_STATS)
 
-# Calls get_next: by a thread of its own, so that other tasks run and Ctrl-C is heard, unless the batch is here.
+# So long a task takes batches that are there before others have their turn.
+const TURN_NS = UInt64(1_000_000)
+
+# Writes the next batch to `out`, and waits for it in Julia's event loop.
 function next_struct(stream::Stream, p, out)
-    get_next = stream.stream[].get_next
-    stat(@c(dipc_stream_stat), p, BATCHES_HERE) > 0 &&
-        return ccall(get_next, Cint, (Ptr{Cvoid}, Ptr{Cvoid}), p, out)
-    stream.waiting = true
-    try
-        return waiting(() -> cancel(stream.token), get_next, p, out)
-    finally
-        stream.waiting = false
+    while true
+        # Before the call, which then has it tell of what was not found.
+        fd = descriptor(@c(dipc_stream_fd), p)
+        status = check(e -> ccall(@c(dipc_stream_try_next), Int32,
+            (Ptr{Cvoid}, Ptr{ArrowDeviceArray}, Ptr{Ptr{Cvoid}}), p, out, e))
+        status == NOTHING || return
+        try
+            let_others_run(() -> wait_readable(fd), stream)
+        catch
+            # An interrupt, above all.
+            cancel(stream.token)
+            rethrow()
+        end
     end
+end
+
+function let_others_run(wait, stream)
+    wait()
+    stream.turn_ends = time_ns() + TURN_NS
+    return
 end
 
 function batch_metadata(p)
@@ -286,7 +304,8 @@ Ends the stream; before its end that cancels it, also where another task waits f
 that were taken stay valid.
 """
 function Base.close(stream::Stream)
-    stream.waiting && cancel(stream.token)
+    # Whoever waits for a batch has the lock.
+    stream.ended || released(stream) || cancel(stream.token)
     lock(() -> release_stream(stream), stream.lock)
     return
 end

@@ -33,7 +33,6 @@ mutable struct Server <: SharedHandle
     tables::Dict{Vector{UInt8},Any}    # ticket => request -> batches
     handler::Any                       # the same for every other ticket, or nothing
     active::Int                        # requests being answered
-    wake::Cancel                       # ends the wait for a request
     owner::Task                        # who is told of interrupts
     task::Union{Nothing,Task}
 
@@ -67,7 +66,7 @@ mutable struct Server <: SharedHandle
                 (Ptr{Cvoid}, Ptr{Ptr{Cvoid}}, Ptr{Ptr{Cvoid}}), options, out, e))
         end
         server = new(out[], 0, false, Threads.SpinLock(), Dict{Vector{UInt8},Any}(), nothing, 0,
-                     Cancel(), current_task(), nothing)
+                     current_task(), nothing)
         push!(OPEN_SERVERS, server)
         if uri !== nothing
             try

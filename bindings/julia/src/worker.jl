@@ -1,5 +1,6 @@
 # Calls of the library that wait, made on threads of their own, so that Julia's other tasks run on
-# and an InterruptException can come in. The task that waits is woken by libuv.
+# and an InterruptException can come in. The task that waits is woken by libuv. Streams and requests
+# wait without a thread (readable.jl); clients that ask, and servers that end, wait here.
 #
 # Such a thread runs `work`, which touches nothing of Julia's: no allocation, no lookup, no exception.
 # That is what Julia before 1.9 allows on a thread that it has not made; `@threadcall` of Base does
@@ -29,11 +30,7 @@ const SEMAPHORE_BYTES = 256
 
 # Every function that is called here takes pointers and 64-bit numbers and gives an int.
 @inline function call_with(f::Ptr{Cvoid}, n::Int, a::NTuple{9,UInt})
-    n == 2 && return ccall(f, Int32, (UInt, UInt), a[1], a[2])
     n == 3 && return ccall(f, Int32, (UInt, UInt, UInt), a[1], a[2], a[3])
-    n == 5 && return ccall(f, Int32, (UInt, UInt, UInt, UInt, UInt), a[1], a[2], a[3], a[4], a[5])
-    n == 6 && return ccall(f, Int32, (UInt, UInt, UInt, UInt, UInt, UInt),
-                           a[1], a[2], a[3], a[4], a[5], a[6])
     return ccall(f, Int32, (UInt, UInt, UInt, UInt, UInt, UInt, UInt, UInt, UInt),
                  a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8], a[9])
 end

@@ -14,6 +14,11 @@ function handle(request)
     left = Dipc.time_left(request)
     said = left === nothing ? "forever" : Nanosecond(0) < left <= Minute(10) ? "minutes" : "other"
     Dipc.add_headers(request, ["left" => said, "ticket" => ticket])
+    if ticket == "who"
+        peer = Dipc.peer(request)
+        Dipc.add_headers(request, [string(name) => string(getfield(peer, name)) for name in fieldnames(Dipc.Peer)])
+        Dipc.add_headers(request, "log" => string(peer))
+    end
     ticket == "refuse" && throw(Dipc.DipcError(Dipc.ERR_PERMISSION, "not today"))
     if ticket == "slow"
         while !Dipc.iscancelled(request)

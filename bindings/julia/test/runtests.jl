@@ -3,8 +3,8 @@
 
 include("support.jl")
 
-const PARTS = ["library", "values", "streams", "serving", "requests", "ending", "memory", "tables",
-               "examples"]
+const PARTS = ["library", "values", "streams", "serving", "requests", "loops", "ending", "memory",
+               "tables", "examples"]
 const CHOSEN = isempty(ARGS) ? PARTS : ARGS
 @testset "Dipc" begin
     for part in CHOSEN

@@ -78,8 +78,28 @@ function descriptions_and_lists(uri)
     @test others.uris == [String[], ["shm:@there"]]
 end
 
+function who_asks(uri)
+    said = Dipc.headers(Dipc.get(uri, "who"))
+    ids = map(name -> said[name], ("pid", "uid", "gid"))
+    if startswith(uri, "shm")
+        @test (said["transport"], said["address"]) == ("shm", "nothing")
+        @test ids == map(string, (getpid(), ccall(:getuid, Cuint, ()), ccall(:getgid, Cuint, ())))
+        @test said["log"] == "pid $(ids[1]), uid $(ids[2])"
+    else
+        @test said["transport"] == "tcp" && all(==("nothing"), ids)
+        @test occursin(r"^127\.0\.0\.1:\d+$", said["address"]) && occursin(said["address"], said["log"])
+    end
+    # Nobody else reads these connections.
+    secret = "authorization" => "Bearer 42"
+    for send_secrets in (false, true)
+        stream = Dipc.get(uri, "any"; headers = secret, send_secrets = send_secrets)
+        @test Dipc.headers(stream)["authorization"] == "Bearer 42"
+    end
+end
+
 @testset "over shm and tcp" begin
     with_requests_server() do uri
+        who_asks(uri)
         headers_and_deadlines(uri)
         descriptions_and_lists(uri)
     end

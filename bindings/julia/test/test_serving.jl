@@ -43,7 +43,7 @@ end
         @test isequal(Dipc.table(Dipc.get(uri, "parts")).a, [1, 2, 3, missing])
         asked = []
         Dipc.serve(server, b"\xff\x00") do request
-            push!(asked, Dipc.ticket(request), Dipc.peer(request))
+            push!(asked, Dipc.ticket(request), string(Dipc.peer(request)))
             ((a = [n],) for n in 1:3)
         end
         for _ in 1:2
