@@ -412,12 +412,38 @@ struct ArrowDeviceArrayStream {
 #define DIPC_PROVIDER_DETERMINISTIC 1
 
 /**
+ * Record batches sent.
+ */
+#define DIPC_PUT_STAT_BATCHES 1
+
+/**
+ * Bytes of bodies that the server was lent where they lay.
+ */
+#define DIPC_PUT_STAT_BYTES_LENT 2
+
+/**
+ * Bytes of bodies that were copied here, to be lent from the copy or sent.
+ */
+#define DIPC_PUT_STAT_BYTES_COPIED 3
+
+/**
+ * Bytes of bodies sent through the connection.
+ */
+#define DIPC_PUT_STAT_BYTES_SENT 4
+
+/**
+ * Buffers that the server has of this client over this connection and has not given back. Their
+ * arrays are released when the server gives them back, or when its process has ended.
+ */
+#define DIPC_PUT_STAT_LENT_OUTSTANDING 5
+
+/**
  * The client gets a table.
  */
 #define DIPC_VERB_GET 1
 
 /**
- * The client sends a table. Not served yet.
+ * The client sends a table: dipc_request_source() accepts it.
  */
 #define DIPC_VERB_PUT 2
 
@@ -657,6 +683,21 @@ typedef struct dipc_get_options dipc_get_options;
 typedef struct dipc_headers dipc_headers;
 
 /**
+ * A table on its way to a server. Made by dipc_client_put() or dipc_client_put_open(). One thread
+ * at a time uses it; a dipc_cancel ends a call on another thread.
+ *
+ * The thread that calls also writes and reads the connection. Between two calls the library answers
+ * the server. After a call that fails, other than by DIPC_ERR_TIMEOUT, DIPC_ERR_INVALID_ARGUMENT
+ * or DIPC_ERR_INVALID_DATA of a batch, the put is over: every later call says the same.
+ */
+typedef struct dipc_put dipc_put;
+
+/**
+ * Options of a put, for dipc_client_put() and dipc_client_put_open().
+ */
+typedef struct dipc_put_options dipc_put_options;
+
+/**
  * A client's request for a stream. Each call of a provider has one. In the pull form
  * dipc_server_next_request() gives the request, and dipc_request_start(), dipc_request_push() and
  * dipc_request_finish() fill its stream. Any thread may call any function on it.
@@ -708,7 +749,9 @@ typedef void (*dipc_finalizer)(void *userdata);
  * @param userdata  The userdata of dipc_server_serve() or dipc_server_set_handler().
  * @param request   The client's request; valid until the stream is released, not to be freed. To
  *                  fail with its own text the provider calls dipc_request_fail() and returns
- *                  non-zero.
+ *                  non-zero. With DIPC_VERB_PUT the client sends a table: the provider accepts it
+ *                  by dipc_request_source(), reads it to its end, and sets no stream; the request
+ *                  is valid until the provider returns.
  * @param out       Receives the stream, which the library then owns; its release is NULL before
  *                  the call.
  * @return 0, or any other number for a failure: then out is ignored.
@@ -1869,6 +1912,329 @@ dipc_status dipc_request_fd(const struct dipc_request *request,
                             struct dipc_error **error);
 
 /**
+ * Asks a server to take a table, and waits for its answer. Nothing of a batch is encoded or sent
+ * before the server has accepted. Then dipc_put_next_result() and dipc_put_finish() pull the
+ * batches of source and send them.
+ *
+ * A server takes tables by its handler (dipc_server_set_handler()).
+ *
+ * @param client                Client.
+ * @param uris                  One string: the server's URI.
+ * @param n_uris                1.
+ * @param descriptor            Name of the table for the server's host: any bytes, at most
+ *                              1016 KiB.
+ * @param descriptor_len_bytes  Length of descriptor.
+ * @param options               Copied; NULL: the defaults.
+ * @param cancel                Token that ends this call and the put's calls; may be NULL. It may
+ *                              be freed before the put.
+ * @param source                Moved on success: its release becomes NULL. It is released when the
+ *                              last batch has been pulled, or with the put.
+ * @param out                   Receives the put, to be freed by dipc_put_free().
+ * @param error                 May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. Otherwise the caller still owns source. As dipc_client_get(), and the status
+ *         with which the server's host refuses the table. DIPC_ERR_UNSUPPORTED: the server takes
+ *         no tables. DIPC_ERR_INVALID_DATA: the schema of source is invalid.
+ */
+dipc_status dipc_client_put(const struct dipc_client *client,
+                            const char *const *uris,
+                            size_t n_uris,
+                            const uint8_t *descriptor,
+                            size_t descriptor_len_bytes,
+                            const struct dipc_put_options *options,
+                            const struct dipc_cancel *cancel,
+                            struct ArrowDeviceArrayStream *source,
+                            struct dipc_put **out,
+                            struct dipc_error **error);
+
+/**
+ * Push form of dipc_client_put(): asks a server to take a table of this schema, and waits for its
+ * answer. Then dipc_put_push() sends batch after batch, and dipc_put_finish() ends the table.
+ *
+ * @param client                Client.
+ * @param uris                  One string: the server's URI.
+ * @param n_uris                1.
+ * @param descriptor            As for dipc_client_put().
+ * @param descriptor_len_bytes  Length of descriptor.
+ * @param options               Copied; NULL: the defaults.
+ * @param cancel                As for dipc_client_put().
+ * @param schema                Read, not moved.
+ * @param device_type           Device of the batches, as ARROW_DEVICE_CPU.
+ * @param out                   Receives the put, to be freed by dipc_put_free().
+ * @param error                 May be NULL; on failure receives details for dipc_error_free().
+ * @return As dipc_client_put(). DIPC_ERR_UNSUPPORTED: this process cannot read the device.
+ */
+dipc_status dipc_client_put_open(const struct dipc_client *client,
+                                 const char *const *uris,
+                                 size_t n_uris,
+                                 const uint8_t *descriptor,
+                                 size_t descriptor_len_bytes,
+                                 const struct dipc_put_options *options,
+                                 const struct dipc_cancel *cancel,
+                                 const struct ArrowSchema *schema,
+                                 int32_t device_type,
+                                 struct dipc_put **out,
+                                 struct dipc_error **error);
+
+/**
+ * Sends a batch of a put of dipc_client_put_open(). Waits for the batch's sync_event, and for a
+ * slow server.
+ *
+ * @param put                 Put; exclusive during the call.
+ * @param batch               Moved on success: its release becomes NULL. It is called when the
+ *                            server has given the batch back, on a thread of the library or in a
+ *                            call on the put.
+ * @param metadata            Custom metadata of the batch, encoded as in ArrowSchema; NULL: none.
+ * @param metadata_len_bytes  Length of metadata.
+ * @param timeout_ns          Most nanoseconds to wait; DIPC_FOREVER: no limit; 0: no wait, and
+ *                            dipc_put_fd() tells when there is room.
+ * @param error               May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. Otherwise the caller still owns the batch. DIPC_ERR_NULL_ARGUMENT.
+ *         DIPC_ERR_TIMEOUT: the server was too slow; call again, unless the options' stall timeout
+ *         or deadline has passed. DIPC_ERR_INVALID_ARGUMENT: the put has a source, or is over.
+ *         DIPC_ERR_INVALID_DATA: the batch is invalid. DIPC_ERR_CANCELLED. DIPC_ERR_DISCONNECTED.
+ *         The status with which the server's host has failed the table.
+ */
+dipc_status dipc_put_push(struct dipc_put *put,
+                          struct ArrowDeviceArray *batch,
+                          const uint8_t *metadata,
+                          size_t metadata_len_bytes,
+                          uint64_t timeout_ns,
+                          struct dipc_error **error);
+
+/**
+ * Waits for the next word of the server's host that a part of the table is safe
+ * (dipc_request_result()). Sends the batches of a source meanwhile.
+ *
+ * @param put          Put; exclusive during the call.
+ * @param timeout_ns   Most nanoseconds to wait; DIPC_FOREVER: no limit; 0: no wait, and
+ *                     dipc_put_fd() tells when to call again.
+ * @param out_batches  Receives the number of batches, from the first on, that are safe.
+ *                     dipc_put_result() then gives the host's bytes.
+ * @param error        May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_NOTHING: the server's host has taken the whole table; there are no more
+ *         results. DIPC_ERR_NULL_ARGUMENT. Otherwise as dipc_put_push().
+ */
+dipc_status dipc_put_next_result(struct dipc_put *put,
+                                 uint64_t timeout_ns,
+                                 uint64_t *out_batches,
+                                 struct dipc_error **error);
+
+/**
+ * Gives the host's bytes of the result that dipc_put_next_result() gave last.
+ *
+ * @param put            Put.
+ * @param buffer         Receives the bytes, without a NUL; NULL asks for the length only.
+ * @param size_bytes     Size of buffer.
+ * @param out_len_bytes  Receives the length, at most 32 KiB.
+ * @param error          May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_BUFFER_TOO_SMALL: out_len_bytes is still
+ *         written.
+ */
+dipc_status dipc_put_result(const struct dipc_put *put,
+                            uint8_t *buffer,
+                            size_t size_bytes,
+                            size_t *out_len_bytes,
+                            struct dipc_error **error);
+
+/**
+ * Ends the table, and waits until the server's host has taken all of it. Sends the rest of a source
+ * first. Drops results that nobody has asked for.
+ *
+ * @param put          Put; exclusive during the call.
+ * @param timeout_ns   Most nanoseconds to wait; DIPC_FOREVER: no limit; 0: no wait, and
+ *                     dipc_put_fd() tells when to call again.
+ * @param out_batches  Receives the number of batches that the host has taken; may be NULL.
+ * @param error        May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_TIMEOUT: call again, unless the options' stall
+ *         timeout or deadline has passed. DIPC_ERR_DISCONNECTED: the connection ended before the
+ *         server's last word. Whether the host has taken the table is not known then, and the text
+ *         says so. Otherwise as dipc_put_push().
+ */
+dipc_status dipc_put_finish(struct dipc_put *put,
+                            uint64_t timeout_ns,
+                            uint64_t *out_batches,
+                            struct dipc_error **error);
+
+/**
+ * Fails the table with a reason, which the server's host sees.
+ *
+ * @param put    Put; exclusive during the call.
+ * @param code   A DIPC_ERR_*; any other number becomes DIPC_ERR_PROVIDER.
+ * @param text   UTF-8; copied.
+ * @param error  May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK, also where the put is over. DIPC_ERR_NULL_ARGUMENT.
+ *         DIPC_ERR_INVALID_ARGUMENT: text is not UTF-8.
+ */
+dipc_status dipc_put_fail(struct dipc_put *put,
+                          int32_t code,
+                          const char *text,
+                          struct dipc_error **error);
+
+/**
+ * Gives the headers of the server's answers so far.
+ *
+ * @param put    Put; exclusive during the call.
+ * @param out    Receives the headers, to be freed by dipc_headers_free().
+ * @param error  May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+ */
+dipc_status dipc_put_headers(struct dipc_put *put,
+                             struct dipc_headers **out,
+                             struct dipc_error **error);
+
+/**
+ * Gives a descriptor for an event loop. It is readable at first, when a call with timeout_ns 0 that
+ * returned DIPC_ERR_TIMEOUT may go on, and for good once the put is over.
+ *
+ * @param put    Put; exclusive during the call.
+ * @param out    Receives the descriptor. It is the put's, which closes it; it is not to be read or
+ *               closed.
+ * @param error  May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_OUT_OF_RESOURCES: no descriptor is left.
+ */
+dipc_status dipc_put_fd(struct dipc_put *put, int *out, struct dipc_error **error);
+
+/**
+ * Reads one figure of a put.
+ *
+ * @param put    Put.
+ * @param stat   DIPC_PUT_STAT_*.
+ * @param out    Receives the figure.
+ * @param error  May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: the library does not have
+ *         this figure; it may be older than the header.
+ */
+dipc_status dipc_put_stat(const struct dipc_put *put,
+                          int32_t stat,
+                          uint64_t *out,
+                          struct dipc_error **error);
+
+/**
+ * Frees a put. A table that is not finished fails. NULL does nothing. Batches that the server still
+ * has are released when it gives them back, or when its process has ended.
+ *
+ * @param put  Put, or NULL; no call on it is running.
+ */
+void dipc_put_free(struct dipc_put *put);
+
+/**
+ * Makes options with the default values. Each setter names its default.
+ *
+ * @param out    Receives the options, to be freed by dipc_put_options_free().
+ * @param error  May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+ */
+dipc_status dipc_put_options_new(struct dipc_put_options **out, struct dipc_error **error);
+
+/**
+ * Sets how long the server may take from the connection to its first answer. Default: 10 s.
+ *
+ * @param options  Options to change; exclusive during the call.
+ * @param connect_timeout_ns  Nanoseconds.
+ * @param error    May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+ */
+dipc_status dipc_put_options_set_connect_timeout_ns(struct dipc_put_options *options,
+                                                    uint64_t connect_timeout_ns,
+                                                    struct dipc_error **error);
+
+/**
+ * Sets how long the server may take nothing and say nothing while the client waits for it; then
+ * the stream fails with DIPC_ERR_TIMEOUT. Default: DIPC_FOREVER.
+ *
+ * @param options  Options to change; exclusive during the call.
+ * @param stall_timeout_ns  Nanoseconds, or DIPC_FOREVER.
+ * @param error    May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+ */
+dipc_status dipc_put_options_set_stall_timeout_ns(struct dipc_put_options *options,
+                                                  uint64_t stall_timeout_ns,
+                                                  struct dipc_error **error);
+
+/**
+ * Sets how long the whole stream may take, from the request on; then it fails with
+ * DIPC_ERR_TIMEOUT. The server's host sees the time that is left. Default: DIPC_FOREVER.
+ *
+ * @param options  Options to change; exclusive during the call.
+ * @param deadline_ns  Nanoseconds, or DIPC_FOREVER.
+ * @param error    May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+ */
+dipc_status dipc_put_options_set_deadline_ns(struct dipc_put_options *options,
+                                             uint64_t deadline_ns,
+                                             struct dipc_error **error);
+
+/**
+ * Sets headers for the server's host, in place of those set before. Default: none.
+ *
+ * @param options  Options to change; exclusive during the call.
+ * @param headers  Copied. At most 64 KiB in all, 5 bytes for each pair included.
+ * @param error    May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: the headers are too
+ *         long.
+ */
+dipc_status dipc_put_options_set_headers(struct dipc_put_options *options,
+                                         const struct dipc_headers *headers,
+                                         struct dipc_error **error);
+
+/**
+ * Sends the header `authorization` also where others may read the connection, as
+ * dipc_get_options_set_send_secrets(). Default: false.
+ *
+ * @param options  Options to change; exclusive during the call.
+ * @param send_secrets  Whether to send it.
+ * @param error    May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+ */
+dipc_status dipc_put_options_set_send_secrets(struct dipc_put_options *options,
+                                              bool send_secrets,
+                                              struct dipc_error **error);
+
+/**
+ * Sets how bodies travel, as dipc_server_options_set_body(). Default: DIPC_BODY_AUTO.
+ *
+ * @param options  Options to change; exclusive during the call.
+ * @param policy  DIPC_BODY_AUTO, DIPC_BODY_PACKED or DIPC_BODY_LENT.
+ * @param error    May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: unknown.
+ */
+dipc_status dipc_put_options_set_body(struct dipc_put_options *options,
+                                      int32_t policy,
+                                      struct dipc_error **error);
+
+/**
+ * Sets the compression of bodies. Compressed bodies travel as bytes. Default:
+ * DIPC_COMPRESSION_NONE.
+ *
+ * @param options  Options to change; exclusive during the call.
+ * @param compression  DIPC_COMPRESSION_NONE, DIPC_COMPRESSION_LZ4 or DIPC_COMPRESSION_ZSTD.
+ * @param error    May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: unknown.
+ */
+dipc_status dipc_put_options_set_compression(struct dipc_put_options *options,
+                                             int32_t compression,
+                                             struct dipc_error **error);
+
+/**
+ * Sets how many connections carry the stream, as dipc_get_options_set_connections(). Default: 1.
+ *
+ * @param options  Options to change; exclusive during the call.
+ * @param connections  1 to 16.
+ * @param error    May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: not 1 to 16.
+ */
+dipc_status dipc_put_options_set_connections(struct dipc_put_options *options,
+                                             uint16_t connections,
+                                             struct dipc_error **error);
+
+/**
+ * Frees options. NULL does nothing.
+ *
+ * @param options  Options, or NULL; no call on them is running.
+ */
+void dipc_put_options_free(struct dipc_put_options *options);
+
+/**
  * Gives the ticket that the client asked for.
  *
  * @param request        Request.
@@ -2141,6 +2507,61 @@ dipc_status dipc_request_peer_address(const struct dipc_request *request,
                                       size_t size_bytes,
                                       size_t *out_len_bytes,
                                       struct dipc_error **error);
+
+/**
+ * Gives the schema of the table that the client sends, for a host that accepts or refuses the
+ * table with it. Waits for the schema, which follows the request at once.
+ *
+ * @param request  Request with DIPC_VERB_PUT.
+ * @param out      Receives the schema, to be released. An old value is overwritten.
+ * @param error    May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: the client sends no table,
+ *         or dipc_request_source() has taken it. DIPC_ERR_CANCELLED, DIPC_ERR_DISCONNECTED: the
+ *         client is gone. DIPC_ERR_PROTOCOL.
+ */
+dipc_status dipc_request_source_schema(const struct dipc_request *request,
+                                       struct ArrowSchema *out,
+                                       struct dipc_error **error);
+
+/**
+ * Accepts the table that the client sends, and gives it as a stream: from now on the client sends
+ * batches, as fast as the host reads. The arrays outlive the request and the client.
+ *
+ * The host reads the stream to its end, then answers: a provider returns 0 and leaves its `out`
+ * alone; in the pull form dipc_request_finish(). Anything else fails the table for the client: an
+ * error, or an answer before the end of the stream. A table that its client leaves or fails ends
+ * with an error of the stream, never with its end.
+ *
+ * dipc_stream_status(), dipc_stream_stat(), dipc_stream_metadata(), dipc_stream_fd() and
+ * dipc_stream_try_next() work with the stream.
+ *
+ * @param request  Request with DIPC_VERB_PUT.
+ * @param out      Receives the stream, to be released. An old value is overwritten, not released.
+ *                 After the answer its calls fail.
+ * @param error    May be NULL; on failure receives details for dipc_error_free().
+ * @return As dipc_request_source_schema(). DIPC_ERR_INVALID_ARGUMENT: also for a second call.
+ */
+dipc_status dipc_request_source(const struct dipc_request *request,
+                                struct ArrowDeviceArrayStream *out,
+                                struct dipc_error **error);
+
+/**
+ * Tells the client that a part of its table is safe: whatever happens to the rest, the host has
+ * these batches. dipc_put_next_result() gives the client the message.
+ *
+ * @param request          Request whose table dipc_request_source() has taken.
+ * @param batches          Number of batches, from the first on, that are safe.
+ * @param bytes            Bytes for the client's host; may be NULL when bytes_len_bytes is 0.
+ * @param bytes_len_bytes  Length of bytes, at most 32 KiB.
+ * @param error            May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: no table is taken, or bytes
+ *         is too long. DIPC_ERR_CANCELLED, DIPC_ERR_DISCONNECTED: the client is gone.
+ */
+dipc_status dipc_request_result(const struct dipc_request *request,
+                                uint64_t batches,
+                                const uint8_t *bytes,
+                                size_t bytes_len_bytes,
+                                struct dipc_error **error);
 
 /**
  * Makes a server without tickets. Starts two threads: the first serves connections, the second

@@ -5,27 +5,29 @@ mod fallback;
 mod ids;
 mod options;
 mod pool;
+mod put;
 mod stats;
-mod stream;
 mod uris;
 
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-pub use options::{ClientOptions, GetOptions};
+pub use options::{ClientOptions, GetOptions, PutOptions};
+pub use put::{Put, PutStats};
 pub use stats::ClientStats;
-pub use stream::Stream;
 
 use crate::arrow::decode::Level;
 use crate::arrow::description::Description;
+use crate::arrow::stream::{ArrayReader as _, DeviceStreamReader};
+use crate::arrow::{OwnedDeviceStream, OwnedSchema};
 use crate::cancel::Cancel;
 use crate::device::Target;
 use crate::device::cuda::later;
 pub(crate) use crate::driver::fetch::SILENCE_TIMEOUT;
-pub use crate::driver::fetch::{NextBatch, StreamStats};
+pub use crate::driver::fetch::{NextBatch, Stream, StreamStats};
 use crate::driver::telling::{Account, shown};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::proto::{Headers, Verb};
 use asking::ClientCore;
 use pool::IdleConnection;
@@ -63,6 +65,65 @@ impl Client {
         cancel: Option<&Cancel>,
     ) -> Result<Stream> {
         self.open(Verb::Get, uris, ticket, options, cancel)
+    }
+
+    /// Asks the server to take a stream of this schema, whose arrays are of `device_type`, and waits
+    /// for the answer. Then [`Put::push`] sends the batches.
+    ///
+    /// # Errors
+    ///
+    /// As [`get`](Self::get); `Unsupported` if the server takes no tables; the refusal of its host.
+    pub fn put(
+        &self,
+        uris: &[&str],
+        descriptor: &[u8],
+        (schema, device_type): (&OwnedSchema, i32),
+        options: &PutOptions,
+        cancel: Option<&Cancel>,
+    ) -> Result<Put> {
+        self.core.generation.ensure_same_process()?;
+        let uris = self.core.uris.read(uris)?;
+        let [uri] = &*uris else {
+            let text = "a stream that a client sends goes over one connection: give one URI";
+            return Err(Error::invalid_argument(text));
+        };
+        if !uri.uri.extension {
+            return Err(Error::unsupported(
+                "the server does not speak libdipc's extension, and so takes no tables",
+            ));
+        }
+        self.core.streams.fetch_add(1, Ordering::Relaxed);
+        let described = (schema, device_type);
+        Put::start(&self.core, uri, descriptor, described, options, cancel).inspect_err(|error| {
+            let status = error.status().symbol();
+            tracing::info!("{} is not taken: {status}: {error}", shown(descriptor));
+        })
+    }
+
+    /// The same for the batches of `source`, which [`Put::next_result`] and [`Put::finish`] send.
+    ///
+    /// # Errors
+    ///
+    /// As [`put`](Self::put), and the errors of the source, which is given back.
+    pub fn put_stream(
+        &self,
+        uris: &[&str],
+        descriptor: &[u8],
+        source: OwnedDeviceStream,
+        options: &PutOptions,
+        cancel: Option<&Cancel>,
+    ) -> Result<Put, (Error, OwnedDeviceStream)> {
+        let mut source = DeviceStreamReader::new(source);
+        let device_type = source.device_type();
+        let asked = (source.schema())
+            .and_then(|schema| self.put(uris, descriptor, (&schema, device_type), options, cancel));
+        match asked {
+            Ok(mut put) => {
+                put.set_source(source);
+                Ok(put)
+            }
+            Err(error) => Err((error, source.into_inner())),
+        }
     }
 
     /// Asks what `descriptor` stands for, and waits for the whole answer. The headers are those of
@@ -115,7 +176,8 @@ impl Client {
         self.core.streams.fetch_add(1, Ordering::Relaxed);
         match self.core.ask(&uris, (verb, ticket), options, true, cancel) {
             Ok(mut stream) => {
-                stream.account = Account::open("from", ticket, stream.peer());
+                let account = Account::open("from", ticket, stream.peer());
+                stream.set_account(account);
                 Ok(stream)
             }
             Err(error) => {

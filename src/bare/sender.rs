@@ -241,7 +241,9 @@ impl BareSender {
                 (MessageClass::Metadata, 0, bytes)
             }
             Transmit::Control { bytes, .. } => (MessageClass::Control, 0, bytes),
-            Transmit::List { tag, bytes } => (MessageClass::Tagged, tag, bytes.into_vec()),
+            Transmit::Request { tag, bytes } | Transmit::List { tag, bytes } => {
+                (MessageClass::Tagged, tag, bytes.into_vec())
+            }
             Transmit::Disconnect { reason } => (MessageClass::Disconnect, 0, reason.into_bytes()),
             Transmit::Body {
                 tag,
@@ -280,6 +282,12 @@ impl BareSender {
                 SenderEvent::Cancelled
                 | SenderEvent::CreditChanged
                 | SenderEvent::RegionForgotten { .. } => {}
+                // Of a client that sends.
+                SenderEvent::Pending
+                | SenderEvent::Granted { .. }
+                | SenderEvent::Refused { .. }
+                | SenderEvent::Result { .. }
+                | SenderEvent::Finished { .. } => {}
             }
         }
         if self.machine.state() != SenderState::Streaming {

@@ -12,7 +12,7 @@ use crate::device::BufferRef;
 use crate::error::{Error, Status};
 use crate::proto::{
     Control, Credit, Headers, ReceiverConfig, ReceiverState, Request, Role, SenderConfig,
-    SenderState, Side, SideConfig, Tags, Timestamp, Verb,
+    SenderState, Side, SideConfig, StreamInfo, Tags, Timestamp, Verb,
 };
 
 const NOW: Timestamp = Timestamp::from_nanos(1_000_000);
@@ -280,11 +280,23 @@ fn verbs_that_give_tables_are_refused() {
         };
         let request = Request {
             verb,
+            source: verb.has_source().then_some(StreamInfo {
+                version: 2,
+                features: 0,
+                device_type: 1,
+                device_id: -1,
+                body_kinds: 1,
+            }),
             ..Request::new(*b"t", window)
         };
         let tag = Tags::DEFAULT.dipc_want;
         sender.handle_tagged(tag, &request.encode()).unwrap();
-        assert_eq!(sender.state(), SenderState::Idle, "{verb:?}");
+        // Rule Q10: the table of a refused client ends before the next request.
+        let refused = match verb.has_source() {
+            true => SenderState::Draining,
+            false => SenderState::Idle,
+        };
+        assert_eq!(sender.state(), refused, "{verb:?}");
         let answer = bytes(&sender.poll_transmit().unwrap());
         let Some(Control::Error { status, .. }) = Control::decode(&answer).unwrap() else {
             panic!("{verb:?}: another answer");

@@ -11,16 +11,19 @@ use super::fallback::Fallback;
 use super::ids::StreamIds;
 use super::pool::{IdleConnection, Pool};
 use super::uris::{KnownUri, KnownUris};
-use super::{ClientOptions, GetOptions, SILENCE_TIMEOUT, Stream};
+use super::{ClientOptions, GetOptions, PutOptions, SILENCE_TIMEOUT, Stream};
 use crate::cancel::Cancel;
+use crate::driver::callbacks::Callbacks;
 use crate::driver::clock;
-use crate::driver::fetch::{ClientEnd, Connections, Fetch};
+use crate::driver::end::{End, EndLink};
+use crate::driver::fetch::{Connections, Fetch};
 use crate::driver::io::{IoThread, Source};
 use crate::driver::turning::Turner;
 use crate::error::{Error, Result, Status};
 use crate::fork::Generation;
 use crate::proto::{
-    AnswerLimit, FEATURE_PENDING, FEATURE_REPEAT, ReceiverConfig, Request, SideConfig, Uri, Verb,
+    AnswerLimit, FEATURE_PENDING, FEATURE_REPEAT, Headers, ReceiverConfig, Request, SideConfig,
+    Uri, Verb,
 };
 use crate::transport::{self, LinkOptions};
 
@@ -41,6 +44,8 @@ pub(super) struct ClientCore {
     /// A timer is set, at which the I/O thread begins to watch idle connections.
     watching: AtomicBool,
     ids: StreamIds,
+    /// Releases the host's arrays; `None` before the first put.
+    callbacks: Mutex<Option<Callbacks>>,
     /// URIs of servers whose GPU memory this process cannot open. Requests to them name no GPU.
     pub(super) closed_gpus: Mutex<HashSet<Arc<str>>>,
     pub(super) streams: AtomicU64,
@@ -60,6 +65,7 @@ impl ClientCore {
             pool: Mutex::default(),
             watching: AtomicBool::new(false),
             ids,
+            callbacks: Mutex::default(),
             closed_gpus: Mutex::default(),
             streams: AtomicU64::new(0),
             connections: AtomicU64::new(0),
@@ -132,7 +138,7 @@ impl ClientCore {
             }
         };
         if !gpus.is_empty() {
-            stream.fallback = Some(Box::new(Fallback::new(self, uris, ticket, options)));
+            stream.set_retry(Box::new(Fallback::new(self, uris, ticket, options)));
         }
         Ok(stream)
     }
@@ -152,12 +158,12 @@ impl ClientCore {
         let mut start = clock::now();
         let metadata = match kept {
             Some(kept) => kept,
-            None => self.connect(&metadata.uri, options, cancel)?,
+            None => self.connect(&metadata.uri, &dial(options), cancel)?,
         };
         let data = match data {
             Some(data) => {
                 start = clock::now();
-                Some(self.connect(&data.uri, options, cancel)?)
+                Some(self.connect(&data.uri, &dial(options), cancel)?)
             }
             None => None,
         };
@@ -168,8 +174,36 @@ impl ClientCore {
         Ok((Connections { metadata, data }, answer, reused))
     }
 
+    /// The connection of a stream that this client sends, the time limit of the server's answer,
+    /// and whether the connection is reused.
+    pub(super) fn connection(
+        &self,
+        uri: &KnownUri,
+        key: &ConnectionKey,
+        options: &PutOptions,
+        cancel: Option<&Cancel>,
+    ) -> Result<(Turner<End>, AnswerLimit, bool)> {
+        let start = clock::now();
+        let kept = self.reuse(&uri.uri, key);
+        let is_reused = kept.is_some();
+        let dial = DialOptions {
+            connect_timeout: options.connect_timeout,
+            unexpected_bytes: 0,
+            connections: options.connections,
+        };
+        let turner = match kept {
+            Some(kept) => kept,
+            None => self.connect(&uri.uri, &dial, cancel)?,
+        };
+        let answer = AnswerLimit {
+            by: start.saturating_add(options.connect_timeout),
+            timeout: options.connect_timeout,
+        };
+        Ok((turner, answer, is_reused))
+    }
+
     /// An idle connection of an earlier stream. It may be dead.
-    fn reuse(&self, uri: &Uri, (name, sockets): &ConnectionKey) -> Option<Turner<ClientEnd>> {
+    fn reuse(&self, uri: &Uri, (name, sockets): &ConnectionKey) -> Option<Turner<End>> {
         let kept = self.pool.lock().take(name, *sockets)?;
         tracing::debug!(
             "the connection to {} ({}) is used again",
@@ -182,15 +216,15 @@ impl ClientCore {
     fn connect(
         &self,
         uri: &Uri,
-        options: &GetOptions,
+        options: &DialOptions,
         cancel: Option<&Cancel>,
-    ) -> Result<Turner<ClientEnd>> {
+    ) -> Result<Turner<End>> {
         let transport = transport::by_scheme(&uri.scheme)?;
         let link_options = LinkOptions {
             connect_timeout: options.connect_timeout,
             cancel: cancel.cloned(),
             any_user: self.options.any_user,
-            unexpected_bytes: options.window.bytes,
+            unexpected_bytes: options.unexpected_bytes,
             connections: options.connections,
             settings: self.options.settings.clone(),
             ..LinkOptions::default()
@@ -199,7 +233,7 @@ impl ClientCore {
         let peer = &connection.identity().peer;
         tracing::debug!("connected to {} ({peer})", uri.bare());
         self.connections.fetch_add(1, Ordering::Relaxed);
-        Ok(ClientEnd::open(connection, uri.tags.free_data, &self.io))
+        Ok(End::open(connection, uri.tags, &self.io))
     }
 
     /// Asks for a stream. With an error comes whether it is the server's answer; then the
@@ -216,11 +250,18 @@ impl ClientCore {
         if connections.metadata.link().profile().is_ordered {
             config.request.features |= FEATURE_REPEAT;
         }
-        if let Err(error) = ensure_secrets_are_safe(options, &connections) {
+        let checked = match options.send_secrets {
+            true => Ok(()),
+            false => {
+                let links = connections.iter().map(Turner::link);
+                ensure_secrets_are_safe(&options.headers, links)
+            }
+        };
+        if let Err(error) = checked {
             self.put_back(connections, key.as_ref());
             return Err((error, true));
         }
-        let same_user = (connections.iter()).all(|it| it.link().look(ClientEnd::same_user));
+        let same_user = (connections.iter()).all(|it| it.link().look(End::same_user));
         let decode = options.decode(same_user);
         let started = Fetch::start(config, connections, decode, options.device, options.spin);
         let mut fetch = started.map_err(|(error, connections)| {
@@ -238,14 +279,44 @@ impl ClientCore {
             fetch.peer(),
             decode.level
         );
-        Ok(Stream::new(
-            client,
-            self.generation,
-            fetch,
-            key,
-            decode,
-            cancel,
-        ))
+        let ending = move |fetch| end(client, fetch, key);
+        Ok(Stream::new(fetch, decode, cancel, Box::new(ending)))
+    }
+
+    /// The id of a stream on one connection.
+    pub(super) fn next_id(&self) -> Result<u128> {
+        self.ids.next(false)
+    }
+
+    /// The thread that releases the host's arrays, which starts with the first put.
+    pub(super) fn callbacks(&self) -> Result<Callbacks> {
+        let mut started = self.callbacks.lock();
+        if let Some(callbacks) = &*started {
+            return Ok(callbacks.clone());
+        }
+        // The thread ends with the last array.
+        let (callbacks, _) = Callbacks::start()?;
+        Ok(started.insert(callbacks).clone())
+    }
+
+    /// Takes back the connection of a stream that this client has sent.
+    pub(super) fn keep(&self, link: &Arc<EndLink>, key: &ConnectionKey) {
+        // Rule Q10: without order, messages of a stream that failed could come between those of the
+        // next one.
+        let is_settled = |end: &End| {
+            let is_ordered = link.profile().is_ordered || end.has_ended_well();
+            is_ordered && !end.is_asking()
+        };
+        let Some(turner) = link.take() else { return };
+        if link.look(is_settled) {
+            let connections = Connections {
+                metadata: turner,
+                data: None,
+            };
+            self.put_back(connections, Some(key));
+        } else {
+            IdleConnection::Owned(turner).retire();
+        }
     }
 
     /// Takes idle connections back. Keeps those that can serve the next stream.
@@ -298,19 +369,41 @@ impl Source for ClientCore {
     }
 }
 
+/// What a new connection is made with.
+struct DialOptions {
+    connect_timeout: Duration,
+    unexpected_bytes: u64,
+    connections: u16,
+}
+
+fn dial(options: &GetOptions) -> DialOptions {
+    DialOptions {
+        connect_timeout: options.connect_timeout,
+        unexpected_bytes: options.window.bytes,
+        connections: options.connections,
+    }
+}
+
 /// Rule Q7: a token is not sent where others can read it, unless the caller insists.
-fn ensure_secrets_are_safe(options: &GetOptions, connections: &Connections) -> Result<()> {
-    if options.send_secrets || options.headers.get("authorization").is_none() {
+///
+/// # Errors
+///
+/// `Permission`.
+pub(super) fn ensure_secrets_are_safe<'a>(
+    headers: &Headers,
+    links: impl IntoIterator<Item = &'a Arc<EndLink>>,
+) -> Result<()> {
+    if headers.get("authorization").is_none() {
         return Ok(());
     }
-    let is_open = |it: &&Turner<ClientEnd>| !it.link().origin().is_private();
-    let Some(open) = connections.iter().find(is_open) else {
+    let mut links = links.into_iter();
+    let Some(open) = links.find(|link| !link.origin().is_private()) else {
         return Ok(());
     };
     let text = format!(
         "the header `authorization` is not sent to {}, for others may read the connection; use \
          shm or the loopback interface, or allow it by the option send_secrets",
-        open.link().peer()
+        open.peer()
     );
     Err(Error::new(Status::Permission, text))
 }

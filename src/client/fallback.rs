@@ -10,7 +10,9 @@ use std::sync::Arc;
 use super::asking::ClientCore;
 use super::uris::{KnownUri, MOST_KNOWN};
 use super::{GetOptions, Stream};
-use crate::arrow::decode::DecodedBatch;
+use crate::cancel::Cancel;
+use crate::device::Target;
+use crate::driver::fetch::Retry;
 use crate::error::{Error, Result, Status};
 use crate::proto::Verb;
 
@@ -38,20 +40,19 @@ impl Fallback {
     }
 }
 
-impl Stream {
-    /// Asks again, for the same arrays in the same place, and gives the first array. `error` is the
-    /// failure of the first request.
-    pub(super) fn retry_without_gpus(
-        &mut self,
-        fallback: Fallback,
+impl Retry for Fallback {
+    fn ask(
+        self: Box<Self>,
+        target: Option<Target>,
         error: &Error,
-    ) -> Result<Option<DecodedBatch>> {
-        let Fallback {
+        cancel: Option<&Cancel>,
+    ) -> Result<Stream> {
+        let Self {
             client,
             uris,
             ticket,
             mut options,
-        } = fallback;
+        } = *self;
         tracing::debug!("asked again for bodies elsewhere: {error}");
         // A full GPU may have room later, so its server is not marked as closed.
         if error.status() != Status::OutOfMemory
@@ -64,36 +65,7 @@ impl Stream {
             }
             closed.insert(name);
         }
-        // The consumer knows the place of the arrays already.
-        if let Some(fetch) = &self.fetch {
-            options.device = fetch.target();
-        }
-        // The connection serves the next stream after the end of this one. For the log both
-        // requests are one stream, so the account is kept.
-        let account = self.account.take();
-        self.end(false);
-        self.account = account;
-        let mut fresh = client.ask(
-            &uris,
-            (Verb::Get, &ticket),
-            &options,
-            false,
-            self.cancel.as_ref(),
-        )?;
-        let bytes = |stream: &Self| stream.schema.as_ref().map(|schema| schema.bytes().to_vec());
-        if bytes(&fresh) != bytes(self) {
-            return Err(Error::invalid_data(format!(
-                "the server's memory on a GPU cannot be opened here ({error}), and when it was \
-                 asked for arrays elsewhere, it gave another schema"
-            )));
-        }
-        self.key = fresh.key.take();
-        let fetch = self.fetch.insert(match fresh.fetch.take() {
-            Some(fetch) => fetch,
-            None => return Ok(None),
-        });
-        let outcome = fetch.next(self.cancel.as_ref());
-        self.stats = fetch.stats();
-        outcome
+        options.device = target.unwrap_or(options.device);
+        client.ask(&uris, (Verb::Get, &ticket), &options, false, cancel)
     }
 }

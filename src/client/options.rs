@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use crate::arrow::Compression;
 use crate::arrow::decode::{DecodeOptions, Level};
 use crate::device::Target;
 use crate::proto::{Credit, Headers};
-use crate::transport::Settings;
+use crate::transport::{BodyPolicy, Settings};
 
 /// Options of a client.
 #[derive(Debug, Clone)]
@@ -99,21 +100,47 @@ impl Default for GetOptions {
     }
 }
 
-impl GetOptions {
-    /// Options of the decoder, for a server of the same or another user.
-    pub fn decode(&self, same_user: bool) -> DecodeOptions {
-        let (level, limit) = if same_user {
-            (Level::Structure, SAME_USER_LIMIT)
-        } else {
-            let careful = DecodeOptions::default();
-            (careful.level, careful.message_limit)
-        };
-        DecodeOptions {
-            level: self.level.unwrap_or(level),
-            message_limit: self.message_limit.unwrap_or(limit),
+/// Options of a stream that a client sends.
+#[derive(Debug, Clone)]
+pub struct PutOptions {
+    /// Time limit from connecting to the server's first answer.
+    pub connect_timeout: Duration,
+    /// How long the server may take nothing and say nothing while the host waits for it; `None`:
+    /// for ever.
+    pub stall_timeout: Option<Duration>,
+    /// How long the whole stream may take, from the request on; `None`: for ever. The server's host
+    /// sees it.
+    pub deadline: Option<Duration>,
+    /// Headers for the server's host.
+    pub headers: Headers,
+    /// Sends `authorization` also where others can read the connection (rule Q7).
+    pub send_secrets: bool,
+    /// How bodies travel.
+    pub body: BodyPolicy,
+    /// Compression of bodies. Compressed bodies travel as bytes (rule A4).
+    pub compression: Option<Compression>,
+    /// Connections for the stream, if the transport can split bodies.
+    pub connections: u16,
+}
+
+impl Default for PutOptions {
+    fn default() -> Self {
+        Self {
+            connect_timeout: Duration::from_secs(10),
+            stall_timeout: None,
+            deadline: None,
+            headers: Headers::new(),
+            send_secrets: false,
+            body: BodyPolicy::default(),
+            compression: None,
+            connections: 1,
         }
     }
 }
 
-/// Most memory that a message of the same user may take beside its body.
-const SAME_USER_LIMIT: u64 = 16 << 30;
+impl GetOptions {
+    /// Options of the decoder, for a server of the same or another user.
+    pub fn decode(&self, same_user: bool) -> DecodeOptions {
+        DecodeOptions::of_peer(same_user, self.level, self.message_limit)
+    }
+}

@@ -6,7 +6,7 @@ use std::time::Duration;
 use foldhash::HashMap;
 
 use crate::driver::clock;
-use crate::driver::fetch::{ClientEnd, ClientLink};
+use crate::driver::end::{End, EndLink};
 use crate::driver::io::Source;
 use crate::driver::turning::Turner;
 use crate::proto::Timestamp;
@@ -30,13 +30,13 @@ struct PooledConnection {
 /// An idle connection.
 pub(super) enum IdleConnection {
     /// The pool owns the connection, and no thread watches it.
-    Owned(Turner<ClientEnd>),
+    Owned(Turner<End>),
     /// The I/O thread owns the connection.
-    Watched(Arc<ClientLink>),
+    Watched(Arc<EndLink>),
 }
 
 impl IdleConnection {
-    fn link(&self) -> &Arc<ClientLink> {
+    fn link(&self) -> &Arc<EndLink> {
         match self {
             Self::Owned(token) => token.link(),
             Self::Watched(link) => link,
@@ -44,7 +44,7 @@ impl IdleConnection {
     }
 
     /// The connection for a stream, if it can serve one.
-    fn take(self) -> Option<Turner<ClientEnd>> {
+    fn take(self) -> Option<Turner<End>> {
         let mut token = match self {
             Self::Owned(token) => token,
             Self::Watched(link) => link.take()?,
@@ -55,13 +55,14 @@ impl IdleConnection {
     /// Hands the connection over to the I/O thread for good. The connection ends with the last
     /// array that uses its memory.
     pub(super) fn retire(self) {
-        self.link().interfere(|end, _| end.retire());
+        let link = self.link();
+        link.interfere(|end, effects| end.retire(link, effects));
     }
 }
 
 impl Pool {
     /// Takes a connection for the next stream.
-    pub(super) fn take(&mut self, uri: &str, sockets: u16) -> Option<Turner<ClientEnd>> {
+    pub(super) fn take(&mut self, uri: &str, sockets: u16) -> Option<Turner<End>> {
         let kept = self.kept.get_mut(uri)?;
         while let Some(at) = kept.iter().rposition(|kept| kept.sockets == sockets) {
             if let Some(token) = kept.remove(at).connection.take() {
@@ -76,7 +77,7 @@ impl Pool {
         &mut self,
         uri: &Arc<str>,
         sockets: u16,
-        token: Turner<ClientEnd>,
+        token: Turner<End>,
         most: usize,
     ) -> Option<IdleConnection> {
         let connection = IdleConnection::Owned(token);

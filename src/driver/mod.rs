@@ -2,7 +2,7 @@
 //! `docs/architecture.md` has the whole picture.
 //!
 //! - [`turning`]: one connection behind its lock, and the token of its owner.
-//! - [`serve`], [`fetch`]: the two ends of a connection.
+//! - [`end`], [`fetch`]: the two ends of a connection.
 //! - [`produce`]: streams on their way out. [`fetch`] has those on their way in.
 //! - [`io`]: the I/O thread, one for each server and each client. It never calls the host.
 //! - [`waiting`]: how long a thread looks, holds back and sleeps.
@@ -15,12 +15,12 @@
 pub mod acceptor;
 pub mod callbacks;
 pub mod clock;
+pub mod end;
 pub mod fetch;
 pub mod io;
 pub mod polling;
 pub mod produce;
 mod refusing;
-pub mod serve;
 pub mod telling;
 pub mod turning;
 pub mod waiting;

@@ -453,3 +453,8 @@ pub unsafe extern "C" fn dipc_get_options_free(options: *mut dipc_get_options) {
     // SAFETY: the caller promises `options` is NULL, or live and unused.
     unsafe { guard_free(options) }
 }
+
+/// A limit in nanoseconds; none for DIPC_FOREVER.
+pub(super) fn time_limit(nanos: u64) -> Option<Duration> {
+    (nanos != DIPC_FOREVER).then(|| Duration::from_nanos(nanos))
+}

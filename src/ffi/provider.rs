@@ -18,7 +18,9 @@ use crate::server::{Provider, Request};
 /// @param userdata  The userdata of dipc_server_serve() or dipc_server_set_handler().
 /// @param request   The client's request; valid until the stream is released, not to be freed. To
 ///                  fail with its own text the provider calls dipc_request_fail() and returns
-///                  non-zero.
+///                  non-zero. With DIPC_VERB_PUT the client sends a table: the provider accepts it
+///                  by dipc_request_source(), reads it to its end, and sets no stream; the request
+///                  is valid until the provider returns.
 /// @param out       Receives the stream, which the library then owns; its release is NULL before
 ///                  the call.
 /// @return 0, or any other number for a failure: then out is ignored.
@@ -72,21 +74,29 @@ impl ForeignProvider {
     }
 }
 
-impl Provider for ForeignProvider {
-    fn open(&self, request: &Request) -> Result<OwnedDeviceStream> {
-        let request = Box::new(dipc_request::lent(request));
-        let handle = std::ptr::from_ref(request.as_ref()).cast_mut();
+impl ForeignProvider {
+    /// Calls the host. Gives the stream that it set, which may be none.
+    fn call(&self, request: &dipc_request) -> Result<ArrowDeviceArrayStream> {
+        let handle = std::ptr::from_ref(request).cast_mut();
         let mut stream = ArrowDeviceArrayStream::empty();
         // SAFETY: the host promised in `dipc_server_serve` that the provider may be called on any
         // thread until its finalizer has run, and `data`, which runs it, is alive; `handle` lives
         // at least as long as the call, and `stream` is writable.
         let code = unsafe { (self.function)(self.data.pointer(), handle, &raw mut stream) };
-        if code != 0 {
-            return Err(Error::new(
+        match code {
+            0 => Ok(stream),
+            _ => Err(Error::new(
                 Status::Provider,
                 format!("the provider returned {code} and gave no text"),
-            ));
+            )),
         }
+    }
+}
+
+impl Provider for ForeignProvider {
+    fn open(&self, request: &Request) -> Result<OwnedDeviceStream> {
+        let request = Box::new(dipc_request::lent(request));
+        let stream = self.call(&request)?;
         if stream.is_released() {
             return Err(Error::new(
                 Status::Provider,
@@ -97,6 +107,19 @@ impl Provider for ForeignProvider {
         // and gave this one away with the 0.
         let stream = unsafe { OwnedDeviceStream::from_raw(stream) };
         Ok(with_request(stream, request))
+    }
+
+    fn take(&self, request: &Request) -> Result<()> {
+        let stream = self.call(&dipc_request::lent(request))?;
+        if stream.is_released() {
+            return Ok(());
+        }
+        // SAFETY: as in `open`.
+        drop(unsafe { OwnedDeviceStream::from_raw(stream) });
+        Err(Error::new(
+            Status::Provider,
+            "the provider gave a stream to a client that sends one (DIPC_VERB_PUT)",
+        ))
     }
 
     fn is_deterministic(&self) -> bool {

@@ -11,7 +11,7 @@ use crate::proto::Verb;
 
 /// The client gets a table.
 pub const DIPC_VERB_GET: i32 = 1;
-/// The client sends a table. Not served yet.
+/// The client sends a table: dipc_request_source() accepts it.
 pub const DIPC_VERB_PUT: i32 = 2;
 /// Both sides send. Not served yet.
 pub const DIPC_VERB_EXCHANGE: i32 = 3;

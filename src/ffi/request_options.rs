@@ -1,8 +1,6 @@
 //! Options that a request carries to the server's host.
 
-use std::time::Duration;
-
-use crate::ffi::client_options::{DIPC_FOREVER, dipc_get_options};
+use crate::ffi::client_options::{dipc_get_options, time_limit};
 use crate::ffi::error::dipc_error;
 use crate::ffi::guard::{ErrorOut, guard_mut};
 use crate::ffi::handle::try_ref;
@@ -33,10 +31,7 @@ pub unsafe extern "C" fn dipc_get_options_set_deadline_ns(
     // SAFETY: the caller promises `error` is NULL or writable.
     let error = unsafe { ErrorOut::from_raw(error) };
     let body = |options: &mut dipc_get_options| {
-        options.inner.deadline = match deadline_ns {
-            DIPC_FOREVER => None,
-            deadline => Some(Duration::from_nanos(deadline)),
-        };
+        options.inner.deadline = time_limit(deadline_ns);
         Ok(())
     };
     // SAFETY: the caller promises `options` is NULL, or live and exclusive.

@@ -326,16 +326,7 @@ pub unsafe extern "C" fn dipc_server_options_set_body(
     // SAFETY: the caller promises `error` is NULL or writable.
     let error = unsafe { ErrorOut::from_raw(error) };
     let body = |options: &mut dipc_server_options| {
-        options.inner.body = match body {
-            DIPC_BODY_AUTO => BodyPolicy::Auto,
-            DIPC_BODY_PACKED => BodyPolicy::Packed,
-            DIPC_BODY_LENT => BodyPolicy::Lent,
-            _ => {
-                return Err(Error::invalid_argument(format!(
-                    "body is {body}: no DIPC_BODY_*"
-                )));
-            }
-        };
+        options.inner.body = body_policy(body)?;
         Ok(())
     };
     // SAFETY: the caller promises `options` is NULL, or live and exclusive.
@@ -364,15 +355,7 @@ pub unsafe extern "C" fn dipc_server_options_set_compression(
     // SAFETY: the caller promises `error` is NULL or writable.
     let error = unsafe { ErrorOut::from_raw(error) };
     let body = |options: &mut dipc_server_options| {
-        options.inner.compression = match compression {
-            DIPC_COMPRESSION_NONE => None,
-            DIPC_COMPRESSION_LZ4 => Some(Compression::Lz4Frame),
-            DIPC_COMPRESSION_ZSTD => Some(Compression::Zstd),
-            _ => {
-                let text = format!("compression is {compression}: no DIPC_COMPRESSION_*");
-                return Err(Error::invalid_argument(text));
-            }
-        };
+        options.inner.compression = compression_of(compression)?;
         Ok(())
     };
     // SAFETY: the caller promises `options` is NULL, or live and exclusive.
@@ -390,4 +373,29 @@ pub unsafe extern "C" fn dipc_server_options_set_compression(
 pub unsafe extern "C" fn dipc_server_options_free(options: *mut dipc_server_options) {
     // SAFETY: the caller promises `options` is NULL, or live and unused.
     unsafe { guard_free(options) }
+}
+
+/// The policy with this number.
+pub(super) fn body_policy(number: i32) -> Result<BodyPolicy, Error> {
+    match number {
+        DIPC_BODY_AUTO => Ok(BodyPolicy::Auto),
+        DIPC_BODY_PACKED => Ok(BodyPolicy::Packed),
+        DIPC_BODY_LENT => Ok(BodyPolicy::Lent),
+        _ => Err(Error::invalid_argument(format!(
+            "body is {number}: no DIPC_BODY_*"
+        ))),
+    }
+}
+
+/// The codec with this number.
+pub(super) fn compression_of(number: i32) -> Result<Option<Compression>, Error> {
+    match number {
+        DIPC_COMPRESSION_NONE => Ok(None),
+        DIPC_COMPRESSION_LZ4 => Ok(Some(Compression::Lz4Frame)),
+        DIPC_COMPRESSION_ZSTD => Ok(Some(Compression::Zstd)),
+        _ => {
+            let text = format!("compression is {number}: no DIPC_COMPRESSION_*");
+            Err(Error::invalid_argument(text))
+        }
+    }
 }

@@ -32,12 +32,65 @@ pub struct StreamInfo {
     pub body_kinds: u8,
 }
 
+/// What a server grants to a client that sends (rule Q3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Grant {
+    /// Credit of the client before the first CREDIT.
+    pub credit: Credit,
+    /// Most bytes of copies lent at a time. Beyond this limit bodies travel packed.
+    pub lent_limit: u64,
+    /// Device where the server wants bodies, as
+    /// [`Request::device_type`](crate::proto::Request::device_type).
+    pub device_type: i32,
+}
+
 /// A control message (rule E3).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Control {
     /// Server: accepts the request. Has headers only if
     /// [`FEATURE_HEADERS`](crate::proto::FEATURE_HEADERS) is in use.
     Stream(StreamInfo, Headers),
+    /// Server: accepts a stream of the client's. STREAM of put and exchange (rule Q3).
+    Grant {
+        /// Version and features in use, out of those of the request's source. The rest describes
+        /// the server's own direction.
+        info: StreamInfo,
+        /// What the client may send.
+        grant: Grant,
+        /// Headers, as in STREAM.
+        headers: Headers,
+    },
+    /// Server: so much of the client's stream is safe, by the host's word (rule Q4).
+    Result {
+        /// The stream: [`Request::mark`](crate::proto::Request::mark).
+        stream: u64,
+        /// Record batches from the first on that this result covers.
+        batches: u64,
+        /// Bytes of the host.
+        bytes: Vec<u8>,
+    },
+    /// Client: its stream ends at message `seq`, not well (rule Q10). Earlier messages stay valid.
+    Abort {
+        /// The stream: [`Request::mark`](crate::proto::Request::mark).
+        stream: u64,
+        /// The number of a [`Status`].
+        status: i32,
+        /// Number of the first message that will not come.
+        seq: u32,
+        /// The text for people.
+        text: String,
+    },
+    /// Server: the host has taken all of the client's stream (rule Q4).
+    End {
+        /// The stream: [`Request::mark`](crate::proto::Request::mark).
+        stream: u64,
+        /// Number of the server's next message.
+        seq: u32,
+        /// Record batches that the host has taken.
+        batches: u64,
+        /// Headers, as in STREAM.
+        headers: Headers,
+    },
     /// Server: the stream fails at message `seq`. Earlier messages stay valid.
     Error {
         /// The number of a [`Status`].
@@ -120,9 +173,32 @@ const GOAWAY: u8 = 12;
 const PENDING: u8 = 15;
 const STREAM_WITH_HEADERS: u8 = 16;
 const ERROR_WITH_HEADERS: u8 = 17;
+const END: u8 = 18;
+const RESULT: u8 = 19;
+const ABORT: u8 = 20;
+const GRANT: u8 = 21;
 
 /// Most bytes of a message without headers, a text, a handle or a list.
-const MOST_FIXED: usize = 32;
+const MOST_FIXED: usize = 64;
+
+/// Most bytes of a RESULT of the host.
+pub const MOST_RESULT: usize = 32 << 10;
+
+impl StreamInfo {
+    fn encode(&self, bytes: &mut Vec<u8>) {
+        bytes.extend_from_slice(&self.version.to_le_bytes());
+        bytes.extend_from_slice(&self.features.to_le_bytes());
+        bytes.extend_from_slice(&self.device_type.to_le_bytes());
+        bytes.extend_from_slice(&self.device_id.to_le_bytes());
+        bytes.push(self.body_kinds);
+    }
+}
+
+/// The part of a text that a message has room for.
+fn cut(text: &str) -> &str {
+    text.get(..text.floor_char_boundary(MOST_TEXT))
+        .unwrap_or(text)
+}
 
 /// Starts a message of this kind.
 fn begin(kind: u8) -> Vec<u8> {
@@ -140,11 +216,58 @@ impl Control {
                     true => STREAM,
                     false => STREAM_WITH_HEADERS,
                 });
-                bytes.extend_from_slice(&info.version.to_le_bytes());
-                bytes.extend_from_slice(&info.features.to_le_bytes());
-                bytes.extend_from_slice(&info.device_type.to_le_bytes());
-                bytes.extend_from_slice(&info.device_id.to_le_bytes());
-                bytes.push(info.body_kinds);
+                info.encode(&mut bytes);
+                headers.encode(&mut bytes);
+                bytes
+            }
+            Self::Grant {
+                info,
+                grant,
+                headers,
+            } => {
+                let mut bytes = begin(GRANT);
+                info.encode(&mut bytes);
+                bytes.extend_from_slice(&grant.credit.batches.to_le_bytes());
+                bytes.extend_from_slice(&grant.credit.bytes.to_le_bytes());
+                bytes.extend_from_slice(&grant.lent_limit.to_le_bytes());
+                bytes.extend_from_slice(&grant.device_type.to_le_bytes());
+                headers.encode(&mut bytes);
+                bytes
+            }
+            Self::Result {
+                stream,
+                batches,
+                bytes: result,
+            } => {
+                let mut bytes = begin(RESULT);
+                bytes.extend_from_slice(&stream.to_le_bytes());
+                bytes.extend_from_slice(&batches.to_le_bytes());
+                bytes.extend_from_slice(result);
+                bytes
+            }
+            Self::Abort {
+                stream,
+                status,
+                seq,
+                text,
+            } => {
+                let mut bytes = begin(ABORT);
+                bytes.extend_from_slice(&stream.to_le_bytes());
+                bytes.extend_from_slice(&status.to_le_bytes());
+                bytes.extend_from_slice(&seq.to_le_bytes());
+                bytes.extend_from_slice(cut(text).as_bytes());
+                bytes
+            }
+            Self::End {
+                stream,
+                seq,
+                batches,
+                headers,
+            } => {
+                let mut bytes = begin(END);
+                bytes.extend_from_slice(&stream.to_le_bytes());
+                bytes.extend_from_slice(&seq.to_le_bytes());
+                bytes.extend_from_slice(&batches.to_le_bytes());
                 headers.encode(&mut bytes);
                 bytes
             }
@@ -154,9 +277,6 @@ impl Control {
                 text,
                 headers,
             } => {
-                let text = text
-                    .get(..text.floor_char_boundary(MOST_TEXT))
-                    .unwrap_or(text);
                 let mut bytes = begin(match headers.is_empty() {
                     true => ERROR,
                     false => ERROR_WITH_HEADERS,
@@ -168,7 +288,7 @@ impl Control {
                     bytes.extend_from_slice(&len.to_le_bytes());
                     headers.encode(&mut bytes);
                 }
-                bytes.extend_from_slice(text.as_bytes());
+                bytes.extend_from_slice(cut(text).as_bytes());
                 bytes
             }
             Self::Cancel { stream } => {
@@ -234,6 +354,10 @@ impl Control {
         let (name, message) = match *kind {
             STREAM => ("STREAM", Self::stream(payload)),
             STREAM_WITH_HEADERS => ("STREAM", Self::stream_with_headers(payload)),
+            GRANT => ("GRANT", Self::grant(payload)),
+            RESULT => ("RESULT", Self::result(payload)),
+            ABORT => ("ABORT", Self::abort(payload)),
+            END => ("END", Self::ended(payload)),
             ERROR => ("ERROR", Self::error(payload)),
             ERROR_WITH_HEADERS => ("ERROR", Self::error_with_headers(payload)),
             CANCEL => ("CANCEL", Self::cancel(payload)),
@@ -288,6 +412,59 @@ impl Control {
         };
         let some_kind = info.body_kinds & (BODY_KIND_PACKED | BODY_KIND_LIST) != 0;
         (info.version != 0 && some_kind).then(|| (info, fields.rest()))
+    }
+
+    fn grant(payload: &[u8]) -> Option<Self> {
+        let (info, rest) = Self::stream_info(payload)?;
+        let mut fields = Fields::new(rest);
+        let grant = Grant {
+            credit: Credit {
+                batches: fields.u64()?,
+                bytes: fields.u64()?,
+            },
+            lent_limit: fields.u64()?,
+            device_type: fields.i32()?,
+        };
+        let headers = answer_headers(fields.rest())?;
+        Some(Self::Grant {
+            info,
+            grant,
+            headers,
+        })
+    }
+
+    fn result(payload: &[u8]) -> Option<Self> {
+        let mut fields = Fields::new(payload);
+        let (stream, batches) = (fields.u64()?, fields.u64()?);
+        let bytes = fields.rest();
+        (bytes.len() <= MOST_RESULT).then(|| Self::Result {
+            stream,
+            batches,
+            bytes: bytes.to_vec(),
+        })
+    }
+
+    fn abort(payload: &[u8]) -> Option<Self> {
+        let mut fields = Fields::new(payload);
+        let (stream, status, seq) = (fields.u64()?, fields.i32()?, fields.u32()?);
+        let text = str::from_utf8(fields.rest()).ok()?.to_owned();
+        // A status of success would be no failure.
+        (status < 0).then_some(Self::Abort {
+            stream,
+            status,
+            seq,
+            text,
+        })
+    }
+
+    fn ended(payload: &[u8]) -> Option<Self> {
+        let mut fields = Fields::new(payload);
+        Some(Self::End {
+            stream: fields.u64()?,
+            seq: fields.u32()?,
+            batches: fields.u64()?,
+            headers: answer_headers(fields.rest())?,
+        })
     }
 
     fn error(payload: &[u8]) -> Option<Self> {
@@ -376,6 +553,10 @@ impl Control {
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Self::Stream(..) => "STREAM",
+            Self::Grant { .. } => "GRANT",
+            Self::Result { .. } => "RESULT",
+            Self::Abort { .. } => "ABORT",
+            Self::End { .. } => "END",
             Self::Error { .. } => "ERROR",
             Self::Cancel { .. } => "CANCEL",
             Self::Credit { .. } => "CREDIT",

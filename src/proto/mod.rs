@@ -39,7 +39,9 @@ mod window;
 mod wire;
 
 pub use body::{AddressList, Bytes, Span, Spans, decode_frees, encode_frees};
-pub use control::{BODY_KIND_LIST, BODY_KIND_PACKED, Control, IPC_HANDLE_BYTES, StreamInfo};
+pub use control::{
+    BODY_KIND_LIST, BODY_KIND_PACKED, Control, Grant, IPC_HANDLE_BYTES, MOST_RESULT, StreamInfo,
+};
 pub use error::ProtocolError;
 pub use extension::{
     Credit, FEATURE_HEADERS, FEATURE_IN_PLACE, FEATURE_PENDING, FEATURE_REPEAT, FEATURE_RETURN,
@@ -55,6 +57,7 @@ pub use receiver::{
     ReceiverTransmit, Side, SideConfig,
 };
 pub use request::{MAX_TICKET_BYTES, Request, ensure_request_fits, ensure_ticket_fits};
+pub(crate) use sender::is_answer;
 pub use sender::{OutBody, Sender, SenderConfig, SenderEvent, SenderState, Transmit, WindowRoom};
 pub use tag::{BodyKind, Role, RoleTags, Tags, body_of_tag, body_tag, parse_body_tag};
 pub use time::Timestamp;

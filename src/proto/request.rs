@@ -8,7 +8,7 @@ use crate::proto::extension::{
 };
 use crate::proto::headers::{Headers, MAX_REQUEST_HEADERS};
 use crate::proto::wire::Fields;
-use crate::proto::{ProtocolError, Verb};
+use crate::proto::{ProtocolError, StreamInfo, Verb};
 
 /// An extension request (rule E1): the payload of a message tagged `dipc_want`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,6 +36,9 @@ pub struct Request {
     pub deadline: Option<Duration>,
     /// Headers of the client's host program.
     pub headers: Headers,
+    /// The stream that the client sends, for a verb [with one](Verb::has_source). Its features are
+    /// those that the client knows as a sender; the version is that of the request.
+    pub source: Option<StreamInfo>,
     /// The descriptor: opaque bytes (rule M1).
     pub ticket: Vec<u8>,
 }
@@ -83,6 +86,9 @@ const REQUEST_DEVICES: u16 = 59;
 /// Length of `verb`, `deadline` and `headers_len`.
 const REQUEST_VERB: u16 = 13;
 
+/// Length of the fields of [`Request::source`].
+const REQUEST_SOURCE: u16 = 21;
+
 impl Request {
     /// A request for `ticket` in the version that this build speaks.
     pub fn new(ticket: impl Into<Vec<u8>>, credit: Credit) -> Self {
@@ -98,6 +104,7 @@ impl Request {
             verb: Verb::Get,
             deadline: None,
             headers: Headers::new(),
+            source: None,
             ticket: ticket.into(),
         }
     }
@@ -148,6 +155,9 @@ impl Request {
         if says_verb {
             fixed = fixed.saturating_add(REQUEST_VERB);
         }
+        if self.source.is_some() {
+            fixed = fixed.saturating_add(REQUEST_SOURCE);
+        }
         let headers = self.headers.encoded_len();
         let capacity = usize::from(fixed)
             .saturating_add(headers)
@@ -178,6 +188,12 @@ impl Request {
             bytes.extend_from_slice(&deadline.to_le_bytes());
             let headers = u32::try_from(headers).unwrap_or(u32::MAX);
             bytes.extend_from_slice(&headers.to_le_bytes());
+            if let Some(source) = &self.source {
+                bytes.push(source.body_kinds);
+                bytes.extend_from_slice(&source.device_type.to_le_bytes());
+                bytes.extend_from_slice(&source.device_id.to_le_bytes());
+                bytes.extend_from_slice(&source.features.to_le_bytes());
+            }
             self.headers.encode(&mut bytes);
         }
         bytes.extend_from_slice(&self.ticket);
@@ -211,6 +227,15 @@ impl Request {
                 ),
             ));
         }
+        if request.verb.has_source() && request.source.is_none() {
+            return Err(ProtocolError::new(
+                "Q3",
+                format!(
+                    "request to {} that describes no stream",
+                    request.verb.name()
+                ),
+            ));
+        }
         Ok(request)
     }
 
@@ -233,6 +258,7 @@ impl Request {
             verb: Verb::Get,
             deadline: None,
             headers: Headers::new(),
+            source: None,
             ticket: Vec::new(),
         };
         let (mut known, mut headers) = (REQUEST_FIXED, 0);
@@ -253,6 +279,17 @@ impl Request {
                 let deadline = Some(fields.u64()?).filter(|deadline| *deadline > 0);
                 request.deadline = deadline.map(Duration::from_nanos);
                 headers = usize::try_from(fields.u32()?).ok()?;
+            }
+            let source = known.checked_add(REQUEST_SOURCE)?;
+            if fixed >= source && request.verb.has_source() {
+                known = source;
+                request.source = Some(StreamInfo {
+                    body_kinds: fields.u8()?,
+                    device_type: fields.i32()?,
+                    device_id: fields.i64()?,
+                    features: fields.u64()?,
+                    version: request.max_version,
+                });
             }
         }
         fields.skip(usize::from(fixed.checked_sub(known)?))?;

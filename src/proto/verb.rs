@@ -42,6 +42,11 @@ impl Verb {
         }
     }
 
+    /// Whether the client sends a stream.
+    pub fn has_source(self) -> bool {
+        matches!(self, Self::Put | Self::Exchange)
+    }
+
     /// The name, for texts.
     pub fn name(self) -> &'static str {
         match self {

@@ -12,11 +12,11 @@ use crate::arrow::stream::{ArrayReader, DeviceStreamReader};
 use crate::driver::acceptor::Acceptor;
 use crate::driver::callbacks::{Callbacks, Deferred};
 use crate::driver::clock;
+use crate::driver::end::{ArrivedRequest, Begun, End, EndLink, Host, StreamWork};
 use crate::driver::io::IoThread;
 use crate::driver::produce::{
     Counters, OutStream, ProduceOptions, Production, Publication, Published,
 };
-use crate::driver::serve::{ArrivedRequest, Begun, Host, ServerEnd, ServerLink, StreamWork};
 use crate::driver::telling::shown;
 use crate::driver::turning::Turner;
 use crate::error::{Error, Result, Status};
@@ -25,6 +25,7 @@ use crate::lines::Lines;
 use crate::proto::{Role, RoleTags, SenderConfig, Timestamp, Uri};
 use crate::server::pulls::PullQueues;
 use crate::server::request::AskedFor;
+use crate::server::source::Source;
 use crate::server::streams::{Slot, Streams};
 use crate::server::threads::{Threads, send_table};
 use crate::server::tickets::{Entry, Provider, Tickets};
@@ -45,7 +46,7 @@ pub(super) struct ServerCore {
     pub(super) streams: Arc<Streams>,
     pub(super) threads: Threads,
     pub(super) listeners: Mutex<Vec<Listening>>,
-    pub(super) links: Mutex<HashMap<u64, Arc<ServerLink>>>,
+    pub(super) links: Mutex<HashMap<u64, Arc<EndLink>>>,
     pub(super) next_link: AtomicU64,
     pub(super) pulls: PullQueues,
     /// `None` once stopped, so that the callback thread can end.
@@ -87,7 +88,7 @@ impl ServerCore {
         }
     }
 
-    pub(super) fn links(&self) -> Vec<Arc<ServerLink>> {
+    pub(super) fn links(&self) -> Vec<Arc<EndLink>> {
         self.links.lock().values().cloned().collect()
     }
 
@@ -106,7 +107,7 @@ impl ServerCore {
         let idle = self.link_options.region_idle;
         let peer = connection.identity().peer.clone();
         let queued = self.options.most_queued();
-        let link = ServerLink::start(id, connection, config, idle, queued, &self.io, host)
+        let link = EndLink::start(id, connection, config, idle, queued, &self.io, host)
             .map_err(|error| error.context(format_args!("the peer is {peer}")))?;
         self.links.lock().insert(id, Arc::clone(&link));
         // The connection may have ended, or missed the cut, before it was in the list.
@@ -127,9 +128,9 @@ impl ServerCore {
     /// Finds the ticket of a request and begins its stream. An error brings the connection back.
     fn begin_stream(
         &self,
-        mut turner: Turner<ServerEnd>,
+        mut turner: Turner<End>,
         asked: &ArrivedRequest,
-    ) -> Result<Begun, (Error, Turner<ServerEnd>)> {
+    ) -> Result<Begun, (Error, Turner<End>)> {
         let ticket = &asked.request.ticket;
         let shared_id = asked.extension && asked.role != Role::Both;
         if shared_id
@@ -141,6 +142,9 @@ impl ServerCore {
                 Ok(()) => return Ok(Begun::Elsewhere), // Rule E6
                 Err(given_back) => turner = given_back,
             }
+        }
+        if asked.request.verb.has_source() {
+            return self.begin_taking(turner, asked);
         }
         let (entry, slot) = match self.admit(asked) {
             Ok(admitted) => admitted,
@@ -186,6 +190,46 @@ impl ServerCore {
         })
     }
 
+    /// Begins to take the stream of a client. From here on the stream owns the connection.
+    fn begin_taking(
+        &self,
+        turner: Turner<End>,
+        asked: &ArrivedRequest,
+    ) -> Result<Begun, (Error, Turner<End>)> {
+        let request = &asked.request;
+        let source = Source::new(turner, request, &self.options.take, self.options.first_seq)?;
+        let (entry, slot) = match self.admit(asked) {
+            Ok(admitted) => admitted,
+            Err(error) => {
+                log_refusal(source.link(), asked, &error);
+                // It fails only where the client has gone.
+                let _ = source.answer(Err((error.status().code(), error.text().to_owned())));
+                return Ok(Begun::Elsewhere);
+            }
+        };
+        let link = Arc::clone(source.link());
+        let stream = OutStream::without_batches(request.ticket.clone(), link);
+        let place = Arc::downgrade(&slot);
+        stream.when_lost(Box::new(move || {
+            if let Some(place) = place.upgrade() {
+                place.lost();
+            }
+        }));
+        let asked_for = AskedFor::of(request);
+        if let Entry::Provider(provider) = entry {
+            let request = Request::with_source(stream, asked_for, Arc::clone(&source), None);
+            return Ok(Begun::Thread(Box::new(TakenStream {
+                provider,
+                request,
+                source,
+                slot,
+            })));
+        }
+        let request = Request::with_source(stream, asked_for, source, Some(slot));
+        self.pulls.put(request);
+        Ok(Begun::Elsewhere)
+    }
+
     /// Finds the ticket of a request, and takes a slot for its stream.
     fn admit(&self, asked: &ArrivedRequest) -> Result<(Entry, Arc<Slot>)> {
         self.ensure_running()?;
@@ -207,7 +251,7 @@ impl ServerCore {
     /// Begins to send a published table. The owner of the connection continues it.
     fn publish(
         &self,
-        mut turner: Turner<ServerEnd>,
+        mut turner: Turner<End>,
         asked: &ArrivedRequest,
         table: Arc<Deferred<Published>>,
         options: ProduceOptions,
@@ -288,7 +332,7 @@ impl ServerCore {
     fn all_finished(&self) -> bool {
         // All connections are asked, so that a slow client does not delay the others. A closed
         // connection in the list is about to be removed by another thread.
-        let finished = |all, link: &Arc<ServerLink>| link.end_sending() && !link.is_closed() && all;
+        let finished = |all, link: &Arc<EndLink>| link.end_sending() && !link.is_closed() && all;
         self.links().iter().fold(true, finished)
     }
 }
@@ -304,7 +348,7 @@ fn ending(slot: &Arc<Slot>) -> Box<dyn FnOnce() + Send> {
 }
 
 /// Logs that a request was refused: a warning if the server was busy.
-fn log_refusal(link: &ServerLink, asked: &ArrivedRequest, error: &Error) {
+fn log_refusal(link: &EndLink, asked: &ArrivedRequest, error: &Error) {
     static BUSY: Lines = Lines::new();
     let line = || {
         let ticket = shown(&asked.request.ticket);
@@ -319,10 +363,10 @@ fn log_refusal(link: &ServerLink, asked: &ArrivedRequest, error: &Error) {
 }
 
 /// A published table whose bodies are copied, on a thread for this stream only.
-struct HeavyTable(Turner<ServerEnd>);
+struct HeavyTable(Turner<End>);
 
 impl StreamWork for HeavyTable {
-    fn run(self: Box<Self>) -> Option<Turner<ServerEnd>> {
+    fn run(self: Box<Self>) -> Option<Turner<End>> {
         send_table(self.0)
     }
 
@@ -345,7 +389,7 @@ struct ProvidedStream {
 }
 
 impl StreamWork for ProvidedStream {
-    fn run(self: Box<Self>) -> Option<Turner<ServerEnd>> {
+    fn run(self: Box<Self>) -> Option<Turner<End>> {
         let Self {
             mut production,
             provider,
@@ -372,6 +416,32 @@ impl StreamWork for ProvidedStream {
 
     fn refuse(mut self: Box<Self>, error: &Error) {
         self.production.fail(error.status().code(), error.text());
+    }
+}
+
+/// A stream of a client that a provider takes.
+struct TakenStream {
+    provider: Arc<Deferred<Box<dyn Provider>>>,
+    request: Request,
+    source: Arc<Source>,
+    slot: Arc<Slot>,
+}
+
+impl StreamWork for TakenStream {
+    fn run(self: Box<Self>) -> Option<Turner<End>> {
+        let provider = self.provider.get()?;
+        let taken = provider.take(&self.request);
+        self.slot.ending();
+        let outcome = taken.map_err(|error| self.request.failure(&error));
+        if let Err(error) = self.source.answer(outcome) {
+            tracing::debug!("a client is not told that its table was taken: {error}");
+        }
+        None
+    }
+
+    fn refuse(self: Box<Self>, error: &Error) {
+        let told = (error.status().code(), error.text().to_owned());
+        let _ = self.source.answer(Err(told));
     }
 }
 
@@ -403,7 +473,7 @@ fn provide(
 }
 
 impl Host for ServerCore {
-    fn begin(&self, turner: Turner<ServerEnd>, request: ArrivedRequest) -> Begun {
+    fn begin(&self, turner: Turner<End>, request: ArrivedRequest) -> Begun {
         self.begin_stream(turner, &request)
             .unwrap_or_else(|(error, mut turner)| {
                 log_refusal(turner.link(), &request, &error);
@@ -417,7 +487,7 @@ impl Host for ServerCore {
         self.threads.run(work);
     }
 
-    fn closed(&self, link: &Arc<ServerLink>) {
+    fn closed(&self, link: &Arc<EndLink>) {
         self.links.lock().remove(&link.beside.id);
     }
 }

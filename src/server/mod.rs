@@ -5,6 +5,7 @@ mod describe;
 mod options;
 mod pulls;
 mod request;
+mod source;
 mod streams;
 mod threads;
 mod tickets;
@@ -18,7 +19,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-pub use options::{ServerOptions, ServerStats};
+pub use options::{ServerOptions, ServerStats, TakeOptions};
 pub use request::Request;
 pub use tickets::Provider;
 

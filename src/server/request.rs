@@ -8,9 +8,11 @@ use parking_lot::{Mutex, MutexGuard};
 
 use crate::arrow::{OwnedDeviceArray, OwnedSchema};
 use crate::driver::clock;
+use crate::driver::fetch::Stream;
 use crate::driver::produce::{OutStream, Production};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Status};
 use crate::proto::{self, Headers, Timestamp, Verb};
+use crate::server::source::Source;
 use crate::server::streams::Slot;
 use crate::transport::PeerOrigin;
 
@@ -26,6 +28,10 @@ pub struct Request {
     failure: Mutex<Option<(i32, String)>>,
     /// The host's end of the stream, in the pull form.
     pull: Option<Mutex<PullStream>>,
+    /// The stream that the client sends.
+    source: Option<Arc<Source>>,
+    /// The place of a stream that the client sends, in the pull form, until the answer.
+    place: Mutex<Option<Arc<Slot>>>,
 }
 
 /// What the client said beside the ticket.
@@ -59,7 +65,22 @@ impl Request {
             asked,
             failure: Mutex::new(None),
             pull: None,
+            source: None,
+            place: Mutex::new(None),
         }
+    }
+
+    /// A request of a client that sends `source`. `place`: in the pull form.
+    pub(super) fn with_source(
+        stream: Arc<OutStream>,
+        asked: AskedFor,
+        source: Arc<Source>,
+        place: Option<Arc<Slot>>,
+    ) -> Self {
+        let mut request = Self::for_provider(stream, asked);
+        request.source = Some(source);
+        request.place = Mutex::new(place);
+        request
     }
 
     pub(super) fn for_pull(
@@ -72,12 +93,9 @@ impl Request {
             production,
             _slot: slot,
         });
-        Self {
-            stream,
-            asked,
-            failure: Mutex::new(None),
-            pull: Some(pull),
-        }
+        let mut request = Self::for_provider(stream, asked);
+        request.pull = Some(pull);
+        request
     }
 
     /// The ticket that the client asked for.
@@ -149,6 +167,43 @@ impl Request {
         Ok(self.pull(None)?.production.fd()?.as_raw_fd())
     }
 
+    /// The schema of the stream that the client sends, for a host that decides with it. Waits for
+    /// it.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` for a client that sends none, or once the host has taken the stream; or
+    /// the error that ended the stream.
+    pub fn source_schema(&self) -> Result<OwnedSchema> {
+        self.sent()?.schema()
+    }
+
+    /// Takes the stream that the client sends: from now on it sends batches. The host reads the
+    /// stream to its end before it answers.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` for a client that sends none, or for a second call; or the error that
+    /// ended the stream.
+    pub fn source(&self) -> Result<Stream> {
+        self.sent()?.take()
+    }
+
+    /// Tells the client that the first `batches` of its stream are safe, with bytes for its host.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument`: no stream is taken, or more than
+    /// [`MOST_RESULT`](crate::proto::MOST_RESULT) bytes; `Cancelled`, `Disconnected`.
+    pub fn say_result(&self, batches: u64, bytes: &[u8]) -> Result<()> {
+        self.sent()?.say_result(batches, bytes)
+    }
+
+    fn sent(&self) -> Result<&Arc<Source>> {
+        (self.source.as_ref())
+            .ok_or_else(|| Error::invalid_argument("the client of this request sends no stream"))
+    }
+
     /// Pull form: sends the schema, before the first batch. It is read, not moved.
     ///
     /// # Errors
@@ -180,12 +235,17 @@ impl Request {
         }
     }
 
-    /// Pull form: completes the stream. Waits at most `timeout` until the last batches are sent.
+    /// Pull form: completes the stream. Waits at most `timeout` until the last batches are sent. To a
+    /// client that sends a stream: the host has taken all of it.
     ///
     /// # Errors
     ///
     /// `Timeout` (call again), `Cancelled`, `Disconnected`, `InvalidArgument`.
     pub fn finish(&self, timeout: Option<Duration>) -> Result<()> {
+        if let Some(place) = self.place.lock().take() {
+            place.ending();
+            return self.sent()?.answer(Ok(()));
+        }
         let deadline = timeout.map(clock::after);
         let mut pull = self.pull(deadline)?;
         pull.production.finish(deadline)?;
@@ -198,6 +258,12 @@ impl Request {
     /// failure that the provider returns next. `code` is a code of `Status`; any other number
     /// becomes `Provider` for the client.
     pub fn fail(&self, code: i32, text: &str) {
+        if let (Some(source), Some(place)) = (&self.source, self.place.lock().take()) {
+            place.ending();
+            // It fails only where the client is told already.
+            let _ = source.answer(Err((code, text.to_owned())));
+            return;
+        }
         match &self.pull {
             Some(pull) => {
                 // Another call may wait for the client and hold the lock: this ends its wait.
@@ -229,6 +295,16 @@ impl Request {
             Some(deadline) => pull.try_lock_for(clock::until(deadline)).ok_or_else(|| {
                 Error::timeout("another call on this request waits for the consumer")
             }),
+        }
+    }
+}
+
+impl Drop for Request {
+    fn drop(&mut self) {
+        // In the pull form, unanswered. A provider's request has no place.
+        if self.place.get_mut().is_some() {
+            let text = "the server's host dropped the request";
+            self.fail(Status::Provider.code(), text);
         }
     }
 }

@@ -13,8 +13,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use crate::driver::clock;
+use crate::driver::end::{ArrivedRequest, Begun, End, StreamWork};
 use crate::driver::io::{Source as _, guarded};
-use crate::driver::serve::{ArrivedRequest, Begun, ServerEnd, StreamWork};
 use crate::driver::turning::{Bell, Budget, Turn as _, Turner, Wants};
 use crate::driver::waiting::{self, Looks, RETRY};
 use crate::error::Error;
@@ -127,7 +127,7 @@ fn serve(waiting: &Mutex<IdleThreads>, first: Box<dyn StreamWork>) {
 fn wait(
     waiting: &Mutex<IdleThreads>,
     bell: &Arc<Bell>,
-    mut turner: Option<Turner<ServerEnd>>,
+    mut turner: Option<Turner<End>>,
 ) -> Option<Box<dyn StreamWork>> {
     let until = clock::after(IDLE);
     if let Some(turner) = &mut turner {
@@ -140,7 +140,7 @@ fn wait(
         let mut died = false;
         if request.is_none() {
             let held = turner.as_ref().map(|turner| {
-                let mut wants = turner.link().look(ServerEnd::wants);
+                let mut wants = turner.link().look(End::wants);
                 wants.soon |= soon;
                 (turner.link().readiness(), wants)
             });
@@ -175,7 +175,7 @@ fn wait(
 }
 
 /// Spins for the next request, if the server is set to spin.
-fn spin(turner: &mut Turner<ServerEnd>, bell: &Bell) -> Option<ArrivedRequest> {
+fn spin(turner: &mut Turner<End>, bell: &Bell) -> Option<ArrivedRequest> {
     let time = turner.link().io().spin();
     if time.is_zero() {
         return None;
@@ -194,7 +194,7 @@ fn spin(turner: &mut Turner<ServerEnd>, bell: &Bell) -> Option<ArrivedRequest> {
 
 /// Turns a connection between two streams, or during a stream that the connection's owner sends.
 /// Gives a request that has come, and whether more work may be ready now.
-fn turn(turner: &mut Turner<ServerEnd>, budget: Budget) -> (Option<ArrivedRequest>, bool) {
+fn turn(turner: &mut Turner<End>, budget: Budget) -> (Option<ArrivedRequest>, bool) {
     let mut turned = (None, false);
     let done = guarded(|| {
         turned = turner.step(|served, effects| {
@@ -237,24 +237,24 @@ fn strike(waiting: &Mutex<IdleThreads>, number: u64) -> bool {
 
 /// Sends a published table to its end, on a thread for this stream only. Gives the connection back,
 /// unless it has ended.
-pub(super) fn send_table(mut turner: Turner<ServerEnd>) -> Option<Turner<ServerEnd>> {
+pub(super) fn send_table(mut turner: Turner<End>) -> Option<Turner<End>> {
     let bell = Bell::new().ok().map(Arc::new);
     turner.set_bell(bell.clone());
     let mut looks = Looks::default();
     let mut budget = Budget::WOKEN;
     loop {
         let wants = turn_table(&mut turner, budget);
-        let Some(sent) = turner.link().look(ServerEnd::published_messages) else {
+        let Some(sent) = turner.link().look(End::published_messages) else {
             break;
         };
-        let goes_on = |turner: &mut Turner<ServerEnd>| {
+        let goes_on = |turner: &mut Turner<End>| {
             turn_table(turner, Budget::LOOK);
-            turner.link().look(ServerEnd::published_messages) != Some(sent)
+            turner.link().look(End::published_messages) != Some(sent)
         };
         if wants.soon || looks.look(|| goes_on(&mut turner)) {
             continue;
         }
-        let wants = turner.link().look(ServerEnd::wants);
+        let wants = turner.link().look(End::wants);
         let held = [(turner.link().readiness(), wants)];
         // Nobody can wake a thread for whose bell there was no descriptor.
         let retry = bell.is_none().then(|| clock::after(RETRY));
@@ -267,7 +267,7 @@ pub(super) fn send_table(mut turner: Turner<ServerEnd>) -> Option<Turner<ServerE
 }
 
 /// One turn of a connection that sends a table.
-fn turn_table(turner: &mut Turner<ServerEnd>, budget: Budget) -> Wants {
+fn turn_table(turner: &mut Turner<End>, budget: Budget) -> Wants {
     turner.step(|served, effects| served.turn_without_request(budget, effects))
 }
 
@@ -279,7 +279,7 @@ mod tests {
     struct Task<F>(F);
 
     impl<F: FnOnce() + Send> StreamWork for Task<F> {
-        fn run(self: Box<Self>) -> Option<Turner<ServerEnd>> {
+        fn run(self: Box<Self>) -> Option<Turner<End>> {
             (self.0)();
             None
         }

@@ -27,6 +27,16 @@ pub trait Provider: Send + Sync + 'static {
     /// Any error. The client gets its status and text.
     fn open(&self, request: &Request) -> Result<OwnedDeviceStream>;
 
+    /// Takes the stream that the client of `request` sends ([`Request::source`]).
+    ///
+    /// # Errors
+    ///
+    /// Any error. The client gets its status and text.
+    fn take(&self, request: &Request) -> Result<()> {
+        let _ = request;
+        Err(Error::unsupported("this server takes no tables"))
+    }
+
     /// Whether all calls give the same batches. Then two calls can serve a baseline peer on two
     /// connections (rule E6).
     fn is_deterministic(&self) -> bool {

@@ -123,11 +123,14 @@ pub trait Connection: Send {
         self.queued().bytes == 0
     }
 
-    /// Client: a stream is about to be asked for. From now on the server may announce memory,
-    /// until [`end_stream`](Self::end_stream).
-    fn begin_stream(&mut self) {}
+    /// A stream of the peer's is about to come. From now on the peer may announce memory, until
+    /// [`end_stream`](Self::end_stream). `early_bytes`: bodies of up to so many bytes may be read
+    /// before they are announced, at a server.
+    fn begin_stream(&mut self, early_bytes: u64) {
+        let _ = early_bytes;
+    }
 
-    /// Client: everything of the stream has come.
+    /// Everything of the stream has come.
     fn end_stream(&mut self) {}
 
     /// Announces the body of `seq`, whose header has been seen: a packed body of exactly `packed`

@@ -34,6 +34,63 @@ static void tokens(void) {
   dipc_cancel_free(NULL);
 }
 
+static void puts_and_sources(void) {
+  dipc_put *put = NULL;
+  dipc_put_options *options = NULL;
+  dipc_headers *headers = NULL;
+  dipc_client *client = new_client();
+  const char *uri = "shm:@nobody";
+  struct ArrowDeviceArrayStream stream;
+  struct ArrowDeviceArray batch;
+  struct ArrowSchema schema;
+  uint64_t figure = 0;
+  size_t len = 0;
+  int fd = 0;
+  NULLS("out", dipc_put_options_new(NULL, &error_));
+  NULLS("options", dipc_put_options_set_connect_timeout_ns(NULL, 1, &error_));
+  NULLS("options", dipc_put_options_set_stall_timeout_ns(NULL, 1, &error_));
+  NULLS("options", dipc_put_options_set_deadline_ns(NULL, 1, &error_));
+  NULLS("options", dipc_put_options_set_headers(NULL, headers, &error_));
+  NULLS("options", dipc_put_options_set_send_secrets(NULL, true, &error_));
+  NULLS("options", dipc_put_options_set_body(NULL, DIPC_BODY_AUTO, &error_));
+  NULLS("options", dipc_put_options_set_compression(NULL, DIPC_COMPRESSION_NONE, &error_));
+  NULLS("options", dipc_put_options_set_connections(NULL, 1, &error_));
+  OK(dipc_put_options_new(&options, &error_));
+  NULLS("headers", dipc_put_options_set_headers(options, NULL, &error_));
+  dipc_put_options_free(options);
+  dipc_put_options_free(NULL);
+  table_stream(&stream, 1, 1, -1, NULL);
+  table_schema(&schema);
+  table_batch(&batch, 0, 1, NULL);
+  NULLS("client", dipc_client_put(NULL, &uri, 1, TICKET("t"), NULL, NULL, &stream, &put, &error_));
+  NULLS("uris", dipc_client_put(client, NULL, 1, TICKET("t"), NULL, NULL, &stream, &put, &error_));
+  NULLS("descriptor",
+        dipc_client_put(client, &uri, 1, NULL, 1, NULL, NULL, &stream, &put, &error_));
+  NULLS("source", dipc_client_put(client, &uri, 1, TICKET("t"), NULL, NULL, NULL, &put, &error_));
+  NULLS("out", dipc_client_put(client, &uri, 1, TICKET("t"), NULL, NULL, &stream, NULL, &error_));
+  NULLS("schema", dipc_client_put_open(client, &uri, 1, TICKET("t"), NULL, NULL, NULL, 1, &put,
+                                       &error_));
+  NULLS("out", dipc_client_put_open(client, &uri, 1, TICKET("t"), NULL, NULL, &schema, 1, NULL,
+                                    &error_));
+  NULLS("put", dipc_put_push(NULL, &batch, NULL, 0, 0, &error_));
+  NULLS("put", dipc_put_next_result(NULL, 0, &figure, &error_));
+  NULLS("put", dipc_put_result(NULL, NULL, 0, &len, &error_));
+  NULLS("put", dipc_put_finish(NULL, 0, NULL, &error_));
+  NULLS("put", dipc_put_fail(NULL, 1, "text", &error_));
+  NULLS("put", dipc_put_headers(NULL, &headers, &error_));
+  NULLS("put", dipc_put_fd(NULL, &fd, &error_));
+  NULLS("put", dipc_put_stat(NULL, DIPC_PUT_STAT_BATCHES, &figure, &error_));
+  dipc_put_free(NULL);
+  NULLS("request", dipc_request_source_schema(NULL, &schema, &error_));
+  NULLS("request", dipc_request_source(NULL, &stream, &error_));
+  NULLS("request", dipc_request_result(NULL, 1, NULL, 0, &error_));
+  CHECK(put == NULL && stream.release && schema.release && batch.array.release);
+  stream.release(&stream);
+  schema.release(&schema);
+  batch.array.release(&batch.array);
+  dipc_client_free(client);
+}
+
 static void description(void) {
   dipc_description *description = NULL;
   dipc_headers *headers = NULL;
@@ -133,6 +190,7 @@ static void options(void) {
   NULLS("options", dipc_get_options_set_deadline_ns(NULL, 0, &error_));
   NULLS("options", dipc_get_options_set_send_secrets(NULL, true, &error_));
   description();
+  puts_and_sources();
   headers();
   NULLS("options", dipc_get_options_set_spin_ns(NULL, 1, &error_));
   NULLS("options", dipc_get_options_set_connections(NULL, 1, &error_));

@@ -156,6 +156,22 @@ where
     }
 }
 
+/// A handler made of a function, for streams that clients send.
+pub struct FnTaker<F>(pub F);
+
+impl<F> Provider for FnTaker<F>
+where
+    F: Fn(&Request) -> Result<()> + Send + Sync + 'static,
+{
+    fn open(&self, _: &Request) -> Result<OwnedDeviceStream> {
+        Err(Error::unsupported("this handler only takes tables"))
+    }
+
+    fn take(&self, request: &Request) -> Result<()> {
+        (self.0)(request)
+    }
+}
+
 /// A provider of `count` batches of `rows` rows each.
 pub fn counting(count: i64, rows: usize) -> Box<dyn Provider> {
     Box::new(FnProvider(move |_: &Request| {

@@ -317,7 +317,7 @@ fn a_region_message_brings_its_descriptor() {
             ..copying(subject)
         };
         let mut pair = subject.pair_with(&options);
-        pair.client.begin_stream();
+        pair.client.begin_stream(0);
         let lender = pair.server.lender().unwrap();
         let mut leases = Vec::new();
         for n in 0..6u8 {

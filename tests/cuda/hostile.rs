@@ -360,7 +360,7 @@ fn descriptors_find_their_message() {
         (region(2, handle(len, 1, uuid, &[])), Some(Arc::new(fd))),
         (region(3, handle(len, 2, uuid, &[8; 64])), None),
     ];
-    pair.client.begin_stream();
+    pair.client.begin_stream(0);
     for (bytes, fd) in messages {
         pair.server.send(Outgoing::Control { bytes, fd }).unwrap();
     }

@@ -77,7 +77,7 @@ impl RawClient {
         let uri = Uri::parse(uri)?;
         let mut link = transport::by_scheme(&uri.scheme)?.connect(&uri, &LinkOptions::default())?;
         // All its streams as one.
-        link.begin_stream();
+        link.begin_stream(0);
         Ok(Self {
             link,
             uri,

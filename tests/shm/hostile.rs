@@ -231,7 +231,7 @@ fn descriptors_are_taken_within_a_stream_alone() {
     // The next stream accepts them again.
     let (mut connection, peer) = bare_server();
     connection.end_stream();
-    connection.begin_stream();
+    connection.begin_stream(0);
     send_with(&peer, &region_frame(1, 4096), &[region.fd().as_fd()]);
     assert!(next(connection.as_mut()).is_ok());
 }

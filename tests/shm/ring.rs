@@ -15,10 +15,10 @@ use std::time::{Duration, Instant};
 use dipc::arrow::stream::ArrayReader;
 use dipc::client::GetOptions;
 use dipc::device::region::Region;
-use dipc::driver::fetch::ClientEnd;
+use dipc::driver::end::End;
 use dipc::driver::io::IoThread;
 use dipc::error::Status;
-use dipc::proto::{Control, Uri};
+use dipc::proto::{Control, Tags, Uri};
 use dipc::transport::{
     Connection, Incoming, LinkOptions, Listener, MemoryBudget, Outgoing, Payload,
 };
@@ -462,7 +462,7 @@ fn a_request_for_a_ring_that_fails_hides_nothing() {
     let listener =
         UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
     let io = IoThread::start("dipc-test-io", Duration::ZERO).unwrap();
-    let mut link = ClientEnd::open(connect(&name), None, &io);
+    let mut link = End::open(connect(&name), Tags::DEFAULT, &io);
     let (mut server, _) = listener.accept().unwrap();
     let message = frame(2, 0, &[200, 1, 0, 0, 0]);
     let before = usize::try_from(BEFORE_RING).unwrap();

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use dipc::client::GetOptions;
-use dipc::driver::fetch::ClientEnd;
+use dipc::driver::end::End;
 use dipc::driver::io::IoThread;
 use dipc::error::{Error, Status};
 use dipc::proto::{Control, FEATURE_REPEAT, Request, Role, Tags, Uri};
@@ -78,7 +78,7 @@ fn what_cannot_be_written_is_told_behind_what_came() {
         .unwrap();
     let (mut server, _) = listener.accept().unwrap();
     let io = IoThread::start("dipc-test-io", Duration::ZERO).unwrap();
-    let mut link = ClientEnd::open(connection, None, &io);
+    let mut link = End::open(connection, Tags::DEFAULT, &io);
 
     // A control message of an unknown kind.
     let unknown = vec![200];

@@ -16,6 +16,7 @@ mod ending;
 mod logged;
 mod lost;
 mod polling;
+mod putting;
 mod requests;
 mod serving;
 mod threads;

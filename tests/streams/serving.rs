@@ -433,7 +433,7 @@ fn words(name: &str, word: &str) -> RecordBatch {
     RecordBatch::try_from_iter([(name, column)]).unwrap()
 }
 
-/// `ClientEnd::end`: earlier streams on a connection do not change a stream, and their lent memory
+/// `End::end_receiving`: earlier streams on a connection do not change a stream, and their lent memory
 /// is not kept.
 #[test]
 fn a_stream_is_what_it_would_be_on_a_new_connection() {

@@ -25,6 +25,25 @@ pub struct DecodeOptions {
     pub message_limit: u64,
 }
 
+/// Most memory that a message of the same user may take beside its body.
+const SAME_USER_LIMIT: u64 = 16 << 30;
+
+impl DecodeOptions {
+    /// Options for a peer of the same or another user (rule A8), where these are not given.
+    pub fn of_peer(same_user: bool, level: Option<Level>, message_limit: Option<u64>) -> Self {
+        let careful = Self::default();
+        let own = Self {
+            level: Level::Structure,
+            message_limit: SAME_USER_LIMIT,
+        };
+        let default = if same_user { own } else { careful };
+        Self {
+            level: level.unwrap_or(default.level),
+            message_limit: message_limit.unwrap_or(default.message_limit),
+        }
+    }
+}
+
 impl Default for DecodeOptions {
     /// The safe choice: level full, and 512 MiB for each message.
     fn default() -> Self {

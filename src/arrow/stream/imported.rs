@@ -108,6 +108,11 @@ impl DeviceStreamReader {
     pub fn new(stream: OwnedDeviceStream) -> Self {
         Self(Imported(stream))
     }
+
+    /// Gives the stream back.
+    pub fn into_inner(self) -> OwnedDeviceStream {
+        self.0.0
+    }
 }
 
 impl ArrayReader for DeviceStreamReader {

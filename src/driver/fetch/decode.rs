@@ -4,8 +4,8 @@ use crate::arrow::decode::{DecodedBatch, Decoder, ReceivedBody};
 use crate::cancel::Cancel;
 use crate::device::cuda::Event;
 use crate::device::{DeviceKind, Target};
+use crate::driver::end::peer_has_ended;
 use crate::driver::fetch::Fetch;
-use crate::driver::fetch::connection::server_has_ended;
 use crate::driver::fetch::inbound::{Taken, TakenBody};
 use crate::driver::waiting::{LONGEST_LOOK, RETRY};
 use crate::error::{Error, Result, Status};
@@ -148,7 +148,7 @@ impl Fetch {
         let has_ended =
             error.status() != Status::Protocol && bodies.readiness().peer_dies_within(RETRY);
         if has_ended {
-            server_has_ended(bodies.peer())
+            peer_has_ended(bodies.peer(), false)
         } else {
             error
         }

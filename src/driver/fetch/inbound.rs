@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::connection::ClientEffects;
+use super::Sides;
 use super::packed::PackedBody;
 use super::returns::LentBody;
-use super::{ClientEnd, ClientLink, Sides};
 use crate::driver::clock;
+use crate::driver::end::EndEffects;
+use crate::driver::end::{End, EndLink};
 use crate::driver::turning::{Budget, Wants};
 use crate::error::{Error, Result};
 use crate::proto::{
@@ -23,7 +24,7 @@ pub(super) struct Inbound {
     /// What the server has said of the stream.
     pub(super) info: Option<StreamInfo>,
     pub(super) schema: Option<Arc<Header>>,
-    pub(super) links: Sides<Arc<ClientLink>>,
+    pub(super) links: Sides<Arc<EndLink>>,
     queues: [SideQueue; 2],
 }
 
@@ -54,7 +55,8 @@ pub(super) enum TakenBody {
 }
 
 impl Inbound {
-    pub(super) fn new(receiver: Receiver<PackedBody>, links: Sides<Arc<ClientLink>>) -> Self {
+    /// A stream that comes in over `links`.
+    pub(super) fn new(receiver: Receiver<PackedBody>, links: Sides<Arc<EndLink>>) -> Self {
         Self {
             receiver,
             info: None,
@@ -73,9 +75,9 @@ impl Inbound {
     pub(super) fn turn(
         &mut self,
         side: Side,
-        end: &mut ClientEnd,
+        end: &mut End,
         budget: Budget,
-        effects: &mut ClientEffects,
+        effects: &mut EndEffects,
     ) -> usize {
         self.say(side, end, effects);
         let read = match self.read(side, end, budget, effects) {
@@ -84,16 +86,19 @@ impl Inbound {
             Err(error) => {
                 self.queues[side as usize].has_ended = true;
                 self.receiver.handle_disconnect(side, &error);
-                end.close(error);
+                end.close(error, effects);
                 1
             }
         };
+        if self.receiver.is_over_on_wire() {
+            end.incoming_over(effects);
+        }
         self.say(side, end, effects);
         read
     }
 
     /// Sends what the machine wants sent on this connection, and takes up what it tells.
-    pub(super) fn say(&mut self, side: Side, end: &mut ClientEnd, effects: &mut ClientEffects) {
+    pub(super) fn say(&mut self, side: Side, end: &mut End, effects: &mut EndEffects) {
         self.collect();
         if side == self.links.of_bodies() {
             self.take_up(end);
@@ -133,13 +138,13 @@ impl Inbound {
     }
 
     /// Takes up what the machine tells.
-    fn take_up(&mut self, end: &mut ClientEnd) {
+    fn take_up(&mut self, end: &mut End) {
         while let Some(event) = self.receiver.poll_event() {
             match event {
                 ReceiverEvent::Stream { info, .. } => self.info = Some(info),
                 ReceiverEvent::Schema(header) => self.schema = Some(Arc::new(header)),
                 ReceiverEvent::Expect { seq, packed, list } => {
-                    end.link.post_body(seq, packed, list)
+                    end.connection.post_body(seq, packed, list)
                 }
                 // Regions belong to the connection, which has dealt with them.
                 ReceiverEvent::Region { .. } | ReceiverEvent::RegionGone { .. } => {}
@@ -150,9 +155,9 @@ impl Inbound {
     fn read(
         &mut self,
         side: Side,
-        end: &mut ClientEnd,
+        end: &mut End,
         budget: Budget,
-        effects: &mut ClientEffects,
+        effects: &mut EndEffects,
     ) -> Result<usize> {
         // The clock is read once for all messages, and not where there is none.
         let (mut read, mut bytes, mut now) = (0, 0, None);
@@ -162,6 +167,7 @@ impl Inbound {
                 match end.handles(message, effects) {
                     Ok(false) => {}
                     Ok(true) => {
+                        end.pump_own(effects);
                         read += 1;
                         continue;
                     }
@@ -177,17 +183,19 @@ impl Inbound {
                         self.take_up(end);
                     }
                 }
-                Ok(None) if end.link.is_waiting() && self.is_broken() => end.link.forget_bodies(),
-                Ok(None) if end.link.is_waiting() && self.has_one_link() => {
+                Ok(None) if end.connection.is_waiting() && self.is_broken() => {
+                    end.connection.forget_bodies()
+                }
+                Ok(None) if end.connection.is_waiting() && self.has_one_link() => {
                     return Err(Error::protocol(
                         // Rule D1.
-                        "the server sent a large body before its header, on one connection",
+                        "a large body came before its header, on one connection",
                     ));
                 }
                 Ok(None) => break,
                 // What came before it counts first.
                 Err(error) if read > 0 => {
-                    end.close(error);
+                    end.close(error, effects);
                     break;
                 }
                 Err(error) => return Err(error),
@@ -245,9 +253,9 @@ impl Inbound {
     }
 
     /// What the stream waits for on this connection.
-    pub(super) fn wants(&self, side: Side, end: &mut ClientEnd) -> Wants {
+    pub(super) fn wants(&self, side: Side, end: &mut End) -> Wants {
         // Messages that may not be read now must not end a sleep.
-        let read = self.may_read(side) && !end.link.is_waiting();
+        let read = self.may_read(side) && !end.connection.is_waiting();
         Wants {
             read,
             write: end.is_writing(),
@@ -262,18 +270,14 @@ impl Inbound {
     }
 
     /// The next message for the consumer, if it is there. `end` is the connection of the bodies.
-    pub(super) fn take(
-        &mut self,
-        end: &mut ClientEnd,
-        effects: &mut ClientEffects,
-    ) -> Option<Taken> {
+    pub(super) fn take(&mut self, end: &mut End, effects: &mut EndEffects) -> Option<Taken> {
         let Message { seq, header, body } = self.receiver.next_message()?;
         let body = match body {
             Body::Packed(memory) => TakenBody::Packed(memory),
             Body::Lent(spans) => TakenBody::Lent {
                 len: spans.iter().map(|span| span.length).sum(),
                 lent: LentBody::new(self.links.bodies(), self.receiver.to_return(seq, &spans)),
-                memory: (end.link).with_regions(|regions| regions.resolve(seq, spans)),
+                memory: (end.connection).with_regions(|regions| regions.resolve(seq, spans)),
             },
         };
         // Credit, and perhaps an end, follow from taking it.
@@ -284,7 +288,7 @@ impl Inbound {
     /// Whether the server has said its last word on this stream, so that its connection can serve
     /// another. No lock of a connection is held.
     pub(super) fn is_settled(&self) -> bool {
-        let is_open = |link: &Arc<ClientLink>| link.look(|end| end.closed().is_none());
+        let is_open = |link: &Arc<EndLink>| link.look(|end| end.closed().is_none());
         self.is_said() && self.links.iter().all(is_open)
     }
 
@@ -296,13 +300,19 @@ impl Inbound {
 
     /// Whether the I/O thread need not read on: nothing more can come, or nothing more is wanted.
     pub(super) fn is_over(&self) -> bool {
-        self.is_said() || self.queues.iter().any(|queue| queue.has_ended)
+        // A client's last word is enough: what is missing is on its way to nobody.
+        let is_last = self.receiver.is_of_client() && self.receiver.is_over_on_wire();
+        self.is_said() || is_last || self.queues.iter().any(|queue| queue.has_ended)
     }
 
     /// Whether the connections can serve no other stream: the server broke a rule or said nothing
     /// in time, or the stream did not come to its end on a connection that keeps no order. The rest
     /// of it could come between the messages of the next stream.
     pub(super) fn is_faulty(&self) -> bool {
+        if self.receiver.is_of_client() {
+            // It is waited for, so that it reads the server's last word.
+            return self.receiver.is_peer_at_fault() || self.queues.iter().any(|it| it.has_ended);
+        }
         let failed = self.receiver.state() == ReceiverState::Failed;
         let is_unordered = self.links.iter().any(|link| !link.profile().is_ordered);
         (failed && !self.receiver.is_over_on_wire()) || (is_unordered && !self.is_settled())
@@ -311,7 +321,7 @@ impl Inbound {
     /// Cuts the connections. Arrays handed out stay valid. No lock of a connection is held.
     pub(super) fn close(&self) {
         for link in self.links.iter() {
-            link.interfere(|end, _| end.close(cut()));
+            link.interfere(|end, effects| end.close(cut(), effects));
         }
     }
 }

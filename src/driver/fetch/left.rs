@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::connection::ClientEffects;
+use super::Connections;
 use super::inbound::Inbound;
-use super::{ClientEnd, Connections};
 use crate::driver::clock;
+use crate::driver::end::End;
+use crate::driver::end::EndEffects;
 use crate::driver::turning::Budget;
 use crate::lines::Lines;
 use crate::proto::{Side, Timestamp};
@@ -25,7 +26,7 @@ pub type Home = Box<dyn FnOnce(Connections) + Send>;
 pub struct Left(Mutex<Option<Box<LeftStream>>>);
 
 /// What its consumer has left of a stream.
-pub(super) struct LeftStream {
+pub struct LeftStream {
     inbound: Inbound,
     home: Home,
     /// When the server last sent something, and how long it may be silent.
@@ -48,7 +49,7 @@ impl Left {
             let left = Arc::clone(&left);
             connection.step(|end, _| {
                 // A body that nobody wants is not announced either: it is thrown away.
-                end.link.forget_bodies();
+                end.connection.forget_bodies();
                 end.wake();
                 end.left = Some((side, left));
             });
@@ -56,12 +57,12 @@ impl Left {
     }
 
     /// Reads one of the connections. Returns how many messages there were.
-    pub(super) fn turn(
+    pub fn turn(
         &self,
         side: Side,
-        end: &mut ClientEnd,
+        end: &mut End,
         budget: Budget,
-        effects: &mut ClientEffects,
+        effects: &mut EndEffects,
     ) -> usize {
         let mut left = self.0.lock();
         let Some(stream) = left.as_deref_mut() else {
@@ -80,14 +81,14 @@ impl Left {
     }
 
     /// When the server has been silent for too long.
-    pub(super) fn deadline(&self) -> Option<Timestamp> {
+    pub fn deadline(&self) -> Option<Timestamp> {
         let left = self.0.lock();
         let stream = left.as_deref()?;
         Some(stream.heard.saturating_add(stream.patience))
     }
 
     /// Ends the stream if the server has been silent for too long.
-    pub(super) fn end_silence(&self, now: Timestamp, effects: &mut ClientEffects) {
+    pub fn end_silence(&self, now: Timestamp, effects: &mut EndEffects) {
         if self.deadline().is_none_or(|deadline| now < deadline) {
             return;
         }
@@ -104,14 +105,15 @@ impl Left {
         }
     }
 
-    pub(super) fn take(&self) -> Option<Box<LeftStream>> {
+    /// The stream, for whoever ends it.
+    pub fn take(&self) -> Option<Box<LeftStream>> {
         self.0.lock().take()
     }
 }
 
 impl LeftStream {
     /// Gives the connections back where they can be used again. No lock of a connection is held.
-    pub(super) fn end(self) {
+    pub fn end(self) {
         let Self { inbound, home, .. } = self;
         if !inbound.is_settled() {
             inbound.close();
@@ -127,7 +129,7 @@ impl LeftStream {
         for (_, connection) in connections.iter_mut() {
             connection.step(|end, _| {
                 end.left = None;
-                end.end();
+                end.end_receiving();
             });
         }
         home(connections);

@@ -1,11 +1,9 @@
 //! Streams on their way in, and the connections that they come on.
 //!
-//! - [`ClientEnd`] is the client's end of one connection, whatever stream is on it.
 //! - [`Fetch`] is one stream, turned by the thread that consumes it. It holds the tokens of its
 //!   connections.
 //! - A stream that its consumer leaves before the end goes to the I/O thread (`left.rs`).
 
-mod connection;
 mod decode;
 mod inbound;
 mod left;
@@ -14,28 +12,31 @@ mod polling;
 mod returns;
 mod sides;
 mod stats;
+mod stream;
 mod waiting;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use connection::{ClientEffects, ClientEnd, ClientLink};
-pub use left::{Home, SILENCE_TIMEOUT};
+pub use left::{Home, Left, LeftStream, SILENCE_TIMEOUT};
 pub use returns::ReturnQueue;
+pub(in crate::driver) use returns::forget;
 pub use sides::Sides;
 pub use stats::StreamStats;
+pub use stream::{Ending, Retry, Stream};
 
 use crate::arrow::decode::{DecodeOptions, DecodedBatch, Decoder, Level, ReceivedBody};
 use crate::cancel::Cancel;
 use crate::device::Target;
 use crate::device::cuda::Device;
 use crate::driver::clock;
+use crate::driver::end::{End, EndLink};
 use crate::driver::turning::{Budget, Turner};
 use crate::driver::waiting::Looks;
 use crate::error::{Error, Result};
 use crate::proto::{Header, Headers, Receiver, ReceiverConfig};
 use inbound::{Inbound, Taken};
-use left::Left;
+use packed::PackedBody;
 
 /// What a consumer finds that does not wait.
 #[derive(Debug)]
@@ -49,7 +50,7 @@ pub enum NextBatch<T> {
 }
 
 /// The connections of a stream.
-pub type Connections = Sides<Turner<ClientEnd>>;
+pub type Connections = Sides<Turner<End>>;
 
 /// One stream on its way in.
 pub struct Fetch {
@@ -82,7 +83,7 @@ impl Fetch {
     /// since it is large and handed on several times.
     pub fn start(
         config: ReceiverConfig,
-        mut connections: Connections,
+        connections: Connections,
         decode: DecodeOptions,
         target: Target,
         spin: Duration,
@@ -94,13 +95,51 @@ impl Fetch {
             Ok(prepared) => prepared,
             Err(error) => return Err((error, connections)),
         };
-        let begin = |connection: &mut Turner<ClientEnd>| {
-            connection.step(|end, _| end.begin(gpu.as_ref(), &gpus))
-        };
-        connections.iter_mut().for_each(|(_, it)| begin(it));
         receiver.start(clock::now());
+        let mut fetch = Self::new(receiver, connections, decode, target, spin);
+        for (_, connection) in fetch.connections.iter_mut() {
+            connection.step(|end, _| end.begin_receiving(gpu.as_ref(), &gpus, 0));
+        }
+        fetch.say();
+        Ok(fetch)
+    }
+
+    /// Reads the stream that a client sends over `connection`. An error comes with the connection.
+    pub fn of_client(
+        config: ReceiverConfig,
+        mut connection: Turner<End>,
+        decode: DecodeOptions,
+    ) -> Result<Box<Self>, (Error, Turner<End>)> {
+        let early_bytes = config.request.credit.bytes;
+        let receiver = match Receiver::of_client(config, clock::now()) {
+            Ok(receiver) => receiver,
+            Err(error) => return Err((error, connection)),
+        };
+        connection.step(|end, _| end.begin_receiving(None, &[], early_bytes));
+        // Rule Q11: the connection is read whatever the host does.
+        connection.step_to_host(|_, _| ());
+        let connections = Connections {
+            metadata: connection,
+            data: None,
+        };
+        Ok(Self::new(
+            receiver,
+            connections,
+            decode,
+            Target::Host,
+            Duration::ZERO,
+        ))
+    }
+
+    fn new(
+        receiver: Receiver<PackedBody>,
+        connections: Connections,
+        decode: DecodeOptions,
+        target: Target,
+        spin: Duration,
+    ) -> Box<Self> {
         let links = connections.map(|it| Arc::clone(it.link()));
-        let mut fetch = Box::new(Self {
+        Box::new(Self {
             inbound: Inbound::new(receiver, links),
             connections,
             decoder: None,
@@ -115,9 +154,12 @@ impl Fetch {
             peer_has_died: false,
             stats: StreamStats::default(),
             failed: None,
-        });
-        fetch.say();
-        Ok(fetch)
+        })
+    }
+
+    /// Whether every message has come, and the consumer has taken it.
+    pub fn is_complete(&self) -> bool {
+        self.failed.is_none() && self.taken.is_none() && self.inbound.receiver.is_complete()
     }
 
     /// Figures so far.
@@ -140,7 +182,7 @@ impl Fetch {
         self.inbound.links.metadata.peer()
     }
 
-    fn bodies(&self) -> &Arc<ClientLink> {
+    fn bodies(&self) -> &Arc<EndLink> {
         self.inbound.links.bodies()
     }
 
@@ -188,12 +230,28 @@ impl Fetch {
     /// The next record batch, or `None` at the end. Fails with whatever ended the stream; every
     /// later call says the same.
     pub fn next(&mut self, cancel: Option<&Cancel>) -> Result<Option<DecodedBatch>> {
+        let next = self.wait_for_next(cancel);
+        self.leave();
+        next
+    }
+
+    fn wait_for_next(&mut self, cancel: Option<&Cancel>) -> Result<Option<DecodedBatch>> {
         self.begin_next(cancel)?;
         loop {
             match self.find_next(cancel)? {
                 NextBatch::Batch(batch) => return Ok(Some(batch)),
                 NextBatch::End => return Ok(None),
                 NextBatch::NotYet => self.wait(Look::Take, cancel)?,
+            }
+        }
+    }
+
+    /// The consumer goes on with something else. Rule Q11: a server reads a client's stream
+    /// meanwhile.
+    pub fn leave(&mut self) {
+        if self.inbound.receiver.is_of_client() {
+            for (_, connection) in self.connections.iter_mut() {
+                connection.step_to_host(|end, _| end.doze());
             }
         }
     }
@@ -262,7 +320,7 @@ impl Fetch {
         self.cancel();
         if self.is_settled() {
             for (_, connection) in self.connections.iter_mut() {
-                connection.step(|end, _| end.end());
+                connection.step(|end, _| end.end_receiving());
             }
             home(self.connections);
         } else if self.inbound.is_faulty() {

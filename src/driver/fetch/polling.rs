@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::{ClientEnd, Fetch, NextBatch};
+use super::{Fetch, NextBatch};
 use crate::arrow::decode::DecodedBatch;
 use crate::cancel::Cancel;
 use crate::driver::clock;
+use crate::driver::end::End;
 use crate::driver::polling::Poller;
 use crate::driver::turning::Turner;
 use crate::error::Result;
@@ -59,7 +60,7 @@ impl Fetch {
             ..
         } = self;
         let at = inbound.receiver.poll_timeout();
-        let wants = |(side, connection): (Side, &mut Turner<ClientEnd>)| {
+        let wants = |(side, connection): (Side, &mut Turner<End>)| {
             let wants = connection.step(|end, _| inbound.wants(side, end));
             (Arc::clone(connection.link()), wants)
         };

@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 
-use super::ClientLink;
+use crate::device::cuda::later;
 use crate::driver::clock;
+use crate::driver::end::EndLink;
 use crate::proto::{Control, FreeMessage, FreeQueue, Return, Timestamp};
 use crate::transport::{Outgoing, Payload};
 
@@ -22,7 +23,8 @@ pub struct ReturnQueue {
 }
 
 impl ReturnQueue {
-    pub(super) fn new(free_tag: Option<u64>) -> Self {
+    /// An empty queue; `free_tag` is the peer's `free_data`.
+    pub fn new(free_tag: Option<u64>) -> Self {
         Self {
             bodies: Mutex::new(free_tag.map(FreeQueue::new)),
             is_urgent: AtomicBool::new(false),
@@ -31,16 +33,17 @@ impl ReturnQueue {
     }
 
     /// Whether bodies are to be said at once.
-    pub(super) fn is_urgent(&self) -> bool {
+    pub fn is_urgent(&self) -> bool {
         self.is_urgent.load(Ordering::Relaxed)
     }
 
     /// When bodies are to be said at the latest.
-    pub(super) fn deadline(&self) -> Option<Timestamp> {
+    pub fn deadline(&self) -> Option<Timestamp> {
         self.bodies.lock().as_ref().and_then(FreeQueue::deadline)
     }
 
-    pub(super) fn take(&self) -> impl Iterator<Item = Outgoing> + use<> {
+    /// The messages that give everything back.
+    pub fn take(&self) -> impl Iterator<Item = Outgoing> + use<> {
         self.is_urgent.store(false, Ordering::Relaxed);
         let mut messages = Vec::new();
         if let Some(queue) = &mut *self.bodies.lock() {
@@ -67,10 +70,25 @@ impl ReturnQueue {
     }
 }
 
-impl ClientLink {
-    /// Has the I/O thread tell the server that a region is not mapped any more.
-    pub(super) fn forget(&self, id: u16) {
-        self.beside.forgotten.lock().push(id);
+impl EndLink {
+    /// Tells the peer of regions, which it may then free, once a thread of ours has unmapped them.
+    pub fn forget_when_unmapped(self: &Arc<Self>, ids: Vec<u16>) {
+        for id in ids {
+            let weak = Arc::downgrade(self);
+            let tell = move || {
+                if let Some(link) = weak.upgrade() {
+                    link.forget(id);
+                }
+            };
+            if later::after(tell).is_err() {
+                self.forget(id);
+            }
+        }
+    }
+
+    /// Has the I/O thread tell the peer that a region is not mapped any more.
+    fn forget(&self, id: u16) {
+        self.beside.returns.forgotten.lock().push(id);
         self.look_after(clock::now());
     }
 
@@ -90,12 +108,12 @@ impl ClientLink {
         if bodies.peek().is_none() || !self.generation().is_same_process() {
             return false;
         }
-        let (is_due, at) = self.beside.push(bodies);
+        let (is_due, at) = self.beside.returns.push(bodies);
         if let Some(at) = at {
             self.look_after(at);
         }
         if is_due {
-            self.beside.is_urgent.store(true, Ordering::Relaxed);
+            self.beside.returns.is_urgent.store(true, Ordering::Relaxed);
         }
         is_due
     }
@@ -104,14 +122,14 @@ impl ClientLink {
 /// A lent body of one message: gives it back when the last array that points into it is released
 /// (rule F1), and keeps the connection alive until then (rule F6).
 pub(super) struct LentBody {
-    link: Arc<ClientLink>,
+    link: Arc<EndLink>,
     /// How; `None` where all its buffers are empty.
     back: Option<Return>,
     memory: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 impl LentBody {
-    pub(super) fn new(link: &Arc<ClientLink>, back: Option<Return>) -> Self {
+    pub(super) fn new(link: &Arc<EndLink>, back: Option<Return>) -> Self {
         Self {
             link: Arc::clone(link),
             back,
@@ -147,7 +165,7 @@ fn outgoing(message: FreeMessage) -> Outgoing {
     }
 }
 
-pub(super) fn forget(id: u16) -> Outgoing {
+pub fn forget(id: u16) -> Outgoing {
     let bytes = Control::RegionForgotten { id }.encode();
     Outgoing::Control { bytes, fd: None }
 }

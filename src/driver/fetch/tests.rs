@@ -3,10 +3,10 @@
 use super::*;
 use crate::driver::io::{IoThread, Source as _};
 use crate::driver::waiting::RETRY;
-use crate::proto::{Control, Return, Uri};
+use crate::proto::{Control, Return, Tags, Uri};
 use crate::transport::{Incoming, LinkOptions, by_scheme};
 
-/// Promise of [`ClientLink::free`]: it is said by the I/O thread where another thread has the
+/// Promise of [`EndLink::free`]: it is said by the I/O thread where another thread has the
 /// connection, however long, and releases that come meanwhile, in any number, ask for that once.
 #[test]
 fn releases_ask_the_io_thread_once() {
@@ -17,7 +17,7 @@ fn releases_ask_the_io_thread_once() {
     let connection = transport.connect(&uri, &options).unwrap();
     let mut server = listener.accept().unwrap().unwrap();
     let io = IoThread::start("dipc-test-io", Duration::ZERO).unwrap();
-    let mut token = ClientEnd::open(connection, Some(9), &io);
+    let mut token = End::open(connection, Tags::DEFAULT, &io);
     let link = Arc::clone(token.link());
     let most = token.step(|_, _| {
         let mut most = 0;
@@ -52,10 +52,10 @@ fn releases_of_a_connection_that_is_over_ask_for_nothing() {
     let _listener = transport.listen(&uri, &options).unwrap();
     let connection = transport.connect(&uri, &options).unwrap();
     let io = IoThread::start("dipc-test-io", Duration::ZERO).unwrap();
-    let mut token = ClientEnd::open(connection, Some(9), &io);
+    let mut token = End::open(connection, Tags::DEFAULT, &io);
     // The test calls in place of the thread.
     io.shut_down();
-    token.step(|end, _| end.close(Error::disconnected("the server has gone")));
+    token.step(|end, effects| end.close(Error::disconnected("the server has gone"), effects));
     let link = Arc::clone(token.link());
     link.free([Return::Number { stream: 1, seq: 1 }]);
     std::thread::sleep(RETRY * 2);

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::{ClientLink, Fetch, Look};
+use super::{Fetch, Look};
 use crate::cancel::Cancel;
 use crate::driver::clock;
+use crate::driver::end::EndLink;
 use crate::driver::waiting;
 use crate::error::Result;
 use crate::proto::Timestamp;
@@ -44,7 +45,7 @@ impl Fetch {
 
     /// What a spinning consumer does each millisecond, before it looks.
     fn look_after(&mut self, now: Timestamp) {
-        let has_died = |link: &Arc<ClientLink>| link.readiness().peer_has_died();
+        let has_died = |link: &Arc<EndLink>| link.readiness().peer_has_died();
         self.peer_has_died = self.inbound.links.iter().any(has_died);
         // A ring does not tell that the server has ended, or hung up.
         self.doze();

@@ -7,8 +7,8 @@ use crate::arena;
 use crate::arrow::EncodedMessage;
 use crate::device::{BufferRef, DeviceKind};
 use crate::driver::callbacks::HostOwner;
+use crate::driver::end::{End, EndEffects, EndLink, Gathered, LentHold, SendRoom};
 use crate::driver::produce::{ProduceOptions, on_gpu};
-use crate::driver::serve::{Gathered, LentHold, SendRoom, ServerEffects, ServerEnd, ServerLink};
 use crate::driver::telling::Account;
 use crate::error::Result;
 use crate::proto::{Bytes, HeaderKind, OutBody, Role, Sender};
@@ -32,7 +32,7 @@ impl Placed {
         matches!(self.body, OutBody::Lent { in_place: true, .. })
     }
 
-    fn queue(self, served: &mut ServerEnd, effects: &mut ServerEffects) -> Result<()> {
+    fn queue(self, served: &mut End, effects: &mut EndEffects) -> Result<()> {
         let send = |sender: &mut Sender<Gathered, LentHold>| {
             if let Some(ready) = self.ready {
                 sender.announce_ready(ready.event, &ready.handle)?;
@@ -71,7 +71,7 @@ impl Placer {
     }
 
     /// Learns how bodies may travel over `link`, which depends on the request.
-    pub(super) fn join(&mut self, link: &ServerLink) {
+    pub(super) fn join(&mut self, link: &EndLink) {
         self.lender = link.lender();
         self.sends_gpu = link.profile().sends_gpu;
     }
@@ -136,9 +136,9 @@ impl Placer {
 
     pub(super) fn send(
         &mut self,
-        served: &mut ServerEnd,
+        served: &mut End,
         account: &mut Option<Box<Account>>,
-        effects: &mut ServerEffects,
+        effects: &mut EndEffects,
     ) -> Result<()> {
         let Some(placed) = self.waiting.take() else {
             return Ok(());
@@ -158,7 +158,7 @@ impl Placer {
 
     /// The message that waits is not sent. What was announced with it is: later leases count on
     /// that.
-    pub(super) fn give_up(&mut self, served: &mut ServerEnd, effects: &mut ServerEffects) {
+    pub(super) fn give_up(&mut self, served: &mut End, effects: &mut EndEffects) {
         if let Some(Placed {
             announce, ready, ..
         }) = self.waiting.take()

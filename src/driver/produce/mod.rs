@@ -1,6 +1,7 @@
 //! Streams on their way out: from a provider or a host that pushes ([`Production`]), or of a
 //! published table ([`Publication`]).
 
+mod asking;
 mod body;
 mod on_gpu;
 mod outlet;

@@ -7,11 +7,11 @@ use super::body::Placer;
 use crate::arrow::EncodedMessage;
 use crate::driver::callbacks::{HostOwner, release_here};
 use crate::driver::clock;
-use crate::driver::serve::{SendRoom, ServerEffects, ServerEnd, Writes};
+use crate::driver::end::{End, EndEffects, SendRoom, Writes};
 use crate::driver::telling::Account;
 use crate::driver::turning::{Budget, Turner};
 use crate::driver::waiting::UPKEEP;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::proto::{HeaderKind, Role, StreamInfo, Timestamp};
 use crate::transport::Owner;
 
@@ -33,7 +33,7 @@ impl StreamItem {
 pub(super) struct Outlet {
     pub(super) placer: Placer,
     /// `None` for the part that has not come to this server.
-    pub(super) turner: Option<Turner<ServerEnd>>,
+    pub(super) turner: Option<Turner<End>>,
     /// Room behind the last step.
     pub(super) room: SendRoom,
     /// When the connection was read last.
@@ -56,9 +56,9 @@ impl Outlet {
         }
     }
 
-    pub(super) fn join(&mut self, turner: Turner<ServerEnd>) {
+    pub(super) fn join(&mut self, turner: Turner<End>) {
         self.placer.join(turner.link());
-        self.room = turner.link().look(ServerEnd::room);
+        self.room = turner.link().look(End::room);
         self.turner = Some(turner);
     }
 
@@ -66,7 +66,7 @@ impl Outlet {
     /// needed. This thread releases what comes back, where it may.
     pub(super) fn turn(&mut self, budget: Budget) {
         if let Some(turner) = &mut self.turner {
-            let step = |served: &mut ServerEnd, effects: &mut ServerEffects| {
+            let step = |served: &mut End, effects: &mut EndEffects| {
                 served.turn_without_request(budget, effects);
                 served.room()
             };
@@ -77,7 +77,7 @@ impl Outlet {
     /// One step of the connection, after which the caller may enter the host's code.
     fn step(
         &mut self,
-        step: impl FnOnce(&mut Placer, &mut ServerEnd, &mut ServerEffects) -> Result<()>,
+        step: impl FnOnce(&mut Placer, &mut End, &mut EndEffects) -> Result<()>,
     ) -> Result<()> {
         let Some(turner) = self.turner.as_mut() else {
             return Ok(());
@@ -101,6 +101,25 @@ impl Outlet {
         if has_read {
             self.read_at = now;
         }
+        result
+    }
+
+    /// One step of the connection of a client that sends.
+    pub(super) fn ask<R>(
+        &mut self,
+        step: impl FnOnce(&mut End, &mut EndEffects) -> Result<R>,
+    ) -> Result<R> {
+        let turner = self
+            .turner
+            .as_mut()
+            .ok_or_else(|| Error::disconnected("no connection"))?;
+        let (result, room) = release_here(|| {
+            turner.step(|end, effects| {
+                let result = step(end, effects);
+                (result, end.room())
+            })
+        });
+        self.room = room;
         result
     }
 

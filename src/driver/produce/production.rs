@@ -17,9 +17,10 @@ use super::outlet::{Outlet, StreamItem};
 use super::stream::other_part;
 use super::{OutStream, ProduceOptions, ensure_served, stream_info};
 use crate::arrow::{Encoder, OwnedDeviceArray, OwnedSchema};
+use crate::cancel::Cancel;
 use crate::driver::clock;
+use crate::driver::end::EndLink;
 use crate::driver::polling::Poller;
-use crate::driver::serve::ServerLink;
 use crate::driver::telling::Account;
 use crate::driver::turning::{Bell, Budget, Turn};
 use crate::driver::waiting::{self, Looks, RETRY};
@@ -40,7 +41,7 @@ pub struct Production {
     /// Record batches so far, and how many of them an absent part needs no more.
     batches: u64,
     passed: u64,
-    outlets: Vec<Outlet>,
+    pub(super) outlets: Vec<Outlet>,
     finished: bool,
     /// Until when a finished stream waits for a part that may never come.
     linger: Option<Timestamp>,
@@ -52,6 +53,8 @@ pub struct Production {
     account: Option<Box<Account>>,
     /// For a host with an event loop.
     poller: Option<Box<Poller>>,
+    /// Ends each wait for the consumer.
+    cancel: Option<Cancel>,
 }
 
 impl Production {
@@ -79,7 +82,13 @@ impl Production {
             has_room: false,
             ending: Some(ending),
             poller: None,
+            cancel: None,
         }
+    }
+
+    /// Ends each wait by `cancel`.
+    pub fn set_cancel(&mut self, cancel: Option<&Cancel>) {
+        self.cancel = cancel.cloned();
     }
 
     /// A descriptor for an event loop. It is readable before the first call that returns `Timeout`,
@@ -199,7 +208,7 @@ impl Production {
 
     /// Lets go of the connections. Gives the one of a stream that has only one, once the stream is
     /// over: the caller may take it for the next request, if it is back soon.
-    pub fn release(mut self) -> Option<Arc<ServerLink>> {
+    pub fn release(mut self) -> Option<Arc<EndLink>> {
         let [outlet] = self.outlets.as_mut_slice() else {
             return None;
         };
@@ -212,6 +221,9 @@ impl Production {
     /// requests need not wait until the host drops this.
     pub fn let_go(&mut self) {
         self.stream.close();
+        if let Some(poller) = &mut self.poller {
+            poller.end();
+        }
         for mut turner in self.outlets.drain(..).filter_map(|it| it.turner) {
             turner.step(|served, _| served.forget_watch(&self.stream.watch));
         }
@@ -232,7 +244,7 @@ impl Production {
         }
     }
 
-    fn wait_until(
+    pub(super) fn wait_until(
         &mut self,
         deadline: Option<Timestamp>,
         mut done: impl FnMut(&mut Self) -> Result<bool>,
@@ -291,6 +303,9 @@ impl Production {
         if !is_done && self.stream.is_given_up() {
             return Err(Error::cancelled("another call has failed the request"));
         }
+        if !is_done && let Some(cancel) = &self.cancel {
+            cancel.check()?;
+        }
         Ok(is_done)
     }
 
@@ -342,7 +357,7 @@ impl Production {
         let turners = self.outlets.iter().filter_map(|it| it.turner.as_ref());
         let links =
             turners.map(|turner| (turner.link().readiness(), turner.link().look(Turn::wants)));
-        let died = waiting::sleep(links, bell, None, until)?;
+        let died = waiting::sleep(links, bell, self.cancel.as_ref(), until)?;
         self.turn(if died { Budget::READY } else { Budget::WOKEN });
         Ok(())
     }
@@ -353,7 +368,7 @@ impl Production {
             .for_each(|outlet| outlet.turn(budget));
     }
 
-    fn may_pull(&self) -> Result<bool> {
+    pub(super) fn may_pull(&self) -> Result<bool> {
         let mut present = self.present();
         present.try_fold(true, |all, outlet| Ok(outlet.room.may_pull()? && all))
     }
@@ -382,7 +397,7 @@ impl Production {
         taken.max().unwrap_or(0)
     }
 
-    fn take_up_joined(&mut self) {
+    pub(super) fn take_up_joined(&mut self) {
         if !self.outlets.is_empty() && !self.stream.joinable {
             return;
         }
@@ -409,7 +424,7 @@ impl Production {
     }
 
     /// Sends what can be sent now. Returns whether every part that is present has sent everything.
-    fn advance(&mut self) -> Result<bool> {
+    pub(super) fn advance(&mut self) -> Result<bool> {
         self.take_up_joined();
         let mut caught_up = true;
         for index in 0..self.outlets.len() {

@@ -10,7 +10,7 @@ use super::body::Placer;
 use super::table::Published;
 use super::{ProduceOptions, ensure_served, stream_info};
 use crate::driver::callbacks::{Deferred, HostOwner};
-use crate::driver::serve::{ServerEffects, ServerEnd, ServerLink, Writes};
+use crate::driver::end::{End, EndEffects, EndLink, Writes};
 use crate::driver::telling::Account;
 use crate::driver::turning::Budget;
 use crate::error::{Error, Result, Status};
@@ -43,7 +43,7 @@ impl Publication {
     /// The stream of `table` that `ticket` asked for over `link`. `ending` is called when the last
     /// word is about to be sent, and `place` is dropped with the publication.
     pub fn new(
-        link: &ServerLink,
+        link: &EndLink,
         (ticket, role): (&[u8], Role),
         table: Arc<Deferred<Published>>,
         options: &ProduceOptions,
@@ -71,9 +71,9 @@ impl Publication {
     /// Sends what can be sent now.
     pub fn advance(
         &mut self,
-        served: &mut ServerEnd,
+        served: &mut End,
         budget: Budget,
-        effects: &mut ServerEffects,
+        effects: &mut EndEffects,
     ) -> TableProgress {
         let progress = self.send_some(served, budget, effects);
         match &progress {
@@ -108,9 +108,9 @@ impl Publication {
 
     fn send_some(
         &mut self,
-        served: &mut ServerEnd,
+        served: &mut End,
         budget: Budget,
-        effects: &mut ServerEffects,
+        effects: &mut EndEffects,
     ) -> Result<TableProgress> {
         served.ensure_streaming()?;
         let shared = Arc::clone(&self.table);
@@ -152,7 +152,7 @@ impl Publication {
     }
 }
 
-fn waits(served: &ServerEnd) -> TableProgress {
+fn waits(served: &End) -> TableProgress {
     match served.is_crowded() {
         true => TableProgress::Soon,
         false => TableProgress::Waits,

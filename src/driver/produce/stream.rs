@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::Mutex;
 
 use crate::cancel::Cancel;
-use crate::driver::serve::{ServerEnd, ServerLink};
+use crate::driver::end::{End, EndLink};
 use crate::driver::turning::{Bell, Turner};
 use crate::error::{Error, Result};
 use crate::proto::{Headers, Role};
@@ -33,10 +33,10 @@ pub struct OutStream {
 
 /// The connections of a stream.
 pub(super) struct Outlets {
-    links: Vec<Arc<ServerLink>>,
+    links: Vec<Arc<EndLink>>,
     pub(super) roles: Vec<Role>,
     /// Those that the stream's thread has not taken up.
-    pub(super) joined: Vec<(Turner<ServerEnd>, Role)>,
+    pub(super) joined: Vec<(Turner<End>, Role)>,
     /// Headers of the answer, for the answer on a connection that joins later.
     headers: Headers,
     /// The stream is over: nobody may join any more.
@@ -78,14 +78,23 @@ impl ClientWatch {
 impl OutStream {
     /// A stream asked for over the connection of `turner`. `joinable`: the part that this does not
     /// carry may be asked for by another connection.
-    pub fn new(
+    pub fn new(ticket: Vec<u8>, turner: Turner<End>, role: Role, joinable: bool) -> Arc<Self> {
+        let link = Arc::clone(turner.link());
+        Self::over(ticket, link, Some((turner, role)), joinable)
+    }
+
+    /// The answer to a client that sends a stream over `link`: it has no batches.
+    pub fn without_batches(ticket: Vec<u8>, link: Arc<EndLink>) -> Arc<Self> {
+        Self::over(ticket, link, None, false)
+    }
+
+    fn over(
         ticket: Vec<u8>,
-        turner: Turner<ServerEnd>,
-        role: Role,
+        link: Arc<EndLink>,
+        joined: Option<(Turner<End>, Role)>,
         joinable: bool,
     ) -> Arc<Self> {
         let watch = Arc::new(ClientWatch::default());
-        let link = Arc::clone(turner.link());
         link.set_watch(&watch);
         Arc::new(Self {
             ticket,
@@ -95,8 +104,8 @@ impl OutStream {
             joinable,
             outlets: Mutex::new(Outlets {
                 links: vec![link],
-                roles: vec![role],
-                joined: vec![(turner, role)],
+                roles: joined.iter().map(|(_, role)| *role).collect(),
+                joined: joined.into_iter().collect(),
                 headers: Headers::new(),
                 over: false,
             }),
@@ -106,7 +115,7 @@ impl OutStream {
     }
 
     /// Adds the connection for the other part of the stream, or gives it back if it is not wanted.
-    pub fn join(&self, turner: Turner<ServerEnd>, role: Role) -> Result<(), Turner<ServerEnd>> {
+    pub fn join(&self, turner: Turner<End>, role: Role) -> Result<(), Turner<End>> {
         let link = Arc::clone(turner.link());
         {
             let mut outlets = self.outlets.lock();
@@ -216,7 +225,7 @@ impl OutStream {
             || self.watch.loss.lock().is_lost
     }
 
-    pub(super) fn links(&self) -> Vec<Arc<ServerLink>> {
+    pub(super) fn links(&self) -> Vec<Arc<EndLink>> {
         self.outlets.lock().links.clone()
     }
 

@@ -14,11 +14,9 @@ use crate::arrow::{Encoder, batch_to_c, schema_to_c};
 use crate::device::{BufferRef, Target};
 use crate::driver::callbacks::Deferred;
 use crate::driver::clock;
-use crate::driver::fetch::{ClientEnd, Connections, Fetch};
+use crate::driver::end::{ArrivedRequest, Begun as Start, End, EndLink, Host, StreamWork};
+use crate::driver::fetch::{Connections, Fetch};
 use crate::driver::io::IoThread;
-use crate::driver::serve::{
-    ArrivedRequest, Begun as Start, Host, ServerEnd, ServerLink, StreamWork,
-};
 use crate::driver::turning::Turn as _;
 use crate::driver::turning::Turner;
 use crate::error::Error;
@@ -101,15 +99,15 @@ impl Connection for Connected {
     }
 }
 
-struct Asks(mpsc::Sender<(Turner<ServerEnd>, ArrivedRequest)>);
+struct Asks(mpsc::Sender<(Turner<End>, ArrivedRequest)>);
 
 impl Host for Asks {
-    fn begin(&self, turner: Turner<ServerEnd>, request: ArrivedRequest) -> Start {
+    fn begin(&self, turner: Turner<End>, request: ArrivedRequest) -> Start {
         self.0.send((turner, request)).unwrap();
         Start::Elsewhere
     }
     fn run(&self, _: Box<dyn StreamWork>) {}
-    fn closed(&self, _: &Arc<ServerLink>) {}
+    fn closed(&self, _: &Arc<EndLink>) {}
 }
 
 /// A batch with dictionaries of 8,000 bytes each.
@@ -125,8 +123,8 @@ fn batch() -> RecordBatch {
 
 /// A server's connection, and the stream that a client has asked for over it.
 struct Begun {
-    link: Arc<ServerLink>,
-    turner: Option<Turner<ServerEnd>>,
+    link: Arc<EndLink>,
+    turner: Option<Turner<End>>,
     fetch: Box<Fetch>,
     asked: ArrivedRequest,
     produce: ProduceOptions,
@@ -137,9 +135,9 @@ struct Begun {
 /// A connection to a server that hands on its requests.
 struct Served {
     client: Box<dyn Connection>,
-    link: Arc<ServerLink>,
+    link: Arc<EndLink>,
     io: IoThread,
-    requests: mpsc::Receiver<(Turner<ServerEnd>, ArrivedRequest)>,
+    requests: mpsc::Receiver<(Turner<End>, ArrivedRequest)>,
     panics: Arc<Panics>,
     host: Arc<dyn Host>,
 }
@@ -156,7 +154,7 @@ fn connect(name: &str) -> Served {
     let io = IoThread::start("dipc-test-io", Duration::ZERO).unwrap();
     let (sender, requests) = mpsc::channel();
     let host: Arc<dyn Host> = Arc::new(Asks(sender));
-    let link = ServerLink::start(
+    let link = EndLink::start(
         1,
         Box::new(server),
         SenderConfig::default(),
@@ -197,7 +195,7 @@ fn begin(name: &str) -> Begun {
         panics,
         host,
     } = connect(name);
-    let metadata = ClientEnd::open(client, Tags::DEFAULT.free_data, &io);
+    let metadata = End::open(client, Tags::DEFAULT, &io);
     let window = Credit {
         batches: 16,
         bytes: 12_000,

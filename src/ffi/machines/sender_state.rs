@@ -29,7 +29,12 @@ pub unsafe extern "C" fn dipc_sender_state(sender: *const dipc_sender) -> i32 {
     guard_value(DIPC_SENDER_CLOSED, || {
         // SAFETY: the caller promises `sender` is NULL, or live and not written to.
         unsafe { try_ref(sender) }.map_or(DIPC_SENDER_CLOSED, |sender| match sender.inner.state() {
-            SenderState::Idle => DIPC_SENDER_IDLE,
+            // A refused put ends by itself, and a bare sender never asks.
+            SenderState::Idle
+            | SenderState::Draining
+            | SenderState::Taking
+            | SenderState::Asked
+            | SenderState::Ending => DIPC_SENDER_IDLE,
             SenderState::Requested => DIPC_SENDER_REQUESTED,
             SenderState::Streaming => DIPC_SENDER_STREAMING,
             SenderState::Ended => DIPC_SENDER_ENDED,

@@ -214,7 +214,7 @@ impl<B> Receiver<B> {
         {
             return Err(ProtocolError::new(
                 "E2",
-                format!("body of message {seq} is of a kind that the server did not announce"),
+                format!("body of message {seq} is of a kind that its sender did not announce"),
             ));
         }
         let arrived = match (kind, body) {
@@ -252,7 +252,7 @@ impl<B> Receiver<B> {
             if self.early.len() > REACH as usize || self.early_spans > MOST_EARLY_SPANS {
                 return Err(ProtocolError::new(
                     "E2",
-                    "bodies of a stream that the server has not accepted",
+                    "bodies of a stream that was not accepted",
                 ));
             }
             return Ok(());
@@ -291,6 +291,25 @@ impl<B> Receiver<B> {
             ));
         }
         match message {
+            Control::Abort {
+                stream,
+                status,
+                seq,
+                text,
+            } if self.is_server => {
+                if stream == self.config.request.mark() {
+                    self.last_heard = now;
+                    self.stop(side, seq, error_of(status, &text));
+                }
+                Ok(())
+            }
+            _ if self.is_server => Err(ProtocolError::new(
+                "E3",
+                format!(
+                    "{} message from a client: only servers send it",
+                    message.name()
+                ),
+            )),
             Control::Stream(info, headers) => {
                 // A second STREAM is an error.
                 self.last_heard = now;
@@ -307,7 +326,7 @@ impl<B> Receiver<B> {
                     self.last_heard = now;
                     self.answered(side, &headers)?;
                 }
-                self.stop(side, seq, of_server(error_of(status, &text)));
+                self.stop(side, seq, error_of(status, &text).context("the server"));
                 Ok(())
             }
             Control::Pending { stream } => {
@@ -343,12 +362,16 @@ impl<B> Receiver<B> {
                 ),
             )),
             Control::Cancel { .. }
+            | Control::Grant { .. }
+            | Control::Result { .. }
+            | Control::End { .. }
+            | Control::Abort { .. }
             | Control::Credit { .. }
             | Control::RegionForgotten { .. }
             | Control::Return { .. } => Err(ProtocolError::new(
                 "E3",
                 format!(
-                    "{} message from a server: only clients send it",
+                    "{} message from a server that sends a stream",
                     message.name()
                 ),
             )),
@@ -447,16 +470,5 @@ impl<B> Receiver<B> {
             let error = self.stop.take().map_or(error, |stop| stop.error);
             self.stop = Some(Stop { seq, error });
         }
-    }
-}
-
-/// Marks an error as the server's: its text about files and limits is not about this machine. The
-/// server's own error is the [cause](Error::cause).
-fn of_server(error: Error) -> Error {
-    const SERVER: &str = "the server";
-    if error.text().starts_with(SERVER) {
-        error
-    } else {
-        error.context(SERVER)
     }
 }

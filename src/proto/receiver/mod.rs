@@ -12,7 +12,7 @@ use crate::error::Error;
 use crate::proto::window::{Arrived, Window};
 use crate::proto::{
     Control, FEATURE_IN_PLACE, FEATURE_REPEAT, FEATURE_RETURN, Header, HeaderKind, HeaderParser,
-    Headers, Return, Span, Timestamp, ensure_request_fits,
+    Headers, Return, Span, StreamInfo, Timestamp, ensure_request_fits,
 };
 use credit::CreditCount;
 use peer::StreamEnd;
@@ -32,7 +32,8 @@ fn may_take<B>(data: &Option<StreamEnd>, message: &Message<B>) -> bool {
     !unanswered || matches!(message.body, Body::Packed(_))
 }
 
-/// The consuming side of one stream, over one connection or two.
+/// The consuming side of one stream, over one connection or two: at a client the stream that it
+/// asked for, at a server the stream that a client sends.
 ///
 /// `B` is the memory of a packed body. The receiver does not read it.
 ///
@@ -49,6 +50,8 @@ pub struct Receiver<B> {
     config: ReceiverConfig,
     state: ReceiverState,
     started: bool,
+    /// This side is the server: its [`Sender`](crate::proto::Sender) answers the client.
+    is_server: bool,
     metadata: StreamEnd,
     data: Option<StreamEnd>,
     parser: HeaderParser,
@@ -133,6 +136,7 @@ impl<B> Receiver<B> {
                 ReceiverState::AwaitingSchema
             },
             started: false,
+            is_server: false,
             metadata: StreamEnd::new(config.metadata),
             data: config.data.map(StreamEnd::new),
             parser: HeaderParser::default(),
@@ -159,6 +163,26 @@ impl<B> Receiver<B> {
             events: VecDeque::new(),
             config,
         })
+    }
+
+    /// The receiver of a stream that a client sends (rule Q3). The `config` has the credit and the
+    /// limits of this server, and the features that are used.
+    ///
+    /// # Errors
+    ///
+    /// As [`new`](Self::new).
+    pub fn of_client(config: ReceiverConfig, now: Timestamp) -> Result<Self, Error> {
+        let features = config.request.features;
+        let source = config.request.source;
+        let mut receiver = Self::new(config)?;
+        receiver.metadata.info = source.map(|source| StreamInfo { features, ..source });
+        receiver.is_server = true;
+        receiver.started = true;
+        receiver.state = ReceiverState::AwaitingSchema;
+        receiver.last_heard = now;
+        let deadline = receiver.config.request.deadline;
+        receiver.deadline = deadline.map(|deadline| now.saturating_add(deadline));
+        Ok(receiver)
     }
 
     /// Sends the request on each connection (rules M1, E1). Further calls do nothing.
@@ -241,6 +265,16 @@ impl<B> Receiver<B> {
         self.abandon_all();
         self.error = Some(Error::cancelled("the stream was cancelled"));
         self.state = ReceiverState::Cancelled;
+    }
+
+    /// Whether a client sends the stream.
+    pub fn is_of_client(&self) -> bool {
+        self.is_server
+    }
+
+    /// Whether the peer broke a rule, or its connection was cut.
+    pub fn is_peer_at_fault(&self) -> bool {
+        self.faulty
     }
 
     /// The state.
@@ -397,7 +431,8 @@ impl<B> Receiver<B> {
 
     /// Sends CANCEL on each connection where the stream may still run.
     fn tell_cancelled(&mut self) {
-        if !self.started || self.state == ReceiverState::Ended {
+        // A server says ERROR, which its sender does.
+        if !self.started || self.is_server || self.state == ReceiverState::Ended {
             return;
         }
         let end_seen = self.window.end_seen();

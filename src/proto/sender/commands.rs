@@ -17,9 +17,10 @@ impl<P, K> Sender<P, K> {
     ///
     /// # Errors
     ///
-    /// `InvalidArgument`: no request waits. `Cancelled`: the client has cancelled the request.
+    /// `InvalidArgument`: no request for a stream of this side waits. `Cancelled`: the client has
+    /// cancelled the request.
     pub fn accept(&mut self, mut info: StreamInfo) -> Result<(), Error> {
-        if self.state != SenderState::Requested {
+        if self.state != SenderState::Requested || self.is_taking() {
             return Err(misuse("accept", self.state));
         }
         self.ensure_wanted()?;
@@ -87,7 +88,12 @@ impl<P, K> Sender<P, K> {
     ///
     /// `InvalidArgument`: no stream runs, or the schema was sent. `Cancelled`.
     pub fn send_schema(&mut self, header: impl Into<Arc<[u8]>>) -> Result<(), Error> {
-        let stream = self.streaming("send_schema")?;
+        let asked = self.state == SenderState::Asked;
+        let stream = match &mut self.stream {
+            // Rule Q3: the server decides with the schema.
+            Some(stream) if asked => stream,
+            _ => self.streaming("send_schema")?,
+        };
         if std::mem::replace(&mut stream.schema_sent, true) {
             return Err(Error::invalid_argument(
                 "the schema of the stream has been sent",
@@ -139,7 +145,7 @@ impl<P, K> Sender<P, K> {
     ///
     /// `InvalidArgument`: no stream runs, or its schema was not sent.
     pub fn end(&mut self) -> Result<(), Error> {
-        let extension = self.extension;
+        let (extension, is_client) = (self.extension, self.is_client);
         let stream = match &self.stream {
             Some(stream) if self.state == SenderState::Streaming => stream,
             _ => return Err(misuse("end", self.state)),
@@ -166,6 +172,10 @@ impl<P, K> Sender<P, K> {
                 header: None,
             });
         }
+        if is_client {
+            self.state = SenderState::Ending;
+            return Ok(());
+        }
         let ended = self.stream.take();
         if role == Role::Data {
             self.tail = ended.and_then(|stream| Some((stream.mark, stream.window?)));
@@ -178,16 +188,20 @@ impl<P, K> Sender<P, K> {
         Ok(())
     }
 
-    /// Ends the stream with an error, or the connection of a baseline peer (rule E7).
+    /// Ends the stream with an error, or the connection of a baseline peer (rule E7). At a server,
+    /// that may be a stream of the client. A client whose stream has left cancels the stream.
     ///
     /// # Errors
     ///
     /// `InvalidArgument`: no stream is requested or runs.
     pub fn fail(&mut self, status: i32, text: &str) -> Result<(), Error> {
-        if !matches!(self.state, SenderState::Requested | SenderState::Streaming) {
-            return Err(misuse("fail", self.state));
+        match self.state {
+            SenderState::Requested | SenderState::Taking => self.over(status, text),
+            SenderState::Streaming if !self.is_client => self.over(status, text),
+            SenderState::Streaming | SenderState::Asked => self.abort(status, text),
+            SenderState::Ending => self.cancel_taking(),
+            state => return Err(misuse("fail", state)),
         }
-        self.over(status, text);
         Ok(())
     }
 
@@ -276,7 +290,7 @@ impl<P, K> Sender<P, K> {
         Ok(())
     }
 
-    fn ensure_wanted(&self) -> Result<(), Error> {
+    pub(super) fn ensure_wanted(&self) -> Result<(), Error> {
         if self.is_cancelled() {
             return Err(Error::cancelled("the client cancelled the stream"));
         }
@@ -415,7 +429,7 @@ struct CheckedLease<K> {
     in_place: bool,
 }
 
-fn misuse(what: &str, state: SenderState) -> Error {
+pub(super) fn misuse(what: &str, state: SenderState) -> Error {
     Error::invalid_argument(format!(
         "{what} is not possible while the sender is {state:?}"
     ))

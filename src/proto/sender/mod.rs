@@ -1,6 +1,8 @@
-//! The producing side of one connection.
+//! The producing side of one connection, and at a server the requests on it.
 
+mod asking;
 mod commands;
+mod taking;
 mod types;
 mod window;
 
@@ -34,12 +36,20 @@ struct SentStream {
     features: u64,
     /// Headers of the next answer, STREAM or ERROR.
     answer_headers: Headers,
+    /// The client sends a stream too (rule Q3).
+    has_source: bool,
+    /// The client's stream has come to its end, good or not (rule Q10).
+    is_incoming_over: bool,
     /// The header of the previous message. The sender compares pointers only: an encoder uses equal
     /// headers again, and a comparison of wide headers costs as much as to send them.
     last_header: Option<Arc<[u8]>>,
 }
 
 /// The producing side of one connection: it serves stream after stream (rule E4).
+///
+/// At a server it also answers requests to take a stream, which a
+/// [`Receiver`](crate::proto::Receiver) reads. At a client it [asks](Self::ask) the server to take
+/// a stream.
 ///
 /// `P` is the payload of a packed body. `K` keeps lent memory alive. The sender reads neither.
 ///
@@ -50,8 +60,10 @@ struct SentStream {
 pub struct Sender<P, K> {
     config: SenderConfig,
     state: SenderState,
-    /// Whether the peer has ever sent an extension request.
+    /// Whether an extension request has ever been sent on the connection.
     extension: bool,
+    /// This side is the client.
+    is_client: bool,
     stream: Option<SentStream>,
     /// Mark and credit of a stream of role Data after its end. The credit still counts: only the
     /// credit tells when the consumer has everything.
@@ -70,6 +82,7 @@ impl<P, K> Sender<P, K> {
             config,
             state: SenderState::Idle,
             extension: false,
+            is_client: false,
             stream: None,
             tail: None,
             ledger: Ledger::new(),
@@ -112,12 +125,36 @@ impl<P, K> Sender<P, K> {
         if self.state == SenderState::Closed {
             return Ok(());
         }
-        let result = Control::decode(bytes).and_then(|message| match message {
-            Some(message) => self.control(&message),
+        match Control::decode(bytes) {
+            Ok(Some(message)) => self.handle(&message),
             // Rule E3: unknown kinds are ignored.
-            None => Ok(()),
-        });
+            Ok(None) => Ok(()),
+            Err(error) => Err(self.close(error)),
+        }
+    }
+
+    /// [`handle_control`](Self::handle_control) of a message that was decoded.
+    ///
+    /// # Errors
+    ///
+    /// As [`handle_tagged`](Self::handle_tagged).
+    pub fn handle(&mut self, message: &Control) -> Result<(), ProtocolError> {
+        if self.state == SenderState::Closed {
+            return Ok(());
+        }
+        let result = self.control(message);
         result.map_err(|error| self.close(error))
+    }
+
+    /// Whether this client has asked the server to take a stream, and the server's last word has
+    /// not come.
+    pub fn is_asking(&self) -> bool {
+        self.is_client && self.stream.is_some()
+    }
+
+    /// Whether a tagged message with this tag gives lent memory back.
+    pub fn takes(&self, tag: u64) -> bool {
+        self.extension && self.config.tags.is_free(tag)
     }
 
     /// Notes that the connection is over, and gives back every lend (rule F4). The peer may still
@@ -179,6 +216,9 @@ impl<P, K> Sender<P, K> {
 
     /// The rest of the client's credit (rule E5); `None` for a baseline peer, which has none.
     pub fn room(&self) -> Option<WindowRoom> {
+        if matches!(self.state, SenderState::Asked | SenderState::Ending) {
+            return Some(WindowRoom::NONE);
+        }
         let spares_in_place = self.spares_in_place();
         self.window().map(|window| window.room(spares_in_place))
     }
@@ -257,6 +297,8 @@ impl<P, K> Sender<P, K> {
             version: VERSION.min(request.max_version),
             features: request.features & FEATURES,
             answer_headers: Headers::new(),
+            has_source: request.source.is_some(),
+            is_incoming_over: false,
             last_header: None,
         });
         self.state = SenderState::Requested;
@@ -314,7 +356,8 @@ impl<P, K> Sender<P, K> {
             ));
         }
         match message {
-            Control::Cancel { stream } => {
+            _ if self.is_client && is_answer(message) => self.answered(message),
+            Control::Cancel { stream } if !self.is_client => {
                 self.cancel(*stream);
                 Ok(())
             }
@@ -333,20 +376,26 @@ impl<P, K> Sender<P, K> {
                     .push_back(SenderEvent::RegionForgotten { id: *id });
                 Ok(())
             }
-            Control::Stream(..)
-            | Control::Error { .. }
-            | Control::Region { .. }
-            | Control::RegionGone { .. }
-            | Control::Ready { .. }
-            | Control::GoAway
-            | Control::Pending { .. } => Err(ProtocolError::new(
-                "E3",
-                format!(
-                    "{} message from a client: only servers send it",
-                    message.name()
-                ),
-            )),
+            Control::Abort { stream, .. } if !self.is_client => {
+                if self.stream.as_ref().is_some_and(|own| own.mark == *stream) {
+                    self.incoming_over();
+                }
+                Ok(())
+            }
+            _ => Err(self.wrong_side(message)),
         }
+    }
+
+    fn wrong_side(&self, message: &Control) -> ProtocolError {
+        let (from, senders) = match self.is_client {
+            true => ("server", "clients"),
+            false => ("client", "servers"),
+        };
+        let name = message.name();
+        ProtocolError::new(
+            "E3",
+            format!("{name} message from a {from}: only {senders} send it"),
+        )
     }
 
     /// Ignores a CANCEL of a stream that has ended.
@@ -380,7 +429,7 @@ impl<P, K> Sender<P, K> {
 
     /// Ends the connection because the peer broke a rule.
     fn close(&mut self, error: ProtocolError) -> ProtocolError {
-        if self.extension && self.stream.is_some() {
+        if self.extension && !self.is_client && self.stream.is_some() {
             // Only a peer with the extension can read the reason.
             let (status, text) = (Status::Protocol.code(), error.to_string());
             self.control_out(
@@ -437,12 +486,23 @@ impl<P, K> Sender<P, K> {
                 },
                 None,
             );
-            self.stream = None;
-            self.state = SenderState::Idle;
+            self.said_last();
         } else {
             self.disconnect(error_of(status, text).text().to_owned());
         }
     }
+}
+
+/// Whether the message answers a client that sends a stream.
+pub(crate) fn is_answer(message: &Control) -> bool {
+    matches!(
+        message,
+        Control::Grant { .. }
+            | Control::Pending { .. }
+            | Control::Error { .. }
+            | Control::Result { .. }
+            | Control::End { .. }
+    )
 }
 
 #[cfg(test)]

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::proto::{Bytes, Request, Role, RoleTags, Spans, Tags};
+use crate::error::Error;
+use crate::proto::{Bytes, Grant, Headers, Request, Role, RoleTags, Spans, StreamInfo, Tags};
 
 /// Configuration of a [`Sender`](super::Sender).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,6 +74,13 @@ pub enum Transmit<P> {
         /// The region that the message announces. The region's descriptor goes with the message.
         region: Option<u16>,
     },
+    /// A request.
+    Request {
+        /// The whole tag.
+        tag: u64,
+        /// The encoded request.
+        bytes: Bytes,
+    },
     /// A packed body.
     Body {
         /// The whole tag.
@@ -121,6 +129,38 @@ pub enum SenderEvent<K> {
         /// The number.
         id: u16,
     },
+    /// The server has read the request; its answer takes longer.
+    Pending,
+    /// The server takes the stream of this client: batches may go.
+    Granted {
+        /// The agreed version and features.
+        info: StreamInfo,
+        /// What may be sent.
+        grant: Grant,
+        /// Headers of the answer.
+        headers: Headers,
+    },
+    /// The server has refused the stream of this client, or has failed. The last word.
+    Refused {
+        /// Status and text of the server.
+        error: Error,
+        /// Headers of the answer.
+        headers: Headers,
+    },
+    /// The server's host says that a part of this client's stream is safe (rule Q4).
+    Result {
+        /// Record batches from the first on that this result covers.
+        batches: u64,
+        /// Bytes of the host.
+        bytes: Vec<u8>,
+    },
+    /// The server's host has taken the whole stream of this client. The last word.
+    Finished {
+        /// Record batches that the host has taken.
+        batches: u64,
+        /// Headers of the answer.
+        headers: Headers,
+    },
 }
 
 /// State of a [`Sender`](super::Sender).
@@ -132,6 +172,15 @@ pub enum SenderState {
     Requested,
     /// A stream runs.
     Streaming,
+    /// This client has asked the server to take a stream; the server has not answered. The schema
+    /// may go (rule Q3).
+    Asked,
+    /// The stream of this client has left, whole or not. The server's last word has not come.
+    Ending,
+    /// This server takes a stream of the client.
+    Taking,
+    /// This server has failed the client's stream. The client's last word has not come (rule Q10).
+    Draining,
     /// The only stream of this connection is over; its lent memory may still come back (rule F2).
     ///
     /// A baseline peer sends one request only. So does the client on a connection of role Data:

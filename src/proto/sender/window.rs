@@ -29,6 +29,14 @@ pub struct WindowRoom {
 }
 
 impl WindowRoom {
+    /// Of a client that may send nothing now.
+    pub(super) const NONE: Self = Self {
+        is_unused: false,
+        has_batches: false,
+        bytes: None,
+        spares_in_place: false,
+    };
+
     /// Whether the driver may pull the next batch from the producer, whatever the batch's size.
     pub fn may_pull(self) -> bool {
         self.is_unused || (self.has_batches && self.bytes.is_some_and(|bytes| bytes > 0))

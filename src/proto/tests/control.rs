@@ -7,7 +7,7 @@ use crate::error::Status;
 use crate::proto::extension::*;
 use crate::proto::headers::MAX_REQUEST_HEADERS;
 use crate::proto::request::*;
-use crate::proto::{Headers, Verb};
+use crate::proto::{Headers, MOST_RESULT, Verb};
 
 fn every_kind() -> Vec<Control> {
     vec![
@@ -149,7 +149,7 @@ fn malformed_control_messages_are_errors() {
 /// Rule E3: unknown kinds are ignored, whatever bytes follow.
 #[test]
 fn unknown_kinds_are_ignored() {
-    for kind in (18..=255).chain([0, 8, 10, 13, 14]) {
+    for kind in (22..=255).chain([0, 8, 10, 13, 14]) {
         assert_eq!(Control::decode(&[kind, 1, 2, 3]), Ok(None));
     }
 }
@@ -190,6 +190,7 @@ fn requests_have_the_documented_bytes() {
         verb: Verb::Get,
         deadline: None,
         headers: Headers::new(),
+        source: None,
         ticket: b"t".to_vec(),
     };
     let mut expected = vec![54, 0, 1, 0, 2, 0];
@@ -228,7 +229,7 @@ fn requests_have_the_documented_verb_and_headers() {
     let mut request = Request {
         device_type: 2,
         gpus: vec![[0xAA; 16]],
-        verb: Verb::Put,
+        verb: Verb::List,
         deadline: Some(Duration::from_nanos(0x0102)),
         ..Request::new("ticket", credit)
     };
@@ -238,7 +239,7 @@ fn requests_have_the_documented_verb_and_headers() {
     // A server of version 1 would read the verb as get, and the headers as part of the ticket.
     assert_eq!(bytes[2..6], [2, 0, 2, 0]);
     let verb = [
-        &[2, 0x02, 0x01, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0][..],
+        &[5, 0x02, 0x01, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0][..],
         b"\x01\x01\0\0\0kv",
     ]
     .concat();
@@ -281,10 +282,145 @@ fn requests_have_the_documented_verb_and_headers() {
         assert_eq!(verb.number(), number);
         let request = Request {
             verb,
+            source: verb.has_source().then_some(SOURCE),
             ..Request::new("t", credit)
         };
         assert_eq!(Request::decode(&request.encode()).unwrap().verb, verb);
     }
+}
+
+const SOURCE: StreamInfo = StreamInfo {
+    version: VERSION,
+    features: 0x0706,
+    device_type: 2,
+    device_id: -1,
+    body_kinds: 3,
+};
+
+/// Rule Q3: the bytes of the source of a put, before the headers; a put without it is malformed.
+#[test]
+fn a_put_describes_its_stream_in_the_documented_bytes() {
+    let credit = Credit {
+        batches: 1,
+        bytes: 1,
+    };
+    let mut request = Request {
+        verb: Verb::Put,
+        source: Some(SOURCE),
+        ..Request::new("ticket", credit)
+    };
+    request.headers.add("k", "v").unwrap();
+    let bytes = request.encode();
+    assert_eq!(bytes[0], 59 + 13 + 21);
+    let source = [
+        &[3, 2, 0, 0, 0][..],
+        &[0xFF; 8],
+        &[6, 7, 0, 0, 0, 0, 0, 0],
+        b"\x01\x01\0\0\0kvticket",
+    ]
+    .concat();
+    assert_eq!(bytes[72..], source);
+    let read = Request::decode(&bytes).unwrap();
+    let min_version = 2;
+    assert_eq!(
+        read,
+        Request {
+            min_version,
+            ..request.clone()
+        }
+    );
+    request.source = None;
+    let error = Request::decode(&request.encode()).unwrap_err();
+    assert_eq!(error.rule(), "Q3");
+}
+
+/// Rules Q3, Q4, Q10: the bytes of GRANT, RESULT, ABORT and END, none of which is read cut short.
+#[test]
+fn messages_of_a_put_have_the_documented_bytes() {
+    let mut headers = Headers::new();
+    headers.add("k", "v").unwrap();
+    let pair = b"\x01\x01\0\0\0kv";
+    let credit = Credit {
+        batches: 4,
+        bytes: 5,
+    };
+    let grant = Grant {
+        credit,
+        lent_limit: 6,
+        device_type: 1,
+    };
+    let word = |word: u64| word.to_le_bytes();
+    let fixed: [(Control, Vec<u8>, usize); 4] = [
+        (
+            Control::Grant {
+                info: SOURCE,
+                grant,
+                headers: headers.clone(),
+            },
+            [
+                &[21, 2, 0][..],
+                &word(0x0706),
+                &[2, 0, 0, 0],
+                &[0xFF; 8],
+                &[3],
+                &word(4),
+                &word(5),
+                &word(6),
+                &[1, 0, 0, 0],
+                pair,
+            ]
+            .concat(),
+            52,
+        ),
+        (
+            Control::Result {
+                stream: 9,
+                batches: 8,
+                bytes: b"safe".to_vec(),
+            },
+            [&[19][..], &word(9), &word(8), b"safe"].concat(),
+            17,
+        ),
+        (
+            Control::Abort {
+                stream: 9,
+                status: -2,
+                seq: 3,
+                text: "why".to_owned(),
+            },
+            [
+                &[20][..],
+                &word(9),
+                &(-2_i32).to_le_bytes(),
+                &[3, 0, 0, 0],
+                b"why",
+            ]
+            .concat(),
+            17,
+        ),
+        (
+            Control::End {
+                stream: 9,
+                seq: 3,
+                batches: 8,
+                headers,
+            },
+            [&[18][..], &word(9), &[3, 0, 0, 0], &word(8), pair].concat(),
+            21,
+        ),
+    ];
+    for (message, bytes, least) in fixed {
+        assert_eq!(message.encode(), bytes, "{}", message.name());
+        assert_eq!(Control::decode(&bytes), Ok(Some(message)));
+        for len in 1..least {
+            assert_eq!(Control::decode(&bytes[..len]).unwrap_err().rule(), "E3");
+        }
+    }
+    let too_long = [&[19][..], &[0; 16], &[0; MOST_RESULT + 1]].concat();
+    assert_eq!(Control::decode(&too_long).unwrap_err().rule(), "E3");
+    // A status of success would be no failure.
+    let no_failure = [&[20][..], &[0; 16]].concat();
+    assert_eq!(Control::decode(&no_failure).unwrap_err().rule(), "E3");
 }
 
 /// Rule Q1: answers with headers have kinds of their own; other answers have version 1's bytes.

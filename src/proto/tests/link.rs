@@ -287,6 +287,7 @@ impl World {
                         [&prefix[..], header.as_deref().unwrap_or_default()].concat(),
                     ),
                     Transmit::Control { bytes, .. } => Down::Control(bytes),
+                    Transmit::Request { .. } => panic!("a server asks"),
                     Transmit::Body { tag, packed } => Down::Body(tag, packed),
                     Transmit::List { tag, bytes } => Down::List(tag, bytes.into_vec()),
                     Transmit::Disconnect { reason } => {
@@ -327,6 +328,11 @@ impl World {
                         }
                         wire.done = true;
                     }
+                    SenderEvent::Pending
+                    | SenderEvent::Granted { .. }
+                    | SenderEvent::Refused { .. }
+                    | SenderEvent::Result { .. }
+                    | SenderEvent::Finished { .. } => panic!("a server asks"),
                     SenderEvent::CreditChanged => {}
                     SenderEvent::Freed(item) => *wire.lent.get_mut(&item).unwrap() -= 1,
                     SenderEvent::RegionForgotten { .. } => panic!("no region was announced"),

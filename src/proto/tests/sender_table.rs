@@ -8,6 +8,7 @@ use super::*;
 type Step = fn(&mut TestSender) -> Result<(), Error>;
 
 use crate::error::Error;
+use crate::proto::Grant;
 
 fn states() -> Vec<(&'static str, TestSender)> {
     let with = |mut sender: TestSender, change: fn(&mut TestSender)| {
@@ -15,7 +16,51 @@ fn states() -> Vec<(&'static str, TestSender)> {
         drain(&mut sender);
         sender
     };
+    let put = || {
+        let mut sender = TestSender::new(SenderConfig::default());
+        sender
+            .handle_tagged(tags(Role::Both).dipc_want, &asks_to_put().encode())
+            .unwrap();
+        sender
+    };
+    let asked = || {
+        let mut sender = TestSender::new(SenderConfig::default());
+        sender.ask(&asks_to_put()).unwrap();
+        sender
+    };
     vec![
+        ("put_requested", with(put(), |_| {})),
+        (
+            "put_taking",
+            with(put(), |sender| sender.grant(INFO, GRANT).unwrap()),
+        ),
+        (
+            "put_taken",
+            with(put(), |sender| {
+                sender.grant(INFO, GRANT).unwrap();
+                sender.incoming_over();
+            }),
+        ),
+        (
+            "put_draining",
+            with(put(), |sender| sender.fail(-5, "no").unwrap()),
+        ),
+        ("put_asked", with(asked(), |_| {})),
+        ("put_streaming", with(asked(), grant)),
+        (
+            "put_ending",
+            with(asked(), |sender| {
+                grant(sender);
+                sender.end().unwrap();
+            }),
+        ),
+        (
+            "put_aborted",
+            with(asked(), |sender| {
+                grant(sender);
+                sender.fail(-19, "no").unwrap();
+            }),
+        ),
         ("idle", TestSender::new(SenderConfig::default())),
         ("requested", with(requested(Role::Both, true), |_| {})),
         (
@@ -81,6 +126,32 @@ fn states() -> Vec<(&'static str, TestSender)> {
     ]
 }
 
+fn asks_to_put() -> Request {
+    Request {
+        verb: Verb::Put,
+        source: Some(INFO),
+        ..Request::new("t", WINDOW)
+    }
+}
+
+const GRANT: Grant = Grant {
+    credit: WINDOW,
+    lent_limit: 1000,
+    device_type: 1,
+};
+
+/// The server of an asking sender grants the stream; the schema and a lent batch have left.
+fn grant(sender: &mut TestSender) {
+    sender.send_schema(schema()).unwrap();
+    let message = Control::Grant {
+        info: INFO,
+        grant: GRANT,
+        headers: Headers::new(),
+    };
+    sender.handle(&message).unwrap();
+    lend(sender);
+}
+
 fn lend(sender: &mut TestSender) {
     let (header, len) = batch(&[100]);
     sender
@@ -137,6 +208,48 @@ const EVENTS: &[(&str, Step)] = &[
     ("STREAM", |s| {
         Ok(s.handle_control(&Control::Stream(INFO, Headers::new()).encode())?)
     }),
+    ("GRANT", |s| {
+        Ok(s.handle(&Control::Grant {
+            info: INFO,
+            grant: GRANT,
+            headers: Headers::new(),
+        })?)
+    }),
+    ("ERROR", |s| {
+        Ok(s.handle(&Control::Error {
+            status: -5,
+            seq: 0,
+            text: "no".into(),
+            headers: Headers::new(),
+        })?)
+    }),
+    (
+        "PENDING",
+        |s| Ok(s.handle(&Control::Pending { stream: 0 })?),
+    ),
+    ("RESULT", |s| {
+        Ok(s.handle(&Control::Result {
+            stream: 0,
+            batches: 1,
+            bytes: Vec::new(),
+        })?)
+    }),
+    ("END", |s| {
+        Ok(s.handle(&Control::End {
+            stream: 0,
+            seq: 0,
+            batches: 1,
+            headers: Headers::new(),
+        })?)
+    }),
+    ("ABORT", |s| {
+        Ok(s.handle(&Control::Abort {
+            stream: 0,
+            status: -5,
+            seq: 1,
+            text: "no".into(),
+        })?)
+    }),
     ("control of unknown kind", |s| Ok(s.handle_control(&[99])?)),
     ("control malformed", |s| Ok(s.handle_control(&[])?)),
     ("disconnect", |s| {
@@ -162,6 +275,14 @@ const EVENTS: &[(&str, Step)] = &[
     }),
     ("end", TestSender::end),
     ("fail", |s| s.fail(-19, "no")),
+    ("grant", |s| s.grant(INFO, GRANT)),
+    ("say_result", |s| s.say_result(1, b"")),
+    ("finish_taking", |s| s.finish_taking(1)),
+    ("incoming_over", |s| {
+        s.incoming_over();
+        Ok(())
+    }),
+    ("ask", |s| s.ask(&asks_to_put())),
     ("announce_region", |s| s.announce_region(8, &[])),
     ("retire_region", |s| s.retire_region(7)),
     ("go_away", |s| s.go_away()),
@@ -170,6 +291,7 @@ const EVENTS: &[(&str, Step)] = &[
 fn outputs(sender: &mut TestSender) -> String {
     let (transmits, events) = drain(sender);
     let transmits = transmits.into_iter().map(|transmit| match transmit {
+        Transmit::Request { .. } => "asks".to_owned(),
         Transmit::Metadata {
             prefix: [0, seq, ..],
             ..
@@ -203,7 +325,7 @@ fn outputs(sender: &mut TestSender) -> String {
         .collect()
 }
 
-/// Rules M1, E1 to E5, E7, F1 to F4: every state × every event.
+/// Rules M1, E1 to E5, E7, F1 to F4, Q2 to Q4, Q10: every state × every event.
 #[test]
 fn every_state_and_every_event() {
     for (name, _) in states() {

@@ -32,6 +32,8 @@ pub struct ShmConnection {
     lender: Arc<dyn Lender>,
     /// What memory of ours for the peer counts against.
     budget: Arc<MemoryBudget>,
+    /// This end accepted the connection.
+    is_server: bool,
     /// Client: the server may send REGION and RING (rule E1).
     extension: bool,
     ring: RingProgress,
@@ -115,6 +117,7 @@ impl ShmConnection {
             regions: RegionTable::of_peer(peer.uid),
             lender: Arc::new(pool),
             budget: options.budget,
+            is_server: end == ConnectionEnd::Server,
             extension: false,
             ring,
             awake: false,
@@ -241,13 +244,15 @@ impl Connection for ShmConnection {
         self.channel.queued()
     }
 
-    fn begin_stream(&mut self) {
-        if self.extension {
+    fn begin_stream(&mut self, early_bytes: u64) {
+        self.channel.reader().expect_stream(Some(early_bytes));
+        if self.is_server || self.extension {
             self.channel.socket_reader().take_descriptors(true);
         }
     }
 
     fn end_stream(&mut self) {
+        self.channel.reader().expect_stream(None);
         // The ring may still come.
         if self.ring != RingProgress::Asked {
             self.channel.socket_reader().take_descriptors(false);

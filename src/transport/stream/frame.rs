@@ -67,9 +67,13 @@ impl FramePart {
 #[derive(Debug)]
 pub struct FrameReader {
     state: FramePart,
+    /// The peer is a client.
+    is_server: bool,
     /// Longest untagged message.
     metadata_bytes: u64,
     unexpected_bytes: u64,
+    /// The same while a client sends a stream.
+    early_bytes: u64,
     /// Mostly the first of them comes next.
     posted: VecDeque<PostedBody>,
     /// Bodies that came before they were posted.
@@ -87,7 +91,9 @@ impl FrameReader {
         Self {
             state: FramePart::START,
             metadata_bytes: MAX_METADATA_BYTES,
+            is_server: false,
             unexpected_bytes,
+            early_bytes: 0,
             posted: VecDeque::new(),
             early: HashSet::default(),
             switches: false,
@@ -96,10 +102,23 @@ impl FrameReader {
         }
     }
 
-    /// The peer is a client, which sends nothing longer than a request, and may not be admitted
-    /// yet.
+    /// The peer is a client, which sends nothing longer than a request between streams of its own,
+    /// and may not be admitted yet.
     pub fn expect_requests(&mut self) {
-        self.metadata_bytes = MAX_TAGGED_BYTES;
+        self.is_server = true;
+        self.expect_stream(None);
+    }
+
+    /// A stream of the peer comes from now on, or no longer. `early_bytes`: bodies of up to so many
+    /// bytes may be read before they are posted, at a server.
+    pub fn expect_stream(&mut self, early_bytes: Option<u64>) {
+        if self.is_server {
+            self.early_bytes = early_bytes.unwrap_or(0);
+            self.metadata_bytes = match early_bytes {
+                Some(_) => MAX_METADATA_BYTES,
+                None => MAX_TAGGED_BYTES,
+            };
+        }
     }
 
     /// From now on frames may come in two places, one after the other.
@@ -291,7 +310,7 @@ impl FrameReader {
             let most = if is_list {
                 MAX_TAGGED_BYTES
             } else {
-                self.unexpected_bytes
+                self.unexpected_bytes.max(self.early_bytes)
             };
             if length > most {
                 self.state = FramePart::Waiting { seq, kind, length };

@@ -359,6 +359,18 @@ impl Connection for TcpConnection {
         finished.fold(true, |all, finished| all & finished)
     }
 
+    fn begin_stream(&mut self, early_bytes: u64) {
+        for socket in &mut self.sockets {
+            socket.channel.reader().expect_stream(Some(early_bytes));
+        }
+    }
+
+    fn end_stream(&mut self) {
+        for socket in &mut self.sockets {
+            socket.channel.reader().expect_stream(None);
+        }
+    }
+
     fn post_body(&mut self, seq: u32, packed: u64, list: u64) {
         let index = self.socket_of(seq);
         if let Some(socket) = self.sockets.get_mut(index) {

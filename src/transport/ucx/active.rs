@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::proto::Bytes;
 use crate::transport::Incoming;
 use crate::transport::stream::{MAX_CONTROL_BYTES, MAX_METADATA_BYTES, MAX_TAGGED_BYTES};
-use crate::transport::ucx::callbacks::{Announced, CallbackInbox, Peer};
+use crate::transport::ucx::callbacks::{Announced, CallbackInbox};
 use crate::transport::ucx::error::error;
 use crate::transport::ucx::link::Link;
 use crate::transport::ucx::operations::Work;
@@ -46,19 +46,19 @@ impl Class {
         }
     }
 
-    /// Length of the longest message that `sender` may send. A client sends nothing longer than a
+    /// Length of the longest message. Without a `stream` of the sender, nothing is longer than a
     /// request.
-    pub(super) const fn limit(self, sender: Peer) -> u64 {
-        match (self, sender) {
-            (Self::Metadata, Peer::Client) => MAX_TAGGED_BYTES,
-            (Self::Metadata, Peer::Server) => MAX_METADATA_BYTES,
-            (Self::Control, _) => MAX_CONTROL_BYTES,
+    pub(super) const fn limit(self, stream: bool) -> u64 {
+        match self {
+            Self::Metadata if stream => MAX_METADATA_BYTES,
+            Self::Metadata => MAX_TAGGED_BYTES,
+            Self::Control => MAX_CONTROL_BYTES,
         }
     }
 
-    /// Refuses a message of `sender` that is longer than any may be.
-    fn ensure_within_limit(self, length: usize, sender: Peer) -> Result<()> {
-        let most = self.limit(sender);
+    /// Refuses a message that is longer than any may be.
+    fn ensure_within_limit(self, length: usize, shared: &CallbackInbox) -> Result<()> {
+        let most = self.limit(shared.takes_stream());
         if length as u64 <= most {
             return Ok(());
         }
@@ -116,7 +116,7 @@ pub(super) fn fetch(link: &mut Link, announced: Announced) -> Result<()> {
     } = announced;
     let (api, worker) = (link.worker.api(), link.worker.handle());
     let allocate = || -> Result<Vec<u8>> {
-        class.ensure_within_limit(length, link.shared.peer)?;
+        class.ensure_within_limit(length, &link.shared)?;
         let mut bytes = Vec::new();
         bytes.try_reserve_exact(length).map_err(|_| {
             Error::out_of_memory(format!("cannot allocate {length} bytes for a message"))
@@ -183,7 +183,7 @@ unsafe extern "C" fn on_active<const IS_CONTROL: bool>(
         unsafe { std::slice::from_raw_parts(data.cast_const().cast::<u8>(), length) }
     };
     shared.guarded(|reports| {
-        let allowed = class.ensure_within_limit(length, shared.peer);
+        let allowed = class.ensure_within_limit(length, shared);
         let arrived = allowed.map(|()| class.incoming(Bytes::from_slice(bytes)));
         match arrived {
             Ok(message) => reports.arrived.push(message),

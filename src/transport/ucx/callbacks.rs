@@ -7,6 +7,7 @@
 
 use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 use ucx1_sys::{ucp_ep_h, ucs_status_t};
@@ -28,6 +29,8 @@ pub(super) enum Peer {
 pub(super) struct CallbackInbox {
     /// Whose messages come.
     pub peer: Peer,
+    /// A stream of the peer's may come.
+    takes_stream: AtomicBool,
     reports: Mutex<Reports>,
 }
 
@@ -63,8 +66,20 @@ impl CallbackInbox {
     pub(super) fn new(peer: Peer) -> Self {
         Self {
             peer,
+            takes_stream: AtomicBool::new(peer == Peer::Server),
             reports: Mutex::default(),
         }
+    }
+
+    /// A stream of a client's comes from now on, or no longer.
+    pub(super) fn take_stream(&self, comes: bool) {
+        let takes = comes || self.peer == Peer::Server;
+        self.takes_stream.store(takes, Ordering::Relaxed);
+    }
+
+    /// Whether a stream of the peer's may come.
+    pub(super) fn takes_stream(&self) -> bool {
+        self.takes_stream.load(Ordering::Relaxed)
     }
 
     /// Looks at what was reported. `look` must not call UCX.

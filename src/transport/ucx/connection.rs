@@ -337,8 +337,22 @@ impl Connection for UcxConnection {
         self.wake_for_inbox();
     }
 
+    fn begin_stream(&mut self, _early_bytes: u64) {
+        self.tagged.begin_stream();
+        if let Some(link) = &self.link {
+            link.shared.take_stream(true);
+        }
+    }
+
+    fn end_stream(&mut self) {
+        self.tagged.end_stream();
+        if let Some(link) = &self.link {
+            link.shared.take_stream(false);
+        }
+    }
+
     fn forget_bodies(&mut self) {
-        self.tagged.clear();
+        self.tagged.clear(self.link.as_mut());
         if let Some(pulls) = &mut self.pulls {
             pulls.clear();
         }

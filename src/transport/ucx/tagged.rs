@@ -1,7 +1,8 @@
 //! Tagged messages on their way in.
 //!
-//! Both ends look which messages have come, and take memory for just those. A server takes requests
-//! and free lists, which have any tag. A client takes the bodies whose headers have come (rule D8).
+//! Both ends look which messages have come, and take memory for just those. A client takes the
+//! bodies whose headers have come (rule D8). A server takes requests and free lists, which have any
+//! tag, and such bodies of a stream that a client sends.
 
 use std::collections::VecDeque;
 use std::ffi::c_void;
@@ -49,6 +50,9 @@ pub(super) struct Tagged {
     gpu: Option<Arc<Device>>,
     /// Bodies that were announced and have not come.
     announced: VecDeque<AnnouncedBody>,
+    /// At a server while a client sends a stream: bodies whose headers have not come. `None`
+    /// between such streams.
+    early: Option<Vec<Found>>,
     /// Counts the streams, for messages of one that is over.
     stream: u64,
 }
@@ -70,6 +74,10 @@ struct Found {
     length: u64,
 }
 
+// SAFETY: a message belongs to the worker and not to a thread; the owner of the worker uses it, one
+// thread at a time.
+unsafe impl Send for Found {}
+
 impl Tagged {
     /// For a client, which knows the tags to come; or for a server, which takes `any`.
     pub(super) fn new(any: bool, by_turns: bool) -> Self {
@@ -79,6 +87,7 @@ impl Tagged {
             large: 0,
             gpu: None,
             announced: VecDeque::new(),
+            early: None,
             stream: 0,
         }
     }
@@ -94,10 +103,28 @@ impl Tagged {
             .push_back(AnnouncedBody { seq, packed, list });
     }
 
+    /// At a server: a client sends a stream from now on.
+    pub(super) fn begin_stream(&mut self) {
+        if self.any {
+            self.early.get_or_insert_default();
+        }
+    }
+
     /// Forgets the bodies to come.
-    pub(super) fn clear(&mut self) {
+    pub(super) fn clear(&mut self, link: Option<&mut Link>) {
         self.announced.clear();
+        if let (Some(early), Some(link)) = (&mut self.early, link) {
+            for found in std::mem::take(early) {
+                // UCX is rid of it then, and nobody hears of it.
+                let _ = self.receive(link, &found, on_host(0));
+            }
+        }
         self.stream += 1;
+    }
+
+    /// At a server: the client's stream is over.
+    pub(super) fn end_stream(&mut self) {
+        self.early = None;
     }
 
     /// Begins to receive what has come.
@@ -108,6 +135,10 @@ impl Tagged {
     pub(super) fn fetch(&mut self, link: &mut Link) -> Result<()> {
         if self.any {
             while let Some(found) = probe(&link.worker, 0, 0) {
+                if let (Some(early), Some(_)) = (&mut self.early, body_of_tag(found.tag)) {
+                    early.push(found);
+                    continue;
+                }
                 let fits = found.length <= MAX_TAGGED_BYTES;
                 let refusal = || {
                     Error::protocol(format!(
@@ -119,7 +150,7 @@ impl Tagged {
                 let memory = fits.then_some(found.length).ok_or_else(refusal);
                 self.receive(link, &found, memory.and_then(on_host))?;
             }
-            return Ok(());
+            return self.fetch_early(link);
         }
         // Each body is looked for by its number, and many may be announced while none has come.
         if self.announced.is_empty() || !has_any(&link.worker) {
@@ -142,6 +173,25 @@ impl Tagged {
             self.large += usize::from(found.length > LARGE_BYTES);
             if !has_any(&link.worker) {
                 break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Begins to receive the bodies of a client's stream whose headers have come.
+    fn fetch_early(&mut self, link: &mut Link) -> Result<()> {
+        let mut index = 0;
+        while let Some(found) = self.early.as_mut().and_then(|early| early.get(index)) {
+            let number = body_of_tag(found.tag).map(|(seq, _)| seq);
+            let at = (self.announced.iter()).position(|body| Some(body.seq) == number);
+            let Some(body) = at.and_then(|at| self.announced.remove(at)) else {
+                index += 1;
+                continue;
+            };
+            let found = self.early.as_mut().map(|early| early.remove(index));
+            if let Some(found) = found {
+                let memory = self.memory_for(body, &found);
+                self.receive(link, &found, memory)?;
             }
         }
         Ok(())

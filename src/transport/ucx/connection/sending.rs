@@ -11,7 +11,6 @@ use ucx1_sys::{
 use super::{UcxConnection, closed, enter};
 use crate::error::{Error, Result};
 use crate::transport::ucx::active::Class;
-use crate::transport::ucx::callbacks::Peer;
 use crate::transport::ucx::gather::Sending;
 use crate::transport::ucx::operations::Work;
 use crate::transport::ucx::tagged::LARGE_BYTES;
@@ -54,7 +53,7 @@ impl UcxConnection {
     }
 
     fn send_active(&mut self, class: Class, bytes: Vec<u8>) -> Result<()> {
-        let (length, most) = (bytes.len(), class.limit(Peer::Server));
+        let (length, most) = (bytes.len(), class.limit(true));
         if length as u64 > most {
             return Err(Error::invalid_argument(format!(
                 "a {class:?} message of {length} bytes cannot be sent; the limit is {most}"

@@ -1,11 +1,11 @@
 //! What a connection looks after from time to time: regions that nobody uses, and whether the
 //! peer's machine still answers.
 
-use super::{ServerEffects, ServerEnd};
+use super::{End, EndEffects};
 use crate::driver::clock;
 use crate::proto::{SenderState, Timestamp};
 
-impl ServerEnd {
+impl End {
     /// Retires regions that have been idle, when it is time to look.
     pub(super) fn retire_when_due(&mut self, now: Timestamp) {
         if self.retire_at.take_if(|at| *at <= now).is_some()
@@ -18,7 +18,7 @@ impl ServerEnd {
     }
 
     /// Retires regions that must not stay open at the peer.
-    pub(super) fn retire_at_once(&mut self, effects: &mut ServerEffects) {
+    pub(super) fn retire_at_once(&mut self, effects: &mut EndEffects) {
         let due = self.lender.as_ref().map(|lender| lender.take_retired());
         if self.closed.is_none() {
             self.retire_regions(due.unwrap_or_default());
@@ -27,7 +27,7 @@ impl ServerEnd {
     }
 
     /// Asks whether the peer's machine still answers, and when to ask again.
-    pub(super) fn probe(&mut self, effects: &mut ServerEffects) {
+    pub(super) fn probe(&mut self, effects: &mut EndEffects) {
         match self.connection.probe() {
             Ok(next) => self.probe_at = next.map(clock::after),
             Err(error) => self.close(error, effects),
@@ -35,7 +35,7 @@ impl ServerEnd {
     }
 
     /// Asks when it is time to, as long as something is to be sent.
-    pub(super) fn probe_when_due(&mut self, now: Timestamp, effects: &mut ServerEffects) {
+    pub(super) fn probe_when_due(&mut self, now: Timestamp, effects: &mut EndEffects) {
         let is_due = self.probe_at.take_if(|at| *at <= now).is_some();
         if is_due
             && (self.sender.state() != SenderState::Idle || self.connection.queued().bytes > 0)

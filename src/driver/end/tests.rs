@@ -70,17 +70,17 @@ impl Connection for EndsWhileReceiving {
 struct Nobody;
 
 impl Host for Nobody {
-    fn begin(&self, turner: Turner<ServerEnd>, _: ArrivedRequest) -> Begun {
+    fn begin(&self, turner: Turner<End>, _: ArrivedRequest) -> Begun {
         Begun::Here(turner)
     }
 
     fn run(&self, _: Box<dyn StreamWork>) {}
 
-    fn closed(&self, _: &Arc<ServerLink>) {}
+    fn closed(&self, _: &Arc<EndLink>) {}
 }
 
 /// A connection on the thread `io`, whose queue is `queued`.
-fn serve(io: &IoThread, queued: &Arc<AtomicU64>, holds: bool) -> Arc<ServerLink> {
+fn serve(io: &IoThread, queued: &Arc<AtomicU64>, holds: bool) -> Arc<EndLink> {
     serve_counted(
         io,
         queued,
@@ -99,7 +99,7 @@ fn serve_counted(
     most_queued: u64,
     writes: &Arc<AtomicU64>,
     unread: &Arc<AtomicU64>,
-) -> Arc<ServerLink> {
+) -> Arc<EndLink> {
     let link = EndsWhileReceiving {
         identity: Identity {
             origin: PeerOrigin::MEM,
@@ -122,7 +122,7 @@ fn serve_counted(
     };
     let (config, idle) = (SenderConfig::default(), Duration::from_secs(1));
     let host = Weak::<Nobody>::new();
-    ServerLink::start(1, Box::new(link), config, idle, most_queued, io, host).unwrap()
+    EndLink::start(1, Box::new(link), config, idle, most_queued, io, host).unwrap()
 }
 
 fn wait_until(done: impl Fn() -> bool) {
@@ -137,7 +137,7 @@ fn wait_until(done: impl Fn() -> bool) {
 }
 
 /// Begins a stream of a baseline peer.
-fn begin_stream(served: &mut ServerEnd, effects: &mut ServerEffects) {
+fn begin_stream(served: &mut End, effects: &mut EndEffects) {
     let info = StreamInfo {
         version: 1,
         features: 0,
@@ -204,7 +204,7 @@ fn ensure_bounded(most: u64, most_queued: u64, holds: bool) {
     let mut turner = served.take().unwrap();
     turner.step(begin_stream);
     let may_pull =
-        |turner: &mut Turner<ServerEnd>| turner.step(|served, _| served.room().may_pull().unwrap());
+        |turner: &mut Turner<End>| turner.step(|served, _| served.room().may_pull().unwrap());
     queued.store(most, Ordering::Relaxed);
     assert!(may_pull(&mut turner));
     queued.store(most + 1, Ordering::Relaxed);
@@ -223,7 +223,7 @@ fn what_waits_for_more_is_written_without_it() {
     let (queued, writes) = (Arc::default(), Arc::default());
     let served = serve_counted(&io, &queued, false, u64::MAX, &writes, &Arc::default());
     let written = || AtomicU64::load(&writes, Ordering::Relaxed);
-    let later = |served: &mut ServerEnd, effects: &mut ServerEffects| {
+    let later = |served: &mut End, effects: &mut EndEffects| {
         AtomicU64::fetch_max(&queued, 1, Ordering::Relaxed);
         served.send(Writes::Later, |_| {}, effects).unwrap();
     };

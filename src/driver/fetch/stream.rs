@@ -2,76 +2,99 @@
 
 use std::mem::ManuallyDrop;
 use std::os::fd::BorrowedFd;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
-use super::asking::{self, ClientCore, ConnectionKey};
-use super::fallback::Fallback;
+use super::{Fetch, NextBatch, StreamStats};
 use crate::arrow::decode::{DecodeOptions, DecodedBatch, Decoder};
 use crate::arrow::stream::ArrayReader;
 use crate::arrow::{OwnedDeviceArray, OwnedSchema};
 use crate::cancel::Cancel;
-use crate::driver::fetch::{Fetch, NextBatch, StreamStats};
+use crate::device::Target;
 use crate::driver::polling::Poller;
 use crate::driver::telling::Account;
 use crate::error::{Error, Result, Status};
 use crate::fork::Generation;
 use crate::proto::{Header, Headers};
 
+/// What becomes of a stream that has ended for its consumer.
+pub type Ending = Box<dyn FnOnce(Box<Fetch>) + Send>;
+
+/// Asks for a stream once more, before the consumer has an array.
+pub trait Retry: Send {
+    /// Asks for arrays on `target`. `error` is the failure of the first stream.
+    ///
+    /// # Errors
+    ///
+    /// As the first request.
+    fn ask(
+        self: Box<Self>,
+        target: Option<Target>,
+        error: &Error,
+        cancel: Option<&Cancel>,
+    ) -> Result<Stream>;
+}
+
 /// A stream of record batches. Dropping it before its end cancels it.
 pub struct Stream {
     /// `None` once it has ended.
-    pub(super) fetch: Option<Box<Fetch>>,
+    fetch: Option<Box<Fetch>>,
     generation: Generation,
-    client: Weak<ClientCore>,
-    pub(super) key: Option<ConnectionKey>,
-    pub(super) schema: Option<Arc<Header>>,
+    ending: Option<Ending>,
+    schema: Option<Arc<Header>>,
     decode: DecodeOptions,
     device_type: i32,
-    pub(super) cancel: Option<Cancel>,
+    cancel: Option<Cancel>,
     custom_metadata: Vec<(String, String)>,
     /// Of the answer, once the stream is over.
     headers: Headers,
-    pub(super) stats: StreamStats,
+    stats: StreamStats,
     error: Option<Error>,
     /// The second request, until the consumer has an array.
-    pub(super) fallback: Option<Box<Fallback>>,
+    retry: Option<Box<dyn Retry>>,
     /// For the log, until the stream's end is logged.
-    pub(super) account: Option<Box<Account>>,
+    account: Option<Box<Account>>,
     /// For a consumer with an event loop.
     poller: Option<Box<Poller>>,
 }
 
 impl Stream {
     /// Makes a stream whose schema has arrived.
-    pub(super) fn new(
-        client: Weak<ClientCore>,
-        generation: Generation,
+    pub fn new(
         fetch: Box<Fetch>,
-        key: Option<ConnectionKey>,
         decode: DecodeOptions,
         cancel: Option<&Cancel>,
+        ending: Ending,
     ) -> Self {
         Self {
             device_type: fetch.target().device_type(),
             schema: fetch.schema(),
             fetch: Some(fetch),
-            generation,
-            client,
-            key,
+            generation: Generation::now(),
+            ending: Some(ending),
             decode,
             cancel: cancel.cloned(),
             custom_metadata: Vec::new(),
             headers: Headers::new(),
             stats: StreamStats::default(),
             error: None,
-            fallback: None,
+            retry: None,
             account: None,
             poller: None,
         }
     }
 
-    /// A description of the server, until the stream has ended.
-    pub(super) fn peer(&self) -> &str {
+    /// Asks by `retry` once more, if the peer's memory on a GPU cannot be opened here.
+    pub fn set_retry(&mut self, retry: Box<dyn Retry>) {
+        self.retry = Some(retry);
+    }
+
+    /// Has the log tell of the end of the stream.
+    pub fn set_account(&mut self, account: Option<Box<Account>>) {
+        self.account = account;
+    }
+
+    /// A description of the peer, until the stream has ended.
+    pub fn peer(&self) -> &str {
         self.fetch.as_deref().map_or("", Fetch::peer)
     }
 
@@ -154,17 +177,17 @@ impl Stream {
         let mut outcome = next(fetch, self.cancel.as_ref(), self.poller.as_deref_mut());
         self.stats = fetch.stats();
         if let Err(error) = &outcome
-            && let Some(fallback) = self.fallback.take()
+            && let Some(retry) = self.retry.take()
             && error.status() != Status::Disconnected
             && fetch.misses_gpus()
         {
             let error = error.clone();
-            let batch = self.retry_without_gpus(*fallback, &error);
+            let batch = self.ask_again(retry, &error);
             outcome = batch.map(|batch| batch.map_or(NextBatch::End, NextBatch::Batch));
         }
         match outcome {
             Ok(NextBatch::Batch(batch)) => {
-                self.fallback = None;
+                self.retry = None;
                 self.custom_metadata = batch.custom_metadata;
                 Ok(NextBatch::Batch(batch.array))
             }
@@ -179,6 +202,33 @@ impl Stream {
                 Err(error)
             }
         }
+    }
+
+    /// Asks again, for the same arrays in the same place, and gives the first array.
+    fn ask_again(&mut self, retry: Box<dyn Retry>, error: &Error) -> Result<Option<DecodedBatch>> {
+        // The consumer knows the place of the arrays already.
+        let target = self.fetch.as_deref().map(Fetch::target);
+        // The connection serves the next stream after the end of this one. For the log both
+        // requests are one stream, so the account is kept.
+        let account = self.account.take();
+        self.end(false);
+        self.account = account;
+        let mut fresh = retry.ask(target, error, self.cancel.as_ref())?;
+        let bytes = |stream: &Self| stream.schema.as_ref().map(|schema| schema.bytes().to_vec());
+        if bytes(&fresh) != bytes(self) {
+            return Err(Error::invalid_data(format!(
+                "the server's memory on a GPU cannot be opened here ({error}), and when it was \
+                 asked for arrays elsewhere, it gave another schema"
+            )));
+        }
+        self.ending = fresh.ending.take();
+        let fetch = self.fetch.insert(match fresh.fetch.take() {
+            Some(fetch) => fetch,
+            None => return Ok(None),
+        });
+        let outcome = fetch.next(self.cancel.as_ref());
+        self.stats = fetch.stats();
+        outcome
     }
 
     /// Logs the end of the stream.
@@ -197,7 +247,7 @@ impl Stream {
     }
 
     /// `is_whole`: the consumer has all batches.
-    pub(super) fn end(&mut self, is_whole: bool) {
+    fn end(&mut self, is_whole: bool) {
         let Some(fetch) = self.fetch.take() else {
             return;
         };
@@ -211,7 +261,9 @@ impl Stream {
             return;
         }
         self.log_end(is_whole);
-        asking::end(Weak::clone(&self.client), fetch, self.key.take());
+        if let Some(ending) = self.ending.take() {
+            ending(fetch);
+        }
     }
 }
 

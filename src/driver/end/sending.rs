@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use super::{Gathered, LentHold, ServerEffects, ServerEnd};
+use super::asking::Answers;
+use super::{End, EndEffects, Gathered, LentHold};
 use crate::driver::produce::{ClientWatch, Publication};
 use crate::error::{Error, Result};
-use crate::proto::{Sender, SenderState, StreamInfo, WindowRoom};
+use crate::proto::{Sender, StreamInfo, WindowRoom};
 use crate::transport::RegionNotice;
 
 /// While more bytes than this wait to be written, nothing new is produced: a baseline peer gives no
@@ -61,7 +62,7 @@ impl SendRoom {
     }
 }
 
-impl ServerEnd {
+impl End {
     /// Room for messages now.
     pub fn room(&self) -> SendRoom {
         SendRoom {
@@ -89,7 +90,10 @@ impl ServerEnd {
         if self.is_cancelled {
             return Err(Error::cancelled("the client cancelled the stream"));
         }
-        Ok(())
+        match self.answers.as_deref().and_then(Answers::refusal) {
+            Some(error) => Err(error.clone()),
+            None => Ok(()),
+        }
     }
 
     /// Runs `step` on the state machine and queues what it gives, with `announce` told to the peer
@@ -98,7 +102,7 @@ impl ServerEnd {
         &mut self,
         announce: &[RegionNotice],
         step: impl FnOnce(&mut Sender<Gathered, LentHold>) -> R,
-        effects: &mut ServerEffects,
+        effects: &mut EndEffects,
     ) -> Result<R> {
         if let Some(error) = &self.closed {
             return Err(error.clone());
@@ -119,7 +123,7 @@ impl ServerEnd {
         &mut self,
         writes: Writes,
         step: impl FnOnce(&mut Sender<Gathered, LentHold>) -> R,
-        effects: &mut ServerEffects,
+        effects: &mut EndEffects,
     ) -> Result<R> {
         let result = self.queue(&[], step, effects)?;
         self.write_later(writes, effects);
@@ -131,10 +135,13 @@ impl ServerEnd {
         &mut self,
         info: StreamInfo,
         schema: Arc<[u8]>,
-        effects: &mut ServerEffects,
+        effects: &mut EndEffects,
     ) -> Result<()> {
         let begin = |sender: &mut Sender<Gathered, LentHold>| {
-            sender.accept(info)?;
+            // A client has asked already.
+            if !sender.is_asking() {
+                sender.accept(info)?;
+            }
             sender.send_schema(schema)
         };
         self.send(Writes::Later, begin, effects)?
@@ -142,7 +149,7 @@ impl ServerEnd {
 
     /// Writes the queue, now or with the messages that follow soon. A socket that was full is left
     /// alone until its descriptor tells of room.
-    pub fn write_later(&mut self, writes: Writes, effects: &mut ServerEffects) {
+    pub fn write_later(&mut self, writes: Writes, effects: &mut EndEffects) {
         self.writes = writes;
         let least = match writes {
             Writes::AtOnce => 1,
@@ -154,30 +161,30 @@ impl ServerEnd {
     }
 
     /// Writes as much of the queue as there is room for.
-    pub(super) fn write(&mut self, effects: &mut ServerEffects) {
+    pub(super) fn write(&mut self, effects: &mut EndEffects) {
         if self.closed.is_some() {
             return;
         }
         match self.connection.flush() {
             // Other descriptors do not tell of room.
             Ok(all) => self.is_full = !all && self.readiness().socket,
+            Err(_) if self.reads_on() => {}
             Err(error) => self.close(error, effects),
+        }
+        if !self.is_server {
+            self.write_later_at(effects);
         }
     }
 
     /// Refuses the request, or ends the stream, with an error. A peer that has gone is not told.
-    pub fn send_failure(&mut self, status: i32, text: &str, effects: &mut ServerEffects) {
-        let accepted = self.sender.state() == SenderState::Streaming;
-        let tell = |sender: &mut Sender<Gathered, LentHold>| match accepted {
-            true => sender.fail(status, text),
-            false => sender.refuse(status, text),
-        };
+    pub fn send_failure(&mut self, status: i32, text: &str, effects: &mut EndEffects) {
+        let tell = |sender: &mut Sender<Gathered, LentHold>| sender.fail(status, text);
         let _ = self.send(Writes::AtOnce, tell, effects);
     }
 
     /// Sends a published table from now on, in the turns of the connection. On a connection that is
     /// over, the stream ends.
-    pub fn publish(&mut self, mut publication: Box<Publication>, effects: &mut ServerEffects) {
+    pub fn publish(&mut self, mut publication: Box<Publication>, effects: &mut EndEffects) {
         match &self.closed {
             None => self.publication = Some(publication),
             Some(error) => {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{ServerEffects, ServerEnd, ServerLink, Writes};
+use super::{End, EndEffects, EndLink, Writes};
 use crate::driver::clock;
 use crate::error::Error;
 use crate::proto::SenderState;
@@ -11,7 +11,7 @@ use crate::proto::SenderState;
 /// end.
 const BASELINE_WAIT: Duration = Duration::from_millis(250);
 
-impl ServerLink {
+impl EndLink {
     /// Ends the connection, telling the peer why where it is in a stream and can be told.
     pub fn cut(&self, error: &Error) {
         self.interfere(|served, effects| served.cut(error, effects));
@@ -23,15 +23,18 @@ impl ServerLink {
         let reads_on = self.profile().is_read_after_close;
         self.interfere(|served, effects| match served.sender.state() {
             _ if served.closed.is_some() => true,
-            SenderState::Requested | SenderState::Streaming => false,
+            SenderState::Requested
+            | SenderState::Streaming
+            | SenderState::Taking
+            | SenderState::Draining => false,
             _ if reads_on => served.connection.finish(),
             _ => served.dismiss(effects),
         })
     }
 }
 
-impl ServerEnd {
-    fn cut(&mut self, error: &Error, effects: &mut ServerEffects) {
+impl End {
+    fn cut(&mut self, error: &Error, effects: &mut EndEffects) {
         if self.closed.is_some() {
             return;
         }
@@ -39,7 +42,7 @@ impl ServerEnd {
         self.writes = Writes::AtOnce;
         let in_stream = matches!(
             self.sender.state(),
-            SenderState::Streaming | SenderState::Requested
+            SenderState::Streaming | SenderState::Requested | SenderState::Taking
         );
         if self.sender.is_extension() && in_stream {
             self.send_failure(error.status().code(), error.text(), effects);
@@ -50,7 +53,7 @@ impl ServerEnd {
 
     /// Has the peer end the connection, since what it has not read is lost once this side does.
     /// Returns whether it need not be waited for.
-    fn dismiss(&mut self, effects: &mut ServerEffects) -> bool {
+    fn dismiss(&mut self, effects: &mut EndEffects) -> bool {
         let is_first = self.dismissed_at.is_none();
         let since = *self.dismissed_at.get_or_insert_with(clock::now);
         if self.sender.is_extension() {

@@ -1,31 +1,33 @@
-//! A turn of a connection at a server.
+//! A turn of a connection.
 
 use std::sync::Arc;
 
-use super::{ArrivedRequest, Begun, Beside, ServerEffects, ServerEnd, ServerLink, Writes};
+use super::receiving::peer_has_ended;
+use super::{ArrivedRequest, Begun, Beside, End, EndEffects, EndLink, Writes};
 use crate::driver::clock;
 use crate::driver::produce::{Publication, TableProgress};
-use crate::driver::telling;
 use crate::driver::turning::{ANSWERS_HIGH_WATER_BYTES, Budget, Turn, Wants};
 use crate::driver::waiting::RETRY;
-use crate::error::{Error, Result};
+use crate::error::Error;
 use crate::proto::{SenderEvent, SenderState, Timestamp};
-use crate::transport::Incoming;
 
 use super::LentHold;
 
-impl Turn for ServerEnd {
+impl Turn for End {
     type Beside = Beside;
-    type Effects = ServerEffects;
+    type Effects = EndEffects;
 
-    fn turn(&mut self, budget: Budget, effects: &mut ServerEffects) -> Wants {
+    fn turn(&mut self, budget: Budget, effects: &mut EndEffects) -> Wants {
         if let Some(request) = self.waiting_request.take() {
             effects.request = Some(request);
             return self.wants_and(true);
         }
         self.writes = Writes::AtOnce;
-        if budget.writes_on && self.connection.queued().bytes > 0 {
-            self.write(effects);
+        if self.is_awake {
+            self.doze();
+        }
+        if budget.writes_on {
+            self.write_on(effects);
         }
         // A stream that begins is answered before anything else is read.
         let mut soon = self.begins() || self.read(budget, effects);
@@ -42,7 +44,7 @@ impl Turn for ServerEnd {
         self.wants_and(soon)
     }
 
-    fn turn_as_deputy(&mut self, budget: Budget, effects: &mut ServerEffects) -> Wants {
+    fn turn_as_deputy(&mut self, budget: Budget, effects: &mut EndEffects) -> Wants {
         // The answer takes its time.
         if !std::mem::replace(&mut self.is_pending_said, true) {
             self.sender.say_pending();
@@ -51,36 +53,50 @@ impl Turn for ServerEnd {
     }
 
     fn wants(&self) -> Wants {
-        self.wants_and(self.waiting_request.is_some() || self.begins() || self.has_unread)
+        let soon = self.waiting_request.is_some() || self.begins() || self.has_unread;
+        self.wants_and(soon || self.is_awake)
     }
 
-    fn upkeep(&mut self, now: Timestamp, effects: &mut ServerEffects) {
+    fn upkeep(&mut self, now: Timestamp, effects: &mut EndEffects) {
         self.retire_when_due(now);
         self.probe_when_due(now, effects);
         self.pump(effects);
+        self.say(None, effects);
+        if let Some((_, left)) = self.left.clone() {
+            left.end_silence(now, effects);
+        }
     }
 
     fn next_upkeep(&self) -> Option<Timestamp> {
-        [self.retire_at, self.probe_at].into_iter().flatten().min()
+        let left = self.left.as_ref().and_then(|(_, left)| left.deadline());
+        let times = [self.retire_at, self.probe_at, self.returns.deadline(), left];
+        times.into_iter().flatten().min()
     }
 
-    fn fail(&mut self, error: Error, effects: &mut ServerEffects) {
+    fn fail(&mut self, error: Error, effects: &mut EndEffects) {
         self.close(error, effects);
+        if let Some((_, left)) = self.left.take() {
+            effects.over = left.take();
+        }
     }
 
     fn is_over(&self) -> bool {
         self.closed.is_some()
     }
 
-    fn settle(link: &Arc<ServerLink>, effects: ServerEffects) {
-        let ServerEffects {
+    fn settle(link: &Arc<EndLink>, effects: EndEffects) {
+        let EndEffects {
             request,
             given_up,
             lost,
             published,
             closed,
+            write_at,
+            unmapping,
+            unkept,
+            over,
         } = effects;
-        drop(given_up);
+        drop((given_up, unkept));
         drop(published);
         if let Some(lender) = &link.beside.lender
             && lender.has_retired()
@@ -90,11 +106,18 @@ impl Turn for ServerEnd {
         if let Some(lost) = lost {
             lost.lost();
         }
+        if let Some(at) = write_at {
+            link.look_after(at);
+        }
+        link.forget_when_unmapped(unmapping);
+        if let Some(stream) = over {
+            stream.end();
+        }
         // For most batches there is nothing else.
         if request.is_none() && !closed {
             return;
         }
-        let Some(host) = link.beside.host.upgrade() else {
+        let Some(host) = link.beside.host() else {
             return;
         };
         match request.map(|request| (link.take(), request)) {
@@ -116,9 +139,9 @@ impl Turn for ServerEnd {
     }
 }
 
-impl ServerEnd {
+impl End {
     /// A turn in which a request that comes waits for the next one: this holder serves a stream.
-    pub fn turn_without_request(&mut self, budget: Budget, effects: &mut ServerEffects) -> Wants {
+    pub fn turn_without_request(&mut self, budget: Budget, effects: &mut EndEffects) -> Wants {
         let wants = self.turn(budget, effects);
         match effects.request.take() {
             Some(request) => {
@@ -142,13 +165,20 @@ impl ServerEnd {
 
     /// Queues all messages of the state machine, does its events, and writes the queue in one
     /// system call.
-    pub(super) fn pump(&mut self, effects: &mut ServerEffects) {
+    pub(super) fn pump(&mut self, effects: &mut EndEffects) {
         self.pump_unwritten(effects);
         self.write_later(self.writes, effects);
     }
 
-    /// The same, but nothing is written.
-    pub(super) fn pump_unwritten(&mut self, effects: &mut ServerEffects) {
+    /// Does what follows from messages that concern the connection, or what this side sends. A
+    /// request waits for the end of the stream that comes in.
+    pub fn pump_own(&mut self, effects: &mut EndEffects) {
+        self.pump(effects);
+        self.waiting_request = effects.request.take().or(self.waiting_request.take());
+    }
+
+    /// The same as [`pump`](Self::pump), but nothing is written.
+    pub(super) fn pump_unwritten(&mut self, effects: &mut EndEffects) {
         while self.closed.is_none() {
             if let Some(transmit) = self.sender.poll_transmit() {
                 if let Err(error) = self.transmit(transmit) {
@@ -163,12 +193,15 @@ impl ServerEnd {
     }
 
     /// Reads what has come, up to the budget. Returns whether there may be more.
-    pub fn read(&mut self, budget: Budget, effects: &mut ServerEffects) -> bool {
+    pub fn read(&mut self, budget: Budget, effects: &mut EndEffects) -> bool {
         self.has_unread = self.read_some(budget, effects);
         self.has_unread
     }
 
-    fn read_some(&mut self, budget: Budget, effects: &mut ServerEffects) -> bool {
+    fn read_some(&mut self, budget: Budget, effects: &mut EndEffects) -> bool {
+        if let Some((side, left)) = self.left.clone() {
+            return left.turn(side, self, budget, effects) > 0;
+        }
         for read in 0..budget.messages {
             if self.closed.is_some() {
                 return false;
@@ -178,20 +211,19 @@ impl ServerEnd {
                 self.ensure_peer_lives(effects);
                 return false;
             }
-            let received = self.receive();
-            let is_empty = matches!(received, Ok(None));
-            let delivered = received.and_then(|it| it.map_or(Ok(()), |it| self.deliver(it)));
-            if let Err(error) = delivered {
-                self.close(error, effects);
-                return false;
-            }
-            if is_empty {
-                // Messages that came may be all that the event told of. Another event tells of a
-                // process that has ended.
-                if read == 0 && budget.asks_for_death {
-                    self.ensure_peer_lives(effects);
+            // Messages that came may be all that the event told of. Another event tells of a
+            // process that has ended.
+            let budget = Budget {
+                asks_for_death: budget.asks_for_death && read == 0,
+                ..budget
+            };
+            match self.read_own(budget, effects) {
+                Ok(true) => {}
+                Ok(false) => return false,
+                Err(error) => {
+                    self.close(error, effects);
+                    return false;
                 }
-                return false;
             }
             // A request, a return or a credit may be followed by the next at once.
             self.pump(effects);
@@ -203,7 +235,7 @@ impl ServerEnd {
     }
 
     /// The connection is over. Rule F4: memory that the peer may have mapped is given up first.
-    pub(super) fn close(&mut self, error: Error, effects: &mut ServerEffects) {
+    pub fn close(&mut self, error: Error, effects: &mut EndEffects) {
         if self.closed.is_some() {
             return;
         }
@@ -224,27 +256,14 @@ impl ServerEnd {
         let lent = (!lent.is_empty()).then(|| Box::new(lent) as Box<dyn Send>);
         effects.given_up = self.connection.close(lent);
         effects.lost = self.watch.take();
+        effects.unkept = self.outlives.take();
         effects.closed = true;
     }
 
-    fn receive(&mut self) -> Result<Option<Incoming>> {
-        let received = self.connection.receive()?;
-        if let Some(message) = &received {
-            telling::received(&*self.connection, message);
-        } else if self.connection.is_waiting() {
-            return Err(Error::protocol(
-                // Rule D1.
-                "the client sent a body, which only servers send",
-            ));
-        }
-        Ok(received)
-    }
-
-    fn ensure_peer_lives(&mut self, effects: &mut ServerEffects) {
+    fn ensure_peer_lives(&mut self, effects: &mut EndEffects) {
         if self.readiness().peer_has_died() {
-            let peer = &self.connection.identity().peer;
-            let text = format!("the peer's process ({peer}) has ended");
-            self.close(Error::disconnected(text), effects);
+            let error = peer_has_ended(&self.connection.identity().peer, self.is_server);
+            self.close(error, effects);
         }
     }
 
@@ -252,7 +271,7 @@ impl ServerEnd {
     fn send_publication(
         &mut self,
         budget: Budget,
-        effects: &mut ServerEffects,
+        effects: &mut EndEffects,
     ) -> Option<TableProgress> {
         let mut publication = self.publication.take_if(|_| self.closed.is_none())?;
         let progress = publication.advance(self, budget, effects);
@@ -278,10 +297,13 @@ impl ServerEnd {
         }
         let is_flooded = self.is_flooded();
         let queued = self.connection.queued().bytes > 0;
+        // A body that waits for its holder must not end a sleep.
+        let is_held_up =
+            self.is_full_of_early() || (self.sender.is_taking() && self.connection.is_waiting());
         // Where the descriptor cannot tell when there is room, time does.
         let at = (is_flooded && !self.readiness().socket).then(|| clock::after(RETRY));
         Wants {
-            read: !is_flooded,
+            read: !is_flooded && !is_held_up,
             write: is_flooded || (queued && self.writes == Writes::AtOnce),
             at,
             soon,
@@ -290,11 +312,12 @@ impl ServerEnd {
 
     /// The peer asks for one thing after the other and does not read the answers.
     fn is_flooded(&self) -> bool {
-        self.connection.queued().bytes > ANSWERS_HIGH_WATER_BYTES
+        self.is_server
+            && self.connection.queued().bytes > ANSWERS_HIGH_WATER_BYTES
             && self.sender.state() != SenderState::Streaming
     }
 
-    fn handle(&mut self, event: SenderEvent<LentHold>, effects: &mut ServerEffects) {
+    fn handle(&mut self, event: SenderEvent<LentHold>, effects: &mut EndEffects) {
         match event {
             SenderEvent::Requested {
                 request,
@@ -326,12 +349,18 @@ impl ServerEnd {
                 drop(hold);
                 let idle = self.region_idle;
                 self.retire_at.get_or_insert_with(|| clock::after(idle));
+                self.let_go(effects);
             }
             SenderEvent::RegionForgotten { id } => {
                 if let Some(lender) = &self.lender {
                     lender.region_forgotten(id);
                 }
             }
+            SenderEvent::Pending
+            | SenderEvent::Granted { .. }
+            | SenderEvent::Refused { .. }
+            | SenderEvent::Result { .. }
+            | SenderEvent::Finished { .. } => self.answered(event, effects),
         }
     }
 }

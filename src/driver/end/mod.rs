@@ -1,28 +1,39 @@
-//! One connection at a server: a transport's connection and the sending state machine.
+//! One end of a connection, at a server or at a client: a transport's connection, the state machine
+//! that sends, and what belongs to no stream alone.
+//!
+//! A connection serves one stream after the other (rule E4). It outlives the stream and the client
+//! while arrays point into the peer's memory (rule F6).
 
+mod asking;
 mod leaving;
 mod message;
+mod receiving;
 mod sending;
+mod taking;
 mod turning;
 mod upkeep;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+pub use asking::{Answers, HostResult};
 pub use message::{Gathered, LentHold};
+pub use receiving::peer_has_ended;
 pub use sending::{SendRoom, Writes};
 
+use crate::driver::fetch::{Left, LeftStream, ReturnQueue};
 use crate::driver::io::{IoThread, Source};
 use crate::driver::produce::{ClientWatch, Publication};
 use crate::driver::turning::{Link, Turn, Turner};
 use crate::error::{Error, Result, Status};
-use crate::proto::{Headers, Request, Role, Sender, SenderConfig, Timestamp};
-use crate::transport::{Connection, Lender, Readiness};
+use crate::fork::Generation;
+use crate::proto::{Headers, Request, Role, RoleTags, Sender, SenderConfig, Side, Tags, Timestamp};
+use crate::transport::{Connection, Incoming, Lender, LinkOptions, Readiness};
 
-/// A connection at a server.
-pub type ServerLink = Link<ServerEnd>;
+/// A connection, as its threads share it.
+pub type EndLink = Link<End>;
 
 /// A request that arrived.
 #[derive(Debug)]
@@ -38,19 +49,19 @@ pub struct ArrivedRequest {
 /// The server that accepted a connection. Calls come without locks held.
 pub trait Host: Send + Sync {
     /// Begins the stream that the peer of `turner`'s connection asks for, or refuses the request.
-    fn begin(&self, turner: Turner<ServerEnd>, request: ArrivedRequest) -> Begun;
+    fn begin(&self, turner: Turner<End>, request: ArrivedRequest) -> Begun;
 
     /// Runs `work` on a thread of its own.
     fn run(&self, work: Box<dyn StreamWork>);
 
     /// The connection is over, and everything it held is on its way back.
-    fn closed(&self, link: &Arc<ServerLink>);
+    fn closed(&self, link: &Arc<EndLink>);
 }
 
 /// Where a stream is served that has begun.
 pub enum Begun {
     /// Where the connection is turned; also after a refusal.
-    Here(Turner<ServerEnd>),
+    Here(Turner<End>),
     /// On a thread of its own.
     Thread(Box<dyn StreamWork>),
     /// By a host of the pull form, or by the thread of the stream's other part.
@@ -60,7 +71,7 @@ pub enum Begun {
 /// A stream that needs a thread of its own.
 pub trait StreamWork: Send {
     /// Serves the stream. Gives the connection back, where it is free for the next request.
-    fn run(self: Box<Self>) -> Option<Turner<ServerEnd>>;
+    fn run(self: Box<Self>) -> Option<Turner<End>>;
 
     /// Ends the stream, for which there is no thread.
     fn refuse(self: Box<Self>, error: &Error);
@@ -68,23 +79,29 @@ pub trait StreamWork: Send {
 
 /// What of a connection needs no lock.
 pub struct Beside {
-    /// Number of the connection at its server.
+    /// Number of the connection at its server; 0 at a client.
     pub id: u64,
     lender: Option<Arc<dyn Lender>>,
-    host: Weak<dyn Host>,
+    /// `None` at a client.
+    host: Option<Weak<dyn Host>>,
+    /// What goes back to the peer.
+    pub returns: Arc<ReturnQueue>,
 }
 
 impl Beside {
     /// The server, while there is one.
     pub fn host(&self) -> Option<Arc<dyn Host>> {
-        self.host.upgrade()
+        self.host.as_ref()?.upgrade()
     }
 }
 
-/// One end of a connection, at a server.
-pub struct ServerEnd {
+/// One end of a connection.
+pub struct End {
     id: u64,
-    connection: Box<dyn Connection>,
+    /// This end accepted the connection.
+    is_server: bool,
+    pub(super) connection: Box<dyn Connection>,
+    generation: Generation,
     sender: Sender<Gathered, LentHold>,
     lender: Option<Arc<dyn Lender>>,
     region_idle: Duration,
@@ -113,12 +130,32 @@ pub struct ServerEnd {
     probe_at: Option<Timestamp>,
     /// When the peer was first given the time to read what was said last, at a stop.
     dismissed_at: Option<Timestamp>,
+    returns: Arc<ReturnQueue>,
+    /// Messages may come that the descriptor does not tell of.
+    is_awake: bool,
+    /// No stream comes after the last one, of which the rest is thrown away.
+    is_retired: bool,
+    /// The server serves no stream after the last one (GOAWAY).
+    is_dismissed: bool,
+    /// Streams come in here: regions of the peer are mapped.
+    receives: bool,
+    /// At a server: messages of a client's stream that the stream's holder has not read, the bytes
+    /// of their bodies, and the limit for these.
+    early: VecDeque<Incoming>,
+    early_bytes: u64,
+    early_limit: u64,
+    /// What the server has said of a stream that this client sends.
+    answers: Option<Box<Answers>>,
+    /// Keeps the connection of a client while memory is lent and the pool has it no more.
+    outlives: Option<Arc<EndLink>>,
+    /// The stream that its consumer has left, and which of its connections this is.
+    pub(super) left: Option<(Side, Arc<Left>)>,
     closed: Option<Error>,
 }
 
 /// What is to be done once the lock is released.
 #[derive(Default)]
-pub struct ServerEffects {
+pub struct EndEffects {
     /// Boxed, since there is one of these for each batch too.
     request: Option<Box<ArrivedRequest>>,
     /// Memory that was out when the connection ended.
@@ -128,16 +165,24 @@ pub struct ServerEffects {
     /// The table has been sent; dropping this frees the stream's place.
     published: Option<Box<Publication>>,
     closed: bool,
+    /// Something could not be written: when to try again.
+    write_at: Option<Timestamp>,
+    /// Regions that a thread of ours is about to unmap.
+    unmapping: Vec<u16>,
+    /// The connection has nothing to outlive its client for.
+    unkept: Option<Arc<EndLink>>,
+    /// The end of a stream that its consumer has left.
+    pub(super) over: Option<Box<LeftStream>>,
 }
 
-impl ServerEffects {
+impl EndEffects {
     /// The request that has come; the caller begins the stream.
     pub fn take_request(&mut self) -> Option<ArrivedRequest> {
         self.request.take().map(|request| *request)
     }
 }
 
-impl ServerLink {
+impl EndLink {
     /// Takes over an accepted connection and begins to watch it. While more than `most_queued`
     /// bytes wait to be written, nothing new is produced. Fails if the system cannot watch the
     /// connection, which is closed then.
@@ -150,35 +195,16 @@ impl ServerLink {
         io: &IoThread,
         host: Weak<dyn Host>,
     ) -> Result<Arc<Self>> {
-        let identity = connection.identity().clone();
-        let lender = connection.lender();
+        let free_tag = config.tags.both.and_then(|tags| tags.free_data);
+        let mut end = End::new(connection, config, free_tag);
+        (end.id, end.is_server, end.receives) = (id, true, false);
+        (end.region_idle, end.most_queued) = (region_idle, most_queued);
+        let identity = end.connection.identity().clone();
         let beside = Beside {
-            id,
-            lender: lender.clone(),
-            host,
+            host: Some(host),
+            ..end.beside()
         };
-        let served = ServerEnd {
-            id,
-            connection,
-            sender: Sender::new(config),
-            lender,
-            region_idle,
-            most_queued,
-            announced: HashMap::new(),
-            publication: None,
-            watch: None,
-            waiting_request: None,
-            is_cancelled: false,
-            has_unread: false,
-            is_pending_said: false,
-            writes: Writes::AtOnce,
-            is_full: false,
-            retire_at: None,
-            probe_at: None,
-            dismissed_at: None,
-            closed: None,
-        };
-        let link = Self::new(served, beside, identity, io);
+        let link = Self::new(end, beside, identity, io);
         link.ready();
         match link.look(|served| served.closed.clone()) {
             // The peer may have gone meanwhile, which is no failure here.
@@ -190,7 +216,8 @@ impl ServerLink {
     /// Memory for lending, where the transport has it and the peer understands it.
     pub fn lender(&self) -> Option<Arc<dyn Lender>> {
         let lender = self.beside.lender.clone()?;
-        if self.look(|served| served.sender.is_extension()) {
+        // A client sends to peers with the extension alone.
+        if self.look(|end| !end.is_server || end.sender.is_extension()) {
             return Some(lender);
         }
         lender.for_baseline()
@@ -217,7 +244,7 @@ impl ServerLink {
 
     /// Fails if something ended the stream.
     pub fn ensure_streaming(&self) -> Result<()> {
-        self.look(ServerEnd::ensure_streaming)
+        self.look(End::ensure_streaming)
     }
 
     /// Has `watch` told once the client of the stream that begins now has gone or has cancelled.
@@ -232,8 +259,66 @@ impl ServerLink {
     }
 }
 
-impl ServerEnd {
-    fn readiness(&self) -> &Readiness {
+impl End {
+    /// Takes over a connection to a server, whose URI has these tags.
+    pub fn open(connection: Box<dyn Connection>, tags: Tags, io: &IoThread) -> Turner<Self> {
+        let config = SenderConfig {
+            tags: RoleTags::only(Role::Both, tags),
+            ..SenderConfig::default()
+        };
+        let end = Self::new(connection, config, tags.free_data);
+        let (identity, beside) = (end.connection.identity().clone(), end.beside());
+        Link::held(end, beside, identity, io)
+    }
+
+    /// `free_tag` is the `free_data` of the server's URI (rule U2).
+    fn new(connection: Box<dyn Connection>, config: SenderConfig, free_tag: Option<u64>) -> Self {
+        Self {
+            id: 0,
+            is_server: false,
+            lender: connection.lender(),
+            connection,
+            generation: Generation::now(),
+            sender: Sender::new(config),
+            region_idle: LinkOptions::default().region_idle,
+            most_queued: u64::MAX,
+            announced: HashMap::new(),
+            publication: None,
+            watch: None,
+            waiting_request: None,
+            is_cancelled: false,
+            has_unread: false,
+            is_pending_said: false,
+            writes: Writes::AtOnce,
+            is_full: false,
+            retire_at: None,
+            probe_at: None,
+            dismissed_at: None,
+            returns: Arc::new(ReturnQueue::new(free_tag)),
+            is_awake: false,
+            is_retired: false,
+            is_dismissed: false,
+            receives: true,
+            early: VecDeque::new(),
+            early_bytes: 0,
+            early_limit: 0,
+            answers: None,
+            outlives: None,
+            left: None,
+            closed: None,
+        }
+    }
+
+    fn beside(&self) -> Beside {
+        Beside {
+            id: self.id,
+            lender: self.lender.clone(),
+            host: None,
+            returns: Arc::clone(&self.returns),
+        }
+    }
+
+    pub(super) fn readiness(&self) -> &Readiness {
         &self.connection.identity().readiness
     }
 }

@@ -1,0 +1,433 @@
+//! A stream that this client sends (rule Q3).
+
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::asking::{ClientCore, ConnectionKey, ensure_secrets_are_safe};
+use super::options::PutOptions;
+use super::uris::KnownUri;
+use crate::arrow::stream::{ArrayReader as _, DeviceStreamReader};
+use crate::arrow::{EncodeOptions, OwnedDeviceArray, OwnedSchema};
+use crate::cancel::Cancel;
+use crate::driver::clock;
+use crate::driver::end::{Answers, EndLink, HostResult};
+use crate::driver::produce::{Counters, OutStream, ProduceOptions, Production};
+use crate::error::{Error, Result, Status};
+use crate::proto::{
+    BODY_KIND_LIST, BODY_KIND_PACKED, FEATURE_HEADERS, FEATURE_IN_PLACE, FEATURE_PENDING,
+    FEATURE_REPEAT, FEATURE_RETURN, Headers, Request, Role, StreamInfo, Timestamp, VERSION, Verb,
+};
+
+/// A stream of record batches that a client sends. Dropping it unfinished fails the stream.
+pub struct Put {
+    production: Production,
+    link: Arc<EndLink>,
+    client: Arc<ClientCore>,
+    key: ConnectionKey,
+    counters: Arc<Counters>,
+    /// Pulled while the host waits.
+    source: Option<DeviceStreamReader>,
+    stall_timeout: Option<Duration>,
+    /// When the whole has to be over.
+    due: Option<Timestamp>,
+    /// All batches have been sent.
+    is_sent: bool,
+    outcome: Option<Result<u64>>,
+    headers: Headers,
+    /// The connection is back with the client.
+    is_released: bool,
+}
+
+/// What a put has sent so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PutStats {
+    /// Record batches sent.
+    pub batches: u64,
+    /// Body bytes lent where they lay.
+    pub bytes_lent: u64,
+    /// Body bytes copied on the host, to be lent from there or sent.
+    pub bytes_copied: u64,
+    /// Body bytes sent through the connection.
+    pub bytes_sent: u64,
+    /// Buffers that the server has of this connection and has not given back.
+    pub lent_outstanding: u64,
+}
+
+/// A word of the server that a host waits for.
+enum Word {
+    Result(HostResult),
+    Outcome(Result<u64>),
+}
+
+impl Put {
+    /// Asks the server to take a stream of this schema, and waits for its answer.
+    ///
+    /// # Errors
+    ///
+    /// The server's refusal; `Unreachable`, `Timeout`, `Cancelled` and the like.
+    pub(super) fn start(
+        client: &Arc<ClientCore>,
+        uri: &KnownUri,
+        descriptor: &[u8],
+        (schema, device_type): (&OwnedSchema, i32),
+        options: &PutOptions,
+        cancel: Option<&Cancel>,
+    ) -> Result<Self> {
+        let due = options.deadline.map(clock::after);
+        loop {
+            let key = (Arc::clone(&uri.name), options.connections);
+            let (turner, answer, is_reused) = client.connection(uri, &key, options, cancel)?;
+            let link = Arc::clone(turner.link());
+            if !options.send_secrets
+                && let Err(error) = ensure_secrets_are_safe(&options.headers, [&link])
+            {
+                drop(turner);
+                client.keep(&link, &key);
+                return Err(error);
+            }
+            let mut features = FEATURE_IN_PLACE | FEATURE_RETURN;
+            if link.profile().is_ordered {
+                features |= FEATURE_REPEAT;
+            }
+            let request = Request {
+                verb: Verb::Put,
+                features: FEATURE_HEADERS | FEATURE_PENDING,
+                stream_id: client.next_id()?,
+                // The time goes on. Zero would be no deadline on the wire.
+                deadline: due.map(|due| clock::until(due).max(Duration::from_nanos(1))),
+                headers: options.headers.clone(),
+                source: Some(StreamInfo {
+                    version: VERSION,
+                    features,
+                    device_type,
+                    device_id: -1,
+                    body_kinds: BODY_KIND_PACKED | BODY_KIND_LIST,
+                }),
+                ..Request::new(descriptor, super::GetOptions::default().window)
+            };
+            let counters = Arc::<Counters>::default();
+            let produce = ProduceOptions {
+                encode: EncodeOptions {
+                    compression: options.compression,
+                },
+                body: options.body,
+                callbacks: client.callbacks()?,
+                counters: Arc::clone(&counters),
+            };
+            let stream = OutStream::new(descriptor.to_vec(), turner, Role::Both, false);
+            let mut production = Production::new(stream, produce, Box::new(|| ()));
+            production.set_cancel(cancel);
+            let mut put = Self {
+                production,
+                link,
+                client: Arc::clone(client),
+                key,
+                counters,
+                source: None,
+                stall_timeout: options.stall_timeout,
+                due,
+                is_sent: false,
+                outcome: None,
+                headers: Headers::new(),
+                is_released: false,
+            };
+            let started = (put.production.ask(&request, schema, device_type))
+                .and_then(|()| put.wait_for_grant(answer.by, answer.timeout));
+            match started {
+                Ok(()) => return Ok(put),
+                // The server may have restarted since the connection was last used.
+                Err(error)
+                    if is_reused
+                        && !put.is_heard()
+                        && matches!(error.status(), Status::Disconnected | Status::Protocol) => {}
+                Err(error) => return Err(put.give_up(error)),
+            }
+        }
+    }
+
+    /// Sends the batches of `source` while the host waits for results or for the end.
+    pub(super) fn set_source(&mut self, source: DeviceStreamReader) {
+        self.source = Some(source);
+    }
+
+    /// Sends a batch. Waits at most `timeout` for a slow server.
+    ///
+    /// # Errors
+    ///
+    /// The array is given back with `Timeout`, or with whatever ended the stream.
+    pub fn push(
+        &mut self,
+        array: OwnedDeviceArray,
+        custom_metadata: Option<&[u8]>,
+        timeout: Option<Duration>,
+    ) -> Result<(), (Error, OwnedDeviceArray)> {
+        if let Err(error) = self.ensure_open() {
+            return Err((error, array));
+        }
+        let deadline = self.wait_limit(timeout);
+        let pushed = self.production.push(array, custom_metadata, deadline);
+        pushed.map_err(|(error, array)| (self.explain(error, timeout), array))
+    }
+
+    /// The next word of the server's host that a part of the stream is safe. Sends the batches of a
+    /// source meanwhile. Waits at most `timeout`; `None` after the last result.
+    ///
+    /// # Errors
+    ///
+    /// `Timeout` (call again), or whatever ended the stream.
+    pub fn next_result(&mut self, timeout: Option<Duration>) -> Result<Option<HostResult>> {
+        match self.next_word(timeout)? {
+            Word::Result(result) => Ok(Some(result)),
+            Word::Outcome(outcome) => outcome.map(|_| None),
+        }
+    }
+
+    /// Ends the stream, and waits at most `timeout` until the server's host has taken everything.
+    /// Sends the rest of a source first. Returns how many batches the host has taken. Results that
+    /// nobody has asked for are dropped.
+    ///
+    /// # Errors
+    ///
+    /// `Timeout` (call again), or whatever ended the stream. If the connection ends before the
+    /// server's last word, the outcome is unknown, as the text says.
+    pub fn finish(&mut self, timeout: Option<Duration>) -> Result<u64> {
+        if self.source.is_none() && self.outcome.is_none() {
+            self.send_end(timeout)?;
+        }
+        loop {
+            if let Word::Outcome(outcome) = self.next_word(timeout)? {
+                return outcome;
+            }
+        }
+    }
+
+    /// Fails the stream with a reason for the server's host.
+    pub fn fail(&mut self, code: i32, text: &str) {
+        if self.outcome.is_none() {
+            let status = Status::from_code(code).unwrap_or(Status::Provider);
+            self.production.fail(code, text);
+            self.outcome = Some(Err(Error::new(status, text)));
+        }
+        self.release();
+    }
+
+    /// Headers of the server's answers, so far.
+    pub fn headers(&mut self) -> Headers {
+        self.take_headers();
+        self.headers.clone()
+    }
+
+    /// A descriptor that is readable when a call without time to wait, which returned `Timeout`, may
+    /// go on. For an event loop; not to be read.
+    ///
+    /// # Errors
+    ///
+    /// `OutOfResources` when the process has no file descriptor left.
+    pub fn fd(&mut self) -> Result<BorrowedFd<'_>> {
+        self.production.fd()
+    }
+
+    /// Figures up to now.
+    pub fn stats(&self) -> PutStats {
+        let counters = &self.counters;
+        PutStats {
+            batches: counters.batches.load(Ordering::Relaxed),
+            bytes_lent: counters.bytes_lent.load(Ordering::Relaxed),
+            bytes_copied: counters.bytes_copied.load(Ordering::Relaxed),
+            bytes_sent: counters.bytes_sent.load(Ordering::Relaxed),
+            lent_outstanding: self.link.lent_outstanding(),
+        }
+    }
+
+    fn next_word(&mut self, timeout: Option<Duration>) -> Result<Word> {
+        if let Some(outcome) = &self.outcome {
+            return Ok(Word::Outcome(outcome.clone()));
+        }
+        loop {
+            let deadline = self.wait_limit(timeout);
+            let word = match &self.source {
+                Some(_) => self.production.wait_for_room_or(deadline, word_of),
+                None => self.production.wait_for_answer(deadline, word_of).map(Some),
+            };
+            match word {
+                Ok(Some(Word::Outcome(outcome))) => {
+                    self.end(outcome.clone());
+                    return Ok(Word::Outcome(outcome));
+                }
+                Ok(Some(word)) => return Ok(word),
+                Ok(None) => self.send_next(timeout)?,
+                Err(error) => return Err(self.explain(error, timeout)),
+            }
+        }
+    }
+
+    /// Sends the next batch of the source, or the end.
+    fn send_next(&mut self, timeout: Option<Duration>) -> Result<()> {
+        let Some(source) = &mut self.source else {
+            return Ok(());
+        };
+        match source.next() {
+            Ok(Some(batch)) => {
+                let pushed = self.production.push(batch, None, None);
+                pushed.map_err(|(error, _)| self.give_up(error))
+            }
+            Ok(None) => {
+                self.source = None;
+                self.send_end(timeout)
+            }
+            Err(error) => {
+                self.fail(error.status().code(), error.text());
+                Err(error)
+            }
+        }
+    }
+
+    fn send_end(&mut self, timeout: Option<Duration>) -> Result<()> {
+        if !self.is_sent {
+            let deadline = self.wait_limit(timeout);
+            let finished = self.production.finish(deadline);
+            finished.map_err(|error| self.explain(error, timeout))?;
+            self.is_sent = true;
+        }
+        Ok(())
+    }
+
+    fn wait_for_grant(&mut self, by: Timestamp, timeout: Duration) -> Result<()> {
+        let until = self.due.map_or(by, |due| due.min(by));
+        let is_granted = |answers: &mut Answers| answers.is_granted.then_some(());
+        match self.production.wait_for_answer(Some(until), is_granted) {
+            Err(error)
+                if error.status() == Status::Timeout && (self.is_heard() || self.is_due()) => {}
+            Err(error) if error.status() == Status::Timeout => {
+                return Err(Error::timeout(format!(
+                    "the server has not answered within {timeout:?}: it is stopped or hangs, or \
+                     the time-out is too short"
+                )));
+            }
+            outcome => return outcome,
+        }
+        let deadline = self.wait_limit(None);
+        let granted = self.production.wait_for_answer(deadline, is_granted);
+        granted.map_err(|error| self.explain(error, None))
+    }
+
+    fn is_heard(&mut self) -> bool {
+        let heard = |answers: &mut Answers| answers.is_heard.then_some(());
+        self.production.answers(heard).is_some()
+    }
+
+    fn ensure_open(&self) -> Result<()> {
+        match &self.outcome {
+            Some(Err(error)) => Err(error.clone()),
+            Some(Ok(_)) => Err(Error::invalid_argument(
+                "the stream has been finished already",
+            )),
+            None if self.source.is_some() => Err(Error::invalid_argument(
+                "the stream has a source, whose batches it sends",
+            )),
+            None => Ok(()),
+        }
+    }
+
+    /// Until when to wait: the host's time, the time that a server may be silent, the deadline.
+    fn wait_limit(&self, timeout: Option<Duration>) -> Option<Timestamp> {
+        let times = [
+            timeout.map(clock::after),
+            self.stall_timeout.map(clock::after),
+            self.due,
+        ];
+        times.into_iter().flatten().min()
+    }
+
+    /// The error for the host. All but the end of the host's own time ends the stream.
+    fn explain(&mut self, error: Error, timeout: Option<Duration>) -> Error {
+        // The server's word explains more than what failed because of it.
+        let is_refused =
+            |answers: &mut Answers| matches!(answers.outcome, Some(Err(_))).then_some(());
+        if self.production.answers(is_refused).is_some() {
+            return self.give_up(error);
+        }
+        if error.status() != Status::Timeout {
+            return match error.status() {
+                Status::InvalidArgument | Status::InvalidData => error,
+                _ => self.give_up(error),
+            };
+        }
+        if self.is_due() {
+            return self.give_up(Error::timeout(
+                "the stream has not ended within its deadline",
+            ));
+        }
+        match self.stall_timeout {
+            Some(stall) if timeout.is_none_or(|timeout| timeout > stall) => {
+                self.give_up(Error::timeout(format!(
+                    "the server has taken nothing and said nothing for {stall:?}: raise the stall \
+                     timeout if its host needs longer"
+                )))
+            }
+            _ => error,
+        }
+    }
+
+    fn is_due(&self) -> bool {
+        self.due.is_some_and(|due| clock::now() >= due)
+    }
+
+    /// The stream is over for this reason, if it has no outcome.
+    fn give_up(&mut self, error: Error) -> Error {
+        if let Some(Err(before)) = &self.outcome {
+            return before.clone();
+        }
+        let said = self.production.answers(|answers| answers.outcome.clone());
+        let error = match said {
+            Some(Err(refusal)) => refusal,
+            _ if self.is_sent && error.status() == Status::Disconnected => {
+                error.context("whether the server's host took the table is unknown")
+            }
+            _ => error,
+        };
+        self.production.fail(Status::Cancelled.code(), error.text());
+        self.end(Err(error.clone()));
+        error
+    }
+
+    fn end(&mut self, outcome: Result<u64>) {
+        self.outcome = Some(outcome);
+        self.source = None;
+        self.release();
+    }
+
+    fn take_headers(&mut self) {
+        let headers = self
+            .production
+            .answers(|answers| Some(answers.headers.clone()));
+        self.headers = headers.unwrap_or_else(|| std::mem::take(&mut self.headers));
+    }
+
+    /// Gives the connection back, for the next stream or for the memory that the server still has.
+    fn release(&mut self) {
+        if std::mem::replace(&mut self.is_released, true) {
+            return;
+        }
+        self.take_headers();
+        self.production.let_go();
+        self.link.interfere(|end, effects| end.stop_asking(effects));
+        self.client.keep(&self.link, &self.key);
+    }
+}
+
+fn word_of(answers: &mut Answers) -> Option<Word> {
+    if let Some(result) = answers.results.pop_front() {
+        return Some(Word::Result(result));
+    }
+    answers.outcome.clone().map(Word::Outcome)
+}
+
+impl Drop for Put {
+    fn drop(&mut self) {
+        let text = "the client left the table before its end";
+        self.fail(Status::Cancelled.code(), text);
+    }
+}

@@ -1,0 +1,307 @@
+//! A connection's part in a stream that comes in: messages, the peer's memory, and returns.
+
+use std::sync::Arc;
+
+use super::{End, EndEffects, EndLink};
+use crate::device::cuda::Device;
+use crate::driver::clock;
+use crate::driver::fetch::forget;
+use crate::driver::telling;
+use crate::driver::turning::{ANSWERS_HIGH_WATER_BYTES, Budget};
+use crate::driver::waiting::RETRY;
+use crate::error::{Error, Result, Status};
+use crate::proto::SenderState;
+use crate::transport::{Incoming, Outgoing, PeerRegions, Unmapped};
+
+/// Most messages that are read in place of a holder that is in the host's code.
+const MOST_EARLY: usize = 1024;
+
+/// Most messages that may overtake a request: the schema, and an ABORT.
+const MOST_OVERTAKING: usize = 4;
+
+impl End {
+    /// Whether the peer runs as the same user.
+    pub fn same_user(&self) -> bool {
+        self.connection.identity().same_user
+    }
+
+    /// Whether it can serve another stream: it is not over, and what the server has announced is
+    /// there.
+    pub fn is_sound(&mut self) -> bool {
+        self.closed.is_none()
+            && !self.is_dismissed
+            && self.connection.with_regions(|regions| regions.is_sound())
+    }
+
+    /// Why the connection is over, once it is.
+    pub fn closed(&self) -> Option<&Error> {
+        self.closed.as_ref()
+    }
+
+    /// See [`PeerRegions::misses_gpus`].
+    pub fn misses_gpus(&mut self) -> bool {
+        self.connection
+            .with_regions(|regions| regions.misses_gpus())
+    }
+
+    /// A stream is about to come in. `gpu` is where its packed bodies shall go
+    /// ([`PeerRegions::receive_on`]), `gpus` are those that the request names. `early_bytes`: so
+    /// much is read in place of a holder that is in the host's code.
+    pub fn begin_receiving(
+        &mut self,
+        gpu: Option<&Arc<Device>>,
+        gpus: &[[u8; 16]],
+        early_bytes: u64,
+    ) {
+        self.receives = true;
+        self.early_limit = early_bytes;
+        self.connection.begin_stream(early_bytes);
+        self.connection.with_regions(|regions| {
+            regions.receive_on(gpu);
+            regions.accept_gpus(gpus);
+        });
+        self.wake();
+    }
+
+    /// Everything of a stream has come, or nothing more comes.
+    pub fn end_receiving(&mut self) {
+        self.connection.forget_bodies();
+        self.connection.end_stream();
+        self.early.clear();
+        self.early_bytes = 0;
+    }
+
+    /// No stream comes after the last one: the connection serves the arrays that point into its
+    /// memory.
+    pub fn retire(&mut self, link: &Arc<EndLink>, effects: &mut EndEffects) {
+        self.is_retired = true;
+        self.outlives = Some(Arc::clone(link));
+        self.let_go(effects);
+    }
+
+    /// Ends a connection that no client has any more, unless the server still has memory of it, or
+    /// owes an answer.
+    pub(super) fn let_go(&mut self, effects: &mut EndEffects) {
+        let is_needed = self.sender.lent_outstanding() > 0 || self.sender.is_asking();
+        if self.closed.is_some() || !is_needed {
+            effects.unkept = self.outlives.take();
+        }
+    }
+
+    /// Messages are looked for from now on, until [`doze`](Self::doze).
+    pub fn wake(&mut self) {
+        if !self.is_awake {
+            self.is_awake = true;
+            self.connection.wake();
+        }
+    }
+
+    /// The owner is about to wait for the descriptors. Returns whether there is something to be
+    /// read first.
+    pub fn doze(&mut self) -> bool {
+        self.is_awake = false;
+        self.connection.doze()
+    }
+
+    /// Whether something waits for room to be written.
+    pub fn is_writing(&self) -> bool {
+        self.closed.is_none() && self.connection.queued().bytes > 0
+    }
+
+    /// Sends messages, and with them the returns that wait, in one system call.
+    pub fn say(&mut self, messages: impl IntoIterator<Item = Outgoing>, effects: &mut EndEffects) {
+        if self.closed.is_some() {
+            return;
+        }
+        for message in messages.into_iter().chain(self.returns.take()) {
+            telling::sent(&*self.connection, &message);
+            let _ = self.connection.queue(message);
+        }
+        self.write(effects);
+    }
+
+    /// Says the returns that are due at once, and writes on.
+    pub fn write_on(&mut self, effects: &mut EndEffects) {
+        if self.returns.is_urgent() {
+            self.say(None, effects);
+        } else if self.is_writing() {
+            self.write(effects);
+        }
+    }
+
+    /// The next message, which may be [the connection's own](Self::handles). `asks_for_death`: once
+    /// nothing is left to be read, the system is asked whether the peer's process has ended. On an
+    /// error the caller [closes](Self::close) the connection.
+    pub fn receive(&mut self, asks_for_death: bool) -> Result<Option<Incoming>> {
+        if let Some(error) = &self.closed {
+            return Err(error.clone());
+        }
+        if self.sender.is_taking()
+            && let Some(message) = self.early.pop_front()
+        {
+            self.early_bytes -= message.body_len() as u64;
+            return Ok(Some(message));
+        }
+        self.receive_new(asks_for_death)
+    }
+
+    /// The next message that has not been read.
+    fn receive_new(&mut self, asks_for_death: bool) -> Result<Option<Incoming>> {
+        // A message is not moved on its way up, which would take as long as to read it.
+        let mut received = self.connection.receive();
+        if matches!(received, Ok(None)) {
+            if asks_for_death && self.readiness().peer_has_died() {
+                return Err(peer_has_ended(
+                    &self.connection.identity().peer,
+                    self.is_server,
+                ));
+            }
+            // The caller first gets all messages, also those that came after the read above, and
+            // then a failure to write.
+            if self.reads_on()
+                && let Err(error) = self.connection.flush()
+            {
+                let last = self.connection.receive();
+                received = last.and_then(|last| last.map(Some).ok_or(error));
+            }
+        }
+        match &mut received {
+            Ok(Some(message)) => telling::received(&*self.connection, message),
+            // A killed process's sockets end a moment before the process does.
+            Err(error)
+                if self.reads_on()
+                    && error.status() == Status::Disconnected
+                    && self.readiness().peer_dies_within(RETRY) =>
+            {
+                *error = peer_has_ended(&self.connection.identity().peer, self.is_server);
+            }
+            Ok(None) | Err(_) => {}
+        }
+        received
+    }
+
+    /// A failure to write ends nothing: the peer may be gone, and its last messages are not read
+    /// yet. The reader finds the end behind them.
+    pub(super) fn reads_on(&self) -> bool {
+        !self.is_server
+    }
+
+    /// Reads a message that is of no stream that comes in, if there is one. Returns whether there
+    /// was.
+    pub(super) fn read_own(&mut self, budget: Budget, effects: &mut EndEffects) -> Result<bool> {
+        if self.is_full_of_early() {
+            return Ok(false);
+        }
+        let Some(mut message) = self.receive_new(budget.asks_for_death)? else {
+            return self.nothing_came().map(|()| false);
+        };
+        if !self.handles(&mut message, effects)? && !self.is_retired {
+            if self.may_be_early() {
+                self.early_bytes += message.body_len() as u64;
+                self.early.push_back(message);
+                return Ok(true);
+            }
+            return Err(self.unasked(match message {
+                Incoming::Body { .. } | Incoming::GpuBody { .. } => "a body",
+                _ => "a message",
+            }));
+        }
+        Ok(true)
+    }
+
+    /// Nothing can be read, perhaps since a body waits that was not announced.
+    fn nothing_came(&mut self) -> Result<()> {
+        if self.connection.is_waiting() {
+            // The holder of the stream announces the body.
+            if self.sender.is_taking() {
+                return Ok(());
+            }
+            if !self.is_retired {
+                return Err(self.unasked("a body"));
+            }
+            self.connection.forget_bodies();
+        } else if self.is_dismissed {
+            // The server waits for the client's end, so that the client loses nothing unread.
+            return Err(Error::disconnected("the server is being stopped"));
+        }
+        Ok(())
+    }
+
+    /// Whether a message may be kept for a stream of the client's: the holder is in the host's
+    /// code, or the message has overtaken the request (rule Q3).
+    pub(super) fn may_be_early(&self) -> bool {
+        self.is_server && (self.sender.is_taking() || self.may_overtake_request())
+    }
+
+    pub(super) fn may_overtake_request(&self) -> bool {
+        self.is_server
+            && !self.connection.identity().profile.is_ordered
+            && self.sender.state() == SenderState::Idle
+            && self.early.len() < MOST_OVERTAKING
+    }
+
+    /// Whether so much of a client's stream is kept that nothing more is read (rule Q11).
+    pub(super) fn is_full_of_early(&self) -> bool {
+        self.early_bytes > self.early_limit || self.early.len() >= MOST_EARLY
+    }
+
+    fn unasked(&self, what: &str) -> Error {
+        Error::protocol(match self.is_server {
+            // Rule M1.
+            true => format!("the client sent {what} that only servers send"),
+            // Rule E4.
+            false => format!("the server sent {what} while no stream was asked for"),
+        })
+    }
+
+    /// Tells the peer that it may free a region.
+    pub(super) fn forget(&mut self, id: u16, effects: &mut EndEffects) -> Result<()> {
+        if self.connection.queued().bytes > ANSWERS_HIGH_WATER_BYTES {
+            return Err(Error::protocol(
+                "the peer retires region after region and does not read the answers",
+            ));
+        }
+        self.say([forget(id)], effects);
+        Ok(())
+    }
+
+    /// Maps and unmaps regions of the peer as it says.
+    pub(super) fn retire_peers_region(&mut self, id: u16, effects: &mut EndEffects) -> Result<()> {
+        let unmap = |regions: &mut dyn PeerRegions| regions.unmap(id);
+        match self.connection.with_regions(unmap)? {
+            Unmapped::Now => self.forget(id, effects),
+            Unmapped::Later => {
+                effects.unmapping.push(id);
+                Ok(())
+            }
+        }
+    }
+
+    /// When to try to write again, where the holder may wait for something else.
+    pub(super) fn write_later_at(&self, effects: &mut EndEffects) {
+        if self.is_writing() {
+            effects.write_at = Some(clock::after(RETRY));
+        }
+    }
+}
+
+impl Drop for End {
+    fn drop(&mut self) {
+        // A forked child closes its copies of the descriptors, and sends nothing.
+        if self.closed.is_some() || !self.generation.is_same_process() {
+            return;
+        }
+        self.say(None, &mut EndEffects::default());
+        if self.closed.is_none() {
+            let peer = &self.connection.identity().peer;
+            tracing::debug!("the connection to {peer} ends: nothing needs it");
+        }
+        // Not cut: the transport closes the regions that it mapped first.
+    }
+}
+
+/// Why a connection is over whose peer's process has ended.
+pub fn peer_has_ended(peer: &str, is_client: bool) -> Error {
+    let name = if is_client { "peer" } else { "server" };
+    Error::disconnected(format!("the {name}'s process ({peer}) has ended"))
+}

@@ -1,0 +1,68 @@
+//! A connection's part in a stream of the client's that this server takes: its answers.
+
+use super::{End, EndEffects, EndLink, Gathered, LentHold, Writes};
+use crate::error::Result;
+use crate::proto::{Grant, Sender, StreamInfo};
+
+impl End {
+    /// Tells the client that its request was read, and that the answer takes longer.
+    pub fn say_pending(&mut self, effects: &mut EndEffects) {
+        self.is_pending_said = true;
+        self.sender.say_pending();
+        self.pump(effects);
+    }
+
+    /// The client's stream has come to its end.
+    pub fn incoming_over(&mut self, effects: &mut EndEffects) {
+        if self.is_server {
+            self.sender.incoming_over();
+            self.pump_own(effects);
+        }
+    }
+
+    fn answer(
+        &mut self,
+        answer: impl FnOnce(&mut Sender<Gathered, LentHold>) -> Result<()>,
+        effects: &mut EndEffects,
+    ) -> Result<()> {
+        self.ensure_streaming()?;
+        self.send(Writes::AtOnce, answer, effects)?
+    }
+}
+
+impl EndLink {
+    /// Takes the stream that the client has described.
+    ///
+    /// # Errors
+    ///
+    /// `Cancelled`, or the connection is over.
+    pub fn grant(&self, info: StreamInfo, grant: Grant) -> Result<()> {
+        let answer = |sender: &mut Sender<Gathered, LentHold>| sender.grant(info, grant);
+        self.interfere(|end, effects| end.answer(answer, effects))
+    }
+
+    /// Tells the client that the first `batches` of its stream are safe.
+    ///
+    /// # Errors
+    ///
+    /// As [`Sender::say_result`], or the connection is over.
+    pub fn say_result(&self, batches: u64, bytes: &[u8]) -> Result<()> {
+        let answer = |sender: &mut Sender<Gathered, LentHold>| sender.say_result(batches, bytes);
+        self.interfere(|end, effects| end.answer(answer, effects))
+    }
+
+    /// Tells the client that the host has taken its stream, `batches` of them.
+    ///
+    /// # Errors
+    ///
+    /// As [`Sender::finish_taking`], or the connection is over.
+    pub fn finish_taking(&self, batches: u64) -> Result<()> {
+        let answer = |sender: &mut Sender<Gathered, LentHold>| sender.finish_taking(batches);
+        self.interfere(|end, effects| end.answer(answer, effects))
+    }
+
+    /// Refuses or fails the client's stream. A client that has gone is not told.
+    pub fn fail_taking(&self, status: i32, text: &str) {
+        self.interfere(|end, effects| end.send_failure(status, text, effects));
+    }
+}

@@ -1,0 +1,72 @@
+//! A stream that a client sends: the request, and the waits for the server's answers.
+
+use super::Production;
+use crate::arrow::OwnedSchema;
+use crate::driver::end::{Answers, End};
+use crate::error::Result;
+use crate::proto::{Request, Timestamp};
+
+impl Production {
+    /// Asks the server to take the stream, and sends the schema (rule Q3).
+    ///
+    /// # Errors
+    ///
+    /// As [`start`](Self::start) and [`End::ask`].
+    pub fn ask(&mut self, request: &Request, schema: &OwnedSchema, device_type: i32) -> Result<()> {
+        self.take_up_joined();
+        for outlet in &mut self.outlets {
+            outlet.ask(|end, effects| end.ask(request, effects))?;
+        }
+        self.start(schema, device_type)
+    }
+
+    /// Waits until the server has said what `find` looks for. What can be sent is sent meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// `Timeout` at the deadline, `Cancelled`, and whatever ended the stream.
+    pub fn wait_for_answer<R>(
+        &mut self,
+        deadline: Option<Timestamp>,
+        mut find: impl FnMut(&mut Answers) -> Option<R>,
+    ) -> Result<R> {
+        let mut found = None;
+        self.wait_until(deadline, |this| {
+            found = this.answers(&mut find);
+            if found.is_none() {
+                // An answer counts, also that of a connection that has ended behind it.
+                this.advance()?;
+                for outlet in &this.outlets {
+                    outlet.room.ensure_streaming()?;
+                }
+            }
+            Ok(found.is_some())
+        })?;
+        found.ok_or_else(|| crate::error::Error::timeout("the server has not answered"))
+    }
+
+    /// Waits until a batch may be pushed, or the server has said what `find` looks for.
+    ///
+    /// # Errors
+    ///
+    /// As [`wait_for_answer`](Self::wait_for_answer).
+    pub fn wait_for_room_or<R>(
+        &mut self,
+        deadline: Option<Timestamp>,
+        mut find: impl FnMut(&mut Answers) -> Option<R>,
+    ) -> Result<Option<R>> {
+        let mut found = None;
+        self.wait_until(deadline, |this| {
+            found = this.answers(&mut find);
+            Ok(found.is_some() || (this.advance()? && this.may_pull()?))
+        })?;
+        Ok(found)
+    }
+
+    /// Looks at what the server has said.
+    pub fn answers<R>(&mut self, find: impl FnMut(&mut Answers) -> Option<R>) -> Option<R> {
+        let outlet = self.outlets.first_mut()?;
+        let look = |end: &mut End, _: &mut _| Ok(end.answers().and_then(find));
+        outlet.ask(look).ok().flatten()
+    }
+}

@@ -1,0 +1,505 @@
+//! Streams that a client sends.
+
+use std::ffi::{c_char, c_int};
+use std::os::fd::AsRawFd as _;
+
+use crate::arrow::abi::{ArrowDeviceArray, ArrowDeviceArrayStream, ArrowSchema};
+use crate::arrow::{CStruct as _, OwnedDeviceStream};
+use crate::client::{Put, PutOptions};
+use crate::error::{Error, Result};
+use crate::ffi::cancel::dipc_cancel;
+use crate::ffi::client::dipc_client;
+use crate::ffi::error::dipc_error;
+use crate::ffi::guard::{ErrorOut, Polled, guard_free, guard_mut, guard_ref};
+use crate::ffi::handle::{HandleState, null_argument, try_option, try_out};
+use crate::ffi::headers::{dipc_headers, set_headers};
+use crate::ffi::loan::{Loan, try_schema};
+use crate::ffi::put_options::dipc_put_options;
+use crate::ffi::server::{timeout, unknown_stat};
+use crate::ffi::status::dipc_status;
+use crate::ffi::text::{TextOut, try_bytes, try_str, try_strs};
+
+/// A table on its way to a server. Made by dipc_client_put() or dipc_client_put_open(). One thread
+/// at a time uses it; a dipc_cancel ends a call on another thread.
+///
+/// The thread that calls also writes and reads the connection. Between two calls the library answers
+/// the server. After a call that fails, other than by DIPC_ERR_TIMEOUT, DIPC_ERR_INVALID_ARGUMENT
+/// or DIPC_ERR_INVALID_DATA of a batch, the put is over: every later call says the same.
+pub struct dipc_put {
+    state: HandleState,
+    inner: Put,
+    /// Bytes of the last result.
+    result: Vec<u8>,
+}
+
+handle!(dipc_put, "put");
+
+/// Record batches sent.
+pub const DIPC_PUT_STAT_BATCHES: i32 = 1;
+/// Bytes of bodies that the server was lent where they lay.
+pub const DIPC_PUT_STAT_BYTES_LENT: i32 = 2;
+/// Bytes of bodies that were copied here, to be lent from the copy or sent.
+pub const DIPC_PUT_STAT_BYTES_COPIED: i32 = 3;
+/// Bytes of bodies sent through the connection.
+pub const DIPC_PUT_STAT_BYTES_SENT: i32 = 4;
+/// Buffers that the server has of this client over this connection and has not given back. Their
+/// arrays are released when the server gives them back, or when its process has ended.
+pub const DIPC_PUT_STAT_LENT_OUTSTANDING: i32 = 5;
+
+/// Asks a server to take a table, and waits for its answer. Nothing of a batch is encoded or sent
+/// before the server has accepted. Then dipc_put_next_result() and dipc_put_finish() pull the
+/// batches of source and send them.
+///
+/// A server takes tables by its handler (dipc_server_set_handler()).
+///
+/// @param client                Client.
+/// @param uris                  One string: the server's URI.
+/// @param n_uris                1.
+/// @param descriptor            Name of the table for the server's host: any bytes, at most
+///                              1016 KiB.
+/// @param descriptor_len_bytes  Length of descriptor.
+/// @param options               Copied; NULL: the defaults.
+/// @param cancel                Token that ends this call and the put's calls; may be NULL. It may
+///                              be freed before the put.
+/// @param source                Moved on success: its release becomes NULL. It is released when the
+///                              last batch has been pulled, or with the put.
+/// @param out                   Receives the put, to be freed by dipc_put_free().
+/// @param error                 May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. Otherwise the caller still owns source. As dipc_client_get(), and the status
+///         with which the server's host refuses the table. DIPC_ERR_UNSUPPORTED: the server takes
+///         no tables. DIPC_ERR_INVALID_DATA: the schema of source is invalid.
+///
+/// # Safety
+///
+/// As dipc_client_get(); `source` is NULL or a stream that follows Arrow's C device stream
+/// interface, used by nobody else during the call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_client_put(
+    client: *const dipc_client,
+    uris: *const *const c_char,
+    n_uris: usize,
+    descriptor: *const u8,
+    descriptor_len_bytes: usize,
+    options: *const dipc_put_options,
+    cancel: *const dipc_cancel,
+    source: *mut ArrowDeviceArrayStream,
+    out: *mut *mut dipc_put,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    let body = |client: &dipc_client| {
+        // SAFETY: the caller promises `uris` holds `n_uris` pointers, each NULL or a string.
+        let uris = unsafe { try_strs(uris, n_uris) }?;
+        // SAFETY: the caller promises `descriptor` is readable.
+        let descriptor = unsafe { try_bytes(descriptor, descriptor_len_bytes, "descriptor") }?;
+        // SAFETY: the caller promises `options` is NULL or live.
+        let options = unsafe { options_of(options) }?;
+        // SAFETY: the caller promises `cancel` is NULL or live.
+        let cancel = unsafe { try_option(cancel) }?.map(|cancel| &cancel.inner);
+        // SAFETY: the caller promises `out` is NULL or writable.
+        let out = unsafe { try_out(out, "out") }?;
+        // SAFETY: the caller promises `source` is NULL, or initialised and used by nobody else.
+        let source = unsafe { source.as_mut() }.ok_or_else(|| null_argument("source"))?;
+        if source.is_released() {
+            return Err(Error::invalid_argument("source is released"));
+        }
+        // SAFETY: the reference proves that it is initialised and used by nobody else.
+        let owned = unsafe { OwnedDeviceStream::take(source) };
+        match client
+            .inner
+            .put_stream(&uris, descriptor, owned, &options, cancel)
+        {
+            Ok(put) => {
+                out.set_handle(dipc_put::new(put));
+                Ok(())
+            }
+            Err((error, owned)) => {
+                *source = owned.into_raw();
+                Err(error)
+            }
+        }
+    };
+    // SAFETY: the caller promises `client` is NULL or live.
+    unsafe { guard_ref(client, error, body) }
+}
+
+/// Push form of dipc_client_put(): asks a server to take a table of this schema, and waits for its
+/// answer. Then dipc_put_push() sends batch after batch, and dipc_put_finish() ends the table.
+///
+/// @param client                Client.
+/// @param uris                  One string: the server's URI.
+/// @param n_uris                1.
+/// @param descriptor            As for dipc_client_put().
+/// @param descriptor_len_bytes  Length of descriptor.
+/// @param options               Copied; NULL: the defaults.
+/// @param cancel                As for dipc_client_put().
+/// @param schema                Read, not moved.
+/// @param device_type           Device of the batches, as ARROW_DEVICE_CPU.
+/// @param out                   Receives the put, to be freed by dipc_put_free().
+/// @param error                 May be NULL; on failure receives details for dipc_error_free().
+/// @return As dipc_client_put(). DIPC_ERR_UNSUPPORTED: this process cannot read the device.
+///
+/// # Safety
+///
+/// As dipc_client_get(); `schema` is NULL or a schema that follows Arrow's C data interface.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_client_put_open(
+    client: *const dipc_client,
+    uris: *const *const c_char,
+    n_uris: usize,
+    descriptor: *const u8,
+    descriptor_len_bytes: usize,
+    options: *const dipc_put_options,
+    cancel: *const dipc_cancel,
+    schema: *const ArrowSchema,
+    device_type: i32,
+    out: *mut *mut dipc_put,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    let body = |client: &dipc_client| {
+        // SAFETY: the caller promises `uris` holds `n_uris` pointers, each NULL or a string.
+        let uris = unsafe { try_strs(uris, n_uris) }?;
+        // SAFETY: the caller promises `descriptor` is readable.
+        let descriptor = unsafe { try_bytes(descriptor, descriptor_len_bytes, "descriptor") }?;
+        // SAFETY: the caller promises `options` is NULL or live.
+        let options = unsafe { options_of(options) }?;
+        // SAFETY: the caller promises `cancel` is NULL or live.
+        let cancel = unsafe { try_option(cancel) }?.map(|cancel| &cancel.inner);
+        // SAFETY: the caller promises `schema` is NULL or a schema.
+        let schema = unsafe { try_schema(schema, "schema") }?;
+        // SAFETY: the caller promises `out` is NULL or writable.
+        let out = unsafe { try_out(out, "out") }?;
+        let described = (&*schema, device_type);
+        let put = client
+            .inner
+            .put(&uris, descriptor, described, &options, cancel)?;
+        out.set_handle(dipc_put::new(put));
+        Ok(())
+    };
+    // SAFETY: the caller promises `client` is NULL or live.
+    unsafe { guard_ref(client, error, body) }
+}
+
+impl dipc_put {
+    fn new(inner: Put) -> Self {
+        Self {
+            state: HandleState::new(),
+            inner,
+            result: Vec::new(),
+        }
+    }
+}
+
+/// # Safety
+///
+/// `options` is NULL or live.
+unsafe fn options_of(options: *const dipc_put_options) -> Result<PutOptions> {
+    // SAFETY: the caller promises `options` is NULL or live.
+    let options = unsafe { try_option(options) }?;
+    Ok(options.map_or_else(PutOptions::default, |given| given.inner.clone()))
+}
+
+/// Sends a batch of a put of dipc_client_put_open(). Waits for the batch's sync_event, and for a
+/// slow server.
+///
+/// @param put                 Put; exclusive during the call.
+/// @param batch               Moved on success: its release becomes NULL. It is called when the
+///                            server has given the batch back, on a thread of the library or in a
+///                            call on the put.
+/// @param metadata            Custom metadata of the batch, encoded as in ArrowSchema; NULL: none.
+/// @param metadata_len_bytes  Length of metadata.
+/// @param timeout_ns          Most nanoseconds to wait; DIPC_FOREVER: no limit; 0: no wait, and
+///                            dipc_put_fd() tells when there is room.
+/// @param error               May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. Otherwise the caller still owns the batch. DIPC_ERR_NULL_ARGUMENT.
+///         DIPC_ERR_TIMEOUT: the server was too slow; call again, unless the options' stall timeout
+///         or deadline has passed. DIPC_ERR_INVALID_ARGUMENT: the put has a source, or is over.
+///         DIPC_ERR_INVALID_DATA: the batch is invalid. DIPC_ERR_CANCELLED. DIPC_ERR_DISCONNECTED.
+///         The status with which the server's host has failed the table.
+///
+/// # Safety
+///
+/// `put` is NULL, or live and exclusive; `batch` is NULL or an array that follows Arrow's C device
+/// data interface, used by nobody else during the call; `metadata` is readable for
+/// `metadata_len_bytes`; `error` is NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_put_push(
+    put: *mut dipc_put,
+    batch: *mut ArrowDeviceArray,
+    metadata: *const u8,
+    metadata_len_bytes: usize,
+    timeout_ns: u64,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    let body = |put: &mut dipc_put| {
+        // SAFETY: the caller promises `metadata` is readable.
+        let metadata = unsafe { try_bytes(metadata, metadata_len_bytes, "metadata") }?;
+        let metadata = (!metadata.is_empty()).then_some(metadata);
+        // SAFETY: the caller promises `batch` is NULL, or initialised and used by nobody else.
+        let (loan, array) = unsafe { Loan::new(batch) }?;
+        (put.inner)
+            .push(array, metadata, timeout(timeout_ns))
+            .map_err(|(error, _stand_in)| error)?;
+        loan.accept();
+        Ok(())
+    };
+    // SAFETY: the caller promises `put` is NULL, or live and exclusive.
+    unsafe { guard_mut(put, error, body) }
+}
+
+/// Waits for the next word of the server's host that a part of the table is safe
+/// (dipc_request_result()). Sends the batches of a source meanwhile.
+///
+/// @param put          Put; exclusive during the call.
+/// @param timeout_ns   Most nanoseconds to wait; DIPC_FOREVER: no limit; 0: no wait, and
+///                     dipc_put_fd() tells when to call again.
+/// @param out_batches  Receives the number of batches, from the first on, that are safe.
+///                     dipc_put_result() then gives the host's bytes.
+/// @param error        May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. DIPC_NOTHING: the server's host has taken the whole table; there are no more
+///         results. DIPC_ERR_NULL_ARGUMENT. Otherwise as dipc_put_push().
+///
+/// # Safety
+///
+/// `put` is NULL, or live and exclusive; `out_batches` and `error` are NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_put_next_result(
+    put: *mut dipc_put,
+    timeout_ns: u64,
+    out_batches: *mut u64,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    let body = |put: &mut dipc_put| {
+        // SAFETY: the caller promises `out_batches` is NULL or writable.
+        let out = unsafe { try_out(out_batches, "out_batches") }?;
+        let Some(result) = put.inner.next_result(timeout(timeout_ns))? else {
+            return Ok(Polled::Nothing);
+        };
+        out.set(result.batches);
+        put.result = result.bytes;
+        Ok(Polled::Done)
+    };
+    // SAFETY: the caller promises `put` is NULL, or live and exclusive.
+    unsafe { guard_mut(put, error, body) }
+}
+
+/// Gives the host's bytes of the result that dipc_put_next_result() gave last.
+///
+/// @param put            Put.
+/// @param buffer         Receives the bytes, without a NUL; NULL asks for the length only.
+/// @param size_bytes     Size of buffer.
+/// @param out_len_bytes  Receives the length, at most 32 KiB.
+/// @param error          May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_BUFFER_TOO_SMALL: out_len_bytes is still
+///         written.
+///
+/// # Safety
+///
+/// `put` is NULL, or live and not written to by another thread; `buffer` is NULL or writable for
+/// `size_bytes`; `out_len_bytes` and `error` are NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_put_result(
+    put: *const dipc_put,
+    buffer: *mut u8,
+    size_bytes: usize,
+    out_len_bytes: *mut usize,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    let body = |put: &dipc_put| {
+        // SAFETY: the caller promises both are NULL or writable.
+        let out = unsafe { TextOut::new(buffer, size_bytes, out_len_bytes) }?;
+        out.set_bytes(&put.result)
+    };
+    // SAFETY: the caller promises `put` is NULL or live.
+    unsafe { guard_ref(put, error, body) }
+}
+
+/// Ends the table, and waits until the server's host has taken all of it. Sends the rest of a source
+/// first. Drops results that nobody has asked for.
+///
+/// @param put          Put; exclusive during the call.
+/// @param timeout_ns   Most nanoseconds to wait; DIPC_FOREVER: no limit; 0: no wait, and
+///                     dipc_put_fd() tells when to call again.
+/// @param out_batches  Receives the number of batches that the host has taken; may be NULL.
+/// @param error        May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_TIMEOUT: call again, unless the options' stall
+///         timeout or deadline has passed. DIPC_ERR_DISCONNECTED: the connection ended before the
+///         server's last word. Whether the host has taken the table is not known then, and the text
+///         says so. Otherwise as dipc_put_push().
+///
+/// # Safety
+///
+/// `put` is NULL, or live and exclusive; `out_batches` and `error` are NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_put_finish(
+    put: *mut dipc_put,
+    timeout_ns: u64,
+    out_batches: *mut u64,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    let body = |put: &mut dipc_put| {
+        let batches = put.inner.finish(timeout(timeout_ns))?;
+        // SAFETY: the caller promises `out_batches` is NULL or writable.
+        if let Some(out) = unsafe { out_batches.as_mut() } {
+            *out = batches;
+        }
+        Ok(())
+    };
+    // SAFETY: the caller promises `put` is NULL, or live and exclusive.
+    unsafe { guard_mut(put, error, body) }
+}
+
+/// Fails the table with a reason, which the server's host sees.
+///
+/// @param put    Put; exclusive during the call.
+/// @param code   A DIPC_ERR_*; any other number becomes DIPC_ERR_PROVIDER.
+/// @param text   UTF-8; copied.
+/// @param error  May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK, also where the put is over. DIPC_ERR_NULL_ARGUMENT.
+///         DIPC_ERR_INVALID_ARGUMENT: text is not UTF-8.
+///
+/// # Safety
+///
+/// `put` is NULL, or live and exclusive; `text` is NULL or a NUL-terminated string; `error` is NULL
+/// or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_put_fail(
+    put: *mut dipc_put,
+    code: i32,
+    text: *const c_char,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    let body = |put: &mut dipc_put| {
+        // SAFETY: the caller promises `text` is NULL or a string.
+        let text = unsafe { try_str(text, "text") }?;
+        put.inner.fail(code, text);
+        Ok(())
+    };
+    // SAFETY: the caller promises `put` is NULL, or live and exclusive.
+    unsafe { guard_mut(put, error, body) }
+}
+
+/// Gives the headers of the server's answers so far.
+///
+/// @param put    Put; exclusive during the call.
+/// @param out    Receives the headers, to be freed by dipc_headers_free().
+/// @param error  May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+///
+/// # Safety
+///
+/// `put` is NULL, or live and exclusive; `out` and `error` are NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_put_headers(
+    put: *mut dipc_put,
+    out: *mut *mut dipc_headers,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    let body = |put: &mut dipc_put| {
+        // SAFETY: the caller promises `out` is NULL or writable.
+        let out = unsafe { try_out(out, "out") }?;
+        set_headers(out, put.inner.headers());
+        Ok(())
+    };
+    // SAFETY: the caller promises `put` is NULL, or live and exclusive.
+    unsafe { guard_mut(put, error, body) }
+}
+
+/// Gives a descriptor for an event loop. It is readable at first, when a call with timeout_ns 0 that
+/// returned DIPC_ERR_TIMEOUT may go on, and for good once the put is over.
+///
+/// @param put    Put; exclusive during the call.
+/// @param out    Receives the descriptor. It is the put's, which closes it; it is not to be read or
+///               closed.
+/// @param error  May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_OUT_OF_RESOURCES: no descriptor is left.
+///
+/// # Safety
+///
+/// `put` is NULL, or live and exclusive; `out` and `error` are NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_put_fd(
+    put: *mut dipc_put,
+    out: *mut c_int,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    let body = |put: &mut dipc_put| {
+        // SAFETY: the caller promises `out` is NULL or writable.
+        let out = unsafe { try_out(out, "out") }?;
+        out.set(put.inner.fd()?.as_raw_fd());
+        Ok(())
+    };
+    // SAFETY: the caller promises `put` is NULL, or live and exclusive.
+    unsafe { guard_mut(put, error, body) }
+}
+
+/// Reads one figure of a put.
+///
+/// @param put    Put.
+/// @param stat   DIPC_PUT_STAT_*.
+/// @param out    Receives the figure.
+/// @param error  May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: the library does not have
+///         this figure; it may be older than the header.
+///
+/// # Safety
+///
+/// `put` is NULL, or live and not written to by another thread; `out` and `error` are NULL or
+/// writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_put_stat(
+    put: *const dipc_put,
+    stat: i32,
+    out: *mut u64,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    let body = |put: &dipc_put| {
+        // SAFETY: the caller promises `out` is NULL or writable.
+        let out = unsafe { try_out(out, "out") }?;
+        let stats = put.inner.stats();
+        out.set(match stat {
+            DIPC_PUT_STAT_BATCHES => stats.batches,
+            DIPC_PUT_STAT_BYTES_LENT => stats.bytes_lent,
+            DIPC_PUT_STAT_BYTES_COPIED => stats.bytes_copied,
+            DIPC_PUT_STAT_BYTES_SENT => stats.bytes_sent,
+            DIPC_PUT_STAT_LENT_OUTSTANDING => stats.lent_outstanding,
+            _ => return Err(unknown_stat(stat, "DIPC_PUT_STAT_*")),
+        });
+        Ok(())
+    };
+    // SAFETY: the caller promises `put` is NULL or live.
+    unsafe { guard_ref(put, error, body) }
+}
+
+/// Frees a put. A table that is not finished fails. NULL does nothing. Batches that the server still
+/// has are released when it gives them back, or when its process has ended.
+///
+/// @param put  Put, or NULL; no call on it is running.
+///
+/// # Safety
+///
+/// `put` is NULL, or came from dipc_client_put() or dipc_client_put_open() and was not freed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_put_free(put: *mut dipc_put) {
+    // SAFETY: the caller promises `put` is NULL, or live and unused.
+    unsafe { guard_free(put) }
+}

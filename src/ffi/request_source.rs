@@ -1,0 +1,114 @@
+//! The stream that the client of a request sends (DIPC_VERB_PUT).
+
+use crate::arrow::abi::{ArrowDeviceArrayStream, ArrowSchema};
+use crate::arrow::stream::export_device_stream;
+use crate::ffi::error::dipc_error;
+use crate::ffi::guard::{ErrorOut, guard_ref};
+use crate::ffi::handle::try_out;
+use crate::ffi::request::dipc_request;
+use crate::ffi::status::dipc_status;
+use crate::ffi::text::try_bytes;
+
+/// Gives the schema of the table that the client sends, for a host that accepts or refuses the
+/// table with it. Waits for the schema, which follows the request at once.
+///
+/// @param request  Request with DIPC_VERB_PUT.
+/// @param out      Receives the schema, to be released. An old value is overwritten.
+/// @param error    May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: the client sends no table,
+///         or dipc_request_source() has taken it. DIPC_ERR_CANCELLED, DIPC_ERR_DISCONNECTED: the
+///         client is gone. DIPC_ERR_PROTOCOL.
+///
+/// # Safety
+///
+/// `request` is NULL or live; `out` and `error` are NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_request_source_schema(
+    request: *const dipc_request,
+    out: *mut ArrowSchema,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    let body = |request: &dipc_request| {
+        // SAFETY: the caller promises `out` is NULL or writable.
+        let out = unsafe { try_out(out, "out") }?;
+        out.set(request.get().source_schema()?.into_raw());
+        Ok(())
+    };
+    // SAFETY: the caller promises `request` is NULL or live.
+    unsafe { guard_ref(request, error, body) }
+}
+
+/// Accepts the table that the client sends, and gives it as a stream: from now on the client sends
+/// batches, as fast as the host reads. The arrays outlive the request and the client.
+///
+/// The host reads the stream to its end, then answers: a provider returns 0 and leaves its `out`
+/// alone; in the pull form dipc_request_finish(). Anything else fails the table for the client: an
+/// error, or an answer before the end of the stream. A table that its client leaves or fails ends
+/// with an error of the stream, never with its end.
+///
+/// dipc_stream_status(), dipc_stream_stat(), dipc_stream_metadata(), dipc_stream_fd() and
+/// dipc_stream_try_next() work with the stream.
+///
+/// @param request  Request with DIPC_VERB_PUT.
+/// @param out      Receives the stream, to be released. An old value is overwritten, not released.
+///                 After the answer its calls fail.
+/// @param error    May be NULL; on failure receives details for dipc_error_free().
+/// @return As dipc_request_source_schema(). DIPC_ERR_INVALID_ARGUMENT: also for a second call.
+///
+/// # Safety
+///
+/// `request` is NULL or live; `out` and `error` are NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_request_source(
+    request: *const dipc_request,
+    out: *mut ArrowDeviceArrayStream,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    let body = |request: &dipc_request| {
+        // SAFETY: the caller promises `out` is NULL or writable.
+        let out = unsafe { try_out(out, "out") }?;
+        let source = request.get().source()?;
+        out.set(export_device_stream(Box::new(source)).into_raw());
+        Ok(())
+    };
+    // SAFETY: the caller promises `request` is NULL or live.
+    unsafe { guard_ref(request, error, body) }
+}
+
+/// Tells the client that a part of its table is safe: whatever happens to the rest, the host has
+/// these batches. dipc_put_next_result() gives the client the message.
+///
+/// @param request          Request whose table dipc_request_source() has taken.
+/// @param batches          Number of batches, from the first on, that are safe.
+/// @param bytes            Bytes for the client's host; may be NULL when bytes_len_bytes is 0.
+/// @param bytes_len_bytes  Length of bytes, at most 32 KiB.
+/// @param error            May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: no table is taken, or bytes
+///         is too long. DIPC_ERR_CANCELLED, DIPC_ERR_DISCONNECTED: the client is gone.
+///
+/// # Safety
+///
+/// `request` is NULL or live; `bytes` is readable for `bytes_len_bytes`; `error` is NULL or
+/// writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_request_result(
+    request: *const dipc_request,
+    batches: u64,
+    bytes: *const u8,
+    bytes_len_bytes: usize,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    let body = |request: &dipc_request| {
+        // SAFETY: the caller promises `bytes` is readable.
+        let bytes = unsafe { try_bytes(bytes, bytes_len_bytes, "bytes") }?;
+        request.get().say_result(batches, bytes)
+    };
+    // SAFETY: the caller promises `request` is NULL or live.
+    unsafe { guard_ref(request, error, body) }
+}

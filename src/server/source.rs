@@ -1,0 +1,196 @@
+//! Streams that clients send (rule Q3), on their way to the host.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::arrow::OwnedSchema;
+use crate::arrow::decode::{DecodeOptions, Decoder};
+use crate::cancel::Cancel;
+use crate::device::DeviceKind;
+use crate::driver::end::{End, EndLink};
+use crate::driver::fetch::{Fetch, Stream};
+use crate::driver::turning::Turner;
+use crate::error::{Error, Result, Status};
+use crate::proto::{
+    self, BODY_KIND_LIST, BODY_KIND_PACKED, FEATURE_IN_PLACE, FEATURE_REPEAT, FEATURE_RETURN,
+    Grant, ReceiverConfig, SideConfig, StreamInfo, Tags, VERSION,
+};
+use crate::server::TakeOptions;
+
+/// A stream that a client sends.
+///
+/// The connection is the stream's until the client's last word on it: also a stream that the host
+/// does not want is read, and thrown away (rule Q10).
+pub(super) struct Source {
+    link: Arc<EndLink>,
+    info: StreamInfo,
+    grant: Grant,
+    decode: DecodeOptions,
+    /// Ends the host's reads, on whatever thread, once the request is over.
+    over: Cancel,
+    state: Mutex<SourceState>,
+}
+
+struct SourceState {
+    /// `None` while the host reads it, and in the end.
+    fetch: Option<Box<Fetch>>,
+    is_taken: bool,
+    is_answered: bool,
+}
+
+impl Source {
+    /// The stream of a request. An error comes with the connection.
+    pub(super) fn new(
+        turner: Turner<End>,
+        request: &proto::Request,
+        options: &TakeOptions,
+        first_seq: u32,
+    ) -> Result<Arc<Self>, (Error, Turner<End>)> {
+        let over = match Cancel::new() {
+            Ok(over) => over,
+            Err(error) => return Err((error, turner)),
+        };
+        let link = Arc::clone(turner.link());
+        let mut features = FEATURE_IN_PLACE | FEATURE_RETURN;
+        if link.profile().is_ordered {
+            features |= FEATURE_REPEAT;
+        }
+        features &= request.source.map_or(0, |source| source.features);
+        let config = ReceiverConfig {
+            request: proto::Request {
+                verb: request.verb,
+                source: request.source,
+                features,
+                stream_id: request.stream_id,
+                deadline: request.deadline,
+                ..proto::Request::new(Vec::new(), options.window)
+            },
+            metadata: SideConfig {
+                tags: Tags::DEFAULT,
+                extension: true,
+            },
+            data: None,
+            first_seq,
+            stall_timeout: options.stall_timeout,
+            silence_timeout: None,
+            answer: None,
+        };
+        let same_user = link.look(End::same_user);
+        let decode = DecodeOptions::of_peer(same_user, options.level, options.message_limit);
+        // The host may take long to decide.
+        link.interfere(|end, effects| end.say_pending(effects));
+        let fetch = Fetch::of_client(config, turner, decode)?;
+        Ok(Arc::new(Self {
+            link,
+            info: StreamInfo {
+                version: VERSION,
+                features,
+                device_type: DeviceKind::CPU.0,
+                device_id: -1,
+                body_kinds: BODY_KIND_PACKED | BODY_KIND_LIST,
+            },
+            grant: Grant {
+                credit: options.window,
+                lent_limit: options.lent_limit,
+                device_type: DeviceKind::CPU.0,
+            },
+            decode,
+            over,
+            state: Mutex::new(SourceState {
+                fetch: Some(fetch),
+                is_taken: false,
+                is_answered: false,
+            }),
+        }))
+    }
+
+    pub(super) fn link(&self) -> &Arc<EndLink> {
+        &self.link
+    }
+
+    /// The schema of the stream, for a host that decides with it.
+    pub(super) fn schema(&self) -> Result<OwnedSchema> {
+        let mut state = self.state.lock();
+        let fetch = state.fetch.as_mut().ok_or_else(is_taken)?;
+        fetch.wait_for_schema(Some(&self.over))?;
+        fetch.leave();
+        fetch.decoder().map(Decoder::schema).ok_or_else(is_taken)
+    }
+
+    /// Takes the stream: from now on the client sends batches.
+    pub(super) fn take(self: &Arc<Self>) -> Result<Stream> {
+        let mut state = self.state.lock();
+        if state.is_taken || state.is_answered {
+            return Err(is_taken());
+        }
+        let fetch = state.fetch.as_mut().ok_or_else(is_taken)?;
+        fetch.wait_for_schema(Some(&self.over))?;
+        fetch.leave();
+        self.link.grant(self.info, self.grant)?;
+        state.is_taken = true;
+        let fetch = state.fetch.take().ok_or_else(is_taken)?;
+        let me = Arc::clone(self);
+        let ending = Box::new(move |fetch| me.give_back(fetch));
+        Ok(Stream::new(fetch, self.decode, Some(&self.over), ending))
+    }
+
+    /// Tells the client that the first `batches` are safe.
+    pub(super) fn say_result(&self, batches: u64, bytes: &[u8]) -> Result<()> {
+        self.link.say_result(batches, bytes)
+    }
+
+    /// The host is done with its stream.
+    fn give_back(&self, fetch: Box<Fetch>) {
+        let mut state = self.state.lock();
+        if !state.is_answered {
+            state.fetch = Some(fetch);
+            return;
+        }
+        drop(state);
+        fetch.end(drop);
+    }
+
+    /// Tells the client the outcome, once. A host that has left something of the stream, or has it
+    /// still, has not taken the stream.
+    ///
+    /// # Errors
+    ///
+    /// The client was not told of the success that the host said, or it was told an outcome before.
+    pub(super) fn answer(&self, outcome: Result<(), (i32, String)>) -> Result<()> {
+        let (fetch, is_taken) = {
+            let mut state = self.state.lock();
+            if std::mem::replace(&mut state.is_answered, true) {
+                return Err(Error::invalid_argument("the request was answered before"));
+            }
+            (state.fetch.take(), state.is_taken)
+        };
+        let whole = fetch.as_ref().filter(|it| is_taken && it.is_complete());
+        let result = match (outcome, whole) {
+            (Ok(()), Some(fetch)) => self.link.finish_taking(fetch.stats().batches),
+            (Ok(()), None) => Err(Error::new(
+                Status::Provider,
+                match is_taken {
+                    true => "the server's host left the table before its end",
+                    false => "the server's host did not take the table",
+                },
+            )),
+            (Err((code, text)), _) => {
+                self.link.fail_taking(code, &text);
+                Ok(())
+            }
+        };
+        if let Err(error) = &result {
+            self.link.fail_taking(error.status().code(), error.text());
+        }
+        self.over.cancel();
+        if let Some(fetch) = fetch {
+            fetch.end(drop);
+        }
+        result
+    }
+}
+
+fn is_taken() -> Error {
+    Error::invalid_argument("the client's stream was taken before, or the request is over")
+}

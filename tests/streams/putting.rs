@@ -1,0 +1,434 @@
+//! Streams that clients send (rules Q2 to Q4, Q10).
+
+use std::sync::mpsc;
+use std::time::Duration;
+
+use arrow::array::RecordBatch;
+use dipc::arena::{Arena, ArenaOptions};
+use dipc::arrow::stream::ArrayReader as _;
+use dipc::client::{Client, Put, PutOptions};
+use dipc::device::DeviceKind;
+use dipc::error::{Error, Result, Status};
+use dipc::proto::{Headers, Verb};
+use dipc::server::{Request, Server, ServerOptions};
+
+use crate::common::{FnTaker, batch, export, export_schema, in_arena, read_all, schema, stream_of};
+use crate::{SUBJECTS, Subject, assert_same, client, eventually, server};
+
+const HOST: i32 = 1;
+
+fn take_by(server: &Server, take: impl Fn(&Request) -> Result<()> + Send + Sync + 'static) {
+    let handler = server.set_handler(Box::new(FnTaker(take)));
+    handler.map_err(|(error, _)| error).unwrap();
+}
+
+/// Begins to send a table of [`schema`].
+fn put(client: &Client, uri: &str, subject: Subject) -> Result<Put> {
+    let described = (&export_schema(&schema()), HOST);
+    client.put(&[uri], b"a table", described, &options(subject), None)
+}
+
+fn options(subject: Subject) -> PutOptions {
+    PutOptions {
+        connections: subject.options().connections,
+        ..PutOptions::default()
+    }
+}
+
+fn push(put: &mut Put, batch: &RecordBatch) -> Result<()> {
+    put.push(export(batch), None, None)
+        .map_err(|(error, _)| error)
+}
+
+/// Rules Q2 to Q4: a table crosses to the server's host, value for value, with headers both ways,
+/// and the client hears how many batches the host has taken. The connection then serves a get or
+/// the next put.
+#[test]
+fn a_table_crosses_to_the_server() {
+    for subject in SUBJECTS {
+        let (server, uri) = server(subject, ServerOptions::default());
+        let (sender, taken) = mpsc::channel();
+        take_by(&server, move |request| {
+            assert_eq!(
+                (request.verb(), request.ticket()),
+                (Verb::Put, &b"a table"[..])
+            );
+            assert_eq!(request.headers().get("key"), Some(&b"value"[..]));
+            let mut answer = Headers::new();
+            answer.add("taken-by", *b"a test")?;
+            request.add_headers(&answer)?;
+            let batches = read_all(&mut request.source()?)?;
+            sender
+                .send(batches)
+                .map_err(|_| Error::cancelled("no test"))
+        });
+        let client = client();
+        let mut headers = Headers::new();
+        headers.add("key", *b"value").unwrap();
+        for count in [3, 0, 40] {
+            let batches: Vec<_> = (0..count).map(|index| batch(index * 1000, 1000)).collect();
+            let options = PutOptions {
+                headers: headers.clone(),
+                ..options(subject)
+            };
+            let described = (&export_schema(&schema()), HOST);
+            let mut put = client
+                .put(&[&uri], b"a table", described, &options, None)
+                .unwrap();
+            for batch in &batches {
+                push(&mut put, batch).unwrap();
+            }
+            assert_eq!(
+                put.finish(None).unwrap(),
+                batches.len() as u64,
+                "{}",
+                subject.scheme
+            );
+            assert_same(&taken.recv().unwrap(), &batches);
+            assert_eq!(put.headers().get("taken-by"), Some(&b"a test"[..]));
+        }
+        assert_eq!(client.stats().connections_made, 1, "{}", subject.scheme);
+    }
+}
+
+/// Rule Q2: a refusal is known before the first batch, with the status and the text of the host, and
+/// the connection serves the next stream, where it keeps the order of messages.
+#[test]
+fn a_refusal_comes_before_the_first_batch() {
+    for subject in SUBJECTS {
+        let (server, uri) = server(subject, ServerOptions::default());
+        let client = client();
+        let nobody = put(&client, &uri, subject).map(drop).unwrap_err();
+        assert_eq!(nobody.status(), Status::Unsupported, "{}", subject.scheme);
+        assert!(nobody.text().contains("no handler"), "{nobody}");
+        take_by(&server, |request| {
+            let schema = request.source_schema()?;
+            let names = crate::common::names(&schema);
+            Err(Error::new(Status::Permission, format!("not {names:?}")))
+        });
+        let refused = put(&client, &uri, subject).map(drop).unwrap_err();
+        assert_eq!(refused.status(), Status::Permission, "{}", subject.scheme);
+        assert!(refused.text().contains("not ["), "{refused}");
+        take_by(&server, |request| {
+            read_all(&mut request.source()?).map(drop)
+        });
+        let mut taken = put(&client, &uri, subject).unwrap();
+        push(&mut taken, &batch(0, 10)).unwrap();
+        assert_eq!(taken.finish(None).unwrap(), 1);
+    }
+}
+
+/// Rules Q4, Q10: a host that does not take the whole table fails it, however it does so, the client
+/// learns the reason, and other streams of the server go on.
+#[test]
+fn a_host_that_leaves_a_table_fails_it() {
+    for subject in SUBJECTS {
+        let (server, uri) = server(subject, ServerOptions::default());
+        take_by(&server, |request| match request.headers().get("do") {
+            Some(b"nothing") => Ok(()),
+            Some(b"half") => request.source()?.next().map(drop),
+            Some(b"fail") => {
+                request.source()?.next()?;
+                Err(Error::new(Status::InvalidData, "a bad row"))
+            }
+            Some(b"late") => {
+                read_all(&mut request.source()?)?;
+                Err(Error::new(Status::InvalidData, "the disk is full"))
+            }
+            Some(b"twice") => {
+                read_all(&mut request.source()?)?;
+                request.source().map(drop)
+            }
+            _ => read_all(&mut request.source()?).map(drop),
+        });
+        let client = client();
+        let cases = [
+            ("nothing", Status::Provider, "did not take the table"),
+            ("half", Status::Provider, "left the table before its end"),
+            ("fail", Status::InvalidData, "a bad row"),
+            ("late", Status::InvalidData, "the disk is full"),
+            ("twice", Status::InvalidArgument, "was taken before"),
+        ];
+        for (what, status, text) in cases {
+            let mut headers = Headers::new();
+            headers.add("do", what).unwrap();
+            let options = PutOptions {
+                headers,
+                ..options(subject)
+            };
+            let described = (&export_schema(&schema()), HOST);
+            let sent = client
+                .put(&[&uri], b"a table", described, &options, None)
+                .and_then(|mut put| {
+                    for index in 0..100 {
+                        push(&mut put, &batch(index, 1000))?;
+                    }
+                    put.finish(None)
+                });
+            let error = sent.unwrap_err();
+            assert_eq!(
+                error.status(),
+                status,
+                "{}: {what}: {error}",
+                subject.scheme
+            );
+            assert!(
+                error.text().contains(text),
+                "{}: {what}: {error}",
+                subject.scheme
+            );
+            let mut next = put(&client, &uri, subject).unwrap();
+            push(&mut next, &batch(0, 10)).unwrap();
+            assert_eq!(
+                next.finish(None).unwrap(),
+                1,
+                "{}: behind {what}",
+                subject.scheme
+            );
+        }
+        // Rule Q10: a connection without order is not used behind a failure.
+        if subject.scheme != "ucx" && subject.options().connections == 1 {
+            assert_eq!(client.stats().connections_made, 1, "{}", subject.scheme);
+        }
+        eventually("no stream is active", || server.stats().streams_active == 0);
+    }
+}
+
+/// Rule Q10: a table that its client leaves, or fails with a reason, never comes to its end at the
+/// server.
+#[test]
+fn a_cut_table_is_never_finished() {
+    for subject in SUBJECTS {
+        let (server, uri) = server(subject, ServerOptions::default());
+        let (sender, outcome) = mpsc::channel();
+        take_by(&server, move |request| {
+            let read = read_all(&mut request.source()?);
+            let _ = sender.send(read.as_ref().map(Vec::len).map_err(Error::clone));
+            read.map(drop)
+        });
+        let client = client();
+        let mut failed = put(&client, &uri, subject).unwrap();
+        push(&mut failed, &batch(0, 10)).unwrap();
+        failed.fail(Status::InvalidData.code(), "row 7 is bad");
+        let error = outcome.recv().unwrap().unwrap_err();
+        assert_eq!(
+            error.status(),
+            Status::InvalidData,
+            "{}: {error}",
+            subject.scheme
+        );
+        assert!(error.text().contains("row 7 is bad"), "{error}");
+        let again = push(&mut failed, &batch(0, 10)).unwrap_err();
+        assert!(again.text().contains("row 7 is bad"), "{again}");
+        let mut left = put(&client, &uri, subject).unwrap();
+        push(&mut left, &batch(0, 10)).unwrap();
+        drop(left);
+        let error = outcome.recv().unwrap().unwrap_err();
+        assert!(
+            error.text().contains("left the table"),
+            "{}: {error}",
+            subject.scheme
+        );
+        let mut whole = put(&client, &uri, subject).unwrap();
+        push(&mut whole, &batch(0, 10)).unwrap();
+        assert_eq!(whole.finish(None).unwrap(), 1);
+        assert_eq!(outcome.recv().unwrap().unwrap(), 1);
+    }
+}
+
+/// Rule Q4: the host's results come in order, while the table still goes on, and before the end.
+#[test]
+fn results_say_what_is_safe() {
+    for subject in SUBJECTS {
+        let (server, uri) = server(subject, ServerOptions::default());
+        take_by(&server, |request| {
+            let mut source = request.source()?;
+            for count in 1..=5 {
+                source.next()?;
+                request.say_result(count, format!("part {count}").as_bytes())?;
+            }
+            let too_long = request.say_result(5, &[0; 40_000]).unwrap_err();
+            assert_eq!(too_long.status(), Status::InvalidArgument);
+            read_all(&mut source).map(drop)
+        });
+        let client = client();
+        let mut put = put(&client, &uri, subject).unwrap();
+        for count in 1..=5 {
+            push(&mut put, &batch(0, 10)).unwrap();
+            let result = put.next_result(None).unwrap().unwrap();
+            assert_eq!(result.batches, count);
+            assert_eq!(result.bytes, format!("part {count}").into_bytes());
+        }
+        let none = put.next_result(Some(Duration::ZERO)).unwrap_err();
+        assert_eq!(none.status(), Status::Timeout, "{none}");
+        assert_eq!(put.finish(None).unwrap(), 5, "{}", subject.scheme);
+        assert_eq!(put.next_result(None).unwrap(), None);
+    }
+}
+
+/// Rules F2, F6 the other way round: over shared memory a table in an arena is not copied. Its blocks
+/// come back when the server's host has released the batches, and a host that keeps them reads them
+/// also once the client has gone.
+#[test]
+fn lent_batches_come_back_or_stay_with_the_server() {
+    for subject in SUBJECTS.into_iter().filter(|it| it.scheme == "shm") {
+        let (server, uri) = server(subject, ServerOptions::default());
+        let (sender, taken) = mpsc::channel();
+        take_by(&server, move |request| {
+            let mut source = request.source()?;
+            while let Some(array) = source.next()? {
+                sender
+                    .send(array)
+                    .map_err(|_| Error::cancelled("no test"))?;
+            }
+            Ok(())
+        });
+        let arena = Arena::new(DeviceKind::CPU, ArenaOptions::default()).unwrap();
+        let client = client();
+        let mut put = put(&client, &uri, subject).unwrap();
+        let batches: Vec<_> = (0..4).map(|index| batch(index * 5000, 5000)).collect();
+        for batch in &batches {
+            push(&mut put, &in_arena(&arena, batch)).unwrap();
+        }
+        assert_eq!(put.finish(None).unwrap(), 4);
+        let stats = put.stats();
+        assert_eq!(
+            (stats.batches, stats.bytes_copied, stats.bytes_sent),
+            (4, 0, 0)
+        );
+        assert!(
+            stats.bytes_lent > 100_000 && stats.lent_outstanding > 0,
+            "{stats:?}"
+        );
+        let first = taken.recv().unwrap();
+        assert_same(
+            &[crate::common::import(first, &export_schema(&schema()))],
+            &batches[..1],
+        );
+        let kept: Vec<_> = taken.try_iter().collect();
+        assert_eq!(kept.len(), 3);
+        eventually("the first batch is back", || {
+            put.stats().lent_outstanding < stats.lent_outstanding
+        });
+        assert!(put.stats().lent_outstanding > 0);
+        drop(put);
+        drop(client);
+        let schema = export_schema(&schema());
+        let kept: Vec<_> = (kept.into_iter())
+            .map(|array| crate::common::import(array, &schema))
+            .collect();
+        assert_same(&kept, &batches[1..]);
+    }
+}
+
+/// `Client::put_stream`: the batches of a source are sent while the host waits for results or for
+/// the end; an error of the source fails the table at both ends.
+#[test]
+fn a_source_is_sent_while_the_host_waits() {
+    for subject in SUBJECTS {
+        let (server, uri) = server(subject, ServerOptions::default());
+        let (sender, outcome) = mpsc::channel();
+        take_by(&server, move |request| {
+            let mut source = request.source()?;
+            let mut count = 0;
+            loop {
+                match source.next() {
+                    Ok(Some(_)) => count += 1,
+                    Ok(None) => break,
+                    Err(error) => {
+                        let _ = sender.send(error.text().to_owned());
+                        return Err(error);
+                    }
+                }
+                request.say_result(count, b"")?;
+            }
+            Ok(())
+        });
+        let client = client();
+        let options = options(subject);
+        let source = stream_of(schema(), (0..50).map(|index| Ok(batch(index, 100))));
+        let mut put = client
+            .put_stream(&[&uri], b"t", source, &options, None)
+            .map_err(|(error, _)| error)
+            .unwrap();
+        let mut results = 0;
+        while let Some(result) = put.next_result(None).unwrap() {
+            results += 1;
+            assert_eq!(result.batches, results);
+        }
+        assert_eq!(
+            (results, put.finish(None).unwrap()),
+            (50, 50),
+            "{}",
+            subject.scheme
+        );
+        let broken = [Ok(batch(0, 10)), Err(crate::common::broken("a disk fails"))];
+        let source = stream_of(schema(), broken.into_iter());
+        let mut put = client
+            .put_stream(&[&uri], b"t", source, &options, None)
+            .map_err(|(error, _)| error)
+            .unwrap();
+        let error = put.finish(None).unwrap_err();
+        assert!(
+            error.text().contains("a disk fails"),
+            "{}: {error}",
+            subject.scheme
+        );
+        assert!(outcome.recv().unwrap().contains("a disk fails"));
+    }
+}
+
+/// Rule Q11: a deadline ends a table at both ends, whatever the host does, and a server that takes
+/// nothing is waited for no longer than the stall timeout.
+#[test]
+fn time_ends_a_table() {
+    for subject in SUBJECTS {
+        let (server, uri) = server(subject, ServerOptions::default());
+        let (sender, outcome) = mpsc::channel();
+        take_by(&server, move |request| {
+            let mut source = request.source()?;
+            while !request.is_cancelled() && request.time_left() != Some(Duration::ZERO) {
+                std::thread::sleep(Duration::from_millis(2));
+                if request.time_left().is_none() && request.headers().get("read").is_some() {
+                    break;
+                }
+            }
+            let read = read_all(&mut source).map(drop);
+            let _ = sender.send(read.clone());
+            read
+        });
+        let client = client();
+        for (deadline, stall, text) in [
+            (
+                Some(Duration::from_millis(1000)),
+                None,
+                "within its deadline",
+            ),
+            (None, Some(Duration::from_millis(100)), "taken nothing"),
+        ] {
+            let options = PutOptions {
+                deadline,
+                stall_timeout: stall,
+                ..options(subject)
+            };
+            let described = (&export_schema(&schema()), HOST);
+            let mut put = client
+                .put(&[&uri], b"t", described, &options, None)
+                .unwrap();
+            let error = loop {
+                if let Err(error) = push(&mut put, &batch(0, 10)) {
+                    break error;
+                }
+            };
+            assert_eq!(
+                error.status(),
+                Status::Timeout,
+                "{}: {error}",
+                subject.scheme
+            );
+            assert!(error.text().contains(text), "{}: {error}", subject.scheme);
+            drop(put);
+            outcome.recv().unwrap().unwrap_err();
+        }
+    }
+}
