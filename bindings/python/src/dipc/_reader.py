@@ -188,6 +188,8 @@ class Reader:
             reader = pa.RecordBatchReader.from_stream(_Lent(self._stream.lend(array)))
             while await self._stream.anext(array) is not None:
                 batches.append(reader.read_next_batch())
+                # Without a call of this package for each, as through `array`.
+                batches += self._stream.read_here(reader.read_next_batch)
         except BaseException:
             # Nobody has the batches so far.
             self.cancel()

@@ -48,6 +48,7 @@ class StreamStats(NamedTuple):
 
 
 _STATS = range(1, len(StreamStats._fields) + 1)  # DIPC_STREAM_STAT_*
+_BATCHES_HERE = 1 + StreamStats._fields.index("batches_here")
 
 _BUSY_SECONDS = 1e-3
 """While another thread waits in a stream, how often a coroutine looks whether it is free."""
@@ -186,7 +187,7 @@ class Stream:
     def lend(self, array: _abi.ArrowDeviceArray | None = None) -> object:
         """A PyCapsule of a stream of host memory that reads this one, which stays here: called by :meth:`read`.
 
-        Where there is an `array`, that one gives what lies in it, and does not wait.
+        Where there is an `array`, that one gives first what lies in it.
         """
         struct = _abi.ArrowArrayStream()
         slot = None if array is None else ctypes.addressof(array)
@@ -202,16 +203,31 @@ class Stream:
         _process.ensure_same(self._generation)
         with self._lock:
             self._ensure_here()
+            return self._reading(reads)
+
+    def read_here(self, reads: Callable[[], T]) -> list[T]:
+        """As :meth:`read`, for each batch that is there, until other tasks have their turn. Does not wait."""
+        if self._lock.locked():
+            return []
+        with self._lock:
+            self._ensure_here()
+            here = _library.number_of(_stat, ctypes.addressof(self._struct), _BATCHES_HERE)
+            found: list[T] = []
+            while len(found) < here and not self._turn.is_over():
+                found.append(self._reading(reads))
+            return found
+
+    def _reading(self, reads: Callable[[], T]) -> T:
+        try:
+            return reads()
+        except StopIteration:
+            raise
+        except Exception:
             try:
-                return reads()
-            except StopIteration:
-                raise
-            except Exception:
-                try:
-                    _status(ctypes.addressof(self._struct))
-                except _errors.DipcError as error:
-                    raise error from None
-                raise
+                _status(ctypes.addressof(self._struct))
+            except _errors.DipcError as error:
+                raise error from None
+            raise
 
     def stats(self) -> StreamStats:
         """Figures; the last ones where the stream is closed."""

@@ -213,7 +213,7 @@ void dipc_python_move_stream(struct ArrowDeviceArrayStream *source, struct Arrow
   source->release = NULL;
 }
 
-/* Another stream, which outlives it, and where that one's next batch is put, if not read from it. */
+/* Another stream, which outlives it, and a place for a batch of that one that comes first. */
 typedef struct {
   struct ArrowDeviceArrayStream *source;
   struct ArrowDeviceArray *slot;
@@ -227,7 +227,7 @@ static int lent_schema(struct ArrowArrayStream *stream, struct ArrowSchema *out)
 static int lent_next(struct ArrowArrayStream *stream, struct ArrowArray *out) {
   lent_stream *own = stream->private_data;
   struct ArrowDeviceArray batch;
-  if (own->slot) {
+  if (own->slot && own->slot->array.release) {
     *out = own->slot->array;
     own->slot->array.release = NULL;
     return 0;

@@ -65,8 +65,8 @@ EXPORT void dipc_python_move_stream(struct ArrowDeviceArrayStream *source,
                                     struct ArrowDeviceArrayStream *out);
 
 /* Fills `out` with a stream that reads `source`, one of host memory, which the caller keeps: releasing `out`
- * leaves it as it is. `out` must not be read once `source` is released. With a `slot`, which the caller fills
- * with a batch of `source` before each read, `out` gives that one. False where memory runs out. */
+ * leaves it as it is. `out` must not be read once `source` is released. What the caller puts into `slot`, where
+ * there is one, `out` gives before the next batch of `source`. False where memory runs out. */
 EXPORT bool dipc_python_lend_stream(struct ArrowDeviceArrayStream *source, struct ArrowDeviceArray *slot,
                                     struct ArrowArrayStream *out);
 
