@@ -98,6 +98,27 @@ def run(request):
     return run
 
 
+STREAMS = 10
+"""As many streams at once as a test of threads reads."""
+
+
+def are_fewer(threads, before):
+    """Whether there cannot be one more for each stream. The library closes descriptors on threads, which end."""
+    return threads < before + STREAMS // 2
+
+
+@contextlib.contextmanager
+def no_helpers():
+    """Has the package give nothing to its own threads."""
+
+    def give(*_work):
+        raise AssertionError("a thread of the package is asked")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(dipc._wait, "start", give)
+        yield
+
+
 def threads():
     """How many this process has, those of the library included."""
     return len(os.listdir("/proc/self/task"))

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import dipc
-from conftest import WAIT, new_address, scripts, threads
+from conftest import STREAMS, WAIT, are_fewer, new_address, no_helpers, scripts, threads
 
 SERVE = """
 import dipc, pyarrow as pa, sys, time
@@ -80,18 +80,31 @@ async def waiting(uri):
 
 def test_many_streams_on_one_loop_need_no_thread(uri, run):
     async def main():
-        # Connecting has threads, which stay for the next time.
-        readers = [await dipc.aget(uri, "slow") for _ in range(10)]
+        # Connecting has threads.
+        readers = [await dipc.aget(uri, "slow") for _ in range(STREAMS)]
         before = threads()
-        tasks = [asyncio.ensure_future(rows(reader)) for reader in readers]
-        most = before
-        while not all(task.done() for task in tasks):
-            await asyncio.sleep(0.01)
-            most = max(most, threads())
-        assert [task.result() for task in tasks] == [200] * 10
-        assert most == before
+        with no_helpers():
+            tasks = [asyncio.ensure_future(rows(reader)) for reader in readers]
+            most = before
+            while not all(task.done() for task in tasks):
+                await asyncio.sleep(0.01)
+                most = max(most, threads())
+        assert [task.result() for task in tasks] == [200] * STREAMS
+        assert are_fewer(most, before)
 
     run(main())
+
+
+@pytest.mark.parametrize("spin", [None, 0.001])
+def test_the_main_thread_waits_without_another(uri, spin):
+    # Connecting has a thread.
+    reader = dipc.get(uri, "slow", spin=spin)
+    count = 0
+    with no_helpers():
+        for batch in reader:
+            assert pa.record_batch(batch)["n"].to_pylist() == list(range(count, count + 10))
+            count += len(batch)
+    assert count == 200
 
 
 def test_a_fast_stream_lets_others_run(uri, run):

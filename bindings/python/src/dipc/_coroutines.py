@@ -12,6 +12,7 @@ import ctypes
 import inspect
 import logging
 import os
+from collections.abc import Iterator
 from ctypes import c_int, c_size_t, c_void_p
 from typing import Any, Callable
 
@@ -189,10 +190,12 @@ class _Flow:
 
 
 @contextlib.contextmanager
-def _client_watched(request: Request) -> Any:
+def _client_watched(request: Request) -> Iterator[None]:
     """Cancels the running task where the client goes."""
-    loop, task, fd = asyncio.get_running_loop(), asyncio.current_task(), request.cancel_fd
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
     assert task is not None
+    # A copy: a loop has one callback for a descriptor, and the provider may wait for the request's own.
+    fd = os.dup(request.cancel_fd)
 
     def leave() -> None:
         loop.remove_reader(fd)
@@ -203,6 +206,7 @@ def _client_watched(request: Request) -> Any:
         yield
     finally:
         loop.remove_reader(fd)
+        os.close(fd)
 
 
 def _call_on(loop: Loop, call: Callable[[], object], otherwise: Callable[[], None]) -> None:
