@@ -2003,7 +2003,8 @@ dipc_status dipc_put_push(struct dipc_put *put,
 
 /**
  * Waits for the next word of the server's host that a part of the table is safe
- * (dipc_request_result()). Sends the batches of a source meanwhile.
+ * (dipc_request_result()). Sends the batches of a source meanwhile. Once the put is over, gives the
+ * results that came before its end.
  *
  * @param put          Put; exclusive during the call.
  * @param timeout_ns   Most nanoseconds to wait; DIPC_FOREVER: no limit; 0: no wait, and
@@ -2038,7 +2039,7 @@ dipc_status dipc_put_result(const struct dipc_put *put,
 
 /**
  * Ends the table, and waits until the server's host has taken all of it. Sends the rest of a source
- * first. Drops results that nobody has asked for.
+ * first. dipc_put_next_result() still gives the results that nobody has asked for.
  *
  * @param put          Put; exclusive during the call.
  * @param timeout_ns   Most nanoseconds to wait; DIPC_FOREVER: no limit; 0: no wait, and

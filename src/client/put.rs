@@ -1,5 +1,6 @@
 //! A stream that this client sends (rule Q3).
 
+use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -32,10 +33,14 @@ pub struct Put {
     stall_timeout: Option<Duration>,
     /// When the whole has to be over.
     due: Option<Timestamp>,
+    /// Since when the host waits for the server in vain.
+    waits_since: Option<Timestamp>,
     /// All batches have been sent.
     is_sent: bool,
     outcome: Option<Result<u64>>,
     headers: Headers,
+    /// Results that nobody had asked for when the stream ended.
+    results: VecDeque<HostResult>,
     /// The connection is back with the client.
     is_released: bool,
 }
@@ -128,9 +133,11 @@ impl Put {
                 source: None,
                 stall_timeout: options.stall_timeout,
                 due,
+                waits_since: None,
                 is_sent: false,
                 outcome: None,
                 headers: Headers::new(),
+                results: VecDeque::new(),
                 is_released: false,
             };
             let started = (put.production.ask(&request, schema, device_type))
@@ -168,39 +175,51 @@ impl Put {
         }
         let deadline = self.wait_limit(timeout);
         let pushed = self.production.push(array, custom_metadata, deadline);
-        pushed.map_err(|(error, array)| (self.explain(error, timeout), array))
+        match pushed {
+            Ok(()) => {
+                self.waits_since = None;
+                Ok(())
+            }
+            Err((error, array)) => Err((self.explain(error), array)),
+        }
     }
 
     /// The next word of the server's host that a part of the stream is safe. Sends the batches of a
-    /// source meanwhile. Waits at most `timeout`; `None` after the last result.
+    /// source meanwhile. Waits at most `timeout`; `None` after the last result. Once the stream is
+    /// over, gives the results that came before its end.
     ///
     /// # Errors
     ///
     /// `Timeout` (call again), or whatever ended the stream.
     pub fn next_result(&mut self, timeout: Option<Duration>) -> Result<Option<HostResult>> {
-        match self.next_word(timeout)? {
+        if let Some(result) = self.results.pop_front() {
+            return Ok(Some(result));
+        }
+        if let Some(outcome) = &self.outcome {
+            return outcome.clone().map(|_| None);
+        }
+        match self.wait_for(timeout, word_of)? {
             Word::Result(result) => Ok(Some(result)),
-            Word::Outcome(outcome) => outcome.map(|_| None),
+            Word::Outcome(outcome) => self.end(outcome).map(|_| None),
         }
     }
 
     /// Ends the stream, and waits at most `timeout` until the server's host has taken everything.
-    /// Sends the rest of a source first. Returns how many batches the host has taken. Results that
-    /// nobody has asked for are dropped.
+    /// Sends the rest of a source first. Returns how many batches the host has taken.
     ///
     /// # Errors
     ///
     /// `Timeout` (call again), or whatever ended the stream. If the connection ends before the
     /// server's last word, the outcome is unknown, as the text says.
     pub fn finish(&mut self, timeout: Option<Duration>) -> Result<u64> {
-        if self.source.is_none() && self.outcome.is_none() {
+        if let Some(outcome) = &self.outcome {
+            return outcome.clone();
+        }
+        if self.source.is_none() {
             self.send_end(timeout)?;
         }
-        loop {
-            if let Word::Outcome(outcome) = self.next_word(timeout)? {
-                return outcome;
-            }
-        }
+        let outcome = self.wait_for(timeout, |answers| answers.outcome.clone())?;
+        self.end(outcome)
     }
 
     /// Fails the stream with a reason for the server's host.
@@ -241,24 +260,24 @@ impl Put {
         }
     }
 
-    fn next_word(&mut self, timeout: Option<Duration>) -> Result<Word> {
-        if let Some(outcome) = &self.outcome {
-            return Ok(Word::Outcome(outcome.clone()));
-        }
+    /// Waits for what `find` looks for in the server's answers, and sends the batches of a source
+    /// meanwhile.
+    fn wait_for<R>(
+        &mut self,
+        timeout: Option<Duration>,
+        find: impl Fn(&mut Answers) -> Option<R>,
+    ) -> Result<R> {
         loop {
             let deadline = self.wait_limit(timeout);
-            let word = match &self.source {
-                Some(_) => self.production.wait_for_room_or(deadline, word_of),
-                None => self.production.wait_for_answer(deadline, word_of).map(Some),
+            let found = match &self.source {
+                Some(_) => self.production.wait_for_room_or(deadline, &find),
+                None => self.production.wait_for_answer(deadline, &find).map(Some),
             };
-            match word {
-                Ok(Some(Word::Outcome(outcome))) => {
-                    self.end(outcome.clone());
-                    return Ok(Word::Outcome(outcome));
-                }
-                Ok(Some(word)) => return Ok(word),
-                Ok(None) => self.send_next(timeout)?,
-                Err(error) => return Err(self.explain(error, timeout)),
+            let found = found.map_err(|error| self.explain(error))?;
+            self.waits_since = None;
+            match found {
+                Some(found) => return Ok(found),
+                None => self.send_next(timeout)?,
             }
         }
     }
@@ -288,7 +307,8 @@ impl Put {
         if !self.is_sent {
             let deadline = self.wait_limit(timeout);
             let finished = self.production.finish(deadline);
-            finished.map_err(|error| self.explain(error, timeout))?;
+            finished.map_err(|error| self.explain(error))?;
+            self.waits_since = None;
             self.is_sent = true;
         }
         Ok(())
@@ -310,7 +330,9 @@ impl Put {
         }
         let deadline = self.wait_limit(None);
         let granted = self.production.wait_for_answer(deadline, is_granted);
-        granted.map_err(|error| self.explain(error, None))
+        granted.map_err(|error| self.explain(error))?;
+        self.waits_since = None;
+        Ok(())
     }
 
     fn is_heard(&mut self) -> bool {
@@ -331,18 +353,18 @@ impl Put {
         }
     }
 
-    /// Until when to wait: the host's time, the time that a server may be silent, the deadline.
-    fn wait_limit(&self, timeout: Option<Duration>) -> Option<Timestamp> {
-        let times = [
-            timeout.map(clock::after),
-            self.stall_timeout.map(clock::after),
-            self.due,
-        ];
-        times.into_iter().flatten().min()
+    /// Until when to wait: the host's time, the time that a server may be silent, the deadline. The
+    /// descriptor tells of the last two.
+    fn wait_limit(&mut self, timeout: Option<Duration>) -> Option<Timestamp> {
+        let begun = *self.waits_since.get_or_insert_with(clock::now);
+        let stalled = (self.stall_timeout).map(|stall| begun.saturating_add(stall));
+        let end = stalled.into_iter().chain(self.due).min();
+        self.production.set_alarm(end);
+        end.into_iter().chain(timeout.map(clock::after)).min()
     }
 
     /// The error for the host. All but the end of the host's own time ends the stream.
-    fn explain(&mut self, error: Error, timeout: Option<Duration>) -> Error {
+    fn explain(&mut self, error: Error) -> Error {
         // The server's word explains more than what failed because of it.
         let is_refused =
             |answers: &mut Answers| matches!(answers.outcome, Some(Err(_))).then_some(());
@@ -351,7 +373,10 @@ impl Put {
         }
         if error.status() != Status::Timeout {
             return match error.status() {
-                Status::InvalidArgument | Status::InvalidData => error,
+                Status::InvalidArgument | Status::InvalidData => {
+                    self.waits_since = None;
+                    error
+                }
                 _ => self.give_up(error),
             };
         }
@@ -360,8 +385,9 @@ impl Put {
                 "the stream has not ended within its deadline",
             ));
         }
+        let begun = self.waits_since.unwrap_or_else(clock::now);
         match self.stall_timeout {
-            Some(stall) if timeout.is_none_or(|timeout| timeout > stall) => {
+            Some(stall) if clock::now() >= begun.saturating_add(stall) => {
                 self.give_up(Error::timeout(format!(
                     "the server has taken nothing and said nothing for {stall:?}: raise the stall \
                      timeout if its host needs longer"
@@ -389,14 +415,16 @@ impl Put {
             _ => error,
         };
         self.production.fail(Status::Cancelled.code(), error.text());
-        self.end(Err(error.clone()));
+        // The host has the error.
+        let _ = self.end(Err(error.clone()));
         error
     }
 
-    fn end(&mut self, outcome: Result<u64>) {
-        self.outcome = Some(outcome);
+    fn end(&mut self, outcome: Result<u64>) -> Result<u64> {
+        self.outcome = Some(outcome.clone());
         self.source = None;
         self.release();
+        outcome
     }
 
     fn take_headers(&mut self) {
@@ -412,6 +440,9 @@ impl Put {
             return;
         }
         self.take_headers();
+        let results =
+            (self.production).answers(|answers| Some(std::mem::take(&mut answers.results)));
+        self.results = results.unwrap_or_default();
         self.production.let_go();
         self.link.interfere(|end, effects| end.stop_asking(effects));
         self.client.keep(&self.link, &self.key);

@@ -21,8 +21,8 @@ use crate::transport::{Readiness, Watched};
 
 /// A descriptor that is readable when a stream may have something for its host.
 ///
-/// It is an epoll instance over the descriptors of the stream's connections, a timer, and one more
-/// descriptor that can wake the host. After the end of the stream it stays readable.
+/// It is an epoll instance over the descriptors of the stream's connections, a timer, and more
+/// descriptors that can wake the host. After the end of the stream it stays readable.
 #[derive(Debug)]
 pub struct Poller {
     epoll: OwnedFd,
@@ -30,8 +30,8 @@ pub struct Poller {
     /// When the timer goes off.
     at: Option<Timestamp>,
     watched: SmallVec<[Interest; 4]>,
-    /// The descriptor that is watched always.
-    _always: Option<Arc<dyn Watched>>,
+    /// The descriptors that are watched always.
+    _always: Vec<Arc<dyn Watched>>,
     generation: Generation,
 }
 
@@ -48,14 +48,14 @@ impl Poller {
     /// # Errors
     ///
     /// `OutOfResources` when the process has no file descriptor left.
-    pub fn new(always: Option<Arc<dyn Watched>>) -> Result<Self> {
+    pub fn new(always: Vec<Arc<dyn Watched>>) -> Result<Self> {
         let failed = |errno| Error::os("cannot make a descriptor for an event loop", errno);
         let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(failed)?;
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         let timer = timerfd_create(TimerfdClockId::Monotonic, flags).map_err(failed)?;
         let data = EventData::new_u64(0);
         epoll::add(&epoll, &timer, data, EventFlags::IN).map_err(failed)?;
-        if let Some(always) = &always {
+        for always in &always {
             epoll::add(&epoll, always, data, EventFlags::IN).map_err(failed)?;
         }
         let mut poller = Self {

@@ -150,6 +150,10 @@ static void tables_cross(const char *uri, bool is_shm) {
     put = open_put(client, uri, "by batches");
     OK(push_all(put, BATCHES, &arena, &error_));
     OK(dipc_put_finish(put, DIPC_FOREVER, NULL, &error_));
+    /* The host's word behind the last batch is there after the end. */
+    OK(dipc_put_next_result(put, 0, &batches, &error_));
+    CHECK_EQ(batches, BATCHES);
+    CHECK_EQ(dipc_put_next_result(put, 0, &batches, NULL), DIPC_NOTHING);
     CHECK_EQ(figure(put, DIPC_PUT_STAT_BATCHES), BATCHES);
     CHECK_EQ(figure(put, DIPC_PUT_STAT_BYTES_SENT) == 0, is_shm);
     CHECK_EQ(figure(put, DIPC_PUT_STAT_BYTES_LENT) > 0, is_shm);

@@ -1,16 +1,19 @@
 //! Streams that clients send (rules Q2 to Q4, Q10).
 
+use std::os::fd::OwnedFd;
 use std::sync::mpsc;
 use std::time::Duration;
 
 use arrow::array::RecordBatch;
 use dipc::arena::{Arena, ArenaOptions};
 use dipc::arrow::stream::ArrayReader as _;
+use dipc::cancel::Cancel;
 use dipc::client::{Client, Put, PutOptions};
 use dipc::device::DeviceKind;
 use dipc::error::{Error, Result, Status};
 use dipc::proto::{Headers, Verb};
 use dipc::server::{Request, Server, ServerOptions};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::common::{FnTaker, batch, export, export_schema, in_arena, read_all, schema, stream_of};
 use crate::{SUBJECTS, Subject, assert_same, client, eventually, server};
@@ -266,6 +269,35 @@ fn results_say_what_is_safe() {
     }
 }
 
+/// Rule Q4: what the server's host has said is safe is known also once the table has ended, well or
+/// not.
+#[test]
+fn results_outlive_the_table() {
+    for subject in SUBJECTS {
+        let (server, uri) = server(subject, ServerOptions::default());
+        take_by(&server, |request| {
+            let batches = read_all(&mut request.source()?)?;
+            request.say_result(batches.len() as u64, b"all")?;
+            match batches[0].num_rows() {
+                10 => Ok(()),
+                _ => Err(Error::new(Status::InvalidData, "a bad row")),
+            }
+        });
+        let client = client();
+        for rows in [10, 11] {
+            let mut put = put(&client, &uri, subject).unwrap();
+            push(&mut put, &batch(0, rows)).unwrap();
+            push(&mut put, &batch(10, 10)).unwrap();
+            let outcome = put.finish(None).map_err(|error| error.status());
+            assert_eq!(outcome.is_ok(), rows == 10, "{}", subject.scheme);
+            let result = put.next_result(Some(Duration::ZERO)).unwrap().unwrap();
+            assert_eq!((result.batches, &result.bytes[..]), (2, &b"all"[..]));
+            let after = put.next_result(None).map_err(|error| error.status());
+            assert_eq!(after, outcome.map(|_| None));
+        }
+    }
+}
+
 /// Rules F2, F6 the other way round: over shared memory a table in an arena is not copied. Its blocks
 /// come back when the server's host has released the batches, and a host that keeps them reads them
 /// also once the client has gone.
@@ -431,4 +463,72 @@ fn time_ends_a_table() {
             outcome.recv().unwrap().unwrap_err();
         }
     }
+}
+
+/// Promise: the descriptor of a put also tells of its cancel token and of its limits of time, which
+/// end calls that do not wait.
+#[test]
+fn a_descriptor_tells_what_ends_a_put() {
+    for subject in SUBJECTS {
+        let (server, uri) = server(subject, ServerOptions::default());
+        let (sender, over) = mpsc::channel();
+        let over = std::sync::Mutex::new(over);
+        take_by(&server, move |request| {
+            let _source = request.source()?;
+            // Until the test is over.
+            let _ = over.lock().map(|over| over.recv());
+            Err(Error::cancelled("the test is over"))
+        });
+        let client = client();
+        let described = export_schema(&schema());
+        let limit = Some(Duration::from_millis(200));
+        let base = options(subject);
+        let stalls = PutOptions {
+            stall_timeout: limit,
+            ..base.clone()
+        };
+        let is_due = PutOptions {
+            deadline: Some(Duration::from_secs(1)),
+            ..base.clone()
+        };
+        for (options, status, text) in [
+            (base, Status::Cancelled, "cancel"),
+            (stalls, Status::Timeout, "has taken nothing"),
+            (is_due, Status::Timeout, "deadline"),
+        ] {
+            let cancel = Cancel::new().unwrap();
+            let described = (&described, HOST);
+            let mut put = client
+                .put(&[&uri], b"t", described, &options, Some(&cancel))
+                .unwrap();
+            let fd = put.fd().unwrap().try_clone_to_owned().unwrap();
+            let error = loop {
+                match put.next_result(Some(Duration::ZERO)) {
+                    Err(error) if error.status() == Status::Timeout && !is_over(&error, text) => {}
+                    other => break other.unwrap_err(),
+                }
+                if status == Status::Cancelled {
+                    cancel.cancel();
+                }
+                assert!(is_readable_in_time(&fd), "{}: {text}", subject.scheme);
+            };
+            assert_eq!(error.status(), status, "{}: {error}", subject.scheme);
+            assert!(is_over(&error, text), "{}: {error}", subject.scheme);
+            assert_eq!(put.finish(None).unwrap_err().text(), error.text());
+            sender.send(()).unwrap();
+        }
+    }
+}
+
+fn is_over(error: &Error, text: &str) -> bool {
+    error.text().contains(text)
+}
+
+fn is_readable_in_time(fd: &OwnedFd) -> bool {
+    let mut polled = [PollFd::new(fd, PollFlags::IN)];
+    let patience = Timespec {
+        tv_sec: 30,
+        tv_nsec: 0,
+    };
+    poll(&mut polled, Some(&patience)).unwrap() > 0
 }

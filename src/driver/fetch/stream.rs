@@ -152,7 +152,7 @@ impl Stream {
             Some(poller) => poller,
             None => {
                 let token = self.cancel.clone().map(|token| Arc::new(token) as _);
-                Box::new(Poller::new(token)?)
+                Box::new(Poller::new(token.into_iter().collect())?)
             }
         };
         Ok(self.poller.insert(poller).fd())

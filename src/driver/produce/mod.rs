@@ -5,6 +5,7 @@ mod asking;
 mod body;
 mod on_gpu;
 mod outlet;
+mod polled;
 mod production;
 mod publication;
 mod stream;

@@ -9,7 +9,6 @@
 //! the batches that the consumer has taken, since it had both parts of them.
 
 use std::collections::VecDeque;
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,7 +31,7 @@ const LINGER: Duration = Duration::from_secs(2);
 
 /// The producing side of one stream. Dropping it unfinished fails the stream.
 pub struct Production {
-    stream: Arc<OutStream>,
+    pub(super) stream: Arc<OutStream>,
     looks: Looks,
     options: ProduceOptions,
     encoder: Option<Encoder>,
@@ -44,7 +43,7 @@ pub struct Production {
     pub(super) outlets: Vec<Outlet>,
     finished: bool,
     /// Until when a finished stream waits for a part that may never come.
-    linger: Option<Timestamp>,
+    pub(super) linger: Option<Timestamp>,
     /// What went wrong after a batch had been taken: the next call says it.
     broken: Option<Error>,
     /// There was room, and nothing was sent since: credit only grows meanwhile.
@@ -52,9 +51,11 @@ pub struct Production {
     ending: Option<Box<dyn FnOnce() + Send>>,
     account: Option<Box<Account>>,
     /// For a host with an event loop.
-    poller: Option<Box<Poller>>,
+    pub(super) poller: Option<Box<Poller>>,
+    /// When the poller wakes the host, whatever happens.
+    pub(super) alarm: Option<Timestamp>,
     /// Ends each wait for the consumer.
-    cancel: Option<Cancel>,
+    pub(super) cancel: Option<Cancel>,
 }
 
 impl Production {
@@ -82,6 +83,7 @@ impl Production {
             has_room: false,
             ending: Some(ending),
             poller: None,
+            alarm: None,
             cancel: None,
         }
     }
@@ -89,19 +91,6 @@ impl Production {
     /// Ends each wait by `cancel`.
     pub fn set_cancel(&mut self, cancel: Option<&Cancel>) {
         self.cancel = cancel.cloned();
-    }
-
-    /// A descriptor for an event loop. It is readable before the first call that returns `Timeout`,
-    /// when such a call may go on, and after the end of the stream.
-    pub fn fd(&mut self) -> Result<BorrowedFd<'_>> {
-        let poller = match self.poller.take() {
-            Some(poller) => poller,
-            None => {
-                let bell = Arc::clone(self.stream.bell()?);
-                Box::new(Poller::new(Some(bell as _))?)
-            }
-        };
-        Ok(self.poller.insert(poller).fd())
     }
 
     /// Sends the schema, which comes before everything else. Fails if the schema is not valid, the
@@ -332,14 +321,6 @@ impl Production {
             bell.silence();
         }
         bell
-    }
-
-    /// Has the poller tell of what the stream waits for.
-    fn arm(&mut self, poller: &mut Poller) {
-        let turners = self.outlets.iter().filter_map(|it| it.turner.as_ref());
-        let links =
-            turners.map(|turner| (turner.link().readiness(), turner.link().look(Turn::wants)));
-        poller.wait_for(links, self.linger);
     }
 
     /// Sleeps until a connection has something to do, and turns the connections.
