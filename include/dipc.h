@@ -1989,8 +1989,8 @@ dipc_status dipc_client_put_open(const struct dipc_client *client,
  *                            dipc_put_fd() tells when there is room.
  * @param error               May be NULL; on failure receives details for dipc_error_free().
  * @return DIPC_OK. Otherwise the caller still owns the batch. DIPC_ERR_NULL_ARGUMENT.
- *         DIPC_ERR_TIMEOUT: the server was too slow; call again, unless the options' stall timeout
- *         or deadline has passed. DIPC_ERR_INVALID_ARGUMENT: the put has a source, or is over.
+ *         DIPC_ERR_TIMEOUT: the server was too slow; call again, unless dipc_put_is_over():
+ *         the options' stall timeout or deadline has passed. DIPC_ERR_INVALID_ARGUMENT: the put has a source, or is over.
  *         DIPC_ERR_INVALID_DATA: the batch is invalid. DIPC_ERR_CANCELLED. DIPC_ERR_DISCONNECTED.
  *         The status with which the server's host has failed the table.
  */
@@ -2046,8 +2046,8 @@ dipc_status dipc_put_result(const struct dipc_put *put,
  *                     dipc_put_fd() tells when to call again.
  * @param out_batches  Receives the number of batches that the host has taken; may be NULL.
  * @param error        May be NULL; on failure receives details for dipc_error_free().
- * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_TIMEOUT: call again, unless the options' stall
- *         timeout or deadline has passed. DIPC_ERR_DISCONNECTED: the connection ended before the
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_TIMEOUT: call again, unless
+ *         dipc_put_is_over(). DIPC_ERR_DISCONNECTED: the connection ended before the
  *         server's last word. Whether the host has taken the table is not known then, and the text
  *         says so. Otherwise as dipc_put_push().
  */
@@ -2094,21 +2094,6 @@ dipc_status dipc_put_headers(struct dipc_put *put,
  * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_OUT_OF_RESOURCES: no descriptor is left.
  */
 dipc_status dipc_put_fd(struct dipc_put *put, int *out, struct dipc_error **error);
-
-/**
- * Reads one figure of a put.
- *
- * @param put    Put.
- * @param stat   DIPC_PUT_STAT_*.
- * @param out    Receives the figure.
- * @param error  May be NULL; on failure receives details for dipc_error_free().
- * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: the library does not have
- *         this figure; it may be older than the header.
- */
-dipc_status dipc_put_stat(const struct dipc_put *put,
-                          int32_t stat,
-                          uint64_t *out,
-                          struct dipc_error **error);
 
 /**
  * Frees a put. A table that is not finished fails. NULL does nothing. Batches that the server still
@@ -2234,6 +2219,30 @@ dipc_status dipc_put_options_set_connections(struct dipc_put_options *options,
  * @param options  Options, or NULL; no call on them is running.
  */
 void dipc_put_options_free(struct dipc_put_options *options);
+
+/**
+ * Tells whether the put is over: finished, failed, cancelled or too late. Then a DIPC_ERR_TIMEOUT is
+ * the end of the put, and not the end of a call's own time.
+ *
+ * @param put  Put, or NULL.
+ * @return true if it is; true for NULL and in the child of a fork.
+ */
+bool dipc_put_is_over(const struct dipc_put *put);
+
+/**
+ * Reads one figure of a put.
+ *
+ * @param put    Put.
+ * @param stat   DIPC_PUT_STAT_*.
+ * @param out    Receives the figure.
+ * @param error  May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: the library does not have
+ *         this figure; it may be older than the header.
+ */
+dipc_status dipc_put_stat(const struct dipc_put *put,
+                          int32_t stat,
+                          uint64_t *out,
+                          struct dipc_error **error);
 
 /**
  * Gives the ticket that the client asked for.

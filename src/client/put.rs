@@ -248,6 +248,11 @@ impl Put {
         self.production.fd()
     }
 
+    /// Whether the stream is over: finished, failed, cancelled or too late. A `Timeout` is final then.
+    pub fn is_over(&self) -> bool {
+        self.outcome.is_some()
+    }
+
     /// Figures up to now.
     pub fn stats(&self) -> PutStats {
         let counters = &self.counters;

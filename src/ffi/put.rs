@@ -15,7 +15,7 @@ use crate::ffi::handle::{HandleState, null_argument, try_option, try_out};
 use crate::ffi::headers::{dipc_headers, set_headers};
 use crate::ffi::loan::{Loan, try_schema};
 use crate::ffi::put_options::dipc_put_options;
-use crate::ffi::server::{timeout, unknown_stat};
+use crate::ffi::server::timeout;
 use crate::ffi::status::dipc_status;
 use crate::ffi::text::{TextOut, try_bytes, try_str, try_strs};
 
@@ -27,24 +27,12 @@ use crate::ffi::text::{TextOut, try_bytes, try_str, try_strs};
 /// or DIPC_ERR_INVALID_DATA of a batch, the put is over: every later call says the same.
 pub struct dipc_put {
     state: HandleState,
-    inner: Put,
+    pub(super) inner: Put,
     /// Bytes of the last result.
     result: Vec<u8>,
 }
 
 handle!(dipc_put, "put");
-
-/// Record batches sent.
-pub const DIPC_PUT_STAT_BATCHES: i32 = 1;
-/// Bytes of bodies that the server was lent where they lay.
-pub const DIPC_PUT_STAT_BYTES_LENT: i32 = 2;
-/// Bytes of bodies that were copied here, to be lent from the copy or sent.
-pub const DIPC_PUT_STAT_BYTES_COPIED: i32 = 3;
-/// Bytes of bodies sent through the connection.
-pub const DIPC_PUT_STAT_BYTES_SENT: i32 = 4;
-/// Buffers that the server has of this client over this connection and has not given back. Their
-/// arrays are released when the server gives them back, or when its process has ended.
-pub const DIPC_PUT_STAT_LENT_OUTSTANDING: i32 = 5;
 
 /// Asks a server to take a table, and waits for its answer. Nothing of a batch is encoded or sent
 /// before the server has accepted. Then dipc_put_next_result() and dipc_put_finish() pull the
@@ -215,8 +203,8 @@ unsafe fn options_of(options: *const dipc_put_options) -> Result<PutOptions> {
 ///                            dipc_put_fd() tells when there is room.
 /// @param error               May be NULL; on failure receives details for dipc_error_free().
 /// @return DIPC_OK. Otherwise the caller still owns the batch. DIPC_ERR_NULL_ARGUMENT.
-///         DIPC_ERR_TIMEOUT: the server was too slow; call again, unless the options' stall timeout
-///         or deadline has passed. DIPC_ERR_INVALID_ARGUMENT: the put has a source, or is over.
+///         DIPC_ERR_TIMEOUT: the server was too slow; call again, unless dipc_put_is_over():
+///         the options' stall timeout or deadline has passed. DIPC_ERR_INVALID_ARGUMENT: the put has a source, or is over.
 ///         DIPC_ERR_INVALID_DATA: the batch is invalid. DIPC_ERR_CANCELLED. DIPC_ERR_DISCONNECTED.
 ///         The status with which the server's host has failed the table.
 ///
@@ -332,8 +320,8 @@ pub unsafe extern "C" fn dipc_put_result(
 ///                     dipc_put_fd() tells when to call again.
 /// @param out_batches  Receives the number of batches that the host has taken; may be NULL.
 /// @param error        May be NULL; on failure receives details for dipc_error_free().
-/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_TIMEOUT: call again, unless the options' stall
-///         timeout or deadline has passed. DIPC_ERR_DISCONNECTED: the connection ended before the
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_TIMEOUT: call again, unless
+///         dipc_put_is_over(). DIPC_ERR_DISCONNECTED: the connection ended before the
 ///         server's last word. Whether the host has taken the table is not known then, and the text
 ///         says so. Otherwise as dipc_put_push().
 ///
@@ -449,46 +437,6 @@ pub unsafe extern "C" fn dipc_put_fd(
     };
     // SAFETY: the caller promises `put` is NULL, or live and exclusive.
     unsafe { guard_mut(put, error, body) }
-}
-
-/// Reads one figure of a put.
-///
-/// @param put    Put.
-/// @param stat   DIPC_PUT_STAT_*.
-/// @param out    Receives the figure.
-/// @param error  May be NULL; on failure receives details for dipc_error_free().
-/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: the library does not have
-///         this figure; it may be older than the header.
-///
-/// # Safety
-///
-/// `put` is NULL, or live and not written to by another thread; `out` and `error` are NULL or
-/// writable.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn dipc_put_stat(
-    put: *const dipc_put,
-    stat: i32,
-    out: *mut u64,
-    error: *mut *mut dipc_error,
-) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
-    let body = |put: &dipc_put| {
-        // SAFETY: the caller promises `out` is NULL or writable.
-        let out = unsafe { try_out(out, "out") }?;
-        let stats = put.inner.stats();
-        out.set(match stat {
-            DIPC_PUT_STAT_BATCHES => stats.batches,
-            DIPC_PUT_STAT_BYTES_LENT => stats.bytes_lent,
-            DIPC_PUT_STAT_BYTES_COPIED => stats.bytes_copied,
-            DIPC_PUT_STAT_BYTES_SENT => stats.bytes_sent,
-            DIPC_PUT_STAT_LENT_OUTSTANDING => stats.lent_outstanding,
-            _ => return Err(unknown_stat(stat, "DIPC_PUT_STAT_*")),
-        });
-        Ok(())
-    };
-    // SAFETY: the caller promises `put` is NULL or live.
-    unsafe { guard_ref(put, error, body) }
 }
 
 /// Frees a put. A table that is not finished fails. NULL does nothing. Batches that the server still

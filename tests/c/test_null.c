@@ -80,6 +80,7 @@ static void puts_and_sources(void) {
   NULLS("put", dipc_put_headers(NULL, &headers, &error_));
   NULLS("put", dipc_put_fd(NULL, &fd, &error_));
   NULLS("put", dipc_put_stat(NULL, DIPC_PUT_STAT_BATCHES, &figure, &error_));
+  CHECK(dipc_put_is_over(NULL));
   dipc_put_free(NULL);
   NULLS("request", dipc_request_source_schema(NULL, &schema, &error_));
   NULLS("request", dipc_request_source(NULL, &stream, &error_));

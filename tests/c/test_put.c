@@ -234,6 +234,7 @@ static void a_put_is_polled(const char *uri) {
       continue;
     }
     CHECK_EQ(status, DIPC_ERR_TIMEOUT);
+    CHECK(!dipc_put_is_over(put));
     batch.array.release(&batch.array);
     CHECK(poll(&polled, 1, 10000) > 0);
     waits++;
@@ -244,6 +245,7 @@ static void a_put_is_polled(const char *uri) {
     CHECK(waits++ < 1000);
   }
   CHECK_EQ(status, DIPC_OK);
+  CHECK(dipc_put_is_over(put));
   CHECK(poll(&polled, 1, 0) > 0);
   dipc_put_free(put);
   dipc_client_free(client);

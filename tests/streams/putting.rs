@@ -504,7 +504,7 @@ fn a_descriptor_tells_what_ends_a_put() {
             let fd = put.fd().unwrap().try_clone_to_owned().unwrap();
             let error = loop {
                 match put.next_result(Some(Duration::ZERO)) {
-                    Err(error) if error.status() == Status::Timeout && !is_over(&error, text) => {}
+                    Err(error) if error.status() == Status::Timeout && !put.is_over() => {}
                     other => break other.unwrap_err(),
                 }
                 if status == Status::Cancelled {
@@ -513,15 +513,11 @@ fn a_descriptor_tells_what_ends_a_put() {
                 assert!(is_readable_in_time(&fd), "{}: {text}", subject.scheme);
             };
             assert_eq!(error.status(), status, "{}: {error}", subject.scheme);
-            assert!(is_over(&error, text), "{}: {error}", subject.scheme);
+            assert!(error.text().contains(text), "{}: {error}", subject.scheme);
             assert_eq!(put.finish(None).unwrap_err().text(), error.text());
             sender.send(()).unwrap();
         }
     }
-}
-
-fn is_over(error: &Error, text: &str) -> bool {
-    error.text().contains(text)
 }
 
 fn is_readable_in_time(fd: &OwnedFd) -> bool {

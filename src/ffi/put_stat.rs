@@ -1,0 +1,77 @@
+//! Figures of a stream that a client sends, and whether it is over.
+
+use crate::ffi::error::dipc_error;
+use crate::ffi::guard::{ErrorOut, guard_ref, guard_value};
+use crate::ffi::handle::{try_out, try_ref};
+use crate::ffi::put::dipc_put;
+use crate::ffi::server::unknown_stat;
+use crate::ffi::status::dipc_status;
+
+/// Record batches sent.
+pub const DIPC_PUT_STAT_BATCHES: i32 = 1;
+/// Bytes of bodies that the server was lent where they lay.
+pub const DIPC_PUT_STAT_BYTES_LENT: i32 = 2;
+/// Bytes of bodies that were copied here, to be lent from the copy or sent.
+pub const DIPC_PUT_STAT_BYTES_COPIED: i32 = 3;
+/// Bytes of bodies sent through the connection.
+pub const DIPC_PUT_STAT_BYTES_SENT: i32 = 4;
+/// Buffers that the server has of this client over this connection and has not given back. Their
+/// arrays are released when the server gives them back, or when its process has ended.
+pub const DIPC_PUT_STAT_LENT_OUTSTANDING: i32 = 5;
+
+/// Tells whether the put is over: finished, failed, cancelled or too late. Then a DIPC_ERR_TIMEOUT is
+/// the end of the put, and not the end of a call's own time.
+///
+/// @param put  Put, or NULL.
+/// @return true if it is; true for NULL and in the child of a fork.
+///
+/// # Safety
+///
+/// `put` is NULL, or live and not written to by another thread.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_put_is_over(put: *const dipc_put) -> bool {
+    guard_value(true, || {
+        // SAFETY: the caller promises `put` is NULL or live.
+        unsafe { try_ref(put) }.map_or(true, |put| put.inner.is_over())
+    })
+}
+
+/// Reads one figure of a put.
+///
+/// @param put    Put.
+/// @param stat   DIPC_PUT_STAT_*.
+/// @param out    Receives the figure.
+/// @param error  May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: the library does not have
+///         this figure; it may be older than the header.
+///
+/// # Safety
+///
+/// `put` is NULL, or live and not written to by another thread; `out` and `error` are NULL or
+/// writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_put_stat(
+    put: *const dipc_put,
+    stat: i32,
+    out: *mut u64,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    let body = |put: &dipc_put| {
+        // SAFETY: the caller promises `out` is NULL or writable.
+        let out = unsafe { try_out(out, "out") }?;
+        let stats = put.inner.stats();
+        out.set(match stat {
+            DIPC_PUT_STAT_BATCHES => stats.batches,
+            DIPC_PUT_STAT_BYTES_LENT => stats.bytes_lent,
+            DIPC_PUT_STAT_BYTES_COPIED => stats.bytes_copied,
+            DIPC_PUT_STAT_BYTES_SENT => stats.bytes_sent,
+            DIPC_PUT_STAT_LENT_OUTSTANDING => stats.lent_outstanding,
+            _ => return Err(unknown_stat(stat, "DIPC_PUT_STAT_*")),
+        });
+        Ok(())
+    };
+    // SAFETY: the caller promises `put` is NULL or live.
+    unsafe { guard_ref(put, error, body) }
+}
