@@ -40,8 +40,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The structs of Arrow's C data, C device data and C stream interfaces. Each stands under the
- * guard of Arrow's documents, so that another header may define it too. */
+/* The structs of Arrow's C data, C device data, C stream and C async stream interfaces. Each stands
+ * under the guard of Arrow's documents, so that another header may define it too. */
 
 #ifdef __cplusplus
 extern "C" {
@@ -137,6 +137,37 @@ struct ArrowDeviceArrayStream {
 };
 
 #endif /* ARROW_C_DEVICE_STREAM_INTERFACE */
+
+#ifndef ARROW_C_ASYNC_STREAM_INTERFACE
+#define ARROW_C_ASYNC_STREAM_INTERFACE
+
+struct ArrowAsyncTask {
+  int (*extract_data)(struct ArrowAsyncTask *, struct ArrowDeviceArray *out);
+  void *private_data;
+};
+
+/* As in arrow/c/abi.h of Arrow C++ and Arrow Go. The page of the specification has one member more
+ * in this struct, which no shipped header has. */
+struct ArrowAsyncProducer {
+  ArrowDeviceType device_type;
+  void (*request)(struct ArrowAsyncProducer *, int64_t n);
+  void (*cancel)(struct ArrowAsyncProducer *);
+  const char *additional_metadata;
+  void *private_data;
+};
+
+struct ArrowAsyncDeviceStreamHandler {
+  int (*on_schema)(struct ArrowAsyncDeviceStreamHandler *, struct ArrowSchema *schema);
+  int (*on_next_task)(struct ArrowAsyncDeviceStreamHandler *, struct ArrowAsyncTask *task,
+                      const char *metadata);
+  void (*on_error)(struct ArrowAsyncDeviceStreamHandler *, int code, const char *message,
+                   const char *metadata);
+  void (*release)(struct ArrowAsyncDeviceStreamHandler *);
+  struct ArrowAsyncProducer *producer;
+  void *private_data;
+};
+
+#endif /* ARROW_C_ASYNC_STREAM_INTERFACE */
 
 #ifdef __cplusplus
 }  /* extern "C" */
@@ -1026,6 +1057,52 @@ dipc_status dipc_arena_stat(const struct dipc_arena *arena,
  * @param arena  Arena, or NULL; no call on it is running.
  */
 void dipc_arena_free(struct dipc_arena *arena);
+
+/**
+ * Asks a server for a ticket's table without a wait, and gives it to a handler of Arrow's C async
+ * stream interface.
+ *
+ * One thread of the client calls the handlers of all its streams, one after the other. A callback
+ * that waits delays the others. Callbacks may call every function of the library. A small pool of
+ * threads connects and waits for the servers' answers.
+ *
+ * - on_schema comes first, unless on_error does. The producer's additional_metadata are the
+ *   headers of the answer; its device_type is right from on_schema on.
+ * - on_next_task comes at most as often as the consumer has asked by the producer's request, any
+ *   thread may call which, and with NULL at the end. Its metadata is the batch's.
+ * - A task, or one copy of it, is extracted once: it owns the batch, also when on_next_task fails.
+ *   extract_data gives the batch without a wait, on any thread, also after the release of the
+ *   handler. With NULL in place of the array it discards the batch.
+ * - on_error gives an errno and a text. Its metadata has the number of the dipc_status under
+ *   `dipc_status`, and then the headers of the answer. A request for fewer than one array is an
+ *   error.
+ * - cancel, on any thread, also before on_schema, ends the stream without on_error. So does a
+ *   callback that does not return 0.
+ * - release comes last, once. The stream outlives the client.
+ *
+ * @param client            Client.
+ * @param uris              As for dipc_client_get().
+ * @param n_uris            1 or 2.
+ * @param ticket            As for dipc_client_get().
+ * @param ticket_len_bytes  Length of ticket.
+ * @param options           Copied; NULL: the defaults.
+ * @param handler           With all its functions. On DIPC_OK the library sets its producer. It
+ *                          stays where it is until its release, the library's last use of it.
+ * @param error             May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK: the stream was asked for; the handler gets every later failure. Otherwise the
+ *         handler was not used. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_URI.
+ *         DIPC_ERR_INVALID_ARGUMENT: the handler lacks a function, or the GPU does not exist.
+ *         DIPC_ERR_UNSUPPORTED: this machine lacks the device. DIPC_ERR_OUT_OF_RESOURCES: no
+ *         threads or descriptors are left.
+ */
+dipc_status dipc_client_get_async(const struct dipc_client *client,
+                                  const char *const *uris,
+                                  size_t n_uris,
+                                  const uint8_t *ticket,
+                                  size_t ticket_len_bytes,
+                                  const struct dipc_get_options *options,
+                                  struct ArrowAsyncDeviceStreamHandler *handler,
+                                  struct dipc_error **error);
 
 /**
  * Makes a client. Starts one thread, which ends after the client's last connection.

@@ -1,6 +1,7 @@
 //! A client: its idle connections, and the streams over its connections.
 
 mod asking;
+mod async_streams;
 mod fallback;
 mod ids;
 mod options;
@@ -17,6 +18,7 @@ pub use options::{ClientOptions, GetOptions, PutOptions};
 pub use put::{Put, PutStats};
 pub use stats::ClientStats;
 
+use crate::arrow::async_stream::{AsyncHandler, Flow};
 use crate::arrow::decode::Level;
 use crate::arrow::description::Description;
 use crate::arrow::stream::{ArrayReader as _, DeviceStreamReader};
@@ -26,15 +28,17 @@ use crate::device::Target;
 use crate::device::cuda::later;
 pub(crate) use crate::driver::fetch::SILENCE_TIMEOUT;
 pub use crate::driver::fetch::{NextBatch, Stream, StreamStats};
-use crate::driver::telling::{Account, shown};
+use crate::driver::telling::shown;
 use crate::error::{Error, Result};
 use crate::proto::{Headers, Verb};
 use asking::ClientCore;
+use async_streams::AsyncStreams;
 use pool::IdleConnection;
 
 /// A client. Any thread may call it. Streams and arrays outlive it (rule F6).
 pub struct Client {
     core: Arc<ClientCore>,
+    async_streams: AsyncStreams,
 }
 
 impl Client {
@@ -46,6 +50,7 @@ impl Client {
     pub fn new(options: ClientOptions) -> Result<Self> {
         Ok(Self {
             core: ClientCore::start(options)?,
+            async_streams: AsyncStreams::default(),
         })
     }
 
@@ -65,6 +70,30 @@ impl Client {
         cancel: Option<&Cancel>,
     ) -> Result<Stream> {
         self.open(Verb::Get, uris, ticket, options, cancel)
+    }
+
+    /// Asks for `ticket` without a wait. A thread of the client calls the handler that `handler`
+    /// makes: with the schema, with each array that was asked for, and with the end.
+    ///
+    /// # Errors
+    ///
+    /// Then no handler was made. `InvalidUri`, `Unsupported` for a missing GPU driver,
+    /// `InvalidArgument` for a missing GPU, `OutOfResources` when the process has no threads or
+    /// descriptors left. The handler gets every later error.
+    pub fn get_async(
+        &self,
+        uris: &[&str],
+        ticket: &[u8],
+        options: &GetOptions,
+        handler: impl FnOnce(Arc<dyn Flow>) -> AsyncHandler,
+    ) -> Result<()> {
+        self.core.generation.ensure_same_process()?;
+        options.device.ensure_available()?;
+        let uris = self.core.uris.read(uris)?;
+        let (core, ticket, options) = (Arc::clone(&self.core), ticket.to_vec(), options.clone());
+        let ask =
+            move |cancel: &Cancel| core.open(&uris, (Verb::Get, &ticket), &options, Some(cancel));
+        self.async_streams.start(Box::new(ask), handler)
     }
 
     /// Asks the server to take a stream of this schema, whose arrays are of `device_type`, and waits
@@ -173,19 +202,7 @@ impl Client {
         self.core.generation.ensure_same_process()?;
         options.device.ensure_available()?;
         let uris = self.core.uris.read(uris)?;
-        self.core.streams.fetch_add(1, Ordering::Relaxed);
-        match self.core.ask(&uris, (verb, ticket), options, true, cancel) {
-            Ok(mut stream) => {
-                let account = Account::open("from", ticket, stream.peer());
-                stream.set_account(account);
-                Ok(stream)
-            }
-            Err(error) => {
-                let status = error.status().symbol();
-                tracing::info!("no stream of {}: {status}: {error}", shown(ticket));
-                Err(error)
-            }
-        }
+        self.core.open(&uris, (verb, ticket), options, cancel)
     }
 
     /// Figures of the client.
@@ -214,7 +231,7 @@ impl Drop for Client {
             let _left = ManuallyDrop::new(Arc::clone(&self.core));
             return;
         }
-        let kept = self.core.pool.lock().take_all();
+        let kept = self.core.pool.lock().close();
         // Arrays may keep a connection open. The I/O thread answers its server until then.
         kept.for_each(IdleConnection::retire);
         // Waits until mapped GPU memory of ended streams is back with the driver, unless a device

@@ -1,5 +1,5 @@
-//! The C structs of Arrow's C Data, C Stream and C Device Data interfaces, as their documents
-//! define them. All five are here, because no crate of Arrow has the device structs.
+//! The C structs of Arrow's C Data, C Stream, C Device Data and C Async Stream interfaces. They are
+//! here, because no crate of Arrow has the device structs.
 
 #![allow(
     missing_docs,
@@ -7,6 +7,7 @@
 )]
 
 use std::ffi::{c_char, c_int, c_void};
+use std::mem::offset_of;
 use std::ptr;
 
 /// `ArrowSchema`: type, name and metadata of a field.
@@ -73,6 +74,55 @@ pub struct ArrowDeviceArrayStream {
         Option<unsafe extern "C" fn(*mut ArrowDeviceArrayStream, *mut ArrowDeviceArray) -> c_int>,
     pub get_last_error: Option<unsafe extern "C" fn(*mut ArrowDeviceArrayStream) -> *const c_char>,
     pub release: Option<unsafe extern "C" fn(*mut ArrowDeviceArrayStream)>,
+    pub private_data: *mut c_void,
+}
+
+/// `ArrowAsyncTask`: an array that a producer has for a consumer.
+#[repr(C)]
+#[derive(Debug)]
+pub struct ArrowAsyncTask {
+    pub extract_data:
+        Option<unsafe extern "C" fn(*mut ArrowAsyncTask, *mut ArrowDeviceArray) -> c_int>,
+    pub private_data: *mut c_void,
+}
+
+/// `ArrowAsyncProducer`: how a consumer asks for arrays.
+///
+/// The layout is that of the header `arrow/c/abi.h`, which Arrow C++ and Arrow Go ship. The struct
+/// of the specification's page has one member more, which would shift the members behind it.
+#[repr(C)]
+#[derive(Debug)]
+pub struct ArrowAsyncProducer {
+    pub device_type: i32,
+    pub request: Option<unsafe extern "C" fn(*mut ArrowAsyncProducer, i64)>,
+    pub cancel: Option<unsafe extern "C" fn(*mut ArrowAsyncProducer)>,
+    pub additional_metadata: *const c_char,
+    pub private_data: *mut c_void,
+}
+
+/// `ArrowAsyncDeviceStreamHandler`: a consumer of arrays, which a producer calls.
+#[repr(C)]
+#[derive(Debug)]
+pub struct ArrowAsyncDeviceStreamHandler {
+    pub on_schema:
+        Option<unsafe extern "C" fn(*mut ArrowAsyncDeviceStreamHandler, *mut ArrowSchema) -> c_int>,
+    pub on_next_task: Option<
+        unsafe extern "C" fn(
+            *mut ArrowAsyncDeviceStreamHandler,
+            *mut ArrowAsyncTask,
+            *const c_char,
+        ) -> c_int,
+    >,
+    pub on_error: Option<
+        unsafe extern "C" fn(
+            *mut ArrowAsyncDeviceStreamHandler,
+            c_int,
+            *const c_char,
+            *const c_char,
+        ),
+    >,
+    pub release: Option<unsafe extern "C" fn(*mut ArrowAsyncDeviceStreamHandler)>,
+    pub producer: *mut ArrowAsyncProducer,
     pub private_data: *mut c_void,
 }
 
@@ -164,3 +214,11 @@ const _: () = assert!(size_of::<ArrowArray>() == 80);
 const _: () = assert!(size_of::<ArrowDeviceArray>() == 128);
 const _: () = assert!(size_of::<ArrowArrayStream>() == 40);
 const _: () = assert!(size_of::<ArrowDeviceArrayStream>() == 48);
+const _: () = assert!(size_of::<ArrowAsyncTask>() == 16);
+const _: () = assert!(size_of::<ArrowAsyncProducer>() == 40);
+const _: () = assert!(offset_of!(ArrowAsyncProducer, request) == 8);
+const _: () = assert!(offset_of!(ArrowAsyncProducer, cancel) == 16);
+const _: () = assert!(offset_of!(ArrowAsyncProducer, additional_metadata) == 24);
+const _: () = assert!(offset_of!(ArrowAsyncProducer, private_data) == 32);
+const _: () = assert!(size_of::<ArrowAsyncDeviceStreamHandler>() == 48);
+const _: () = assert!(offset_of!(ArrowAsyncDeviceStreamHandler, producer) == 32);

@@ -18,6 +18,7 @@ use crate::driver::clock;
 use crate::driver::end::{End, EndLink};
 use crate::driver::fetch::{Connections, Fetch};
 use crate::driver::io::{IoThread, Source};
+use crate::driver::telling::{Account, shown};
 use crate::driver::turning::Turner;
 use crate::error::{Error, Result, Status};
 use crate::fork::Generation;
@@ -70,6 +71,29 @@ impl ClientCore {
             streams: AtomicU64::new(0),
             connections: AtomicU64::new(0),
         }))
+    }
+
+    /// Asks for a stream, and has the log tell of it.
+    pub(super) fn open(
+        self: &Arc<Self>,
+        uris: &Arc<[KnownUri]>,
+        (verb, ticket): (Verb, &[u8]),
+        options: &GetOptions,
+        cancel: Option<&Cancel>,
+    ) -> Result<Stream> {
+        self.streams.fetch_add(1, Ordering::Relaxed);
+        match self.ask(uris, (verb, ticket), options, true, cancel) {
+            Ok(mut stream) => {
+                let account = Account::open("from", ticket, stream.peer());
+                stream.set_account(account);
+                Ok(stream)
+            }
+            Err(error) => {
+                let status = error.status().symbol();
+                tracing::info!("no stream of {}: {status}: {error}", shown(ticket));
+                Err(error)
+            }
+        }
     }
 
     /// Asks for a stream. `on_gpus`: the server may lend bodies in GPU memory.

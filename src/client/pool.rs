@@ -18,6 +18,8 @@ pub(super) struct Pool {
     kept: HashMap<Arc<str>, Vec<PooledConnection>>,
     /// The time of the timer that ends the oldest connection.
     due: Option<Timestamp>,
+    /// The client was freed; requests may still be under way.
+    is_closed: bool,
 }
 
 struct PooledConnection {
@@ -81,7 +83,7 @@ impl Pool {
         most: usize,
     ) -> Option<IdleConnection> {
         let connection = IdleConnection::Owned(token);
-        if most == 0 {
+        if most == 0 || self.is_closed {
             return Some(connection);
         }
         let kept = self.kept.entry(Arc::clone(uri)).or_default();
@@ -138,8 +140,9 @@ impl Pool {
         self.kept.values().map(|kept| kept.len() as u64).sum()
     }
 
-    /// Takes all connections out.
-    pub(super) fn take_all(&mut self) -> impl Iterator<Item = IdleConnection> + use<> {
+    /// Takes all connections out, and keeps none from now on.
+    pub(super) fn close(&mut self) -> impl Iterator<Item = IdleConnection> + use<> {
+        self.is_closed = true;
         let kept = std::mem::take(&mut self.kept);
         kept.into_values().flatten().map(|kept| kept.connection)
     }

@@ -18,6 +18,7 @@
 #[macro_use]
 mod handle;
 mod arena;
+mod async_streams;
 mod cancel;
 mod client;
 mod client_options;
@@ -53,6 +54,7 @@ mod text;
 mod transport;
 
 pub use arena::*;
+pub use async_streams::*;
 pub use cancel::*;
 pub use client::*;
 pub use client_options::*;

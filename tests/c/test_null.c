@@ -361,6 +361,12 @@ static void clients_and_streams(void) {
   NULLS("uris", dipc_client_list(client, NULL, 1, NULL, 0, NULL, NULL, &device, &error_));
   NULLS("prefix", dipc_client_list(client, uris, 1, NULL, 1, NULL, NULL, &device, &error_));
   NULLS("out", dipc_client_list(client, uris, 1, NULL, 0, NULL, NULL, NULL, &error_));
+  struct ArrowAsyncDeviceStreamHandler handler = {.private_data = uris};
+  NULLS("client", dipc_client_get_async(NULL, uris, 1, TICKET("t"), NULL, &handler, &error_));
+  NULLS("uris", dipc_client_get_async(client, NULL, 1, TICKET("t"), NULL, &handler, &error_));
+  NULLS("a URI", dipc_client_get_async(client, none, 1, TICKET("t"), NULL, &handler, &error_));
+  NULLS("ticket", dipc_client_get_async(client, uris, 1, NULL, 1, NULL, &handler, &error_));
+  NULLS("handler", dipc_client_get_async(client, uris, 1, TICKET("t"), NULL, NULL, &error_));
   dipc_description *description = NULL;
   NULLS("client",
         dipc_client_describe(NULL, uris, 1, TICKET("t"), NULL, NULL, &description, &error_));

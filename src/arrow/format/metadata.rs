@@ -36,11 +36,13 @@ pub fn parse_metadata(mut bytes: &[u8]) -> Result<Metadata, String> {
 }
 
 /// Encodes metadata; `None` if a length does not fit 32 bits.
-pub fn write_metadata(pairs: &[(String, String)]) -> Option<Vec<u8>> {
+pub fn write_metadata(pairs: &[(impl AsRef<[u8]>, impl AsRef<[u8]>)]) -> Option<Vec<u8>> {
     let mut bytes = i32::try_from(pairs.len()).ok()?.to_ne_bytes().to_vec();
-    for text in pairs.iter().flat_map(|(key, value)| [key, value]) {
-        bytes.extend(i32::try_from(text.len()).ok()?.to_ne_bytes());
-        bytes.extend(text.as_bytes());
+    for (key, value) in pairs {
+        for text in [key.as_ref(), value.as_ref()] {
+            bytes.extend(i32::try_from(text.len()).ok()?.to_ne_bytes());
+            bytes.extend(text);
+        }
     }
     Some(bytes)
 }

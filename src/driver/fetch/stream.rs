@@ -88,6 +88,11 @@ impl Stream {
         self.retry = Some(retry);
     }
 
+    /// Later calls have no token: that of the request was for the request alone.
+    pub fn forget_cancel(&mut self) {
+        self.cancel = None;
+    }
+
     /// Has the log tell of the end of the stream.
     pub fn set_account(&mut self, account: Option<Box<Account>>) {
         self.account = account;

@@ -1,0 +1,101 @@
+//! Streams whose batches one thread of the client gives to handlers.
+//!
+//! A thread of a small pool connects and waits for the schema. Then the stream goes to the one
+//! thread that calls every handler of the client. That thread sleeps in one epoll instance over the
+//! descriptors of all its streams.
+
+mod asked;
+mod flow;
+mod giving;
+
+use std::mem::ManuallyDrop;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
+
+use parking_lot::Mutex;
+
+use crate::arrow::async_stream::{AsyncHandler, Flow};
+use crate::error::{Error, Result};
+use asked::Asking;
+use flow::{Arrival, Consumer, Inbox};
+use giving::Giver;
+
+pub(super) use asked::Ask;
+
+/// The asynchronous streams of one client.
+#[derive(Default)]
+pub(super) struct AsyncStreams {
+    started: Mutex<Option<Started>>,
+    ids: AtomicU64,
+}
+
+struct Started {
+    inbox: Arc<Inbox>,
+    asking: Arc<Asking>,
+    thread: JoinHandle<()>,
+}
+
+impl AsyncStreams {
+    /// Has `ask` run, and its stream given to the handler that `handler` makes for this flow.
+    ///
+    /// # Errors
+    ///
+    /// `OutOfResources` when the process has no threads or descriptors left. Then no handler was
+    /// made.
+    pub(super) fn start(
+        &self,
+        ask: Ask,
+        handler: impl FnOnce(Arc<dyn Flow>) -> AsyncHandler,
+    ) -> Result<()> {
+        let mut started = self.started.lock();
+        let Started { inbox, asking, .. } = match &mut *started {
+            Some(started) => started,
+            none => none.insert(Started::new()?),
+        };
+        let id = self.ids.fetch_add(1, Ordering::Relaxed);
+        asking.ask(ask, || {
+            let consumer = Arc::new(Consumer::new(id, Arc::clone(inbox)));
+            let handler = handler(Arc::clone(&consumer) as _);
+            inbox.open(Arc::clone(&consumer), handler);
+            consumer
+        })
+    }
+}
+
+impl Started {
+    fn new() -> Result<Self> {
+        let inbox = Arc::new(Inbox::new()?);
+        let mut giver = Giver::new(Arc::clone(&inbox))?;
+        let thread = thread::Builder::new()
+            .name("dipc-async".into())
+            .spawn(move || giver.run())
+            .map_err(|error| {
+                Error::io("cannot start the thread of asynchronous streams", &error)
+            })?;
+        Ok(Self {
+            asking: Arc::default(),
+            inbox,
+            thread,
+        })
+    }
+}
+
+impl Drop for AsyncStreams {
+    fn drop(&mut self) {
+        let Some(started) = self.started.get_mut().take() else {
+            return;
+        };
+        if !started.inbox.is_of_this_process() {
+            // In a forked child locks may be held for ever: the copy is leaked.
+            let _left = ManuallyDrop::new(started);
+            return;
+        }
+        // The streams outlive the client, and the thread ends with the last one.
+        started.inbox.send(Arrival::NoMore);
+        if started.inbox.is_empty() && !started.inbox.is_here() {
+            // A thread that panicked has ended too.
+            let _ = started.thread.join();
+        }
+    }
+}
