@@ -101,7 +101,7 @@ with_loops_server() do server, uris
         _, task = waiting_task(uri; cancel = token)
         Dipc.cancel(token)
         @test fetch(task) == Dipc.ERR_CANCELLED
-        _, task = waiting_task(uri; deadline = 1)
+        task = @async status(() -> collect(Dipc.get(uri, "stuck"; deadline = 0.5)))
         @test fetch(task) == Dipc.ERR_TIMEOUT
         stream, task = waiting_task(uri)
         schedule(task, InterruptException(); error = true)
