@@ -32,6 +32,8 @@ pub struct Account {
     pub rows: u64,
     /// Bytes of bodies, those of dictionaries included.
     pub bytes: u64,
+    /// This host asked for the stream, and so hears of its failure.
+    pub is_asked: bool,
 }
 
 impl Account {
@@ -50,6 +52,7 @@ impl Account {
             batches: 0,
             rows: 0,
             bytes: 0,
+            is_asked: false,
         }))
     }
 
@@ -77,6 +80,9 @@ impl Account {
     /// Warns that this is the doing of who provides the stream.
     pub fn warn_of_provider(&self, status: i32, text: &str) {
         static FAILURES: Lines = Lines::new();
+        if self.is_asked {
+            return;
+        }
         let (name, status) = (&self.name, symbol(status));
         FAILURES.say(|more| {
             tracing::warn!("{name}: its provider failed: {status}: {text}{more}");

@@ -14,6 +14,8 @@ mod limits;
 mod logs;
 mod network;
 mod outputs;
+mod putting;
+mod putting_ends;
 #[path = "../common/sample.rs"]
 mod sample;
 mod stray;

@@ -1,7 +1,7 @@
 //! `dipc get`: fetches a table and reports its cost.
 
 mod columns;
-mod progress;
+pub mod progress;
 mod stream;
 mod work;
 
@@ -19,6 +19,7 @@ use progress::{Progress, Totals};
 pub use stream::Counted;
 use stream::Fetch;
 use work::Work;
+pub use work::narrow;
 
 use crate::report::Report;
 use crate::sink::Target;

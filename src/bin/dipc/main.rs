@@ -14,6 +14,7 @@ mod lend;
 mod lengths;
 mod listening;
 mod output;
+mod put;
 mod report;
 mod serve;
 mod signals;
@@ -55,6 +56,8 @@ enum Command {
     Serve(serve::Args),
     /// Fetch a table
     Get(get::Args),
+    /// Send a table to a server that takes tables
+    Put(put::Args),
     /// List the tables of a server
     Ls(describe::ListArgs),
     /// Show what a table is, without fetching it
@@ -104,6 +107,7 @@ fn main() -> ExitCode {
     let (name, outcome) = match cli.command {
         Command::Serve(args) => ("serve", serve::run(&args)),
         Command::Get(args) => ("get", get::run(&args)),
+        Command::Put(args) => ("put", put::run(&args)),
         Command::Ls(args) => ("ls", describe::list(&args)),
         Command::Describe(args) => ("describe", describe::describe(&args)),
         Command::Bench(args) => ("bench", bench::run(&args, cli.log)),
@@ -153,7 +157,7 @@ fn remedy(name: &str, error: &anyhow::Error) -> &'static str {
         "; `dipc ls URI` lists its tickets"
     } else if output::io_kind(error) == Some(io::ErrorKind::FileTooLarge) {
         "; raise the limit on the size of files (ulimit -f)"
-    } else if ["get", "ls", "describe"].contains(&name)
+    } else if ["get", "put", "ls", "describe"].contains(&name)
         && error.chain().any(is_late)
         && !error
             .chain()

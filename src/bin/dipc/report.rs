@@ -103,7 +103,7 @@ pub fn bytes_text(bytes: u64) -> String {
 }
 
 /// "1 batch", "2,000 batches".
-fn counted(count: u64, one: &str, many: &str) -> String {
+pub fn counted(count: u64, one: &str, many: &str) -> String {
     let noun = if count == 1 { one } else { many };
     format!("{} {noun}", HumanCount(count))
 }

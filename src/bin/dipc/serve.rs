@@ -1,5 +1,6 @@
 //! `dipc serve`: serves tables of files and of the TPC-H generator.
 
+mod accept;
 mod announce;
 mod files;
 mod stop;
@@ -8,6 +9,7 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::ffi::OsString;
 use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -27,8 +29,10 @@ use dipc::server::{Provider, Request, Server, ServerOptions};
 use dipc::transport::BodyPolicy;
 use tracing::info;
 
+pub use accept::TICKET_HEADER;
+use accept::{Accepting, Ending, Folder, Rules, Taker};
 use announce::{announcement, flight_announcement, tell};
-use files::named_files;
+use files::{named_files, tables_of};
 use stop::stop;
 
 use crate::flight::{self, FlightServer, Table, Tables};
@@ -56,6 +60,25 @@ pub struct Args {
     /// or .feather. A quoted pattern ('data/**/*.parquet') stands for the files that match it
     #[arg(value_name = "[NAME=]FILE")]
     files: Vec<OsString>,
+
+    /// Serve the tables of this directory, and take tables that clients put (`dipc put`) into it. A
+    /// table is served as soon as it is whole
+    #[arg(long, value_name = "DIR", conflicts_with = "arena")]
+    accept: Option<PathBuf>,
+
+    /// The format of taken tables whose names do not end in .arrow (Arrow file), .arrows (Arrow
+    /// stream) or .parquet
+    #[arg(
+        long,
+        value_name = "FORMAT",
+        default_value = "arrow",
+        requires = "accept"
+    )]
+    accept_as: Ending,
+
+    /// Let clients replace tables of the directory of --accept
+    #[arg(long, requires = "accept")]
+    replace: bool,
 
     /// Serve a generated TPC-H table; may be given several times
     #[arg(long, value_name = "TABLE")]
@@ -154,8 +177,13 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         return Err(UsageError(text.to_owned()).into());
     }
     args.device.ensure_available()?;
+    if args.accept.is_some() && args.device != Target::Host {
+        let text = "taken tables are served from their files: leave out --device";
+        return Err(UsageError(text.to_owned()).into());
+    }
     listening::ensure_distinct(&args.listen, args.flight.as_deref())?;
-    let tickets = tickets(args)?;
+    let folder = args.accept.as_deref().map(Folder::open).transpose()?;
+    let tickets = tickets(args, folder.as_ref().map(Folder::path))?;
     // The handler comes first, so that a signal finds it.
     let (stop_sender, stops) = mpsc::channel();
     let again = stop_sender.clone();
@@ -179,6 +207,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         spin: args.spin,
         ..ServerOptions::default()
     };
+    options.take.message_limit = args.max_message;
     options.link.any_user = args.any_user;
     options.link.allow_remote = args.allow_remote;
     options.link.trusted_network = args.trusted_network;
@@ -190,7 +219,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         .map(|address| flight::bind(address, args.allow_remote))
         .transpose()?;
     // Tickets first: a client that finds the address also finds the tickets.
-    let mut tables = Tables::new();
+    let tables = Tables::default();
     let mut room = args.max_memory;
     for (ticket, source) in tickets {
         let table = offer(&server, &ticket, source, args, &mut room)?;
@@ -200,6 +229,18 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         if stops.try_recv().is_ok() {
             return Ok(ExitCode::SUCCESS);
         }
+    }
+    let accepting = folder.map(|folder| {
+        let rules = Rules {
+            ending: args.accept_as,
+            replaces: args.replace,
+            reading: reading(args),
+        };
+        Accepting::new(folder, rules, &server, tables.clone())
+    });
+    if let Some(accepting) = &accepting {
+        let taker = Box::new(Taker(Arc::clone(accepting)));
+        server.set_handler(taker).map_err(|(error, _)| error)?;
     }
     // `ready` is printed only after all addresses listen.
     let mut lines = Vec::new();
@@ -243,7 +284,7 @@ fn flight_locations(server: &Server, roles: bool) -> Vec<String> {
 
 /// The source of each ticket. Every source is opened once, so that a file that cannot be read or
 /// sent is an error now, not at a client's request.
-fn tickets(args: &Args) -> Result<BTreeMap<Vec<u8>, Source>> {
+fn tickets(args: &Args, folder: Option<&Path>) -> Result<BTreeMap<Vec<u8>, Source>> {
     let files = args.files.iter().flat_map(|arg| match named_files(arg) {
         Ok(files) => files.into_iter().map(Ok).collect(),
         Err(error) => vec![Err(error)],
@@ -255,8 +296,10 @@ fn tickets(args: &Args) -> Result<BTreeMap<Vec<u8>, Source>> {
         };
         Ok((table.name().as_bytes().to_vec(), source))
     });
+    let taken = folder.map(tables_of).transpose()?.unwrap_or_default();
+    let taken = taken.into_iter().map(Ok);
     let mut tickets = BTreeMap::new();
-    for named in files.chain(tables) {
+    for named in files.chain(taken).chain(tables) {
         let (ticket, source) = named?;
         match tickets.entry(ticket) {
             Entry::Vacant(entry) => {
@@ -271,7 +314,7 @@ fn tickets(args: &Args) -> Result<BTreeMap<Vec<u8>, Source>> {
             ),
         }
     }
-    if tickets.is_empty() {
+    if tickets.is_empty() && folder.is_none() {
         let text = "nothing to serve: name a FILE, or a table with --tpch".to_owned();
         return Err(UsageError(text).into());
     }
@@ -319,6 +362,7 @@ fn offer(
         let provider = Box::new(SourceProvider {
             source: source.clone(),
             reading,
+            is_fixed: !args.replace,
         });
         server.serve(ticket, provider).map_err(|(error, _)| error)?;
         server.set_description(ticket, source.describe(reading)?)?;
@@ -389,6 +433,8 @@ fn upload(
 struct SourceProvider {
     source: Source,
     reading: Reading,
+    /// Whether the source stays as it is.
+    is_fixed: bool,
 }
 
 impl Provider for SourceProvider {
@@ -400,8 +446,8 @@ impl Provider for SourceProvider {
         Ok(export_batches(reader))
     }
 
-    /// Files must not change while they are served.
+    /// Files must not change while they are served, but by `--replace`.
     fn is_deterministic(&self) -> bool {
-        true
+        self.is_fixed
     }
 }

@@ -42,10 +42,16 @@ enum OutputFormat {
 impl Target {
     /// Reads the ending of `path`.
     pub fn parse(path: &str) -> Result<Self> {
-        let is_stdout = path == "-";
-        let path = PathBuf::from(path);
+        if path == "-" {
+            let (path, format) = (PathBuf::from(path), OutputFormat::Stdout);
+            return Ok(Self { path, format });
+        }
+        Self::file(PathBuf::from(path))
+    }
+
+    /// A file, by the ending of `path`.
+    pub fn file(path: PathBuf) -> Result<Self> {
         let format = match path.extension().and_then(|ending| ending.to_str()) {
-            _ if is_stdout => OutputFormat::Stdout,
             Some("arrow") => OutputFormat::File,
             Some("arrows") => OutputFormat::Stream,
             Some("parquet") => OutputFormat::Parquet,
@@ -85,8 +91,14 @@ enum Writer {
 /// Where the bytes go.
 enum Place {
     Stdout,
-    /// A file with a temporary name in the same folder, and its name.
-    File(TempPath, PathBuf),
+    /// A file with a temporary name in the same folder.
+    File {
+        temporary: TempPath,
+        /// Its name in the end.
+        path: PathBuf,
+        /// Whether it may take the place of another file.
+        replaces: bool,
+    },
 }
 
 impl Place {
@@ -94,7 +106,7 @@ impl Place {
     fn refused(&self, error: anyhow::Error) -> anyhow::Error {
         match self {
             Self::Stdout => output::refused(error),
-            Self::File(_, path) => error.context(format!("cannot write {}", path.display())),
+            Self::File { path, .. } => error.context(format!("cannot write {}", path.display())),
         }
     }
 }
@@ -117,11 +129,37 @@ impl Sink {
             )
         } else {
             let path = final_path(&target.path)?;
-            let (file, temporary) = temporary_beside(&path)?;
-            (file, Place::File(temporary, path))
+            let (file, temporary) = temporary_beside(&path, TEMPORARY)?;
+            let place = Place::File {
+                temporary,
+                path,
+                replaces: true,
+            };
+            (file, place)
         };
+        Self::open(target.format, file, place, schema)
+    }
+
+    /// The same for a file whose temporary name begins with `prefix`. Follows no link, and takes the
+    /// place of another file only if `replaces`.
+    pub fn create_beside(
+        target: Target,
+        schema: &Schema,
+        prefix: &str,
+        replaces: bool,
+    ) -> Result<Self> {
+        let (file, temporary) = temporary_beside(&target.path, prefix)?;
+        let place = Place::File {
+            temporary,
+            path: target.path,
+            replaces,
+        };
+        Self::open(target.format, file, place, schema)
+    }
+
+    fn open(format: OutputFormat, file: File, place: Place, schema: &Schema) -> Result<Self> {
         let output = BufWriter::with_capacity(1 << 20, file);
-        let writer = open(target.format, output, schema).map_err(|error| place.refused(error))?;
+        let writer = open(format, output, schema).map_err(|error| place.refused(error))?;
         Ok(Self { writer, place })
     }
 
@@ -157,17 +195,29 @@ impl Sink {
     ///
     /// Fails like [`Sink::write`].
     pub fn finish(self) -> Result<()> {
+        self.finish_if(|_| Ok(()))
+    }
+
+    /// The same, if `check` of the whole file under its temporary name succeeds.
+    pub fn finish_if(self, check: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
         let file = close(self.writer).map_err(|error| self.place.refused(error))?;
-        let Place::File(temporary, path) = self.place else {
+        let Place::File {
+            temporary,
+            path,
+            replaces,
+        } = self.place
+        else {
             return Ok(());
         };
         let doing = || format!("cannot write {}", path.display());
         // The bytes reach the disk before the name appears, even if the machine fails.
         file.sync_all().with_context(doing)?;
-        temporary
-            .persist(&path)
-            .map_err(|error| error.error)
-            .with_context(doing)
+        check(&temporary)?;
+        let named = match replaces {
+            true => temporary.persist(&path),
+            false => temporary.persist_noclobber(&path),
+        };
+        named.map_err(|error| error.error).with_context(doing)
     }
 }
 
@@ -192,14 +242,17 @@ fn write_csv(writer: &mut csv::Writer<Output>, batch: &RecordBatch) -> Result<()
     Ok(())
 }
 
+/// The beginning of temporary names.
+const TEMPORARY: &str = ".dipc-";
+
 /// Makes a file with a temporary name in the folder of `path`.
-fn temporary_beside(path: &Path) -> Result<(File, TempPath)> {
+fn temporary_beside(path: &Path, prefix: &str) -> Result<(File, TempPath)> {
     let folder = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     };
     let file = tempfile::Builder::new()
-        .prefix(".dipc-")
+        .prefix(prefix)
         // The usual mode of new files; the umask applies.
         .permissions(Permissions::from_mode(0o666))
         .tempfile_in(folder)

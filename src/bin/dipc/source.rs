@@ -15,6 +15,7 @@ mod thrift;
 
 use std::fs::{self, File};
 use std::io::{Read as _, Seek as _, SeekFrom};
+use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -116,7 +117,7 @@ impl Source {
     }
 
     /// The number of rows, where the file has it in one place.
-    fn rows(&self) -> Result<Option<u64>> {
+    pub fn rows(&self) -> Result<Option<u64>> {
         let Self::File(path) = self else {
             return Ok(None);
         };
@@ -173,21 +174,25 @@ fn open_file(path: &Path, reading: Reading) -> Result<Reader> {
         bail!("{name} is not a regular file; write its content to a file first");
     }
     let mut file = File::open(path).with_context(|| format!("cannot open {name}"))?;
-    let format = detect(&mut file, metadata.len()).with_context(|| name.clone())?;
+    // Another file may have taken the name meanwhile.
+    let len = file.metadata()?.len();
+    let format = detect(&mut file, len).with_context(|| name.clone())?;
     let damaged = || format!("{name} begins as {} but cannot be read", format.describe());
     // The readers of Arrow's crates panic on some damaged files instead of failing.
-    let inner = calm::catch(|| open_as(file, metadata.len(), format, reading))
+    let inner = calm::catch(|| open_as(file, len, format, reading))
         .map_err(|text| anyhow!(text))
         .and_then(|opened| opened)
         .with_context(damaged)?;
-    let schema = inner.schema();
-    Ok(Box::new(FileSource {
-        name,
-        inner: Some(inner),
-        schema,
-        batch_rows: reading.batch_rows,
-        rest: None,
-    }))
+    Ok(FileSource::of(name, inner, reading))
+}
+
+/// An Arrow stream on stdin.
+pub fn stdin_reader(reading: Reading) -> Result<Reader> {
+    const NAME: &str = "stdin";
+    let stdin = std::io::stdin().as_fd().try_clone_to_owned();
+    let file = File::from(stdin.context("cannot read stdin")?);
+    let inner = StreamReader::open_pipe(file, reading.message_limit).context(NAME)?;
+    Ok(FileSource::of(NAME.to_owned(), Box::new(inner), reading))
 }
 
 fn open_as(file: File, len: u64, format: Format, reading: Reading) -> Result<Reader> {
@@ -284,6 +289,17 @@ struct FileSource {
 }
 
 impl FileSource {
+    fn of(name: String, inner: Reader, reading: Reading) -> Reader {
+        let schema = inner.schema();
+        Box::new(Self {
+            name,
+            inner: Some(inner),
+            schema,
+            batch_rows: reading.batch_rows,
+            rest: None,
+        })
+    }
+
     fn failed(&mut self, cause: String) -> ArrowError {
         self.inner = None;
         ArrowError::ExternalError(format!("{}: {cause}", self.name).into())

@@ -13,6 +13,9 @@ impl Production {
     ///
     /// As [`start`](Self::start) and [`End::ask`].
     pub fn ask(&mut self, request: &Request, schema: &OwnedSchema, device_type: i32) -> Result<()> {
+        if let Some(account) = &mut self.account {
+            account.is_asked = true;
+        }
         self.take_up_joined();
         for outlet in &mut self.outlets {
             outlet.ask(|end, effects| end.ask(request, effects))?;

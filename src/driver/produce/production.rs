@@ -49,7 +49,7 @@ pub struct Production {
     /// There was room, and nothing was sent since: credit only grows meanwhile.
     has_room: bool,
     ending: Option<Box<dyn FnOnce() + Send>>,
-    account: Option<Box<Account>>,
+    pub(super) account: Option<Box<Account>>,
     /// For a host with an event loop.
     pub(super) poller: Option<Box<Poller>>,
     /// When the poller wakes the host, whatever happens.

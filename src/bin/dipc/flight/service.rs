@@ -68,8 +68,8 @@ impl Service {
         Arc::clone(&self.counters)
     }
 
-    fn table(&self, ticket: &[u8]) -> Result<&Table, Status> {
-        self.tables.get(ticket).ok_or_else(|| {
+    fn table(&self, ticket: &[u8]) -> Result<Table, Status> {
+        self.tables.find(ticket).ok_or_else(|| {
             let name = String::from_utf8_lossy(ticket);
             Status::not_found(format!("no table {name:?} here; ListFlights names them"))
         })
@@ -264,7 +264,7 @@ impl FlightService for Service {
                 "dipc serve knows no criteria; leave them out to list every table",
             ));
         }
-        let tables = self.tables.clone();
+        let tables = self.tables.all();
         // A file may be damaged now; the other tables are still listed.
         let schemas = blocking(move || {
             let schemas = tables.iter().filter_map(|(ticket, table)| {
@@ -291,13 +291,13 @@ impl FlightService for Service {
         let peer = Addresses::of(&request);
         let descriptor = request.into_inner();
         let ticket = ticket_of(&descriptor)?;
-        let table = self.table(&ticket)?.clone();
+        let table = self.table(&ticket)?;
         let schema = blocking(move || read_schema(&table)).await?;
         Ok(Response::new(self.info(&ticket, descriptor, schema, peer)))
     }
 
     async fn get_schema(&self, request: Request<FlightDescriptor>) -> Answer<SchemaResult> {
-        let table = self.table(&ticket_of(request.get_ref())?)?.clone();
+        let table = self.table(&ticket_of(request.get_ref())?)?;
         let schema = blocking(move || read_schema(&table)).await?;
         Ok(Response::new(SchemaResult {
             schema: schema.into(),
@@ -306,7 +306,7 @@ impl FlightService for Service {
 
     async fn do_get(&self, request: Request<Ticket>) -> Answer<Self::DoGetStream> {
         let ticket = request.into_inner().ticket;
-        let table = self.table(&ticket)?.clone();
+        let table = self.table(&ticket)?;
         let slot = Arc::clone(&self.slots).try_acquire_owned().map_err(|_| {
             Status::resource_exhausted(format!(
                 "{} streams are being sent, as many as --max-streams allows; try again later",

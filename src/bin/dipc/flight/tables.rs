@@ -1,15 +1,35 @@
 //! The tables of a Flight server.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use anyhow::Result;
 use arrow::datatypes::SchemaRef;
 use arrow::record_batch::{RecordBatch, RecordBatchIterator};
+use parking_lot::RwLock;
 
 use crate::source::{Reader, Reading, Source};
 
-/// The tables, by their tickets.
-pub type Tables = BTreeMap<Vec<u8>, Table>;
+/// The tables, by their tickets. Clones share them.
+#[derive(Clone, Default)]
+pub struct Tables(Arc<RwLock<BTreeMap<Vec<u8>, Table>>>);
+
+impl Tables {
+    /// Adds a table, in the place of another if there is one.
+    pub fn insert(&self, ticket: Vec<u8>, table: Table) {
+        self.0.write().insert(ticket, table);
+    }
+
+    /// The table of a ticket.
+    pub fn find(&self, ticket: &[u8]) -> Option<Table> {
+        self.0.read().get(ticket).cloned()
+    }
+
+    /// Every table of this moment, in the order of the tickets.
+    pub fn all(&self) -> BTreeMap<Vec<u8>, Table> {
+        self.0.read().clone()
+    }
+}
 
 /// A table that several threads can read at once, any number of times.
 #[derive(Clone)]

@@ -138,7 +138,7 @@ impl Work {
 }
 
 /// The table with the columns `names` alone.
-fn narrow(reader: Reader, names: &str) -> Result<Reader> {
+pub fn narrow(reader: Reader, names: &str) -> Result<Reader> {
     let columns = Columns::find(names, &reader.schema())?;
     let schema = columns.of_schema(&reader.schema())?;
     let batches = reader.map(move |batch| batch.and_then(|batch| columns.of_batch(&batch)));

@@ -11,7 +11,7 @@ use crate::UsageError;
 use crate::source::Source;
 
 /// Endings of the files of a directory that are served.
-const ENDINGS: [&str; 4] = ["parquet", "arrow", "arrows", "feather"];
+pub(super) const ENDINGS: [&str; 4] = ["parquet", "arrow", "arrows", "feather"];
 
 /// A ticket and its source.
 type Named = (Vec<u8>, Source);
@@ -53,8 +53,21 @@ fn matching(pattern: &str) -> Result<Vec<Named>> {
     Ok(files)
 }
 
-/// The files of a directory that are tables by their endings.
+/// The files of a directory that are tables by their endings: at least one.
 fn files_of(folder: &Path) -> Result<Vec<Named>> {
+    let files = tables_of(folder)?;
+    if files.is_empty() {
+        bail!(
+            "{} is a directory without a file that ends in .{}",
+            folder.display(),
+            ENDINGS.join(", .")
+        );
+    }
+    Ok(files)
+}
+
+/// The files of a directory that are tables by their endings.
+pub(super) fn tables_of(folder: &Path) -> Result<Vec<Named>> {
     let failed = || format!("cannot read {}", folder.display());
     let mut files = Vec::new();
     for entry in fs::read_dir(folder).with_context(failed)? {
@@ -63,13 +76,6 @@ fn files_of(folder: &Path) -> Result<Vec<Named>> {
         if ending.is_some_and(|ending| ENDINGS.contains(&ending)) && path.is_file() {
             files.push(named_file(path.as_os_str())?);
         }
-    }
-    if files.is_empty() {
-        bail!(
-            "{} is a directory without a file that ends in .{}",
-            folder.display(),
-            ENDINGS.join(", .")
-        );
     }
     Ok(files)
 }

@@ -4,7 +4,7 @@
 //! crate misreads, such as big-endian numbers, or panics on.
 
 use std::fs::File;
-use std::io::{BufReader, ErrorKind, Read as _, Seek as _, SeekFrom};
+use std::io::{BufRead as _, BufReader, ErrorKind, Read as _, Seek as _, SeekFrom};
 use std::sync::Arc;
 
 use arrow::datatypes::SchemaRef;
@@ -22,9 +22,12 @@ const MARKER: u32 = u32::MAX;
 pub struct Input {
     file: BufReader<File>,
     at: u64,
-    /// The end of the messages: the end of the file, or the start of a footer.
+    /// The end of the messages: the end of the file, or the start of a footer. [`ENDLESS`]: a pipe.
     end: u64,
 }
+
+/// The end of a pipe, whose length nobody knows.
+const ENDLESS: u64 = u64::MAX;
 
 impl Input {
     /// Reads the first `end` bytes of `file`, which is at its start.
@@ -33,6 +36,27 @@ impl Input {
             file: BufReader::with_capacity(1 << 16, file),
             at: 0,
             end,
+        }
+    }
+
+    /// Reads a pipe.
+    pub fn of_pipe(pipe: File) -> Self {
+        Self::new(pipe, ENDLESS)
+    }
+
+    /// Checks the first bytes of a stream.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidData` for other formats; the system's error.
+    pub fn ensure_stream(&mut self) -> Result<()> {
+        let first = self.file.fill_buf();
+        let first = first.map_err(|error| Error::io("cannot read the stream", &error))?;
+        match first.is_empty() || first.iter().take(4).all(|byte| *byte == 0xff) {
+            true => Ok(()),
+            false => Err(Error::invalid_data(
+                "this is no Arrow stream, which `-` stands for: name other files",
+            )),
         }
     }
 
@@ -132,7 +156,17 @@ impl Input {
     /// # Errors
     ///
     /// `InvalidData` for bytes after the stream.
-    pub fn ensure_ended(&self) -> Result<()> {
+    pub fn ensure_ended(&mut self) -> Result<()> {
+        if self.end == ENDLESS {
+            let rest = self.file.fill_buf();
+            let rest = rest.map_err(|error| Error::io("cannot read the stream", &error))?;
+            return match rest.is_empty() {
+                true => Ok(()),
+                false => Err(Error::invalid_data(
+                    "more bytes follow the end of the stream",
+                )),
+            };
+        }
         match self.end - self.at {
             0 => Ok(()),
             rest => Err(Error::invalid_data(format!(
@@ -156,6 +190,11 @@ impl Input {
     }
 
     fn cut(&self, len: u64) -> Error {
+        if self.end == ENDLESS {
+            return Error::invalid_data(
+                "it is cut off: it ends before its end marker, so its writer may have failed",
+            );
+        }
         Error::invalid_data(format!(
             "it is cut off: {len} bytes are asked for at offset {}, and {} are there",
             self.at,

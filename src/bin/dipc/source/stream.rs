@@ -25,7 +25,22 @@ impl StreamReader {
     ///
     /// `InvalidData`, `Protocol` and `Unsupported`, with a reason.
     pub fn open(file: File, len: u64, message_limit: Option<u64>) -> Result<Self> {
-        let mut input = Input::new(file, len);
+        Self::read(Input::new(file, len), message_limit)
+    }
+
+    /// The same for a pipe, whose stream must come to its end marker: a writer that fails closes
+    /// the pipe too.
+    ///
+    /// # Errors
+    ///
+    /// As [`open`](Self::open).
+    pub fn open_pipe(pipe: File, message_limit: Option<u64>) -> Result<Self> {
+        let mut input = Input::of_pipe(pipe);
+        input.ensure_stream()?;
+        Self::read(input, message_limit)
+    }
+
+    fn read(mut input: Input, message_limit: Option<u64>) -> Result<Self> {
         let schema = input
             .header()?
             .ok_or_else(|| Error::invalid_data("the stream ends before its schema"))?;

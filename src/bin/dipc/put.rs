@@ -1,0 +1,260 @@
+//! `dipc put`: sends a table to a server.
+
+mod rows;
+
+use std::fmt;
+use std::io::{IsTerminal as _, stdin};
+use std::num::NonZeroUsize;
+use std::process::ExitCode;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, anyhow};
+use arrow::datatypes::Schema;
+use arrow::error::ArrowError;
+use arrow::record_batch::RecordBatch;
+use dipc::arrow::{batch_to_c, schema_to_c};
+use dipc::cancel::Cancel;
+use dipc::client::{Client, ClientOptions, Put, PutOptions, PutStats, StreamStats};
+use dipc::device::DeviceKind;
+use dipc::error::Status;
+use serde::Serialize;
+
+use rows::Rows;
+
+use crate::display::escape;
+use crate::get::progress::Progress;
+use crate::report::{bytes_text, counted};
+use crate::serve::TICKET_HEADER;
+use crate::source::Reading;
+use crate::{UsageError, output, signals};
+
+/// Arguments of `dipc put`.
+#[derive(clap::Args)]
+pub struct Args {
+    /// The server's URI
+    uri: String,
+
+    /// The name of the table there; a server of --accept writes the format of its ending: .arrow,
+    /// .arrows or .parquet
+    name: String,
+
+    /// Parquet, Arrow file or Arrow stream files, or tpch:TABLE:SCALE; several with the same
+    /// columns are one table. With - an Arrow stream on stdin
+    #[arg(value_name = "FILE", required = true)]
+    files: Vec<String>,
+
+    /// Send only these columns, in this order
+    #[arg(long, value_name = "NAME,...")]
+    columns: Option<String>,
+
+    /// Most rows of a batch; a batch of a Parquet file has fewer if it would exceed --max-message
+    #[arg(long, value_name = "N", value_parser = crate::parse_count)]
+    batch_rows: Option<NonZeroUsize>,
+
+    /// How long the server may take to accept and answer, and how long it may take nothing later;
+    /// at least 1us (without this option 10s to accept and answer, and no limit later)
+    #[arg(long, value_name = "TIME", value_parser = crate::parse_timeout)]
+    timeout: Option<Duration>,
+
+    /// Accept servers of every user, not only of your own
+    #[arg(long)]
+    any_user: bool,
+
+    /// Most memory that one message of an Arrow file may take beside its body, or a batch of a
+    /// Parquet file beside its bytes in the file [default: 512M; at least 64K]
+    #[arg(long, value_name = "BYTES", value_parser = crate::parse_message)]
+    max_message: Option<u64>,
+
+    /// Connections that carry the stream, if the transport can use several (tcp)
+    #[arg(long, value_name = "N", default_value = "1")]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=64))]
+    connections: u16,
+
+    /// Set an option of one transport, such as ucx.TLS=tcp; may be given several times
+    #[arg(long = "set", value_name = "NAME=VALUE", value_parser = crate::parse_setting)]
+    settings: Vec<(String, String)>,
+
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+const INTERRUPTED: &str = "interrupted before the server had the whole table";
+
+/// The figures of one table.
+#[derive(Serialize)]
+struct Report {
+    name: String,
+    rows: u64,
+    batches: u64,
+    /// Seconds from the request to the server's last word, including the reading of the files.
+    seconds: f64,
+    bytes_lent: u64,
+    bytes_copied: u64,
+    bytes_sent: u64,
+    /// The ticket under which the server gives the table, if it says so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ticket: Option<String>,
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{}: {} in {}\ntaken in {:.3} s; {} lent, {} copied, {} sent",
+            escape(&self.name),
+            counted(self.rows, "row", "rows"),
+            counted(self.batches, "batch", "batches"),
+            self.seconds,
+            bytes_text(self.bytes_lent),
+            bytes_text(self.bytes_copied),
+            bytes_text(self.bytes_sent)
+        )?;
+        match &self.ticket {
+            Some(ticket) => write!(f, "\nthe server has it as {}", escape(ticket)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Runs `dipc put`.
+pub fn run(args: &Args) -> Result<ExitCode> {
+    let from_stdin = args.files.iter().any(|file| file == "-");
+    if from_stdin && stdin().is_terminal() {
+        let text = "a terminal has no Arrow stream: give - a pipe or a file on stdin";
+        return Err(UsageError(text.to_owned()).into());
+    }
+    if args.files.iter().filter(|file| *file == "-").count() > 1 {
+        let text = "stdin can be read once: give - once";
+        return Err(UsageError(text.to_owned()).into());
+    }
+    let cancel = Cancel::new()?;
+    let first = cancel.clone();
+    let interrupted = move || {
+        first.cancel();
+        if from_stdin {
+            // A read waits for the writer of stdin, whatever happens meanwhile. Without its client
+            // the table fails.
+            thread::sleep(Duration::from_secs(1));
+            output::complain(INTERRUPTED);
+            std::process::exit(1);
+        }
+    };
+    signals::watch(interrupted, || std::process::exit(1))?;
+    let reading = Reading {
+        batch_rows: args.batch_rows.map(NonZeroUsize::get),
+        message_limit: args.max_message,
+    };
+    let rows = Rows::open(&args.files, args.columns.as_deref(), reading)?;
+    let report = send(args, rows, &cancel).map_err(|error| match cancel.is_cancelled() {
+        true => anyhow!(INTERRUPTED),
+        false => error,
+    })?;
+    match args.json {
+        true => output::print_json(&report)?,
+        false => output::print(&report.to_string())?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Sends the rows, and waits until the server has taken them.
+fn send(args: &Args, rows: Rows, cancel: &Cancel) -> Result<Report> {
+    let start = Instant::now();
+    let totals = rows.totals();
+    let mut sending = begin(args, &rows.schema(), cancel)?;
+    let progress = match !args.json && Progress::is_shown() {
+        true => Progress::start(totals),
+        false => Progress::hidden(),
+    };
+    let mut count = 0;
+    for batch in rows {
+        let batch = batch.map_err(|error| sending.fail(error))?;
+        // Reading can be slower than the server, so it checks for signals too.
+        cancel.check()?;
+        count += batch.num_rows() as u64;
+        sending.push(batch)?;
+        let stats = sending.stats();
+        progress.show(&StreamStats {
+            rows: count,
+            bytes_lent: stats.bytes_lent,
+            bytes_received: stats.bytes_copied + stats.bytes_sent,
+            ..StreamStats::default()
+        });
+    }
+    let batches = sending.finish()?;
+    progress.clear();
+    let stats = sending.stats();
+    Ok(Report {
+        name: args.name.clone(),
+        rows: count,
+        batches,
+        seconds: start.elapsed().as_secs_f64(),
+        bytes_lent: stats.bytes_lent,
+        bytes_copied: stats.bytes_copied,
+        bytes_sent: stats.bytes_sent,
+        ticket: sending.ticket(),
+    })
+}
+
+/// Asks the server to take a table of these columns.
+fn begin(args: &Args, schema: &Schema, cancel: &Cancel) -> Result<Sending> {
+    let client = Client::new(ClientOptions {
+        any_user: args.any_user,
+        settings: crate::settings(&args.settings)?,
+        ..ClientOptions::default()
+    })?;
+    let mut options = PutOptions {
+        connections: args.connections,
+        ..PutOptions::default()
+    };
+    if let Some(timeout) = args.timeout {
+        options.connect_timeout = timeout;
+        options.stall_timeout = Some(timeout);
+    }
+    let described = (&schema_to_c(schema)?, DeviceKind::CPU.0);
+    let name = args.name.as_bytes();
+    let put = client.put(&[&args.uri], name, described, &options, Some(cancel))?;
+    Ok(Sending {
+        put,
+        _client: client,
+    })
+}
+
+/// A table on its way.
+struct Sending {
+    put: Put,
+    _client: Client,
+}
+
+impl Sending {
+    fn push(&mut self, batch: RecordBatch) -> Result<()> {
+        let pushed = self.put.push(batch_to_c(batch), None, None);
+        pushed.map_err(|(error, _)| error.into())
+    }
+
+    /// The source has failed: the server learns why.
+    fn fail(&mut self, error: ArrowError) -> anyhow::Error {
+        let error = match error {
+            ArrowError::ExternalError(cause) => anyhow!("{cause}"),
+            other => other.into(),
+        };
+        self.put
+            .fail(Status::InvalidData.code(), &output::whole(&error));
+        error
+    }
+
+    fn finish(&mut self) -> Result<u64> {
+        Ok(self.put.finish(None)?)
+    }
+
+    fn ticket(&mut self) -> Option<String> {
+        let headers = self.put.headers();
+        let ticket = headers.get(TICKET_HEADER)?;
+        Some(String::from_utf8_lossy(ticket).into_owned())
+    }
+
+    fn stats(&self) -> PutStats {
+        self.put.stats()
+    }
+}

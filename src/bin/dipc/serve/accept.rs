@@ -1,0 +1,415 @@
+//! `--accept`: takes tables from clients into a directory, and serves them.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
+
+use anyhow::Context as _;
+use arrow::datatypes::Schema;
+use arrow::record_batch::RecordBatch;
+use dipc::arrow::description::Description;
+use dipc::arrow::stream::ArrayReader as _;
+use dipc::arrow::{OwnedDeviceStream, batch_from_c, schema_from_c, schema_to_c};
+use dipc::error::{Error, Result, Status};
+use dipc::proto::{Headers, Verb};
+use dipc::server::{Provider, Request, Server};
+use parking_lot::Mutex;
+use tracing::{info, warn};
+
+use crate::calm;
+use crate::flight::{Table, Tables};
+use crate::output::{io_kind, whole};
+use crate::serve::SourceProvider;
+use crate::serve::files::ENDINGS;
+use crate::sink::{Sink, Target};
+use crate::source::{Reading, Source};
+
+/// The beginning of the names of files that are being written.
+const TEMPORARY: &str = ".dipc-put-";
+
+/// Most bytes of a name. With an ending it is a name for every file system.
+const MOST_NAME: usize = 200;
+
+/// The header that tells a client under which name its table is served.
+pub const TICKET_HEADER: &str = "ticket";
+
+/// The format of a table whose name has no ending.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Ending {
+    /// Arrow file.
+    Arrow,
+    /// Arrow stream.
+    Arrows,
+    /// Parquet.
+    Parquet,
+}
+
+impl Ending {
+    const ALL: [Self; 3] = [Self::Arrow, Self::Arrows, Self::Parquet];
+
+    fn text(self) -> &'static str {
+        match self {
+            Self::Arrow => "arrow",
+            Self::Arrows => "arrows",
+            Self::Parquet => "parquet",
+        }
+    }
+}
+
+/// The directory, which this process alone fills.
+pub struct Folder {
+    path: PathBuf,
+    /// Locked until the drop, also that of a process that is killed.
+    handle: File,
+}
+
+impl Folder {
+    /// Locks the directory, and removes the files that a killed server did not complete.
+    pub fn open(path: &Path) -> anyhow::Result<Self> {
+        let name = path.display();
+        let doing = || format!("cannot take tables into {name}");
+        let handle = File::open(path).with_context(doing)?;
+        if !handle.metadata().with_context(doing)?.is_dir() {
+            anyhow::bail!("{}: it is not a directory", doing());
+        }
+        match handle.try_lock() {
+            Ok(()) => {}
+            Err(fs::TryLockError::WouldBlock) => {
+                anyhow::bail!("{}: another server takes tables into it", doing())
+            }
+            Err(fs::TryLockError::Error(error)) => return Err(error).with_context(doing),
+        }
+        for entry in fs::read_dir(path).with_context(doing)? {
+            let entry = entry.with_context(doing)?;
+            let left = entry
+                .file_name()
+                .as_encoded_bytes()
+                .starts_with(TEMPORARY.as_bytes());
+            if left && entry.file_type().with_context(doing)?.is_file() {
+                info!(file = %entry.path().display(), "removed: it is not whole");
+                fs::remove_file(entry.path()).with_context(doing)?;
+            }
+        }
+        let path = path.to_path_buf();
+        Ok(Self { path, handle })
+    }
+
+    /// The path of the directory.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The files of a table.
+    fn files_of(&self, ticket: &str) -> Vec<PathBuf> {
+        let paths = ENDINGS.map(|ending| self.path.join(format!("{ticket}.{ending}")));
+        // Also a link to nowhere has the name.
+        let there = |path: &PathBuf| fs::symlink_metadata(path).is_ok();
+        paths.into_iter().filter(there).collect()
+    }
+}
+
+/// How tables are taken.
+#[derive(Clone, Copy)]
+pub struct Rules {
+    /// The format of a table whose name has no ending.
+    pub ending: Ending,
+    /// Whether a table may take the place of another.
+    pub replaces: bool,
+    /// How the tables are read afterwards.
+    pub reading: Reading,
+}
+
+/// Takes tables into a directory.
+pub struct Accepting {
+    folder: Folder,
+    rules: Rules,
+    server: Weak<Server>,
+    tables: Tables,
+    /// One table at a time gets its name.
+    naming: Mutex<()>,
+}
+
+impl Accepting {
+    /// Tables are served by `server`, and by Flight as `tables`.
+    pub fn new(folder: Folder, rules: Rules, server: &Arc<Server>, tables: Tables) -> Arc<Self> {
+        Arc::new(Self {
+            folder,
+            rules,
+            server: Arc::downgrade(server),
+            tables,
+            naming: Mutex::new(()),
+        })
+    }
+
+    /// Begins to write a table of this name.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` for a name that is not one of a file, `AlreadyExists`, `Unsupported` for
+    /// columns that the format lacks, `Provider` for an error of the system.
+    pub fn begin(self: &Arc<Self>, name: &[u8], schema: &Schema) -> Result<Incoming> {
+        let (ticket, ending) = ticket_of(name)?;
+        let path = self.path_for(&ticket, ending)?;
+        let target = Target::file(path.clone()).map_err(|error| failed(&error))?;
+        let sink = || Sink::create_beside(target, schema, TEMPORARY, self.rules.replaces);
+        // A writer panics over a type that its format lacks.
+        let sink = calm::catch(sink)
+            .map_err(|_| changed(&path))?
+            .map_err(|error| failed(&error))?;
+        Ok(Incoming {
+            accepting: Arc::clone(self),
+            ticket,
+            ending,
+            path,
+            sink,
+            schema: schema.clone(),
+            rows: 0,
+        })
+    }
+
+    /// The file for a table, if it may be written.
+    fn path_for(&self, ticket: &str, ending: Option<Ending>) -> Result<PathBuf> {
+        let refused = |text| Err(Error::new(Status::AlreadyExists, text));
+        let own = self.folder.files_of(ticket);
+        let ending_text = ending.unwrap_or(self.rules.ending).text();
+        let path = self.folder.path.join(format!("{ticket}.{ending_text}"));
+        match own.as_slice() {
+            [] => {}
+            [..] if !self.rules.replaces => {
+                return refused(format!(
+                    "there is a table {ticket:?}, and this server replaces none (dipc serve \
+                     --replace does)"
+                ));
+            }
+            // Two files of one table would stop the next start of the server.
+            [file] if ending.is_none() || *file == path => return ensure_regular(file),
+            [file, ..] => {
+                return refused(format!(
+                    "the table {ticket:?} is in {}: give its name without an ending, and it is \
+                     replaced in its format",
+                    file.file_name().unwrap_or_default().display()
+                ));
+            }
+        }
+        let served = self.server.upgrade().map(|server| server.tickets());
+        if served.is_some_and(|served| served.iter().any(|one| one == ticket.as_bytes())) {
+            return refused(format!(
+                "{ticket:?} is served from outside the directory for tables, where it stays"
+            ));
+        }
+        Ok(path)
+    }
+
+    /// Serves a table that is whole.
+    fn serve(&self, ticket: &str, path: PathBuf, description: Description) {
+        let source = Source::File(path);
+        let reading = self.rules.reading;
+        let provider = Box::new(SourceProvider {
+            source: source.clone(),
+            reading,
+            is_fixed: !self.rules.replaces,
+        });
+        self.tables.insert(
+            ticket.as_bytes().to_vec(),
+            Table::Source { source, reading },
+        );
+        let Some(server) = self.server.upgrade() else {
+            return;
+        };
+        let served = server.serve(ticket.as_bytes(), provider);
+        let described = match served.map_err(|(error, _)| error) {
+            // The provider of the table before reads the new file.
+            Err(error) if error.status() == Status::AlreadyExists => Ok(()),
+            outcome => outcome,
+        }
+        .and_then(|()| server.set_description(ticket.as_bytes(), description));
+        if let Err(error) = described {
+            // The next start of the server finds the file.
+            warn!(ticket, reason = %error, "taken, but not served");
+        }
+    }
+}
+
+/// A table that is being written. Dropped unfinished, it leaves nothing.
+pub struct Incoming {
+    accepting: Arc<Accepting>,
+    ticket: String,
+    ending: Option<Ending>,
+    path: PathBuf,
+    sink: Sink,
+    schema: Schema,
+    rows: u64,
+}
+
+impl Incoming {
+    /// The name under which the table will be served.
+    pub fn ticket(&self) -> &str {
+        &self.ticket
+    }
+
+    /// Writes rows.
+    ///
+    /// # Errors
+    ///
+    /// `Provider`: what the system or the format refuses.
+    pub fn write(&mut self, batch: &RecordBatch) -> Result<()> {
+        let sink = &mut self.sink;
+        calm::catch(|| sink.write(batch, &|| Ok(())))
+            .map_err(Error::invalid_data)?
+            .map_err(|error| failed(&error))?;
+        self.rows += batch.num_rows() as u64;
+        Ok(())
+    }
+
+    /// Gives the file its name, and serves the table.
+    ///
+    /// # Errors
+    ///
+    /// As [`write`](Self::write); `AlreadyExists` if another client was faster.
+    pub fn finish(self) -> Result<()> {
+        let accepting = self.accepting;
+        let reading = accepting.rules.reading;
+        let _naming = accepting.naming.lock();
+        if accepting.path_for(&self.ticket, self.ending)? != self.path {
+            let text = "another table has got the name meanwhile";
+            return Err(Error::new(Status::AlreadyExists, text));
+        }
+        let mut description = Description::default();
+        // What cannot be read would stop the next start of the server.
+        let readable = |path: &Path| {
+            let source = Source::File(path.to_path_buf());
+            let reader = source.reader(reading).context("it does not read back")?;
+            if !has_same_columns(&reader.schema(), &self.schema) {
+                return Err(changed(&self.path).into());
+            }
+            description.rows = Some(self.rows);
+            description.set_schema(&schema_to_c(&self.schema)?)?;
+            Ok(())
+        };
+        let sink = self.sink;
+        calm::catch(|| sink.finish_if(readable))
+            .map_err(Error::invalid_data)?
+            .map_err(|error| failed(&error))?;
+        // The file has its name, so this is no failure of the table. Not every file system can.
+        if let Err(error) = accepting.folder.handle.sync_all() {
+            warn!(reason = %error, "the name may not outlive a failure of the machine");
+        }
+        info!(ticket = self.ticket, rows = self.rows, "taken");
+        accepting.serve(&self.ticket, self.path, description);
+        Ok(())
+    }
+}
+
+/// The table's name, and the format that its ending names.
+fn ticket_of(name: &[u8]) -> Result<(String, Option<Ending>)> {
+    let refused = |why: &str| {
+        let name = String::from_utf8_lossy(name);
+        let name: String = name.chars().take(MOST_NAME).collect();
+        Error::invalid_argument(format!("{name:?} is no name for a table here: {why}"))
+    };
+    let text = std::str::from_utf8(name).map_err(|_| refused("it is not UTF-8"))?;
+    let ending = Ending::ALL.into_iter().find_map(|ending| {
+        let stem = text.strip_suffix(ending.text())?.strip_suffix('.')?;
+        Some((stem, ending))
+    });
+    let (ticket, ending) = match ending {
+        Some((stem, ending)) => (stem, Some(ending)),
+        None => (text, None),
+    };
+    let why = if ticket.is_empty() {
+        "it is empty"
+    } else if ticket.starts_with('.') {
+        "it begins with a dot"
+    } else if ticket.contains('/') {
+        "it has a slash"
+    } else if ticket.contains(char::is_control) {
+        "it has a control character"
+    } else if ticket.len() > MOST_NAME {
+        "it is longer than 200 bytes"
+    } else {
+        return Ok((ticket.to_owned(), ending));
+    };
+    Err(refused(why))
+}
+
+/// A link or a directory is not replaced.
+fn ensure_regular(path: &Path) -> Result<PathBuf> {
+    match fs::symlink_metadata(path) {
+        Ok(metadata) if !metadata.is_file() => Err(Error::new(
+            Status::AlreadyExists,
+            format!("{} is no regular file", path.display()),
+        )),
+        _ => Ok(path.to_path_buf()),
+    }
+}
+
+fn has_same_columns(one: &Schema, other: &Schema) -> bool {
+    let columns = |schema: &Schema| -> Vec<_> {
+        let fields = schema.fields().iter();
+        fields
+            .map(|field| (field.name().clone(), field.data_type().clone()))
+            .collect()
+    };
+    columns(one) == columns(other)
+}
+
+/// Not every format has every type of Arrow.
+fn changed(path: &Path) -> Error {
+    Error::unsupported(format!(
+        "{} cannot hold the types of these columns: give the table a name that ends in .arrow or \
+         .arrows",
+        path.file_name().unwrap_or_default().display()
+    ))
+}
+
+fn failed(error: &anyhow::Error) -> Error {
+    if let Some(error) = error.downcast_ref::<Error>() {
+        return error.clone();
+    }
+    let status = match io_kind(error) {
+        Some(io::ErrorKind::AlreadyExists) => Status::AlreadyExists,
+        _ => Status::Provider,
+    };
+    Error::new(status, whole(error))
+}
+
+/// Takes the tables of libdipc's clients.
+pub struct Taker(pub Arc<Accepting>);
+
+impl Provider for Taker {
+    fn open(&self, request: &Request) -> Result<OwnedDeviceStream> {
+        match request.verb() {
+            // The server asks only where it has nothing.
+            Verb::List => Description::default().stream(),
+            _ => Err(Error::new(
+                Status::NotFound,
+                format!(
+                    "the server has no ticket {:?}",
+                    String::from_utf8_lossy(request.ticket())
+                ),
+            )),
+        }
+    }
+
+    fn take(&self, request: &Request) -> Result<()> {
+        let schema = schema_from_c(&request.source_schema()?)?;
+        let mut incoming = self.0.begin(request.ticket(), &schema)?;
+        let mut answer = Headers::new();
+        answer.add(TICKET_HEADER, incoming.ticket())?;
+        request.add_headers(&answer)?;
+        let schema = Arc::new(schema);
+        let mut source = request.source()?;
+        while let Some(array) = source.next()? {
+            // SAFETY: the stream is one of libdipc's own, which hands out only arrays that it has
+            // checked against its schema (rule A8), which is that of the request.
+            let batch = unsafe { batch_from_c(array, &schema) }?;
+            incoming.write(&batch)?;
+        }
+        incoming.finish()
+    }
+}
+
+#[cfg(test)]
+#[path = "accept_tests.rs"]
+mod tests;
