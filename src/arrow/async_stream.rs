@@ -1,9 +1,10 @@
 //! Arrow's asynchronous device streams: a consumer's handler, and the producer that it calls.
 
+use std::cell::UnsafeCell;
 use std::ffi::{CString, c_char, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::{self, NonNull};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use crate::arrow::abi::{
     ArrowAsyncDeviceStreamHandler, ArrowAsyncProducer, ArrowAsyncTask, ArrowDeviceArray,
@@ -26,18 +27,37 @@ pub trait Flow: Send + Sync {
 /// The functions call the consumer. An errno of the consumer means that it wants no more calls.
 pub struct AsyncHandler {
     handler: NonNull<ArrowAsyncDeviceStreamHandler>,
-    /// From `Box::into_raw`: the consumer has the address, too. Its `private_data` is a boxed
-    /// `Arc<dyn Flow>`.
-    producer: NonNull<ArrowAsyncProducer>,
-    /// The producer's `additional_metadata`.
-    metadata: Option<Vec<u8>>,
+    producer: Arc<Producer>,
 }
+
+/// A producer, as the consumer sees it, and what stands behind it.
+///
+/// Each task keeps it alive: Arrow C++'s consumer calls `request` before it extracts a task, also
+/// after it has released its handler.
+struct Producer {
+    /// Its `private_data` is the address of this struct.
+    raw: UnsafeCell<ArrowAsyncProducer>,
+    flow: Arc<dyn Flow>,
+    /// The `additional_metadata`.
+    metadata: OnceLock<Vec<u8>>,
+}
+
+/// What `private_data` of a task leads to.
+struct Task {
+    array: OwnedDeviceArray,
+    producer: Arc<Producer>,
+}
+
+// SAFETY: the pointers of `raw` lead to static functions, to the struct itself and to its metadata.
+unsafe impl Send for Producer {}
+// SAFETY: this side writes to `raw` before any other thread knows it, and before `on_schema`; then
+// it writes to members that the consumer reads from `on_schema` on.
+unsafe impl Sync for Producer {}
 
 /// The errno of a callback that failed.
 pub type Refused = Result<(), c_int>;
 
-// SAFETY: `take`'s caller promises that any thread may call the handler. The producer's flow is
-// `Send`.
+// SAFETY: `take`'s caller promises that any thread may call the handler.
 unsafe impl Send for AsyncHandler {}
 
 impl AsyncHandler {
@@ -72,20 +92,23 @@ impl AsyncHandler {
         handler: NonNull<ArrowAsyncDeviceStreamHandler>,
         flow: Arc<dyn Flow>,
     ) -> Self {
-        let producer = NonNull::from(Box::leak(Box::new(ArrowAsyncProducer {
-            device_type: DeviceKind::CPU.0,
-            request: Some(request),
-            cancel: Some(cancel),
-            additional_metadata: ptr::null(),
-            private_data: Box::into_raw(Box::new(flow)).cast(),
-        })));
+        let producer = Arc::new(Producer {
+            raw: UnsafeCell::new(ArrowAsyncProducer {
+                device_type: DeviceKind::CPU.0,
+                request: Some(request),
+                cancel: Some(cancel),
+                additional_metadata: ptr::null(),
+                private_data: ptr::null_mut(),
+            }),
+            flow,
+            metadata: OnceLock::new(),
+        });
+        let raw = producer.raw.get();
+        // SAFETY: nobody else knows the producer yet.
+        unsafe { (*raw).private_data = Arc::as_ptr(&producer).cast_mut().cast() };
         // SAFETY: the caller promises that the handler is valid and that nobody else writes to it.
-        unsafe { (*handler.as_ptr()).producer = producer.as_ptr() };
-        Self {
-            handler,
-            producer,
-            metadata: None,
-        }
+        unsafe { (*handler.as_ptr()).producer = raw };
+        Self { handler, producer }
     }
 
     /// The handler's functions, as they are now.
@@ -106,13 +129,13 @@ impl AsyncHandler {
         device_type: i32,
         metadata: Option<Vec<u8>>,
     ) -> Refused {
-        let producer = self.producer.as_ptr();
-        self.metadata = metadata;
-        // SAFETY: the box lives as long as `self`. The consumer reads this member in its callbacks
-        // only, and none runs; its `request` and `cancel` do not use it.
-        unsafe { (*producer).additional_metadata = c_metadata(self.metadata.as_ref()) };
+        let raw = self.producer.raw.get();
+        let metadata = metadata.map(|bytes| self.producer.metadata.get_or_init(|| bytes));
+        // SAFETY: the producer lives as long as `self`. The consumer reads this member from this
+        // callback on; its `request` and `cancel` do not use it.
+        unsafe { (*raw).additional_metadata = c_metadata(metadata) };
         // SAFETY: as above.
-        unsafe { (*producer).device_type = device_type };
+        unsafe { (*raw).device_type = device_type };
         // SAFETY: the consumer moves the schema away or releases it, which both leave a released
         // struct; or it leaves the schema as it is.
         let schema = unsafe { schema.raw_mut() };
@@ -128,10 +151,12 @@ impl AsyncHandler {
     ///
     /// The consumer's errno.
     pub fn on_array(&mut self, array: OwnedDeviceArray, metadata: Option<&Vec<u8>>) -> Refused {
+        let producer = Arc::clone(&self.producer);
+        let task = Box::new(Task { array, producer });
         let mut task = ArrowAsyncTask {
             extract_data: Some(extract_data),
             // The consumer takes it back by `extract_data`.
-            private_data: Box::into_raw(Box::new(array)).cast(),
+            private_data: Box::into_raw(task).cast(),
         };
         self.on_next_task(&raw mut task, c_metadata(metadata))
     }
@@ -166,10 +191,6 @@ impl Drop for AsyncHandler {
             // SAFETY: as in `on_schema`; nobody calls the handler afterwards.
             unsafe { release(self.handler.as_ptr()) };
         }
-        // SAFETY: `take` made the box. The consumer does not use its producer after the release.
-        let producer = unsafe { Box::from_raw(self.producer.as_ptr()) };
-        // SAFETY: `take` made this box, too.
-        drop(unsafe { Box::from_raw(producer.private_data.cast::<Arc<dyn Flow>>()) });
     }
 }
 
@@ -190,22 +211,23 @@ fn c_metadata(metadata: Option<&Vec<u8>>) -> *const c_char {
 ///
 /// # Safety
 ///
-/// `producer` is NULL, or one of [`AsyncHandler::take`] whose handler is not released.
+/// `producer` is NULL, or one of [`AsyncHandler::take`] that lives.
 unsafe fn flow_of(producer: *mut ArrowAsyncProducer) -> Option<Arc<dyn Flow>> {
     if producer.is_null() {
         return None;
     }
     // SAFETY: it is not NULL, so the caller promises a live producer. Nobody writes to this member.
-    let flow = unsafe { (*producer).private_data.cast::<Arc<dyn Flow>>() };
-    // SAFETY: `take` made the box, which lives as long as the producer.
-    unsafe { flow.as_ref() }.map(Arc::clone)
+    let own = unsafe { (*producer).private_data.cast::<Producer>() };
+    // SAFETY: `private_data` is the `Producer`, which lives.
+    unsafe { own.as_ref() }.map(|own| Arc::clone(&own.flow))
 }
 
-// Behind the flow's call the handler may be released on another thread, and the producer with it:
-// these functions own the flow.
+// During the flow's call another thread may release the handler, and the producer with it: these
+// functions own the flow.
 
 unsafe extern "C" fn request(producer: *mut ArrowAsyncProducer, n: i64) {
-    // SAFETY: the interface has the consumer pass its own producer, before the release.
+    // SAFETY: the consumer passes its own producer, before the release or before it has extracted
+    // its last task.
     let flow = unsafe { flow_of(producer) };
     // A panic must not cross into C.
     let _ = catch_unwind(AssertUnwindSafe(|| flow.map(|flow| flow.request(n))));
@@ -223,18 +245,20 @@ unsafe extern "C" fn extract_data(task: *mut ArrowAsyncTask, out: *mut ArrowDevi
     let Some(task) = (unsafe { task.as_mut() }) else {
         return libc::EINVAL;
     };
-    let array = std::mem::replace(&mut task.private_data, ptr::null_mut());
-    let Some(array) = NonNull::new(array.cast::<OwnedDeviceArray>()) else {
+    let task = std::mem::replace(&mut task.private_data, ptr::null_mut());
+    if task.is_null() {
         return libc::EINVAL;
-    };
+    }
     // SAFETY: `on_array` made it by `Box::into_raw`, and a task is extracted once.
-    let array = unsafe { Box::from_raw(array.as_ptr()) };
-    if out.is_null() {
-        let _ = catch_unwind(AssertUnwindSafe(|| drop(array)));
-    } else {
+    let Task { array, producer } = *unsafe { Box::from_raw(task.cast::<Task>()) };
+    if !out.is_null() {
         // SAFETY: it is not NULL, and the interface requires writable memory. `write` does not read
         // the old content.
         unsafe { out.write(array.into_raw()) };
+        drop(producer);
+        return 0;
     }
+    // A panic must not cross into C.
+    let _ = catch_unwind(AssertUnwindSafe(|| drop((array, producer))));
     0
 }

@@ -32,7 +32,8 @@ use crate::ffi::text::{try_bytes, try_strs};
 ///   error.
 /// - cancel, on any thread, also before on_schema, ends the stream without on_error. So does a
 ///   callback that does not return 0.
-/// - release comes last, once. The stream outlives the client.
+/// - release comes last, once. Until then, and until every task is extracted, the consumer may call
+///   its producer. The stream outlives the client.
 ///
 /// @param client            Client.
 /// @param uris              As for dipc_client_get().
