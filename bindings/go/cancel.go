@@ -14,7 +14,8 @@ type token struct {
 	unhook func() bool // takes the token off its context
 
 	mu     sync.Mutex
-	object *C.dipc_cancel // nil once freed
+	object *C.dipc_cancel // nil once freed, and where wake does its work
+	wake   func()         // nil once freed
 }
 
 // newToken makes a token that is triggered when ctx ends.
@@ -28,12 +29,22 @@ func newToken(ctx context.Context) (*token, error) {
 	return t, nil
 }
 
+// newWakingToken makes a token that calls wake when it is triggered, as it is when ctx ends.
+func newWakingToken(ctx context.Context, wake func()) *token {
+	t := &token{wake: wake}
+	t.unhook = context.AfterFunc(ctx, t.trigger)
+	return t
+}
+
 // trigger ends the calls that the token was given to.
 func (t *token) trigger() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.object != nil {
 		C.dipc_cancel_trigger(t.object, nil)
+	}
+	if t.wake != nil {
+		t.wake()
 	}
 }
 
@@ -46,5 +57,5 @@ func (t *token) free() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	C.dipc_cancel_free(t.object)
-	t.object = nil
+	t.object, t.wake = nil, nil
 }

@@ -12,7 +12,7 @@ import (
 	"unsafe"
 )
 
-// Client fetches tables from servers, and keeps connections for the next one. Its methods may be
+// Client fetches tables from servers and sends tables to them, and keeps connections for the next one. Its methods may be
 // called by any goroutine, also at once.
 type Client struct {
 	handle *handle[*C.dipc_client]
@@ -137,32 +137,51 @@ func (c *Client) ask(
 	ctx context.Context, uri string, options []GetOption,
 	call func(r *getRequest, failure **C.dipc_error) C.dipc_status,
 ) (*token, error) {
-	if ctx == nil {
-		return nil, invalid("the context is nil: pass context.Background()")
-	}
-	if ctx.Err() != nil {
-		return nil, contextEnded(ctx, "the call before it began")
+	if err := mayBegin(ctx); err != nil {
+		return nil, err
 	}
 	r := &getRequest{ctx: ctx}
 	defer r.free()
-	err := r.fill(uri, options)
+	if err := r.fill(uri, options); err != nil {
+		return nil, err
+	}
+	return c.call(ctx, func(object *C.dipc_client, cancel *token, failure **C.dipc_error) C.dipc_status {
+		r.client, r.cancel = object, cancel
+		return call(r, failure)
+	})
+}
+
+func mayBegin(ctx context.Context) error {
+	if ctx == nil {
+		return invalid("the context is nil: pass context.Background()")
+	}
+	if ctx.Err() != nil {
+		return contextEnded(ctx, "the call before it began")
+	}
+	return nil
+}
+
+// call makes one call with a token that ctx triggers, and gives the token.
+func (c *Client) call(
+	ctx context.Context,
+	run func(object *C.dipc_client, cancel *token, failure **C.dipc_error) C.dipc_status,
+) (*token, error) {
+	object, err := c.handle.use()
 	if err != nil {
 		return nil, err
 	}
-	if r.client, err = c.handle.use(); err != nil {
-		return nil, err
-	}
 	defer c.handle.done()
-	if r.cancel, err = newToken(ctx); err != nil {
+	cancel, err := newToken(ctx)
+	if err != nil {
 		return nil, err
 	}
 	var failure *C.dipc_error
-	status := call(r, &failure)
+	status := run(object, cancel, &failure)
 	if err := check(status, failure); err != nil {
-		r.cancel.free()
+		cancel.free()
 		return nil, withContext(ctx, err)
 	}
-	return r.cancel, nil
+	return cancel, nil
 }
 
 // Close closes the client. Its readers go on. It may be called again, and always returns nil.
@@ -218,10 +237,10 @@ func (r *getRequest) fill(uri string, options []GetOption) (err error) {
 		return err
 	}
 	for _, option := range options {
-		if option.set == nil {
+		if option == nil {
 			continue
 		}
-		if err := option.set(r); err != nil {
+		if err := option.setGet(r); err != nil {
 			return err
 		}
 	}
@@ -248,13 +267,13 @@ func (r *getRequest) endAt(deadline time.Time) error {
 
 // byContext is the options with the deadline of the request's context.
 func byContext(options []GetOption) []GetOption {
-	return append(slices.Clip(options), GetOption{func(r *getRequest) error {
+	return append(slices.Clip(options), getOption(func(r *getRequest) error {
 		deadline, ok := r.ctx.Deadline()
 		if !ok {
 			return nil
 		}
 		return r.endAt(deadline)
-	}})
+	}))
 }
 
 func (r *getRequest) free() {

@@ -4,6 +4,7 @@ package dipc
 import "C"
 
 import (
+	"math"
 	"time"
 	"unsafe"
 )
@@ -69,94 +70,142 @@ func setTransport(name, value string, set func(name, value *C.char, failure **C.
 }
 
 // GetOption changes how one stream is fetched.
-type GetOption struct {
-	set func(*getRequest) error
+type GetOption interface{ setGet(*getRequest) error }
+
+type getOption func(*getRequest) error
+
+func (o getOption) setGet(r *getRequest) error { return o(r) }
+
+// CallOption changes how a server is asked, to fetch a stream or to take one.
+type CallOption struct {
+	get getOption
+	put putOption
 }
+
+func (o CallOption) setGet(r *getRequest) error { return o.get(r) }
+func (o CallOption) setPut(r *putRequest) error { return o.put(r) }
 
 // WithDataURI fetches the bodies from another URI than the metadata; the two are of [RoleMetadata]
 // and [RoleData].
 func WithDataURI(uri string) GetOption {
-	return GetOption{func(r *getRequest) error {
+	return getOption(func(r *getRequest) error {
 		text, err := cString("data URI", uri)
 		C.free(unsafe.Pointer(r.uris[1])) // of the option given before
 		r.uris[1] = text
 		return err
-	}}
+	})
 }
 
 // WithHeaders sends headers to the server's program, which reads them by [RequestHeaders], in place of
 // those of an earlier WithHeaders. They have at most 64 KiB, 5 bytes for each value included. A server
 // that does not know headers refuses the request with [ErrUnsupported].
-func WithHeaders(headers Headers) GetOption {
-	return GetOption{func(r *getRequest) error {
-		object, err := headers.build()
-		if err != nil {
-			return err
-		}
-		defer C.dipc_headers_free(object)
-		var failure *C.dipc_error
-		return check(C.dipc_get_options_set_headers(r.options, object, &failure), failure)
-	}}
+func WithHeaders(headers Headers) CallOption {
+	return CallOption{
+		get: func(r *getRequest) error {
+			object, err := headers.build()
+			if err != nil {
+				return err
+			}
+			defer C.dipc_headers_free(object)
+			var failure *C.dipc_error
+			return check(C.dipc_get_options_set_headers(r.options, object, &failure), failure)
+		},
+		put: func(r *putRequest) error {
+			object, err := headers.build()
+			if err != nil {
+				return err
+			}
+			defer C.dipc_headers_free(object)
+			var failure *C.dipc_error
+			return check(C.dipc_put_options_set_headers(r.options, object, &failure), failure)
+		},
+	}
 }
 
 // WithSendSecrets sends the header "authorization" also where others may read the connection: over tcp
 // beyond the loopback interface, and over ucx. Without it a request with that header fails there with
 // [ErrPermission], and nothing is sent.
-func WithSendSecrets() GetOption {
-	return GetOption{func(r *getRequest) error {
-		var failure *C.dipc_error
-		return check(C.dipc_get_options_set_send_secrets(r.options, true, &failure), failure)
-	}}
+func WithSendSecrets() CallOption {
+	return CallOption{
+		get: func(r *getRequest) error {
+			var failure *C.dipc_error
+			return check(C.dipc_get_options_set_send_secrets(r.options, true, &failure), failure)
+		},
+		put: func(r *putRequest) error {
+			var failure *C.dipc_error
+			return check(C.dipc_put_options_set_send_secrets(r.options, true, &failure), failure)
+		},
+	}
 }
 
 // WithDeadline ends a stream of [Client.GetStream] at a time, with [ErrTimeout], and tells the server's
 // program. Elsewhere the context's deadline does so by itself; of two the earlier one counts.
 func WithDeadline(deadline time.Time) GetOption {
-	return GetOption{func(r *getRequest) error { return r.endAt(deadline) }}
+	return getOption(func(r *getRequest) error { return r.endAt(deadline) })
 }
 
 // WithConnectTimeout sets how long connecting may take, up to the server's first answer. Default 10 s. The
 // context may end it earlier.
-func WithConnectTimeout(timeout time.Duration) GetOption {
-	return GetOption{func(r *getRequest) error {
-		ns, err := nanoseconds("connect timeout", timeout)
-		if err != nil {
-			return err
-		}
-		var failure *C.dipc_error
-		return check(C.dipc_get_options_set_connect_timeout_ns(r.options, ns, &failure), failure)
-	}}
+func WithConnectTimeout(timeout time.Duration) CallOption {
+	return CallOption{
+		get: func(r *getRequest) error {
+			ns, err := nanoseconds("connect timeout", timeout)
+			if err != nil {
+				return err
+			}
+			var failure *C.dipc_error
+			return check(C.dipc_get_options_set_connect_timeout_ns(r.options, ns, &failure), failure)
+		},
+		put: func(r *putRequest) error {
+			ns, err := nanoseconds("connect timeout", timeout)
+			if err != nil {
+				return err
+			}
+			var failure *C.dipc_error
+			return check(C.dipc_put_options_set_connect_timeout_ns(r.options, ns, &failure), failure)
+		},
+	}
 }
 
 // WithStallTimeout sets how long the server may say nothing while something is waited for; then the
 // stream fails with [ErrTimeout]. Default for ever: a server that dies is noticed all the same.
-func WithStallTimeout(timeout time.Duration) GetOption {
-	return GetOption{func(r *getRequest) error {
-		ns, err := nanoseconds("stall timeout", timeout)
-		if err != nil {
-			return err
-		}
-		var failure *C.dipc_error
-		return check(C.dipc_get_options_set_stall_timeout_ns(r.options, ns, &failure), failure)
-	}}
+func WithStallTimeout(timeout time.Duration) CallOption {
+	return CallOption{
+		get: func(r *getRequest) error {
+			ns, err := nanoseconds("stall timeout", timeout)
+			if err != nil {
+				return err
+			}
+			var failure *C.dipc_error
+			return check(C.dipc_get_options_set_stall_timeout_ns(r.options, ns, &failure), failure)
+		},
+		put: func(r *putRequest) error {
+			ns, err := nanoseconds("stall timeout", timeout)
+			if err != nil {
+				return err
+			}
+			var failure *C.dipc_error
+			return check(C.dipc_put_options_set_stall_timeout_ns(r.options, ns, &failure), failure)
+		},
+	}
 }
 
 // WithWindow sets how far the server may run ahead of what was read, in batches and in bytes of
 // bodies. Default 16 batches, 256 MiB.
 func WithWindow(batches, bytes uint64) GetOption {
-	return GetOption{func(r *getRequest) error {
+	return getOption(func(r *getRequest) error {
 		var failure *C.dipc_error
 		return check(C.dipc_get_options_set_window(r.options, C.uint64_t(batches), C.uint64_t(bytes), &failure), failure)
-	}}
+	})
 }
 
 // WithLentLimit sets the most bytes of copies that the server may lend at once, while batches are
 // kept; past it bodies travel as bytes. Default 1 GiB.
 func WithLentLimit(bytes uint64) GetOption {
-	return GetOption{func(r *getRequest) error {
+	return getOption(func(r *getRequest) error {
 		var failure *C.dipc_error
 		return check(C.dipc_get_options_set_lent_limit_bytes(r.options, C.uint64_t(bytes), &failure), failure)
-	}}
+	})
 }
 
 // WithMessageLimit sets the most memory that one message may take here beside its body: for buffers
@@ -164,10 +213,10 @@ func WithLentLimit(bytes uint64) GetOption {
 // body has, where that is more. A message that needs more is an error. Default 512 MiB, and 16 GiB for a
 // server of the same user.
 func WithMessageLimit(bytes uint64) GetOption {
-	return GetOption{func(r *getRequest) error {
+	return getOption(func(r *getRequest) error {
 		var failure *C.dipc_error
 		return check(C.dipc_get_options_set_message_limit_bytes(r.options, C.uint64_t(bytes), &failure), failure)
-	}}
+	})
 }
 
 // Device is where the arrays of a stream shall be: [Host], [CUDA] or [AsSent].
@@ -189,16 +238,16 @@ func CUDA(id int64) Device { return Device{C.ARROW_DEVICE_CUDA, C.int64_t(id)} }
 // WithDevice sets where arrays shall be. Default [Host]. Those on a device are for [Client.GetStream]:
 // arrow-go cannot read them, and Get fails with [ErrUnsupported].
 func WithDevice(device Device) GetOption {
-	return GetOption{func(r *getRequest) error {
+	return getOption(func(r *getRequest) error {
 		var failure *C.dipc_error
 		return check(C.dipc_get_options_set_device(r.options, device.deviceType, device.id, &failure), failure)
-	}}
+	})
 }
 
 // WithReaderSpin sets how long a goroutine that waits for the stream looks for it before it sleeps, with
 // a whole core. Default 0.
 func WithReaderSpin(spin time.Duration) GetOption {
-	return GetOption{func(r *getRequest) error {
+	return getOption(func(r *getRequest) error {
 		ns, err := nanoseconds("time to spin", spin)
 		if err != nil {
 			return err
@@ -206,16 +255,23 @@ func WithReaderSpin(spin time.Duration) GetOption {
 		r.spin = spin
 		var failure *C.dipc_error
 		return check(C.dipc_get_options_set_spin_ns(r.options, ns, &failure), failure)
-	}}
+	})
 }
 
 // WithConnections sets how many connections carry the stream where the transport can spread bodies
 // over several (tcp). Default 1.
-func WithConnections(connections uint32) GetOption {
-	return GetOption{func(r *getRequest) error {
-		var failure *C.dipc_error
-		return check(C.dipc_get_options_set_connections(r.options, C.uint32_t(connections), &failure), failure)
-	}}
+func WithConnections(connections uint32) CallOption {
+	return CallOption{
+		get: func(r *getRequest) error {
+			var failure *C.dipc_error
+			return check(C.dipc_get_options_set_connections(r.options, C.uint32_t(connections), &failure), failure)
+		},
+		put: func(r *putRequest) error {
+			var failure *C.dipc_error
+			count := C.uint16_t(min(connections, math.MaxUint16))
+			return check(C.dipc_put_options_set_connections(r.options, count, &failure), failure)
+		},
+	}
 }
 
 // Validation is how much of what arrives is checked before it is handed out.
@@ -233,8 +289,8 @@ const (
 
 // WithValidation sets the level of validation. Default [ValidateAuto].
 func WithValidation(validation Validation) GetOption {
-	return GetOption{func(r *getRequest) error {
+	return getOption(func(r *getRequest) error {
 		var failure *C.dipc_error
 		return check(C.dipc_get_options_set_validation(r.options, C.int32_t(validation), &failure), failure)
-	}}
+	})
 }

@@ -334,14 +334,14 @@ func TestZeroValues(t *testing.T) {
 		t.Error(err)
 	}
 
-	made, uri := newServer(t, dipc.ServerOption{})
+	made, uri := newServer(t, nil)
 	publish(t, made, "table")
 	caller, err := dipc.NewClient(dipc.ClientOption{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer caller.Close()
-	reader, err := caller.Get(testContext(t), uri, "table", dipc.GetOption{})
+	reader, err := caller.Get(testContext(t), uri, "table", nil)
 	if err != nil {
 		t.Fatal(err)
 	}

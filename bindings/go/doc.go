@@ -18,6 +18,14 @@
 //	}
 //	err = reader.Err()
 //
+// A client sends a table by [Put], batch by batch, and a server takes it by [Handler.Put]:
+//
+//	table, err := dipc.Put(ctx, uri, "prices", schema)
+//	...
+//	defer table.Close()
+//	err = table.Write(ctx, batch)
+//	taken, err := table.Finish(ctx)
+//
 // # Errors
 //
 // Every failure is an [*Error], which has a [Status] and a text that names the cause and, where

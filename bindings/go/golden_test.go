@@ -139,7 +139,7 @@ func TestTypeThatArrowGoCannotImport(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := dipc.Get(testContext(t), uri, "none")
-	fails(t, err, dipc.ErrInvalidData, "arrow-go cannot read what the server sent")
+	fails(t, err, dipc.ErrInvalidData, "arrow-go cannot read what was sent")
 }
 
 func compare(t *testing.T, got array.RecordReader, wanted table) {

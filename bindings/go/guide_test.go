@@ -20,7 +20,7 @@ func TestGuideShowsTheExamples(t *testing.T) {
 		t.Fatal(err)
 	}
 	blocks := regexp.MustCompile("(?s)<!-- (examples/[a-z/.]+) -->\n```go\n(.*?)```\n").FindAllSubmatch(guide, -1)
-	if len(blocks) != 4 || len(blocks) != bytes.Count(guide, []byte("```go\n")) {
+	if len(blocks) != 5 || len(blocks) != bytes.Count(guide, []byte("```go\n")) {
 		t.Fatalf("%d of the guide's examples name their file", len(blocks))
 	}
 	for _, block := range blocks {
@@ -46,6 +46,12 @@ func TestExamplesRun(t *testing.T) {
 	printed, err = exec.CommandContext(t.Context(), buildExample(t, "pull")).Output()
 	if err != nil || string(printed) != "streams: 100 sum: 9000\n" {
 		t.Errorf("pull prints %q, %v", printed, err)
+	}
+	const sent = "1: numbers has 1000 rows more\n2: numbers has 2000 rows more\n3: numbers has 3000 rows more\n" +
+		"batches: 3 bytes copied: 0\n"
+	printed, err = exec.CommandContext(t.Context(), buildExample(t, "put")).Output()
+	if err != nil || string(printed) != sent {
+		t.Errorf("put prints %q, %v", printed, err)
 	}
 	server := exec.CommandContext(testContext(t), serve, "shm:"+filepath.Join(t.TempDir(), "socket"))
 	server.Stderr = os.Stderr

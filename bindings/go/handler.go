@@ -15,6 +15,10 @@ import (
 type Handler struct {
 	// Get opens the table of a ticket.
 	Get Provider
+	// Put takes the table that a client sends under a descriptor: it accepts it by [Source.Accept] and
+	// reads it to its end, or returns an error, which refuses the table or fails it. nil says that the
+	// program has taken the whole table.
+	Put func(ctx context.Context, descriptor string, source *Source) error
 	// Describe says what a ticket stands for.
 	Describe func(ctx context.Context, ticket string) (*Description, error)
 	// List gives the tickets that begin with prefix. A server that has such tickets of its own gives
@@ -48,6 +52,8 @@ func (h *Handler) answer(p *producer, out *C.struct_ArrowDeviceArrayStream) erro
 	switch verb := C.dipc_request_verb(request); {
 	case verb == C.DIPC_VERB_GET && h.Get != nil:
 		return p.open(h.Get, ticket, out)
+	case verb == C.DIPC_VERB_PUT && h.Put != nil:
+		return takeTable(p.request, func(source *Source) error { return h.Put(p.request, ticket, source) })
 	case verb == C.DIPC_VERB_DESCRIBE && h.Describe != nil:
 		description, err := h.Describe(p.request, ticket)
 		if err != nil {
@@ -65,6 +71,8 @@ func (h *Handler) answer(p *producer, out *C.struct_ArrowDeviceArrayStream) erro
 		return (&Description{Endpoints: endpoints}).writeTo(out)
 	case verb == C.DIPC_VERB_GET:
 		return unsupported("give tables")
+	case verb == C.DIPC_VERB_PUT:
+		return unsupported("take tables")
 	case verb == C.DIPC_VERB_DESCRIBE:
 		return unsupported("describe tickets")
 	case verb == C.DIPC_VERB_LIST:

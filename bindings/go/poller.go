@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -91,18 +92,51 @@ func cannotWatch(err error) error {
 // readiness makes calls that the library answers with DIPC_NOTHING until its descriptor is readable.
 type readiness struct {
 	fd    func(fd *C.int, failure **C.dipc_error) C.dipc_status
-	turn  chan struct{} // has a value while a goroutine is in try
+	turn  chan struct{} // has a value while a goroutine makes calls
 	ready *watched      // nil until something is waited for
+
+	mu      sync.Mutex
+	ahead   int                // goroutines in try
+	giveWay context.CancelFunc // ends the wait of one in tryLast; nil while none waits
 }
 
 func newReadiness(fd func(fd *C.int, failure **C.dipc_error) C.dipc_status) *readiness {
 	return &readiness{fd: fd, turn: make(chan struct{}, 1)}
 }
 
+// errWayGiven says that a goroutine in tryLast has let another one go first.
+var errWayGiven = errors.New("another call goes first")
+
 // try makes the call, and makes it again whenever the descriptor is readable, until it gives something
 // or ctx ends. Of several goroutines one does so at a time: what one call finds the descriptor tells no
 // other.
 func (r *readiness) try(ctx context.Context, call func(failure **C.dipc_error) C.dipc_status) error {
+	r.mu.Lock()
+	r.ahead++
+	if r.giveWay != nil {
+		r.giveWay()
+	}
+	r.mu.Unlock()
+	defer func() {
+		r.mu.Lock()
+		r.ahead--
+		r.mu.Unlock()
+	}()
+	return r.repeat(ctx, call, r.wait)
+}
+
+// tryLast is try for a call that may wait for long: goroutines in try need not wait for it.
+func (r *readiness) tryLast(ctx context.Context, call func(failure **C.dipc_error) C.dipc_status) error {
+	for {
+		if err := r.repeat(ctx, call, r.waitLast); err != errWayGiven {
+			return err
+		}
+	}
+}
+
+func (r *readiness) repeat(
+	ctx context.Context, call func(failure **C.dipc_error) C.dipc_status, wait func(context.Context) error,
+) error {
 	if ctx == nil {
 		return invalid("the context is nil: pass context.Background()")
 	}
@@ -119,10 +153,31 @@ func (r *readiness) try(ctx context.Context, call func(failure **C.dipc_error) C
 		if status := call(&failure); status != C.DIPC_NOTHING {
 			return check(status, failure)
 		}
-		if err := r.wait(ctx); err != nil && ctx.Err() == nil {
+		if err := wait(ctx); err != nil && ctx.Err() == nil {
 			return err
 		}
 	}
+}
+
+// waitLast is wait until another goroutine wants to make a call.
+func (r *readiness) waitLast(ctx context.Context) error {
+	wait, cancel := context.WithCancel(ctx)
+	defer cancel()
+	r.mu.Lock()
+	if r.ahead > 0 {
+		r.mu.Unlock()
+		return errWayGiven
+	}
+	r.giveWay = cancel
+	r.mu.Unlock()
+	err := r.wait(wait)
+	r.mu.Lock()
+	r.giveWay = nil
+	r.mu.Unlock()
+	if wait.Err() != nil {
+		return errWayGiven
+	}
+	return err
 }
 
 func (r *readiness) wait(ctx context.Context) error {

@@ -64,7 +64,13 @@ func serveGated(address string) error {
 // startGated starts serveGated in a process of its own. It gives the URIs for shm and tcp.
 func startGated(t *testing.T) (server *exec.Cmd, input io.Closer, uris []string) {
 	t.Helper()
-	server = child(t, "gate", "DIPC_TEST_ADDRESS=shm:"+t.TempDir()+"/socket")
+	return startServer(t, "gate")
+}
+
+// startServer starts a server in a process of its own, which prints its URIs for shm and tcp.
+func startServer(t *testing.T, what string) (server *exec.Cmd, input io.Closer, uris []string) {
+	t.Helper()
+	server = child(t, what, "DIPC_TEST_ADDRESS=shm:"+t.TempDir()+"/socket")
 	input, err := server.StdinPipe()
 	if err != nil {
 		t.Fatal(err)

@@ -174,19 +174,28 @@ func (p *producer) panicked(reason any) C.int32_t {
 
 // tellFailure tells the client of an error.
 func tellFailure(request *C.dipc_request, err error) {
-	text := err.Error()
+	tell(request, statusOf(err), textOf(err))
+}
+
+// textOf is what the other side is told about an error.
+func textOf(err error) string {
 	var failure *Error
 	if errors.As(err, &failure) && err == error(failure) { // only the bare error has the prefix
-		text = failure.Text
+		return failure.Text
 	}
-	tell(request, statusOf(err), text)
+	return err.Error()
 }
 
 func tell(request *C.dipc_request, status Status, text string) {
-	// The text must be UTF-8, and C would cut it off at a NUL.
-	words := C.CString(strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "\uFFFD"))
+	words := cWords(text)
 	defer C.free(unsafe.Pointer(words))
 	C.dipc_request_fail(request, C.int32_t(status), words, nil)
+}
+
+// cWords copies words for people, to be freed by C.free. They must be UTF-8, and C would cut them off at
+// a NUL.
+func cWords(text string) *C.char {
+	return C.CString(strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "\uFFFD"))
 }
 
 // sameTypes refuses a batch whose columns are not of the types that the client was told: C reads

@@ -62,6 +62,9 @@ type Verb int32
 const (
 	// VerbGet: the table. [Request.Start], [Request.Push] and [Request.Finish] give it.
 	VerbGet Verb = C.DIPC_VERB_GET
+	// VerbPut: to send a table under the ticket. [Source.Accept] takes it and [Request.Finish] says that
+	// the program has all of it.
+	VerbPut Verb = C.DIPC_VERB_PUT
 	// VerbDescribe: what the ticket stands for. [Request.Describe] says it.
 	VerbDescribe Verb = C.DIPC_VERB_DESCRIBE
 	// VerbList: the tickets that begin so. [Request.List] gives them.
@@ -79,6 +82,8 @@ type Request struct {
 	Headers Headers
 	// Peer is the client.
 	Peer Peer
+	// Source is the table that the client sends; nil for other verbs than VerbPut.
+	Source *Source
 
 	handle  *handle[*C.dipc_request]
 	context *requestContext
@@ -109,6 +114,9 @@ func (s *Server) newRequest(object *C.dipc_request) *Request {
 		return nil
 	}
 	r.Headers, r.Peer = context.headers, context.peer
+	if r.Verb == VerbPut {
+		r.Source = &Source{context: context, handle: r.handle}
+	}
 	return r
 }
 
@@ -176,7 +184,7 @@ func (r *Request) push(ctx context.Context, array *C.struct_ArrowDeviceArray) er
 }
 
 // Finish ends the stream, waits until everything has been sent, and closes the request. Where ctx ends
-// first it may be called again.
+// first it may be called again. For [VerbPut] it tells the client that the program has taken the table.
 func (r *Request) Finish(ctx context.Context) error {
 	err := r.send(ctx, func(object *C.dipc_request, failure **C.dipc_error) C.dipc_status {
 		return C.dipc_request_finish(object, 0, failure)

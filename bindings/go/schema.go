@@ -46,7 +46,7 @@ func importSchema(in *C.struct_ArrowSchema) (stored, schema *arrow.Schema, err e
 func unreadable(reason error) error {
 	return &Error{
 		Status: ErrInvalidData,
-		Text:   "arrow-go cannot read what the server sent: " + reason.Error(),
+		Text:   "arrow-go cannot read what was sent: " + reason.Error(),
 		causes: []error{reason},
 	}
 }

@@ -33,10 +33,10 @@ func NewServer(options ...ServerOption) (*Server, error) {
 	}
 	defer C.dipc_server_options_free(set)
 	for _, option := range options {
-		if option.set == nil {
+		if option == nil {
 			continue
 		}
-		if err := option.set(set); err != nil {
+		if err := option.setServer(set); err != nil {
 			return nil, err
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 	"unsafe"
 
@@ -23,6 +24,7 @@ type stream struct {
 	cancel *token
 	ready  *watched      // nil until something is waited for
 	spin   time.Duration // how long to look before each wait
+	ended  *atomic.Bool  // where the library does not know of cancel: whether it was triggered
 
 	stored, schema *arrow.Schema // as importSchema gives them
 }
@@ -60,6 +62,9 @@ func (s *stream) readSchema() error {
 func (s *stream) next() (arrow.RecordBatch, error) {
 	var metadataBytes C.size_t
 	for {
+		if s.ended != nil && s.ended.Load() {
+			return nil, &Error{Status: ErrCancelled, Text: "the reader was ended before the table"}
+		}
 		var failure *C.dipc_error
 		status := C.dipcgo_stream_next(s.object, s.batch, &metadataBytes, &failure)
 		if err := check(status, failure); err != nil {
@@ -90,14 +95,7 @@ func (s *stream) next() (arrow.RecordBatch, error) {
 // wait returns once next may find something, or its token was triggered.
 func (s *stream) wait() error {
 	if s.ready == nil {
-		var fd C.int
-		var failure *C.dipc_error
-		err := check(C.dipc_stream_fd(s.object, &fd, &failure), failure)
-		if err != nil {
-			return err
-		}
-		s.ready, err = watch(fd)
-		return err // the first descriptor of a stream is readable
+		return s.watch() // the descriptor of a stream is readable at first
 	}
 	for begun := time.Now(); s.spin > 0 && time.Since(begun) < s.spin; {
 		if s.ready.isReadable() {
@@ -105,6 +103,16 @@ func (s *stream) wait() error {
 		}
 	}
 	return s.ready.wait()
+}
+
+func (s *stream) watch() error {
+	var fd C.int
+	var failure *C.dipc_error
+	err := check(C.dipc_stream_fd(s.object, &fd, &failure), failure)
+	if err == nil {
+		s.ready, err = watch(fd)
+	}
+	return err
 }
 
 // importBatch takes in over; its buffers go back when the batch is released.
