@@ -479,7 +479,8 @@ struct ArrowAsyncDeviceStreamHandler {
 #define DIPC_VERB_PUT 2
 
 /**
- * Both sides send. Not served yet.
+ * Both sides send: dipc_request_source() accepts the client's table, and the answer is a table as
+ * for DIPC_VERB_GET.
  */
 #define DIPC_VERB_EXCHANGE 3
 
@@ -714,7 +715,8 @@ typedef struct dipc_get_options dipc_get_options;
 typedef struct dipc_headers dipc_headers;
 
 /**
- * A table on its way to a server. Made by dipc_client_put() or dipc_client_put_open(). One thread
+ * A table on its way to a server. Made by dipc_client_put(), dipc_client_put_open() or
+ * dipc_client_exchange(). One thread
  * at a time uses it; a dipc_cancel ends a call on another thread.
  *
  * The thread that calls also writes and reads the connection. Between two calls the library answers
@@ -782,7 +784,9 @@ typedef void (*dipc_finalizer)(void *userdata);
  *                  fail with its own text the provider calls dipc_request_fail() and returns
  *                  non-zero. With DIPC_VERB_PUT the client sends a table: the provider accepts it
  *                  by dipc_request_source(), reads it to its end, and sets no stream; the request
- *                  is valid until the provider returns.
+ *                  is valid until the provider returns. With DIPC_VERB_EXCHANGE it accepts the
+ *                  client's table too, and sets a stream, whose get_next may read that table; the
+ *                  table is read to its end before the stream ends.
  * @param out       Receives the stream, which the library then owns; its release is NULL before
  *                  the call.
  * @return 0, or any other number for a failure: then out is ignored.
@@ -2054,7 +2058,49 @@ dipc_status dipc_client_put_open(const struct dipc_client *client,
                                  struct dipc_error **error);
 
 /**
- * Sends a batch of a put of dipc_client_put_open(). Waits for the batch's sync_event, and for a
+ * Exchanges tables with a server: one from here, batch by batch, and one from there, on one
+ * connection at once. Waits until the server accepts. Then dipc_put_push() and dipc_put_finish()
+ * send, and the stream answers receives; two threads may do so at once. Either table may end first.
+ * dipc_put_finish() waits until the server's host has ended its own table and has read all of this
+ * one: read answers to its end before or meanwhile.
+ *
+ * An error at either side ends both tables at both sides. So does the release of answers before its
+ * end, and dipc_put_free() before dipc_put_finish().
+ *
+ * @param client                Client.
+ * @param uris                  One string: the server's URI.
+ * @param n_uris                1.
+ * @param descriptor            As for dipc_client_put().
+ * @param descriptor_len_bytes  Length of descriptor.
+ * @param options               Of the table from here. Copied; NULL: the defaults.
+ * @param answer_options        Of the table from there: window, validation, lent limit, stall
+ *                              timeout and spinning count. Copied; NULL: the defaults.
+ * @param cancel                As for dipc_client_put().
+ * @param schema                Of the table from here. Read, not moved.
+ * @param device_type           Device of the batches, as ARROW_DEVICE_CPU.
+ * @param out                   Receives the put, to be freed by dipc_put_free().
+ * @param answers               Receives the stream of the server's table, on the host. Its
+ *                              get_schema waits for the server's schema. An old value is
+ *                              overwritten, not released.
+ * @param error                 May be NULL; on failure receives details for dipc_error_free().
+ * @return As dipc_client_put_open(). DIPC_ERR_UNSUPPORTED: the server exchanges no tables.
+ */
+dipc_status dipc_client_exchange(const struct dipc_client *client,
+                                 const char *const *uris,
+                                 size_t n_uris,
+                                 const uint8_t *descriptor,
+                                 size_t descriptor_len_bytes,
+                                 const struct dipc_put_options *options,
+                                 const struct dipc_get_options *answer_options,
+                                 const struct dipc_cancel *cancel,
+                                 const struct ArrowSchema *schema,
+                                 int32_t device_type,
+                                 struct dipc_put **out,
+                                 struct ArrowDeviceArrayStream *answers,
+                                 struct dipc_error **error);
+
+/**
+ * Sends a batch of a put of dipc_client_put_open() or dipc_client_exchange(). Waits for the batch's sync_event, and for a
  * slow server.
  *
  * @param put                 Put; exclusive during the call.
@@ -2600,7 +2646,7 @@ dipc_status dipc_request_peer_address(const struct dipc_request *request,
  * Gives the schema of the table that the client sends, for a host that accepts or refuses the
  * table with it. Waits for the schema, which follows the request at once.
  *
- * @param request  Request with DIPC_VERB_PUT.
+ * @param request  Request with DIPC_VERB_PUT or DIPC_VERB_EXCHANGE.
  * @param out      Receives the schema, to be released. An old value is overwritten.
  * @param error    May be NULL; on failure receives details for dipc_error_free().
  * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: the client sends no table,
@@ -2616,14 +2662,15 @@ dipc_status dipc_request_source_schema(const struct dipc_request *request,
  * batches, as fast as the host reads. The arrays outlive the request and the client.
  *
  * The host reads the stream to its end, then answers: a provider returns 0 and leaves its `out`
- * alone; in the pull form dipc_request_finish(). Anything else fails the table for the client: an
+ * alone, or for DIPC_VERB_EXCHANGE ends the stream that it gave; in the pull form
+ * dipc_request_finish(). Anything else fails the table for the client: an
  * error, or an answer before the end of the stream. A table that its client leaves or fails ends
  * with an error of the stream, never with its end.
  *
  * dipc_stream_status(), dipc_stream_stat(), dipc_stream_metadata(), dipc_stream_fd() and
  * dipc_stream_try_next() work with the stream.
  *
- * @param request  Request with DIPC_VERB_PUT.
+ * @param request  Request with DIPC_VERB_PUT or DIPC_VERB_EXCHANGE.
  * @param out      Receives the stream, to be released. An old value is overwritten, not released.
  *                 After the answer its calls fail.
  * @param error    May be NULL; on failure receives details for dipc_error_free().

@@ -110,6 +110,48 @@ impl Client {
         options: &PutOptions,
         cancel: Option<&Cancel>,
     ) -> Result<Put> {
+        let put = self.send(
+            uris,
+            descriptor,
+            (schema, device_type),
+            options,
+            None,
+            cancel,
+        )?;
+        Ok(put.0)
+    }
+
+    /// Asks the server to exchange streams: one of this schema from here, one from there (rule Q5).
+    /// Waits until the server accepts. Either stream may end first. The schema of the server's stream
+    /// may come later: [`ArrayReader::schema`](crate::arrow::stream::ArrayReader::schema) waits.
+    ///
+    /// # Errors
+    ///
+    /// As [`put`](Self::put).
+    pub fn exchange(
+        &self,
+        uris: &[&str],
+        descriptor: &[u8],
+        described: (&OwnedSchema, i32),
+        options: (&PutOptions, &GetOptions),
+        cancel: Option<&Cancel>,
+    ) -> Result<(Put, Stream)> {
+        let (own, answers) = options;
+        match self.send(uris, descriptor, described, own, Some(answers), cancel)? {
+            (put, Some(stream)) => Ok((put, stream)),
+            (_, None) => Err(Error::unsupported("no stream of the server")),
+        }
+    }
+
+    fn send(
+        &self,
+        uris: &[&str],
+        descriptor: &[u8],
+        described: (&OwnedSchema, i32),
+        options: &PutOptions,
+        answers: Option<&GetOptions>,
+        cancel: Option<&Cancel>,
+    ) -> Result<(Put, Option<Stream>)> {
         self.core.generation.ensure_same_process()?;
         let uris = self.core.uris.read(uris)?;
         let [uri] = &*uris else {
@@ -122,8 +164,9 @@ impl Client {
             ));
         }
         self.core.streams.fetch_add(1, Ordering::Relaxed);
-        let described = (schema, device_type);
-        Put::start(&self.core, uri, descriptor, described, options, cancel).inspect_err(|error| {
+        let core = &self.core;
+        let started = Put::start(core, uri, descriptor, described, options, answers, cancel);
+        started.inspect_err(|error| {
             let status = error.status().symbol();
             tracing::info!("{} is not taken: {status}: {error}", shown(descriptor));
         })

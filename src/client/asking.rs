@@ -205,6 +205,7 @@ impl ClientCore {
         uri: &KnownUri,
         key: &ConnectionKey,
         options: &PutOptions,
+        unexpected_bytes: u64,
         cancel: Option<&Cancel>,
     ) -> Result<(Turner<End>, AnswerLimit, bool)> {
         let start = clock::now();
@@ -212,7 +213,7 @@ impl ClientCore {
         let is_reused = kept.is_some();
         let dial = DialOptions {
             connect_timeout: options.connect_timeout,
-            unexpected_bytes: 0,
+            unexpected_bytes,
             connections: options.connections,
         };
         let turner = match kept {
@@ -332,6 +333,10 @@ impl ClientCore {
             is_ordered && !end.is_asking()
         };
         let Some(turner) = link.take() else { return };
+        if link.look(End::is_receiving) {
+            // The server's stream of an exchange keeps it in the end.
+            return;
+        }
         if link.look(is_settled) {
             let connections = Connections {
                 metadata: turner,

@@ -7,18 +7,22 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::asking::{ClientCore, ConnectionKey, ensure_secrets_are_safe};
-use super::options::PutOptions;
+use super::options::{GetOptions, PutOptions};
 use super::uris::KnownUri;
+use crate::arrow::decode::DecodeOptions;
 use crate::arrow::stream::{ArrayReader as _, DeviceStreamReader};
 use crate::arrow::{EncodeOptions, OwnedDeviceArray, OwnedSchema};
 use crate::cancel::Cancel;
 use crate::driver::clock;
-use crate::driver::end::{Answers, EndLink, HostResult};
+use crate::driver::end::{Answers, End, EndLink, HostResult};
+use crate::driver::fetch::{Fetch, Stream};
 use crate::driver::produce::{Counters, OutStream, ProduceOptions, Production};
+use crate::driver::turning::Turner;
 use crate::error::{Error, Result, Status};
 use crate::proto::{
     BODY_KIND_LIST, BODY_KIND_PACKED, FEATURE_HEADERS, FEATURE_IN_PLACE, FEATURE_PENDING,
-    FEATURE_REPEAT, FEATURE_RETURN, Headers, Request, Role, StreamInfo, Timestamp, VERSION, Verb,
+    FEATURE_REPEAT, FEATURE_RETURN, Headers, ReceiverConfig, Request, Role, SideConfig, StreamInfo,
+    Timestamp, VERSION, Verb,
 };
 
 /// A stream of record batches that a client sends. Dropping it unfinished fails the stream.
@@ -67,7 +71,8 @@ enum Word {
 }
 
 impl Put {
-    /// Asks the server to take a stream of this schema, and waits for its answer.
+    /// Asks the server to take a stream of this schema, and waits for its answer. With `answers` the
+    /// server sends a stream too (rule Q5).
     ///
     /// # Errors
     ///
@@ -78,12 +83,15 @@ impl Put {
         descriptor: &[u8],
         (schema, device_type): (&OwnedSchema, i32),
         options: &PutOptions,
+        answers: Option<&GetOptions>,
         cancel: Option<&Cancel>,
-    ) -> Result<Self> {
+    ) -> Result<(Self, Option<Stream>)> {
         let due = options.deadline.map(clock::after);
         loop {
             let key = (Arc::clone(&uri.name), options.connections);
-            let (turner, answer, is_reused) = client.connection(uri, &key, options, cancel)?;
+            let window = answers.map_or(0, |answers| answers.window.bytes);
+            let (mut turner, answer, is_reused) =
+                client.connection(uri, &key, options, window, cancel)?;
             let link = Arc::clone(turner.link());
             if !options.send_secrets
                 && let Err(error) = ensure_secrets_are_safe(&options.headers, [&link])
@@ -96,9 +104,16 @@ impl Put {
             if link.profile().is_ordered {
                 features |= FEATURE_REPEAT;
             }
+            let own = answers.map_or(0, |_| features);
+            let defaults = GetOptions::default();
+            let wanted = answers.unwrap_or(&defaults);
             let request = Request {
-                verb: Verb::Put,
-                features: FEATURE_HEADERS | FEATURE_PENDING,
+                verb: match answers {
+                    Some(_) => Verb::Exchange,
+                    None => Verb::Put,
+                },
+                features: FEATURE_HEADERS | FEATURE_PENDING | own,
+                lent_limit: wanted.lent_limit,
                 stream_id: client.next_id()?,
                 // The time goes on. Zero would be no deadline on the wire.
                 deadline: due.map(|due| clock::until(due).max(Duration::from_nanos(1))),
@@ -110,7 +125,11 @@ impl Put {
                     device_id: -1,
                     body_kinds: BODY_KIND_PACKED | BODY_KIND_LIST,
                 }),
-                ..Request::new(descriptor, super::GetOptions::default().window)
+                ..Request::new(descriptor, wanted.window)
+            };
+            let fetch = match answers {
+                Some(answers) => Some(read_answers(&mut turner, uri, &request, answers)?),
+                None => None,
             };
             let counters = Arc::<Counters>::default();
             let produce = ProduceOptions {
@@ -143,15 +162,37 @@ impl Put {
             let started = (put.production.ask(&request, schema, device_type))
                 .and_then(|()| put.wait_for_grant(answer.by, answer.timeout));
             match started {
-                Ok(()) => return Ok(put),
+                Ok(()) => {
+                    let answers = fetch.map(|(fetch, decode)| put.answers(fetch, decode, cancel));
+                    return Ok((put, answers));
+                }
                 // The server may have restarted since the connection was last used.
                 Err(error)
                     if is_reused
                         && !put.is_heard()
                         && matches!(error.status(), Status::Disconnected | Status::Protocol) => {}
-                Err(error) => return Err(put.give_up(error)),
+                Err(error) => {
+                    drop(fetch.map(|(fetch, decode)| put.answers(fetch, decode, None)));
+                    return Err(put.give_up(error));
+                }
             }
         }
+    }
+
+    /// The server's stream of an exchange.
+    fn answers(&self, fetch: Box<Fetch>, decode: DecodeOptions, cancel: Option<&Cancel>) -> Stream {
+        let (client, link, key) = (
+            Arc::clone(&self.client),
+            Arc::clone(&self.link),
+            self.key.clone(),
+        );
+        let ending = move |fetch: Box<Fetch>| {
+            fetch.end(move |connections| {
+                drop(connections);
+                client.keep(&link, &key);
+            });
+        };
+        Stream::new(fetch, decode, cancel, Box::new(ending))
     }
 
     /// Sends the batches of `source` while the host waits for results or for the end.
@@ -452,6 +493,30 @@ impl Put {
         self.link.interfere(|end, effects| end.stop_asking(effects));
         self.client.keep(&self.link, &self.key);
     }
+}
+
+/// Reads the server's stream of an exchange, which `request` asks for.
+fn read_answers(
+    turner: &mut Turner<End>,
+    uri: &KnownUri,
+    request: &Request,
+    options: &GetOptions,
+) -> Result<(Box<Fetch>, DecodeOptions)> {
+    let config = ReceiverConfig {
+        request: request.clone(),
+        metadata: SideConfig {
+            tags: uri.uri.tags,
+            extension: true,
+        },
+        data: None,
+        first_seq: 0,
+        stall_timeout: options.stall_timeout,
+        silence_timeout: None,
+        answer: None,
+    };
+    let decode = options.decode(turner.link().look(End::same_user));
+    let fetch = Fetch::of_exchange(config, turner.share(), decode, options.spin)?;
+    Ok((fetch, decode))
 }
 
 fn word_of(answers: &mut Answers) -> Option<Word> {

@@ -43,7 +43,7 @@ struct Interest {
 }
 
 impl Poller {
-    /// A descriptor that is readable at once. A readable `always` wakes the host too.
+    /// A descriptor that is readable at once. Each of `always` wakes the host too.
     ///
     /// # Errors
     ///

@@ -20,7 +20,9 @@ use crate::server::{Provider, Request};
 ///                  fail with its own text the provider calls dipc_request_fail() and returns
 ///                  non-zero. With DIPC_VERB_PUT the client sends a table: the provider accepts it
 ///                  by dipc_request_source(), reads it to its end, and sets no stream; the request
-///                  is valid until the provider returns.
+///                  is valid until the provider returns. With DIPC_VERB_EXCHANGE it accepts the
+///                  client's table too, and sets a stream, whose get_next may read that table; the
+///                  table is read to its end before the stream ends.
 /// @param out       Receives the stream, which the library then owns; its release is NULL before
 ///                  the call.
 /// @return 0, or any other number for a failure: then out is ignored.

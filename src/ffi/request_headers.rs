@@ -13,7 +13,8 @@ use crate::proto::Verb;
 pub const DIPC_VERB_GET: i32 = 1;
 /// The client sends a table: dipc_request_source() accepts it.
 pub const DIPC_VERB_PUT: i32 = 2;
-/// Both sides send. Not served yet.
+/// Both sides send: dipc_request_source() accepts the client's table, and the answer is a table as
+/// for DIPC_VERB_GET.
 pub const DIPC_VERB_EXCHANGE: i32 = 3;
 /// The client asks what a ticket stands for: answer by dipc_description_to_stream().
 pub const DIPC_VERB_DESCRIBE: i32 = 4;

@@ -1,4 +1,4 @@
-//! The stream that the client of a request sends (DIPC_VERB_PUT).
+//! The stream that the client of a request sends.
 
 use crate::arrow::abi::{ArrowDeviceArrayStream, ArrowSchema};
 use crate::arrow::stream::export_device_stream;
@@ -12,7 +12,7 @@ use crate::ffi::text::try_bytes;
 /// Gives the schema of the table that the client sends, for a host that accepts or refuses the
 /// table with it. Waits for the schema, which follows the request at once.
 ///
-/// @param request  Request with DIPC_VERB_PUT.
+/// @param request  Request with DIPC_VERB_PUT or DIPC_VERB_EXCHANGE.
 /// @param out      Receives the schema, to be released. An old value is overwritten.
 /// @param error    May be NULL; on failure receives details for dipc_error_free().
 /// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: the client sends no table,
@@ -44,14 +44,15 @@ pub unsafe extern "C" fn dipc_request_source_schema(
 /// batches, as fast as the host reads. The arrays outlive the request and the client.
 ///
 /// The host reads the stream to its end, then answers: a provider returns 0 and leaves its `out`
-/// alone; in the pull form dipc_request_finish(). Anything else fails the table for the client: an
+/// alone, or for DIPC_VERB_EXCHANGE ends the stream that it gave; in the pull form
+/// dipc_request_finish(). Anything else fails the table for the client: an
 /// error, or an answer before the end of the stream. A table that its client leaves or fails ends
 /// with an error of the stream, never with its end.
 ///
 /// dipc_stream_status(), dipc_stream_stat(), dipc_stream_metadata(), dipc_stream_fd() and
 /// dipc_stream_try_next() work with the stream.
 ///
-/// @param request  Request with DIPC_VERB_PUT.
+/// @param request  Request with DIPC_VERB_PUT or DIPC_VERB_EXCHANGE.
 /// @param out      Receives the stream, to be released. An old value is overwritten, not released.
 ///                 After the answer its calls fail.
 /// @param error    May be NULL; on failure receives details for dipc_error_free().

@@ -25,7 +25,6 @@ use crate::lines::Lines;
 use crate::proto::{Role, RoleTags, SenderConfig, Timestamp, Uri};
 use crate::server::pulls::PullQueues;
 use crate::server::request::AskedFor;
-use crate::server::source::Source;
 use crate::server::streams::{Slot, Streams};
 use crate::server::threads::{Threads, send_table};
 use crate::server::tickets::{Entry, Provider, Tickets};
@@ -190,48 +189,8 @@ impl ServerCore {
         })
     }
 
-    /// Begins to take the stream of a client. From here on the stream owns the connection.
-    fn begin_taking(
-        &self,
-        turner: Turner<End>,
-        asked: &ArrivedRequest,
-    ) -> Result<Begun, (Error, Turner<End>)> {
-        let request = &asked.request;
-        let source = Source::new(turner, request, &self.options.take, self.options.first_seq)?;
-        let (entry, slot) = match self.admit(asked) {
-            Ok(admitted) => admitted,
-            Err(error) => {
-                log_refusal(source.link(), asked, &error);
-                // It fails only where the client has gone.
-                let _ = source.answer(Err((error.status().code(), error.text().to_owned())));
-                return Ok(Begun::Elsewhere);
-            }
-        };
-        let link = Arc::clone(source.link());
-        let stream = OutStream::without_batches(request.ticket.clone(), link);
-        let place = Arc::downgrade(&slot);
-        stream.when_lost(Box::new(move || {
-            if let Some(place) = place.upgrade() {
-                place.lost();
-            }
-        }));
-        let asked_for = AskedFor::of(request);
-        if let Entry::Provider(provider) = entry {
-            let request = Request::with_source(stream, asked_for, Arc::clone(&source), None);
-            return Ok(Begun::Thread(Box::new(TakenStream {
-                provider,
-                request,
-                source,
-                slot,
-            })));
-        }
-        let request = Request::with_source(stream, asked_for, source, Some(slot));
-        self.pulls.put(request);
-        Ok(Begun::Elsewhere)
-    }
-
     /// Finds the ticket of a request, and takes a slot for its stream.
-    fn admit(&self, asked: &ArrivedRequest) -> Result<(Entry, Arc<Slot>)> {
+    pub(super) fn admit(&self, asked: &ArrivedRequest) -> Result<(Entry, Arc<Slot>)> {
         self.ensure_running()?;
         let entry = self.entry(&asked.request)?;
         if !asked.extension && asked.role != Role::Both && !entry.replays() {
@@ -273,7 +232,7 @@ impl ServerCore {
         }
     }
 
-    fn produce(&self, callbacks: Callbacks) -> ProduceOptions {
+    pub(super) fn produce(&self, callbacks: Callbacks) -> ProduceOptions {
         ProduceOptions {
             encode: self.encode_options(),
             body: self.options.body,
@@ -338,7 +297,7 @@ impl ServerCore {
 }
 
 /// Frees the stream's place among `max_streams` just before its last message.
-fn ending(slot: &Arc<Slot>) -> Box<dyn FnOnce() + Send> {
+pub(super) fn ending(slot: &Arc<Slot>) -> Box<dyn FnOnce() + Send> {
     let slot = Arc::downgrade(slot);
     Box::new(move || {
         if let Some(slot) = slot.upgrade() {
@@ -348,7 +307,7 @@ fn ending(slot: &Arc<Slot>) -> Box<dyn FnOnce() + Send> {
 }
 
 /// Logs that a request was refused: a warning if the server was busy.
-fn log_refusal(link: &EndLink, asked: &ArrivedRequest, error: &Error) {
+pub(super) fn log_refusal(link: &EndLink, asked: &ArrivedRequest, error: &Error) {
     static BUSY: Lines = Lines::new();
     let line = || {
         let ticket = shown(&asked.request.ticket);
@@ -419,34 +378,8 @@ impl StreamWork for ProvidedStream {
     }
 }
 
-/// A stream of a client that a provider takes.
-struct TakenStream {
-    provider: Arc<Deferred<Box<dyn Provider>>>,
-    request: Request,
-    source: Arc<Source>,
-    slot: Arc<Slot>,
-}
-
-impl StreamWork for TakenStream {
-    fn run(self: Box<Self>) -> Option<Turner<End>> {
-        let provider = self.provider.get()?;
-        let taken = provider.take(&self.request);
-        self.slot.ending();
-        let outcome = taken.map_err(|error| self.request.failure(&error));
-        if let Err(error) = self.source.answer(outcome) {
-            tracing::debug!("a client is not told that its table was taken: {error}");
-        }
-        None
-    }
-
-    fn refuse(self: Box<Self>, error: &Error) {
-        let told = (error.status().code(), error.text().to_owned());
-        let _ = self.source.answer(Err(told));
-    }
-}
-
 /// Calls the provider and sends its batches. The host's stream goes to `reader`.
-fn provide(
+pub(super) fn provide(
     provider: &dyn Provider,
     request: &Request,
     production: &mut Production,

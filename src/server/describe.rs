@@ -29,11 +29,11 @@ impl ServerCore {
                     _ => self.answer(&list(&own)),
                 }
             }
-            Verb::Put => self.tickets.handler().ok_or_else(|| {
+            Verb::Put | Verb::Exchange => self.tickets.handler().ok_or_else(|| {
                 Error::unsupported("this server takes no tables: it has no handler for requests")
             }),
             verb => Err(Error::unsupported(format!(
-                "this server does not know {}: it gives, takes, describes and lists tables",
+                "this server does not know {}: it gives, takes, exchanges, describes and lists tables",
                 verb.name()
             ))),
         }

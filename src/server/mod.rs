@@ -7,6 +7,7 @@ mod pulls;
 mod request;
 mod source;
 mod streams;
+mod taking;
 mod threads;
 mod tickets;
 

@@ -70,17 +70,16 @@ impl Request {
         }
     }
 
-    /// A request of a client that sends `source`. `place`: in the pull form.
-    pub(super) fn with_source(
-        stream: Arc<OutStream>,
-        asked: AskedFor,
-        source: Arc<Source>,
-        place: Option<Arc<Slot>>,
-    ) -> Self {
-        let mut request = Self::for_provider(stream, asked);
-        request.source = Some(source);
-        request.place = Mutex::new(place);
-        request
+    /// The client sends a stream.
+    pub(super) fn with_source(mut self, source: &Arc<Source>) -> Self {
+        self.source = Some(Arc::clone(source));
+        self
+    }
+
+    /// Counts the stream that the client sends as active, in the pull form.
+    pub(super) fn with_place(mut self, place: Arc<Slot>) -> Self {
+        self.place = Mutex::new(Some(place));
+        self
     }
 
     pub(super) fn for_pull(
@@ -249,8 +248,12 @@ impl Request {
         let deadline = timeout.map(clock::after);
         let mut pull = self.pull(deadline)?;
         pull.production.finish(deadline)?;
+        let answered = match &self.source {
+            Some(source) => source.answer(Ok(())),
+            None => Ok(()),
+        };
         pull.production.let_go();
-        Ok(())
+        answered
     }
 
     /// Fails the stream with a reason. Pull form: the stream ends now, and a call on another thread
@@ -270,6 +273,10 @@ impl Request {
                 self.stream.give_up();
                 let production = &mut pull.lock().production;
                 production.fail(code, text);
+                if let Some(source) = &self.source {
+                    // It fails only where the client is told already.
+                    let _ = source.answer(Err((code, text.to_owned())));
+                }
                 production.let_go();
             }
             None => *self.failure.lock() = Some((code, text.to_owned())),
@@ -301,8 +308,8 @@ impl Request {
 
 impl Drop for Request {
     fn drop(&mut self) {
-        // In the pull form, unanswered. A provider's request has no place.
-        if self.place.get_mut().is_some() {
+        // In the pull form, unanswered. A provider's request has neither.
+        if self.place.get_mut().is_some() || (self.pull.is_some() && self.source.is_some()) {
             let text = "the server's host dropped the request";
             self.fail(Status::Provider.code(), text);
         }

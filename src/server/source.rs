@@ -10,11 +10,11 @@ use crate::cancel::Cancel;
 use crate::device::DeviceKind;
 use crate::driver::end::{End, EndLink};
 use crate::driver::fetch::{Fetch, Stream};
-use crate::driver::turning::Turner;
+use crate::driver::turning::{Bell, Turner};
 use crate::error::{Error, Result, Status};
 use crate::proto::{
     self, BODY_KIND_LIST, BODY_KIND_PACKED, FEATURE_IN_PLACE, FEATURE_REPEAT, FEATURE_RETURN,
-    Grant, ReceiverConfig, SideConfig, StreamInfo, Tags, VERSION,
+    Grant, ReceiverConfig, SideConfig, StreamInfo, Tags, VERSION, Verb,
 };
 use crate::server::TakeOptions;
 
@@ -24,6 +24,8 @@ use crate::server::TakeOptions;
 /// does not want is read, and thrown away (rule Q10).
 pub(super) struct Source {
     link: Arc<EndLink>,
+    /// Names the stream on the connection.
+    mark: u64,
     info: StreamInfo,
     grant: Grant,
     decode: DecodeOptions,
@@ -47,8 +49,13 @@ impl Source {
         options: &TakeOptions,
         first_seq: u32,
     ) -> Result<Arc<Self>, (Error, Turner<End>)> {
-        let over = match Cancel::new() {
-            Ok(over) => over,
+        let is_exchange = request.verb == Verb::Exchange;
+        let made = Cancel::new().and_then(|over| {
+            let bell = is_exchange.then(Bell::new).transpose()?;
+            Ok((over, bell.map(Arc::new)))
+        });
+        let (over, bell) = match made {
+            Ok(made) => made,
             Err(error) => return Err((error, turner)),
         };
         let link = Arc::clone(turner.link());
@@ -80,9 +87,13 @@ impl Source {
         let decode = DecodeOptions::of_peer(same_user, options.level, options.message_limit);
         // The host may take long to decide.
         link.interfere(|end, effects| end.say_pending(effects));
-        let fetch = Fetch::of_client(config, turner, decode)?;
+        let mut fetch = Fetch::of_client(config, turner, decode)?;
+        if let Some(bell) = bell {
+            fetch.share(bell);
+        }
         Ok(Arc::new(Self {
             link,
+            mark: request.mark(),
             info: StreamInfo {
                 version: VERSION,
                 features,
@@ -127,7 +138,7 @@ impl Source {
         let fetch = state.fetch.as_mut().ok_or_else(is_taken)?;
         fetch.wait_for_schema(Some(&self.over))?;
         fetch.leave();
-        self.link.grant(self.info, self.grant)?;
+        self.link.grant(self.mark, self.info, self.grant)?;
         state.is_taken = true;
         let fetch = state.fetch.take().ok_or_else(is_taken)?;
         let me = Arc::clone(self);
@@ -137,7 +148,7 @@ impl Source {
 
     /// Tells the client that the first `batches` are safe.
     pub(super) fn say_result(&self, batches: u64, bytes: &[u8]) -> Result<()> {
-        self.link.say_result(batches, bytes)
+        self.link.say_result(self.mark, batches, bytes)
     }
 
     /// The host is done with its stream.
@@ -167,7 +178,7 @@ impl Source {
         };
         let whole = fetch.as_ref().filter(|it| is_taken && it.is_complete());
         let result = match (outcome, whole) {
-            (Ok(()), Some(fetch)) => self.link.finish_taking(fetch.stats().batches),
+            (Ok(()), Some(fetch)) => self.link.finish_taking(self.mark, fetch.stats().batches),
             (Ok(()), None) => Err(Error::new(
                 Status::Provider,
                 match is_taken {
@@ -176,12 +187,13 @@ impl Source {
                 },
             )),
             (Err((code, text)), _) => {
-                self.link.fail_taking(code, &text);
+                self.link.fail_taking(self.mark, code, &text);
                 Ok(())
             }
         };
         if let Err(error) = &result {
-            self.link.fail_taking(error.status().code(), error.text());
+            self.link
+                .fail_taking(self.mark, error.status().code(), error.text());
         }
         self.over.cancel();
         if let Some(fetch) = fetch {

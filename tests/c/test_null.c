@@ -72,6 +72,12 @@ static void puts_and_sources(void) {
                                        &error_));
   NULLS("out", dipc_client_put_open(client, &uri, 1, TICKET("t"), NULL, NULL, &schema, 1, NULL,
                                     &error_));
+  NULLS("schema", dipc_client_exchange(client, &uri, 1, TICKET("t"), NULL, NULL, NULL, NULL, 1,
+                                       &put, &stream, &error_));
+  NULLS("out", dipc_client_exchange(client, &uri, 1, TICKET("t"), NULL, NULL, NULL, &schema, 1,
+                                    NULL, &stream, &error_));
+  NULLS("answers", dipc_client_exchange(client, &uri, 1, TICKET("t"), NULL, NULL, NULL, &schema, 1,
+                                        &put, NULL, &error_));
   NULLS("put", dipc_put_push(NULL, &batch, NULL, 0, 0, &error_));
   NULLS("put", dipc_put_next_result(NULL, 0, &figure, &error_));
   NULLS("put", dipc_put_result(NULL, NULL, 0, &len, &error_));

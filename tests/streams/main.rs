@@ -13,6 +13,7 @@ mod carrying;
 #[path = "../common/mod.rs"]
 mod common;
 mod ending;
+mod exchanging;
 mod logged;
 mod lost;
 mod polling;

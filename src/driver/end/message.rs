@@ -81,6 +81,11 @@ impl End {
                 self.sender.handle(control)?;
             }
             _ if self.is_server => self.sender.handle(control)?,
+            Control::Error { .. } if self.sender.is_asking() => {
+                // Rule Q5: it ends both streams of an exchange.
+                self.sender.handle(control)?;
+                return Ok(!self.is_receiving);
+            }
             _ if self.sender.is_asking() && is_answer(control) => self.sender.handle(control)?,
             _ => return Ok(false),
         }

@@ -139,6 +139,8 @@ pub struct End {
     is_dismissed: bool,
     /// Streams come in here: regions of the peer are mapped.
     receives: bool,
+    /// A stream comes in now.
+    is_receiving: bool,
     /// At a server: messages of a client's stream that the stream's holder has not read, the bytes
     /// of their bodies, and the limit for these.
     early: VecDeque<Incoming>,
@@ -299,6 +301,7 @@ impl End {
             is_retired: false,
             is_dismissed: false,
             receives: true,
+            is_receiving: false,
             early: VecDeque::new(),
             early_bytes: 0,
             early_limit: 0,

@@ -33,6 +33,11 @@ impl End {
             && self.connection.with_regions(|regions| regions.is_sound())
     }
 
+    /// Whether a stream comes in.
+    pub fn is_receiving(&self) -> bool {
+        self.is_receiving
+    }
+
     /// Why the connection is over, once it is.
     pub fn closed(&self) -> Option<&Error> {
         self.closed.as_ref()
@@ -54,6 +59,7 @@ impl End {
         early_bytes: u64,
     ) {
         self.receives = true;
+        self.is_receiving = true;
         self.early_limit = early_bytes;
         self.connection.begin_stream(early_bytes);
         self.connection.with_regions(|regions| {
@@ -69,6 +75,7 @@ impl End {
         self.connection.end_stream();
         self.early.clear();
         self.early_bytes = 0;
+        self.is_receiving = false;
     }
 
     /// No stream comes after the last one: the connection serves the arrays that point into its
@@ -133,10 +140,8 @@ impl End {
     /// nothing is left to be read, the system is asked whether the peer's process has ended. On an
     /// error the caller [closes](Self::close) the connection.
     pub fn receive(&mut self, asks_for_death: bool) -> Result<Option<Incoming>> {
-        if let Some(error) = &self.closed {
-            return Err(error.clone());
-        }
-        if self.sender.is_taking()
+        // What came before the end counts.
+        if self.is_receiving
             && let Some(message) = self.early.pop_front()
         {
             self.early_bytes -= message.body_len() as u64;
@@ -145,8 +150,16 @@ impl End {
         self.receive_new(asks_for_death)
     }
 
+    /// Whether messages are kept for the stream that comes in.
+    pub fn has_early(&self) -> bool {
+        self.is_receiving && !self.early.is_empty()
+    }
+
     /// The next message that has not been read.
     fn receive_new(&mut self, asks_for_death: bool) -> Result<Option<Incoming>> {
+        if let Some(error) = &self.closed {
+            return Err(error.clone());
+        }
         // A message is not moved on its way up, which would take as long as to read it.
         let mut received = self.connection.receive();
         if matches!(received, Ok(None)) {
@@ -213,7 +226,7 @@ impl End {
     fn nothing_came(&mut self) -> Result<()> {
         if self.connection.is_waiting() {
             // The holder of the stream announces the body.
-            if self.sender.is_taking() {
+            if self.is_receiving {
                 return Ok(());
             }
             if !self.is_retired {
@@ -227,10 +240,10 @@ impl End {
         Ok(())
     }
 
-    /// Whether a message may be kept for a stream of the client's: the holder is in the host's
-    /// code, or the message has overtaken the request (rule Q3).
+    /// Whether a message may be kept for the stream that comes in: its holder is in the host's code,
+    /// or the message has overtaken the request (rule Q3).
     pub(super) fn may_be_early(&self) -> bool {
-        self.is_server && (self.sender.is_taking() || self.may_overtake_request())
+        self.is_receiving || self.may_overtake_request()
     }
 
     pub(super) fn may_overtake_request(&self) -> bool {

@@ -1,7 +1,7 @@
 //! A connection's part in a stream of the client's that this server takes: its answers.
 
 use super::{End, EndEffects, EndLink, Gathered, LentHold, Writes};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::proto::{Grant, Sender, StreamInfo};
 
 impl End {
@@ -20,25 +20,30 @@ impl End {
         }
     }
 
+    /// Answers the client of the stream `mark`, unless that stream is over.
     fn answer(
         &mut self,
+        mark: u64,
         answer: impl FnOnce(&mut Sender<Gathered, LentHold>) -> Result<()>,
         effects: &mut EndEffects,
     ) -> Result<()> {
         self.ensure_streaming()?;
+        if self.sender.mark() != Some(mark) {
+            return Err(Error::cancelled("the client's stream is over"));
+        }
         self.send(Writes::AtOnce, answer, effects)?
     }
 }
 
 impl EndLink {
-    /// Takes the stream that the client has described.
+    /// Takes the stream `mark` that the client has described.
     ///
     /// # Errors
     ///
     /// `Cancelled`, or the connection is over.
-    pub fn grant(&self, info: StreamInfo, grant: Grant) -> Result<()> {
+    pub fn grant(&self, mark: u64, info: StreamInfo, grant: Grant) -> Result<()> {
         let answer = |sender: &mut Sender<Gathered, LentHold>| sender.grant(info, grant);
-        self.interfere(|end, effects| end.answer(answer, effects))
+        self.interfere(|end, effects| end.answer(mark, answer, effects))
     }
 
     /// Tells the client that the first `batches` of its stream are safe.
@@ -46,9 +51,9 @@ impl EndLink {
     /// # Errors
     ///
     /// As [`Sender::say_result`], or the connection is over.
-    pub fn say_result(&self, batches: u64, bytes: &[u8]) -> Result<()> {
+    pub fn say_result(&self, mark: u64, batches: u64, bytes: &[u8]) -> Result<()> {
         let answer = |sender: &mut Sender<Gathered, LentHold>| sender.say_result(batches, bytes);
-        self.interfere(|end, effects| end.answer(answer, effects))
+        self.interfere(|end, effects| end.answer(mark, answer, effects))
     }
 
     /// Tells the client that the host has taken its stream, `batches` of them.
@@ -56,13 +61,18 @@ impl EndLink {
     /// # Errors
     ///
     /// As [`Sender::finish_taking`], or the connection is over.
-    pub fn finish_taking(&self, batches: u64) -> Result<()> {
+    pub fn finish_taking(&self, mark: u64, batches: u64) -> Result<()> {
         let answer = |sender: &mut Sender<Gathered, LentHold>| sender.finish_taking(batches);
-        self.interfere(|end, effects| end.answer(answer, effects))
+        self.interfere(|end, effects| end.answer(mark, answer, effects))
     }
 
     /// Refuses or fails the client's stream. A client that has gone is not told.
-    pub fn fail_taking(&self, status: i32, text: &str) {
-        self.interfere(|end, effects| end.send_failure(status, text, effects));
+    pub fn fail_taking(&self, mark: u64, status: i32, text: &str) {
+        self.interfere(|end, effects| {
+            // The next request may have come already.
+            if end.sender.mark() == Some(mark) {
+                end.send_failure(status, text, effects);
+            }
+        });
     }
 }

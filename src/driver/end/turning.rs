@@ -299,7 +299,7 @@ impl End {
         let queued = self.connection.queued().bytes > 0;
         // A body that waits for its holder must not end a sleep.
         let is_held_up =
-            self.is_full_of_early() || (self.sender.is_taking() && self.connection.is_waiting());
+            self.is_full_of_early() || (self.is_receiving && self.connection.is_waiting());
         // Where the descriptor cannot tell when there is room, time does.
         let at = (is_flooded && !self.readiness().socket).then(|| clock::after(RETRY));
         Wants {

@@ -111,7 +111,9 @@ impl Inbound {
             end.write_on(effects);
         } else if let Some(error) = end.closed() {
             queue.outgoing.clear();
-            self.receiver.handle_disconnect(side, error);
+            if !end.has_early() {
+                self.receiver.handle_disconnect(side, error);
+            }
         } else {
             end.say(queue.outgoing.drain(..), effects);
         }
@@ -164,10 +166,14 @@ impl Inbound {
         while read < budget.messages && bytes < budget.bytes && self.may_read(side) {
             let mut received = end.receive(budget.asks_for_death);
             if let Ok(Some(message)) = &mut received {
-                match end.handles(message, effects) {
+                let handled = end.handles(message, effects);
+                // ERROR and ABORT concern both streams of an exchange.
+                if matches!(message, Incoming::Control { .. }) || matches!(handled, Ok(true)) {
+                    end.pump_own(effects);
+                }
+                match handled {
                     Ok(false) => {}
                     Ok(true) => {
-                        end.pump_own(effects);
                         read += 1;
                         continue;
                     }

@@ -31,10 +31,11 @@ use crate::device::Target;
 use crate::device::cuda::Device;
 use crate::driver::clock;
 use crate::driver::end::{End, EndLink};
-use crate::driver::turning::{Budget, Turner};
+use crate::driver::turning::{Bell, Budget, Turner};
 use crate::driver::waiting::Looks;
 use crate::error::{Error, Result};
 use crate::proto::{Header, Headers, Receiver, ReceiverConfig};
+use crate::transport::Watched;
 use inbound::{Inbound, Taken};
 use packed::PackedBody;
 
@@ -71,6 +72,8 @@ pub struct Fetch {
     /// How long to look for messages before sleeping.
     spin: Duration,
     looks: Looks,
+    /// Rings when the connection's other stream has read something; of an exchange.
+    bell: Option<Arc<Bell>>,
     /// A server's process has ended: what it left is read, and then no more is waited for.
     peer_has_died: bool,
     stats: StreamStats,
@@ -102,6 +105,44 @@ impl Fetch {
         }
         fetch.say();
         Ok(fetch)
+    }
+
+    /// Reads the server's stream of an exchange, which the other holder of `connection` asks for.
+    ///
+    /// # Errors
+    ///
+    /// Of the configuration; `OutOfResources`.
+    pub fn of_exchange(
+        config: ReceiverConfig,
+        connection: Turner<End>,
+        decode: DecodeOptions,
+        spin: Duration,
+    ) -> Result<Box<Self>> {
+        let early_bytes = config.request.credit.bytes;
+        let receiver = Receiver::of_exchange(config, clock::now())?;
+        let connections = Connections {
+            metadata: connection,
+            data: None,
+        };
+        let bell = Arc::new(Bell::new()?);
+        let mut fetch = Self::new(receiver, connections, decode, Target::Host, spin);
+        fetch.share(bell);
+        let connection = &mut fetch.connections.metadata;
+        connection.step(|end, _| end.begin_receiving(None, &[], early_bytes));
+        fetch.leave();
+        Ok(fetch)
+    }
+
+    /// The connection has another stream, which may read what this one waits for: then `bell` rings.
+    pub fn share(&mut self, bell: Arc<Bell>) {
+        let connection = &mut self.connections.metadata;
+        connection.set_bell(Some(Arc::clone(&bell)));
+        self.bell = Some(bell);
+    }
+
+    /// Wakes the consumer, beside the connections; of an exchange.
+    pub(super) fn bell(&self) -> Option<Arc<dyn Watched>> {
+        self.bell.clone().map(|bell| bell as _)
     }
 
     /// Reads the stream that a client sends over `connection`. An error comes with the connection.
@@ -151,6 +192,7 @@ impl Fetch {
             taken: None,
             spin,
             looks: Looks::default(),
+            bell: None,
             peer_has_died: false,
             stats: StreamStats::default(),
             failed: None,
@@ -249,7 +291,7 @@ impl Fetch {
     /// The consumer goes on with something else. Rule Q11: a server reads a client's stream
     /// meanwhile.
     pub fn leave(&mut self) {
-        if self.inbound.receiver.is_of_client() {
+        if self.bell.is_some() || self.inbound.receiver.is_of_client() {
             for (_, connection) in self.connections.iter_mut() {
                 connection.step_to_host(|end, _| end.doze());
             }
@@ -367,9 +409,14 @@ impl Fetch {
         let Self {
             connections,
             inbound,
+            bell,
             ..
         } = self;
         let takes = look == Look::Take;
+        // Before the read that sees what it rang for.
+        if let Some(bell) = bell.as_ref().filter(|bell| bell.has_rung()) {
+            bell.silence();
+        }
         let budget = Budget {
             asks_for_death: self.peer_has_died,
             ..Budget::WOKEN

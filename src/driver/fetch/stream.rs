@@ -157,7 +157,8 @@ impl Stream {
             Some(poller) => poller,
             None => {
                 let token = self.cancel.clone().map(|token| Arc::new(token) as _);
-                Box::new(Poller::new(token.into_iter().collect())?)
+                let bell = self.fetch.as_deref().and_then(Fetch::bell);
+                Box::new(Poller::new(token.into_iter().chain(bell).collect())?)
             }
         };
         Ok(self.poller.insert(poller).fd())
@@ -276,6 +277,13 @@ impl ArrayReader for Stream {
     fn schema(&mut self) -> Result<OwnedSchema> {
         if let Some(decoder) = self.fetch.as_deref().and_then(Fetch::decoder) {
             return Ok(decoder.schema());
+        }
+        // Of an exchange the schema may not have come.
+        if self.schema.is_none()
+            && let Some(fetch) = &mut self.fetch
+        {
+            fetch.wait_for_schema(self.cancel.as_ref())?;
+            self.schema = fetch.schema();
         }
         let header = self
             .schema

@@ -66,6 +66,7 @@ impl Fetch {
         let Self {
             connections,
             inbound,
+            bell,
             ..
         } = self;
         let mut all = SmallVec::<[_; 2]>::new();
@@ -74,7 +75,7 @@ impl Fetch {
             all.push((connection.link().readiness(), wants));
         }
         let deadline = inbound.receiver.poll_timeout();
-        self.peer_has_died = waiting::sleep(all, None, cancel, deadline)?;
+        self.peer_has_died = waiting::sleep(all, bell.as_deref(), cancel, deadline)?;
         Ok(())
     }
 }

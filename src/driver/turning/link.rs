@@ -33,11 +33,24 @@ pub struct Link<T: Turn> {
 pub(super) struct LockedEnd<T> {
     pub(super) end: T,
     pub(super) owner: Owner,
-    /// Wakes the holder, where it has said how.
-    pub(super) bell: Option<Arc<Bell>>,
+    /// Wakes each holder, where it has said how.
+    pub(super) bells: [Option<Arc<Bell>>; 2],
+    /// There are two tokens.
+    pub(super) is_shared: bool,
     /// Watched by the I/O thread's epoll, also after a holder took the connection, until the first
     /// event.
     registration: Option<Registration>,
+}
+
+impl<T> LockedEnd<T> {
+    /// Wakes the holders, but for the one with this number.
+    pub(super) fn ring(&self, but: Option<usize>) {
+        for (number, bell) in self.bells.iter().enumerate() {
+            if let Some(bell) = bell.as_ref().filter(|_| Some(number) != but) {
+                bell.ring();
+            }
+        }
+    }
 }
 
 impl<T: Turn> Link<T> {
@@ -54,7 +67,8 @@ impl<T: Turn> Link<T> {
             held: Mutex::new(LockedEnd {
                 end,
                 owner: Owner::IoThread,
-                bell: None,
+                bells: [None, None],
+                is_shared: false,
                 registration: None,
             }),
         })
@@ -129,8 +143,8 @@ impl<T: Turn> Link<T> {
         let result = step(&mut held.end, &mut effects);
         if held.owner.admit_io(clock::now()) {
             self.watch(&mut held, &mut effects);
-        } else if let Some(bell) = &held.bell {
-            bell.ring();
+        } else {
+            held.ring(None);
         }
         drop(held);
         self.settle(effects);
@@ -166,14 +180,22 @@ impl<T: Turn> Link<T> {
     ///
     /// With `later`, the thread begins to watch only after [`HOST_PATIENCE`], unless something is
     /// to be written.
-    pub(super) fn give_back(&self, later: bool) -> bool {
+    pub(super) fn give_back(&self, number: usize, later: bool) -> bool {
         if !self.generation.is_same_process() {
             return false;
         }
         let mut effects = T::Effects::default();
         let mut held = self.held.lock();
+        held.bells[number] = None;
+        if std::mem::take(&mut held.is_shared) {
+            // The other holder may be in the host's code.
+            self.enter_host(&mut held, &mut effects);
+            held.ring(None);
+            drop(held);
+            self.settle(effects);
+            return false;
+        }
         held.owner.give_back();
-        held.bell = None;
         let wants = held.end.wants();
         if later && !wants.write && !held.end.is_over() {
             self.look_after(clock::after(HOST_PATIENCE));
@@ -281,6 +303,9 @@ impl<T: Turn> Link<T> {
                 _ => held.end.turn(budget, &mut effects),
             };
             self.watch_for(&mut held, wants, &mut effects);
+            if held.is_shared {
+                held.ring(None);
+            }
             wants.soon
         };
         self.settle(effects);

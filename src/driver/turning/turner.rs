@@ -5,11 +5,16 @@ use std::sync::atomic::Ordering;
 
 use super::{Bell, Link, Turn};
 
-/// The right to turn a connection; there is one at most. Its holder turns the connection, or sleeps
-/// on the connection's descriptors and its own bell. Dropping it gives the connection back to the
-/// I/O thread.
+/// The right to turn a connection. Its holder turns the connection, or sleeps on the connection's
+/// descriptors and its own bell. Dropping it gives the connection back to the I/O thread.
+///
+/// There is one at most, but for a connection with a stream in each direction: its two streams
+/// [share](Self::share) the right. The bell of either rings after each step of the other, which may
+/// have read what the first waits for.
 pub struct Turner<T: Turn> {
     link: Arc<Link<T>>,
+    /// 0, or 1 for the second one.
+    number: usize,
     is_given_back: bool,
 }
 
@@ -18,8 +23,17 @@ impl<T: Turn> Turner<T> {
         link.io().holders().fetch_add(1, Ordering::Relaxed);
         Self {
             link,
+            number: 0,
             is_given_back: false,
         }
+    }
+
+    /// A second token for the same connection, which is given back with the last one.
+    pub fn share(&mut self) -> Self {
+        self.link.lock().is_shared = true;
+        let mut other = Self::new(Arc::clone(&self.link));
+        other.number = 1 - self.number;
+        other
     }
 
     /// The connection.
@@ -29,7 +43,7 @@ impl<T: Turn> Turner<T> {
 
     /// Rings `bell` from now on when another thread has changed the connection.
     pub fn set_bell(&mut self, bell: Option<Arc<Bell>>) {
-        self.link.lock().bell = bell;
+        self.link.lock().bells[self.number] = bell;
     }
 
     /// Runs `step` under the lock, and does its effects.
@@ -45,14 +59,14 @@ impl<T: Turn> Turner<T> {
     /// Gives the connection back to the I/O thread, which is the caller and turns it next.
     pub fn give_back_here(mut self) {
         self.is_given_back = true;
-        self.link.give_back(false);
+        self.link.give_back(self.number, false);
     }
 
     /// Gives the connection back. The I/O thread begins to watch it a little later: until then the
     /// caller may [take](Link::take) it again without a system call.
     pub fn give_back_later(mut self) -> Arc<Link<T>> {
         self.is_given_back = true;
-        self.link.give_back(true);
+        self.link.give_back(self.number, true);
         Arc::clone(&self.link)
     }
 
@@ -68,6 +82,9 @@ impl<T: Turn> Turner<T> {
         if enters_host {
             self.link.enter_host(&mut held, &mut effects);
         }
+        if held.is_shared {
+            held.ring(Some(self.number));
+        }
         drop(held);
         T::settle(&self.link, effects);
         result
@@ -77,7 +94,7 @@ impl<T: Turn> Turner<T> {
 impl<T: Turn> Drop for Turner<T> {
     fn drop(&mut self) {
         (self.link.io().holders()).fetch_sub(1, Ordering::Relaxed);
-        if !self.is_given_back && self.link.give_back(false) {
+        if !self.is_given_back && self.link.give_back(self.number, false) {
             self.link.io().call_soon(self.link.source());
         }
     }

@@ -7,7 +7,8 @@ use crate::proto::control::error_of;
 use crate::proto::window::{Arrived, REACH};
 use crate::proto::{
     AddressList, BODY_KIND_LIST, BODY_KIND_PACKED, BodyKind, Control, FEATURE_HEADERS, Header,
-    HeaderKind, Headers, Prefix, PrefixKind, ProtocolError, StreamInfo, Timestamp, parse_body_tag,
+    HeaderKind, Headers, Prefix, PrefixKind, ProtocolError, StreamInfo, Timestamp, Verb,
+    parse_body_tag,
 };
 
 /// Limit for spans in abandoned bodies that come before the server's answer: 16 MiB of spans.
@@ -310,6 +311,12 @@ impl<B> Receiver<B> {
                     message.name()
                 ),
             )),
+            // Of the stream that this side sends (rule Q5).
+            Control::Grant { .. } | Control::Result { .. } | Control::End { .. }
+                if self.config.request.verb == Verb::Exchange =>
+            {
+                Ok(())
+            }
             Control::Stream(info, headers) => {
                 // A second STREAM is an error.
                 self.last_heard = now;

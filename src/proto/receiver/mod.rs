@@ -185,6 +185,19 @@ impl<B> Receiver<B> {
         Ok(receiver)
     }
 
+    /// The receiver of the server's stream of an exchange (rule Q5), which the client's
+    /// [`Sender`](crate::proto::Sender) asks for.
+    ///
+    /// # Errors
+    ///
+    /// As [`new`](Self::new).
+    pub fn of_exchange(config: ReceiverConfig, now: Timestamp) -> Result<Self, Error> {
+        let mut receiver = Self::new(config)?;
+        receiver.started = true;
+        receiver.last_heard = now;
+        Ok(receiver)
+    }
+
     /// Sends the request on each connection (rules M1, E1). Further calls do nothing.
     pub fn start(&mut self, now: Timestamp) {
         if self.started || self.state.is_broken() {

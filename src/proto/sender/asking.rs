@@ -7,7 +7,7 @@ use crate::error::{Error, Status};
 use crate::proto::control::error_of;
 use crate::proto::extension::FEATURES;
 use crate::proto::{
-    Control, Grant, Headers, ProtocolError, Request, Role, StreamInfo, ensure_request_fits,
+    Control, Grant, Headers, ProtocolError, Request, Role, StreamInfo, Verb, ensure_request_fits,
 };
 
 impl<P, K> Sender<P, K> {
@@ -39,6 +39,8 @@ impl<P, K> Sender<P, K> {
             features: source.features & FEATURES,
             answer_headers: Headers::new(),
             has_source: true,
+            is_exchange: request.verb == Verb::Exchange,
+            is_granted: false,
             is_incoming_over: false,
             last_header: None,
         });

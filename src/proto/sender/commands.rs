@@ -20,7 +20,13 @@ impl<P, K> Sender<P, K> {
     /// `InvalidArgument`: no request for a stream of this side waits. `Cancelled`: the client has
     /// cancelled the request.
     pub fn accept(&mut self, mut info: StreamInfo) -> Result<(), Error> {
-        if self.state != SenderState::Requested || self.is_taking() {
+        let may_begin = match &self.stream {
+            // Rule Q5: also behind the grant.
+            Some(stream) if stream.has_source => stream.is_exchange && !stream.schema_sent,
+            _ => true,
+        };
+        let is_asked = matches!(self.state, SenderState::Requested | SenderState::Taking);
+        if !is_asked || !may_begin {
             return Err(misuse("accept", self.state));
         }
         self.ensure_wanted()?;
@@ -174,6 +180,11 @@ impl<P, K> Sender<P, K> {
         }
         if is_client {
             self.state = SenderState::Ending;
+            return Ok(());
+        }
+        if self.is_taking() {
+            // Rule Q5: the client's stream may still come.
+            self.state = SenderState::Taking;
             return Ok(());
         }
         let ended = self.stream.take();

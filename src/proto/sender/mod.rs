@@ -36,8 +36,12 @@ struct SentStream {
     features: u64,
     /// Headers of the next answer, STREAM or ERROR.
     answer_headers: Headers,
-    /// The client sends a stream too (rule Q3).
+    /// The client sends a stream (rule Q3).
     has_source: bool,
+    /// So does the server (rule Q5).
+    is_exchange: bool,
+    /// The server takes the client's stream.
+    is_granted: bool,
     /// The client's stream has come to its end, good or not (rule Q10).
     is_incoming_over: bool,
     /// The header of the previous message. The sender compares pointers only: an encoder uses equal
@@ -298,6 +302,8 @@ impl<P, K> Sender<P, K> {
             features: request.features & FEATURES,
             answer_headers: Headers::new(),
             has_source: request.source.is_some(),
+            is_exchange: request.verb == Verb::Exchange,
+            is_granted: false,
             is_incoming_over: false,
             last_header: None,
         });

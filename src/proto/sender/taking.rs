@@ -15,12 +15,16 @@ impl<P, K> Sender<P, K> {
     /// `InvalidArgument`: no request of a client that sends waits. `Cancelled`: the client has
     /// cancelled the request.
     pub fn grant(&mut self, mut info: StreamInfo, grant: Grant) -> Result<(), Error> {
-        if self.state != SenderState::Requested || !self.is_taking() {
-            return Err(misuse("grant", self.state));
-        }
+        let state = self.state;
+        let may_grant =
+            !self.is_client && matches!(state, SenderState::Requested | SenderState::Streaming);
         self.ensure_wanted()?;
-        if let Some(stream) = &self.stream {
-            info.version = stream.version;
+        match &mut self.stream {
+            Some(stream) if may_grant && stream.has_source && !stream.is_granted => {
+                stream.is_granted = true;
+                info.version = stream.version;
+            }
+            _ => return Err(misuse("grant", state)),
         }
         let headers = self.take_answer_headers();
         self.control_out(
@@ -31,7 +35,10 @@ impl<P, K> Sender<P, K> {
             },
             None,
         );
-        self.state = SenderState::Taking;
+        // Rule Q5: the server's own stream may run already.
+        if state == SenderState::Requested {
+            self.state = SenderState::Taking;
+        }
         Ok(())
     }
 
@@ -64,6 +71,9 @@ impl<P, K> Sender<P, K> {
     /// `InvalidArgument`: no stream is taken, or the stream has not come to its end.
     pub fn finish_taking(&mut self, batches: u64) -> Result<(), Error> {
         let stream = self.taking("finish_taking")?;
+        if self.state != SenderState::Taking {
+            return Err(misuse("finish_taking", self.state));
+        }
         if !self.has_incoming_ended() {
             return Err(Error::invalid_argument(
                 "the client's stream has not come to its end",
@@ -93,6 +103,11 @@ impl<P, K> Sender<P, K> {
         }
     }
 
+    /// Names the stream that is asked for or runs ([`Request::mark`](crate::proto::Request::mark)).
+    pub fn mark(&self) -> Option<u64> {
+        self.stream.as_ref().map(|stream| stream.mark)
+    }
+
     /// Whether a client's stream is asked for, taken, or thrown away.
     pub fn is_taking(&self) -> bool {
         !self.is_client && self.stream.as_ref().is_some_and(|stream| stream.has_source)
@@ -104,7 +119,7 @@ impl<P, K> Sender<P, K> {
 
     fn taking(&self, what: &str) -> Result<u64, Error> {
         match &self.stream {
-            Some(stream) if self.state == SenderState::Taking => Ok(stream.mark),
+            Some(stream) if stream.is_granted => Ok(stream.mark),
             _ => Err(misuse(what, self.state)),
         }
     }

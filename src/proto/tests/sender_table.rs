@@ -23,12 +23,40 @@ fn states() -> Vec<(&'static str, TestSender)> {
             .unwrap();
         sender
     };
+    let exchange = || {
+        let mut sender = TestSender::new(SenderConfig::default());
+        let request = Request {
+            verb: Verb::Exchange,
+            ..asks_to_put()
+        };
+        sender
+            .handle_tagged(tags(Role::Both).dipc_want, &request.encode())
+            .unwrap();
+        sender
+    };
     let asked = || {
         let mut sender = TestSender::new(SenderConfig::default());
         sender.ask(&asks_to_put()).unwrap();
         sender
     };
     vec![
+        (
+            "exchange_streaming",
+            with(exchange(), |sender| {
+                sender.grant(INFO, GRANT).unwrap();
+                sender.accept(INFO).unwrap();
+                sender.send_schema(schema()).unwrap();
+            }),
+        ),
+        (
+            "exchange_ended_here",
+            with(exchange(), |sender| {
+                sender.accept(INFO).unwrap();
+                sender.send_schema(schema()).unwrap();
+                sender.grant(INFO, GRANT).unwrap();
+                sender.end().unwrap();
+            }),
+        ),
         ("put_requested", with(put(), |_| {})),
         (
             "put_taking",
@@ -325,7 +353,7 @@ fn outputs(sender: &mut TestSender) -> String {
         .collect()
 }
 
-/// Rules M1, E1 to E5, E7, F1 to F4, Q2 to Q4, Q10: every state × every event.
+/// Rules M1, E1 to E5, E7, F1 to F4, Q2 to Q5, Q10: every state × every event.
 #[test]
 fn every_state_and_every_event() {
     for (name, _) in states() {

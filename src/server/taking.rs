@@ -1,0 +1,122 @@
+//! Streams that clients send: put and exchange (rules Q3 to Q5).
+
+use std::sync::Arc;
+
+use super::core::{ServerCore, ending, log_refusal, provide};
+use super::request::{AskedFor, Request};
+use super::source::Source;
+use super::streams::Slot;
+use super::tickets::{Entry, Provider};
+use crate::driver::callbacks::Deferred;
+use crate::driver::end::{ArrivedRequest, Begun, End, StreamWork};
+use crate::driver::produce::{OutStream, Production};
+use crate::driver::turning::Turner;
+use crate::error::{Error, Result};
+use crate::proto::{Role, Verb};
+
+impl ServerCore {
+    /// Begins to take the stream of a client. From here on the stream owns the connection.
+    ///
+    /// # Errors
+    ///
+    /// The connection comes back.
+    pub(super) fn begin_taking(
+        &self,
+        mut turner: Turner<End>,
+        asked: &ArrivedRequest,
+    ) -> Result<Begun, (Error, Turner<End>)> {
+        let request = &asked.request;
+        let other = (request.verb == Verb::Exchange).then(|| turner.share());
+        let source = Source::new(turner, request, &self.options.take, self.options.first_seq)?;
+        let admitted = self.admit(asked).and_then(|admitted| {
+            let (Entry::Provider(_) | Entry::Published(_)) = admitted.0 else {
+                return Ok((admitted, self.pulls.callbacks.clone()));
+            };
+            Ok((admitted, self.callbacks()?))
+        });
+        let ((entry, slot), callbacks) = match admitted {
+            Ok(admitted) => admitted,
+            Err(error) => {
+                log_refusal(source.link(), asked, &error);
+                // It fails only where the client has gone.
+                let _ = source.answer(Err((error.status().code(), error.text().to_owned())));
+                return Ok(Begun::Elsewhere);
+            }
+        };
+        let ticket = request.ticket.clone();
+        let is_exchange = other.is_some();
+        let stream = match other {
+            Some(other) => OutStream::new(ticket, other, Role::Both, false),
+            None => OutStream::without_batches(ticket, Arc::clone(source.link())),
+        };
+        let place = Arc::downgrade(&slot);
+        stream.when_lost(Box::new(move || {
+            if let Some(place) = place.upgrade() {
+                place.lost();
+            }
+        }));
+        let asked_for = AskedFor::of(request);
+        let production = is_exchange.then(|| {
+            let options = self.produce(callbacks);
+            Production::new(Arc::clone(&stream), options, Box::new(|| ()))
+        });
+        if let Entry::Provider(provider) = entry {
+            return Ok(Begun::Thread(Box::new(TakenStream {
+                production,
+                provider,
+                request: Request::for_provider(stream, asked_for).with_source(&source),
+                source,
+                slot,
+            })));
+        }
+        let request = match production {
+            Some(production) => Request::for_pull(stream, asked_for, production, slot),
+            None => Request::for_provider(stream, asked_for).with_place(slot),
+        };
+        self.pulls.put(request.with_source(&source));
+        Ok(Begun::Elsewhere)
+    }
+}
+
+/// A stream of a client that a provider takes.
+struct TakenStream {
+    /// The provider's own stream, of an exchange. The first field, so that it ends first.
+    production: Option<Production>,
+    provider: Arc<Deferred<Box<dyn Provider>>>,
+    request: Request,
+    source: Arc<Source>,
+    slot: Arc<Slot>,
+}
+
+impl StreamWork for TakenStream {
+    fn run(self: Box<Self>) -> Option<Turner<End>> {
+        let Self {
+            mut production,
+            provider,
+            request,
+            source,
+            slot,
+        } = *self;
+        let provider = provider.get()?;
+        let mut reader = None;
+        let taken = match &mut production {
+            None => provider.take(&request),
+            Some(production) => provide(&**provider, &request, production, true, &mut reader),
+        };
+        ending(&slot)();
+        let outcome = taken.map_err(|error| request.failure(&error));
+        if let (Err((code, text)), Some(production)) = (&outcome, &mut production) {
+            production.fail(*code, text);
+        }
+        if let Err(error) = source.answer(outcome) {
+            tracing::debug!("a client is not told that its table was taken: {error}");
+        }
+        drop(production);
+        None
+    }
+
+    fn refuse(self: Box<Self>, error: &Error) {
+        let told = (error.status().code(), error.text().to_owned());
+        let _ = self.source.answer(Err(told));
+    }
+}

@@ -1,0 +1,203 @@
+/* Tables in both directions on one connection: a server in a process of its own, over shared memory,
+ * tcp and ucx. */
+#include <errno.h>
+#include <pthread.h>
+#include <sys/wait.h>
+
+#include "util.h"
+
+#define BATCHES 60
+#define ROWS 1000
+
+/* Gives the client's batches back as they come. */
+typedef struct {
+  struct ArrowDeviceArrayStream source;
+} echo;
+
+static int echo_schema(struct ArrowDeviceArrayStream *stream, struct ArrowSchema *out) {
+  (void)stream;
+  table_schema(out);
+  return 0;
+}
+
+static int echo_next(struct ArrowDeviceArrayStream *stream, struct ArrowDeviceArray *out) {
+  struct ArrowDeviceArrayStream *source = &((echo *)stream->private_data)->source;
+  return source->get_next(source, out);
+}
+
+static const char *echo_error(struct ArrowDeviceArrayStream *stream) {
+  struct ArrowDeviceArrayStream *source = &((echo *)stream->private_data)->source;
+  return source->get_last_error(source);
+}
+
+static void echo_release(struct ArrowDeviceArrayStream *stream) {
+  echo *own = stream->private_data;
+  own->source.release(&own->source);
+  free(own);
+  stream->release = NULL;
+}
+
+static int32_t answer(void *userdata, dipc_request *request, struct ArrowDeviceArrayStream *out) {
+  (void)userdata;
+  if (dipc_request_verb(request) != DIPC_VERB_EXCHANGE) return 1;
+  echo *own = calloc(1, sizeof *own);
+  OK(dipc_request_source(request, &own->source, &error_));
+  *out = (struct ArrowDeviceArrayStream){.device_type = ARROW_DEVICE_CPU,
+                                         .get_schema = echo_schema,
+                                         .get_next = echo_next,
+                                         .get_last_error = echo_error,
+                                         .release = echo_release,
+                                         .private_data = own};
+  return 0;
+}
+
+/* Serves until `control` is closed; writes its URIs to `out`. */
+static void serve(int control, int out, const char *address) {
+  dipc_server *server = NULL;
+  dipc_server_options *options = NULL;
+  char uris[3][DIPC_URI_BYTES] = {"", "", ""};
+  size_t len = 0;
+  OK(dipc_server_options_new(&options, &error_));
+  OK(dipc_server_options_set_trusted_network(options, true, &error_));
+  OK(dipc_server_new(options, &server, &error_));
+  dipc_server_options_free(options);
+  OK(dipc_server_listen(server, address, uris[0], DIPC_URI_BYTES, &len, &error_));
+  OK(dipc_server_listen(server, "tcp://127.0.0.1:0", uris[1], DIPC_URI_BYTES, &len, &error_));
+  if (dipc_transport_available("ucx", NULL) == DIPC_OK) {
+    OK(dipc_server_listen(server, "ucx://127.0.0.1:0", uris[2], DIPC_URI_BYTES, &len, &error_));
+  }
+  OK(dipc_server_set_handler(server, answer, NULL, NULL, 0, &error_));
+  CHECK_EQ(write(out, uris, sizeof uris), (ssize_t)sizeof uris);
+  char byte;
+  while (read(control, &byte, 1) < 0 && errno == EINTR) {
+  }
+  dipc_server_free(server);
+  table_wait_live(0);
+  _exit(0);
+}
+
+static dipc_put *begin(const dipc_client *client, const char *uri,
+                       struct ArrowDeviceArrayStream *answers) {
+  dipc_put *put = NULL;
+  struct ArrowSchema schema;
+  table_schema(&schema);
+  OK(dipc_client_exchange(client, &uri, 1, TICKET("echo"), NULL, NULL, NULL, &schema,
+                          ARROW_DEVICE_CPU, &put, answers, &error_));
+  schema.release(&schema);
+  return put;
+}
+
+static void push(dipc_put *put, int64_t number, const table_memory *memory) {
+  struct ArrowDeviceArray batch;
+  table_batch(&batch, number * ROWS, ROWS, memory);
+  OK(dipc_put_push(put, &batch, NULL, 0, DIPC_FOREVER, &error_));
+}
+
+/* One thread sends and reads in turn; the memory is an arena's. */
+static void in_turn(const dipc_client *client, const char *uri) {
+  struct ArrowDeviceArrayStream answers;
+  struct ArrowDeviceArray batch;
+  struct ArrowSchema schema;
+  uint64_t batches = 0;
+  table_memory arena = arena_memory();
+  dipc_put *put = begin(client, uri, &answers);
+  for (int64_t i = 0; i < BATCHES; i++) {
+    push(put, i, &arena);
+    if (i == 0) {
+      CHECK_EQ(answers.get_schema(&answers, &schema), 0);
+      table_check_schema(&schema);
+      schema.release(&schema);
+    }
+    CHECK_EQ(answers.get_next(&answers, &batch), 0);
+    table_check(&batch.array, i * ROWS, ROWS);
+    batch.array.release(&batch.array);
+  }
+  OK(dipc_put_finish(put, DIPC_FOREVER, &batches, &error_));
+  CHECK_EQ(batches, BATCHES);
+  CHECK_EQ(answers.get_next(&answers, &batch), 0);
+  CHECK(batch.array.release == NULL);
+  answers.release(&answers);
+  dipc_put_free(put);
+  table_wait_live(0);
+}
+
+static void *read_answers(void *answers) {
+  CHECK_EQ(table_check_stream(answers), BATCHES * ROWS);
+  return NULL;
+}
+
+/* Two threads, one for each direction. */
+static void at_once(const dipc_client *client, const char *uri) {
+  struct ArrowDeviceArrayStream answers;
+  pthread_t reader;
+  dipc_put *put = begin(client, uri, &answers);
+  CHECK_EQ(pthread_create(&reader, NULL, read_answers, &answers), 0);
+  for (int64_t i = 0; i < BATCHES; i++) push(put, i, NULL);
+  OK(dipc_put_finish(put, DIPC_FOREVER, NULL, &error_));
+  CHECK_EQ(pthread_join(reader, NULL), 0);
+  dipc_put_free(put);
+  table_wait_live(0);
+}
+
+/* A client that leaves either table: the other one fails, and nothing leaks. */
+static void one_is_left(const dipc_client *client, const char *uri) {
+  struct ArrowDeviceArrayStream answers;
+  struct ArrowDeviceArray batch;
+  dipc_put *put = begin(client, uri, &answers);
+  push(put, 0, NULL);
+  dipc_put_free(put);
+  int code = 0;
+  do {
+    code = answers.get_next(&answers, &batch);
+    if (code == 0) {
+      CHECK(batch.array.release != NULL);
+      batch.array.release(&batch.array);
+    }
+  } while (code == 0);
+  answers.release(&answers);
+  put = begin(client, uri, &answers);
+  push(put, 0, NULL);
+  answers.release(&answers);
+  dipc_error *error = NULL;
+  CHECK(dipc_put_finish(put, DIPC_FOREVER, NULL, &error) != DIPC_OK);
+  dipc_error_free(error);
+  dipc_put_free(put);
+  table_wait_live(0);
+}
+
+int main(void) {
+  char address[64], uris[3][DIPC_URI_BYTES];
+  int control[2], out[2], status = 0;
+  snprintf(address, sizeof address, "shm:@dipc-c-exchange-%ld", (long)getpid());
+  CHECK_EQ(pipe(control), 0);
+  CHECK_EQ(pipe(out), 0);
+  /* Forked before this process uses the library. */
+  pid_t server = fork();
+  CHECK(server >= 0);
+  if (server == 0) {
+    close(control[1]);
+    close(out[0]);
+    serve(control[0], out[1], address);
+  }
+  close(control[0]);
+  close(out[1]);
+  CHECK_EQ(read(out[0], uris, sizeof uris), (ssize_t)sizeof uris);
+  close(out[0]);
+  dipc_client *client = new_client();
+  for (int i = 0; i < 3; i++) {
+    if (!uris[i][0]) {
+      printf("skipped: ucx is not available\n");
+      continue;
+    }
+    in_turn(client, uris[i]);
+    at_once(client, uris[i]);
+    one_is_left(client, uris[i]);
+    in_turn(client, uris[i]);
+  }
+  dipc_client_free(client);
+  close(control[1]);
+  CHECK_EQ(waitpid(server, &status, 0), server);
+  CHECK(WIFEXITED(status));
+  CHECK_EQ(WEXITSTATUS(status), 0);
+  return 0;
+}
