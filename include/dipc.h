@@ -715,6 +715,11 @@ typedef struct dipc_get_options dipc_get_options;
 typedef struct dipc_headers dipc_headers;
 
 /**
+ * A request that a thread of the client makes, made by dipc_client_start(). Outlives the client.
+ */
+typedef struct dipc_pending dipc_pending;
+
+/**
  * A table on its way to a server. Made by dipc_client_put(), dipc_client_put_open() or
  * dipc_client_exchange(). One thread
  * at a time uses it; a dipc_cancel ends a call on another thread.
@@ -1896,6 +1901,85 @@ dipc_status dipc_get_options_set_spin_ns(struct dipc_get_options *options,
 dipc_status dipc_get_options_set_connections(struct dipc_get_options *options,
                                              uint32_t connections,
                                              struct dipc_error **error);
+
+/**
+ * dipc_client_get(), dipc_client_list() or dipc_client_describe() without a wait, for event loops.
+ * Up to 8 threads of the client connect and wait for the first answer of servers; further requests
+ * wait for one of them.
+ *
+ * @param client                Client.
+ * @param verb                  DIPC_VERB_GET, DIPC_VERB_LIST or DIPC_VERB_DESCRIBE.
+ * @param uris                  As for dipc_client_get().
+ * @param n_uris                1 or 2.
+ * @param descriptor            Ticket, prefix or descriptor, as the call with the wait takes it.
+ * @param descriptor_len_bytes  Length of descriptor.
+ * @param options               Copied; NULL: the defaults.
+ * @param out                   Receives the request, to be freed by dipc_pending_free().
+ * @param error                 May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK: the request gets every later failure. DIPC_ERR_NULL_ARGUMENT.
+ *         DIPC_ERR_INVALID_URI. DIPC_ERR_INVALID_ARGUMENT: the verb is another one, or the GPU
+ *         does not exist. DIPC_ERR_UNSUPPORTED: this machine lacks the device.
+ *         DIPC_ERR_OUT_OF_RESOURCES: no threads or descriptors are left.
+ */
+dipc_status dipc_client_start(const struct dipc_client *client,
+                              int32_t verb,
+                              const char *const *uris,
+                              size_t n_uris,
+                              const uint8_t *descriptor,
+                              size_t descriptor_len_bytes,
+                              const struct dipc_get_options *options,
+                              struct dipc_pending **out,
+                              struct dipc_error **error);
+
+/**
+ * Gives a descriptor for poll(), epoll and event loops. It is readable once the answer has come,
+ * and from then on.
+ *
+ * @param pending  Request.
+ * @param out      Receives the descriptor. It is the request's, which closes it; it is not to be
+ *                 read or closed.
+ * @param error    May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+ */
+dipc_status dipc_pending_fd(const struct dipc_pending *pending,
+                            int *out,
+                            struct dipc_error **error);
+
+/**
+ * Gives the stream of DIPC_VERB_GET or DIPC_VERB_LIST, if it is there. Then the request is done.
+ *
+ * @param pending  Request.
+ * @param out      Receives the stream, once. An old value is overwritten, not released.
+ * @param error    May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_NOTHING: the server has not answered yet; dipc_pending_fd() tells when.
+ *         DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: the stream was given before, or the
+ *         verb is another one. Otherwise as dipc_client_get(), at every call.
+ */
+dipc_status dipc_pending_try_stream(const struct dipc_pending *pending,
+                                    struct ArrowDeviceArrayStream *out,
+                                    struct dipc_error **error);
+
+/**
+ * Gives the answer to DIPC_VERB_DESCRIBE, if it is there. Then the request is done.
+ *
+ * @param pending  Request.
+ * @param out      Receives the description, once, to be freed by dipc_description_free().
+ * @param error    May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_NOTHING: the server has not answered yet; dipc_pending_fd() tells when.
+ *         DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: the description was given before, or
+ *         the verb is another one. Otherwise as dipc_client_describe(), at every call.
+ */
+dipc_status dipc_pending_try_description(const struct dipc_pending *pending,
+                                         struct dipc_description **out,
+                                         struct dipc_error **error);
+
+/**
+ * Frees a request; ends it if it was not answered. NULL does nothing. Streams and descriptions
+ * that it gave stay valid.
+ *
+ * @param pending  Request, or NULL; no call on it is running.
+ */
+void dipc_pending_free(struct dipc_pending *pending);
 
 /**
  * Gives a descriptor for poll(), epoll and event loops. It is readable when dipc_stream_try_next()

@@ -5,9 +5,11 @@ mod async_streams;
 mod fallback;
 mod ids;
 mod options;
+mod pending;
 mod pool;
 mod put;
 mod stats;
+mod threads;
 mod uris;
 
 use std::mem::ManuallyDrop;
@@ -15,6 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 pub use options::{ClientOptions, GetOptions, PutOptions};
+pub use pending::{Answer, Pending};
 pub use put::{Put, PutStats};
 pub use stats::ClientStats;
 
@@ -34,10 +37,12 @@ use crate::proto::{Headers, Verb};
 use asking::ClientCore;
 use async_streams::AsyncStreams;
 use pool::IdleConnection;
+use threads::AskingThreads;
 
 /// A client. Any thread may call it. Streams and arrays outlive it (rule F6).
 pub struct Client {
     core: Arc<ClientCore>,
+    threads: Arc<AskingThreads>,
     async_streams: AsyncStreams,
 }
 
@@ -50,6 +55,7 @@ impl Client {
     pub fn new(options: ClientOptions) -> Result<Self> {
         Ok(Self {
             core: ClientCore::start(options)?,
+            threads: Arc::default(),
             async_streams: AsyncStreams::default(),
         })
     }
@@ -93,7 +99,42 @@ impl Client {
         let (core, ticket, options) = (Arc::clone(&self.core), ticket.to_vec(), options.clone());
         let ask =
             move |cancel: &Cancel| core.open(&uris, (Verb::Get, &ticket), &options, Some(cancel));
-        self.async_streams.start(Box::new(ask), handler)
+        self.async_streams.start(&self.threads, ask, handler)
+    }
+
+    /// A get, a list or a describe without a wait. A thread of the client waits for the answer.
+    ///
+    /// # Errors
+    ///
+    /// As [`get_async`](Self::get_async); [`Pending::try_answer`] gives every later error.
+    pub fn start(
+        &self,
+        verb: Verb,
+        uris: &[&str],
+        descriptor: &[u8],
+        options: &GetOptions,
+    ) -> Result<Pending> {
+        self.core.generation.ensure_same_process()?;
+        options.device.ensure_available()?;
+        let uris = self.core.uris.read(uris)?;
+        let (core, descriptor) = (Arc::clone(&self.core), descriptor.to_vec());
+        let options = match verb {
+            Verb::Get => options.clone(),
+            _ => of_rows(options),
+        };
+        let ask = move |cancel: &Cancel| {
+            let mut stream = core.open(&uris, (verb, &descriptor), &options, Some(cancel))?;
+            if verb == Verb::Describe {
+                return described(stream).map(|(what, headers)| Answer::Description(what, headers));
+            }
+            stream.forget_cancel();
+            Ok(Answer::Stream(Box::new(stream)))
+        };
+        let pending = Pending::new()?;
+        let request = pending.request();
+        self.threads
+            .run(|| Box::new(move || request.run(ask)))
+            .map(|()| pending)
     }
 
     /// Asks the server to take a stream of this schema, whose arrays are of `device_type`, and waits
@@ -213,9 +254,7 @@ impl Client {
         cancel: Option<&Cancel>,
     ) -> Result<(Description, Headers)> {
         let options = of_rows(options);
-        let stream = self.open(Verb::Describe, uris, descriptor, &options, cancel)?;
-        let headers = stream.headers();
-        Ok((Description::read(Box::new(stream))?, headers))
+        described(self.open(Verb::Describe, uris, descriptor, &options, cancel)?)
     }
 
     /// Asks which descriptors that begin with `prefix` there are: a table with a row for each, with
@@ -256,6 +295,12 @@ impl Client {
             connections_idle: self.core.pool.lock().len(),
         }
     }
+}
+
+/// Reads the answer to a describe.
+fn described(stream: Stream) -> Result<(Description, Headers)> {
+    let headers = stream.headers();
+    Ok((Description::read(Box::new(stream))?, headers))
 }
 
 /// Options of a stream whose rows this side reads.

@@ -4,7 +4,6 @@
 //! thread that calls every handler of the client. That thread sleeps in one epoll instance over the
 //! descriptors of all its streams.
 
-mod asked;
 mod flow;
 mod giving;
 
@@ -15,13 +14,13 @@ use std::thread::{self, JoinHandle};
 
 use parking_lot::Mutex;
 
+use super::Stream;
+use super::threads::{AskingThreads, caught};
 use crate::arrow::async_stream::{AsyncHandler, Flow};
+use crate::cancel::Cancel;
 use crate::error::{Error, Result};
-use asked::Asking;
 use flow::{Arrival, Consumer, Inbox};
 use giving::Giver;
-
-pub(super) use asked::Ask;
 
 /// The asynchronous streams of one client.
 #[derive(Default)]
@@ -32,12 +31,12 @@ pub(super) struct AsyncStreams {
 
 struct Started {
     inbox: Arc<Inbox>,
-    asking: Arc<Asking>,
     thread: JoinHandle<()>,
 }
 
 impl AsyncStreams {
-    /// Has `ask` run, and its stream given to the handler that `handler` makes for this flow.
+    /// Has one of the `threads` call `ask`, and its stream given to the handler that `handler`
+    /// makes for this flow.
     ///
     /// # Errors
     ///
@@ -45,20 +44,28 @@ impl AsyncStreams {
     /// made.
     pub(super) fn start(
         &self,
-        ask: Ask,
+        threads: &Arc<AskingThreads>,
+        ask: impl FnOnce(&Cancel) -> Result<Stream> + Send + 'static,
         handler: impl FnOnce(Arc<dyn Flow>) -> AsyncHandler,
     ) -> Result<()> {
         let mut started = self.started.lock();
-        let Started { inbox, asking, .. } = match &mut *started {
+        let Started { inbox, .. } = match &mut *started {
             Some(started) => started,
             none => none.insert(Started::new()?),
         };
         let id = self.ids.fetch_add(1, Ordering::Relaxed);
-        asking.ask(ask, || {
+        threads.run(|| {
             let consumer = Arc::new(Consumer::new(id, Arc::clone(inbox)));
             let handler = handler(Arc::clone(&consumer) as _);
             inbox.open(Arc::clone(&consumer), handler);
-            consumer
+            Box::new(move || {
+                let asked = caught(|| {
+                    let mut stream = ask(&consumer.begin_asking()?)?;
+                    stream.forget_cancel();
+                    Ok(stream)
+                });
+                consumer.answer(asked);
+            })
         })
     }
 }
@@ -73,11 +80,7 @@ impl Started {
             .map_err(|error| {
                 Error::io("cannot start the thread of asynchronous streams", &error)
             })?;
-        Ok(Self {
-            asking: Arc::default(),
-            inbox,
-            thread,
-        })
+        Ok(Self { inbox, thread })
     }
 }
 

@@ -1,6 +1,7 @@
-/* Streams for Arrow's asynchronous handlers: a server in a process of its own, over shared memory
- * and tcp. */
+/* Streams for Arrow's asynchronous handlers, and requests for event loops: a server in a process of
+ * its own, over shared memory and tcp. */
 #include <errno.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stddef.h>
@@ -394,6 +395,94 @@ static void tasks_and_streams_outlive_their_client(const char *uri) {
   for (int i = 0; i < STREAMS; i++) finish(all[i], BATCHES, 1, 0);
 }
 
+static dipc_pending *pend(const dipc_client *client, int32_t verb, const char *uri,
+                          const char *descriptor) {
+  dipc_pending *pending = NULL;
+  OK(dipc_client_start(client, verb, &uri, 1, (const uint8_t *)descriptor, strlen(descriptor), NULL,
+                       &pending, &error_));
+  return pending;
+}
+
+static void wait_until_readable(const dipc_pending *pending) {
+  struct pollfd polled = {-1, POLLIN, 0};
+  OK(dipc_pending_fd(pending, &polled.fd, &error_));
+  CHECK_EQ(poll(&polled, 1, 30000), 1);
+}
+
+static void requests_are_polled(const char *uri) {
+  dipc_client *client = new_client();
+  dipc_pending *all[STREAMS];
+  struct ArrowDeviceArrayStream stream;
+  dipc_description *description = NULL;
+  int32_t status;
+  for (int i = 0; i < STREAMS; i++) {
+    all[i] = pend(client, DIPC_VERB_GET, uri, i % 2 ? "late" : "soon");
+  }
+  STATUS(DIPC_NOTHING, dipc_pending_try_stream(all[STREAMS - 1], &stream, &error_));
+  for (int i = 0; i < STREAMS; i++) {
+    wait_until_readable(all[i]);
+    FAILS(DIPC_ERR_INVALID_ARGUMENT, "another verb",
+          dipc_pending_try_description(all[i], &description, &error_));
+    OK(dipc_pending_try_stream(all[i], &stream, &error_));
+    FAILS(DIPC_ERR_INVALID_ARGUMENT, "taken before",
+          dipc_pending_try_stream(all[i], &stream, &error_));
+    wait_until_readable(all[i]);
+    dipc_pending_free(all[i]);
+    CHECK_EQ(table_check_stream(&stream), BATCHES * ROWS);
+  }
+  /* A failure is said at each call. */
+  all[0] = pend(client, DIPC_VERB_GET, uri, "none");
+  wait_until_readable(all[0]);
+  for (int i = 0; i < 2; i++) {
+    FAILS(DIPC_ERR_NOT_FOUND, "never heard of it",
+          dipc_pending_try_stream(all[0], &stream, &error_));
+  }
+  dipc_pending_free(all[0]);
+  FAILS(DIPC_ERR_INVALID_ARGUMENT, "verb 2",
+        dipc_client_start(client, DIPC_VERB_PUT, &uri, 1, TICKET("t"), NULL, &all[0], &error_));
+  /* Freed before the answer, with one in hand, and after the client. */
+  for (int i = 0; i < STREAMS; i++) all[i] = pend(client, DIPC_VERB_GET, uri, "late");
+  for (int i = 1; i < STREAMS; i++) dipc_pending_free(all[i]);
+  wait_until_readable(all[0]);
+  dipc_pending_free(all[0]);
+  all[0] = pend(client, DIPC_VERB_GET, uri, "late");
+  dipc_client_free(client);
+  wait_until_readable(all[0]);
+  status = dipc_pending_try_stream(all[0], &stream, NULL);
+  CHECK_EQ(status, DIPC_OK);
+  dipc_pending_free(all[0]);
+  CHECK_EQ(table_check_stream(&stream), BATCHES * ROWS);
+}
+
+/* The server is this process, and knows its tickets. */
+static void lists_and_descriptions_are_polled(void) {
+  char uri[DIPC_URI_BYTES];
+  dipc_server *server = new_server(NULL, uri);
+  dipc_client *client = new_client();
+  struct ArrowDeviceArrayStream stream;
+  struct ArrowDeviceArray batch;
+  dipc_description *description = NULL;
+  publish(server, "t", 3, ROWS, NULL);
+  dipc_pending *list = pend(client, DIPC_VERB_LIST, uri, "");
+  dipc_pending *describe = pend(client, DIPC_VERB_DESCRIBE, uri, "t");
+  wait_until_readable(list);
+  OK(dipc_pending_try_stream(list, &stream, &error_));
+  CHECK_EQ(stream.get_next(&stream, &batch), 0);
+  CHECK_EQ(batch.array.length, 1);
+  batch.array.release(&batch.array);
+  stream.release(&stream);
+  wait_until_readable(describe);
+  FAILS(DIPC_ERR_INVALID_ARGUMENT, "another verb",
+        dipc_pending_try_stream(describe, &stream, &error_));
+  OK(dipc_pending_try_description(describe, &description, &error_));
+  CHECK_EQ(dipc_description_total(description, DIPC_TOTAL_ROWS), 3 * ROWS);
+  dipc_description_free(description);
+  dipc_pending_free(list);
+  dipc_pending_free(describe);
+  dipc_client_free(client);
+  dipc_server_free(server);
+}
+
 /* The server is this process: its host pushes batches with metadata. */
 static void batches_have_their_metadata(void) {
   char uri[DIPC_URI_BYTES];
@@ -476,8 +565,10 @@ int main(void) {
     a_cancel_is_no_error(uri);
     failures_reach_the_consumer(uri);
     tasks_and_streams_outlive_their_client(uri);
+    requests_are_polled(uri);
     a_killed_server_is_an_error(uri, servers[i]);
   }
+  lists_and_descriptions_are_polled();
   batches_have_their_metadata();
   table_wait_live(0);
   return 0;

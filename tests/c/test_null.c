@@ -374,6 +374,23 @@ static void clients_and_streams(void) {
   NULLS("ticket", dipc_client_get_async(client, uris, 1, NULL, 1, NULL, &handler, &error_));
   NULLS("handler", dipc_client_get_async(client, uris, 1, TICKET("t"), NULL, NULL, &error_));
   dipc_description *description = NULL;
+  dipc_pending *pending = NULL;
+  int descriptor = -1;
+  const int32_t verb = DIPC_VERB_GET;
+  NULLS("client", dipc_client_start(NULL, verb, uris, 1, TICKET("t"), NULL, &pending, &error_));
+  NULLS("uris", dipc_client_start(client, verb, NULL, 1, TICKET("t"), NULL, &pending, &error_));
+  NULLS("a URI", dipc_client_start(client, verb, none, 1, TICKET("t"), NULL, &pending, &error_));
+  NULLS("descriptor", dipc_client_start(client, verb, uris, 1, NULL, 1, NULL, &pending, &error_));
+  NULLS("out", dipc_client_start(client, verb, uris, 1, TICKET("t"), NULL, NULL, &error_));
+  NULLS("pending", dipc_pending_fd(NULL, &descriptor, &error_));
+  NULLS("pending", dipc_pending_try_stream(NULL, &device, &error_));
+  NULLS("pending", dipc_pending_try_description(NULL, &description, &error_));
+  dipc_pending_free(NULL);
+  OK(dipc_client_start(client, verb, uris, 1, TICKET("t"), NULL, &pending, &error_));
+  NULLS("out", dipc_pending_fd(pending, NULL, &error_));
+  NULLS("out", dipc_pending_try_stream(pending, NULL, &error_));
+  NULLS("out", dipc_pending_try_description(pending, NULL, &error_));
+  dipc_pending_free(pending);
   NULLS("client",
         dipc_client_describe(NULL, uris, 1, TICKET("t"), NULL, NULL, &description, &error_));
   NULLS("uris",

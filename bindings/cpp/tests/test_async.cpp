@@ -57,7 +57,7 @@ arrow::Result<std::int64_t> rows(const arrow::AsyncRecordBatchGenerator& reader)
   }
 }
 
-// Promise: Arrow C++'s handler gets schema, batches and end, with any number of batches in its queue.
+// Promise: Arrow C++'s handler gets schema, batches and end, with any length of its queue.
 TEST(Async, ArrowReadsTables) {
   const Pair pair;
   pair.server.publish("t", support::plain_schema(), support::plain_batches(100, 10)).value();
@@ -74,8 +74,8 @@ TEST(Async, ArrowReadsTables) {
   }
 }
 
-// Promise: failures reach it, before the schema and after it. At a failure Arrow's handler drops the
-// tasks that it has, without extracting them; so here none comes before.
+// Promise: failures reach it, before the schema and after it. At a failure Arrow's handler drops
+// the tasks that it has, without extracting them; so here none comes before.
 TEST(Async, ArrowHearsOfFailures) {
   const Pair pair;
   Handler unknown(5);

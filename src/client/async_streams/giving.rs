@@ -10,12 +10,12 @@ use foldhash::{HashMap, HashMapExt as _};
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 
-use super::asked::panicked;
 use super::flow::{Arrival, Consumer, Inbox};
 use crate::arrow::OwnedDeviceArray;
 use crate::arrow::async_stream::{AsyncHandler, Refused};
 use crate::arrow::format::write_metadata;
 use crate::arrow::stream::ArrayReader as _;
+use crate::client::threads::caught;
 use crate::client::{NextBatch, Stream};
 use crate::error::{Error, Result};
 
@@ -183,8 +183,7 @@ impl Giving {
     /// Gives what is there and wanted.
     fn turn(&mut self) -> Turn {
         self.consumer.is_served.store(true, Ordering::Release);
-        let turn = catch_unwind(AssertUnwindSafe(|| self.give()));
-        let turn = turn.unwrap_or_else(|_| Err(panicked()));
+        let turn = caught(|| self.give());
         self.consumer.is_served.store(false, Ordering::Release);
         turn.unwrap_or_else(|error| {
             // A cancel is no error.

@@ -1,0 +1,98 @@
+//! Requests for hosts that sleep in an event loop of their own.
+
+use std::os::fd::{AsFd as _, BorrowedFd};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::Stream;
+use super::threads::caught;
+use crate::arrow::description::Description;
+use crate::cancel::Cancel;
+use crate::driver::turning::Bell;
+use crate::error::{Error, Result};
+use crate::proto::Headers;
+
+/// What a server has answered.
+pub enum Answer {
+    /// To a get or a list.
+    Stream(Box<Stream>),
+    /// To a describe.
+    Description(Description, Headers),
+}
+
+/// A request that a thread of the client makes. Its drop ends it.
+pub struct Pending {
+    request: Arc<PendingRequest>,
+}
+
+/// What the thread and the host share.
+pub(super) struct PendingRequest {
+    answer: Mutex<Option<Result<Answer>>>,
+    /// Rings for good once there is an answer.
+    bell: Bell,
+    cancel: Cancel,
+}
+
+impl PendingRequest {
+    /// Asks, unless the host has left.
+    pub(super) fn run(&self, ask: impl FnOnce(&Cancel) -> Result<Answer>) {
+        let answer = caught(|| {
+            self.cancel.check()?;
+            ask(&self.cancel)
+        });
+        *self.answer.lock() = Some(answer);
+        self.bell.ring();
+    }
+}
+
+impl Pending {
+    pub(super) fn new() -> Result<Self> {
+        let request = PendingRequest {
+            answer: Mutex::new(None),
+            bell: Bell::new()?,
+            cancel: Cancel::new()?,
+        };
+        Ok(Self {
+            request: Arc::new(request),
+        })
+    }
+
+    pub(super) fn request(&self) -> Arc<PendingRequest> {
+        Arc::clone(&self.request)
+    }
+
+    /// A descriptor that is readable once [`try_answer`](Self::try_answer) finds something, and
+    /// from then on.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.request.bell.as_fd()
+    }
+
+    /// Takes the answer, if it has come and `is_wanted`; `None` before. A failure is said again at
+    /// each call.
+    ///
+    /// # Errors
+    ///
+    /// As the waiting form of the request; `InvalidArgument` for an answer that was taken, or that
+    /// is not wanted.
+    pub fn try_answer(&self, is_wanted: impl FnOnce(&Answer) -> bool) -> Result<Option<Answer>> {
+        if !self.request.bell.has_rung() {
+            return Ok(None);
+        }
+        let mut place = self.request.answer.lock();
+        match &*place {
+            Some(Err(error)) => Err(error.clone()),
+            Some(Ok(answer)) if !is_wanted(answer) => Err(Error::invalid_argument(
+                "the request has another verb: its answer is of another kind",
+            )),
+            Some(Ok(_)) => place.take().transpose(),
+            None => Err(Error::invalid_argument("the answer was taken before")),
+        }
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        self.request.cancel.cancel();
+    }
+}

@@ -1,0 +1,206 @@
+//! Requests for event loops: a descriptor in place of a call that waits.
+
+use std::ffi::{c_char, c_int};
+use std::os::fd::AsRawFd as _;
+
+use crate::arrow::abi::ArrowDeviceArrayStream;
+use crate::arrow::stream::export_device_stream;
+use crate::client::{Answer, Pending};
+use crate::error::Error;
+use crate::ffi::client::{dipc_client, options_of};
+use crate::ffi::client_options::dipc_get_options;
+use crate::ffi::description::{dipc_description, give};
+use crate::ffi::error::dipc_error;
+use crate::ffi::guard::{ErrorOut, Polled, guard_free, guard_ref};
+use crate::ffi::handle::{HandleState, try_out};
+use crate::ffi::request_headers::{DIPC_VERB_DESCRIBE, DIPC_VERB_GET, DIPC_VERB_LIST};
+use crate::ffi::status::dipc_status;
+use crate::ffi::text::{try_bytes, try_strs};
+use crate::proto::Verb;
+
+/// A request that a thread of the client makes, made by dipc_client_start(). Outlives the client.
+pub struct dipc_pending {
+    state: HandleState,
+    inner: Pending,
+}
+
+handle!(dipc_pending, "pending");
+
+/// dipc_client_get(), dipc_client_list() or dipc_client_describe() without a wait, for event loops.
+/// Up to 8 threads of the client connect and wait for the first answer of servers; further requests
+/// wait for one of them.
+///
+/// @param client                Client.
+/// @param verb                  DIPC_VERB_GET, DIPC_VERB_LIST or DIPC_VERB_DESCRIBE.
+/// @param uris                  As for dipc_client_get().
+/// @param n_uris                1 or 2.
+/// @param descriptor            Ticket, prefix or descriptor, as the call with the wait takes it.
+/// @param descriptor_len_bytes  Length of descriptor.
+/// @param options               Copied; NULL: the defaults.
+/// @param out                   Receives the request, to be freed by dipc_pending_free().
+/// @param error                 May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK: the request gets every later failure. DIPC_ERR_NULL_ARGUMENT.
+///         DIPC_ERR_INVALID_URI. DIPC_ERR_INVALID_ARGUMENT: the verb is another one, or the GPU
+///         does not exist. DIPC_ERR_UNSUPPORTED: this machine lacks the device.
+///         DIPC_ERR_OUT_OF_RESOURCES: no threads or descriptors are left.
+///
+/// # Safety
+///
+/// As dipc_client_get(); `descriptor` is readable for `descriptor_len_bytes`; `out` is NULL or
+/// writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_client_start(
+    client: *const dipc_client,
+    verb: i32,
+    uris: *const *const c_char,
+    n_uris: usize,
+    descriptor: *const u8,
+    descriptor_len_bytes: usize,
+    options: *const dipc_get_options,
+    out: *mut *mut dipc_pending,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    let body = |client: &dipc_client| {
+        // SAFETY: the caller promises `uris` holds `n_uris` pointers, each NULL or a string.
+        let uris = unsafe { try_strs(uris, n_uris) }?;
+        // SAFETY: the caller promises `descriptor` is readable.
+        let descriptor = unsafe { try_bytes(descriptor, descriptor_len_bytes, "descriptor") }?;
+        // SAFETY: the caller promises `options` is NULL or live.
+        let options = unsafe { options_of(options) }?;
+        // SAFETY: the caller promises `out` is NULL or writable.
+        let out = unsafe { try_out(out, "out") }?;
+        let verb = match verb {
+            DIPC_VERB_GET => Verb::Get,
+            DIPC_VERB_LIST => Verb::List,
+            DIPC_VERB_DESCRIBE => Verb::Describe,
+            _ => {
+                return Err(Error::invalid_argument(format!(
+                    "the verb {verb} is none of DIPC_VERB_GET, DIPC_VERB_LIST and \
+                     DIPC_VERB_DESCRIBE"
+                )));
+            }
+        };
+        out.set_handle(dipc_pending {
+            state: HandleState::new(),
+            inner: client.inner.start(verb, &uris, descriptor, &options)?,
+        });
+        Ok(())
+    };
+    // SAFETY: the caller promises `client` is NULL or live.
+    unsafe { guard_ref(client, error, body) }
+}
+
+/// Gives a descriptor for poll(), epoll and event loops. It is readable once the answer has come,
+/// and from then on.
+///
+/// @param pending  Request.
+/// @param out      Receives the descriptor. It is the request's, which closes it; it is not to be
+///                 read or closed.
+/// @param error    May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+///
+/// # Safety
+///
+/// `pending` is NULL or live; `out` and `error` are NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_pending_fd(
+    pending: *const dipc_pending,
+    out: *mut c_int,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    let body = |pending: &dipc_pending| {
+        // SAFETY: the caller promises `out` is NULL or writable.
+        let out = unsafe { try_out(out, "out") }?;
+        out.set(pending.inner.fd().as_raw_fd());
+        Ok(())
+    };
+    // SAFETY: the caller promises `pending` is NULL or live.
+    unsafe { guard_ref(pending, error, body) }
+}
+
+/// Gives the stream of DIPC_VERB_GET or DIPC_VERB_LIST, if it is there. Then the request is done.
+///
+/// @param pending  Request.
+/// @param out      Receives the stream, once. An old value is overwritten, not released.
+/// @param error    May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. DIPC_NOTHING: the server has not answered yet; dipc_pending_fd() tells when.
+///         DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: the stream was given before, or the
+///         verb is another one. Otherwise as dipc_client_get(), at every call.
+///
+/// # Safety
+///
+/// `pending` is NULL or live; `out` and `error` are NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_pending_try_stream(
+    pending: *const dipc_pending,
+    out: *mut ArrowDeviceArrayStream,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    let body = |pending: &dipc_pending| {
+        // SAFETY: the caller promises `out` is NULL or writable.
+        let out = unsafe { try_out(out, "out") }?;
+        let is_stream = |answer: &Answer| matches!(answer, Answer::Stream(_));
+        if let Some(Answer::Stream(stream)) = pending.inner.try_answer(is_stream)? {
+            out.set(export_device_stream(stream).into_raw());
+            return Ok(Polled::Done);
+        }
+        Ok(Polled::Nothing)
+    };
+    // SAFETY: the caller promises `pending` is NULL or live.
+    unsafe { guard_ref(pending, error, body) }
+}
+
+/// Gives the answer to DIPC_VERB_DESCRIBE, if it is there. Then the request is done.
+///
+/// @param pending  Request.
+/// @param out      Receives the description, once, to be freed by dipc_description_free().
+/// @param error    May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. DIPC_NOTHING: the server has not answered yet; dipc_pending_fd() tells when.
+///         DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: the description was given before, or
+///         the verb is another one. Otherwise as dipc_client_describe(), at every call.
+///
+/// # Safety
+///
+/// `pending` is NULL or live; `out` and `error` are NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_pending_try_description(
+    pending: *const dipc_pending,
+    out: *mut *mut dipc_description,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    let body = |pending: &dipc_pending| {
+        // SAFETY: the caller promises `out` is NULL or writable.
+        let out = unsafe { try_out(out, "out") }?;
+        let is_description = |answer: &Answer| matches!(answer, Answer::Description(..));
+        let answer = pending.inner.try_answer(is_description)?;
+        if let Some(Answer::Description(description, headers)) = answer {
+            give(out, description, headers);
+            return Ok(Polled::Done);
+        }
+        Ok(Polled::Nothing)
+    };
+    // SAFETY: the caller promises `pending` is NULL or live.
+    unsafe { guard_ref(pending, error, body) }
+}
+
+/// Frees a request; ends it if it was not answered. NULL does nothing. Streams and descriptions
+/// that it gave stay valid.
+///
+/// @param pending  Request, or NULL; no call on it is running.
+///
+/// # Safety
+///
+/// `pending` is NULL, or came from dipc_client_start() and was not freed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_pending_free(pending: *mut dipc_pending) {
+    // SAFETY: the caller promises `pending` is NULL, or live and unused.
+    unsafe { guard_free(pending) }
+}
