@@ -16,6 +16,7 @@ mod network;
 mod outputs;
 mod putting;
 mod putting_ends;
+mod putting_flight;
 #[path = "../common/sample.rs"]
 mod sample;
 mod stray;

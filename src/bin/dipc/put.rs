@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow};
-use arrow::datatypes::Schema;
+use arrow::datatypes::SchemaRef;
 use arrow::error::ArrowError;
 use arrow::record_batch::RecordBatch;
 use dipc::arrow::{batch_to_c, schema_to_c};
@@ -23,6 +23,7 @@ use serde::Serialize;
 use rows::Rows;
 
 use crate::display::escape;
+use crate::flight::{self, FlightPut};
 use crate::get::progress::Progress;
 use crate::report::{bytes_text, counted};
 use crate::serve::TICKET_HEADER;
@@ -32,7 +33,7 @@ use crate::{UsageError, output, signals};
 /// Arguments of `dipc put`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// The server's URI
+    /// The server's URI, or that of an Arrow Flight server (grpc://HOST:PORT, grpc+unix:///PATH)
     uri: String,
 
     /// The name of the table there; a server of --accept writes the format of its ending: .arrow,
@@ -43,6 +44,10 @@ pub struct Args {
     /// columns are one table. With - an Arrow stream on stdin
     #[arg(value_name = "FILE", required = true)]
     files: Vec<String>,
+
+    /// Give a Flight server NAME as a command, not as the path [NAME]
+    #[arg(long)]
+    command: bool,
 
     /// Send only these columns, in this order
     #[arg(long, value_name = "NAME,...")]
@@ -96,6 +101,9 @@ struct Report {
     /// The ticket under which the server gives the table, if it says so.
     #[serde(skip_serializing_if = "Option::is_none")]
     ticket: Option<String>,
+    /// The metadata of a Flight server's last result, if it is text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    result: Option<String>,
 }
 
 impl fmt::Display for Report {
@@ -111,8 +119,11 @@ impl fmt::Display for Report {
             bytes_text(self.bytes_copied),
             bytes_text(self.bytes_sent)
         )?;
-        match &self.ticket {
-            Some(ticket) => write!(f, "\nthe server has it as {}", escape(ticket)),
+        if let Some(ticket) = &self.ticket {
+            write!(f, "\nthe server has it as {}", escape(ticket))?;
+        }
+        match &self.result {
+            Some(result) => write!(f, "\nthe server says {}", escape(result)),
             None => Ok(()),
         }
     }
@@ -127,6 +138,10 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     }
     if args.files.iter().filter(|file| *file == "-").count() > 1 {
         let text = "stdin can be read once: give - once";
+        return Err(UsageError(text.to_owned()).into());
+    }
+    if args.command && !flight::is_flight(&args.uri) {
+        let text = "--command is for Flight servers: dipc put grpc://HOST:PORT COMMAND FILE";
         return Err(UsageError(text.to_owned()).into());
     }
     let cancel = Cancel::new()?;
@@ -182,28 +197,24 @@ fn send(args: &Args, rows: Rows, cancel: &Cancel) -> Result<Report> {
             ..StreamStats::default()
         });
     }
-    let batches = sending.finish()?;
+    let (ticket, result) = sending.finish()?;
     progress.clear();
     let stats = sending.stats();
     Ok(Report {
         name: args.name.clone(),
         rows: count,
-        batches,
+        batches: stats.batches,
         seconds: start.elapsed().as_secs_f64(),
         bytes_lent: stats.bytes_lent,
         bytes_copied: stats.bytes_copied,
         bytes_sent: stats.bytes_sent,
-        ticket: sending.ticket(),
+        ticket,
+        result,
     })
 }
 
 /// Asks the server to take a table of these columns.
-fn begin(args: &Args, schema: &Schema, cancel: &Cancel) -> Result<Sending> {
-    let client = Client::new(ClientOptions {
-        any_user: args.any_user,
-        settings: crate::settings(&args.settings)?,
-        ..ClientOptions::default()
-    })?;
+fn begin(args: &Args, schema: &SchemaRef, cancel: &Cancel) -> Result<Sending> {
     let mut options = PutOptions {
         connections: args.connections,
         ..PutOptions::default()
@@ -212,49 +223,78 @@ fn begin(args: &Args, schema: &Schema, cancel: &Cancel) -> Result<Sending> {
         options.connect_timeout = timeout;
         options.stall_timeout = Some(timeout);
     }
+    if flight::is_flight(&args.uri) {
+        let named = (args.name.as_str(), args.command);
+        let put = FlightPut::open(&args.uri, named, schema, &options, cancel)?;
+        return Ok(Sending::Flight(Box::new(put)));
+    }
+    let client = Client::new(ClientOptions {
+        any_user: args.any_user,
+        settings: crate::settings(&args.settings)?,
+        ..ClientOptions::default()
+    })?;
     let described = (&schema_to_c(schema)?, DeviceKind::CPU.0);
     let name = args.name.as_bytes();
     let put = client.put(&[&args.uri], name, described, &options, Some(cancel))?;
-    Ok(Sending {
+    let put = Box::new(put);
+    Ok(Sending::Libdipc {
         put,
         _client: client,
     })
 }
 
 /// A table on its way.
-struct Sending {
-    put: Put,
-    _client: Client,
+enum Sending {
+    Libdipc {
+        put: Box<Put>,
+        /// Lives as long as its stream.
+        _client: Client,
+    },
+    Flight(Box<FlightPut>),
 }
 
 impl Sending {
     fn push(&mut self, batch: RecordBatch) -> Result<()> {
-        let pushed = self.put.push(batch_to_c(batch), None, None);
-        pushed.map_err(|(error, _)| error.into())
+        match self {
+            Self::Libdipc { put, .. } => {
+                let pushed = put.push(batch_to_c(batch), None, None);
+                Ok(pushed.map_err(|(error, _)| error)?)
+            }
+            Self::Flight(put) => Ok(put.push(&batch)?),
+        }
     }
 
-    /// The source has failed: the server learns why.
+    /// The source has failed: the server learns why, or that the call is cancelled.
     fn fail(&mut self, error: ArrowError) -> anyhow::Error {
         let error = match error {
             ArrowError::ExternalError(cause) => anyhow!("{cause}"),
             other => other.into(),
         };
-        self.put
-            .fail(Status::InvalidData.code(), &output::whole(&error));
+        if let Self::Libdipc { put, .. } = self {
+            put.fail(Status::InvalidData.code(), &output::whole(&error));
+        }
         error
     }
 
-    fn finish(&mut self) -> Result<u64> {
-        Ok(self.put.finish(None)?)
-    }
-
-    fn ticket(&mut self) -> Option<String> {
-        let headers = self.put.headers();
-        let ticket = headers.get(TICKET_HEADER)?;
-        Some(String::from_utf8_lossy(ticket).into_owned())
+    /// Waits until the server has taken the table. Gives the ticket there, or what a Flight server
+    /// says.
+    fn finish(&mut self) -> Result<(Option<String>, Option<String>)> {
+        match self {
+            Self::Libdipc { put, .. } => {
+                put.finish(None)?;
+                let headers = put.headers();
+                let ticket = headers.get(TICKET_HEADER);
+                let ticket = ticket.map(|ticket| String::from_utf8_lossy(ticket).into_owned());
+                Ok((ticket, None))
+            }
+            Self::Flight(put) => Ok((None, put.finish()?)),
+        }
     }
 
     fn stats(&self) -> PutStats {
-        self.put.stats()
+        match self {
+            Self::Libdipc { put, .. } => put.stats(),
+            Self::Flight(put) => put.stats(),
+        }
     }
 }

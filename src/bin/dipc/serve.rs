@@ -29,8 +29,8 @@ use dipc::server::{Provider, Request, Server, ServerOptions};
 use dipc::transport::BodyPolicy;
 use tracing::info;
 
-pub use accept::TICKET_HEADER;
-use accept::{Accepting, Ending, Folder, Rules, Taker};
+pub use accept::{Accepting, TICKET_HEADER};
+use accept::{Ending, Folder, Rules, Taker};
 use announce::{announcement, flight_announcement, tell};
 use files::{named_files, tables_of};
 use stop::stop;
@@ -251,7 +251,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let flight = flight
         .map(|listener| {
             let uris = flight_locations(&server, args.roles);
-            FlightServer::start(listener, tables, uris, args.max_streams.get()).map(Arc::new)
+            let most = args.max_streams.get();
+            FlightServer::start(listener, tables, uris, most, accepting).map(Arc::new)
         })
         .transpose()?;
     if let Some(flight) = &flight {

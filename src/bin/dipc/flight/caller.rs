@@ -8,20 +8,24 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arrow_flight::flight_service_client::FlightServiceClient;
-use arrow_flight::{FlightData, FlightDescriptor, FlightInfo, Ticket};
+use arrow_flight::{FlightData, FlightDescriptor, FlightInfo, PutResult, Ticket};
 use dipc::cancel::Cancel;
 use dipc::error::{Error, Result, Status};
 use futures::future::{Either, select};
+use futures::stream;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::runtime::{Builder, Runtime};
+use tokio::sync::mpsc;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Streaming};
 use url::Url;
 
-/// Largest message accepted from a server, in bytes; the limit of pyarrow's client. A message is
-/// one record batch.
-const MAX_MESSAGE: usize = i32::MAX as usize;
+use crate::flight::put::Call;
+
+/// Largest message accepted from a peer, in bytes; the limit of pyarrow's client. A message is one
+/// record batch.
+pub(super) const MAX_MESSAGE: usize = i32::MAX as usize;
 
 /// The runtime for calls, and the limits of their waits.
 pub struct Caller {
@@ -164,6 +168,58 @@ impl Peer {
         )
     }
 
+    /// Begins `DoPut`, which sends what comes through `messages` up to `None`. Without that the
+    /// call has no end: it is aborted.
+    pub fn do_put(&self, messages: mpsc::Receiver<Option<FlightData>>) -> Call {
+        let mut client = self.client.clone();
+        let messages = stream::unfold(messages, |mut messages| async {
+            match messages.recv().await {
+                Some(message) => message.map(|message| (message, messages)),
+                None => std::future::pending().await,
+            }
+        });
+        self.caller.runtime.spawn(async move {
+            let mut results = client.do_put(messages).await?.into_inner();
+            let mut last = None;
+            while let Some(result) = results.message().await? {
+                last = Some(result);
+            }
+            Ok(last)
+        })
+    }
+
+    /// Gives a message to a call of [`do_put`](Self::do_put); waits for a slow server.
+    ///
+    /// # Errors
+    ///
+    /// `Disconnected` if the call has ended; `Timeout`, `Cancelled`.
+    pub fn send(
+        &self,
+        messages: &mpsc::Sender<Option<FlightData>>,
+        message: Option<FlightData>,
+    ) -> Result<()> {
+        let sent = self
+            .caller
+            .wait(self.caller.stall_timeout, messages.send(message))?;
+        sent.map_err(|_| {
+            Error::disconnected(format!(
+                "the Flight server at {} ended the call before the end of the table",
+                self.uri
+            ))
+        })
+    }
+
+    /// Waits for the end of a call of [`do_put`](Self::do_put).
+    ///
+    /// # Errors
+    ///
+    /// The server's error, as the nearest status; `Timeout`, `Cancelled`.
+    pub fn outcome(&self, call: &mut Call) -> Result<Option<PutResult>> {
+        let outcome = self.caller.wait(self.caller.stall_timeout, call)?;
+        let outcome = outcome.map_err(|error| Error::disconnected(error.to_string()))?;
+        self.answer(Ok(outcome))
+    }
+
     /// Adds the server's name to an error.
     fn answer<T>(&self, outcome: Result<Result<T, tonic::Status>>) -> Result<T> {
         outcome
@@ -213,6 +269,7 @@ fn refusal(status: &tonic::Status) -> Error {
     };
     let kind = match status.code() {
         Code::NotFound => Status::NotFound,
+        Code::AlreadyExists => Status::AlreadyExists,
         Code::Unimplemented => Status::Unsupported,
         Code::InvalidArgument => Status::InvalidArgument,
         Code::PermissionDenied | Code::Unauthenticated => Status::Permission,

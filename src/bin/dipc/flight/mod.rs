@@ -4,23 +4,29 @@
 //! | module | content |
 //! |---|---|
 //! | `locations` | the locations of an endpoint, for clients and for servers |
-//! | `caller`, `do_get` | blocking calls to Flight servers; a `DoGet` as a stream of arrays |
+//! | `caller`, `do_get`, `put` | blocking calls to Flight servers; a `DoGet` as a stream of arrays |
+//! | `decode` | the messages of a table, decoded |
 //! | `fetch` | `dipc get grpc://…`: fetches from the endpoints and their locations |
 //! | `tables`, `encode`, `service` | the served tables, their messages, the answers to calls |
+//! | `accept` | the answer to `DoPut` |
 //! | `server` | `dipc serve --flight`: the listening server |
 //!
 //! Only the command contains Flight, gRPC and their runtime; the library does not.
 
+mod accept;
 mod caller;
+mod decode;
 mod do_get;
 mod encode;
 mod fetch;
 mod locations;
+mod put;
 mod server;
 mod service;
 mod tables;
 
 pub use fetch::{FlightFetch, Request, Taken};
 pub use locations::is_flight;
+pub use put::FlightPut;
 pub use server::{FlightServer, bind};
 pub use tables::{Table, Tables};

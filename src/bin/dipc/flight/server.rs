@@ -14,9 +14,11 @@ use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
 use tracing::{error, info, warn};
 
+use crate::flight::caller::MAX_MESSAGE;
 use crate::flight::service::{Counters, Service};
 use crate::flight::tables::Tables;
 use crate::report::bytes_text;
+use crate::serve::Accepting;
 
 /// Listens at `address` (`HOST:PORT`, port 0: any), without answering yet. Addresses that other
 /// machines can reach need `allow_remote`.
@@ -57,12 +59,13 @@ struct Ended {
 
 impl FlightServer {
     /// Answers at `listener`: serves `tables` by at most `max_streams` streams at once, and names
-    /// `uris` as the locations of libdipc for the same tables.
+    /// `uris` as the locations of libdipc for the same tables. Takes more tables by `accepting`.
     pub fn start(
         listener: TcpListener,
         tables: Tables,
         uris: Vec<String>,
         max_streams: usize,
+        accepting: Option<Arc<Accepting>>,
     ) -> Result<Self> {
         let doing = "cannot start the Flight server";
         let runtime = Builder::new_multi_thread()
@@ -78,7 +81,7 @@ impl FlightServer {
             TcpIncoming::from(tokio::net::TcpListener::from_std(listener).context(doing)?)
                 .with_nodelay(Some(true))
         };
-        let service = Service::new(tables, uris, max_streams);
+        let service = Service::new(tables, uris, max_streams, accepting);
         let counters = service.counters();
         let (stopping, mut stop) = watch::channel(false);
         let ended = Arc::new(Ended::default());
@@ -88,8 +91,13 @@ impl FlightServer {
                 // An error means that the server was dropped, which stops it too.
                 let _ = stop.wait_for(|stop| *stop).await;
             };
+            // Clients send large batches in one message.
+            let service = match service.takes_tables() {
+                true => FlightServiceServer::new(service).max_decoding_message_size(MAX_MESSAGE),
+                false => FlightServiceServer::new(service),
+            };
             let outcome = Server::builder()
-                .serve_with_incoming_shutdown(FlightServiceServer::new(service), incoming, stop)
+                .serve_with_incoming_shutdown(service, incoming, stop)
                 .await;
             if let Err(reason) = outcome {
                 error!(%reason, "the Flight server has failed");

@@ -14,15 +14,18 @@ use arrow_flight::{
 };
 use futures::StreamExt as _;
 use futures::stream::{self, BoxStream};
+use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tonic::{Request, Response, Status, Streaming};
 use tracing::{debug, warn};
 
 use crate::calm;
+use crate::flight::accept;
 use crate::flight::encode::{FlightEncoder, schema_message};
 use crate::flight::locations::{REUSE_CONNECTION, for_peer};
 use crate::flight::tables::{Table, Tables};
 use crate::output::whole;
+use crate::serve::Accepting;
 
 /// Messages that a reader may prepare ahead of the connection. This limits the memory of a stream
 /// to a few MiB.
@@ -47,12 +50,18 @@ pub struct Service {
     slots: Arc<Semaphore>,
     max_streams: usize,
     counters: Arc<Counters>,
+    accepting: Option<Arc<Accepting>>,
 }
 
 impl Service {
     /// Makes a service for `tables`, which libdipc serves at `uris`, with at most `max_streams`
-    /// streams at once.
-    pub fn new(tables: Tables, uris: Vec<String>, max_streams: usize) -> Self {
+    /// streams at once. Takes more tables by `accepting`.
+    pub fn new(
+        tables: Tables,
+        uris: Vec<String>,
+        max_streams: usize,
+        accepting: Option<Arc<Accepting>>,
+    ) -> Self {
         let max_streams = max_streams.min(Semaphore::MAX_PERMITS);
         Self {
             tables,
@@ -60,12 +69,28 @@ impl Service {
             slots: Arc::new(Semaphore::new(max_streams)),
             max_streams,
             counters: Arc::default(),
+            accepting,
         }
+    }
+
+    /// Whether clients may send tables.
+    pub fn takes_tables(&self) -> bool {
+        self.accepting.is_some()
     }
 
     /// Its figures.
     pub fn counters(&self) -> Arc<Counters> {
         Arc::clone(&self.counters)
+    }
+
+    fn slot(&self) -> Result<OwnedSemaphorePermit, Status> {
+        let slot = Arc::clone(&self.slots).try_acquire_owned();
+        slot.map_err(|_| {
+            Status::resource_exhausted(format!(
+                "there are {} streams, as many as --max-streams allows; try again later",
+                self.max_streams
+            ))
+        })
     }
 
     fn table(&self, ticket: &[u8]) -> Result<Table, Status> {
@@ -124,7 +149,7 @@ impl Addresses {
 }
 
 /// The ticket of a descriptor: a path of one part, or a command, unchanged.
-fn ticket_of(descriptor: &FlightDescriptor) -> Result<Vec<u8>, Status> {
+pub(super) fn ticket_of(descriptor: &FlightDescriptor) -> Result<Vec<u8>, Status> {
     match (
         DescriptorType::try_from(descriptor.r#type),
         descriptor.path.as_slice(),
@@ -307,12 +332,7 @@ impl FlightService for Service {
     async fn do_get(&self, request: Request<Ticket>) -> Answer<Self::DoGetStream> {
         let ticket = request.into_inner().ticket;
         let table = self.table(&ticket)?;
-        let slot = Arc::clone(&self.slots).try_acquire_owned().map_err(|_| {
-            Status::resource_exhausted(format!(
-                "{} streams are being sent, as many as --max-streams allows; try again later",
-                self.max_streams
-            ))
-        })?;
+        let slot = self.slot()?;
         debug!(ticket = %String::from_utf8_lossy(&ticket), "DoGet");
         let (sender, receiver) = mpsc::channel(AHEAD);
         let counters = self.counters();
@@ -331,8 +351,26 @@ impl FlightService for Service {
         unimplemented("Handshake, for it authenticates nobody")
     }
 
-    async fn do_put(&self, _: Request<Streaming<FlightData>>) -> Answer<Self::DoPutStream> {
-        unimplemented("DoPut, for it only gives tables out")
+    async fn do_put(&self, request: Request<Streaming<FlightData>>) -> Answer<Self::DoPutStream> {
+        let Some(accepting) = self.accepting.clone() else {
+            return unimplemented("DoPut without --accept, for it only gives tables out");
+        };
+        let slot = self.slot()?;
+        let messages = request.into_inner();
+        let runtime = Handle::current();
+        let (sender, mut receiver) = mpsc::channel(1);
+        tokio::task::spawn_blocking(move || {
+            let taken = calm::catch(|| accept::take(&accepting, messages, &runtime));
+            let taken = taken.unwrap_or_else(|panic| Err(Status::internal(panic)));
+            if let Err(status) = &taken {
+                warn!(reason = status.message(), "a table was not taken by DoPut");
+            }
+            // The client may ask again at once, and it may have gone.
+            drop(slot);
+            let _ = sender.blocking_send(taken);
+        });
+        let results = stream::poll_fn(move |context| receiver.poll_recv(context));
+        Ok(Response::new(results.boxed()))
     }
 
     async fn do_exchange(

@@ -142,6 +142,11 @@ impl Accepting {
         })
     }
 
+    /// Most memory of a message beside its body, if the command line says it.
+    pub fn message_limit(&self) -> Option<u64> {
+        self.rules.reading.message_limit
+    }
+
     /// Begins to write a table of this name.
     ///
     /// # Errors
@@ -382,13 +387,17 @@ impl Provider for Taker {
         match request.verb() {
             // The server asks only where it has nothing.
             Verb::List => Description::default().stream(),
-            _ => Err(Error::new(
+            Verb::Get | Verb::Describe => Err(Error::new(
                 Status::NotFound,
                 format!(
                     "the server has no ticket {:?}",
                     String::from_utf8_lossy(request.ticket())
                 ),
             )),
+            verb => Err(Error::unsupported(format!(
+                "this server does not know {}: it gives, takes, describes and lists tables",
+                verb.name()
+            ))),
         }
     }
 

@@ -1,0 +1,93 @@
+"""A peer of Arrow Flight by pyarrow, for putting_flight.rs."""
+
+import sys
+
+import pyarrow
+import pyarrow.flight as flight
+
+
+class Server(flight.FlightServerBase):
+    """Keeps tables in memory."""
+
+    def __init__(self):
+        super().__init__("grpc://127.0.0.1:0")
+        self.tables = {}
+
+    def do_put(self, context, descriptor, reader, writer):
+        name = descriptor.command or descriptor.path[0]
+        if name == b"refused":
+            raise flight.FlightUnauthorizedError("tables of yours are not wanted")
+        if name == b"left":
+            return
+        table = reader.read_all()
+        # For pyarrow's reader a call whose client has gone ends as a whole one does.
+        if context.is_cancelled():
+            return
+        self.tables[name] = table
+        writer.write(f"{table.num_rows} rows are safe".encode())
+
+    def get_flight_info(self, context, descriptor):
+        name = descriptor.command or descriptor.path[0]
+        if name not in self.tables:
+            raise KeyError("no such table")
+        endpoint = flight.FlightEndpoint(name, [])
+        return flight.FlightInfo(self.tables[name].schema, descriptor, [endpoint], -1, -1)
+
+    def do_get(self, context, ticket):
+        return flight.RecordBatchStream(self.tables[ticket.ticket])
+
+
+def serve():
+    """Serves until stdin ends."""
+    server = Server()
+    print(f"grpc://127.0.0.1:{server.port}", flush=True)
+    sys.stdin.read()
+    server.shutdown()
+
+
+def put(uri, *pairs):
+    """Puts streams: a name, then a file, and so on. Prints the result of each."""
+    client = flight.connect(uri)
+    for name, path in zip(pairs[::2], pairs[1::2]):
+        with pyarrow.ipc.open_stream(path) as source:
+            descriptor = flight.FlightDescriptor.for_path(name)
+            writer, results = client.do_put(descriptor, source.schema)
+            for batch in source:
+                writer.write_batch(batch)
+            writer.done_writing()
+            print(bytes(results.read()).decode(), flush=True)
+            writer.close()
+
+
+def refused(uri, name):
+    """Puts a table, and prints the error."""
+    client = flight.connect(uri)
+    table = pyarrow.table({"x": [1, 2, 3]})
+    try:
+        writer, _ = client.do_put(flight.FlightDescriptor.for_path(name), table.schema)
+        writer.write_table(table)
+        writer.close()
+    except pyarrow.ArrowException as error:
+        print(error, flush=True)
+
+
+def half(uri, name):
+    """Begins to put a table, and waits to be killed."""
+    client = flight.connect(uri)
+    table = pyarrow.table({"x": list(range(1000))})
+    writer, _ = client.do_put(flight.FlightDescriptor.for_path(name), table.schema)
+    for _ in range(3):
+        writer.write_table(table)
+    print("begun", flush=True)
+    sys.stdin.read()
+
+
+def list_flights(uri):
+    """Prints the names of the server's tables."""
+    for info in flight.connect(uri).list_flights():
+        print(info.descriptor.path[0].decode(), flush=True)
+
+
+if __name__ == "__main__":
+    todo = {"serve": serve, "put": put, "refused": refused, "half": half, "list": list_flights}
+    todo[sys.argv[1]](*sys.argv[2:])
