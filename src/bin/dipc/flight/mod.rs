@@ -4,7 +4,8 @@
 //! | module | content |
 //! |---|---|
 //! | `locations` | the locations of an endpoint, for clients and for servers |
-//! | `caller`, `do_get`, `put` | blocking calls to Flight servers; a `DoGet` as a stream of arrays |
+//! | `caller`, `do_get` | blocking calls to Flight servers; a `DoGet` as a stream of arrays |
+//! | `put` | `dipc put grpc://…`: a table by `DoPut` |
 //! | `decode` | the messages of a table, decoded |
 //! | `fetch` | `dipc get grpc://…`: fetches from the endpoints and their locations |
 //! | `tables`, `encode`, `service` | the served tables, their messages, the answers to calls |
