@@ -108,17 +108,30 @@ impl Giver {
         let Some(giving) = self.streams.get_mut(&id) else {
             return;
         };
-        match giving.turn() {
-            Turn::More => self.ready.push_back(id),
-            Turn::Sleep => giving.watch(&self.epoll),
-            Turn::Enough => giving.unwatch(&self.epoll),
-            Turn::Over => {
-                giving.unwatch(&self.epoll);
-                let over = self.streams.remove(&id);
-                // The drop calls the host.
-                let _ = catch_unwind(AssertUnwindSafe(|| drop(over)));
-                self.inbox.close();
+        let is_over = match giving.turn() {
+            Turn::More => {
+                self.ready.push_back(id);
+                false
             }
+            Turn::Sleep => match giving.watch(&self.epoll) {
+                Ok(()) => false,
+                Err(error) => {
+                    giving.tell(&error);
+                    true
+                }
+            },
+            Turn::Enough => {
+                giving.unwatch(&self.epoll);
+                false
+            }
+            Turn::Over => true,
+        };
+        if is_over {
+            giving.unwatch(&self.epoll);
+            let over = self.streams.remove(&id);
+            // The drop calls the host.
+            let _ = catch_unwind(AssertUnwindSafe(|| drop(over)));
+            self.inbox.close();
         }
     }
 
@@ -186,17 +199,17 @@ impl Giving {
         let turn = caught(|| self.give());
         self.consumer.is_served.store(false, Ordering::Release);
         turn.unwrap_or_else(|error| {
-            // A cancel is no error.
-            if !self.consumer.has_cancelled() {
-                self.tell(&error);
-            }
+            self.tell(&error);
             Turn::Over
         })
     }
 
-    /// Tells the consumer of a failure. The metadata has the number of the status, and then the
-    /// headers of the answer.
+    /// Tells the consumer of a failure, unless it has cancelled. The metadata has the number of the
+    /// status, and then the headers of the answer.
     fn tell(&mut self, error: &Error) {
+        if self.consumer.has_cancelled() {
+            return;
+        }
         let status = error.status().code().to_string();
         let headers = self.stream.as_ref().map(Stream::headers);
         let headers = headers.unwrap_or_default();
@@ -229,11 +242,7 @@ impl Giving {
                         let metadata = encoded(stream.custom_metadata())?;
                         self.ahead = Some((array, metadata));
                     }
-                    NextBatch::NotYet => {
-                        // For the first sleep; the descriptor is readable at first.
-                        stream.fd()?;
-                        return Ok(Turn::Sleep);
-                    }
+                    NextBatch::NotYet => return Ok(Turn::Sleep),
                     NextBatch::End => {
                         self.handler.on_end();
                         return Ok(Turn::Over);
@@ -263,19 +272,15 @@ impl Giving {
     }
 
     /// Has the thread wake when the stream may have something.
-    fn watch(&mut self, epoll: &OwnedFd) {
-        let (Some(stream), false) = (&mut self.stream, self.is_watched) else {
-            return;
-        };
-        let data = EventData::new_u64(self.consumer.id);
-        let watched = (stream.fd()).and_then(|fd| {
+    fn watch(&mut self, epoll: &OwnedFd) -> Result<()> {
+        if let (Some(stream), false) = (&mut self.stream, self.is_watched) {
             let failed = |errno| Error::os("cannot watch an asynchronous stream", errno);
-            epoll::add(epoll, fd, data, EventFlags::IN).map_err(failed)
-        });
-        match watched {
-            Ok(()) => self.is_watched = true,
-            Err(error) => tracing::error!("{error}"),
+            let data = EventData::new_u64(self.consumer.id);
+            // For the first sleep the descriptor is made; it is readable at first.
+            epoll::add(epoll, stream.fd()?, data, EventFlags::IN).map_err(failed)?;
+            self.is_watched = true;
         }
+        Ok(())
     }
 
     /// The stream's descriptor stays readable while nobody reads the stream.
