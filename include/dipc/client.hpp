@@ -1,4 +1,4 @@
-// Client: fetches tables from servers.
+// Client: fetches tables from servers, and sends tables to them.
 //
 // SPDX-License-Identifier: Apache-2.0
 #ifndef DIPC_CLIENT_HPP
@@ -6,8 +6,10 @@
 
 #include <dipc/cancel.hpp>
 #include <dipc/description.hpp>
+#include <dipc/generate.hpp>
 #include <dipc/library.hpp>
 #include <dipc/options.hpp>
+#include <dipc/put.hpp>
 #include <dipc/span.hpp>
 #include <dipc/stream.hpp>
 
@@ -16,6 +18,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -28,8 +31,8 @@ enum class ClientStat : std::int32_t {
   connections_idle = DIPC_CLIENT_STAT_CONNECTIONS_IDLE,  ///< Kept for the next stream.
 };
 
-/// Fetches tables, and keeps connections for the next one. Every call is allowed from any thread,
-/// also several at once. Streams and arrays outlive it.
+/// Fetches and sends tables, and keeps connections for the next one. Every call is allowed from any
+/// thread, also several at once. Streams, puts and arrays outlive it.
 class Client {
  public:
   /// Makes a client, which starts one thread.
@@ -65,6 +68,49 @@ class Client {
                            const Cancel* cancel = nullptr) const {
     const std::array<std::string_view, 2> uris = {metadata_uri, data_uri};
     return open(dipc_client_get, uris, ticket, options, cancel);
+  }
+
+  /// Asks a server to take a table, and returns once its host has accepted or with the reason why
+  /// not; nothing of a batch is sent before. Put::next_result() and Put::finish() then pull the
+  /// batches and send them.
+  ///
+  /// @param uri         Where the server is.
+  /// @param descriptor  Name of the table for the server's host: any bytes.
+  /// @param source      A Stream, which is moved on success only, or whatever StreamTraits knows.
+  /// @param options     Timeouts, headers and more.
+  /// @param cancel      Ends this call, and calls of the put, from another thread; may be freed
+  ///                    before the put is.
+  template <class T>
+  Result<Put> put(std::string_view uri, std::string_view descriptor, T&& source,
+                  const PutOptions& options = {}, const Cancel* cancel = nullptr) const {
+    if constexpr (std::is_same_v<std::decay_t<T>, Stream>) {
+      static_assert(std::is_rvalue_reference_v<T&&>, "the stream is moved: std::move(stream)");
+      return put_by(uri, options, [&](const char* const* uris, const dipc_put_options* built,
+                                      dipc_put** out, dipc_error** error) {
+        return dipc_client_put(raw_.get(), uris, 1, detail::byte_pointer(descriptor),
+                               descriptor.size(), built, detail::raw_or_null(cancel), source.get(),
+                               out, error);
+      });
+    } else {
+      auto stream = to_stream(std::forward<T>(source));
+      if (!stream) return std::move(stream).error();
+      return put(uri, descriptor, *std::move(stream), options, cancel);
+    }
+  }
+
+  /// The same for a table whose batches the caller sends by Put::push().
+  ///
+  /// @param schema       Read, not moved.
+  /// @param device_type  Where the batches lie.
+  Result<Put> put_open(std::string_view uri, std::string_view descriptor, const Schema& schema,
+                       const PutOptions& options = {}, const Cancel* cancel = nullptr,
+                       ArrowDeviceType device_type = ARROW_DEVICE_CPU) const {
+    return put_by(uri, options, [&](const char* const* uris, const dipc_put_options* built,
+                                    dipc_put** out, dipc_error** error) {
+      return dipc_client_put_open(raw_.get(), uris, 1, detail::byte_pointer(descriptor),
+                                  descriptor.size(), built, detail::raw_or_null(cancel),
+                                  schema.get(), device_type, out, error);
+    });
   }
 
   /// Asks a server what a ticket stands for, without its table. A published table is known; of
@@ -139,6 +185,21 @@ class Client {
     return detail::call([&](dipc_error** error) {
       return std::forward<F>(function)(pointers.data(), built->get(), error);
     });
+  }
+
+  /// Calls `function(uris, options, out, error)` as dipc.h takes them.
+  template <class F>
+  static Result<Put> put_by(std::string_view uri, const PutOptions& options, F&& function) {
+    auto text = detail::c_string(uri, Status::invalid_uri, "the URI");
+    if (!text) return std::move(text).error();
+    auto built = detail::build(options);
+    if (!built) return std::move(built).error();
+    const char* pointer = text->c_str();
+    auto raw = detail::call_for<dipc_put*>([&](dipc_put** out, dipc_error** error) {
+      return function(&pointer, built->get(), out, error);
+    });
+    if (!raw) return std::move(raw).error();
+    return Put(*raw);
   }
 
   /// Opens a stream by dipc_client_get() or dipc_client_list().

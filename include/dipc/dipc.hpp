@@ -1,6 +1,7 @@
 // libdipc for C++17: everything but <dipc/arrow.hpp>, which needs Arrow C++.
 //
-//   Client, Server         fetch and serve tables
+//   Client, Server         fetch, send and serve tables
+//   Put                    a table on its way to a server
 //   Stream, generate()     streams of batches; a stream from a function
 //   Schema, DeviceArray    Arrow's C structs, owned
 //   Columns                record batches of std::vector
@@ -27,6 +28,7 @@
 #include <dipc/log.hpp>
 #include <dipc/machines.hpp>
 #include <dipc/options.hpp>
+#include <dipc/put.hpp>
 #include <dipc/request.hpp>
 #include <dipc/result.hpp>
 #include <dipc/schema.hpp>

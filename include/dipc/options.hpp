@@ -107,6 +107,19 @@ struct GetOptions {
   std::optional<std::uint32_t> connections = {};      ///< Connections that carry one stream (tcp).
 };
 
+/// Given to Client::put() and Client::put_open().
+struct PutOptions {
+  std::optional<std::chrono::nanoseconds> connect_timeout = {};  ///< Up to the first answer.
+  /// Of a server that takes nothing and says nothing.
+  std::optional<std::chrono::nanoseconds> stall_timeout = {};
+  std::optional<std::chrono::nanoseconds> deadline = {};  ///< Up to the end of the table.
+  Headers headers = {};                     ///< For the server's host.
+  std::optional<bool> send_secrets = {};    ///< As GetOptions::send_secrets.
+  std::optional<Body> body = {};
+  std::optional<Compression> compression = {};
+  std::optional<std::uint16_t> connections = {};  ///< Connections that carry one table (tcp).
+};
+
 /// Given to Arena::make().
 struct ArenaOptions {
   std::optional<std::uint64_t> region_bytes = {};  ///< Of one region; a client maps whole ones.
@@ -229,6 +242,25 @@ inline Result<Handle<dipc_get_options, dipc_get_options_free>> build(const GetOp
     if (!headers) return std::move(headers).error();
     builder.run([&](dipc_error** error) {
       return dipc_get_options_set_headers(builder.raw(), headers->get(), error);
+    });
+  }
+  return builder.build();
+}
+
+inline Result<Handle<dipc_put_options, dipc_put_options_free>> build(const PutOptions& options) {
+  OptionsBuilder<dipc_put_options, dipc_put_options_free> builder(dipc_put_options_new);
+  builder.set(options.connect_timeout, dipc_put_options_set_connect_timeout_ns)
+      .set(options.stall_timeout, dipc_put_options_set_stall_timeout_ns)
+      .set(options.deadline, dipc_put_options_set_deadline_ns)
+      .set(options.send_secrets, dipc_put_options_set_send_secrets)
+      .set(options.body, dipc_put_options_set_body)
+      .set(options.compression, dipc_put_options_set_compression)
+      .set(options.connections, dipc_put_options_set_connections);
+  if (!options.headers.empty()) {
+    auto headers = build(options.headers);
+    if (!headers) return std::move(headers).error();
+    builder.run([&](dipc_error** error) {
+      return dipc_put_options_set_headers(builder.raw(), headers->get(), error);
     });
   }
   return builder.build();

@@ -19,7 +19,7 @@ namespace dipc {
 /// What a client wants with a ticket.
 enum class Verb : std::int32_t {
   get = DIPC_VERB_GET,            ///< Its table.
-  put = DIPC_VERB_PUT,            ///< To send a table. Not served yet.
+  put = DIPC_VERB_PUT,            ///< To send a table under it: RequestRef::source() takes it.
   exchange = DIPC_VERB_EXCHANGE,  ///< To send and to get. Not served yet.
   describe = DIPC_VERB_DESCRIBE,  ///< What it stands for: the answer is a Description.
   /// The tickets that begin with it: the answer is a Description with an endpoint for each.
@@ -118,6 +118,40 @@ class RequestRef {
     });
   }
 
+  /// Verb::put: the schema of the table that the client sends, for a host that accepts or refuses
+  /// the table with it.
+  Result<Schema> source_schema() const {
+    Schema schema;
+    auto done = detail::call([&](dipc_error** error) {
+      return dipc_request_source_schema(raw_, schema.get(), error);
+    });
+    if (!done) return std::move(done).error();
+    return schema;
+  }
+
+  /// Verb::put: accepts the table that the client sends. From now on the client sends batches, as
+  /// fast as the host reads. A provider reads the stream to its end and returns `Stream()`, which
+  /// says that it has taken the table; an Error fails it for the client. A table that its client
+  /// leaves ends with an error, never with its end. The arrays outlive the request.
+  Result<Stream> source() const {
+    Stream stream;
+    auto done = detail::call([&](dipc_error** error) {
+      return dipc_request_source(raw_, stream.get(), error);
+    });
+    if (!done) return std::move(done).error();
+    return stream;
+  }
+
+  /// Verb::put: tells the client that the first batches of its table are safe, whatever happens to
+  /// the rest. Put::next_result() gives it.
+  ///
+  /// @param bytes  For the client's host, at most 32 KiB.
+  Result<void> result(std::uint64_t batches, std::string_view bytes = {}) const {
+    return detail::call([&](dipc_error** error) {
+      return dipc_request_result(raw_, batches, detail::byte_pointer(bytes), bytes.size(), error);
+    });
+  }
+
   [[nodiscard]] const dipc_request* raw() const noexcept { return raw_; }
 
  private:
@@ -131,8 +165,9 @@ class RequestRef {
   const dipc_request* raw_;
 };
 
-/// A request of the pull form: start(), then push() for each batch, then finish() or fail(). One
-/// that is destroyed unfinished fails its stream. Every call is allowed from any thread.
+/// A request of the pull form: start(), then push() for each batch, then finish() or fail(); with
+/// Verb::put source(), then finish() or fail(). One that is destroyed unfinished fails its stream.
+/// Every call is allowed from any thread.
 class Request {
  public:
   /// Takes a handle of dipc_server_next_request().
@@ -185,8 +220,19 @@ class Request {
     });
   }
 
+  /// The schema of the table that the client sends.
+  Result<Schema> source_schema() const { return ref().source_schema(); }
+
+  /// Accepts the table that the client sends. Read to its end, it is taken by finish().
+  Result<Stream> source() const { return ref().source(); }
+
+  /// Tells the client that the first batches of its table are safe.
+  Result<void> result(std::uint64_t batches, std::string_view bytes = {}) const {
+    return ref().result(batches, bytes);
+  }
+
   /// Ends the stream well, waiting for the last batches to leave. After Status::timeout, call
-  /// again.
+  /// again. For Verb::put it tells the client that the host has taken the table.
   Result<void> finish(std::chrono::nanoseconds timeout = forever) const {
     return detail::call([&](dipc_error** error) {
       return dipc_request_finish(raw_.get(), detail::nanoseconds(timeout), error);

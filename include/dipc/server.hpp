@@ -137,7 +137,8 @@ class Server {
   /// handler set before is replaced; its streams go on.
   ///
   /// RequestRef::verb() says what the client wants with RequestRef::ticket(): the table, a
-  /// Description of it, or a Description with an endpoint for each ticket that begins so. A handler
+  /// Description of it, a Description with an endpoint for each ticket that begins so, or to send a
+  /// table: then the handler reads RequestRef::source() and returns `Stream()`. A handler
   /// that does not know a verb returns an Error of Status::unsupported.
   ///
   /// @param handler  As the provider of serve(). Destroyed when it was replaced and the last call

@@ -25,6 +25,8 @@ kill -TERM "$pid"
 wait "$pid"
 trap - EXIT
 expect $'1000 rows\nhello ada\nlatest: 1000 rows' "$folder/example_requests" "shm:@dipc-cpp-requests-$$"
+expect $'1: today sums up to 1500.000000\n2: today sums up to 4000.000000\n2 batches, 0 bytes copied' \
+  "$folder/example_put" "shm:@dipc-cpp-put-$$"
 if [ -x "$folder/example_coroutines" ]; then
   expect '100 streams, sum 45000.0' "$folder/example_coroutines" "shm:@dipc-cpp-coroutines-$$"
 fi
