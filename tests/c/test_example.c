@@ -1,4 +1,4 @@
-/* Runs the examples of README.md and of the guide, the programs argv[1] and argv[2]. */
+/* Runs the examples of README.md and of the guide, the programs argv[1] to argv[3]. */
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -7,7 +7,7 @@
 
 /* Runs the example; returns its exit status and both outputs. */
 static int run(const char *program, const char *uri, const char *ticket, char *text, size_t size) {
-  char command[DIPC_URI_BYTES + 512];
+  char command[3 * DIPC_URI_BYTES + 512];
   snprintf(command, sizeof command, "'%s' '%s' '%s' 2>&1", program, uri, ticket);
   FILE *output = popen(command, "r");
   CHECK(output != NULL);
@@ -49,8 +49,39 @@ static void the_guide_serves(const char *server, const char *client) {
   CHECK(WIFEXITED(ended) && WEXITSTATUS(ended) == 0);
 }
 
+/* Takes a table of 2000 rows that is called `table`; refuses others. */
+static int32_t take(void *userdata, dipc_request *request, struct ArrowDeviceArrayStream *out) {
+  (void)userdata;
+  (void)out;
+  uint8_t ticket[16] = {0};
+  size_t len = 0;
+  struct ArrowDeviceArrayStream source;
+  OK(dipc_request_ticket(request, ticket, sizeof ticket - 1, &len, &error_));
+  if (strcmp((char *)ticket, "table") != 0) {
+    OK(dipc_request_fail(request, DIPC_ERR_PERMISSION, "not this one", &error_));
+    return 1;
+  }
+  OK(dipc_request_source(request, &source, &error_));
+  CHECK_EQ(table_check_stream(&source), 2000);
+  return 0;
+}
+
+static void the_guide_puts(const char *program, const char *from) {
+  char to[DIPC_URI_BYTES], both[2 * DIPC_URI_BYTES], text[4096];
+  dipc_server *server = new_server(NULL, to);
+  OK(dipc_server_set_handler(server, take, NULL, NULL, 0, &error_));
+  snprintf(both, sizeof both, "table' '%s", to);
+  const int status = run(program, from, both, text, sizeof text);
+  if (status != 0) FAIL("the example ended with %d: %s", status, text);
+  CHECK(strstr(text, "2 batches are there\n") != NULL);
+  snprintf(both, sizeof both, "other' '%s", to);
+  CHECK_EQ(run(program, from, both, text, sizeof text), 1);
+  CHECK(strstr(text, "not this one") != NULL);
+  dipc_server_free(server);
+}
+
 int main(int argc, char **argv) {
-  CHECK_EQ(argc, 3);
+  CHECK_EQ(argc, 4);
   the_guide_serves(argv[2], argv[1]);
   char uri[DIPC_URI_BYTES], text[4096];
   dipc_server *server = new_server(NULL, uri);
@@ -60,6 +91,8 @@ int main(int argc, char **argv) {
   CHECK(strstr(text, "1000 rows\n1000 rows\n") != NULL);
   CHECK_EQ(run(argv[1], uri, "no table", text, sizeof text), 1);
   CHECK(strstr(text, "no table") != NULL);
+  publish(server, "other", 1, 10, NULL);
+  the_guide_puts(argv[3], uri);
   dipc_server_free(server);
   table_wait_live(0);
   return 0;
