@@ -1,10 +1,13 @@
 //! Arrow's asynchronous device streams: a consumer's handler, and the producer that it calls.
 
 use std::cell::UnsafeCell;
+use std::collections::VecDeque;
 use std::ffi::{CString, c_char, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::{self, NonNull};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use crate::arrow::abi::{
     ArrowAsyncDeviceStreamHandler, ArrowAsyncProducer, ArrowAsyncTask, ArrowDeviceArray,
@@ -12,6 +15,7 @@ use crate::arrow::abi::{
 use crate::arrow::{OwnedDeviceArray, OwnedSchema};
 use crate::device::DeviceKind;
 use crate::error::{Error, Result, Status};
+use crate::fork::PerProcess;
 
 /// What a consumer may say to its producer, at any time and on any thread.
 pub trait Flow: Send + Sync {
@@ -28,7 +32,15 @@ pub trait Flow: Send + Sync {
 pub struct AsyncHandler {
     handler: NonNull<ArrowAsyncDeviceStreamHandler>,
     producer: Arc<Producer>,
+    /// The producer's `additional_metadata`.
+    metadata: Option<Vec<u8>>,
 }
+
+/// Producers whose handlers were released last, the youngest at the end. Arrow Go's consumer may
+/// call `cancel` shortly after the release.
+static RELEASED: PerProcess<Mutex<VecDeque<Arc<Producer>>>> = PerProcess::new(Mutex::default);
+/// The most of them.
+const MOST_RELEASED: usize = 256;
 
 /// A producer, as the consumer sees it, and what stands behind it.
 ///
@@ -38,8 +50,6 @@ struct Producer {
     /// Its `private_data` is the address of this struct.
     raw: UnsafeCell<ArrowAsyncProducer>,
     flow: Arc<dyn Flow>,
-    /// The `additional_metadata`.
-    metadata: OnceLock<Vec<u8>>,
 }
 
 /// What `private_data` of a task leads to.
@@ -48,7 +58,8 @@ struct Task {
     producer: Arc<Producer>,
 }
 
-// SAFETY: the pointers of `raw` lead to static functions, to the struct itself and to its metadata.
+// SAFETY: the pointers of `raw` lead to static functions, to the struct itself and to metadata that
+// nobody writes to.
 unsafe impl Send for Producer {}
 // SAFETY: this side writes to `raw` before any other thread knows it, and before `on_schema`; then
 // it writes to members that the consumer reads from `on_schema` on.
@@ -101,14 +112,17 @@ impl AsyncHandler {
                 private_data: ptr::null_mut(),
             }),
             flow,
-            metadata: OnceLock::new(),
         });
         let raw = producer.raw.get();
         // SAFETY: nobody else knows the producer yet.
         unsafe { (*raw).private_data = Arc::as_ptr(&producer).cast_mut().cast() };
         // SAFETY: the caller promises that the handler is valid and that nobody else writes to it.
         unsafe { (*handler.as_ptr()).producer = raw };
-        Self { handler, producer }
+        Self {
+            handler,
+            producer,
+            metadata: None,
+        }
     }
 
     /// The handler's functions, as they are now.
@@ -130,10 +144,10 @@ impl AsyncHandler {
         metadata: Option<Vec<u8>>,
     ) -> Refused {
         let raw = self.producer.raw.get();
-        let metadata = metadata.map(|bytes| self.producer.metadata.get_or_init(|| bytes));
+        self.metadata = metadata;
         // SAFETY: the producer lives as long as `self`. The consumer reads this member from this
         // callback on; its `request` and `cancel` do not use it.
-        unsafe { (*raw).additional_metadata = c_metadata(metadata) };
+        unsafe { (*raw).additional_metadata = c_metadata(self.metadata.as_ref()) };
         // SAFETY: as above.
         unsafe { (*raw).device_type = device_type };
         // SAFETY: the consumer moves the schema away or releases it, which both leave a released
@@ -191,6 +205,11 @@ impl Drop for AsyncHandler {
             // SAFETY: as in `on_schema`; nobody calls the handler afterwards.
             unsafe { release(self.handler.as_ptr()) };
         }
+        let mut released = RELEASED.get().lock();
+        released.push_back(Arc::clone(&self.producer));
+        let oldest = (released.len() > MOST_RELEASED).then(|| released.pop_front());
+        drop(released);
+        drop(oldest);
     }
 }
 

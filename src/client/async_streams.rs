@@ -55,7 +55,7 @@ impl AsyncStreams {
         };
         let id = self.ids.fetch_add(1, Ordering::Relaxed);
         threads.run(|| {
-            let consumer = Arc::new(Consumer::new(id, Arc::clone(inbox)));
+            let consumer = Arc::new(Consumer::new(id, inbox));
             let handler = handler(Arc::clone(&consumer) as _);
             inbox.open(Arc::clone(&consumer), handler);
             Box::new(move || {

@@ -1,7 +1,7 @@
 //! What consumers say, on its way to the thread that calls their handlers.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::thread::{self, ThreadId};
 
 use parking_lot::Mutex;
@@ -105,7 +105,9 @@ impl Inbox {
 /// What the consumer of one stream wants.
 pub(super) struct Consumer {
     pub(super) id: u64,
-    inbox: Arc<Inbox>,
+    /// The producer may outlive the client's last stream.
+    inbox: Weak<Inbox>,
+    generation: Generation,
     /// Arrays that it takes, beyond those that it was given.
     wanted: AtomicU64,
     /// It has asked for fewer than one array.
@@ -121,10 +123,11 @@ pub(super) struct Consumer {
 }
 
 impl Consumer {
-    pub(super) fn new(id: u64, inbox: Arc<Inbox>) -> Self {
+    pub(super) fn new(id: u64, inbox: &Arc<Inbox>) -> Self {
         Self {
             id,
-            inbox,
+            inbox: Arc::downgrade(inbox),
+            generation: inbox.generation,
             wanted: AtomicU64::new(0),
             is_wrong: AtomicBool::new(false),
             has_cancelled: AtomicBool::new(false),
@@ -173,24 +176,29 @@ impl Consumer {
     /// The request is over: here is the stream.
     pub(super) fn answer(&self, stream: Result<Stream>) {
         *self.asking.lock() = None;
-        self.inbox
-            .send(Arrival::Answered(self.id, Box::new(stream)));
+        // Without an inbox the consumer has cancelled, and the stream ends here.
+        if let Some(inbox) = self.inbox.upgrade() {
+            inbox.send(Arrival::Answered(self.id, Box::new(stream)));
+        }
     }
 
     /// Has the thread of the handlers look at the stream.
     fn wake(&self) {
-        if self.is_served.load(Ordering::Acquire) && self.inbox.is_here() {
+        let Some(inbox) = self.inbox.upgrade() else {
+            return;
+        };
+        if self.is_served.load(Ordering::Acquire) && inbox.is_here() {
             return;
         }
         if !self.has_said.swap(true, Ordering::AcqRel) {
-            self.inbox.send(Arrival::Said(self.id));
+            inbox.send(Arrival::Said(self.id));
         }
     }
 }
 
 impl Flow for Consumer {
     fn request(&self, n: i64) {
-        if !self.inbox.is_of_this_process() || self.has_cancelled() {
+        if !self.generation.is_same_process() || self.has_cancelled() {
             return;
         }
         match u64::try_from(n) {
@@ -204,7 +212,7 @@ impl Flow for Consumer {
     }
 
     fn cancel(&self) {
-        let is_child = !self.inbox.is_of_this_process();
+        let is_child = !self.generation.is_same_process();
         if is_child || self.has_cancelled.swap(true, Ordering::AcqRel) {
             return;
         }
