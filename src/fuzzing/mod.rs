@@ -5,6 +5,8 @@
 //! gets a test that replays its folder and one that tries random inputs, so that `cargo test` needs
 //! no fuzzer; an input that once failed is added to the folder and stays there.
 
+mod supply;
+
 macro_rules! targets {
     ($($name:ident)*) => {
         $(
@@ -40,6 +42,7 @@ targets! {
     decode
     frames
     receiver
+    sender
     uri
 }
 

@@ -1,40 +1,13 @@
 use std::time::Duration;
 
 use crate::error::Error;
+use crate::fuzzing::supply::Supply;
 use crate::proto::testing::{batch, dictionary, schema};
 use crate::proto::{
     AddressList, Body, BodyKind, Control, Credit, Headers, InBody, Prefix, PrefixKind, Receiver,
     ReceiverConfig, ReceiverTransmit, Request, Return, Role, Side, SideConfig, Span, StreamInfo,
     Tags, Timestamp, VERSION, body_tag,
 };
-
-/// The bytes as a supply of choices; zeros once they are used up.
-struct Supply<'a>(&'a [u8]);
-
-impl<'a> Supply<'a> {
-    fn byte(&mut self) -> u8 {
-        let (byte, rest) = self.0.split_first().unwrap_or((&0, &[]));
-        self.0 = rest;
-        *byte
-    }
-
-    fn bytes(&mut self, len: u8) -> &'a [u8] {
-        let (bytes, rest) = self.0.split_at(usize::from(len).min(self.0.len()));
-        self.0 = rest;
-        bytes
-    }
-
-    fn word(&mut self) -> u64 {
-        (0..8).fold(0, |word, _| word << 8 | u64::from(self.byte()))
-    }
-
-    /// Up to three buffer lengths, among them 0.
-    fn lengths(&mut self) -> Vec<u64> {
-        (0..self.byte() % 4)
-            .map(|_| u64::from(self.byte()) * 7)
-            .collect()
-    }
-}
 
 /// What the driver would know of the stream.
 struct Watch {
