@@ -2078,112 +2078,6 @@ dipc_status dipc_request_fd(const struct dipc_request *request,
                             struct dipc_error **error);
 
 /**
- * Asks a server to take a table, and waits for its answer. Nothing of a batch is encoded or sent
- * before the server has accepted. Then dipc_put_next_result() and dipc_put_finish() pull the
- * batches of source and send them.
- *
- * A server takes tables by its handler (dipc_server_set_handler()).
- *
- * @param client                Client.
- * @param uris                  One string: the server's URI.
- * @param n_uris                1.
- * @param descriptor            Name of the table for the server's host: any bytes, at most
- *                              1016 KiB.
- * @param descriptor_len_bytes  Length of descriptor.
- * @param options               Copied; NULL: the defaults.
- * @param cancel                Token that ends this call and the put's calls; may be NULL. It may
- *                              be freed before the put.
- * @param source                Moved on success: its release becomes NULL. It is released when the
- *                              last batch has been pulled, or with the put.
- * @param out                   Receives the put, to be freed by dipc_put_free().
- * @param error                 May be NULL; on failure receives details for dipc_error_free().
- * @return DIPC_OK. Otherwise the caller still owns source. As dipc_client_get(), and the status
- *         with which the server's host refuses the table. DIPC_ERR_UNSUPPORTED: the server takes
- *         no tables. DIPC_ERR_INVALID_DATA: the schema of source is invalid.
- */
-dipc_status dipc_client_put(const struct dipc_client *client,
-                            const char *const *uris,
-                            size_t n_uris,
-                            const uint8_t *descriptor,
-                            size_t descriptor_len_bytes,
-                            const struct dipc_put_options *options,
-                            const struct dipc_cancel *cancel,
-                            struct ArrowDeviceArrayStream *source,
-                            struct dipc_put **out,
-                            struct dipc_error **error);
-
-/**
- * Push form of dipc_client_put(): asks a server to take a table of this schema, and waits for its
- * answer. Then dipc_put_push() sends batch after batch, and dipc_put_finish() ends the table.
- *
- * @param client                Client.
- * @param uris                  One string: the server's URI.
- * @param n_uris                1.
- * @param descriptor            As for dipc_client_put().
- * @param descriptor_len_bytes  Length of descriptor.
- * @param options               Copied; NULL: the defaults.
- * @param cancel                As for dipc_client_put().
- * @param schema                Read, not moved.
- * @param device_type           Device of the batches, as ARROW_DEVICE_CPU.
- * @param out                   Receives the put, to be freed by dipc_put_free().
- * @param error                 May be NULL; on failure receives details for dipc_error_free().
- * @return As dipc_client_put(). DIPC_ERR_UNSUPPORTED: this process cannot read the device.
- */
-dipc_status dipc_client_put_open(const struct dipc_client *client,
-                                 const char *const *uris,
-                                 size_t n_uris,
-                                 const uint8_t *descriptor,
-                                 size_t descriptor_len_bytes,
-                                 const struct dipc_put_options *options,
-                                 const struct dipc_cancel *cancel,
-                                 const struct ArrowSchema *schema,
-                                 int32_t device_type,
-                                 struct dipc_put **out,
-                                 struct dipc_error **error);
-
-/**
- * Exchanges tables with a server: one from here, batch by batch, and one from there, on one
- * connection at once. Waits until the server accepts. Then dipc_put_push() and dipc_put_finish()
- * send, and the stream answers receives; two threads may do so at once. Either table may end first.
- * dipc_put_finish() waits until the server's host has ended its own table and has read all of this
- * one: read answers to its end before or meanwhile.
- *
- * An error at either side ends both tables at both sides. So does the release of answers before its
- * end, and dipc_put_free() before dipc_put_finish().
- *
- * @param client                Client.
- * @param uris                  One string: the server's URI.
- * @param n_uris                1.
- * @param descriptor            As for dipc_client_put().
- * @param descriptor_len_bytes  Length of descriptor.
- * @param options               Of the table from here. Copied; NULL: the defaults.
- * @param answer_options        Of the table from there: window, validation, lent limit, stall
- *                              timeout and spinning count. Copied; NULL: the defaults.
- * @param cancel                As for dipc_client_put().
- * @param schema                Of the table from here. Read, not moved.
- * @param device_type           Device of the batches, as ARROW_DEVICE_CPU.
- * @param out                   Receives the put, to be freed by dipc_put_free().
- * @param answers               Receives the stream of the server's table, on the host. Its
- *                              get_schema waits for the server's schema. An old value is
- *                              overwritten, not released.
- * @param error                 May be NULL; on failure receives details for dipc_error_free().
- * @return As dipc_client_put_open(). DIPC_ERR_UNSUPPORTED: the server exchanges no tables.
- */
-dipc_status dipc_client_exchange(const struct dipc_client *client,
-                                 const char *const *uris,
-                                 size_t n_uris,
-                                 const uint8_t *descriptor,
-                                 size_t descriptor_len_bytes,
-                                 const struct dipc_put_options *options,
-                                 const struct dipc_get_options *answer_options,
-                                 const struct dipc_cancel *cancel,
-                                 const struct ArrowSchema *schema,
-                                 int32_t device_type,
-                                 struct dipc_put **out,
-                                 struct ArrowDeviceArrayStream *answers,
-                                 struct dipc_error **error);
-
-/**
  * Sends a batch of a put of dipc_client_put_open() or dipc_client_exchange(). Waits for the batch's sync_event, and for a
  * slow server.
  *
@@ -2310,6 +2204,112 @@ dipc_status dipc_put_fd(struct dipc_put *put, int *out, struct dipc_error **erro
  * @param put  Put, or NULL; no call on it is running.
  */
 void dipc_put_free(struct dipc_put *put);
+
+/**
+ * Asks a server to take a table, and waits for its answer. Nothing of a batch is encoded or sent
+ * before the server has accepted. Then dipc_put_next_result() and dipc_put_finish() pull the
+ * batches of source and send them.
+ *
+ * A server takes tables by its handler (dipc_server_set_handler()).
+ *
+ * @param client                Client.
+ * @param uris                  One string: the server's URI.
+ * @param n_uris                1.
+ * @param descriptor            Name of the table for the server's host: any bytes, at most
+ *                              1016 KiB.
+ * @param descriptor_len_bytes  Length of descriptor.
+ * @param options               Copied; NULL: the defaults.
+ * @param cancel                Token that ends this call and the put's calls; may be NULL. It may
+ *                              be freed before the put.
+ * @param source                Moved on success: its release becomes NULL. It is released when the
+ *                              last batch has been pulled, or with the put.
+ * @param out                   Receives the put, to be freed by dipc_put_free().
+ * @param error                 May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. Otherwise the caller still owns source. As dipc_client_get(), and the status
+ *         with which the server's host refuses the table. DIPC_ERR_UNSUPPORTED: the server takes
+ *         no tables. DIPC_ERR_INVALID_DATA: the schema of source is invalid.
+ */
+dipc_status dipc_client_put(const struct dipc_client *client,
+                            const char *const *uris,
+                            size_t n_uris,
+                            const uint8_t *descriptor,
+                            size_t descriptor_len_bytes,
+                            const struct dipc_put_options *options,
+                            const struct dipc_cancel *cancel,
+                            struct ArrowDeviceArrayStream *source,
+                            struct dipc_put **out,
+                            struct dipc_error **error);
+
+/**
+ * Push form of dipc_client_put(): asks a server to take a table of this schema, and waits for its
+ * answer. Then dipc_put_push() sends batch after batch, and dipc_put_finish() ends the table.
+ *
+ * @param client                Client.
+ * @param uris                  One string: the server's URI.
+ * @param n_uris                1.
+ * @param descriptor            As for dipc_client_put().
+ * @param descriptor_len_bytes  Length of descriptor.
+ * @param options               Copied; NULL: the defaults.
+ * @param cancel                As for dipc_client_put().
+ * @param schema                Read, not moved.
+ * @param device_type           Device of the batches, as ARROW_DEVICE_CPU.
+ * @param out                   Receives the put, to be freed by dipc_put_free().
+ * @param error                 May be NULL; on failure receives details for dipc_error_free().
+ * @return As dipc_client_put(). DIPC_ERR_UNSUPPORTED: this process cannot read the device.
+ */
+dipc_status dipc_client_put_open(const struct dipc_client *client,
+                                 const char *const *uris,
+                                 size_t n_uris,
+                                 const uint8_t *descriptor,
+                                 size_t descriptor_len_bytes,
+                                 const struct dipc_put_options *options,
+                                 const struct dipc_cancel *cancel,
+                                 const struct ArrowSchema *schema,
+                                 int32_t device_type,
+                                 struct dipc_put **out,
+                                 struct dipc_error **error);
+
+/**
+ * Exchanges tables with a server: one from here, batch by batch, and one from there, on one
+ * connection at once. Waits until the server accepts. Then dipc_put_push() and dipc_put_finish()
+ * send, and the stream answers receives; two threads may do so at once. Either table may end first.
+ * dipc_put_finish() waits until the server's host has ended its own table and has read all of this
+ * one: read answers to its end before or meanwhile.
+ *
+ * An error at either side ends both tables at both sides. So does the release of answers before its
+ * end, and dipc_put_free() before dipc_put_finish().
+ *
+ * @param client                Client.
+ * @param uris                  One string: the server's URI.
+ * @param n_uris                1.
+ * @param descriptor            As for dipc_client_put().
+ * @param descriptor_len_bytes  Length of descriptor.
+ * @param options               Of the table from here. Copied; NULL: the defaults.
+ * @param answer_options        Of the table from there: window, validation, lent limit, stall
+ *                              timeout and spinning count. Copied; NULL: the defaults.
+ * @param cancel                As for dipc_client_put().
+ * @param schema                Of the table from here. Read, not moved.
+ * @param device_type           Device of the batches, as ARROW_DEVICE_CPU.
+ * @param out                   Receives the put, to be freed by dipc_put_free().
+ * @param answers               Receives the stream of the server's table, on the host. Its
+ *                              get_schema waits for the server's schema. An old value is
+ *                              overwritten, not released.
+ * @param error                 May be NULL; on failure receives details for dipc_error_free().
+ * @return As dipc_client_put_open(). DIPC_ERR_UNSUPPORTED: the server exchanges no tables.
+ */
+dipc_status dipc_client_exchange(const struct dipc_client *client,
+                                 const char *const *uris,
+                                 size_t n_uris,
+                                 const uint8_t *descriptor,
+                                 size_t descriptor_len_bytes,
+                                 const struct dipc_put_options *options,
+                                 const struct dipc_get_options *answer_options,
+                                 const struct dipc_cancel *cancel,
+                                 const struct ArrowSchema *schema,
+                                 int32_t device_type,
+                                 struct dipc_put **out,
+                                 struct ArrowDeviceArrayStream *answers,
+                                 struct dipc_error **error);
 
 /**
  * Makes options with the default values. Each setter names its default.

@@ -169,9 +169,8 @@ fn check(watch: &mut Watch) {
         }
     }
     while let Some(event) = watch.sender.poll_event() {
-        match event {
-            SenderEvent::Freed(hold) => take_back(&mut watch.lent, hold),
-            _ => {}
+        if let SenderEvent::Freed(hold) = event {
+            take_back(&mut watch.lent, hold);
         }
     }
     if is_cut {
