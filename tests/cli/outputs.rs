@@ -168,7 +168,7 @@ fn a_table_is_written_as_csv() {
 
 /// A terminal: the end that a program has, and the end that shows it. No process that another test
 /// starts gets them.
-fn terminal() -> (File, File) {
+pub fn terminal() -> (File, File) {
     let flags = libc::O_RDWR | libc::O_NOCTTY | libc::O_CLOEXEC;
     // SAFETY: no memory is involved.
     let shown = unsafe { libc::posix_openpt(flags) };

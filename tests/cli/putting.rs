@@ -1,7 +1,7 @@
 //! `dipc put`, and `dipc serve --accept`, which takes the tables.
 
 use std::fs::{self, Permissions};
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
@@ -9,6 +9,7 @@ use std::process::{Child, Stdio};
 use arrow::array::RecordBatch;
 use arrow::ipc::writer::StreamWriter;
 
+use crate::outputs::terminal;
 use crate::support::*;
 
 /// A server that takes tables into `folder`.
@@ -134,9 +135,17 @@ fn files_of_every_format_are_sent() {
         write("b.arrow", write_arrow),
         write("c.arrows", write_stream),
     ];
-    for (scheme, at) in [("shm", address()), ("tcp", "tcp://127.0.0.1:0".to_owned())] {
+    let mut addresses = vec![("shm", address()), ("tcp", "tcp://127.0.0.1:0".to_owned())];
+    if ucx_libraries().contains(&PathBuf::from("libucp.so.0")) {
+        addresses.push(("ucx", "ucx://127.0.0.1:0".to_owned()));
+    }
+    for (scheme, at) in addresses {
         let folder = tempfile::tempdir().unwrap();
-        let into = ["--accept", folder.path().to_str().unwrap()];
+        let into = [
+            "--trusted-network",
+            "--accept",
+            folder.path().to_str().unwrap(),
+        ];
         let server = Server::start_as(dipc(), scheme, &at, &into);
         for path in &paths {
             let name = Path::new(path).file_name().unwrap().to_str().unwrap();
@@ -168,6 +177,32 @@ fn files_of_every_format_are_sent() {
         let listed = json(&["ls", &server.uri, "--json"]);
         assert_eq!(listed.as_array().unwrap().len(), 5);
         assert_eq!(listed[0]["rows"], 5000);
+    }
+}
+
+/// Promise of `put` on a terminal: the progress of `get`.
+#[test]
+fn progress_is_shown_on_a_terminal() {
+    let sources = tempfile::tempdir().unwrap();
+    let path = path_in(&sources, "t.parquet");
+    write_parquet(Path::new(&path), &table(3000));
+    let folder = tempfile::tempdir().unwrap();
+    let server = accept(folder.path(), &[]);
+    for (name, args) in [("a", &["--batch-rows", "1000"][..]), ("b", &["--json"])] {
+        let (held, mut shown) = terminal();
+        let mut command = dipc();
+        command.args(["put", &server.uri, name, &path]).args(args);
+        let mut child = command.stdout(Stdio::null()).stderr(held).spawn().unwrap();
+        drop(command);
+        let mut bytes = Vec::new();
+        // Reading fails when the program has ended.
+        let _ = shown.read_to_end(&mut bytes);
+        assert!(wait(&mut child).success());
+        let shown = text(&bytes);
+        match name {
+            "a" => assert!(shown.contains("3,000 of 3,000 rows, "), "{shown:?}"),
+            _ => assert_eq!(shown, ""),
+        }
     }
 }
 
