@@ -14,6 +14,7 @@ mod carrying;
 mod common;
 mod ending;
 mod exchanging;
+mod hostile_puts;
 mod logged;
 mod lost;
 mod polling;

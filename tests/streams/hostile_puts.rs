@@ -1,0 +1,266 @@
+//! Clients that break the rules of put, byte by byte: the server's host sees the table fail, never
+//! end, and the server goes on.
+
+use std::sync::mpsc;
+use std::time::Duration;
+
+use dipc::arrow::{EncodeOptions, Encoder};
+use dipc::error::{Error, Result, Status};
+use dipc::proto::{
+    BodyKind, Control, Credit, Prefix, PrefixKind, Request, StreamInfo, Tags, Uri, VERSION, Verb,
+    body_tag,
+};
+use dipc::server::{Server, ServerOptions};
+use dipc::transport::{self, Connection, Incoming, LinkOptions, Outgoing, Payload};
+
+use crate::common::{FnTaker, batch, export, export_schema, read_all, schema};
+use crate::{SUBJECTS, Subject, client, eventually, server};
+
+/// A client without a state machine, and the messages of an honest table.
+struct Raw {
+    connection: Box<dyn Connection>,
+    schema: Vec<u8>,
+    header: Vec<u8>,
+    body_len: usize,
+}
+
+const MARK: u64 = 7;
+
+impl Raw {
+    fn connect(subject: Subject, uri: &str) -> Self {
+        let uri = Uri::parse(uri).unwrap();
+        let transport = transport::by_scheme(subject.scheme).unwrap();
+        let connection = transport.connect(&uri, &LinkOptions::default()).unwrap();
+        let mut encoder = Encoder::new(
+            &export_schema(&schema()),
+            EncodeOptions { compression: None },
+        )
+        .unwrap();
+        let schema = encoder.schema_header().to_vec();
+        let encoded = encoder.encode(export(&batch(0, 10)), None).unwrap();
+        let message = encoded.into_iter().next().unwrap();
+        Self {
+            connection,
+            schema,
+            header: message.header.to_vec(),
+            body_len: usize::try_from(message.body_len).unwrap(),
+        }
+    }
+
+    fn asks(&mut self) {
+        let credit = Credit {
+            batches: 1,
+            bytes: 1,
+        };
+        let request = Request {
+            verb: Verb::Put,
+            stream_id: MARK.into(),
+            source: Some(StreamInfo {
+                version: VERSION,
+                features: 0,
+                device_type: 1,
+                device_id: -1,
+                body_kinds: 3,
+            }),
+            ..Request::new(*b"t", credit)
+        };
+        self.tagged(Tags::DEFAULT.dipc_want, request.encode());
+    }
+
+    fn metadata(&mut self, kind: PrefixKind, seq: u32, header: Option<Vec<u8>>) {
+        let prefix = Prefix { kind, seq }.encode();
+        let header = header.map(Into::into);
+        let _ = self.connection.send(Outgoing::Metadata { prefix, header });
+    }
+
+    fn schema(&mut self) {
+        self.metadata(PrefixKind::Metadata, 0, Some(self.schema.clone()));
+    }
+
+    fn batch(&mut self, seq: u32) {
+        self.metadata(PrefixKind::Metadata, seq, Some(self.header.clone()));
+        self.body(seq, self.body_len);
+    }
+
+    fn body(&mut self, seq: u32, len: usize) {
+        self.tagged(body_tag(seq, BodyKind::Packed), vec![0; len]);
+    }
+
+    fn end(&mut self, seq: u32) {
+        self.metadata(PrefixKind::EndOfStream, seq, None);
+    }
+
+    fn tagged(&mut self, tag: u64, bytes: Vec<u8>) {
+        let payload = Payload::Bytes(bytes.into());
+        let _ = self.connection.send(Outgoing::Tagged { tag, payload });
+    }
+
+    fn control(&mut self, control: &Control) {
+        let (bytes, fd) = (control.encode(), None);
+        let _ = self.connection.send(Outgoing::Control { bytes, fd });
+    }
+
+    /// Reads until the server has granted the stream.
+    fn is_granted(&mut self) {
+        eventually("the server grants", || {
+            let _ = self.connection.flush();
+            matches!(
+                self.connection.receive(),
+                Ok(Some(Incoming::Control { bytes, .. }))
+                    if matches!(Control::decode(&bytes), Ok(Some(Control::Grant { .. })))
+            )
+        });
+    }
+
+    fn starts(&mut self) {
+        self.asks();
+        self.schema();
+        self.is_granted();
+    }
+
+    /// Reads what the server says until it says its last word or ends the connection.
+    fn is_answered(&mut self) {
+        eventually("the server answers", || {
+            let _ = self.connection.flush();
+            match self.connection.receive() {
+                Ok(Some(Incoming::Control { bytes, .. })) => matches!(
+                    Control::decode(&bytes),
+                    Ok(Some(Control::Error { .. } | Control::End { .. }))
+                ),
+                Ok(_) => false,
+                Err(_) => true,
+            }
+        });
+    }
+}
+
+/// What a client does that it may not.
+const WRONGS: [(&str, fn(&mut Raw)); 12] = [
+    ("no schema, and gone", Raw::asks),
+    ("a schema that is none", |raw| {
+        raw.asks();
+        raw.metadata(PrefixKind::Metadata, 0, Some(vec![7; 100]));
+    }),
+    ("a batch before the schema", |raw| {
+        raw.asks();
+        raw.batch(0);
+    }),
+    ("half a table, and gone", |raw| {
+        raw.starts();
+        raw.batch(1);
+    }),
+    ("a body that no header announces", |raw| {
+        raw.starts();
+        raw.body(5, 64);
+        raw.end(1);
+    }),
+    ("a body of another length", |raw| {
+        raw.starts();
+        raw.metadata(PrefixKind::Metadata, 1, Some(raw.header.clone()));
+        raw.body(1, raw.body_len + 8);
+        raw.end(2);
+    }),
+    ("batches without credit", |raw| {
+        raw.starts();
+        for seq in 1..5000 {
+            raw.batch(seq);
+        }
+    }),
+    (
+        "a message that is missing before the end, and gone",
+        |raw| {
+            raw.starts();
+            raw.batch(1);
+            raw.end(3);
+        },
+    ),
+    ("a message behind ABORT", |raw| {
+        raw.starts();
+        raw.control(&Control::Abort {
+            stream: MARK,
+            status: Status::InvalidData.code(),
+            seq: 1,
+            text: "mine".into(),
+        });
+        raw.batch(1);
+    }),
+    ("a second request", |raw| {
+        raw.starts();
+        raw.asks();
+    }),
+    ("a list of memory that was not lent", |raw| {
+        raw.starts();
+        raw.metadata(PrefixKind::Metadata, 1, Some(raw.header.clone()));
+        raw.tagged(body_tag(1, BodyKind::List), vec![9; 24]);
+    }),
+    ("messages of a server", |raw| {
+        raw.starts();
+        raw.control(&Control::Pending { stream: MARK });
+        raw.control(&Control::End {
+            stream: MARK,
+            seq: 0,
+            batches: 1,
+            headers: dipc::proto::Headers::new(),
+        });
+    }),
+];
+
+fn take_by(server: &Server, outcomes: mpsc::Sender<Result<usize>>) {
+    let take = move |request: &dipc::server::Request| {
+        let read = request
+            .source()
+            .and_then(|mut source| read_all(&mut source));
+        let _ = outcomes.send(read.as_ref().map(Vec::len).map_err(Error::clone));
+        read.map(drop)
+    };
+    let handler = server.set_handler(Box::new(FnTaker(take)));
+    handler.map_err(|(error, _)| error).unwrap();
+}
+
+/// Rules Q3, Q10, E4, E5, D1, M4: whatever a client does, its table fails at the server's host; the
+/// server, and an honest client beside it, go on.
+#[test]
+fn a_table_of_a_client_that_breaks_the_rules_fails() {
+    for subject in SUBJECTS {
+        // Over several sockets a client is a group, which only the transport makes.
+        if subject.options().connections > 1 {
+            continue;
+        }
+        let (server, uri) = server(subject, ServerOptions::default());
+        let (sender, outcomes) = mpsc::channel();
+        take_by(&server, sender);
+        for (what, wrong) in WRONGS {
+            // Over UCX nobody asks for such a body, so that nobody sees it.
+            if subject.scheme == "ucx" && what.contains("no header announces") {
+                continue;
+            }
+            let mut raw = Raw::connect(subject, &uri);
+            wrong(&mut raw);
+            if !what.ends_with("gone") {
+                raw.is_answered();
+            }
+            drop(raw);
+            let outcome = outcomes.recv_timeout(Duration::from_secs(10));
+            let outcome =
+                outcome.unwrap_or_else(|_| panic!("{}: {what}: it hangs", subject.scheme));
+            assert!(outcome.is_err(), "{}: {what}: {outcome:?}", subject.scheme);
+            eventually("no stream is active", || server.stats().streams_active == 0);
+        }
+        let honest = client();
+        let described = (&export_schema(&schema()), 1);
+        let mut put = honest
+            .put(
+                &[&uri],
+                b"t",
+                described,
+                &dipc::client::PutOptions::default(),
+                None,
+            )
+            .unwrap();
+        put.push(export(&batch(0, 10)), None, None)
+            .map_err(|(error, _)| error)
+            .unwrap();
+        assert_eq!(put.finish(None).unwrap(), 1);
+        assert_eq!(outcomes.recv().unwrap().unwrap(), 1);
+    }
+}
