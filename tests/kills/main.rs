@@ -13,6 +13,7 @@
 )]
 
 mod proxy;
+mod putting;
 #[path = "../cli/support.rs"]
 #[allow(dead_code, reason = "shared with the tests of the command")]
 mod support;
