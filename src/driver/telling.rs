@@ -80,7 +80,8 @@ impl Account {
     /// Warns that this is the doing of who provides the stream.
     pub fn warn_of_provider(&self, status: i32, text: &str) {
         static FAILURES: Lines = Lines::new();
-        if self.is_asked {
+        // A handler that does not know a ticket has not failed.
+        if self.is_asked || status == Status::NotFound.code() {
             return;
         }
         let (name, status) = (&self.name, symbol(status));
