@@ -12,8 +12,8 @@ from dipc import _description, _library, _request, _server, _stream
 HEADER = re.sub(r"/\*.*?\*/", "", (ROOT / "include/dipc.h").read_text(), flags=re.DOTALL)
 
 PLAIN = {
-    "int32_t": ctypes.c_int32, "int64_t": ctypes.c_int64, "uint32_t": ctypes.c_uint32, "uint64_t": ctypes.c_uint64,
-    "size_t": ctypes.c_size_t, "bool": ctypes.c_bool, "dipc_status": ctypes.c_int32,
+    "int32_t": ctypes.c_int32, "int64_t": ctypes.c_int64, "uint16_t": ctypes.c_uint16, "uint32_t": ctypes.c_uint32,
+    "uint64_t": ctypes.c_uint64, "size_t": ctypes.c_size_t, "bool": ctypes.c_bool, "dipc_status": ctypes.c_int32,
 }  # fmt: skip
 
 
@@ -50,7 +50,7 @@ def test_statuses_are_the_headers():
 
 
 def test_figures_are_the_headers():
-    for figures in (_server.ServerStats, _stream.StreamStats, dipc.ClientStats, dipc.ArenaStats):
+    for figures in (_server.ServerStats, _stream.StreamStats, dipc.ClientStats, dipc.ArenaStats, dipc.PutStats):
         kind_ = figures.__name__.removesuffix("Stats").upper()
         found = re.findall(rf"#define DIPC_{kind_}_STAT_(\w+) (\d+)$", HEADER, flags=re.MULTILINE)
         names = [name.lower() for name, number in sorted(found, key=lambda pair: int(pair[1]))]

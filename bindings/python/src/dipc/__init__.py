@@ -16,6 +16,7 @@ pandas, nanoarrow. The package needs none of them, and nothing but the shared li
 from __future__ import annotations
 
 import logging
+from typing import TYPE_CHECKING, Any
 
 from . import _library
 from ._arena import Arena, ArenaStats, DeviceBlock
@@ -51,11 +52,15 @@ from ._errors import (
 )
 from ._headers import Headers, HeadersLike
 from ._library import LibraryError, status_name
+from ._put import ExchangeOptions, PutOptions, PutStats, Result, Taken, Writer
 from ._reader import Batch, Reader
 from ._request import Peer, Request
 from ._schema import Schema
 from ._server import Server, ServerStats
 from ._stream import StreamStats
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 __all__ = [
     "AddressInUseError",
@@ -74,6 +79,7 @@ __all__ = [
     "DipcError",
     "DisconnectedError",
     "Endpoint",
+    "ExchangeOptions",
     "ForkedError",
     "Headers",
     "HeadersLike",
@@ -90,28 +96,39 @@ __all__ = [
     "PermissionError",
     "ProtocolError",
     "ProviderError",
+    "PutOptions",
+    "PutStats",
     "Reader",
     "Request",
+    "Result",
     "Schema",
     "Server",
     "ServerStats",
     "Status",
     "StoppedError",
     "StreamStats",
+    "Taken",
     "Ticket",
     "TimeoutError",
     "UnreachableError",
     "UnsupportedError",
     "Uris",
+    "Writer",
     "adescribe",
+    "aexchange",
     "aget",
     "alist_tickets",
+    "aopen_put",
+    "aput",
     "check_transport",
     "describe",
+    "exchange",
     "get",
     "library_path",
     "library_version",
     "list_tickets",
+    "open_put",
+    "put",
     "status_name",
 ]
 
@@ -289,6 +306,42 @@ async def alist_tickets(
         connect_timeout=connect_timeout,
         stall_timeout=stall_timeout,
     )
+
+
+def put(uri: str, ticket: Ticket, obj: Any, **options: Unpack[PutOptions]) -> Taken:
+    """Sends a table to a server, which takes it by its handler; see :meth:`Client.put`."""
+    return shared_client().put(uri, ticket, obj, **options)
+
+
+async def aput(uri: str, ticket: Ticket, obj: Any, **options: Unpack[PutOptions]) -> Taken:
+    """:func:`put` for coroutines: cancelling the task fails the table."""
+    return await shared_client().aput(uri, ticket, obj, **options)
+
+
+def open_put(uri: str, ticket: Ticket, schema: Any, *, device: str = "cpu", **options: Unpack[PutOptions]) -> Writer:
+    """Sends a table batch by batch; see :meth:`Client.open_put`."""
+    return shared_client().open_put(uri, ticket, schema, device=device, **options)
+
+
+async def aopen_put(
+    uri: str, ticket: Ticket, schema: Any, *, device: str = "cpu", **options: Unpack[PutOptions]
+) -> Writer:
+    """:func:`open_put` for coroutines."""
+    return await shared_client().aopen_put(uri, ticket, schema, device=device, **options)
+
+
+def exchange(
+    uri: str, ticket: Ticket, schema: Any, *, device: str = "cpu", **options: Unpack[ExchangeOptions]
+) -> tuple[Writer, Reader]:
+    """Sends a table and receives one at once; see :meth:`Client.exchange`."""
+    return shared_client().exchange(uri, ticket, schema, device=device, **options)
+
+
+async def aexchange(
+    uri: str, ticket: Ticket, schema: Any, *, device: str = "cpu", **options: Unpack[ExchangeOptions]
+) -> tuple[Writer, Reader]:
+    """:func:`exchange` for coroutines."""
+    return await shared_client().aexchange(uri, ticket, schema, device=device, **options)
 
 
 def check_transport(scheme: str) -> None:

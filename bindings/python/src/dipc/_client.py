@@ -1,26 +1,32 @@
-"""Fetching."""
+"""Fetching and sending."""
 
 from __future__ import annotations
 
 import ctypes
 import functools
 from collections.abc import Mapping
-from ctypes import c_char_p
+from ctypes import c_char_p, c_void_p
 from types import TracebackType
-from typing import Any, Callable, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Callable, NamedTuple, TypeVar
 
-from . import _abi, _arguments, _description, _library, _process, _wait
+from . import _abi, _arguments, _description, _library, _process, _put, _source, _wait
 from ._arguments import Ticket, Uris
 from ._cancel import Cancel, Token
 from ._description import Description
 from ._handle import Handle, Setting, make, options
 from ._headers import Headers, HeadersLike
+from ._put import ExchangeOptions, PutOptions, Taken, Writer
 from ._reader import Reader
+from ._schema import Schema
 from ._stream import Stream
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 _checked, _plain = _library.checked, _library.plain
 _get, _list = _checked("dipc_client_get"), _checked("dipc_client_list")
 _describe = _checked("dipc_client_describe")
+_put_open, _exchange = _checked("dipc_client_put_open"), _checked("dipc_client_exchange")
 _stat = _checked("dipc_client_stat")
 
 T = TypeVar("T")
@@ -37,7 +43,7 @@ class ClientStats(NamedTuple):
 
 
 class Client:
-    """Fetches tables, and keeps connections for the next one.
+    """Fetches and sends tables, and keeps connections for the next one.
 
     :func:`dipc.get` uses one that the process shares; make your own for other options, or to close its
     connections. Any thread may use it, also several at once. Streams and batches outlive it.
@@ -262,6 +268,109 @@ class Client:
         token, ask = self._prepare(_listed, uri, prefix, headers, cancel, values)
         return await _wait.acall(ask, token.trigger)
 
+    def put(self, uri: str, ticket: Ticket, obj: Any, **options: Unpack[PutOptions]) -> Taken:
+        """Sends a table to a server, and waits until the server's host has taken all of it.
+
+        The server accepts or refuses before anything is sent. Memory of an :class:`Arena` is lent over shm, not copied.
+
+        :param uri: The server's URI.
+        :param ticket: What the table is for the server's host: a name, for example. Text is taken as UTF-8.
+        :param obj: A table, batch or stream of any library that speaks Arrow's PyCapsule interface, or an iterable of
+            batches. What an iterable raises fails the table with its text, and is raised here.
+        :param options: See :class:`PutOptions`: headers, deadline, cancel, compression and others.
+        :raises DipcError: as :meth:`get`, and what the server's host refuses or fails the table with.
+            UnsupportedError for a server that takes no tables. DisconnectedError where the connection ends before the
+            last word: whether the host has taken the table is not known then.
+        """
+        source = _source.open_source(obj)
+        try:
+            # Moved, for a thread may still need it when this call has ended.
+            schema = Schema(_abi.move(source.schema))
+            with self._open(uri, ticket, schema, source.device_type, options) as writer:
+                writer.write_source(source)
+                return Taken(writer.finish(), list(writer.results()))
+        finally:
+            source.close()
+
+    async def aput(self, uri: str, ticket: Ticket, obj: Any, **options: Unpack[PutOptions]) -> Taken:
+        """:meth:`put` for coroutines; `obj` may also be an async iterable of batches.
+
+        Cancelling the task fails the table.
+        """
+        source = await _source.open_async(obj)
+        try:
+            schema = Schema(_abi.move(source.schema))
+            async with await self._aopen(uri, ticket, schema, source.device_type, options) as writer:
+                await writer.awrite_source(source)
+                return Taken(await writer.afinish(), [result async for result in writer.aresults()])
+        finally:
+            await source.aclose()
+
+    def open_put(
+        self, uri: str, ticket: Ticket, schema: Any, *, device: str = "cpu", **options: Unpack[PutOptions]
+    ) -> Writer:
+        """Push form of :meth:`put`: returns once the server accepts a table of a schema.
+
+        :param schema: A schema of any library that speaks Arrow's PyCapsule interface.
+        :param device: Where the batches are: "cpu", "cuda" or "cuda:1".
+        """
+        return self._open(uri, ticket, _description.taken(schema), _device_type(device), options)
+
+    async def aopen_put(
+        self, uri: str, ticket: Ticket, schema: Any, *, device: str = "cpu", **options: Unpack[PutOptions]
+    ) -> Writer:
+        """:meth:`open_put` for coroutines."""
+        return await self._aopen(uri, ticket, _description.taken(schema), _device_type(device), options)
+
+    def exchange(
+        self, uri: str, ticket: Ticket, schema: Any, *, device: str = "cpu", **options: Unpack[ExchangeOptions]
+    ) -> tuple[Writer, Reader]:
+        """Sends a table of a schema and receives one, on the same connection at once.
+
+        An error at either side ends both tables at both sides; so does a reader that is closed before its end.
+        :meth:`Writer.finish` waits until the server's host has ended its own table too: read that one before or
+        meanwhile. :attr:`Reader.schema` waits for the server's schema, which may come with its first batch only.
+
+        The parameters are those of :meth:`open_put`.
+
+        :raises DipcError: as :meth:`put`; UnsupportedError for a server that exchanges no tables.
+        """
+        token, open_ = self._prepare_exchange(uri, ticket, schema, device, options)
+        return _wait.call(open_, token.trigger)
+
+    async def aexchange(
+        self, uri: str, ticket: Ticket, schema: Any, *, device: str = "cpu", **options: Unpack[ExchangeOptions]
+    ) -> tuple[Writer, Reader]:
+        """:meth:`exchange` for coroutines."""
+        token, open_ = self._prepare_exchange(uri, ticket, schema, device, options)
+        return await _wait.acall(open_, token.trigger)
+
+    def _open(self, uri: str, ticket: Ticket, schema: Schema, device_type: int, options: PutOptions) -> Writer:
+        token, open_ = self._prepare_put(_opening(schema, device_type), uri, ticket, options)
+        return _wait.call(open_, token.trigger)
+
+    async def _aopen(self, uri: str, ticket: Ticket, schema: Schema, device_type: int, options: PutOptions) -> Writer:
+        token, open_ = self._prepare_put(_opening(schema, device_type), uri, ticket, options)
+        return await _wait.acall(open_, token.trigger)
+
+    def _prepare_put(
+        self, ask: Callable[..., T], uri: str, ticket: Ticket, options: PutOptions
+    ) -> tuple[Token, Callable[[], T]]:
+        """:meth:`_prepare` for a table from here."""
+        values, headers = _put.settings(options), options.get("headers", ())
+        return self._prepare(ask, uri, ticket, headers, options.get("cancel"), values, "put_options")
+
+    def _prepare_exchange(
+        self, uri: str, ticket: Ticket, schema: Any, device: str, options: ExchangeOptions
+    ) -> tuple[Token, Callable[[], tuple[Writer, Reader]]]:
+        spin, stall_timeout = options.pop("spin", None), options.get("stall_timeout")
+        values = _answer_settings(
+            options.pop("window", None), options.pop("lent_limit_bytes", None), spin, options.pop("validation", "auto")
+        )
+        values += _arguments.some_seconds({"stall_timeout": stall_timeout})
+        ask = _exchanging(_description.taken(schema), _device_type(device), values, spin or 0.0)
+        return self._prepare_put(ask, uri, ticket, options)
+
     def _prepare_get(
         self,
         uri: Uris,
@@ -283,20 +392,12 @@ class Client:
         """:meth:`_prepare` for a table."""
         values: list[Setting] = [
             ("device", _arguments.device(device, as_sent=True)),
-            ("validation", (_arguments.choice(validation, "validation", _VALIDATION),)),
+            *_answer_settings(window, lent_limit_bytes, spin, validation),
             *self._limits(send_secrets, deadline, connect_timeout, stall_timeout),
-            *_arguments.some_seconds({"spin": spin}),
-            *_arguments.some({"lent_limit_bytes": lent_limit_bytes, "message_limit_bytes": message_limit_bytes}),
+            *_arguments.some({"message_limit_bytes": message_limit_bytes}),
         ]
         if connections is not None:
             values.append(("connections", (_arguments.count(connections, "connections", 2**32 - 1),)))
-        if window is not None:
-            batches, bytes_ = window
-            numbers = (
-                _arguments.count(batches, "the window's batches"),
-                _arguments.count(bytes_, "the window's bytes"),
-            )
-            values.append(("window", numbers))
         fetch = functools.partial(_fetched, spin=spin or 0.0)
         return self._prepare(fetch, uri, ticket, headers, cancel, values)
 
@@ -320,6 +421,7 @@ class Client:
         headers: HeadersLike,
         cancel: Cancel | None,
         values: list[Setting],
+        kind: str = "get_options",
     ) -> tuple[Token, Callable[[], T]]:
         """Checks the arguments; gives the call's token, and the call, which is made by `ask`."""
         uris, ticket_, headers_ = _arguments.uris_bytes(uri), _arguments.ticket_bytes(ticket), Headers(headers)
@@ -329,7 +431,7 @@ class Client:
 
         def call() -> T:
             # Made here, and not by the main thread: a Ctrl-C that finds it in a collected handle's end is lost.
-            settings = _settings(values, headers_)
+            settings = _settings(kind, values, headers_)
             with self._handle as client, settings as set_, token.handle as cancel_:
                 arguments = (client, (c_char_p * len(uris))(*uris), len(uris), ticket_, len(ticket_), set_, cancel_)
                 return ask(token, arguments)
@@ -354,9 +456,32 @@ class Client:
         self.close()
 
 
-def _settings(values: list[Setting], headers: Headers) -> Handle:
+def _answer_settings(
+    window: tuple[int, int] | None, lent_limit_bytes: int | None, spin: float | None, validation: str
+) -> list[Setting]:
+    """Settings of a table from a server."""
+    values: list[Setting] = [
+        ("validation", (_arguments.choice(validation, "validation", _VALIDATION),)),
+        *_arguments.some_seconds({"spin": spin}),
+        *_arguments.some({"lent_limit_bytes": lent_limit_bytes}),
+    ]
+    if window is not None:
+        batches, bytes_ = window
+        numbers = (
+            _arguments.count(batches, "the window's batches"),
+            _arguments.count(bytes_, "the window's bytes"),
+        )
+        values.append(("window", numbers))
+    return values
+
+
+def _device_type(device: str) -> int:
+    return _arguments.device(device, as_sent=False)[0]
+
+
+def _settings(kind: str, values: list[Setting], headers: Headers) -> Handle:
     """The options of one request."""
-    kind, free = "get_options", _plain("dipc_get_options_free")
+    free = _plain(f"dipc_{kind}_free")
     if not headers:
         # A server that does not know headers refuses a request that has some.
         return options(kind, values, _checked, free)
@@ -368,6 +493,40 @@ def _fetched(token: Token, arguments: tuple[Any, ...], call: Callable[..., int] 
     struct = _abi.ArrowDeviceArrayStream()
     call(*arguments, ctypes.addressof(struct))
     return Reader(Stream(struct, token, spin))
+
+
+def _opening(schema: Schema, device_type: int) -> Callable[..., Writer]:
+    """Asks a server to take a table."""
+
+    def open_(token: Token, arguments: tuple[Any, ...]) -> Writer:
+        pointer, struct = c_void_p(), schema.export()
+        try:
+            _put_open(*arguments, ctypes.addressof(struct), device_type, ctypes.byref(pointer))
+        finally:
+            _abi.release(struct)
+        return Writer(pointer, token, schema)
+
+    return open_
+
+
+def _exchanging(
+    schema: Schema, device_type: int, values: list[Setting], spin: float
+) -> Callable[..., tuple[Writer, Reader]]:
+    """Asks a server to exchange tables. `values` are settings of the server's table."""
+
+    def open_(token: Token, arguments: tuple[Any, ...]) -> tuple[Writer, Reader]:
+        pointer, struct, answers = c_void_p(), schema.export(), _abi.ArrowDeviceArrayStream()
+        outs = (ctypes.byref(pointer), ctypes.addressof(answers))
+        try:
+            with _settings("get_options", values, Headers()) as set_:
+                *request, cancel = arguments
+                _exchange(*request, set_, cancel, ctypes.addressof(struct), device_type, *outs)
+        finally:
+            _abi.release(struct)
+        writer = Writer(pointer, token, schema)
+        return writer, Reader(Stream(answers, token, spin, has_schema=False))
+
+    return open_
 
 
 def _listed(token: Token, arguments: tuple[Any, ...]) -> Reader:

@@ -19,8 +19,8 @@ from typing import Any, Callable
 from . import _abi, _errors, _library
 from ._handle import Handle
 from ._loop import Readable, Turn
-from ._provider import OnLoop, answer_of
-from ._request import ClientGoneError, Request, send, tell
+from ._provider import OnLoop, answer_of, ensure_nothing
+from ._request import ClientGoneError, Request, Verb, send, tell
 
 log = logging.getLogger("dipc")
 
@@ -132,8 +132,11 @@ class Coroutines:
         given = provide(request)
         if inspect.isawaitable(given):
             given = await given
-        source = await answer_of(request, given)
         flow = _Flow(pointer)
+        if request.verb == Verb.PUT:
+            ensure_nothing(given)
+            return await flow.go(_finish)
+        source = await answer_of(request, given)
         try:
             send(_start, pointer, ctypes.addressof(source.schema), source.device_type)
             while (found := await source.next()) is not None:

@@ -83,7 +83,7 @@ class Description:
         num_batches: int | None = None,
         endpoints: Iterable[Endpoint] = (),
     ) -> None:
-        self.schema = _taken(schema)
+        self.schema = None if schema is None else taken(schema)
         self.num_rows = _checked_total(num_rows, "num_rows")
         self.num_bytes = _checked_total(num_bytes, "num_bytes")
         self.num_batches = _checked_total(num_batches, "num_batches")
@@ -153,8 +153,9 @@ def _read_endpoint(pointer: c_void_p, index: int) -> Endpoint:
     )
 
 
-def _taken(schema: Any) -> Schema | None:
-    if schema is None or isinstance(schema, Schema):
+def taken(schema: Any) -> Schema:
+    """The schema of another library's object."""
+    if isinstance(schema, Schema):
         return schema
     if not hasattr(schema, "__arrow_c_schema__"):
         raise TypeError(f"the schema is an object with __arrow_c_schema__, not {type(schema).__name__}")

@@ -13,7 +13,7 @@ from __future__ import annotations
 import ctypes
 import os
 import pathlib
-from ctypes import c_bool, c_char_p, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
+from ctypes import c_bool, c_char_p, c_int32, c_int64, c_size_t, c_uint16, c_uint32, c_uint64, c_void_p
 from typing import Any, Callable
 
 from . import _errors
@@ -98,6 +98,25 @@ STATUS_FUNCTIONS: dict[str, list[Any]] = {
     "dipc_client_describe": [P, OUT, SIZE, BYTES, SIZE, P, P, OUT],
     "dipc_client_list": [P, OUT, SIZE, BYTES, SIZE, P, P, OUT],
     "dipc_client_stat": [P, c_int32, OUT],
+    "dipc_client_put_open": [P, OUT, SIZE, BYTES, SIZE, P, P, P, c_int32, OUT],
+    "dipc_client_exchange": [P, OUT, SIZE, BYTES, SIZE, P, P, P, P, c_int32, OUT, OUT],
+    "dipc_put_push": [P, P, BYTES, SIZE, U64],
+    "dipc_put_next_result": [P, U64, OUT],
+    "dipc_put_result": [P, OUT, SIZE, OUT],
+    "dipc_put_finish": [P, U64, OUT],
+    "dipc_put_fail": [P, c_int32, TEXT],
+    "dipc_put_headers": [P, OUT],
+    "dipc_put_fd": [P, OUT],
+    "dipc_put_stat": [P, c_int32, OUT],
+    "dipc_put_options_new": [OUT],
+    "dipc_put_options_set_connect_timeout_ns": [P, U64],
+    "dipc_put_options_set_stall_timeout_ns": [P, U64],
+    "dipc_put_options_set_deadline_ns": [P, U64],
+    "dipc_put_options_set_headers": [P, P],
+    "dipc_put_options_set_send_secrets": [P, c_bool],
+    "dipc_put_options_set_body": [P, c_int32],
+    "dipc_put_options_set_compression": [P, c_int32],
+    "dipc_put_options_set_connections": [P, c_uint16],
     "dipc_get_options_new": [OUT],
     "dipc_get_options_set_connect_timeout_ns": [P, U64],
     "dipc_get_options_set_stall_timeout_ns": [P, U64],
@@ -132,6 +151,9 @@ STATUS_FUNCTIONS: dict[str, list[Any]] = {
     "dipc_request_fd": [P, OUT],
     "dipc_request_headers": [P, OUT],
     "dipc_request_add_headers": [P, P],
+    "dipc_request_source_schema": [P, OUT],
+    "dipc_request_source": [P, OUT],
+    "dipc_request_result": [P, U64, BYTES, SIZE],
     "dipc_request_start": [P, P, c_int32],
     "dipc_request_push": [P, P, BYTES, SIZE, U64],
     "dipc_request_finish": [P, U64],
@@ -191,6 +213,9 @@ PLAIN_FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "dipc_client_free": (None, [P]),
     "dipc_client_options_free": (None, [P]),
     "dipc_get_options_free": (None, [P]),
+    "dipc_put_options_free": (None, [P]),
+    "dipc_put_is_over": (c_bool, [P]),
+    "dipc_put_free": (None, [P]),
     "dipc_headers_count": (SIZE, [P]),
     "dipc_headers_free": (None, [P]),
     "dipc_description_total": (U64, [P, c_int32]),

@@ -70,7 +70,7 @@ class Readable:
     """Waits until a descriptor is readable. A loop watches the descriptor only while a coroutine waits."""
 
     def __init__(self, fd: int) -> None:
-        self._fd = fd
+        self.fd = fd
         self._waiting: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = {}
 
     async def wait(self) -> None:
@@ -79,7 +79,7 @@ class Readable:
         # A loop has one callback for a descriptor.
         futures = self._waiting.get(loop)
         if futures is None:
-            loop.add_reader(self._fd, self._wake, loop)
+            loop.add_reader(self.fd, self.wake, loop)
             futures = self._waiting[loop] = []
         futures.append(future)
         try:
@@ -90,11 +90,12 @@ class Readable:
             if not futures and self._waiting.get(loop) is futures:
                 self._unwatch(loop)
 
-    def _wake(self, loop: asyncio.AbstractEventLoop) -> None:
-        for future in self._unwatch(loop):
+    def wake(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Ends the waits on a loop, which is the running one."""
+        for future in self._unwatch(loop) if loop in self._waiting else ():
             if not future.done():
                 future.set_result(None)
 
     def _unwatch(self, loop: asyncio.AbstractEventLoop) -> list[asyncio.Future[None]]:
-        loop.remove_reader(self._fd)
+        loop.remove_reader(self.fd)
         return self._waiting.pop(loop)

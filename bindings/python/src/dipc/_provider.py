@@ -71,9 +71,15 @@ def _running_loop(function: Callable[..., Any]) -> asyncio.AbstractEventLoop:
         ) from None
 
 
-def handler(get: Any, describe: Any, list_tickets: Any) -> Answers:
+def handler(get: Any, describe: Any, list_tickets: Any, put: Any, exchange: Any) -> Answers:
     """What serves every ticket that has nothing of its own, by a function for each verb, or None."""
-    functions = {Verb.GET: get, Verb.DESCRIBE: describe, Verb.LIST: list_tickets}
+    functions = {
+        Verb.GET: get,
+        Verb.PUT: put,
+        Verb.EXCHANGE: exchange,
+        Verb.DESCRIBE: describe,
+        Verb.LIST: list_tickets,
+    }
     for function in functions.values():
         if function is not None and (_source.is_arrow(function) or not callable(function)):
             raise TypeError(f"a handler is a function of the request, not {type(function).__name__}")
@@ -82,7 +88,7 @@ def handler(get: Any, describe: Any, list_tickets: Any) -> Answers:
 
 def answer(request: Request, given: Any) -> _source.Source:
     """What a provider or handler gave, as batches."""
-    if request.verb == Verb.GET:
+    if request.verb in (Verb.GET, Verb.EXCHANGE):
         return _source.open_source(given)
     if request.verb == Verb.LIST:
         given = Description(endpoints=given)
@@ -91,9 +97,15 @@ def answer(request: Request, given: Any) -> _source.Source:
     return _source.StreamSource(given.to_stream())
 
 
+def ensure_nothing(given: object) -> None:
+    """Raises TypeError where a function that takes tables is a generator, for example, which has not run."""
+    if given is not None:
+        raise TypeError(f"a function that takes tables returns None, not {type(given).__name__}")
+
+
 async def answer_of(request: Request, given: Any) -> _source.AsyncSource:
     """As :func:`answer`, for what a coroutine gave."""
-    if request.verb == Verb.GET:
+    if request.verb in (Verb.GET, Verb.EXCHANGE):
         return await _source.open_async(given)
     if request.verb == Verb.LIST and hasattr(given, "__aiter__"):
         given = [endpoint async for endpoint in given]

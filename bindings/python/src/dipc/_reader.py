@@ -100,7 +100,7 @@ class Reader:
 
     @property
     def schema(self) -> Schema:
-        return self._stream.schema
+        return self._stream.schema()
 
     @property
     def device_type(self) -> int:
@@ -185,11 +185,14 @@ class Reader:
         array = _abi.ArrowDeviceArray()
         batches = []
         try:
+            # First a batch, for pyarrow asks for the schema at once, which may come no earlier.
+            is_here = await self._stream.anext(array) is not None
             reader = pa.RecordBatchReader.from_stream(_Lent(self._stream.lend(array)))
-            while await self._stream.anext(array) is not None:
+            while is_here:
                 batches.append(reader.read_next_batch())
                 # Without a call of this package for each, as through `array`.
                 batches += self._stream.read_here(reader.read_next_batch)
+                is_here = await self._stream.anext(array) is not None
         except BaseException:
             # Nobody has the batches so far.
             self.cancel()

@@ -9,10 +9,13 @@ import traceback
 from ctypes import c_int32, c_void_p
 from typing import Any, Callable, NamedTuple
 
-from . import _errors, _headers, _library
+from . import _abi, _arguments, _errors, _headers, _library, _wait
 from ._arguments import FOREVER
 from ._handle import Handle
 from ._headers import Headers, HeadersLike
+from ._reader import Reader
+from ._schema import Schema
+from ._stream import Stream
 
 _checked, _plain = _library.checked, _library.plain
 _ticket, _peer = _checked("dipc_request_ticket"), _checked("dipc_request_peer")
@@ -21,6 +24,8 @@ _peer_id = _plain("dipc_request_peer_id")
 _fail, _cancel_fd = _checked("dipc_request_fail"), _checked("dipc_request_cancel_fd")
 _verb, _time_left = _plain("dipc_request_verb"), _plain("dipc_request_time_left_ns")
 _request_headers, _add_headers = _checked("dipc_request_headers"), _checked("dipc_request_add_headers")
+_source_schema, _source = _checked("dipc_request_source_schema"), _checked("dipc_request_source")
+_result = _checked("dipc_request_result")
 _is_cancelled, _request_free = _plain("dipc_request_is_cancelled"), _plain("dipc_request_free")
 
 
@@ -28,6 +33,8 @@ class Verb(enum.IntEnum):
     """What a client wants with a ticket: DIPC_VERB_* of dipc.h that a server answers."""
 
     GET = 1
+    PUT = 2
+    EXCHANGE = 3
     DESCRIBE = 4
     LIST = 5
 
@@ -68,7 +75,7 @@ def _peer_of(request: c_void_p) -> Peer:
 
 
 class Request:
-    """A stream that a client asks for, as a provider or a handler sees it."""
+    """A stream that a client asks for, or a table that it sends, as a provider or a handler sees it."""
 
     def __init__(self, pointer: c_void_p) -> None:
         self.handle = Handle("request", pointer, _request_free)
@@ -95,6 +102,42 @@ class Request:
         """
         with Headers(headers).handle() as added, self.handle as pointer:
             _add_headers(pointer, added)
+
+    def source_schema(self) -> Schema:
+        """The schema of the table that the client sends, before :meth:`source` accepts that one."""
+        struct = _abi.ArrowSchema()
+        with self.handle as pointer:
+            _source_schema(pointer, ctypes.addressof(struct))
+        return Schema(struct)
+
+    async def asource_schema(self) -> Schema:
+        """:meth:`source_schema` for coroutines."""
+        return await _wait.acall(self.source_schema, _nothing)
+
+    def source(self) -> Reader:
+        """Accepts the table that the client sends, and gives it: from now on batches come, as fast as they are read.
+
+        Read it to its end: leaving it earlier fails the table for the client. A table that its client leaves or fails
+        ends with an exception of the reader, never with its end. Batches stay valid when request and client are gone.
+        """
+        struct = _abi.ArrowDeviceArrayStream()
+        with self.handle as pointer:
+            _source(pointer, ctypes.addressof(struct))
+        return Reader(Stream(struct, _Refusal(self), 0.0, is_cancelled_by_close=False))
+
+    async def asource(self) -> Reader:
+        """:meth:`source` for coroutines."""
+        return await _wait.acall(self.source, _nothing)
+
+    def result(self, batches: int, data: _arguments.Data = b"") -> None:
+        """Tells the client that a part of its table is safe, whatever happens to the rest: :class:`Result` there.
+
+        :param batches: So many, from the first on.
+        :param data: For the client's program, at most 32 KiB.
+        """
+        batches, data = _arguments.count(batches, "batches"), _arguments.data_bytes(data, "data")
+        with self.handle as pointer:
+            _result(pointer, batches, data, len(data))
 
     @property
     def time_left(self) -> float | None:
@@ -131,6 +174,25 @@ class Request:
         with self.handle as pointer:
             _cancel_fd(pointer, ctypes.byref(out))
         return out.value
+
+
+class _Refusal:
+    """Ends a client's table by failing its request."""
+
+    def __init__(self, request: Request) -> None:
+        self._request = request
+
+    def trigger(self) -> None:
+        try:
+            with self._request.handle as pointer:
+                tell(pointer, _errors.CancelledError("the server's host has cancelled the table"))
+        except (_errors.ClosedError, _errors.ForkedError):
+            # It is over.
+            pass
+
+
+def _nothing() -> None:
+    pass
 
 
 def text_of(error: BaseException) -> str:

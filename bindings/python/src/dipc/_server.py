@@ -193,8 +193,10 @@ class Server:
 
     def set_handler(
         self,
-        get: Callable[..., Any] | None,
+        get: Callable[..., Any] | None = None,
         *,
+        put: Callable[..., Any] | None = None,
+        exchange: Callable[..., Any] | None = None,
         describe: Callable[..., Description] | None = None,
         list_tickets: Callable[..., Iterable[Endpoint]] | None = None,
     ) -> None:
@@ -203,17 +205,24 @@ class Server:
         The functions are called as those of :meth:`serve`, without arguments or with the :class:`Request`,
         whose ticket says what the client asks for. A handler set before is replaced, and its streams go on.
 
-        :param get: Gives the table, as a function of :meth:`serve`. None: no handler.
+        Without any function there is no handler from now on.
+
+        :param get: Gives the table, as a function of :meth:`serve`. Without it the client gets NotFoundError.
+        :param put: Takes the table that a client sends, by :meth:`Request.source`, and returns None when it has read
+            all of it: then the client's :func:`dipc.put` returns. What it raises is the client's error. A coroutine
+            function runs on the loop that runs now. Without it the client gets UnsupportedError.
+        :param exchange: Gives a table, as `get`, and takes one meanwhile, by :meth:`Request.source`, which is read to
+            its end before the given one ends. Without it the client gets UnsupportedError.
         :param describe: Answers :func:`dipc.describe`. Without it the client gets UnsupportedError.
         :param list_tickets: Answers :func:`dipc.list_tickets` where no ticket of the server begins with
             the prefix, which is the request's ticket. Without it the client gets UnsupportedError.
         """
-        if get is None:
+        answers = _provider.handler(get, describe, list_tickets, put, exchange)
+        if not answers:
             with self._handle as server:
                 _set_handler(server, None, None, None, 0)
             self._pump.remove(None)
             return
-        answers = _provider.handler(get, describe, list_tickets)
         with self._handle as server:
             self._pump.add(None, lambda: _set_handler_pull(server), answers)
 

@@ -22,7 +22,7 @@ from ._arguments import FOREVER
 from ._cancel import Token
 from ._coroutines import Coroutines
 from ._handle import Handle
-from ._provider import Answers, OnLoop, Provider, answer
+from ._provider import Answers, OnLoop, Provider, answer, ensure_nothing
 from ._request import ClientGoneError, Request, Verb, send, tell
 
 log = logging.getLogger("dipc")
@@ -157,7 +157,7 @@ class Pump:
         if answers is None:
             raise _errors.NotFoundError("the ticket was withdrawn")
         if request.verb not in answers:
-            raise _errors.UnsupportedError("the server says nothing of this ticket but its table")
+            raise _missing(request.verb)
         return answers[request.verb]
 
     @staticmethod
@@ -186,7 +186,12 @@ class Pump:
 
     @staticmethod
     def _send(request: Request, pointer: c_void_p, provide: Provider) -> None:
-        source = answer(request, provide(request))
+        given = provide(request)
+        if request.verb == Verb.PUT:
+            ensure_nothing(given)
+            send(_finish, pointer, FOREVER)
+            return
+        source = answer(request, given)
         try:
             if isinstance(source, _source.StreamSource):
                 _send_stream(pointer, source)
@@ -194,6 +199,17 @@ class Pump:
                 _send_batches(pointer, source)
         finally:
             source.close()
+
+
+def _missing(verb: int) -> _errors.DipcError:
+    """Why a handler does not answer a verb."""
+    if verb == Verb.GET:
+        return _errors.NotFoundError("the server gives no table for this ticket")
+    if verb == Verb.PUT:
+        return _errors.UnsupportedError("the server takes no tables")
+    if verb == Verb.EXCHANGE:
+        return _errors.UnsupportedError("the server exchanges no tables")
+    return _errors.UnsupportedError("the server says nothing of this ticket but its table")
 
 
 def _send_stream(request: c_void_p, source: _source.StreamSource) -> None:

@@ -204,7 +204,7 @@ class _Joined:
     def _go_on(self, item: object) -> None:
         self._source.close()
         self._source = open_source(item)
-        if _shape(self._source.schema) != _shape(self.schema):
+        if shape(self._source.schema) != shape(self.schema):
             raise ValueError("the iterable gave a batch of another schema than its first one")
 
     def _release(self) -> None:
@@ -261,12 +261,12 @@ class _AsyncConcatenated(_Joined):
         await _aclose(self._items)
 
 
-def _shape(schema: _abi.ArrowSchema) -> tuple[object, ...]:
+def shape(schema: _abi.ArrowSchema) -> tuple[object, ...]:
     """What must not change between batches: the types, in order. Names and metadata may."""
     children = (ctypes.c_void_p * schema.n_children).from_address(schema.children) if schema.n_children else ()
     dictionary = _abi.ArrowSchema.from_address(schema.dictionary) if schema.dictionary else None
     return (
         schema.format,
-        tuple(_shape(_abi.ArrowSchema.from_address(child)) for child in children),
-        None if dictionary is None else _shape(dictionary),
+        tuple(shape(_abi.ArrowSchema.from_address(child)) for child in children),
+        None if dictionary is None else shape(dictionary),
     )

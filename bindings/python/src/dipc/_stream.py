@@ -7,10 +7,9 @@ import ctypes
 import select
 import threading
 import time
-from typing import Callable, NamedTuple, TypeVar
+from typing import Callable, NamedTuple, Protocol, TypeVar
 
-from . import _abi, _capsule, _errors, _headers, _library, _native, _process
-from ._cancel import Token
+from . import _abi, _capsule, _errors, _headers, _library, _native, _process, _wait
 from ._headers import Headers
 from ._loop import LOOK_SECONDS, Readable, Turn
 from ._schema import Schema
@@ -54,11 +53,29 @@ _BUSY_SECONDS = 1e-3
 """While another thread waits in a stream, how often a coroutine looks whether it is free."""
 
 
+class Ends(Protocol):
+    """Ends the calls on a stream, from any thread: a token of the library's, or what does the same."""
+
+    def trigger(self) -> None: ...
+
+
 class Stream:
     """Owns an ``ArrowDeviceArrayStream`` of ``dipc_client_get()``. One call at a time; others wait."""
 
-    def __init__(self, struct: _abi.ArrowDeviceArrayStream, token: Token, spin: float) -> None:
-        """Moves out of `struct`. Looks for batches for `spin` seconds before the main thread sleeps."""
+    def __init__(
+        self,
+        struct: _abi.ArrowDeviceArrayStream,
+        token: Ends,
+        spin: float,
+        *,
+        has_schema: bool = True,
+        is_cancelled_by_close: bool = True,
+    ) -> None:
+        """Moves out of `struct`. Looks for batches for `spin` seconds before the main thread sleeps.
+
+        Without `has_schema` the schema may be still to come.
+        """
+        self._is_cancelled_by_close = is_cancelled_by_close
         self.token = token
         self._spin = spin
         self._lock = threading.Lock()
@@ -73,8 +90,10 @@ class Stream:
         self._headers = Headers()
         # Copies of another stream's batches have no descriptor.
         self._is_copied = False
+        self._schema: Schema | None = None
         self._keep(_capsule.wrap(struct))
-        self.schema = self._read_schema()
+        if has_schema:
+            self._schema = self._read_schema()
 
     def _keep(self, capsule: object) -> None:
         """Reads from the stream of a capsule from now on."""
@@ -91,6 +110,20 @@ class Stream:
         if _abi.GET(self._struct.get_schema)(ctypes.addressof(self._struct), ctypes.addressof(schema)):
             raise self._failure()
         return Schema(schema)
+
+    def schema(self) -> Schema:
+        """Waits for the server's schema, if it has not come."""
+        if self._schema is None:
+            return _wait.call(self._wait_for_schema, self.token.trigger)
+        return self._schema
+
+    def _wait_for_schema(self) -> Schema:
+        _process.ensure_same(self._generation)
+        with self._lock:
+            if self._schema is None:
+                self._ensure_here()
+                self._schema = self._read_schema()
+            return self._schema
 
     def _failure(self) -> _errors.DipcError:
         """Why a callback of the stream failed."""
@@ -139,13 +172,21 @@ class Stream:
             self._poller.register(fd.value, select.POLLIN)
         if _try_next(ctypes.addressof(self._struct), ctypes.addressof(array)) == _errors.Status.NOTHING:
             return None
-        return (None if _abi.is_released(array) else (array, self._read_metadata()),)
+        return (self._given(array),)
 
     def _take(self) -> tuple[_abi.ArrowDeviceArray, bytes] | None:
         array = _abi.ArrowDeviceArray()
         if self._next(ctypes.addressof(self._struct), ctypes.addressof(array)):
             raise self._failure()
-        return None if _abi.is_released(array) else (array, self._read_metadata())
+        return self._given(array)
+
+    def _given(self, array: _abi.ArrowDeviceArray) -> tuple[_abi.ArrowDeviceArray, bytes] | None:
+        if _abi.is_released(array):
+            return None
+        if self._schema is None:
+            # Here, where nobody waits for it.
+            self._schema = self._read_schema()
+        return array, self._read_metadata()
 
     def _read_metadata(self) -> bytes:
         """Encoded custom metadata of the batch that was given last."""
@@ -294,7 +335,7 @@ class Stream:
         """Ends the stream; a call that waits in another thread is cancelled first."""
         if self._generation != _process.generation():
             return
-        if not self._gone:
+        if not self._gone and self._is_cancelled_by_close:
             self.token.trigger()
         with self._lock:
             if self._gone:

@@ -1,0 +1,372 @@
+"""Tables that a client sends."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import select
+import threading
+import time
+from collections.abc import AsyncIterator, Iterator
+from ctypes import c_int, c_uint64, c_void_p
+from types import TracebackType
+from typing import Any, Callable, NamedTuple, TypedDict, TypeVar
+
+from . import _abi, _arguments, _errors, _headers, _library, _source
+from ._cancel import Cancel, Token
+from ._handle import Handle, Setting
+from ._headers import Headers, HeadersLike
+from ._loop import LOOK_SECONDS, Readable, Turn
+from ._request import text_of
+from ._schema import Schema
+
+_checked, _plain = _library.checked, _library.plain
+_push, _finish = _checked("dipc_put_push"), _checked("dipc_put_finish")
+_next_result, _result = _checked("dipc_put_next_result"), _checked("dipc_put_result")
+_fail, _fd = _checked("dipc_put_fail"), _checked("dipc_put_fd")
+_answer_headers, _stat = _checked("dipc_put_headers"), _checked("dipc_put_stat")
+_is_over, _free = _plain("dipc_put_is_over"), _plain("dipc_put_free")
+
+T = TypeVar("T")
+
+BODIES = {"auto": 0, "packed": 1, "lent": 2}
+COMPRESSIONS = {"none": 0, "lz4": 1, "zstd": 2}
+
+
+class PutOptions(TypedDict, total=False):
+    """Options of :meth:`Client.put` and the like. Those that :meth:`Client.get` has too mean the same."""
+
+    headers: HeadersLike
+    send_secrets: bool
+    deadline: float | None
+    """Seconds that the whole table may take."""
+    cancel: Cancel | None
+    connect_timeout: float | None
+    stall_timeout: float | None
+    """Seconds that the server may take nothing and say nothing."""
+    body: str
+    """"auto", "packed" (bodies are always sent as bytes) or "lent" (wherever possible)."""
+    compression: str
+    """"none", "lz4" or "zstd"; compressed bodies travel as bytes."""
+    connections: int | None
+
+
+class ExchangeOptions(PutOptions, total=False):
+    """Options of :meth:`Client.exchange`; those of its own are for the server's table, as for :meth:`Client.get`."""
+
+    window: tuple[int, int] | None
+    lent_limit_bytes: int | None
+    spin: float | None
+    validation: str
+
+
+def settings(options: PutOptions) -> list[Setting]:
+    """The settings behind options, less the headers."""
+    unknown = options.keys() - PutOptions.__annotations__.keys()
+    if unknown:
+        raise TypeError(f"there is no option {min(unknown)!r}")
+    found: list[Setting] = [
+        ("send_secrets", (bool(options.get("send_secrets", False)),)),
+        ("body", (_arguments.choice(options.get("body", "auto"), "body", BODIES),)),
+        ("compression", (_arguments.choice(options.get("compression", "none"), "compression", COMPRESSIONS),)),
+        *_arguments.some_seconds(
+            {
+                "deadline": options.get("deadline"),
+                "connect_timeout": options.get("connect_timeout"),
+                "stall_timeout": options.get("stall_timeout"),
+            }
+        ),
+    ]
+    connections = options.get("connections")
+    if connections is not None:
+        found.append(("connections", (_arguments.count(connections, "connections", 2**16 - 1),)))
+    return found
+
+
+class Result(NamedTuple):
+    """A word of the server's host that a part of a table is safe, whatever happens to the rest."""
+
+    batches: int
+    """So many, from the first on."""
+    data: bytes
+    """What the host says with it."""
+
+
+class Taken(NamedTuple):
+    """What became of a table that was sent whole."""
+
+    batches: int
+    """So many the server's host has taken: all."""
+    results: list[Result]
+    """What the host said on the way."""
+
+
+class PutStats(NamedTuple):
+    """What was sent so far."""
+
+    batches: int
+    bytes_lent: int
+    """Body bytes that the server was lent where they lay."""
+    bytes_copied: int
+    """Body bytes copied here: into shared memory that is lent, or small ones that are sent."""
+    bytes_sent: int
+    """Body bytes sent through the connection."""
+    lent_outstanding: int
+    """Buffers that the server has and has not given back."""
+
+
+class Writer:
+    """A table on its way to a server, batch by batch.
+
+    The end of a ``with`` or ``async with`` block ends the table and waits until the server's host has taken all of it;
+    an exception that leaves the block fails the table, with its text. A writer that is closed or collected unfinished
+    fails it too. Any thread or coroutine may read results while another writes.
+    """
+
+    def __init__(self, pointer: c_void_p, token: Token, schema: Schema) -> None:
+        self.schema = schema
+        self._handle = Handle("writer", pointer, _free)
+        self._token = token
+        self._shape = _shape(schema)
+        # The library's calls on one table exclude each other; none waits.
+        self._one = threading.Lock()
+        self._readable: Readable | None = None
+        self._turn = Turn()
+        self._is_ended = False
+
+    def write(self, obj: Any) -> None:
+        """Sends a batch, or all batches of a table, stream or iterable. Waits for a slow server."""
+        source = _source.open_source(obj)
+        try:
+            self._ensure_shape(source.schema)
+            self.write_source(source)
+        finally:
+            source.close()
+
+    def write_source(self, source: _source.Source) -> None:
+        """For this package: :meth:`write` of a source, which the caller closes."""
+        while (found := source.next()) is not None:
+            try:
+                self._wait(_pushing(*found))
+            finally:
+                # Nothing, where it was pushed.
+                _abi.release(found[0])
+
+    async def awrite(self, obj: Any) -> None:
+        """:meth:`write` for coroutines, on the running loop; also of an async iterable of batches.
+
+        Where the task is cancelled while it waits, the batch that waits was not sent.
+        """
+        source = await _source.open_async(obj)
+        try:
+            self._ensure_shape(source.schema)
+            await self.awrite_source(source)
+        finally:
+            await source.aclose()
+
+    async def awrite_source(self, source: _source.AsyncSource) -> None:
+        """For this package: :meth:`awrite` of a source, which the caller closes."""
+        while (found := await source.next()) is not None:
+            try:
+                await self._await(_pushing(*found))
+            finally:
+                _abi.release(found[0])
+
+    def next_result(self, timeout: float | None = None) -> Result | None:
+        """Waits for the next result; None where the host has taken the whole table and all results were given.
+
+        Results can be asked for after the end too, or after a failure, which comes behind them.
+
+        :param timeout: Seconds after which to raise TimeoutError. The table goes on all the same.
+        """
+        return self._wait(_next, timeout)[0]
+
+    async def anext_result(self) -> Result | None:
+        """:meth:`next_result` for coroutines, on the running loop."""
+        return (await self._await(_next))[0]
+
+    def results(self) -> Iterator[Result]:
+        """The results, to the end of the table."""
+        while (result := self.next_result()) is not None:
+            yield result
+
+    async def aresults(self) -> AsyncIterator[Result]:
+        """:meth:`results` for coroutines."""
+        while (result := await self.anext_result()) is not None:
+            yield result
+
+    def finish(self) -> int:
+        """Ends the table, and waits until the server's host has taken it. Gives the number of batches taken."""
+        try:
+            taken = self._wait(_finished)
+        except _errors.DipcError:
+            self._is_ended = True
+            raise
+        self._is_ended = True
+        return taken
+
+    async def afinish(self) -> int:
+        """:meth:`finish` for coroutines, on the running loop."""
+        try:
+            taken = await self._await(_finished)
+        except _errors.DipcError:
+            self._is_ended = True
+            raise
+        self._is_ended = True
+        return taken
+
+    def fail(self, error: BaseException | str) -> None:
+        """Ends the table with an error, whose text the server's host sees. After the end it does nothing."""
+        if isinstance(error, str):
+            error = _errors.ProviderError(error)
+        status = error.status if isinstance(error, _errors.DipcError) else _errors.Status.PROVIDER
+        self._is_ended = True
+        with self._handle as pointer, self._one:
+            _fail(pointer, status, text_of(error).encode(errors="replace"))
+
+    @property
+    def headers(self) -> Headers:
+        """Headers of the server's answers so far."""
+        with self._handle as pointer, self._one:
+            return _headers.read(_answer_headers, pointer)
+
+    @property
+    def stats(self) -> PutStats:
+        with self._handle as pointer, self._one:
+            return PutStats(
+                *(_library.number_of(_stat, pointer, which) for which in range(1, len(PutStats._fields) + 1))
+            )
+
+    def cancel(self) -> None:
+        """Ends the table, from any thread: a call that waits raises CancelledError."""
+        self._token.trigger()
+
+    def close(self) -> None:
+        """Fails the table, unless it has ended. May be called again.
+
+        Batches that the server still has are held until it gives them back.
+        """
+        self._is_ended = True
+        self._token.trigger()
+        self._handle.close()
+
+    def __enter__(self) -> Writer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if self._is_ended:
+                return
+            if error is None:
+                self.finish()
+            else:
+                self.fail(error)
+        finally:
+            self._handle.close()
+
+    async def __aenter__(self) -> Writer:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if self._is_ended:
+                return
+            if error is None:
+                await self.afinish()
+            else:
+                self.fail(error)
+        finally:
+            self._handle.close()
+
+    def __repr__(self) -> str:
+        return f"<dipc.Writer of {self.schema!r}>"
+
+    def _ensure_shape(self, schema: _abi.ArrowSchema) -> None:
+        if _source.shape(schema) != self._shape:
+            raise ValueError("the batch has another schema than the table")
+
+    def _try(self, pointer: c_void_p, call: Callable[[c_void_p], T]) -> T | None:
+        """Makes a call that does not wait; None where it has to."""
+        with self._one:
+            try:
+                return call(pointer)
+            except _errors.TimeoutError:
+                if _is_over(pointer):
+                    raise
+                return None
+
+    def _watched(self, pointer: c_void_p) -> Readable:
+        """What becomes readable when a call may go on."""
+        if self._readable is None:
+            fd = c_int()
+            with self._one:
+                _fd(pointer, ctypes.byref(fd))
+            self._readable = Readable(fd.value)
+        return self._readable
+
+    def _wait(self, call: Callable[[c_void_p], T], timeout: float | None = None) -> T:
+        """Makes a call again and again until it need not wait. Signals are heard meanwhile."""
+        until = None if timeout is None else time.monotonic() + timeout
+        poller = None
+        with self._handle as pointer:
+            while (found := self._try(pointer, call)) is None:
+                if poller is None:
+                    poller = select.poll()
+                    poller.register(self._watched(pointer).fd, select.POLLIN)
+                seconds = LOOK_SECONDS
+                if until is not None:
+                    seconds = min(seconds, until - time.monotonic())
+                    if seconds <= 0:
+                        raise _errors.TimeoutError("nothing came in time")
+                # Another thread's call may take what the descriptor has to tell: so this one looks by itself too.
+                poller.poll(1000 * seconds)
+            return found
+
+    async def _await(self, call: Callable[[c_void_p], T]) -> T:
+        """As :meth:`_wait`, on the running loop."""
+        if self._turn.is_over():
+            await self._turn.pass_on()
+        is_first = True
+        with self._handle as pointer:
+            while (found := self._try(pointer, call)) is None:
+                readable = self._watched(pointer)
+                if is_first:
+                    # This call may have taken what the descriptor had to tell the others.
+                    readable.wake(asyncio.get_running_loop())
+                    is_first = False
+                await readable.wait()
+                self._turn.begin()
+            return found
+
+
+def _shape(schema: Schema) -> tuple[object, ...]:
+    struct = schema.export()
+    try:
+        return _source.shape(struct)
+    finally:
+        _abi.release(struct)
+
+
+def _pushing(batch: _abi.ArrowDeviceArray, metadata: bytes) -> Callable[[c_void_p], bool]:
+    def push(pointer: c_void_p) -> bool:
+        _push(pointer, ctypes.addressof(batch), metadata or None, len(metadata), 0)
+        return True
+
+    return push
+
+
+def _next(pointer: c_void_p) -> tuple[Result | None]:
+    batches = c_uint64()
+    if _next_result(pointer, 0, ctypes.byref(batches)) == _errors.Status.NOTHING:
+        return (None,)
+    return (Result(batches.value, _library.bytes_of(_result, pointer, size=256)),)
+
+
+def _finished(pointer: c_void_p) -> int:
+    batches = c_uint64()
+    _finish(pointer, 0, ctypes.byref(batches))
+    return batches.value
