@@ -169,6 +169,8 @@ impl Source {
     ///
     /// The client was not told of the success that the host said, or it was told an outcome before.
     pub(super) fn answer(&self, outcome: Result<(), (i32, String)>) -> Result<()> {
+        // Another thread may wait for the client, with the lock or with the stream.
+        self.over.cancel();
         let (fetch, is_taken) = {
             let mut state = self.state.lock();
             if std::mem::replace(&mut state.is_answered, true) {
@@ -195,7 +197,6 @@ impl Source {
             self.link
                 .fail_taking(self.mark, error.status().code(), error.text());
         }
-        self.over.cancel();
         if let Some(fetch) = fetch {
             fetch.end(drop);
         }

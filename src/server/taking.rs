@@ -27,7 +27,10 @@ impl ServerCore {
     ) -> Result<Begun, (Error, Turner<End>)> {
         let request = &asked.request;
         let other = (request.verb == Verb::Exchange).then(|| turner.share());
-        let source = Source::new(turner, request, &self.options.take, self.options.first_seq)?;
+        let mut take = self.options.take.clone();
+        // What all clients may have here unread is bounded, as what waits for them is.
+        take.window.bytes = take.window.bytes.min(self.options.most_queued());
+        let source = Source::new(turner, request, &take, self.options.first_seq)?;
         let admitted = self.admit(asked).and_then(|admitted| {
             let (Entry::Provider(_) | Entry::Published(_)) = admitted.0 else {
                 return Ok((admitted, self.pulls.callbacks.clone()));

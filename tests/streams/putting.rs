@@ -528,3 +528,44 @@ fn is_readable_in_time(fd: &OwnedFd) -> bool {
     };
     poll(&mut polled, Some(&patience)).unwrap() > 0
 }
+
+/// The pull form: a failure on one thread ends the wait for the schema on another, also if the
+/// client never sends it.
+#[test]
+fn a_failure_ends_the_wait_for_a_schema() {
+    let subject = SUBJECTS.into_iter().next().unwrap();
+    let (server, uri) = server(subject, ServerOptions::default());
+    server.set_handler_pull().unwrap();
+    let uri = dipc::proto::Uri::parse(&uri).unwrap();
+    let transport = dipc::transport::by_scheme(subject.scheme).unwrap();
+    let mut silent = transport.connect(&uri, &Default::default()).unwrap();
+    let credit = dipc::proto::Credit {
+        batches: 1,
+        bytes: 1,
+    };
+    let request = dipc::proto::Request {
+        verb: Verb::Put,
+        source: Some(dipc::proto::StreamInfo {
+            version: dipc::proto::VERSION,
+            features: 0,
+            device_type: HOST,
+            device_id: -1,
+            body_kinds: 1,
+        }),
+        ..dipc::proto::Request::new(*b"t", credit)
+    };
+    let tag = dipc::proto::Tags::DEFAULT.dipc_want;
+    let payload = dipc::transport::Payload::Bytes(request.encode().into());
+    silent
+        .send(dipc::transport::Outgoing::Tagged { tag, payload })
+        .unwrap();
+    let request = server.next_request(None, None).unwrap().unwrap();
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| request.source_schema().map(drop));
+        std::thread::sleep(Duration::from_millis(20));
+        request.fail(Status::Busy.code(), "not now");
+        waiting.join().unwrap().unwrap_err();
+    });
+    drop(request);
+    eventually("no stream is active", || server.stats().streams_active == 0);
+}
