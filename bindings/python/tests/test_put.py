@@ -15,6 +15,7 @@ SERVE = """
 import asyncio, dipc, pyarrow as pa, sys, threading
 
 told = []
+kept = []
 
 def numbers(batch):
     return pa.record_batch(batch)["number"].to_pylist()
@@ -28,6 +29,9 @@ def put(request):
         return None
     if kind == "generates":
         return iter(())
+    if kind == "kept":
+        kept.append(request.source())
+        return None
     if kind == "headers":
         request.add_headers({"user": request.headers["user"]})
     if kind == "left":
@@ -225,9 +229,13 @@ def test_a_host_leaves_half(uri):
 
 @pytest.mark.usefixtures("by_threads")
 def test_a_host_fails(uri):
-    endless = (table(ROWS, ROWS * index) for index in range(1 << 40))
+    def endless():
+        return (table(ROWS, ROWS * index) for index in range(1 << 40))
+
     with pytest.raises(dipc.OutOfResourcesError, match="the disk is full"):
-        dipc.put(uri, "fails", endless)
+        dipc.put(uri, "fails", endless())
+    with pytest.raises(dipc.ProviderError, match="before its end"):
+        dipc.put(uri, "kept", endless())
     with pytest.raises(dipc.ProviderError, match="did not take"):
         dipc.put(uri, "nothing", table())
     with pytest.raises(dipc.ProviderError, match="returns None, not"):

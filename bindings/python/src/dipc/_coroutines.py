@@ -123,7 +123,7 @@ class Coroutines:
                     if not isinstance(error, Exception):
                         raise
         finally:
-            request.handle.close()
+            request.close()
             del self._tasks[request]
             if not self._drains_later:
                 self._drain()

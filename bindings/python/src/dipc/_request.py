@@ -82,6 +82,14 @@ class Request:
         self._ticket = _library.bytes_of(_ticket, pointer, size=256)
         self.verb: int = _verb(pointer)
         """For this package: a :class:`Verb`."""
+        self._reader: Reader | None = None
+
+    def close(self) -> None:
+        """For this package: ends the request, which is answered."""
+        if self._reader is not None:
+            # The client's next request on this connection waits for that.
+            self._reader.close()
+        self.handle.close()
 
     @property
     def ticket(self) -> bytes:
@@ -123,7 +131,8 @@ class Request:
         struct = _abi.ArrowDeviceArrayStream()
         with self.handle as pointer:
             _source(pointer, ctypes.addressof(struct))
-        return Reader(Stream(struct, _Refusal(self), 0.0, is_cancelled_by_close=False))
+        self._reader = Reader(Stream(struct, _Refusal(self), 0.0, is_cancelled_by_close=False))
+        return self._reader
 
     async def asource(self) -> Reader:
         """:meth:`source` for coroutines."""

@@ -147,7 +147,7 @@ class Pump:
                 error = _errors.OutOfResourcesError(f"the server cannot start a thread: {error}")
             with request.handle as pointer:
                 tell(pointer, error)
-            request.handle.close()
+            request.close()
 
     def _find(self, request: Request) -> Provider:
         with self._condition:
@@ -176,7 +176,7 @@ class Pump:
                     log.exception("the provider of ticket %s failed", request.ticket)
                     tell(pointer, error)
         finally:
-            request.handle.close()
+            request.close()
             try:
                 with self._server as server:
                     self._drain(server)
