@@ -48,6 +48,7 @@ include("tables.jl")     # what can be served; Tables.jl
 include("server.jl")     # Server
 include("serve.jl")      # serve
 include("answer.jl")     # the tasks that serve
+include("put.jl")        # Put, put
 
 function __init__()
     watch_for_tables()

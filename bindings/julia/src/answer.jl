@@ -48,6 +48,7 @@ mutable struct Request
     verb::Symbol
     headers::Headers
     peer::Peer
+    source::Union{Nothing,Stream}    # the table of the client, once it was accepted
 end
 
 const VERBS = [:get, :put, :exchange, :describe, :list]
@@ -57,7 +58,7 @@ function Request(pointer::Ptr{Cvoid})
         (Ptr{Cvoid}, Ptr{UInt8}, Csize_t, Ptr{Csize_t}, Ptr{Ptr{Cvoid}}), pointer, buffer, size, out, error))
     verb = ccall(@c(dipc_request_verb), Int32, (Ptr{Cvoid},), pointer)
     return Request(pointer, ticket, Base.get(VERBS, verb, :unknown),
-                   read_headers(@c(dipc_request_headers), pointer), Peer(pointer))
+                   read_headers(@c(dipc_request_headers), pointer), Peer(pointer), nothing)
 end
 
 # The C request, while there is one.
@@ -74,8 +75,9 @@ ticket(request::Request) = copy(request.ticket)
 """
     Dipc.verb(request) -> Symbol
 
-What the client wants of the ticket: `:get`, its table; `:describe`, a description of it; `:list`,
-the tickets that begin so. Only a handler, which serves every ticket, is asked for more than tables.
+What the client wants of the ticket: `:get`, its table; `:put`, to send a table, which
+[`Dipc.source`](@ref) accepts; `:exchange`, both at once; `:describe`, a description of it; `:list`, the
+tickets that begin so. Only a handler, which serves every ticket, is asked for more than tables.
 """
 verb(request::Request) = request.verb
 
@@ -134,6 +136,47 @@ A descriptor that is readable once `Dipc.iscancelled(request)` is true: `poll_fd
 for it. It is the request's: not to be closed or read from, and gone when the provider's stream is over.
 """
 cancel_fd(request::Request) = descriptor(@c(dipc_request_cancel_fd), live(request))
+
+"""
+    Dipc.source_schema(request) -> Dipc.Schema
+
+The schema of the table that the client sends, before [`Dipc.source`](@ref) accepts that one.
+"""
+function source_schema(request::Request)
+    out = Ref(zeroed(ArrowSchema))
+    wait_for_source(request, @c(dipc_request_source_schema), out)
+    return taken_schema(out)
+end
+
+"""
+    Dipc.source(request) -> Dipc.Stream
+
+Accepts the table that the client sends, and gives it: from now on batches come, as fast as they are
+taken. The handler reads it to its end, and returns: then the client's [`Dipc.put`](@ref) does. A table
+that its client leaves or fails ends with an exception, never with its end.
+"""
+function source(request::Request)
+    out = Ref(zeroed(ArrowDeviceArrayStream))
+    wait_for_source(request, @c(dipc_request_source), out)
+    request.source = Stream(out, read_schema(out), Cancel(), ReentrantLock(), false, 0) |> finalized
+    return request.source
+end
+
+wait_for_source(request, call, out) = GC.@preserve out check_waiting(
+    () -> fail(request, InterruptException()), call, live(request), Base.unsafe_convert(Ptr{eltype(out)}, out))
+
+"""
+    Dipc.result(request, batches, bytes="")
+
+Tells the client that a part of its table is safe, whatever happens to the rest: `batches`, from the
+first on. `bytes`, at most 32 KiB, are for its program. [`Dipc.next_result`](@ref) gives both there.
+"""
+function result(request::Request, batches::Integer, bytes = "")
+    data = ticket_bytes(bytes)
+    check(e -> ccall(@c(dipc_request_result), Int32, (Ptr{Cvoid}, UInt64, Ptr{UInt8}, Csize_t, Ptr{Ptr{Cvoid}}),
+                     live(request), batches, data, length(data), e))
+    return
+end
 
 # How often releases are looked for: while a request is being answered, and otherwise. The release of
 # a published table wakes nobody.
@@ -207,7 +250,8 @@ function answer(server::Server, request::Request)
         open = request.verb === :get ? Base.get(server.tables, request.ticket, server.handler) :
                server.handler
         open === nothing && throw(DipcError(ERR_NOT_FOUND, "the ticket was withdrawn"))
-        opened = open(request)::Opened
+        opened = open(request)
+        request.verb === :put && return finish(request)
         start(request, opened.schema)
         for (node, metadata) in opened.parts
             send(request, node, metadata)
@@ -224,6 +268,8 @@ function answer(server::Server, request::Request)
         pointer, request.pointer = request.pointer, C_NULL
         ccall(@c(dipc_request_free), Cvoid, (Ptr{Cvoid},), pointer)
         opened === nothing || opened.close()
+        # The client's next request on this connection waits for that.
+        request.source === nothing || close(request.source)
         collect_exports()
         server.active -= 1
         leave(server)
@@ -253,12 +299,12 @@ function send(request, node, pairs)
     return
 end
 
-finish(request) = patiently(request) do error
+finish(request::Request) = patiently(request) do error
     ccall(@c(dipc_request_finish), Int32, (Ptr{Cvoid}, UInt64, Ptr{Ptr{Cvoid}}), request.pointer, 0, error)
 end
 
 # Makes a call that does not wait until it says something else than that the client has no room.
-function patiently(call, request)
+function patiently(call, request::Request)
     error = Ref{Ptr{Cvoid}}(C_NULL)
     while true
         status = call(error)
@@ -270,13 +316,18 @@ function patiently(call, request)
     end
 end
 
-function fail(request, exception)
+function fail(request::Request, exception)
+    code, text = reason(exception)
+    ccall(@c(dipc_request_fail), Int32, (Ptr{Cvoid}, Int32, Cstring, Ptr{Ptr{Cvoid}}),
+          request.pointer, code, text, C_NULL)
+    return
+end
+
+# Status and text of an exception, for the other side.
+function reason(exception)
     code = exception isa DipcError ? exception.status : ERR_PROVIDER
     text = exception isa DipcError ? exception.text :
            exception isa InterruptException ? "the provider was interrupted" : sprint(showerror, exception)
     # It is C's text, in UTF-8.
-    clean = filter(c -> c != '\0' && isvalid(c), text)
-    ccall(@c(dipc_request_fail), Int32, (Ptr{Cvoid}, Int32, Cstring, Ptr{Ptr{Cvoid}}),
-          request.pointer, code, clean, C_NULL)
-    return
+    return code, filter(c -> c != '\0' && isvalid(c), text)
 end

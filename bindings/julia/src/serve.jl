@@ -20,7 +20,8 @@ commands, keys of partitions. Several clients may fetch it, also at once.
 The function of `Dipc.serve(f, server)` is the server's handler, and replaces the one before. It is
 asked for more than tables, as `Dipc.verb(request)` says: where that is `:describe` it returns a
 [`Dipc.Description`](@ref) of the ticket, and where it is `:list` one whose endpoints are the
-tickets that begin with `Dipc.ticket(request)`. If it returns a table instead the client gets
+tickets that begin with `Dipc.ticket(request)`. Where it is `:put` the function takes the client's
+table by [`Dipc.source`](@ref), and what it returns is of no account. If it returns a table instead the client gets
 `Dipc.ERR_UNSUPPORTED`.
 
 `schema` says which Arrow types the columns become; otherwise their element types do. Vectors of
@@ -47,7 +48,12 @@ end
 # What a provider gives for a request.
 opener(provider, schema) = request -> begin
     given = applicable(provider, request) ? provider(request) : provider()
-    request.verb === :get || return open_description(given)
+    if request.verb === :put
+        request.source === nothing && throw(DipcError(ERR_UNSUPPORTED, "the server's handler takes no tables:" *
+            " it should answer the verb :put by Dipc.source"))
+        return nothing
+    end
+    request.verb in (:get, :exchange) || return open_description(given)
     opened = open_table(given, schema)
     # What was made for this client is ended with it.
     given isa Union{Stream,Channel} || return opened

@@ -17,7 +17,7 @@ struct Job
     count::Int             # how many arguments it takes
     result::Int
     finished::Int
-    arguments::NTuple{9,UInt}
+    arguments::NTuple{11,UInt}
 end
 
 mutable struct Worker
@@ -29,10 +29,10 @@ end
 const SEMAPHORE_BYTES = 256
 
 # Every function that is called here takes pointers and 64-bit numbers and gives an int.
-@inline function call_with(f::Ptr{Cvoid}, n::Int, a::NTuple{9,UInt})
+@inline function call_with(f::Ptr{Cvoid}, n::Int, a::NTuple{11,UInt})
     n == 3 && return ccall(f, Int32, (UInt, UInt, UInt), a[1], a[2], a[3])
-    return ccall(f, Int32, (UInt, UInt, UInt, UInt, UInt, UInt, UInt, UInt, UInt),
-                 a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8], a[9])
+    return ccall(f, Int32, (UInt, UInt, UInt, UInt, UInt, UInt, UInt, UInt, UInt, UInt, UInt),
+                 a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8], a[9], a[10], a[11])
 end
 
 # From 1.9 on Julia adopts the thread, and its collector would wait for a call that waits.
@@ -66,7 +66,7 @@ end
 
 function work_function()
     # Compiled here and now: the thread could not.
-    precompile(work, (Ptr{Job},)) && precompile(call_with, (Ptr{Cvoid}, Int, NTuple{9,UInt}))
+    precompile(work, (Ptr{Job},)) && precompile(call_with, (Ptr{Cvoid}, Int, NTuple{11,UInt}))
     return @cfunction(work, Cvoid, (Ptr{Job},))
 end
 
@@ -77,7 +77,7 @@ function start_worker()
     job = Ptr{Job}(Libc.calloc(1, sizeof(Job)))
     ccall(:uv_sem_init, Cint, (Ptr{Cvoid}, Cuint), go, 0) == 0 || error("uv_sem_init failed")
     unsafe_store!(job, Job(go, Base.unsafe_convert(Ptr{Cvoid}, done), cglobal(:uv_sem_wait),
-        cglobal(:uv_async_send), C_NULL, 0, 0, 0, ntuple(_ -> UInt(0), 9)))
+        cglobal(:uv_async_send), C_NULL, 0, 0, 0, ntuple(_ -> UInt(0), 11)))
     thread = Ref{UInt}(0)
     status = ccall(:uv_thread_create, Cint, (Ptr{UInt}, Ptr{Cvoid}, Ptr{Cvoid}), thread, entry, job)
     status == 0 || throw(DipcError(ERR_OUT_OF_RESOURCES, "cannot start a thread to wait on"))
@@ -103,7 +103,7 @@ function waiting(on_interrupt, call::Ptr{Cvoid}, arguments...)
     worker = lock(() -> isempty(IDLE_WORKERS) ? nothing : pop!(IDLE_WORKERS), IDLE_LOCK)
     worker === nothing && (worker = start_worker())
     job = worker.job
-    words = ntuple(i -> i <= length(arguments) ? UInt(arguments[i]) : UInt(0), 9)
+    words = ntuple(i -> i <= length(arguments) ? UInt(arguments[i]) : UInt(0), 11)
     fixed = unsafe_load(job)
     unsafe_store!(job, Job(fixed.go, fixed.done, fixed.sem_wait, fixed.async_send, call,
                            length(arguments), 0, 0, words))

@@ -13,6 +13,7 @@
         ada pays 3
         cities: 3, numbers: 3, prices: 1000000, squares: 5000
         1 row of id, name
+        taken: 1, 3 rows are safe
         the server has no ticket `nothing of that name`
         [12502500, 12502500]
         """
