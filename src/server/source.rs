@@ -178,6 +178,10 @@ impl Source {
             }
             (state.fetch.take(), state.is_taken)
         };
+        if fetch.is_none() {
+            // The host has it still, and with it the connection.
+            self.link.serve_no_more();
+        }
         let whole = fetch.as_ref().filter(|it| is_taken && it.is_complete());
         let result = match (outcome, whole) {
             (Ok(()), Some(fetch)) => self.link.finish_taking(self.mark, fetch.stats().batches),

@@ -569,3 +569,26 @@ fn a_failure_ends_the_wait_for_a_schema() {
     drop(request);
     eventually("no stream is active", || server.stats().streams_active == 0);
 }
+
+/// A host that fails a table and keeps its stream keeps the connection: the client's next request
+/// goes over another one.
+#[test]
+fn a_host_that_keeps_a_stream_holds_nobody_up() {
+    for subject in SUBJECTS {
+        let (server, uri) = server(subject, ServerOptions::default());
+        let (sender, kept) = mpsc::channel();
+        take_by(&server, move |request| {
+            let _ = sender.send(request.source()?);
+            Err(Error::new(Status::Busy, "not now"))
+        });
+        let client = client();
+        for _ in 0..2 {
+            let error = put(&client, &uri, subject)
+                .and_then(|mut put| put.finish(None))
+                .unwrap_err();
+            assert_eq!(error.status(), Status::Busy, "{}: {error}", subject.scheme);
+        }
+        drop(kept);
+        eventually("no stream is active", || server.stats().streams_active == 0);
+    }
+}

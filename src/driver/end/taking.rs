@@ -66,6 +66,15 @@ impl EndLink {
         self.interfere(|end, effects| end.answer(mark, answer, effects))
     }
 
+    /// Has the client ask on another connection from now on.
+    pub fn serve_no_more(&self) {
+        self.interfere(|end, effects| {
+            // It fails only where the connection is over.
+            let _ = end.sender.go_away();
+            end.pump(effects);
+        });
+    }
+
     /// Refuses or fails the client's stream. A client that has gone is not told.
     pub fn fail_taking(&self, mark: u64, status: i32, text: &str) {
         self.interfere(|end, effects| {
