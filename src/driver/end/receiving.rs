@@ -233,7 +233,7 @@ impl End {
                 return Err(self.unasked("a body"));
             }
             self.connection.forget_bodies();
-        } else if self.is_dismissed {
+        } else if self.is_dismissed && !self.is_receiving && !self.sender.is_asking() {
             // The server waits for the client's end, so that the client loses nothing unread.
             return Err(Error::disconnected("the server is being stopped"));
         }
