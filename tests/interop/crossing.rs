@@ -1,4 +1,5 @@
-//! Every file through a server and a client, over shm and tcp, with every kind of body.
+//! Every file through a server and a client, over shm and tcp, with every kind of body, in every
+//! direction.
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
@@ -7,18 +8,19 @@ use dipc::arrow::decode::Level;
 use dipc::arrow::stream::ArrayReader;
 use dipc::client::{Client, ClientOptions, GetOptions};
 use dipc::proto::{Role, Uri};
-use dipc::server::{Request, Server, ServerOptions};
+use dipc::server::{Request, Server, ServerOptions, TakeOptions};
 use dipc::transport::BodyPolicy;
 use dipc::transport::LinkOptions;
 
 use crate::common::{FnProvider, import, stream_of};
 use crate::files::{File, golden, vectors};
+use crate::sending::all_are_sent;
 
 /// A table, as arrow-rs reads it.
-struct Table {
-    name: String,
-    schema: SchemaRef,
-    batches: Vec<RecordBatch>,
+pub struct Table {
+    pub name: String,
+    pub schema: SchemaRef,
+    pub batches: Vec<RecordBatch>,
 }
 
 impl Table {
@@ -57,13 +59,13 @@ impl Table {
 
 /// A configuration of streams.
 #[derive(Debug, Clone, Copy)]
-struct Way {
+pub struct Way {
     scheme: &'static str,
     /// Sockets for one stream.
-    connections: u16,
-    body: BodyPolicy,
+    pub connections: u16,
+    pub body: BodyPolicy,
     /// Whether bodies are lent.
-    lends: bool,
+    pub lends: bool,
 }
 
 const SHM: Way = Way {
@@ -93,11 +95,12 @@ const WAYS: [Way; 4] = [
     },
 ];
 
-/// A server of these tables, whose tickets are their names.
-fn serve(tables: &[Table], way: Way, compression: Option<Compression>) -> Server {
+/// A server that listens.
+pub fn start(way: Way, compression: Option<Compression>, take: TakeOptions) -> Server {
     let options = ServerOptions {
         body: way.body,
         compression,
+        take,
         link: LinkOptions {
             // Otherwise such small tables are never lent.
             inline_bytes: 0,
@@ -111,6 +114,12 @@ fn serve(tables: &[Table], way: Way, compression: Option<Compression>) -> Server
         scheme => format!("{scheme}:@{}", crate::name()),
     };
     server.listen(&address).unwrap();
+    server
+}
+
+/// A server of these tables, whose tickets are their names.
+fn serve(tables: &[Table], way: Way, compression: Option<Compression>) -> Server {
+    let server = start(way, compression, TakeOptions::default());
     for table in tables {
         let (schema, batches) = (SchemaRef::clone(&table.schema), table.batches.clone());
         let provider = FnProvider(move |_: &Request| {
@@ -123,6 +132,21 @@ fn serve(tables: &[Table], way: Way, compression: Option<Compression>) -> Server
             .unwrap();
     }
     server
+}
+
+/// Compares a received batch with the one that was sent.
+pub fn assert_arrived(batch: &RecordBatch, table: &Table, number: usize, what: &str) {
+    let name = &table.name;
+    // The data of an honest peer is valid at each level.
+    for column in batch.columns() {
+        column
+            .to_data()
+            .validate_full()
+            .unwrap_or_else(|error| panic!("{name}, {what}, batch {number}: {error}"));
+    }
+    assert_eq!(batch.schema(), table.schema, "{name}, {what}");
+    let sent = table.batches.get(number);
+    assert_eq!(Some(batch), sent, "{name}, {what}, batch {number}");
 }
 
 /// Gets a table and compares it.
@@ -149,19 +173,7 @@ fn arrives_equal(
         .next()
         .unwrap_or_else(|error| panic!("{name}, {what}, batch {received}: {error}"))
     {
-        let batch = import(array, &schema);
-        // The data of an honest server is valid at each level.
-        for column in batch.columns() {
-            column
-                .to_data()
-                .validate_full()
-                .unwrap_or_else(|error| panic!("{name}, {what}, batch {received}: {error}"));
-        }
-        assert_eq!(batch.schema(), table.schema, "{name}, {what}");
-        assert_eq!(
-            batch, table.batches[received],
-            "{name}, {what}, batch {received}"
-        );
+        assert_arrived(&import(array, &schema), table, received, what);
         received += 1;
     }
     assert_eq!(received, table.batches.len(), "{name}, {what}");
@@ -169,7 +181,7 @@ fn arrives_equal(
 }
 
 /// Serves tables in every configuration, and gets each over one connection and over two, at both
-/// levels.
+/// levels. Then sends each the other way.
 fn all_cross(tables: &[Table]) {
     for way in WAYS {
         let server = serve(tables, way, None);
@@ -187,6 +199,7 @@ fn all_cross(tables: &[Table]) {
         }
         // Rules D3, D4: the tested kind of body is the requested kind.
         assert_eq!(lent > 0, way.lends, "{lent} bytes lent");
+        all_are_sent(tables, way, None);
     }
 }
 
@@ -205,6 +218,7 @@ fn compressed_vectors_arrive_equal() {
                 assert_eq!(lent, 0, "{}, {what}", table.name);
             }
         }
+        all_are_sent(&tables, SHM, Some(compression));
     }
 }
 
@@ -227,7 +241,7 @@ fn vectors_arrive_equal_at_a_baseline_client() {
     }
 }
 
-/// Rules A2, A5, A7, D3, D4, U3, A8: every type and shape arrives equal.
+/// Rules A2, A5, A7, D3, D4, U3, A8, Q3, Q5: every type and shape arrives equal.
 #[test]
 fn vectors_arrive_equal() {
     all_cross(&vectors().iter().map(Table::of).collect::<Vec<_>>());

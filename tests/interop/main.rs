@@ -17,6 +17,7 @@ mod hostile;
 mod made;
 mod peer;
 mod replay;
+mod sending;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
