@@ -134,8 +134,10 @@ impl Raw {
     }
 }
 
-/// What a client does that it may not.
-const WRONGS: [(&str, fn(&mut Raw)); 12] = [
+/// What a client does that it may not, and its name.
+type Wrong = (&'static str, fn(&mut Raw));
+
+const WRONGS: [Wrong; 12] = [
     ("no schema, and gone", Raw::asks),
     ("a schema that is none", |raw| {
         raw.asks();
