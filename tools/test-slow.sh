@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # The tests that take long: thread and memory sanitizers, the C tests under AddressSanitizer, loom,
-# fuzzing, kills at random moments, hundreds of connections. Each step has a bound on its time; a step
-# that cannot run here is skipped with the reason, and a failed step does not keep the others from
-# running.
+# fuzzing, kills at random moments, hundreds of connections, thousands of streams. Each step has a
+# bound on its time; a step that cannot run here is skipped with the reason, and a failed step does
+# not keep the others from running.
 #
 #   tools/test-slow.sh [tsan|asan|c|loom|fuzz|kills|connections|bindings ...]      default: all
 #
@@ -169,6 +169,8 @@ for part in "${parts[@]}"; do
     connections)
       step connections 1800 env DIPC_WHOLE=1 \
         cargo test --locked --all-features --test ucx --test ucx_peer --test cli || true
+      step "thousands of streams" 900 env DIPC_STREAMS=10000 \
+        cargo test --locked --all-features --test streams many:: || true
       ;;
     bindings)
       step "C++ headers: AddressSanitizer, clang, clang-tidy" 1800 bindings/cpp/test.sh asan clang tidy || true

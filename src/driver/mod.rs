@@ -5,6 +5,7 @@
 //! - [`end`], [`fetch`]: the two ends of a connection.
 //! - [`produce`]: streams on their way out. [`fetch`] has those on their way in.
 //! - [`io`]: the I/O thread, one for each server and each client. It never calls the host.
+//! - [`polling`], [`signal`]: descriptors for hosts that sleep in an event loop of their own.
 //! - [`waiting`]: how long a thread looks, holds back and sleeps.
 //! - [`callbacks`]: the thread that releases the host's arrays.
 //! - [`acceptor`]: a listening address.
@@ -21,6 +22,7 @@ pub mod io;
 pub mod polling;
 pub mod produce;
 mod refusing;
+pub mod signal;
 pub mod telling;
 pub mod turning;
 pub mod waiting;

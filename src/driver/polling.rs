@@ -6,14 +6,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::event::Timespec;
-use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::io;
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
 };
 use smallvec::SmallVec;
 
 use crate::driver::clock;
-use crate::driver::turning::Wants;
+use crate::driver::signal::{Reason, Signal};
+use crate::driver::turning::{Bell, Wants};
 use crate::error::{Error, Result};
 use crate::fork::Generation;
 use crate::proto::Timestamp;
@@ -21,17 +23,19 @@ use crate::transport::{Readiness, Watched};
 
 /// A descriptor that is readable when a stream may have something for its host.
 ///
-/// It is an epoll instance over the descriptors of the stream's connections, a timer, and more
-/// descriptors that can wake the host. After the end of the stream it stays readable.
+/// It is an epoll instance over the descriptors of the stream's connections, and more descriptors
+/// that can wake the host. After the end of the stream it stays readable. Most streams have only
+/// this one: there may be thousands.
 #[derive(Debug)]
 pub struct Poller {
-    epoll: OwnedFd,
-    timer: OwnedFd,
-    /// When the timer goes off.
+    signal: Arc<Signal>,
+    /// Made when there is first a time to come.
+    timer: Option<OwnedFd>,
+    /// When the host is to be woken.
     at: Option<Timestamp>,
-    watched: SmallVec<[Interest; 4]>,
+    watched: SmallVec<[Interest; 2]>,
     /// The descriptors that are watched always.
-    _always: Vec<Arc<dyn Watched>>,
+    always: SmallVec<[Arc<dyn Watched>; 1]>,
     generation: Generation,
 }
 
@@ -48,31 +52,43 @@ impl Poller {
     /// # Errors
     ///
     /// `OutOfResources` when the process has no file descriptor left.
-    pub fn new(always: Vec<Arc<dyn Watched>>) -> Result<Self> {
-        let failed = |errno| Error::os("cannot make a descriptor for an event loop", errno);
-        let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(failed)?;
-        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
-        let timer = timerfd_create(TimerfdClockId::Monotonic, flags).map_err(failed)?;
-        let data = EventData::new_u64(0);
-        epoll::add(&epoll, &timer, data, EventFlags::IN).map_err(failed)?;
-        for always in &always {
-            epoll::add(&epoll, always, data, EventFlags::IN).map_err(failed)?;
-        }
+    pub fn new(always: impl IntoIterator<Item = Arc<dyn Watched>>) -> Result<Self> {
         let mut poller = Self {
-            epoll,
-            timer,
+            signal: Arc::new(Signal::new()?),
+            timer: None,
             at: None,
             watched: SmallVec::new(),
-            _always: always,
+            always: SmallVec::new(),
             generation: Generation::now(),
         };
+        for always in always {
+            poller.watch_always(always)?;
+        }
         poller.set_timer(Some(clock::now()));
         Ok(poller)
     }
 
     /// The descriptor.
     pub fn fd(&self) -> BorrowedFd<'_> {
-        self.epoll.as_fd()
+        self.signal.as_fd()
+    }
+
+    /// A bell that makes the descriptor readable.
+    pub fn bell(&self) -> Bell {
+        Bell::by(Arc::clone(&self.signal))
+    }
+
+    /// Has this descriptor wake the host too.
+    ///
+    /// # Errors
+    ///
+    /// `OutOfResources`: the system watches no more descriptors.
+    pub fn watch_always(&mut self, fd: Arc<dyn Watched>) -> Result<()> {
+        let data = EventData::new_u64(0);
+        epoll::add(&self.signal, &fd, data, EventFlags::IN)
+            .map_err(|errno| Error::os("cannot watch a descriptor for an event loop", errno))?;
+        self.always.push(fd);
+        Ok(())
     }
 
     /// Tells from now on of what these connections want, and of `at`.
@@ -117,10 +133,10 @@ impl Poller {
     }
 
     /// Watches these descriptors alone.
-    fn watch(&mut self, wanted: SmallVec<[Interest; 4]>) {
+    fn watch(&mut self, wanted: SmallVec<[Interest; 2]>) {
         for old in &self.watched {
             if !wanted.iter().any(|new| Arc::ptr_eq(&new.fd, &old.fd)) {
-                let _ = epoll::delete(&self.epoll, &old.fd);
+                let _ = epoll::delete(&self.signal, &old.fd);
             }
         }
         for new in &wanted {
@@ -131,8 +147,8 @@ impl Poller {
                 .find(|old| Arc::ptr_eq(&new.fd, &old.fd));
             let outcome = match old {
                 Some(old) if old.flags == new.flags => continue,
-                Some(_) => epoll::modify(&self.epoll, &new.fd, data, new.flags),
-                None => epoll::add(&self.epoll, &new.fd, data, new.flags),
+                Some(_) => epoll::modify(&self.signal, &new.fd, data, new.flags),
+                None => epoll::add(&self.signal, &new.fd, data, new.flags),
             };
             if let Err(errno) = outcome {
                 tracing::error!("cannot watch a connection for an event loop: {errno}");
@@ -142,19 +158,43 @@ impl Poller {
     }
 
     fn set_timer(&mut self, at: Option<Timestamp>) {
-        // A timer that has gone off is readable until it is set anew.
+        // A time that has come holds until it is set anew.
         if at == self.at && at.is_none_or(|at| at > clock::now()) {
             return;
         }
-        self.at = at;
-        // Zero would be no timer at all.
-        let left = at.map(|at| clock::until(at).max(Duration::from_nanos(1)));
+        let before = std::mem::replace(&mut self.at, at);
+        let left = at.map(clock::until);
+        let mut is_time = left.is_some_and(|left| left.is_zero());
+        let to_come = left.filter(|left| !left.is_zero());
+        if (to_come.is_some() || before.is_some())
+            && let Err(errno) = self.set_alarm(to_come)
+        {
+            tracing::error!("a timer cannot be set: {errno}");
+            // The host may look too often, but not too late.
+            is_time = at.is_some();
+        }
+        self.signal.set(Reason::Time, is_time);
+    }
+
+    /// Has the timer go off after this time, or not at all.
+    fn set_alarm(&mut self, after: Option<Duration>) -> io::Result<()> {
+        let timer = match (self.timer.take(), after) {
+            (Some(timer), _) => timer,
+            (None, None) => return Ok(()),
+            (None, Some(_)) => {
+                let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+                let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
+                let data = EventData::new_u64(0);
+                epoll::add(&self.signal, &timer, data, EventFlags::IN)?;
+                timer
+            }
+        };
         let alarm = Itimerspec {
             it_interval: Timespec::default(),
-            it_value: (left.and_then(|left| left.try_into().ok())).unwrap_or_default(),
+            it_value: (after.and_then(|after| after.try_into().ok())).unwrap_or_default(),
         };
-        if let Err(errno) = timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &alarm) {
-            tracing::error!("a timer cannot be set: {errno}");
-        }
+        let set = timerfd_settime(&timer, TimerfdTimerFlags::empty(), &alarm);
+        self.timer = Some(timer);
+        set.map(drop)
     }
 }

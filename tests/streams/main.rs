@@ -17,6 +17,7 @@ mod exchanging;
 mod hostile_puts;
 mod logged;
 mod lost;
+mod many;
 mod polling;
 mod putting;
 mod requests;

@@ -158,7 +158,7 @@ impl Stream {
             None => {
                 let token = self.cancel.clone().map(|token| Arc::new(token) as _);
                 let bell = self.fetch.as_deref().and_then(Fetch::bell);
-                Box::new(Poller::new(token.into_iter().chain(bell).collect())?)
+                Box::new(Poller::new(token.into_iter().chain(bell))?)
             }
         };
         Ok(self.poller.insert(poller).fd())

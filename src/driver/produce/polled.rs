@@ -8,7 +8,6 @@ use crate::driver::polling::Poller;
 use crate::driver::turning::Turn;
 use crate::error::Result;
 use crate::proto::Timestamp;
-use crate::transport::Watched;
 
 impl Production {
     /// A descriptor for an event loop. It is readable before the first call that returns `Timeout`,
@@ -17,9 +16,12 @@ impl Production {
         let poller = match self.poller.take() {
             Some(poller) => poller,
             None => {
-                let bell: Arc<dyn Watched> = Arc::clone(self.stream.bell()?) as _;
                 let token = self.cancel.clone().map(|token| Arc::new(token) as _);
-                Box::new(Poller::new([bell].into_iter().chain(token).collect())?)
+                let mut poller = Box::new(Poller::new(token)?);
+                if let Some(other) = self.stream.set_bell(poller.bell()) {
+                    poller.watch_always(other)?;
+                }
+                poller
             }
         };
         Ok(self.poller.insert(poller).fd())
@@ -35,7 +37,8 @@ impl Production {
         let turners = self.outlets.iter().filter_map(|it| it.turner.as_ref());
         let links =
             turners.map(|turner| (turner.link().readiness(), turner.link().look(Turn::wants)));
-        let at = self.linger.into_iter().chain(self.alarm).min();
+        let linger = self.linger.filter(|_| !self.is_whole());
+        let at = linger.into_iter().chain(self.alarm).min();
         poller.wait_for(links, at);
     }
 }

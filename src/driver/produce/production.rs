@@ -331,6 +331,10 @@ impl Production {
                 "the consumer took no batch within the time given",
             ));
         }
+        if let Some(poller) = &mut self.poller {
+            // Its descriptor may be the bell's.
+            poller.wait_for([], None);
+        }
         // No event tells of the end of lingering, or, without a bell, of a change.
         let linger = self.linger.filter(|linger| now < *linger);
         let unheard = bell.is_none().then(|| now.saturating_add(RETRY));
@@ -358,7 +362,7 @@ impl Production {
         self.outlets.iter().filter(|outlet| outlet.turner.is_some())
     }
 
-    fn is_whole(&self) -> bool {
+    pub(super) fn is_whole(&self) -> bool {
         self.present().count() == self.outlets.len()
     }
 

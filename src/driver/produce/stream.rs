@@ -167,6 +167,12 @@ impl OutStream {
         Ok(self.bell.get_or_init(|| made))
     }
 
+    /// Has `bell` ring, if no other bell does: that is given otherwise.
+    pub(super) fn set_bell(&self, bell: Bell) -> Option<Arc<Bell>> {
+        let set = self.bell.set(Arc::new(bell));
+        set.is_err().then(|| self.bell.get().cloned()).flatten()
+    }
+
     /// Calls `then` once the consumer has gone or has cancelled, which may be now. Not twice for a
     /// stream.
     pub fn when_lost(&self, then: Box<dyn FnOnce() + Send>) {

@@ -1,23 +1,36 @@
 //! A descriptor that wakes the one thread that sleeps on it.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::event::{EventfdFlags, eventfd};
 
+use crate::driver::signal::{Reason, Signal};
 use crate::error::{Error, Result};
 
 /// Wakes the holder of a connection, which sleeps on this descriptor and on the connection's.
 #[derive(Debug)]
 pub struct Bell {
-    fd: OwnedFd,
+    clapper: Clapper,
     /// For a thread that is awake.
     has_rung: AtomicBool,
 }
 
+/// What becomes readable.
+#[derive(Debug)]
+enum Clapper {
+    Counter(OwnedFd),
+    /// The descriptor of a host with an event loop.
+    Signal(Arc<Signal>),
+}
+
 impl AsFd for Bell {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
+        match &self.clapper {
+            Clapper::Counter(fd) => fd.as_fd(),
+            Clapper::Signal(signal) => signal.as_fd(),
+        }
     }
 }
 
@@ -25,33 +38,45 @@ impl Bell {
     /// A bell that is silent. Fails if the process has no file descriptor left.
     pub fn new() -> Result<Self> {
         eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-            .map(|fd| Self {
-                fd,
-                has_rung: AtomicBool::new(false),
-            })
+            .map(|fd| Self::of(Clapper::Counter(fd)))
             .map_err(|errno| Error::os("cannot make a descriptor to wake a thread", errno))
+    }
+
+    /// A silent bell that takes no descriptor: it makes that of `signal` readable, which may be
+    /// readable for other reasons too.
+    pub fn by(signal: Arc<Signal>) -> Self {
+        Self::of(Clapper::Signal(signal))
+    }
+
+    fn of(clapper: Clapper) -> Self {
+        Self {
+            clapper,
+            has_rung: AtomicBool::new(false),
+        }
     }
 
     /// Wakes the sleeper, or keeps the next one from sleeping.
     pub fn ring(&self) {
+        match &self.clapper {
+            // A full counter rings already.
+            Clapper::Counter(fd) => drop(rustix::io::write(fd, &1_u64.to_ne_bytes())),
+            Clapper::Signal(signal) => signal.set(Reason::Bell, true),
+        }
+        // Last: an owner that silences only a bell that has rung must see each ring.
         self.has_rung.store(true, Ordering::Release);
-        // A full counter rings already.
-        let _ = rustix::io::write(&self.fd, &1_u64.to_ne_bytes());
     }
 
     /// Makes the bell silent again.
     pub fn silence(&self) {
         self.has_rung.store(false, Ordering::Release);
-        let _ = rustix::io::read(&self.fd, &mut [0; 8]);
+        match &self.clapper {
+            Clapper::Counter(fd) => drop(rustix::io::read(fd, &mut [0; 8])),
+            Clapper::Signal(signal) => signal.set(Reason::Bell, false),
+        }
     }
 
     /// Whether the bell has rung since it was [silenced](Self::silence).
     pub fn has_rung(&self) -> bool {
         self.has_rung.load(Ordering::Acquire)
-    }
-
-    /// Readable once the bell has rung.
-    pub fn fd(&self) -> &OwnedFd {
-        &self.fd
     }
 }
