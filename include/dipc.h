@@ -715,7 +715,8 @@ typedef struct dipc_get_options dipc_get_options;
 typedef struct dipc_headers dipc_headers;
 
 /**
- * A request that a thread of the client makes, made by dipc_client_start(). Outlives the client.
+ * A request that a thread of the client makes, made by dipc_client_start(),
+ * dipc_client_start_put() or dipc_client_start_exchange(). Outlives the client.
  */
 typedef struct dipc_pending dipc_pending;
 
@@ -1974,8 +1975,38 @@ dipc_status dipc_pending_try_description(const struct dipc_pending *pending,
                                          struct dipc_error **error);
 
 /**
- * Frees a request; ends it if it was not answered. NULL does nothing. Streams and descriptions
- * that it gave stay valid.
+ * Gives the put of dipc_client_start_put(), if the server has accepted. Then the request is done.
+ *
+ * @param pending  Request.
+ * @param out      Receives the put, once, to be freed by dipc_put_free().
+ * @param error    May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_NOTHING: the server has not answered yet; dipc_pending_fd() tells when.
+ *         DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: the put was given before, or the
+ *         request is another one. Otherwise as dipc_client_put_open(), at every call.
+ */
+dipc_status dipc_pending_try_put(const struct dipc_pending *pending,
+                                 struct dipc_put **out,
+                                 struct dipc_error **error);
+
+/**
+ * Gives the two tables of dipc_client_start_exchange(), if the server has accepted. Then the
+ * request is done.
+ *
+ * @param pending  Request.
+ * @param out      Receives the table from here, once, to be freed by dipc_put_free().
+ * @param answers  Receives the table from there, once. An old value is overwritten, not released.
+ * @param error    May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_NOTHING: the server has not answered yet; dipc_pending_fd() tells when.
+ *         DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: the tables were given before, or the
+ *         request is another one. Otherwise as dipc_client_exchange(), at every call.
+ */
+dipc_status dipc_pending_try_exchange(const struct dipc_pending *pending,
+                                      struct dipc_put **out,
+                                      struct ArrowDeviceArrayStream *answers,
+                                      struct dipc_error **error);
+
+/**
+ * Frees a request; ends it if it was not answered. NULL does nothing. What it gave stays valid.
  *
  * @param pending  Request, or NULL; no call on it is running.
  */
@@ -2427,6 +2458,69 @@ dipc_status dipc_put_options_set_connections(struct dipc_put_options *options,
  * @param options  Options, or NULL; no call on them is running.
  */
 void dipc_put_options_free(struct dipc_put_options *options);
+
+/**
+ * dipc_client_put_open() without a wait, for event loops. Threads of the client connect and wait for
+ * the server, as for dipc_client_start(). dipc_pending_try_put() gives the put.
+ *
+ * @param client                Client.
+ * @param uris                  One string: the server's URI.
+ * @param n_uris                1.
+ * @param descriptor            As for dipc_client_put().
+ * @param descriptor_len_bytes  Length of descriptor.
+ * @param options               Copied; NULL: the defaults.
+ * @param schema                Moved on success: its release becomes NULL.
+ * @param device_type           Device of the batches, as ARROW_DEVICE_CPU.
+ * @param out                   Receives the request, to be freed by dipc_pending_free().
+ * @param error                 May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK: the request gets every later failure. Otherwise the caller still owns schema.
+ *         DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_URI. DIPC_ERR_INVALID_ARGUMENT: schema is
+ *         released. DIPC_ERR_UNSUPPORTED: the URI is of a server that takes no tables.
+ *         DIPC_ERR_OUT_OF_RESOURCES: no threads or descriptors are left.
+ */
+dipc_status dipc_client_start_put(const struct dipc_client *client,
+                                  const char *const *uris,
+                                  size_t n_uris,
+                                  const uint8_t *descriptor,
+                                  size_t descriptor_len_bytes,
+                                  const struct dipc_put_options *options,
+                                  struct ArrowSchema *schema,
+                                  int32_t device_type,
+                                  struct dipc_pending **out,
+                                  struct dipc_error **error);
+
+/**
+ * dipc_client_exchange() without a wait, for event loops. Threads of the client connect and wait for
+ * the server, as for dipc_client_start(). dipc_pending_try_exchange() gives the two tables.
+ *
+ * @param client                Client.
+ * @param uris                  One string: the server's URI.
+ * @param n_uris                1.
+ * @param descriptor            As for dipc_client_put().
+ * @param descriptor_len_bytes  Length of descriptor.
+ * @param options               Of the table from here. Copied; NULL: the defaults.
+ * @param answer_options        Of the table from there, as for dipc_client_exchange(). Copied;
+ *                              NULL: the defaults.
+ * @param schema                Of the table from here. Moved on success: its release becomes NULL.
+ * @param device_type           Device of the batches, as ARROW_DEVICE_CPU.
+ * @param out                   Receives the request, to be freed by dipc_pending_free().
+ * @param error                 May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK: the request gets every later failure. Otherwise the caller still owns schema.
+ *         DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_URI. DIPC_ERR_INVALID_ARGUMENT: schema is
+ *         released. DIPC_ERR_UNSUPPORTED: the URI is of a server that takes no tables.
+ *         DIPC_ERR_OUT_OF_RESOURCES: no threads or descriptors are left.
+ */
+dipc_status dipc_client_start_exchange(const struct dipc_client *client,
+                                       const char *const *uris,
+                                       size_t n_uris,
+                                       const uint8_t *descriptor,
+                                       size_t descriptor_len_bytes,
+                                       const struct dipc_put_options *options,
+                                       const struct dipc_get_options *answer_options,
+                                       struct ArrowSchema *schema,
+                                       int32_t device_type,
+                                       struct dipc_pending **out,
+                                       struct dipc_error **error);
 
 /**
  * Tells whether the put is over: finished, failed, cancelled or too late. Then a DIPC_ERR_TIMEOUT is

@@ -38,6 +38,7 @@ use asking::ClientCore;
 use async_streams::AsyncStreams;
 use pool::IdleConnection;
 use threads::AskingThreads;
+use uris::KnownUri;
 
 /// A client. Any thread may call it. Streams and arrays outlive it (rule F6).
 pub struct Client {
@@ -122,19 +123,50 @@ impl Client {
             Verb::Get => options.clone(),
             _ => of_rows(options),
         };
-        let ask = move |cancel: &Cancel| {
-            let mut stream = core.open(&uris, (verb, &descriptor), &options, Some(cancel))?;
-            if verb == Verb::Describe {
-                return described(stream).map(|(what, headers)| Answer::Description(what, headers));
+        Pending::start(&self.threads, || {
+            move |cancel: &Cancel| {
+                let mut stream = core.open(&uris, (verb, &descriptor), &options, Some(cancel))?;
+                if verb == Verb::Describe {
+                    let (description, headers) = described(stream)?;
+                    return Ok(Answer::Description(description, headers));
+                }
+                stream.forget_cancel();
+                Ok(Answer::Stream(Box::new(stream)))
             }
-            stream.forget_cancel();
-            Ok(Answer::Stream(Box::new(stream)))
-        };
-        let pending = Pending::new()?;
-        let request = pending.request();
-        self.threads
-            .run(|| Box::new(move || request.run(ask)))
-            .map(|()| pending)
+        })
+    }
+
+    /// A put, or an exchange if there are options for the server's stream, without a wait. A thread
+    /// of the client waits for the answer.
+    ///
+    /// # Errors
+    ///
+    /// As [`start`](Self::start). Then `schema` was not called.
+    pub fn start_put(
+        &self,
+        uris: &[&str],
+        descriptor: &[u8],
+        schema: impl FnOnce() -> (OwnedSchema, i32),
+        (own, answers): (&PutOptions, Option<&GetOptions>),
+    ) -> Result<Pending> {
+        let uri = self.uri_of_put(uris)?;
+        let (core, descriptor) = (Arc::clone(&self.core), descriptor.to_vec());
+        let (own, answers) = (own.clone(), answers.cloned());
+        Pending::start(&self.threads, || {
+            let (schema, device_type) = schema();
+            move |cancel: &Cancel| {
+                let described = (&schema, device_type);
+                let options = (&own, answers.as_ref());
+                let (mut put, stream) =
+                    send(&core, &uri, &descriptor, described, options, Some(cancel))?;
+                put.forget_cancel();
+                let stream = stream.map(|mut stream| {
+                    stream.forget_cancel();
+                    Box::new(stream)
+                });
+                Ok(Answer::Put(Box::new(put), stream))
+            }
+        })
     }
 
     /// Asks the server to take a stream of this schema, whose arrays are of `device_type`, and waits
@@ -151,15 +183,9 @@ impl Client {
         options: &PutOptions,
         cancel: Option<&Cancel>,
     ) -> Result<Put> {
-        let put = self.send(
-            uris,
-            descriptor,
-            (schema, device_type),
-            options,
-            None,
-            cancel,
-        )?;
-        Ok(put.0)
+        let uri = self.uri_of_put(uris)?;
+        let (described, options) = ((schema, device_type), (options, None));
+        send(&self.core, &uri, descriptor, described, options, cancel).map(|(put, _)| put)
     }
 
     /// Asks the server to exchange streams: one of this schema from here, one from there (rule Q5).
@@ -177,22 +203,16 @@ impl Client {
         options: (&PutOptions, &GetOptions),
         cancel: Option<&Cancel>,
     ) -> Result<(Put, Stream)> {
-        let (own, answers) = options;
-        match self.send(uris, descriptor, described, own, Some(answers), cancel)? {
+        let uri = self.uri_of_put(uris)?;
+        let options = (options.0, Some(options.1));
+        match send(&self.core, &uri, descriptor, described, options, cancel)? {
             (put, Some(stream)) => Ok((put, stream)),
             (_, None) => Err(Error::unsupported("no stream of the server")),
         }
     }
 
-    fn send(
-        &self,
-        uris: &[&str],
-        descriptor: &[u8],
-        described: (&OwnedSchema, i32),
-        options: &PutOptions,
-        answers: Option<&GetOptions>,
-        cancel: Option<&Cancel>,
-    ) -> Result<(Put, Option<Stream>)> {
+    /// The one server that a put goes to.
+    fn uri_of_put(&self, uris: &[&str]) -> Result<KnownUri> {
         self.core.generation.ensure_same_process()?;
         let uris = self.core.uris.read(uris)?;
         let [uri] = &*uris else {
@@ -204,13 +224,7 @@ impl Client {
                 "the server does not speak libdipc's extension, and so takes no tables",
             ));
         }
-        self.core.streams.fetch_add(1, Ordering::Relaxed);
-        let core = &self.core;
-        let started = Put::start(core, uri, descriptor, described, options, answers, cancel);
-        started.inspect_err(|error| {
-            let status = error.status().symbol();
-            tracing::info!("{} is not taken: {status}: {error}", shown(descriptor));
-        })
+        Ok(uri.clone())
     }
 
     /// The same for the batches of `source`, which [`Put::next_result`] and [`Put::finish`] send.
@@ -295,6 +309,23 @@ impl Client {
             connections_idle: self.core.pool.lock().len(),
         }
     }
+}
+
+/// A put; with options for the server's stream an exchange.
+fn send(
+    core: &Arc<ClientCore>,
+    uri: &KnownUri,
+    descriptor: &[u8],
+    described: (&OwnedSchema, i32),
+    (own, answers): (&PutOptions, Option<&GetOptions>),
+    cancel: Option<&Cancel>,
+) -> Result<(Put, Option<Stream>)> {
+    core.streams.fetch_add(1, Ordering::Relaxed);
+    let started = Put::start(core, uri, descriptor, described, own, answers, cancel);
+    started.inspect_err(|error| {
+        let status = error.status().symbol();
+        tracing::info!("{} is not taken: {status}: {error}", shown(descriptor));
+    })
 }
 
 /// Reads the answer to a describe.

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::Stream;
-use super::threads::caught;
+use super::threads::{AskingThreads, caught};
+use super::{Put, Stream};
 use crate::arrow::description::Description;
 use crate::cancel::Cancel;
 use crate::driver::turning::Bell;
@@ -19,6 +19,8 @@ pub enum Answer {
     Stream(Box<Stream>),
     /// To a describe.
     Description(Description, Headers),
+    /// To a put; with the server's stream to an exchange.
+    Put(Box<Put>, Option<Box<Stream>>),
 }
 
 /// A request that a thread of the client makes. Its drop ends it.
@@ -27,7 +29,7 @@ pub struct Pending {
 }
 
 /// What the thread and the host share.
-pub(super) struct PendingRequest {
+struct PendingRequest {
     answer: Mutex<Option<Result<Answer>>>,
     /// Rings for good once there is an answer.
     bell: Bell,
@@ -36,7 +38,7 @@ pub(super) struct PendingRequest {
 
 impl PendingRequest {
     /// Asks, unless the host has left.
-    pub(super) fn run(&self, ask: impl FnOnce(&Cancel) -> Result<Answer>) {
+    fn run(&self, ask: impl FnOnce(&Cancel) -> Result<Answer>) {
         let answer = caught(|| {
             self.cancel.check()?;
             ask(&self.cancel)
@@ -47,7 +49,26 @@ impl PendingRequest {
 }
 
 impl Pending {
-    pub(super) fn new() -> Result<Self> {
+    /// Has one of the `threads` run the request that `ask` makes.
+    ///
+    /// # Errors
+    ///
+    /// `OutOfResources` when the process has no threads or descriptors left. Then `ask` was not
+    /// called.
+    pub(super) fn start<A>(threads: &Arc<AskingThreads>, ask: impl FnOnce() -> A) -> Result<Self>
+    where
+        A: FnOnce(&Cancel) -> Result<Answer> + Send + 'static,
+    {
+        let pending = Self::new()?;
+        let request = Arc::clone(&pending.request);
+        threads.run(|| {
+            let ask = ask();
+            Box::new(move || request.run(ask))
+        })?;
+        Ok(pending)
+    }
+
+    fn new() -> Result<Self> {
         let request = PendingRequest {
             answer: Mutex::new(None),
             bell: Bell::new()?,
@@ -56,10 +77,6 @@ impl Pending {
         Ok(Self {
             request: Arc::new(request),
         })
-    }
-
-    pub(super) fn request(&self) -> Arc<PendingRequest> {
-        Arc::clone(&self.request)
     }
 
     /// A descriptor that is readable once [`try_answer`](Self::try_answer) finds something, and

@@ -13,18 +13,29 @@ use crate::ffi::description::{dipc_description, give};
 use crate::ffi::error::dipc_error;
 use crate::ffi::guard::{ErrorOut, Polled, guard_free, guard_ref};
 use crate::ffi::handle::{HandleState, try_out};
+use crate::ffi::put::dipc_put;
 use crate::ffi::request_headers::{DIPC_VERB_DESCRIBE, DIPC_VERB_GET, DIPC_VERB_LIST};
 use crate::ffi::status::dipc_status;
 use crate::ffi::text::{try_bytes, try_strs};
 use crate::proto::Verb;
 
-/// A request that a thread of the client makes, made by dipc_client_start(). Outlives the client.
+/// A request that a thread of the client makes, made by dipc_client_start(),
+/// dipc_client_start_put() or dipc_client_start_exchange(). Outlives the client.
 pub struct dipc_pending {
     state: HandleState,
     inner: Pending,
 }
 
 handle!(dipc_pending, "pending");
+
+impl dipc_pending {
+    pub(super) fn new(inner: Pending) -> Self {
+        Self {
+            state: HandleState::new(),
+            inner,
+        }
+    }
+}
 
 /// dipc_client_get(), dipc_client_list() or dipc_client_describe() without a wait, for event loops.
 /// Up to 8 threads of the client connect and wait for the first answer of servers; further requests
@@ -82,10 +93,8 @@ pub unsafe extern "C" fn dipc_client_start(
                 )));
             }
         };
-        out.set_handle(dipc_pending {
-            state: HandleState::new(),
-            inner: client.inner.start(verb, &uris, descriptor, &options)?,
-        });
+        let pending = client.inner.start(verb, &uris, descriptor, &options)?;
+        out.set_handle(dipc_pending::new(pending));
         Ok(())
     };
     // SAFETY: the caller promises `client` is NULL or live.
@@ -191,14 +200,87 @@ pub unsafe extern "C" fn dipc_pending_try_description(
     unsafe { guard_ref(pending, error, body) }
 }
 
-/// Frees a request; ends it if it was not answered. NULL does nothing. Streams and descriptions
-/// that it gave stay valid.
+/// Gives the put of dipc_client_start_put(), if the server has accepted. Then the request is done.
+///
+/// @param pending  Request.
+/// @param out      Receives the put, once, to be freed by dipc_put_free().
+/// @param error    May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. DIPC_NOTHING: the server has not answered yet; dipc_pending_fd() tells when.
+///         DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: the put was given before, or the
+///         request is another one. Otherwise as dipc_client_put_open(), at every call.
+///
+/// # Safety
+///
+/// `pending` is NULL or live; `out` and `error` are NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_pending_try_put(
+    pending: *const dipc_pending,
+    out: *mut *mut dipc_put,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    let body = |pending: &dipc_pending| {
+        // SAFETY: the caller promises `out` is NULL or writable.
+        let out = unsafe { try_out(out, "out") }?;
+        let is_put = |answer: &Answer| matches!(answer, Answer::Put(_, None));
+        if let Some(Answer::Put(put, _)) = pending.inner.try_answer(is_put)? {
+            out.set_handle(dipc_put::new(*put));
+            return Ok(Polled::Done);
+        }
+        Ok(Polled::Nothing)
+    };
+    // SAFETY: the caller promises `pending` is NULL or live.
+    unsafe { guard_ref(pending, error, body) }
+}
+
+/// Gives the two tables of dipc_client_start_exchange(), if the server has accepted. Then the
+/// request is done.
+///
+/// @param pending  Request.
+/// @param out      Receives the table from here, once, to be freed by dipc_put_free().
+/// @param answers  Receives the table from there, once. An old value is overwritten, not released.
+/// @param error    May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. DIPC_NOTHING: the server has not answered yet; dipc_pending_fd() tells when.
+///         DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: the tables were given before, or the
+///         request is another one. Otherwise as dipc_client_exchange(), at every call.
+///
+/// # Safety
+///
+/// `pending` is NULL or live; `out`, `answers` and `error` are NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_pending_try_exchange(
+    pending: *const dipc_pending,
+    out: *mut *mut dipc_put,
+    answers: *mut ArrowDeviceArrayStream,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    let body = |pending: &dipc_pending| {
+        // SAFETY: the caller promises `out` is NULL or writable.
+        let out = unsafe { try_out(out, "out") }?;
+        // SAFETY: the caller promises `answers` is NULL or writable.
+        let answers = unsafe { try_out(answers, "answers") }?;
+        let is_exchange = |answer: &Answer| matches!(answer, Answer::Put(_, Some(_)));
+        if let Some(Answer::Put(put, Some(stream))) = pending.inner.try_answer(is_exchange)? {
+            out.set_handle(dipc_put::new(*put));
+            answers.set(export_device_stream(stream).into_raw());
+            return Ok(Polled::Done);
+        }
+        Ok(Polled::Nothing)
+    };
+    // SAFETY: the caller promises `pending` is NULL or live.
+    unsafe { guard_ref(pending, error, body) }
+}
+
+/// Frees a request; ends it if it was not answered. NULL does nothing. What it gave stays valid.
 ///
 /// @param pending  Request, or NULL; no call on it is running.
 ///
 /// # Safety
 ///
-/// `pending` is NULL, or came from dipc_client_start() and was not freed.
+/// `pending` is NULL, or came from dipc_client_start*() and was not freed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dipc_pending_free(pending: *mut dipc_pending) {
     // SAFETY: the caller promises `pending` is NULL, or live and unused.

@@ -237,7 +237,7 @@ pub unsafe extern "C" fn dipc_client_exchange(
 /// # Safety
 ///
 /// `options` is NULL or live.
-unsafe fn options_of(options: *const dipc_put_options) -> Result<PutOptions> {
+pub(super) unsafe fn options_of(options: *const dipc_put_options) -> Result<PutOptions> {
     // SAFETY: the caller promises `options` is NULL or live.
     let options = unsafe { try_option(options) }?;
     Ok(options.map_or_else(PutOptions::default, |given| given.inner.clone()))

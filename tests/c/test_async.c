@@ -406,12 +406,6 @@ static dipc_pending *pend(const dipc_client *client, int32_t verb, const char *u
   return pending;
 }
 
-static void wait_until_readable(const dipc_pending *pending) {
-  struct pollfd polled = {-1, POLLIN, 0};
-  OK(dipc_pending_fd(pending, &polled.fd, &error_));
-  CHECK_EQ(poll(&polled, 1, 30000), 1);
-}
-
 static void requests_are_polled(const char *uri) {
   dipc_client *client = new_client();
   dipc_pending *all[STREAMS];

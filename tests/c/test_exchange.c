@@ -139,6 +139,47 @@ static void at_once(const dipc_client *client, const char *uri) {
   table_wait_live(0);
 }
 
+/* Several exchanges of an event loop, on one thread: nothing waits but poll(). */
+static void from_an_event_loop(const dipc_client *client, const char *uri) {
+  enum { EXCHANGES = 3 };
+  dipc_pending *pending[EXCHANGES];
+  struct ArrowDeviceArrayStream answers[EXCHANGES];
+  struct ArrowDeviceArray batch;
+  struct ArrowSchema schema;
+  dipc_put *puts[EXCHANGES];
+  for (int i = 0; i < EXCHANGES; i++) {
+    table_schema(&schema);
+    OK(dipc_client_start_exchange(client, &uri, 1, TICKET("echo"), NULL, NULL, &schema,
+                                  ARROW_DEVICE_CPU, &pending[i], &error_));
+    CHECK(schema.release == NULL);
+  }
+  for (int i = 0; i < EXCHANGES; i++) {
+    wait_until_readable(pending[i]);
+    FAILS(DIPC_ERR_INVALID_ARGUMENT, "another verb",
+          dipc_pending_try_put(pending[i], &puts[i], &error_));
+    OK(dipc_pending_try_exchange(pending[i], &puts[i], &answers[i], &error_));
+    FAILS(DIPC_ERR_INVALID_ARGUMENT, "taken before",
+          dipc_pending_try_exchange(pending[i], &puts[i], &answers[i], &error_));
+    dipc_pending_free(pending[i]);
+    push(puts[i], 0, NULL);
+  }
+  for (int i = 0; i < EXCHANGES; i++) {
+    struct pollfd polled = {-1, POLLIN, 0};
+    OK(dipc_stream_fd(&answers[i], &polled.fd, &error_));
+    int32_t status;
+    while ((status = dipc_stream_try_next(&answers[i], &batch, NULL)) == DIPC_NOTHING) {
+      CHECK_EQ(poll(&polled, 1, 30000), 1);
+    }
+    CHECK_EQ(status, DIPC_OK);
+    table_check(&batch.array, 0, ROWS);
+    batch.array.release(&batch.array);
+    OK(dipc_put_finish(puts[i], DIPC_FOREVER, NULL, &error_));
+    answers[i].release(&answers[i]);
+    dipc_put_free(puts[i]);
+  }
+  table_wait_live(0);
+}
+
 /* A client that leaves either table: the other one fails, and nothing leaks. */
 static void one_is_left(const dipc_client *client, const char *uri) {
   struct ArrowDeviceArrayStream answers;
@@ -191,6 +232,7 @@ int main(void) {
     }
     in_turn(client, uris[i]);
     at_once(client, uris[i]);
+    from_an_event_loop(client, uris[i]);
     one_is_left(client, uris[i]);
     in_turn(client, uris[i]);
   }

@@ -390,7 +390,32 @@ static void clients_and_streams(void) {
   NULLS("out", dipc_pending_fd(pending, NULL, &error_));
   NULLS("out", dipc_pending_try_stream(pending, NULL, &error_));
   NULLS("out", dipc_pending_try_description(pending, NULL, &error_));
+  dipc_put *put = NULL;
+  NULLS("pending", dipc_pending_try_put(NULL, &put, &error_));
+  NULLS("out", dipc_pending_try_put(pending, NULL, &error_));
+  NULLS("pending", dipc_pending_try_exchange(NULL, &put, &device, &error_));
+  NULLS("out", dipc_pending_try_exchange(pending, NULL, &device, &error_));
+  NULLS("answers", dipc_pending_try_exchange(pending, &put, NULL, &error_));
   dipc_pending_free(pending);
+  struct ArrowSchema sent;
+  table_schema(&sent);
+  NULLS("client", dipc_client_start_put(NULL, uris, 1, TICKET("t"), NULL, &sent, ARROW_DEVICE_CPU,
+                                        &pending, &error_));
+  NULLS("uris", dipc_client_start_put(client, NULL, 1, TICKET("t"), NULL, &sent, ARROW_DEVICE_CPU,
+                                      &pending, &error_));
+  NULLS("schema", dipc_client_start_put(client, uris, 1, TICKET("t"), NULL, NULL,
+                                        ARROW_DEVICE_CPU, &pending, &error_));
+  NULLS("out", dipc_client_start_put(client, uris, 1, TICKET("t"), NULL, &sent, ARROW_DEVICE_CPU,
+                                     NULL, &error_));
+  NULLS("client", dipc_client_start_exchange(NULL, uris, 1, TICKET("t"), NULL, NULL, &sent,
+                                             ARROW_DEVICE_CPU, &pending, &error_));
+  NULLS("schema", dipc_client_start_exchange(client, uris, 1, TICKET("t"), NULL, NULL, NULL,
+                                             ARROW_DEVICE_CPU, &pending, &error_));
+  NULLS("out", dipc_client_start_exchange(client, uris, 1, TICKET("t"), NULL, NULL, &sent,
+                                          ARROW_DEVICE_CPU, NULL, &error_));
+  /* The caller owns what a failed call did not take. */
+  CHECK(sent.release != NULL);
+  sent.release(&sent);
   NULLS("client",
         dipc_client_describe(NULL, uris, 1, TICKET("t"), NULL, NULL, &description, &error_));
   NULLS("uris",

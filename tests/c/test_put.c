@@ -218,10 +218,31 @@ static void tables_fail(const char *uri) {
   table_wait_live(0);
 }
 
-/* One thread sends a table and waits for its end by a descriptor. */
+static dipc_pending *start_put(const dipc_client *client, const char *uri, const char *name) {
+  dipc_pending *pending = NULL;
+  struct ArrowSchema schema;
+  table_schema(&schema);
+  OK(dipc_client_start_put(client, &uri, 1, (const uint8_t *)name, strlen(name), NULL, &schema,
+                           ARROW_DEVICE_CPU, &pending, &error_));
+  CHECK(schema.release == NULL);
+  return pending;
+}
+
+/* One thread sends a table and waits for the answer and for the end by descriptors. */
 static void a_put_is_polled(const char *uri) {
   dipc_client *client = new_client();
-  dipc_put *put = open_put(client, uri, "polled");
+  struct ArrowDeviceArrayStream stream;
+  dipc_put *put = NULL;
+  dipc_pending *refused = start_put(client, uri, "refuse");
+  dipc_pending *pending = start_put(client, uri, "polled");
+  wait_until_readable(refused);
+  FAILS(DIPC_ERR_PERMISSION, "not this one", dipc_pending_try_put(refused, &put, &error_));
+  dipc_pending_free(refused);
+  wait_until_readable(pending);
+  FAILS(DIPC_ERR_INVALID_ARGUMENT, "another verb",
+        dipc_pending_try_exchange(pending, &put, &stream, &error_));
+  OK(dipc_pending_try_put(pending, &put, &error_));
+  dipc_pending_free(pending);
   int fd = -1, waits = 0;
   OK(dipc_put_fd(put, &fd, &error_));
   struct pollfd polled = {.fd = fd, .events = POLLIN};

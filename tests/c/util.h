@@ -3,6 +3,7 @@
 #define DIPC_TESTS_UTIL_H
 
 #include <dlfcn.h>
+#include <poll.h>
 #include <pthread.h>
 #include <time.h>
 #include <unistd.h>
@@ -60,6 +61,13 @@ static inline dipc_client *new_client(void) {
   dipc_client *client = NULL;
   OK(dipc_client_new(NULL, &client, &error_));
   return client;
+}
+
+/* Until a request of an event loop has its answer. */
+static inline void wait_until_readable(const dipc_pending *pending) {
+  struct pollfd polled = {-1, POLLIN, 0};
+  OK(dipc_pending_fd(pending, &polled.fd, &error_));
+  CHECK_EQ(poll(&polled, 1, 30000), 1);
 }
 
 /* Gets a ticket, with the defaults. */

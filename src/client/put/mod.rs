@@ -68,6 +68,11 @@ impl Put {
         self.source = Some(source);
     }
 
+    /// Has no further wait end by the token of the request.
+    pub(super) fn forget_cancel(&mut self) {
+        self.production.set_cancel(None);
+    }
+
     /// Sends a batch. Waits at most `timeout` for a slow server.
     ///
     /// # Errors

@@ -1,0 +1,139 @@
+//! Tables that a client sends, for event loops: a descriptor in place of a call that waits.
+
+use std::ffi::c_char;
+
+use crate::arrow::OwnedSchema;
+use crate::arrow::abi::ArrowSchema;
+use crate::ffi::client::{dipc_client, options_of as get_options_of};
+use crate::ffi::client_options::dipc_get_options;
+use crate::ffi::error::dipc_error;
+use crate::ffi::guard::{ErrorOut, guard_ref};
+use crate::ffi::handle::try_out;
+use crate::ffi::loan::try_schema;
+use crate::ffi::pending::dipc_pending;
+use crate::ffi::put_open::options_of;
+use crate::ffi::put_options::dipc_put_options;
+use crate::ffi::status::dipc_status;
+use crate::ffi::text::{try_bytes, try_strs};
+
+/// dipc_client_put_open() without a wait, for event loops. Threads of the client connect and wait for
+/// the server, as for dipc_client_start(). dipc_pending_try_put() gives the put.
+///
+/// @param client                Client.
+/// @param uris                  One string: the server's URI.
+/// @param n_uris                1.
+/// @param descriptor            As for dipc_client_put().
+/// @param descriptor_len_bytes  Length of descriptor.
+/// @param options               Copied; NULL: the defaults.
+/// @param schema                Moved on success: its release becomes NULL.
+/// @param device_type           Device of the batches, as ARROW_DEVICE_CPU.
+/// @param out                   Receives the request, to be freed by dipc_pending_free().
+/// @param error                 May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK: the request gets every later failure. Otherwise the caller still owns schema.
+///         DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_URI. DIPC_ERR_INVALID_ARGUMENT: schema is
+///         released. DIPC_ERR_UNSUPPORTED: the URI is of a server that takes no tables.
+///         DIPC_ERR_OUT_OF_RESOURCES: no threads or descriptors are left.
+///
+/// # Safety
+///
+/// As dipc_client_put_open(); `schema` is used by nobody else during the call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_client_start_put(
+    client: *const dipc_client,
+    uris: *const *const c_char,
+    n_uris: usize,
+    descriptor: *const u8,
+    descriptor_len_bytes: usize,
+    options: *const dipc_put_options,
+    schema: *mut ArrowSchema,
+    device_type: i32,
+    out: *mut *mut dipc_pending,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    let body = |client: &dipc_client| {
+        // SAFETY: the caller promises `uris` holds `n_uris` pointers, each NULL or a string.
+        let uris = unsafe { try_strs(uris, n_uris) }?;
+        // SAFETY: the caller promises `descriptor` is readable.
+        let descriptor = unsafe { try_bytes(descriptor, descriptor_len_bytes, "descriptor") }?;
+        // SAFETY: the caller promises `options` is NULL or live.
+        let options = unsafe { options_of(options) }?;
+        // SAFETY: the caller promises `schema` is NULL or a schema.
+        let _valid = unsafe { try_schema(schema, "schema") }?;
+        // SAFETY: the caller promises `out` is NULL or writable.
+        let out = unsafe { try_out(out, "out") }?;
+        // SAFETY: it was read above, and nobody else uses it.
+        let take = || (unsafe { OwnedSchema::take(schema) }, device_type);
+        let options = (&options, None);
+        let pending = client.inner.start_put(&uris, descriptor, take, options)?;
+        out.set_handle(dipc_pending::new(pending));
+        Ok(())
+    };
+    // SAFETY: the caller promises `client` is NULL or live.
+    unsafe { guard_ref(client, error, body) }
+}
+
+/// dipc_client_exchange() without a wait, for event loops. Threads of the client connect and wait for
+/// the server, as for dipc_client_start(). dipc_pending_try_exchange() gives the two tables.
+///
+/// @param client                Client.
+/// @param uris                  One string: the server's URI.
+/// @param n_uris                1.
+/// @param descriptor            As for dipc_client_put().
+/// @param descriptor_len_bytes  Length of descriptor.
+/// @param options               Of the table from here. Copied; NULL: the defaults.
+/// @param answer_options        Of the table from there, as for dipc_client_exchange(). Copied;
+///                              NULL: the defaults.
+/// @param schema                Of the table from here. Moved on success: its release becomes NULL.
+/// @param device_type           Device of the batches, as ARROW_DEVICE_CPU.
+/// @param out                   Receives the request, to be freed by dipc_pending_free().
+/// @param error                 May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK: the request gets every later failure. Otherwise the caller still owns schema.
+///         DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_URI. DIPC_ERR_INVALID_ARGUMENT: schema is
+///         released. DIPC_ERR_UNSUPPORTED: the URI is of a server that takes no tables.
+///         DIPC_ERR_OUT_OF_RESOURCES: no threads or descriptors are left.
+///
+/// # Safety
+///
+/// As dipc_client_put_open(); `schema` is used by nobody else during the call; `answer_options`
+/// is NULL or live.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_client_start_exchange(
+    client: *const dipc_client,
+    uris: *const *const c_char,
+    n_uris: usize,
+    descriptor: *const u8,
+    descriptor_len_bytes: usize,
+    options: *const dipc_put_options,
+    answer_options: *const dipc_get_options,
+    schema: *mut ArrowSchema,
+    device_type: i32,
+    out: *mut *mut dipc_pending,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    let body = |client: &dipc_client| {
+        // SAFETY: the caller promises `uris` holds `n_uris` pointers, each NULL or a string.
+        let uris = unsafe { try_strs(uris, n_uris) }?;
+        // SAFETY: the caller promises `descriptor` is readable.
+        let descriptor = unsafe { try_bytes(descriptor, descriptor_len_bytes, "descriptor") }?;
+        // SAFETY: the caller promises `options` is NULL or live.
+        let options = unsafe { options_of(options) }?;
+        // SAFETY: the caller promises `answer_options` is NULL or live.
+        let answers = unsafe { get_options_of(answer_options) }?;
+        // SAFETY: the caller promises `schema` is NULL or a schema.
+        let _valid = unsafe { try_schema(schema, "schema") }?;
+        // SAFETY: the caller promises `out` is NULL or writable.
+        let out = unsafe { try_out(out, "out") }?;
+        // SAFETY: it was read above, and nobody else uses it.
+        let take = || (unsafe { OwnedSchema::take(schema) }, device_type);
+        let options = (&options, Some(&answers));
+        let pending = client.inner.start_put(&uris, descriptor, take, options)?;
+        out.set_handle(dipc_pending::new(pending));
+        Ok(())
+    };
+    // SAFETY: the caller promises `client` is NULL or live.
+    unsafe { guard_ref(client, error, body) }
+}
