@@ -2,8 +2,9 @@
 //!
 //! A target is three things of one name: a module here, listed in the macro below; a program in
 //! `fuzz/fuzz_targets/`, which calls it; a folder of inputs in `fuzz/corpus/`. Each listed name
-//! gets a test that replays its folder and one that tries random inputs, so that `cargo test` needs
-//! no fuzzer; an input that once failed is added to the folder and stays there.
+//! gets a test that replays its folder, one that tries random inputs and one that changes bytes of
+//! the inputs in its folder, so that `cargo test` needs no fuzzer; `PROPTEST_CASES` says how many. An
+//! input that once failed is added to the folder and stays there.
 
 mod supply;
 
@@ -26,6 +27,31 @@ macro_rules! targets {
         }
 
         #[cfg(test)]
+        mod changed {
+            proptest::proptest! {$(
+                /// Promise of the fuzz targets, for inputs of the corpus with a few bytes changed.
+                #[test]
+                fn $name(
+                    chosen in proptest::prelude::any::<proptest::sample::Index>(),
+                    changes in proptest::collection::vec(
+                        proptest::prelude::any::<(proptest::sample::Index, u8)>(),
+                        1..6,
+                    ),
+                ) {
+                    let inputs = super::corpus(stringify!($name));
+                    let mut input = std::fs::read(chosen.get(&inputs)).unwrap();
+                    for (at, byte) in changes {
+                        if !input.is_empty() {
+                            let at = at.index(input.len());
+                            input[at] = byte;
+                        }
+                    }
+                    super::$name(&input);
+                }
+            )*}
+        }
+
+        #[cfg(test)]
         mod replay {
             $(
                 /// Promise of the fuzz targets: every input kept in the corpus passes.
@@ -40,14 +66,18 @@ macro_rules! targets {
 
 targets! {
     decode
+    describe
     frames
     receiver
+    request
     sender
+    taking
     uri
 }
 
+/// The inputs kept for a target.
 #[cfg(test)]
-fn replay_corpus(name: &str, body: fn(&[u8])) {
+fn corpus(name: &str) -> Vec<std::path::PathBuf> {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("fuzz/corpus")
         .join(name);
@@ -58,7 +88,12 @@ fn replay_corpus(name: &str, body: fn(&[u8])) {
         .collect();
     inputs.sort();
     assert!(!inputs.is_empty(), "{} is empty", folder.display());
-    for input in inputs {
+    inputs
+}
+
+#[cfg(test)]
+fn replay_corpus(name: &str, body: fn(&[u8])) {
+    for input in corpus(name) {
         // The name of the last line is the input that fails, where one does.
         println!("{}", input.display());
         body(&std::fs::read(&input).unwrap());

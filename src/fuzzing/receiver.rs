@@ -10,10 +10,19 @@ use crate::proto::{
 };
 
 /// What the driver would know of the stream.
-struct Watch {
-    receiver: Receiver<u64>,
+pub(super) struct Watch {
+    pub(super) receiver: Receiver<u64>,
     /// Number of the message that must come out next.
-    next: u32,
+    pub(super) next: u32,
+}
+
+impl Watch {
+    pub(super) fn new(receiver: Receiver<u64>, first_seq: u32) -> Self {
+        Self {
+            receiver,
+            next: first_seq.wrapping_add(1),
+        }
+    }
 }
 
 /// Any sequence of inputs, well formed and not, ends in an error or in messages in order, each with
@@ -48,10 +57,7 @@ pub fn receiver(data: &[u8]) {
     let Ok(receiver) = Receiver::new(config) else {
         return;
     };
-    let mut watch = Watch {
-        receiver,
-        next: first_seq.wrapping_add(1),
-    };
+    let mut watch = Watch::new(receiver, first_seq);
     let mut now = Timestamp::default();
     watch.receiver.start(now);
     while !supply.0.is_empty() {
@@ -61,7 +67,7 @@ pub fn receiver(data: &[u8]) {
     }
 }
 
-fn step(
+pub(super) fn step(
     watch: &mut Watch,
     supply: &mut Supply<'_>,
     now: Timestamp,
@@ -211,7 +217,7 @@ fn take(watch: &mut Watch) {
     }
 }
 
-fn check(watch: &mut Watch, failed: bool) {
+pub(super) fn check(watch: &mut Watch, failed: bool) {
     let receiver = &mut watch.receiver;
     while let Some(transmit) = receiver.poll_transmit() {
         if let ReceiverTransmit::Control { bytes, .. } = transmit {

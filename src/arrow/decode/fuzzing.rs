@@ -9,8 +9,10 @@ use std::sync::Arc;
 
 use crate::arrow::abi::{ArrowArray, ArrowSchema};
 use crate::arrow::decode::{DecodeOptions, Decoder, Level, ReceivedBody};
-use crate::device::{BufferRef, HostBuffer};
-use crate::error::Result;
+use crate::arrow::stream::ArrayReader;
+use crate::arrow::{OwnedDeviceArray, OwnedSchema, schema_from_c, schema_to_c};
+use crate::device::{BufferRef, DeviceKind, HostBuffer};
+use crate::error::{Error, Result};
 use crate::proto::{Header, HeaderKind, HeaderParser};
 
 /// Decodes `data` as a stream of the IPC format, at both levels, as sent and as lent. Reads the
@@ -20,14 +22,53 @@ pub fn decode(data: &[u8]) {
     for level in [Level::Structure, Level::Full] {
         for shared in [false, true] {
             // An error is a valid outcome.
-            let _ = decode_messages(&messages, level, shared);
+            let Ok((schema, batches)) = decode_messages(&messages, level, shared) else {
+                continue;
+            };
+            for batch in &batches {
+                walk(schema.raw(), &batch.raw().array, 0);
+            }
         }
     }
 }
 
-fn decode_messages(messages: &[(Vec<u8>, Vec<u8>)], level: Level, shared: bool) -> Result<()> {
+/// The table of a stream of the IPC format, as a client has it at the level `Full`.
+///
+/// # Errors
+///
+/// The schema is not valid.
+pub fn table(data: &[u8]) -> Result<Box<dyn ArrayReader>> {
+    let (schema, batches) = decode_messages(&messages(data), Level::Full, false)?;
+    let batches = batches.into_iter();
+    Ok(Box::new(Table { schema, batches }))
+}
+
+struct Table {
+    schema: OwnedSchema,
+    batches: std::vec::IntoIter<OwnedDeviceArray>,
+}
+
+impl ArrayReader for Table {
+    fn schema(&mut self) -> Result<OwnedSchema> {
+        schema_to_c(&schema_from_c(&self.schema)?)
+    }
+
+    fn next(&mut self) -> Result<Option<OwnedDeviceArray>> {
+        Ok(self.batches.next())
+    }
+
+    fn device_type(&self) -> i32 {
+        DeviceKind::CPU.0
+    }
+}
+
+fn decode_messages(
+    messages: &[(Vec<u8>, Vec<u8>)],
+    level: Level,
+    shared: bool,
+) -> Result<(OwnedSchema, Vec<OwnedDeviceArray>)> {
     let Some(((first, _), rest)) = messages.split_first() else {
-        return Ok(());
+        return Err(Error::invalid_data("no message"));
     };
     // A small limit: the fuzzer looks for invalid reads, not for large allocations.
     let options = DecodeOptions {
@@ -61,14 +102,10 @@ fn decode_messages(messages: &[(Vec<u8>, Vec<u8>)], level: Level, shared: bool) 
         if header.kind() == HeaderKind::Dictionary {
             let _ = decoder.add_dictionary(&header, &body);
         } else if let Ok(batch) = decoder.batch(&header, &body) {
-            batches.push(batch);
+            batches.push(batch.array);
         }
     }
-    drop(decoder);
-    for batch in &batches {
-        walk(schema.raw(), &batch.array.raw().array, 0);
-    }
-    Ok(())
+    Ok((schema, batches))
 }
 
 /// The header and body of each message of a stream. Accepts as much as possible.
