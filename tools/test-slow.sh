@@ -163,7 +163,7 @@ for part in "${parts[@]}"; do
     fuzz) fuzz ;;
     kills)
       # The seed that is printed repeats a run (DIPC_SEED).
-      step kills 3600 env DIPC_KILLS="${DIPC_KILLS:-200}" \
+      step kills 7200 env DIPC_KILLS="${DIPC_KILLS:-200}" \
         cargo test --locked --all-features --test kills -- --nocapture || true
       ;;
     connections)

@@ -12,11 +12,15 @@
     reason = "in tests a panic is how a failure shows"
 )]
 
+#[path = "../common/mod.rs"]
+mod common;
 mod proxy;
 mod putting;
+mod sending;
 #[path = "../cli/support.rs"]
 #[allow(dead_code, reason = "shared with the tests of the command")]
 mod support;
+mod worker;
 
 use std::fs;
 use std::os::unix::process::ExitStatusExt as _;

@@ -1,0 +1,157 @@
+//! Kills of both ends of put and exchange at random moments (rules Q4, Q5, F4): the survivor's
+//! stream ends with a status, nothing is left behind, and the next stream goes well.
+
+use super::*;
+use crate::worker::{WRONG, Worker};
+
+const VERBS: [&str; 2] = ["put", "exchange"];
+
+/// Batches of a table.
+const COUNT: usize = 200;
+
+fn serving(scheme: &str) -> (Worker, String) {
+    let mut server = Worker::start();
+    let address = match scheme {
+        "shm" => address(),
+        _ => format!("{scheme}://127.0.0.1:0"),
+    };
+    let uri = server.does(&format!("serve {address}"));
+    assert!(!uri.starts_with("failed"), "{scheme}: {uri}");
+    (server, uri)
+}
+
+fn order(verb: &str, uri: &str, count: usize) -> String {
+    format!("{verb} {uri} {count}")
+}
+
+/// What a process has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Holdings {
+    descriptors: usize,
+    threads: usize,
+    /// Mapped memory files: regions, its own and of the other process.
+    regions: usize,
+}
+
+impl Holdings {
+    fn of(process: &Child) -> Self {
+        let of = |what: &str| format!("/proc/{}/{what}", process.id());
+        let count = |what: &str| fs::read_dir(of(what)).unwrap().count();
+        let maps = fs::read_to_string(of("maps")).unwrap();
+        Self {
+            descriptors: count("fd"),
+            threads: count("task"),
+            regions: maps.lines().filter(|line| line.contains("memfd:")).count(),
+        }
+    }
+
+    /// At rest: the same for a while, behind the time that a thread waits for its next stream.
+    fn settled(process: &Child) -> Self {
+        let mut last = (Self::of(process), Instant::now());
+        until("the process is at rest", || {
+            let now = Self::of(process);
+            if now != last.0 {
+                last = (now, Instant::now());
+            }
+            last.1.elapsed() > Duration::from_secs(3)
+        });
+        last.0
+    }
+
+    fn has_no_more_than(self, before: Self) -> bool {
+        self.descriptors <= before.descriptors
+            && self.threads <= before.threads
+            && self.regions <= before.regions
+    }
+}
+
+/// The time of a whole stream; the processes know each other then.
+fn time_of(client: &mut Worker, verb: &str, uri: &str) -> Duration {
+    let start = Instant::now();
+    assert_eq!(client.does(&order(verb, uri, COUNT)), "whole");
+    start.elapsed()
+}
+
+/// Rules Q4, Q5, F2: killed clients leave nothing at the server, which serves the next one.
+#[test]
+fn killed_senders_leave_nothing_behind() {
+    let mut rng = rng();
+    for (scheme, verb) in schemes()
+        .into_iter()
+        .flat_map(|it| VERBS.map(|verb| (it, verb)))
+    {
+        let (mut server, uri) = serving(scheme);
+        let mut honest = Worker::start();
+        let time = time_of(&mut honest, verb, &uri);
+        time_of(&mut honest, verb, &uri);
+        let before = Holdings::settled(&server.child);
+        for _ in 0..rounds() {
+            let mut client = Worker::start();
+            // It runs, and has a connection.
+            assert_eq!(client.does(&order(verb, &uri, 0)), "whole");
+            client.order(&order(verb, &uri, COUNT));
+            std::thread::sleep(moment(&mut rng, time));
+            client.kill();
+            // The next request is served at once, and well.
+            let next = honest.does(&order(verb, &uri, 3));
+            assert_eq!(next, "whole", "{scheme}: {verb} behind a killed client");
+        }
+        until("what killed clients had is gone", || {
+            Holdings::of(&server.child).has_no_more_than(before)
+        });
+        until("no stream is active", || server.does("figures") == "0");
+        println!("{scheme}: {} clients killed in {verb}", rounds());
+    }
+}
+
+/// Rules Q4, Q5, F6: the client of a killed server learns it within its time limit, with a status
+/// and a text, has its memory back, and sends to the next server.
+#[test]
+fn killed_takers_end_their_clients_streams() {
+    let mut rng = rng();
+    for (scheme, verb) in schemes()
+        .into_iter()
+        .flat_map(|it| VERBS.map(|verb| (it, verb)))
+    {
+        let mut client = Worker::start();
+        let (mut server, uri) = serving(scheme);
+        let time = time_of(&mut client, verb, &uri);
+        server.kill();
+        let before = Holdings::settled(&client.child);
+        let mut failed = 0;
+        for _ in 0..rounds() {
+            let (mut server, uri) = serving(scheme);
+            client.order(&order(verb, &uri, COUNT));
+            std::thread::sleep(moment(&mut rng, time));
+            server.kill();
+            let begun = Instant::now();
+            let outcome = client.answer();
+            assert!(
+                begun.elapsed() < Duration::from_secs(30),
+                "{scheme}, {verb}: {outcome}"
+            );
+            assert!(!outcome.contains(WRONG), "{scheme}, {verb}: {outcome}");
+            if outcome != "whole" {
+                assert!(
+                    outcome.starts_with("failed DIPC_ERR_"),
+                    "{scheme}, {verb}: {outcome}"
+                );
+                failed += 1;
+            }
+        }
+        let (server, uri) = serving(scheme);
+        assert_eq!(
+            client.does(&order(verb, &uri, COUNT)),
+            "whole",
+            "{scheme}, {verb}"
+        );
+        drop(server);
+        until("what was of killed servers is gone", || {
+            Holdings::of(&client.child).has_no_more_than(before)
+        });
+        println!(
+            "{scheme}: {} servers killed in {verb}, {failed} failed",
+            rounds()
+        );
+    }
+}
