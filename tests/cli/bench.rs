@@ -135,6 +135,47 @@ fn fetches_are_measured_on_every_transport() {
     }
 }
 
+/// Batches that the client sends are reported by their way, like those that it fetches.
+#[test]
+fn puts_are_measured_on_every_transport() {
+    for transport in transports() {
+        let args = ["--op=put", "--transport", &transport, "--memory=arena,heap"];
+        let more = ["--batch-bytes=80K", "--columns=10", "--batches=13"];
+        let lines = lines(&[&args[..], &more, &["--ring-bytes=400K"]].concat());
+        assert_eq!(lines.len(), 2);
+        for (line, memory) in lines.iter().zip(["arena", "heap"]) {
+            check_common(line, "put", &transport);
+            assert_eq!(line["memory"], memory);
+            assert_eq!(number(line, "batches"), 13);
+            assert_eq!(number(line, "bytes"), 13 * (80 << 10));
+            let crossed = number(line, "bytes_lent")
+                + number(line, "bytes_copied")
+                + number(line, "bytes_received");
+            assert!(crossed >= number(line, "bytes"), "{line}");
+            if transport == "shm" {
+                assert_eq!(number(line, "bytes_received"), 0);
+                assert_eq!(number(line, "bytes_copied") > 0, memory == "heap", "{line}");
+            }
+        }
+    }
+}
+
+/// `--take try_next`: the same batches in an event loop, beside those of a call that waits.
+#[test]
+fn event_loops_are_measured_on_every_transport() {
+    for transport in transports() {
+        let args = ["--op=get", "--transport", &transport, "--memory=arena"];
+        let more = ["--touch=sum", "--batch-bytes=64K", "--batches=40"];
+        let lines = lines(&[&args[..], &more, &["--take=next,try_next"]].concat());
+        assert_eq!(lines.len(), 2);
+        for (line, take) in lines.iter().zip(["next", "try_next"]) {
+            check_common(line, "get", &transport);
+            assert_eq!(line["take"], take);
+            assert_eq!(number(line, "batches"), 40);
+        }
+    }
+}
+
 /// Promise of `--consumer-pause`: the client keeps each batch for that time, so that the server,
 /// limited by the window, waits.
 #[test]
@@ -224,7 +265,8 @@ fn few_threads_take_many_streams() {
 fn delays_are_measured_on_every_transport() {
     for transport in transports() {
         let common = ["--transport", &transport, "--batches=20", "--json"];
-        let cases: [(&str, &[&str]); 4] = [
+        let cases: [(&str, &[&str]); 5] = [
+            ("describe", &[]),
             ("latency", &[]),
             ("latency", &["--memory=heap", "--batch-bytes=8K"]),
             ("connect", &[]),
@@ -385,6 +427,10 @@ fn what_cannot_be_measured_is_explained() {
         (
             ["--op=idle", "--consumer-pause=1ms"],
             "idle has no consumer that could pause",
+        ),
+        (
+            ["--op=put", "--touch=sum"],
+            "whose values the server does not read",
         ),
     ] {
         let told = failure(2, &[&["bench"][..], &args].concat());

@@ -6,10 +6,10 @@ use std::time::Duration;
 use arrow::datatypes::{DataType, Field, Schema};
 use clap::ValueEnum;
 use dipc::arrow::decode;
-use dipc::client::GetOptions;
+use dipc::client::{GetOptions, PutOptions};
 use dipc::device::Target;
 use dipc::proto::Credit;
-use dipc::server::ServerOptions;
+use dipc::server::{ServerOptions, TakeOptions};
 use dipc::transport::BodyPolicy;
 use serde::{Deserialize, Serialize};
 
@@ -37,10 +37,14 @@ choice! {
     Op {
         /// How fast batches arrive
         Get = "get",
+        /// How fast batches that the client sends are taken
+        Put = "put",
         /// How long a batch takes from one process to the other, within one stream
         Latency = "latency",
         /// How long the first batch of a new stream takes
         Connect = "connect",
+        /// How long the description of a published table takes
+        Describe = "describe",
         /// What open streams cost while idle
         Idle = "idle",
         /// What batches with one row and many columns cost
@@ -111,6 +115,16 @@ choice! {
         None = "none",
         /// Adds up all values, and checks the sum (on a GPU, after a download)
         Sum = "sum",
+    }
+}
+
+choice! {
+    /// How the client takes batches.
+    Take {
+        /// By a call that waits for the next batch
+        Next = "next",
+        /// By a call that does not wait, in an event loop with epoll
+        TryNext = "try_next",
     }
 }
 
@@ -196,6 +210,7 @@ pub struct Case {
     #[serde(with = "place")]
     pub to: Target,
     pub touch: Touch,
+    pub take: Take,
     pub source: Source,
     pub body: Body,
     pub rows: u64,
@@ -290,7 +305,7 @@ impl Case {
         // At least two, so that a batch differs from the previous batch. If the memory is not read,
         // more would only take time.
         let most = match self.op {
-            Op::Get | Op::Metadata => MOST_DISTINCT,
+            Op::Get | Op::Put | Op::Metadata => MOST_DISTINCT,
             _ => 2,
         };
         let wanted = self.stream_batches().unwrap_or(most);
@@ -304,7 +319,7 @@ impl Case {
         let most = by_columns.clamp(2, MOST_PUBLISHED).max(self.distinct());
         match (self.op, self.stream_batches()) {
             // Each stream needs a batch.
-            (Op::Connect, _) => 1,
+            (Op::Connect | Op::Describe, _) => 1,
             // More than the window has room for.
             (Op::Idle, _) => self.window_batches.saturating_add(16).min(most),
             (_, Some(batches)) => batches.clamp(1, most),
@@ -340,14 +355,36 @@ impl Case {
             // A dead process is noticed at once; this limit is for a process that hangs.
             stall_timeout: Some(Duration::from_secs(60)),
             window: self.window(),
-            level: Some(match self.level {
-                Level::Structure => decode::Level::Structure,
-                Level::Full => decode::Level::Full,
-            }),
+            level: Some(self.decode_level()),
             spin: self.spin,
             connections: self.connections,
             device: self.to,
             ..GetOptions::default()
+        }
+    }
+
+    /// The options of a stream that the client sends.
+    pub fn put_options(&self) -> PutOptions {
+        PutOptions {
+            stall_timeout: Some(Duration::from_secs(60)),
+            body: self.body_policy(),
+            connections: self.connections,
+            ..PutOptions::default()
+        }
+    }
+
+    fn body_policy(&self) -> BodyPolicy {
+        match self.body {
+            Body::Auto => BodyPolicy::Auto,
+            Body::Packed => BodyPolicy::Packed,
+            Body::Lent => BodyPolicy::Lent,
+        }
+    }
+
+    fn decode_level(&self) -> decode::Level {
+        match self.level {
+            Level::Structure => decode::Level::Structure,
+            Level::Full => decode::Level::Full,
         }
     }
 
@@ -356,10 +393,11 @@ impl Case {
         let mut options = ServerOptions {
             // The client's last stream may still be ending when the next one begins.
             max_streams: self.streams as usize * 2 + 8,
-            body: match self.body {
-                Body::Auto => BodyPolicy::Auto,
-                Body::Packed => BodyPolicy::Packed,
-                Body::Lent => BodyPolicy::Lent,
+            body: self.body_policy(),
+            take: TakeOptions {
+                window: self.window(),
+                level: Some(self.decode_level()),
+                ..TakeOptions::default()
             },
             spin: self.spin,
             ..ServerOptions::default()

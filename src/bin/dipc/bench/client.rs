@@ -11,7 +11,7 @@ use super::case::{Case, Op};
 use super::fetching::{Fetched, Fetcher};
 use super::message::{Outcome, Ready, Usage};
 use super::worker::Parent;
-use super::{idle, machine, timing};
+use super::{idle, machine, putting, timing};
 use crate::output::whole;
 use crate::report::as_float;
 
@@ -21,6 +21,8 @@ pub fn run(case: &Case, ready: &Ready, parent: &Parent) -> Result<()> {
     match case.op {
         Op::Latency => return timing::latency(case, ready, parent),
         Op::Connect => return timing::connect(case, ready, parent),
+        Op::Put => return putting::run(case, ready, parent),
+        Op::Describe => return timing::describe(case, ready, parent),
         Op::Idle => return idle::run(case, ready, parent),
         Op::Machine => return machine::run(case, ready, parent),
         Op::Get | Op::Metadata => {}

@@ -1,14 +1,17 @@
 //! The streams of one thread of the fetching process.
 
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
 use std::thread;
 use std::time::Instant;
 
 use anyhow::{Result, bail};
 use dipc::arrow::OwnedDeviceArray;
 use dipc::arrow::stream::ArrayReader as _;
-use dipc::client::{Client, Stream};
+use dipc::client::{Client, NextBatch, Stream};
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 
-use super::case::{Case, Touch};
+use super::case::{Case, Take, Touch};
 use super::message::Ready;
 use super::server::{TABLE, WARM_UP};
 use super::values::Values;
@@ -55,6 +58,34 @@ struct Open {
     stream: Stream,
     values: Values,
     index: usize,
+    /// The event loop, where batches are taken without waits.
+    epoll: Option<OwnedFd>,
+}
+
+impl Open {
+    fn next(&mut self) -> Result<Option<OwnedDeviceArray>> {
+        let Some(epoll) = &self.epoll else {
+            return Ok(self.stream.next()?);
+        };
+        loop {
+            match self.stream.try_next()? {
+                NextBatch::Batch(array) => return Ok(Some(array)),
+                NextBatch::End => return Ok(None),
+                NextBatch::NotYet => {
+                    let mut event = [MaybeUninit::uninit()];
+                    epoll::wait(epoll, &mut event, None)?;
+                }
+            }
+        }
+    }
+}
+
+/// An event loop of one stream.
+fn event_loop(stream: &mut Stream) -> Result<OwnedFd> {
+    let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+    let data = EventData::new_u64(0);
+    epoll::add(&epoll, stream.fd()?, data, EventFlags::IN)?;
+    Ok(epoll)
 }
 
 impl Fetcher<'_> {
@@ -65,6 +96,10 @@ impl Fetcher<'_> {
             .get(&[&self.ready.uri], ticket, &options, None)?;
         Ok(Open {
             values: Values::of(&mut stream, self.case.shape())?,
+            epoll: match self.case.take {
+                Take::Next => None,
+                Take::TryNext => Some(event_loop(&mut stream)?),
+            },
             stream,
             index: 0,
         })
@@ -74,7 +109,7 @@ impl Fetcher<'_> {
     /// reused.
     pub fn warm_up(&self) -> Result<()> {
         let mut open = self.open(WARM_UP)?;
-        while let Some(array) = open.stream.next()? {
+        while let Some(array) = open.next()? {
             self.touch(&open.values, &array, open.index)?;
             open.index += 1;
         }
@@ -140,7 +175,7 @@ impl TableFetch<'_> {
                 self.open.insert(self.of.open(TABLE)?)
             }
         };
-        let Some(array) = open.stream.next()? else {
+        let Some(array) = open.next()? else {
             return self.finish();
         };
         self.of.touch(&open.values, &array, open.index)?;

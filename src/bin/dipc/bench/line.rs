@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::case::{Body, Case, Level, Memory, Op, Scheme, Source, Touch, Values, What};
+use super::case::{Body, Case, Level, Memory, Op, Scheme, Source, Take, Touch, Values, What};
 use super::message::{Latency, Outcome, Usage};
 use crate::report::as_float;
 
@@ -106,6 +106,9 @@ pub struct TableLine {
     pub device: String,
     pub to: String,
     pub touch: Touch,
+    /// How the client took batches, in measurements of batches.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub take: Option<Take>,
     pub source: Source,
     pub body: Body,
     /// Bytes of values in one batch.
@@ -189,6 +192,7 @@ impl TableLine {
             device: case.device.to_string(),
             to: case.to.to_string(),
             touch: case.touch,
+            take: matches!(case.op, Op::Get | Op::Metadata).then_some(case.take),
             source: case.source,
             body: case.body,
             batch_bytes: case.batch_bytes(),

@@ -13,6 +13,7 @@ mod machine;
 mod message;
 mod options;
 mod process;
+mod putting;
 mod server;
 mod table;
 mod text;
@@ -141,7 +142,7 @@ fn allow_descriptors() {
 /// A small case, at an address of its own.
 #[cfg(test)]
 fn test_case(name: &str) -> Case {
-    use case::{Body, Level, Memory, Scheme, Source, Touch, Values, What};
+    use case::{Body, Level, Memory, Scheme, Source, Take, Touch, Values, What};
     use dipc::device::Target;
 
     Case {
@@ -153,6 +154,7 @@ fn test_case(name: &str) -> Case {
         device: Target::Host,
         to: Target::Host,
         touch: Touch::None,
+        take: Take::Next,
         source: Source::Published,
         body: Body::Auto,
         rows: 100,

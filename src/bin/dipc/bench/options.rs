@@ -7,7 +7,7 @@ use clap::ValueEnum as _;
 use dipc::client::GetOptions;
 use dipc::device::Target;
 
-use super::case::{Body, Case, Level, Memory, Op, Scheme, Source, Touch, Values, What};
+use super::case::{Body, Case, Level, Memory, Op, Scheme, Source, Take, Touch, Values, What};
 use crate::UsageError;
 
 /// Arguments of `dipc bench`.
@@ -92,6 +92,11 @@ pub struct Args {
     /// The client's work on the values: none, or add them up and check the sum (several)
     #[arg(long, value_delimiter = ',')]
     touch: Vec<Touch>,
+
+    /// How the client of get and metadata takes batches: by a call that waits, or in an event loop
+    /// with epoll (several)
+    #[arg(long, value_delimiter = ',', default_value = "next")]
+    take: Vec<Take>,
 
     /// How the server hands batches to libdipc: as a published table, or by a provider; latency
     /// always uses a provider
@@ -192,6 +197,11 @@ impl Defaults {
                 touch: &[Touch::None, Touch::Sum],
                 ..small
             },
+            Op::Put => Self {
+                batch_bytes: &[64 << 10, 2 << 20, 32 << 20],
+                memory: &[Memory::Arena, Memory::Heap],
+                ..small
+            },
             // One row, of any size.
             Op::Metadata => Self {
                 batch_bytes: &[0],
@@ -206,7 +216,7 @@ impl Defaults {
                 batch_bytes: &[64 << 10, 2 << 20, 32 << 20],
                 ..small
             },
-            Op::Latency | Op::Connect => small,
+            Op::Latency | Op::Connect | Op::Describe => small,
         }
     }
 }
@@ -253,6 +263,9 @@ impl Args {
                 &given(&self.touch, defaults.touch),
                 |case, touch| case.touch = touch,
             );
+            if matches!(op, Op::Get | Op::Metadata) {
+                multiply(&mut of_op, &self.take, |case, take| case.take = take);
+            }
             multiply(
                 &mut of_op,
                 &given(&self.columns, defaults.columns),
@@ -298,6 +311,7 @@ impl Args {
             device: Target::Host,
             to: Target::Host,
             touch: Touch::None,
+            take: Take::Next,
             source: match op {
                 // Batches of `latency` are made at their time, so only a provider can give them.
                 Op::Latency => Source::Provider,
@@ -345,6 +359,10 @@ impl Args {
         if case.values == Values::Bool && !matches!(case.op, Op::Get | Op::Idle) {
             let text = format!("--values bool: {} is of int64 columns", case.op);
             return Err(UsageError(text).into());
+        }
+        if case.op == Op::Put && (case.touch != Touch::None || case.streams > 1) {
+            let text = "put: one stream is measured, whose values the server does not read";
+            return Err(UsageError(text.into()).into());
         }
         if !case.pause.is_zero() && case.op != Op::Get {
             let text = format!(

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use anyhow::Result;
 use dipc::arrow::OwnedDeviceStream;
-use dipc::arrow::stream::export_device_stream;
+use dipc::arrow::stream::{ArrayReader as _, export_device_stream};
+use dipc::error::Error;
 use dipc::server::{Provider, Request, Server};
 
 use super::case::{Case, Op, Source};
@@ -50,6 +51,10 @@ pub fn start(case: &Case) -> Result<(Server, Ready)> {
     let server = Server::new(case.server_options()?)?;
     publish(&server, WARM_UP, &ring, case.warm_up())?;
     match (case.op, case.source) {
+        (Op::Put, _) => {
+            let outcome = server.set_handler(Box::new(Taker));
+            outcome.map_err(|(error, _)| error)?;
+        }
         (Op::Latency, _) => serve(&server, StampProvider { case: case.clone() })?,
         (_, Source::Published) => publish(&server, TABLE, &ring, case.published())?,
         (op, Source::Provider) => {
@@ -74,6 +79,21 @@ fn publish(server: &Server, ticket: &[u8], ring: &Ring, count: u64) -> Result<()
 fn serve(server: &Server, provider: impl Provider) -> Result<()> {
     let outcome = server.serve(TABLE, Box::new(provider));
     Ok(outcome.map_err(|(error, _)| error)?)
+}
+
+/// Takes the batches of clients, and does nothing with them.
+struct Taker;
+
+impl Provider for Taker {
+    fn open(&self, _: &Request) -> dipc::error::Result<OwnedDeviceStream> {
+        Err(Error::unsupported("this server only takes tables"))
+    }
+
+    fn take(&self, request: &Request) -> dipc::error::Result<()> {
+        let mut source = request.source()?;
+        while source.next()?.is_some() {}
+        Ok(())
+    }
 }
 
 /// Provides the distinct batches in turn.

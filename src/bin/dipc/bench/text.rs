@@ -1,6 +1,6 @@
 //! The figures for people: a table for each kind of measurement.
 
-use super::case::{Op, Touch};
+use super::case::{Op, Take, Touch};
 use super::line::{Line, MachineLine, TableLine};
 use crate::report::{as_float, bytes_text};
 
@@ -59,6 +59,10 @@ fn common(line: &TableLine) -> String {
         ..
     } = line;
     let window = bytes_size(*window_bytes);
+    let source = match op {
+        Op::Put => "sent by the client".to_owned(),
+        _ => source.to_string(),
+    };
     let mut text = format!(
         "{op} over {transport}: {source}, level {level}, window {window_batches} batches and \
          {window}"
@@ -83,6 +87,9 @@ fn common(line: &TableLine) -> String {
             Some(few) if few < line.streams => text.push_str(&format!(" on {few} threads")),
             _ => {}
         }
+    }
+    if line.take == Some(Take::TryNext) {
+        text.push_str(", in an event loop");
     }
     if line.connections > 1 {
         text.push_str(&format!(", {} connections", line.connections));
@@ -127,13 +134,13 @@ fn cells(line: &TableLine) -> Vec<(TextColumn, String)> {
         (("columns", 7), line.columns.to_string()),
     ];
     let batches = as_float(line.batches);
-    if line.op == Op::Get {
+    if matches!(line.op, Op::Get | Op::Put) {
         cells.push((("GB/s", 8), significant(line.bytes_per_second / 1e9)));
     }
-    if matches!(line.op, Op::Get | Op::Metadata) {
+    if matches!(line.op, Op::Get | Op::Put | Op::Metadata) {
         cells.push((("batches/s", 9), significant(line.batches_per_second)));
     }
-    if matches!(line.op, Op::Get | Op::Metadata) {
+    if matches!(line.op, Op::Get | Op::Put | Op::Metadata) {
         cells.push((("us/batch", 8), significant(line.seconds * 1e6 / batches)));
     }
     if let Some(nanoseconds) = line.ns_per_column {

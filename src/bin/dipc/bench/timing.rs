@@ -238,6 +238,33 @@ pub fn connect(case: &Case, ready: &Ready, parent: &Parent) -> Result<()> {
     })
 }
 
+/// Measures the time from the request for a description until the whole of it is there. Both
+/// processes sleep before.
+pub fn describe(case: &Case, ready: &Ready, parent: &Parent) -> Result<()> {
+    let client = new_client(case)?;
+    let options = case.get_options();
+    let time = || -> Result<u64> {
+        wait_until(Instant::now() + case.interval, case);
+        let start = Instant::now();
+        client.describe(&[&ready.uri], TABLE, &options, None)?;
+        Ok(nanoseconds(start.elapsed()))
+    };
+    for _ in 0..if case.cold { 0 } else { WARM_UP } {
+        time()?;
+    }
+    parent.say(())?;
+    if !parent.go()? {
+        return Ok(());
+    }
+    let mut run = Run::start()?;
+    while !run.record(time()?, case) {}
+    let outcome = run.outcome()?;
+    parent.say(Outcome {
+        fetches: outcome.batches,
+        ..outcome
+    })
+}
+
 struct Connector<'a> {
     case: &'a Case,
     uri: &'a str,

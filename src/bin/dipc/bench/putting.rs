@@ -1,0 +1,77 @@
+//! How fast batches are taken that the client sends.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use anyhow::Result;
+use dipc::arrow::stream::ArrayReader as _;
+use dipc::client::{Client, PutStats};
+
+use super::case::Case;
+use super::client::new_client;
+use super::message::{Outcome, Ready, Usage};
+use super::server::TABLE;
+use super::table::Ring;
+use super::worker::Parent;
+
+/// Sends the distinct batches in turn, in one stream, until the server has taken enough of them.
+pub fn run(case: &Case, ready: &Ready, parent: &Parent) -> Result<()> {
+    let ring = Arc::new(Ring::new(case)?);
+    let client = new_client(case)?;
+    let put = |enough: &dyn Fn(u64) -> bool| put(case, &client, &ready.uri, &ring, enough);
+    if !case.cold {
+        put(&|batches| batches >= case.warm_up())?;
+    }
+    parent.say(())?;
+    if !parent.go()? {
+        return Ok(());
+    }
+    let before = Usage::now()?;
+    let start = Instant::now();
+    let deadline = start + case.seconds;
+    // The clock is not read for each small batch, because that takes time.
+    let check = if case.batch_bytes() <= 64 << 10 {
+        16
+    } else {
+        1
+    };
+    let stats = put(&|batches| match case.batches {
+        Some(share) => batches >= share,
+        None => batches > 0 && batches.is_multiple_of(check) && Instant::now() >= deadline,
+    })?;
+    let seconds = start.elapsed().as_secs_f64();
+    let after = Usage::now()?;
+    parent.say(Outcome {
+        seconds,
+        batches: stats.batches,
+        fetches: 1,
+        lent_bytes: stats.bytes_lent,
+        copied_bytes: stats.bytes_copied,
+        received_bytes: stats.bytes_sent,
+        cpu_seconds: after.cpu_seconds - before.cpu_seconds,
+        peak_bytes: after.peak_bytes,
+        ..Outcome::default()
+    })
+}
+
+/// Sends one stream, until the server has taken the whole of it.
+fn put(
+    case: &Case,
+    client: &Client,
+    uri: &str,
+    ring: &Arc<Ring>,
+    enough: &dyn Fn(u64) -> bool,
+) -> Result<PutStats> {
+    let mut batches = ring.reader(None);
+    let described = (&ring.schema()?, batches.device_type());
+    let mut put = client.put(&[uri], TABLE, described, &case.put_options(), None)?;
+    let mut sent = 0;
+    while !enough(sent)
+        && let Some(batch) = batches.next()?
+    {
+        put.push(batch, None, None).map_err(|(error, _)| error)?;
+        sent += 1;
+    }
+    put.finish(None)?;
+    Ok(put.stats())
+}
