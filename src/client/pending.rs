@@ -30,10 +30,17 @@ pub struct Pending {
 
 /// What the thread and the host share.
 struct PendingRequest {
-    answer: Mutex<Option<Result<Answer>>>,
+    progress: Mutex<Progress>,
     /// Rings for good once there is an answer.
     bell: Bell,
     cancel: Cancel,
+}
+
+enum Progress {
+    Asking,
+    Answered(Answer),
+    Taken,
+    Failed(Error),
 }
 
 impl PendingRequest {
@@ -43,7 +50,7 @@ impl PendingRequest {
             self.cancel.check()?;
             ask(&self.cancel)
         });
-        *self.answer.lock() = Some(answer);
+        *self.progress.lock() = answer.map_or_else(Progress::Failed, Progress::Answered);
         self.bell.ring();
     }
 }
@@ -70,7 +77,7 @@ impl Pending {
 
     fn new() -> Result<Self> {
         let request = PendingRequest {
-            answer: Mutex::new(None),
+            progress: Mutex::new(Progress::Asking),
             bell: Bell::new()?,
             cancel: Cancel::new()?,
         };
@@ -93,17 +100,20 @@ impl Pending {
     /// As the waiting form of the request; `InvalidArgument` for an answer that was taken, or that
     /// is not wanted.
     pub fn try_answer(&self, is_wanted: impl FnOnce(&Answer) -> bool) -> Result<Option<Answer>> {
-        if !self.request.bell.has_rung() {
-            return Ok(None);
-        }
-        let mut place = self.request.answer.lock();
-        match &*place {
-            Some(Err(error)) => Err(error.clone()),
-            Some(Ok(answer)) if !is_wanted(answer) => Err(Error::invalid_argument(
-                "the request has another verb: its answer is of another kind",
-            )),
-            Some(Ok(_)) => place.take().transpose(),
-            None => Err(Error::invalid_argument("the answer was taken before")),
+        let mut progress = self.request.progress.lock();
+        match std::mem::replace(&mut *progress, Progress::Taken) {
+            Progress::Answered(answer) if is_wanted(&answer) => Ok(Some(answer)),
+            Progress::Taken => Err(Error::invalid_argument("the answer was taken before")),
+            other => {
+                *progress = other;
+                match &*progress {
+                    Progress::Failed(error) => Err(error.clone()),
+                    Progress::Answered(_) => Err(Error::invalid_argument(
+                        "the request has another verb: its answer is of another kind",
+                    )),
+                    Progress::Asking | Progress::Taken => Ok(None),
+                }
+            }
         }
     }
 }
