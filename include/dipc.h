@@ -3202,6 +3202,63 @@ dipc_status dipc_server_options_set_compression(struct dipc_server_options *opti
 void dipc_server_options_free(struct dipc_server_options *options);
 
 /**
+ * Sets how many batches and bytes a client may send before the host takes them, in a put and in an
+ * exchange. Default: 16 batches, 256 MiB. A client gets at most its part of
+ * dipc_server_options_set_max_region_bytes(): the bytes there divided by the streams.
+ *
+ * @param options  Options to change; exclusive during the call.
+ * @param batches  Record batches; at least 1.
+ * @param bytes    Bytes of bodies. One batch of any size is always allowed.
+ * @param error    May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: 0 batches or bytes.
+ */
+dipc_status dipc_server_options_set_put_window(struct dipc_server_options *options,
+                                               uint64_t batches,
+                                               uint64_t bytes,
+                                               struct dipc_error **error);
+
+/**
+ * Sets how thoroughly a client's arrays are checked before the host gets them. Default:
+ * DIPC_VALIDATION_AUTO.
+ *
+ * @param options     Options to change; exclusive during the call.
+ * @param validation  DIPC_VALIDATION_AUTO, DIPC_VALIDATION_STRUCTURE or DIPC_VALIDATION_FULL.
+ * @param error       May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: no such level.
+ */
+dipc_status dipc_server_options_set_put_validation(struct dipc_server_options *options,
+                                                   int32_t validation,
+                                                   struct dipc_error **error);
+
+/**
+ * Sets how long a client may be silent while the host waits for its batches. Then the host's stream
+ * fails with DIPC_ERR_TIMEOUT. Default: DIPC_FOREVER. A client may be slow, and the server notices
+ * a dead client without this limit.
+ *
+ * @param options           Options to change; exclusive during the call.
+ * @param stall_timeout_ns  Nanoseconds, or DIPC_FOREVER.
+ * @param error             May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+ */
+dipc_status dipc_server_options_set_put_stall_timeout_ns(struct dipc_server_options *options,
+                                                         uint64_t stall_timeout_ns,
+                                                         struct dipc_error **error);
+
+/**
+ * Sets how much memory of this process one message of a client may take beside its body. A message
+ * that needs more ends the table with DIPC_ERR_OUT_OF_MEMORY. Default: 512 MiB, or 16 GiB for a
+ * client of the same user. dipc_get_options_set_message_limit_bytes() says which memory counts.
+ *
+ * @param options              Options to change; exclusive during the call.
+ * @param message_limit_bytes  Bytes.
+ * @param error                May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+ */
+dipc_status dipc_server_options_set_put_message_limit_bytes(struct dipc_server_options *options,
+                                                            uint64_t message_limit_bytes,
+                                                            struct dipc_error **error);
+
+/**
  * Serves a ticket by calling a provider for each stream.
  *
  * @param server            Server.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::arrow::decode::Level;
 use crate::client::{ClientOptions, GetOptions};
 use crate::device::{DeviceKind, Target};
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::ffi::error::dipc_error;
 use crate::ffi::guard::{ErrorOut, guard, guard_free, guard_mut};
 use crate::ffi::handle::{HandleState, try_out};
@@ -265,10 +265,7 @@ pub unsafe extern "C" fn dipc_get_options_set_stall_timeout_ns(
     // SAFETY: the caller promises `error` is NULL or writable.
     let error = unsafe { ErrorOut::from_raw(error) };
     let body = |options: &mut dipc_get_options| {
-        options.inner.stall_timeout = match stall_timeout_ns {
-            DIPC_FOREVER => None,
-            nanoseconds => Some(Duration::from_nanos(nanoseconds)),
-        };
+        options.inner.stall_timeout = time_limit(stall_timeout_ns);
         Ok(())
     };
     // SAFETY: the caller promises `options` is NULL, or live and exclusive.
@@ -298,12 +295,7 @@ pub unsafe extern "C" fn dipc_get_options_set_window(
     // SAFETY: the caller promises `error` is NULL or writable.
     let error = unsafe { ErrorOut::from_raw(error) };
     let body = |options: &mut dipc_get_options| {
-        if batches == 0 || bytes == 0 {
-            return Err(Error::invalid_argument(
-                "a window of 0 would let nothing through",
-            ));
-        }
-        options.inner.window = Credit { batches, bytes };
+        options.inner.window = window_of(batches, bytes)?;
         Ok(())
     };
     // SAFETY: the caller promises `options` is NULL, or live and exclusive.
@@ -426,15 +418,7 @@ pub unsafe extern "C" fn dipc_get_options_set_validation(
     // SAFETY: the caller promises `error` is NULL or writable.
     let error = unsafe { ErrorOut::from_raw(error) };
     let body = |options: &mut dipc_get_options| {
-        options.inner.level = match validation {
-            DIPC_VALIDATION_AUTO => None,
-            DIPC_VALIDATION_STRUCTURE => Some(Level::Structure),
-            DIPC_VALIDATION_FULL => Some(Level::Full),
-            _ => {
-                let text = format!("validation is {validation}: no DIPC_VALIDATION_*");
-                return Err(Error::invalid_argument(text));
-            }
-        };
+        options.inner.level = level_of(validation)?;
         Ok(())
     };
     // SAFETY: the caller promises `options` is NULL, or live and exclusive.
@@ -452,6 +436,28 @@ pub unsafe extern "C" fn dipc_get_options_set_validation(
 pub unsafe extern "C" fn dipc_get_options_free(options: *mut dipc_get_options) {
     // SAFETY: the caller promises `options` is NULL, or live and unused.
     unsafe { guard_free(options) }
+}
+
+/// The level with this number; `None` for the one that fits the peer.
+pub(super) fn level_of(number: i32) -> Result<Option<Level>> {
+    match number {
+        DIPC_VALIDATION_AUTO => Ok(None),
+        DIPC_VALIDATION_STRUCTURE => Ok(Some(Level::Structure)),
+        DIPC_VALIDATION_FULL => Ok(Some(Level::Full)),
+        _ => {
+            let text = format!("validation is {number}: no DIPC_VALIDATION_*");
+            Err(Error::invalid_argument(text))
+        }
+    }
+}
+
+/// A window that lets something through.
+pub(super) fn window_of(batches: u64, bytes: u64) -> Result<Credit> {
+    if batches == 0 || bytes == 0 {
+        let text = "a window of 0 would let nothing through";
+        return Err(Error::invalid_argument(text));
+    }
+    Ok(Credit { batches, bytes })
 }
 
 /// A limit in nanoseconds; none for DIPC_FOREVER.

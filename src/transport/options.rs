@@ -11,6 +11,7 @@ use crate::cancel::Cancel;
 use crate::device::memfd;
 use crate::error::{Error, Result};
 use crate::transport::ALL;
+use crate::transport::lend::MappingBudget;
 
 /// What both ends of a connection can be told about it.
 #[derive(Debug, Clone)]
@@ -35,6 +36,8 @@ pub struct LinkOptions {
     /// Bound on all regions for copies of one server, shared by its connections. A region counts
     /// until nobody has its memory any more.
     pub budget: Arc<MemoryBudget>,
+    /// Bound on peers' regions that are mapped here, shared by the connections of these options.
+    pub mappings: Arc<MappingBudget>,
     /// A body that comes before its header is read at once up to this many bytes; a larger one
     /// waits for [`Connection::post_body`](super::Connection::post_body).
     pub unexpected_bytes: u64,
@@ -132,6 +135,7 @@ impl Default for LinkOptions {
             region_bytes: 64 << 20,
             region_idle: Duration::from_secs(10),
             budget: Arc::new(MemoryBudget::new(u64::MAX)),
+            mappings: Arc::default(),
             unexpected_bytes: 256 << 20,
             body: BodyPolicy::default(),
             allow_remote: false,

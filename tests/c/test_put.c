@@ -351,6 +351,67 @@ static void tables_are_taken_in_the_pull_form(void) {
 }
 
 /* Starts a server in a process of its own, which serves until control[1] is closed. */
+/* A host bounds what clients may send before it takes them, how long they may be silent, and how
+ * their arrays are checked. */
+static void a_host_bounds_its_clients(void) {
+  char uri[DIPC_URI_BYTES];
+  dipc_server_options *limits = NULL;
+  dipc_request *request = NULL;
+  dipc_put *put = NULL;
+  struct ArrowDeviceArrayStream source;
+  struct ArrowDeviceArray batch;
+  OK(dipc_server_options_new(&limits, &error_));
+  FAILS(DIPC_ERR_INVALID_ARGUMENT, "a window of 0",
+        dipc_server_options_set_put_window(limits, 0, 1, &error_));
+  FAILS(DIPC_ERR_INVALID_ARGUMENT, "no DIPC_VALIDATION",
+        dipc_server_options_set_put_validation(limits, 9, &error_));
+  OK(dipc_server_options_set_put_window(limits, 3, UINT64_C(1) << 30, &error_));
+  OK(dipc_server_options_set_put_validation(limits, DIPC_VALIDATION_FULL, &error_));
+  OK(dipc_server_options_set_put_stall_timeout_ns(limits, SECOND / 10, &error_));
+  dipc_server *server = new_server(limits, uri);
+  OK(dipc_server_set_handler_pull(server, &error_));
+  dipc_client *client = new_client();
+  dipc_pending *pending = start_put(client, uri, "bounded");
+  OK(dipc_server_next_request(server, DIPC_FOREVER, NULL, &request, &error_));
+  OK(dipc_request_source(request, &source, &error_));
+  wait_until_readable(pending);
+  OK(dipc_pending_try_put(pending, &put, &error_));
+  dipc_pending_free(pending);
+  /* The window, and not one batch more. */
+  int sent = 0;
+  for (int32_t status = DIPC_OK; status == DIPC_OK && sent < 10;) {
+    table_batch(&batch, sent * ROWS, ROWS, NULL);
+    status = dipc_put_push(put, &batch, NULL, 0, SECOND / 20, NULL);
+    if (status == DIPC_OK) sent++;
+    else batch.array.release(&batch.array);
+  }
+  CHECK_EQ(sent, 3);
+  for (int i = 0; i < 3; i++) {
+    CHECK_EQ(source.get_next(&source, &batch), 0);
+    table_check(&batch.array, i * ROWS, ROWS);
+    batch.array.release(&batch.array);
+  }
+  CHECK_EQ(source.get_next(&source, &batch), ETIMEDOUT);
+  source.release(&source);
+  dipc_request_free(request);
+  CHECK(dipc_put_finish(put, DIPC_FOREVER, NULL, NULL) != DIPC_OK);
+  dipc_put_free(put);
+
+  OK(dipc_server_options_set_put_message_limit_bytes(limits, 1, &error_));
+  dipc_server *narrow = new_server(limits, uri);
+  OK(dipc_server_set_handler_pull(narrow, &error_));
+  pending = start_put(client, uri, "narrow");
+  OK(dipc_server_next_request(narrow, DIPC_FOREVER, NULL, &request, &error_));
+  FAILS(DIPC_ERR_OUT_OF_MEMORY, "past its limit", dipc_request_source(request, &source, &error_));
+  dipc_request_free(request);
+  dipc_pending_free(pending);
+  dipc_server_options_free(limits);
+  dipc_client_free(client);
+  dipc_server_free(server);
+  dipc_server_free(narrow);
+  table_wait_live(0);
+}
+
 static pid_t start_server(const char *address, int control[2], int out[2],
                           char uris[3][DIPC_URI_BYTES]) {
   CHECK_EQ(pipe(control), 0);
@@ -417,5 +478,6 @@ int main(void) {
   CHECK(WIFEXITED(status));
   CHECK_EQ(WEXITSTATUS(status), 0);
   tables_are_taken_in_the_pull_form();
+  a_host_bounds_its_clients();
   return 0;
 }

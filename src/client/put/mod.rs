@@ -27,6 +27,8 @@ pub struct Put {
     /// Pulled while the host waits.
     source: Option<DeviceStreamReader>,
     stall_timeout: Option<Duration>,
+    /// The server sends a table too.
+    is_exchange: bool,
     /// When the whole has to be over.
     due: Option<Timestamp>,
     /// Since when the host waits for the server in vain.
@@ -281,9 +283,15 @@ impl Put {
         let begun = self.waits_since.unwrap_or_else(clock::now);
         match self.stall_timeout {
             Some(stall) if clock::now() >= begun.saturating_add(stall) => {
+                let remedy = match self.is_exchange {
+                    true => {
+                        "both sides wait if neither reads: read the server's table meanwhile, or \
+                         raise the stall timeout"
+                    }
+                    false => "raise the stall timeout if its host needs longer",
+                };
                 self.give_up(Error::timeout(format!(
-                    "the server has taken nothing and said nothing for {stall:?}: raise the stall \
-                     timeout if its host needs longer"
+                    "the server has taken nothing and said nothing for {stall:?}: {remedy}"
                 )))
             }
             _ => error,

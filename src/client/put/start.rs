@@ -104,6 +104,7 @@ impl Put {
                 counters,
                 source: None,
                 stall_timeout: options.stall_timeout,
+                is_exchange: answers.is_some(),
                 due,
                 waits_since: None,
                 is_sent: false,

@@ -13,6 +13,7 @@ mod export;
 mod gpu;
 mod hold;
 mod host;
+mod mappings;
 mod memory;
 mod pinned;
 mod place;
@@ -22,6 +23,7 @@ mod table;
 
 pub(super) use export::{ByDescriptor, Export, ExportedRegion, PeerProcess};
 pub(super) use gpu::handle::GpuHandle;
+pub use mappings::MappingBudget;
 pub(super) use pool::RegionPool;
 pub(super) use table::RegionTable;
 

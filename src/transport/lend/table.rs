@@ -17,7 +17,7 @@ use crate::transport::closing::Foreign;
 use crate::transport::lend::gpu::announced::AnnouncedRegion;
 use crate::transport::lend::gpu::handle::GpuHandle;
 use crate::transport::lend::gpu::orders::Orders;
-use crate::transport::lend::pinned::PinnedRegion;
+use crate::transport::lend::mappings::{HostRegion, MappingBudget};
 use crate::transport::lend::{MOST_REGIONS, split_address};
 use crate::transport::{PeerRegions, Resolved, ResolvedGpu, Unmapped};
 
@@ -39,6 +39,7 @@ pub struct RegionTable {
     accepted: Vec<[u8; UUID_BYTES]>,
     /// The peer's user.
     user: u32,
+    mappings: Arc<MappingBudget>,
     /// Something on a GPU could not be opened when it was needed.
     missed: bool,
 }
@@ -87,29 +88,12 @@ pub(super) trait OpenRegion: Any + Debug + Send + Sync {
     fn receive_on(&self, _gpu: &Arc<Device>) {}
 }
 
-impl OpenRegion for PinnedRegion<MappedRegion> {
-    fn len(&self) -> usize {
-        self.region().len()
-    }
-
-    fn slice(&self, offset: u64, len: u64) -> Option<BufferRef> {
-        self.region().slice(offset, len)
-    }
-
-    fn device(&self) -> Option<&Arc<Device>> {
-        None
-    }
-
-    fn receive_on(&self, gpu: &Arc<Device>) {
-        self.pin(gpu);
-    }
-}
-
 impl RegionTable {
-    /// The table of a connection to `user`'s process.
-    pub fn of_peer(user: u32) -> Self {
+    /// The table of a connection to `user`'s process. Its mappings count in `mappings`.
+    pub fn of_peer(user: u32, mappings: &Arc<MappingBudget>) -> Self {
         Self {
             user,
+            mappings: Arc::clone(mappings),
             ..Self::default()
         }
     }
@@ -200,8 +184,9 @@ impl PeerRegions for RegionTable {
                 "the peer's region is not a file in memory that can be sealed",
             )));
         }
+        let charge = self.mappings.charge().map_err(here)?;
         let region = MappedRegion::map(fd.into_inner(), len).map_err(here)?;
-        let region = Arc::new(PinnedRegion::new(region));
+        let region = Arc::new(HostRegion::new(region, charge));
         self.regions.insert(id, PeerRegion::Open(region));
         Ok(())
     }

@@ -128,3 +128,27 @@ fn what_was_resolved_stays_mapped() {
         assert!(bytes.iter().all(|byte| *byte == expected));
     }
 }
+
+/// A server's bound: peers map so many regions there and no more, over all their connections. A
+/// region counts while an array points into it.
+#[test]
+fn regions_of_all_connections_are_bounded() {
+    let region = Region::create(8192, "dipc-test").unwrap();
+    let mappings = Arc::new(MappingBudget::new(3));
+    let mut tables = [0, 1].map(|user| RegionTable::of_peer(user, &mappings));
+    announce(&mut tables[0], 1, &region).unwrap();
+    announce(&mut tables[0], 2, &region).unwrap();
+    announce(&mut tables[1], 1, &region).unwrap();
+    let error = announce(&mut tables[1], 2, &region).expect_err("must be refused");
+    assert_eq!(error.status(), Status::OutOfResources, "{error}");
+    let span = Span {
+        address: address(1, 0),
+        length: 64,
+    };
+    let array = tables[0].resolve(0, vec![span]).unwrap();
+    let _ = tables[0].clear();
+    announce(&mut tables[1], 2, &region).unwrap();
+    announce(&mut tables[1], 3, &region).expect_err("an array points into the first region");
+    drop(array);
+    announce(&mut tables[1], 3, &region).unwrap();
+}

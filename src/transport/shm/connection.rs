@@ -114,7 +114,7 @@ impl ShmConnection {
             channel,
             socket,
             whom,
-            regions: RegionTable::of_peer(peer.uid),
+            regions: RegionTable::of_peer(peer.uid, &options.mappings),
             lender: Arc::new(pool),
             budget: options.budget,
             is_server: end == ConnectionEnd::Server,
