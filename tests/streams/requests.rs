@@ -428,3 +428,37 @@ fn a_handler_describes_and_lists_the_rest() {
         assert_same(&read_all(&mut stream).unwrap(), &[batch(0, 10)]);
     }
 }
+
+/// Rule Q6: a description of 10,000 endpoints crosses whole; one past the limit is refused, and the
+/// server answers the next request.
+#[test]
+fn many_endpoints_are_described() {
+    let many = |count: usize| {
+        let endpoints = (0..count).map(|part| Endpoint {
+            descriptor: part.to_string().into_bytes(),
+            uris: vec![format!("tcp://host{part}:1")],
+            rows: Some(part as u64),
+            bytes: None,
+        });
+        Description {
+            endpoints: endpoints.collect(),
+            ..Description::default()
+        }
+    };
+    for subject in SUBJECTS {
+        let (server, uri) = server(subject, ServerOptions::default());
+        let handler = server.set_handler(Box::new(FnProvider(move |request: &Request| {
+            let count = std::str::from_utf8(request.ticket()).unwrap();
+            many(count.parse().unwrap()).stream()
+        })));
+        handler.map_err(|(error, _)| error).unwrap();
+        let client = client();
+        let options = subject.options();
+        let ask = |count: &str| client.describe(&[&uri], count.as_bytes(), &options, None);
+        assert_eq!(ask("10000").unwrap().0, many(10_000), "{}", subject.scheme);
+        let error = ask("65537").unwrap_err();
+        assert_eq!(error.status(), Status::InvalidData, "{}", subject.scheme);
+        assert!(error.text().contains("65536 endpoints"), "{error}");
+        assert_eq!(ask("10000").unwrap().0, many(10_000), "{}", subject.scheme);
+    }
+}
