@@ -23,13 +23,14 @@ DEFAULT_WINDOW_BATCHES = 16
 class Case:
     """One thing that any peer may be asked to do.
 
-    `op` is get, latency, connect, idle, metadata, header_build, header_read, memcpy, process_vm_readv, sum,
-    arrow_stream or socket_round_trip.
+    `op` is get, put, latency, connect, describe, idle, metadata, header_build, header_read, memcpy,
+    process_vm_readv, sum, arrow_stream or socket_round_trip.
     `reuse` asks for one buffer at both ends, which stays in the caches, where otherwise distinct batches follow each
     other: `distinct` of them, where that is given, and at least as many in each stream of a published table.
     `default_window`: libdipc's window as it is where nobody sets it; `window_batches` and `window_bytes` set it.
     `apart`: each end has processors of its own, so that one sleeps on a halted one; otherwise the system chooses.
     `consumers`: threads that take the batches of libdipc's streams by turns, where there is not one for each stream.
+    `take`: how the consumer takes batches: next waits, try_next is called in an event loop.
     `pause`: seconds for which the consumer keeps each batch. `values` is int64, or bool with 8 rows to a byte.
     `free_bytes` is memory that has to be free, or the case is left out.
     """
@@ -52,6 +53,7 @@ class Case:
     window_bytes: int | None = None
     pause: float = 0
     values: str = "int64"
+    take: str = "next"
     free_bytes: int = 0
 
     def to_json(self) -> dict[str, Any]:
@@ -269,6 +271,22 @@ def _reference(sizes: tuple[int, ...], paths: tuple[str, ...]) -> list[Group]:
     ]
 
 
+def _requests() -> list[Group]:
+    """put beside get, an event loop beside a call that waits, a description beside a first batch."""
+    groups = []
+    for size in REFERENCE_SIZES:
+        get = Case("get", batch_bytes=size)
+        peers = (*DIPC, *FLIGHT)
+        groups.append(_group(f"put {size_text(size)}", (DIPC, get), (peers, replace(get, op="put"))))
+    small = Case("get", batch_bytes=64 * KIB)
+    arena = ("dipc shm arena",)
+    groups.append(_group("event loop 64 KiB", (arena, small), (arena, replace(small, take="try_next"))))
+    asked = Case("connect", batch_bytes=64)
+    both = ("dipc shm arena", "dipc tcp")
+    groups.append(_group("description", (both, asked), (both, replace(asked, op="describe"))))
+    return groups
+
+
 def _slow_consumer() -> list[Group]:
     """What a consumer that pauses holds up, beside a stream with room for one batch in which nothing happens."""
     size = 4 * MIB
@@ -292,6 +310,7 @@ def matrix(*, quick: bool) -> list[Group]:
         *_metadata((10, 1_000) if quick else (10, 100, 1_000)),
         *_headers((1_000,) if quick else (10, 1_000)),
         *_shape(quick=quick),
+        *_requests(),
         *_slow_consumer(),
         *_long(),
         *_reference((2 * MIB,) if quick else REFERENCE_SIZES, UCX),

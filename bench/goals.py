@@ -301,6 +301,30 @@ def _reference(run: Run) -> Iterator[Outcome]:
         yield _or_limit(case, 5, ours, theirs, alone, "UCX alone, walking")
 
 
+def _requests(run: Run) -> Iterator[Outcome]:
+    for size in REFERENCE_SIZES:
+        group = f"put {size_text(size)}"
+        for peer in DIPC:
+            put, get = (find(run, peer, op, group=group, batch_bytes=size) for op in ("put", "get"))
+            name = f"{peer.removeprefix('dipc ')}: put of {size_text(size)}"
+            yield _at_least(f"{name}, in get's", "≥ 0.9 ×", 0.9, put, get)
+            if peer != ARENA:
+                theirs = [find(run, flight, "put", group=group, batch_bytes=size) for flight in FLIGHT]
+                best = max(theirs, key=lambda row: median(row, RATE) or 0)
+                least = 4 if peer == HEAP else 1.5
+                yield _at_least(f"{name}, in Flight's DoPut", f"≥ {least} ×", least, put, best)
+    loop, waits = (find(run, ARENA, "get", group="event loop", take=take) for take in ("try_next", "next"))
+    yield _at_least("shm, arena: 64 KiB in an event loop, in a call's that waits", "≥ 0.9 ×", 0.9, loop, waits)
+    for peer in (ARENA, "dipc tcp"):
+        described, first = (find(run, peer, op, group="description") for op in ("describe", "connect"))
+        case = f"{peer.removeprefix('dipc ')}: description of a published ticket, in a first batch's time (p50)"
+        found = ratio(described, first, "p50_ns")
+        if found is None:
+            yield _absent(case, "≤ 1.2 ×", _problem(described, first))
+        else:
+            yield Outcome(case, "≤ 1.2 ×", _text(found), found.value <= 1.2)
+
+
 def _slow(run: Run) -> Iterator[Outcome]:
     for peer in SLOW:
         case = f"{peer.removeprefix('dipc ')}: slow consumer, memory at both ends beyond that of an idle stream"
@@ -323,6 +347,6 @@ def _slow(run: Run) -> Iterator[Outcome]:
 
 def outcomes(run: Run) -> list[Outcome]:
     """Every goal, in the order of the list of goals."""
-    parts = (_per_batch, _shared_memory, _first_batch, _tcp, _ucx, _reference, _headers, _many, _slow, _linear)
-    found = (outcome for part in parts for outcome in part(run))
+    parts = (_per_batch, _shared_memory, _first_batch, _tcp, _ucx, _reference, _headers, _many, _requests)
+    found = (outcome for part in (*parts, _slow, _linear) for outcome in part(run))
     return [replace(outcome, measured=outcome.measured.replace("|", "/")) for outcome in found]

@@ -118,6 +118,8 @@ def describe(case: Case) -> str:
         words.append("spinning")
     if case.apart:
         words.append("processors apart")
+    if case.take != "next":
+        words.append("in an event loop")
     if case.values != "int64":
         words.append(f"{case.batch_bytes * 8 // case.columns:,} rows of {case.values}")
     if case.pause:

@@ -102,9 +102,9 @@ class Dipc:
         # Over UCX more bodies would be received at once than the caches hold; with many streams gigabytes of copies
         # would be out.
         few = case.streams == 1 or memory == "arena"
-        wide = case.op in ("get", "metadata") and self._transport != "ucx" and few
+        wide = case.op in ("get", "put", "metadata") and self._transport != "ucx" and few
         if wide and not case.default_window and case.window_batches is None:
-            lent = case.op == "get" and self._transport == "shm" and memory == "arena"
+            lent = case.op in ("get", "put") and self._transport == "shm" and memory == "arena"
             window = LENT_WINDOW_BATCHES if lent else WINDOW_BATCHES
             arguments += ["--window-batches", str(window)]
         for option, value in (
@@ -113,6 +113,7 @@ class Dipc:
             ("--consumer-pause", _milliseconds(case.pause) if case.pause else None),
             ("--distinct", 1 if case.reuse else case.distinct),
             ("--consumers", case.consumers),
+            ("--take", case.take if case.take != "next" else None),
             ("--values", case.values if case.values != "int64" else None),
         ):
             if value is not None:

@@ -17,7 +17,7 @@ from bench.processes import PeerError, end, start
 from bench.results import Result
 
 ROOT = Path(__file__).resolve().parents[2]
-OPS = ("get", "latency", "connect", "metadata")
+OPS = ("get", "put", "latency", "connect", "metadata")
 
 
 class Flight:

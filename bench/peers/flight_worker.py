@@ -91,6 +91,13 @@ class Server(flight.FlightServerBase):  # type: ignore[misc] # pyarrow has no ty
         # C++ drives it, which costs less than GeneratorStream.
         return flight.RecordBatchStream(pa.RecordBatchReader.from_batches(batch(case, 0).schema, batches))
 
+    def do_put(self, _context: Any, _descriptor: Any, reader: Any, _writer: Any) -> None:
+        while True:
+            try:
+                reader.read_chunk()
+            except StopIteration:
+                return
+
     def do_action(self, _context: Any, _action: Any) -> Any:
         return [json.dumps(cpu_seconds()).encode()]
 
@@ -119,7 +126,7 @@ class Client:
 
     def measure(self, case: Case) -> dict[str, float]:
         ticket = flight.Ticket(json.dumps(case.to_json()).encode())
-        method = {"latency": self._latency, "connect": self._connect}.get(case.op, self._throughput)
+        method = {"latency": self._latency, "connect": self._connect, "put": self._put}.get(case.op, self._throughput)
         # Makes the server's batches, and both sides' first mistakes.
         self._warm_up(case, ticket)
         before = (self._server_cpu(), cpu_seconds())
@@ -159,6 +166,29 @@ class Client:
             "bytes_per_second": batches * rows(case) * case.columns * 8 / spent,
             "batches_per_second": batches / spent,
             "ns_per_column": spent * 1e9 / (batches * case.columns),
+        }
+
+    def _put(self, case: Case, _ticket: Any) -> dict[str, float]:
+        ring = [batch(case, number) for number in range(distinct(case))]
+        descriptor = flight.FlightDescriptor.for_path("table")
+        writer, _ = self._client.do_put(descriptor, ring[0].schema)
+        # Both sides' first mistakes.
+        for chunk in ring[:2]:
+            writer.write_batch(chunk)
+        batches = 0
+        begun = time.perf_counter()
+        for chunk in itertools.cycle(ring):
+            writer.write_batch(chunk)
+            batches += 1
+            if time.perf_counter() - begun >= case.seconds and batches >= 3:
+                break
+        # Waits until the server has read everything.
+        writer.close()
+        spent = time.perf_counter() - begun
+        return {
+            "seconds": spent,
+            "bytes_per_second": batches * rows(case) * case.columns * 8 / spent,
+            "batches_per_second": batches / spent,
         }
 
     def _latency(self, case: Case, ticket: Any) -> dict[str, float]:
