@@ -1915,6 +1915,8 @@ dipc_status dipc_get_options_set_connections(struct dipc_get_options *options,
  * @param descriptor            Ticket, prefix or descriptor, as the call with the wait takes it.
  * @param descriptor_len_bytes  Length of descriptor.
  * @param options               Copied; NULL: the defaults.
+ * @param cancel                Token that ends the request, and the calls of what it gives; may be
+ *                              NULL. It may be freed before the request.
  * @param out                   Receives the request, to be freed by dipc_pending_free().
  * @param error                 May be NULL; on failure receives details for dipc_error_free().
  * @return DIPC_OK: the request gets every later failure. DIPC_ERR_NULL_ARGUMENT.
@@ -1929,6 +1931,7 @@ dipc_status dipc_client_start(const struct dipc_client *client,
                               const uint8_t *descriptor,
                               size_t descriptor_len_bytes,
                               const struct dipc_get_options *options,
+                              const struct dipc_cancel *cancel,
                               struct dipc_pending **out,
                               struct dipc_error **error);
 
@@ -2469,6 +2472,7 @@ void dipc_put_options_free(struct dipc_put_options *options);
  * @param descriptor            As for dipc_client_put().
  * @param descriptor_len_bytes  Length of descriptor.
  * @param options               Copied; NULL: the defaults.
+ * @param cancel                As for dipc_client_start().
  * @param schema                Moved on success: its release becomes NULL.
  * @param device_type           Device of the batches, as ARROW_DEVICE_CPU.
  * @param out                   Receives the request, to be freed by dipc_pending_free().
@@ -2484,6 +2488,7 @@ dipc_status dipc_client_start_put(const struct dipc_client *client,
                                   const uint8_t *descriptor,
                                   size_t descriptor_len_bytes,
                                   const struct dipc_put_options *options,
+                                  const struct dipc_cancel *cancel,
                                   struct ArrowSchema *schema,
                                   int32_t device_type,
                                   struct dipc_pending **out,
@@ -2501,6 +2506,7 @@ dipc_status dipc_client_start_put(const struct dipc_client *client,
  * @param options               Of the table from here. Copied; NULL: the defaults.
  * @param answer_options        Of the table from there, as for dipc_client_exchange(). Copied;
  *                              NULL: the defaults.
+ * @param cancel                As for dipc_client_start().
  * @param schema                Of the table from here. Moved on success: its release becomes NULL.
  * @param device_type           Device of the batches, as ARROW_DEVICE_CPU.
  * @param out                   Receives the request, to be freed by dipc_pending_free().
@@ -2517,6 +2523,7 @@ dipc_status dipc_client_start_exchange(const struct dipc_client *client,
                                        size_t descriptor_len_bytes,
                                        const struct dipc_put_options *options,
                                        const struct dipc_get_options *answer_options,
+                                       const struct dipc_cancel *cancel,
                                        struct ArrowSchema *schema,
                                        int32_t device_type,
                                        struct dipc_pending **out,

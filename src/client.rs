@@ -104,6 +104,7 @@ impl Client {
     }
 
     /// A get, a list or a describe without a wait. A thread of the client waits for the answer.
+    /// `cancel` ends the request and its stream.
     ///
     /// # Errors
     ///
@@ -114,6 +115,7 @@ impl Client {
         uris: &[&str],
         descriptor: &[u8],
         options: &GetOptions,
+        cancel: Option<&Cancel>,
     ) -> Result<Pending> {
         self.core.generation.ensure_same_process()?;
         options.device.ensure_available()?;
@@ -123,14 +125,15 @@ impl Client {
             Verb::Get => options.clone(),
             _ => of_rows(options),
         };
-        Pending::start(&self.threads, || {
+        let later = cancel.cloned();
+        Pending::start(&self.threads, cancel, || {
             move |cancel: &Cancel| {
                 let mut stream = core.open(&uris, (verb, &descriptor), &options, Some(cancel))?;
                 if verb == Verb::Describe {
                     let (description, headers) = described(stream)?;
                     return Ok(Answer::Description(description, headers));
                 }
-                stream.forget_cancel();
+                stream.set_cancel(later.as_ref());
                 Ok(Answer::Stream(Box::new(stream)))
             }
         })
@@ -148,20 +151,22 @@ impl Client {
         descriptor: &[u8],
         schema: impl FnOnce() -> (OwnedSchema, i32),
         (own, answers): (&PutOptions, Option<&GetOptions>),
+        cancel: Option<&Cancel>,
     ) -> Result<Pending> {
+        let later = cancel.cloned();
         let uri = self.uri_of_put(uris)?;
         let (core, descriptor) = (Arc::clone(&self.core), descriptor.to_vec());
         let (own, answers) = (own.clone(), answers.cloned());
-        Pending::start(&self.threads, || {
+        Pending::start(&self.threads, cancel, || {
             let (schema, device_type) = schema();
             move |cancel: &Cancel| {
                 let described = (&schema, device_type);
                 let options = (&own, answers.as_ref());
                 let (mut put, stream) =
                     send(&core, &uri, &descriptor, described, options, Some(cancel))?;
-                put.forget_cancel();
+                put.set_cancel(later.as_ref());
                 let stream = stream.map(|mut stream| {
-                    stream.forget_cancel();
+                    stream.set_cancel(later.as_ref());
                     Box::new(stream)
                 });
                 Ok(Answer::Put(Box::new(put), stream))

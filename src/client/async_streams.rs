@@ -61,7 +61,7 @@ impl AsyncStreams {
             Box::new(move || {
                 let asked = caught(|| {
                     let mut stream = ask(&consumer.begin_asking()?)?;
-                    stream.forget_cancel();
+                    stream.set_cancel(None);
                     Ok(stream)
                 });
                 consumer.answer(asked);

@@ -33,6 +33,7 @@ struct PendingRequest {
     progress: Mutex<Progress>,
     /// Rings for good once there is an answer.
     bell: Bell,
+    /// Ends the request alone.
     cancel: Cancel,
 }
 
@@ -56,17 +57,21 @@ impl PendingRequest {
 }
 
 impl Pending {
-    /// Has one of the `threads` run the request that `ask` makes.
+    /// Has one of the `threads` run the request that `ask` makes. `cancel` ends it too.
     ///
     /// # Errors
     ///
     /// `OutOfResources` when the process has no threads or descriptors left. Then `ask` was not
     /// called.
-    pub(super) fn start<A>(threads: &Arc<AskingThreads>, ask: impl FnOnce() -> A) -> Result<Self>
+    pub(super) fn start<A>(
+        threads: &Arc<AskingThreads>,
+        cancel: Option<&Cancel>,
+        ask: impl FnOnce() -> A,
+    ) -> Result<Self>
     where
         A: FnOnce(&Cancel) -> Result<Answer> + Send + 'static,
     {
-        let pending = Self::new()?;
+        let pending = Self::new(cancel)?;
         let request = Arc::clone(&pending.request);
         threads.run(|| {
             let ask = ask();
@@ -75,11 +80,11 @@ impl Pending {
         Ok(pending)
     }
 
-    fn new() -> Result<Self> {
+    fn new(cancel: Option<&Cancel>) -> Result<Self> {
         let request = PendingRequest {
             progress: Mutex::new(Progress::Asking),
             bell: Bell::new()?,
-            cancel: Cancel::new()?,
+            cancel: cancel.map_or_else(Cancel::new, Cancel::child)?,
         };
         Ok(Self {
             request: Arc::new(request),

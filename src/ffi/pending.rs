@@ -7,12 +7,13 @@ use crate::arrow::abi::ArrowDeviceArrayStream;
 use crate::arrow::stream::export_device_stream;
 use crate::client::{Answer, Pending};
 use crate::error::Error;
+use crate::ffi::cancel::dipc_cancel;
 use crate::ffi::client::{dipc_client, options_of};
 use crate::ffi::client_options::dipc_get_options;
 use crate::ffi::description::{dipc_description, give};
 use crate::ffi::error::dipc_error;
 use crate::ffi::guard::{ErrorOut, Polled, guard_free, guard_ref};
-use crate::ffi::handle::{HandleState, try_out};
+use crate::ffi::handle::{HandleState, try_option, try_out};
 use crate::ffi::put::dipc_put;
 use crate::ffi::request_headers::{DIPC_VERB_DESCRIBE, DIPC_VERB_GET, DIPC_VERB_LIST};
 use crate::ffi::status::dipc_status;
@@ -48,6 +49,8 @@ impl dipc_pending {
 /// @param descriptor            Ticket, prefix or descriptor, as the call with the wait takes it.
 /// @param descriptor_len_bytes  Length of descriptor.
 /// @param options               Copied; NULL: the defaults.
+/// @param cancel                Token that ends the request, and the calls of what it gives; may be
+///                              NULL. It may be freed before the request.
 /// @param out                   Receives the request, to be freed by dipc_pending_free().
 /// @param error                 May be NULL; on failure receives details for dipc_error_free().
 /// @return DIPC_OK: the request gets every later failure. DIPC_ERR_NULL_ARGUMENT.
@@ -68,6 +71,7 @@ pub unsafe extern "C" fn dipc_client_start(
     descriptor: *const u8,
     descriptor_len_bytes: usize,
     options: *const dipc_get_options,
+    cancel: *const dipc_cancel,
     out: *mut *mut dipc_pending,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
@@ -80,6 +84,8 @@ pub unsafe extern "C" fn dipc_client_start(
         let descriptor = unsafe { try_bytes(descriptor, descriptor_len_bytes, "descriptor") }?;
         // SAFETY: the caller promises `options` is NULL or live.
         let options = unsafe { options_of(options) }?;
+        // SAFETY: the caller promises `cancel` is NULL or live.
+        let cancel = unsafe { try_option(cancel) }?.map(|cancel| &cancel.inner);
         // SAFETY: the caller promises `out` is NULL or writable.
         let out = unsafe { try_out(out, "out") }?;
         let verb = match verb {
@@ -93,7 +99,9 @@ pub unsafe extern "C" fn dipc_client_start(
                 )));
             }
         };
-        let pending = client.inner.start(verb, &uris, descriptor, &options)?;
+        let pending = client
+            .inner
+            .start(verb, &uris, descriptor, &options, cancel)?;
         out.set_handle(dipc_pending::new(pending));
         Ok(())
     };

@@ -4,11 +4,12 @@ use std::ffi::c_char;
 
 use crate::arrow::OwnedSchema;
 use crate::arrow::abi::ArrowSchema;
+use crate::ffi::cancel::dipc_cancel;
 use crate::ffi::client::{dipc_client, options_of as get_options_of};
 use crate::ffi::client_options::dipc_get_options;
 use crate::ffi::error::dipc_error;
 use crate::ffi::guard::{ErrorOut, guard_ref};
-use crate::ffi::handle::try_out;
+use crate::ffi::handle::{try_option, try_out};
 use crate::ffi::loan::try_schema;
 use crate::ffi::pending::dipc_pending;
 use crate::ffi::put_open::options_of;
@@ -25,6 +26,7 @@ use crate::ffi::text::{try_bytes, try_strs};
 /// @param descriptor            As for dipc_client_put().
 /// @param descriptor_len_bytes  Length of descriptor.
 /// @param options               Copied; NULL: the defaults.
+/// @param cancel                As for dipc_client_start().
 /// @param schema                Moved on success: its release becomes NULL.
 /// @param device_type           Device of the batches, as ARROW_DEVICE_CPU.
 /// @param out                   Receives the request, to be freed by dipc_pending_free().
@@ -45,6 +47,7 @@ pub unsafe extern "C" fn dipc_client_start_put(
     descriptor: *const u8,
     descriptor_len_bytes: usize,
     options: *const dipc_put_options,
+    cancel: *const dipc_cancel,
     schema: *mut ArrowSchema,
     device_type: i32,
     out: *mut *mut dipc_pending,
@@ -59,6 +62,8 @@ pub unsafe extern "C" fn dipc_client_start_put(
         let descriptor = unsafe { try_bytes(descriptor, descriptor_len_bytes, "descriptor") }?;
         // SAFETY: the caller promises `options` is NULL or live.
         let options = unsafe { options_of(options) }?;
+        // SAFETY: the caller promises `cancel` is NULL or live.
+        let cancel = unsafe { try_option(cancel) }?.map(|cancel| &cancel.inner);
         // SAFETY: the caller promises `schema` is NULL or a schema.
         let _valid = unsafe { try_schema(schema, "schema") }?;
         // SAFETY: the caller promises `out` is NULL or writable.
@@ -66,7 +71,9 @@ pub unsafe extern "C" fn dipc_client_start_put(
         // SAFETY: it was read above, and nobody else uses it.
         let take = || (unsafe { OwnedSchema::take(schema) }, device_type);
         let options = (&options, None);
-        let pending = client.inner.start_put(&uris, descriptor, take, options)?;
+        let pending = client
+            .inner
+            .start_put(&uris, descriptor, take, options, cancel)?;
         out.set_handle(dipc_pending::new(pending));
         Ok(())
     };
@@ -85,6 +92,7 @@ pub unsafe extern "C" fn dipc_client_start_put(
 /// @param options               Of the table from here. Copied; NULL: the defaults.
 /// @param answer_options        Of the table from there, as for dipc_client_exchange(). Copied;
 ///                              NULL: the defaults.
+/// @param cancel                As for dipc_client_start().
 /// @param schema                Of the table from here. Moved on success: its release becomes NULL.
 /// @param device_type           Device of the batches, as ARROW_DEVICE_CPU.
 /// @param out                   Receives the request, to be freed by dipc_pending_free().
@@ -107,6 +115,7 @@ pub unsafe extern "C" fn dipc_client_start_exchange(
     descriptor_len_bytes: usize,
     options: *const dipc_put_options,
     answer_options: *const dipc_get_options,
+    cancel: *const dipc_cancel,
     schema: *mut ArrowSchema,
     device_type: i32,
     out: *mut *mut dipc_pending,
@@ -123,6 +132,8 @@ pub unsafe extern "C" fn dipc_client_start_exchange(
         let options = unsafe { options_of(options) }?;
         // SAFETY: the caller promises `answer_options` is NULL or live.
         let answers = unsafe { get_options_of(answer_options) }?;
+        // SAFETY: the caller promises `cancel` is NULL or live.
+        let cancel = unsafe { try_option(cancel) }?.map(|cancel| &cancel.inner);
         // SAFETY: the caller promises `schema` is NULL or a schema.
         let _valid = unsafe { try_schema(schema, "schema") }?;
         // SAFETY: the caller promises `out` is NULL or writable.
@@ -130,7 +141,9 @@ pub unsafe extern "C" fn dipc_client_start_exchange(
         // SAFETY: it was read above, and nobody else uses it.
         let take = || (unsafe { OwnedSchema::take(schema) }, device_type);
         let options = (&options, Some(&answers));
-        let pending = client.inner.start_put(&uris, descriptor, take, options)?;
+        let pending = client
+            .inner
+            .start_put(&uris, descriptor, take, options, cancel)?;
         out.set_handle(dipc_pending::new(pending));
         Ok(())
     };

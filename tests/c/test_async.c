@@ -44,6 +44,10 @@ static int32_t produce(void *userdata, dipc_request *request, struct ArrowDevice
   OK(dipc_request_add_headers(request, answer, &error_));
   dipc_headers_free(answer);
   if (strcmp(ticket, "late") == 0) sleep_ms(100);
+  if (strcmp(ticket, "never") == 0) {
+    while (!dipc_request_is_cancelled(request)) sleep_ms(1);
+    return 1;
+  }
   int64_t batches = strcmp(ticket, "ever") == 0 ? 1 << 30 : strcmp(ticket, "empty") ? BATCHES : 0;
   table_stream(out, batches, ROWS, strcmp(ticket, "fails") ? -1 : 5, NULL);
   return 0;
@@ -398,18 +402,24 @@ static void tasks_and_streams_outlive_their_client(const char *uri) {
   for (int i = 0; i < STREAMS; i++) finish(all[i], BATCHES, 1, 0);
 }
 
-static dipc_pending *pend(const dipc_client *client, int32_t verb, const char *uri,
-                          const char *descriptor) {
+static dipc_pending *pend_with(const dipc_client *client, int32_t verb, const char *uri,
+                               const char *descriptor, const dipc_cancel *cancel) {
   dipc_pending *pending = NULL;
   OK(dipc_client_start(client, verb, &uri, 1, (const uint8_t *)descriptor, strlen(descriptor), NULL,
-                       &pending, &error_));
+                       cancel, &pending, &error_));
   return pending;
+}
+
+static dipc_pending *pend(const dipc_client *client, int32_t verb, const char *uri,
+                          const char *descriptor) {
+  return pend_with(client, verb, uri, descriptor, NULL);
 }
 
 static void requests_are_polled(const char *uri) {
   dipc_client *client = new_client();
   dipc_pending *all[STREAMS];
-  struct ArrowDeviceArrayStream stream;
+  struct ArrowDeviceArrayStream stream, left;
+  struct ArrowDeviceArray batch;
   dipc_description *description = NULL;
   int32_t status;
   for (int i = 0; i < STREAMS; i++) {
@@ -436,7 +446,28 @@ static void requests_are_polled(const char *uri) {
   }
   dipc_pending_free(all[0]);
   FAILS(DIPC_ERR_INVALID_ARGUMENT, "verb 2",
-        dipc_client_start(client, DIPC_VERB_PUT, &uri, 1, TICKET("t"), NULL, &all[0], &error_));
+        dipc_client_start(client, DIPC_VERB_PUT, &uri, 1, TICKET("t"), NULL, NULL, &all[0],
+                          &error_));
+  /* A token ends requests, and the streams that they have given; so does one that is triggered. */
+  dipc_cancel *cancel = NULL;
+  OK(dipc_cancel_new(&cancel, &error_));
+  all[0] = pend_with(client, DIPC_VERB_GET, uri, "soon", cancel);
+  wait_until_readable(all[0]);
+  OK(dipc_pending_try_stream(all[0], &stream, &error_));
+  dipc_pending_free(all[0]);
+  for (int i = 0; i < 2; i++) all[i] = pend_with(client, DIPC_VERB_GET, uri, "never", cancel);
+  STATUS(DIPC_NOTHING, dipc_pending_try_stream(all[0], &left, &error_));
+  OK(dipc_cancel_trigger(cancel, &error_));
+  all[2] = pend_with(client, DIPC_VERB_GET, uri, "soon", cancel);
+  dipc_cancel_free(cancel);
+  for (int i = 0; i < 3; i++) {
+    wait_until_readable(all[i]);
+    FAILS(DIPC_ERR_CANCELLED, "cancelled", dipc_pending_try_stream(all[i], &left, &error_));
+    dipc_pending_free(all[i]);
+  }
+  CHECK(stream.get_next(&stream, &batch) != 0);
+  STATUS(DIPC_ERR_CANCELLED, dipc_stream_status(&stream, &error_));
+  stream.release(&stream);
   /* Freed before the answer, with one in hand, and after the client. */
   for (int i = 0; i < STREAMS; i++) all[i] = pend(client, DIPC_VERB_GET, uri, "late");
   for (int i = 1; i < STREAMS; i++) dipc_pending_free(all[i]);

@@ -381,16 +381,20 @@ static void clients_and_streams(void) {
   dipc_pending *pending = NULL;
   int descriptor = -1;
   const int32_t verb = DIPC_VERB_GET;
-  NULLS("client", dipc_client_start(NULL, verb, uris, 1, TICKET("t"), NULL, &pending, &error_));
-  NULLS("uris", dipc_client_start(client, verb, NULL, 1, TICKET("t"), NULL, &pending, &error_));
-  NULLS("a URI", dipc_client_start(client, verb, none, 1, TICKET("t"), NULL, &pending, &error_));
-  NULLS("descriptor", dipc_client_start(client, verb, uris, 1, NULL, 1, NULL, &pending, &error_));
-  NULLS("out", dipc_client_start(client, verb, uris, 1, TICKET("t"), NULL, NULL, &error_));
+  NULLS("client",
+        dipc_client_start(NULL, verb, uris, 1, TICKET("t"), NULL, NULL, &pending, &error_));
+  NULLS("uris",
+        dipc_client_start(client, verb, NULL, 1, TICKET("t"), NULL, NULL, &pending, &error_));
+  NULLS("a URI",
+        dipc_client_start(client, verb, none, 1, TICKET("t"), NULL, NULL, &pending, &error_));
+  NULLS("descriptor",
+        dipc_client_start(client, verb, uris, 1, NULL, 1, NULL, NULL, &pending, &error_));
+  NULLS("out", dipc_client_start(client, verb, uris, 1, TICKET("t"), NULL, NULL, NULL, &error_));
   NULLS("pending", dipc_pending_fd(NULL, &descriptor, &error_));
   NULLS("pending", dipc_pending_try_stream(NULL, &device, &error_));
   NULLS("pending", dipc_pending_try_description(NULL, &description, &error_));
   dipc_pending_free(NULL);
-  OK(dipc_client_start(client, verb, uris, 1, TICKET("t"), NULL, &pending, &error_));
+  OK(dipc_client_start(client, verb, uris, 1, TICKET("t"), NULL, NULL, &pending, &error_));
   NULLS("out", dipc_pending_fd(pending, NULL, &error_));
   NULLS("out", dipc_pending_try_stream(pending, NULL, &error_));
   NULLS("out", dipc_pending_try_description(pending, NULL, &error_));
@@ -403,19 +407,22 @@ static void clients_and_streams(void) {
   dipc_pending_free(pending);
   struct ArrowSchema sent;
   table_schema(&sent);
-  NULLS("client", dipc_client_start_put(NULL, uris, 1, TICKET("t"), NULL, &sent, ARROW_DEVICE_CPU,
+  NULLS("client",
+        dipc_client_start_put(NULL, uris, 1, TICKET("t"), NULL, NULL, &sent, ARROW_DEVICE_CPU,
                                         &pending, &error_));
-  NULLS("uris", dipc_client_start_put(client, NULL, 1, TICKET("t"), NULL, &sent, ARROW_DEVICE_CPU,
+  NULLS("uris",
+        dipc_client_start_put(client, NULL, 1, TICKET("t"), NULL, NULL, &sent, ARROW_DEVICE_CPU,
                                       &pending, &error_));
-  NULLS("schema", dipc_client_start_put(client, uris, 1, TICKET("t"), NULL, NULL,
+  NULLS("schema", dipc_client_start_put(client, uris, 1, TICKET("t"), NULL, NULL, NULL,
                                         ARROW_DEVICE_CPU, &pending, &error_));
-  NULLS("out", dipc_client_start_put(client, uris, 1, TICKET("t"), NULL, &sent, ARROW_DEVICE_CPU,
+  NULLS("out",
+        dipc_client_start_put(client, uris, 1, TICKET("t"), NULL, NULL, &sent, ARROW_DEVICE_CPU,
                                      NULL, &error_));
-  NULLS("client", dipc_client_start_exchange(NULL, uris, 1, TICKET("t"), NULL, NULL, &sent,
+  NULLS("client", dipc_client_start_exchange(NULL, uris, 1, TICKET("t"), NULL, NULL, NULL, &sent,
                                              ARROW_DEVICE_CPU, &pending, &error_));
-  NULLS("schema", dipc_client_start_exchange(client, uris, 1, TICKET("t"), NULL, NULL, NULL,
+  NULLS("schema", dipc_client_start_exchange(client, uris, 1, TICKET("t"), NULL, NULL, NULL, NULL,
                                              ARROW_DEVICE_CPU, &pending, &error_));
-  NULLS("out", dipc_client_start_exchange(client, uris, 1, TICKET("t"), NULL, NULL, &sent,
+  NULLS("out", dipc_client_start_exchange(client, uris, 1, TICKET("t"), NULL, NULL, NULL, &sent,
                                           ARROW_DEVICE_CPU, NULL, &error_));
   /* The caller owns what a failed call did not take. */
   CHECK(sent.release != NULL);

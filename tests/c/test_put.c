@@ -222,8 +222,8 @@ static dipc_pending *start_put(const dipc_client *client, const char *uri, const
   dipc_pending *pending = NULL;
   struct ArrowSchema schema;
   table_schema(&schema);
-  OK(dipc_client_start_put(client, &uri, 1, (const uint8_t *)name, strlen(name), NULL, &schema,
-                           ARROW_DEVICE_CPU, &pending, &error_));
+  OK(dipc_client_start_put(client, &uri, 1, (const uint8_t *)name, strlen(name), NULL, NULL,
+                           &schema, ARROW_DEVICE_CPU, &pending, &error_));
   CHECK(schema.release == NULL);
   return pending;
 }

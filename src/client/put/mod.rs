@@ -11,6 +11,7 @@ use std::time::Duration;
 use super::asking::{ClientCore, ConnectionKey};
 use crate::arrow::OwnedDeviceArray;
 use crate::arrow::stream::{ArrayReader as _, DeviceStreamReader};
+use crate::cancel::Cancel;
 use crate::driver::clock;
 use crate::driver::end::{Answers, EndLink, HostResult};
 use crate::driver::produce::{Counters, Production};
@@ -70,9 +71,9 @@ impl Put {
         self.source = Some(source);
     }
 
-    /// Has no further wait end by the token of the request.
-    pub(super) fn forget_cancel(&mut self) {
-        self.production.set_cancel(None);
+    /// The token of later calls, in place of the request's.
+    pub(super) fn set_cancel(&mut self, cancel: Option<&Cancel>) {
+        self.production.set_cancel(cancel);
     }
 
     /// Sends a batch. Waits at most `timeout` for a slow server.

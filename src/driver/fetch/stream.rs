@@ -88,9 +88,9 @@ impl Stream {
         self.retry = Some(retry);
     }
 
-    /// Later calls have no token: that of the request was for the request alone.
-    pub fn forget_cancel(&mut self) {
-        self.cancel = None;
+    /// The token of later calls, in place of the request's.
+    pub fn set_cancel(&mut self, cancel: Option<&Cancel>) {
+        self.cancel = cancel.cloned();
     }
 
     /// Has the log tell of the end of the stream.
