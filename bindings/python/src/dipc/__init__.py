@@ -52,7 +52,8 @@ from ._errors import (
 )
 from ._headers import Headers, HeadersLike
 from ._library import LibraryError, status_name
-from ._put import ExchangeOptions, PutOptions, PutStats, Result, Taken, Writer
+from ._options import ExchangeOptions, GetOptions, PutOptions, RequestOptions
+from ._put import PutStats, Result, Taken, Writer
 from ._reader import Batch, Reader
 from ._request import Peer, Request
 from ._schema import Schema
@@ -81,6 +82,7 @@ __all__ = [
     "Endpoint",
     "ExchangeOptions",
     "ForkedError",
+    "GetOptions",
     "Headers",
     "HeadersLike",
     "InvalidArgumentError",
@@ -100,6 +102,7 @@ __all__ = [
     "PutStats",
     "Reader",
     "Request",
+    "RequestOptions",
     "Result",
     "Schema",
     "Server",
@@ -136,176 +139,34 @@ __all__ = [
 logging.getLogger("dipc").addHandler(logging.NullHandler())
 
 
-def get(
-    uri: Uris,
-    ticket: Ticket,
-    *,
-    headers: HeadersLike = (),
-    send_secrets: bool = False,
-    deadline: float | None = None,
-    cancel: Cancel | None = None,
-    connect_timeout: float | None = None,
-    stall_timeout: float | None = None,
-    window: tuple[int, int] | None = None,
-    lent_limit_bytes: int | None = None,
-    message_limit_bytes: int | None = None,
-    connections: int | None = None,
-    spin: float | None = None,
-    device: str = "cpu",
-    validation: str = "auto",
-) -> Reader:
+def get(uri: Uris, ticket: Ticket, **options: Unpack[GetOptions]) -> Reader:
     """Asks a server for a ticket, by a :class:`Client` that the process shares; see :meth:`Client.get`."""
-    return shared_client().get(
-        uri,
-        ticket,
-        headers=headers,
-        send_secrets=send_secrets,
-        deadline=deadline,
-        cancel=cancel,
-        connect_timeout=connect_timeout,
-        stall_timeout=stall_timeout,
-        window=window,
-        lent_limit_bytes=lent_limit_bytes,
-        message_limit_bytes=message_limit_bytes,
-        connections=connections,
-        spin=spin,
-        device=device,
-        validation=validation,
-    )
+    return shared_client().get(uri, ticket, **options)
 
 
-async def aget(
-    uri: Uris,
-    ticket: Ticket,
-    *,
-    headers: HeadersLike = (),
-    send_secrets: bool = False,
-    deadline: float | None = None,
-    cancel: Cancel | None = None,
-    connect_timeout: float | None = None,
-    stall_timeout: float | None = None,
-    window: tuple[int, int] | None = None,
-    lent_limit_bytes: int | None = None,
-    message_limit_bytes: int | None = None,
-    connections: int | None = None,
-    spin: float | None = None,
-    device: str = "cpu",
-    validation: str = "auto",
-) -> Reader:
+async def aget(uri: Uris, ticket: Ticket, **options: Unpack[GetOptions]) -> Reader:
     """:func:`get` for coroutines: cancelling the task cancels the call."""
-    return await shared_client().aget(
-        uri,
-        ticket,
-        headers=headers,
-        send_secrets=send_secrets,
-        deadline=deadline,
-        cancel=cancel,
-        connect_timeout=connect_timeout,
-        stall_timeout=stall_timeout,
-        window=window,
-        lent_limit_bytes=lent_limit_bytes,
-        message_limit_bytes=message_limit_bytes,
-        connections=connections,
-        spin=spin,
-        device=device,
-        validation=validation,
-    )
+    return await shared_client().aget(uri, ticket, **options)
 
 
-def describe(
-    uri: Uris,
-    ticket: Ticket,
-    *,
-    headers: HeadersLike = (),
-    send_secrets: bool = False,
-    deadline: float | None = None,
-    cancel: Cancel | None = None,
-    connect_timeout: float | None = None,
-    stall_timeout: float | None = None,
-) -> Description:
+def describe(uri: Uris, ticket: Ticket, **options: Unpack[RequestOptions]) -> Description:
     """Asks a server what a ticket stands for, without the table; see :meth:`Client.describe`."""
-    return shared_client().describe(
-        uri,
-        ticket,
-        headers=headers,
-        send_secrets=send_secrets,
-        deadline=deadline,
-        cancel=cancel,
-        connect_timeout=connect_timeout,
-        stall_timeout=stall_timeout,
-    )
+    return shared_client().describe(uri, ticket, **options)
 
 
-async def adescribe(
-    uri: Uris,
-    ticket: Ticket,
-    *,
-    headers: HeadersLike = (),
-    send_secrets: bool = False,
-    deadline: float | None = None,
-    cancel: Cancel | None = None,
-    connect_timeout: float | None = None,
-    stall_timeout: float | None = None,
-) -> Description:
+async def adescribe(uri: Uris, ticket: Ticket, **options: Unpack[RequestOptions]) -> Description:
     """:func:`describe` for coroutines: cancelling the task cancels the call."""
-    return await shared_client().adescribe(
-        uri,
-        ticket,
-        headers=headers,
-        send_secrets=send_secrets,
-        deadline=deadline,
-        cancel=cancel,
-        connect_timeout=connect_timeout,
-        stall_timeout=stall_timeout,
-    )
+    return await shared_client().adescribe(uri, ticket, **options)
 
 
-def list_tickets(
-    uri: Uris,
-    prefix: Ticket = b"",
-    *,
-    headers: HeadersLike = (),
-    send_secrets: bool = False,
-    deadline: float | None = None,
-    cancel: Cancel | None = None,
-    connect_timeout: float | None = None,
-    stall_timeout: float | None = None,
-) -> Reader:
+def list_tickets(uri: Uris, prefix: Ticket = b"", **options: Unpack[RequestOptions]) -> Reader:
     """Asks a server for its tickets that begin with a prefix, as a table; see :meth:`Client.list_tickets`."""
-    return shared_client().list_tickets(
-        uri,
-        prefix,
-        headers=headers,
-        send_secrets=send_secrets,
-        deadline=deadline,
-        cancel=cancel,
-        connect_timeout=connect_timeout,
-        stall_timeout=stall_timeout,
-    )
+    return shared_client().list_tickets(uri, prefix, **options)
 
 
-async def alist_tickets(
-    uri: Uris,
-    prefix: Ticket = b"",
-    *,
-    headers: HeadersLike = (),
-    send_secrets: bool = False,
-    deadline: float | None = None,
-    cancel: Cancel | None = None,
-    connect_timeout: float | None = None,
-    stall_timeout: float | None = None,
-) -> Reader:
+async def alist_tickets(uri: Uris, prefix: Ticket = b"", **options: Unpack[RequestOptions]) -> Reader:
     """:func:`list_tickets` for coroutines: cancelling the task cancels the call."""
-    return await shared_client().alist_tickets(
-        uri,
-        prefix,
-        headers=headers,
-        send_secrets=send_secrets,
-        deadline=deadline,
-        cancel=cancel,
-        connect_timeout=connect_timeout,
-        stall_timeout=stall_timeout,
-    )
+    return await shared_client().alist_tickets(uri, prefix, **options)
 
 
 def put(uri: str, ticket: Ticket, obj: Any, **options: Unpack[PutOptions]) -> Taken:

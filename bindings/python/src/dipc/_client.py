@@ -2,36 +2,25 @@
 
 from __future__ import annotations
 
-import ctypes
-import functools
 from collections.abc import Mapping
-from ctypes import c_char_p, c_void_p
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Callable, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from . import _abi, _arguments, _description, _library, _process, _put, _source, _wait
+from . import _abi, _arguments, _asking, _description, _library, _options, _process, _source
 from ._arguments import Ticket, Uris
-from ._cancel import Cancel, Token
 from ._description import Description
-from ._handle import Handle, Setting, make, options
-from ._headers import Headers, HeadersLike
-from ._put import ExchangeOptions, PutOptions, Taken, Writer
+from ._handle import Setting, make, options
+from ._options import ExchangeOptions, GetOptions, PutOptions, RequestOptions
+from ._put import Taken, Writer
 from ._reader import Reader
+from ._request import Verb
 from ._schema import Schema
-from ._stream import Stream
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 _checked, _plain = _library.checked, _library.plain
-_get, _list = _checked("dipc_client_get"), _checked("dipc_client_list")
-_describe = _checked("dipc_client_describe")
-_put_open, _exchange = _checked("dipc_client_put_open"), _checked("dipc_client_exchange")
 _stat = _checked("dipc_client_stat")
-
-T = TypeVar("T")
-
-_VALIDATION = {"auto": 0, "structure": 1, "full": 2}
 
 
 class ClientStats(NamedTuple):
@@ -73,200 +62,64 @@ class Client:
         with options("client_options", values, _checked, _plain("dipc_client_options_free")) as pointer:
             self._handle = make("client", _checked("dipc_client_new"), _plain("dipc_client_free"), pointer)
 
-    def get(
-        self,
-        uri: Uris,
-        ticket: Ticket,
-        *,
-        headers: HeadersLike = (),
-        send_secrets: bool = False,
-        deadline: float | None = None,
-        cancel: Cancel | None = None,
-        connect_timeout: float | None = None,
-        stall_timeout: float | None = None,
-        window: tuple[int, int] | None = None,
-        lent_limit_bytes: int | None = None,
-        message_limit_bytes: int | None = None,
-        connections: int | None = None,
-        spin: float | None = None,
-        device: str = "cpu",
-        validation: str = "auto",
-    ) -> Reader:
+    def get(self, uri: Uris, ticket: Ticket, **options: Unpack[GetOptions]) -> Reader:
         """Asks a server for a ticket. Returns once the schema is there.
 
         :param uri: The server's URI, or two: one for metadata and one for bodies.
         :param ticket: What is asked for. Text is taken as UTF-8.
-        :param headers: Headers for the server's provider or handler, as ``{"traceparent": "00-…"}``, or pairs where
-            a key comes more than once; see :class:`Headers`. Those of its answer are :attr:`Reader.headers`.
-        :param send_secrets: Send the header "authorization" also where others may read the connection: over tcp
-            beyond the loopback interface, and over ucx. Without it such a request raises PermissionError, and
-            nothing is sent.
-        :param deadline: Seconds that the whole stream may take, from now to its end; then it fails with
-            TimeoutError. The server sees what is left of them. None by default.
-        :param cancel: Ends this call and the stream from another thread.
-        :param connect_timeout: Seconds that connecting may take, up to the server's first answer; 10 by
-            default.
-        :param stall_timeout: Seconds that the server may say nothing while something is waited for; for
-            ever by default, and a server that dies is noticed all the same.
-        :param window: How many batches, and how many bytes, the server may run ahead; 16 and 256 MiB by
-            default.
-        :param lent_limit_bytes: The most bytes of copies that the server lends at once; 1 GiB by default.
-        :param message_limit_bytes: The most memory that one message may take here beside its body: for
-            buffers unpacked, copies to be checked, the schema, and the stream's dictionaries together; or as
-            much as its body has, where that is more. A message that needs more raises OutOfMemoryError.
-            512 MiB by default, and 16 GiB for a server of the same user.
-        :param connections: How many connections carry the stream, where the transport can spread it (tcp);
-            1 by default.
-        :param spin: Seconds that a thread looks for the next batch before it sleeps; 0 by default.
-        :param device: Where batches shall be: "cpu", "cuda" or "cuda:1" for a GPU, or "as-sent": where the
-            server has them, if this process reaches that without a copy, otherwise on the host. Batches on a
-            GPU go on by ``__arrow_c_device_stream__`` and ``__arrow_c_device_array__``.
-        :param validation: How much of what arrives is checked: "structure", "full" (values too), or "auto",
-            which is "structure" for a server of the same user and "full" for others.
+        :param options: See :class:`GetOptions`: headers, deadline, cancel, window, device, validation and others.
         :raises DipcError: one of its subclasses, as NotFoundError, UnreachableError, TimeoutError.
         """
-        token, open_ = self._prepare_get(
-            uri,
-            ticket,
-            headers,
-            send_secrets,
-            deadline,
-            cancel,
-            connect_timeout,
-            stall_timeout,
-            window,
-            lent_limit_bytes,
-            message_limit_bytes,
-            connections,
-            spin,
-            device,
-            validation,
-        )
-        return _wait.call(open_, token.trigger)
+        return self._get(uri, ticket, options).call()
 
-    async def aget(
-        self,
-        uri: Uris,
-        ticket: Ticket,
-        *,
-        headers: HeadersLike = (),
-        send_secrets: bool = False,
-        deadline: float | None = None,
-        cancel: Cancel | None = None,
-        connect_timeout: float | None = None,
-        stall_timeout: float | None = None,
-        window: tuple[int, int] | None = None,
-        lent_limit_bytes: int | None = None,
-        message_limit_bytes: int | None = None,
-        connections: int | None = None,
-        spin: float | None = None,
-        device: str = "cpu",
-        validation: str = "auto",
-    ) -> Reader:
-        """:meth:`get` for coroutines: cancelling the task cancels the call."""
-        token, open_ = self._prepare_get(
-            uri,
-            ticket,
-            headers,
-            send_secrets,
-            deadline,
-            cancel,
-            connect_timeout,
-            stall_timeout,
-            window,
-            lent_limit_bytes,
-            message_limit_bytes,
-            connections,
-            spin,
-            device,
-            validation,
-        )
-        return await _wait.acall(open_, token.trigger)
+    async def aget(self, uri: Uris, ticket: Ticket, **options: Unpack[GetOptions]) -> Reader:
+        """:meth:`get` for coroutines, on the running loop: cancelling the task cancels the call."""
+        return await self._get(uri, ticket, options).acall()
 
-    def describe(
-        self,
-        uri: Uris,
-        ticket: Ticket,
-        *,
-        headers: HeadersLike = (),
-        send_secrets: bool = False,
-        deadline: float | None = None,
-        cancel: Cancel | None = None,
-        connect_timeout: float | None = None,
-        stall_timeout: float | None = None,
-    ) -> Description:
+    def _get(self, uri: Uris, ticket: Ticket, options: GetOptions) -> _asking.Request[Reader]:
+        kind = _asking.Fetching(Verb.GET, options.get("spin"))
+        return _asking.Request(self._handle, kind, uri, ticket, options, get_options=_options.of_get(options))
+
+    def describe(self, uri: Uris, ticket: Ticket, **options: Unpack[RequestOptions]) -> Description:
         """Asks a server what a ticket stands for, without the table.
 
         A published table's schema and totals are known. What is known of other tickets the server's host has
         said (:meth:`Server.set_description`), or says in its handler (:meth:`Server.set_handler`).
 
-        The parameters are those of :meth:`get`.
+        The parameters are those of :meth:`get`; the options are :class:`RequestOptions`.
 
         :raises DipcError: as :meth:`get`; UnsupportedError for a server that is older than descriptions.
         """
-        values = self._limits(send_secrets, deadline, connect_timeout, stall_timeout)
-        token, ask = self._prepare(_described, uri, ticket, headers, cancel, values)
-        return _wait.call(ask, token.trigger)
+        return self._describe(uri, ticket, options).call()
 
-    async def adescribe(
-        self,
-        uri: Uris,
-        ticket: Ticket,
-        *,
-        headers: HeadersLike = (),
-        send_secrets: bool = False,
-        deadline: float | None = None,
-        cancel: Cancel | None = None,
-        connect_timeout: float | None = None,
-        stall_timeout: float | None = None,
-    ) -> Description:
-        """:meth:`describe` for coroutines: cancelling the task cancels the call."""
-        values = self._limits(send_secrets, deadline, connect_timeout, stall_timeout)
-        token, ask = self._prepare(_described, uri, ticket, headers, cancel, values)
-        return await _wait.acall(ask, token.trigger)
+    async def adescribe(self, uri: Uris, ticket: Ticket, **options: Unpack[RequestOptions]) -> Description:
+        """:meth:`describe` for coroutines, on the running loop: cancelling the task cancels the call."""
+        return await self._describe(uri, ticket, options).acall()
 
-    def list_tickets(
-        self,
-        uri: Uris,
-        prefix: Ticket = b"",
-        *,
-        headers: HeadersLike = (),
-        send_secrets: bool = False,
-        deadline: float | None = None,
-        cancel: Cancel | None = None,
-        connect_timeout: float | None = None,
-        stall_timeout: float | None = None,
-    ) -> Reader:
+    def _describe(self, uri: Uris, ticket: Ticket, options: RequestOptions) -> _asking.Request[Description]:
+        settings = _options.of_request(options)
+        return _asking.Request(self._handle, _asking.Describing(), uri, ticket, options, get_options=settings)
+
+    def list_tickets(self, uri: Uris, prefix: Ticket = b"", **options: Unpack[RequestOptions]) -> Reader:
         """Asks a server for its tickets that begin with a prefix. Where none does, its handler answers.
 
         The answer is a table with a row for each ticket. Its columns are ``descriptor`` (binary: the ticket),
         ``uris`` (list of utf8: the servers that have it; none: this one), ``rows`` and ``bytes`` (int64, null
         where not known).
 
-        The other parameters are those of :meth:`get`.
+        The other parameters are those of :meth:`get`; the options are :class:`RequestOptions`.
 
         :raises DipcError: as :meth:`get`; UnsupportedError for a server that is older than lists.
         """
-        values = self._limits(send_secrets, deadline, connect_timeout, stall_timeout)
-        token, ask = self._prepare(_listed, uri, prefix, headers, cancel, values)
-        return _wait.call(ask, token.trigger)
+        return self._list(uri, prefix, options).call()
 
-    async def alist_tickets(
-        self,
-        uri: Uris,
-        prefix: Ticket = b"",
-        *,
-        headers: HeadersLike = (),
-        send_secrets: bool = False,
-        deadline: float | None = None,
-        cancel: Cancel | None = None,
-        connect_timeout: float | None = None,
-        stall_timeout: float | None = None,
-    ) -> Reader:
-        """:meth:`list_tickets` for coroutines: cancelling the task cancels the call."""
-        values = self._limits(send_secrets, deadline, connect_timeout, stall_timeout)
-        token, ask = self._prepare(_listed, uri, prefix, headers, cancel, values)
-        return await _wait.acall(ask, token.trigger)
+    async def alist_tickets(self, uri: Uris, prefix: Ticket = b"", **options: Unpack[RequestOptions]) -> Reader:
+        """:meth:`list_tickets` for coroutines, on the running loop: cancelling the task cancels the call."""
+        return await self._list(uri, prefix, options).acall()
+
+    def _list(self, uri: Uris, prefix: Ticket, options: RequestOptions) -> _asking.Request[Reader]:
+        kind, settings = _asking.Fetching(Verb.LIST), _options.of_request(options)
+        return _asking.Request(self._handle, kind, uri, prefix, options, get_options=settings)
 
     def put(self, uri: str, ticket: Ticket, obj: Any, **options: Unpack[PutOptions]) -> Taken:
         """Sends a table to a server, and waits until the server's host has taken all of it.
@@ -286,7 +139,7 @@ class Client:
         try:
             # Moved, for a thread may still need it when this call has ended.
             schema = Schema(_abi.move(source.schema))
-            with self._open(uri, ticket, schema, source.device_type, options) as writer:
+            with self._open(uri, ticket, schema, source.device_type, options).call() as writer:
                 writer.write_source(source)
                 return Taken(writer.finish(), list(writer.results()))
         finally:
@@ -300,7 +153,7 @@ class Client:
         source = await _source.open_async(obj)
         try:
             schema = Schema(_abi.move(source.schema))
-            async with await self._aopen(uri, ticket, schema, source.device_type, options) as writer:
+            async with await self._open(uri, ticket, schema, source.device_type, options).acall() as writer:
                 await writer.awrite_source(source)
                 return Taken(await writer.afinish(), [result async for result in writer.aresults()])
         finally:
@@ -314,13 +167,13 @@ class Client:
         :param schema: A schema of any library that speaks Arrow's PyCapsule interface.
         :param device: Where the batches are: "cpu", "cuda" or "cuda:1".
         """
-        return self._open(uri, ticket, _description.taken(schema), _device_type(device), options)
+        return self._open(uri, ticket, _description.taken(schema), _device_type(device), options).call()
 
     async def aopen_put(
         self, uri: str, ticket: Ticket, schema: Any, *, device: str = "cpu", **options: Unpack[PutOptions]
     ) -> Writer:
         """:meth:`open_put` for coroutines."""
-        return await self._aopen(uri, ticket, _description.taken(schema), _device_type(device), options)
+        return await self._open(uri, ticket, _description.taken(schema), _device_type(device), options).acall()
 
     def exchange(
         self, uri: str, ticket: Ticket, schema: Any, *, device: str = "cpu", **options: Unpack[ExchangeOptions]
@@ -335,108 +188,26 @@ class Client:
 
         :raises DipcError: as :meth:`put`; UnsupportedError for a server that exchanges no tables.
         """
-        token, open_ = self._prepare_exchange(uri, ticket, schema, device, options)
-        return _wait.call(open_, token.trigger)
+        return self._exchange(uri, ticket, schema, device, options).call()
 
     async def aexchange(
         self, uri: str, ticket: Ticket, schema: Any, *, device: str = "cpu", **options: Unpack[ExchangeOptions]
     ) -> tuple[Writer, Reader]:
         """:meth:`exchange` for coroutines."""
-        token, open_ = self._prepare_exchange(uri, ticket, schema, device, options)
-        return await _wait.acall(open_, token.trigger)
+        return await self._exchange(uri, ticket, schema, device, options).acall()
 
-    def _open(self, uri: str, ticket: Ticket, schema: Schema, device_type: int, options: PutOptions) -> Writer:
-        token, open_ = self._prepare_put(_opening(schema, device_type), uri, ticket, options)
-        return _wait.call(open_, token.trigger)
+    def _open(
+        self, uri: str, ticket: Ticket, schema: Schema, device_type: int, options: PutOptions
+    ) -> _asking.Request[Writer]:
+        kind, settings = _asking.Putting(schema, device_type), _options.of_put(options)
+        return _asking.Request(self._handle, kind, uri, ticket, options, put_options=settings)
 
-    async def _aopen(self, uri: str, ticket: Ticket, schema: Schema, device_type: int, options: PutOptions) -> Writer:
-        token, open_ = self._prepare_put(_opening(schema, device_type), uri, ticket, options)
-        return await _wait.acall(open_, token.trigger)
-
-    def _prepare_put(
-        self, ask: Callable[..., T], uri: str, ticket: Ticket, options: PutOptions
-    ) -> tuple[Token, Callable[[], T]]:
-        """:meth:`_prepare` for a table from here."""
-        values, headers = _put.settings(options), options.get("headers", ())
-        return self._prepare(ask, uri, ticket, headers, options.get("cancel"), values, "put_options")
-
-    def _prepare_exchange(
+    def _exchange(
         self, uri: str, ticket: Ticket, schema: Any, device: str, options: ExchangeOptions
-    ) -> tuple[Token, Callable[[], tuple[Writer, Reader]]]:
-        spin, stall_timeout = options.pop("spin", None), options.get("stall_timeout")
-        values = _answer_settings(
-            options.pop("window", None), options.pop("lent_limit_bytes", None), spin, options.pop("validation", "auto")
-        )
-        values += _arguments.some_seconds({"stall_timeout": stall_timeout})
-        ask = _exchanging(_description.taken(schema), _device_type(device), values, spin or 0.0)
-        return self._prepare_put(ask, uri, ticket, options)
-
-    def _prepare_get(
-        self,
-        uri: Uris,
-        ticket: Ticket,
-        headers: HeadersLike,
-        send_secrets: bool,
-        deadline: float | None,
-        cancel: Cancel | None,
-        connect_timeout: float | None,
-        stall_timeout: float | None,
-        window: tuple[int, int] | None,
-        lent_limit_bytes: int | None,
-        message_limit_bytes: int | None,
-        connections: int | None,
-        spin: float | None,
-        device: str,
-        validation: str,
-    ) -> tuple[Token, Callable[[], Reader]]:
-        """:meth:`_prepare` for a table."""
-        values: list[Setting] = [
-            ("device", _arguments.device(device, as_sent=True)),
-            *_answer_settings(window, lent_limit_bytes, spin, validation),
-            *self._limits(send_secrets, deadline, connect_timeout, stall_timeout),
-            *_arguments.some({"message_limit_bytes": message_limit_bytes}),
-        ]
-        if connections is not None:
-            values.append(("connections", (_arguments.count(connections, "connections", 2**32 - 1),)))
-        fetch = functools.partial(_fetched, spin=spin or 0.0)
-        return self._prepare(fetch, uri, ticket, headers, cancel, values)
-
-    @staticmethod
-    def _limits(
-        send_secrets: bool, deadline: float | None, connect_timeout: float | None, stall_timeout: float | None
-    ) -> list[Setting]:
-        """Settings of every request."""
-        return [
-            ("send_secrets", (bool(send_secrets),)),
-            *_arguments.some_seconds(
-                {"deadline": deadline, "connect_timeout": connect_timeout, "stall_timeout": stall_timeout}
-            ),
-        ]
-
-    def _prepare(
-        self,
-        ask: Callable[..., T],
-        uri: Uris,
-        ticket: Ticket,
-        headers: HeadersLike,
-        cancel: Cancel | None,
-        values: list[Setting],
-        kind: str = "get_options",
-    ) -> tuple[Token, Callable[[], T]]:
-        """Checks the arguments; gives the call's token, and the call, which is made by `ask`."""
-        uris, ticket_, headers_ = _arguments.uris_bytes(uri), _arguments.ticket_bytes(ticket), Headers(headers)
-        token = Token()
-        if cancel is not None:
-            cancel.link(token)
-
-        def call() -> T:
-            # Made here, and not by the main thread: a Ctrl-C that finds it in a collected handle's end is lost.
-            settings = _settings(kind, values, headers_)
-            with self._handle as client, settings as set_, token.handle as cancel_:
-                arguments = (client, (c_char_p * len(uris))(*uris), len(uris), ticket_, len(ticket_), set_, cancel_)
-                return ask(token, arguments)
-
-        return token, call
+    ) -> _asking.Request[tuple[Writer, Reader]]:
+        kind = _asking.Exchanging(_description.taken(schema), _device_type(device), options.get("spin"))
+        own, answers = _options.of_put(options, ExchangeOptions), _options.of_answers(options)
+        return _asking.Request(self._handle, kind, uri, ticket, options, put_options=own, get_options=answers)
 
     @property
     def stats(self) -> ClientStats:
@@ -456,85 +227,8 @@ class Client:
         self.close()
 
 
-def _answer_settings(
-    window: tuple[int, int] | None, lent_limit_bytes: int | None, spin: float | None, validation: str
-) -> list[Setting]:
-    """Settings of a table from a server."""
-    values: list[Setting] = [
-        ("validation", (_arguments.choice(validation, "validation", _VALIDATION),)),
-        *_arguments.some_seconds({"spin": spin}),
-        *_arguments.some({"lent_limit_bytes": lent_limit_bytes}),
-    ]
-    if window is not None:
-        batches, bytes_ = window
-        numbers = (
-            _arguments.count(batches, "the window's batches"),
-            _arguments.count(bytes_, "the window's bytes"),
-        )
-        values.append(("window", numbers))
-    return values
-
-
 def _device_type(device: str) -> int:
     return _arguments.device(device, as_sent=False)[0]
-
-
-def _settings(kind: str, values: list[Setting], headers: Headers) -> Handle:
-    """The options of one request."""
-    free = _plain(f"dipc_{kind}_free")
-    if not headers:
-        # A server that does not know headers refuses a request that has some.
-        return options(kind, values, _checked, free)
-    with headers.handle() as pointer:
-        return options(kind, [*values, ("headers", (pointer,))], _checked, free)
-
-
-def _fetched(token: Token, arguments: tuple[Any, ...], call: Callable[..., int] = _get, *, spin: float = 0.0) -> Reader:
-    struct = _abi.ArrowDeviceArrayStream()
-    call(*arguments, ctypes.addressof(struct))
-    return Reader(Stream(struct, token, spin))
-
-
-def _opening(schema: Schema, device_type: int) -> Callable[..., Writer]:
-    """Asks a server to take a table."""
-
-    def open_(token: Token, arguments: tuple[Any, ...]) -> Writer:
-        pointer, struct = c_void_p(), schema.export()
-        try:
-            _put_open(*arguments, ctypes.addressof(struct), device_type, ctypes.byref(pointer))
-        finally:
-            _abi.release(struct)
-        return Writer(pointer, token, schema)
-
-    return open_
-
-
-def _exchanging(
-    schema: Schema, device_type: int, values: list[Setting], spin: float
-) -> Callable[..., tuple[Writer, Reader]]:
-    """Asks a server to exchange tables. `values` are settings of the server's table."""
-
-    def open_(token: Token, arguments: tuple[Any, ...]) -> tuple[Writer, Reader]:
-        pointer, struct, answers = c_void_p(), schema.export(), _abi.ArrowDeviceArrayStream()
-        outs = (ctypes.byref(pointer), ctypes.addressof(answers))
-        try:
-            with _settings("get_options", values, Headers()) as set_:
-                *request, cancel = arguments
-                _exchange(*request, set_, cancel, ctypes.addressof(struct), device_type, *outs)
-        finally:
-            _abi.release(struct)
-        writer = Writer(pointer, token, schema)
-        return writer, Reader(Stream(answers, token, spin, has_schema=False))
-
-    return open_
-
-
-def _listed(token: Token, arguments: tuple[Any, ...]) -> Reader:
-    return _fetched(token, arguments, _list)
-
-
-def _described(_token: Token, arguments: tuple[Any, ...]) -> Description:
-    return _description.read(_describe, *arguments)
 
 
 _shared: Client | None = None

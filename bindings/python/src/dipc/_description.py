@@ -6,7 +6,7 @@ import ctypes
 import dataclasses
 from collections.abc import Iterable
 from ctypes import c_char_p, c_void_p
-from typing import Any, Callable
+from typing import Any
 
 from . import _abi, _arguments, _capsule, _errors, _headers, _library
 from ._arguments import Ticket, Uris
@@ -121,9 +121,9 @@ class Description:
         return stream
 
 
-def read(give: Callable[..., int], *arguments: Any) -> Description:
-    """The description that a function of the library gives."""
-    with make("description", give, _free, *arguments) as pointer:
+def read(owned: c_void_p) -> Description:
+    """A description of the library's, which is freed."""
+    with Handle("description", owned, _free) as pointer:
         description = Description(
             _read_schema(pointer),
             num_rows=_known(_total(pointer, ROWS)),

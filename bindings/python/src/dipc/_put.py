@@ -10,12 +10,12 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from ctypes import c_int, c_uint64, c_void_p
 from types import TracebackType
-from typing import Any, Callable, NamedTuple, TypedDict, TypeVar
+from typing import Any, Callable, NamedTuple, TypeVar
 
-from . import _abi, _arguments, _errors, _headers, _library, _source
-from ._cancel import Cancel, Token
-from ._handle import Handle, Setting
-from ._headers import Headers, HeadersLike
+from . import _abi, _errors, _headers, _library, _source
+from ._cancel import Token
+from ._handle import Handle
+from ._headers import Headers
 from ._loop import LOOK_SECONDS, Readable, Turn
 from ._request import text_of
 from ._schema import Schema
@@ -28,59 +28,6 @@ _answer_headers, _stat = _checked("dipc_put_headers"), _checked("dipc_put_stat")
 _is_over, _free = _plain("dipc_put_is_over"), _plain("dipc_put_free")
 
 T = TypeVar("T")
-
-BODIES = {"auto": 0, "packed": 1, "lent": 2}
-COMPRESSIONS = {"none": 0, "lz4": 1, "zstd": 2}
-
-
-class PutOptions(TypedDict, total=False):
-    """Options of :meth:`Client.put` and the like. Those that :meth:`Client.get` has too mean the same."""
-
-    headers: HeadersLike
-    send_secrets: bool
-    deadline: float | None
-    """Seconds that the whole table may take."""
-    cancel: Cancel | None
-    connect_timeout: float | None
-    stall_timeout: float | None
-    """Seconds that the server may take nothing and say nothing."""
-    body: str
-    """"auto", "packed" (bodies are always sent as bytes) or "lent" (wherever possible)."""
-    compression: str
-    """"none", "lz4" or "zstd"; compressed bodies travel as bytes."""
-    connections: int | None
-
-
-class ExchangeOptions(PutOptions, total=False):
-    """Options of :meth:`Client.exchange`; those of its own are for the server's table, as for :meth:`Client.get`."""
-
-    window: tuple[int, int] | None
-    lent_limit_bytes: int | None
-    spin: float | None
-    validation: str
-
-
-def settings(options: PutOptions) -> list[Setting]:
-    """The settings behind options, less the headers."""
-    unknown = options.keys() - PutOptions.__annotations__.keys()
-    if unknown:
-        raise TypeError(f"there is no option {min(unknown)!r}")
-    found: list[Setting] = [
-        ("send_secrets", (bool(options.get("send_secrets", False)),)),
-        ("body", (_arguments.choice(options.get("body", "auto"), "body", BODIES),)),
-        ("compression", (_arguments.choice(options.get("compression", "none"), "compression", COMPRESSIONS),)),
-        *_arguments.some_seconds(
-            {
-                "deadline": options.get("deadline"),
-                "connect_timeout": options.get("connect_timeout"),
-                "stall_timeout": options.get("stall_timeout"),
-            }
-        ),
-    ]
-    connections = options.get("connections")
-    if connections is not None:
-        found.append(("connections", (_arguments.count(connections, "connections", 2**16 - 1),)))
-    return found
 
 
 class Result(NamedTuple):

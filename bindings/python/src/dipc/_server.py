@@ -12,6 +12,7 @@ from . import _abi, _afterlife, _arguments, _errors, _library, _provider, _servi
 from ._arguments import Ticket
 from ._description import Description, Endpoint
 from ._handle import Handle, Setting, make, options
+from ._options import BODIES, COMPRESSIONS
 from ._request import Verb
 
 _checked, _plain = _library.checked, _library.plain
@@ -22,8 +23,6 @@ _set_handler, _set_handler_pull = _checked("dipc_server_set_handler"), _checked(
 _withdraw, _ticket = _checked("dipc_server_withdraw"), _checked("dipc_server_ticket")
 _stat, _stop = _checked("dipc_server_stat"), _checked("dipc_server_stop")
 
-_BODIES = {"auto": 0, "packed": 1, "lent": 2}
-_COMPRESSIONS = {"none": 0, "lz4": 1, "zstd": 2}
 _ROLES = {"both": 0, "metadata": 1, "data": 2}
 
 _MOMENT = 2.0
@@ -103,8 +102,8 @@ class Server:
             ("any_user", (bool(any_user),)),
             ("allow_remote", (bool(allow_remote),)),
             ("trusted_network", (bool(trusted_network),)),
-            ("body", (_arguments.choice(body, "body", _BODIES),)),
-            ("compression", (_arguments.choice(compression, "compression", _COMPRESSIONS),)),
+            ("body", (_arguments.choice(body, "body", BODIES),)),
+            ("compression", (_arguments.choice(compression, "compression", COMPRESSIONS),)),
             *_arguments.some(
                 {
                     "max_streams": max_streams,

@@ -1,0 +1,137 @@
+"""Options of requests, and the settings of the library behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypedDict
+
+from . import _arguments
+from ._cancel import Cancel
+from ._handle import Setting
+from ._headers import HeadersLike
+
+BODIES = {"auto": 0, "packed": 1, "lent": 2}
+COMPRESSIONS = {"none": 0, "lz4": 1, "zstd": 2}
+_VALIDATION = {"auto": 0, "structure": 1, "full": 2}
+
+
+class RequestOptions(TypedDict, total=False):
+    """Options of every request, as :meth:`Client.describe`."""
+
+    headers: HeadersLike
+    """Headers for the server's provider or handler, as ``{"traceparent": "00-…"}``, or pairs where a key comes more
+    than once; see :class:`Headers`."""
+    send_secrets: bool
+    """Send the header "authorization" also where others may read the connection: over tcp beyond the loopback
+    interface, and over ucx. Without it such a request raises PermissionError, and nothing is sent."""
+    deadline: float | None
+    """Seconds that the whole stream may take, from now to its end; then it fails with TimeoutError. The server sees
+    what is left of them. None by default."""
+    cancel: Cancel | None
+    """Ends this call and the stream from another thread."""
+    connect_timeout: float | None
+    """Seconds that connecting may take, up to the server's first answer; 10 by default."""
+    stall_timeout: float | None
+    """Seconds that the server may say nothing, and take nothing, while something is waited for; for ever by default,
+    and a server that dies is noticed all the same."""
+
+
+class _AnswerOptions(TypedDict, total=False):
+    window: tuple[int, int] | None
+    """How many batches, and how many bytes, the server may run ahead; 16 and 256 MiB by default."""
+    lent_limit_bytes: int | None
+    """The most bytes of copies that the server lends at once; 1 GiB by default."""
+    spin: float | None
+    """Seconds that a thread looks for the next batch before it sleeps; 0 by default."""
+    validation: str
+    """How much of what arrives is checked: "structure", "full" (values too), or "auto", which is "structure" for a
+    server of the same user and "full" for others."""
+
+
+class GetOptions(RequestOptions, _AnswerOptions, total=False):
+    """Options of :meth:`Client.get`."""
+
+    message_limit_bytes: int | None
+    """The most memory that one message may take here beside its body: for buffers unpacked, copies to be checked, the
+    schema, and the stream's dictionaries together; or as much as its body has, where that is more. A message that
+    needs more raises OutOfMemoryError. 512 MiB by default, and 16 GiB for a server of the same user."""
+    connections: int | None
+    """How many connections carry the stream, where the transport can spread it (tcp); 1 by default."""
+    device: str
+    """Where batches shall be: "cpu", "cuda" or "cuda:1" for a GPU, or "as-sent": where the server has them, if this
+    process reaches that without a copy, otherwise on the host. Batches on a GPU go on by
+    ``__arrow_c_device_stream__`` and ``__arrow_c_device_array__``."""
+
+
+class PutOptions(RequestOptions, total=False):
+    """Options of :meth:`Client.put` and the like."""
+
+    body: str
+    """"auto", "packed" (bodies are always sent as bytes) or "lent" (wherever possible)."""
+    compression: str
+    """"none", "lz4" or "zstd"; compressed bodies travel as bytes."""
+    connections: int | None
+    """How many connections carry the table, where the transport can spread it (tcp); 1 by default."""
+
+
+class ExchangeOptions(PutOptions, _AnswerOptions, total=False):
+    """Options of :meth:`Client.exchange`; some are for the server's table, as for :meth:`Client.get`."""
+
+
+_TIMES = ("deadline", "connect_timeout", "stall_timeout")
+
+
+def of_request(options: Mapping[str, Any], known: Any = RequestOptions) -> list[Setting]:
+    """The settings of every request, less the headers. Raises TypeError where an option is none of the `known`."""
+    unknown = options.keys() - known.__annotations__.keys()
+    if unknown:
+        raise TypeError(f"there is no option {min(unknown)!r}")
+    return [
+        ("send_secrets", (bool(options.get("send_secrets", False)),)),
+        *_arguments.some_seconds({name: options.get(name) for name in _TIMES}),
+    ]
+
+
+def of_get(options: GetOptions) -> list[Setting]:
+    return [
+        *of_request(options, GetOptions),
+        *_of_answers(options),
+        ("device", _arguments.device(options.get("device", "cpu"), as_sent=True)),
+        *_arguments.some({"message_limit_bytes": options.get("message_limit_bytes")}),
+        *_connections(options, 2**32 - 1),
+    ]
+
+
+def of_put(options: PutOptions, known: Any = PutOptions) -> list[Setting]:
+    return [
+        *of_request(options, known),
+        ("body", (_arguments.choice(options.get("body", "auto"), "body", BODIES),)),
+        ("compression", (_arguments.choice(options.get("compression", "none"), "compression", COMPRESSIONS),)),
+        *_connections(options, 2**16 - 1),
+    ]
+
+
+def of_answers(options: ExchangeOptions) -> list[Setting]:
+    """The settings of the server's table in an exchange."""
+    return [*_of_answers(options), *_arguments.some_seconds({"stall_timeout": options.get("stall_timeout")})]
+
+
+def _of_answers(options: Mapping[str, Any]) -> list[Setting]:
+    values: list[Setting] = [
+        ("validation", (_arguments.choice(options.get("validation", "auto"), "validation", _VALIDATION),)),
+        *_arguments.some_seconds({"spin": options.get("spin")}),
+        *_arguments.some({"lent_limit_bytes": options.get("lent_limit_bytes")}),
+    ]
+    window = options.get("window")
+    if window is not None:
+        batches, bytes_ = window
+        numbers = _arguments.count(batches, "the window's batches"), _arguments.count(bytes_, "the window's bytes")
+        values.append(("window", numbers))
+    return values
+
+
+def _connections(options: Mapping[str, Any], most: int) -> list[Setting]:
+    connections = options.get("connections")
+    if connections is None:
+        return []
+    return [("connections", (_arguments.count(connections, "connections", most),))]
