@@ -84,6 +84,18 @@ type CallOption struct {
 
 func (o CallOption) setGet(r *getRequest) error { return o.get(r) }
 func (o CallOption) setPut(r *putRequest) error { return o.put(r) }
+func (o CallOption) setExchange(r *exchangeRequest) error {
+	if err := o.put(&r.putRequest); err != nil {
+		return err
+	}
+	return o.get(&r.answer)
+}
+
+// AnswerOption changes how a server's table is read: one that is fetched, or one of an exchange.
+type AnswerOption struct{ get getOption }
+
+func (o AnswerOption) setGet(r *getRequest) error           { return o.get(r) }
+func (o AnswerOption) setExchange(r *exchangeRequest) error { return o.get(&r.answer) }
 
 // WithDataURI fetches the bodies from another URI than the metadata; the two are of [RoleMetadata]
 // and [RoleData].
@@ -192,20 +204,20 @@ func WithStallTimeout(timeout time.Duration) CallOption {
 
 // WithWindow sets how far the server may run ahead of what was read, in batches and in bytes of
 // bodies. Default 16 batches, 256 MiB.
-func WithWindow(batches, bytes uint64) GetOption {
-	return getOption(func(r *getRequest) error {
+func WithWindow(batches, bytes uint64) AnswerOption {
+	return AnswerOption{func(r *getRequest) error {
 		var failure *C.dipc_error
 		return check(C.dipc_get_options_set_window(r.options, C.uint64_t(batches), C.uint64_t(bytes), &failure), failure)
-	})
+	}}
 }
 
 // WithLentLimit sets the most bytes of copies that the server may lend at once, while batches are
 // kept; past it bodies travel as bytes. Default 1 GiB.
-func WithLentLimit(bytes uint64) GetOption {
-	return getOption(func(r *getRequest) error {
+func WithLentLimit(bytes uint64) AnswerOption {
+	return AnswerOption{func(r *getRequest) error {
 		var failure *C.dipc_error
 		return check(C.dipc_get_options_set_lent_limit_bytes(r.options, C.uint64_t(bytes), &failure), failure)
-	})
+	}}
 }
 
 // WithMessageLimit sets the most memory that one message may take here beside its body: for buffers
@@ -246,8 +258,8 @@ func WithDevice(device Device) GetOption {
 
 // WithReaderSpin sets how long a goroutine that waits for the stream looks for it before it sleeps, with
 // a whole core. Default 0.
-func WithReaderSpin(spin time.Duration) GetOption {
-	return getOption(func(r *getRequest) error {
+func WithReaderSpin(spin time.Duration) AnswerOption {
+	return AnswerOption{func(r *getRequest) error {
 		ns, err := nanoseconds("time to spin", spin)
 		if err != nil {
 			return err
@@ -255,7 +267,7 @@ func WithReaderSpin(spin time.Duration) GetOption {
 		r.spin = spin
 		var failure *C.dipc_error
 		return check(C.dipc_get_options_set_spin_ns(r.options, ns, &failure), failure)
-	})
+	}}
 }
 
 // WithConnections sets how many connections carry the stream where the transport can spread bodies
@@ -288,9 +300,9 @@ const (
 )
 
 // WithValidation sets the level of validation. Default [ValidateAuto].
-func WithValidation(validation Validation) GetOption {
-	return getOption(func(r *getRequest) error {
+func WithValidation(validation Validation) AnswerOption {
+	return AnswerOption{func(r *getRequest) error {
 		var failure *C.dipc_error
 		return check(C.dipc_get_options_set_validation(r.options, C.int32_t(validation), &failure), failure)
-	})
+	}}
 }

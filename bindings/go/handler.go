@@ -7,6 +7,8 @@ import (
 	"context"
 	"errors"
 	"runtime/cgo"
+
+	"github.com/apache/arrow-go/v18/arrow/array"
 )
 
 // Handler answers for every ticket that a server has nothing of its own for: queries, commands, keys
@@ -19,6 +21,10 @@ type Handler struct {
 	// reads it to its end, or returns an error, which refuses the table or fails it. nil says that the
 	// program has taken the whole table.
 	Put func(ctx context.Context, descriptor string, source *Source) error
+	// Exchange takes the table that a client sends as Put does, and opens the one that the client gets
+	// meanwhile. Its reader may read the client's table, which must be at its end when that of the reader
+	// is reached.
+	Exchange func(ctx context.Context, descriptor string, source *Source) (array.RecordReader, error)
 	// Describe says what a ticket stands for.
 	Describe func(ctx context.Context, ticket string) (*Description, error)
 	// List gives the tickets that begin with prefix. A server that has such tickets of its own gives
@@ -54,6 +60,8 @@ func (h *Handler) answer(p *producer, out *C.struct_ArrowDeviceArrayStream) erro
 		return p.open(h.Get, ticket, out)
 	case verb == C.DIPC_VERB_PUT && h.Put != nil:
 		return takeTable(p.request, func(source *Source) error { return h.Put(p.request, ticket, source) })
+	case verb == C.DIPC_VERB_EXCHANGE && h.Exchange != nil:
+		return p.exchange(h.Exchange, ticket, out)
 	case verb == C.DIPC_VERB_DESCRIBE && h.Describe != nil:
 		description, err := h.Describe(p.request, ticket)
 		if err != nil {
@@ -73,6 +81,8 @@ func (h *Handler) answer(p *producer, out *C.struct_ArrowDeviceArrayStream) erro
 		return unsupported("give tables")
 	case verb == C.DIPC_VERB_PUT:
 		return unsupported("take tables")
+	case verb == C.DIPC_VERB_EXCHANGE:
+		return unsupported("exchange tables")
 	case verb == C.DIPC_VERB_DESCRIBE:
 		return unsupported("describe tickets")
 	case verb == C.DIPC_VERB_LIST:

@@ -48,6 +48,7 @@ type producer struct {
 	request *requestContext
 	reader  array.RecordReader
 	schema  *arrow.Schema
+	drop    func() // ends the use of an exchange's source; nil elsewhere
 }
 
 // What a callback returns when it failed; the words are given by dipc_request_fail().
@@ -90,6 +91,18 @@ func (p *producer) open(provider Provider, ticket string, out *C.struct_ArrowDev
 	}
 	C.dipcgo_stream_fill(out, C.uintptr_t(cgo.NewHandle(p)))
 	return nil
+}
+
+// exchange is open for a provider that reads the client's table too, until the stream is over.
+func (p *producer) exchange(
+	provider func(ctx context.Context, descriptor string, source *Source) (array.RecordReader, error),
+	descriptor string, out *C.struct_ArrowDeviceArrayStream,
+) error {
+	source, drop := newSource(p.request)
+	p.drop = drop
+	return p.open(func(ctx context.Context, descriptor string) (array.RecordReader, error) {
+		return provider(ctx, descriptor, source)
+	}, descriptor, out)
 }
 
 //export dipcgoProduceSchema
@@ -151,6 +164,9 @@ func take[T any](handle C.uintptr_t) T {
 // end releases what the producer holds; the request is not valid after it.
 func (p *producer) end() {
 	defer p.request.end()
+	if p.drop != nil {
+		defer p.drop()
+	}
 	defer shield("releasing a provider's reader")
 	if p.reader != nil {
 		p.reader.Release()

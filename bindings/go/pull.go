@@ -65,6 +65,10 @@ const (
 	// VerbPut: to send a table under the ticket. [Source.Accept] takes it and [Request.Finish] says that
 	// the program has all of it.
 	VerbPut Verb = C.DIPC_VERB_PUT
+	// VerbExchange: to send a table and to get one at once. [Source.Accept] takes the client's;
+	// [Request.Start], [Request.Push] and [Request.Finish] give the other one, whose end says that the
+	// program has read all of the client's.
+	VerbExchange Verb = C.DIPC_VERB_EXCHANGE
 	// VerbDescribe: what the ticket stands for. [Request.Describe] says it.
 	VerbDescribe Verb = C.DIPC_VERB_DESCRIBE
 	// VerbList: the tickets that begin so. [Request.List] gives them.
@@ -82,7 +86,8 @@ type Request struct {
 	Headers Headers
 	// Peer is the client.
 	Peer Peer
-	// Source is the table that the client sends; nil for other verbs than VerbPut.
+	// Source is the table that the client sends; nil for other verbs than VerbPut
+	// and VerbExchange.
 	Source *Source
 
 	handle  *handle[*C.dipc_request]
@@ -114,7 +119,7 @@ func (s *Server) newRequest(object *C.dipc_request) *Request {
 		return nil
 	}
 	r.Headers, r.Peer = context.headers, context.peer
-	if r.Verb == VerbPut {
+	if r.Verb == VerbPut || r.Verb == VerbExchange {
 		r.Source = &Source{context: context, handle: r.handle}
 	}
 	return r

@@ -17,7 +17,7 @@ import (
 // Next is for one goroutine at a time. Release may be called by another one meanwhile, and ends it.
 type Reader struct {
 	ctx        context.Context
-	schema     *arrow.Schema
+	schema     atomic.Pointer[arrow.Schema] // nil: an exchange's has not come yet
 	references atomic.Int64
 	cleanup    runtime.Cleanup
 	cancel     *token
@@ -36,12 +36,19 @@ func newReader(ctx context.Context, s *stream) (*Reader, error) {
 	if err := s.readSchema(); err != nil {
 		return nil, err
 	}
-	r := &Reader{ctx: ctx, schema: s.schema, cancel: s.cancel, stream: s}
+	r := makeReader(ctx, s)
+	r.schema.Store(s.schema)
+	return r, nil
+}
+
+// makeReader takes s over, whose schema may come later.
+func makeReader(ctx context.Context, s *stream) *Reader {
+	r := &Reader{ctx: ctx, cancel: s.cancel, stream: s}
 	r.references.Store(1)
 	// The current batch is not released with it: the program may still look at it, though it has
 	// forgotten the reader.
 	r.cleanup = runtime.AddCleanup(r, (*stream).close, s)
-	return r, nil
+	return r
 }
 
 // Retain adds a reference, for one more Release.
@@ -70,8 +77,32 @@ func (r *Reader) Release() {
 	r.dropCurrent()
 }
 
-// Schema is the schema of the batches.
-func (r *Reader) Schema() *arrow.Schema { return r.schema }
+// Schema is the schema of the batches. That of an exchange may come later than the reader, and is waited
+// for, with a thread of the system; nil where none comes, and then Err says why.
+func (r *Reader) Schema() *arrow.Schema {
+	if schema := r.schema.Load(); schema != nil {
+		return schema
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.stream == nil || r.err != nil {
+		return r.schema.Load()
+	}
+	if err := r.stream.waitSchema(); err != nil {
+		r.err = r.explain(err)
+		return nil
+	}
+	r.schema.Store(r.stream.schema)
+	return r.stream.schema
+}
+
+// explain is why the stream has failed.
+func (r *Reader) explain(err error) error {
+	if r.references.Load() <= 0 {
+		return closed("reader")
+	}
+	return withContext(r.ctx, err)
+}
 
 // Next waits for the next batch and makes it the current one. It returns false at the end and after
 // a failure, which Err tells apart.
@@ -91,11 +122,11 @@ func (r *Reader) Next() bool {
 	}
 	batch, err := r.stream.next()
 	if err != nil {
-		r.err = withContext(r.ctx, err)
-		if r.references.Load() <= 0 {
-			r.err = closed("reader")
-		}
+		r.err = r.explain(err)
 		return false
+	}
+	if r.schema.Load() == nil {
+		r.schema.Store(r.stream.schema)
 	}
 	r.current, r.ended = batch, batch == nil
 	return !r.ended

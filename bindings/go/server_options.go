@@ -23,6 +23,7 @@ type BodyOption struct {
 
 func (o BodyOption) setServer(options *C.dipc_server_options) error { return o.server(options) }
 func (o BodyOption) setPut(r *putRequest) error                     { return o.put(r) }
+func (o BodyOption) setExchange(r *exchangeRequest) error           { return o.put(&r.putRequest) }
 
 // WithMaxStreams sets how many streams are served at once; one more is refused with [ErrBusy].
 // Default 64.

@@ -12,7 +12,8 @@ import (
 	"github.com/apache/arrow-go/v18/arrow"
 )
 
-// Source is a table that a client sends by [Put]: to [Handler.Put], or with a [Request] of [VerbPut]. It
+// Source is a table that a client sends by [Put] or [Exchange]: to [Handler.Put] or [Handler.Exchange], or
+// with a [Request] of [VerbPut] or [VerbExchange]. It
 // is valid until the request is answered; batches that were read outlive it. Any goroutine may call its
 // methods, also at once.
 type Source struct {
@@ -22,13 +23,20 @@ type Source struct {
 
 // takeTable calls take with the source of a provider's request.
 func takeTable(context *requestContext, take func(*Source) error) error {
+	source, drop := newSource(context)
+	defer drop()
+	return take(source)
+}
+
+// newSource gives the source of a provider's request. drop lets no further call use it, and waits for
+// those under way.
+func newSource(context *requestContext) (source *Source, drop func()) {
 	unused := make(chan struct{})
 	own := newHandle("request", context.request, func(*C.dipc_request) { close(unused) })
-	defer func() {
+	return &Source{context: context, handle: own}, func() {
 		own.close(nil)
 		<-unused
-	}()
-	return take(&Source{context: context, handle: own})
+	}
 }
 
 func (s *Source) call(run func(object *C.dipc_request, failure **C.dipc_error) C.dipc_status) error {

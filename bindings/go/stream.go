@@ -26,6 +26,8 @@ type stream struct {
 	spin   time.Duration // how long to look before each wait
 	ended  *atomic.Bool  // where the library does not know of cancel: whether it was triggered
 
+	blocked *atomic.Bool // whether the schema of an exchange is waited for in C
+
 	stored, schema *arrow.Schema // as importSchema gives them
 }
 
@@ -58,6 +60,16 @@ func (s *stream) readSchema() error {
 	return err
 }
 
+// waitSchema is readSchema for a schema that may not have come. It blocks in C, and the token ends that, too.
+func (s *stream) waitSchema() error {
+	s.blocked.Store(true)
+	defer s.blocked.Store(false)
+	if s.ended.Load() {
+		return &Error{Status: ErrCancelled, Text: "the reader was ended before the table"}
+	}
+	return s.readSchema()
+}
+
 // next gives the next batch, or nil at the end.
 func (s *stream) next() (arrow.RecordBatch, error) {
 	var metadataBytes C.size_t
@@ -74,6 +86,12 @@ func (s *stream) next() (arrow.RecordBatch, error) {
 			break
 		}
 		if err := s.wait(); err != nil {
+			return nil, err
+		}
+	}
+	if s.schema == nil { // it has come with the first batch or the end
+		if err := s.readSchema(); err != nil {
+			C.dipcgo_array_release(&s.batch.array)
 			return nil, err
 		}
 	}

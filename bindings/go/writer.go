@@ -193,7 +193,14 @@ func (w *Writer) Fail(err error) {
 // retained until it gives them back. It may be called again, and always returns nil.
 func (w *Writer) Close() error {
 	// A call that waits ends.
-	w.handle.close(func(*C.dipc_put) { w.cancel.trigger() })
+	w.handle.close(func(object *C.dipc_put) {
+		w.one.Lock()
+		over := bool(C.dipc_put_is_over(object))
+		w.one.Unlock()
+		if !over { // an exchange's other table may still be read
+			w.cancel.trigger()
+		}
+	})
 	return nil
 }
 
