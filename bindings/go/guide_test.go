@@ -20,7 +20,7 @@ func TestGuideShowsTheExamples(t *testing.T) {
 		t.Fatal(err)
 	}
 	blocks := regexp.MustCompile("(?s)<!-- (examples/[a-z/.]+) -->\n```go\n(.*?)```\n").FindAllSubmatch(guide, -1)
-	if len(blocks) != 5 || len(blocks) != bytes.Count(guide, []byte("```go\n")) {
+	if len(blocks) != 6 || len(blocks) != bytes.Count(guide, []byte("```go\n")) {
 		t.Fatalf("%d of the guide's examples name their file", len(blocks))
 	}
 	for _, block := range blocks {
@@ -52,6 +52,10 @@ func TestExamplesRun(t *testing.T) {
 	printed, err = exec.CommandContext(t.Context(), buildExample(t, "put")).Output()
 	if err != nil || string(printed) != sent {
 		t.Errorf("put prints %q, %v", printed, err)
+	}
+	printed, err = exec.CommandContext(t.Context(), buildExample(t, "exchange")).Output()
+	if err != nil || string(printed) != "rows: 4 sum: 160\n" {
+		t.Errorf("exchange prints %q, %v", printed, err)
 	}
 	server := exec.CommandContext(testContext(t), serve, "shm:"+filepath.Join(t.TempDir(), "socket"))
 	server.Stderr = os.Stderr

@@ -119,6 +119,7 @@ static void in_turn(const dipc_client *client, const char *uri) {
   answers.release(&answers);
   dipc_put_free(put);
   table_wait_live(0);
+  dipc_arena_free(arena.context);
 }
 
 static void *read_answers(void *answers) {

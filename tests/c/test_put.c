@@ -163,6 +163,7 @@ static void tables_cross(const char *uri, bool is_shm) {
     dipc_put_free(put);
   }
   table_wait_live(0);
+  dipc_arena_free(arena.context);
   uint64_t made = 0;
   OK(dipc_client_stat(client, DIPC_CLIENT_STAT_CONNECTIONS_MADE, &made, &error_));
   CHECK_EQ(made, 1);
@@ -447,6 +448,7 @@ static void a_server_dies(void) {
   CHECK_EQ(waitpid(server, &status, 0), server);
   CHECK(WIFSIGNALED(status));
   table_wait_live(0);
+  dipc_arena_free(arena.context);
   close(control[1]);
 }
 
