@@ -1,37 +1,28 @@
 //! Streams whose batches one thread of the client gives to handlers.
 //!
 //! A thread of a small pool connects and waits for the schema. Then the stream goes to the one
-//! thread that calls every handler of the client. That thread sleeps in one epoll instance over the
-//! descriptors of all its streams.
+//! thread that calls every handler of the client.
 
 mod flow;
 mod giving;
 
-use std::mem::ManuallyDrop;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread::{self, JoinHandle};
 
 use parking_lot::Mutex;
 
 use super::Stream;
-use super::threads::{AskingThreads, caught};
+use super::threads::AskingThreads;
 use crate::arrow::async_stream::{AsyncHandler, Flow};
 use crate::cancel::Cancel;
-use crate::error::{Error, Result};
-use flow::{Arrival, Consumer, Inbox};
-use giving::Giver;
+use crate::driver::stream_loop::{StreamLoop, caught};
+use crate::error::Result;
+use flow::Consumer;
+use giving::Giving;
 
-/// The asynchronous streams of one client.
+/// The asynchronous streams of one client. They outlive it.
 #[derive(Default)]
 pub(super) struct AsyncStreams {
-    started: Mutex<Option<Started>>,
-    ids: AtomicU64,
-}
-
-struct Started {
-    inbox: Arc<Inbox>,
-    thread: JoinHandle<()>,
+    started: Mutex<Option<StreamLoop<Giving>>>,
 }
 
 impl AsyncStreams {
@@ -49,15 +40,15 @@ impl AsyncStreams {
         handler: impl FnOnce(Arc<dyn Flow>) -> AsyncHandler,
     ) -> Result<()> {
         let mut started = self.started.lock();
-        let Started { inbox, .. } = match &mut *started {
+        let streams = match &mut *started {
             Some(started) => started,
-            none => none.insert(Started::new()?),
+            none => none.insert(StreamLoop::start("dipc-async")?),
         };
-        let id = self.ids.fetch_add(1, Ordering::Relaxed);
         threads.run(|| {
-            let consumer = Arc::new(Consumer::new(id, inbox));
+            let caller = streams.caller();
+            let consumer = Arc::new(Consumer::new(Arc::clone(&caller)));
             let handler = handler(Arc::clone(&consumer) as _);
-            inbox.open(Arc::clone(&consumer), handler);
+            caller.begin(Giving::new(Arc::clone(&consumer), handler));
             Box::new(move || {
                 let asked = caught(|| {
                     let mut stream = ask(&consumer.begin_asking()?)?;
@@ -67,38 +58,5 @@ impl AsyncStreams {
                 consumer.answer(asked);
             })
         })
-    }
-}
-
-impl Started {
-    fn new() -> Result<Self> {
-        let inbox = Arc::new(Inbox::new()?);
-        let mut giver = Giver::new(Arc::clone(&inbox))?;
-        let thread = thread::Builder::new()
-            .name("dipc-async".into())
-            .spawn(move || giver.run())
-            .map_err(|error| {
-                Error::io("cannot start the thread of asynchronous streams", &error)
-            })?;
-        Ok(Self { inbox, thread })
-    }
-}
-
-impl Drop for AsyncStreams {
-    fn drop(&mut self) {
-        let Some(started) = self.started.get_mut().take() else {
-            return;
-        };
-        if !started.inbox.is_of_this_process() {
-            // In a forked child locks may be held for ever: the copy is leaked.
-            let _left = ManuallyDrop::new(started);
-            return;
-        }
-        // The streams outlive the client, and the thread ends with the last one.
-        started.inbox.send(Arrival::NoMore);
-        if started.inbox.is_empty() && !started.inbox.is_here() {
-            // A thread that panicked has ended too.
-            let _ = started.thread.join();
-        }
     }
 }

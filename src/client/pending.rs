@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::threads::{AskingThreads, caught};
+use super::threads::AskingThreads;
 use super::{Put, Stream};
 use crate::arrow::description::Description;
 use crate::cancel::Cancel;
+use crate::driver::stream_loop::caught;
 use crate::driver::turning::Bell;
 use crate::error::{Error, Result};
 use crate::proto::Headers;

@@ -8,7 +8,7 @@ use std::thread;
 
 use parking_lot::Mutex;
 
-use crate::error::{Error, Result, Status};
+use crate::error::{Error, Result};
 
 /// Most such threads of a client. Further requests wait for one of them.
 const MOST_THREADS: usize = 8;
@@ -67,12 +67,4 @@ impl AskingThreads {
             let _ = catch_unwind(AssertUnwindSafe(job));
         }
     }
-}
-
-/// The outcome of `step`; a panic is an error.
-pub(super) fn caught<T>(step: impl FnOnce() -> Result<T>) -> Result<T> {
-    catch_unwind(AssertUnwindSafe(step)).unwrap_or_else(|_| {
-        let text = "a bug in libdipc, please report it: a thread of a client panicked";
-        Err(Error::new(Status::Panic, text))
-    })
 }

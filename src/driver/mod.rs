@@ -7,6 +7,7 @@
 //! - [`io`]: the I/O thread, one for each server and each client. It never calls the host.
 //! - [`polling`], [`signal`]: descriptors for hosts that sleep in an event loop of their own.
 //! - [`waiting`]: how long a thread looks, holds back and sleeps.
+//! - [`stream_loop`]: a thread that calls the host for many streams.
 //! - [`callbacks`]: the thread that releases the host's arrays.
 //! - [`acceptor`]: a listening address.
 //!
@@ -23,6 +24,7 @@ pub mod polling;
 pub mod produce;
 mod refusing;
 pub mod signal;
+pub mod stream_loop;
 pub mod telling;
 pub mod turning;
 pub mod waiting;

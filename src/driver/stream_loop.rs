@@ -1,0 +1,292 @@
+//! One thread that calls the host for many streams.
+//!
+//! The thread sleeps in one epoll instance over the descriptors of all its streams. It ends with
+//! the last stream, once no stream is added any more.
+
+mod inbox;
+
+use std::collections::VecDeque;
+use std::mem::ManuallyDrop;
+use std::os::fd::{AsFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+
+use foldhash::{HashMap, HashMapExt as _};
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+
+use crate::error::{Error, Result, Status};
+use inbox::{Arrival, Inbox};
+
+pub use inbox::Caller;
+
+/// Events that are read at once.
+const MOST_EVENTS: usize = 64;
+/// The bell's key in the epoll instance. Streams count from 0.
+const BELL: u64 = u64::MAX;
+
+/// A stream on the thread. Its drop, on the thread, calls the host.
+pub trait LoopStream: Send + Sized + 'static {
+    /// What other threads bring for the stream.
+    type Word: Send;
+
+    /// Takes what was brought.
+    fn hear(&mut self, word: Self::Word);
+
+    /// Does what can be done now.
+    ///
+    /// # Errors
+    ///
+    /// The error that ends the stream.
+    fn turn(&mut self) -> Result<Next>;
+
+    /// Tells the host or the peer of an error. The stream is over.
+    fn fail(&mut self, error: &Error);
+
+    /// Has the thread wake for the stream. The caller has seen [`Next::Sleep`], or
+    /// [`Next::Idle`].
+    ///
+    /// # Errors
+    ///
+    /// `OutOfResources` when the process has no file descriptor left.
+    fn watch(&mut self, next: Next, watcher: Watcher<'_>) -> Result<()>;
+
+    /// Has the thread wake no more for the stream.
+    fn unwatch(&mut self, watcher: Watcher<'_>);
+}
+
+/// How to go on with a stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Next {
+    /// Look at it again, after the others.
+    More,
+    /// Wait for the peer.
+    Sleep,
+    /// Wait for the host.
+    Idle,
+    /// The stream is to be dropped.
+    Over,
+}
+
+/// Wakes the thread for one stream.
+#[derive(Clone, Copy)]
+pub struct Watcher<'a> {
+    epoll: &'a OwnedFd,
+    id: u64,
+}
+
+impl Watcher<'_> {
+    /// Wakes when `fd` is readable.
+    ///
+    /// # Errors
+    ///
+    /// `OutOfResources` when the system watches no more.
+    pub fn add_fd(self, fd: impl AsFd) -> Result<()> {
+        epoll::add(self.epoll, fd, EventData::new_u64(self.id), EventFlags::IN)
+            .map_err(|errno| Error::os("cannot watch an asynchronous stream", errno))
+    }
+
+    /// Wakes no more for `fd`.
+    pub fn remove_fd(self, fd: impl AsFd) {
+        let _ = epoll::delete(self.epoll, fd);
+    }
+}
+
+/// The outcome of `step`; a panic is an error.
+///
+/// # Errors
+///
+/// Those of `step`, and `Panic`.
+pub fn caught<T>(step: impl FnOnce() -> Result<T>) -> Result<T> {
+    catch_unwind(AssertUnwindSafe(step)).unwrap_or_else(|_| {
+        let text = "a bug in libdipc, please report it: a thread of the library panicked";
+        Err(Error::new(Status::Panic, text))
+    })
+}
+
+/// The thread and its streams. The drop ends the thread, once its last stream is over.
+pub struct StreamLoop<S: LoopStream> {
+    inbox: Arc<Inbox<S>>,
+    /// `None` only while being dropped.
+    thread: Option<JoinHandle<()>>,
+    next: u64,
+}
+
+impl<S: LoopStream> StreamLoop<S> {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    ///
+    /// `OutOfResources` when the process has no threads or descriptors left.
+    pub fn start(name: &str) -> Result<Self> {
+        let inbox = Arc::new(Inbox::new()?);
+        let mut streams = Streams::new(Arc::clone(&inbox))?;
+        let thread = thread::Builder::new()
+            .name(name.to_owned())
+            .spawn(move || streams.run())
+            .map_err(|error| {
+                Error::io("cannot start the thread of asynchronous streams", &error)
+            })?;
+        Ok(Self {
+            inbox,
+            thread: Some(thread),
+            next: 0,
+        })
+    }
+
+    /// A way for other threads to reach the next stream. [`Caller::begin`] brings the stream.
+    pub fn caller(&mut self) -> Arc<Caller<S>> {
+        let id = self.next;
+        self.next += 1;
+        Arc::new(Caller::new(id, &self.inbox))
+    }
+}
+
+impl<S: LoopStream> Drop for StreamLoop<S> {
+    fn drop(&mut self) {
+        let Some(thread) = self.thread.take() else {
+            return;
+        };
+        if !self.inbox.is_of_this_process() {
+            // In a forked child locks may be held for ever: the copies are leaked.
+            let _left = ManuallyDrop::new((Arc::clone(&self.inbox), thread));
+            return;
+        }
+        // The streams outlive the owner, and the thread ends with the last one.
+        self.inbox.send(Arrival::NoMore);
+        if self.inbox.is_empty() && !self.inbox.is_here() {
+            // A thread that panicked has ended too.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// What the thread works on.
+struct Streams<S: LoopStream> {
+    inbox: Arc<Inbox<S>>,
+    epoll: OwnedFd,
+    streams: HashMap<u64, (Arc<Caller<S>>, S)>,
+    /// Streams to look at.
+    ready: VecDeque<u64>,
+    /// No stream is added any more.
+    is_closed: bool,
+}
+
+impl<S: LoopStream> Streams<S> {
+    fn new(inbox: Arc<Inbox<S>>) -> Result<Self> {
+        let failed = |errno| Error::os("cannot make a descriptor for asynchronous streams", errno);
+        let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(failed)?;
+        let data = EventData::new_u64(BELL);
+        epoll::add(&epoll, &inbox.bell, data, EventFlags::IN).map_err(failed)?;
+        Ok(Self {
+            inbox,
+            epoll,
+            streams: HashMap::new(),
+            ready: VecDeque::new(),
+            is_closed: false,
+        })
+    }
+
+    /// Works until no stream is added any more and the last one is over.
+    fn run(&mut self) {
+        self.inbox.read_here();
+        let mut arrivals = Vec::new();
+        let mut events = Vec::with_capacity(MOST_EVENTS);
+        loop {
+            self.inbox.read(&mut arrivals);
+            for arrival in arrivals.drain(..) {
+                self.hear(arrival);
+            }
+            // Those that become ready meanwhile come behind new arrivals.
+            for _ in 0..self.ready.len() {
+                if let Some(id) = self.ready.pop_front() {
+                    self.look(id);
+                }
+            }
+            if self.is_closed && self.streams.is_empty() {
+                return;
+            }
+            self.wait(&mut events);
+        }
+    }
+
+    fn hear(&mut self, arrival: Arrival<S>) {
+        let id = match arrival {
+            Arrival::Stream(caller, stream) => {
+                let id = caller.id;
+                self.streams.insert(id, (caller, *stream));
+                id
+            }
+            Arrival::Word(id, word) => {
+                // A stream that is over needs no word.
+                if let Some((_, stream)) = self.streams.get_mut(&id) {
+                    stream.hear(word);
+                }
+                id
+            }
+            Arrival::Call(id) => {
+                if let Some((caller, _)) = self.streams.get(&id) {
+                    caller.heard();
+                }
+                id
+            }
+            Arrival::NoMore => {
+                self.is_closed = true;
+                return;
+            }
+        };
+        self.ready.push_back(id);
+    }
+
+    /// Goes on with a stream.
+    fn look(&mut self, id: u64) {
+        let Some((caller, stream)) = self.streams.get_mut(&id) else {
+            return;
+        };
+        let epoll = &self.epoll;
+        let watcher = Watcher { epoll, id };
+        let next = caller.while_served(|| caught(|| stream.turn()));
+        let watched = next.and_then(|next| {
+            if let Next::Sleep | Next::Idle = next {
+                stream.watch(next, watcher)?;
+            }
+            Ok(next)
+        });
+        let next = watched.unwrap_or_else(|error| {
+            stream.fail(&error);
+            Next::Over
+        });
+        match next {
+            Next::More => self.ready.push_back(id),
+            Next::Sleep | Next::Idle => {}
+            Next::Over => {
+                stream.unwatch(watcher);
+                let over = self.streams.remove(&id);
+                // The drop calls the host.
+                let _ = catch_unwind(AssertUnwindSafe(|| drop(over)));
+                self.inbox.close();
+            }
+        }
+    }
+
+    /// Sleeps until a stream has something, or something arrives.
+    fn wait(&mut self, events: &mut Vec<Event>) {
+        let is_busy = !self.ready.is_empty() || self.inbox.has_more();
+        let now = Timespec::default();
+        events.clear();
+        let room = rustix::buffer::spare_capacity(events);
+        let waited = epoll::wait(&self.epoll, room, is_busy.then_some(&now));
+        if let Err(errno) = waited
+            && errno != rustix::io::Errno::INTR
+        {
+            tracing::error!("cannot wait for asynchronous streams: {errno}");
+        }
+        for event in events.drain(..) {
+            match event.data.u64() {
+                BELL => self.inbox.bell.silence(),
+                id => self.ready.push_back(id),
+            }
+        }
+    }
+}

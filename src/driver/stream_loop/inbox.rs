@@ -1,0 +1,166 @@
+//! What other threads say, on its way to the thread of the streams.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use std::thread::{self, ThreadId};
+
+use parking_lot::Mutex;
+
+use super::LoopStream;
+use crate::driver::turning::Bell;
+use crate::error::Result;
+use crate::fork::Generation;
+
+/// What the thread is told.
+pub(super) enum Arrival<S: LoopStream> {
+    /// A stream to go on with.
+    Stream(Arc<Caller<S>>, Box<S>),
+    /// Something for a stream.
+    Word(u64, S::Word),
+    /// Look at a stream.
+    Call(u64),
+    /// No stream will be added any more.
+    NoMore,
+}
+
+/// The arrivals, and a bell.
+pub(super) struct Inbox<S: LoopStream> {
+    arrivals: Mutex<Vec<Arrival<S>>>,
+    pub(super) bell: Bell,
+    /// Streams that are not over.
+    streams: AtomicUsize,
+    reader: OnceLock<ThreadId>,
+    generation: Generation,
+}
+
+impl<S: LoopStream> Inbox<S> {
+    pub(super) fn new() -> Result<Self> {
+        Ok(Self {
+            arrivals: Mutex::new(Vec::new()),
+            bell: Bell::new()?,
+            streams: AtomicUsize::new(0),
+            reader: OnceLock::new(),
+            generation: Generation::now(),
+        })
+    }
+
+    /// This thread reads the arrivals from now on.
+    pub(super) fn read_here(&self) {
+        // There is one such thread.
+        let _ = self.reader.set(thread::current().id());
+    }
+
+    /// Whether this thread reads the arrivals.
+    pub(super) fn is_here(&self) -> bool {
+        self.reader.get() == Some(&thread::current().id())
+    }
+
+    /// False in a forked child, where a lock may be held for ever.
+    pub(super) fn is_of_this_process(&self) -> bool {
+        self.generation.is_same_process()
+    }
+
+    /// A stream is over.
+    pub(super) fn close(&self) {
+        self.streams.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// Whether every stream is over.
+    pub(super) fn is_empty(&self) -> bool {
+        self.streams.load(Ordering::Acquire) == 0
+    }
+
+    /// Brings an arrival, and wakes its reader.
+    pub(super) fn send(&self, arrival: Arrival<S>) {
+        let was_empty = {
+            let mut arrivals = self.arrivals.lock();
+            arrivals.push(arrival);
+            arrivals.len() == 1
+        };
+        // The reader looks before it sleeps.
+        if was_empty && !self.is_here() {
+            self.bell.ring();
+        }
+    }
+
+    /// Moves the arrivals into `all`.
+    pub(super) fn read(&self, all: &mut Vec<Arrival<S>>) {
+        all.append(&mut self.arrivals.lock());
+    }
+
+    /// Whether something has arrived that was not read.
+    pub(super) fn has_more(&self) -> bool {
+        !self.arrivals.lock().is_empty()
+    }
+}
+
+/// Reaches one stream from any thread.
+pub struct Caller<S: LoopStream> {
+    pub(super) id: u64,
+    /// The host may hold on to this for longer than the thread runs.
+    inbox: Weak<Inbox<S>>,
+    generation: Generation,
+    /// A call is in the inbox.
+    has_called: AtomicBool,
+    /// The thread looks at the stream now, and will look at it again before it goes on to another
+    /// one.
+    is_served: AtomicBool,
+}
+
+impl<S: LoopStream> Caller<S> {
+    pub(super) fn new(id: u64, inbox: &Arc<Inbox<S>>) -> Self {
+        Self {
+            id,
+            inbox: Arc::downgrade(inbox),
+            generation: inbox.generation,
+            has_called: AtomicBool::new(false),
+            is_served: AtomicBool::new(false),
+        }
+    }
+
+    /// False in a forked child, where a lock may be held for ever.
+    pub fn is_of_this_process(&self) -> bool {
+        self.generation.is_same_process()
+    }
+
+    /// Brings the stream, once.
+    pub fn begin(self: &Arc<Self>, stream: S) {
+        if let Some(inbox) = self.inbox.upgrade() {
+            inbox.streams.fetch_add(1, Ordering::AcqRel);
+            inbox.send(Arrival::Stream(Arc::clone(self), Box::new(stream)));
+        }
+    }
+
+    /// Brings something for the stream. It is dropped here if the stream is over.
+    pub fn tell(&self, word: S::Word) {
+        if let Some(inbox) = self.inbox.upgrade() {
+            inbox.send(Arrival::Word(self.id, word));
+        }
+    }
+
+    /// Has the thread look at the stream.
+    pub fn wake(&self) {
+        let Some(inbox) = self.inbox.upgrade() else {
+            return;
+        };
+        if self.is_served.load(Ordering::Acquire) && inbox.is_here() {
+            return;
+        }
+        if !self.has_called.swap(true, Ordering::AcqRel) {
+            inbox.send(Arrival::Call(self.id));
+        }
+    }
+
+    /// The call in the inbox was read.
+    pub(super) fn heard(&self) {
+        self.has_called.store(false, Ordering::Release);
+    }
+
+    /// The thread looks at the stream.
+    pub(super) fn while_served<T>(&self, look: impl FnOnce() -> T) -> T {
+        self.is_served.store(true, Ordering::Release);
+        let outcome = look();
+        self.is_served.store(false, Ordering::Release);
+        outcome
+    }
+}
