@@ -1116,6 +1116,51 @@ dipc_status dipc_client_get_async(const struct dipc_client *client,
                                   struct dipc_error **error);
 
 /**
+ * Pull form: answers a request by a producer of Arrow's C async stream interface, such as Arrow
+ * C++'s ExportAsyncRecordBatchReader(). Gives the handler that the producer calls.
+ *
+ * The producer's threads call the handler, one after the other, and do not wait in it: its calls
+ * put their arguments into a queue. One thread of the server sends what the producers of all such
+ * requests bring. It calls request, cancel and extract_data; one that waits delays the other
+ * streams. No call of the library holds a lock that a producer may need, but for release.
+ *
+ * - on_schema sends the schema. The pairs of the producer's additional_metadata whose keys are
+ *   those of headers become headers of the answer.
+ * - request asks for as many tasks as the client's window has room for, and for at most 8 that
+ *   are not sent. So a slow client slows the producer.
+ * - A task is extracted once, also when it is not wanted. Its array is released on a thread of the
+ *   library. The metadata of a task are the batch's.
+ * - on_next_task with NULL completes the stream, and with it a DIPC_VERB_EXCHANGE, whose client's
+ *   table was read to its end before.
+ * - on_error fails the stream for the client, with DIPC_ERR_PROVIDER, or with the number that the
+ *   metadata have under `dipc_status`, as those of dipc_client_get_async() do. So the handler can
+ *   be given to dipc_client_get_async(), which then hands a table of another server on.
+ * - When the client goes, or the server stops, the producer's cancel is called, once, and what the
+ *   producer still brings is discarded. Before on_schema there is nothing to call; on_schema then
+ *   returns ECANCELED.
+ * - A producer that brings more than it was asked for, or releases the handler before the end,
+ *   fails the stream.
+ * - release is the last call. It waits for a request or a cancel that runs on another thread, and
+ *   clears the handler's release and private_data. Until then the producer stays where it is, also
+ *   if the server was freed; the stream itself may be over earlier. A producer that never calls
+ *   it holds back neither the client nor a stop of the server.
+ *
+ * @param request  Request of dipc_server_next_request(), for which dipc_request_start() was not
+ *                 called, and not of DIPC_VERB_PUT. On DIPC_OK it is freed. No other call on it is
+ *                 running.
+ * @param out      Receives the handler, complete but for its producer. Its place is the caller's;
+ *                 the library does not keep the address.
+ * @param error    May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK: somebody must have the handler released. DIPC_ERR_NULL_ARGUMENT.
+ *         DIPC_ERR_INVALID_ARGUMENT: a provider's request, one of DIPC_VERB_PUT, or one that was
+ *         started. DIPC_ERR_STOPPED. DIPC_ERR_OUT_OF_RESOURCES: no threads or descriptors are
+ *         left. After a failure the request is still the caller's.
+ */
+dipc_status dipc_request_answer_async(struct dipc_request *request,
+                                      struct ArrowAsyncDeviceStreamHandler *out,
+                                      struct dipc_error **error);
+
+/**
  * Makes a client. Starts one thread, which ends after the client's last connection.
  *
  * @param options  Copied; NULL: the defaults.

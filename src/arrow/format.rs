@@ -11,7 +11,9 @@ mod to_ipc;
 
 pub use field::{DictionaryEncoding, Field, MAX_DEPTH, Schema};
 pub use from_ipc::{ensure_little_endian, ensure_not_too_deep, index_type, metadata_from_ipc};
-pub use metadata::{MAX_METADATA, Metadata, parse_metadata, write_metadata};
+pub use metadata::{
+    MAX_METADATA, Metadata, metadata_bytes, parse_metadata, parse_pairs, write_metadata,
+};
 pub use to_ipc::metadata_to_ipc;
 
 /// The unit of times, timestamps and durations.

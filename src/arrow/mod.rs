@@ -1,6 +1,7 @@
 //! Arrow arrays: encoding into an IPC header and a list of buffers, and decoding.
 
 pub mod abi;
+pub mod async_consumer;
 pub mod async_stream;
 mod batches;
 pub mod decode;

@@ -44,6 +44,14 @@ impl dipc_request {
         }
     }
 
+    /// The request of the pull form; `None` for a provider's.
+    pub(super) fn into_owned(self) -> Option<Request> {
+        match self.inner {
+            RequestHandle::Owned(request) => Some(*request),
+            RequestHandle::Lent(_) => None,
+        }
+    }
+
     /// A request that the server owns, and keeps until the provider's stream is released.
     pub(super) fn lent(request: &Request) -> Self {
         Self {

@@ -23,6 +23,7 @@ use crate::error::{Error, Result, Status};
 use crate::fork::Generation;
 use crate::lines::Lines;
 use crate::proto::{Role, RoleTags, SenderConfig, Timestamp, Uri};
+use crate::server::answers::Answers;
 use crate::server::pulls::PullQueues;
 use crate::server::request::AskedFor;
 use crate::server::streams::{Slot, Streams};
@@ -48,6 +49,7 @@ pub(super) struct ServerCore {
     pub(super) links: Mutex<HashMap<u64, Arc<EndLink>>>,
     pub(super) next_link: AtomicU64,
     pub(super) pulls: PullQueues,
+    pub(super) answers: Answers,
     /// `None` once stopped, so that the callback thread can end.
     pub(super) callbacks: Mutex<Option<Callbacks>>,
     pub(super) counters: Arc<Counters>,
@@ -182,8 +184,9 @@ impl ServerCore {
             })),
             Entry::Pull | Entry::Published(_) => {
                 let production = production(self.produce(self.pulls.callbacks.clone()));
-                self.pulls
-                    .put(Request::for_pull(stream, asked_for, production, slot));
+                self.pulls.put(Request::for_pull(
+                    stream, asked_for, production, slot, &self.me,
+                ));
                 Begun::Elsewhere
             }
         })

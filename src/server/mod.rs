@@ -1,5 +1,6 @@
 //! A server: its tickets, its connections, and the streams between them.
 
+mod answers;
 mod core;
 mod describe;
 mod options;
@@ -20,6 +21,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
+pub use answers::AsyncAnswer;
 pub use options::{ServerOptions, ServerStats, TakeOptions};
 pub use request::Request;
 pub use tickets::Provider;
@@ -38,6 +40,7 @@ use crate::error::{Error, Result};
 use crate::fork::Generation;
 use crate::proto::{Role, RoleTags, Tags, Uri};
 use crate::transport::{self, MemoryBudget};
+use answers::Answers;
 use pulls::PullQueues;
 use threads::Threads;
 use tickets::{Entry, Tickets, provided};
@@ -78,6 +81,7 @@ impl Server {
             links: Mutex::default(),
             next_link: AtomicU64::new(1),
             pulls,
+            answers: Answers::default(),
             callbacks: Mutex::new(Some(callbacks.clone())),
             counters: Arc::default(),
             stopped: AtomicBool::new(false),
@@ -380,6 +384,7 @@ impl Drop for Server {
             return;
         }
         let ended = self.core.stop(Duration::ZERO).is_ok();
+        self.core.answers.close();
         self.core.tickets.clear();
         // The I/O thread has no work left. It stops first, so that it queues no release after the
         // drain.

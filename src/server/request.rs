@@ -1,17 +1,19 @@
 //! A client's request for a stream.
 
 use std::os::fd::{AsRawFd as _, BorrowedFd, RawFd};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::arrow::{OwnedDeviceArray, OwnedSchema};
+use crate::driver::callbacks::Callbacks;
 use crate::driver::clock;
 use crate::driver::fetch::Stream;
 use crate::driver::produce::{OutStream, Production};
 use crate::error::{Error, Result, Status};
 use crate::proto::{self, Headers, Timestamp, Verb};
+use crate::server::core::ServerCore;
 use crate::server::source::Source;
 use crate::server::streams::Slot;
 use crate::transport::PeerOrigin;
@@ -56,6 +58,7 @@ struct PullStream {
     production: Production,
     /// Counts the stream as active. After `production`, so that the stream ends first.
     _slot: Arc<Slot>,
+    server: Weak<ServerCore>,
 }
 
 impl Request {
@@ -87,10 +90,12 @@ impl Request {
         asked: AskedFor,
         production: Production,
         slot: Arc<Slot>,
+        server: &Weak<ServerCore>,
     ) -> Self {
         let pull = Mutex::new(PullStream {
             production,
             _slot: slot,
+            server: Weak::clone(server),
         });
         let mut request = Self::for_provider(stream, asked);
         request.pull = Some(pull);
@@ -166,6 +171,30 @@ impl Request {
         Ok(self.pull(None)?.production.fd()?.as_raw_fd())
     }
 
+    /// Calls `with` with the descriptor of [`fd`](Self::fd).
+    pub(super) fn with_fd<T>(&self, with: impl FnOnce(BorrowedFd<'_>) -> T) -> Result<T> {
+        Ok(with(self.pull(None)?.production.fd()?))
+    }
+
+    /// Pull form: the server, for a stream that the host has not begun.
+    pub(super) fn ensure_unanswered(&self) -> Result<Arc<ServerCore>> {
+        if self.place.lock().is_some() {
+            let text = "the client of this request sends a table, and gets none";
+            return Err(Error::invalid_argument(text));
+        }
+        let pull = self.pull(None)?;
+        pull.production.ensure_fresh()?;
+        let stopped = || Error::new(Status::Stopped, "the server was stopped");
+        let core = pull.server.upgrade().ok_or_else(stopped)?;
+        core.ensure_running()?;
+        Ok(core)
+    }
+
+    /// Pull form: has the arrays of a stream that the host has not begun released by `callbacks`.
+    pub(super) fn release_by(&self, callbacks: Callbacks) -> Result<()> {
+        self.pull(None)?.production.release_by(callbacks)
+    }
+
     /// The schema of the stream that the client sends, for a host that decides with it. Waits for
     /// it.
     ///
@@ -231,6 +260,15 @@ impl Request {
         match self.pull(deadline) {
             Ok(mut pull) => pull.production.push(array, custom_metadata, deadline),
             Err(error) => Err((error, array)),
+        }
+    }
+
+    /// Pull form: batches that the client has room for now, if they are small enough. After 0 the
+    /// descriptor of [`fd`](Self::fd) tells when there may be room.
+    pub(super) fn room(&self) -> Result<u64> {
+        match self.pull(None)?.production.room() {
+            Err(error) if error.status() == Status::Timeout => Ok(0),
+            room => room,
         }
     }
 

@@ -73,7 +73,7 @@ impl ServerCore {
             })));
         }
         let request = match production {
-            Some(production) => Request::for_pull(stream, asked_for, production, slot),
+            Some(production) => Request::for_pull(stream, asked_for, production, slot, &self.me),
             None => Request::for_provider(stream, asked_for).with_place(slot),
         };
         self.pulls.put(request.with_source(&source));

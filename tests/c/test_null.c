@@ -304,6 +304,8 @@ static void requests(void) {
   CHECK_EQ(dipc_request_peer_id(NULL, DIPC_PEER_PID), -1);
   int pull_fd = -1;
   NULLS("request", dipc_request_fd(NULL, &pull_fd, &error_));
+  struct ArrowAsyncDeviceStreamHandler handler;
+  NULLS("request", dipc_request_answer_async(NULL, &handler, &error_));
   NULLS("server", dipc_server_request_fd(NULL, &pull_fd, &error_));
   NULLS("request", dipc_request_peer_transport(NULL, NULL, 0, &text_len, &error_));
   NULLS("request", dipc_request_peer_address(NULL, NULL, 0, &text_len, &error_));
@@ -331,6 +333,7 @@ static void requests(void) {
   NULLS("buffer", dipc_request_ticket(request, NULL, 8, &len, &error_));
   NULLS("out_fd", dipc_request_cancel_fd(request, NULL, &error_));
   NULLS("out", dipc_request_fd(request, NULL, &error_));
+  NULLS("out", dipc_request_answer_async(request, NULL, &error_));
   NULLS("out_len_bytes", dipc_request_peer_transport(request, NULL, 0, NULL, &error_));
   NULLS("out_len_bytes", dipc_request_peer_address(request, NULL, 0, NULL, &error_));
   NULLS("out", dipc_request_headers(request, NULL, &error_));

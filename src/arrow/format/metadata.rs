@@ -14,7 +14,24 @@ pub const MAX_METADATA: usize = 64 << 20;
 ///
 /// The encoding allows any bytes, but the strings of IPC headers are UTF-8, so keys and values must
 /// be UTF-8.
-pub fn parse_metadata(mut bytes: &[u8]) -> Result<Metadata, String> {
+pub fn parse_metadata(bytes: &[u8]) -> Result<Metadata, String> {
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).map_err(|_| "is not UTF-8");
+    let pairs = parse_pairs(bytes)?.into_iter().enumerate();
+    pairs
+        .map(|(index, (key, value))| {
+            let key = text(key).map_err(|why| format!("metadata key {index} {why}"))?;
+            let value =
+                text(value).map_err(|why| format!("the metadata value of \"{key}\" {why}"))?;
+            Ok((key, value))
+        })
+        .collect()
+}
+
+/// A key and its value, of any bytes.
+type Pair<'a> = (&'a [u8], &'a [u8]);
+
+/// Parses encoded metadata of any bytes. The error is a text.
+pub fn parse_pairs(mut bytes: &[u8]) -> Result<Vec<Pair<'_>>, String> {
     if bytes.len() > MAX_METADATA {
         return Err(format!("the metadata is larger than {MAX_METADATA} bytes"));
     }
@@ -27,9 +44,11 @@ pub fn parse_metadata(mut bytes: &[u8]) -> Result<Metadata, String> {
     }
     let mut pairs = Vec::with_capacity(count);
     for index in 0..count {
-        let key = take_string(&mut bytes).map_err(|text| format!("metadata key {index} {text}"))?;
-        let value = take_string(&mut bytes)
-            .map_err(|text| format!("the metadata value of \"{key}\" {text}"))?;
+        let key = take_bytes(&mut bytes).map_err(|text| format!("metadata key {index} {text}"))?;
+        let value = take_bytes(&mut bytes).map_err(|text| {
+            let key = String::from_utf8_lossy(key);
+            format!("the metadata value of \"{key}\" {text}")
+        })?;
         pairs.push((key, value));
     }
     Ok(pairs)
@@ -56,23 +75,37 @@ fn take_length(bytes: &mut &[u8]) -> Result<usize, String> {
     usize::try_from(length).map_err(|_| format!("the metadata has a negative length, {length}"))
 }
 
-fn take_string(bytes: &mut &[u8]) -> Result<String, String> {
+fn take_bytes<'a>(bytes: &mut &'a [u8]) -> Result<&'a [u8], String> {
     let length = take_length(bytes).map_err(|text| format!("cannot be read: {text}"))?;
-    let (text, rest) = bytes
+    let (taken, rest) = bytes
         .split_at_checked(length)
         .ok_or("reaches past the metadata's end")?;
     *bytes = rest;
-    String::from_utf8(text.to_vec()).map_err(|_| "is not UTF-8".to_owned())
+    Ok(taken)
 }
 
 /// Reads the metadata of a C struct; empty for a NULL pointer.
 ///
 /// # Safety
 ///
-/// `pointer` is NULL or points to metadata in the C data interface's encoding. Nobody writes to it.
+/// As [`metadata_bytes`].
 pub(super) unsafe fn metadata_from_c(pointer: *const c_char) -> Result<Metadata, String> {
+    // SAFETY: the caller promises it; the bytes are read at once.
+    match unsafe { metadata_bytes(pointer) }? {
+        Some(bytes) => parse_metadata(bytes),
+        None => Ok(Metadata::new()),
+    }
+}
+
+/// The encoded metadata behind a pointer of a C struct; `None` for NULL.
+///
+/// # Safety
+///
+/// `pointer` is NULL or points to metadata in the C data interface's encoding, which is there for
+/// `'a`. Nobody writes to it.
+pub unsafe fn metadata_bytes<'a>(pointer: *const c_char) -> Result<Option<&'a [u8]>, String> {
     if pointer.is_null() {
-        return Ok(Metadata::new());
+        return Ok(None);
     }
     let start: *const u8 = pointer.cast();
     // The encoding has no total length, so this function follows the lengths to find the end.
@@ -92,5 +125,5 @@ pub(super) unsafe fn metadata_from_c(pointer: *const c_char) -> Result<Metadata,
         }
     }
     // SAFETY: the loop found that the encoding has `end` bytes, and nobody writes to them.
-    parse_metadata(unsafe { std::slice::from_raw_parts(start, end) })
+    Ok(Some(unsafe { std::slice::from_raw_parts(start, end) }))
 }

@@ -53,6 +53,11 @@ impl SendRoom {
         Ok(!self.is_crowded && self.window.is_none_or(WindowRoom::may_pull))
     }
 
+    /// Record batches that may be sent, if they are small enough.
+    pub fn batches(&self) -> u64 {
+        self.window.map_or(u64::MAX, WindowRoom::batches)
+    }
+
     /// Whether a message with a body of `body_len` bytes, which is lent `in_place` or not, may be
     /// sent. Fails if the stream has ended.
     pub fn admits(&self, body_len: u64, in_place: bool) -> Result<bool> {

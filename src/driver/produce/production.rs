@@ -17,6 +17,7 @@ use super::stream::other_part;
 use super::{OutStream, ProduceOptions, ensure_served, stream_info};
 use crate::arrow::{Encoder, OwnedDeviceArray, OwnedSchema};
 use crate::cancel::Cancel;
+use crate::driver::callbacks::Callbacks;
 use crate::driver::clock;
 use crate::driver::end::EndLink;
 use crate::driver::polling::Poller;
@@ -91,6 +92,21 @@ impl Production {
     /// Ends each wait by `cancel`.
     pub fn set_cancel(&mut self, cancel: Option<&Cancel>) {
         self.cancel = cancel.cloned();
+    }
+
+    /// Refuses a stream that was begun.
+    pub fn ensure_fresh(&self) -> Result<()> {
+        if self.finished || self.encoder.is_some() {
+            return Err(Error::invalid_argument("the stream was begun before"));
+        }
+        Ok(())
+    }
+
+    /// Has the arrays of a stream that was not begun released by `callbacks`.
+    pub fn release_by(&mut self, callbacks: Callbacks) -> Result<()> {
+        self.ensure_fresh()?;
+        self.options.callbacks = callbacks;
+        Ok(())
     }
 
     /// Sends the schema, which comes before everything else. Fails if the schema is not valid, the
@@ -193,6 +209,14 @@ impl Production {
         self.wait_until(deadline, |this| Ok(this.advance()? && this.may_pull()?))?;
         self.has_room = true;
         Ok(())
+    }
+
+    /// Batches that the consumer has room for now, if they are small enough. Fails as
+    /// [`wait_for_room`](Self::wait_for_room) does, which has no time.
+    pub fn room(&mut self) -> Result<u64> {
+        self.wait_for_room(Some(clock::now()))?;
+        let rooms = self.present().map(|outlet| outlet.room.batches());
+        Ok(rooms.min().unwrap_or(0))
     }
 
     /// Lets go of the connections. Gives the one of a stream that has only one, once the stream is

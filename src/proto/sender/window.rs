@@ -22,7 +22,8 @@ pub(super) struct CreditWindow {
 pub struct WindowRoom {
     /// Whether the consumer has taken all sent messages.
     is_unused: bool,
-    has_batches: bool,
+    /// Record batches.
+    batches: u64,
     /// `None` if the sender has sent more bytes than the credit allows.
     bytes: Option<u64>,
     spares_in_place: bool,
@@ -32,14 +33,19 @@ impl WindowRoom {
     /// Of a client that may send nothing now.
     pub(super) const NONE: Self = Self {
         is_unused: false,
-        has_batches: false,
+        batches: 0,
         bytes: None,
         spares_in_place: false,
     };
 
+    /// Record batches that the sender may send, if they are small enough.
+    pub fn batches(self) -> u64 {
+        self.batches.max(self.is_unused.into())
+    }
+
     /// Whether the driver may pull the next batch from the producer, whatever the batch's size.
     pub fn may_pull(self) -> bool {
-        self.is_unused || (self.has_batches && self.bytes.is_some_and(|bytes| bytes > 0))
+        self.is_unused || (self.batches > 0 && self.bytes.is_some_and(|bytes| bytes > 0))
     }
 
     /// Whether the sender may send a dictionary or batch with a body of `body_len` bytes.
@@ -50,7 +56,7 @@ impl WindowRoom {
             body_len
         };
         // If nothing is outstanding, one message of any size may go.
-        self.is_unused || (self.has_batches && self.bytes.is_some_and(|bytes| charged <= bytes))
+        self.is_unused || (self.batches > 0 && self.bytes.is_some_and(|bytes| charged <= bytes))
     }
 }
 
@@ -104,7 +110,7 @@ impl CreditWindow {
     pub(super) fn room(&self, spares_in_place: bool) -> WindowRoom {
         WindowRoom {
             is_unused: self.nothing_outstanding(),
-            has_batches: self.sent.batches < self.credit.batches,
+            batches: self.credit.batches.saturating_sub(self.sent.batches),
             bytes: self.credit.bytes.checked_sub(self.charged_bytes()),
             spares_in_place,
         }
