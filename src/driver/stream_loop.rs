@@ -215,6 +215,8 @@ impl<S: LoopStream> Streams<S> {
         let id = match arrival {
             Arrival::Stream(caller, stream) => {
                 let id = caller.id;
+                // A call may have come before its stream.
+                caller.heard();
                 self.streams.insert(id, (caller, *stream));
                 id
             }

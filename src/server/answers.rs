@@ -70,6 +70,8 @@ impl AsyncAnswer {
         let caller = self.caller;
         async_consumer::handler(|producer| {
             let offers = Arc::new(Offers::new(producer, Arc::clone(&caller)));
+            let wakes = Arc::clone(&caller);
+            request.when_cancelled(move || wakes.wake());
             caller.begin(Answering::new(request, Arc::clone(&offers)));
             offers
         })

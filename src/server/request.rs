@@ -159,6 +159,11 @@ impl Request {
         self.stream.lost_fd()
     }
 
+    /// Calls `then` once [`is_cancelled`](Self::is_cancelled) is true, which may be now.
+    pub(super) fn when_cancelled(&self, then: impl FnOnce() + Send + 'static) {
+        self.stream.when_lost(Box::new(then));
+    }
+
     /// Pull form: a descriptor for an event loop, readable when a call of [`push`](Self::push) or
     /// [`finish`](Self::finish) that had no time left may go on; not to be read. It is readable at
     /// first, and for good behind the end. The request owns it.

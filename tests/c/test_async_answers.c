@@ -1,5 +1,5 @@
 /* Requests answered by producers of Arrow's asynchronous interface: a server in a process of its
- * own, over shared memory and tcp. */
+ * own, over shared memory, tcp and ucx. */
 #define _DEFAULT_SOURCE /* MAP_ANONYMOUS */
 
 #include <errno.h>
@@ -271,11 +271,20 @@ static void serve(int control, int out, const char *address) {
   producer *all[1000];
   size_t count = 0;
   dipc_server *server = NULL;
-  char uris[2][DIPC_URI_BYTES] = {"", ""};
+  dipc_server_options *options = NULL;
+  char uris[5][DIPC_URI_BYTES] = {"", "", "", "", ""};
   size_t len = 0;
-  OK(dipc_server_new(NULL, &server, &error_));
+  OK(dipc_server_options_new(&options, &error_));
+  OK(dipc_server_options_set_trusted_network(options, true, &error_));
+  OK(dipc_server_new(options, &server, &error_));
+  dipc_server_options_free(options);
   OK(dipc_server_listen(server, address, uris[0], DIPC_URI_BYTES, &len, &error_));
   OK(dipc_server_listen(server, "tcp://127.0.0.1:0", uris[1], DIPC_URI_BYTES, &len, &error_));
+  if (dipc_transport_available("ucx", NULL) == DIPC_OK) {
+    OK(dipc_server_listen(server, "ucx://127.0.0.1:0", uris[2], DIPC_URI_BYTES, &len, &error_));
+  }
+  OK(dipc_server_location(server, DIPC_ROLE_METADATA, uris[3], DIPC_URI_BYTES, &len, &error_));
+  OK(dipc_server_location(server, DIPC_ROLE_DATA, uris[4], DIPC_URI_BYTES, &len, &error_));
   OK(dipc_server_set_handler_pull(server, &error_));
   CHECK_EQ(write(out, uris, sizeof uris), (ssize_t)sizeof uris);
   dipc_client *client = new_client();
@@ -364,6 +373,19 @@ static void tables_cross(char *uri) {
   const char *u = uri;
   FAILS(DIPC_ERR_NOT_FOUND, "never heard of it",
         dipc_client_get(client, &u, 1, TICKET("on:none"), NULL, NULL, &stream, &error_));
+  all_released(0, 0);
+  dipc_client_free(client);
+}
+
+/* Metadata over one connection, bodies over another. */
+static void tables_cross_on_two_connections(const char *metadata, const char *data) {
+  dipc_client *client = new_client();
+  const char *both[] = {metadata, data};
+  for (int i = 0; i < 10; i++) {
+    struct ArrowDeviceArrayStream stream;
+    OK(dipc_client_get(client, both, 2, TICKET("soon"), NULL, NULL, &stream, &error_));
+    CHECK_EQ(table_check_stream(&stream), (int64_t)BATCHES * ROWS);
+  }
   all_released(0, 0);
   dipc_client_free(client);
 }
@@ -602,15 +624,15 @@ static void run_reader(int in, int out, const char *address) {
 }
 
 int main(void) {
-  pid_t server[2], reader[2];
-  int to[2], from[2], reader_to[2], reader_from[2];
-  record *records[2];
+  pid_t server[3], reader[3];
+  int to[3], from[3], reader_to[3], reader_from[3];
+  record *records[3];
   /* Forked before this process uses the library. The readers come first: they hold no pipe of a
    * server. */
-  for (int i = 0; i < 2; i++) {
+  for (int i = 0; i < 3; i++) {
     reader[i] = start(run_reader, NULL, &reader_to[i], &reader_from[i]);
   }
-  for (int i = 0; i < 2; i++) {
+  for (int i = 0; i < 3; i++) {
     char address[64];
     seen = records[i] = mmap(NULL, sizeof *seen, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
                              -1, 0);
@@ -618,9 +640,9 @@ int main(void) {
     snprintf(address, sizeof address, "shm:@dipc-c-answers-%ld-%d", (long)getpid(), i);
     server[i] = start(serve, address, &to[i], &from[i]);
   }
-  /* The second server holds a pipe of the first, so it ends first. */
-  for (int i = 1; i >= 0; i--) {
-    char uris[2][DIPC_URI_BYTES];
+  /* A server holds pipes of those before it, so it ends before them. */
+  for (int i = 2; i >= 0; i--) {
+    char uris[5][DIPC_URI_BYTES];
     size_t len = 0;
     while (len < sizeof uris) {
       ssize_t more = read(from[i], (char *)uris + len, sizeof uris - len);
@@ -629,7 +651,13 @@ int main(void) {
     }
     char *uri = uris[i];
     seen = records[i];
+    if (uri[0] == '\0') {
+      CHECK_EQ(kill(server[i], SIGKILL), 0);
+      CHECK_EQ(waitpid(server[i], NULL, 0), server[i]);
+      continue;
+    }
     tables_cross(uri);
+    tables_cross_on_two_connections(uris[3], uris[4]);
     metadata_crosses(uri);
     a_producer_brings_what_the_client_has_room_for(uri);
     failures_reach_the_client(uri);

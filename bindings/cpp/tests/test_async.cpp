@@ -1,5 +1,5 @@
-// Arrow C++'s handler of asynchronous device streams reads tables of dipc_client_get_async(), and its
-// producer answers by dipc_request_answer_async().
+// Arrow C++'s handler of asynchronous device streams reads tables of dipc_client_get_async().
+// Its producer answers by dipc_request_answer_async().
 #include <arrow/api.h>
 #include <arrow/c/bridge.h>
 #include <arrow/util/async_generator.h>

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
+use smallvec::SmallVec;
 
 use crate::cancel::Cancel;
 use crate::driver::end::{End, EndLink};
@@ -54,7 +55,7 @@ pub struct ClientWatch {
 #[derive(Default)]
 struct Loss {
     is_lost: bool,
-    then: Option<Box<dyn FnOnce() + Send>>,
+    then: SmallVec<[Box<dyn FnOnce() + Send>; 1]>,
 }
 
 impl ClientWatch {
@@ -67,11 +68,9 @@ impl ClientWatch {
             if let Some(token) = self.token.get() {
                 token.cancel();
             }
-            loss.then.take()
+            std::mem::take(&mut loss.then)
         };
-        if let Some(then) = then {
-            then();
-        }
+        then.into_iter().for_each(|then| then());
     }
 }
 
@@ -173,15 +172,14 @@ impl OutStream {
         set.is_err().then(|| self.bell.get().cloned()).flatten()
     }
 
-    /// Calls `then` once the consumer has gone or has cancelled, which may be now. Not twice for a
-    /// stream.
+    /// Calls `then` once the consumer has gone or has cancelled, which may be now.
     pub fn when_lost(&self, then: Box<dyn FnOnce() + Send>) {
         let mut loss = self.watch.loss.lock();
         if loss.is_lost {
             drop(loss);
             then();
         } else {
-            loss.then = Some(then);
+            loss.then.push(then);
         }
     }
 

@@ -24,7 +24,6 @@ pub(super) struct Answering {
     has_schema: bool,
     /// The producer has brought everything.
     is_ending: bool,
-    watches_client: bool,
     watches_room: bool,
 }
 
@@ -35,7 +34,6 @@ impl Answering {
             offers,
             has_schema: false,
             is_ending: false,
-            watches_client: false,
             watches_room: false,
         }
     }
@@ -145,10 +143,6 @@ impl LoopStream for Answering {
     }
 
     fn watch(&mut self, next: Next, watcher: Watcher<'_>) -> Result<()> {
-        if !self.watches_client {
-            watcher.add_fd(self.request.cancel_fd()?)?;
-            self.watches_client = true;
-        }
         match (next, self.watches_room) {
             (Next::Sleep, false) => {
                 // It is readable at first.
@@ -165,11 +159,6 @@ impl LoopStream for Answering {
     }
 
     fn unwatch(&mut self, watcher: Watcher<'_>) {
-        if std::mem::take(&mut self.watches_client)
-            && let Ok(fd) = self.request.cancel_fd()
-        {
-            watcher.remove_fd(fd);
-        }
         if std::mem::take(&mut self.watches_room) {
             let _ = self.request.with_fd(|fd| watcher.remove_fd(fd));
         }
