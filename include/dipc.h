@@ -1122,14 +1122,15 @@ dipc_status dipc_client_get_async(const struct dipc_client *client,
  * The producer's threads call the handler, one after the other, and do not wait in it: its calls
  * put their arguments into a queue. One thread of the server sends what the producers of all such
  * requests bring. It calls request, cancel and extract_data; one that waits delays the other
- * streams. No call of the library holds a lock that a producer may need, but for release.
+ * streams. The last callback of a stream waits for a request or a cancel that runs on another
+ * thread; no other callback holds a lock that a producer may need.
  *
  * - on_schema sends the schema. The pairs of the producer's additional_metadata whose keys are
  *   those of headers become headers of the answer.
  * - request asks for as many tasks as the client's window has room for, and for at most 8 that
  *   are not sent. So a slow client slows the producer.
- * - A task is extracted once, also when it is not wanted. Its array is released on a thread of the
- *   library. The metadata of a task are the batch's.
+ * - A task is extracted once, also when it is not wanted, and never with NULL. Its array is
+ *   released on a thread of the library. The metadata of a task are the batch's.
  * - on_next_task with NULL completes the stream, and with it a DIPC_VERB_EXCHANGE, whose client's
  *   table was read to its end before.
  * - on_error fails the stream for the client, with DIPC_ERR_PROVIDER, or with the number that the
@@ -1140,10 +1141,10 @@ dipc_status dipc_client_get_async(const struct dipc_client *client,
  *   returns ECANCELED.
  * - A producer that brings more than it was asked for, or releases the handler before the end,
  *   fails the stream.
- * - release is the last call. It waits for a request or a cancel that runs on another thread, and
- *   clears the handler's release and private_data. Until then the producer stays where it is, also
- *   if the server was freed; the stream itself may be over earlier. A producer that never calls
- *   it holds back neither the client nor a stop of the server.
+ * - release is the last call. It clears the handler's release and private_data. The producer stays
+ *   where it is until it has said the end or an error, or released the handler, also if the server
+ *   was freed; the stream itself may be over earlier. A producer that does nothing of that holds
+ *   back neither the client nor a stop of the server.
  *
  * @param request  Request of dipc_server_next_request(), for which dipc_request_start() was not
  *                 called, and not of DIPC_VERB_PUT. On DIPC_OK it is freed. No other call on it is

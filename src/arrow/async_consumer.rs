@@ -58,10 +58,11 @@ pub trait AsyncConsumer: Send + Sync {
     fn take(&self, produced: Produced) -> Result<(), c_int>;
 }
 
-/// The producer behind a handler, from the schema to the release.
+/// The producer behind a handler, from the schema to its last word.
 pub struct HostProducer {
-    /// NULL before the schema and after the release. Held during a call of the producer, so that
-    /// its release on another thread waits. A producer may release the handler within a call.
+    /// NULL before the schema and after the end, an error or the release. Held during a call of the
+    /// producer, so that its last word on another thread waits. A producer may say that within a
+    /// call.
     raw: ReentrantMutex<Cell<*mut ArrowAsyncProducer>>,
 }
 
@@ -74,8 +75,8 @@ impl HostProducer {
     /// Asks for `n` more arrays; `n` is not 0.
     pub fn request(&self, n: u32) {
         let raw = self.raw.lock();
-        // SAFETY: the pointer is not NULL, so the schema has come and the release has not, and the
-        // lock keeps it so. The interface keeps the producer valid until then.
+        // SAFETY: the pointer is not NULL, so the schema has come and the last word has not, and
+        // the lock keeps it so. The interface keeps the producer valid until the release.
         if let Some(producer) = unsafe { raw.get().as_ref() }
             && let Some(request) = producer.request
         {
@@ -97,7 +98,15 @@ impl HostProducer {
     }
 }
 
-/// An array that the producer has. The drop discards it.
+impl HostProducer {
+    /// Calls the producer no more. Waits for a call on another thread. Arrow Go frees its producer
+    /// after its last word, before the release.
+    fn leave(&self) {
+        self.raw.lock().set(ptr::null_mut());
+    }
+}
+
+/// An array that the producer has. The drop extracts and releases it: Arrow Go cannot discard one.
 pub struct AsyncTask {
     /// `None` once it is extracted.
     raw: Option<ArrowAsyncTask>,
@@ -113,8 +122,18 @@ impl AsyncTask {
     ///
     /// The errno of the producer.
     pub fn extract(mut self) -> Result<OwnedDeviceArray, c_int> {
+        self.take()
+    }
+
+    fn take(&mut self) -> Result<OwnedDeviceArray, c_int> {
+        let mut task = self.raw.take().ok_or(libc::EINVAL)?;
+        let extract = task.extract_data.ok_or(libc::EINVAL)?;
         let mut out = ArrowDeviceArray::EMPTY;
-        self.call(&raw mut out)?;
+        // SAFETY: the task came from its producer, and this is the only call for it.
+        match unsafe { extract(&raw mut task, &raw mut out) } {
+            0 => {}
+            errno => return Err(errno),
+        }
         // SAFETY: the interface has a successful call write an array of the stream's schema, which
         // nobody else owns.
         let array = unsafe { OwnedDeviceArray::from_raw(out) };
@@ -123,27 +142,12 @@ impl AsyncTask {
             false => Ok(array),
         }
     }
-
-    fn call(&mut self, out: *mut ArrowDeviceArray) -> Result<(), c_int> {
-        let Some(mut task) = self.raw.take() else {
-            return Err(libc::EINVAL);
-        };
-        let extract = task.extract_data.ok_or(libc::EINVAL)?;
-        // SAFETY: the task came from its producer, and this is the only call for it. `out` is NULL
-        // or writable.
-        match unsafe { extract(&raw mut task, out) } {
-            0 => Ok(()),
-            errno => Err(errno),
-        }
-    }
 }
 
 impl Drop for AsyncTask {
     fn drop(&mut self) {
-        if self.raw.is_some() {
-            // An error of the producer changes nothing.
-            let _ = self.call(ptr::null_mut());
-        }
+        // An error of the producer changes nothing.
+        drop(self.take());
     }
 }
 
@@ -238,11 +242,15 @@ unsafe extern "C" fn on_schema(
         handler.producer.raw.lock().set(producer);
         // SAFETY: it is not NULL, and the interface gives a schema that this may move away.
         let schema = unsafe { OwnedSchema::take(schema) };
-        handler.consumer.take(Produced::Schema {
+        let taken = handler.consumer.take(Produced::Schema {
             schema,
             device_type,
             metadata,
-        })
+        });
+        if taken.is_err() {
+            handler.producer.leave();
+        }
+        taken
     })
 }
 
@@ -257,6 +265,7 @@ unsafe extern "C" fn on_next_task(
     };
     run(|| {
         if task.is_null() {
+            handler.producer.leave();
             return handler.consumer.take(Produced::End);
         }
         // SAFETY: it is not NULL. The interface lets the consumer go on with a copy, as long as it
@@ -287,6 +296,7 @@ unsafe extern "C" fn on_error(
         return;
     };
     run(|| {
+        handler.producer.leave();
         let text = match message.is_null() {
             true => std::io::Error::from_raw_os_error(code).to_string(),
             // SAFETY: the interface gives a NUL-terminated text for the time of the callback.
@@ -318,8 +328,7 @@ unsafe extern "C" fn release(raw: *mut ArrowAsyncDeviceStreamHandler) {
     // SAFETY: it came from `Arc::into_raw`, and this is the only call that takes it back.
     let own = unsafe { Arc::from_raw(data.cast_const().cast::<Handler>()) };
     run(|| {
-        // Waits for a call of the producer on another thread.
-        handler.producer.raw.lock().set(ptr::null_mut());
+        handler.producer.leave();
         handler.consumer.take(Produced::Release)
     });
     // The consumer may discard tasks.
