@@ -9,6 +9,7 @@
 #include <dipc/generate.hpp>
 #include <dipc/library.hpp>
 #include <dipc/options.hpp>
+#include <dipc/pending.hpp>
 #include <dipc/put.hpp>
 #include <dipc/span.hpp>
 #include <dipc/stream.hpp>
@@ -113,6 +114,35 @@ class Client {
     });
   }
 
+  /// Sends a table and receives one, on one connection at once. Returns once the server's host has
+  /// accepted or with the reason why not.
+  ///
+  /// @param uri             Where the server is.
+  /// @param descriptor      What is asked for: any bytes.
+  /// @param schema          Of the table from here. Read, not moved.
+  /// @param options         Of the table from here.
+  /// @param answer_options  Of the table from there: window, validation, lent limit, stall timeout
+  ///                        and spinning count.
+  /// @param cancel          As for put().
+  /// @param device_type     Where the batches from here lie.
+  Result<Exchange> exchange(std::string_view uri, std::string_view descriptor,
+                            const Schema& schema, const PutOptions& options = {},
+                            const GetOptions& answer_options = {}, const Cancel* cancel = nullptr,
+                            ArrowDeviceType device_type = ARROW_DEVICE_CPU) const {
+    auto answered = detail::build(answer_options);
+    if (!answered) return std::move(answered).error();
+    Stream answers;
+    auto put = put_by(uri, options, [&](const char* const* uris, const dipc_put_options* built,
+                                        dipc_put** out, dipc_error** error) {
+      return dipc_client_exchange(raw_.get(), uris, 1, detail::byte_pointer(descriptor),
+                                  descriptor.size(), built, answered->get(),
+                                  detail::raw_or_null(cancel), schema.get(), device_type, out,
+                                  answers.get(), error);
+    });
+    if (!put) return std::move(put).error();
+    return Exchange{*std::move(put), std::move(answers)};
+  }
+
   /// Asks a server what a ticket stands for, without its table. A published table is known; of
   /// other tickets the server knows what Server::set_description() or its handler says.
   ///
@@ -151,9 +181,66 @@ class Client {
       auto batch = stream->next();
       if (!batch) return std::move(batch).error();
       if (!*batch) return all;
-      auto read = detail::read_list(*schema, *batch, all);
+      auto read = read_list(*schema, *batch, all);
       if (!read) return std::move(read).error();
     }
+  }
+
+  /// get() without a wait, for event loops. Up to 8 threads of the client connect and wait for the
+  /// first answer of servers; further requests wait for one of them.
+  Result<Pending<Stream>> start_get(std::string_view uri, std::string_view ticket,
+                                    const GetOptions& options = {},
+                                    const Cancel* cancel = nullptr) const {
+    return start<Stream>(DIPC_VERB_GET, uri, ticket, options, cancel);
+  }
+
+  /// list() without a wait: read_list() reads the batches of the stream.
+  Result<Pending<Stream>> start_list(std::string_view uri, std::string_view prefix = {},
+                                     const GetOptions& options = {},
+                                     const Cancel* cancel = nullptr) const {
+    return start<Stream>(DIPC_VERB_LIST, uri, prefix, options, cancel);
+  }
+
+  /// describe() without a wait.
+  Result<Pending<Description>> start_describe(std::string_view uri, std::string_view ticket,
+                                              const GetOptions& options = {},
+                                              const Cancel* cancel = nullptr) const {
+    return start<Description>(DIPC_VERB_DESCRIBE, uri, ticket, options, cancel);
+  }
+
+  /// put_open() without a wait.
+  ///
+  /// @param schema  Moved on success only.
+  Result<Pending<Put>> start_put(std::string_view uri, std::string_view descriptor, Schema&& schema,
+                                 const PutOptions& options = {}, const Cancel* cancel = nullptr,
+                                 ArrowDeviceType device_type = ARROW_DEVICE_CPU) const {
+    return put_by<Pending<Put>, dipc_pending>(
+        uri, options, [&](const char* const* uris, const dipc_put_options* built,
+                          dipc_pending** out, dipc_error** error) {
+          return dipc_client_start_put(raw_.get(), uris, 1, detail::byte_pointer(descriptor),
+                                       descriptor.size(), built, detail::raw_or_null(cancel),
+                                       schema.get(), device_type, out, error);
+        });
+  }
+
+  /// exchange() without a wait.
+  ///
+  /// @param schema  Moved on success only.
+  Result<Pending<Exchange>> start_exchange(std::string_view uri, std::string_view descriptor,
+                                           Schema&& schema, const PutOptions& options = {},
+                                           const GetOptions& answer_options = {},
+                                           const Cancel* cancel = nullptr,
+                                           ArrowDeviceType device_type = ARROW_DEVICE_CPU) const {
+    auto answered = detail::build(answer_options);
+    if (!answered) return std::move(answered).error();
+    return put_by<Pending<Exchange>, dipc_pending>(
+        uri, options, [&](const char* const* uris, const dipc_put_options* built,
+                          dipc_pending** out, dipc_error** error) {
+          return dipc_client_start_exchange(raw_.get(), uris, 1, detail::byte_pointer(descriptor),
+                                            descriptor.size(), built, answered->get(),
+                                            detail::raw_or_null(cancel), schema.get(), device_type,
+                                            out, error);
+        });
   }
 
   Result<std::uint64_t> stat(ClientStat stat) const {
@@ -187,19 +274,34 @@ class Client {
     });
   }
 
+  /// Starts a request whose answer becomes a T.
+  template <class T>
+  Result<Pending<T>> start(std::int32_t verb, std::string_view uri, std::string_view ticket,
+                           const GetOptions& options, const Cancel* cancel) const {
+    dipc_pending* raw = nullptr;
+    const Span<const std::string_view> uris(&uri, 1);
+    auto done = ask(uris, options, [&](const char* const* texts, const dipc_get_options* built,
+                                       dipc_error** error) {
+      return dipc_client_start(raw_.get(), verb, texts, uris.size(), detail::byte_pointer(ticket),
+                               ticket.size(), built, detail::raw_or_null(cancel), &raw, error);
+    });
+    if (!done) return std::move(done).error();
+    return Pending<T>(raw);
+  }
+
   /// Calls `function(uris, options, out, error)` as dipc.h takes them.
-  template <class F>
-  static Result<Put> put_by(std::string_view uri, const PutOptions& options, F&& function) {
+  template <class T = Put, class Raw = dipc_put, class F>
+  static Result<T> put_by(std::string_view uri, const PutOptions& options, F&& function) {
     auto text = detail::c_string(uri, Status::invalid_uri, "the URI");
     if (!text) return std::move(text).error();
     auto built = detail::build(options);
     if (!built) return std::move(built).error();
     const char* pointer = text->c_str();
-    auto raw = detail::call_for<dipc_put*>([&](dipc_put** out, dipc_error** error) {
+    auto raw = detail::call_for<Raw*>([&](Raw** out, dipc_error** error) {
       return function(&pointer, built->get(), out, error);
     });
     if (!raw) return std::move(raw).error();
-    return Put(*raw);
+    return T(*raw);
   }
 
   /// Opens a stream by dipc_client_get() or dipc_client_list().

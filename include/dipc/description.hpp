@@ -165,11 +165,16 @@ inline std::optional<std::vector<std::vector<std::string>>> lists_of(const Schem
   return all;
 }
 
-/// Reads a batch of dipc_client_list(), whose values the library has checked.
+}  // namespace detail
+
+/// Appends the tickets of a batch of Client::start_list() to `out`. The library has checked its
+/// values.
+///
+/// @return Status::invalid_data: the table is no list.
 inline Result<void> read_list(const Schema& schema, const DeviceArray& batch,
                               std::vector<Endpoint>& out) {
   const auto descriptors = ColumnView<std::string_view>::of(schema, batch, "descriptor");
-  auto uris = lists_of(schema, batch, "uris");
+  auto uris = detail::lists_of(schema, batch, "uris");
   const auto rows = ColumnView<std::int64_t>::of(schema, batch, "rows");
   const auto bytes = ColumnView<std::int64_t>::of(schema, batch, "bytes");
   if (!descriptors || !uris || !rows || !bytes) {
@@ -191,8 +196,6 @@ inline Result<void> read_list(const Schema& schema, const DeviceArray& batch,
   }
   return {};
 }
-
-}  // namespace detail
 
 template <>
 struct StreamTraits<Description> {

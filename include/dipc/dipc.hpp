@@ -1,7 +1,8 @@
 // libdipc for C++17: everything but <dipc/arrow.hpp>, which needs Arrow C++.
 //
 //   Client, Server         fetch, send and serve tables
-//   Put                    a table on its way to a server
+//   Put, Exchange          a table on its way to a server, and one on its way back at once
+//   Pending                a request of an event loop
 //   Stream, generate()     streams of batches; a stream from a function
 //   Schema, DeviceArray    Arrow's C structs, owned
 //   Columns                record batches of std::vector
@@ -28,6 +29,7 @@
 #include <dipc/log.hpp>
 #include <dipc/machines.hpp>
 #include <dipc/options.hpp>
+#include <dipc/pending.hpp>
 #include <dipc/put.hpp>
 #include <dipc/request.hpp>
 #include <dipc/result.hpp>

@@ -7,6 +7,7 @@
 #include <dipc/headers.hpp>
 #include <dipc/metadata.hpp>
 #include <dipc/owned.hpp>
+#include <dipc/stream.hpp>
 
 #include <chrono>
 #include <cstdint>
@@ -36,7 +37,7 @@ struct PutResult {
   [[nodiscard]] explicit operator bool() const noexcept { return !is_end; }
 };
 
-/// A table on its way to a server, of Client::put() or Client::put_open(). One that is destroyed
+/// A table on its way to a server, of Client::put(), Client::put_open() or Client::exchange(). One that is destroyed
 /// before finish() has succeeded fails. One thread at a time; a Cancel ends a call from another one.
 ///
 /// After a failure other than Status::timeout of a call's own time, or Status::invalid_data of a
@@ -160,6 +161,16 @@ class Put {
   }
 
   detail::Handle<dipc_put, dipc_put_free> raw_;
+};
+
+/// A table on its way to a server and one on its way from there, on one connection at once. Two
+/// threads may use the two members, and either table may end first. An error at either side ends
+/// both tables at both sides, and so does the end of a member's life before the end of its table.
+struct Exchange {
+  /// The table from here. Put::finish() waits until the server's host has ended its table, too:
+  /// read `answers` to the end before or meanwhile.
+  Put put;
+  Stream answers;  ///< The table from there, on the host. schema() waits for the server's schema.
 };
 
 }  // namespace dipc

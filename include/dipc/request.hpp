@@ -20,7 +20,8 @@ namespace dipc {
 enum class Verb : std::int32_t {
   get = DIPC_VERB_GET,            ///< Its table.
   put = DIPC_VERB_PUT,            ///< To send a table under it: RequestRef::source() takes it.
-  exchange = DIPC_VERB_EXCHANGE,  ///< To send and to get. Not served yet.
+  /// To send a table and to get one at once: RequestRef::source() takes, the answer is a stream.
+  exchange = DIPC_VERB_EXCHANGE,
   describe = DIPC_VERB_DESCRIBE,  ///< What it stands for: the answer is a Description.
   /// The tickets that begin with it: the answer is a Description with an endpoint for each.
   list = DIPC_VERB_LIST,
@@ -118,8 +119,8 @@ class RequestRef {
     });
   }
 
-  /// Verb::put: the schema of the table that the client sends, for a host that accepts or refuses
-  /// the table with it.
+  /// Verb::put and Verb::exchange: the schema of the table that the client sends, for a host that
+  /// accepts or refuses the table with it.
   Result<Schema> source_schema() const {
     Schema schema;
     auto done = detail::call([&](dipc_error** error) {
@@ -129,10 +130,12 @@ class RequestRef {
     return schema;
   }
 
-  /// Verb::put: accepts the table that the client sends. From now on the client sends batches, as
-  /// fast as the host reads. A provider reads the stream to its end and returns `Stream()`, which
-  /// says that it has taken the table; an Error fails it for the client. A table that its client
-  /// leaves ends with an error, never with its end. The arrays outlive the request.
+  /// Verb::put and Verb::exchange: accepts the table that the client sends. From now on the client
+  /// sends batches, as fast as the host reads. For Verb::put a handler reads the stream to its end
+  /// and returns `Stream()`, which says that it has taken the table; for Verb::exchange it returns
+  /// the answer, whose batches may be made of those of this stream. An Error fails the table for
+  /// the client. A table that its client leaves ends with an error, never with its end. The arrays
+  /// outlive the request.
   Result<Stream> source() const {
     Stream stream;
     auto done = detail::call([&](dipc_error** error) {
@@ -165,8 +168,8 @@ class RequestRef {
   const dipc_request* raw_;
 };
 
-/// A request of the pull form: start(), then push() for each batch, then finish() or fail(); with
-/// Verb::put source(), then finish() or fail(). One that is destroyed unfinished fails its stream.
+/// A request of the pull form: start(), then push() for each batch, then finish() or fail(). With
+/// Verb::put: source(), then finish() or fail(). With Verb::exchange: both, in any order. One that is destroyed unfinished fails its stream.
 /// Every call is allowed from any thread.
 class Request {
  public:

@@ -105,6 +105,11 @@ class Until : public Loop::Waiter {
   decltype(std::declval<F>()()) result_ = dipc::Error(dipc::Status::busy, "not tried yet");
 };
 
+template <class T>
+static auto answer_to(Loop& loop, const dipc::Pending<T>& pending) {
+  return Until(loop, pending.fd().value(), [&] { return pending.try_take(); });
+}
+
 static auto next(Loop& loop, dipc::Stream& stream) {
   return Until(loop, stream.fd().value(), [&] { return stream.try_next(); });
 }
@@ -145,7 +150,9 @@ static Task serve(Loop& loop, const dipc::Server& server) {
   }
 }
 
-static Task read(Loop& loop, dipc::Stream stream, double& sum) {
+static Task read(Loop& loop, const dipc::Client& client, const std::string& uri, double& sum) {
+  const auto pending = client.start_get(uri, "numbers").value();
+  auto stream = *co_await answer_to(loop, pending);
   const auto schema = stream.schema().value();
   for (;;) {
     auto batch = co_await next(loop, stream);
@@ -175,7 +182,7 @@ int main(int argc, char** argv) {
     auto client = dipc::Client::make().value();
     Loop loop;
     double sum = 0;
-    for (int i = 0; i < streams; i++) read(loop, client.get(uri, "numbers").value(), sum);
+    for (int i = 0; i < streams; i++) read(loop, client, uri, sum);
     loop.run();
     serving.join();
     std::printf("%d streams, sum %.1f\n", streams, sum);

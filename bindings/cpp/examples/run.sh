@@ -27,6 +27,7 @@ trap - EXIT
 expect $'1000 rows\nhello ada\nlatest: 1000 rows' "$folder/example_requests" "shm:@dipc-cpp-requests-$$"
 expect $'1: today sums up to 1500.000000\n2: today sums up to 4000.000000\n2 batches, 0 bytes copied' \
   "$folder/example_put" "shm:@dipc-cpp-put-$$"
+expect "3 batches sent, 4 rows back, sum 160" "$folder/example_exchange" "shm:@dipc-cpp-exchange-$$"
 if [ -x "$folder/example_coroutines" ]; then
   expect '100 streams, sum 45000.0' "$folder/example_coroutines" "shm:@dipc-cpp-coroutines-$$"
 fi

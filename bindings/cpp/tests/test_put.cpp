@@ -8,10 +8,12 @@
 #include <optional>
 #include <thread>
 
+#include "process.hpp"
 #include "support.hpp"
 
 namespace {
 
+using support::Process;
 using support::Tables;
 using namespace std::chrono_literals;
 
@@ -43,66 +45,10 @@ dipc::Result<dipc::Stream> take(dipc::RequestRef request) {
   return dipc::Stream();
 }
 
-/// Serves until `control` is closed, and leaves no array behind. Gives an exit code.
-int serve(int control, int out) {
-  auto server = dipc::Server::make().value();
-  server.set_handler(take).value();
-  for (const std::string& at : {support::address(), std::string("tcp://127.0.0.1:0")}) {
-    const auto uri = server.listen(at).value() + "\n";
-    if (write(out, uri.data(), uri.size()) < 0) return 1;
-  }
-  close(out);
-  char byte = 0;
-  while (read(control, &byte, 1) < 0) {
-  }
-  const bool is_idle = server.stat(dipc::ServerStat::streams_active).value() == 0;
-  server.stop().value();
-  table_wait_live(0);
-  return is_idle ? 0 : 1;
-}
-
-/// A server in a process of its own. It is forked before this process uses the library.
-struct Process {
-  Process() {
-    std::array<int, 2> input = {};
-    std::array<int, 2> output = {};
-    if (pipe(input.data()) != 0 || pipe(output.data()) != 0) std::abort();
-    pid = fork();
-    if (pid == 0) {
-      close(input[1]);
-      close(output[0]);
-      _exit(serve(input[0], output[1]));
-    }
-    close(input[0]);
-    close(output[1]);
-    control = input[1];
-    std::string text;
-    char byte = 0;
-    while (read(output[0], &byte, 1) > 0) text += byte;
-    close(output[0]);
-    const auto end = text.find('\n');
-    shm = text.substr(0, end);
-    tcp = text.substr(end + 1, text.size() - end - 2);
-  }
-
-  /// Ends it, unless it has ended, and gives what waitpid() gives.
-  int end() {
-    if (control < 0) return 0;
-    int status = 0;
-    close(std::exchange(control, -1));
-    waitpid(pid, &status, 0);
-    return status;
-  }
-
-  pid_t pid = -1;
-  int control = -1;
-  std::string shm, tcp;
-};
-
 class Putting : public Tables, public ::testing::WithParamInterface<const char*> {
  protected:
   static void SetUpTestSuite() {
-    for (auto& process : processes) process.emplace();
+    for (auto& process : processes) process.emplace(take);
   }
   static void TearDownTestSuite() {
     // A later one has the pipes of those before it.
@@ -110,8 +56,7 @@ class Putting : public Tables, public ::testing::WithParamInterface<const char*>
   }
 
   static std::string uri(std::size_t process = 0) {
-    const auto& found = *processes.at(process);
-    return std::string(GetParam()) == "tcp" ? found.tcp : found.shm;
+    return processes.at(process)->uri(GetParam());
   }
 
   dipc::Put open(std::string_view name, const dipc::PutOptions& options = {},
