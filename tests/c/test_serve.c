@@ -325,6 +325,39 @@ static void stopping_drains_then_cuts(void) {
   table_wait_live(0);
 }
 
+static int32_t produce_for_ever(void *userdata, dipc_request *request,
+                                struct ArrowDeviceArrayStream *out) {
+  (void)userdata, (void)request;
+  table_stream(out, INT64_MAX, 100, -1, NULL);
+  return 0;
+}
+
+/* valgrind sees whether the connection is given up: the I/O thread has read both the failure and the
+ * end of the connection. */
+static void a_client_may_hear_late_of_a_stop(void) {
+  dipc_get_options *options = NULL;
+  OK(dipc_get_options_new(&options, &error_));
+  OK(dipc_get_options_set_window(options, 2, 1 << 20, &error_));
+  for (int i = 0; i < 3; i++) {
+    char uri[DIPC_URI_BYTES];
+    const char *uris[] = {uri};
+    dipc_server *server = new_server(NULL, uri);
+    OK(dipc_server_serve(server, TICKET("ever"), produce_for_ever, NULL, NULL, 0, &error_));
+    dipc_client *client = new_client();
+    struct ArrowDeviceArrayStream stream;
+    struct ArrowDeviceArray batch;
+    OK(dipc_client_get(client, uris, 1, TICKET("ever"), options, NULL, &stream, &error_));
+    dipc_server_free(server);
+    sleep_ms(100 * i);
+    while (stream.get_next(&stream, &batch) == 0) batch.array.release(&batch.array);
+    STATUS(DIPC_ERR_STOPPED, dipc_stream_status(&stream, &error_));
+    stream.release(&stream);
+    dipc_client_free(client);
+  }
+  dipc_get_options_free(options);
+  table_wait_live(0);
+}
+
 static void a_provider_that_hangs_is_left_behind(void) {
   char uri[DIPC_URI_BYTES];
   dipc_server *server = new_server(NULL, uri);
@@ -477,6 +510,7 @@ int main(void) {
   metadata_and_bodies_may_take_two_connections();
   listening_needs_room_and_a_free_address();
   stopping_drains_then_cuts();
+  a_client_may_hear_late_of_a_stop();
   a_provider_that_hangs_is_left_behind();
   a_provider_waits_for_its_client_beside_others();
   stuck_providers_are_limited();

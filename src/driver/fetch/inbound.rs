@@ -294,8 +294,13 @@ impl Inbound {
     /// Whether the server has said its last word on this stream, so that its connection can serve
     /// another. No lock of a connection is held.
     pub(super) fn is_settled(&self) -> bool {
-        let is_open = |link: &Arc<EndLink>| link.look(|end| end.closed().is_none());
-        self.is_said() && self.links.iter().all(is_open)
+        self.is_said() && !self.is_cut()
+    }
+
+    /// Whether a connection is over. The I/O thread turns it no more.
+    pub(super) fn is_cut(&self) -> bool {
+        let is_closed = |link: &Arc<EndLink>| link.look(|end| end.closed().is_some());
+        self.links.iter().any(is_closed)
     }
 
     /// Whether nothing more of the stream can come.

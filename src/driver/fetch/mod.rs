@@ -365,7 +365,7 @@ impl Fetch {
                 connection.step(|end, _| end.end_receiving());
             }
             home(self.connections);
-        } else if self.inbound.is_faulty() {
+        } else if self.inbound.is_faulty() || self.inbound.is_cut() {
             self.inbound.close();
         } else {
             // What makes arrays is dropped on this thread: that waits for work on a GPU.
