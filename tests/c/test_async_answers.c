@@ -596,6 +596,46 @@ static void a_server_ends(const char *uri, pid_t server, int control) {
   dipc_client_free(client);
 }
 
+static void *stop(void *server) {
+  OK(dipc_server_stop(server, 60 * SECOND, &error_));
+  return NULL;
+}
+
+/* In this process: a stop waits for a producer that goes on. */
+static void a_stop_waits_for_the_end(void) {
+  char uri[DIPC_URI_BYTES];
+  const char *uris[] = {uri};
+  record own = {0};
+  seen = &own;
+  dipc_server *server = new_server(NULL, uri);
+  OK(dipc_server_set_handler_pull(server, &error_));
+  dipc_client *client = new_client();
+  dipc_get_options *options = NULL;
+  OK(dipc_get_options_new(&options, &error_));
+  OK(dipc_get_options_set_window(options, 2, 1 << 20, &error_));
+  dipc_pending *pending = NULL;
+  OK(dipc_client_start(client, DIPC_VERB_GET, uris, 1, TICKET("soon"), options, NULL, &pending,
+                       &error_));
+  dipc_get_options_free(options);
+  dipc_request *from = NULL;
+  OK(dipc_server_next_request(server, DIPC_FOREVER, NULL, &from, &error_));
+  producer *answering = answer(from, "soon");
+  wait_until_readable(pending);
+  struct ArrowDeviceArrayStream stream;
+  OK(dipc_pending_try_stream(pending, &stream, &error_));
+  dipc_pending_free(pending);
+  pthread_t thread;
+  CHECK_EQ(pthread_create(&thread, NULL, stop, server), 0);
+  CHECK_EQ(table_check_stream(&stream), (int64_t)BATCHES * ROWS);
+  CHECK_EQ(pthread_join(thread, NULL), 0);
+  CHECK_EQ(pthread_join(answering->thread, NULL), 0);
+  CHECK_EQ(own.releases, 1);
+  CHECK_EQ(own.cancels, 0);
+  dipc_server_free(server);
+  dipc_client_free(client);
+  free(answering);
+}
+
 static pid_t start(void (*run)(int in, int out, const char *address), const char *address, int *to,
                    int *from) {
   int in[2], out[2];
@@ -663,6 +703,7 @@ int main(void) {
     a_killed_client_is_a_cancel(uri, reader[i], reader_to[i]);
     a_server_ends(uri, server[i], to[i]);
   }
+  a_stop_waits_for_the_end();
   table_wait_live(0);
   return 0;
 }
