@@ -2519,14 +2519,15 @@ void dipc_put_options_free(struct dipc_put_options *options);
  * @param descriptor_len_bytes  Length of descriptor.
  * @param options               Copied; NULL: the defaults.
  * @param cancel                As for dipc_client_start().
- * @param schema                Moved on success: its release becomes NULL.
+ * @param schema                Read, not moved.
  * @param device_type           Device of the batches, as ARROW_DEVICE_CPU.
  * @param out                   Receives the request, to be freed by dipc_pending_free().
  * @param error                 May be NULL; on failure receives details for dipc_error_free().
- * @return DIPC_OK: the request gets every later failure. Otherwise the caller still owns schema.
- *         DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_URI. DIPC_ERR_INVALID_ARGUMENT: schema is
- *         released. DIPC_ERR_UNSUPPORTED: the URI is of a server that takes no tables.
- *         DIPC_ERR_OUT_OF_RESOURCES: no threads or descriptors are left.
+ * @return DIPC_OK: the request gets every later failure. DIPC_ERR_NULL_ARGUMENT.
+ *         DIPC_ERR_INVALID_URI. DIPC_ERR_INVALID_ARGUMENT: schema is released.
+ *         DIPC_ERR_INVALID_DATA: it is invalid. DIPC_ERR_UNSUPPORTED: the IPC format cannot express
+ *         it, or the URI is of a server that takes no tables. DIPC_ERR_OUT_OF_RESOURCES: no threads
+ *         or descriptors are left.
  */
 dipc_status dipc_client_start_put(const struct dipc_client *client,
                                   const char *const *uris,
@@ -2535,7 +2536,7 @@ dipc_status dipc_client_start_put(const struct dipc_client *client,
                                   size_t descriptor_len_bytes,
                                   const struct dipc_put_options *options,
                                   const struct dipc_cancel *cancel,
-                                  struct ArrowSchema *schema,
+                                  const struct ArrowSchema *schema,
                                   int32_t device_type,
                                   struct dipc_pending **out,
                                   struct dipc_error **error);
@@ -2553,14 +2554,15 @@ dipc_status dipc_client_start_put(const struct dipc_client *client,
  * @param answer_options        Of the table from there, as for dipc_client_exchange(). Copied;
  *                              NULL: the defaults.
  * @param cancel                As for dipc_client_start().
- * @param schema                Of the table from here. Moved on success: its release becomes NULL.
+ * @param schema                Of the table from here. Read, not moved.
  * @param device_type           Device of the batches, as ARROW_DEVICE_CPU.
  * @param out                   Receives the request, to be freed by dipc_pending_free().
  * @param error                 May be NULL; on failure receives details for dipc_error_free().
- * @return DIPC_OK: the request gets every later failure. Otherwise the caller still owns schema.
- *         DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_URI. DIPC_ERR_INVALID_ARGUMENT: schema is
- *         released. DIPC_ERR_UNSUPPORTED: the URI is of a server that takes no tables.
- *         DIPC_ERR_OUT_OF_RESOURCES: no threads or descriptors are left.
+ * @return DIPC_OK: the request gets every later failure. DIPC_ERR_NULL_ARGUMENT.
+ *         DIPC_ERR_INVALID_URI. DIPC_ERR_INVALID_ARGUMENT: schema is released.
+ *         DIPC_ERR_INVALID_DATA: it is invalid. DIPC_ERR_UNSUPPORTED: the IPC format cannot express
+ *         it, or the URI is of a server that takes no tables. DIPC_ERR_OUT_OF_RESOURCES: no threads
+ *         or descriptors are left.
  */
 dipc_status dipc_client_start_exchange(const struct dipc_client *client,
                                        const char *const *uris,
@@ -2570,7 +2572,7 @@ dipc_status dipc_client_start_exchange(const struct dipc_client *client,
                                        const struct dipc_put_options *options,
                                        const struct dipc_get_options *answer_options,
                                        const struct dipc_cancel *cancel,
-                                       struct ArrowSchema *schema,
+                                       const struct ArrowSchema *schema,
                                        int32_t device_type,
                                        struct dipc_pending **out,
                                        struct dipc_error **error);

@@ -25,7 +25,7 @@ use crate::arrow::async_stream::{AsyncHandler, Flow};
 use crate::arrow::decode::Level;
 use crate::arrow::description::Description;
 use crate::arrow::stream::{ArrayReader as _, DeviceStreamReader};
-use crate::arrow::{OwnedDeviceStream, OwnedSchema};
+use crate::arrow::{OwnedDeviceStream, OwnedSchema, copy_schema};
 use crate::cancel::Cancel;
 use crate::device::Target;
 use crate::device::cuda::later;
@@ -126,16 +126,14 @@ impl Client {
             _ => of_rows(options),
         };
         let later = cancel.cloned();
-        Pending::start(&self.threads, cancel, || {
-            move |cancel: &Cancel| {
-                let mut stream = core.open(&uris, (verb, &descriptor), &options, Some(cancel))?;
-                if verb == Verb::Describe {
-                    let (description, headers) = described(stream)?;
-                    return Ok(Answer::Description(description, headers));
-                }
-                stream.set_cancel(later.as_ref());
-                Ok(Answer::Stream(Box::new(stream)))
+        Pending::start(&self.threads, cancel, move |cancel: &Cancel| {
+            let mut stream = core.open(&uris, (verb, &descriptor), &options, Some(cancel))?;
+            if verb == Verb::Describe {
+                let (description, headers) = described(stream)?;
+                return Ok(Answer::Description(description, headers));
             }
+            stream.set_cancel(later.as_ref());
+            Ok(Answer::Stream(Box::new(stream)))
         })
     }
 
@@ -144,12 +142,12 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// As [`start`](Self::start). Then `schema` was not called.
+    /// As [`start`](Self::start); as [`Encoder::new`](crate::arrow::Encoder::new) for the schema.
     pub fn start_put(
         &self,
         uris: &[&str],
         descriptor: &[u8],
-        schema: impl FnOnce() -> (OwnedSchema, i32),
+        (schema, device_type): (&OwnedSchema, i32),
         (own, answers): (&PutOptions, Option<&GetOptions>),
         cancel: Option<&Cancel>,
     ) -> Result<Pending> {
@@ -157,20 +155,18 @@ impl Client {
         let uri = self.uri_of_put(uris)?;
         let (core, descriptor) = (Arc::clone(&self.core), descriptor.to_vec());
         let (own, answers) = (own.clone(), answers.cloned());
-        Pending::start(&self.threads, cancel, || {
-            let (schema, device_type) = schema();
-            move |cancel: &Cancel| {
-                let described = (&schema, device_type);
-                let options = (&own, answers.as_ref());
-                let (mut put, stream) =
-                    send(&core, &uri, &descriptor, described, options, Some(cancel))?;
-                put.set_cancel(later.as_ref());
-                let stream = stream.map(|mut stream| {
-                    stream.set_cancel(later.as_ref());
-                    Box::new(stream)
-                });
-                Ok(Answer::Put(Box::new(put), stream))
-            }
+        let schema = copy_schema(schema)?;
+        Pending::start(&self.threads, cancel, move |cancel: &Cancel| {
+            let described = (&schema, device_type);
+            let options = (&own, answers.as_ref());
+            let (mut put, stream) =
+                send(&core, &uri, &descriptor, described, options, Some(cancel))?;
+            put.set_cancel(later.as_ref());
+            let stream = stream.map(|mut stream| {
+                stream.set_cancel(later.as_ref());
+                Box::new(stream)
+            });
+            Ok(Answer::Put(Box::new(put), stream))
         })
     }
 

@@ -209,10 +209,9 @@ class Client {
   }
 
   /// put_open() without a wait.
-  ///
-  /// @param schema  Moved on success only.
-  Result<Pending<Put>> start_put(std::string_view uri, std::string_view descriptor, Schema&& schema,
-                                 const PutOptions& options = {}, const Cancel* cancel = nullptr,
+  Result<Pending<Put>> start_put(std::string_view uri, std::string_view descriptor,
+                                 const Schema& schema, const PutOptions& options = {},
+                                 const Cancel* cancel = nullptr,
                                  ArrowDeviceType device_type = ARROW_DEVICE_CPU) const {
     return put_by<Pending<Put>, dipc_pending>(
         uri, options, [&](const char* const* uris, const dipc_put_options* built,
@@ -224,10 +223,8 @@ class Client {
   }
 
   /// exchange() without a wait.
-  ///
-  /// @param schema  Moved on success only.
   Result<Pending<Exchange>> start_exchange(std::string_view uri, std::string_view descriptor,
-                                           Schema&& schema, const PutOptions& options = {},
+                                           const Schema& schema, const PutOptions& options = {},
                                            const GetOptions& answer_options = {},
                                            const Cancel* cancel = nullptr,
                                            ArrowDeviceType device_type = ARROW_DEVICE_CPU) const {

@@ -4,6 +4,7 @@ pub mod abi;
 pub mod async_consumer;
 pub mod async_stream;
 mod batches;
+mod copy;
 pub mod decode;
 pub mod description;
 pub mod encode;
@@ -16,6 +17,7 @@ pub mod transfer;
 pub use batches::{
     BatchReader, batch_from_c, batch_to_c, export_batches, schema_from_c, schema_to_c,
 };
+pub use copy::copy_schema;
 pub use encode::{Compression, EncodeOptions, EncodedMessage, EncodedMessages, Encoder};
 pub use owned::{
     CStruct, Owned, OwnedArray, OwnedDeviceArray, OwnedDeviceStream, OwnedSchema, OwnedStream,

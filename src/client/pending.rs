@@ -58,26 +58,19 @@ impl PendingRequest {
 }
 
 impl Pending {
-    /// Has one of the `threads` run the request that `ask` makes. `cancel` ends it too.
+    /// Has one of the `threads` make the request `ask`. `cancel` ends it too.
     ///
     /// # Errors
     ///
-    /// `OutOfResources` when the process has no threads or descriptors left. Then `ask` was not
-    /// called.
-    pub(super) fn start<A>(
+    /// `OutOfResources` when the process has no threads or descriptors left.
+    pub(super) fn start(
         threads: &Arc<AskingThreads>,
         cancel: Option<&Cancel>,
-        ask: impl FnOnce() -> A,
-    ) -> Result<Self>
-    where
-        A: FnOnce(&Cancel) -> Result<Answer> + Send + 'static,
-    {
+        ask: impl FnOnce(&Cancel) -> Result<Answer> + Send + 'static,
+    ) -> Result<Self> {
         let pending = Self::new(cancel)?;
         let request = Arc::clone(&pending.request);
-        threads.run(|| {
-            let ask = ask();
-            Box::new(move || request.run(ask))
-        })?;
+        threads.run(|| Box::new(move || request.run(ask)))?;
         Ok(pending)
     }
 

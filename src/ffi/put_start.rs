@@ -2,7 +2,6 @@
 
 use std::ffi::c_char;
 
-use crate::arrow::OwnedSchema;
 use crate::arrow::abi::ArrowSchema;
 use crate::ffi::cancel::dipc_cancel;
 use crate::ffi::client::{dipc_client, options_of as get_options_of};
@@ -27,18 +26,19 @@ use crate::ffi::text::{try_bytes, try_strs};
 /// @param descriptor_len_bytes  Length of descriptor.
 /// @param options               Copied; NULL: the defaults.
 /// @param cancel                As for dipc_client_start().
-/// @param schema                Moved on success: its release becomes NULL.
+/// @param schema                Read, not moved.
 /// @param device_type           Device of the batches, as ARROW_DEVICE_CPU.
 /// @param out                   Receives the request, to be freed by dipc_pending_free().
 /// @param error                 May be NULL; on failure receives details for dipc_error_free().
-/// @return DIPC_OK: the request gets every later failure. Otherwise the caller still owns schema.
-///         DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_URI. DIPC_ERR_INVALID_ARGUMENT: schema is
-///         released. DIPC_ERR_UNSUPPORTED: the URI is of a server that takes no tables.
-///         DIPC_ERR_OUT_OF_RESOURCES: no threads or descriptors are left.
+/// @return DIPC_OK: the request gets every later failure. DIPC_ERR_NULL_ARGUMENT.
+///         DIPC_ERR_INVALID_URI. DIPC_ERR_INVALID_ARGUMENT: schema is released.
+///         DIPC_ERR_INVALID_DATA: it is invalid. DIPC_ERR_UNSUPPORTED: the IPC format cannot express
+///         it, or the URI is of a server that takes no tables. DIPC_ERR_OUT_OF_RESOURCES: no threads
+///         or descriptors are left.
 ///
 /// # Safety
 ///
-/// As dipc_client_put_open(); `schema` is used by nobody else during the call.
+/// As dipc_client_put_open().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dipc_client_start_put(
     client: *const dipc_client,
@@ -48,7 +48,7 @@ pub unsafe extern "C" fn dipc_client_start_put(
     descriptor_len_bytes: usize,
     options: *const dipc_put_options,
     cancel: *const dipc_cancel,
-    schema: *mut ArrowSchema,
+    schema: *const ArrowSchema,
     device_type: i32,
     out: *mut *mut dipc_pending,
     error: *mut *mut dipc_error,
@@ -65,15 +65,14 @@ pub unsafe extern "C" fn dipc_client_start_put(
         // SAFETY: the caller promises `cancel` is NULL or live.
         let cancel = unsafe { try_option(cancel) }?.map(|cancel| &cancel.inner);
         // SAFETY: the caller promises `schema` is NULL or a schema.
-        let _valid = unsafe { try_schema(schema, "schema") }?;
+        let schema = unsafe { try_schema(schema, "schema") }?;
         // SAFETY: the caller promises `out` is NULL or writable.
         let out = unsafe { try_out(out, "out") }?;
-        // SAFETY: it was read above, and nobody else uses it.
-        let take = || (unsafe { OwnedSchema::take(schema) }, device_type);
         let options = (&options, None);
-        let pending = client
-            .inner
-            .start_put(&uris, descriptor, take, options, cancel)?;
+        let pending =
+            client
+                .inner
+                .start_put(&uris, descriptor, (&schema, device_type), options, cancel)?;
         out.set_handle(dipc_pending::new(pending));
         Ok(())
     };
@@ -93,18 +92,19 @@ pub unsafe extern "C" fn dipc_client_start_put(
 /// @param answer_options        Of the table from there, as for dipc_client_exchange(). Copied;
 ///                              NULL: the defaults.
 /// @param cancel                As for dipc_client_start().
-/// @param schema                Of the table from here. Moved on success: its release becomes NULL.
+/// @param schema                Of the table from here. Read, not moved.
 /// @param device_type           Device of the batches, as ARROW_DEVICE_CPU.
 /// @param out                   Receives the request, to be freed by dipc_pending_free().
 /// @param error                 May be NULL; on failure receives details for dipc_error_free().
-/// @return DIPC_OK: the request gets every later failure. Otherwise the caller still owns schema.
-///         DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_URI. DIPC_ERR_INVALID_ARGUMENT: schema is
-///         released. DIPC_ERR_UNSUPPORTED: the URI is of a server that takes no tables.
-///         DIPC_ERR_OUT_OF_RESOURCES: no threads or descriptors are left.
+/// @return DIPC_OK: the request gets every later failure. DIPC_ERR_NULL_ARGUMENT.
+///         DIPC_ERR_INVALID_URI. DIPC_ERR_INVALID_ARGUMENT: schema is released.
+///         DIPC_ERR_INVALID_DATA: it is invalid. DIPC_ERR_UNSUPPORTED: the IPC format cannot express
+///         it, or the URI is of a server that takes no tables. DIPC_ERR_OUT_OF_RESOURCES: no threads
+///         or descriptors are left.
 ///
 /// # Safety
 ///
-/// As dipc_client_put_open(); `schema` is used by nobody else during the call; `answer_options`
+/// As dipc_client_put_open(); `answer_options`
 /// is NULL or live.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dipc_client_start_exchange(
@@ -116,7 +116,7 @@ pub unsafe extern "C" fn dipc_client_start_exchange(
     options: *const dipc_put_options,
     answer_options: *const dipc_get_options,
     cancel: *const dipc_cancel,
-    schema: *mut ArrowSchema,
+    schema: *const ArrowSchema,
     device_type: i32,
     out: *mut *mut dipc_pending,
     error: *mut *mut dipc_error,
@@ -135,15 +135,14 @@ pub unsafe extern "C" fn dipc_client_start_exchange(
         // SAFETY: the caller promises `cancel` is NULL or live.
         let cancel = unsafe { try_option(cancel) }?.map(|cancel| &cancel.inner);
         // SAFETY: the caller promises `schema` is NULL or a schema.
-        let _valid = unsafe { try_schema(schema, "schema") }?;
+        let schema = unsafe { try_schema(schema, "schema") }?;
         // SAFETY: the caller promises `out` is NULL or writable.
         let out = unsafe { try_out(out, "out") }?;
-        // SAFETY: it was read above, and nobody else uses it.
-        let take = || (unsafe { OwnedSchema::take(schema) }, device_type);
         let options = (&options, Some(&answers));
-        let pending = client
-            .inner
-            .start_put(&uris, descriptor, take, options, cancel)?;
+        let pending =
+            client
+                .inner
+                .start_put(&uris, descriptor, (&schema, device_type), options, cancel)?;
         out.set_handle(dipc_pending::new(pending));
         Ok(())
     };

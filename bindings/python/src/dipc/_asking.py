@@ -189,7 +189,6 @@ class Putting:
         try:
             yield ctypes.addressof(struct)
         finally:
-            # Nothing, where it was moved.
             _abi.release(struct)
 
 
