@@ -2,6 +2,7 @@
 // process of its own.
 #include <poll.h>
 
+#include <array>
 #include <chrono>
 #include <optional>
 #include <thread>
@@ -194,6 +195,34 @@ TEST_P(Exchanging, RequestsWaitInAnEventLoop) {
       wait_for(both.answers, [&] { return both.answers.try_next(); }).value().value();
   table_check(&batch->array, 0, rows);
   EXPECT_EQ(both.put.finish().value(), 1U);
+}
+
+// Promise: one thread sends and reads by two descriptors, each of which tells of its own table.
+TEST_P(Exchanging, EachDescriptorTellsOfItsTable) {
+  auto both = open("late");
+  // There is no schema yet, and the call does not wait for one.
+  EXPECT_FALSE(both.answers.try_next().value().has_value());
+  ASSERT_TRUE(push(both.put, batches).ok());
+  std::int64_t read = 0;
+  bool is_finished = false;
+  bool is_at_end = false;
+  while (!is_finished || !is_at_end) {
+    std::array<pollfd, 2> polled = {pollfd{both.put.fd().value(), POLLIN, 0},
+                                    pollfd{both.answers.fd().value(), POLLIN, 0}};
+    if (is_finished) polled[0].fd = -1;
+    if (is_at_end) polled[1].fd = -1;
+    ASSERT_GT(poll(polled.data(), polled.size(), 10'000), 0) << read << " rows, " << is_finished;
+    if (polled[0].revents != 0) is_finished = both.put.try_finish().value().has_value();
+    if (polled[1].revents == 0) continue;
+    for (;;) {
+      const auto batch = both.answers.try_next().value();
+      if (!batch.has_value()) break;
+      is_at_end = !*batch;
+      if (is_at_end) break;
+      read += (*batch)->array.length;
+    }
+  }
+  EXPECT_EQ(read, batches * rows);
 }
 
 // Promise: a failure of a request comes as of the call with the wait, at every attempt; a token and

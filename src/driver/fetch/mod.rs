@@ -250,6 +250,14 @@ impl Fetch {
 
     /// Waits for the schema. Fails with whatever ended the stream.
     pub fn wait_for_schema(&mut self, cancel: Option<&Cancel>) -> Result<()> {
+        while !self.find_schema(cancel)? {
+            self.wait(Look::Wait, cancel)?;
+        }
+        Ok(())
+    }
+
+    /// Whether the schema is there. Of an exchange it may come late.
+    fn find_schema(&mut self, cancel: Option<&Cancel>) -> Result<bool> {
         while self.decoder.is_none() {
             if let Some(header) = self.inbound.schema.clone() {
                 // Rule E2: STREAM came before it.
@@ -263,10 +271,10 @@ impl Fetch {
                 return Err(self.abort(error));
             } else if !self.look(Look::Wait) {
                 self.check()?;
-                self.wait(Look::Wait, cancel)?;
+                return Ok(false);
             }
         }
-        Ok(())
+        Ok(true)
     }
 
     /// The next record batch, or `None` at the end. Fails with whatever ended the stream; every
@@ -278,7 +286,9 @@ impl Fetch {
     }
 
     fn wait_for_next(&mut self, cancel: Option<&Cancel>) -> Result<Option<DecodedBatch>> {
-        self.begin_next(cancel)?;
+        while !self.begin_next(cancel)? {
+            self.wait(Look::Wait, cancel)?;
+        }
         loop {
             match self.find_next(cancel)? {
                 NextBatch::Batch(batch) => return Ok(Some(batch)),
@@ -298,11 +308,14 @@ impl Fetch {
         }
     }
 
-    fn begin_next(&mut self, cancel: Option<&Cancel>) -> Result<()> {
+    /// Whether the schema is there, so that batches may be.
+    fn begin_next(&mut self, cancel: Option<&Cancel>) -> Result<bool> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
-        self.wait_for_schema(cancel)?;
+        if !self.find_schema(cancel)? {
+            return Ok(false);
+        }
         // Also where batches have come that need not be waited for.
         if let Some(Err(error)) = cancel.map(Cancel::check)
             && !self.inbound.receiver.is_complete()
@@ -313,7 +326,7 @@ impl Fetch {
         if self.inbound.receiver.has_deadline() {
             self.inbound.receiver.handle_timeout(clock::now());
         }
-        Ok(())
+        Ok(true)
     }
 
     /// What can be had without a wait.

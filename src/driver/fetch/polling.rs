@@ -26,13 +26,12 @@ impl Fetch {
         cancel: Option<&Cancel>,
         poller: Option<&mut Poller>,
     ) -> Result<NextBatch<DecodedBatch>> {
-        self.begin_next(cancel)?;
         self.inbound.receiver.handle_timeout(clock::now());
-        let mut found = self.find_next(cancel)?;
+        let mut found = self.find_at_once(cancel)?;
         if matches!(found, NextBatch::NotYet) && self.has_peer_died() {
             // What it left is read, and then its end.
             self.peer_has_died = true;
-            found = self.find_next(cancel)?;
+            found = self.find_at_once(cancel)?;
         }
         if !matches!(found, NextBatch::NotYet) {
             return Ok(found);
@@ -45,6 +44,13 @@ impl Fetch {
             self.doze();
         }
         Ok(NextBatch::NotYet)
+    }
+
+    fn find_at_once(&mut self, cancel: Option<&Cancel>) -> Result<NextBatch<DecodedBatch>> {
+        match self.begin_next(cancel)? {
+            true => self.find_next(cancel),
+            false => Ok(NextBatch::NotYet),
+        }
     }
 
     fn has_peer_died(&self) -> bool {
