@@ -43,12 +43,14 @@ include("build.jl")      # vectors as buffers: flat types
 include("compose.jl")    # vectors as buffers: nested and encoded types
 include("export.jl")     # buffers as C structs, and when they are given back
 include("client.jl")     # Client, get, Stream
+include("pending.jl")    # requests that wait in Julia's event loop
 include("describe.jl")   # describe, list, Description
 include("tables.jl")     # what can be served; Tables.jl
 include("server.jl")     # Server
 include("serve.jl")      # serve
 include("answer.jl")     # the tasks that serve
 include("put.jl")        # Put, put
+include("exchange.jl")   # exchange
 
 function __init__()
     watch_for_tables()

@@ -51,8 +51,6 @@ mutable struct Request
     source::Union{Nothing,Stream}    # the table of the client, once it was accepted
 end
 
-const VERBS = [:get, :put, :exchange, :describe, :list]
-
 function Request(pointer::Ptr{Cvoid})
     ticket = text_out((buffer, size, out, error) -> ccall(@c(dipc_request_ticket), Int32,
         (Ptr{Cvoid}, Ptr{UInt8}, Csize_t, Ptr{Csize_t}, Ptr{Ptr{Cvoid}}), pointer, buffer, size, out, error))
@@ -152,18 +150,22 @@ end
     Dipc.source(request) -> Dipc.Stream
 
 Accepts the table that the client sends, and gives it: from now on batches come, as fast as they are
-taken. The handler reads it to its end, and returns: then the client's [`Dipc.put`](@ref) does. A table
-that its client leaves or fails ends with an exception, never with its end.
+taken. Where the verb is `:put` the handler reads it to its end, and returns: then the client's
+[`Dipc.put`](@ref) does. Where it is `:exchange` the handler gives the answer, which may be an iterator that
+reads the client's table. A table that its client leaves or fails ends with an exception, never with its end.
 """
 function source(request::Request)
     out = Ref(zeroed(ArrowDeviceArrayStream))
     wait_for_source(request, @c(dipc_request_source), out)
-    request.source = Stream(out, read_schema(out), Cancel(), ReentrantLock(), false, 0) |> finalized
+    request.source = Stream(out, Cancel(), read_schema(out))
     return request.source
 end
 
-wait_for_source(request, call, out) = GC.@preserve out check_waiting(
-    () -> fail(request, InterruptException()), call, live(request), Base.unsafe_convert(Ptr{eltype(out)}, out))
+function wait_for_source(request, call, out)
+    GC.@preserve out check_waiting(() -> fail(request, InterruptException()), call, live(request),
+                                   Base.unsafe_convert(Ptr{eltype(out)}, out))
+    return
+end
 
 """
     Dipc.result(request, batches, bytes="")

@@ -66,19 +66,35 @@ does an InterruptException (Ctrl-C) while it waits. One task at a time iterates 
 """
 mutable struct Stream
     stream::Base.RefValue{ArrowDeviceArrayStream}
-    schema::Schema
     token::Cancel
+    schema::Union{Nothing,Schema}    # nothing until the server's first message
     lock::ReentrantLock
     ended::Bool
     turn_ends::UInt64    # when other tasks have their turn, though batches are there
+
+    Stream(stream, token, schema = nothing) =
+        finalizer(release_stream, new(stream, token, schema, ReentrantLock(), false, 0))
 end
 
 Base.IteratorSize(::Type{Stream}) = Base.SizeUnknown()
 Base.eltype(::Type{Stream}) = Union{Batch,DeviceBatch}
-schema(stream::Stream) = stream.schema
+
+# That of an answer to an exchange may come late: then a thread waits for it.
+function schema(stream::Stream)
+    stream.schema === nothing || return stream.schema
+    return using_stream(stream) do p
+        if stream.schema === nothing
+            stream.schema = read_schema(stream.stream, (call, out) ->
+                waiting(() -> cancel(stream.token), call, p, out))
+        end
+        return stream.schema
+    end
+end
+
 Base.isopen(stream::Stream) = released(stream) === false
 Base.show(io::IO, stream::Stream) =
-    print(io, "Dipc.Stream(", isopen(stream) ? "open" : "closed", ", ", stream.schema, ")")
+    print(io, "Dipc.Stream(", isopen(stream) ? "open" : "closed",
+          stream.schema === nothing ? "" : ", $(stream.schema)", ")")
 
 released(stream::Stream) = stream.stream[].release == C_NULL
 stream_pointer(stream::Stream) = Base.unsafe_convert(Ptr{ArrowDeviceArrayStream}, stream.stream)
@@ -117,34 +133,48 @@ Asks a server for a ticket, and returns once the schema is there.
 Throws a [`Dipc.DipcError`](@ref), here and while it is iterated. While it waits other tasks run, and
 Ctrl-C (an InterruptException) ends it.
 """
-get(uri, ticket; options...) = ask_for_stream(@c(dipc_client_get), uri, ticket; options...)
+get(uri, ticket; options...) = ask_for_stream(:get, uri, ticket; options...)
 
-function ask_for_stream(call, uri, ticket; options...)
+function ask_for_stream(verb, uri, ticket; options...)
     out = Ref(zeroed(ArrowDeviceArrayStream))
-    token = ask(call, out, uri, ticket; options...)
-    return Stream(out, read_schema(out), token, ReentrantLock(), false, 0) |> finalized
+    token = ask(verb, uri, ticket; options...) do request, error
+        ccall(@c(dipc_pending_try_stream), Int32,
+              (Ptr{Cvoid}, Ptr{ArrowDeviceArrayStream}, Ptr{Ptr{Cvoid}}), request, out, error)
+    end
+    return Stream(out, token, read_schema(out))
 end
 
-# Asks a server by `call`, which waits for the answer and writes it to `out`. Gives the token of the
-# answer.
-function ask(call, out, uri, ticket; client::Client = default_client(), cancel = nothing,
-             connect_timeout = nothing, stall_timeout = nothing, deadline = nothing, headers = (),
-             send_secrets::Bool = false, window = nothing, lent_limit_bytes = nothing, message_limit_bytes = nothing,
-             device = :host, validation::Symbol = :auto)
-    uris = uri_list(uri)
-    pointers = Ptr{UInt8}[pointer_to_text(text, "a URI") for text in uris]
-    name = ticket_bytes(ticket)
+# Asks a server, and takes its answer by `take(request, error)`. Gives the token of the answer.
+function ask(take, verb, uri, ticket; client::Client = default_client(), cancel = nothing, options...)
+    token = token_of(cancel)
+    with_address(uri, ticket) do uris, n_uris, name, n_bytes
+        with_handle(@c(dipc_get_options_new), @c(dipc_get_options_free), get_setters(; options...)) do set
+            await_answer(take, client) do handle, out, error
+                ccall(@c(dipc_client_start), Int32,
+                      (Ptr{Cvoid}, Int32, Ptr{Ptr{UInt8}}, Csize_t, Ptr{UInt8}, Csize_t, Ptr{Cvoid}, Ptr{Cvoid},
+                       Ptr{Ptr{Cvoid}}, Ptr{Ptr{Cvoid}}),
+                      handle, findfirst(==(verb), VERBS), uris, n_uris, name, n_bytes, set, token.pointer, out, error)
+            end
+        end
+    end
+    return token
+end
+
+function get_setters(; connect_timeout = nothing, stall_timeout = nothing, deadline = nothing, headers = (),
+                     send_secrets::Bool = false, window = nothing, lent_limit_bytes = nothing,
+                     message_limit_bytes = nothing, device = :host, validation::Symbol = :auto)
     setters = Any[
         set_i32(@c(dipc_get_options_set_validation),
                 named_option("validation", (auto = 0, structure = 1, full = 2), validation)),
         set_bool(@c(dipc_get_options_set_send_secrets), send_secrets),
     ]
-    connect_timeout === nothing || push!(setters,
-        set_u64(@c(dipc_get_options_set_connect_timeout_ns), nanoseconds(connect_timeout)))
-    stall_timeout === nothing || push!(setters,
-        set_u64(@c(dipc_get_options_set_stall_timeout_ns), nanoseconds(stall_timeout)))
-    deadline === nothing || push!(setters,
-        set_u64(@c(dipc_get_options_set_deadline_ns), nanoseconds(deadline)))
+    for (setter, time) in (
+        @c(dipc_get_options_set_connect_timeout_ns) => connect_timeout,
+        @c(dipc_get_options_set_stall_timeout_ns) => stall_timeout,
+        @c(dipc_get_options_set_deadline_ns) => deadline,
+    )
+        time === nothing || push!(setters, set_u64(setter, nanoseconds(time)))
+    end
     asked = Headers(headers)
     isempty(asked) || push!(setters, (options, error) -> with_headers(asked) do handle
         ccall(@c(dipc_get_options_set_headers), Int32, (Ptr{Cvoid}, Ptr{Cvoid}, Ptr{Ptr{Cvoid}}),
@@ -161,48 +191,17 @@ function ask(call, out, uri, ticket; client::Client = default_client(), cancel =
     push!(setters, (options, error) ->
         ccall(@c(dipc_get_options_set_device), Int32, (Ptr{Cvoid}, Int32, Int64, Ptr{Ptr{Cvoid}}),
               options, device_type, device_id, error))
-    token = Cancel()
-    cancel === nothing || follow(token, cancel)
-    using_handle(client) do handle
-        with_handle(@c(dipc_get_options_new), @c(dipc_get_options_free), setters) do options
-            GC.@preserve uris pointers name out token check_waiting(
-                () -> Dipc.cancel(token), call, handle, pointer(pointers),
-                length(uris), pointer(name), length(name), options, token.pointer,
-                Base.unsafe_convert(Ptr{eltype(out)}, out))
-        end
-    end
-    return token
+    return setters
 end
 
-finalized(stream::Stream) = finalizer(release_stream, stream)
-
-# Like `check`, for calls that wait; `call` takes an error last.
-function check_waiting(on_interrupt, call, arguments...)
-    error = Ref{Ptr{Cvoid}}(C_NULL)
-    status = GC.@preserve error waiting(on_interrupt, call, arguments...,
-                                        Base.unsafe_convert(Ptr{Ptr{Cvoid}}, error))
-    status < 0 && throw(take_error(status, error[]))
-    return status
-end
-
-ticket_bytes(ticket::AbstractString) = Vector{UInt8}(String(ticket))
-ticket_bytes(ticket::AbstractVector{UInt8}) = Vector{UInt8}(ticket)
-ticket_bytes(ticket) = throw(ArgumentError("a ticket is text or bytes, and this is a $(typeof(ticket))"))
-
-uri_list(uri::AbstractString) = String[uri]
-uri_list(uris) = collect(String, uris)
-
-function pointer_to_text(text::String, what)
-    '\0' in text && throw(ArgumentError("$what may not hold the character \\0"))
-    return pointer(text)
-end
-
-function read_schema(stream)
+# Reads the schema of a C stream; `call` makes the call, which waits where the schema is not there yet.
+function read_schema(stream, call = nothing)
     out = Ref(zeroed(ArrowSchema))
     GC.@preserve stream out begin
         p = Base.unsafe_convert(Ptr{ArrowDeviceArrayStream}, stream)
         c = Base.unsafe_convert(Ptr{ArrowSchema}, out)
-        status = ccall(stream[].get_schema, Cint, (Ptr{Cvoid}, Ptr{Cvoid}), p, c)
+        status = call === nothing ? ccall(stream[].get_schema, Cint, (Ptr{Cvoid}, Ptr{Cvoid}), p, c) :
+                 call(stream[].get_schema, c)
         status == 0 || throw(stream_error(p))
     end
     return taken_schema(out)
@@ -244,6 +243,7 @@ function next_batch(stream::Stream)
         GC.@preserve stream next_struct(stream, p, out)
         out[].array.release == C_NULL && (stream.ended = true; return nothing)
         owner = Owner(out)
+        stream.schema === nothing && (stream.schema = read_schema(stream.stream))
         out[].device_type == ARROW_DEVICE_CPU ||
             return DeviceBatch(owner, stream.schema, batch_metadata(p))
         return Batch(stream.schema, owner, batch_metadata(p))

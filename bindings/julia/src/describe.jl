@@ -66,7 +66,10 @@ The server knows all of a table that it was given whole. Of other tickets it kno
 """
 function describe(uri, ticket; options...)
     out = Ref{Ptr{Cvoid}}(C_NULL)
-    ask(@c(dipc_client_describe), out, uri, ticket; options...)
+    ask(:describe, uri, ticket; options...) do request, error
+        ccall(@c(dipc_pending_try_description), Int32, (Ptr{Cvoid}, Ptr{Ptr{Cvoid}}, Ptr{Ptr{Cvoid}}),
+              request, out, error)
+    end
     try
         return read_description(out[])
     finally
@@ -86,7 +89,7 @@ The answer is a table with a row for each ticket. Its columns are `descriptor` (
     tables = Dipc.table(Dipc.list("shm:@demo"))
     println(String.(tables.descriptor))
 """
-list(uri, prefix = ""; options...) = ask_for_stream(@c(dipc_client_list), uri, prefix; options...)
+list(uri, prefix = ""; options...) = ask_for_stream(:list, uri, prefix; options...)
 
 function read_description(handle)
     whole(number) = from_total(ccall(@c(dipc_description_total), UInt64, (Ptr{Cvoid}, Int32),

@@ -69,28 +69,31 @@ Asks a server to take a table of a schema; returns once it has accepted. With a 
 - `connections`: how many connections carry the table, where the transport can spread it: tcp (1)
 """
 function open_put(uri, ticket, schema::Schema; client::Client = default_client(), cancel = nothing, options...)
-    uris = uri_list(uri)
-    pointers = Ptr{UInt8}[pointer_to_text(text, "a URI") for text in uris]
-    name = ticket_bytes(ticket)
     out = Ref{Ptr{Cvoid}}(C_NULL)
-    token = Cancel()
-    cancel === nothing || follow(token, cancel)
-    using_handle(client) do handle
+    token = token_of(cancel)
+    take(request, error) = ccall(@c(dipc_pending_try_put), Int32,
+        (Ptr{Cvoid}, Ptr{Ptr{Cvoid}}, Ptr{Ptr{Cvoid}}), request, out, error)
+    with_address(uri, ticket) do uris, n_uris, name, n_bytes
         with_handle(@c(dipc_put_options_new), @c(dipc_put_options_free), put_setters(; options...)) do set
             with_schema(schema) do c
-                GC.@preserve uris pointers name out token check_waiting(
-                    () -> Dipc.cancel(token), @c(dipc_client_put_open), handle, pointer(pointers),
-                    length(uris), pointer(name), length(name), set, token.pointer,
-                    c, ARROW_DEVICE_CPU,
-                    Base.unsafe_convert(Ptr{Ptr{Cvoid}}, out))
+                await_answer(take, client) do handle, pending, error
+                    ccall(@c(dipc_client_start_put), Int32,
+                          (Ptr{Cvoid}, Ptr{Ptr{UInt8}}, Csize_t, Ptr{UInt8}, Csize_t, Ptr{Cvoid}, Ptr{Cvoid},
+                           Ptr{ArrowSchema}, Int32, Ptr{Ptr{Cvoid}}, Ptr{Ptr{Cvoid}}),
+                          handle, uris, n_uris, name, n_bytes, set, token.pointer, c, ARROW_DEVICE_CPU,
+                          pending, error)
+                end
             end
         end
     end
     return Put(out[], schema, token)
 end
 
-function open_put(use::Function, uri, ticket, schema::Schema; options...)
-    put = open_put(uri, ticket, schema; options...)
+open_put(use::Function, uri, ticket, schema::Schema; options...) =
+    until_finished(use, open_put(uri, ticket, schema; options...))
+
+# Runs `use(put)`, then finishes the put; it fails with what is thrown.
+function until_finished(use, put::Put)
     try
         given = use(put)
         is_over(put) || finish(put)
@@ -228,8 +231,8 @@ Fails the table, unless it has ended. What the server still has is kept until it
 """
 function Base.close(put::Put)
     enter(put; closing = true)
-    # Ends the call of a task that waits.
-    cancel(put.token)
+    # Ends the call of a task that waits. The answer to an exchange may still be read behind the end.
+    put.pointer == C_NULL || is_over(put.pointer) || cancel(put.token)
     leave(put)
     return
 end

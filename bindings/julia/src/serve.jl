@@ -126,7 +126,7 @@ function open_table(object, schema)
         return Opened(chosen, [part(chosen, table)])
     end
     if object isa Stream
-        return Opened(something(schema, object.schema), (part(something(schema, object.schema), batch)
+        return Opened(something(schema, Dipc.schema(object)), (part(something(schema, Dipc.schema(object)), batch)
                                                          for batch in object))
     end
     can_iterate(object) || throw(ArgumentError("a $(typeof(object)) is no table: give a named tuple" *

@@ -1,6 +1,7 @@
 # Calls of the library that wait, made on threads of their own, so that Julia's other tasks run on
 # and an InterruptException can come in. The task that waits is woken by libuv. Streams and requests
-# wait without a thread (readable.jl); clients that ask, and servers that end, wait here.
+# wait without a thread (readable.jl, pending.jl); servers that end, and what a client sends first, wait
+# here.
 #
 # Such a thread runs `work`, which touches nothing of Julia's: no allocation, no lookup, no exception.
 # That is what Julia before 1.9 allows on a thread that it has not made; `@threadcall` of Base does
@@ -14,10 +15,9 @@ struct Job
     sem_wait::Ptr{Cvoid}   # addresses of libuv's functions
     async_send::Ptr{Cvoid}
     call::Ptr{Cvoid}       # what to call; NULL ends the thread
-    count::Int             # how many arguments it takes
     result::Int
     finished::Int
-    arguments::NTuple{11,UInt}
+    arguments::NTuple{3,UInt}
 end
 
 mutable struct Worker
@@ -28,12 +28,9 @@ end
 # Bytes that are enough for a uv_sem_t on every system.
 const SEMAPHORE_BYTES = 256
 
-# Every function that is called here takes pointers and 64-bit numbers and gives an int.
-@inline function call_with(f::Ptr{Cvoid}, n::Int, a::NTuple{11,UInt})
-    n == 3 && return ccall(f, Int32, (UInt, UInt, UInt), a[1], a[2], a[3])
-    return ccall(f, Int32, (UInt, UInt, UInt, UInt, UInt, UInt, UInt, UInt, UInt, UInt, UInt),
-                 a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8], a[9], a[10], a[11])
-end
+# Every function that is called here takes up to three pointers or 64-bit numbers and gives an int. One
+# that takes fewer does not look at the rest.
+@inline call_with(f::Ptr{Cvoid}, a::NTuple{3,UInt}) = ccall(f, Int32, (UInt, UInt, UInt), a[1], a[2], a[3])
 
 # From 1.9 on Julia adopts the thread, and its collector would wait for a call that waits.
 @static if VERSION >= v"1.9"
@@ -54,7 +51,7 @@ function work(job::Ptr{Job})::Cvoid
             gc_leave(state)
             break
         end
-        result = call_with(now.call, now.count, now.arguments)
+        result = call_with(now.call, now.arguments)
         gc_leave(state)
         unsafe_store!(field_ptr(job, Val(:result)), Int(result))
         Threads.atomic_fence()
@@ -66,7 +63,7 @@ end
 
 function work_function()
     # Compiled here and now: the thread could not.
-    precompile(work, (Ptr{Job},)) && precompile(call_with, (Ptr{Cvoid}, Int, NTuple{11,UInt}))
+    precompile(work, (Ptr{Job},)) && precompile(call_with, (Ptr{Cvoid}, NTuple{3,UInt}))
     return @cfunction(work, Cvoid, (Ptr{Job},))
 end
 
@@ -77,7 +74,7 @@ function start_worker()
     job = Ptr{Job}(Libc.calloc(1, sizeof(Job)))
     ccall(:uv_sem_init, Cint, (Ptr{Cvoid}, Cuint), go, 0) == 0 || error("uv_sem_init failed")
     unsafe_store!(job, Job(go, Base.unsafe_convert(Ptr{Cvoid}, done), cglobal(:uv_sem_wait),
-        cglobal(:uv_async_send), C_NULL, 0, 0, 0, ntuple(_ -> UInt(0), 11)))
+        cglobal(:uv_async_send), C_NULL, 0, 0, ntuple(_ -> UInt(0), 3)))
     thread = Ref{UInt}(0)
     status = ccall(:uv_thread_create, Cint, (Ptr{UInt}, Ptr{Cvoid}, Ptr{Cvoid}), thread, entry, job)
     status == 0 || throw(DipcError(ERR_OUT_OF_RESOURCES, "cannot start a thread to wait on"))
@@ -103,10 +100,10 @@ function waiting(on_interrupt, call::Ptr{Cvoid}, arguments...)
     worker = lock(() -> isempty(IDLE_WORKERS) ? nothing : pop!(IDLE_WORKERS), IDLE_LOCK)
     worker === nothing && (worker = start_worker())
     job = worker.job
-    words = ntuple(i -> i <= length(arguments) ? UInt(arguments[i]) : UInt(0), 11)
+    words = ntuple(i -> i <= length(arguments) ? UInt(arguments[i]) : UInt(0), 3)
     fixed = unsafe_load(job)
     unsafe_store!(job, Job(fixed.go, fixed.done, fixed.sem_wait, fixed.async_send, call,
-                           length(arguments), 0, 0, words))
+                           0, 0, words))
     ccall(:uv_sem_post, Cvoid, (Ptr{Cvoid},), fixed.go)
     # Julia 1.5 sees an interrupt only when something else wakes it: a clock does, often enough for
     # a person's Ctrl-C. It wakes this very task, so that it is this one that is interrupted.
@@ -130,4 +127,13 @@ function waiting(on_interrupt, call::Ptr{Cvoid}, arguments...)
     lock(() -> push!(IDLE_WORKERS, worker), IDLE_LOCK)
     caught === nothing || throw(caught)
     return Int32(result)
+end
+
+# Like `check`, for calls that wait; `call` takes an error last.
+function check_waiting(on_interrupt, call, arguments...)
+    error = Ref{Ptr{Cvoid}}(C_NULL)
+    status = GC.@preserve error waiting(on_interrupt, call, arguments...,
+                                        Base.unsafe_convert(Ptr{Ptr{Cvoid}}, error))
+    status < 0 && throw(take_error(status, error[]))
+    return status
 end

@@ -32,7 +32,7 @@ function job()
     go, job = Libc.calloc(1, Dipc.SEMAPHORE_BYTES), Libc.calloc(1, sizeof(Dipc.Job))
     ccall(:uv_sem_init, Cint, (Ptr{Cvoid}, Cuint), go, 2000) == 0 || error("uv_sem_init failed")
     unsafe_store!(Ptr{Dipc.Job}(job), Dipc.Job(go, C_NULL, cglobal(:uv_sem_wait), cglobal(:uv_async_send),
-                                               C_NULL, 0, 0, 0, ntuple(_ -> UInt(0), 11)))
+                                               C_NULL, 0, 0, ntuple(_ -> UInt(0), 3)))
     return job
 end
 

@@ -14,6 +14,7 @@
         cities: 3, numbers: 3, prices: 1000000, squares: 5000
         1 row of id, name
         taken: 1, 3 rows are safe
+        doubled: 2, 4, 6
         the server has no ticket `nothing of that name`
         [12502500, 12502500]
         """
