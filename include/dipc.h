@@ -2525,9 +2525,9 @@ void dipc_put_options_free(struct dipc_put_options *options);
  * @param error                 May be NULL; on failure receives details for dipc_error_free().
  * @return DIPC_OK: the request gets every later failure. DIPC_ERR_NULL_ARGUMENT.
  *         DIPC_ERR_INVALID_URI. DIPC_ERR_INVALID_ARGUMENT: schema is released.
- *         DIPC_ERR_INVALID_DATA: it is invalid. DIPC_ERR_UNSUPPORTED: the IPC format cannot express
- *         it, or the URI is of a server that takes no tables. DIPC_ERR_OUT_OF_RESOURCES: no threads
- *         or descriptors are left.
+ *         DIPC_ERR_INVALID_DATA: it is invalid. DIPC_ERR_UNSUPPORTED: the IPC format cannot
+ *         express it, or the URI is of a server that takes no tables.
+ *         DIPC_ERR_OUT_OF_RESOURCES: no threads or descriptors are left.
  */
 dipc_status dipc_client_start_put(const struct dipc_client *client,
                                   const char *const *uris,
@@ -2560,9 +2560,9 @@ dipc_status dipc_client_start_put(const struct dipc_client *client,
  * @param error                 May be NULL; on failure receives details for dipc_error_free().
  * @return DIPC_OK: the request gets every later failure. DIPC_ERR_NULL_ARGUMENT.
  *         DIPC_ERR_INVALID_URI. DIPC_ERR_INVALID_ARGUMENT: schema is released.
- *         DIPC_ERR_INVALID_DATA: it is invalid. DIPC_ERR_UNSUPPORTED: the IPC format cannot express
- *         it, or the URI is of a server that takes no tables. DIPC_ERR_OUT_OF_RESOURCES: no threads
- *         or descriptors are left.
+ *         DIPC_ERR_INVALID_DATA: it is invalid. DIPC_ERR_UNSUPPORTED: the IPC format cannot
+ *         express it, or the URI is of a server that takes no tables.
+ *         DIPC_ERR_OUT_OF_RESOURCES: no threads or descriptors are left.
  */
 dipc_status dipc_client_start_exchange(const struct dipc_client *client,
                                        const char *const *uris,

@@ -96,9 +96,7 @@ impl HostProducer {
             unsafe { cancel(raw.get()) };
         }
     }
-}
 
-impl HostProducer {
     /// Calls the producer no more. Waits for a call on another thread. Arrow Go frees its producer
     /// after its last word, before the release.
     fn leave(&self) {

@@ -130,8 +130,8 @@ pub unsafe extern "C" fn dipc_client_get_async(
 ///
 /// # Safety
 ///
-/// `request` is NULL or live, and used by nobody else; `out` and `error` are NULL or writable. Who
-/// calls the handler follows Arrow's C async stream interface, and any thread may call the producer.
+/// `request` is NULL or live, and used by nobody else; `out` and `error` are NULL or writable. The
+/// producer follows Arrow's C async stream interface, and any thread may call it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dipc_request_answer_async(
     request: *mut dipc_request,

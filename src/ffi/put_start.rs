@@ -32,9 +32,9 @@ use crate::ffi::text::{try_bytes, try_strs};
 /// @param error                 May be NULL; on failure receives details for dipc_error_free().
 /// @return DIPC_OK: the request gets every later failure. DIPC_ERR_NULL_ARGUMENT.
 ///         DIPC_ERR_INVALID_URI. DIPC_ERR_INVALID_ARGUMENT: schema is released.
-///         DIPC_ERR_INVALID_DATA: it is invalid. DIPC_ERR_UNSUPPORTED: the IPC format cannot express
-///         it, or the URI is of a server that takes no tables. DIPC_ERR_OUT_OF_RESOURCES: no threads
-///         or descriptors are left.
+///         DIPC_ERR_INVALID_DATA: it is invalid. DIPC_ERR_UNSUPPORTED: the IPC format cannot
+///         express it, or the URI is of a server that takes no tables.
+///         DIPC_ERR_OUT_OF_RESOURCES: no threads or descriptors are left.
 ///
 /// # Safety
 ///
@@ -98,9 +98,9 @@ pub unsafe extern "C" fn dipc_client_start_put(
 /// @param error                 May be NULL; on failure receives details for dipc_error_free().
 /// @return DIPC_OK: the request gets every later failure. DIPC_ERR_NULL_ARGUMENT.
 ///         DIPC_ERR_INVALID_URI. DIPC_ERR_INVALID_ARGUMENT: schema is released.
-///         DIPC_ERR_INVALID_DATA: it is invalid. DIPC_ERR_UNSUPPORTED: the IPC format cannot express
-///         it, or the URI is of a server that takes no tables. DIPC_ERR_OUT_OF_RESOURCES: no threads
-///         or descriptors are left.
+///         DIPC_ERR_INVALID_DATA: it is invalid. DIPC_ERR_UNSUPPORTED: the IPC format cannot
+///         express it, or the URI is of a server that takes no tables.
+///         DIPC_ERR_OUT_OF_RESOURCES: no threads or descriptors are left.
 ///
 /// # Safety
 ///

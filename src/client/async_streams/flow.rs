@@ -66,8 +66,7 @@ impl Consumer {
         Ok(token)
     }
 
-    /// The request is over: here is the stream. A consumer that has cancelled is gone, and its
-    /// stream ends here.
+    /// Hands over the server's answer. If the consumer has cancelled, the stream ends.
     pub(super) fn answer(&self, stream: Result<Stream>) {
         *self.asking.lock() = None;
         self.caller.tell(Box::new(stream));

@@ -1,5 +1,5 @@
-// Sends a table and receives the answer at once: the server keeps the rows of at least 10. The two sides
-// could as well be two processes.
+// Sends a table and receives the answer at once: the server keeps the rows of at least 10. The two
+// sides could as well be two processes.
 package main
 
 import (
@@ -62,8 +62,7 @@ func run() error {
 	return <-written
 }
 
-// large opens the answer. The server reads its batches one by one and sends them, and each of them reads
-// one batch of the client.
+// large opens the answer. For each batch of the answer it reads one batch of the client.
 func large(ctx context.Context, _ string, source *dipc.Source) (array.RecordReader, error) {
 	table, err := source.Accept(ctx)
 	if err != nil {
