@@ -1162,6 +1162,25 @@ dipc_status dipc_request_answer_async(struct dipc_request *request,
                                       struct dipc_error **error);
 
 /**
+ * Gives a batch custom metadata, in the place of any that it has. They are sent with the batch,
+ * whichever way it goes: published, from a stream's get_next, pushed or put. The batches of
+ * dipc_client_get() have their metadata already, so a host that sends them on sends these too.
+ *
+ * @param batch               Batch, exclusive during the call. Its private_data and release
+ *                            change; all else stays.
+ * @param metadata            Keys and values, encoded as in ArrowSchema; copied. NULL: none.
+ * @param metadata_len_bytes  Length of metadata, at most 64 MiB.
+ * @param error               May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. Otherwise the batch is unchanged. DIPC_ERR_NULL_ARGUMENT.
+ *         DIPC_ERR_INVALID_ARGUMENT: the batch is released, or the metadata are not encoded as in
+ *         ArrowSchema, not UTF-8, or too long.
+ */
+dipc_status dipc_batch_set_metadata(struct ArrowDeviceArray *batch,
+                                    const uint8_t *metadata,
+                                    size_t metadata_len_bytes,
+                                    struct dipc_error **error);
+
+/**
  * Makes a client. Starts one thread, which ends after the client's last connection.
  *
  * @param options  Copied; NULL: the defaults.

@@ -1,6 +1,7 @@
 //! Arrow arrays: encoding into an IPC header and a list of buffers, and decoding.
 
 pub mod abi;
+mod annotated;
 pub mod async_consumer;
 pub mod async_stream;
 mod batches;
@@ -14,6 +15,7 @@ mod shared;
 pub mod stream;
 pub mod transfer;
 
+pub use annotated::{annotate, annotation};
 pub use batches::{
     BatchReader, batch_from_c, batch_to_c, export_batches, schema_from_c, schema_to_c,
 };

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::arrow::abi::{ArrowArray, ArrowDeviceArray, ArrowSchema};
-use crate::arrow::{CStruct, Owned, OwnedSchema};
+use crate::arrow::{CStruct, Owned, OwnedSchema, annotate, annotation};
 use crate::error::{Error, Result};
 use crate::ffi::handle::null_argument;
 
@@ -23,17 +23,24 @@ pub(super) trait Loanable: CStruct {
 
     /// Replaces `release` and `private_data` by those of a stand-in.
     fn stand_in(&mut self, private: *mut c_void);
+
+    /// Gives a stand-in for `source` what the library knows by the release of `source`.
+    fn like(stand_in: Owned<Self>, source: &Self) -> Owned<Self>;
 }
 
 /// Implements [`Loanable`]. The release of a stand-in drops its reference to the original.
 macro_rules! lendable {
-    ($raw:ident, $target:ident, $name:literal, $release:ident, $($path:ident)*) => {
+    ($raw:ident, $target:ident, $name:literal, $release:ident, $like:expr, $($path:ident)*) => {
         impl Loanable for $raw {
             const NAME: &'static str = $name;
 
             fn stand_in(&mut self, private: *mut c_void) {
                 self.$($path.)*private_data = private;
                 self.$($path.)*release = Some($release);
+            }
+
+            fn like(stand_in: Owned<Self>, source: &Self) -> Owned<Self> {
+                $like(stand_in, source)
             }
         }
 
@@ -48,8 +55,21 @@ macro_rules! lendable {
     };
 }
 
-lendable!(ArrowSchema, ArrowSchema, "schema", release_schema,);
-lendable!(ArrowDeviceArray, ArrowArray, "array", release_array, array);
+lendable!(
+    ArrowSchema,
+    ArrowSchema,
+    "schema",
+    release_schema,
+    |stand_in, _| stand_in,
+);
+lendable!(
+    ArrowDeviceArray,
+    ArrowArray,
+    "array",
+    release_array,
+    |stand_in, source| annotate(stand_in, annotation(source)),
+    array
+);
 
 /// A copy of the original struct.
 struct Original<T: CStruct> {
@@ -112,6 +132,8 @@ impl<T: Loanable> Loan<T> {
         // as the caller promises, and a release of ours; `original` keeps the parts alive where the
         // loan is accepted, and where it is not the crate has dropped the stand-in by then.
         let stand_in = unsafe { Owned::from_raw(stand_in) };
+        // SAFETY: as above.
+        let stand_in = T::like(stand_in, unsafe { &*source });
         Ok((Self { source, original }, stand_in))
     }
 

@@ -12,13 +12,14 @@
 #![allow(
     clippy::too_many_arguments,
     reason = "C has no slices and no optional arguments: a ticket takes two arguments, a callback \
-              come with each callback, and the error comes last"
+              takes its data, and the error comes last"
 )]
 
 #[macro_use]
 mod handle;
 mod arena;
 mod async_streams;
+mod batch;
 mod cancel;
 mod client;
 mod client_options;
@@ -59,6 +60,7 @@ mod transport;
 
 pub use arena::*;
 pub use async_streams::*;
+pub use batch::*;
 pub use cancel::*;
 pub use client::*;
 pub use client_options::*;

@@ -1,10 +1,8 @@
 /* Tables in both directions on one connection: a server in a process of its own, over shared memory,
  * tcp and ucx. */
-#include <errno.h>
 #include <pthread.h>
-#include <sys/wait.h>
 
-#include "util.h"
+#include "forked.h"
 
 #define BATCHES 60
 #define ROWS 1000
@@ -51,29 +49,8 @@ static int32_t answer(void *userdata, dipc_request *request, struct ArrowDeviceA
   return 0;
 }
 
-/* Serves until `control` is closed; writes its URIs to `out`. */
-static void serve(int control, int out, const char *address) {
-  dipc_server *server = NULL;
-  dipc_server_options *options = NULL;
-  char uris[3][DIPC_URI_BYTES] = {"", "", ""};
-  size_t len = 0;
-  OK(dipc_server_options_new(&options, &error_));
-  OK(dipc_server_options_set_trusted_network(options, true, &error_));
-  OK(dipc_server_new(options, &server, &error_));
-  dipc_server_options_free(options);
-  OK(dipc_server_listen(server, address, uris[0], DIPC_URI_BYTES, &len, &error_));
-  OK(dipc_server_listen(server, "tcp://127.0.0.1:0", uris[1], DIPC_URI_BYTES, &len, &error_));
-  if (dipc_transport_available("ucx", NULL) == DIPC_OK) {
-    OK(dipc_server_listen(server, "ucx://127.0.0.1:0", uris[2], DIPC_URI_BYTES, &len, &error_));
-  }
+static void offer(dipc_server *server) {
   OK(dipc_server_set_handler(server, answer, NULL, NULL, 0, &error_));
-  CHECK_EQ(write(out, uris, sizeof uris), (ssize_t)sizeof uris);
-  char byte;
-  while (read(control, &byte, 1) < 0 && errno == EINTR) {
-  }
-  dipc_server_free(server);
-  table_wait_live(0);
-  _exit(0);
 }
 
 static dipc_put *begin(const dipc_client *client, const char *uri,
@@ -208,39 +185,18 @@ static void one_is_left(const dipc_client *client, const char *uri) {
 }
 
 int main(void) {
-  char address[64], uris[3][DIPC_URI_BYTES];
-  int control[2], out[2], status = 0;
-  snprintf(address, sizeof address, "shm:@dipc-c-exchange-%ld", (long)getpid());
-  CHECK_EQ(pipe(control), 0);
-  CHECK_EQ(pipe(out), 0);
-  /* Forked before this process uses the library. */
-  pid_t server = fork();
-  CHECK(server >= 0);
-  if (server == 0) {
-    close(control[1]);
-    close(out[0]);
-    serve(control[0], out[1], address);
-  }
-  close(control[0]);
-  close(out[1]);
-  CHECK_EQ(read(out[0], uris, sizeof uris), (ssize_t)sizeof uris);
-  close(out[0]);
+  forked_server server = fork_server(offer);
   dipc_client *client = new_client();
   for (int i = 0; i < 3; i++) {
-    if (!uris[i][0]) {
-      printf("skipped: ucx is not available\n");
-      continue;
-    }
-    in_turn(client, uris[i]);
-    at_once(client, uris[i]);
-    from_an_event_loop(client, uris[i]);
-    one_is_left(client, uris[i]);
-    in_turn(client, uris[i]);
+    const char *uri = uri_of(&server, i);
+    if (uri == NULL) continue;
+    in_turn(client, uri);
+    at_once(client, uri);
+    from_an_event_loop(client, uri);
+    one_is_left(client, uri);
+    in_turn(client, uri);
   }
   dipc_client_free(client);
-  close(control[1]);
-  CHECK_EQ(waitpid(server, &status, 0), server);
-  CHECK(WIFEXITED(status));
-  CHECK_EQ(WEXITSTATUS(status), 0);
+  end_server(&server);
   return 0;
 }

@@ -79,6 +79,8 @@ static void puts_and_sources(void) {
   NULLS("answers", dipc_client_exchange(client, &uri, 1, TICKET("t"), NULL, NULL, NULL, &schema, 1,
                                         &put, NULL, &error_));
   NULLS("put", dipc_put_push(NULL, &batch, NULL, 0, 0, &error_));
+  NULLS("batch", dipc_batch_set_metadata(NULL, NULL, 0, &error_));
+  NULLS("metadata", dipc_batch_set_metadata(&batch, NULL, 8, &error_));
   NULLS("put", dipc_put_next_result(NULL, 0, &figure, &error_));
   NULLS("put", dipc_put_result(NULL, NULL, 0, &len, &error_));
   NULLS("put", dipc_put_finish(NULL, 0, NULL, &error_));

@@ -1,11 +1,9 @@
 /* Tables that a client sends: a server in a process of its own, over shared memory, tcp and ucx. */
-#include <errno.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
-#include <sys/wait.h>
 
-#include "util.h"
+#include "forked.h"
 
 #define BATCHES 40
 #define ROWS 2000
@@ -64,30 +62,8 @@ static int32_t take(void *userdata, dipc_request *request, struct ArrowDeviceArr
   return code;
 }
 
-/* Serves until `control` is closed; writes its URIs to `out`. */
-static void serve(int control, int out, const char *address) {
-  dipc_server *server = NULL;
-  dipc_server_options *options = NULL;
-  char uris[3][DIPC_URI_BYTES] = {"", "", ""};
-  size_t len = 0;
-  OK(dipc_server_options_new(&options, &error_));
-  OK(dipc_server_options_set_trusted_network(options, true, &error_));
-  OK(dipc_server_new(options, &server, &error_));
-  dipc_server_options_free(options);
-  OK(dipc_server_listen(server, address, uris[0], DIPC_URI_BYTES, &len, &error_));
-  OK(dipc_server_listen(server, "tcp://127.0.0.1:0", uris[1], DIPC_URI_BYTES, &len, &error_));
-  if (dipc_transport_available("ucx", NULL) == DIPC_OK) {
-    OK(dipc_server_listen(server, "ucx://127.0.0.1:0", uris[2], DIPC_URI_BYTES, &len, &error_));
-  }
+static void offer(dipc_server *server) {
   OK(dipc_server_set_handler(server, take, NULL, NULL, 0, &error_));
-  CHECK_EQ(write(out, uris, sizeof uris), (ssize_t)sizeof uris);
-  char byte;
-  while (read(control, &byte, 1) < 0 && errno == EINTR) {
-  }
-  CHECK_EQ(server_stat(server, DIPC_SERVER_STAT_STREAMS_ACTIVE), 0);
-  dipc_server_free(server);
-  table_wait_live(0);
-  _exit(0);
 }
 
 static uint64_t figure(const dipc_put *put, int32_t stat) {
@@ -413,48 +389,26 @@ static void a_host_bounds_its_clients(void) {
   table_wait_live(0);
 }
 
-static pid_t start_server(const char *address, int control[2], int out[2],
-                          char uris[3][DIPC_URI_BYTES]) {
-  CHECK_EQ(pipe(control), 0);
-  CHECK_EQ(pipe(out), 0);
-  fflush(NULL);
-  pid_t server = fork();
-  CHECK(server >= 0);
-  if (server == 0) {
-    close(control[1]);
-    close(out[0]);
-    serve(control[0], out[1], address);
-  }
-  close(control[0]);
-  close(out[1]);
-  CHECK_EQ(read(out[0], uris, 3 * DIPC_URI_BYTES), (ssize_t)(3 * DIPC_URI_BYTES));
-  close(out[0]);
-  return server;
-}
-
 /* A server that is killed in mid-table: the client has an error, and its batches back. */
 static void a_server_dies(void) {
-  char address[64], uris[3][DIPC_URI_BYTES];
-  int control[2], out[2], status = 0;
-  snprintf(address, sizeof address, "shm:@dipc-c-put-dies-%ld", (long)getpid());
-  pid_t server = start_server(address, control, out, uris);
+  int status = 0;
+  forked_server server = fork_server(offer);
   table_memory arena = arena_memory();
   dipc_client *client = new_client();
-  dipc_put *put = open_put(client, uris[0], "crash");
+  dipc_put *put = open_put(client, server.uris[0], "crash");
   OK(push_all(put, 10, &arena, &error_));
   FAILS(DIPC_ERR_DISCONNECTED, "is unknown", dipc_put_finish(put, DIPC_FOREVER, NULL, &error_));
   dipc_put_free(put);
   dipc_client_free(client);
-  CHECK_EQ(waitpid(server, &status, 0), server);
+  CHECK_EQ(waitpid(server.pid, &status, 0), server.pid);
   CHECK(WIFSIGNALED(status));
   table_wait_live(0);
   dipc_arena_free(arena.context);
-  close(control[1]);
+  close(server.control);
 }
 
 int main(void) {
-  char address[64], uris[3][DIPC_URI_BYTES];
-  int control[2], out[2], status = 0;
+  int status = 0;
   /* Forked before this process uses the library. */
   pid_t dies = fork();
   CHECK(dies >= 0);
@@ -464,21 +418,15 @@ int main(void) {
   }
   CHECK_EQ(waitpid(dies, &status, 0), dies);
   CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
-  snprintf(address, sizeof address, "shm:@dipc-c-put-%ld", (long)getpid());
-  pid_t server = start_server(address, control, out, uris);
+  forked_server server = fork_server(offer);
   for (int i = 0; i < 3; i++) {
-    if (!uris[i][0]) {
-      printf("skipped: ucx is not available\n");
-      continue;
-    }
-    tables_cross(uris[i], i == 0);
-    tables_fail(uris[i]);
-    a_put_is_polled(uris[i]);
+    const char *uri = uri_of(&server, i);
+    if (uri == NULL) continue;
+    tables_cross(uri, i == 0);
+    tables_fail(uri);
+    a_put_is_polled(uri);
   }
-  close(control[1]);
-  CHECK_EQ(waitpid(server, &status, 0), server);
-  CHECK(WIFEXITED(status));
-  CHECK_EQ(WEXITSTATUS(status), 0);
+  end_server(&server);
   tables_are_taken_in_the_pull_form();
   a_host_bounds_its_clients();
   return 0;

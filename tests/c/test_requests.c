@@ -1,9 +1,6 @@
 /* What a request carries beside its ticket, and what its answer carries: a server in a process of
  * its own, over shared memory and tcp. */
-#include <errno.h>
-#include <sys/wait.h>
-
-#include "util.h"
+#include "forked.h"
 
 /* The value of a header as a string; "" where there is none. */
 static const char *value_of(const dipc_headers *headers, const char *key) {
@@ -104,23 +101,9 @@ static int32_t handle(void *userdata, dipc_request *request, struct ArrowDeviceA
   return 0;
 }
 
-/* Serves until `control` is closed; writes its URIs to `out`. */
-static void serve(int control, int out, const char *address) {
-  dipc_server *server = NULL;
-  char uris[2][DIPC_URI_BYTES] = {"", ""};
-  size_t len = 0;
-  OK(dipc_server_new(NULL, &server, &error_));
-  OK(dipc_server_listen(server, address, uris[0], DIPC_URI_BYTES, &len, &error_));
-  OK(dipc_server_listen(server, "tcp://127.0.0.1:0", uris[1], DIPC_URI_BYTES, &len, &error_));
+static void offer(dipc_server *server) {
   OK(dipc_server_set_handler(server, handle, NULL, NULL, 0, &error_));
   publish(server, "table", 1, 10, NULL);
-  CHECK_EQ(write(out, uris, sizeof uris), (ssize_t)sizeof uris);
-  char byte;
-  while (read(control, &byte, 1) < 0 && errno == EINTR) {
-  }
-  dipc_server_free(server);
-  table_wait_live(0);
-  _exit(0);
 }
 
 static int32_t ask(const dipc_client *client, const char *uri, const char *ticket,
@@ -428,36 +411,12 @@ static void handlers_come_and_go(void) {
 }
 
 int main(void) {
-  char address[64], uris[2][DIPC_URI_BYTES];
-  int control[2], out[2], status = 0;
-  snprintf(address, sizeof address, "shm:@dipc-c-requests-%ld", (long)getpid());
-  CHECK_EQ(pipe(control), 0);
-  CHECK_EQ(pipe(out), 0);
-  /* Forked before this process uses the library. */
-  pid_t server = fork();
-  CHECK(server >= 0);
-  if (server == 0) {
-    close(control[1]);
-    close(out[0]);
-    serve(control[0], out[1], address);
-  }
-  close(control[0]);
-  close(out[1]);
-  size_t len = 0;
-  while (len < sizeof uris) {
-    ssize_t more = read(out[0], (char *)uris + len, sizeof uris - len);
-    CHECK(more > 0);
-    len += (size_t)more;
-  }
-  close(out[0]);
+  forked_server server = fork_server(offer);
   for (int i = 0; i < 2; i++) {
-    headers_and_deadlines_cross(uris[i]);
-    tables_are_described_and_listed(uris[i]);
+    headers_and_deadlines_cross(server.uris[i]);
+    tables_are_described_and_listed(server.uris[i]);
   }
-  close(control[1]);
-  CHECK_EQ(waitpid(server, &status, 0), server);
-  CHECK(WIFEXITED(status));
-  CHECK_EQ(WEXITSTATUS(status), 0);
+  end_server(&server);
   wrong_headers_are_refused();
   a_ticket_is_replaced();
   a_providers_ticket_is_described();

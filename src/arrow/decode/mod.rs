@@ -47,7 +47,8 @@ use crate::arrow::decode::build::{BuildContext, Built};
 use crate::arrow::decode::columns::{Columns, Dictionary, ReceivedDictionaries};
 use crate::arrow::decode::relocate::{ArrayPlace, MoveFigures, Relocator};
 use crate::arrow::decode::reuse::{PlainBatch, SpareColumns, alignment};
-use crate::arrow::{OwnedDeviceArray, OwnedSchema};
+use crate::arrow::format::write_metadata;
+use crate::arrow::{OwnedDeviceArray, OwnedSchema, annotate};
 use crate::device::Target;
 use crate::device::gpu::{Gpu, GpuAllocator};
 use crate::error::{Error, Result};
@@ -297,9 +298,14 @@ impl Decoder {
         let rows = u64::try_from(batch.length()).unwrap_or(0);
         let plain = (built.plain && self.relocator.is_none() && custom_metadata.is_empty())
             .then(|| PlainBatch::new(header, self.align, rows));
+        let array = self.hand_out(built.columns, plain)?;
+        let array = match write_metadata(&custom_metadata) {
+            Some(metadata) if !custom_metadata.is_empty() => annotate(array, &metadata),
+            _ => array,
+        };
         Ok(DecodedBatch {
             copied: built.copied,
-            array: self.hand_out(built.columns, plain)?,
+            array,
             rows,
             custom_metadata,
             copied_on_device: figures.on_device,

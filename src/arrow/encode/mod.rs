@@ -49,7 +49,7 @@ use remote::Remote;
 
 use crate::arrow::abi::ArrowDeviceArray;
 use crate::arrow::format::{Metadata, Schema, parse_metadata};
-use crate::arrow::{OwnedDeviceArray, OwnedSchema};
+use crate::arrow::{OwnedDeviceArray, OwnedSchema, annotation};
 use crate::device::gpu::{Gpu, GpuStream};
 use crate::device::{BufferRef, DeviceKind};
 use crate::error::{Error, Result};
@@ -159,8 +159,8 @@ impl Encoder {
     }
 
     /// Encodes a record batch: first the changed dictionaries, then the batch. `custom_metadata` is
-    /// the batch's own metadata, in the C data interface's encoding. The array must have the
-    /// encoder's schema.
+    /// the batch's own metadata, in the C data interface's encoding, in the place of the array's
+    /// [`annotation`]. The array must have the encoder's schema.
     ///
     /// # Errors
     ///
@@ -187,6 +187,8 @@ impl Encoder {
         custom_metadata: Option<&[u8]>,
     ) -> Result<EncodedMessages, Box<(Error, OwnedDeviceArray)>> {
         let array = Arc::new(array);
+        let own = annotation(array.raw());
+        let custom_metadata = custom_metadata.or((!own.is_empty()).then_some(own));
         self.encode_anywhere(&array, custom_metadata)
             .map_err(|error| {
                 // The messages made before the error are dropped by now, so this is the only owner.

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use crate::arrow::description::{Description, schema_message};
-use crate::arrow::{EncodedMessage, Encoder, OwnedDeviceArray, OwnedSchema, share};
+use crate::arrow::{
+    EncodedMessage, Encoder, OwnedDeviceArray, OwnedSchema, annotate, annotation, share,
+};
 use crate::device::DeviceKind;
 use crate::driver::produce::LIGHT_BODY_BYTES;
 use crate::driver::produce::body::is_lendable;
@@ -119,7 +121,7 @@ impl Messages {
             largest_to_copy: 0,
         };
         for batch in batches {
-            for message in encoder.encode(share(batch), None)? {
+            for message in encoder.encode(annotate(share(batch), annotation(batch.raw())), None)? {
                 // The I/O thread must not wait for a GPU.
                 let on_gpu = message.owner.gpu().is_some();
                 let work = if on_gpu { u64::MAX } else { message.body_len };

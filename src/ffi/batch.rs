@@ -1,0 +1,56 @@
+//! Custom metadata of a batch, which Arrow's structs have no place for.
+
+use crate::arrow::abi::ArrowDeviceArray;
+use crate::arrow::format::parse_metadata;
+use crate::arrow::{CStruct, OwnedDeviceArray, annotate};
+use crate::error::Error;
+use crate::ffi::error::dipc_error;
+use crate::ffi::guard::{ErrorOut, guard};
+use crate::ffi::handle::null_argument;
+use crate::ffi::status::dipc_status;
+use crate::ffi::text::try_bytes;
+
+/// Gives a batch custom metadata, in the place of any that it has. They are sent with the batch,
+/// whichever way it goes: published, from a stream's get_next, pushed or put. The batches of
+/// dipc_client_get() have their metadata already, so a host that sends them on sends these too.
+///
+/// @param batch               Batch, exclusive during the call. Its private_data and release
+///                            change; all else stays.
+/// @param metadata            Keys and values, encoded as in ArrowSchema; copied. NULL: none.
+/// @param metadata_len_bytes  Length of metadata, at most 64 MiB.
+/// @param error               May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. Otherwise the batch is unchanged. DIPC_ERR_NULL_ARGUMENT.
+///         DIPC_ERR_INVALID_ARGUMENT: the batch is released, or the metadata are not encoded as in
+///         ArrowSchema, not UTF-8, or too long.
+///
+/// # Safety
+///
+/// `batch` is NULL or an array that follows Arrow's C device data interface, used by nobody else
+/// during the call; `metadata` is readable for `metadata_len_bytes`; `error` is NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_batch_set_metadata(
+    batch: *mut ArrowDeviceArray,
+    metadata: *const u8,
+    metadata_len_bytes: usize,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    guard(error, || {
+        // SAFETY: the caller promises `batch` is NULL, or initialised and used by nobody else.
+        let batch = unsafe { batch.as_mut() }.ok_or_else(|| null_argument("batch"))?;
+        // SAFETY: the caller promises `metadata` is readable.
+        let metadata = unsafe { try_bytes(metadata, metadata_len_bytes, "metadata") }?;
+        if batch.is_released() {
+            return Err(Error::invalid_argument("batch is released"));
+        }
+        if !metadata.is_empty() {
+            parse_metadata(metadata).map_err(Error::invalid_argument)?;
+        }
+        // SAFETY: the caller promises an array that follows Arrow's interface and has no other
+        // user.
+        let owned = unsafe { OwnedDeviceArray::take(batch) };
+        *batch = annotate(owned, metadata).into_raw();
+        Ok(())
+    })
+}
