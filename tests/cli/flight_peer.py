@@ -59,6 +59,47 @@ def put(uri, *pairs):
             writer.close()
 
 
+def exchange(uri, *pairs):
+    """Exchanges streams, as `put` puts them: the answer must be what was sent."""
+    client = flight.connect(uri)
+    for name, path in zip(pairs[::2], pairs[1::2]):
+        with pyarrow.ipc.open_stream(path) as source:
+            writer, reader = client.do_exchange(flight.FlightDescriptor.for_path(name))
+            sent = source.read_all()
+            writer.begin(sent.schema)
+            writer.write_table(sent)
+            writer.done_writing()
+            answer = reader.read_all()
+            writer.close()
+        assert answer.schema.equals(sent.schema), (answer.schema, sent.schema)
+        assert answer.equals(sent), name
+        print(name, flush=True)
+
+
+def ask(uri, name):
+    """An exchange without a table: prints the rows of the answer, or the error."""
+    writer, reader = flight.connect(uri).do_exchange(flight.FlightDescriptor.for_path(name))
+    try:
+        writer.done_writing()
+        print(reader.read_all().num_rows, flush=True)
+        writer.close()
+    except pyarrow.ArrowException as error:
+        print(error, flush=True)
+
+
+def refused_exchange(uri, name):
+    """Exchanges a table, and prints the error."""
+    writer, reader = flight.connect(uri).do_exchange(flight.FlightDescriptor.for_path(name))
+    table = pyarrow.table({"x": [1, 2, 3]})
+    try:
+        writer.begin(table.schema)
+        writer.write_table(table)
+        writer.done_writing()
+        reader.read_all()
+    except pyarrow.ArrowException as error:
+        print(error, flush=True)
+
+
 def refused(uri, name):
     """Puts a table, and prints the error."""
     client = flight.connect(uri)
@@ -90,4 +131,5 @@ def list_flights(uri):
 
 if __name__ == "__main__":
     todo = {"serve": serve, "put": put, "refused": refused, "half": half, "list": list_flights}
+    todo |= {"exchange": exchange, "ask": ask, "refused_exchange": refused_exchange}
     todo[sys.argv[1]](*sys.argv[2:])

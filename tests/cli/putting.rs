@@ -5,9 +5,16 @@ use std::io::{Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
 
 use arrow::array::RecordBatch;
+use arrow::compute::concat_batches;
 use arrow::ipc::writer::StreamWriter;
+use dipc::arrow::stream::ArrayReader as _;
+use dipc::arrow::{batch_from_c, batch_to_c, schema_from_c, schema_to_c};
+use dipc::client::{Client, ClientOptions, GetOptions, PutOptions};
+use dipc::device::DeviceKind;
 
 use crate::outputs::terminal;
 use crate::support::*;
@@ -382,4 +389,40 @@ pub fn begin_stream(client: &mut Child, batches: usize) -> StreamWriter<std::pro
         writer.write(&batch).unwrap();
     }
     writer
+}
+
+/// Promise of `serve --accept`: the answer to an exchange is the table as it is served thereafter,
+/// in the format of its file.
+#[test]
+fn an_exchange_gives_the_table_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = accept(folder.path(), &[]);
+    let client = Client::new(ClientOptions::default()).unwrap();
+    let batch = table(5000);
+    let schema = schema_to_c(&batch.schema()).unwrap();
+    let options = (&PutOptions::default(), &GetOptions::default());
+    let described = (&schema, DeviceKind::CPU.0);
+    let exchange = client.exchange(&[&server.uri], b"t.parquet", described, options, None);
+    let (mut put, mut answer) = exchange.unwrap();
+    for rows in [(0, 2000), (2000, 3000)] {
+        let part = batch_to_c(batch.slice(rows.0, rows.1));
+        let pushed = put.push(part, None, None);
+        pushed.map_err(|(error, _)| error).unwrap();
+    }
+    // The end is told before the answer begins, and waited for behind it.
+    put.finish(Some(Duration::ZERO)).unwrap_err();
+    let schema = Arc::new(schema_from_c(&answer.schema().unwrap()).unwrap());
+    let mut parts = Vec::new();
+    while let Some(array) = answer.next().unwrap() {
+        // SAFETY: the stream has checked the array against its schema.
+        parts.push(unsafe { batch_from_c(array, &schema) }.unwrap());
+    }
+    put.finish(None).unwrap();
+    assert_eq!(put.headers().get("ticket"), Some(&b"t"[..]));
+    assert_eq!(concat_batches(&batch.schema(), &parts).unwrap(), batch);
+    assert_eq!(files(folder.path()), ["t.parquet"]);
+    // The same name again is refused.
+    let again = client.exchange(&[&server.uri], b"t", described, options, None);
+    let error = again.map(drop).unwrap_err();
+    assert!(error.text().contains("there is a table"), "{error}");
 }

@@ -66,10 +66,8 @@ impl Drop for Running {
     }
 }
 
-/// Promise of `serve --flight --accept`: pyarrow's `DoPut` of every type of Arrow's integration
-/// tests; the tables are equal, and listed.
-#[test]
-fn pyarrow_puts_tables() {
+/// Arrow's golden streams: a name, then a path, and so on. `None` where there are none.
+fn golden_streams() -> Option<Vec<String>> {
     let root = std::env::var_os("DIPC_GOLDEN").map_or_else(
         || Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/golden"),
         std::path::PathBuf::from,
@@ -79,16 +77,26 @@ fn pyarrow_puts_tables() {
             "skipped: there is no {}; DIPC_GOLDEN names another",
             root.display()
         );
-        return;
+        return None;
     };
-    let folder = tempfile::tempdir().unwrap();
-    let (server, at) = accept(folder.path(), &[]);
     let mut pairs = Vec::new();
     for entry in entries {
         let path = entry.unwrap().path();
         pairs.push(path.file_stem().unwrap().to_str().unwrap().to_owned());
         pairs.push(path.to_str().unwrap().to_owned());
     }
+    Some(pairs)
+}
+
+/// Promise of `serve --flight --accept`: pyarrow's `DoPut` of every type of Arrow's integration
+/// tests; the tables are equal, and listed.
+#[test]
+fn pyarrow_puts_tables() {
+    let Some(pairs) = golden_streams() else {
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let (server, at) = accept(folder.path(), &[]);
     let args = [
         vec!["put", &server.uri],
         pairs.iter().map(String::as_str).collect(),
@@ -216,4 +224,38 @@ fn dipc_puts_to_dipc_by_flight() {
     assert!(!client.wait_with_output().unwrap().status.success());
     until("nothing is left", || files(folder.path()) == ["t.parquet"]);
     assert!(failure(2, &["put", &at, "t", &small.one, "--command"]).contains("Flight"));
+}
+
+/// Promise of `serve --flight --accept`: the answer to pyarrow's `DoExchange` of every type of
+/// Arrow's integration tests is the table as it is served thereafter. Without a table it is the one
+/// of the descriptor, and a server that takes nothing says so.
+#[test]
+fn pyarrow_exchanges_tables() {
+    let Some(pairs) = golden_streams() else {
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let (server, at) = accept(folder.path(), &[]);
+    let args = [
+        vec!["exchange", &server.uri],
+        pairs.iter().map(String::as_str).collect(),
+    ]
+    .concat();
+    let Some(mut exchange) = peer(&args) else {
+        return;
+    };
+    let told = said(&exchange.output().unwrap());
+    assert_eq!(told.lines().count(), pairs.len() / 2);
+    for pair in pairs.chunks(2) {
+        assert_equal(&at, &pair[0], &pair[1]);
+    }
+    let asked = |words: &[&str]| said(&peer(words).unwrap().output().unwrap());
+    let told = asked(&["refused_exchange", &server.uri, &pairs[0]]);
+    assert!(told.contains("there is a table"), "{told}");
+    assert!(asked(&["ask", &server.uri, "none"]).contains("no table"));
+    let small = small_files();
+    let giving = Server::start_flight(&[&small.own]);
+    assert_eq!(asked(&["ask", &giving.uri, "own"]).trim(), "5");
+    let told = asked(&["refused_exchange", &giving.uri, "t"]);
+    assert!(told.contains("--accept"), "{told}");
 }

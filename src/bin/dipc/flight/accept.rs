@@ -1,4 +1,4 @@
-//! The answer to `DoPut`: takes a table into the directory of `--accept`.
+//! The tables of `DoPut` and `DoExchange`: taken into the directory of `--accept`.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::flight::decode::FlightDecoder;
 use crate::flight::service::ticket_of;
 use crate::serve::Accepting;
 
-/// Takes the table of a call; blocks. The result is the table's name here.
+/// Takes the table of a `DoPut`; blocks. The result is the table's ticket here.
 ///
 /// # Errors
 ///
@@ -23,24 +23,75 @@ pub fn take(
     mut messages: Streaming<FlightData>,
     runtime: &Handle,
 ) -> Result<PutResult, Status> {
-    let mut next = || runtime.block_on(messages.message());
-    let missing = || Status::invalid_argument("the call has no descriptor and schema");
-    let options = DecodeOptions::of_peer(false, None, accepting.message_limit());
+    let (name, first) = begin(&mut messages, runtime)?;
+    let first = first.ok_or_else(|| Status::invalid_argument("the call has no schema"))?;
+    let ticket = receive(accepting, &name, &first, messages, runtime)?;
+    Ok(PutResult {
+        app_metadata: ticket.into_bytes().into(),
+    })
+}
+
+/// Takes the table of a `DoExchange`, if the client sends one; blocks. The result is the ticket that
+/// the answer stands for: of the table that was taken, or the one of the descriptor.
+///
+/// # Errors
+///
+/// As [`take`]; without `accepting` a refusal of every table.
+pub fn exchange(
+    accepting: Option<&Arc<Accepting>>,
+    mut messages: Streaming<FlightData>,
+    runtime: &Handle,
+) -> Result<Vec<u8>, Status> {
+    let (name, first) = begin(&mut messages, runtime)?;
+    match (first, accepting) {
+        (None, _) => Ok(name),
+        (Some(first), Some(accepting)) => {
+            receive(accepting, &name, &first, messages, runtime).map(String::into_bytes)
+        }
+        (Some(_), None) => Err(Status::unimplemented(
+            "this server takes no tables (dipc serve --accept does): end the sending behind the \
+             descriptor, and DoExchange gives a table as DoGet does",
+        )),
+    }
+}
+
+/// Reads the name of a table, and the message of its schema; `None`: the client sends no table.
+fn begin(
+    messages: &mut Streaming<FlightData>,
+    runtime: &Handle,
+) -> Result<(Vec<u8>, Option<FlightData>), Status> {
     let mut name = None;
-    let mut decoder = loop {
-        let message = next()?.ok_or_else(missing)?;
+    let first = loop {
+        let Some(message) = runtime.block_on(messages.message())? else {
+            break None;
+        };
         if let Some(descriptor) = &message.flight_descriptor {
             name = Some(ticket_of(descriptor)?);
         }
-        if let Some(decoder) = FlightDecoder::new(&message, options).map_err(refusal)? {
-            break decoder;
+        if !message.data_header.is_empty() {
+            break Some(message);
         }
     };
-    let name = name.ok_or_else(missing)?;
+    let name = name.ok_or_else(|| Status::invalid_argument("the call has no descriptor"))?;
+    Ok((name, first))
+}
+
+/// Takes a table whose schema `first` has. The result is its ticket here.
+fn receive(
+    accepting: &Arc<Accepting>,
+    name: &[u8],
+    first: &FlightData,
+    mut messages: Streaming<FlightData>,
+    runtime: &Handle,
+) -> Result<String, Status> {
+    let options = DecodeOptions::of_peer(false, None, accepting.message_limit());
+    let missing = || Status::invalid_argument("the call has no schema");
+    let decoder = FlightDecoder::new(first, options).map_err(refusal)?;
+    let mut decoder = decoder.ok_or_else(missing)?;
     let schema = Arc::new(schema_from_c(&decoder.schema()).map_err(refusal)?);
-    let mut incoming = accepting.begin(&name, &schema).map_err(refusal)?;
+    let mut incoming = accepting.begin(name, &schema).map_err(refusal)?;
     // The call ends well only by its client's word.
-    while let Some(message) = next()? {
+    while let Some(message) = runtime.block_on(messages.message())? {
         if let Some(array) = decoder.take(&message).map_err(refusal)? {
             // SAFETY: the decoder has checked the array, at level full, against its schema, which
             // is `schema` (rule A8).
@@ -50,9 +101,7 @@ pub fn take(
     }
     let ticket = incoming.ticket().to_owned();
     incoming.finish().map_err(refusal)?;
-    Ok(PutResult {
-        app_metadata: ticket.into_bytes().into(),
-    })
+    Ok(ticket)
 }
 
 fn refusal(error: Error) -> Status {

@@ -36,7 +36,7 @@ type Answer<T> = Result<Response<T>, Status>;
 /// Figures of the service.
 #[derive(Debug, Default)]
 pub struct Counters {
-    /// Ended streams of `DoGet`, with failed ones.
+    /// Ended streams of `DoGet` and `DoExchange`, with failed ones.
     pub streams: AtomicU64,
     /// Bytes of the bodies sent.
     pub bytes_sent: AtomicU64,
@@ -93,13 +93,6 @@ impl Service {
         })
     }
 
-    fn table(&self, ticket: &[u8]) -> Result<Table, Status> {
-        self.tables.find(ticket).ok_or_else(|| {
-            let name = String::from_utf8_lossy(ticket);
-            Status::not_found(format!("no table {name:?} here; ListFlights names them"))
-        })
-    }
-
     /// The endpoint of a table: locations of libdipc first, then this server itself.
     fn endpoint(&self, ticket: &[u8], peer: Addresses) -> FlightEndpoint {
         let uris = for_peer(&self.uris, peer.local, peer.remote);
@@ -146,6 +139,13 @@ impl Addresses {
             remote: request.remote_addr(),
         }
     }
+}
+
+fn find(tables: &Tables, ticket: &[u8]) -> Result<Table, Status> {
+    tables.find(ticket).ok_or_else(|| {
+        let name = String::from_utf8_lossy(ticket);
+        Status::not_found(format!("no table {name:?} here; ListFlights names them"))
+    })
 }
 
 /// The ticket of a descriptor: a path of one part, or a command, unchanged.
@@ -232,7 +232,7 @@ fn serve(table: &Table, messages: &Messages, counters: &Counters, slot: OwnedSem
     if let Err(status) = &end {
         warn!(
             reason = status.message(),
-            "a table could not be sent by DoGet"
+            "a table could not be sent by Flight"
         );
     }
     counters.streams.fetch_add(1, Ordering::Relaxed);
@@ -267,8 +267,8 @@ fn answers(
 
 fn unimplemented<T>(what: &str) -> Result<T, Status> {
     Err(Status::unimplemented(format!(
-        "dipc serve does not know {what}: it answers ListFlights, GetFlightInfo, GetSchema and \
-         DoGet"
+        "dipc serve does not know {what}: it answers ListFlights, GetFlightInfo, GetSchema, \
+         DoGet, DoPut and DoExchange"
     )))
 }
 
@@ -316,13 +316,13 @@ impl FlightService for Service {
         let peer = Addresses::of(&request);
         let descriptor = request.into_inner();
         let ticket = ticket_of(&descriptor)?;
-        let table = self.table(&ticket)?;
+        let table = find(&self.tables, &ticket)?;
         let schema = blocking(move || read_schema(&table)).await?;
         Ok(Response::new(self.info(&ticket, descriptor, schema, peer)))
     }
 
     async fn get_schema(&self, request: Request<FlightDescriptor>) -> Answer<SchemaResult> {
-        let table = self.table(&ticket_of(request.get_ref())?)?;
+        let table = find(&self.tables, &ticket_of(request.get_ref())?)?;
         let schema = blocking(move || read_schema(&table)).await?;
         Ok(Response::new(SchemaResult {
             schema: schema.into(),
@@ -331,7 +331,7 @@ impl FlightService for Service {
 
     async fn do_get(&self, request: Request<Ticket>) -> Answer<Self::DoGetStream> {
         let ticket = request.into_inner().ticket;
-        let table = self.table(&ticket)?;
+        let table = find(&self.tables, &ticket)?;
         let slot = self.slot()?;
         debug!(ticket = %String::from_utf8_lossy(&ticket), "DoGet");
         let (sender, receiver) = mpsc::channel(AHEAD);
@@ -375,9 +375,28 @@ impl FlightService for Service {
 
     async fn do_exchange(
         &self,
-        _: Request<Streaming<FlightData>>,
+        request: Request<Streaming<FlightData>>,
     ) -> Answer<Self::DoExchangeStream> {
-        unimplemented("DoExchange")
+        let slot = self.slot()?;
+        let messages = request.into_inner();
+        let runtime = Handle::current();
+        let (accepting, tables, counters) =
+            (self.accepting.clone(), self.tables.clone(), self.counters());
+        let (sender, receiver) = mpsc::channel(AHEAD);
+        tokio::task::spawn_blocking(move || {
+            let taken = calm::catch(|| accept::exchange(accepting.as_ref(), messages, &runtime));
+            let taken = taken.unwrap_or_else(|panic| Err(Status::internal(panic)));
+            match taken.and_then(|ticket| find(&tables, &ticket)) {
+                Ok(table) => serve(&table, &sender, &counters, slot),
+                Err(status) => {
+                    warn!(reason = status.message(), "no answer to DoExchange");
+                    drop(slot);
+                    // The client may have gone.
+                    let _ = sender.blocking_send(Err(status));
+                }
+            }
+        });
+        Ok(Response::new(answers(receiver)))
     }
 
     async fn do_action(&self, _: Request<Action>) -> Answer<Self::DoActionStream> {

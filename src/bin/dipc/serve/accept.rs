@@ -10,7 +10,7 @@ use arrow::datatypes::Schema;
 use arrow::record_batch::RecordBatch;
 use dipc::arrow::description::Description;
 use dipc::arrow::stream::ArrayReader as _;
-use dipc::arrow::{OwnedDeviceStream, batch_from_c, schema_from_c, schema_to_c};
+use dipc::arrow::{OwnedDeviceStream, batch_from_c, export_batches, schema_from_c, schema_to_c};
 use dipc::error::{Error, Result, Status};
 use dipc::proto::{Headers, Verb};
 use dipc::server::{Provider, Request, Server};
@@ -379,12 +379,42 @@ fn failed(error: &anyhow::Error) -> Error {
     Error::new(status, whole(error))
 }
 
-/// Takes the tables of libdipc's clients.
+/// Takes the tables of libdipc's clients. The answer to an exchange is the table as it is served
+/// thereafter.
 pub struct Taker(pub Arc<Accepting>);
+
+impl Taker {
+    /// Takes the table of a request. The result is its ticket here.
+    fn receive(&self, request: &Request) -> Result<String> {
+        let schema = schema_from_c(&request.source_schema()?)?;
+        let mut incoming = self.0.begin(request.ticket(), &schema)?;
+        let ticket = incoming.ticket().to_owned();
+        let mut answer = Headers::new();
+        answer.add(TICKET_HEADER, ticket.as_str())?;
+        request.add_headers(&answer)?;
+        let schema = Arc::new(schema);
+        let mut source = request.source()?;
+        while let Some(array) = source.next()? {
+            // SAFETY: the stream is one of libdipc's own, which hands out only arrays that it has
+            // checked against its schema (rule A8), which is that of the request.
+            let batch = unsafe { batch_from_c(array, &schema) }?;
+            incoming.write(&batch)?;
+        }
+        incoming.finish()?;
+        Ok(ticket)
+    }
+}
 
 impl Provider for Taker {
     fn open(&self, request: &Request) -> Result<OwnedDeviceStream> {
         match request.verb() {
+            Verb::Exchange => {
+                let ticket = self.receive(request)?;
+                let table = self.0.tables.find(ticket.as_bytes());
+                let gone = || Error::new(Status::NotFound, "the table has gone meanwhile");
+                let reader = table.ok_or_else(gone)?.reader();
+                Ok(export_batches(reader.map_err(|error| failed(&error))?))
+            }
             // The server asks only where it has nothing.
             Verb::List => Description::default().stream(),
             Verb::Get | Verb::Describe => Err(Error::new(
@@ -402,20 +432,7 @@ impl Provider for Taker {
     }
 
     fn take(&self, request: &Request) -> Result<()> {
-        let schema = schema_from_c(&request.source_schema()?)?;
-        let mut incoming = self.0.begin(request.ticket(), &schema)?;
-        let mut answer = Headers::new();
-        answer.add(TICKET_HEADER, incoming.ticket())?;
-        request.add_headers(&answer)?;
-        let schema = Arc::new(schema);
-        let mut source = request.source()?;
-        while let Some(array) = source.next()? {
-            // SAFETY: the stream is one of libdipc's own, which hands out only arrays that it has
-            // checked against its schema (rule A8), which is that of the request.
-            let batch = unsafe { batch_from_c(array, &schema) }?;
-            incoming.write(&batch)?;
-        }
-        incoming.finish()
+        self.receive(request).map(drop)
     }
 }
 
