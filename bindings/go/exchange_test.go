@@ -196,3 +196,45 @@ func TestExchangesArePulled(t *testing.T) {
 		t.Error(r.Err())
 	}
 }
+
+// Custom metadata go with a batch: published, written, and sent back by a handler.
+func TestMetadataGoWithBatches(t *testing.T) {
+	server, uri := newServer(t)
+	if err := server.SetHandler(&dipc.Handler{Exchange: answerer}); err != nil {
+		t.Fatal(err)
+	}
+	plain := numbers(memory.DefaultAllocator, 0, 10)
+	defer plain.Release()
+	metadata := arrow.NewMetadata([]string{"key", "", "key"}, []string{"value", "", "größer"})
+	noted := array.NewRecordBatchWithMetadata(numbersSchema, plain.Columns(), 10, metadata)
+	defer noted.Release()
+	if err := server.Publish("noted", numbersSchema, noted, plain); err != nil {
+		t.Fatal(err)
+	}
+	w, answers := exchange(t, testContext(t), uri, "once")
+	for _, batch := range []arrow.RecordBatch{noted, plain} {
+		if err := w.Write(testContext(t), batch); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, r := range []*dipc.Reader{get(t, uri, "noted"), answers} {
+		for _, wanted := range []arrow.Metadata{metadata, {}} {
+			if !r.Next() {
+				t.Fatal(r.Err())
+			}
+			if err := checkNumbers(r.RecordBatch(), 0, 10); err != nil {
+				t.Error(err)
+			}
+			var got arrow.Metadata
+			if described, ok := r.RecordBatch().(arrow.RecordBatchWithMetadata); ok {
+				got = described.Metadata()
+			}
+			if !got.Equal(wanted) {
+				t.Errorf("the metadata are %v, not %v", got, wanted)
+			}
+		}
+	}
+	if _, err := w.Finish(testContext(t)); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -12,12 +12,12 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/memory"
 )
 
-// exportBatch fills out with the buffers of batch, where they lie, and retains batch until out is
-// released. Then released is called, unless it is nil.
+// exportBatch fills out with the buffers of batch, where they lie, and its custom metadata, and
+// retains batch until out is released. Then released is called, unless it is nil.
 //
 // The exporter of cdata is not used for arrays: it puts pointers to the Go heap into C memory without
 // pinning what they point to, which cgo forbids, and it gives a sliced struct its offset twice.
-func exportBatch(batch arrow.RecordBatch, out *C.struct_ArrowArray, released func()) error {
+func exportBatch(batch arrow.RecordBatch, out *C.struct_ArrowDeviceArray, released func()) error {
 	need := blockSize{arrays: 1}
 	columns := batch.Columns()
 	need.children += len(columns)
@@ -52,8 +52,26 @@ func exportBatch(batch arrow.RecordBatch, out *C.struct_ArrowArray, released fun
 	}
 	batch.Retain()
 	finished = true
-	C.dipcgo_block_finish(&w.block, C.size_t(need.arrays), C.uintptr_t(cgo.NewHandle(w.hold)), out)
-	return nil
+	C.dipcgo_block_finish(&w.block, C.size_t(need.arrays), C.uintptr_t(cgo.NewHandle(w.hold)), &out.array)
+	out.device_type = C.ARROW_DEVICE_CPU
+	out.device_id = -1
+	return annotate(batch, out)
+}
+
+// annotate gives an exported batch the custom metadata of the Go one.
+func annotate(batch arrow.RecordBatch, out *C.struct_ArrowDeviceArray) error {
+	described, ok := batch.(arrow.RecordBatchWithMetadata)
+	if !ok || described.Metadata().Len() == 0 {
+		return nil
+	}
+	encoded := encodeMetadata(described.Metadata())
+	var failure *C.dipc_error
+	status := C.dipc_batch_set_metadata(out, (*C.uint8_t)(pointer(encoded)), C.size_t(len(encoded)), &failure)
+	err := check(status, failure)
+	if err != nil {
+		C.dipcgo_array_release(&out.array)
+	}
+	return err
 }
 
 // held keeps what an exported batch points to, in its place.

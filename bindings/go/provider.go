@@ -137,10 +137,9 @@ func dipcgoProduceNext(handle C.uintptr_t, out *C.struct_ArrowDeviceArray) (code
 	if err := sameTypes(p.schema, batch.Schema()); err != nil {
 		return C.int(p.fail(err))
 	}
-	if err := exportBatch(batch, &out.array, nil); err != nil {
+	if err := exportBatch(batch, out, nil); err != nil {
 		return C.int(p.fail(err))
 	}
-	onHost(out)
 	return 0
 }
 
@@ -231,10 +230,4 @@ func sameTypes(told, given *arrow.Schema) error {
 		}
 	}
 	return nil
-}
-
-// onHost says that the array lies in the host's memory.
-func onHost(out *C.struct_ArrowDeviceArray) {
-	out.device_type = C.ARROW_DEVICE_CPU
-	out.device_id = -1
 }

@@ -172,10 +172,9 @@ func (r *Request) Push(ctx context.Context, batch arrow.RecordBatch) error {
 	}
 	array := (*C.struct_ArrowDeviceArray)(C.calloc(1, C.sizeof_struct_ArrowDeviceArray))
 	defer C.free(unsafe.Pointer(array))
-	if err := exportBatch(batch, &array.array, r.loans.returned); err != nil {
+	if err := exportBatch(batch, array, r.loans.returned); err != nil {
 		return err
 	}
-	onHost(array)
 	r.loans.lent()
 	return r.push(ctx, array)
 }

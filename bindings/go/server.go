@@ -205,10 +205,9 @@ func (s *Server) put(
 		if err := sameTypes(schema, batch.Schema()); err != nil {
 			return err
 		}
-		if err := exportBatch(batch, &exported[i].array, nil); err != nil {
+		if err := exportBatch(batch, &exported[i], nil); err != nil {
 			return err
 		}
-		onHost(&exported[i])
 	}
 	name, length := cBytes(ticket)
 	return s.call(func(object *C.dipc_server, failure **C.dipc_error) C.dipc_status {

@@ -172,6 +172,18 @@ func (s *stream) metadata(length C.size_t) (arrow.Metadata, error) {
 	return decodeMetadata(encoded)
 }
 
+// encodeMetadata writes pairs as ArrowSchema encodes them.
+func encodeMetadata(metadata arrow.Metadata) []byte {
+	encoded := binary.NativeEndian.AppendUint32(nil, uint32(metadata.Len()))
+	for i, key := range metadata.Keys() {
+		for _, text := range []string{key, metadata.Values()[i]} {
+			encoded = binary.NativeEndian.AppendUint32(encoded, uint32(len(text)))
+			encoded = append(encoded, text...)
+		}
+	}
+	return encoded
+}
+
 // decodeMetadata reads pairs as ArrowSchema encodes them: their number, then for each text its length
 // and its bytes.
 func decodeMetadata(encoded []byte) (arrow.Metadata, error) {

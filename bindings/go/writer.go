@@ -97,7 +97,7 @@ func newWriter(ctx context.Context, schema *arrow.Schema, object *C.dipc_put, ca
 func (w *Writer) Schema() *arrow.Schema { return w.schema }
 
 // Write sends a batch, and waits until the server has room for it. The batch is retained until the server
-// has given it back. Where ctx ends first, nothing was sent and the table goes on.
+// has given it back. Custom metadata of an arrow.RecordBatchWithMetadata go with it. Where ctx ends first, nothing was sent and the table goes on.
 func (w *Writer) Write(ctx context.Context, batch arrow.RecordBatch) error {
 	if batch == nil {
 		return invalid("the batch is nil")
@@ -107,11 +107,10 @@ func (w *Writer) Write(ctx context.Context, batch arrow.RecordBatch) error {
 	}
 	array := (*C.struct_ArrowDeviceArray)(C.calloc(1, C.sizeof_struct_ArrowDeviceArray))
 	defer C.free(unsafe.Pointer(array))
-	if err := exportBatch(batch, &array.array, nil); err != nil {
+	if err := exportBatch(batch, array, nil); err != nil {
 		return err
 	}
 	defer C.dipcgo_array_release(&array.array)
-	onHost(array)
 	return w.wait(ctx, w.room.try, func(object *C.dipc_put, failure **C.dipc_error) C.dipc_status {
 		return C.dipc_put_push(object, array, nil, 0, 0, failure)
 	})

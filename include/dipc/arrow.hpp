@@ -143,6 +143,21 @@ struct BatchTraits<std::shared_ptr<arrow::RecordBatch>> {
   }
 };
 
+template <>
+struct BatchTraits<arrow::RecordBatchWithMetadata> {
+  static Result<DeviceArray> convert(const arrow::RecordBatchWithMetadata& both) {
+    auto array = BatchTraits<std::shared_ptr<arrow::RecordBatch>>::convert(both.batch);
+    if (!array || !*array || both.custom_metadata == nullptr) return array;
+    Metadata metadata;
+    for (std::int64_t i = 0; i < both.custom_metadata->size(); i++) {
+      metadata.emplace_back(both.custom_metadata->key(i), both.custom_metadata->value(i));
+    }
+    auto done = set_metadata(*array, metadata);
+    if (!done) return std::move(done).error();
+    return array;
+  }
+};
+
 template <class T>
 struct BatchTraits<arrow::Result<T>> {
   static Result<DeviceArray> convert(arrow::Result<T>&& batch) {
@@ -160,7 +175,19 @@ struct StreamTraits<std::shared_ptr<arrow::RecordBatchReader>> {
     const auto device_type = static_cast<ArrowDeviceType>(reader->device_type());
     return generate(
         *std::move(schema),
-        [reader = std::move(reader)] { return reader->Next(); }, device_type);
+        [reader = std::move(reader),
+         knows_metadata = true]() mutable -> arrow::Result<arrow::RecordBatchWithMetadata> {
+          if (knows_metadata) {
+            auto both = reader->ReadNext();
+            if (both.ok() || !both.status().IsNotImplemented()) return both;
+            // Readers without metadata do not have this function.
+            knows_metadata = false;
+          }
+          arrow::RecordBatchWithMetadata plain;
+          ARROW_RETURN_NOT_OK(reader->ReadNext(&plain.batch));
+          return plain;
+        },
+        device_type);
   }
 };
 

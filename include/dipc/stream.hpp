@@ -275,6 +275,17 @@ class Stream : public detail::BasicStream<ArrowDeviceArrayStream, DeviceArray> {
   [[nodiscard]] ArrowDeviceType device_type() const noexcept { return get()->device_type; }
 };
 
+/// Gives a batch custom metadata, in the place of any that it has. They go with it, whichever way it
+/// is sent. A batch of Stream::next() has its metadata already.
+inline Result<void> set_metadata(DeviceArray& batch, const Metadata& metadata) {
+  const std::string encoded = encode_metadata(metadata);
+  return detail::call([&](dipc_error** error) {
+    return dipc_batch_set_metadata(batch.get(),
+                                   encoded.empty() ? nullptr : detail::byte_pointer(encoded),
+                                   encoded.size(), error);
+  });
+}
+
 }  // namespace dipc
 
 #endif  // DIPC_STREAM_HPP

@@ -175,6 +175,30 @@ TEST(Arrow, MetadataOfBatchesComesOut) {
   producer.join();
 }
 
+// Promise: the custom metadata of a reader's batches go with them, also through a second server.
+TEST(Arrow, MetadataOfBatchesGoOn) {
+  const Pair pair;
+  auto noted = dipc::to_array(*small_batch()).value();
+  dipc::set_metadata(noted, {{"b", "1"}, {"a", "2"}}).value();
+  std::vector<dipc::DeviceArray> batches;
+  batches.push_back(std::move(noted));
+  batches.push_back(dipc::to_array(*small_batch()).value());
+  pair.server
+      .publish("table", dipc::to_schema(*small_batch()->schema()).value(), std::move(batches))
+      .value();
+  pair.server
+      .serve("relayed",
+             [&pair](const dipc::RequestRef&) { return dipc::to_reader(pair.get("table").value()); })
+      .value();
+  const auto reader = dipc::to_reader(pair.get("relayed").value()).value();
+  const auto first = reader->ReadNext().ValueOrDie();
+  EXPECT_TRUE(first.batch->Equals(*small_batch()));
+  EXPECT_TRUE(first.custom_metadata->Equals(
+      *arrow::key_value_metadata({{"b", "1"}, {"a", "2"}})));
+  EXPECT_EQ(reader->ReadNext().ValueOrDie().custom_metadata, nullptr);
+  EXPECT_EQ(reader->ReadNext().ValueOrDie().batch, nullptr);
+}
+
 /// A reader that fails after one batch, by a status or by throwing.
 class FailingReader : public arrow::RecordBatchReader {
  public:
