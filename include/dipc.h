@@ -1181,6 +1181,25 @@ dipc_status dipc_batch_set_metadata(struct ArrowDeviceArray *batch,
                                     struct dipc_error **error);
 
 /**
+ * Gives the custom metadata of a batch: those of dipc_batch_set_metadata(), or those that came with
+ * a batch of the library.
+ *
+ * @param batch          Batch, not released.
+ * @param buffer         Receives the metadata, encoded as in ArrowSchema; NULL asks for the length
+ *                       only.
+ * @param size_bytes     Size of buffer.
+ * @param out_len_bytes  Receives the length; 0 if the batch has no metadata.
+ * @param error          May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_BUFFER_TOO_SMALL: out_len_bytes is still
+ *         written.
+ */
+dipc_status dipc_batch_metadata(const struct ArrowDeviceArray *batch,
+                                uint8_t *buffer,
+                                size_t size_bytes,
+                                size_t *out_len_bytes,
+                                struct dipc_error **error);
+
+/**
  * Makes a client. Starts one thread, which ends after the client's last connection.
  *
  * @param options  Copied; NULL: the defaults.
@@ -1229,6 +1248,40 @@ dipc_status dipc_client_get(const struct dipc_client *client,
                             const struct dipc_cancel *cancel,
                             struct ArrowDeviceArrayStream *out,
                             struct dipc_error **error);
+
+/**
+ * Gets a table that lies in parts, on one server or several: asks what the ticket stands for, then
+ * gets its endpoints, several at once. No thread is made: the server of each part fills a window of
+ * its own. The batches come in any order, unless the description says that the order matters
+ * (dipc_description_set_ordered()). Of the URIs of an endpoint the first that can be reached
+ * counts. A ticket without endpoints is one part.
+ *
+ * The client gets further parts as the stream is read, also after dipc_client_free().
+ *
+ * @param client            Client.
+ * @param uris              As for dipc_client_get(): the server that describes the ticket.
+ * @param n_uris            1 or 2.
+ * @param ticket            Any bytes, at most 1016 KiB.
+ * @param ticket_len_bytes  Length of ticket.
+ * @param options           Of each part, as is the window; copied; NULL: the defaults.
+ * @param cancel            Token that ends this call and the stream's calls; may be NULL. It may
+ *                          be freed before the stream.
+ * @param out               Receives the stream, for its own callbacks: dipc_stream_stat() and the
+ *                          like are for streams of dipc_client_get(). An old value is overwritten,
+ *                          not released.
+ * @param error             May be NULL; on failure receives details for dipc_error_free().
+ * @return As dipc_client_describe() and dipc_client_get(); the text names the part.
+ *         DIPC_ERR_INVALID_DATA: the parts have different columns.
+ */
+dipc_status dipc_client_get_parts(const struct dipc_client *client,
+                                  const char *const *uris,
+                                  size_t n_uris,
+                                  const uint8_t *ticket,
+                                  size_t ticket_len_bytes,
+                                  const struct dipc_get_options *options,
+                                  const struct dipc_cancel *cancel,
+                                  struct ArrowDeviceArrayStream *out,
+                                  struct dipc_error **error);
 
 /**
  * Asks a server which descriptors it has: its tickets that begin with a prefix. Where there are
@@ -1513,6 +1566,15 @@ dipc_status dipc_description_schema(const struct dipc_description *description,
 uint64_t dipc_description_total(const struct dipc_description *description, int32_t total);
 
 /**
+ * Tells whether the order of the endpoints is that of the table. Otherwise they may be read in any
+ * order.
+ *
+ * @param description  Description, or NULL.
+ * @return Whether it is; false for NULL and in the child of a fork.
+ */
+bool dipc_description_is_ordered(const struct dipc_description *description);
+
+/**
  * Gives the headers of the server's answer.
  *
  * @param description  Description.
@@ -1643,6 +1705,18 @@ dipc_status dipc_server_set_description(const struct dipc_server *server,
 dipc_status dipc_description_set_schema(struct dipc_description *description,
                                         const struct ArrowSchema *schema,
                                         struct dipc_error **error);
+
+/**
+ * Says whether the order of the endpoints is that of the table. At first it is not.
+ *
+ * @param description  Description to change; exclusive during the call.
+ * @param is_ordered   Whether clients must keep the order.
+ * @param error        May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+ */
+dipc_status dipc_description_set_ordered(struct dipc_description *description,
+                                         bool is_ordered,
+                                         struct dipc_error **error);
 
 /**
  * Sets a total of the whole table.

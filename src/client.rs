@@ -5,6 +5,7 @@ mod async_streams;
 mod fallback;
 mod ids;
 mod options;
+mod parts;
 mod pending;
 mod pool;
 mod put;
@@ -17,6 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 pub use options::{ClientOptions, GetOptions, PutOptions};
+pub use parts::Parts;
 pub use pending::{Answer, Pending};
 pub use put::{Put, PutStats};
 pub use stats::ClientStats;
@@ -270,6 +272,26 @@ impl Client {
     ) -> Result<(Description, Headers)> {
         let options = of_rows(options);
         described(self.open(Verb::Describe, uris, descriptor, &options, cancel)?)
+    }
+
+    /// Asks for a table in parts, on one server or several: describes it, then asks for its
+    /// endpoints, several at once.
+    ///
+    /// # Errors
+    ///
+    /// As [`describe`](Self::describe) and [`get`](Self::get); `InvalidData` for parts with
+    /// different columns.
+    pub fn get_parts(
+        &self,
+        uris: &[&str],
+        ticket: &[u8],
+        options: &GetOptions,
+        cancel: Option<&Cancel>,
+    ) -> Result<Parts> {
+        let (description, _) = self.describe(uris, ticket, options, cancel)?;
+        options.device.ensure_available()?;
+        let server = (&self.core, self.core.uris.read(uris)?);
+        Parts::begin(server, ticket, description, options, cancel)
     }
 
     /// Asks which descriptors that begin with `prefix` there are: a table with a row for each, with

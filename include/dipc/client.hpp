@@ -71,6 +71,17 @@ class Client {
     return open(dipc_client_get, uris, ticket, options, cancel);
   }
 
+  /// Gets a table that lies in parts, on one server or several: what describe() names as endpoints,
+  /// several at once. The batches come in any order, unless Description::is_ordered. The stream has
+  /// no figures, headers or descriptor.
+  ///
+  /// @return As describe() and get(). Status::invalid_data: the parts have different columns.
+  Result<Stream> get_parts(std::string_view uri, std::string_view ticket,
+                           const GetOptions& options = {}, const Cancel* cancel = nullptr) const {
+    const Span<const std::string_view> uris(&uri, 1);
+    return open(dipc_client_get_parts, uris, ticket, options, cancel);
+  }
+
   /// Asks a server to take a table, and returns once its host has accepted or with the reason why
   /// not; nothing of a batch is sent before. Put::next_result() and Put::finish() then pull the
   /// batches and send them.

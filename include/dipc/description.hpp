@@ -36,6 +36,7 @@ struct Description {
   std::optional<std::uint64_t> bytes = {};    ///< Of all bodies.
   std::optional<std::uint64_t> batches = {};  ///< Record batches.
   std::vector<Endpoint> endpoints = {};       ///< The parts of the table, or the tickets of a list.
+  bool is_ordered = false;  ///< Whether the order of the endpoints is that of the table.
   /// Of the server's answer. Handlers answer with headers by RequestRef::add_headers() instead.
   Headers headers = {};
 };
@@ -65,6 +66,10 @@ inline Result<DescriptionHandle> build(const Description& description) {
     });
     if (!done) return std::move(done).error();
   }
+  auto ordered = call([&](dipc_error** error) {
+    return dipc_description_set_ordered(built.get(), description.is_ordered, error);
+  });
+  if (!ordered) return std::move(ordered).error();
   for (const Endpoint& endpoint : description.endpoints) {
     std::vector<const char*> uris;
     for (const std::string& uri : endpoint.uris) {
@@ -123,6 +128,7 @@ inline Result<Description> description_of(const dipc_description* raw) {
   description.rows = known(dipc_description_total(raw, DIPC_TOTAL_ROWS));
   description.bytes = known(dipc_description_total(raw, DIPC_TOTAL_BYTES));
   description.batches = known(dipc_description_total(raw, DIPC_TOTAL_BATCHES));
+  description.is_ordered = dipc_description_is_ordered(raw);
   const std::size_t count = dipc_description_endpoint_count(raw);
   for (std::size_t i = 0; i < count; i++) {
     auto endpoint = endpoint_of(raw, i);

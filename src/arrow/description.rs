@@ -30,6 +30,7 @@ const SCHEMA: &str = "dipc.schema";
 const ROWS: &str = "dipc.rows";
 const BYTES: &str = "dipc.bytes";
 const BATCHES: &str = "dipc.batches";
+const ORDERED: &str = "dipc.ordered";
 
 /// Before an Arrow IPC message that stands outside a stream.
 const CONTINUATION: [u8; 4] = [0xff; 4];
@@ -49,6 +50,8 @@ pub struct Description {
     pub batches: Option<u64>,
     /// Where its parts are.
     pub endpoints: Vec<Endpoint>,
+    /// Whether the order of the parts is that of the table. Otherwise they may be read in any order.
+    pub is_ordered: bool,
 }
 
 /// A part of a table, or a descriptor in a list. `None`: unknown.
@@ -140,6 +143,7 @@ impl Description {
             bytes: total(metadata, BYTES)?,
             batches: total(metadata, BATCHES)?,
             endpoints: Vec::new(),
+            is_ordered: metadata.get(ORDERED).is_some_and(|text| text == "true"),
         };
         while let Some(batch) = reader.next_batch()? {
             if description.endpoints.len() + batch.num_rows() > MAX_ENDPOINTS {
@@ -163,6 +167,9 @@ impl Description {
             (BATCHES, self.batches),
         ] {
             metadata.extend(value.map(|value| (key.to_owned(), value.to_string())));
+        }
+        if self.is_ordered {
+            metadata.insert(ORDERED.to_owned(), "true".to_owned());
         }
         let schema = Schema::new_with_metadata(fields(), metadata);
         let columns = columns(&self.endpoints)?;

@@ -2,13 +2,13 @@
 
 use crate::arrow::abi::ArrowDeviceArray;
 use crate::arrow::format::parse_metadata;
-use crate::arrow::{CStruct, OwnedDeviceArray, annotate};
+use crate::arrow::{CStruct, OwnedDeviceArray, annotate, annotation};
 use crate::error::Error;
 use crate::ffi::error::dipc_error;
 use crate::ffi::guard::{ErrorOut, guard};
 use crate::ffi::handle::null_argument;
 use crate::ffi::status::dipc_status;
-use crate::ffi::text::try_bytes;
+use crate::ffi::text::{TextOut, try_bytes};
 
 /// Gives a batch custom metadata, in the place of any that it has. They are sent with the batch,
 /// whichever way it goes: published, from a stream's get_next, pushed or put. The batches of
@@ -52,5 +52,41 @@ pub unsafe extern "C" fn dipc_batch_set_metadata(
         let owned = unsafe { OwnedDeviceArray::take(batch) };
         *batch = annotate(owned, metadata).into_raw();
         Ok(())
+    })
+}
+
+/// Gives the custom metadata of a batch: those of dipc_batch_set_metadata(), or those that came with
+/// a batch of the library.
+///
+/// @param batch          Batch, not released.
+/// @param buffer         Receives the metadata, encoded as in ArrowSchema; NULL asks for the length
+///                       only.
+/// @param size_bytes     Size of buffer.
+/// @param out_len_bytes  Receives the length; 0 if the batch has no metadata.
+/// @param error          May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_BUFFER_TOO_SMALL: out_len_bytes is still
+///         written.
+///
+/// # Safety
+///
+/// `batch` is NULL or an array that follows Arrow's C device data interface and that nobody writes
+/// to; `buffer` is NULL or writable for `size_bytes`; `out_len_bytes` and `error` are NULL or
+/// writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_batch_metadata(
+    batch: *const ArrowDeviceArray,
+    buffer: *mut u8,
+    size_bytes: usize,
+    out_len_bytes: *mut usize,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    guard(error, || {
+        // SAFETY: the caller promises `batch` is NULL or initialised.
+        let batch = unsafe { batch.as_ref() }.ok_or_else(|| null_argument("batch"))?;
+        // SAFETY: the caller promises both are NULL or writable.
+        let out = unsafe { TextOut::new(buffer, size_bytes, out_len_bytes) }?;
+        out.set_bytes(annotation(batch))
     })
 }

@@ -129,6 +129,65 @@ pub unsafe extern "C" fn dipc_client_get(
     unsafe { guard_ref(client, error, body) }
 }
 
+/// Gets a table that lies in parts, on one server or several: asks what the ticket stands for, then
+/// gets its endpoints, several at once. No thread is made: the server of each part fills a window of
+/// its own. The batches come in any order, unless the description says that the order matters
+/// (dipc_description_set_ordered()). Of the URIs of an endpoint the first that can be reached
+/// counts. A ticket without endpoints is one part.
+///
+/// The client gets further parts as the stream is read, also after dipc_client_free().
+///
+/// @param client            Client.
+/// @param uris              As for dipc_client_get(): the server that describes the ticket.
+/// @param n_uris            1 or 2.
+/// @param ticket            Any bytes, at most 1016 KiB.
+/// @param ticket_len_bytes  Length of ticket.
+/// @param options           Of each part, as is the window; copied; NULL: the defaults.
+/// @param cancel            Token that ends this call and the stream's calls; may be NULL. It may
+///                          be freed before the stream.
+/// @param out               Receives the stream, for its own callbacks: dipc_stream_stat() and the
+///                          like are for streams of dipc_client_get(). An old value is overwritten,
+///                          not released.
+/// @param error             May be NULL; on failure receives details for dipc_error_free().
+/// @return As dipc_client_describe() and dipc_client_get(); the text names the part.
+///         DIPC_ERR_INVALID_DATA: the parts have different columns.
+///
+/// # Safety
+///
+/// As dipc_client_get().
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_client_get_parts(
+    client: *const dipc_client,
+    uris: *const *const c_char,
+    n_uris: usize,
+    ticket: *const u8,
+    ticket_len_bytes: usize,
+    options: *const dipc_get_options,
+    cancel: *const dipc_cancel,
+    out: *mut ArrowDeviceArrayStream,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    let body = |client: &dipc_client| {
+        // SAFETY: the caller promises `uris` holds `n_uris` pointers, each NULL or a string.
+        let uris = unsafe { try_strs(uris, n_uris) }?;
+        // SAFETY: the caller promises `ticket` is readable.
+        let ticket = unsafe { try_bytes(ticket, ticket_len_bytes, "ticket") }?;
+        // SAFETY: the caller promises `options` is NULL or live.
+        let options = unsafe { options_of(options) }?;
+        // SAFETY: the caller promises `cancel` is NULL or live.
+        let cancel = unsafe { try_option(cancel) }?.map(|cancel| &cancel.inner);
+        // SAFETY: the caller promises `out` is NULL or writable.
+        let out = unsafe { try_out(out, "out") }?;
+        let parts = client.inner.get_parts(&uris, ticket, &options, cancel)?;
+        out.set(export_device_stream(Box::new(parts)).into_raw());
+        Ok(())
+    };
+    // SAFETY: the caller promises `client` is NULL or live.
+    unsafe { guard_ref(client, error, body) }
+}
+
 /// Asks a server which descriptors it has: its tickets that begin with a prefix. Where there are
 /// none, a handler of the server answers.
 ///

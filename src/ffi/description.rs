@@ -160,6 +160,24 @@ pub unsafe extern "C" fn dipc_description_total(
     })
 }
 
+/// Tells whether the order of the endpoints is that of the table. Otherwise they may be read in any
+/// order.
+///
+/// @param description  Description, or NULL.
+/// @return Whether it is; false for NULL and in the child of a fork.
+///
+/// # Safety
+///
+/// `description` is NULL or live.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_description_is_ordered(description: *const dipc_description) -> bool {
+    guard_value(false, || {
+        // SAFETY: the caller promises `description` is NULL or live.
+        let description = unsafe { try_ref(description) };
+        description.is_ok_and(|description| description.inner.is_ordered)
+    })
+}
+
 /// Gives the headers of the server's answer.
 ///
 /// @param description  Description.

@@ -109,6 +109,32 @@ pub unsafe extern "C" fn dipc_description_set_schema(
     unsafe { guard_mut(description, error, body) }
 }
 
+/// Says whether the order of the endpoints is that of the table. At first it is not.
+///
+/// @param description  Description to change; exclusive during the call.
+/// @param is_ordered   Whether clients must keep the order.
+/// @param error        May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+///
+/// # Safety
+///
+/// `description` is NULL or live; `error` is NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_description_set_ordered(
+    description: *mut dipc_description,
+    is_ordered: bool,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    let body = |description: &mut dipc_description| {
+        description.inner.is_ordered = is_ordered;
+        Ok(())
+    };
+    // SAFETY: the caller promises `description` is NULL, or live and exclusive.
+    unsafe { guard_mut(description, error, body) }
+}
+
 /// Sets a total of the whole table.
 ///
 /// @param description  Description to change; exclusive during the call.

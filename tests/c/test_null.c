@@ -81,6 +81,17 @@ static void puts_and_sources(void) {
   NULLS("put", dipc_put_push(NULL, &batch, NULL, 0, 0, &error_));
   NULLS("batch", dipc_batch_set_metadata(NULL, NULL, 0, &error_));
   NULLS("metadata", dipc_batch_set_metadata(&batch, NULL, 8, &error_));
+  NULLS("batch", dipc_batch_metadata(NULL, NULL, 0, &len, &error_));
+  NULLS("out_len_bytes", dipc_batch_metadata(&batch, NULL, 0, NULL, &error_));
+  NULLS("client",
+        dipc_client_get_parts(NULL, &uri, 1, TICKET("t"), NULL, NULL, &stream, &error_));
+  NULLS("uris",
+        dipc_client_get_parts(client, NULL, 1, TICKET("t"), NULL, NULL, &stream, &error_));
+  NULLS("ticket",
+        dipc_client_get_parts(client, &uri, 1, NULL, 1, NULL, NULL, &stream, &error_));
+  NULLS("out", dipc_client_get_parts(client, &uri, 1, TICKET("t"), NULL, NULL, NULL, &error_));
+  NULLS("description", dipc_description_set_ordered(NULL, true, &error_));
+  CHECK(!dipc_description_is_ordered(NULL));
   NULLS("put", dipc_put_next_result(NULL, 0, &figure, &error_));
   NULLS("put", dipc_put_result(NULL, NULL, 0, &len, &error_));
   NULLS("put", dipc_put_finish(NULL, 0, NULL, &error_));

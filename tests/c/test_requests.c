@@ -101,9 +101,64 @@ static int32_t handle(void *userdata, dipc_request *request, struct ArrowDeviceA
   return 0;
 }
 
+/* Describes a table of ten parts of one row, of which the last server alone is there. */
+static void publish_parts(dipc_server *server, const char *ticket, bool is_ordered) {
+  dipc_description *description = NULL;
+  char uri[DIPC_URI_BYTES];
+  const char *uris[] = {"shm:@dipc-c-nobody", uri};
+  size_t len = 0;
+  OK(dipc_server_location(server, DIPC_ROLE_BOTH, uri, sizeof uri, &len, &error_));
+  OK(dipc_description_new(&description, &error_));
+  OK(dipc_description_set_ordered(description, is_ordered, &error_));
+  for (int64_t i = 0; i < 10; i++) {
+    char part[16];
+    struct ArrowSchema schema;
+    struct ArrowDeviceArray batch;
+    snprintf(part, sizeof part, "%s-%d", ticket, (int)i);
+    table_schema(&schema);
+    table_batch(&batch, i, 1, NULL);
+    OK(dipc_server_publish(server, (const uint8_t *)part, strlen(part), &schema, &batch, 1,
+                           &error_));
+    OK(dipc_description_add_endpoint(description, (const uint8_t *)part, strlen(part), uris,
+                                     i % 2 ? 2 : 0, 1, DIPC_UNKNOWN, &error_));
+  }
+  OK(dipc_server_serve_pull(server, (const uint8_t *)ticket, strlen(ticket), &error_));
+  OK(dipc_server_set_description(server, (const uint8_t *)ticket, strlen(ticket), description,
+                                 &error_));
+  dipc_description_free(description);
+}
+
 static void offer(dipc_server *server) {
   OK(dipc_server_set_handler(server, handle, NULL, NULL, 0, &error_));
   publish(server, "table", 1, 10, NULL);
+  publish_parts(server, "parts", false);
+  publish_parts(server, "ordered", true);
+}
+
+/* Promise: a table in parts comes as one stream, in order where that matters. */
+static void parts_come_as_one_table(const char *uri) {
+  dipc_client *client = new_client();
+  struct ArrowDeviceArrayStream stream;
+  struct ArrowDeviceArray batch;
+  uint64_t value = 0;
+  OK(dipc_client_get_parts(client, &uri, 1, TICKET("ordered"), NULL, NULL, &stream, &error_));
+  CHECK_EQ(table_check_stream(&stream), 10);
+  OK(dipc_client_get_parts(client, &uri, 1, TICKET("parts"), NULL, NULL, &stream, &error_));
+  FAILS(DIPC_ERR_INVALID_ARGUMENT, "dipc_client_get()",
+        dipc_stream_stat(&stream, DIPC_STREAM_STAT_ROWS, &value, &error_));
+  bool seen[10] = {false};
+  for (;;) {
+    CHECK_EQ(stream.get_next(&stream, &batch), 0);
+    if (!batch.array.release) break;
+    int64_t first = ((const int64_t *)batch.array.children[0]->buffers[1])[0];
+    CHECK(first >= 0 && first < 10 && !seen[first]);
+    seen[first] = true;
+    table_check(&batch.array, first, 1);
+    batch.array.release(&batch.array);
+  }
+  for (int i = 0; i < 10; i++) CHECK(seen[i]);
+  stream.release(&stream);
+  dipc_client_free(client);
 }
 
 static int32_t ask(const dipc_client *client, const char *uri, const char *ticket,
@@ -229,7 +284,7 @@ static void tables_are_described_and_listed(const char *uri) {
   dipc_headers_free(headers);
   dipc_description_free(table);
 
-  OK(dipc_client_list(client, &uri, 1, NULL, 0, NULL, NULL, &stream, &error_));
+  OK(dipc_client_list(client, &uri, 1, TICKET("tab"), NULL, NULL, &stream, &error_));
   CHECK_EQ(only_row(&stream, "table"), 10);
   OK(dipc_client_list(client, &uri, 1, TICKET("x"), NULL, NULL, &stream, &error_));
   CHECK_EQ(only_row(&stream, "x"), 4);
@@ -415,6 +470,7 @@ int main(void) {
   for (int i = 0; i < 2; i++) {
     headers_and_deadlines_cross(server.uris[i]);
     tables_are_described_and_listed(server.uris[i]);
+    parts_come_as_one_table(server.uris[i]);
   }
   end_server(&server);
   wrong_headers_are_refused();

@@ -18,6 +18,7 @@ mod hostile_puts;
 mod logged;
 mod lost;
 mod many;
+mod parts;
 mod polling;
 mod putting;
 mod requests;

@@ -122,6 +122,8 @@ struct Table {
     batches: Option<u64>,
     columns: Option<Vec<Column>>,
     endpoints: Vec<Row>,
+    /// Whether the order of the endpoints is that of the table.
+    is_ordered: bool,
 }
 
 /// Runs `dipc ls`.
@@ -162,6 +164,7 @@ pub fn describe(args: &DescribeArgs) -> Result<ExitCode> {
         batches: described.batches,
         columns,
         endpoints: described.endpoints.iter().map(Row::from).collect(),
+        is_ordered: described.is_ordered,
     };
     if args.asking.json {
         output::print_json(&table)?;
@@ -220,7 +223,10 @@ fn text_of(table: &Table) -> String {
     }
     let is_itself = |row: &Row| row.uris.is_empty() && row.ticket == table.ticket;
     if !matches!(table.endpoints.as_slice(), [only] if is_itself(only)) {
-        text.push_str("\nin parts:\n");
+        text.push_str(match table.is_ordered {
+            true => "\nin parts, in this order:\n",
+            false => "\nin parts:\n",
+        });
         text.push_str(&table_of(&table.endpoints));
     }
     text

@@ -59,6 +59,11 @@ pub struct Args {
     #[arg(long, value_name = "NAME,...")]
     columns: Option<String>,
 
+    /// Fetch the parts of the table, several at once: the endpoints that `dipc describe` shows, which
+    /// may be on other servers. Rows come in any order, unless the server says that it matters
+    #[arg(long)]
+    parts: bool,
+
     /// Compare the table value by value with FILE or tpch:TABLE:SCALE; exit with status 1 if they
     /// differ
     #[arg(long, value_name = "FILE")]
@@ -246,6 +251,9 @@ fn fetch(
             options,
             cancel: cancel.clone(),
         })?),
+        uris if args.parts => {
+            Box::new(client.get_parts(uris, ticket.as_bytes(), &options, Some(cancel))?)
+        }
         uris => Box::new(client.get(uris, ticket.as_bytes(), &options, Some(cancel))?),
     };
     totals.rows = totals.rows.or(stream.total_rows());

@@ -1,5 +1,7 @@
 //! Figures of a stream on its way in.
 
+use std::ops::Add;
+
 /// What a stream has brought so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct StreamStats {
@@ -17,4 +19,20 @@ pub struct StreamStats {
     pub bytes_copied_on_device: u64,
     /// Body bytes copied on this side between the host and a GPU.
     pub bytes_staged: u64,
+}
+
+impl Add for StreamStats {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            rows: self.rows.saturating_add(other.rows),
+            batches: self.batches + other.batches,
+            bytes_lent: self.bytes_lent + other.bytes_lent,
+            bytes_copied: self.bytes_copied + other.bytes_copied,
+            bytes_received: self.bytes_received + other.bytes_received,
+            bytes_copied_on_device: self.bytes_copied_on_device + other.bytes_copied_on_device,
+            bytes_staged: self.bytes_staged + other.bytes_staged,
+        }
+    }
 }

@@ -74,6 +74,7 @@ impl Published {
             batches: Some(self.batches.len() as u64),
             schema_message: Some(schema_message(&self.messages.schema)?),
             endpoints: Vec::new(),
+            is_ordered: false,
         })
     }
 

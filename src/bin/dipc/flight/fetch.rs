@@ -218,18 +218,6 @@ fn schema_of(info: &FlightInfo, options: DecodeOptions) -> Result<Schema> {
     schema_from_c(&Decoder::new(&header, options)?.schema())
 }
 
-fn add(one: StreamStats, other: StreamStats) -> StreamStats {
-    StreamStats {
-        rows: one.rows + other.rows,
-        batches: one.batches + other.batches,
-        bytes_lent: one.bytes_lent + other.bytes_lent,
-        bytes_copied: one.bytes_copied + other.bytes_copied,
-        bytes_received: one.bytes_received + other.bytes_received,
-        bytes_copied_on_device: one.bytes_copied_on_device + other.bytes_copied_on_device,
-        bytes_staged: one.bytes_staged + other.bytes_staged,
-    }
-}
-
 impl ArrayReader for FlightFetch {
     fn schema(&mut self) -> Result<OwnedSchema> {
         schema_to_c(&self.schema)
@@ -240,7 +228,7 @@ impl ArrayReader for FlightFetch {
             if let Some(array) = current.next()? {
                 return Ok(Some(array));
             }
-            self.ended = add(self.ended, current.stats());
+            self.ended = self.ended + current.stats();
             self.current = self.begin_next()?;
             if let Some(next) = &mut self.current {
                 ensure_same_columns(&self.schema, &schema_from_c(&next.schema()?)?)?;
@@ -274,10 +262,7 @@ fn ensure_same_columns(first: &Schema, next: &Schema) -> Result<()> {
 impl Counted for FlightFetch {
     fn stats(&self) -> StreamStats {
         let current = self.current.as_ref();
-        add(
-            self.ended,
-            current.map(|stream| stream.stats()).unwrap_or_default(),
-        )
+        self.ended + current.map(|stream| stream.stats()).unwrap_or_default()
     }
 
     fn total_rows(&self) -> Option<u64> {

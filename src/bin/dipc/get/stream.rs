@@ -10,7 +10,7 @@ use arrow::record_batch::RecordBatch;
 use dipc::arrow::stream::{ArrayReader, export_device_stream, to_device};
 use dipc::arrow::transfer::to_host;
 use dipc::arrow::{BatchReader, OwnedDeviceArray, OwnedSchema};
-use dipc::client::{Stream, StreamStats};
+use dipc::client::{Parts, Stream, StreamStats};
 use dipc::device::{DeviceKind, Target as Device, cuda};
 use dipc::error::Error;
 use parking_lot::Mutex;
@@ -37,6 +37,16 @@ pub trait Counted: ArrayReader {
 impl Counted for Stream {
     fn stats(&self) -> StreamStats {
         self.stats()
+    }
+}
+
+impl Counted for Parts {
+    fn stats(&self) -> StreamStats {
+        self.stats()
+    }
+
+    fn total_rows(&self) -> Option<u64> {
+        self.total_rows()
     }
 }
 

@@ -1,0 +1,264 @@
+//! A table in parts, on one server or several: its endpoints, fetched at once (rule Q6).
+//!
+//! The parts need no threads. Each has a window of its own, which its server fills while the
+//! consumer reads another part. The consumer's thread takes whatever has come, and sleeps on the
+//! parts' descriptors where nothing has.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use arrow::datatypes::{DataType, Schema};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+
+use super::asking::ClientCore;
+use super::uris::KnownUri;
+use super::{GetOptions, NextBatch, Stream, StreamStats};
+use crate::arrow::description::{Description, Endpoint};
+use crate::arrow::stream::ArrayReader;
+use crate::arrow::{OwnedDeviceArray, OwnedSchema, copy_schema, schema_from_c};
+use crate::cancel::Cancel;
+use crate::driver::telling::shown;
+use crate::error::{Error, Result, Status};
+use crate::proto::Verb;
+
+/// Most parts that are fetched at once. The next one begins where one has ended.
+const AT_ONCE: usize = 8;
+
+/// The batches of a table in parts: in any order, or part after part if the description says that
+/// the order matters.
+pub struct Parts {
+    source: PartSource,
+    is_ordered: bool,
+    /// Parts that are not begun, with their numbers.
+    rest: VecDeque<(usize, Endpoint)>,
+    running: VecDeque<Part>,
+    schema: OwnedSchema,
+    columns: Vec<(String, DataType)>,
+    device_type: i32,
+    /// Figures of the parts that have ended.
+    ended: StreamStats,
+    total_rows: Option<u64>,
+    error: Option<Error>,
+}
+
+/// Where parts come from, and how.
+struct PartSource {
+    core: Arc<ClientCore>,
+    /// The server of the description, and of the parts without URIs.
+    uris: Arc<[KnownUri]>,
+    options: GetOptions,
+    cancel: Option<Cancel>,
+}
+
+struct Part {
+    number: usize,
+    stream: Stream,
+}
+
+impl Parts {
+    /// Begins the first parts of the description of `ticket`.
+    ///
+    /// # Errors
+    ///
+    /// Those of the parts; `InvalidData` for parts with different columns.
+    pub(super) fn begin(
+        (core, uris): (&Arc<ClientCore>, Arc<[KnownUri]>),
+        ticket: &[u8],
+        description: Description,
+        options: &GetOptions,
+        cancel: Option<&Cancel>,
+    ) -> Result<Self> {
+        let source = PartSource {
+            core: Arc::clone(core),
+            uris,
+            options: options.clone(),
+            cancel: cancel.cloned(),
+        };
+        let mut rest: VecDeque<_> = description.endpoints.into_iter().enumerate().collect();
+        let (number, endpoint) = rest.pop_front().unwrap_or_else(|| {
+            let itself = Endpoint {
+                descriptor: ticket.to_vec(),
+                ..Endpoint::default()
+            };
+            (0, itself)
+        });
+        let mut stream = source.open(number, &endpoint)?;
+        let schema = stream.schema()?;
+        let mut parts = Self {
+            source,
+            is_ordered: description.is_ordered,
+            rest,
+            columns: columns(&schema)?,
+            schema,
+            device_type: stream.device_type(),
+            running: VecDeque::from([Part { number, stream }]),
+            ended: StreamStats::default(),
+            total_rows: description.rows,
+            error: None,
+        };
+        parts.begin_more()?;
+        Ok(parts)
+    }
+
+    /// Figures up to now, of all parts.
+    pub fn stats(&self) -> StreamStats {
+        let running = self.running.iter().map(|part| part.stream.stats());
+        running.fold(self.ended, |sum, stats| sum + stats)
+    }
+
+    /// Rows of the whole table, if its server said so.
+    pub fn total_rows(&self) -> Option<u64> {
+        self.total_rows
+    }
+
+    /// Begins parts until as many run as may.
+    fn begin_more(&mut self) -> Result<()> {
+        while self.running.len() < AT_ONCE
+            && let Some((number, endpoint)) = self.rest.pop_front()
+        {
+            let mut stream = self.source.open(number, &endpoint)?;
+            // An array of another type would be read past its end.
+            if columns(&stream.schema()?)? != self.columns {
+                return Err(Error::invalid_data(format!(
+                    "part {number} ({}) has other columns than the first part: fetch each part by \
+                     itself",
+                    shown(&endpoint.descriptor)
+                )));
+            }
+            if stream.device_type() != self.device_type {
+                return Err(Error::unsupported(format!(
+                    "part {number} ({}) is on another kind of device than the first part: name one \
+                     device for all",
+                    shown(&endpoint.descriptor)
+                )));
+            }
+            self.running.push_back(Part { number, stream });
+        }
+        Ok(())
+    }
+
+    fn advance(&mut self) -> Result<Option<OwnedDeviceArray>> {
+        loop {
+            self.begin_more()?;
+            let looked_at = match self.is_ordered {
+                true => self.running.len().min(1),
+                false => self.running.len(),
+            };
+            if looked_at == 0 {
+                return Ok(None);
+            }
+            let mut has_ended = false;
+            for place in 0..looked_at {
+                let part = &mut self.running[place];
+                let next = part.stream.try_next();
+                match next.map_err(|error| error.context(format_args!("part {}", part.number)))? {
+                    NextBatch::NotYet => {}
+                    NextBatch::Batch(array) => {
+                        if !self.is_ordered {
+                            // Another part comes first at the next call.
+                            self.running.rotate_left(place + 1);
+                        }
+                        return Ok(Some(array));
+                    }
+                    NextBatch::End => {
+                        self.ended = self.ended + part.stream.stats();
+                        self.running.remove(place);
+                        has_ended = true;
+                        break;
+                    }
+                }
+            }
+            if !has_ended {
+                wait(self.running.iter_mut().take(looked_at))?;
+            }
+        }
+    }
+}
+
+impl ArrayReader for Parts {
+    fn schema(&mut self) -> Result<OwnedSchema> {
+        copy_schema(&self.schema)
+    }
+
+    fn next(&mut self) -> Result<Option<OwnedDeviceArray>> {
+        if let Some(error) = &self.error {
+            return Err(error.clone());
+        }
+        self.advance().inspect_err(|error| {
+            self.error = Some(error.clone());
+            self.running.clear();
+            self.rest.clear();
+        })
+    }
+
+    fn device_type(&self) -> i32 {
+        self.device_type
+    }
+}
+
+impl PartSource {
+    /// Asks for a part: at its first server that can be reached.
+    fn open(&self, number: usize, endpoint: &Endpoint) -> Result<Stream> {
+        let request = (Verb::Get, endpoint.descriptor.as_slice());
+        let ask = |uris: &Arc<[KnownUri]>| {
+            (self.core).open(uris, request, &self.options, self.cancel.as_ref())
+        };
+        let here = |error: Error| {
+            let name = shown(&endpoint.descriptor);
+            error.context(format_args!("part {number} ({name})"))
+        };
+        if endpoint.uris.is_empty() {
+            return ask(&self.uris).map_err(here);
+        }
+        let mut last = None;
+        for uri in &endpoint.uris {
+            let outcome = self.core.uris.read(&[uri]).and_then(|uris| ask(&uris));
+            match outcome {
+                // Nobody has answered there.
+                Err(error)
+                    if matches!(
+                        error.status(),
+                        Status::Unreachable
+                            | Status::Timeout
+                            | Status::Unsupported
+                            | Status::InvalidUri
+                            | Status::Permission
+                    ) =>
+                {
+                    tracing::info!("part {number}: {uri} is skipped: {error}");
+                    last = Some(error.context(format_args!("at {uri}")));
+                }
+                outcome => return outcome.map_err(here),
+            }
+        }
+        let none = || Error::invalid_data("no server has it");
+        Err(here(last.unwrap_or_else(none)))
+    }
+}
+
+/// Names and types.
+fn columns(schema: &OwnedSchema) -> Result<Vec<(String, DataType)>> {
+    let schema: Schema = schema_from_c(schema)?;
+    let fields = schema.fields().iter();
+    Ok(fields
+        .map(|field| (field.name().clone(), field.data_type().clone()))
+        .collect())
+}
+
+/// Sleeps until one of the parts may have something.
+fn wait<'a>(parts: impl Iterator<Item = &'a mut Part>) -> Result<()> {
+    let fds = parts.map(|part| part.stream.fd());
+    let fds = fds.collect::<Result<Vec<_>>>()?;
+    let mut polled: Vec<_> = fds
+        .iter()
+        .map(|fd| PollFd::new(fd, PollFlags::IN))
+        .collect();
+    match poll(&mut polled, None) {
+        Ok(_) | Err(Errno::INTR) => Ok(()),
+        Err(errno) => {
+            let text = format!("cannot wait for the parts of a table: {errno}");
+            Err(Error::new(Status::OutOfResources, text))
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! Tables in parts, on one server or several (rule Q6).
+
+use std::sync::{Arc, Barrier};
+
+use arrow::array::{Int64Array, RecordBatch};
+use arrow::datatypes::{DataType, Field, Schema};
+use dipc::arrow::description::{Description, Endpoint};
+use dipc::error::Status;
+use dipc::server::{Request, Server, ServerOptions};
+
+use crate::common::{FnProvider, batch, broken, read_all, schema, stream_of};
+use crate::{SUBJECTS, Subject, assert_same, client, eventually, serve, server};
+
+/// Rows of a part.
+const ROWS: usize = 10;
+
+/// Batches of a part.
+const BATCHES: i64 = 3;
+
+fn part(number: i64) -> Vec<RecordBatch> {
+    let first = |index| (number * BATCHES + index) * ROWS as i64;
+    (0..BATCHES)
+        .map(|index| batch(first(index), ROWS))
+        .collect()
+}
+
+/// Gives the part that the ticket names.
+fn give(request: &Request) -> dipc::error::Result<dipc::arrow::OwnedDeviceStream> {
+    let number = std::str::from_utf8(request.ticket()).unwrap();
+    let batches = part(number.parse().unwrap()).into_iter().map(Ok);
+    Ok(stream_of(schema(), batches))
+}
+
+fn endpoint(ticket: &str, uris: &[&str]) -> Endpoint {
+    Endpoint {
+        descriptor: ticket.as_bytes().to_vec(),
+        uris: uris.iter().map(|uri| (*uri).to_owned()).collect(),
+        ..Endpoint::default()
+    }
+}
+
+/// A server with the ticket `all`, which stands for these parts.
+fn describing(subject: Subject, endpoints: Vec<Endpoint>, is_ordered: bool) -> (Server, String) {
+    let (server, uri) = server(subject, ServerOptions::default());
+    serve(&server, "all", Box::new(FnProvider(give)));
+    let description = Description {
+        endpoints,
+        is_ordered,
+        ..Description::default()
+    };
+    server.set_description(b"all", description).unwrap();
+    (server, uri)
+}
+
+/// The first row of each batch.
+fn first_rows(batches: &[RecordBatch]) -> Vec<i64> {
+    let first = |batch: &RecordBatch| {
+        let numbers = batch.column(0).as_any().downcast_ref::<Int64Array>();
+        numbers.unwrap().value(0)
+    };
+    batches.iter().map(first).collect()
+}
+
+/// Rule Q6: the parts of two servers come whole, each at its first server that can be reached; in
+/// their order if that matters. The stream gets further parts after the client was dropped.
+#[test]
+fn parts_of_two_servers_are_one_table() {
+    for subject in SUBJECTS {
+        let (other, elsewhere) = server(subject, ServerOptions::default());
+        let handler = other.set_handler(Box::new(FnProvider(give)));
+        handler.map_err(|(error, _)| error).unwrap();
+        for is_ordered in [false, true] {
+            let endpoints = (0..20).map(|number| {
+                let nowhere = subject.nowhere();
+                let uris: &[&str] = match number % 3 {
+                    0 => &[],
+                    1 => &[&elsewhere],
+                    _ => &["nothing:@known", &nowhere, &elsewhere],
+                };
+                endpoint(&number.to_string(), uris)
+            });
+            let (server, uri) = describing(subject, endpoints.collect(), is_ordered);
+            let handler = server.set_handler(Box::new(FnProvider(give)));
+            handler.map_err(|(error, _)| error).unwrap();
+            let client = client();
+            let mut parts = client
+                .get_parts(&[&uri], b"all", &subject.options(), None)
+                .unwrap();
+            drop(client);
+            let mut batches = read_all(&mut parts).unwrap();
+            assert_eq!(parts.stats().batches, 20 * BATCHES as u64);
+            if !is_ordered {
+                batches.sort_by_key(|batch| first_rows(std::slice::from_ref(batch)));
+            }
+            let expected: Vec<_> = (0..20).flat_map(part).collect();
+            assert_same(&batches, &expected);
+        }
+    }
+}
+
+/// Rule Q6: parts are fetched at once: each of eight gives its first batch when all are asked for.
+#[test]
+fn parts_are_fetched_at_once() {
+    for subject in SUBJECTS {
+        for is_ordered in [false, true] {
+            let endpoints = (0..8).map(|number| endpoint(&number.to_string(), &[]));
+            let (server, uri) = describing(subject, endpoints.collect(), is_ordered);
+            let all = Arc::new(Barrier::new(8));
+            let give_together = move |request: &Request| {
+                let (all, number) = (Arc::clone(&all), request.ticket().to_vec());
+                let number = String::from_utf8(number).unwrap().parse().unwrap();
+                let batches = part(number)
+                    .into_iter()
+                    .enumerate()
+                    .map(move |(index, batch)| {
+                        if index == 0 {
+                            all.wait();
+                        }
+                        Ok(batch)
+                    });
+                Ok(stream_of(schema(), batches))
+            };
+            let handler = server.set_handler(Box::new(FnProvider(give_together)));
+            handler.map_err(|(error, _)| error).unwrap();
+            let client = client();
+            let mut parts = client
+                .get_parts(&[&uri], b"all", &subject.options(), None)
+                .unwrap();
+            let batches = read_all(&mut parts).unwrap();
+            assert_eq!(batches.len(), 8 * BATCHES as usize, "{}", subject.scheme);
+        }
+    }
+}
+
+/// Rule Q6: a part that fails, or that has other columns, ends the table with a text that names the
+/// part, and the other parts are left. A ticket without parts is its own only part.
+#[test]
+fn a_part_that_fails_ends_the_table() {
+    for subject in SUBJECTS {
+        let endpoints = |last: &[&str]| {
+            let first = (0..3).map(|number| endpoint(&number.to_string(), &[]));
+            first.chain([endpoint("last", last)]).collect::<Vec<_>>()
+        };
+        let nowhere = subject.nowhere();
+        let answer = |request: &Request| match request.ticket() {
+            b"last" => {
+                let batches = [Ok(batch(0, 1)), Err(broken("a torn tape"))];
+                Ok(stream_of(schema(), batches.into_iter()))
+            }
+            _ => {
+                // It has no end.
+                let endless = (0..).map(|number| Ok(batch(number, ROWS)));
+                Ok(stream_of(schema(), endless))
+            }
+        };
+        let other_columns = |request: &Request| match request.ticket() {
+            b"last" => {
+                let fields = vec![Field::new("n", DataType::Int64, false)];
+                let schema = Arc::new(Schema::new(fields));
+                Ok(stream_of(schema, std::iter::empty()))
+            }
+            _ => give(request),
+        };
+        let (server, uri) = describing(subject, endpoints(&[]), false);
+        let client = client();
+        let options = subject.options();
+        let ask = |uri: &str| client.get_parts(&[uri], b"all", &options, None);
+
+        let set = server.set_handler(Box::new(FnProvider(answer)));
+        set.map_err(|(error, _)| error).unwrap();
+        let mut parts = ask(&uri).unwrap();
+        let error = read_all(&mut parts).unwrap_err();
+        assert!(error.text().contains("a torn tape"), "{error}");
+        assert!(error.to_string().contains("part 3"), "{error}");
+        assert_eq!(read_all(&mut parts).unwrap_err().status(), error.status());
+        eventually("the other parts are left", || {
+            server.stats().streams_active == 0
+        });
+
+        let set = server.set_handler(Box::new(FnProvider(other_columns)));
+        set.map_err(|(error, _)| error).unwrap();
+        let error = ask(&uri).map(drop).unwrap_err();
+        assert_eq!(error.status(), Status::InvalidData);
+        assert!(error.text().contains("part 3"), "{error}");
+
+        let (server, uri) = describing(subject, endpoints(&[&nowhere]), false);
+        let set = server.set_handler(Box::new(FnProvider(give)));
+        set.map_err(|(error, _)| error).unwrap();
+        let error = ask(&uri).map(drop).unwrap_err();
+        assert!(error.to_string().contains(&nowhere), "{error}");
+
+        // Without a description, the ticket is its own only part.
+        let (server, uri) = crate::server(subject, ServerOptions::default());
+        serve(&server, "7", Box::new(FnProvider(give)));
+        let mut parts = client.get_parts(&[&uri], b"7", &options, None).unwrap();
+        assert_same(&read_all(&mut parts).unwrap(), &part(7));
+    }
+}
