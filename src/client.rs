@@ -3,6 +3,7 @@
 mod asking;
 mod async_streams;
 mod fallback;
+mod getting;
 mod ids;
 mod options;
 mod parts;

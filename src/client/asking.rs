@@ -7,11 +7,11 @@ use std::time::Duration;
 use foldhash::HashSet;
 use parking_lot::Mutex;
 
-use super::fallback::Fallback;
+use super::getting::{AskedStream, Wanted};
 use super::ids::StreamIds;
 use super::pool::{IdleConnection, Pool};
 use super::uris::{KnownUri, KnownUris};
-use super::{ClientOptions, GetOptions, PutOptions, SILENCE_TIMEOUT, Stream};
+use super::{ClientOptions, GetOptions, PutOptions, Stream};
 use crate::cancel::Cancel;
 use crate::driver::callbacks::Callbacks;
 use crate::driver::clock;
@@ -22,10 +22,7 @@ use crate::driver::telling::{Account, shown};
 use crate::driver::turning::Turner;
 use crate::error::{Error, Result, Status};
 use crate::fork::Generation;
-use crate::proto::{
-    AnswerLimit, FEATURE_PENDING, FEATURE_REPEAT, Headers, ReceiverConfig, Request, SideConfig,
-    Uri, Verb,
-};
+use crate::proto::{AnswerLimit, Headers, Uri, Verb};
 use crate::transport::{self, LinkOptions};
 
 /// How long a connection is idle before the I/O thread watches it. Mostly the next stream comes
@@ -105,66 +102,58 @@ impl ClientCore {
         on_gpus: bool,
         cancel: Option<&Cancel>,
     ) -> Result<Stream> {
-        let (metadata, data) = match &**uris {
-            [metadata] => (metadata, None),
-            [metadata, data] => (metadata, Some(data)),
-            _ => return Err(Error::invalid_argument("a stream has one URI, or two")),
-        };
-        let bodies = data.unwrap_or(metadata);
-        let gpus = if on_gpus && !self.closed_gpus.lock().contains(&bodies.name) {
-            options.device.reachable_gpus()?
-        } else {
-            Vec::new()
-        };
+        let wanted = Wanted::new(self, uris, (verb, ticket), options, on_gpus)?;
+        loop {
+            let mut asked = self.begin(&wanted, cancel)?;
+            let found = asked.fetch.wait_for_schema(cancel);
+            if let Some(stream) = asked.end(self, &wanted, found, cancel)? {
+                return Ok(stream);
+            }
+        }
+    }
+
+    /// Connects, and asks for a stream. The server has not answered then.
+    pub(super) fn begin(
+        self: &Arc<Self>,
+        wanted: &Wanted<'_>,
+        cancel: Option<&Cancel>,
+    ) -> Result<AskedStream> {
+        let options = wanted.options;
+        let (metadata, data) = wanted.sides()?;
         // Connections of a stream on two connections are not kept: its server cannot know the
         // stream's end on both.
         let key = data
             .is_none()
             .then(|| (Arc::clone(&metadata.name), options.connections));
-        let side = |known: &KnownUri| SideConfig {
-            tags: known.uri.tags,
-            extension: known.uri.extension,
-        };
-        let due = options.deadline.map(clock::after);
-        let mut deadline = options.deadline;
-        let mut stream = loop {
-            let (connections, answer, reused) =
-                self.connections(metadata, data, key.as_ref(), options, cancel)?;
-            let config = ReceiverConfig {
-                request: Request {
-                    verb,
-                    lent_limit: options.lent_limit,
-                    stream_id: self.ids.next(data.is_some())?,
-                    device_type: options.device.device_type(),
-                    gpus: gpus.clone(),
-                    deadline,
-                    headers: options.headers.clone(),
-                    ..Request::new(ticket, options.window)
-                },
-                metadata: side(metadata),
-                data: data.map(side),
-                first_seq: options.first_seq,
-                stall_timeout: options.stall_timeout,
-                silence_timeout: Some(SILENCE_TIMEOUT),
-                answer: Some(answer),
-            };
-            match self.begin(config, connections, key.clone(), options, cancel) {
-                // The server may have restarted since the connection was last used. So the request
-                // is repeated on another connection, unless the error is the server's answer.
-                Err((error, false))
-                    if reused
-                        && matches!(error.status(), Status::Disconnected | Status::Protocol) =>
-                {
-                    // The time goes on. Zero would be no deadline on the wire.
-                    deadline = due.map(|due| clock::until(due).max(Duration::from_nanos(1)));
-                }
-                outcome => break outcome.map_err(|(error, _)| error)?,
+        let (connections, answer, is_reused) =
+            self.connections(metadata, data, key.as_ref(), options, cancel)?;
+        let config = wanted.config(self.ids.next(data.is_some())?, answer, &connections);
+        let checked = match options.send_secrets {
+            true => Ok(()),
+            false => {
+                let links = connections.iter().map(Turner::link);
+                ensure_secrets_are_safe(&options.headers, links)
             }
         };
-        if !gpus.is_empty() {
-            stream.set_retry(Box::new(Fallback::new(self, uris, ticket, options)));
+        if let Err(error) = checked {
+            self.put_back(connections, key.as_ref());
+            return Err(error);
         }
-        Ok(stream)
+        let same_user = (connections.iter()).all(|it| it.link().look(End::same_user));
+        let decode = options.decode(same_user);
+        let started = Fetch::start(config, connections, decode, options.device, options.spin);
+        match started {
+            Ok(fetch) => Ok(AskedStream {
+                fetch,
+                decode,
+                key,
+                is_reused,
+            }),
+            Err((error, connections)) => {
+                self.put_back(connections, key.as_ref());
+                Err(error)
+            }
+        }
     }
 
     /// The connections of one stream, the time limit of the server's answer, and whether the
@@ -259,53 +248,6 @@ impl ClientCore {
         tracing::debug!("connected to {} ({peer})", uri.bare());
         self.connections.fetch_add(1, Ordering::Relaxed);
         Ok(End::open(connection, uri.tags, &self.io))
-    }
-
-    /// Asks for a stream. With an error comes whether it is the server's answer; then the
-    /// connection can serve the next stream.
-    fn begin(
-        self: &Arc<Self>,
-        mut config: ReceiverConfig,
-        connections: Connections,
-        key: Option<ConnectionKey>,
-        options: &GetOptions,
-        cancel: Option<&Cancel>,
-    ) -> Result<Stream, (Error, bool)> {
-        config.request.features |= FEATURE_PENDING;
-        if connections.metadata.link().profile().is_ordered {
-            config.request.features |= FEATURE_REPEAT;
-        }
-        let checked = match options.send_secrets {
-            true => Ok(()),
-            false => {
-                let links = connections.iter().map(Turner::link);
-                ensure_secrets_are_safe(&options.headers, links)
-            }
-        };
-        if let Err(error) = checked {
-            self.put_back(connections, key.as_ref());
-            return Err((error, true));
-        }
-        let same_user = (connections.iter()).all(|it| it.link().look(End::same_user));
-        let decode = options.decode(same_user);
-        let started = Fetch::start(config, connections, decode, options.device, options.spin);
-        let mut fetch = started.map_err(|(error, connections)| {
-            self.put_back(connections, key.as_ref());
-            (error, false)
-        })?;
-        let client = Arc::downgrade(self);
-        if let Err(error) = fetch.wait_for_schema(cancel) {
-            let answered = fetch.is_settled();
-            end(client, fetch, key);
-            return Err((error, answered));
-        }
-        tracing::debug!(
-            "{} serves the stream, which is checked at level {:?}",
-            fetch.peer(),
-            decode.level
-        );
-        let ending = move |fetch| end(client, fetch, key);
-        Ok(Stream::new(fetch, decode, cancel, Box::new(ending)))
     }
 
     /// The id of a stream on one connection.

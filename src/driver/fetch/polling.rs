@@ -46,6 +46,25 @@ impl Fetch {
         Ok(NextBatch::NotYet)
     }
 
+    /// [`wait_for_schema`](Self::wait_for_schema) without a wait: whether the schema is there. If it
+    /// is not, `poller` tells when to look again.
+    ///
+    /// # Errors
+    ///
+    /// As [`wait_for_schema`](Self::wait_for_schema).
+    pub fn try_schema(&mut self, cancel: Option<&Cancel>, poller: &mut Poller) -> Result<bool> {
+        self.inbound.receiver.handle_timeout(clock::now());
+        let mut found = self.find_schema(cancel)?;
+        if !found && self.has_peer_died() {
+            self.peer_has_died = true;
+            found = self.find_schema(cancel)?;
+        }
+        if !found {
+            self.arm(poller);
+        }
+        Ok(found)
+    }
+
     fn find_at_once(&mut self, cancel: Option<&Cancel>) -> Result<NextBatch<DecodedBatch>> {
         match self.begin_next(cancel)? {
             true => self.find_next(cancel),

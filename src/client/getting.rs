@@ -1,0 +1,168 @@
+//! A request for a stream, up to the server's answer.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::asking::{ClientCore, ConnectionKey, end};
+use super::fallback::Fallback;
+use super::uris::KnownUri;
+use super::{GetOptions, SILENCE_TIMEOUT, Stream};
+use crate::arrow::decode::DecodeOptions;
+use crate::cancel::Cancel;
+use crate::driver::clock;
+use crate::driver::fetch::{Connections, Fetch};
+use crate::error::{Error, Result, Status};
+use crate::proto::{
+    AnswerLimit, FEATURE_PENDING, FEATURE_REPEAT, ReceiverConfig, Request, SideConfig, Timestamp,
+    UUID_BYTES, Verb,
+};
+
+/// What a client asks for.
+pub(super) struct Wanted<'a> {
+    uris: &'a Arc<[KnownUri]>,
+    verb: Verb,
+    ticket: &'a [u8],
+    pub(super) options: &'a GetOptions,
+    /// GPUs in whose memory the server may lend bodies.
+    gpus: Vec<[u8; UUID_BYTES]>,
+    due: Option<Timestamp>,
+}
+
+impl<'a> Wanted<'a> {
+    /// The deadline counts from now. `on_gpus`: the server may lend bodies in GPU memory.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` for the wrong number of URIs; of the device.
+    pub(super) fn new(
+        client: &ClientCore,
+        uris: &'a Arc<[KnownUri]>,
+        (verb, ticket): (Verb, &'a [u8]),
+        options: &'a GetOptions,
+        on_gpus: bool,
+    ) -> Result<Self> {
+        let mut wanted = Self {
+            uris,
+            verb,
+            ticket,
+            options,
+            gpus: Vec::new(),
+            due: options.deadline.map(clock::after),
+        };
+        let (metadata, data) = wanted.sides()?;
+        let bodies = data.unwrap_or(metadata);
+        if on_gpus && !client.closed_gpus.lock().contains(&bodies.name) {
+            wanted.gpus = options.device.reachable_gpus()?;
+        }
+        Ok(wanted)
+    }
+
+    /// The URI for metadata, and one for bodies if that is another.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument`.
+    pub(super) fn sides(&self) -> Result<(&'a KnownUri, Option<&'a KnownUri>)> {
+        match &**self.uris {
+            [metadata] => Ok((metadata, None)),
+            [metadata, data] => Ok((metadata, Some(data))),
+            _ => Err(Error::invalid_argument("a stream has one URI, or two")),
+        }
+    }
+
+    pub(super) fn config(
+        &self,
+        stream_id: u128,
+        answer: AnswerLimit,
+        connections: &Connections,
+    ) -> ReceiverConfig {
+        let side = |known: &KnownUri| SideConfig {
+            tags: known.uri.tags,
+            extension: known.uri.extension,
+        };
+        let options = self.options;
+        let mut request = Request {
+            verb: self.verb,
+            lent_limit: options.lent_limit,
+            stream_id,
+            device_type: options.device.device_type(),
+            gpus: self.gpus.clone(),
+            // Of a repeated request less is left. Zero would be no deadline on the wire.
+            deadline: (self.due).map(|due| clock::until(due).max(Duration::from_nanos(1))),
+            headers: options.headers.clone(),
+            ..Request::new(self.ticket, options.window)
+        };
+        request.features |= FEATURE_PENDING;
+        if connections.metadata.link().profile().is_ordered {
+            request.features |= FEATURE_REPEAT;
+        }
+        ReceiverConfig {
+            request,
+            metadata: side(&self.uris[0]),
+            data: self.uris.get(1).map(side),
+            first_seq: options.first_seq,
+            stall_timeout: options.stall_timeout,
+            silence_timeout: Some(SILENCE_TIMEOUT),
+            answer: Some(answer),
+        }
+    }
+}
+
+/// A stream that the server was asked for.
+pub(super) struct AskedStream {
+    pub(super) fetch: Box<Fetch>,
+    pub(super) decode: DecodeOptions,
+    pub(super) key: Option<ConnectionKey>,
+    /// The connection had an earlier stream.
+    pub(super) is_reused: bool,
+}
+
+impl AskedStream {
+    /// The stream, if the schema was `found`. `None`: ask once more, on another connection.
+    ///
+    /// # Errors
+    ///
+    /// The server's refusal, or why there is no answer.
+    pub(super) fn end(
+        self,
+        client: &Arc<ClientCore>,
+        wanted: &Wanted<'_>,
+        found: Result<()>,
+        cancel: Option<&Cancel>,
+    ) -> Result<Option<Stream>> {
+        let Self {
+            fetch,
+            decode,
+            key,
+            is_reused,
+        } = self;
+        let owner = Arc::downgrade(client);
+        if let Err(error) = found {
+            let is_answer = fetch.is_settled();
+            end(owner, fetch, key);
+            // The server may have restarted since the connection was last used.
+            let is_dead = matches!(error.status(), Status::Disconnected | Status::Protocol);
+            return match is_reused && is_dead && !is_answer {
+                true => Ok(None),
+                false => Err(error),
+            };
+        }
+        tracing::debug!(
+            "{} serves the stream, which is checked at level {:?}",
+            fetch.peer(),
+            decode.level
+        );
+        let ending = move |fetch| end(owner, fetch, key);
+        let mut stream = Stream::new(fetch, decode, cancel, Box::new(ending));
+        if !wanted.gpus.is_empty() {
+            let (uris, options) = (wanted.uris, wanted.options);
+            stream.set_retry(Box::new(Fallback::new(
+                client,
+                uris,
+                wanted.ticket,
+                options,
+            )));
+        }
+        Ok(Some(stream))
+    }
+}
