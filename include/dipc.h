@@ -715,7 +715,7 @@ typedef struct dipc_get_options dipc_get_options;
 typedef struct dipc_headers dipc_headers;
 
 /**
- * A request that a thread of the client makes, made by dipc_client_start(),
+ * A request that threads of the client make, begun by dipc_client_start(),
  * dipc_client_start_put() or dipc_client_start_exchange(). Outlives the client.
  */
 typedef struct dipc_pending dipc_pending;
@@ -2044,8 +2044,8 @@ dipc_status dipc_get_options_set_connections(struct dipc_get_options *options,
 
 /**
  * dipc_client_get(), dipc_client_list() or dipc_client_describe() without a wait, for event loops.
- * Up to 8 threads of the client connect and wait for the first answer of servers; further requests
- * wait for one of them.
+ * Up to 8 threads of the client connect; one more waits for the answers of all servers, however
+ * many there are.
  *
  * @param client                Client.
  * @param verb                  DIPC_VERB_GET, DIPC_VERB_LIST or DIPC_VERB_DESCRIBE.

@@ -10,6 +10,7 @@ mod parts;
 mod pending;
 mod pool;
 mod put;
+mod requests;
 mod stats;
 mod threads;
 mod uris;
@@ -32,21 +33,22 @@ use crate::arrow::{OwnedDeviceStream, OwnedSchema, copy_schema};
 use crate::cancel::Cancel;
 use crate::device::Target;
 use crate::device::cuda::later;
+use crate::driver::clock;
 pub(crate) use crate::driver::fetch::SILENCE_TIMEOUT;
 pub use crate::driver::fetch::{NextBatch, Stream, StreamStats};
-use crate::driver::telling::shown;
 use crate::error::{Error, Result};
 use crate::proto::{Headers, Verb};
 use asking::ClientCore;
 use async_streams::AsyncStreams;
 use pool::IdleConnection;
-use threads::AskingThreads;
+use put::WantedPut;
+use requests::{GetRequest, GetState, PutRequest, PutState, Request, Requests};
 use uris::KnownUri;
 
 /// A client. Any thread may call it. Streams and arrays outlive it (rule F6).
 pub struct Client {
     core: Arc<ClientCore>,
-    threads: Arc<AskingThreads>,
+    requests: Arc<Requests>,
     async_streams: AsyncStreams,
 }
 
@@ -59,7 +61,7 @@ impl Client {
     pub fn new(options: ClientOptions) -> Result<Self> {
         Ok(Self {
             core: ClientCore::start(options)?,
-            threads: Arc::default(),
+            requests: Arc::default(),
             async_streams: AsyncStreams::default(),
         })
     }
@@ -100,13 +102,13 @@ impl Client {
         self.core.generation.ensure_same_process()?;
         options.device.ensure_available()?;
         let uris = self.core.uris.read(uris)?;
-        let (core, ticket, options) = (Arc::clone(&self.core), ticket.to_vec(), options.clone());
-        let ask =
-            move |cancel: &Cancel| core.open(&uris, (Verb::Get, &ticket), &options, Some(cancel));
-        self.async_streams.start(&self.threads, ask, handler)
+        let make =
+            |cancel| self.request((Verb::Get, ticket), uris, options.clone(), (cancel, None));
+        self.async_streams.start(&self.requests, make, handler)
     }
 
-    /// A get, a list or a describe without a wait. A thread of the client waits for the answer.
+    /// A get, a list or a describe without a wait. Threads of the client connect and wait for the
+    /// answer.
     /// `cancel` ends the request and its stream.
     ///
     /// # Errors
@@ -123,20 +125,33 @@ impl Client {
         self.core.generation.ensure_same_process()?;
         options.device.ensure_available()?;
         let uris = self.core.uris.read(uris)?;
-        let (core, descriptor) = (Arc::clone(&self.core), descriptor.to_vec());
         let options = match verb {
             Verb::Get => options.clone(),
             _ => of_rows(options),
         };
-        let later = cancel.cloned();
-        Pending::start(&self.threads, cancel, move |cancel: &Cancel| {
-            let mut stream = core.open(&uris, (verb, &descriptor), &options, Some(cancel))?;
-            if verb == Verb::Describe {
-                let (description, headers) = described(stream)?;
-                return Ok(Answer::Description(description, headers));
-            }
-            stream.set_cancel(later.as_ref());
-            Ok(Answer::Stream(Box::new(stream)))
+        Pending::start(&self.requests, cancel, |own| {
+            self.request((verb, descriptor), uris, options, (own, cancel.cloned()))
+        })
+    }
+
+    /// `cancel`: the token of the request, and that of what comes of it.
+    fn request(
+        &self,
+        (verb, descriptor): (Verb, &[u8]),
+        uris: Arc<[KnownUri]>,
+        options: GetOptions,
+        cancel: (Cancel, Option<Cancel>),
+    ) -> Box<dyn Request> {
+        self.core.streams.fetch_add(1, Ordering::Relaxed);
+        Box::new(GetRequest {
+            client: Arc::clone(&self.core),
+            uris,
+            verb,
+            descriptor: descriptor.to_vec(),
+            due: options.deadline.map(clock::after),
+            options,
+            cancel,
+            state: GetState::default(),
         })
     }
 
@@ -154,22 +169,21 @@ impl Client {
         (own, answers): (&PutOptions, Option<&GetOptions>),
         cancel: Option<&Cancel>,
     ) -> Result<Pending> {
-        let later = cancel.cloned();
         let uri = self.uri_of_put(uris)?;
-        let (core, descriptor) = (Arc::clone(&self.core), descriptor.to_vec());
-        let (own, answers) = (own.clone(), answers.cloned());
         let schema = copy_schema(schema)?;
-        Pending::start(&self.threads, cancel, move |cancel: &Cancel| {
-            let described = (&schema, device_type);
-            let options = (&own, answers.as_ref());
-            let (mut put, stream) =
-                send(&core, &uri, &descriptor, described, options, Some(cancel))?;
-            put.set_cancel(later.as_ref());
-            let stream = stream.map(|mut stream| {
-                stream.set_cancel(later.as_ref());
-                Box::new(stream)
-            });
-            Ok(Answer::Put(Box::new(put), stream))
+        Pending::start(&self.requests, cancel, |request| {
+            self.core.streams.fetch_add(1, Ordering::Relaxed);
+            Box::new(PutRequest {
+                client: Arc::clone(&self.core),
+                uri,
+                descriptor: descriptor.to_vec(),
+                described: (schema, device_type),
+                due: own.deadline.map(clock::after),
+                options: own.clone(),
+                answers: answers.cloned(),
+                cancel: (request, cancel.cloned()),
+                state: PutState::default(),
+            })
         })
     }
 
@@ -345,11 +359,25 @@ fn send(
     cancel: Option<&Cancel>,
 ) -> Result<(Put, Option<Stream>)> {
     core.streams.fetch_add(1, Ordering::Relaxed);
-    let started = Put::start(core, uri, descriptor, described, own, answers, cancel);
-    started.inspect_err(|error| {
-        let status = error.status().symbol();
-        tracing::info!("{} is not taken: {status}: {error}", shown(descriptor));
-    })
+    let wanted = WantedPut {
+        uri,
+        descriptor,
+        described,
+        options: own,
+        answers,
+        due: own.deadline.map(clock::after),
+    };
+    loop {
+        let answered = wanted.begin(core, cancel).and_then(|mut asked| {
+            let accepted = asked.look(true).map(drop);
+            asked.end(accepted, cancel)
+        });
+        match answered {
+            Ok(None) => {}
+            Ok(Some(both)) => return Ok(both),
+            Err(error) => return Err(core.not_taken(descriptor, error)),
+        }
+    }
 }
 
 /// Reads the answer to a describe.

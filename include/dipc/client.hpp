@@ -197,8 +197,8 @@ class Client {
     }
   }
 
-  /// get() without a wait, for event loops. Up to 8 threads of the client connect and wait for the
-  /// first answer of servers; further requests wait for one of them.
+  /// get() without a wait, for event loops. Up to 8 threads of the client connect; one more waits for
+  /// the answers of all servers, however many there are.
   Result<Pending<Stream>> start_get(std::string_view uri, std::string_view ticket,
                                     const GetOptions& options = {},
                                     const Cancel* cancel = nullptr) const {

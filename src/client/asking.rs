@@ -79,18 +79,30 @@ impl ClientCore {
         cancel: Option<&Cancel>,
     ) -> Result<Stream> {
         self.streams.fetch_add(1, Ordering::Relaxed);
-        match self.ask(uris, (verb, ticket), options, true, cancel) {
-            Ok(mut stream) => {
-                let account = Account::open("from", ticket, stream.peer());
-                stream.set_account(account);
-                Ok(stream)
-            }
-            Err(error) => {
-                let status = error.status().symbol();
-                tracing::info!("no stream of {}: {status}: {error}", shown(ticket));
-                Err(error)
-            }
-        }
+        let asked = self.ask(uris, (verb, ticket), options, true, cancel);
+        let mut stream = asked.map_err(|error| self.not_got(ticket, error))?;
+        self.note(ticket, &mut stream);
+        Ok(stream)
+    }
+
+    /// Has the log tell of the stream and of its end.
+    pub(super) fn note(&self, ticket: &[u8], stream: &mut Stream) {
+        let account = Account::open("from", ticket, stream.peer());
+        stream.set_account(account);
+    }
+
+    /// Has the log tell that there is no stream.
+    pub(super) fn not_got(&self, ticket: &[u8], error: Error) -> Error {
+        let status = error.status().symbol();
+        tracing::info!("no stream of {}: {status}: {error}", shown(ticket));
+        error
+    }
+
+    /// Has the log tell that the server takes no stream.
+    pub(super) fn not_taken(&self, descriptor: &[u8], error: Error) -> Error {
+        let status = error.status().symbol();
+        tracing::info!("{} is not taken: {status}: {error}", shown(descriptor));
+        error
     }
 
     /// Asks for a stream. `on_gpus`: the server may lend bodies in GPU memory.
@@ -102,7 +114,8 @@ impl ClientCore {
         on_gpus: bool,
         cancel: Option<&Cancel>,
     ) -> Result<Stream> {
-        let wanted = Wanted::new(self, uris, (verb, ticket), options, on_gpus)?;
+        let due = options.deadline.map(clock::after);
+        let wanted = Wanted::new(self, uris, (verb, ticket), options, on_gpus, due)?;
         loop {
             let mut asked = self.begin(&wanted, cancel)?;
             let found = asked.fetch.wait_for_schema(cancel);

@@ -1,7 +1,7 @@
 //! Streams whose batches one thread of the client gives to handlers.
 //!
-//! A thread of a small pool connects and waits for the schema. Then the stream goes to the one
-//! thread that calls every handler of the client.
+//! The request is one that nobody waits for. Then the stream goes to the one thread that calls
+//! every handler of the client.
 
 mod flow;
 mod giving;
@@ -10,11 +10,11 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::Stream;
-use super::threads::AskingThreads;
+use super::Answer;
+use super::requests::{Request, Requests};
 use crate::arrow::async_stream::{AsyncHandler, Flow};
 use crate::cancel::Cancel;
-use crate::driver::stream_loop::{StreamLoop, caught};
+use crate::driver::stream_loop::StreamLoop;
 use crate::error::Result;
 use flow::Consumer;
 use giving::Giving;
@@ -26,8 +26,8 @@ pub(super) struct AsyncStreams {
 }
 
 impl AsyncStreams {
-    /// Has one of the `threads` call `ask`, and its stream given to the handler that `handler`
-    /// makes for this flow.
+    /// Has `requests` make the request that `make` gives for a token, and its stream given to the
+    /// handler that `handler` makes for this flow.
     ///
     /// # Errors
     ///
@@ -35,28 +35,23 @@ impl AsyncStreams {
     /// made.
     pub(super) fn start(
         &self,
-        threads: &Arc<AskingThreads>,
-        ask: impl FnOnce(&Cancel) -> Result<Stream> + Send + 'static,
+        requests: &Arc<Requests>,
+        make: impl FnOnce(Cancel) -> Box<dyn Request>,
         handler: impl FnOnce(Arc<dyn Flow>) -> AsyncHandler,
     ) -> Result<()> {
+        let cancel = Cancel::new()?;
         let mut started = self.started.lock();
         let streams = match &mut *started {
             Some(started) => started,
             none => none.insert(StreamLoop::start("dipc-async")?),
         };
-        threads.run(|| {
+        requests.start(|| {
             let caller = streams.caller();
-            let consumer = Arc::new(Consumer::new(Arc::clone(&caller)));
+            let consumer = Arc::new(Consumer::new(Arc::clone(&caller), cancel.clone()));
             let handler = handler(Arc::clone(&consumer) as _);
             caller.begin(Giving::new(Arc::clone(&consumer), handler));
-            Box::new(move || {
-                let asked = caught(|| {
-                    let mut stream = ask(&consumer.begin_asking()?)?;
-                    stream.set_cancel(None);
-                    Ok(stream)
-                });
-                consumer.answer(asked);
-            })
+            let told = move |answer: Result<Answer>| consumer.answer(answer);
+            (make(cancel), Box::new(told))
         })
     }
 }

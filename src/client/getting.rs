@@ -29,7 +29,7 @@ pub(super) struct Wanted<'a> {
 }
 
 impl<'a> Wanted<'a> {
-    /// The deadline counts from now. `on_gpus`: the server may lend bodies in GPU memory.
+    /// `on_gpus`: the server may lend bodies in GPU memory. `due`: the request's deadline.
     ///
     /// # Errors
     ///
@@ -40,6 +40,7 @@ impl<'a> Wanted<'a> {
         (verb, ticket): (Verb, &'a [u8]),
         options: &'a GetOptions,
         on_gpus: bool,
+        due: Option<Timestamp>,
     ) -> Result<Self> {
         let mut wanted = Self {
             uris,
@@ -47,7 +48,7 @@ impl<'a> Wanted<'a> {
             ticket,
             options,
             gpus: Vec::new(),
-            due: options.deadline.map(clock::after),
+            due,
         };
         let (metadata, data) = wanted.sides()?;
         let bodies = data.unwrap_or(metadata);

@@ -5,11 +5,10 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::threads::AskingThreads;
+use super::requests::{Request, Requests};
 use super::{Put, Stream};
 use crate::arrow::description::Description;
 use crate::cancel::Cancel;
-use crate::driver::stream_loop::caught;
 use crate::driver::turning::Bell;
 use crate::error::{Error, Result};
 use crate::proto::Headers;
@@ -24,12 +23,12 @@ pub enum Answer {
     Put(Box<Put>, Option<Box<Stream>>),
 }
 
-/// A request that a thread of the client makes. Its drop ends it.
+/// A request that threads of the client make. Its drop ends it.
 pub struct Pending {
     request: Arc<PendingRequest>,
 }
 
-/// What the thread and the host share.
+/// What the threads and the host share.
 struct PendingRequest {
     progress: Mutex<Progress>,
     /// Rings for good once there is an answer.
@@ -45,44 +44,35 @@ enum Progress {
     Failed(Error),
 }
 
-impl PendingRequest {
-    /// Asks, unless the host has left.
-    fn run(&self, ask: impl FnOnce(&Cancel) -> Result<Answer>) {
-        let answer = caught(|| {
-            self.cancel.check()?;
-            ask(&self.cancel)
-        });
-        *self.progress.lock() = answer.map_or_else(Progress::Failed, Progress::Answered);
-        self.bell.ring();
-    }
-}
-
 impl Pending {
-    /// Has one of the `threads` make the request `ask`. `cancel` ends it too.
+    /// Has `requests` make the request that `make` gives for this token. `cancel` ends it too.
     ///
     /// # Errors
     ///
     /// `OutOfResources` when the process has no threads or descriptors left.
     pub(super) fn start(
-        threads: &Arc<AskingThreads>,
+        requests: &Arc<Requests>,
         cancel: Option<&Cancel>,
-        ask: impl FnOnce(&Cancel) -> Result<Answer> + Send + 'static,
+        make: impl FnOnce(Cancel) -> Box<dyn Request>,
     ) -> Result<Self> {
-        let pending = Self::new(cancel)?;
-        let request = Arc::clone(&pending.request);
-        threads.run(|| Box::new(move || request.run(ask)))?;
-        Ok(pending)
-    }
-
-    fn new(cancel: Option<&Cancel>) -> Result<Self> {
-        let request = PendingRequest {
+        let request = Arc::new(PendingRequest {
             progress: Mutex::new(Progress::Asking),
             bell: Bell::new()?,
             cancel: cancel.map_or_else(Cancel::new, Cancel::child)?,
+        });
+        let pending = Self {
+            request: Arc::clone(&request),
         };
-        Ok(Self {
-            request: Arc::new(request),
-        })
+        requests.start(|| {
+            let made = make(request.cancel.clone());
+            let told = move |answer: Result<Answer>| {
+                let progress = answer.map_or_else(Progress::Failed, Progress::Answered);
+                *request.progress.lock() = progress;
+                request.bell.ring();
+            };
+            (made, Box::new(told))
+        })?;
+        Ok(pending)
     }
 
     /// A descriptor that is readable once [`try_answer`](Self::try_answer) finds something, and

@@ -1,5 +1,4 @@
-//! Threads on which requests wait for a connection and for the server's answer, for hosts that do
-//! not wait themselves.
+//! Threads on which requests wait for a connection, for hosts that do not wait themselves.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,7 +10,7 @@ use parking_lot::Mutex;
 use crate::error::{Error, Result};
 
 /// Most such threads of a client. Further requests wait for one of them.
-const MOST_THREADS: usize = 8;
+pub(super) const MOST_THREADS: usize = 8;
 
 /// A request, and what becomes of its answer.
 pub(super) type Job = Box<dyn FnOnce() + Send>;

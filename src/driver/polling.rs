@@ -91,6 +91,17 @@ impl Poller {
         Ok(())
     }
 
+    /// This descriptor wakes the host no more.
+    pub fn unwatch_always(&mut self, fd: &Arc<dyn Watched>) {
+        self.always.retain(|watched| {
+            let is_it = Arc::ptr_eq(watched, fd);
+            if is_it && self.generation.is_same_process() {
+                let _ = epoll::delete(&self.signal, fd);
+            }
+            !is_it
+        });
+    }
+
     /// Tells from now on of what these connections want, and of `at`.
     pub fn wait_for<'a>(
         &mut self,

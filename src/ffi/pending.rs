@@ -20,7 +20,7 @@ use crate::ffi::status::dipc_status;
 use crate::ffi::text::{try_bytes, try_strs};
 use crate::proto::Verb;
 
-/// A request that a thread of the client makes, made by dipc_client_start(),
+/// A request that threads of the client make, begun by dipc_client_start(),
 /// dipc_client_start_put() or dipc_client_start_exchange(). Outlives the client.
 pub struct dipc_pending {
     state: HandleState,
@@ -39,8 +39,8 @@ impl dipc_pending {
 }
 
 /// dipc_client_get(), dipc_client_list() or dipc_client_describe() without a wait, for event loops.
-/// Up to 8 threads of the client connect and wait for the first answer of servers; further requests
-/// wait for one of them.
+/// Up to 8 threads of the client connect; one more waits for the answers of all servers, however
+/// many there are.
 ///
 /// @param client                Client.
 /// @param verb                  DIPC_VERB_GET, DIPC_VERB_LIST or DIPC_VERB_DESCRIBE.

@@ -19,6 +19,7 @@ mod logged;
 mod lost;
 mod many;
 mod parts;
+mod pending;
 mod polling;
 mod putting;
 mod requests;

@@ -3,14 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use parking_lot::Mutex;
-
 use super::giving::Giving;
 use crate::arrow::async_stream::Flow;
 use crate::cancel::Cancel;
-use crate::client::Stream;
+use crate::client::Answer;
 use crate::driver::stream_loop::Caller;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// What the consumer of one stream wants.
 pub(super) struct Consumer {
@@ -21,17 +19,17 @@ pub(super) struct Consumer {
     is_wrong: AtomicBool,
     has_cancelled: AtomicBool,
     /// Ends the request while it waits for the server.
-    asking: Mutex<Option<Cancel>>,
+    request: Cancel,
 }
 
 impl Consumer {
-    pub(super) fn new(caller: Arc<Caller<Giving>>) -> Self {
+    pub(super) fn new(caller: Arc<Caller<Giving>>, request: Cancel) -> Self {
         Self {
             caller,
             wanted: AtomicU64::new(0),
             is_wrong: AtomicBool::new(false),
             has_cancelled: AtomicBool::new(false),
-            asking: Mutex::new(None),
+            request,
         }
     }
 
@@ -50,25 +48,12 @@ impl Consumer {
         taken.is_ok()
     }
 
-    /// A token for the request, which the consumer's `cancel` triggers.
-    ///
-    /// # Errors
-    ///
-    /// `Cancelled`, and `OutOfResources` when the process has no file descriptor left.
-    pub(super) fn begin_asking(&self) -> Result<Cancel> {
-        let token = Cancel::new()?;
-        *self.asking.lock() = Some(token.clone());
-        // A consumer that found no token has said so before.
-        if self.has_cancelled() {
-            token.cancel();
-        }
-        token.check()?;
-        Ok(token)
-    }
-
     /// Hands over the server's answer. If the consumer has cancelled, the stream ends.
-    pub(super) fn answer(&self, stream: Result<Stream>) {
-        *self.asking.lock() = None;
+    pub(super) fn answer(&self, answer: Result<Answer>) {
+        let stream = answer.and_then(|answer| match answer {
+            Answer::Stream(stream) => Ok(*stream),
+            _ => Err(Error::protocol("the answer is of another kind")),
+        });
         self.caller.tell(Box::new(stream));
     }
 }
@@ -93,9 +78,7 @@ impl Flow for Consumer {
         if is_child || self.has_cancelled.swap(true, Ordering::AcqRel) {
             return;
         }
-        if let Some(token) = &*self.asking.lock() {
-            token.cancel();
-        }
+        self.request.cancel();
         self.caller.wake();
     }
 }

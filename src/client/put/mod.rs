@@ -2,6 +2,8 @@
 
 mod start;
 
+pub(super) use start::{AskedPut, WantedPut};
+
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -72,8 +74,12 @@ impl Put {
     }
 
     /// The token of later calls, in place of the request's.
-    pub(super) fn set_cancel(&mut self, cancel: Option<&Cancel>) {
-        self.production.set_cancel(cancel);
+    ///
+    /// # Errors
+    ///
+    /// `OutOfResources` when the system watches no more descriptors.
+    pub(super) fn set_cancel(&mut self, cancel: Option<&Cancel>) -> Result<()> {
+        self.production.set_cancel(cancel)
     }
 
     /// Sends a batch. Waits at most `timeout` for a slow server.

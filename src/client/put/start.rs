@@ -1,4 +1,4 @@
-//! The request of a stream that this client sends, and the wait for the answer.
+//! The request of a stream that this client sends, up to the server's answer.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -18,121 +18,219 @@ use crate::driver::produce::{Counters, OutStream, ProduceOptions, Production};
 use crate::driver::turning::Turner;
 use crate::error::{Error, Result, Status};
 use crate::proto::{
-    BODY_KIND_LIST, BODY_KIND_PACKED, FEATURE_HEADERS, FEATURE_IN_PLACE, FEATURE_PENDING,
-    FEATURE_REPEAT, FEATURE_RETURN, Headers, ReceiverConfig, Request, Role, SideConfig, StreamInfo,
-    Timestamp, VERSION, Verb,
+    AnswerLimit, BODY_KIND_LIST, BODY_KIND_PACKED, FEATURE_HEADERS, FEATURE_IN_PLACE,
+    FEATURE_PENDING, FEATURE_REPEAT, FEATURE_RETURN, Headers, ReceiverConfig, Request, Role,
+    SideConfig, StreamInfo, Timestamp, VERSION, Verb,
 };
 
-impl Put {
-    /// Asks the server to take a stream of this schema, and waits for its answer. With `answers` the
-    /// server sends a stream too (rule Q5).
+/// What a client asks a server to take. With `answers` the server sends a stream too (rule Q5).
+pub(in crate::client) struct WantedPut<'a> {
+    pub(in crate::client) uri: &'a KnownUri,
+    pub(in crate::client) descriptor: &'a [u8],
+    /// The schema, and the device of the arrays.
+    pub(in crate::client) described: (&'a OwnedSchema, i32),
+    pub(in crate::client) options: &'a PutOptions,
+    pub(in crate::client) answers: Option<&'a GetOptions>,
+    pub(in crate::client) due: Option<Timestamp>,
+}
+
+/// A put or exchange that the server was asked for.
+pub(in crate::client) struct AskedPut {
+    pub(in crate::client) put: Put,
+    answers: Option<(Box<Fetch>, DecodeOptions)>,
+    limit: AnswerLimit,
+    /// Why the request was not sent.
+    failure: Option<Error>,
+    /// The connection had an earlier stream.
+    is_reused: bool,
+}
+
+impl WantedPut<'_> {
+    /// Connects, and asks. The server has not answered then.
     ///
     /// # Errors
     ///
-    /// The server's refusal; `Unreachable`, `Timeout`, `Cancelled` and the like.
-    pub(in crate::client) fn start(
+    /// `Unreachable`, `Timeout`, `Cancelled` and the like.
+    pub(in crate::client) fn begin(
+        &self,
         client: &Arc<ClientCore>,
-        uri: &KnownUri,
-        descriptor: &[u8],
-        (schema, device_type): (&OwnedSchema, i32),
-        options: &PutOptions,
-        answers: Option<&GetOptions>,
         cancel: Option<&Cancel>,
-    ) -> Result<(Self, Option<Stream>)> {
-        let due = options.deadline.map(clock::after);
+    ) -> Result<AskedPut> {
+        let (options, answers) = (self.options, self.answers);
+        let key = (Arc::clone(&self.uri.name), options.connections);
+        let window = answers.map_or(0, |answers| answers.window.bytes);
+        let (mut turner, limit, is_reused) =
+            client.connection(self.uri, &key, options, window, cancel)?;
+        let link = Arc::clone(turner.link());
+        if !options.send_secrets
+            && let Err(error) = ensure_secrets_are_safe(&options.headers, [&link])
+        {
+            drop(turner);
+            client.keep(&link, &key);
+            return Err(error);
+        }
+        let request = self.request(client.next_id()?, link.profile().is_ordered);
+        let answers = match answers {
+            Some(answers) => Some(read_answers(&mut turner, self.uri, &request, answers)?),
+            None => None,
+        };
+        let counters = Arc::<Counters>::default();
+        let produce = ProduceOptions {
+            encode: EncodeOptions {
+                compression: options.compression,
+            },
+            body: options.body,
+            callbacks: client.callbacks()?,
+            counters: Arc::clone(&counters),
+        };
+        let stream = OutStream::new(self.descriptor.to_vec(), turner, Role::Both, false);
+        let mut production = Production::new(stream, produce, Box::new(|| ()));
+        production.set_cancel(cancel)?;
+        let mut put = Put {
+            production,
+            link,
+            client: Arc::clone(client),
+            key,
+            counters,
+            source: None,
+            stall_timeout: options.stall_timeout,
+            is_exchange: answers.is_some(),
+            due: self.due,
+            waits_since: None,
+            is_sent: false,
+            outcome: None,
+            headers: Headers::new(),
+            results: VecDeque::new(),
+            is_released: false,
+        };
+        let (schema, device_type) = self.described;
+        let failure = put.production.ask(&request, schema, device_type).err();
+        Ok(AskedPut {
+            put,
+            answers,
+            limit,
+            failure,
+            is_reused,
+        })
+    }
+
+    fn request(&self, stream_id: u128, is_ordered: bool) -> Request {
+        let mut features = FEATURE_IN_PLACE | FEATURE_RETURN;
+        if is_ordered {
+            features |= FEATURE_REPEAT;
+        }
+        let own = self.answers.map_or(0, |_| features);
+        let defaults = GetOptions::default();
+        let wanted = self.answers.unwrap_or(&defaults);
+        Request {
+            verb: match self.answers {
+                Some(_) => Verb::Exchange,
+                None => Verb::Put,
+            },
+            features: FEATURE_HEADERS | FEATURE_PENDING | own,
+            lent_limit: wanted.lent_limit,
+            stream_id,
+            // The time goes on. Zero would be no deadline on the wire.
+            deadline: (self.due).map(|due| clock::until(due).max(Duration::from_nanos(1))),
+            headers: self.options.headers.clone(),
+            source: Some(StreamInfo {
+                version: VERSION,
+                features,
+                device_type: self.described.1,
+                device_id: -1,
+                body_kinds: BODY_KIND_PACKED | BODY_KIND_LIST,
+            }),
+            ..Request::new(self.descriptor, wanted.window)
+        }
+    }
+}
+
+impl AskedPut {
+    /// Whether the server has accepted. Waits for the answer if `waits`; otherwise `false` where it
+    /// has not come, and the put's descriptor tells when to look again.
+    ///
+    /// # Errors
+    ///
+    /// The server's refusal; `Timeout`, `Cancelled` and the like.
+    pub(in crate::client) fn look(&mut self, waits: bool) -> Result<bool> {
+        if let Some(failure) = &self.failure {
+            return Err(failure.clone());
+        }
+        let Self { put, limit, .. } = self;
+        let by = put.due.map_or(limit.by, |due| due.min(limit.by));
+        let is_granted = |answers: &mut Answers| answers.is_granted.then_some(());
         loop {
-            let key = (Arc::clone(&uri.name), options.connections);
-            let window = answers.map_or(0, |answers| answers.window.bytes);
-            let (mut turner, answer, is_reused) =
-                client.connection(uri, &key, options, window, cancel)?;
-            let link = Arc::clone(turner.link());
-            if !options.send_secrets
-                && let Err(error) = ensure_secrets_are_safe(&options.headers, [&link])
-            {
-                drop(turner);
-                client.keep(&link, &key);
-                return Err(error);
-            }
-            let mut features = FEATURE_IN_PLACE | FEATURE_RETURN;
-            if link.profile().is_ordered {
-                features |= FEATURE_REPEAT;
-            }
-            let own = answers.map_or(0, |_| features);
-            let defaults = GetOptions::default();
-            let wanted = answers.unwrap_or(&defaults);
-            let request = Request {
-                verb: match answers {
-                    Some(_) => Verb::Exchange,
-                    None => Verb::Put,
-                },
-                features: FEATURE_HEADERS | FEATURE_PENDING | own,
-                lent_limit: wanted.lent_limit,
-                stream_id: client.next_id()?,
-                // The time goes on. Zero would be no deadline on the wire.
-                deadline: due.map(|due| clock::until(due).max(Duration::from_nanos(1))),
-                headers: options.headers.clone(),
-                source: Some(StreamInfo {
-                    version: VERSION,
-                    features,
-                    device_type,
-                    device_id: -1,
-                    body_kinds: BODY_KIND_PACKED | BODY_KIND_LIST,
-                }),
-                ..Request::new(descriptor, wanted.window)
+            // A server that was heard has as much time as in later calls.
+            let is_late = clock::now() >= by && (put.is_heard() || put.is_due());
+            let until = match is_late {
+                true => put.wait_limit(None),
+                false => Some(by),
             };
-            let fetch = match answers {
-                Some(answers) => Some(read_answers(&mut turner, uri, &request, answers)?),
-                None => None,
+            put.production.set_alarm(until);
+            let deadline = match waits {
+                true => until,
+                false => Some(clock::now()),
             };
-            let counters = Arc::<Counters>::default();
-            let produce = ProduceOptions {
-                encode: EncodeOptions {
-                    compression: options.compression,
-                },
-                body: options.body,
-                callbacks: client.callbacks()?,
-                counters: Arc::clone(&counters),
-            };
-            let stream = OutStream::new(descriptor.to_vec(), turner, Role::Both, false);
-            let mut production = Production::new(stream, produce, Box::new(|| ()));
-            production.set_cancel(cancel);
-            let mut put = Self {
-                production,
-                link,
-                client: Arc::clone(client),
-                key,
-                counters,
-                source: None,
-                stall_timeout: options.stall_timeout,
-                is_exchange: answers.is_some(),
-                due,
-                waits_since: None,
-                is_sent: false,
-                outcome: None,
-                headers: Headers::new(),
-                results: VecDeque::new(),
-                is_released: false,
-            };
-            let started = (put.production.ask(&request, schema, device_type))
-                .and_then(|()| put.wait_for_grant(answer.by, answer.timeout));
-            match started {
+            let error = match put.production.wait_for_answer(deadline, is_granted) {
                 Ok(()) => {
-                    let answers = fetch.map(|(fetch, decode)| put.answers(fetch, decode, cancel));
-                    return Ok((put, answers));
+                    put.waits_since = None;
+                    return Ok(true);
                 }
-                // The server may have restarted since the connection was last used.
-                Err(error)
-                    if is_reused
-                        && !put.is_heard()
-                        && matches!(error.status(), Status::Disconnected | Status::Protocol) => {}
-                Err(error) => {
-                    drop(fetch.map(|(fetch, decode)| put.answers(fetch, decode, None)));
-                    return Err(put.give_up(error));
-                }
+                Err(error) => error,
+            };
+            if error.status() != Status::Timeout {
+                return Err(match is_late {
+                    true => put.explain(error),
+                    false => error,
+                });
+            }
+            let has_time = until.is_none_or(|until| clock::now() < until);
+            if has_time && !waits {
+                return Ok(false);
+            }
+            if !has_time && is_late {
+                return Err(put.explain(error));
+            }
+            if !has_time && !put.is_heard() && !put.is_due() {
+                return Err(Error::timeout(format!(
+                    "the server has not answered within {:?}: it is stopped or hangs, or the \
+                     time-out is too short",
+                    limit.timeout
+                )));
             }
         }
     }
 
+    /// The put, and the server's stream of an exchange, if the server has accepted. `None`: ask
+    /// once more, on another connection.
+    ///
+    /// # Errors
+    ///
+    /// That of [`look`](Self::look).
+    pub(in crate::client) fn end(
+        self,
+        accepted: Result<()>,
+        cancel: Option<&Cancel>,
+    ) -> Result<Option<(Put, Option<Stream>)>> {
+        let Self {
+            mut put, answers, ..
+        } = self;
+        let Err(error) = accepted else {
+            put.set_cancel(cancel)?;
+            let answers = answers.map(|(fetch, decode)| put.answers(fetch, decode, cancel));
+            return Ok(Some((put, answers)));
+        };
+        // The server may have restarted since the connection was last used.
+        let is_dead = matches!(error.status(), Status::Disconnected | Status::Protocol);
+        if self.is_reused && is_dead && !put.is_heard() {
+            return Ok(None);
+        }
+        drop(answers.map(|(fetch, decode)| put.answers(fetch, decode, None)));
+        Err(put.give_up(error))
+    }
+}
+
+impl Put {
     /// The server's stream of an exchange.
     fn answers(&self, fetch: Box<Fetch>, decode: DecodeOptions, cancel: Option<&Cancel>) -> Stream {
         let (client, link, key) = (
@@ -147,27 +245,6 @@ impl Put {
             });
         };
         Stream::new(fetch, decode, cancel, Box::new(ending))
-    }
-
-    fn wait_for_grant(&mut self, by: Timestamp, timeout: Duration) -> Result<()> {
-        let until = self.due.map_or(by, |due| due.min(by));
-        let is_granted = |answers: &mut Answers| answers.is_granted.then_some(());
-        match self.production.wait_for_answer(Some(until), is_granted) {
-            Err(error)
-                if error.status() == Status::Timeout && (self.is_heard() || self.is_due()) => {}
-            Err(error) if error.status() == Status::Timeout => {
-                return Err(Error::timeout(format!(
-                    "the server has not answered within {timeout:?}: it is stopped or hangs, or \
-                     the time-out is too short"
-                )));
-            }
-            outcome => return outcome,
-        }
-        let deadline = self.wait_limit(None);
-        let granted = self.production.wait_for_answer(deadline, is_granted);
-        granted.map_err(|error| self.explain(error))?;
-        self.waits_since = None;
-        Ok(())
     }
 
     pub(super) fn is_heard(&mut self) -> bool {

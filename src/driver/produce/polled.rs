@@ -4,10 +4,12 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use super::Production;
+use crate::cancel::Cancel;
 use crate::driver::polling::Poller;
 use crate::driver::turning::Turn;
 use crate::error::Result;
 use crate::proto::Timestamp;
+use crate::transport::Watched;
 
 impl Production {
     /// A descriptor for an event loop. It is readable before the first call that returns `Timeout`,
@@ -16,8 +18,8 @@ impl Production {
         let poller = match self.poller.take() {
             Some(poller) => poller,
             None => {
-                let token = self.cancel.clone().map(|token| Arc::new(token) as _);
-                let mut poller = Box::new(Poller::new(token)?);
+                let mut poller = Box::new(Poller::new(None)?);
+                self.watch_token(&mut poller)?;
                 if let Some(other) = self.stream.set_bell(poller.bell()) {
                     poller.watch_always(other)?;
                 }
@@ -25,6 +27,37 @@ impl Production {
             }
         };
         Ok(self.poller.insert(poller).fd())
+    }
+
+    /// The stream goes to a host with another token. For that host the descriptor is readable at
+    /// first.
+    ///
+    /// # Errors
+    ///
+    /// `OutOfResources` when the system watches no more descriptors.
+    pub fn set_cancel(&mut self, cancel: Option<&Cancel>) -> Result<()> {
+        self.cancel = cancel.cloned();
+        self.alarm = None;
+        let Some(mut poller) = self.poller.take() else {
+            return Ok(());
+        };
+        let outcome = self.watch_token(&mut poller);
+        poller.end();
+        self.poller = Some(poller);
+        outcome
+    }
+
+    /// Has the poller watch the token, and no earlier one.
+    fn watch_token(&mut self, poller: &mut Poller) -> Result<()> {
+        if let Some(old) = self.token.take() {
+            poller.unwatch_always(&old);
+        }
+        if let Some(cancel) = &self.cancel {
+            let token: Arc<dyn Watched> = Arc::new(cancel.clone());
+            poller.watch_always(Arc::clone(&token))?;
+            self.token = Some(token);
+        }
+        Ok(())
     }
 
     /// Has the descriptor be readable at this time, too.

@@ -26,6 +26,7 @@ use crate::driver::turning::{Bell, Budget, Turn};
 use crate::driver::waiting::{self, Looks, RETRY};
 use crate::error::{Error, Result, Status};
 use crate::proto::{Role, Timestamp};
+use crate::transport::Watched;
 
 /// How long a finished stream waits for its second part, when no batch tells whether it is needed.
 const LINGER: Duration = Duration::from_secs(2);
@@ -53,6 +54,8 @@ pub struct Production {
     pub(super) account: Option<Box<Account>>,
     /// For a host with an event loop.
     pub(super) poller: Option<Box<Poller>>,
+    /// The token that the poller watches.
+    pub(super) token: Option<Arc<dyn Watched>>,
     /// When the poller wakes the host, whatever happens.
     pub(super) alarm: Option<Timestamp>,
     /// Ends each wait for the consumer.
@@ -84,14 +87,10 @@ impl Production {
             has_room: false,
             ending: Some(ending),
             poller: None,
+            token: None,
             alarm: None,
             cancel: None,
         }
-    }
-
-    /// Ends each wait by `cancel`.
-    pub fn set_cancel(&mut self, cancel: Option<&Cancel>) {
-        self.cancel = cancel.cloned();
     }
 
     /// Refuses a stream that was begun.

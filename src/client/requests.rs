@@ -1,0 +1,200 @@
+//! Requests that their hosts do not wait for.
+//!
+//! Up to [`MOST_THREADS`] threads connect, which may take time. Then one thread waits for the
+//! answers of all servers, however many there are: a server may think for as long as it likes.
+//!
+//! [`MOST_THREADS`]: super::threads::MOST_THREADS
+
+mod getting;
+mod putting;
+
+use std::os::fd::{AsRawFd as _, BorrowedFd, RawFd};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::Answer;
+use super::threads::AskingThreads;
+use crate::driver::stream_loop::{LoopStream, Next, StreamLoop, Watcher, caught};
+use crate::error::{Error, Result};
+
+pub(super) use getting::{GetRequest, GetState};
+pub(super) use putting::{PutRequest, PutState};
+
+/// A request for one server.
+pub(super) trait Request: Send {
+    /// Connects and asks. May wait for the connection.
+    ///
+    /// # Errors
+    ///
+    /// The request has failed.
+    fn begin(&mut self) -> Result<()>;
+
+    /// What the server has answered. Does not wait.
+    ///
+    /// # Errors
+    ///
+    /// The request has failed.
+    fn look(&mut self) -> Result<Look>;
+
+    /// A descriptor that is readable when [`look`](Self::look) may find something. Another one may
+    /// take its place, while it is open.
+    ///
+    /// # Errors
+    ///
+    /// `OutOfResources` when the process has no file descriptor left.
+    fn fd(&mut self) -> Result<BorrowedFd<'_>>;
+
+    /// The answer that [`look`](Self::look) has found.
+    ///
+    /// # Errors
+    ///
+    /// The answer is not what was asked for.
+    fn take(self: Box<Self>) -> Result<Answer>;
+}
+
+/// What a request finds.
+pub(super) enum Look {
+    NotYet,
+    Answer,
+    /// The connection was dead already: begin once more.
+    Again,
+}
+
+/// Told of the outcome, once, on a thread of the client.
+pub(super) type Told = Box<dyn FnOnce(Result<Answer>) + Send>;
+
+/// The threads that make a client's requests. They outlive it.
+#[derive(Default)]
+pub(super) struct Requests {
+    threads: Arc<AskingThreads>,
+    waiting: Mutex<Option<StreamLoop<Waiting>>>,
+}
+
+impl Requests {
+    /// Makes the request that `make` gives.
+    ///
+    /// # Errors
+    ///
+    /// `OutOfResources` when the process has no threads or descriptors left. Then `make` was not
+    /// called.
+    pub(super) fn start(
+        self: &Arc<Self>,
+        make: impl FnOnce() -> (Box<dyn Request>, Told),
+    ) -> Result<()> {
+        {
+            let mut waiting = self.waiting.lock();
+            if waiting.is_none() {
+                *waiting = Some(StreamLoop::start("dipc-answers")?);
+            }
+        }
+        self.threads.run(|| {
+            let (this, (request, told)) = (Arc::clone(self), make());
+            Box::new(move || this.begin(request, told))
+        })
+    }
+
+    /// Connects, and has the answer waited for.
+    fn begin(self: Arc<Self>, mut request: Box<dyn Request>, told: Told) {
+        if let Err(error) = caught(|| request.begin()) {
+            told(Err(error));
+            return;
+        }
+        let caller = self.waiting.lock().as_mut().map(StreamLoop::caller);
+        let waiting = Waiting {
+            asked: Some((request, told)),
+            failure: None,
+            is_to_repeat: false,
+            watched: None,
+            requests: self,
+        };
+        if let Some(caller) = caller {
+            caller.begin(waiting);
+        }
+    }
+}
+
+/// A request that waits for its server. Its drop tells the host.
+struct Waiting {
+    /// `None` only while being dropped.
+    asked: Option<(Box<dyn Request>, Told)>,
+    failure: Option<Error>,
+    is_to_repeat: bool,
+    watched: Option<RawFd>,
+    requests: Arc<Requests>,
+}
+
+impl LoopStream for Waiting {
+    type Word = ();
+
+    fn hear(&mut self, (): ()) {}
+
+    fn turn(&mut self) -> Result<Next> {
+        let Some((request, _)) = &mut self.asked else {
+            return Ok(Next::Over);
+        };
+        match request.look()? {
+            Look::NotYet => return Ok(Next::Sleep),
+            Look::Answer => {}
+            Look::Again => self.is_to_repeat = true,
+        }
+        Ok(Next::Over)
+    }
+
+    fn fail(&mut self, error: &Error) {
+        self.failure = Some(error.clone());
+    }
+
+    fn watch(&mut self, _: Next, watcher: Watcher<'_>) -> Result<()> {
+        if let Some((request, _)) = &mut self.asked {
+            let fd = request.fd()?;
+            // The system forgets a descriptor that is closed.
+            if self.watched != Some(fd.as_raw_fd()) {
+                watcher.add_fd(fd)?;
+                self.watched = Some(fd.as_raw_fd());
+            }
+        }
+        Ok(())
+    }
+
+    fn unwatch(&mut self, watcher: Watcher<'_>) {
+        if let Some((request, _)) = &mut self.asked
+            && let Ok(fd) = request.fd()
+            && self.watched == Some(fd.as_raw_fd())
+        {
+            watcher.remove_fd(fd);
+        }
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        let Some((request, told)) = self.asked.take() else {
+            return;
+        };
+        if let Some(error) = self.failure.take() {
+            // The request ends before its host hears of it.
+            drop(request);
+            told(Err(error));
+            return;
+        }
+        if !self.is_to_repeat {
+            told(caught(|| request.take()));
+            return;
+        }
+        let requests = Arc::clone(&self.requests);
+        let mut asked = Some((request, told));
+        let repeated = self.requests.threads.run(|| {
+            let asked = asked.take();
+            Box::new(move || {
+                if let Some((request, told)) = asked {
+                    requests.begin(request, told);
+                }
+            })
+        });
+        if let (Err(error), Some((request, told))) = (repeated, asked) {
+            drop(request);
+            told(Err(error));
+        }
+    }
+}

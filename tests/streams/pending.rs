@@ -1,0 +1,220 @@
+//! Requests of a client that waits in an event loop: many at once, whatever their servers do.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use dipc::arrow::description::Description;
+use dipc::cancel::Cancel;
+use dipc::client::{Answer, Client, GetOptions, Pending, PutOptions};
+use dipc::error::{Result, Status};
+use dipc::proto::Verb;
+use dipc::server::{Request, Server, ServerOptions};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::common::{batch, export, export_schema, read_all, schema};
+use crate::{SUBJECTS, Subject, assert_same, client, eventually, server};
+
+const HOST: i32 = 1;
+
+/// More requests than a client has threads that connect.
+fn count(subject: Subject) -> usize {
+    match subject.scheme {
+        // Each connection of UCX costs some MiB.
+        "ucx" => 12,
+        _ => 100,
+    }
+}
+
+fn verb(number: usize) -> Verb {
+    [Verb::Get, Verb::Describe, Verb::Put, Verb::Exchange][number % 4]
+}
+
+/// Asks without a wait.
+fn ask(
+    client: &Client,
+    uri: &str,
+    subject: Subject,
+    number: usize,
+    cancel: Option<&Cancel>,
+    deadline: Option<Duration>,
+) -> Pending {
+    let ticket = number.to_string();
+    let get = GetOptions {
+        deadline,
+        ..subject.options()
+    };
+    let put = PutOptions {
+        deadline,
+        connections: subject.options().connections,
+        ..PutOptions::default()
+    };
+    let described = (&export_schema(&schema()), HOST);
+    let pending = match verb(number) {
+        Verb::Put => client.start_put(&[uri], ticket.as_bytes(), described, (&put, None), cancel),
+        Verb::Exchange => {
+            let options = (&put, Some(&get));
+            client.start_put(&[uri], ticket.as_bytes(), described, options, cancel)
+        }
+        verb => client.start(verb, &[uri], ticket.as_bytes(), &get, cancel),
+    };
+    pending.unwrap()
+}
+
+/// Waits for the answer.
+fn answer(pending: &Pending) -> Result<Answer> {
+    let fd = pending.fd();
+    let mut polled = [PollFd::new(&fd, PollFlags::IN)];
+    let most = Timespec {
+        tv_sec: 20,
+        tv_nsec: 0,
+    };
+    assert_eq!(poll(&mut polled, Some(&most)).unwrap(), 1, "no answer");
+    let answer = pending.try_answer(|_| true)?;
+    Ok(answer.expect("the descriptor tells of an answer"))
+}
+
+/// The next requests of the pull form.
+fn collect(server: &Server, count: usize) -> Vec<Request> {
+    let next = || server.next_request(Some(Duration::from_secs(20)), None);
+    (0..count).map(|_| next().unwrap().unwrap()).collect()
+}
+
+/// Answers as the verb asks.
+fn give(request: &Request) {
+    let number: i64 = std::str::from_utf8(request.ticket())
+        .unwrap()
+        .parse()
+        .unwrap();
+    let answer = match request.verb() {
+        Verb::Describe => {
+            let description = Description {
+                rows: Some(number.unsigned_abs()),
+                ..Description::default()
+            };
+            Some(description.table().unwrap())
+        }
+        Verb::Put => None,
+        _ => Some((export_schema(&schema()), export(&batch(number, 10)))),
+    };
+    if let Verb::Put | Verb::Exchange = request.verb() {
+        let taken = read_all(&mut request.source().unwrap()).unwrap();
+        assert_same(&taken, &[batch(number, 5)]);
+    }
+    if let Some((schema, array)) = answer {
+        request.start(&schema, HOST).unwrap();
+        let pushed = request.push(array, None, None);
+        pushed.map_err(|(error, _)| error).unwrap();
+    }
+    request.finish(None).unwrap();
+}
+
+/// Uses the answer to request `number`.
+fn take(answer: Answer, number: usize) {
+    let first = i64::try_from(number).unwrap();
+    match (answer, verb(number)) {
+        (Answer::Stream(mut stream), Verb::Get) => {
+            assert_same(&read_all(&mut *stream).unwrap(), &[batch(first, 10)]);
+        }
+        (Answer::Description(description, _), Verb::Describe) => {
+            assert_eq!(description.rows, Some(number as u64));
+        }
+        (Answer::Put(mut put, answers), Verb::Put | Verb::Exchange) => {
+            let pushed = put.push(export(&batch(first, 5)), None, None);
+            pushed.map_err(|(error, _)| error).unwrap();
+            if let Some(mut answers) = answers {
+                // The end is told; the server may need time to say its own.
+                let _ = put.finish(Some(Duration::ZERO));
+                assert_same(&read_all(&mut *answers).unwrap(), &[batch(first, 10)]);
+            }
+            assert_eq!(put.finish(None).unwrap(), 1);
+        }
+        _ => panic!("request {number} has an answer of another kind"),
+    }
+}
+
+/// Promise of `dipc_client_start`: requests wait for their servers, not for each other. A server
+/// has a hundred before it answers the first one, and answers them in any order.
+#[test]
+fn many_requests_wait_at_once() {
+    for subject in SUBJECTS {
+        let options = ServerOptions {
+            max_streams: 200,
+            ..ServerOptions::default()
+        };
+        let (server, uri) = server(subject, options);
+        server.set_handler_pull().unwrap();
+        let client = client();
+        let count = count(subject);
+        let ask = |number| ask(&client, &uri, subject, number, None, None);
+        for round in 0..2 {
+            let all: Vec<_> = (0..count).map(ask).collect();
+            let requests = collect(&server, count);
+            for pending in &all {
+                assert!(pending.try_answer(|_| true).unwrap().is_none(), "{round}");
+            }
+            let hosts: Vec<_> = (requests.into_iter().rev())
+                .map(|request| thread::spawn(move || give(&request)))
+                .collect();
+            for (number, pending) in all.iter().enumerate() {
+                take(answer(pending).unwrap(), number);
+            }
+            hosts.into_iter().for_each(|host| host.join().unwrap());
+        }
+        eventually("no stream is left", || server.stats().streams_active == 0);
+    }
+}
+
+/// Promise of `dipc_client_start`: a token, the deadline, a refusal and the end of the server each
+/// end a request that waits; so does its drop.
+#[test]
+fn a_request_that_waits_can_end() {
+    for subject in SUBJECTS {
+        let (server, uri) = server(subject, ServerOptions::default());
+        server.set_handler_pull().unwrap();
+        let client = client();
+        for number in 0..4 {
+            let what = format!("{:?} over {}", verb(number), subject.scheme);
+            let token = Cancel::new().unwrap();
+            let pending = ask(&client, &uri, subject, number, Some(&token), None);
+            let request = collect(&server, 1);
+            token.cancel();
+            let error = answer(&pending).map(drop).unwrap_err();
+            assert_eq!(error.status(), Status::Cancelled, "{what}");
+            drop(request);
+
+            let soon = Some(Duration::from_millis(100));
+            let pending = ask(&client, &uri, subject, number, None, soon);
+            let request = collect(&server, 1);
+            let error = answer(&pending).map(drop).unwrap_err();
+            assert_eq!(error.status(), Status::Timeout, "{what}: {error}");
+            drop(request);
+
+            let pending = ask(&client, &uri, subject, number, None, None);
+            let request = collect(&server, 1);
+            request[0].fail(Status::Permission.code(), "not today");
+            let error = answer(&pending).map(drop).unwrap_err();
+            assert_eq!(error.status(), Status::Permission, "{what}: {error}");
+            assert!(error.text().contains("not today"), "{what}: {error}");
+
+            let pending = ask(&client, &uri, subject, number, None, None);
+            let request = collect(&server, 1);
+            drop(pending);
+            eventually(&what, || request[0].is_cancelled());
+        }
+        let all: Vec<_> = (0..4)
+            .map(|number| ask(&client, &uri, subject, number, None, None))
+            .collect();
+        let requests = collect(&server, 4);
+        let server = Arc::new(server);
+        let stopped = {
+            let server = Arc::clone(&server);
+            thread::spawn(move || drop(server.stop(Duration::ZERO)))
+        };
+        for pending in &all {
+            assert!(answer(pending).is_err());
+        }
+        drop(requests);
+        stopped.join().unwrap();
+    }
+}
