@@ -65,7 +65,7 @@ func Get(ctx context.Context, uri, ticket string, options ...GetOption) (*Reader
 
 // Get is the package's [Get] with this client.
 func (c *Client) Get(ctx context.Context, uri, ticket string, options ...GetOption) (*Reader, error) {
-	return c.read(ctx, uri, options, getTicket(ticket))
+	return c.read(ctx, uri, options, C.DIPC_VERB_GET, ticket)
 }
 
 // GetStream asks as [Client.Get] does, and writes what comes to out, which points to a C struct
@@ -78,7 +78,7 @@ func (c *Client) GetStream(ctx context.Context, uri, ticket string, out unsafe.P
 	if out == nil {
 		return invalid("there is no place for the stream: out is nil")
 	}
-	s, err := c.open(ctx, uri, options, getTicket(ticket))
+	s, err := c.open(ctx, uri, options, C.DIPC_VERB_GET, ticket)
 	if err != nil {
 		return err
 	}
@@ -88,20 +88,11 @@ func (c *Client) GetStream(ctx context.Context, uri, ticket string, out unsafe.P
 	return nil
 }
 
-// opening is a call of the library's that opens a stream.
-type opening func(r *getRequest, out *C.struct_ArrowDeviceArrayStream, failure **C.dipc_error) C.dipc_status
-
-func getTicket(ticket string) opening {
-	return func(r *getRequest, out *C.struct_ArrowDeviceArrayStream, failure **C.dipc_error) C.dipc_status {
-		name, length := cBytes(ticket)
-		return C.dipc_client_get(r.client, &r.uris[0], r.countURIs(), name, length, r.options, r.cancel.object,
-			out, failure)
-	}
-}
-
 // read opens a stream that ctx governs to its end.
-func (c *Client) read(ctx context.Context, uri string, options []GetOption, call opening) (*Reader, error) {
-	s, err := c.open(ctx, uri, byContext(options), call)
+func (c *Client) read(
+	ctx context.Context, uri string, options []GetOption, verb C.int32_t, descriptor string,
+) (*Reader, error) {
+	s, err := c.open(ctx, uri, byContext(options), verb, descriptor)
 	if err != nil {
 		return nil, err
 	}
@@ -114,41 +105,42 @@ func (c *Client) read(ctx context.Context, uri string, options []GetOption, call
 }
 
 // open opens a stream. ctx may end it until it is closed.
-func (c *Client) open(ctx context.Context, uri string, options []GetOption, call opening) (*stream, error) {
+func (c *Client) open(
+	ctx context.Context, uri string, options []GetOption, verb C.int32_t, descriptor string,
+) (*stream, error) {
 	s := &stream{
 		object: (*C.struct_ArrowDeviceArrayStream)(C.calloc(1, C.sizeof_struct_ArrowDeviceArrayStream)),
 		batch:  (*C.struct_ArrowDeviceArray)(C.calloc(1, C.sizeof_struct_ArrowDeviceArray)),
 	}
-	cancel, err := c.ask(ctx, uri, options, func(r *getRequest, failure **C.dipc_error) C.dipc_status {
-		s.spin = r.spin
-		return call(r, s.object, failure)
+	r := &getRequest{ctx: ctx}
+	cancel, err := c.ask(r, uri, options, verb, descriptor, func(pending *C.dipc_pending, failure **C.dipc_error) C.dipc_status {
+		return C.dipc_pending_try_stream(pending, s.object, failure)
 	})
 	if err != nil {
 		s.close()
 		return nil, err
 	}
-	s.cancel = cancel
+	s.cancel, s.spin = cancel, r.spin
 	return s, nil
 }
 
-// ask makes one call that asks the server at uri. Until the token is freed ctx ends the call, and what
-// came of it.
+// ask asks the server at uri. Until the token is freed the context of r ends the request, and what came
+// of it.
 func (c *Client) ask(
-	ctx context.Context, uri string, options []GetOption,
-	call func(r *getRequest, failure **C.dipc_error) C.dipc_status,
+	r *getRequest, uri string, options []GetOption, verb C.int32_t, descriptor string, take taking,
 ) (*token, error) {
-	if err := mayBegin(ctx); err != nil {
+	if err := mayBegin(r.ctx); err != nil {
 		return nil, err
 	}
-	r := &getRequest{ctx: ctx}
 	defer r.free()
 	if err := r.fill(uri, options); err != nil {
 		return nil, err
 	}
-	return c.call(ctx, func(object *C.dipc_client, cancel *token, failure **C.dipc_error) C.dipc_status {
-		r.client, r.cancel = object, cancel
-		return call(r, failure)
-	})
+	return c.call(r.ctx, func(client *C.dipc_client, cancel *C.dipc_cancel, out **C.dipc_pending, failure **C.dipc_error) C.dipc_status {
+		name, length := cBytes(descriptor)
+		return C.dipc_client_start(client, verb, &r.uris[0], r.countURIs(), name, length, r.options, cancel,
+			out, failure)
+	}, take)
 }
 
 func mayBegin(ctx context.Context) error {
@@ -161,27 +153,60 @@ func mayBegin(ctx context.Context) error {
 	return nil
 }
 
-// call makes one call with a token that ctx triggers, and gives the token.
-func (c *Client) call(
-	ctx context.Context,
-	run func(object *C.dipc_client, cancel *token, failure **C.dipc_error) C.dipc_status,
-) (*token, error) {
-	object, err := c.handle.use()
-	if err != nil {
-		return nil, err
-	}
-	defer c.handle.done()
+// starting is a call of the library's that begins a request.
+type starting func(
+	client *C.dipc_client, cancel *C.dipc_cancel, out **C.dipc_pending, failure **C.dipc_error,
+) C.dipc_status
+
+// taking is a call of the library's that gives the answer to a request, if it has come.
+type taking func(pending *C.dipc_pending, failure **C.dipc_error) C.dipc_status
+
+// call makes a request with a token that ctx triggers, waits for the answer without a thread of the
+// system, and gives the token.
+func (c *Client) call(ctx context.Context, start starting, take taking) (*token, error) {
 	cancel, err := newToken(ctx)
 	if err != nil {
 		return nil, err
 	}
-	var failure *C.dipc_error
-	status := run(object, cancel, &failure)
-	if err := check(status, failure); err != nil {
+	if err := c.request(cancel, start, take); err != nil {
 		cancel.free()
 		return nil, withContext(ctx, err)
 	}
 	return cancel, nil
+}
+
+func (c *Client) request(cancel *token, start starting, take taking) error {
+	object, err := c.handle.use()
+	if err != nil {
+		return err
+	}
+	var failure *C.dipc_error
+	var pending *C.dipc_pending
+	status := start(object, cancel.object, &pending, &failure)
+	c.handle.done()
+	if err := check(status, failure); err != nil {
+		return err
+	}
+	defer C.dipc_pending_free(pending)
+	var fd C.int
+	if err := check(C.dipc_pending_fd(pending, &fd, &failure), failure); err != nil {
+		return err
+	}
+	answered, err := watch(fd)
+	if err != nil {
+		return err
+	}
+	defer answered.close()
+	for {
+		status := take(pending, &failure)
+		if err := check(status, failure); err != nil || status != C.DIPC_NOTHING {
+			return err
+		}
+		// The token makes the descriptor readable, too.
+		if err := answered.wait(); err != nil {
+			return err
+		}
+	}
 }
 
 // Close closes the client. Its readers go on. It may be called again, and always returns nil.
@@ -222,8 +247,6 @@ type getRequest struct {
 	deadline time.Time // zero: none
 	spin     time.Duration
 
-	client  *C.dipc_client
-	cancel  *token
 	uris    [2]*C.char // metadata and bodies; the second one may be nil
 	options *C.dipc_get_options
 }

@@ -25,11 +25,10 @@ func Describe(ctx context.Context, uri, ticket string, options ...GetOption) (*D
 // Describe is the package's [Describe] with this client.
 func (c *Client) Describe(ctx context.Context, uri, ticket string, options ...GetOption) (*Description, error) {
 	var object *C.dipc_description
-	cancel, err := c.ask(ctx, uri, byContext(options), func(r *getRequest, failure **C.dipc_error) C.dipc_status {
-		name, length := cBytes(ticket)
-		return C.dipc_client_describe(r.client, &r.uris[0], r.countURIs(), name, length, r.options,
-			r.cancel.object, &object, failure)
-	})
+	take := func(pending *C.dipc_pending, failure **C.dipc_error) C.dipc_status {
+		return C.dipc_pending_try_description(pending, &object, failure)
+	}
+	cancel, err := c.ask(&getRequest{ctx: ctx}, uri, byContext(options), C.DIPC_VERB_DESCRIBE, ticket, take)
 	if err != nil {
 		return nil, err
 	}
@@ -58,11 +57,7 @@ func List(ctx context.Context, uri, prefix string, options ...GetOption) (*Listi
 
 // List is the package's [List] with this client.
 func (c *Client) List(ctx context.Context, uri, prefix string, options ...GetOption) (*Listing, error) {
-	reader, err := c.read(ctx, uri, options, func(r *getRequest, out *C.struct_ArrowDeviceArrayStream, failure **C.dipc_error) C.dipc_status {
-		first, length := cBytes(prefix)
-		return C.dipc_client_list(r.client, &r.uris[0], r.countURIs(), first, length, r.options, r.cancel.object,
-			out, failure)
-	})
+	reader, err := c.read(ctx, uri, options, C.DIPC_VERB_LIST, prefix)
 	if err != nil {
 		return nil, err
 	}

@@ -92,10 +92,12 @@ func (c *Client) Exchange(
 		spin:   r.answer.spin,
 	}
 	var object *C.dipc_put
-	cancel, err := c.call(ctx, func(client *C.dipc_client, cancel *token, failure **C.dipc_error) C.dipc_status {
+	cancel, err := c.call(ctx, func(client *C.dipc_client, cancel *C.dipc_cancel, out **C.dipc_pending, failure **C.dipc_error) C.dipc_status {
 		name, length := cBytes(descriptor)
-		return C.dipc_client_exchange(client, &r.uri, 1, name, length, r.options, r.answer.options,
-			cancel.object, described, C.ARROW_DEVICE_CPU, &object, answers.object, failure)
+		return C.dipc_client_start_exchange(client, &r.uri, 1, name, length, r.options, r.answer.options,
+			cancel, described, C.ARROW_DEVICE_CPU, out, failure)
+	}, func(pending *C.dipc_pending, failure **C.dipc_error) C.dipc_status {
+		return C.dipc_pending_try_exchange(pending, &object, answers.object, failure)
 	})
 	if err != nil {
 		answers.close()

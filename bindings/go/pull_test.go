@@ -422,3 +422,57 @@ func TestWrongPushes(t *testing.T) {
 		t.Errorf("%d rows", rows)
 	}
 }
+
+// Requests wait for their servers, not for each other, and without threads: a server has a hundred
+// before it answers the first one.
+func TestRequestsWaitWithoutThreads(t *testing.T) {
+	const count = 100
+	server, uri := newPullServer(t, dipc.WithMaxStreams(2*count))
+	client, err := dipc.NewClient()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	before := threads(t)
+	outcomes := make(chan error, count)
+	for range count {
+		go func() {
+			r, err := client.Get(testContext(t), uri, "pulled")
+			if err != nil {
+				outcomes <- err
+				return
+			}
+			defer r.Release()
+			if !r.Next() {
+				outcomes <- fmt.Errorf("no batch: %w", r.Err())
+				return
+			}
+			outcomes <- checkNumbers(r.RecordBatch(), 0, 10)
+		}()
+	}
+	requests := make([]*dipc.Request, 0, count)
+	for range count {
+		request, err := server.NextRequest(testContext(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer request.Close()
+		requests = append(requests, request)
+	}
+	// Of the client's own that connect, and of the runtime's.
+	if grown := threads(t) - before; grown > 40 {
+		t.Errorf("%d requests that wait occupy %d threads", count, grown)
+	}
+	for _, request := range requests {
+		go func() {
+			if err := push(request, 1); err != nil {
+				t.Error(err)
+			}
+		}()
+	}
+	for range count {
+		if err := <-outcomes; err != nil {
+			t.Error(err)
+		}
+	}
+}

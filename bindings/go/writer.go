@@ -51,10 +51,12 @@ func (c *Client) Put(
 		return nil, err
 	}
 	var object *C.dipc_put
-	cancel, err := c.call(ctx, func(client *C.dipc_client, cancel *token, failure **C.dipc_error) C.dipc_status {
+	cancel, err := c.call(ctx, func(client *C.dipc_client, cancel *C.dipc_cancel, out **C.dipc_pending, failure **C.dipc_error) C.dipc_status {
 		name, length := cBytes(descriptor)
-		return C.dipc_client_put_open(client, &r.uri, 1, name, length, r.options, cancel.object, described,
-			C.ARROW_DEVICE_CPU, &object, failure)
+		return C.dipc_client_start_put(client, &r.uri, 1, name, length, r.options, cancel, described,
+			C.ARROW_DEVICE_CPU, out, failure)
+	}, func(pending *C.dipc_pending, failure **C.dipc_error) C.dipc_status {
+		return C.dipc_pending_try_put(pending, &object, failure)
 	})
 	if err != nil {
 		return nil, err
