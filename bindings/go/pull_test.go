@@ -464,13 +464,9 @@ func TestRequestsWaitWithoutThreads(t *testing.T) {
 		t.Errorf("%d requests that wait occupy %d threads", count, grown)
 	}
 	for _, request := range requests {
-		go func() {
-			if err := push(request, 1); err != nil {
-				t.Error(err)
-			}
-		}()
+		go func() { outcomes <- push(request, 1) }()
 	}
-	for range count {
+	for range 2 * count {
 		if err := <-outcomes; err != nil {
 			t.Error(err)
 		}
