@@ -40,6 +40,7 @@ mod moving;
 mod places;
 mod processes;
 mod producer;
+mod putting;
 mod raw_client;
 mod resets;
 mod serving;
@@ -86,6 +87,7 @@ fn cases() -> impl Iterator<Item = &'static Case> {
         .chain(errors::CASES)
         .chain(headers::CASES)
         .chain(serving::CASES)
+        .chain(putting::CASES)
         .chain(lending::CASES)
         .chain(lending_order::CASES)
         .chain(kills::CASES)
