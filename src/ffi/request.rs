@@ -271,8 +271,8 @@ pub unsafe extern "C" fn dipc_request_push(
 /// @param timeout_ns  Most nanoseconds to wait; DIPC_FOREVER: no limit.
 /// @param error       May be NULL; on failure receives details for dipc_error_free().
 /// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_TIMEOUT: call again.
-///         DIPC_ERR_INVALID_ARGUMENT: not started, or a provider's request. DIPC_ERR_CANCELLED,
-///         DIPC_ERR_DISCONNECTED: the client is gone.
+///         DIPC_ERR_INVALID_ARGUMENT: not started, failed, or a provider's request.
+///         DIPC_ERR_CANCELLED, DIPC_ERR_DISCONNECTED: the client is gone.
 ///
 /// # Safety
 ///
@@ -297,7 +297,7 @@ pub unsafe extern "C" fn dipc_request_finish(
 /// DIPC_ERR_CANCELLED.
 ///
 /// Provider: return non-zero afterwards, or an errno from the stream. The client gets the reason
-/// given here.
+/// given here, also where the provider then returns 0 and the stream ends well.
 ///
 /// @param request  Request.
 /// @param code     A DIPC_ERR_*, which the client also gets. Any other number becomes

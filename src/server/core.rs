@@ -390,6 +390,7 @@ pub(super) fn provide(
     reader: &mut Option<DeviceStreamReader>,
 ) -> Result<()> {
     let reader = reader.insert(DeviceStreamReader::new(provider.open(request)?));
+    request.ensure_not_failed()?;
     let schema = reader.schema()?;
     production.start(&schema, reader.device_type())?;
     let mut is_first = true;
@@ -405,6 +406,7 @@ pub(super) fn provide(
             std::thread::yield_now();
         }
     }
+    request.ensure_not_failed()?;
     production.finish(None)
 }
 

@@ -56,9 +56,17 @@ impl AskedFor {
 
 struct PullStream {
     production: Production,
+    /// The host has said its last word, once.
+    answer: Option<PullAnswer>,
     /// Counts the stream as active. After `production`, so that the stream ends first.
     _slot: Arc<Slot>,
     server: Weak<ServerCore>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum PullAnswer {
+    Finished,
+    Failed,
 }
 
 impl Request {
@@ -94,6 +102,7 @@ impl Request {
     ) -> Self {
         let pull = Mutex::new(PullStream {
             production,
+            answer: None,
             _slot: slot,
             server: Weak::clone(server),
         });
@@ -282,15 +291,23 @@ impl Request {
     ///
     /// # Errors
     ///
-    /// `Timeout` (call again), `Cancelled`, `Disconnected`, `InvalidArgument`.
+    /// `Timeout` (call again), `Cancelled`, `Disconnected`; `InvalidArgument`, also where the request
+    /// was failed.
     pub fn finish(&self, timeout: Option<Duration>) -> Result<()> {
         if let Some(place) = self.place.lock().take() {
             place.ending();
             return self.sent()?.answer(Ok(()));
         }
+        if self.pull.is_none() && self.source.as_ref().is_some_and(|it| it.is_answered()) {
+            return Err(answered_before());
+        }
         let deadline = timeout.map(clock::after);
         let mut pull = self.pull(deadline)?;
+        if pull.answer == Some(PullAnswer::Failed) {
+            return Err(answered_before());
+        }
         pull.production.finish(deadline)?;
+        pull.answer = Some(PullAnswer::Finished);
         let answered = match &self.source {
             Some(source) => source.answer(Ok(())),
             None => Ok(()),
@@ -314,7 +331,10 @@ impl Request {
             Some(pull) => {
                 // Another call may wait for the client and hold the lock: this ends its wait.
                 self.stream.give_up();
-                let production = &mut pull.lock().production;
+                let PullStream {
+                    production, answer, ..
+                } = &mut *pull.lock();
+                answer.get_or_insert(PullAnswer::Failed);
                 production.fail(code, text);
                 if let Some(source) = &self.source {
                     // It fails only where the client is told already.
@@ -332,6 +352,15 @@ impl Request {
         said.unwrap_or_else(|| (error.status().code(), error.text().to_owned()))
     }
 
+    /// A provider that has failed its request may report success afterwards.
+    pub(super) fn ensure_not_failed(&self) -> Result<()> {
+        match &*self.failure.lock() {
+            // The reason itself comes by `failure`.
+            Some(_) => Err(Error::new(Status::Provider, "the request was failed")),
+            None => Ok(()),
+        }
+    }
+
     /// The host's end of the stream, once no other call uses it.
     fn pull(&self, deadline: Option<Timestamp>) -> Result<MutexGuard<'_, PullStream>> {
         let pull = self.pull.as_ref().ok_or_else(|| {
@@ -347,6 +376,11 @@ impl Request {
             }),
         }
     }
+}
+
+/// A host answers once.
+pub(super) fn answered_before() -> Error {
+    Error::invalid_argument("the request was answered before")
 }
 
 impl Drop for Request {

@@ -1,6 +1,7 @@
 //! Streams that clients send (rule Q3), on their way to the host.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 
@@ -17,6 +18,7 @@ use crate::proto::{
     Grant, ReceiverConfig, SideConfig, StreamInfo, Tags, VERSION, Verb,
 };
 use crate::server::TakeOptions;
+use crate::server::request::answered_before;
 
 /// A stream that a client sends.
 ///
@@ -31,13 +33,14 @@ pub(super) struct Source {
     decode: DecodeOptions,
     /// Ends the host's reads, on whatever thread, once the request is over.
     over: Cancel,
+    /// The host has taken the stream; set with the lock of the state.
+    is_taken: AtomicBool,
     state: Mutex<SourceState>,
 }
 
 struct SourceState {
     /// `None` while the host reads it, and in the end.
     fetch: Option<Box<Fetch>>,
-    is_taken: bool,
     is_answered: bool,
 }
 
@@ -108,9 +111,9 @@ impl Source {
             },
             decode,
             over,
+            is_taken: AtomicBool::new(false),
             state: Mutex::new(SourceState {
                 fetch: Some(fetch),
-                is_taken: false,
                 is_answered: false,
             }),
         }))
@@ -132,14 +135,14 @@ impl Source {
     /// Takes the stream: from now on the client sends batches.
     pub(super) fn take(self: &Arc<Self>) -> Result<Stream> {
         let mut state = self.state.lock();
-        if state.is_taken || state.is_answered {
+        if self.is_taken.load(Ordering::Acquire) || state.is_answered {
             return Err(is_taken());
         }
         let fetch = state.fetch.as_mut().ok_or_else(is_taken)?;
         fetch.wait_for_schema(Some(&self.over))?;
         fetch.leave();
         self.link.grant(self.mark, self.info, self.grant)?;
-        state.is_taken = true;
+        self.is_taken.store(true, Ordering::Release);
         let fetch = state.fetch.take().ok_or_else(is_taken)?;
         let me = Arc::clone(self);
         let ending = Box::new(move |fetch| me.give_back(fetch));
@@ -148,6 +151,13 @@ impl Source {
 
     /// Tells the client that the first `batches` are safe.
     pub(super) fn say_result(&self, batches: u64, bytes: &[u8]) -> Result<()> {
+        if self.is_answered() {
+            return Err(answered_before());
+        }
+        if !self.is_taken.load(Ordering::Acquire) {
+            let text = "the server's host has not taken the table: take it first";
+            return Err(Error::invalid_argument(text));
+        }
         self.link.say_result(self.mark, batches, bytes)
     }
 
@@ -162,6 +172,10 @@ impl Source {
         fetch.end(drop);
     }
 
+    pub(super) fn is_answered(&self) -> bool {
+        self.over.is_cancelled()
+    }
+
     /// Tells the client the outcome, once. A host that has left something of the stream, or has it
     /// still, has not taken the stream.
     ///
@@ -174,9 +188,9 @@ impl Source {
         let (fetch, is_taken) = {
             let mut state = self.state.lock();
             if std::mem::replace(&mut state.is_answered, true) {
-                return Err(Error::invalid_argument("the request was answered before"));
+                return Err(answered_before());
             }
-            (state.fetch.take(), state.is_taken)
+            (state.fetch.take(), self.is_taken.load(Ordering::Acquire))
         };
         if fetch.is_none() {
             // The host has it still, and with it the connection.

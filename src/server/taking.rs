@@ -103,7 +103,7 @@ impl StreamWork for TakenStream {
         let provider = provider.get()?;
         let mut reader = None;
         let taken = match &mut production {
-            None => provider.take(&request),
+            None => (provider.take(&request)).and_then(|()| request.ensure_not_failed()),
             Some(production) => provide(&**provider, &request, production, true, &mut reader),
         };
         ending(&slot)();

@@ -275,7 +275,7 @@ static void *take_by_descriptor(void *server) {
   }
   CHECK_EQ(stream_stat(&source, DIPC_STREAM_STAT_BATCHES), batches);
   OK(dipc_request_finish(request, DIPC_FOREVER, &error_));
-  FAILS(DIPC_ERR_INVALID_ARGUMENT, "provider",
+  FAILS(DIPC_ERR_INVALID_ARGUMENT, "answered before",
         dipc_request_finish(request, DIPC_FOREVER, &error_));
   source.release(&source);
   dipc_request_free(request);

@@ -1,0 +1,626 @@
+/* What a host should not do with requests: each call says so by its status and its text, nothing
+ * leaks, and the next stream is served. Server and client in this process, over shared memory and
+ * tcp. */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#include "util.h"
+
+#define ROWS 1000
+#define LONGEST ((size_t)1016 << 10)
+
+typedef struct {
+  dipc_server *server;
+  dipc_client *client;
+  char uris[2][DIPC_URI_BYTES];
+} pair;
+
+/* A server of the table "table", of 30 rows, and a client. */
+static pair new_pair(void) {
+  pair both;
+  size_t len = 0;
+  both.server = new_server(NULL, both.uris[0]);
+  OK(dipc_server_listen(both.server, "tcp://127.0.0.1:0", both.uris[1], DIPC_URI_BYTES, &len,
+                        &error_));
+  publish(both.server, "table", 3, 10, NULL);
+  both.client = new_client();
+  return both;
+}
+
+/* The server serves nothing any more, goes on to serve, and has everything back. */
+static void end_pair(pair *both) {
+  for (int i = 0; i < 2; i++) {
+    struct ArrowDeviceArrayStream stream = get(both->client, both->uris[i], "table");
+    CHECK_EQ(table_check_stream(&stream), 30);
+  }
+  for (int i = 0; server_stat(both->server, DIPC_SERVER_STAT_STREAMS_ACTIVE) && i < 10000; i++)
+    sleep_ms(1);
+  CHECK_EQ(server_stat(both->server, DIPC_SERVER_STAT_STREAMS_ACTIVE), 0);
+  dipc_client_free(both->client);
+  dipc_server_free(both->server);
+  table_wait_live(0);
+}
+
+static int32_t try_put(const dipc_client *client, const char *uri, const uint8_t *descriptor,
+                       size_t len, const dipc_put_options *options, dipc_put **out,
+                       dipc_error **error) {
+  struct ArrowSchema schema;
+  table_schema(&schema);
+  int32_t status = dipc_client_put_open(client, &uri, 1, descriptor, len, options, NULL, &schema,
+                                        ARROW_DEVICE_CPU, out, error);
+  schema.release(&schema);
+  return status;
+}
+
+static int32_t try_exchange(const dipc_client *client, const char *uri, const uint8_t *descriptor,
+                            size_t len, dipc_put **out, struct ArrowDeviceArrayStream *answers,
+                            dipc_error **error) {
+  struct ArrowSchema schema;
+  table_schema(&schema);
+  int32_t status = dipc_client_exchange(client, &uri, 1, descriptor, len, NULL, NULL, NULL,
+                                        &schema, ARROW_DEVICE_CPU, out, answers, error);
+  schema.release(&schema);
+  return status;
+}
+
+static dipc_pending *start(const dipc_client *client, int32_t verb, const char *uri,
+                           const uint8_t *descriptor, size_t len) {
+  dipc_pending *pending = NULL;
+  struct ArrowSchema schema;
+  if (verb != DIPC_VERB_PUT && verb != DIPC_VERB_EXCHANGE) {
+    OK(dipc_client_start(client, verb, &uri, 1, descriptor, len, NULL, NULL, &pending, &error_));
+    return pending;
+  }
+  table_schema(&schema);
+  if (verb == DIPC_VERB_PUT) {
+    OK(dipc_client_start_put(client, &uri, 1, descriptor, len, NULL, NULL, &schema,
+                             ARROW_DEVICE_CPU, &pending, &error_));
+  } else {
+    OK(dipc_client_start_exchange(client, &uri, 1, descriptor, len, NULL, NULL, NULL, &schema,
+                                  ARROW_DEVICE_CPU, &pending, &error_));
+  }
+  schema.release(&schema);
+  return pending;
+}
+
+static dipc_put *started_put(const dipc_pending *pending) {
+  dipc_put *put = NULL;
+  wait_until_readable(pending);
+  OK(dipc_pending_try_put(pending, &put, &error_));
+  return put;
+}
+
+static int32_t try_push(dipc_put *put, int64_t number, const table_memory *memory,
+                        uint64_t timeout_ns, dipc_error **error) {
+  struct ArrowDeviceArray batch;
+  table_batch(&batch, number * ROWS, ROWS, memory);
+  int32_t status = dipc_put_push(put, &batch, NULL, 0, timeout_ns, error);
+  CHECK_EQ(batch.array.release == NULL, status == DIPC_OK);
+  if (batch.array.release) batch.array.release(&batch.array);
+  return status;
+}
+
+static int32_t try_answer(const dipc_request *request, int64_t number, uint64_t timeout_ns,
+                          dipc_error **error) {
+  struct ArrowDeviceArray batch;
+  table_batch(&batch, number * ROWS, ROWS, NULL);
+  int32_t status = dipc_request_push(request, &batch, NULL, 0, timeout_ns, error);
+  CHECK_EQ(batch.array.release == NULL, status == DIPC_OK);
+  if (batch.array.release) batch.array.release(&batch.array);
+  return status;
+}
+
+static dipc_request *next_request(const dipc_server *server) {
+  dipc_request *request = NULL;
+  OK(dipc_server_next_request(server, 60 * SECOND, NULL, &request, &error_));
+  CHECK(request != NULL);
+  return request;
+}
+
+static int32_t start_answer(const dipc_request *request, dipc_error **error) {
+  struct ArrowSchema schema;
+  table_schema(&schema);
+  int32_t status = dipc_request_start(request, &schema, ARROW_DEVICE_CPU, error);
+  schema.release(&schema);
+  return status;
+}
+
+/* Reads the next batch, which is batch `number`. */
+static void take_batch(struct ArrowDeviceArrayStream *stream, int64_t number) {
+  struct ArrowDeviceArray batch;
+  CHECK_EQ(stream->get_next(stream, &batch), 0);
+  CHECK(batch.array.release != NULL);
+  table_check(&batch.array, number * ROWS, ROWS);
+  batch.array.release(&batch.array);
+}
+
+static void take_end(struct ArrowDeviceArrayStream *stream) {
+  struct ArrowDeviceArray batch;
+  CHECK_EQ(stream->get_next(stream, &batch), 0);
+  CHECK(batch.array.release == NULL);
+}
+
+/* Takes every table, and tells the client how long its descriptor and its header `large` were. */
+static int32_t measure(void *userdata, dipc_request *request, struct ArrowDeviceArrayStream *out) {
+  (void)userdata, (void)out;
+  struct ArrowDeviceArrayStream source;
+  size_t ticket = 0, value = 0;
+  char text[64];
+  dipc_headers *headers = NULL, *answer = NULL;
+  OK(dipc_request_ticket(request, NULL, 0, &ticket, &error_));
+  OK(dipc_request_headers(request, &headers, &error_));
+  int32_t found = dipc_headers_get(headers, "large", NULL, 0, &value, NULL);
+  CHECK(found == DIPC_OK || found == DIPC_ERR_NOT_FOUND);
+  dipc_headers_free(headers);
+
+  /* An answer has less room for headers; what does not fit is not added. */
+  uint8_t *large = calloc(1, 32 << 10);
+  OK(dipc_headers_new(&answer, &error_));
+  OK(dipc_headers_add(answer, "large", large, 32 << 10, &error_));
+  free(large);
+  FAILS(DIPC_ERR_INVALID_ARGUMENT, "the limit is 32768",
+        dipc_request_add_headers(request, answer, &error_));
+  dipc_headers_free(answer);
+
+  OK(dipc_request_source(request, &source, &error_));
+  int64_t rows = table_check_stream(&source);
+  int len = snprintf(text, sizeof text, "%zu %zu %lld", ticket, value, (long long)rows);
+  OK(dipc_request_result(request, (uint64_t)(rows / ROWS), (const uint8_t *)text, (size_t)len,
+                         &error_));
+  return 0;
+}
+
+/* Finishes a put of measure(), and checks its word. */
+static void finish_measured(dipc_put *put, const char *expected) {
+  char text[64] = "";
+  size_t len = 0;
+  uint64_t batches = 0;
+  dipc_headers *headers = NULL;
+  OK(dipc_put_finish(put, DIPC_FOREVER, NULL, &error_));
+  OK(dipc_put_next_result(put, 0, &batches, &error_));
+  OK(dipc_put_result(put, (uint8_t *)text, sizeof text - 1, &len, &error_));
+  CHECK_STR(text, expected);
+  OK(dipc_put_headers(put, &headers, &error_));
+  CHECK_EQ(dipc_headers_count(headers), 0);
+  dipc_headers_free(headers);
+  dipc_put_free(put);
+}
+
+/* A descriptor past the limit, alone or with headers: no verb sends it, and the source stays the
+ * caller's. One at the limit arrives whole. */
+static void a_descriptor_that_is_too_long_is_refused(void) {
+  pair both = new_pair();
+  OK(dipc_server_set_handler(both.server, measure, NULL, NULL, 0, &error_));
+  uint8_t *descriptor = calloc(1, LONGEST + 1);
+  static const char limit[] = "the limit is 1040384";
+  static const int32_t verbs[] = {DIPC_VERB_GET, DIPC_VERB_PUT, DIPC_VERB_EXCHANGE,
+                                  DIPC_VERB_DESCRIBE, DIPC_VERB_LIST};
+  for (int i = 0; i < 2; i++) {
+    const char *uris[] = {both.uris[i]};
+    struct ArrowDeviceArrayStream stream = {.release = NULL};
+    dipc_description *description = NULL;
+    dipc_put *put = NULL;
+    FAILS(DIPC_ERR_INVALID_ARGUMENT, limit,
+          dipc_client_get(both.client, uris, 1, descriptor, LONGEST + 1, NULL, NULL, &stream,
+                          &error_));
+    FAILS(DIPC_ERR_INVALID_ARGUMENT, limit,
+          dipc_client_list(both.client, uris, 1, descriptor, LONGEST + 1, NULL, NULL, &stream,
+                           &error_));
+    FAILS(DIPC_ERR_INVALID_ARGUMENT, limit,
+          dipc_client_describe(both.client, uris, 1, descriptor, LONGEST + 1, NULL, NULL,
+                               &description, &error_));
+    FAILS(DIPC_ERR_INVALID_ARGUMENT, limit,
+          try_put(both.client, uris[0], descriptor, LONGEST + 1, NULL, &put, &error_));
+    FAILS(DIPC_ERR_INVALID_ARGUMENT, limit,
+          try_exchange(both.client, uris[0], descriptor, LONGEST + 1, &put, &stream, &error_));
+    CHECK(stream.release == NULL && description == NULL && put == NULL);
+    table_stream(&stream, 2, ROWS, -1, NULL);
+    FAILS(DIPC_ERR_INVALID_ARGUMENT, limit,
+          dipc_client_put(both.client, uris, 1, descriptor, LONGEST + 1, NULL, NULL, &stream, &put,
+                          &error_));
+    CHECK(stream.release != NULL && put == NULL);
+    stream.release(&stream);
+
+    for (size_t verb = 0; verb < 5; verb++) {
+      dipc_pending *pending = start(both.client, verbs[verb], uris[0], descriptor, LONGEST + 1);
+      wait_until_readable(pending);
+      switch (verbs[verb]) {
+        case DIPC_VERB_PUT:
+          FAILS(DIPC_ERR_INVALID_ARGUMENT, limit, dipc_pending_try_put(pending, &put, &error_));
+          break;
+        case DIPC_VERB_EXCHANGE:
+          FAILS(DIPC_ERR_INVALID_ARGUMENT, limit,
+                dipc_pending_try_exchange(pending, &put, &stream, &error_));
+          break;
+        case DIPC_VERB_DESCRIBE:
+          FAILS(DIPC_ERR_INVALID_ARGUMENT, limit,
+                dipc_pending_try_description(pending, &description, &error_));
+          break;
+        default:
+          FAILS(DIPC_ERR_INVALID_ARGUMENT, limit,
+                dipc_pending_try_stream(pending, &stream, &error_));
+      }
+      dipc_pending_free(pending);
+    }
+
+    /* Descriptor and headers share the room. */
+    dipc_headers *headers = NULL;
+    dipc_put_options *options = NULL;
+    OK(dipc_headers_new(&headers, &error_));
+    OK(dipc_headers_add(headers, "k", NULL, 0, &error_));
+    OK(dipc_put_options_new(&options, &error_));
+    OK(dipc_put_options_set_headers(options, headers, &error_));
+    dipc_headers_free(headers);
+    FAILS(DIPC_ERR_INVALID_ARGUMENT, "with its headers",
+          try_put(both.client, uris[0], descriptor, LONGEST, options, &put, &error_));
+    dipc_put_options_free(options);
+
+    OK(try_put(both.client, uris[0], descriptor, LONGEST, NULL, &put, &error_));
+    OK(try_push(put, 0, NULL, DIPC_FOREVER, &error_));
+    finish_measured(put, "1040384 0 1000");
+  }
+  free(descriptor);
+  end_pair(&both);
+}
+
+/* A key that no header may have, and 65 KiB of headers: what was set before still holds. 64 KiB
+ * cross. */
+static void headers_that_are_wrong_are_refused(void) {
+  pair both = new_pair();
+  OK(dipc_server_set_handler(both.server, measure, NULL, NULL, 0, &error_));
+  dipc_headers *headers = NULL;
+  dipc_put_options *options = NULL;
+  OK(dipc_headers_new(&headers, &error_));
+  OK(dipc_put_options_new(&options, &error_));
+  char too_long[257];
+  memset(too_long, 'k', 256);
+  too_long[256] = 0;
+  const char *keys[] = {"", "Key", "a key", "key:", "key\n", "k\xc3\xa4", "k/v", too_long};
+  for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+    FAILS(DIPC_ERR_INVALID_ARGUMENT, "other characters",
+          dipc_headers_add(headers, keys[i], NULL, 0, &error_));
+  }
+  FAILS(DIPC_ERR_INVALID_ARGUMENT, "UTF-8", dipc_headers_add(headers, "k\xff", NULL, 0, &error_));
+  FAILS(DIPC_ERR_INVALID_ARGUMENT, "begins with `dipc-`",
+        dipc_headers_add(headers, "dipc-status", NULL, 0, &error_));
+  CHECK_EQ(dipc_headers_count(headers), 0);
+
+  const size_t most = (64 << 10) - 5 - strlen("large");
+  uint8_t *value = calloc(1, 65 << 10);
+  OK(dipc_headers_add(headers, "large", value, most, &error_));
+  OK(dipc_put_options_set_headers(options, headers, &error_));
+  OK(dipc_headers_add(headers, "more", value, 1 << 10, &error_));
+  FAILS(DIPC_ERR_INVALID_ARGUMENT, "the limit is 65536",
+        dipc_put_options_set_headers(options, headers, &error_));
+  dipc_headers_free(headers);
+  free(value);
+  for (int i = 0; i < 2; i++) {
+    dipc_put *put = NULL;
+    OK(try_put(both.client, both.uris[i], TICKET("t"), options, &put, &error_));
+    OK(try_push(put, 0, NULL, DIPC_FOREVER, &error_));
+    finish_measured(put, "1 65526 1000");
+  }
+  dipc_put_options_free(options);
+  end_pair(&both);
+}
+
+static uint64_t connections_made(const dipc_client *client) {
+  uint64_t made = 0;
+  OK(dipc_client_stat(client, DIPC_CLIENT_STAT_CONNECTIONS_MADE, &made, &error_));
+  return made;
+}
+
+/* A server without a handler takes no tables and says so. The source stays the caller's. */
+static void a_server_without_a_handler_takes_no_tables(void) {
+  pair both = new_pair();
+  for (int i = 0; i < 2; i++) {
+    const char *uris[] = {both.uris[i]};
+    struct ArrowDeviceArrayStream stream = {.release = NULL};
+    dipc_put *put = NULL;
+    const uint64_t before = connections_made(both.client);
+    /* "table" is a ticket that the server has: it can be fetched alone. */
+    static const char *const names[] = {"table", "no table"};
+    for (int name = 0; name < 2; name++) {
+      const uint8_t *descriptor = (const uint8_t *)names[name];
+      size_t len = strlen(names[name]);
+      FAILS(DIPC_ERR_UNSUPPORTED, "no handler",
+            try_put(both.client, uris[0], descriptor, len, NULL, &put, &error_));
+      CHECK(put == NULL);
+      table_stream(&stream, 2, ROWS, -1, NULL);
+      FAILS(DIPC_ERR_UNSUPPORTED, "no handler",
+            dipc_client_put(both.client, uris, 1, descriptor, len, NULL, NULL, &stream, &put,
+                            &error_));
+      CHECK(put == NULL && stream.release != NULL);
+      stream.release(&stream);
+    }
+    /* A refusal does not cost the connection. */
+    CHECK_EQ(connections_made(both.client), before + 1);
+    stream.release = NULL;
+    FAILS(DIPC_ERR_UNSUPPORTED, "no handler",
+          try_exchange(both.client, uris[0], TICKET("t"), &put, &stream, &error_));
+    CHECK(put == NULL && stream.release == NULL);
+    dipc_pending *pending = start(both.client, DIPC_VERB_PUT, uris[0], TICKET("t"));
+    wait_until_readable(pending);
+    FAILS(DIPC_ERR_UNSUPPORTED, "no handler", dipc_pending_try_put(pending, &put, &error_));
+    dipc_pending_free(pending);
+    pending = start(both.client, DIPC_VERB_EXCHANGE, uris[0], TICKET("t"));
+    wait_until_readable(pending);
+    FAILS(DIPC_ERR_UNSUPPORTED, "no handler",
+          dipc_pending_try_exchange(pending, &put, &stream, &error_));
+    dipc_pending_free(pending);
+    CHECK(put == NULL && stream.release == NULL);
+  }
+  end_pair(&both);
+}
+
+/* Verbs that no call or no server has, and a server that is known to have none. */
+static void a_verb_that_is_not_known_is_refused(void) {
+  pair both = new_pair();
+  const char *uris[] = {both.uris[0]};
+  dipc_pending *pending = NULL;
+  static const int32_t verbs[] = {INT32_MIN, -1, 0, DIPC_VERB_PUT, DIPC_VERB_EXCHANGE, 6, 77, 257};
+  for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++) {
+    FAILS(DIPC_ERR_INVALID_ARGUMENT, "DIPC_VERB_GET",
+          dipc_client_start(both.client, verbs[i], uris, 1, TICKET("table"), NULL, NULL, &pending,
+                            &error_));
+    CHECK(pending == NULL);
+  }
+  /* The same server, by a URI as of one without the extension. */
+  char baseline[DIPC_URI_BYTES];
+  const char *other[] = {baseline};
+  strcpy(baseline, both.uris[0]);
+  *strstr(baseline, "&dipc=") = 0;
+  struct ArrowDeviceArrayStream stream = {.release = NULL};
+  dipc_description *description = NULL;
+  dipc_put *put = NULL;
+  FAILS(DIPC_ERR_UNSUPPORTED, "takes no tables",
+        try_put(both.client, other[0], TICKET("t"), NULL, &put, &error_));
+  FAILS(DIPC_ERR_UNSUPPORTED, "takes no tables",
+        try_exchange(both.client, other[0], TICKET("t"), &put, &stream, &error_));
+  FAILS(DIPC_ERR_UNSUPPORTED, "another verb than get",
+        dipc_client_describe(both.client, other, 1, TICKET("table"), NULL, NULL, &description,
+                             &error_));
+  FAILS(DIPC_ERR_UNSUPPORTED, "another verb than get",
+        dipc_client_list(both.client, other, 1, TICKET("table"), NULL, NULL, &stream, &error_));
+  CHECK(put == NULL && stream.release == NULL && description == NULL);
+  end_pair(&both);
+}
+
+/* Pull form, a table from here: each call that answers counts once. */
+static void a_request_is_answered_once(void) {
+  pair both = new_pair();
+  OK(dipc_server_serve_pull(both.server, TICKET("t"), &error_));
+  for (int i = 0; i < 2; i++) {
+    struct ArrowDeviceArrayStream stream, none = {.release = NULL};
+    dipc_pending *pending = start(both.client, DIPC_VERB_GET, both.uris[i], TICKET("t"));
+    dipc_request *request = next_request(both.server);
+    FAILS(DIPC_ERR_INVALID_ARGUMENT, "sends no stream",
+          dipc_request_source(request, &none, &error_));
+    FAILS(DIPC_ERR_INVALID_ARGUMENT, "sends no stream",
+          dipc_request_result(request, 1, NULL, 0, &error_));
+    CHECK(none.release == NULL);
+    FAILS(DIPC_ERR_INVALID_ARGUMENT, "schema", try_answer(request, 0, 0, &error_));
+    FAILS(DIPC_ERR_INVALID_ARGUMENT, "schema", dipc_request_finish(request, 0, &error_));
+    OK(start_answer(request, &error_));
+    FAILS(DIPC_ERR_INVALID_ARGUMENT, "has its schema already", start_answer(request, &error_));
+    OK(try_answer(request, 0, DIPC_FOREVER, &error_));
+    wait_until_readable(pending);
+    OK(dipc_pending_try_stream(pending, &stream, &error_));
+    FAILS(DIPC_ERR_INVALID_ARGUMENT, "taken before",
+          dipc_pending_try_stream(pending, &none, &error_));
+    dipc_pending_free(pending);
+    OK(dipc_request_finish(request, DIPC_FOREVER, &error_));
+    /* Over: nothing of what follows reaches the client. */
+    STATUS(DIPC_ERR_INVALID_ARGUMENT, try_answer(request, 1, 0, &error_));
+    STATUS(DIPC_ERR_INVALID_ARGUMENT, start_answer(request, &error_));
+    OK(dipc_request_fail(request, DIPC_ERR_IO, "too late", &error_));
+    OK(dipc_request_finish(request, DIPC_FOREVER, &error_));
+    take_batch(&stream, 0);
+    take_end(&stream);
+    OK(dipc_stream_status(&stream, &error_));
+    stream.release(&stream);
+    dipc_request_free(request);
+
+    /* The first failure counts. */
+    pending = start(both.client, DIPC_VERB_GET, both.uris[i], TICKET("t"));
+    request = next_request(both.server);
+    OK(start_answer(request, &error_));
+    wait_until_readable(pending);
+    OK(dipc_pending_try_stream(pending, &stream, &error_));
+    dipc_pending_free(pending);
+    OK(dipc_request_fail(request, DIPC_ERR_PERMISSION, "the first reason", &error_));
+    OK(dipc_request_fail(request, DIPC_ERR_IO, "the second reason", &error_));
+    STATUS(DIPC_ERR_INVALID_ARGUMENT, try_answer(request, 0, 0, &error_));
+    FAILS(DIPC_ERR_INVALID_ARGUMENT, "answered before",
+          dipc_request_finish(request, DIPC_FOREVER, &error_));
+    dipc_request_free(request);
+    struct ArrowDeviceArray batch;
+    CHECK(stream.get_next(&stream, &batch) != 0);
+    FAILS(DIPC_ERR_PERMISSION, "the first reason", dipc_stream_status(&stream, &error_));
+    stream.release(&stream);
+  }
+  size_t released = 0;
+  for (int i = 0; table_live() > 3 && i < 1000; i++) {
+    OK(dipc_server_drain_releases(both.server, &released, &error_));
+    sleep_ms(1);
+  }
+  end_pair(&both);
+}
+
+/* Pull form, a table from the client. */
+static void a_table_is_taken_and_answered_once(void) {
+  pair both = new_pair();
+  OK(dipc_server_set_handler_pull(both.server, &error_));
+  for (int i = 0; i < 2; i++) {
+    struct ArrowDeviceArrayStream source, none = {.release = NULL};
+    struct ArrowSchema schema = {.release = NULL};
+    uint64_t batches = 0;
+    dipc_pending *pending = start(both.client, DIPC_VERB_PUT, both.uris[i], TICKET("t"));
+    dipc_request *request = next_request(both.server);
+    FAILS(DIPC_ERR_INVALID_ARGUMENT, "take it first",
+          dipc_request_result(request, 0, NULL, 0, &error_));
+    STATUS(DIPC_ERR_INVALID_ARGUMENT, start_answer(request, &error_));
+    STATUS(DIPC_ERR_INVALID_ARGUMENT, try_answer(request, 0, 0, &error_));
+    OK(dipc_request_source(request, &source, &error_));
+    FAILS(DIPC_ERR_INVALID_ARGUMENT, "taken before",
+          dipc_request_source(request, &none, &error_));
+    FAILS(DIPC_ERR_INVALID_ARGUMENT, "taken before",
+          dipc_request_source_schema(request, &schema, &error_));
+    CHECK(none.release == NULL && schema.release == NULL);
+    uint8_t *large = calloc(1, (32 << 10) + 1);
+    FAILS(DIPC_ERR_INVALID_ARGUMENT, "32768",
+          dipc_request_result(request, 1, large, (32 << 10) + 1, &error_));
+    free(large);
+    dipc_put *put = started_put(pending);
+    dipc_pending_free(pending);
+    OK(try_push(put, 0, NULL, DIPC_FOREVER, &error_));
+    STATUS(DIPC_ERR_TIMEOUT, dipc_put_finish(put, 0, NULL, &error_));
+    take_batch(&source, 0);
+    take_end(&source);
+    source.release(&source);
+    OK(dipc_request_result(request, 1, (const uint8_t *)"safe", 4, &error_));
+    OK(dipc_request_finish(request, DIPC_FOREVER, &error_));
+    /* The client has the end. */
+    FAILS(DIPC_ERR_INVALID_ARGUMENT, "answered before",
+          dipc_request_finish(request, DIPC_FOREVER, &error_));
+    OK(dipc_request_fail(request, DIPC_ERR_IO, "too late", &error_));
+    FAILS(DIPC_ERR_INVALID_ARGUMENT, "is over",
+          dipc_request_source(request, &none, &error_));
+    FAILS(DIPC_ERR_INVALID_ARGUMENT, "answered before",
+          dipc_request_result(request, 1, NULL, 0, &error_));
+    OK(dipc_put_finish(put, DIPC_FOREVER, &batches, &error_));
+    CHECK_EQ(batches, 1);
+    OK(dipc_put_next_result(put, 0, &batches, &error_));
+    CHECK_EQ(dipc_put_next_result(put, 0, &batches, NULL), DIPC_NOTHING);
+    dipc_put_free(put);
+    dipc_request_free(request);
+
+    /* The first failure counts. */
+    pending = start(both.client, DIPC_VERB_PUT, both.uris[i], TICKET("t"));
+    request = next_request(both.server);
+    OK(dipc_request_source(request, &source, &error_));
+    put = started_put(pending);
+    dipc_pending_free(pending);
+    OK(try_push(put, 0, NULL, DIPC_FOREVER, &error_));
+    OK(dipc_request_fail(request, DIPC_ERR_PERMISSION, "the first reason", &error_));
+    OK(dipc_request_fail(request, DIPC_ERR_IO, "the second reason", &error_));
+    FAILS(DIPC_ERR_INVALID_ARGUMENT, "answered before",
+          dipc_request_finish(request, DIPC_FOREVER, &error_));
+    FAILS(DIPC_ERR_PERMISSION, "the first reason",
+          dipc_put_finish(put, DIPC_FOREVER, NULL, &error_));
+    CHECK(dipc_put_is_over(put));
+    struct ArrowDeviceArray batch;
+    CHECK(source.get_next(&source, &batch) != 0);
+    source.release(&source);
+    dipc_put_free(put);
+    dipc_request_free(request);
+
+    /* Taken, and answered before its end: no success for either side. */
+    pending = start(both.client, DIPC_VERB_PUT, both.uris[i], TICKET("t"));
+    request = next_request(both.server);
+    OK(dipc_request_source(request, &source, &error_));
+    put = started_put(pending);
+    dipc_pending_free(pending);
+    OK(try_push(put, 0, NULL, DIPC_FOREVER, &error_));
+    take_batch(&source, 0);
+    FAILS(DIPC_ERR_PROVIDER, "before its end",
+          dipc_request_finish(request, DIPC_FOREVER, &error_));
+    dipc_request_free(request);
+    FAILS(DIPC_ERR_PROVIDER, "before its end",
+          dipc_put_finish(put, DIPC_FOREVER, NULL, &error_));
+    source.release(&source);
+    dipc_put_free(put);
+  }
+  end_pair(&both);
+}
+
+/* Fails the request, and says by its return value that it is well. */
+static int32_t answer_twice(void *userdata, dipc_request *request,
+                            struct ArrowDeviceArrayStream *out) {
+  (void)userdata;
+  struct ArrowDeviceArrayStream source;
+  int32_t verb = dipc_request_verb(request);
+  if (verb != DIPC_VERB_GET) {
+    OK(dipc_request_source(request, &source, &error_));
+    table_check_stream(&source);
+  }
+  OK(dipc_request_fail(request, DIPC_ERR_PERMISSION, "the first reason", &error_));
+  OK(dipc_request_fail(request, DIPC_ERR_IO, "the last reason", &error_));
+  if (verb != DIPC_VERB_PUT) table_stream(out, 2, ROWS, -1, NULL);
+  return 0;
+}
+
+/* Accepts a table, and reads nothing of it. */
+static int32_t read_nothing(void *userdata, dipc_request *request,
+                            struct ArrowDeviceArrayStream *out) {
+  (void)userdata, (void)out;
+  struct ArrowDeviceArrayStream source;
+  OK(dipc_request_source(request, &source, &error_));
+  source.release(&source);
+  return 0;
+}
+
+/* Provider form: a request that its host has failed does not end well, whatever the provider
+ * returns afterwards. */
+static void a_failed_request_does_not_end_well(void) {
+  pair both = new_pair();
+  OK(dipc_server_set_handler(both.server, answer_twice, NULL, NULL, 0, &error_));
+  for (int i = 0; i < 2; i++) {
+    const char *uri = both.uris[i];
+    dipc_put *put = NULL;
+    struct ArrowDeviceArrayStream answers;
+    struct ArrowDeviceArray batch;
+    OK(try_put(both.client, uri, TICKET("t"), NULL, &put, &error_));
+    OK(try_push(put, 0, NULL, DIPC_FOREVER, &error_));
+    FAILS(DIPC_ERR_IO, "the last reason",
+          dipc_put_finish(put, DIPC_FOREVER, NULL, &error_));
+    dipc_put_free(put);
+
+    OK(try_exchange(both.client, uri, TICKET("t"), &put, &answers, &error_));
+    OK(try_push(put, 0, NULL, DIPC_FOREVER, &error_));
+    FAILS(DIPC_ERR_IO, "the last reason",
+          dipc_put_finish(put, DIPC_FOREVER, NULL, &error_));
+    int code;
+    while ((code = answers.get_next(&answers, &batch)) == 0) {
+      CHECK(batch.array.release != NULL);
+      batch.array.release(&batch.array);
+    }
+    FAILS(DIPC_ERR_IO, "the last reason", dipc_stream_status(&answers, &error_));
+    answers.release(&answers);
+    dipc_put_free(put);
+
+    FAILS(DIPC_ERR_IO, "the last reason",
+          dipc_client_get(both.client, &uri, 1, TICKET("t"), NULL, NULL, &answers, &error_));
+  }
+  OK(dipc_server_set_handler(both.server, read_nothing, NULL, NULL, 0, &error_));
+  for (int i = 0; i < 2; i++) {
+    dipc_put *put = NULL;
+    dipc_error *error = NULL;
+    OK(try_put(both.client, both.uris[i], TICKET("t"), NULL, &put, &error_));
+    int32_t status = DIPC_OK;
+    for (int n = 0; status == DIPC_OK && n < 3; n++)
+      status = try_push(put, n, NULL, DIPC_FOREVER, &error);
+    if (status == DIPC_OK) status = dipc_put_finish(put, DIPC_FOREVER, NULL, &error);
+    CHECK_EQ(status, DIPC_ERR_PROVIDER);
+    CHECK(strstr(dipc_error_text(error), "before its end") != NULL);
+    dipc_error_free(error);
+    dipc_put_free(put);
+  }
+  end_pair(&both);
+}
+
+int main(void) {
+  a_descriptor_that_is_too_long_is_refused();
+  headers_that_are_wrong_are_refused();
+  a_server_without_a_handler_takes_no_tables();
+  a_verb_that_is_not_known_is_refused();
+  a_request_is_answered_once();
+  a_table_is_taken_and_answered_once();
+  a_failed_request_does_not_end_well();
+  return 0;
+}
