@@ -46,6 +46,14 @@ static void end_pair(pair *both) {
   table_wait_live(0);
 }
 
+/* Pull form: releases the arrays that come back, until the published table alone is left. */
+static void drain(const dipc_server *server) {
+  size_t released = 0;
+  for (int i = 0; server_stat(server, DIPC_SERVER_STAT_STREAMS_ACTIVE) && i < 10000; i++)
+    sleep_ms(1);
+  OK(dipc_server_drain_releases(server, &released, &error_));
+}
+
 static int32_t try_put(const dipc_client *client, const char *uri, const uint8_t *descriptor,
                        size_t len, const dipc_put_options *options, dipc_put **out,
                        dipc_error **error) {
@@ -444,11 +452,7 @@ static void a_request_is_answered_once(void) {
     FAILS(DIPC_ERR_PERMISSION, "the first reason", dipc_stream_status(&stream, &error_));
     stream.release(&stream);
   }
-  size_t released = 0;
-  for (int i = 0; table_live() > 3 && i < 1000; i++) {
-    OK(dipc_server_drain_releases(both.server, &released, &error_));
-    sleep_ms(1);
-  }
+  drain(both.server);
   end_pair(&both);
 }
 
@@ -614,6 +618,353 @@ static void a_failed_request_does_not_end_well(void) {
   end_pair(&both);
 }
 
+/* Describes so many endpoints as the descriptor says. */
+static int32_t describe_many(void *userdata, dipc_request *request,
+                             struct ArrowDeviceArrayStream *out) {
+  (void)userdata;
+  char text[64] = "";
+  const char *uris[] = {text};
+  size_t len = 0;
+  dipc_description *description = NULL;
+  OK(dipc_request_ticket(request, (uint8_t *)text, sizeof text - 1, &len, &error_));
+  const long count = atol(text);
+  OK(dipc_description_new(&description, &error_));
+  for (long i = 0; i < count; i++) {
+    snprintf(text, sizeof text, "tcp://host%ld:1", i);
+    OK(dipc_description_add_endpoint(description, (const uint8_t *)&i, sizeof i, uris, 1,
+                                     (uint64_t)i, DIPC_UNKNOWN, &error_));
+  }
+  OK(dipc_description_set_total(description, DIPC_TOTAL_ROWS, 7, &error_));
+  OK(dipc_description_to_stream(description, out, &error_));
+  dipc_description_free(description);
+  return 0;
+}
+
+/* 10,000 endpoints cross whole. More than a client reads, or than its memory may hold, fail with the
+ * limit in the text, and the next answer is read. */
+static void many_endpoints_are_described(void) {
+  pair both = new_pair();
+  OK(dipc_server_set_handler(both.server, describe_many, NULL, NULL, 0, &error_));
+  dipc_get_options *options = NULL;
+  OK(dipc_get_options_new(&options, &error_));
+  OK(dipc_get_options_set_message_limit_bytes(options, 1000, &error_));
+  for (int i = 0; i < 4; i++) {
+    const char *uris[] = {both.uris[i % 2]};
+    dipc_description *description = NULL;
+    char text[64], expected[64];
+    long number = -1;
+    size_t len = 0;
+    OK(dipc_client_describe(both.client, uris, 1, TICKET("10000"), NULL, NULL, &description,
+                            &error_));
+    CHECK_EQ(dipc_description_endpoint_count(description), 10000);
+    CHECK_EQ(dipc_description_total(description, DIPC_TOTAL_ROWS), 7);
+    for (size_t at = 0; at < 10000; at += 3333) {
+      OK(dipc_description_endpoint_descriptor(description, at, (uint8_t *)&number, sizeof number,
+                                              &len, &error_));
+      CHECK_EQ(number, at);
+      OK(dipc_description_endpoint_uri(description, at, 0, text, sizeof text, &len, &error_));
+      snprintf(expected, sizeof expected, "tcp://host%zu:1", at);
+      CHECK_STR(text, expected);
+      CHECK_EQ(dipc_description_endpoint_total(description, at, DIPC_TOTAL_ROWS), at);
+    }
+    FAILS(DIPC_ERR_NOT_FOUND, "no endpoint 10000",
+          dipc_description_endpoint_descriptor(description, 10000, NULL, 0, &len, &error_));
+    dipc_description_free(description);
+    description = NULL;
+    FAILS(DIPC_ERR_INVALID_DATA, "65536 endpoints",
+          dipc_client_describe(both.client, uris, 1, TICKET("65537"), NULL, NULL, &description,
+                               &error_));
+    FAILS(DIPC_ERR_OUT_OF_MEMORY, "limit",
+          dipc_client_describe(both.client, uris, 1, TICKET("10000"), options, NULL, &description,
+                               &error_));
+    dipc_pending *pending = start(both.client, DIPC_VERB_DESCRIBE, uris[0], TICKET("65537"));
+    wait_until_readable(pending);
+    FAILS(DIPC_ERR_INVALID_DATA, "65536 endpoints",
+          dipc_pending_try_description(pending, &description, &error_));
+    dipc_pending_free(pending);
+    CHECK(description == NULL);
+  }
+  dipc_get_options_free(options);
+  end_pair(&both);
+}
+
+/* What several threads do at once, each until it is done. */
+typedef struct {
+  const dipc_server *server;
+  const dipc_pending *pending;
+  const dipc_request *request;
+  struct ArrowDeviceArrayStream stream;
+  pthread_barrier_t *barrier;
+  int64_t first;
+  int got;
+} caller;
+
+static void *try_stream(void *userdata) {
+  caller *self = userdata;
+  pthread_barrier_wait(self->barrier);
+  int32_t status = dipc_pending_try_stream(self->pending, &self->stream, NULL);
+  self->got = status == DIPC_OK;
+  CHECK(status == DIPC_OK || status == DIPC_ERR_INVALID_ARGUMENT);
+  return NULL;
+}
+
+static void *try_requests(void *userdata) {
+  caller *self = userdata;
+  dipc_request *request = NULL;
+  pthread_barrier_wait(self->barrier);
+  for (;;) {
+    int32_t status = dipc_server_next_request(self->server, 0, NULL, &request, NULL);
+    if (status == DIPC_NOTHING) return NULL;
+    CHECK_EQ(status, DIPC_OK);
+    OK(dipc_request_fail(request, DIPC_ERR_PERMISSION, "nobody", &error_));
+    dipc_request_free(request);
+    self->got++;
+  }
+}
+
+static void *try_pushes(void *userdata) {
+  caller *self = userdata;
+  pthread_barrier_wait(self->barrier);
+  while (self->got < 50) {
+    int32_t status = try_answer(self->request, self->first + self->got, 0, NULL);
+    CHECK(status == DIPC_OK || status == DIPC_ERR_TIMEOUT);
+    if (status == DIPC_OK) self->got++;
+    else sleep_ms(1);
+  }
+  return NULL;
+}
+
+enum { CALLERS = 4 };
+
+static void call_at_once(caller callers[CALLERS], void *(*call)(void *)) {
+  pthread_barrier_t barrier;
+  pthread_t threads[CALLERS];
+  CHECK_EQ(pthread_barrier_init(&barrier, NULL, CALLERS), 0);
+  for (int i = 0; i < CALLERS; i++) {
+    callers[i].barrier = &barrier;
+    CHECK_EQ(pthread_create(&threads[i], NULL, call, &callers[i]), 0);
+  }
+  for (int i = 0; i < CALLERS; i++) CHECK_EQ(pthread_join(threads[i], NULL), 0);
+  CHECK_EQ(pthread_barrier_destroy(&barrier), 0);
+}
+
+/* Calls without a wait, on handles that several threads may use: each result goes to one thread. */
+static void threads_call_without_a_wait(void) {
+  pair both = new_pair();
+  for (int i = 0; i < 20; i++) {
+    caller callers[CALLERS] = {0};
+    dipc_pending *pending = start(both.client, DIPC_VERB_GET, both.uris[i % 2], TICKET("table"));
+    wait_until_readable(pending);
+    for (int at = 0; at < CALLERS; at++) callers[at].pending = pending;
+    call_at_once(callers, try_stream);
+    int got = 0;
+    for (int at = 0; at < CALLERS; at++) {
+      got += callers[at].got;
+      if (callers[at].got) CHECK_EQ(table_check_stream(&callers[at].stream), 30);
+    }
+    CHECK_EQ(got, 1);
+    dipc_pending_free(pending);
+  }
+
+  OK(dipc_server_serve_pull(both.server, TICKET("t"), &error_));
+  enum { REQUESTS = 8 };
+  dipc_pending *pending[REQUESTS];
+  caller callers[CALLERS] = {0};
+  for (int i = 0; i < REQUESTS; i++)
+    pending[i] = start(both.client, DIPC_VERB_GET, both.uris[i % 2], TICKET("t"));
+  for (int at = 0; at < CALLERS; at++) callers[at].server = both.server;
+  int got = 0;
+  while (got < REQUESTS) {
+    call_at_once(callers, try_requests);
+    got = 0;
+    for (int at = 0; at < CALLERS; at++) got += callers[at].got;
+  }
+  CHECK_EQ(got, REQUESTS);
+  for (int i = 0; i < REQUESTS; i++) {
+    struct ArrowDeviceArrayStream stream;
+    wait_until_readable(pending[i]);
+    FAILS(DIPC_ERR_PERMISSION, "nobody",
+          dipc_pending_try_stream(pending[i], &stream, &error_));
+    dipc_pending_free(pending[i]);
+  }
+
+  /* Each batch of each thread arrives once, in the order of its thread. */
+  for (int i = 0; i < 2; i++) {
+    struct ArrowDeviceArrayStream stream;
+    struct ArrowDeviceArray batch;
+    dipc_pending *asked = start(both.client, DIPC_VERB_GET, both.uris[i], TICKET("t"));
+    dipc_request *request = next_request(both.server);
+    OK(start_answer(request, &error_));
+    wait_until_readable(asked);
+    OK(dipc_pending_try_stream(asked, &stream, &error_));
+    dipc_pending_free(asked);
+    pthread_barrier_t barrier;
+    pthread_t threads[2];
+    caller pushers[2] = {{.request = request, .barrier = &barrier},
+                         {.request = request, .barrier = &barrier, .first = 50}};
+    CHECK_EQ(pthread_barrier_init(&barrier, NULL, 2), 0);
+    for (int at = 0; at < 2; at++)
+      CHECK_EQ(pthread_create(&threads[at], NULL, try_pushes, &pushers[at]), 0);
+    int64_t next[2] = {0, 50};
+    for (int n = 0; n < 100; n++) {
+      CHECK_EQ(stream.get_next(&stream, &batch), 0);
+      CHECK(batch.array.release != NULL);
+      int64_t id = ((const int64_t *)batch.array.children[0]->buffers[1])[0] / ROWS;
+      int64_t *expected = &next[id >= 50];
+      CHECK_EQ(id, *expected);
+      table_check(&batch.array, id * ROWS, ROWS);
+      *expected += 1;
+      batch.array.release(&batch.array);
+    }
+    for (int at = 0; at < 2; at++) CHECK_EQ(pthread_join(threads[at], NULL), 0);
+    CHECK_EQ(pthread_barrier_destroy(&barrier), 0);
+    OK(dipc_request_finish(request, DIPC_FOREVER, &error_));
+    dipc_request_free(request);
+    take_end(&stream);
+    stream.release(&stream);
+  }
+  drain(both.server);
+  end_pair(&both);
+}
+
+/* Everything that a fork may find under way. */
+typedef struct {
+  dipc_pending *pending;
+  dipc_put *put;
+  dipc_request *request;
+  struct ArrowDeviceArrayStream source, answers;
+  struct ArrowDeviceArray held;
+  bool is_exchange;
+} under_way;
+
+/* In the child: each call says that it is the child's, and freeing does no harm. */
+static void use_after_fork(under_way *self) {
+  uint64_t figure = 0;
+  int fd = -1;
+  dipc_headers *headers = NULL;
+  dipc_put *put = NULL;
+  struct ArrowSchema schema = {.release = NULL};
+  struct ArrowDeviceArrayStream stream;
+  struct ArrowDeviceArray batch;
+  const int32_t forked = DIPC_ERR_FORKED;
+  FAILS(forked, "fork", try_push(self->put, 9, NULL, 0, &error_));
+  FAILS(forked, "fork", try_push(self->put, 9, NULL, DIPC_FOREVER, &error_));
+  FAILS(forked, "fork", dipc_put_next_result(self->put, DIPC_FOREVER, &figure, &error_));
+  FAILS(forked, "fork", dipc_put_finish(self->put, DIPC_FOREVER, &figure, &error_));
+  FAILS(forked, "fork", dipc_put_fail(self->put, DIPC_ERR_IO, "the child's", &error_));
+  FAILS(forked, "fork", dipc_put_headers(self->put, &headers, &error_));
+  FAILS(forked, "fork", dipc_put_fd(self->put, &fd, &error_));
+  FAILS(forked, "fork", dipc_put_stat(self->put, DIPC_PUT_STAT_BATCHES, &figure, &error_));
+  CHECK(dipc_put_is_over(self->put));
+  FAILS(forked, "fork", dipc_pending_fd(self->pending, &fd, &error_));
+  FAILS(forked, "fork", dipc_pending_try_put(self->pending, &put, &error_));
+  FAILS(forked, "fork", dipc_request_source(self->request, &stream, &error_));
+  FAILS(forked, "fork", dipc_request_source_schema(self->request, &schema, &error_));
+  FAILS(forked, "fork", dipc_request_result(self->request, 1, NULL, 0, &error_));
+  FAILS(forked, "fork", start_answer(self->request, &error_));
+  FAILS(forked, "fork", try_answer(self->request, 0, DIPC_FOREVER, &error_));
+  FAILS(forked, "fork", dipc_request_finish(self->request, DIPC_FOREVER, &error_));
+  FAILS(forked, "fork", dipc_request_fail(self->request, DIPC_ERR_IO, "the child's", &error_));
+  FAILS(forked, "fork", dipc_request_fd(self->request, &fd, &error_));
+  CHECK(dipc_request_is_cancelled(self->request));
+  CHECK_EQ(dipc_request_verb(self->request), 0);
+  CHECK(self->source.get_next(&self->source, &batch) != 0);
+  FAILS(forked, "fork", dipc_stream_try_next(&self->source, &batch, &error_));
+  CHECK(put == NULL && headers == NULL && fd == -1 && schema.release == NULL);
+  if (self->is_exchange) {
+    CHECK(self->answers.get_next(&self->answers, &batch) != 0);
+    FAILS(forked, "fork", dipc_stream_try_next(&self->answers, &batch, &error_));
+    self->answers.release(&self->answers);
+  }
+  table_check(&self->held.array, 0, ROWS);
+  self->held.array.release(&self->held.array);
+  self->source.release(&self->source);
+  dipc_request_free(self->request);
+  dipc_put_free(self->put);
+  dipc_pending_free(self->pending);
+}
+
+/* A fork in the middle of a put and of an exchange: both go on in the parent. */
+static void a_fork_disturbs_no_table(void) {
+  pair both = new_pair();
+  table_memory arena = arena_memory();
+  OK(dipc_server_set_handler_pull(both.server, &error_));
+  for (int i = 0; i < 4; i++) {
+    const char *uri = both.uris[i % 2];
+    under_way self = {.is_exchange = i >= 2};
+    const int32_t verb = self.is_exchange ? DIPC_VERB_EXCHANGE : DIPC_VERB_PUT;
+    dipc_pending *asked = start(both.client, verb, uri, TICKET("t"));
+    self.request = next_request(both.server);
+    OK(dipc_request_source(self.request, &self.source, &error_));
+    wait_until_readable(asked);
+    if (self.is_exchange) {
+      OK(dipc_pending_try_exchange(asked, &self.put, &self.answers, &error_));
+      OK(start_answer(self.request, &error_));
+      OK(try_answer(self.request, 0, DIPC_FOREVER, &error_));
+      take_batch(&self.answers, 0);
+    } else {
+      OK(dipc_pending_try_put(asked, &self.put, &error_));
+    }
+    dipc_pending_free(asked);
+    for (int n = 0; n < 3; n++) OK(try_push(self.put, n, &arena, DIPC_FOREVER, &error_));
+    CHECK_EQ(self.source.get_next(&self.source, &self.held), 0);
+    /* One that the server has not answered. */
+    self.pending = start(both.client, DIPC_VERB_PUT, uri, TICKET("u"));
+    dipc_request *unanswered = next_request(both.server);
+
+    fflush(NULL);
+    const pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+      alarm(60);
+      use_after_fork(&self);
+      FAILS(DIPC_ERR_FORKED, "fork",
+            try_put(both.client, uri, TICKET("t"), NULL, &self.put, &error_));
+      dipc_request_free(unanswered);
+      dipc_client_free(both.client);
+      dipc_server_free(both.server);
+      /* The child leaks handles that it cannot free, so no leak checker may run at its end. */
+      kill(getpid(), SIGKILL);
+    }
+    int status = 0;
+    CHECK_EQ(waitpid(child, &status, 0), child);
+    CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL); /* a failed check is an abort */
+
+    table_check(&self.held.array, 0, ROWS);
+    self.held.array.release(&self.held.array);
+    for (int n = 3; n < 6; n++) OK(try_push(self.put, n, &arena, DIPC_FOREVER, &error_));
+    STATUS(DIPC_ERR_TIMEOUT, dipc_put_finish(self.put, 0, NULL, &error_));
+    for (int n = 1; n < 6; n++) take_batch(&self.source, n);
+    take_end(&self.source);
+    OK(dipc_request_result(self.request, 6, NULL, 0, &error_));
+    if (self.is_exchange) OK(try_answer(self.request, 1, DIPC_FOREVER, &error_));
+    OK(dipc_request_finish(self.request, DIPC_FOREVER, &error_));
+    if (self.is_exchange) {
+      take_batch(&self.answers, 1);
+      take_end(&self.answers);
+      self.answers.release(&self.answers);
+    }
+    uint64_t batches = 0;
+    OK(dipc_put_finish(self.put, DIPC_FOREVER, &batches, &error_));
+    CHECK_EQ(batches, 6);
+    OK(dipc_put_next_result(self.put, 0, &batches, &error_));
+    CHECK_EQ(batches, 6);
+    self.source.release(&self.source);
+    dipc_request_free(self.request);
+    dipc_put_free(self.put);
+
+    OK(dipc_request_fail(unanswered, DIPC_ERR_PERMISSION, "nobody", &error_));
+    dipc_request_free(unanswered);
+    wait_until_readable(self.pending);
+    FAILS(DIPC_ERR_PERMISSION, "nobody",
+          dipc_pending_try_put(self.pending, &self.put, &error_));
+    dipc_pending_free(self.pending);
+  }
+  drain(both.server);
+  end_pair(&both);
+  dipc_arena_free(arena.context);
+}
+
 int main(void) {
   a_descriptor_that_is_too_long_is_refused();
   headers_that_are_wrong_are_refused();
@@ -622,5 +973,8 @@ int main(void) {
   a_request_is_answered_once();
   a_table_is_taken_and_answered_once();
   a_failed_request_does_not_end_well();
+  many_endpoints_are_described();
+  threads_call_without_a_wait();
+  a_fork_disturbs_no_table();
   return 0;
 }
