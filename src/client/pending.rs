@@ -9,6 +9,7 @@ use super::requests::{Request, Requests};
 use super::{Put, Stream};
 use crate::arrow::description::Description;
 use crate::cancel::Cancel;
+use crate::driver::signal::Signal;
 use crate::driver::turning::Bell;
 use crate::error::{Error, Result};
 use crate::proto::Headers;
@@ -57,7 +58,8 @@ impl Pending {
     ) -> Result<Self> {
         let request = Arc::new(PendingRequest {
             progress: Mutex::new(Progress::Asking),
-            bell: Bell::new()?,
+            // Nothing is written to what the host has.
+            bell: Bell::by(Arc::new(Signal::new()?)),
             cancel: cancel.map_or_else(Cancel::new, Cancel::child)?,
         });
         let pending = Self {

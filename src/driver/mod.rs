@@ -19,6 +19,7 @@ pub mod callbacks;
 pub mod clock;
 pub mod end;
 pub mod fetch;
+pub mod host_fd;
 pub mod io;
 pub mod polling;
 pub mod produce;

@@ -7,6 +7,7 @@ use parking_lot::Mutex;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{EventfdFlags, eventfd};
 
+use crate::driver::host_fd::HostFd;
 use crate::error::{Error, Result};
 
 /// Why a [`Signal`] is readable, beside the descriptors that it watches.
@@ -21,7 +22,7 @@ pub enum Reason {
 /// An epoll instance that is readable for a [`Reason`], or because of a descriptor that it watches.
 #[derive(Debug)]
 pub struct Signal {
-    epoll: OwnedFd,
+    epoll: HostFd,
     /// Always readable. Watched while there is a reason.
     readable: Arc<OwnedFd>,
     reasons: Mutex<u8>,
@@ -42,7 +43,7 @@ impl Signal {
     pub fn new() -> Result<Self> {
         let failed = |errno| Error::os("cannot make a descriptor for an event loop", errno);
         Ok(Self {
-            epoll: epoll::create(CreateFlags::CLOEXEC).map_err(failed)?,
+            epoll: epoll::create(CreateFlags::CLOEXEC).map_err(failed)?.into(),
             readable: always_readable().map_err(failed)?,
             reasons: Mutex::new(0),
         })

@@ -9,6 +9,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use crate::cancel::Cancel;
 use crate::driver::callbacks::{Callbacks, PullQueue};
 use crate::driver::clock;
+use crate::driver::host_fd::HostFd;
 use crate::error::{Error, Result, Status};
 use crate::proto::Timestamp;
 use crate::server::Request;
@@ -18,6 +19,7 @@ pub(super) struct PullQueues {
     queue: Mutex<RequestQueue>,
     /// Counts the queued requests. A descriptor, so that one `poll` also waits for a cancel token.
     arrivals: OwnedFd,
+    for_host: HostFd,
     pub(super) callbacks: Callbacks,
     pub(super) releases: PullQueue,
 }
@@ -36,6 +38,7 @@ impl PullQueues {
             eventfd(0, flags).map_err(|errno| Error::os("cannot make a request queue", errno))?;
         Ok(Self {
             queue: Mutex::default(),
+            for_host: HostFd::twin(&arrivals)?,
             arrivals,
             callbacks,
             releases,
@@ -64,7 +67,7 @@ impl PullQueues {
 
     /// Readable while a request waits, and once the server was stopped.
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
-        self.arrivals.as_fd()
+        self.for_host.as_fd()
     }
 
     fn count(&self) {

@@ -965,6 +965,197 @@ static void a_fork_disturbs_no_table(void) {
   dipc_arena_free(arena.context);
 }
 
+/* What a host does to a descriptor of the library's: closes it, or has a file of its own there. */
+typedef enum { CLOSED, REPLACED } harm;
+
+typedef struct {
+  harm how;
+  int file;
+} stranger;
+
+static stranger new_stranger(harm how) {
+  char name[] = "/tmp/dipc-c-bad-input-XXXXXX";
+  stranger self = {how, mkstemp(name)};
+  CHECK(self.file >= 0);
+  CHECK_EQ(unlink(name), 0);
+  return self;
+}
+
+/* A closed number is free for the next descriptor of any thread, so this comes late for CLOSED. */
+static void do_harm(const stranger *self, harm how, int fd) {
+  CHECK(fd >= 0);
+  if (self->how != how) return;
+  if (how == CLOSED) CHECK_EQ(close(fd), 0);
+  else CHECK_EQ(dup2(self->file, fd), fd);
+}
+
+/* Nothing of the library's was written to the file. */
+static void is_untouched(const stranger *self) {
+  struct stat found;
+  CHECK_EQ(fstat(self->file, &found), 0);
+  CHECK_EQ(found.st_size, 0);
+}
+
+/* The status that a call without a wait has in the end. */
+#define EVENTUALLY(status, not_yet, call)                              \
+  do {                                                                 \
+    status = (call);                                                   \
+    for (int n_ = 0; status == (not_yet) && n_ < 10000; n_++) {        \
+      sleep_ms(1);                                                     \
+      status = (call);                                                 \
+    }                                                                  \
+  } while (0)
+
+static void a_pendings_descriptor_is_harmed(const pair *both, int at, const stranger *self) {
+  struct ArrowDeviceArrayStream stream;
+  int fd = -1, status;
+  dipc_pending *pending = start(both->client, DIPC_VERB_GET, both->uris[at], TICKET("t"));
+  dipc_request *request = next_request(both->server);
+  OK(dipc_pending_fd(pending, &fd, &error_));
+  do_harm(self, REPLACED, fd);
+  OK(dipc_request_fail(request, DIPC_ERR_PERMISSION, "nobody", &error_));
+  dipc_request_free(request);
+  EVENTUALLY(status, DIPC_NOTHING, dipc_pending_try_stream(pending, &stream, NULL));
+  do_harm(self, CLOSED, fd);
+  FAILS(DIPC_ERR_PERMISSION, "nobody", dipc_pending_try_stream(pending, &stream, &error_));
+  dipc_pending_free(pending);
+}
+
+/* Of both ends of a stream. */
+static void a_streams_descriptors_are_harmed(const pair *both, int at, const stranger *self) {
+  struct ArrowDeviceArrayStream stream;
+  struct ArrowDeviceArray batch;
+  int fd = -1, own_fd = -1, status;
+  dipc_pending *pending = start(both->client, DIPC_VERB_GET, both->uris[at], TICKET("t"));
+  dipc_request *request = next_request(both->server);
+  OK(start_answer(request, &error_));
+  wait_until_readable(pending);
+  OK(dipc_pending_try_stream(pending, &stream, &error_));
+  dipc_pending_free(pending);
+  OK(dipc_stream_fd(&stream, &fd, &error_));
+  OK(dipc_request_fd(request, &own_fd, &error_));
+  do_harm(self, REPLACED, fd);
+  do_harm(self, REPLACED, own_fd);
+  for (int64_t n = 0; n < 40; n++) {
+    EVENTUALLY(status, DIPC_ERR_TIMEOUT, try_answer(request, n, 0, NULL));
+    CHECK_EQ(status, DIPC_OK);
+    if (n % 2) {
+      take_batch(&stream, n);
+    } else {
+      EVENTUALLY(status, DIPC_NOTHING, dipc_stream_try_next(&stream, &batch, NULL));
+      CHECK_EQ(status, DIPC_OK);
+      table_check(&batch.array, n * ROWS, ROWS);
+      batch.array.release(&batch.array);
+    }
+  }
+  do_harm(self, CLOSED, fd);
+  CHECK_EQ(dipc_stream_try_next(&stream, &batch, NULL), DIPC_NOTHING);
+  stream.release(&stream);
+  do_harm(self, CLOSED, own_fd);
+  EVENTUALLY(status, DIPC_OK, try_answer(request, 0, 0, NULL));
+  CHECK(status == DIPC_ERR_CANCELLED || status == DIPC_ERR_TIMEOUT);
+  dipc_request_free(request);
+}
+
+/* Of the client's end of a put, and of the table at the server. */
+static void a_puts_descriptors_are_harmed(const pair *both, int at, const stranger *self) {
+  struct ArrowDeviceArrayStream source;
+  struct ArrowDeviceArray batch;
+  int fd = -1, own_fd = -1, status;
+  dipc_pending *pending = start(both->client, DIPC_VERB_PUT, both->uris[at], TICKET("t"));
+  dipc_request *request = next_request(both->server);
+  OK(dipc_request_source(request, &source, &error_));
+  dipc_put *put = started_put(pending);
+  dipc_pending_free(pending);
+  OK(dipc_put_fd(put, &fd, &error_));
+  OK(dipc_stream_fd(&source, &own_fd, &error_));
+  do_harm(self, REPLACED, fd);
+  do_harm(self, REPLACED, own_fd);
+  for (int64_t n = 0; n < 40; n++) {
+    EVENTUALLY(status, DIPC_ERR_TIMEOUT, try_push(put, n, NULL, 0, NULL));
+    CHECK_EQ(status, DIPC_OK);
+    EVENTUALLY(status, DIPC_NOTHING, dipc_stream_try_next(&source, &batch, NULL));
+    CHECK_EQ(status, DIPC_OK);
+    table_check(&batch.array, n * ROWS, ROWS);
+    batch.array.release(&batch.array);
+  }
+  STATUS(DIPC_ERR_TIMEOUT, dipc_put_finish(put, 0, NULL, &error_));
+  EVENTUALLY(status, DIPC_NOTHING, dipc_stream_try_next(&source, &batch, NULL));
+  CHECK(status == DIPC_OK && batch.array.release == NULL);
+  do_harm(self, CLOSED, own_fd);
+  source.release(&source);
+  OK(dipc_request_finish(request, DIPC_FOREVER, &error_));
+  dipc_request_free(request);
+  do_harm(self, CLOSED, fd);
+  EVENTUALLY(status, DIPC_ERR_TIMEOUT, dipc_put_finish(put, 0, NULL, NULL));
+  CHECK_EQ(status, DIPC_OK);
+  dipc_put_free(put);
+}
+
+static void *ask_later(void *both) {
+  sleep_ms(50);
+  pair *own = both;
+  dipc_pending *pending = start(own->client, DIPC_VERB_GET, own->uris[0], TICKET("t"));
+  wait_until_readable(pending);
+  return pending;
+}
+
+/* Of a server, and of a request that may be cancelled. */
+static void a_servers_descriptors_are_harmed(pair *both, const stranger *self) {
+  int fd = -1, cancel_fd = -1;
+  void *pending = NULL;
+  pthread_t asking;
+  OK(dipc_server_request_fd(both->server, &fd, &error_));
+  do_harm(self, REPLACED, fd);
+  CHECK_EQ(pthread_create(&asking, NULL, ask_later, both), 0);
+  /* This call sleeps, and is woken. */
+  dipc_request *request = next_request(both->server);
+  OK(dipc_request_cancel_fd(request, &cancel_fd, &error_));
+  do_harm(self, REPLACED, cancel_fd);
+  OK(start_answer(request, &error_));
+  CHECK_EQ(pthread_join(asking, &pending), 0);
+  dipc_pending_free(pending);
+  for (int i = 0; !dipc_request_is_cancelled(request) && i < 10000; i++) {
+    CHECK(try_answer(request, 0, 0, NULL) <= 0);
+    sleep_ms(1);
+  }
+  CHECK(dipc_request_is_cancelled(request));
+  do_harm(self, CLOSED, cancel_fd);
+  dipc_request_free(request);
+  request = NULL;
+  CHECK_EQ(dipc_server_next_request(both->server, 0, NULL, &request, NULL), DIPC_NOTHING);
+  drain(both->server);
+  dipc_client_free(both->client);
+  do_harm(self, CLOSED, fd);
+  CHECK_EQ(dipc_server_next_request(both->server, 0, NULL, &request, NULL), DIPC_NOTHING);
+  dipc_server_free(both->server);
+  table_wait_live(0);
+}
+
+/* A host that closes a descriptor which it should not: the process lives, no call hangs, and what the
+ * host has opened in its place gets nothing of the library's. */
+static void a_descriptor_is_closed_by_the_host(void) {
+  alarm(240);
+  for (harm how = CLOSED; how <= REPLACED; how++) {
+    stranger self = new_stranger(how);
+    for (int at = 0; at < 2; at++) {
+      pair both = new_pair();
+      OK(dipc_server_set_handler_pull(both.server, &error_));
+      a_pendings_descriptor_is_harmed(&both, at, &self);
+      a_streams_descriptors_are_harmed(&both, at, &self);
+      a_puts_descriptors_are_harmed(&both, at, &self);
+      drain(both.server);
+      end_pair(&both);
+    }
+    pair both = new_pair();
+    OK(dipc_server_set_handler_pull(both.server, &error_));
+    a_servers_descriptors_are_harmed(&both, &self);
+    is_untouched(&self);
+    CHECK_EQ(close(self.file), 0);
+  }
+  alarm(0);
+}
+
 int main(void) {
   a_descriptor_that_is_too_long_is_refused();
   headers_that_are_wrong_are_refused();
@@ -976,5 +1167,6 @@ int main(void) {
   many_endpoints_are_described();
   threads_call_without_a_wait();
   a_fork_disturbs_no_table();
+  a_descriptor_is_closed_by_the_host();
   return 0;
 }

@@ -1,6 +1,6 @@
 //! A stream on its way out, as its connections, its request and its thread share it.
 
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -9,6 +9,7 @@ use smallvec::SmallVec;
 
 use crate::cancel::Cancel;
 use crate::driver::end::{End, EndLink};
+use crate::driver::host_fd::HostFd;
 use crate::driver::turning::{Bell, Turner};
 use crate::error::{Error, Result};
 use crate::proto::{Headers, Role};
@@ -49,7 +50,7 @@ pub(super) struct Outlets {
 pub struct ClientWatch {
     loss: Mutex<Loss>,
     /// Cancelled with the stream; made when it is asked for.
-    token: OnceLock<Cancel>,
+    token: OnceLock<(Cancel, HostFd)>,
 }
 
 #[derive(Default)]
@@ -65,7 +66,7 @@ impl ClientWatch {
             let mut loss = self.loss.lock();
             loss.is_lost = true;
             // Under the lock, under which a token that is made later looks first.
-            if let Some(token) = self.token.get() {
+            if let Some((token, _)) = self.token.get() {
                 token.cancel();
             }
             std::mem::take(&mut loss.then)
@@ -187,17 +188,19 @@ impl OutStream {
     /// process has no file descriptor left.
     pub fn lost_fd(&self) -> Result<BorrowedFd<'_>> {
         let loss = self.watch.loss.lock();
-        let token = match self.watch.token.get() {
+        let (token, fd) = match self.watch.token.get() {
             Some(token) => token,
             None => {
-                let made = Cancel::new()?;
+                let token = Cancel::new()?;
+                let fd = HostFd::twin(&token)?;
+                let made = (token, fd);
                 self.watch.token.get_or_init(|| made)
             }
         };
         if loss.is_lost {
             token.cancel();
         }
-        Ok(token.fd())
+        Ok(fd.as_fd())
     }
 
     /// Adds headers to the server's next answer, on each connection of the stream: the client
