@@ -9,8 +9,7 @@ use dipc::arrow::stream::ArrayReader;
 use dipc::client::{Client, ClientOptions, GetOptions};
 use dipc::proto::{Role, Uri};
 use dipc::server::{Request, Server, ServerOptions, TakeOptions};
-use dipc::transport::BodyPolicy;
-use dipc::transport::LinkOptions;
+use dipc::transport::{self, BodyPolicy, LinkOptions};
 
 use crate::common::{FnProvider, import, stream_of};
 use crate::files::{File, golden, vectors};
@@ -81,7 +80,7 @@ const TCP: Way = Way {
     ..SHM
 };
 
-const WAYS: [Way; 4] = [
+const WAYS: [Way; 5] = [
     SHM,
     Way {
         body: BodyPolicy::Packed,
@@ -93,7 +92,22 @@ const WAYS: [Way; 4] = [
         connections: 3,
         ..TCP
     },
+    Way {
+        scheme: "ucx",
+        ..TCP
+    },
 ];
+
+/// The ways of this machine.
+fn ways() -> impl Iterator<Item = Way> {
+    WAYS.into_iter().filter(|way| {
+        let transport = transport::by_scheme(way.scheme).unwrap();
+        transport
+            .available()
+            .inspect_err(|error| println!("skipped: {}: {error}", way.scheme))
+            .is_ok()
+    })
+}
 
 /// A server that listens.
 pub fn start(way: Way, compression: Option<Compression>, take: TakeOptions) -> Server {
@@ -104,13 +118,14 @@ pub fn start(way: Way, compression: Option<Compression>, take: TakeOptions) -> S
         link: LinkOptions {
             // Otherwise such small tables are never lent.
             inline_bytes: 0,
+            trusted_network: true,
             ..Default::default()
         },
         ..Default::default()
     };
     let server = Server::new(options).unwrap();
     let address = match way.scheme {
-        "tcp" => "tcp://127.0.0.1:0".to_owned(),
+        "tcp" | "ucx" => format!("{}://127.0.0.1:0", way.scheme),
         scheme => format!("{scheme}:@{}", crate::name()),
     };
     server.listen(&address).unwrap();
@@ -183,7 +198,7 @@ fn arrives_equal(
 /// Serves tables in every configuration, and gets each over one connection and over two, at both
 /// levels. Then sends each the other way.
 fn all_cross(tables: &[Table]) {
-    for way in WAYS {
+    for way in ways() {
         let server = serve(tables, way, None);
         let [both, metadata, data] = [Role::Both, Role::Metadata, Role::Data]
             .map(|role| server.location(role).expect("it listens"));
