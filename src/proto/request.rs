@@ -204,7 +204,8 @@ impl Request {
     ///
     /// # Errors
     ///
-    /// Rule E1: the request is too short, or its version range is empty. Rule Q1: bad headers.
+    /// Rule E1: the request is too short, or its version range is empty. Rule Q1: bad headers, or a
+    /// ticket that is too long.
     pub fn decode(bytes: &[u8]) -> Result<Self, ProtocolError> {
         let malformed = || {
             ProtocolError::new(
@@ -217,6 +218,11 @@ impl Request {
         };
         let (mut request, headers, ticket) = Self::fields(bytes).ok_or_else(malformed)?;
         request.headers = Headers::decode(headers, MAX_REQUEST_HEADERS)?;
+        let len = headers.len().saturating_add(ticket.len());
+        if len > MAX_TICKET_BYTES {
+            let text = format!("request with {len} bytes of headers and ticket");
+            return Err(ProtocolError::new("Q1", text));
+        }
         request.ticket = ticket.to_vec();
         if request.min_version == 0 || request.min_version > request.max_version {
             return Err(ProtocolError::new(

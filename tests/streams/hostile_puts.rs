@@ -17,17 +17,17 @@ use crate::common::{FnTaker, batch, export, export_schema, read_all, schema};
 use crate::{SUBJECTS, Subject, client, eventually, server};
 
 /// A client without a state machine, and the messages of an honest table.
-struct Raw {
-    connection: Box<dyn Connection>,
+pub(crate) struct Raw {
+    pub(crate) connection: Box<dyn Connection>,
     schema: Vec<u8>,
     header: Vec<u8>,
     body_len: usize,
 }
 
-const MARK: u64 = 7;
+pub(crate) const MARK: u64 = 7;
 
 impl Raw {
-    fn connect(subject: Subject, uri: &str) -> Self {
+    pub(crate) fn connect(subject: Subject, uri: &str) -> Self {
         let uri = Uri::parse(uri).unwrap();
         let transport = transport::by_scheme(subject.scheme).unwrap();
         let connection = transport.connect(&uri, &LinkOptions::default()).unwrap();
@@ -48,11 +48,16 @@ impl Raw {
     }
 
     fn asks(&mut self) {
+        self.asks_for(&Self::request());
+    }
+
+    /// The request of an honest put.
+    pub(crate) fn request() -> Request {
         let credit = Credit {
             batches: 1,
             bytes: 1,
         };
-        let request = Request {
+        Request {
             verb: Verb::Put,
             stream_id: MARK.into(),
             source: Some(StreamInfo {
@@ -63,11 +68,14 @@ impl Raw {
                 body_kinds: 3,
             }),
             ..Request::new(*b"t", credit)
-        };
+        }
+    }
+
+    pub(crate) fn asks_for(&mut self, request: &Request) {
         self.tagged(Tags::DEFAULT.dipc_want, request.encode());
     }
 
-    fn metadata(&mut self, kind: PrefixKind, seq: u32, header: Option<Vec<u8>>) {
+    pub(crate) fn metadata(&mut self, kind: PrefixKind, seq: u32, header: Option<Vec<u8>>) {
         let prefix = Prefix { kind, seq }.encode();
         let header = header.map(Into::into);
         let _ = self.connection.send(Outgoing::Metadata { prefix, header });
@@ -77,7 +85,7 @@ impl Raw {
         self.metadata(PrefixKind::Metadata, 0, Some(self.schema.clone()));
     }
 
-    fn batch(&mut self, seq: u32) {
+    pub(crate) fn batch(&mut self, seq: u32) {
         self.metadata(PrefixKind::Metadata, seq, Some(self.header.clone()));
         self.body(seq, self.body_len);
     }
@@ -86,16 +94,16 @@ impl Raw {
         self.tagged(body_tag(seq, BodyKind::Packed), vec![0; len]);
     }
 
-    fn end(&mut self, seq: u32) {
+    pub(crate) fn end(&mut self, seq: u32) {
         self.metadata(PrefixKind::EndOfStream, seq, None);
     }
 
-    fn tagged(&mut self, tag: u64, bytes: Vec<u8>) {
+    pub(crate) fn tagged(&mut self, tag: u64, bytes: Vec<u8>) {
         let payload = Payload::Bytes(bytes.into());
         let _ = self.connection.send(Outgoing::Tagged { tag, payload });
     }
 
-    fn control(&mut self, control: &Control) {
+    pub(crate) fn control(&mut self, control: &Control) {
         let (bytes, fd) = (control.encode(), None);
         let _ = self.connection.send(Outgoing::Control { bytes, fd });
     }
@@ -112,25 +120,32 @@ impl Raw {
         });
     }
 
-    fn starts(&mut self) {
+    pub(crate) fn starts(&mut self) {
         self.asks();
         self.schema();
         self.is_granted();
     }
 
-    /// Reads what the server says until it says its last word or ends the connection.
-    fn is_answered(&mut self) {
+    /// Reads what the server says until it says its last word or ends the connection. Gives an
+    /// error that the server has told.
+    pub(crate) fn is_answered(&mut self) -> Option<(i32, String)> {
+        let mut told = None;
         eventually("the server answers", || {
             let _ = self.connection.flush();
             match self.connection.receive() {
-                Ok(Some(Incoming::Control { bytes, .. })) => matches!(
-                    Control::decode(&bytes),
-                    Ok(Some(Control::Error { .. } | Control::End { .. }))
-                ),
+                Ok(Some(Incoming::Control { bytes, .. })) => match Control::decode(&bytes) {
+                    Ok(Some(Control::Error { status, text, .. })) => {
+                        told = Some((status, text));
+                        true
+                    }
+                    Ok(Some(Control::End { .. })) => true,
+                    _ => false,
+                },
                 Ok(_) => false,
                 Err(_) => true,
             }
         });
+        told
     }
 }
 

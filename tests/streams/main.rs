@@ -15,6 +15,7 @@ mod common;
 mod ending;
 mod exchanging;
 mod hostile_puts;
+mod hostile_requests;
 mod logged;
 mod lost;
 mod many;
