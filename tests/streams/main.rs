@@ -14,6 +14,7 @@ mod carrying;
 mod common;
 mod ending;
 mod exchanging;
+mod hostile_lending;
 mod hostile_puts;
 mod hostile_requests;
 mod logged;
