@@ -29,6 +29,8 @@ pub struct Uri {
     pub remote_handle: Option<Vec<u8>>,
     /// UCX version of the server.
     pub ucx_version: Option<String>,
+    /// The host of a server that only its own host can reach.
+    pub host: Option<String>,
 }
 
 /// Characters to escape in a path or name, beside controls and non-ASCII: characters that end the
@@ -73,6 +75,7 @@ impl Uri {
             role: (role != Role::Both).then_some(role),
             remote_handle: None,
             ucx_version: None,
+            host: None,
         }
     }
 
@@ -276,7 +279,7 @@ fn is_host_and_port(address: &str) -> bool {
 }
 
 /// Names of the [`Parameters`].
-const KNOWN: [&str; 7] = [
+const KNOWN: [&str; 8] = [
     "want_data",
     "free_data",
     "remote_handle",
@@ -284,6 +287,7 @@ const KNOWN: [&str; 7] = [
     "dipc_want",
     "dipc_role",
     "dipc_ucx",
+    "dipc_host",
 ];
 
 /// The parameters that the protocol knows. Each occurs at most once.
@@ -296,6 +300,7 @@ struct Parameters {
     dipc_want: Option<u64>,
     dipc_role: Option<Role>,
     dipc_ucx: Option<String>,
+    dipc_host: Option<String>,
 }
 
 impl Parameters {
@@ -343,6 +348,12 @@ impl Parameters {
                     }
                     all.dipc_ucx.replace(value.into_owned()).is_none()
                 }
+                "dipc_host" => {
+                    if value.is_empty() || value.chars().any(char::is_control) {
+                        return Err(malformed("copy the whole URI that the server printed"));
+                    }
+                    all.dipc_host.replace(value.into_owned()).is_none()
+                }
                 _ => true,
             };
             if !first {
@@ -366,6 +377,7 @@ impl Parameters {
             ("remote_handle", self.remote_handle.is_some()),
             ("dipc_want", self.dipc_want.is_some()),
             ("dipc_ucx", self.dipc_ucx.is_some()),
+            ("dipc_host", self.dipc_host.is_some()),
         ];
         if let Some((name, _)) = stray.iter().find(|(_, given)| bare && *given) {
             return Err(invalid(format!(
@@ -403,6 +415,7 @@ impl Parameters {
             role,
             remote_handle: self.remote_handle,
             ucx_version: self.dipc_ucx,
+            host: self.dipc_host,
         })
     }
 }
@@ -445,6 +458,9 @@ impl fmt::Display for Uri {
         }
         if let Some(version) = &self.ucx_version {
             write!(f, "&dipc_ucx={}", utf8_percent_encode(version, VALUE))?;
+        }
+        if let Some(host) = &self.host {
+            write!(f, "&dipc_host={}", utf8_percent_encode(host, VALUE))?;
         }
         Ok(())
     }

@@ -9,7 +9,7 @@ use dipc::error::Status;
 use dipc::server::{Request, Server, ServerOptions};
 
 use crate::common::{FnProvider, batch, broken, read_all, schema, stream_of};
-use crate::{SUBJECTS, Subject, assert_same, client, eventually, serve, server};
+use crate::{SHM, SUBJECTS, Subject, assert_same, client, eventually, serve, server};
 
 /// Rows of a part.
 const ROWS: usize = 10;
@@ -96,6 +96,36 @@ fn parts_of_two_servers_are_one_table() {
             assert_same(&batches, &expected);
         }
     }
+}
+
+/// Rule Q6: a client skips shared memory of another host, also where somebody listens at the address.
+#[test]
+fn shared_memory_of_another_host_is_skipped() {
+    let (stranger, uri) = server(SHM, ServerOptions::default());
+    let lie = server_of_host(&uri, "another");
+    let handler = stranger.set_handler(Box::new(FnProvider(|_: &Request| {
+        Ok(stream_of(schema(), [Ok(batch(77, 1))].into_iter()))
+    })));
+    handler.map_err(|(error, _)| error).unwrap();
+    let (there, reached) = server(SHM, ServerOptions::default());
+    serve(&there, "0", Box::new(FnProvider(give)));
+    let (_server, uri) = describing(SHM, vec![endpoint("0", &[&lie, &reached])], false);
+    let mut parts = client()
+        .get_parts(&[&uri], b"all", &SHM.options(), None)
+        .unwrap();
+    assert_same(&read_all(&mut parts).unwrap(), &part(0));
+
+    let refused = client().get(&[&lie], b"0", &SHM.options(), None);
+    let error = refused.map(drop).unwrap_err();
+    assert_eq!(error.status(), Status::Unreachable);
+    assert!(error.text().contains("another host"), "{error}");
+}
+
+/// The URI, of another host.
+fn server_of_host(uri: &str, host: &str) -> String {
+    let (before, own) = uri.split_once("dipc_host=").expect("the host is named");
+    assert!(own.len() > 32, "{own}");
+    format!("{before}dipc_host={host}")
 }
 
 /// Rule Q6: parts are fetched at once: each of eight gives its first batch when all are asked for.

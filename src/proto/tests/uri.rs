@@ -141,6 +141,7 @@ fn bad_parameters_are_named() {
         ("remote_handle", "AAAA", &["!", "A", "AAAAA", "A=A", "%FF"]),
         ("dipc_role", "both", &["", "Both", "meta"]),
         ("dipc_ucx", "1.13.1", &["", "%01"]),
+        ("dipc_host", "a1.2", &["", "%01"]),
     ] {
         let others = if name == "want_data" {
             "dipc=1"
@@ -166,6 +167,7 @@ fn a_missing_want_data_is_named() {
         "remote_handle=AAAA",
         "dipc_want=4294967296",
         "dipc_ucx=1",
+        "dipc_host=a",
     ] {
         let text = refused(&format!("shm:@x?{rest}"));
         assert!(text.contains("want_data is missing"), "{text}");
@@ -258,6 +260,7 @@ proptest! {
         role in prop::sample::select(vec![None, Some(Role::Metadata), Some(Role::Data)]),
         remote_handle in prop::option::of(prop::collection::vec(any::<u8>(), 0..20)),
         ucx_version in prop::option::of("[^\\p{Cc}]{1,8}"),
+        host in prop::option::of("[^\\p{Cc}]{1,8}"),
     ) {
         // The URL parser resolves `.` and `..`, as in every path.
         let mut parts = name.split(['/', '\\']);
@@ -272,6 +275,7 @@ proptest! {
         prop_assume!(tags.validate().is_ok());
         let uri = Uri {
             scheme: "shm".into(), address, tags, extension, role, remote_handle, ucx_version,
+            host,
         };
         prop_assert_eq!(Uri::parse(&uri.to_string()).unwrap(), uri);
     }

@@ -16,10 +16,12 @@ use rustix::net::{Shutdown, SocketFlags};
 
 use crate::error::{Error, Result, Status};
 use crate::fork::Generation;
+use crate::proto::Uri;
 use crate::transport::accept::{BACKLOG, accept};
 use crate::transport::closing::{Socket, closer};
 use crate::transport::connection::ConnectionEnd;
 use crate::transport::shm::connection::ShmConnection;
+use crate::transport::shm::host::host_of;
 use crate::transport::shm::socket::{ListenerProbe, SocketAddress, SocketPeer, new_socket, probe};
 use crate::transport::{Connection, LinkOptions, Listener, Watched};
 
@@ -28,6 +30,8 @@ pub struct ShmListener {
     socket: Arc<Socket>,
     /// The URI without its query.
     address: String,
+    /// The host, for the URI.
+    host: Option<String>,
     options: LinkOptions,
     generation: Generation,
     /// Of another user, until it is asked for.
@@ -71,6 +75,7 @@ impl ShmListener {
         let socket = Arc::new(socket);
         Ok(Self {
             socket,
+            host: host_of(&address),
             address: bare,
             options: options.clone(),
             generation,
@@ -118,6 +123,10 @@ impl Listener for ShmListener {
 
     fn address(&self) -> String {
         self.address.clone()
+    }
+
+    fn complete(&self, uri: &mut Uri) {
+        uri.host = self.host.clone();
     }
 
     fn refused(&mut self) -> Option<(Box<dyn Connection>, Error)> {

@@ -5,6 +5,7 @@
 
 mod connection;
 mod descriptors;
+mod host;
 mod listener;
 mod process;
 mod ring;
@@ -63,6 +64,7 @@ impl Transport for Shm {
 
     fn connect(&self, uri: &Uri, options: &LinkOptions) -> Result<Box<dyn Connection>> {
         let address = SocketAddress::of(uri)?;
+        host::ensure_here(uri, &address)?;
         let socket = connect(&address, options.connect_time(), options.cancel.as_ref())?;
         let kept = LinkOptions {
             cancel: None,
