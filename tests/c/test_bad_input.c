@@ -648,8 +648,8 @@ static void many_endpoints_are_described(void) {
   dipc_get_options *options = NULL;
   OK(dipc_get_options_new(&options, &error_));
   OK(dipc_get_options_set_message_limit_bytes(options, 1000, &error_));
-  for (int i = 0; i < 4; i++) {
-    const char *uris[] = {both.uris[i % 2]};
+  for (int i = 0; i < 2; i++) {
+    const char *uris[] = {both.uris[i]};
     dipc_description *description = NULL;
     char text[64], expected[64];
     long number = -1;
