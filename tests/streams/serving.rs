@@ -273,10 +273,12 @@ fn a_request_that_is_over_holds_up_nobody() {
             request.start(&export_schema(&common::schema()), 1).unwrap();
             if fails {
                 request.fail(-1000, "enough");
+                let error = request.finish(None).unwrap_err();
+                assert_eq!(error.status(), Status::InvalidArgument);
             } else {
                 request.finish(None).unwrap();
+                request.finish(None).unwrap();
             }
-            request.finish(None).unwrap();
             over.push(request);
         }
         let read = consumer.join().unwrap();
