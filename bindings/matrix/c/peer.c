@@ -37,43 +37,66 @@ static int stream_failed(const struct ArrowDeviceArrayStream *stream) {
   return peer_failed(status, error);
 }
 
-/* Writes what is left of a stream. Gives the exit status. */
-static int write_batches(struct ArrowDeviceArrayStream *stream, ipc_writer *writer) {
-  int64_t rows = 0, batches = 0;
+/* Writes what is left of a stream. */
+static int write_batches(struct ArrowDeviceArrayStream *stream, ipc_writer *writer, int64_t *rows,
+                         int64_t *batches) {
   for (;;) {
     struct ArrowDeviceArray batch;
     if (stream->get_next(stream, &batch) != 0) return stream_failed(stream);
-    if (batch.array.release == NULL) break;
-    rows += batch.array.length;
-    batches++;
+    if (batch.array.release == NULL) return 0;
+    *rows += batch.array.length;
+    ++*batches;
     const char *why = ipc_writer_write(writer, &batch.array);
     if (why != NULL) return peer_failed_with(why);
   }
-  printf("rows=%" PRId64 " batches=%" PRId64 "\n", rows, batches);
-  return 0;
 }
 
-static int get(const char *uri, const char *ticket, const char *out) {
-  dipc_error *error = NULL;
-  struct ArrowDeviceArrayStream stream;
-  const dipc_status status = open_stream(uri, ticket, NULL, &stream, &error);
-  if (status != DIPC_OK) return peer_failed(status, error);
+int peer_receive(struct ArrowDeviceArrayStream *stream, const char *out, int64_t *rows,
+                 int64_t *batches) {
   int result;
   struct ArrowSchema schema;
   ipc_writer *writer = NULL;
-  if (stream.get_schema(&stream, &schema) != 0) {
-    result = stream_failed(&stream);
+  *rows = *batches = 0;
+  if (stream->get_schema(stream, &schema) != 0) {
+    result = stream_failed(stream);
   } else {
     const char *why = ipc_writer_open(out, &schema, &writer);
     if (why != NULL) {
       result = peer_failed_with(why);
     } else {
-      result = write_batches(&stream, writer);
+      result = write_batches(stream, writer, rows, batches);
       why = ipc_writer_close(writer);
       if (why != NULL && result == 0) result = peer_failed_with(why);
     }
   }
-  stream.release(&stream);
+  stream->release(stream);
+  return result;
+}
+
+static int get(const char *uri, const char *ticket, const char *out) {
+  dipc_error *error = NULL;
+  int64_t rows, batches;
+  struct ArrowDeviceArrayStream stream;
+  const dipc_status status = open_stream(uri, ticket, NULL, &stream, &error);
+  if (status != DIPC_OK) return peer_failed(status, error);
+  const int result = peer_receive(&stream, out, &rows, &batches);
+  if (result == 0) printf("rows=%" PRId64 " batches=%" PRId64 "\n", rows, batches);
+  return result;
+}
+
+/* Sends one file after another: TICKET FILE, or TICKET FILE OUT for an exchange. */
+static int send_all(const char *uri, char **words, int count, bool exchanges) {
+  dipc_error *error = NULL;
+  dipc_client *client = NULL;
+  const dipc_status status = dipc_client_new(NULL, &client, &error);
+  if (status != DIPC_OK) return peer_failed(status, error);
+  int result = 0;
+  for (int i = 0; i < count; i += exchanges ? 3 : 2) {
+    const int one = exchanges ? peer_exchange(client, uri, words[i], words[i + 1], words[i + 2])
+                              : peer_put(client, uri, words[i], words[i + 1]);
+    if (one != 0) result = one;
+  }
+  dipc_client_free(client);
   return result;
 }
 
@@ -123,7 +146,12 @@ int main(int argc, char **argv) {
   if (strcmp(verb, "get") == 0 && argc == 5) return get(argv[2], argv[3], argv[4]);
   if (strcmp(verb, "cancel") == 0 && argc == 5)
     return cancel(argv[2], argv[3], strtol(argv[4], NULL, 10));
+  if (strcmp(verb, "put") == 0 && argc > 3 && (argc - 3) % 2 == 0)
+    return send_all(argv[2], argv + 3, argc - 3, false);
+  if (strcmp(verb, "exchange") == 0 && argc > 3 && (argc - 3) % 3 == 0)
+    return send_all(argv[2], argv + 3, argc - 3, true);
   fprintf(stderr,
-          "usage: peer-c serve URI FILE [--block] | get URI TICKET OUT | cancel URI TICKET N\n");
+          "usage: peer-c serve URI FILE [--block] | get URI TICKET OUT | cancel URI TICKET N | "
+          "put URI TICKET FILE ... | exchange URI TICKET FILE OUT ...\n");
   return 2;
 }

@@ -1,14 +1,13 @@
-/* Serving: a table that is published, and two tickets with a provider. */
+/* Serving: a table that is published, two tickets with a provider, and what clients send. */
 #define _POSIX_C_SOURCE 200809L
 #include "ipc_file.h"
 #include "peer.h"
 #include "shared.h"
+#include "table.h"
 
 #include <errno.h>
 #include <poll.h>
-#include <pthread.h>
 #include <signal.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -80,51 +79,6 @@ static void forget_source(void *userdata) {
   free(self);
 }
 
-/* Everything of a file. */
-typedef struct {
-  struct ArrowSchema schema;
-  struct ArrowDeviceArray *batches;
-  size_t count;
-} table;
-
-static void table_release(table *self) {
-  for (size_t i = 0; i < self->count; i++) {
-    struct ArrowArray *array = &self->batches[i].array;
-    if (array->release != NULL) array->release(array);
-  }
-  free(self->batches);
-  if (self->schema.release != NULL) self->schema.release(&self->schema);
-  memset(self, 0, sizeof *self);
-}
-
-/* NULL, or why not. */
-static const char *table_read(const char *path, table *out) {
-  struct ArrowArrayStream file;
-  memset(out, 0, sizeof *out);
-  const char *why = ipc_read(path, &file);
-  if (why != NULL) return why;
-  int failed = file.get_schema(&file, &out->schema);
-  while (!failed) {
-    struct ArrowDeviceArray *grown = realloc(out->batches, (out->count + 1) * sizeof *grown);
-    if (grown == NULL) {
-      failed = ENOMEM;
-      break;
-    }
-    out->batches = grown;
-    struct ArrowDeviceArray *batch = &grown[out->count];
-    memset(batch, 0, sizeof *batch);
-    batch->device_type = ARROW_DEVICE_CPU;
-    batch->device_id = -1;
-    failed = file.get_next(&file, &batch->array);
-    if (failed || batch->array.release == NULL) break;
-    out->count++;
-  }
-  file.release(&file);
-  if (!failed) return NULL;
-  table_release(out);
-  return strerror(failed);
-}
-
 /* Serves a ticket made of the first batch, which `first` has. NULL, or why not. */
 static const char *add_provider(const dipc_server *server, const char *ticket, const char *file,
                                 struct ArrowArray *first, bool broken, dipc_status *status,
@@ -166,6 +120,50 @@ static const char *add_providers(const dipc_server *server, const char *file, di
 static dipc_status publish(const dipc_server *server, table *whole, dipc_error **error) {
   return dipc_server_publish(server, (const uint8_t *)"table", 5, &whole->schema, whole->batches,
                              whole->count, error);
+}
+
+/* Serves the table of a put from now on. */
+static dipc_status take(const dipc_server *server, const dipc_request *request,
+                        const uint8_t *ticket, size_t len, dipc_error **error) {
+  struct ArrowDeviceArrayStream source;
+  table whole;
+  dipc_status status = dipc_request_source(request, &source, error);
+  if (status != DIPC_OK) return status;
+  if (table_take(&source, &whole) != 0) status = dipc_stream_status(&source, error);
+  if (status == DIPC_OK)
+    status = dipc_server_replace(server, ticket, len, &whole.schema, whole.batches, whole.count,
+                                 error);
+  table_release(&whole);
+  source.release(&source);
+  return status;
+}
+
+/* What clients want with a ticket that is not served by itself. The server is the userdata. */
+static int32_t handle(void *userdata, dipc_request *request, struct ArrowDeviceArrayStream *out) {
+  uint8_t ticket[200];
+  size_t len = 0;
+  dipc_error *error = NULL;
+  dipc_status status = dipc_request_ticket(request, ticket, sizeof ticket, &len, &error);
+  if (status == DIPC_OK) {
+    switch (dipc_request_verb(request)) {
+      case DIPC_VERB_PUT:
+        status = take(userdata, request, ticket, len, &error);
+        break;
+      case DIPC_VERB_EXCHANGE: /* the client's table is its own answer */
+        status = dipc_request_source(request, out, &error);
+        break;
+      default: {
+        char text[sizeof ticket + 40];
+        snprintf(text, sizeof text, "there is no ticket %.*s", (int)len, (const char *)ticket);
+        dipc_request_fail(request, DIPC_ERR_NOT_FOUND, text, NULL);
+        return EIO;
+      }
+    }
+  }
+  if (status == DIPC_OK) return 0;
+  dipc_request_fail(request, status, dipc_error_text(error), NULL);
+  dipc_error_free(error);
+  return EIO;
 }
 
 /* The other end of a pipe into which a signal writes. */
@@ -214,6 +212,8 @@ int peer_serve(const char *uri, const char *file, bool block) {
   dipc_status status = make_server(&server, &error);
   if (status == DIPC_OK) status = publish(server, &whole, &error);
   if (status == DIPC_OK) why = add_providers(server, file, &status, &error);
+  if (status == DIPC_OK && why == NULL)
+    status = dipc_server_set_handler(server, handle, server, NULL, 0, &error);
   if (status == DIPC_OK && why == NULL)
     status = dipc_server_listen(server, uri, bound, sizeof bound, &len, &error);
   if (status == DIPC_OK && why == NULL) {

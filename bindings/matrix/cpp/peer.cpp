@@ -14,10 +14,12 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <future>
 #include <memory>
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -31,6 +33,46 @@ T take(arrow::Result<T> result) {
 
 void check(const arrow::Status& status) {
   if (!status.ok()) throw dipc::Exception(dipc::from_arrow(status));
+}
+
+/// All of an Arrow stream file.
+struct File {
+  std::shared_ptr<arrow::Schema> schema;
+  arrow::RecordBatchVector batches;
+};
+
+File read_file(const char* path) {
+  auto reader = take(arrow::ipc::RecordBatchStreamReader::Open(
+      take(arrow::io::ReadableFile::Open(path))));
+  return {reader->schema(), take(reader->ToRecordBatches())};
+}
+
+struct Counts {
+  std::int64_t rows = 0;
+  std::uint64_t batches = 0;
+};
+
+void print(const Counts& counts) {
+  std::printf("rows=%lld batches=%llu\n", static_cast<long long>(counts.rows),
+              static_cast<unsigned long long>(counts.batches));
+}
+
+/// Writes a stream to a file, and counts what it had.
+Counts write_file(dipc::Stream stream, const char* path) {
+  auto reader = dipc::to_reader(std::move(stream)).value();
+  auto file = take(arrow::io::FileOutputStream::Open(path));
+  auto writer = take(arrow::ipc::MakeStreamWriter(file, reader->schema()));
+  Counts counts;
+  for (;;) {
+    const auto next = take(reader->ReadNext());
+    if (next.batch == nullptr) break;
+    check(writer->WriteRecordBatch(*next.batch, next.custom_metadata));
+    counts.rows += next.batch->num_rows();
+    counts.batches++;
+  }
+  check(writer->Close());
+  check(file->Close());
+  return counts;
 }
 
 /// Waits for SIGTERM, SIGINT or, unless told not to, the end of stdin.
@@ -59,7 +101,21 @@ void serve_first(const dipc::Server& server, const std::shared_ptr<arrow::Schema
   }).value();
 }
 
-int serve(std::string_view uri, const char* file, bool block) {
+/// Takes any table and serves it from then on, and gives that of an exchange back.
+dipc::Result<dipc::Stream> handle(const dipc::Server& server, const dipc::RequestRef& request) {
+  const std::string ticket = request.ticket().value();
+  switch (request.verb()) {
+    case dipc::Verb::put:
+      server.replace(ticket, request.source().value()).value();
+      return dipc::Stream();
+    case dipc::Verb::exchange:
+      return request.source();
+    default:
+      return dipc::Error(dipc::Status::not_found, "there is no ticket " + ticket);
+  }
+}
+
+int serve(std::string_view uri, const char* path, bool block) {
   // Blocked before the library starts threads, so that none of them takes the signal.
   sigset_t ends;
   sigemptyset(&ends);
@@ -68,18 +124,16 @@ int serve(std::string_view uri, const char* file, bool block) {
   pthread_sigmask(SIG_BLOCK, &ends, nullptr);
   const int signals = signalfd(-1, &ends, SFD_CLOEXEC);
 
-  auto reader = take(arrow::ipc::RecordBatchStreamReader::Open(
-      take(arrow::io::ReadableFile::Open(file))));
-  const std::shared_ptr<arrow::Schema> schema = reader->schema();
-  const arrow::RecordBatchVector batches = take(reader->ToRecordBatches());
-
+  const File file = read_file(path);
   dipc::ServerOptions options;
   options.trusted_network = true;  // a test's network
   auto server = dipc::Server::make(options).value();
   server.serve("table", [=](dipc::RequestRef) {
-    return arrow::RecordBatchReader::Make(batches, schema);
+    return arrow::RecordBatchReader::Make(file.batches, file.schema);
   }).value();
-  if (!batches.empty()) serve_first(server, schema, batches[0]);
+  if (!file.batches.empty()) serve_first(server, file.schema, file.batches[0]);
+  server.set_handler([&server](dipc::RequestRef request) { return handle(server, request); })
+      .value();
   std::printf("%s\n", server.listen(uri).value().c_str());
   std::fflush(stdout);
   wait_for_the_end(signals, !block);
@@ -91,23 +145,34 @@ int serve(std::string_view uri, const char* file, bool block) {
 
 int get(std::string_view uri, std::string_view ticket, const char* out) {
   auto client = dipc::Client::make().value();
-  auto reader = dipc::to_reader(client.get(uri, ticket).value()).value();
-  auto file = take(arrow::io::FileOutputStream::Open(out));
-  auto writer = take(arrow::ipc::MakeStreamWriter(file, reader->schema()));
-  std::int64_t rows = 0;
-  std::int64_t batches = 0;
-  for (;;) {
-    const auto next = take(reader->ReadNext());
-    if (next.batch == nullptr) break;
-    check(writer->WriteRecordBatch(*next.batch, next.custom_metadata));
-    rows += next.batch->num_rows();
-    batches++;
-  }
-  check(writer->Close());
-  check(file->Close());
-  std::printf("rows=%lld batches=%lld\n", static_cast<long long>(rows),
-              static_cast<long long>(batches));
+  print(write_file(client.get(uri, ticket).value(), out));
   return 0;
+}
+
+void put(const dipc::Client& client, std::string_view uri, std::string_view ticket,
+         const char* path) {
+  const File file = read_file(path);
+  Counts counts;
+  for (const auto& batch : file.batches) counts.rows += batch->num_rows();
+  auto reader = arrow::RecordBatchReader::Make(file.batches, file.schema);
+  auto put = client.put(uri, ticket, std::move(reader)).value();
+  counts.batches = put.finish().value();
+  print(counts);
+}
+
+void exchange(const dipc::Client& client, std::string_view uri, std::string_view ticket,
+              const char* path, const char* out) {
+  const File file = read_file(path);
+  auto both = client.exchange(uri, ticket, dipc::to_schema(*file.schema).value()).value();
+  auto sent = std::async(std::launch::async, [&] {
+    // Its end fails the table, so that nobody waits for the answer to a batch that was not sent.
+    dipc::Put put = std::move(both.put);
+    for (const auto& batch : file.batches) put.push(dipc::to_array(*batch).value()).value();
+    return put.finish().value();
+  });
+  const Counts counts = write_file(std::move(both.answers), out);
+  sent.get();
+  print(counts);
 }
 
 int cancel(std::string_view uri, std::string_view ticket, long count) {
@@ -129,6 +194,34 @@ int cancel(std::string_view uri, std::string_view ticket, long count) {
   return 0;
 }
 
+/// Says what went wrong, and gives the exit status.
+template <class F>
+int attempt(F&& run) {
+  try {
+    return run();
+  } catch (const dipc::Exception& failure) {
+    std::printf("error %s %s\n", dipc::to_string(failure.status()), failure.what());
+  } catch (const std::exception& failure) {
+    std::printf("error DIPC_UNKNOWN %s\n", failure.what());
+  }
+  return 3;
+}
+
+/// Sends one file after another: `send` takes the first of the words of each, which are `count`.
+template <class F>
+int send_all(const std::vector<std::string_view>& words, std::size_t count, F&& send) {
+  const auto client = dipc::Client::make().value();
+  int result = 0;
+  for (std::size_t at = 3; at < words.size(); at += count) {
+    const int one = attempt([&] {
+      send(client, &words[at]);
+      return 0;
+    });
+    if (one != 0) result = one;
+  }
+  return result;
+}
+
 int run(const std::vector<std::string_view>& words) {
   const std::string_view verb = words.size() > 1 ? words[1] : "";
   if (verb == "serve" && (words.size() == 4 || (words.size() == 5 && words[4] == "--block"))) {
@@ -138,21 +231,25 @@ int run(const std::vector<std::string_view>& words) {
   if (verb == "cancel" && words.size() == 5) {
     return cancel(words[2], words[3], std::strtol(words[4].data(), nullptr, 10));
   }
+  if (verb == "put" && words.size() > 3 && (words.size() - 3) % 2 == 0) {
+    return send_all(words, 2, [&](const dipc::Client& client, const std::string_view* one) {
+      put(client, words[2], one[0], one[1].data());
+    });
+  }
+  if (verb == "exchange" && words.size() > 3 && (words.size() - 3) % 3 == 0) {
+    return send_all(words, 3, [&](const dipc::Client& client, const std::string_view* one) {
+      exchange(client, words[2], one[0], one[1].data(), one[2].data());
+    });
+  }
   std::fprintf(stderr,
                "usage: peer-cpp serve URI FILE [--block] | get URI TICKET OUT | "
-               "cancel URI TICKET N\n");
+               "cancel URI TICKET N | put URI TICKET FILE ... | "
+               "exchange URI TICKET FILE OUT ...\n");
   return 2;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  try {
-    return run({argv, argv + argc});
-  } catch (const dipc::Exception& failure) {
-    std::printf("error %s %s\n", dipc::to_string(failure.status()), failure.what());
-  } catch (const std::exception& failure) {
-    std::printf("error DIPC_UNKNOWN %s\n", failure.what());
-  }
-  return 3;
+  return attempt([&] { return run({argv, argv + argc}); });
 }

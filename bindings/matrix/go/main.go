@@ -1,9 +1,12 @@
-// The Go peer of the matrix: one server, one client, one client that cancels.
+// The Go peer of the matrix: one server, and clients that fetch, cancel and send.
 //
-//	peer serve URI FILE [--block]   tickets "table", "endless" and "broken" until SIGTERM or, without
-//	                                --block, the end of standard input; prints the URI
-//	peer get URI TICKET OUT         writes an Arrow stream file
-//	peer cancel URI TICKET N        takes N batches, then cancels
+//	peer serve URI FILE [--block]           tickets "table", "endless" and "broken", and what clients
+//	                                        put, until SIGTERM or, without --block, the end of standard
+//	                                        input; prints the URI
+//	peer get URI TICKET OUT                 writes an Arrow stream file
+//	peer cancel URI TICKET N                takes N batches, then cancels
+//	peer put URI TICKET FILE ...            sends files, one after another
+//	peer exchange URI TICKET FILE OUT ...   sends files, and writes what comes back
 //
 // Run it with ./peer, which builds it.
 package main
@@ -32,6 +35,8 @@ func main() {
 	case errors.Is(err, errUnreadable):
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(77) // the suite leaves out what cannot be run
+	case errors.Is(err, errNotSent):
+		os.Exit(3)
 	case errors.As(err, &failure):
 		fmt.Println("error", failure.Status.Name(), failure.Text)
 		os.Exit(3)
@@ -59,8 +64,15 @@ func run(arguments []string) error {
 			return err
 		}
 		return cancel(arguments[0], arguments[1], n)
+	case verb == "put" && len(arguments) > 1 && len(arguments)%2 == 1:
+		return sendAll(arguments[1:], 2, func(one []string) error { return put(arguments[0], one[0], one[1]) })
+	case verb == "exchange" && len(arguments) > 1 && len(arguments)%3 == 1:
+		return sendAll(arguments[1:], 3, func(one []string) error {
+			return exchange(arguments[0], one[0], one[1], one[2])
+		})
 	default:
-		return errors.New("usage: peer serve URI FILE [--block] | get URI TICKET OUT | cancel URI TICKET N")
+		return errors.New("usage: peer serve URI FILE [--block] | get URI TICKET OUT | cancel URI TICKET N | " +
+			"put URI TICKET FILE ... | exchange URI TICKET FILE OUT ...")
 	}
 }
 
@@ -92,6 +104,9 @@ func serve(uri, file string, block bool) error {
 		if err := server.Serve(ticket, provider); err != nil {
 			return err
 		}
+	}
+	if err := server.SetHandler(handler(server)); err != nil {
+		return err
 	}
 	// Before the URI is told: who knows it may end this program at once.
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
@@ -126,16 +141,22 @@ func read(path string) (*arrow.Schema, []arrow.RecordBatch, error) {
 		return nil, nil, fmt.Errorf("%w: %w", errUnreadable, err)
 	}
 	defer reader.Release()
+	batches, err := collect(reader)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%w: %w", errUnreadable, err)
+	}
+	return reader.Schema(), batches, nil
+}
+
+// collect reads all batches, which stay the caller's to release.
+func collect(reader array.RecordReader) ([]arrow.RecordBatch, error) {
 	var batches []arrow.RecordBatch
 	for reader.Next() {
 		batch := reader.RecordBatch()
 		batch.Retain()
 		batches = append(batches, batch)
 	}
-	if err := reader.Err(); err != nil {
-		return nil, nil, fmt.Errorf("%w: %w", errUnreadable, err)
-	}
-	return reader.Schema(), batches, nil
+	return batches, reader.Err()
 }
 
 // first gives a batch again and again; after times of it, if that is not negative, it fails.
@@ -161,34 +182,47 @@ func (f *first) Next() bool {
 	return true
 }
 
-func get(uri, ticket, out string) (err error) {
+func get(uri, ticket, out string) error {
 	reader, err := dipc.Get(context.Background(), uri, ticket)
 	if err != nil {
 		return err
 	}
 	defer reader.Release()
-	file, err := os.Create(out)
+	rows, batches, err := write(reader, out)
 	if err != nil {
 		return err
 	}
+	printCounts(rows, batches)
+	return nil
+}
+
+// write writes a table to a file, and counts what it has.
+func write(reader *dipc.Reader, out string) (rows int64, batches uint64, err error) {
+	file, err := os.Create(out)
+	if err != nil {
+		return 0, 0, err
+	}
 	defer func() { err = errors.Join(err, file.Close()) }()
-	writer := ipc.NewWriter(file, ipc.WithSchema(reader.Schema()))
-	rows, batches := int64(0), 0
+	schema := reader.Schema()
+	if schema == nil { // of an exchange that failed before the server's first word
+		return 0, 0, reader.Err()
+	}
+	writer := ipc.NewWriter(file, ipc.WithSchema(schema))
 	for reader.Next() {
 		batch := reader.RecordBatch()
 		if err := writer.Write(batch); err != nil {
-			return err
+			return rows, batches, err
 		}
 		rows, batches = rows+batch.NumRows(), batches+1
 	}
 	if err := reader.Err(); err != nil {
-		return err
+		return rows, batches, err
 	}
-	if err := writer.Close(); err != nil {
-		return err
-	}
+	return rows, batches, writer.Close()
+}
+
+func printCounts(rows int64, batches uint64) {
 	fmt.Printf("rows=%d batches=%d\n", rows, batches)
-	return nil
 }
 
 func cancel(uri, ticket string, n int) error {
