@@ -119,6 +119,38 @@ fn a_server_answers_as_it_reads() {
     }
 }
 
+/// The schema of an answer that is read to its end first; where the answer fails, its error.
+#[test]
+fn the_schema_of_an_answer_is_known_behind_its_end() {
+    for subject in SUBJECTS {
+        let (server, uri) = server(subject, ServerOptions::default());
+        let client = client();
+        answer_by(&server, |request| {
+            Ok(stream_of(schema(), incoming(request.source()?)))
+        });
+        for count in [0, 1] {
+            let (mut put, mut answers) = exchange(&client, &uri, subject).unwrap();
+            for _ in 0..count {
+                push(&mut put, &batch(0, 10)).unwrap();
+            }
+            put.finish(None).unwrap();
+            while next(&mut answers).is_some() {}
+            let found = answers.schema().unwrap();
+            assert_eq!(found.raw().n_children, 2, "{}", subject.scheme);
+        }
+
+        answer_by(&server, |request| {
+            drop(request.source()?);
+            Err(Error::invalid_data("a torn tape"))
+        });
+        let (_put, mut answers) = exchange(&client, &uri, subject).unwrap();
+        let failed = answers.next().unwrap_err();
+        let error = answers.schema().unwrap_err();
+        assert_eq!(error.text(), failed.text(), "{}", subject.scheme);
+        assert!(error.text().contains("a torn tape"), "{error}");
+    }
+}
+
 /// Rule Q5: the streams go on two threads of the client at once, in both directions, with windows
 /// that are much smaller than the tables.
 #[test]

@@ -258,6 +258,8 @@ impl Stream {
             return;
         };
         self.headers = fetch.answer_headers();
+        // That of an exchange is kept from here on: it may be asked for behind the end.
+        self.schema = self.schema.take().or_else(|| fetch.schema());
         if let Some(poller) = &mut self.poller {
             poller.end();
         }
@@ -285,11 +287,12 @@ impl ArrayReader for Stream {
             fetch.wait_for_schema(self.cancel.as_ref())?;
             self.schema = fetch.schema();
         }
-        let header = self
-            .schema
-            .as_ref()
+        let header = match (&self.schema, &self.error) {
+            (Some(header), _) => header,
+            (None, Some(error)) => return Err(error.clone()),
             // Rule M4.
-            .ok_or_else(|| Error::protocol("the stream has no schema"))?;
+            (None, None) => return Err(Error::protocol("the stream has no schema")),
+        };
         Ok(Decoder::new(header, self.decode)?.schema())
     }
 
