@@ -85,7 +85,7 @@ impl Requests {
         {
             let mut waiting = self.waiting.lock();
             if waiting.is_none() {
-                *waiting = Some(StreamLoop::start("dipc-answers")?);
+                *waiting = Some(StreamLoop::start("dipc-waiting")?);
             }
         }
         self.threads.run(|| {
