@@ -18,7 +18,13 @@ impl ServerCore {
         match request.verb {
             Verb::Get => self.tickets.find(ticket),
             Verb::Describe => match self.tickets.own(ticket) {
-                Some(own) => self.answer(&describe(ticket, &own)?),
+                Some(own) => match own.answer.get() {
+                    Some(answer) => Ok(answer.clone()),
+                    None => {
+                        let answer = self.answer(&describe(ticket, &own)?)?;
+                        Ok(own.answer.get_or_init(|| answer).clone())
+                    }
+                },
                 None => (self.tickets.handler()).ok_or_else(|| Tickets::unknown(ticket)),
             },
             Verb::List => {

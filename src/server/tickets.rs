@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::RwLock;
 
@@ -75,6 +75,8 @@ pub(super) struct Own {
     pub(super) entry: Entry,
     /// The host's word about it.
     pub(super) description: Option<Arc<Description>>,
+    /// The answer to describe, once it was asked for.
+    pub(super) answer: Arc<OnceLock<Entry>>,
 }
 
 /// The tickets of a server.
@@ -109,6 +111,7 @@ impl Tickets {
         let own = Own {
             entry: wrap(thing),
             description: None,
+            answer: Arc::default(),
         };
         let before = entries.insert(ticket.to_vec(), own);
         drop(entries);
@@ -128,6 +131,7 @@ impl Tickets {
         let mut entries = self.entries.write();
         let own = (entries.get_mut(ticket)).ok_or_else(|| Self::unknown(ticket))?;
         own.description = Some(Arc::new(description));
+        own.answer = Arc::default();
         Ok(())
     }
 
