@@ -175,7 +175,7 @@ for part in "${parts[@]}"; do
     bindings)
       step "C++ headers: AddressSanitizer, clang, clang-tidy" 1800 bindings/cpp/test.sh asan clang tidy || true
       step "Go: race detector" 1800 env DIPC_GO_RACE=1 DIPC_GO_CGOCHECK=0 tools/test-bindings.sh go || true
-      step "every language, every file" 3600 tests/matrix/test.sh --all-files --all-peers || true
+      step "every language, every file" 5400 tests/matrix/test.sh --all-files --all-peers || true
       ;;
     *)
       printf 'test-slow: unknown part %s\n' "$part" >&2

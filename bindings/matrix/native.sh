@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs the matrix program of C or of C++, and builds it first where its sources have changed.
 #
-#   bindings/matrix/native.sh c|cpp serve|get|cancel ...
+#   bindings/matrix/native.sh c|cpp serve|get|cancel|put|exchange ...
 #
 # DIPC_PREFIX is where libdipc is installed (default: as CMake finds it), DIPC_PYTHON a Python that
 # has pyarrow, whose Arrow C++ is used (default: .tools/venv/bin/python).

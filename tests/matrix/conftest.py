@@ -33,6 +33,21 @@ def sample(config, number):
     return files if config.getoption("--all-files") else [files[number * len(files) // 20 % len(files)]]
 
 
+def is_close(server, sender):
+    """Whether a pair has everything, also where no option asks for it: each language with itself and with Python."""
+    return server == sender or "python" in (server, sender)
+
+
+def pairs(config, scheme):
+    """Servers, and who sends to them: each with each over shared memory, and the close ones over other transports."""
+    is_whole = scheme == "shm" or config.getoption("--all-files")
+    return [
+        (scheme, server, sender)
+        for server, sender in itertools.product(PEERS, PEERS)
+        if is_whole or is_close(server, sender)
+    ]
+
+
 def pytest_generate_tests(metafunc):
     """Every pair of what is there; what is not is told by test_here.py."""
     schemes = [scheme for scheme in SCHEMES if UNAVAILABLE_SCHEMES[scheme] is None]
@@ -48,6 +63,17 @@ def pytest_generate_tests(metafunc):
             # it.
             scope = "function" if way == "served_long" else "module"
             metafunc.parametrize(way, what, ids="-".join, indirect=True, scope=scope)
+    if "taking" in metafunc.fixturenames:
+        found = [pair for scheme in schemes for pair in pairs(metafunc.config, scheme)]
+        # One object for each server: it stays while the next test has the same one.
+        servers = {pair[:2]: pair[:2] for pair in found}
+        metafunc.parametrize(
+            ("taking", "sender"),
+            [(servers[pair[:2]], PEERS[pair[2]]) for pair in found],
+            ids=["-".join(pair) for pair in found],
+            indirect=["taking"],
+            scope="module",
+        )
     if "scheme" in metafunc.fixturenames:
         metafunc.parametrize("scheme", schemes)
     if "client" in metafunc.fixturenames:
@@ -114,6 +140,25 @@ def served_made(request, made_files):
 def served_long(request, made_files):
     """A server of the long table, which the test may kill."""
     yield from serve(made_files, request.param)
+
+
+@pytest.fixture(scope="module")
+def taking(request, tmp_path_factory):
+    """A server that takes tables, shared by all who send to it."""
+    scheme, name = request.param
+    taken = tmp_path_factory.mktemp("taken")
+    with PEERS[name].serve(new_address(scheme), FILES["integers.arrows"], taken) as server:
+        server.name = name
+        yield server
+
+
+@pytest.fixture
+def files(request, taking, sender):
+    """What a pair sends: every file; a third of them where that takes Julia, which is slow, too long."""
+    files, pair = list(FILES.values()), (taking.name, sender.name)
+    if request.config.getoption("--all-files") or is_close(*pair) or "julia" not in pair:
+        return files
+    return files[sum(map(list(PEERS).index, pair)) % 3 :: 3]
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import json
 import os
 import pathlib
@@ -31,7 +32,7 @@ UNAVAILABLE = 77
 
 @dataclasses.dataclass
 class Got:
-    """What came of `get` or `cancel`."""
+    """What came of `get` or `cancel`, or of one file of `put` or `exchange`."""
 
     code: int
     status: str | None
@@ -60,7 +61,8 @@ class Peer:
         """Begins to fetch; see `finish`."""
         return self.start("get", uri, ticket, out)
 
-    def start_serve(self, uri, file):
+    def start_serve(self, uri, file, taken):
+        """A server; it takes tables in its memory, and needs no folder `taken` for them."""
         return self.start("serve", uri, file, stdin=subprocess.PIPE, stderr=None)
 
     def bound_uri(self, line):
@@ -70,14 +72,8 @@ class Peer:
         """Waits for `get` or `cancel`."""
         out, errors = process.communicate(timeout=WAIT)
         self._skip_where_unavailable(process.returncode, out + errors)
-        said = re.fullmatch(r"rows=(\d+) batches=(\d+)\n", out)
-        failed = re.fullmatch(r"error (DIPC_\w+) (.*)\n", out)
-        if said:
-            return Got(process.returncode, None, out, int(said[1]), int(said[2]))
-        if failed:
-            assert process.returncode == 3, out
-            return Got(3, failed[1], failed[2])
-        return Got(process.returncode, None, out + errors)
+        got = told(process.returncode, out)
+        return got or Got(process.returncode, None, out + errors)
 
     def _skip_where_unavailable(self, code, text):
         if code == UNAVAILABLE:
@@ -89,10 +85,31 @@ class Peer:
     def cancel(self, uri, ticket, number):
         return self.finish(self.start("cancel", uri, ticket, number))
 
+    def put(self, uri, tables):
+        """Sends files by one process, which tells of each by a line; `tables` are pairs of ticket and file."""
+        return self._send("put", uri, tables)
+
+    def exchange(self, uri, tables):
+        """The same, where a file for what comes back is the third of each."""
+        return self._send("exchange", uri, tables)
+
+    def _send(self, verb, uri, tables):
+        process = self.start(verb, uri, *itertools.chain.from_iterable(tables))
+        out, errors = process.communicate(timeout=WAIT)
+        self._skip_where_unavailable(process.returncode, out + errors)
+        lines = out.splitlines(keepends=True)
+        got = [told(3 if line.startswith("error ") else 0, line) for line in lines]
+        assert len(got) == len(tables) and None not in got, f"{self.name} ended with {process.returncode}: {out}{errors}"
+        assert process.returncode == max(one.code for one in got), out
+        return got
+
     @contextlib.contextmanager
-    def serve(self, uri, file):
-        """A server of a file, and its URI. It must end well when it is told to."""
-        process = self.start_serve(uri, file)
+    def serve(self, uri, file, taken=None):
+        """A server of a file, and its URI. It must end well when it is told to.
+
+        The `dipc` command takes tables where it has the folder `taken` for them; the languages always do.
+        """
+        process = self.start_serve(uri, file, taken)
         try:
             line = process.stdout.readline()
             if not line:
@@ -108,6 +125,18 @@ class Peer:
             process.wait()
             process.stdin.close()
             process.stdout.close()
+
+
+def told(code, line):
+    """What a program said by a line; None where it said nothing of the kind."""
+    said = re.fullmatch(r"rows=(\d+) batches=(\d+)\n", line)
+    failed = re.fullmatch(r"error (DIPC_\w+) (.*)\n", line)
+    if said:
+        return Got(code, None, line, int(said[1]), int(said[2]))
+    if failed:
+        assert code == 3, line
+        return Got(3, failed[1], failed[2])
+    return None
 
 
 class Serving:
@@ -127,8 +156,9 @@ class Serving:
 class Command(Peer):
     """The `dipc` command, which has another command line."""
 
-    def start_serve(self, uri, file):
-        words = ["--listen", uri, "--trusted-network", f"table={file}"]
+    def start_serve(self, uri, file, taken):
+        accept = [] if taken is None else ["--accept", taken, "--accept-as", "arrows"]
+        words = ["--listen", uri, "--trusted-network", *accept, f"table={file}"]
         return self.start("serve", *words, stdin=subprocess.PIPE, stderr=None)
 
     def bound_uri(self, line):
@@ -138,6 +168,10 @@ class Command(Peer):
         # The command writes regular files of known formats, and none without an option.
         words = [] if out is None else ["--output", out]
         return self.start("get", "--json", uri, ticket, *words)
+
+    def _send(self, verb, uri, tables):
+        """It sends one table at a time, and exchanges none."""
+        return [self.finish(self.start(verb, "--json", uri, *words)) for words in tables]
 
     def finish(self, process):
         out, errors = process.communicate(timeout=WAIT)
@@ -194,6 +228,23 @@ def read(path):
     """The schema and the batches of a stream file."""
     with pa.ipc.open_stream(pathlib.Path(path).read_bytes()) as reader:
         return reader.schema, list(reader)
+
+
+def assert_same(got, path, received_schema, received, is_split=False):
+    """What arrived, and what the program said of it, is what pyarrow reads in a file.
+
+    `is_split`: the command may split tables into other batches.
+    """
+    schema, batches = read(path)
+    rows = sum(batch.num_rows for batch in batches)
+    assert received_schema.equals(schema, check_metadata=True), path
+    assert (got.rows, sum(batch.num_rows for batch in received)) == (rows, rows), path
+    if not is_split:
+        assert [batch.num_rows for batch in received] == [batch.num_rows for batch in batches], path
+        assert got.batches == len(batches), path
+        assert received == batches, path
+    elif schema.names:
+        assert pa.Table.from_batches(received, schema).equals(pa.Table.from_batches(batches, schema)), path
 
 
 # Python programs run in the suite's interpreter, with its packages.

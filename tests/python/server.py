@@ -2,7 +2,8 @@
 
     server.py BODY      prints a line of JSON: the URIs by role
 
-Tickets: published/FILE, provided/FILE, slices/FILE, broken.
+Tickets: published/FILE, provided/FILE, slices/FILE, broken, and those of tables that clients put. An
+exchange is answered with the client's batches, as they come.
 """
 
 import json
@@ -26,6 +27,11 @@ def main(body):
         raise ValueError("no such luck")
 
     server.serve("broken", broken)
+
+    def take(request):
+        server.replace(request.ticket, request.source())
+
+    server.set_handler(put=take, exchange=lambda request: request.source())
     print(json.dumps({role: server.location(role) for role in ("both", "metadata", "data")}), flush=True)
     for line in sys.stdin:
         # Any input line requests the figures.

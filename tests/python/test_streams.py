@@ -9,29 +9,10 @@ import pytest
 
 import dipc
 import streams
+from streams import same
 
 FILES = streams.files()
 LEVELS = ["structure", "full"]
-
-
-def is_valid(batch):
-    """Some golden streams hold dates that are no whole days."""
-    try:
-        batch.validate(full=True)
-    except pa.ArrowInvalid:
-        return False
-    return True
-
-
-def same(reader, schema, batches):
-    assert reader.schema.equals(schema, check_metadata=True), f"{reader.schema}\n{schema}"
-    received = list(reader)
-    assert len(received) == len(batches)
-    for number, (one, other) in enumerate(zip(received, batches)):
-        one.validate()
-        assert is_valid(one) == is_valid(other), number
-        assert one.num_rows == other.num_rows, number
-        assert one.equals(other, check_metadata=True), number
 
 
 @pytest.mark.parametrize("how", ["published", "provided", "slices"])
