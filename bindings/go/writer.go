@@ -99,7 +99,8 @@ func newWriter(ctx context.Context, schema *arrow.Schema, object *C.dipc_put, ca
 func (w *Writer) Schema() *arrow.Schema { return w.schema }
 
 // Write sends a batch, and waits until the server has room for it. The batch is retained until the server
-// has given it back. Custom metadata of an arrow.RecordBatchWithMetadata go with it. Where ctx ends first, nothing was sent and the table goes on.
+// has given it back. Custom metadata of an arrow.RecordBatchWithMetadata go with it. Where ctx ends first,
+// nothing was sent and the table goes on.
 func (w *Writer) Write(ctx context.Context, batch arrow.RecordBatch) error {
 	if batch == nil {
 		return invalid("the batch is nil")
