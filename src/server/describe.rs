@@ -36,7 +36,10 @@ impl ServerCore {
                 }
             }
             Verb::Put | Verb::Exchange => self.tickets.handler().ok_or_else(|| {
-                Error::unsupported("this server takes no tables: it has no handler for requests")
+                Error::unsupported(
+                    "this server takes no tables: its program has no handler for them (dipc serve \
+                     has one with --accept)",
+                )
             }),
             verb => Err(Error::unsupported(format!(
                 "this server does not know {}: it gives, takes, exchanges, describes and lists tables",

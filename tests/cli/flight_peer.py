@@ -129,7 +129,15 @@ def list_flights(uri):
         print(info.descriptor.path[0].decode(), flush=True)
 
 
+def rows(uri, prefix):
+    """Prints the names of the tables that begin so, and their rows: by the list and by each one's info."""
+    client = flight.connect(uri)
+    for info in client.list_flights(criteria=prefix.encode()):
+        one = client.get_flight_info(info.descriptor)
+        print(info.descriptor.path[0].decode(), info.total_records, one.total_records, flush=True)
+
+
 if __name__ == "__main__":
     todo = {"serve": serve, "put": put, "refused": refused, "half": half, "list": list_flights}
-    todo |= {"exchange": exchange, "ask": ask, "refused_exchange": refused_exchange}
+    todo |= {"exchange": exchange, "ask": ask, "refused_exchange": refused_exchange, "rows": rows}
     todo[sys.argv[1]](*sys.argv[2:])

@@ -259,3 +259,22 @@ fn pyarrow_exchanges_tables() {
     let told = asked(&["refused_exchange", &giving.uri, "t"]);
     assert!(told.contains("--accept"), "{told}");
 }
+
+/// Promise of `serve --flight`: Flight's clients learn the rows that libdipc's do, and their criteria
+/// are a prefix.
+#[test]
+fn pyarrow_learns_the_rows() {
+    let files = tempfile::tempdir().unwrap();
+    let (known, unknown) = (path_in(&files, "ta.parquet"), path_in(&files, "tb.arrow"));
+    write_parquet(Path::new(&known), &table(70));
+    write_arrow(Path::new(&unknown), &table(7));
+    let folder = tempfile::tempdir().unwrap();
+    let (server, at) = accept(folder.path(), &[&known, &unknown]);
+    assert!(run(&["put", &at, "tc", &unknown]).status.success());
+    assert!(run(&["put", &at, "u", &unknown]).status.success());
+    let Some(mut rows) = peer(&["rows", &server.uri, "t"]) else {
+        return;
+    };
+    let told = said(&rows.output().unwrap());
+    assert_eq!(told, "ta 70 70\ntb -1 -1\ntc 7 7\n");
+}

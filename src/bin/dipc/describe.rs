@@ -13,7 +13,7 @@ use indicatif::HumanCount;
 use serde::Serialize;
 
 use crate::display::escape;
-use crate::report::bytes_text;
+use crate::report::{bytes_text, counted};
 use crate::{UsageError, flight, output, signals};
 
 /// Arguments of `dipc ls`.
@@ -66,7 +66,8 @@ struct Asking {
 impl Asking {
     fn start(&self, uri: &str) -> Result<(Client, GetOptions, Cancel)> {
         if flight::is_flight(uri) {
-            let text = "a Flight server is not asked: give a URI that dipc serve prints";
+            let text =
+                "a Flight server is not asked: give a URI that dipc serve prints behind `ready`";
             return Err(UsageError(text.to_owned()).into());
         }
         let client = Client::new(ClientOptions {
@@ -197,15 +198,15 @@ fn table_of(rows: &[Row]) -> String {
 }
 
 fn text_of(table: &Table) -> String {
-    let counted = |count: Option<u64>, noun| match count {
-        Some(count) => format!("{} {noun}", HumanCount(count)),
-        None => format!("an unknown number of {noun}"),
+    let counted = |count: Option<u64>, one, many| match count {
+        Some(count) => counted(count, one, many),
+        None => format!("an unknown number of {many}"),
     };
     let mut text = format!(
         "{}: {} in {}, {}",
         escape(&table.ticket),
-        counted(table.rows, "rows"),
-        counted(table.batches, "batches"),
+        counted(table.rows, "row", "rows"),
+        counted(table.batches, "batch", "batches"),
         (table.bytes).map_or("an unknown number of bytes".to_owned(), bytes_text),
     );
     match &table.columns {

@@ -316,7 +316,9 @@ fn tickets(args: &Args, folder: Option<&Path>) -> Result<BTreeMap<Vec<u8>, Sourc
         }
     }
     if tickets.is_empty() && folder.is_none() {
-        let text = "nothing to serve: name a FILE, or a table with --tpch".to_owned();
+        let text =
+            "nothing to serve: name a FILE, a table with --tpch, or a directory with --accept"
+                .to_owned();
         return Err(UsageError(text).into());
     }
     Ok(tickets)
@@ -356,7 +358,12 @@ fn offer(
             .with_context(|| format!("cannot serve {source} from {}", args.device))?;
         info!(ticket = name, %source, batches, device = %args.device, "serving");
         // `DoGet` of Flight knows no GPUs, so it reads the table from its source.
-        return Ok(Table::Source { source, reading });
+        let rows = source.rows()?;
+        return Ok(Table::Source {
+            source,
+            reading,
+            rows,
+        });
     }
     if !args.arena {
         info!(ticket = name, %source, "serving");
@@ -366,8 +373,14 @@ fn offer(
             is_fixed: !args.replace,
         });
         server.serve(ticket, provider).map_err(|(error, _)| error)?;
-        server.set_description(ticket, source.describe(reading)?)?;
-        return Ok(Table::Source { source, reading });
+        let description = source.describe(reading)?;
+        let rows = description.rows;
+        server.set_description(ticket, description)?;
+        return Ok(Table::Source {
+            source,
+            reading,
+            rows,
+        });
     }
     let reader = source.reader(reading)?;
     let schema = reader.schema();

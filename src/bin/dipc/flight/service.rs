@@ -110,15 +110,15 @@ impl Service {
         &self,
         ticket: &[u8],
         descriptor: FlightDescriptor,
-        schema: Vec<u8>,
+        (schema, rows): (Vec<u8>, Option<u64>),
         peer: Addresses,
     ) -> FlightInfo {
         FlightInfo {
             schema: schema.into(),
             flight_descriptor: Some(descriptor),
             endpoint: vec![self.endpoint(ticket, peer)],
-            // Unknown until the table is read.
-            total_records: -1,
+            // -1 where they are not known before the table is read.
+            total_records: rows.and_then(|rows| rows.try_into().ok()).unwrap_or(-1),
             total_bytes: -1,
             ..FlightInfo::default()
         }
@@ -284,12 +284,10 @@ impl FlightService for Service {
 
     async fn list_flights(&self, request: Request<Criteria>) -> Answer<Self::ListFlightsStream> {
         let peer = Addresses::of(&request);
-        if !request.get_ref().expression.is_empty() {
-            return Err(Status::invalid_argument(
-                "dipc serve knows no criteria; leave them out to list every table",
-            ));
-        }
-        let tables = self.tables.all();
+        // As for libdipc's clients, the criteria are a prefix of the tickets.
+        let prefix = request.into_inner().expression;
+        let mut tables = self.tables.all();
+        tables.retain(|ticket, _| ticket.starts_with(&prefix));
         // A file may be damaged now; the other tables are still listed.
         let schemas = blocking(move || {
             let schemas = tables.iter().filter_map(|(ticket, table)| {
@@ -297,16 +295,16 @@ impl FlightService for Service {
                     let name = String::from_utf8_lossy(ticket);
                     warn!(ticket = %name, reason = whole(error), "not listed");
                 });
-                Some((ticket.clone(), schema.ok()?))
+                Some((ticket.clone(), (schema.ok()?, table.rows())))
             });
             Ok(schemas.collect::<Vec<_>>())
         })
         .await?;
         let infos: Vec<_> = schemas
             .into_iter()
-            .map(|(ticket, schema)| {
+            .map(|(ticket, described)| {
                 let descriptor = descriptor_of(&ticket);
-                Ok(self.info(&ticket, descriptor, schema, peer))
+                Ok(self.info(&ticket, descriptor, described, peer))
             })
             .collect();
         Ok(Response::new(stream::iter(infos).boxed()))
@@ -317,8 +315,10 @@ impl FlightService for Service {
         let descriptor = request.into_inner();
         let ticket = ticket_of(&descriptor)?;
         let table = find(&self.tables, &ticket)?;
-        let schema = blocking(move || read_schema(&table)).await?;
-        Ok(Response::new(self.info(&ticket, descriptor, schema, peer)))
+        let described = blocking(move || Ok((read_schema(&table)?, table.rows()))).await?;
+        Ok(Response::new(
+            self.info(&ticket, descriptor, described, peer),
+        ))
     }
 
     async fn get_schema(&self, request: Request<FlightDescriptor>) -> Answer<SchemaResult> {
@@ -353,7 +353,9 @@ impl FlightService for Service {
 
     async fn do_put(&self, request: Request<Streaming<FlightData>>) -> Answer<Self::DoPutStream> {
         let Some(accepting) = self.accepting.clone() else {
-            return unimplemented("DoPut without --accept, for it only gives tables out");
+            return Err(Status::unimplemented(
+                "this server takes no tables; dipc serve --accept DIR does",
+            ));
         };
         let slot = self.slot()?;
         let messages = request.into_inner();

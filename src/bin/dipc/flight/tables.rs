@@ -40,6 +40,8 @@ pub enum Table {
         source: Source,
         /// Options for reading it.
         reading: Reading,
+        /// Its rows, if they are known.
+        rows: Option<u64>,
     },
     /// A table in memory, shared with the libdipc server.
     Loaded {
@@ -51,10 +53,22 @@ pub enum Table {
 }
 
 impl Table {
+    /// How many rows it has, if that is known.
+    pub fn rows(&self) -> Option<u64> {
+        match self {
+            Self::Source { rows, .. } => *rows,
+            Self::Loaded { batches, .. } => {
+                Some(batches.iter().map(|batch| batch.num_rows() as u64).sum())
+            }
+        }
+    }
+
     /// Reads the table from its start.
     pub fn reader(&self) -> Result<Reader> {
         match self {
-            Self::Source { source, reading } => source.reader(*reading),
+            Self::Source {
+                source, reading, ..
+            } => source.reader(*reading),
             Self::Loaded { schema, batches } => Ok(Box::new(RecordBatchIterator::new(
                 batches.clone().into_iter().map(Ok),
                 SchemaRef::clone(schema),

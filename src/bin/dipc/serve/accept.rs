@@ -69,7 +69,12 @@ impl Folder {
     pub fn open(path: &Path) -> anyhow::Result<Self> {
         let name = path.display();
         let doing = || format!("cannot take tables into {name}");
-        let handle = File::open(path).with_context(doing)?;
+        let handle = match File::open(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                anyhow::bail!("{}: there is no such directory; make it first", doing())
+            }
+            handle => handle.with_context(doing)?,
+        };
         if !handle.metadata().with_context(doing)?.is_dir() {
             anyhow::bail!("{}: it is not a directory", doing());
         }
@@ -217,7 +222,11 @@ impl Accepting {
         });
         self.tables.insert(
             ticket.as_bytes().to_vec(),
-            Table::Source { source, reading },
+            Table::Source {
+                source,
+                reading,
+                rows: description.rows,
+            },
         );
         let Some(server) = self.server.upgrade() else {
             return;
