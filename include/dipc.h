@@ -1256,7 +1256,12 @@ dipc_status dipc_client_get(const struct dipc_client *client,
  * (dipc_description_set_ordered()). Of the URIs of an endpoint the first that can be reached
  * counts. A ticket without endpoints is one part.
  *
- * The client gets further parts as the stream is read, also after dipc_client_free().
+ * The client gets further parts as the stream is read, also after dipc_client_free(). get_next
+ * waits while it connects for the next part.
+ *
+ * Servers that the description names do not get the header `authorization`, unless
+ * dipc_get_options_set_send_secrets() allows it, and are not asked over ucx, unless
+ * dipc_get_options_set_trusted_network() does.
  *
  * @param client            Client.
  * @param uris              As for dipc_client_get(): the server that describes the ticket.
@@ -2910,6 +2915,19 @@ dipc_status dipc_get_options_set_deadline_ns(struct dipc_get_options *options,
 dipc_status dipc_get_options_set_send_secrets(struct dipc_get_options *options,
                                               bool send_secrets,
                                               struct dipc_error **error);
+
+/**
+ * Lets dipc_client_get_parts() follow a description of another server's to ucx addresses. Peers of
+ * ucx can read and write this process's memory. Default false.
+ *
+ * @param options          Options to change; exclusive during the call.
+ * @param trusted_network  Whether every process that such a description can name is trusted.
+ * @param error            May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+ */
+dipc_status dipc_get_options_set_trusted_network(struct dipc_get_options *options,
+                                                 bool trusted_network,
+                                                 struct dipc_error **error);
 
 /**
  * Sets headers for the server's host, in place of those set before. Default none. A server that

@@ -98,6 +98,9 @@ struct GetOptions {
   /// Sends the header "authorization" also where others may read it: over tcp beyond the loopback
   /// interface, and over ucx. Otherwise it is refused there with Status::permission.
   std::optional<bool> send_secrets = {};
+  /// Lets Client::get_parts() follow a description of another server's to ucx addresses, whose peers
+  /// can read and write this process's memory.
+  std::optional<bool> trusted_network = {};
   std::optional<Window> window = {};
   std::optional<std::uint64_t> lent_limit_bytes = {};
   std::optional<std::uint64_t> message_limit_bytes = {};  ///< What one message may become here.
@@ -220,6 +223,7 @@ inline Result<Handle<dipc_get_options, dipc_get_options_free>> build(const GetOp
       .set(options.stall_timeout, dipc_get_options_set_stall_timeout_ns)
       .set(options.deadline, dipc_get_options_set_deadline_ns)
       .set(options.send_secrets, dipc_get_options_set_send_secrets)
+      .set(options.trusted_network, dipc_get_options_set_trusted_network)
       .set(options.lent_limit_bytes, dipc_get_options_set_lent_limit_bytes)
       .set(options.message_limit_bytes, dipc_get_options_set_message_limit_bytes)
       .set(options.validation, dipc_get_options_set_validation)

@@ -4,28 +4,33 @@
 //! owns, and a release of this module, by which the library knows it again, whichever way it comes:
 //! published, of a stream, or pushed.
 
-use std::ptr;
+use std::ptr::{self, NonNull};
 
 use crate::arrow::OwnedDeviceArray;
 use crate::arrow::abi::{ArrowArray, ArrowDeviceArray};
 
 /// The array that is annotated, and its metadata.
 struct Annotation {
-    array: OwnedDeviceArray,
+    _array: OwnedDeviceArray,
     metadata: Box<[u8]>,
 }
 
 /// Gives an array custom metadata, encoded as `ArrowSchema.metadata`, in the place of its own.
-/// Empty metadata are none.
+/// Empty metadata are none. Everything else stays as it is, also where the caller has changed it
+/// since.
 pub fn annotate(array: OwnedDeviceArray, metadata: &[u8]) -> OwnedDeviceArray {
-    let array = bare(array);
+    if let Some(mut annotation) = annotation_of(array.raw()) {
+        // SAFETY: only `annotate` and the release use the annotation, and this owns the array.
+        unsafe { annotation.as_mut() }.metadata = metadata.into();
+        return array;
+    }
     if metadata.is_empty() || array.is_released() {
         return array;
     }
     // SAFETY: `array` is initialised. The copy gets a release of its own before it has an owner.
     let mut outer = unsafe { ptr::read(array.raw()) };
     let annotation = Box::new(Annotation {
-        array,
+        _array: array,
         metadata: metadata.into(),
     });
     outer.array.private_data = Box::into_raw(annotation).cast();
@@ -37,31 +42,20 @@ pub fn annotate(array: OwnedDeviceArray, metadata: &[u8]) -> OwnedDeviceArray {
 
 /// The custom metadata of an array; empty where [`annotate`] gave it none.
 pub fn annotation(array: &ArrowDeviceArray) -> &[u8] {
-    let raw = &array.array;
-    if !is_annotated(raw) {
-        return &[];
+    match annotation_of(array) {
+        // SAFETY: it lives until the release, and is changed by the owner of the array alone.
+        Some(annotation) => unsafe { &annotation.as_ref().metadata },
+        None => &[],
     }
-    // SAFETY: only `annotate` pairs the release with `private_data`, which lives until the release.
-    let annotation = unsafe { &*raw.private_data.cast::<Annotation>() };
-    &annotation.metadata
 }
 
-/// The array without its annotation.
-fn bare(array: OwnedDeviceArray) -> OwnedDeviceArray {
-    if !is_annotated(&array.raw().array) {
-        return array;
-    }
-    let raw = array.into_raw();
-    // SAFETY: as in `annotation`. Nobody calls the release of `raw` any more, so this is the only
-    // owner of the box. What a consumer moved out of the outer array it moved out of the lists that
-    // both arrays have.
-    let annotation = unsafe { Box::from_raw(raw.array.private_data.cast::<Annotation>()) };
-    annotation.array
-}
-
-fn is_annotated(array: &ArrowArray) -> bool {
+fn annotation_of(array: &ArrowDeviceArray) -> Option<NonNull<Annotation>> {
     let own: unsafe extern "C" fn(*mut ArrowArray) = release_annotated;
-    (array.release).is_some_and(|release| ptr::fn_addr_eq(release, own))
+    let release = array.array.release?;
+    // Only `annotate` pairs the release with `private_data`.
+    ptr::fn_addr_eq(release, own)
+        .then(|| NonNull::new(array.array.private_data.cast()))
+        .flatten()
 }
 
 unsafe extern "C" fn release_annotated(array: *mut ArrowArray) {
@@ -105,7 +99,11 @@ mod tests {
         let first = annotate(plain, b"first");
         assert_eq!(annotation(first.raw()), b"first");
         assert_eq!(first.raw().array.length, 7);
+        let mut first = first;
+        // SAFETY: a slice of an array follows the interface.
+        unsafe { first.raw_mut() }.array.length = 3;
         let second = annotate(first, b"second");
+        assert_eq!(second.raw().array.length, 3);
         assert_eq!(annotation(second.raw()), b"second");
         let plain = annotate(second, b"");
         assert!(annotation(plain.raw()).is_empty());

@@ -57,6 +57,9 @@ pub struct GetOptions {
     pub headers: Headers,
     /// Sends `authorization` also where others can read the connection (rule Q7).
     pub send_secrets: bool,
+    /// Follows a description to servers that could read and write this process's memory: those of
+    /// ucx.
+    pub trusted_network: bool,
     /// How many batches and bytes the server may send before the consumer takes them.
     pub window: Credit,
     /// Most bytes of copies that the server may lend at once. Beyond it bodies travel as bytes.
@@ -85,6 +88,7 @@ impl Default for GetOptions {
             deadline: None,
             headers: Headers::new(),
             send_secrets: false,
+            trusted_network: false,
             window: Credit {
                 batches: 16,
                 bytes: 256 << 20,

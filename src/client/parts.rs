@@ -4,10 +4,10 @@
 //! consumer reads another part. The consumer's thread takes whatever has come, and sleeps on the
 //! parts' descriptors where nothing has.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use arrow::datatypes::{DataType, Schema};
+use arrow::datatypes::{DataType, Field, Schema};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
@@ -20,7 +20,7 @@ use crate::arrow::{OwnedDeviceArray, OwnedSchema, copy_schema, schema_from_c};
 use crate::cancel::Cancel;
 use crate::driver::telling::shown;
 use crate::error::{Error, Result, Status};
-use crate::proto::Verb;
+use crate::proto::{Headers, Verb};
 
 /// Most parts that are fetched at once. The next one begins where one has ended.
 const AT_ONCE: usize = 8;
@@ -34,7 +34,7 @@ pub struct Parts {
     rest: VecDeque<(usize, Endpoint)>,
     running: VecDeque<Part>,
     schema: OwnedSchema,
-    columns: Vec<(String, DataType)>,
+    columns: Vec<Column>,
     device_type: i32,
     /// Figures of the parts that have ended.
     ended: StreamStats,
@@ -48,7 +48,11 @@ struct PartSource {
     /// The server of the description, and of the parts without URIs.
     uris: Arc<[KnownUri]>,
     options: GetOptions,
+    /// For the servers of URIs that the description names.
+    elsewhere: GetOptions,
     cancel: Option<Cancel>,
+    /// URIs at which nobody has answered.
+    unreachable: HashMap<String, Error>,
 }
 
 struct Part {
@@ -69,11 +73,13 @@ impl Parts {
         options: &GetOptions,
         cancel: Option<&Cancel>,
     ) -> Result<Self> {
-        let source = PartSource {
+        let mut source = PartSource {
             core: Arc::clone(core),
             uris,
             options: options.clone(),
+            elsewhere: without_secrets(options)?,
             cancel: cancel.cloned(),
+            unreachable: HashMap::default(),
         };
         let mut rest: VecDeque<_> = description.endpoints.into_iter().enumerate().collect();
         let (number, endpoint) = rest.pop_front().unwrap_or_else(|| {
@@ -199,51 +205,99 @@ impl ArrayReader for Parts {
 
 impl PartSource {
     /// Asks for a part: at its first server that can be reached.
-    fn open(&self, number: usize, endpoint: &Endpoint) -> Result<Stream> {
-        let request = (Verb::Get, endpoint.descriptor.as_slice());
-        let ask = |uris: &Arc<[KnownUri]>| {
-            (self.core).open(uris, request, &self.options, self.cancel.as_ref())
-        };
+    fn open(&mut self, number: usize, endpoint: &Endpoint) -> Result<Stream> {
         let here = |error: Error| {
             let name = shown(&endpoint.descriptor);
             error.context(format_args!("part {number} ({name})"))
         };
+        let request = (Verb::Get, endpoint.descriptor.as_slice());
+        let cancel = self.cancel.as_ref();
         if endpoint.uris.is_empty() {
-            return ask(&self.uris).map_err(here);
+            let stream = self.core.open(&self.uris, request, &self.options, cancel);
+            return stream.map_err(here);
         }
-        let mut last = None;
+        let mut first: Option<Error> = None;
         for uri in &endpoint.uris {
-            let outcome = self.core.uris.read(&[uri]).and_then(|uris| ask(&uris));
-            match outcome {
+            let known = self.unreachable.get(uri).cloned();
+            let outcome = match known {
+                Some(error) => Err(error),
+                None => self
+                    .trusted(uri)
+                    .and_then(|uris| (self.core).open(&uris, request, &self.elsewhere, cancel)),
+            };
+            let error = match outcome {
                 // Nobody has answered there.
-                Err(error)
-                    if matches!(
-                        error.status(),
-                        Status::Unreachable
-                            | Status::Timeout
-                            | Status::Unsupported
-                            | Status::InvalidUri
-                            | Status::Permission
-                    ) =>
-                {
-                    tracing::info!("part {number}: {uri} is skipped: {error}");
-                    last = Some(error.context(format_args!("at {uri}")));
-                }
+                Err(error) if is_unreachable(error.status()) => error,
                 outcome => return outcome.map_err(here),
-            }
+            };
+            tracing::info!("part {number}: {uri} is skipped: {error}");
+            let both = match first {
+                None => Error::new(error.status(), format!("at {uri}: {}", error.text())),
+                Some(first) => {
+                    let text = format!("{}; at {uri}: {}", first.text(), error.text());
+                    Error::new(first.status(), text)
+                }
+            };
+            first = Some(both);
+            // The other parts there would wait as long.
+            self.unreachable.insert(uri.clone(), error);
         }
         let none = || Error::invalid_data("no server has it");
-        Err(here(last.unwrap_or_else(none)))
+        Err(here(first.unwrap_or_else(none)))
+    }
+
+    /// A URI that a description names. A server must not lead this process where its program would
+    /// not go.
+    fn trusted(&self, uri: &str) -> Result<Arc<[KnownUri]>> {
+        let uris = self.core.uris.read(&[uri])?;
+        let is_ucx = |known: &KnownUri| known.uri.scheme == "ucx";
+        if self.options.trusted_network || self.uris.iter().any(is_ucx) || !uris.iter().any(is_ucx)
+        {
+            return Ok(uris);
+        }
+        let text = "a description names a ucx address, whose server could read and write this \
+                    process's memory: trusted_network allows it";
+        Err(Error::new(Status::Permission, text))
     }
 }
 
-/// Names and types.
-fn columns(schema: &OwnedSchema) -> Result<Vec<(String, DataType)>> {
+fn is_unreachable(status: Status) -> bool {
+    matches!(
+        status,
+        Status::Unreachable
+            | Status::Timeout
+            | Status::Unsupported
+            | Status::InvalidUri
+            | Status::Permission
+    )
+}
+
+/// Options for servers that the caller has not named: they do not learn its secrets, unless the
+/// caller insists.
+fn without_secrets(options: &GetOptions) -> Result<GetOptions> {
+    let mut options = options.clone();
+    if !options.send_secrets {
+        let mut headers = Headers::new();
+        for (key, value) in options.headers.iter() {
+            if key != "authorization" {
+                headers.add(key, value)?;
+            }
+        }
+        options.headers = headers;
+    }
+    Ok(options)
+}
+
+/// Name, type, and whether it may have nulls.
+type Column = (String, DataType, bool);
+
+fn columns(schema: &OwnedSchema) -> Result<Vec<Column>> {
     let schema: Schema = schema_from_c(schema)?;
-    let fields = schema.fields().iter();
-    Ok(fields
-        .map(|field| (field.name().clone(), field.data_type().clone()))
-        .collect())
+    let column = |field: &Arc<Field>| {
+        let kind = field.data_type().clone();
+        (field.name().clone(), kind, field.is_nullable())
+    };
+    Ok(schema.fields().iter().map(column).collect())
 }
 
 /// Sleeps until one of the parts may have something.

@@ -8,7 +8,7 @@
 mod getting;
 mod putting;
 
-use std::os::fd::{AsRawFd as _, BorrowedFd, RawFd};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -30,35 +30,32 @@ pub(super) trait Request: Send {
     /// The request has failed.
     fn begin(&mut self) -> Result<()>;
 
-    /// What the server has answered. Does not wait.
+    /// Whether the answer has come, good or not. Does not wait.
     ///
     /// # Errors
     ///
     /// The request has failed.
-    fn look(&mut self) -> Result<Look>;
+    fn look(&mut self) -> Result<bool>;
 
-    /// A descriptor that is readable when [`look`](Self::look) may find something. Another one may
-    /// take its place, while it is open.
+    /// A descriptor that is readable when [`look`](Self::look) may find something: one and the same
+    /// until [`take`](Self::take).
     ///
     /// # Errors
     ///
     /// `OutOfResources` when the process has no file descriptor left.
     fn fd(&mut self) -> Result<BorrowedFd<'_>>;
 
-    /// The answer that [`look`](Self::look) has found.
+    /// The answer that [`look`](Self::look) has found. `None`: the connection was dead already, so
+    /// begin once more.
     ///
     /// # Errors
     ///
-    /// The answer is not what was asked for.
-    fn take(self: Box<Self>) -> Result<Answer>;
+    /// The server's refusal, or why there is no answer.
+    fn take(&mut self) -> Result<Option<Answer>>;
 }
 
-/// What a request finds.
-pub(super) enum Look {
-    NotYet,
-    Answer,
-    /// The connection was dead already: begin once more.
-    Again,
+fn not_asked() -> Error {
+    Error::invalid_argument("the request has no connection")
 }
 
 /// Told of the outcome, once, on a thread of the client.
@@ -104,8 +101,7 @@ impl Requests {
         let waiting = Waiting {
             asked: Some((request, told)),
             failure: None,
-            is_to_repeat: false,
-            watched: None,
+            is_watched: false,
             requests: self,
         };
         if let Some(caller) = caller {
@@ -119,8 +115,7 @@ struct Waiting {
     /// `None` only while being dropped.
     asked: Option<(Box<dyn Request>, Told)>,
     failure: Option<Error>,
-    is_to_repeat: bool,
-    watched: Option<RawFd>,
+    is_watched: bool,
     requests: Arc<Requests>,
 }
 
@@ -134,11 +129,9 @@ impl LoopStream for Waiting {
             return Ok(Next::Over);
         };
         match request.look()? {
-            Look::NotYet => return Ok(Next::Sleep),
-            Look::Answer => {}
-            Look::Again => self.is_to_repeat = true,
+            true => Ok(Next::Over),
+            false => Ok(Next::Sleep),
         }
-        Ok(Next::Over)
     }
 
     fn fail(&mut self, error: &Error) {
@@ -146,21 +139,17 @@ impl LoopStream for Waiting {
     }
 
     fn watch(&mut self, _: Next, watcher: Watcher<'_>) -> Result<()> {
-        if let Some((request, _)) = &mut self.asked {
-            let fd = request.fd()?;
-            // The system forgets a descriptor that is closed.
-            if self.watched != Some(fd.as_raw_fd()) {
-                watcher.add_fd(fd)?;
-                self.watched = Some(fd.as_raw_fd());
-            }
+        if let (Some((request, _)), false) = (&mut self.asked, self.is_watched) {
+            watcher.add_fd(request.fd()?)?;
+            self.is_watched = true;
         }
         Ok(())
     }
 
     fn unwatch(&mut self, watcher: Watcher<'_>) {
-        if let Some((request, _)) = &mut self.asked
+        // Before the descriptor is closed: a forked child may keep it open, and readable.
+        if let (Some((request, _)), true) = (&mut self.asked, self.is_watched)
             && let Ok(fd) = request.fd()
-            && self.watched == Some(fd.as_raw_fd())
         {
             watcher.remove_fd(fd);
         }
@@ -169,19 +158,27 @@ impl LoopStream for Waiting {
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        let Some((request, told)) = self.asked.take() else {
+        let Some((mut request, told)) = self.asked.take() else {
             return;
         };
-        if let Some(error) = self.failure.take() {
-            // The request ends before its host hears of it.
-            drop(request);
-            told(Err(error));
-            return;
+        let taken = match self.failure.take() {
+            Some(error) => Err(error),
+            None => caught(|| request.take()),
+        };
+        match taken {
+            Ok(Some(answer)) => told(Ok(answer)),
+            Ok(None) => self.repeat(request, told),
+            Err(error) => {
+                // The request ends before its host hears of it.
+                drop(request);
+                told(Err(error));
+            }
         }
-        if !self.is_to_repeat {
-            told(caught(|| request.take()));
-            return;
-        }
+    }
+}
+
+impl Waiting {
+    fn repeat(&self, request: Box<dyn Request>, told: Told) {
         let requests = Arc::clone(&self.requests);
         let mut asked = Some((request, told));
         let repeated = self.requests.threads.run(|| {

@@ -1,7 +1,7 @@
 //! Custom metadata of a batch, which Arrow's structs have no place for.
 
 use crate::arrow::abi::ArrowDeviceArray;
-use crate::arrow::format::parse_metadata;
+use crate::arrow::format::{parse_metadata, write_metadata};
 use crate::arrow::{CStruct, OwnedDeviceArray, annotate, annotation};
 use crate::error::Error;
 use crate::ffi::error::dipc_error;
@@ -44,13 +44,19 @@ pub unsafe extern "C" fn dipc_batch_set_metadata(
         if batch.is_released() {
             return Err(Error::invalid_argument("batch is released"));
         }
-        if !metadata.is_empty() {
-            parse_metadata(metadata).map_err(Error::invalid_argument)?;
-        }
+        let metadata = match metadata {
+            [] => Vec::new(),
+            // Without what stands behind the last pair.
+            metadata => {
+                let pairs = parse_metadata(metadata).map_err(Error::invalid_argument)?;
+                let none = || Error::invalid_argument("the metadata are too long");
+                write_metadata(&pairs).ok_or_else(none)?
+            }
+        };
         // SAFETY: the caller promises an array that follows Arrow's interface and has no other
         // user.
         let owned = unsafe { OwnedDeviceArray::take(batch) };
-        *batch = annotate(owned, metadata).into_raw();
+        *batch = annotate(owned, &metadata).into_raw();
         Ok(())
     })
 }

@@ -135,7 +135,12 @@ pub unsafe extern "C" fn dipc_client_get(
 /// (dipc_description_set_ordered()). Of the URIs of an endpoint the first that can be reached
 /// counts. A ticket without endpoints is one part.
 ///
-/// The client gets further parts as the stream is read, also after dipc_client_free().
+/// The client gets further parts as the stream is read, also after dipc_client_free(). get_next
+/// waits while it connects for the next part.
+///
+/// Servers that the description names do not get the header `authorization`, unless
+/// dipc_get_options_set_send_secrets() allows it, and are not asked over ucx, unless
+/// dipc_get_options_set_trusted_network() does.
 ///
 /// @param client            Client.
 /// @param uris              As for dipc_client_get(): the server that describes the ticket.

@@ -67,6 +67,34 @@ pub unsafe extern "C" fn dipc_get_options_set_send_secrets(
     unsafe { guard_mut(options, error, body) }
 }
 
+/// Lets dipc_client_get_parts() follow a description of another server's to ucx addresses. Peers of
+/// ucx can read and write this process's memory. Default false.
+///
+/// @param options          Options to change; exclusive during the call.
+/// @param trusted_network  Whether every process that such a description can name is trusted.
+/// @param error            May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+///
+/// # Safety
+///
+/// `options` is NULL, or came from dipc_get_options_new() and was not freed; `error` is NULL or
+/// writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_get_options_set_trusted_network(
+    options: *mut dipc_get_options,
+    trusted_network: bool,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    let body = |options: &mut dipc_get_options| {
+        options.inner.trusted_network = trusted_network;
+        Ok(())
+    };
+    // SAFETY: the caller promises `options` is NULL, or live and exclusive.
+    unsafe { guard_mut(options, error, body) }
+}
+
 /// Sets headers for the server's host, in place of those set before. Default none. A server that
 /// does not know headers refuses the request with DIPC_ERR_UNSUPPORTED.
 ///

@@ -184,6 +184,22 @@ static void metadata_are_set_and_refused(const dipc_client *client, const char *
   }
   answers.release(&answers);
   dipc_put_free(put);
+  /* Changes of the host's stay, and the last pair is the end. */
+  const uint8_t longer[] = "\1\0\0\0\1\0\0\0n\1\0\0\0" "7 and more";
+  uint8_t read[32];
+  table_batch(&batch, 0, ROWS, NULL);
+  note(&batch, 1);
+  batch.array.length = 5;
+  batch.device_id = 3;
+  OK(dipc_batch_set_metadata(&batch, longer, sizeof longer - 1, &error_));
+  CHECK(batch.array.length == 5 && batch.device_id == 3);
+  OK(dipc_batch_metadata(&batch, read, sizeof read, &len, &error_));
+  CHECK(len == sizeof pairs - 1 && memcmp(read, pairs, len) == 0);
+  OK(dipc_batch_set_metadata(&batch, NULL, 0, &error_));
+  CHECK(batch.array.length == 5);
+  OK(dipc_batch_metadata(&batch, NULL, 0, &len, &error_));
+  CHECK_EQ(len, 0);
+  batch.array.release(&batch.array);
   /* A batch that is never sent. */
   table_batch(&batch, 0, ROWS, NULL);
   note(&batch, 1);

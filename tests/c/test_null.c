@@ -213,6 +213,7 @@ static void options(void) {
   NULLS("options", dipc_get_options_set_validation(NULL, 0, &error_));
   NULLS("options", dipc_get_options_set_deadline_ns(NULL, 0, &error_));
   NULLS("options", dipc_get_options_set_send_secrets(NULL, true, &error_));
+  NULLS("options", dipc_get_options_set_trusted_network(NULL, true, &error_));
   description();
   puts_and_sources();
   headers();

@@ -1,6 +1,7 @@
 """A peer of Arrow Flight by pyarrow, for putting_flight.rs."""
 
 import sys
+import time
 
 import pyarrow
 import pyarrow.flight as flight
@@ -123,6 +124,27 @@ def half(uri, name):
     sys.stdin.read()
 
 
+def cut(uri, name):
+    """Begins a put and an exchange of a table, and ends each call early: cancelled, and by its deadline."""
+    table = pyarrow.table({"x": list(range(1000))})
+    soon = flight.FlightCallOptions(timeout=0.5)
+    descriptor = flight.FlightDescriptor.for_path
+    for number, options in enumerate([flight.FlightCallOptions(), soon]):
+        client = flight.connect(uri)
+        writer, reader = client.do_exchange(descriptor(f"{name}-exchange-{number}"), options)
+        writer.begin(table.schema)
+        writer.write_table(table)
+        if number:
+            time.sleep(1)
+        else:
+            reader.cancel()
+    client = flight.connect(uri)
+    writer, _ = client.do_put(descriptor(f"{name}-put"), table.schema, soon)
+    writer.write_table(table)
+    time.sleep(1)
+    print("cut", flush=True)
+
+
 def list_flights(uri):
     """Prints the names of the server's tables."""
     for info in flight.connect(uri).list_flights():
@@ -139,5 +161,5 @@ def rows(uri, prefix):
 
 if __name__ == "__main__":
     todo = {"serve": serve, "put": put, "refused": refused, "half": half, "list": list_flights}
-    todo |= {"exchange": exchange, "ask": ask, "refused_exchange": refused_exchange, "rows": rows}
+    todo |= {"exchange": exchange, "ask": ask, "refused_exchange": refused_exchange, "rows": rows, "cut": cut}
     todo[sys.argv[1]](*sys.argv[2:])

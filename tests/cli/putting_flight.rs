@@ -278,3 +278,17 @@ fn pyarrow_learns_the_rows() {
     let told = said(&rows.output().unwrap());
     assert_eq!(told, "ta 70 70\ntb -1 -1\ntc 7 7\n");
 }
+
+/// Promise of `serve --flight --accept`: a call that its client cancels, or whose deadline passes, is
+/// no whole table.
+#[test]
+fn a_call_that_is_cut_leaves_no_table() {
+    let folder = tempfile::tempdir().unwrap();
+    let (server, at) = accept(folder.path(), &[]);
+    let Some(mut cut) = peer(&["cut", &server.uri, "t"]) else {
+        return;
+    };
+    assert_eq!(said(&cut.output().unwrap()), "cut\n");
+    until("nothing is left", || files(folder.path()).is_empty());
+    assert_eq!(json(&["ls", &at, "--json"]).as_array().unwrap().len(), 0);
+}

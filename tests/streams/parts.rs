@@ -5,8 +5,11 @@ use std::sync::{Arc, Barrier};
 use arrow::array::{Int64Array, RecordBatch};
 use arrow::datatypes::{DataType, Field, Schema};
 use dipc::arrow::description::{Description, Endpoint};
+use dipc::client::GetOptions;
 use dipc::error::Status;
+use dipc::proto::Headers;
 use dipc::server::{Request, Server, ServerOptions};
+use parking_lot::Mutex;
 
 use crate::common::{FnProvider, batch, broken, read_all, schema, stream_of};
 use crate::{SHM, SUBJECTS, Subject, assert_same, client, eventually, serve, server};
@@ -121,6 +124,53 @@ fn shared_memory_of_another_host_is_skipped() {
     assert!(error.text().contains("another host"), "{error}");
 }
 
+/// Promise of `dipc_client_get_parts`: a description cannot lead this process where its program would
+/// not go: `authorization` stays with the server that was asked, and ucx needs the program's word.
+#[test]
+fn a_description_is_not_trusted() {
+    let (other, elsewhere) = server(SHM, ServerOptions::default());
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let tell = |seen: &Arc<Mutex<Vec<Vec<String>>>>| {
+        let seen = Arc::clone(seen);
+        FnProvider(move |request: &Request| {
+            let keys = request.headers().iter().map(|(key, _)| key.to_owned());
+            seen.lock().push(keys.collect());
+            give(request)
+        })
+    };
+    let handler = other.set_handler(Box::new(tell(&seen)));
+    handler.map_err(|(error, _)| error).unwrap();
+    let endpoints = vec![endpoint("0", &[]), endpoint("1", &[&elsewhere])];
+    let (asked, uri) = describing(SHM, endpoints, true);
+    let own = Arc::new(Mutex::new(Vec::new()));
+    let handler = asked.set_handler(Box::new(tell(&own)));
+    handler.map_err(|(error, _)| error).unwrap();
+    let mut headers = Headers::new();
+    headers.add("authorization", *b"Bearer secret").unwrap();
+    headers.add("traceparent", *b"00-1").unwrap();
+    for send_secrets in [false, true] {
+        let options = GetOptions {
+            headers: headers.clone(),
+            send_secrets,
+            ..SHM.options()
+        };
+        let mut parts = client().get_parts(&[&uri], b"all", &options, None).unwrap();
+        assert_eq!(read_all(&mut parts).unwrap().len(), 2 * BATCHES as usize);
+        let both = ["authorization", "traceparent"];
+        let sent = if send_secrets { &both[..] } else { &both[1..] };
+        assert_eq!(seen.lock().pop().unwrap(), sent);
+        assert_eq!(own.lock().pop().unwrap(), both);
+    }
+
+    let endpoints = vec![endpoint("0", &["ucx://127.0.0.1:1", "tcp://127.0.0.1:1"])];
+    let (_asked, uri) = describing(SHM, endpoints, false);
+    let refused = client().get_parts(&[&uri], b"all", &SHM.options(), None);
+    let error = refused.map(drop).unwrap_err();
+    // Each server's reason is told.
+    assert!(error.text().contains("trusted_network"), "{error}");
+    assert!(error.text().contains("tcp://127.0.0.1:1"), "{error}");
+}
+
 /// The URI, of another host.
 fn server_of_host(uri: &str, host: &str) -> String {
     let (before, own) = uri.split_once("dipc_host=").expect("the host is named");
@@ -185,7 +235,9 @@ fn a_part_that_fails_ends_the_table() {
         };
         let other_columns = |request: &Request| match request.ticket() {
             b"last" => {
-                let fields = vec![Field::new("n", DataType::Int64, false)];
+                // Nulls under a schema without them would be taken for values.
+                let mut fields = schema().fields().to_vec();
+                fields[0] = Arc::new(Field::new("n", DataType::Int64, true));
                 let schema = Arc::new(Schema::new(fields));
                 Ok(stream_of(schema, std::iter::empty()))
             }

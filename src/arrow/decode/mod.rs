@@ -299,9 +299,9 @@ impl Decoder {
         let plain = (built.plain && self.relocator.is_none() && custom_metadata.is_empty())
             .then(|| PlainBatch::new(header, self.align, rows));
         let array = self.hand_out(built.columns, plain)?;
-        let array = match write_metadata(&custom_metadata) {
-            Some(metadata) if !custom_metadata.is_empty() => annotate(array, &metadata),
-            _ => array,
+        let array = match custom_metadata.as_slice() {
+            [] => array,
+            pairs => annotate(array, &write_metadata(pairs).unwrap_or_default()),
         };
         Ok(DecodedBatch {
             copied: built.copied,

@@ -38,8 +38,8 @@ pub struct Args {
     #[arg(long)]
     command: bool,
 
-    /// Use ucx addresses of a Flight server too: their peers can read and write this process's
-    /// memory
+    /// Use ucx addresses of a Flight server, or of parts, too: their peers can read and write this
+    /// process's memory
     #[arg(long)]
     trusted_network: bool,
 
@@ -230,6 +230,7 @@ fn fetch(
         spin: args.spin,
         device: args.device,
         message_limit: args.max_message,
+        trusted_network: args.trusted_network,
         ..GetOptions::default()
     };
     if let Some(timeout) = args.timeout {

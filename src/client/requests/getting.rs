@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use super::{Look, Request};
+use super::{Request, not_asked};
 use crate::arrow::description::{Description, MAX_ENDPOINTS};
 use crate::arrow::stream::ArrayReader;
 use crate::arrow::{OwnedDeviceArray, OwnedSchema};
@@ -36,11 +36,14 @@ pub(in crate::client) struct GetRequest {
 pub(in crate::client) enum GetState {
     #[default]
     New,
-    Asked(Box<AskedStream>, Box<Poller>),
-    /// A description is read.
+    /// With whether the schema was found, once it is known.
+    Asked {
+        asked: Box<AskedStream>,
+        poller: Box<Poller>,
+        found: Option<Result<()>>,
+    },
+    /// A description is read. The stream has the poller.
     Reading(Box<Stream>, Rows),
-    Here(Box<Stream>),
-    Read(Box<Stream>, Rows),
 }
 
 impl GetRequest {
@@ -56,55 +59,62 @@ impl GetRequest {
         )
     }
 
-    /// Whether the schema has come.
-    fn look_for_schema(&mut self) -> Result<Look> {
-        let GetState::Asked(asked, poller) = &mut self.state else {
-            return Ok(Look::Answer);
+    /// Whether the schema, or a refusal, has come.
+    fn look_for_schema(&mut self) -> Result<bool> {
+        let GetState::Asked {
+            asked,
+            poller,
+            found,
+        } = &mut self.state
+        else {
+            return Ok(false);
         };
-        let found = match asked.fetch.try_schema(Some(&self.cancel.0), poller) {
-            Ok(false) => return Ok(Look::NotYet),
-            Ok(true) => Ok(()),
-            Err(error) => Err(error),
+        *found = match asked.fetch.try_schema(Some(&self.cancel.0), poller) {
+            Ok(false) => return Ok(false),
+            Ok(true) => Some(Ok(())),
+            Err(error) => Some(Err(error)),
         };
-        let GetState::Asked(asked, poller) = std::mem::take(&mut self.state) else {
-            return Ok(Look::Answer);
-        };
-        let wanted = self.wanted()?;
-        let ended = asked.end(&self.client, &wanted, found, Some(&self.cancel.0));
-        let ended = ended.map_err(|error| self.client.not_got(&self.descriptor, error))?;
-        let Some(mut stream) = ended else {
-            return Ok(Look::Again);
-        };
-        self.client.note(&self.descriptor, &mut stream);
-        if self.verb == Verb::Describe {
-            let rows = Rows::of(&mut stream)?;
-            // Before the descriptor in whose place it comes is closed.
-            stream.fd()?;
-            drop(poller);
-            self.state = GetState::Reading(Box::new(stream), rows);
-            return self.read();
+        if self.verb != Verb::Describe || matches!(found, Some(Err(_))) {
+            return Ok(true);
         }
-        stream.set_cancel(self.cancel.1.as_ref());
-        self.state = GetState::Here(Box::new(stream));
-        Ok(Look::Answer)
+        if let Some((mut stream, poller)) = self.end()? {
+            let rows = Rows::of(&mut stream)?;
+            stream.adopt(poller);
+            self.state = GetState::Reading(stream, rows);
+        }
+        self.read()
+    }
+
+    /// The stream, and what told of its schema. `None`: to be asked for once more.
+    fn end(&mut self) -> Result<Option<(Box<Stream>, Box<Poller>)>> {
+        let GetState::Asked {
+            asked,
+            poller,
+            found: Some(found),
+        } = std::mem::take(&mut self.state)
+        else {
+            return Err(not_asked());
+        };
+        let ended = asked.end(&self.client, &self.wanted()?, found, Some(&self.cancel.0));
+        let ended = ended.map_err(|error| self.client.not_got(&self.descriptor, error))?;
+        Ok(ended.map(|mut stream| {
+            self.client.note(&self.descriptor, &mut stream);
+            (Box::new(stream), poller)
+        }))
     }
 
     /// Whether the whole description has come.
-    fn read(&mut self) -> Result<Look> {
+    fn read(&mut self) -> Result<bool> {
         let GetState::Reading(stream, rows) = &mut self.state else {
-            return Ok(Look::Answer);
+            return Err(not_asked());
         };
         loop {
             match stream.try_next()? {
-                NextBatch::NotYet => return Ok(Look::NotYet),
+                NextBatch::NotYet => return Ok(false),
                 NextBatch::Batch(array) => rows.add(array)?,
-                NextBatch::End => break,
+                NextBatch::End => return Ok(true),
             }
         }
-        if let GetState::Reading(stream, rows) = std::mem::take(&mut self.state) {
-            self.state = GetState::Read(stream, rows);
-        }
-        Ok(Look::Answer)
     }
 }
 
@@ -114,37 +124,44 @@ impl Request for GetRequest {
         let begun = (self.wanted()).and_then(|it| self.client.begin(&it, Some(&self.cancel.0)));
         let asked = begun.map_err(|error| self.client.not_got(&self.descriptor, error))?;
         let poller = Poller::new([Arc::new(self.cancel.0.clone()) as _])?;
-        self.state = GetState::Asked(Box::new(asked), Box::new(poller));
+        self.state = GetState::Asked {
+            asked: Box::new(asked),
+            poller: Box::new(poller),
+            found: None,
+        };
         Ok(())
     }
 
-    fn look(&mut self) -> Result<Look> {
+    fn look(&mut self) -> Result<bool> {
         match &self.state {
-            GetState::Asked(..) => self.look_for_schema(),
+            GetState::Asked { .. } => self.look_for_schema(),
             GetState::Reading(..) => self.read(),
-            GetState::New | GetState::Here(_) | GetState::Read(..) => Ok(Look::Answer),
+            GetState::New => Err(not_asked()),
         }
     }
 
     fn fd(&mut self) -> Result<BorrowedFd<'_>> {
         match &mut self.state {
-            GetState::Asked(_, poller) => Ok(poller.fd()),
+            GetState::Asked { poller, .. } => Ok(poller.fd()),
             GetState::Reading(stream, _) => stream.fd(),
-            // What was watched is closed.
-            _ => Err(Error::invalid_argument("the request waits for nothing")),
+            GetState::New => Err(not_asked()),
         }
     }
 
-    fn take(self: Box<Self>) -> Result<Answer> {
-        match self.state {
-            GetState::Here(stream) => Ok(Answer::Stream(stream)),
-            GetState::Read(stream, rows) => {
-                let headers = stream.headers();
-                let description = Description::read(Box::new(rows))?;
-                Ok(Answer::Description(description, headers))
-            }
-            _ => Err(Error::protocol("the server has not answered")),
+    fn take(&mut self) -> Result<Option<Answer>> {
+        if let GetState::Reading(stream, _) = &self.state {
+            let headers = stream.headers();
+            let GetState::Reading(_, rows) = std::mem::take(&mut self.state) else {
+                return Err(not_asked());
+            };
+            let description = Description::read(Box::new(rows))?;
+            return Ok(Some(Answer::Description(description, headers)));
         }
+        let Some((mut stream, _)) = self.end()? else {
+            return Ok(None);
+        };
+        stream.set_cancel(self.cancel.1.as_ref());
+        Ok(Some(Answer::Stream(stream)))
     }
 }
 

@@ -3,14 +3,14 @@
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use super::{Look, Request};
+use super::{Request, not_asked};
 use crate::arrow::OwnedSchema;
 use crate::cancel::Cancel;
 use crate::client::asking::ClientCore;
 use crate::client::put::{AskedPut, WantedPut};
 use crate::client::uris::KnownUri;
-use crate::client::{Answer, GetOptions, Put, PutOptions, Stream};
-use crate::error::{Error, Result};
+use crate::client::{Answer, GetOptions, PutOptions};
+use crate::error::Result;
 use crate::proto::Timestamp;
 
 /// A put, or an exchange if there are options for the server's stream.
@@ -29,11 +29,10 @@ pub(in crate::client) struct PutRequest {
 
 /// How far a request is.
 #[derive(Default)]
-pub(in crate::client) enum PutState {
-    #[default]
-    New,
-    Asked(Box<AskedPut>),
-    Accepted(Box<Put>, Option<Box<Stream>>),
+pub(in crate::client) struct PutState {
+    asked: Option<Box<AskedPut>>,
+    /// Whether the server has accepted, once it has answered.
+    accepted: Option<Result<()>>,
 }
 
 impl PutRequest {
@@ -54,44 +53,30 @@ impl Request for PutRequest {
         self.cancel.0.check()?;
         let asked = self.wanted().begin(&self.client, Some(&self.cancel.0));
         let asked = asked.map_err(|error| self.client.not_taken(&self.descriptor, error))?;
-        self.state = PutState::Asked(Box::new(asked));
+        self.state.asked = Some(Box::new(asked));
         Ok(())
     }
 
-    fn look(&mut self) -> Result<Look> {
-        let PutState::Asked(asked) = &mut self.state else {
-            return Ok(Look::Answer);
+    fn look(&mut self) -> Result<bool> {
+        let PutState { asked, accepted } = &mut self.state;
+        let asked = asked.as_mut().ok_or_else(not_asked)?;
+        *accepted = match asked.look(false) {
+            Ok(false) => return Ok(false),
+            Ok(true) => Some(Ok(())),
+            Err(error) => Some(Err(error)),
         };
-        let accepted = match asked.look(false) {
-            Ok(false) => return Ok(Look::NotYet),
-            Ok(true) => Ok(()),
-            Err(error) => Err(error),
-        };
-        let PutState::Asked(asked) = std::mem::take(&mut self.state) else {
-            return Ok(Look::Answer);
-        };
-        let ended = asked.end(accepted, self.cancel.1.as_ref());
-        let Some((put, stream)) =
-            ended.map_err(|error| self.client.not_taken(&self.descriptor, error))?
-        else {
-            return Ok(Look::Again);
-        };
-        self.state = PutState::Accepted(Box::new(put), stream.map(Box::new));
-        Ok(Look::Answer)
+        Ok(true)
     }
 
     fn fd(&mut self) -> Result<BorrowedFd<'_>> {
-        match &mut self.state {
-            PutState::Asked(asked) => asked.put.fd(),
-            PutState::Accepted(put, _) => put.fd(),
-            PutState::New => Err(Error::invalid_argument("the request has no connection")),
-        }
+        self.state.asked.as_mut().ok_or_else(not_asked)?.put.fd()
     }
 
-    fn take(self: Box<Self>) -> Result<Answer> {
-        match self.state {
-            PutState::Accepted(put, stream) => Ok(Answer::Put(put, stream)),
-            _ => Err(Error::protocol("the server has not answered")),
-        }
+    fn take(&mut self) -> Result<Option<Answer>> {
+        let PutState { asked, accepted } = std::mem::take(&mut self.state);
+        let (asked, accepted) = asked.zip(accepted).ok_or_else(not_asked)?;
+        let ended = asked.end(accepted, self.cancel.1.as_ref());
+        let ended = ended.map_err(|error| self.client.not_taken(&self.descriptor, error))?;
+        Ok(ended.map(|(put, stream)| Answer::Put(Box::new(put), stream.map(Box::new))))
     }
 }

@@ -164,6 +164,11 @@ impl Stream {
         Ok(self.poller.insert(poller).fd())
     }
 
+    /// Tells by this poller from now on, which has told of the schema.
+    pub fn adopt(&mut self, poller: Box<Poller>) {
+        self.poller = Some(poller);
+    }
+
     /// What `next` finds. An end, good or not, ends the stream.
     fn next_by(
         &mut self,

@@ -1,17 +1,22 @@
 //! The tables of `DoPut` and `DoExchange`: taken into the directory of `--accept`.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use arrow_flight::{FlightData, PutResult};
 use dipc::arrow::decode::DecodeOptions;
 use dipc::arrow::{batch_from_c, schema_from_c};
 use dipc::error::{Error, Status as DipcStatus};
 use tokio::runtime::Handle;
+use tokio::time::Instant;
 use tonic::{Status, Streaming};
 
 use crate::flight::decode::FlightDecoder;
 use crate::flight::service::ticket_of;
 use crate::serve::Accepting;
+
+/// How long a client may take to say what it sends. Meanwhile the call counts as a stream.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Takes the table of a `DoPut`; blocks. The result is the table's ticket here.
 ///
@@ -61,12 +66,22 @@ fn begin(
     runtime: &Handle,
 ) -> Result<(Vec<u8>, Option<FlightData>), Status> {
     let mut name = None;
+    let by = Instant::now() + PATIENCE;
     let first = loop {
-        let Some(message) = runtime.block_on(messages.message())? else {
+        let next = async { tokio::time::timeout_at(by, messages.message()).await };
+        let next = runtime.block_on(next).map_err(|_| {
+            Status::deadline_exceeded(format!("no table and no end has come within {PATIENCE:?}"))
+        })?;
+        let Some(message) = next? else {
             break None;
         };
         if let Some(descriptor) = &message.flight_descriptor {
-            name = Some(ticket_of(descriptor)?);
+            let named = ticket_of(descriptor)?;
+            // Arrow C++ repeats it with the schema.
+            if name.as_ref().is_some_and(|before| *before != named) {
+                return Err(Status::invalid_argument("the call has two descriptors"));
+            }
+            name = Some(named);
         }
         if !message.data_header.is_empty() {
             break Some(message);

@@ -9,13 +9,14 @@
 //! | `decode` | the messages of a table, decoded |
 //! | `fetch` | `dipc get grpc://…`: fetches from the endpoints and their locations |
 //! | `tables`, `encode`, `service` | the served tables, their messages, the answers to calls |
-//! | `accept` | the answer to `DoPut` |
+//! | `accept`, `cut` | the tables of `DoPut` and `DoExchange`; calls that their client cuts off |
 //! | `server` | `dipc serve --flight`: the listening server |
 //!
 //! Only the command contains Flight, gRPC and their runtime; the library does not.
 
 mod accept;
 mod caller;
+mod cut;
 mod decode;
 mod do_get;
 mod encode;

@@ -15,6 +15,7 @@ use tonic::transport::server::TcpIncoming;
 use tracing::{error, info, warn};
 
 use crate::flight::caller::MAX_MESSAGE;
+use crate::flight::cut::TellsOfCuts;
 use crate::flight::service::{Counters, Service};
 use crate::flight::tables::Tables;
 use crate::report::bytes_text;
@@ -97,7 +98,7 @@ impl FlightServer {
                 false => FlightServiceServer::new(service),
             };
             let outcome = Server::builder()
-                .serve_with_incoming_shutdown(service, incoming, stop)
+                .serve_with_incoming_shutdown(TellsOfCuts(service), incoming, stop)
                 .await;
             if let Err(reason) = outcome {
                 error!(%reason, "the Flight server has failed");
