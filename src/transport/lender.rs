@@ -10,6 +10,7 @@ use crate::device::BufferRef;
 use crate::device::cuda;
 use crate::error::Result;
 use crate::proto::Spans;
+use crate::transport::BodyPolicy;
 
 /// Where a body goes.
 pub enum Placement {
@@ -123,12 +124,18 @@ pub trait Lender: Send + Sync {
     /// Decides how a body travels and, where it is lent, copies what does not lie in an arena. With
     /// `gpu` the buffers lie on a GPU: they are lent there to a client that asked for it and
     /// reaches it, and copied to the host for others. Their owner stays until it is where the lease
-    /// says.
+    /// says. Small bodies are lent where `policy`, which is the stream's, or the connection's own
+    /// says so.
     ///
     /// # Errors
     ///
     /// Of the system or a GPU's driver, where sending the bytes would not help either.
-    fn place(&self, buffers: &[BufferRef], gpu: Option<OnGpu<'_>>) -> Result<Placement>;
+    fn place(
+        &self,
+        buffers: &[BufferRef],
+        gpu: Option<OnGpu<'_>>,
+        policy: BodyPolicy,
+    ) -> Result<Placement>;
 
     /// What the client asked for: its own limit on copies lent and not returned (the lower of it
     /// and the option holds from now on), where it wants bodies (an `ArrowDeviceType`, 0 as sent),

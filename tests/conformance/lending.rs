@@ -22,7 +22,7 @@ fn regional() -> impl Iterator<Item = Subject> {
 }
 
 fn lend(lender: &Arc<dyn Lender>, buffers: &[BufferRef]) -> Lease {
-    match lender.place(buffers, None).unwrap() {
+    match lender.place(buffers, None, BodyPolicy::Auto).unwrap() {
         Placement::Lent(lease) => lease,
         Placement::Packed => panic!("not lent"),
     }
@@ -136,7 +136,9 @@ fn past_the_limit_bodies_travel_as_bytes() {
         let packed = |len: usize| {
             let bytes = vec![1; len];
             matches!(
-                lender.place(&[BufferRef::of(&bytes)], None).unwrap(),
+                lender
+                    .place(&[BufferRef::of(&bytes)], None, BodyPolicy::Auto)
+                    .unwrap(),
                 Placement::Packed
             )
         };
@@ -282,7 +284,7 @@ fn a_cut_leaves_lent_memory_unchanged() {
         // The end of the connection also ends its lending.
         drop(pair.server);
         assert!(matches!(
-            lender.place(&[borrowed], None).unwrap(),
+            lender.place(&[borrowed], None, BodyPolicy::Auto).unwrap(),
             Placement::Packed
         ));
         drop((lease, lender));

@@ -12,7 +12,7 @@ use dipc::device::region::Region;
 use dipc::device::{BufferRef, DeviceKind};
 use dipc::error::Status;
 use dipc::proto::Uri;
-use dipc::transport::{Incoming, LinkOptions, Outgoing, Placement, by_scheme};
+use dipc::transport::{BodyPolicy, Incoming, LinkOptions, Outgoing, Placement, by_scheme};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::child::{assert_in_child, in_child};
@@ -55,7 +55,7 @@ fn child_lends() {
     let buffers = [BufferRef::of(&bytes)];
     let taken = use_up(0);
     assert!(matches!(
-        lender.place(&buffers, None).unwrap(),
+        lender.place(&buffers, None, BodyPolicy::Auto).unwrap(),
         Placement::Packed
     ));
     let error = arena.alloc(1).unwrap_err();
@@ -63,7 +63,7 @@ fn child_lends() {
     assert_eq!(arena.mapped_bytes(), 0);
     drop(taken);
     assert!(matches!(
-        lender.place(&buffers, None).unwrap(),
+        lender.place(&buffers, None, BodyPolicy::Auto).unwrap(),
         Placement::Lent(_)
     ));
     arena.alloc(1).unwrap();
@@ -235,7 +235,10 @@ fn child_has_small_files() {
     let bytes = vec![1; 100_000];
     let buffers = [BufferRef::of(&bytes)];
     let lends = |lender: &dyn dipc::transport::Lender| {
-        matches!(lender.place(&buffers, None).unwrap(), Placement::Lent(_))
+        matches!(
+            lender.place(&buffers, None, BodyPolicy::Auto).unwrap(),
+            Placement::Lent(_)
+        )
     };
     let (mut connection, mut peer) = bare_peer();
     let lender = connection.lender().unwrap();

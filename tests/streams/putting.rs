@@ -13,6 +13,7 @@ use dipc::device::DeviceKind;
 use dipc::error::{Error, Result, Status};
 use dipc::proto::{Headers, Verb};
 use dipc::server::{Request, Server, ServerOptions};
+use dipc::transport::BodyPolicy;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::common::{FnTaker, batch, export, export_schema, in_arena, read_all, schema, stream_of};
@@ -350,6 +351,47 @@ fn lent_batches_come_back_or_stay_with_the_server() {
             .map(|array| crate::common::import(array, &schema))
             .collect();
         assert_same(&kept, &batches[1..]);
+    }
+}
+
+/// A client that asks for it lends small bodies, too: of an arena where they lie, others as copies.
+#[test]
+fn small_bodies_are_lent_where_the_client_asks_for_it() {
+    for subject in SUBJECTS.into_iter().filter(|it| it.scheme == "shm") {
+        let (server, uri) = server(subject, ServerOptions::default());
+        take_by(&server, |request| {
+            assert_same(&read_all(&mut request.source()?)?, &[batch(0, 10)]);
+            Ok(())
+        });
+        let arena = Arena::new(DeviceKind::CPU, ArenaOptions::default()).unwrap();
+        let client = client();
+        let arrays = || {
+            [
+                export(&batch(0, 10)),
+                export(&in_arena(&arena, &batch(0, 10))),
+            ]
+        };
+        for (body, lends) in [
+            (BodyPolicy::Lent, true),
+            (BodyPolicy::Auto, false),
+            (BodyPolicy::Packed, false),
+        ] {
+            for (array, in_place) in arrays().into_iter().zip([false, true]) {
+                let options = PutOptions {
+                    body,
+                    ..options(subject)
+                };
+                let described = (&export_schema(&schema()), HOST);
+                let mut put = client
+                    .put(&[&uri], b"x", described, &options, None)
+                    .unwrap();
+                put.push(array, None, None).map_err(|it| it.0).unwrap();
+                assert_eq!(put.finish(None).unwrap(), 1);
+                let stats = put.stats();
+                assert_eq!(stats.bytes_sent == 0, lends, "{body:?}: {stats:?}");
+                assert_eq!(stats.bytes_lent > 0, lends && in_place, "{stats:?}");
+            }
+        }
     }
 }
 

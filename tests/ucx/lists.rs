@@ -5,7 +5,7 @@ use std::sync::Arc;
 use dipc::device::BufferRef;
 use dipc::error::{Result, Status};
 use dipc::proto::{AddressList, BodyKind, Span, body_tag};
-use dipc::transport::{Incoming, Lease, Outgoing, Payload, Placement};
+use dipc::transport::{BodyPolicy, Incoming, Lease, Outgoing, Payload, Placement};
 
 use crate::pair::{Pair, metadata};
 use crate::works;
@@ -14,7 +14,10 @@ impl Pair {
     /// Lends `bytes`, without a word to the client.
     fn lend(&self, bytes: &[u8]) -> Lease {
         let lender = self.server.lender().unwrap();
-        match lender.place(&[BufferRef::of(bytes)], None).unwrap() {
+        match lender
+            .place(&[BufferRef::of(bytes)], None, BodyPolicy::Auto)
+            .unwrap()
+        {
             Placement::Lent(lease) => lease,
             Placement::Packed => panic!("not lent"),
         }

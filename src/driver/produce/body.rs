@@ -182,7 +182,8 @@ impl Placer {
         // Rule A4: compressed bodies are packed ones.
         let lends = self.options.body != BodyPolicy::Packed && !message.compressed;
         if let Some(lender) = self.lender.as_ref().filter(|_| lends)
-            && let Placement::Lent(lease) = lender.place(&message.buffers, gpu)?
+            && let Placement::Lent(lease) =
+                lender.place(&message.buffers, gpu, self.options.body)?
         {
             let counters = &*self.options.counters;
             count(&counters.bytes_copied, lease.copied);

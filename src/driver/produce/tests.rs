@@ -32,7 +32,7 @@ use crate::transport::{
 struct Refusing;
 
 impl Lender for Refusing {
-    fn place(&self, _: &[BufferRef], _: Option<OnGpu<'_>>) -> Result<Placement> {
+    fn place(&self, _: &[BufferRef], _: Option<OnGpu<'_>>, _: BodyPolicy) -> Result<Placement> {
         Ok(Placement::Packed)
     }
     fn set_client(&self, _: u64, _: i32, _: &[[u8; 16]]) {}

@@ -68,11 +68,11 @@ impl PoolCore {
     }
 
     /// Whether a body is large enough to be lent.
-    fn is_worth_lending(&self, buffers: &[BufferRef]) -> bool {
+    fn is_worth_lending(&self, buffers: &[BufferRef], policy: BodyPolicy) -> bool {
         let total = buffers.iter().try_fold(0u64, |sum, buffer| {
             sum.checked_add(u64::try_from(buffer.len).ok()?)
         });
-        let least = match self.lends_always() {
+        let least = match self.lends_always() || policy == BodyPolicy::Lent {
             true => 0,
             false => self.options.inline_bytes,
         };
@@ -153,9 +153,14 @@ impl RegionPool {
 }
 
 impl Lender for RegionPool {
-    fn place(&self, buffers: &[BufferRef], gpu: Option<OnGpu<'_>>) -> Result<Placement> {
+    fn place(
+        &self,
+        buffers: &[BufferRef],
+        gpu: Option<OnGpu<'_>>,
+        policy: BodyPolicy,
+    ) -> Result<Placement> {
         self.core.generation.ensure_same_process()?;
-        if !self.core.is_worth_lending(buffers) {
+        if !self.core.is_worth_lending(buffers, policy) {
             return Ok(Placement::Packed);
         }
         let lease = match gpu {

@@ -30,14 +30,17 @@ fn pool_with(options: &LinkOptions) -> RegionPool {
 }
 
 fn lend(pool: &RegionPool, buffers: &[BufferRef]) -> Lease {
-    match pool.place(buffers, None).unwrap() {
+    match pool.place(buffers, None, BodyPolicy::Auto).unwrap() {
         Placement::Lent(lease) => lease,
         Placement::Packed => panic!("not lent"),
     }
 }
 
 fn packed(pool: &RegionPool, buffers: &[BufferRef]) -> bool {
-    matches!(pool.place(buffers, None).unwrap(), Placement::Packed)
+    matches!(
+        pool.place(buffers, None, BodyPolicy::Auto).unwrap(),
+        Placement::Packed
+    )
 }
 
 fn learn(table: &mut RegionTable, lease: &Lease) {
@@ -342,7 +345,10 @@ fn leases_come_back_on_any_thread() {
     std::thread::scope(|scope| {
         scope.spawn(move || receiver.into_iter().for_each(drop));
         for _ in 0..500 {
-            if let Placement::Lent(lease) = pool.place(&[BufferRef::of(&bytes)], None).unwrap() {
+            if let Placement::Lent(lease) = pool
+                .place(&[BufferRef::of(&bytes)], None, BodyPolicy::Auto)
+                .unwrap()
+            {
                 sender.send(lease).unwrap();
             }
         }

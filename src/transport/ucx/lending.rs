@@ -87,8 +87,13 @@ struct UcxLender {
 }
 
 impl Lender for UcxLender {
-    fn place(&self, buffers: &[BufferRef], gpu: Option<OnGpu<'_>>) -> Result<Placement> {
-        self.pool.place(buffers, gpu)
+    fn place(
+        &self,
+        buffers: &[BufferRef],
+        gpu: Option<OnGpu<'_>>,
+        policy: BodyPolicy,
+    ) -> Result<Placement> {
+        self.pool.place(buffers, gpu, policy)
     }
 
     fn set_client(&self, lent_limit: u64, device_type: i32, gpus: &[[u8; 16]]) {

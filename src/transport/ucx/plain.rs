@@ -17,7 +17,7 @@ use crate::proto::{Span, Spans};
 use crate::transport::ucx::ALIGNMENT;
 use crate::transport::ucx::context::Context;
 use crate::transport::ucx::lending::Registered;
-use crate::transport::{Charge, Lease, Lender, LinkOptions, OnGpu, Owner, Placement};
+use crate::transport::{BodyPolicy, Charge, Lease, Lender, LinkOptions, OnGpu, Owner, Placement};
 
 /// Largest memory of one listener, in bytes.
 const MAX_BYTES: u64 = 64 << 20;
@@ -103,7 +103,12 @@ fn lay_out(buffers: &[BufferRef]) -> Option<(Vec<u64>, u64)> {
 }
 
 impl Lender for PlainLender {
-    fn place(&self, buffers: &[BufferRef], gpu: Option<OnGpu<'_>>) -> Result<Placement> {
+    fn place(
+        &self,
+        buffers: &[BufferRef],
+        gpu: Option<OnGpu<'_>>,
+        _: BodyPolicy,
+    ) -> Result<Placement> {
         self.shared.generation.ensure_same_process()?;
         if gpu.is_some() {
             return Ok(Placement::Packed);
