@@ -157,7 +157,7 @@ class Pump:
         if answers is None:
             raise _errors.NotFoundError("the ticket was withdrawn")
         if request.verb not in answers:
-            raise _missing(request.verb)
+            raise _missing(request)
         return answers[request.verb]
 
     @staticmethod
@@ -201,10 +201,12 @@ class Pump:
             source.close()
 
 
-def _missing(verb: int) -> _errors.DipcError:
-    """Why a handler does not answer a verb."""
+def _missing(request: Request) -> _errors.DipcError:
+    """Why a handler does not answer a request."""
+    verb = request.verb
     if verb == Verb.GET:
-        return _errors.NotFoundError("the server gives no table for this ticket")
+        ticket = request.ticket.decode(errors="replace")
+        return _errors.NotFoundError(f"the server gives no table for the ticket {ticket}")
     if verb == Verb.PUT:
         return _errors.UnsupportedError("the server takes no tables")
     if verb == Verb.EXCHANGE:
