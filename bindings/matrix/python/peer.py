@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import argparse
 import concurrent.futures
+import select
 import signal
+import socket
 import sys
 from collections.abc import Callable
 
@@ -58,10 +60,12 @@ def serve(uri: str, file: str, block: bool) -> int:
     def take(request: dipc.Request) -> None:
         server.replace(request.ticket, request.source())
 
-    def stop(*_signal) -> None:
-        sys.exit(0)
-
-    signal.signal(signal.SIGTERM, stop)
+    # A handler alone does not end a read of stdin that begins just then, or that another thread is
+    # interrupted for.
+    woken, waker = socket.socketpair()
+    waker.setblocking(False)
+    signal.set_wakeup_fd(waker.fileno())
+    signal.signal(signal.SIGTERM, lambda *_signal: None)
     # Whoever runs the matrix trusts the machine's own network.
     with dipc.Server(trusted_network=True) as server:
         server.serve("table", table)
@@ -69,9 +73,9 @@ def serve(uri: str, file: str, block: bool) -> int:
         server.serve("broken", broken)
         server.set_handler(put=take, exchange=lambda request: request.source())
         print(server.listen(uri), flush=True)
-        if block:
-            signal.pause()
-        sys.stdin.read()
+        watched = [woken] if block else [woken, sys.stdin.buffer]
+        while woken not in select.select(watched, [], [])[0] and sys.stdin.buffer.read1():
+            pass
     return 0
 
 
