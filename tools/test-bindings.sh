@@ -35,8 +35,8 @@ for part in "${parts[@]}"; do
     streams) tools/test-python.sh "$PYTHON" ;;
     # Every pair for what a table holds; for how streams fail, over shared memory. Julia, which takes
     # seconds to start, over shared memory and for what a table holds and its end: the rest is slow.
-    matrix) tests/matrix/test.sh -k '(not julia and (test_content or test_sending or shm))
-      or (julia and shm and (test_content or test_sending or at_once))' ;;
+    matrix) tests/matrix/test.sh -k "(not julia and (test_content or test_sending or shm)) \
+      or (julia and shm and (test_content or test_sending or at_once))" ;;
     *)
       printf 'test-bindings: unknown part %s\n' "$part" >&2
       exit 2
