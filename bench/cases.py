@@ -252,6 +252,10 @@ def _shape(*, quick: bool) -> list[Group]:
             "1,000 idle streams",
             (("dipc shm arena", "dipc tcp"), Case("idle", batch_bytes=64, streams=1_000, seconds=2)),
         ),
+        _group(
+            "5,000 streams pushed by one thread",
+            (("dipc shm arena", "dipc tcp"), Case("idle", batch_bytes=64, streams=5_000, source="push", seconds=2)),
+        ),
     ]
 
 

@@ -228,9 +228,10 @@ def _headers(run: Run) -> Iterator[Outcome]:
 
 
 def _many(run: Run) -> Iterator[Outcome]:
-    for peer in (ARENA, "dipc tcp"):
-        row = find(run, peer, "idle", streams=1000)
-        case, goal = f"{peer.removeprefix('dipc ')}: 1,000 idle streams", "< 0.1 % CPU; ≤ 32 KiB each at the server"
+    kinds = (("1,000 idle streams", 1000, "published"), ("5,000 streams pushed by one thread", 5000, "push"))
+    for peer, (kind, streams, source) in product((ARENA, "dipc tcp"), kinds):
+        row = find(run, peer, "idle", streams=streams, source=source)
+        case, goal = f"{peer.removeprefix('dipc ')}: {kind}", "< 0.1 % CPU; ≤ 32 KiB each at the server"
         spans = row.values("seconds") if row is not None else []
         server, client = median(row, "cpu_server_seconds"), median(row, "cpu_client_seconds")
         memory = median(row, "stream_memory_server_bytes")

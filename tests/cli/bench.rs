@@ -97,7 +97,7 @@ fn check_latency(line: &Value, count: u64) {
 #[test]
 fn fetches_are_measured_on_every_transport() {
     for transport in transports() {
-        for source in ["published", "provider"] {
+        for source in ["published", "provider", "push"] {
             let lines = lines(&[
                 "--op=get",
                 "--transport",
@@ -300,7 +300,7 @@ fn processes_are_kept_apart() {
 #[test]
 fn idle_streams_are_measured_on_every_transport() {
     for transport in transports() {
-        for source in ["published", "provider"] {
+        for source in ["published", "provider", "push"] {
             let args = [
                 "--op=idle",
                 "--streams=5",

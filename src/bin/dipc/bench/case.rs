@@ -135,6 +135,8 @@ choice! {
         Published = "published",
         /// By a provider, which is called for each batch
         Provider = "provider",
+        /// By one thread of the program, which pushes to every stream that has room
+        Push = "push",
     }
 }
 

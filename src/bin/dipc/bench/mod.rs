@@ -13,6 +13,7 @@ mod machine;
 mod message;
 mod options;
 mod process;
+mod pushing;
 mod putting;
 mod server;
 mod table;

@@ -98,8 +98,8 @@ pub struct Args {
     #[arg(long, value_delimiter = ',', default_value = "next")]
     take: Vec<Take>,
 
-    /// How the server hands batches to libdipc: as a published table, or by a provider; latency
-    /// always uses a provider
+    /// How the server hands batches to libdipc: as a published table, by a provider, or by one
+    /// thread that pushes to all streams; latency always uses a provider
     #[arg(long, default_value = "published")]
     source: Source,
 

@@ -1,6 +1,7 @@
 //! The serving process.
 
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -12,6 +13,7 @@ use dipc::server::{Provider, Request, Server};
 use super::case::{Case, Op, Source};
 use super::machine;
 use super::message::{Ready, Usage};
+use super::pushing;
 use super::table::Ring;
 use super::timing::StampProvider;
 use super::worker::Parent;
@@ -46,9 +48,9 @@ pub fn run(case: &Case, parent: &Parent) -> Result<()> {
 }
 
 /// A listening server, and the client's information about it.
-pub fn start(case: &Case) -> Result<(Server, Ready)> {
+pub fn start(case: &Case) -> Result<(Arc<Server>, Ready)> {
     let ring = Arc::new(Ring::new(case)?);
-    let server = Server::new(case.server_options()?)?;
+    let server = Arc::new(Server::new(case.server_options()?)?);
     publish(&server, WARM_UP, &ring, case.warm_up())?;
     match (case.op, case.source) {
         (Op::Put, _) => {
@@ -62,6 +64,19 @@ pub fn start(case: &Case) -> Result<(Server, Ready)> {
             let count = (op == Op::Connect).then_some(1);
             let ring = Arc::clone(&ring);
             serve(&server, RingProvider { ring, count })?;
+        }
+        (op, Source::Push) => {
+            server.serve_pull(TABLE)?;
+            let count = (op == Op::Connect).then_some(1);
+            let (server, ring) = (Arc::clone(&server), Arc::clone(&ring));
+            // It ends with the server.
+            thread::Builder::new()
+                .name("bench-push".into())
+                .spawn(move || {
+                    if let Err(error) = pushing::run(&server, &ring, count) {
+                        tracing::error!("the pushing thread has failed: {error:#}");
+                    }
+                })?;
         }
     }
     let address = case.address();
