@@ -61,8 +61,8 @@ class Peer:
         """Begins to fetch; see `finish`."""
         return self.start("get", uri, ticket, out)
 
-    def start_serve(self, uri, file, taken):
-        """A server; it takes tables in its memory, and needs no folder `taken` for them."""
+    def start_serve(self, uri, file, _taken):
+        """A server; it takes tables in its memory, and needs no folder for them."""
         return self.start("serve", uri, file, stdin=subprocess.PIPE, stderr=None)
 
     def bound_uri(self, line):
@@ -99,7 +99,9 @@ class Peer:
         self._skip_where_unavailable(process.returncode, out + errors)
         lines = out.splitlines(keepends=True)
         got = [told(3 if line.startswith("error ") else 0, line) for line in lines]
-        assert len(got) == len(tables) and None not in got, f"{self.name} ended with {process.returncode}: {out}{errors}"
+        ended = f"{self.name} ended with {process.returncode}: {out}{errors}"
+        assert len(got) == len(tables), ended
+        assert None not in got, ended
         assert process.returncode == max(one.code for one in got), out
         return got
 
