@@ -70,6 +70,11 @@ def test_no_thread_of_python_connects(silent, run, ask):
             tasks = [asyncio.ensure_future(ask(uri)) for _ in range(4)]
             connections = [await accepted(listener) for _ in tasks]
             assert threading.enumerate() == known
+            # A thread of the library has its name a moment after it begins.
+            for _ in range(WAIT * 100):
+                if python_threads() <= before:
+                    break
+                await asyncio.sleep(0.01)
             assert python_threads() <= before
             for task in tasks:
                 task.cancel()
