@@ -1181,8 +1181,8 @@ dipc_status dipc_batch_set_metadata(struct ArrowDeviceArray *batch,
                                     struct dipc_error **error);
 
 /**
- * Gives the custom metadata of a batch: those of dipc_batch_set_metadata(), or those that came with
- * a batch of the library.
+ * Gives the custom metadata of a batch: those of dipc_batch_set_metadata(), or those that came
+ * with a batch of the library.
  *
  * @param batch          Batch, not released.
  * @param buffer         Receives the metadata, encoded as in ArrowSchema; NULL asks for the length
@@ -1251,8 +1251,8 @@ dipc_status dipc_client_get(const struct dipc_client *client,
 
 /**
  * Gets a table that lies in parts, on one server or several: asks what the ticket stands for, then
- * gets its endpoints, several at once. No thread is made: the server of each part fills a window of
- * its own. The batches come in any order, unless the description says that the order matters
+ * gets its endpoints, several at once. No thread is made: the server of each part fills a window
+ * of its own. The batches come in any order, unless the description says that the order matters
  * (dipc_description_set_ordered()). Of the URIs of an endpoint the first that can be reached
  * counts. A ticket without endpoints is one part.
  *

@@ -50,7 +50,8 @@ pub struct Description {
     pub batches: Option<u64>,
     /// Where its parts are.
     pub endpoints: Vec<Endpoint>,
-    /// Whether the order of the parts is that of the table. Otherwise they may be read in any order.
+    /// Whether the order of the parts is that of the table. Otherwise they may be read in any
+    /// order.
     pub is_ordered: bool,
 }
 

@@ -56,7 +56,8 @@ struct PartSource {
 }
 
 struct Part {
-    number: usize,
+    /// Number and ticket, for texts.
+    name: String,
     stream: Stream,
 }
 
@@ -98,7 +99,10 @@ impl Parts {
             columns: columns(&schema)?,
             schema,
             device_type: stream.device_type(),
-            running: VecDeque::from([Part { number, stream }]),
+            running: VecDeque::from([Part {
+                name: name_of(number, &endpoint),
+                stream,
+            }]),
             ended: StreamStats::default(),
             total_rows: description.rows,
             error: None,
@@ -124,22 +128,20 @@ impl Parts {
             && let Some((number, endpoint)) = self.rest.pop_front()
         {
             let mut stream = self.source.open(number, &endpoint)?;
+            let name = name_of(number, &endpoint);
             // An array of another type would be read past its end.
             if columns(&stream.schema()?)? != self.columns {
                 return Err(Error::invalid_data(format!(
-                    "part {number} ({}) has other columns than the first part: fetch each part by \
-                     itself",
-                    shown(&endpoint.descriptor)
+                    "{name} has other columns than the first part: fetch each part by itself"
                 )));
             }
             if stream.device_type() != self.device_type {
                 return Err(Error::unsupported(format!(
-                    "part {number} ({}) is on another kind of device than the first part: name one \
-                     device for all",
-                    shown(&endpoint.descriptor)
+                    "{name} is on another kind of device than the first part: name one device for \
+                     all"
                 )));
             }
-            self.running.push_back(Part { number, stream });
+            self.running.push_back(Part { name, stream });
         }
         Ok(())
     }
@@ -158,7 +160,7 @@ impl Parts {
             for place in 0..looked_at {
                 let part = &mut self.running[place];
                 let next = part.stream.try_next();
-                match next.map_err(|error| error.context(format_args!("part {}", part.number)))? {
+                match next.map_err(|error| error.context(&part.name))? {
                     NextBatch::NotYet => {}
                     NextBatch::Batch(array) => {
                         if !self.is_ordered {
@@ -206,10 +208,7 @@ impl ArrayReader for Parts {
 impl PartSource {
     /// Asks for a part: at its first server that can be reached.
     fn open(&mut self, number: usize, endpoint: &Endpoint) -> Result<Stream> {
-        let here = |error: Error| {
-            let name = shown(&endpoint.descriptor);
-            error.context(format_args!("part {number} ({name})"))
-        };
+        let here = |error: Error| error.context(name_of(number, endpoint));
         let request = (Verb::Get, endpoint.descriptor.as_slice());
         let cancel = self.cancel.as_ref();
         if endpoint.uris.is_empty() {
@@ -259,6 +258,10 @@ impl PartSource {
                     process's memory: trusted_network allows it";
         Err(Error::new(Status::Permission, text))
     }
+}
+
+fn name_of(number: usize, endpoint: &Endpoint) -> String {
+    format!("part {number} ({})", shown(&endpoint.descriptor))
 }
 
 fn is_unreachable(status: Status) -> bool {

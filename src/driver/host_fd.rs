@@ -41,8 +41,8 @@ impl AsFd for HostFd {
 impl Drop for HostFd {
     fn drop(&mut self) {
         // SAFETY: the descriptor is this value's own, and nothing uses it after this. If the host
-        // has closed it, this is an error that is ignored, or closes what the host has opened in its
-        // place: no memory of this process depends on that.
+        // has closed it, this is an error that is ignored, or closes what the host has opened in
+        // its place: no memory of this process depends on that.
         unsafe { libc::close(self.0.as_raw_fd()) };
     }
 }

@@ -61,8 +61,8 @@ pub unsafe extern "C" fn dipc_batch_set_metadata(
     })
 }
 
-/// Gives the custom metadata of a batch: those of dipc_batch_set_metadata(), or those that came with
-/// a batch of the library.
+/// Gives the custom metadata of a batch: those of dipc_batch_set_metadata(), or those that came
+/// with a batch of the library.
 ///
 /// @param batch          Batch, not released.
 /// @param buffer         Receives the metadata, encoded as in ArrowSchema; NULL asks for the length

@@ -130,8 +130,8 @@ pub unsafe extern "C" fn dipc_client_get(
 }
 
 /// Gets a table that lies in parts, on one server or several: asks what the ticket stands for, then
-/// gets its endpoints, several at once. No thread is made: the server of each part fills a window of
-/// its own. The batches come in any order, unless the description says that the order matters
+/// gets its endpoints, several at once. No thread is made: the server of each part fills a window
+/// of its own. The batches come in any order, unless the description says that the order matters
 /// (dipc_description_set_ordered()). Of the URIs of an endpoint the first that can be reached
 /// counts. A ticket without endpoints is one part.
 ///

@@ -291,8 +291,8 @@ impl Request {
     ///
     /// # Errors
     ///
-    /// `Timeout` (call again), `Cancelled`, `Disconnected`; `InvalidArgument`, also where the request
-    /// was failed.
+    /// `Timeout` (call again), `Cancelled`, `Disconnected`; `InvalidArgument`, also where the
+    /// request was failed.
     pub fn finish(&self, timeout: Option<Duration>) -> Result<()> {
         if let Some(place) = self.place.lock().take() {
             place.ending();

@@ -260,8 +260,8 @@ fn pyarrow_exchanges_tables() {
     assert!(told.contains("--accept"), "{told}");
 }
 
-/// Promise of `serve --flight`: Flight's clients learn the rows that libdipc's do, and their criteria
-/// are a prefix.
+/// Promise of `serve --flight`: Flight's clients learn the rows that libdipc's do, and their
+/// criteria are a prefix.
 #[test]
 fn pyarrow_learns_the_rows() {
     let files = tempfile::tempdir().unwrap();
@@ -279,8 +279,8 @@ fn pyarrow_learns_the_rows() {
     assert_eq!(told, "ta 70 70\ntb -1 -1\ntc 7 7\n");
 }
 
-/// Promise of `serve --flight --accept`: a call that its client cancels, or whose deadline passes, is
-/// no whole table.
+/// Promise of `serve --flight --accept`: a call that its client cancels, or whose deadline passes,
+/// is no whole table.
 #[test]
 fn a_call_that_is_cut_leaves_no_table() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! Clients that lend the bodies of a put, and take the memory away again: the server's process never
-//! reads memory that is not there, and its host gets whole values or an error.
+//! Clients that lend the bodies of a put, and take the memory away again: the server's process
+//! never reads memory that is not there, and its host gets whole values or an error.
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, mpsc};
@@ -144,8 +144,9 @@ impl Host {
     }
 }
 
-/// Rule E3 and "Our transports": memory that a client has lent can neither shrink nor grow, and stays
-/// with the batch that lies in it, whatever the client says of the region, and when it has gone.
+/// Rule E3 and "Our transports": memory that a client has lent can neither shrink nor grow, and
+/// stays with the batch that lies in it, whatever the client says of the region, and when it has
+/// gone.
 #[test]
 fn lent_memory_cannot_be_taken_away() {
     let host = Host::new();

@@ -69,8 +69,9 @@ fn wrongs() -> Vec<Wrong> {
     ]
 }
 
-/// Rules Q1, E1: a request that is wrong reaches no host. One of a later version is told so, and its
-/// connection serves the next request; the others end their connection. A stream beside them goes on.
+/// Rules Q1, E1: a request that is wrong reaches no host. One of a later version is told so, and
+/// its connection serves the next request; the others end their connection. A stream beside them
+/// goes on.
 #[test]
 fn a_request_that_is_wrong_reaches_no_host() {
     for subject in SUBJECTS {
@@ -136,7 +137,8 @@ fn a_request_that_is_wrong_reaches_no_host() {
 const OLD: &str = "this server speaks versions 1 to 1 of the extension, the client 2 to 2: upgrade \
                    the server";
 
-/// The lowest version of the request that `ask` makes at a server of version 1, and what `ask` gets.
+/// The lowest version of the request that `ask` makes at a server of version 1, and what `ask`
+/// gets.
 fn ask_an_old_server(
     subject: Subject,
     ask: impl FnOnce(&str) -> Result<()> + Send,
@@ -177,8 +179,8 @@ fn ask_an_old_server(
     })
 }
 
-/// Rules E1, Q1: a server of version 1 refuses what it does not know by the request's lowest version;
-/// the client's caller gets the server's words, which name the remedy.
+/// Rules E1, Q1: a server of version 1 refuses what it does not know by the request's lowest
+/// version; the client's caller gets the server's words, which name the remedy.
 #[test]
 fn an_old_server_says_what_to_upgrade() {
     for subject in SUBJECTS {

@@ -101,7 +101,8 @@ fn parts_of_two_servers_are_one_table() {
     }
 }
 
-/// Rule Q6: a client skips shared memory of another host, also where somebody listens at the address.
+/// Rule Q6: a client skips shared memory of another host, also where somebody listens at the
+/// address.
 #[test]
 fn shared_memory_of_another_host_is_skipped() {
     let (stranger, uri) = server(SHM, ServerOptions::default());
@@ -124,8 +125,9 @@ fn shared_memory_of_another_host_is_skipped() {
     assert!(error.text().contains("another host"), "{error}");
 }
 
-/// Promise of `dipc_client_get_parts`: a description cannot lead this process where its program would
-/// not go: `authorization` stays with the server that was asked, and ucx needs the program's word.
+/// Promise of `dipc_client_get_parts`: a description cannot lead this process where its program
+/// would not go: `authorization` stays with the server that was asked, and ucx needs the program's
+/// word.
 #[test]
 fn a_description_is_not_trusted() {
     let (other, elsewhere) = server(SHM, ServerOptions::default());

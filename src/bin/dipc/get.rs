@@ -59,8 +59,9 @@ pub struct Args {
     #[arg(long, value_name = "NAME,...")]
     columns: Option<String>,
 
-    /// Fetch the parts of the table, several at once: the endpoints that `dipc describe` shows, which
-    /// may be on other servers. Rows come in any order, unless the server says that it matters
+    /// Fetch the parts of the table, several at once: the endpoints that `dipc describe` shows,
+    /// which may be on other servers. Rows come in any order, unless the server says that it
+    /// matters
     #[arg(long)]
     parts: bool,
 

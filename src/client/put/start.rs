@@ -160,7 +160,7 @@ impl AskedPut {
         let by = put.due.map_or(limit.by, |due| due.min(limit.by));
         let is_granted = |answers: &mut Answers| answers.is_granted.then_some(());
         loop {
-            // A server that was heard has as much time as in later calls.
+            // From the first word of the server on, the stall timeout and the deadline count.
             let is_late = clock::now() >= by && (put.is_heard() || put.is_due());
             let until = match is_late {
                 true => put.wait_limit(None),

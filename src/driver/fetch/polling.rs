@@ -46,8 +46,8 @@ impl Fetch {
         Ok(NextBatch::NotYet)
     }
 
-    /// [`wait_for_schema`](Self::wait_for_schema) without a wait: whether the schema is there. If it
-    /// is not, `poller` tells when to look again.
+    /// [`wait_for_schema`](Self::wait_for_schema) without a wait: whether the schema is there. If
+    /// it is not, `poller` tells when to look again.
     ///
     /// # Errors
     ///

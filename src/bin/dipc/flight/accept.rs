@@ -36,8 +36,8 @@ pub fn take(
     })
 }
 
-/// Takes the table of a `DoExchange`, if the client sends one; blocks. The result is the ticket that
-/// the answer stands for: of the table that was taken, or the one of the descriptor.
+/// Takes the table of a `DoExchange`, if the client sends one; blocks. The result is the ticket
+/// that the answer stands for: of the table that was taken, or the one of the descriptor.
 ///
 /// # Errors
 ///
