@@ -659,6 +659,22 @@ struct ArrowAsyncDeviceStreamHandler {
 #define DIPC_STREAM_STAT_BATCHES_HERE 8
 
 /**
+ * The subject of the client's certificate: "CN=alice, O=Example".
+ */
+#define DIPC_CERTIFICATE_SUBJECT 1
+
+/**
+ * Its alternative names, each behind its kind, with ", " between them: "DNS:a.example,
+ * URI:spiffe://example/a". Kinds: DNS, IP, URI, email.
+ */
+#define DIPC_CERTIFICATE_NAMES 2
+
+/**
+ * Its SHA-256: 64 lower-case hexadecimal digits.
+ */
+#define DIPC_CERTIFICATE_FINGERPRINT 3
+
+/**
  * Allocates memory of the host or of a CUDA device that a client on the same machine can map, so
  * that tables in it are not copied. Made by dipc_arena_new(). Several threads may call an arena at
  * once.
@@ -2947,13 +2963,13 @@ dipc_status dipc_get_options_set_headers(struct dipc_get_options *options,
  *
  * @param request  Request, or NULL.
  * @param which    DIPC_PEER_*.
- * @return The number; -1 over tcp and ucx, which do not tell, for an unknown number, for NULL and
+ * @return The number; -1 over a network, which does not tell, for an unknown number, for NULL and
  *         in the child of a fork.
  */
 int64_t dipc_request_peer_id(const struct dipc_request *request, int32_t which);
 
 /**
- * The transport by which the client came: "shm", "tcp" or "ucx".
+ * The transport by which the client came: "shm", "tls", "tcp" or "ucx".
  *
  * @param request        Request.
  * @param buffer         Receives the text and a NUL; NULL asks for the length only.
@@ -3061,9 +3077,10 @@ dipc_status dipc_server_new(const struct dipc_server_options *options,
  *
  * @param server         Server.
  * @param uri            "shm:/path" or "shm:@name": for processes of this host, by a socket in the
- *                       file system or an abstract one. "tcp://host:port", "ucx://host:port": for
- *                       other hosts too; port 0 takes a free one. "mem:name": for this process,
- *                       in tests. May set tags of its own (want_data=N).
+ *                       file system or an abstract one. "tls://host:port", "tcp://host:port",
+ *                       "ucx://host:port": for other hosts too; port 0 takes a free one.
+ *                       "mem:name": for this process, in tests. May set tags of its own
+ *                       (want_data=N).
  * @param buffer         Receives the URI for clients and a NUL; NULL if it is not wanted.
  * @param size_bytes     Size of buffer: at least DIPC_URI_BYTES, or 0 with a NULL buffer.
  * @param out_len_bytes  Receives the length of the URI, without the NUL.
@@ -3071,7 +3088,8 @@ dipc_status dipc_server_new(const struct dipc_server_options *options,
  * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_BUFFER_TOO_SMALL: out_len_bytes is
  *         DIPC_URI_BYTES and the server does not listen. DIPC_ERR_INVALID_URI.
  *         DIPC_ERR_UNSUPPORTED: this machine lacks the transport. DIPC_ERR_ADDRESS_IN_USE: a live
- *         server listens there. DIPC_ERR_PERMISSION. DIPC_ERR_STOPPED.
+ *         server listens there. DIPC_ERR_PERMISSION. DIPC_ERR_STOPPED. On tls also
+ *         DIPC_ERR_INVALID_ARGUMENT, DIPC_ERR_NOT_FOUND, DIPC_ERR_IO: its files cannot be used.
  */
 dipc_status dipc_server_listen(const struct dipc_server *server,
                                const char *uri,
@@ -3676,6 +3694,108 @@ dipc_status dipc_stream_to_device(struct ArrowDeviceArrayStream *source,
 dipc_status dipc_stream_from_host(struct ArrowArrayStream *source,
                                   struct ArrowDeviceArrayStream *out,
                                   struct dipc_error **error);
+
+/**
+ * Sets the server's certificate, for addresses that begin with tls://. The files are read by
+ * dipc_server_listen(), and again by dipc_server_reload_tls().
+ *
+ * @param options           Options to change; exclusive during the call.
+ * @param certificate_file  Path of a PEM file: the server's certificate, then those that lead to
+ *                          its authority.
+ * @param key_file          Path of a PEM file: the certificate's private key.
+ * @param error             May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: a path is not UTF-8.
+ */
+dipc_status dipc_server_options_set_tls(struct dipc_server_options *options,
+                                        const char *certificate_file,
+                                        const char *key_file,
+                                        struct dipc_error **error);
+
+/**
+ * Has a server ask its tls clients for a certificate, and refuse those that have none of these
+ * authorities. Default: clients are not asked.
+ *
+ * @param options  Options to change; exclusive during the call.
+ * @param ca_file  Path of a PEM file: the authorities.
+ * @param error    May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: the path is not UTF-8.
+ */
+dipc_status dipc_server_options_set_tls_client_ca(struct dipc_server_options *options,
+                                                  const char *ca_file,
+                                                  struct dipc_error **error);
+
+/**
+ * Reads the server's certificate, key and authorities again. Connections made from now on go by
+ * them; those that are open stay, and no session of before is resumed.
+ *
+ * @param server  Server.
+ * @param error   May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK, also for a server without certificates. DIPC_ERR_NULL_ARGUMENT.
+ *         DIPC_ERR_INVALID_ARGUMENT, DIPC_ERR_NOT_FOUND, DIPC_ERR_PERMISSION, DIPC_ERR_IO: a file
+ *         cannot be used, and the server goes on with what it had.
+ */
+dipc_status dipc_server_reload_tls(const struct dipc_server *server, struct dipc_error **error);
+
+/**
+ * Sets the client's certificate, for servers that ask for one.
+ *
+ * @param options           Options to change; exclusive during the call.
+ * @param certificate_file  Path of a PEM file: the client's certificate, then those that lead to
+ *                          its authority.
+ * @param key_file          Path of a PEM file: the certificate's private key.
+ * @param error             May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: a path is not UTF-8. The
+ *         files are read by the client's first tls connection, which fails where one is of no use.
+ */
+dipc_status dipc_client_options_set_tls(struct dipc_client_options *options,
+                                        const char *certificate_file,
+                                        const char *key_file,
+                                        struct dipc_error **error);
+
+/**
+ * Sets the authorities whose certificates servers may have. Default: those of the system.
+ *
+ * @param options  Options to change; exclusive during the call.
+ * @param ca_file  Path of a PEM file: the authorities.
+ * @param error    May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: the path is not UTF-8.
+ */
+dipc_status dipc_client_options_set_tls_ca(struct dipc_client_options *options,
+                                           const char *ca_file,
+                                           struct dipc_error **error);
+
+/**
+ * Sets the name that a server's certificate must have. Default: the host of the URI.
+ *
+ * @param options  Options to change; exclusive during the call.
+ * @param name     A DNS name or an IP address; UTF-8.
+ * @param error    May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: the name is not UTF-8.
+ */
+dipc_status dipc_client_options_set_tls_server_name(struct dipc_client_options *options,
+                                                    const char *name,
+                                                    struct dipc_error **error);
+
+/**
+ * Who the certificate of a request's client is for. An authority of the server's options has
+ * signed it.
+ *
+ * @param request        Request.
+ * @param which          DIPC_CERTIFICATE_*.
+ * @param buffer         Receives the text and a NUL; NULL asks for the length only.
+ * @param size_bytes     Size of buffer.
+ * @param out_len_bytes  Receives the length of the text, without the NUL.
+ * @param error          May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_NOT_FOUND: the client showed no certificate.
+ *         DIPC_ERR_INVALID_ARGUMENT: `which` is unknown. DIPC_ERR_BUFFER_TOO_SMALL: out_len_bytes
+ *         is written all the same.
+ */
+dipc_status dipc_request_peer_certificate(const struct dipc_request *request,
+                                          int32_t which,
+                                          char *buffer,
+                                          size_t size_bytes,
+                                          size_t *out_len_bytes,
+                                          struct dipc_error **error);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -254,6 +254,7 @@ impl ClientCore {
             unexpected_bytes: options.unexpected_bytes,
             connections: options.connections,
             settings: self.options.settings.clone(),
+            tls: Arc::clone(&self.options.tls),
             ..LinkOptions::default()
         };
         let connection = transport.connect(uri, &link_options)?;

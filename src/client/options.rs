@@ -1,12 +1,13 @@
 //! Options of a client and of its streams.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::arrow::Compression;
 use crate::arrow::decode::{DecodeOptions, Level};
 use crate::device::Target;
 use crate::proto::{Credit, Headers};
-use crate::transport::{BodyPolicy, Settings};
+use crate::transport::{BodyPolicy, Settings, TlsOptions};
 
 /// Options of a client.
 #[derive(Debug, Clone)]
@@ -19,6 +20,8 @@ pub struct ClientOptions {
     pub max_idle: usize,
     /// Settings that only one transport knows.
     pub settings: Settings,
+    /// Certificates, for tls.
+    pub tls: Arc<TlsOptions>,
 }
 
 impl Default for ClientOptions {
@@ -28,6 +31,7 @@ impl Default for ClientOptions {
             idle_timeout: Duration::from_secs(60),
             max_idle: 8,
             settings: Settings::default(),
+            tls: Arc::default(),
         }
     }
 }

@@ -56,6 +56,7 @@ mod server_tickets;
 mod status;
 mod stream;
 mod text;
+mod tls_options;
 mod transport;
 
 pub use arena::*;
@@ -90,4 +91,5 @@ pub use server_put_options::*;
 pub use server_tickets::*;
 pub use status::*;
 pub use stream::*;
+pub use tls_options::*;
 pub use transport::*;

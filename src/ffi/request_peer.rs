@@ -21,7 +21,7 @@ pub const DIPC_PEER_GID: i32 = 3;
 ///
 /// @param request  Request, or NULL.
 /// @param which    DIPC_PEER_*.
-/// @return The number; -1 over tcp and ucx, which do not tell, for an unknown number, for NULL and
+/// @return The number; -1 over a network, which does not tell, for an unknown number, for NULL and
 ///         in the child of a fork.
 ///
 /// # Safety
@@ -41,7 +41,7 @@ pub unsafe extern "C" fn dipc_request_peer_id(request: *const dipc_request, whic
     })
 }
 
-/// The transport by which the client came: "shm", "tcp" or "ucx".
+/// The transport by which the client came: "shm", "tls", "tcp" or "ucx".
 ///
 /// @param request        Request.
 /// @param buffer         Receives the text and a NUL; NULL asks for the length only.

@@ -97,9 +97,10 @@ pub unsafe extern "C" fn dipc_server_new(
 ///
 /// @param server         Server.
 /// @param uri            "shm:/path" or "shm:@name": for processes of this host, by a socket in the
-///                       file system or an abstract one. "tcp://host:port", "ucx://host:port": for
-///                       other hosts too; port 0 takes a free one. "mem:name": for this process,
-///                       in tests. May set tags of its own (want_data=N).
+///                       file system or an abstract one. "tls://host:port", "tcp://host:port",
+///                       "ucx://host:port": for other hosts too; port 0 takes a free one.
+///                       "mem:name": for this process, in tests. May set tags of its own
+///                       (want_data=N).
 /// @param buffer         Receives the URI for clients and a NUL; NULL if it is not wanted.
 /// @param size_bytes     Size of buffer: at least DIPC_URI_BYTES, or 0 with a NULL buffer.
 /// @param out_len_bytes  Receives the length of the URI, without the NUL.
@@ -107,7 +108,8 @@ pub unsafe extern "C" fn dipc_server_new(
 /// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_BUFFER_TOO_SMALL: out_len_bytes is
 ///         DIPC_URI_BYTES and the server does not listen. DIPC_ERR_INVALID_URI.
 ///         DIPC_ERR_UNSUPPORTED: this machine lacks the transport. DIPC_ERR_ADDRESS_IN_USE: a live
-///         server listens there. DIPC_ERR_PERMISSION. DIPC_ERR_STOPPED.
+///         server listens there. DIPC_ERR_PERMISSION. DIPC_ERR_STOPPED. On tls also
+///         DIPC_ERR_INVALID_ARGUMENT, DIPC_ERR_NOT_FOUND, DIPC_ERR_IO: its files cannot be used.
 ///
 /// # Safety
 ///

@@ -247,7 +247,7 @@ fn address(text: &str, url: &url::Url) -> Result<String, Error> {
                  an abstract name, as in `shm:@demo`"
             ))),
         },
-        ("tcp" | "ucx", host) => match (host, url.port(), &*path) {
+        ("tcp" | "tls" | "ucx", host) => match (host, url.port(), &*path) {
             (Some(host), Some(port), "" | "/") => Ok(format!("{host}:{port}")),
             (Some(_), Some(_), _) => Err(invalid(format!(
                 "`{text}` has a path: write `{}://host:port`",

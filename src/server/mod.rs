@@ -69,6 +69,8 @@ impl Server {
         link_options.budget = Arc::new(MemoryBudget::new(options.max_bytes));
         link_options.body = options.body;
         link_options.region_idle = link_options.region_idle_time();
+        // What is read from the files, and read again, is this server's.
+        link_options.tls = link_options.tls.with(|_| ());
         let core = Arc::new_cyclic(|me| ServerCore {
             options,
             link_options,
@@ -94,12 +96,13 @@ impl Server {
         })
     }
 
-    /// Listens at `uri` (`shm:/path`, `shm:@name`, `tcp://host:port`, `ucx://host:port`) and
-    /// returns the URI to give to clients.
+    /// Listens at `uri` (`shm:/path`, `shm:@name`, `tls://host:port`, `tcp://host:port`,
+    /// `ucx://host:port`) and returns the URI to give to clients.
     ///
     /// # Errors
     ///
-    /// `InvalidUri`, `Unsupported` scheme, `AddressInUse`, `Permission`, `Stopped`.
+    /// `InvalidUri`, `Unsupported` scheme, `AddressInUse`, `Permission`, `Stopped`; of tls,
+    /// `InvalidArgument` and the like when its files are not given or cannot be used.
     pub fn listen(&self, uri: &str) -> Result<String> {
         self.core.ensure_running()?;
         let mut uri = Uri::parse(uri)?;
@@ -130,6 +133,17 @@ impl Server {
         tracing::info!("a server listens at {text}");
         self.core.listeners.lock().push(Listening { acceptor, uri });
         Ok(text)
+    }
+
+    /// Reads the certificates again. Connections made from now on go by them.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` and the like when a file cannot be used: the server goes on with what it
+    /// had. `Stopped`.
+    pub fn reload_tls(&self) -> Result<()> {
+        self.core.ensure_running()?;
+        self.core.link_options.tls.reload()
     }
 
     /// The URI of the first listener, for one role (rule U3).

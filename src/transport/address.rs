@@ -46,6 +46,17 @@ impl Address {
         }
     }
 
+    /// The host, as written in the URI.
+    #[cfg(feature = "tls")]
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+
+    /// Whether what is sent there is encrypted and signed.
+    pub fn is_tls(&self) -> bool {
+        self.scheme == "tls"
+    }
+
     /// The same host with another port.
     pub fn with_port(&self, port: u16) -> Self {
         Self {

@@ -8,7 +8,7 @@
 //! |---|---|---|
 //! | [`mem`] | `mem:` | both kinds, inside one process; for tests |
 //! | [`shm`] | `shm:` | lent regions; small ones as bytes |
-//! | [`tcp`] | `tcp:` | bytes, over one socket or several |
+//! | [`tcp`] | `tcp:`, `tls:` | bytes, over one socket or several |
 //! | [`ucx`] | `ucx:` | bytes, over what UCX finds; lent memory where the server is told to |
 //!
 //! A connection never blocks: the driver sleeps on its [`Readiness`] and calls
@@ -32,6 +32,7 @@ mod rights;
 pub mod shm;
 pub(crate) mod stream;
 pub mod tcp;
+mod tls_options;
 pub mod ucx;
 mod wait;
 
@@ -45,8 +46,9 @@ pub use lender::{Keep, Lease, Lender, OnGpu, Owner, Placement, ReadyNotice, Regi
 pub use message::{COPIED_BYTES, Incoming, Outgoing, Payload};
 pub(crate) use options::Charge;
 pub use options::{BodyPolicy, LinkOptions, MemoryBudget, Settings};
-pub use peer::{PeerIds, PeerOrigin};
+pub use peer::{PeerCertificate, PeerIds, PeerOrigin};
 pub use regions::{PeerRegions, Resolved, ResolvedGpu, Unmapped};
+pub use tls_options::{TlsFiles, TlsOptions};
 
 use crate::device::outlive;
 use crate::error::{Error, Result};
@@ -128,7 +130,14 @@ pub(crate) fn wait_closed(patience: Duration) {
 }
 
 /// Every transport of this build.
-pub const ALL: &[&dyn Transport] = &[&shm::Shm, &ucx::Ucx, &tcp::Tcp, &mem::Mem];
+pub const ALL: &[&dyn Transport] = &[
+    &shm::Shm,
+    &ucx::Ucx,
+    &tcp::Tcp,
+    #[cfg(feature = "tls")]
+    &tcp::Tls,
+    &mem::Mem,
+];
 
 /// A descriptor to sleep on. Those who do share it, and with the last of them it is closed.
 pub trait Watched: AsFd + Debug + Send + Sync {}

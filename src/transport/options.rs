@@ -10,8 +10,8 @@ use parking_lot::Mutex;
 use crate::cancel::Cancel;
 use crate::device::memfd;
 use crate::error::{Error, Result};
-use crate::transport::ALL;
 use crate::transport::lend::MappingBudget;
+use crate::transport::{ALL, TlsOptions};
 
 /// What both ends of a connection can be told about it.
 #[derive(Debug, Clone)]
@@ -43,6 +43,8 @@ pub struct LinkOptions {
     pub unexpected_bytes: u64,
     /// How bodies travel; the sender decides for all transports that can lend.
     pub body: BodyPolicy,
+    /// Certificates, for tls.
+    pub tls: Arc<TlsOptions>,
     /// Listen also where other machines can connect, without encryption or authentication.
     pub allow_remote: bool,
     /// Every process that can reach the listener may read and write this process's memory.
@@ -138,6 +140,7 @@ impl Default for LinkOptions {
             mappings: Arc::default(),
             unexpected_bytes: 256 << 20,
             body: BodyPolicy::default(),
+            tls: Arc::default(),
             allow_remote: false,
             trusted_network: false,
             connections: 1,

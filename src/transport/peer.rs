@@ -1,6 +1,7 @@
 //! Who is at the other end of a connection.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use crate::transport::address::is_loopback;
 
@@ -13,6 +14,19 @@ pub struct PeerOrigin {
     pub process: Option<PeerIds>,
     /// The address, where the transport has addresses.
     pub address: Option<SocketAddr>,
+    /// The certificate, where the peer has shown one.
+    pub certificate: Option<Arc<PeerCertificate>>,
+}
+
+/// Who a certificate is for, which an authority of ours has signed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PeerCertificate {
+    /// The subject, as in `CN=alice, O=Example`.
+    pub subject: String,
+    /// The alternative names, each behind its kind: `DNS:`, `IP:`, `URI:` or `email:`.
+    pub names: Vec<String>,
+    /// The SHA-256 of the certificate, in lower-case hexadecimal digits.
+    pub fingerprint: String,
 }
 
 /// Numbers of a process, when it connected or listened.
@@ -32,6 +46,7 @@ impl PeerOrigin {
         scheme: "mem",
         process: None,
         address: None,
+        certificate: None,
     };
 
     /// Behind a socket of this machine.
@@ -40,6 +55,7 @@ impl PeerOrigin {
             scheme: "shm",
             process: Some(process),
             address: None,
+            certificate: None,
         }
     }
 
@@ -49,13 +65,14 @@ impl PeerOrigin {
             scheme,
             process: None,
             address,
+            certificate: None,
         }
     }
 
     /// Nobody but this machine's administrator can read what the connection carries (rule Q7).
     pub fn is_private(&self) -> bool {
         match self.scheme {
-            "shm" | "mem" => true,
+            "shm" | "mem" | "tls" => true,
             "tcp" => self.address.as_ref().is_some_and(is_loopback),
             _ => false,
         }
@@ -66,7 +83,7 @@ impl PeerOrigin {
 mod tests {
     use super::*;
 
-    /// Rule Q7: shared memory and the loopback interface are private; networks and ucx are not.
+    /// Rule Q7: shared memory, the loopback interface and TLS are private; networks and ucx are not.
     #[test]
     fn networks_are_not_private() {
         let at = |scheme, address: &str| PeerOrigin::at(scheme, address.parse().ok());
@@ -79,6 +96,7 @@ mod tests {
         for address in ["127.0.0.1:1", "[::1]:1", "[::ffff:127.0.0.1]:1"] {
             assert!(at("tcp", address).is_private(), "{address}");
         }
+        assert!(at("tls", "10.0.0.1:1").is_private());
         for (scheme, address) in [("tcp", "10.0.0.1:1"), ("tcp", "?"), ("ucx", "127.0.0.1:1")] {
             assert!(!at(scheme, address).is_private(), "{scheme} {address}");
         }

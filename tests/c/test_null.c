@@ -176,6 +176,28 @@ static void headers(void) {
   dipc_headers_free(headers);
 }
 
+static void certificates(void) {
+  dipc_server_options *server = NULL;
+  dipc_client_options *client = NULL;
+  OK(dipc_server_options_new(&server, &error_));
+  NULLS("options", dipc_server_options_set_tls(NULL, "a", "b", &error_));
+  NULLS("certificate_file", dipc_server_options_set_tls(server, NULL, "b", &error_));
+  NULLS("key_file", dipc_server_options_set_tls(server, "a", NULL, &error_));
+  NULLS("options", dipc_server_options_set_tls_client_ca(NULL, "a", &error_));
+  NULLS("ca_file", dipc_server_options_set_tls_client_ca(server, NULL, &error_));
+  NULLS("server", dipc_server_reload_tls(NULL, &error_));
+  dipc_server_options_free(server);
+  OK(dipc_client_options_new(&client, &error_));
+  NULLS("options", dipc_client_options_set_tls(NULL, "a", "b", &error_));
+  NULLS("certificate_file", dipc_client_options_set_tls(client, NULL, "b", &error_));
+  NULLS("key_file", dipc_client_options_set_tls(client, "a", NULL, &error_));
+  NULLS("options", dipc_client_options_set_tls_ca(NULL, "a", &error_));
+  NULLS("ca_file", dipc_client_options_set_tls_ca(client, NULL, &error_));
+  NULLS("options", dipc_client_options_set_tls_server_name(NULL, "a", &error_));
+  NULLS("name", dipc_client_options_set_tls_server_name(client, NULL, &error_));
+  dipc_client_options_free(client);
+}
+
 static void options(void) {
   NULLS("out", dipc_server_options_new(NULL, &error_));
   NULLS("options", dipc_server_options_set_max_streams(NULL, 1, &error_));
@@ -194,6 +216,7 @@ static void options(void) {
   NULLS("options", dipc_server_options_set_compression(NULL, 0, &error_));
   NULLS("options", dipc_server_options_set_allow_remote(NULL, true, &error_));
   NULLS("options", dipc_server_options_set_trusted_network(NULL, true, &error_));
+  certificates();
   NULLS("options", dipc_server_options_set_transport(NULL, "ucx.TLS", "tcp", &error_));
   NULLS("options", dipc_server_options_set_spin_ns(NULL, 1, &error_));
   dipc_server_options_free(NULL);
@@ -323,6 +346,7 @@ static void requests(void) {
   NULLS("server", dipc_server_request_fd(NULL, &pull_fd, &error_));
   NULLS("request", dipc_request_peer_transport(NULL, NULL, 0, &text_len, &error_));
   NULLS("request", dipc_request_peer_address(NULL, NULL, 0, &text_len, &error_));
+  NULLS("request", dipc_request_peer_certificate(NULL, 1, NULL, 0, &text_len, &error_));
   NULLS("request", dipc_request_headers(NULL, &headers, &error_));
   NULLS("request", dipc_request_add_headers(NULL, NULL, &error_));
   CHECK_EQ(dipc_request_verb(NULL), 0);
@@ -350,6 +374,7 @@ static void requests(void) {
   NULLS("out", dipc_request_answer_async(request, NULL, &error_));
   NULLS("out_len_bytes", dipc_request_peer_transport(request, NULL, 0, NULL, &error_));
   NULLS("out_len_bytes", dipc_request_peer_address(request, NULL, 0, NULL, &error_));
+  NULLS("out_len_bytes", dipc_request_peer_certificate(request, 1, NULL, 0, NULL, &error_));
   NULLS("out", dipc_request_headers(request, NULL, &error_));
   NULLS("headers", dipc_request_add_headers(request, NULL, &error_));
   NULLS("out_len_bytes", dipc_request_peer(request, (char *)buffer, 8, NULL, &error_));

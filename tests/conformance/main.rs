@@ -11,18 +11,24 @@
     reason = "in tests a panic is how a failure shows"
 )]
 
+#[path = "../common/certificates.rs"]
+mod certificates;
 mod ending;
 mod lending;
 mod messages;
 
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use certificates::Authority;
 use dipc::error::{Result, Status};
 use dipc::proto::Uri;
-use dipc::transport::{self, Connection, Incoming, LinkOptions, Listener, Outgoing, Settings};
+use dipc::transport::{
+    self, Connection, Incoming, LinkOptions, Listener, Outgoing, Settings, TlsFiles, TlsOptions,
+};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// A transport under test.
@@ -76,7 +82,7 @@ impl IntoIterator for Subjects {
     }
 }
 
-const ALL: [Subject; 7] = [
+const ALL: [Subject; 8] = [
     Subject {
         scheme: "mem",
         bounded: false,
@@ -90,6 +96,11 @@ const ALL: [Subject; 7] = [
     Subject {
         connections: 3,
         ordered: false,
+        ..TCP
+    },
+    Subject {
+        scheme: "tls",
+        whoever_accepts: true,
         ..TCP
     },
     UCX,
@@ -172,9 +183,9 @@ impl Subject {
         let text = match self.scheme {
             // Every address that begins with 127 belongs to this machine. The port is outside the
             // system's range for clients.
-            "tcp" => {
+            scheme @ ("tcp" | "tls") => {
                 let [.., high, low] = pid.to_be_bytes();
-                format!("tcp://127.{high}.{low}.1:{}", 10_000 + number)
+                format!("{scheme}://127.{high}.{low}.1:{}", 10_000 + number)
             }
             // UCX needs the address of an interface.
             "ucx" => format!(
@@ -200,8 +211,24 @@ impl Subject {
             connections: self.connections,
             trusted_network: true,
             settings,
+            tls: self.tls(),
             ..options.clone()
         }
+    }
+
+    /// The certificates of both sides, where the transport has any.
+    fn tls(self) -> Arc<TlsOptions> {
+        static FILES: OnceLock<(Authority, TlsFiles)> = OnceLock::new();
+        let (_, files) = FILES.get_or_init(|| {
+            let authority = Authority::new();
+            let files = TlsFiles {
+                identity: Some(authority.issue("localhost")),
+                ca: Some(authority.ca()),
+                server_name: Some("localhost".to_owned()),
+            };
+            (authority, files)
+        });
+        TlsOptions::default().with(|given| *given = files.clone())
     }
 
     pub(crate) fn connect(self, uri: &Uri, options: &LinkOptions) -> Result<Box<dyn Connection>> {

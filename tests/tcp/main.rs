@@ -14,6 +14,7 @@ mod common;
 mod hostile;
 mod joined;
 mod reaching;
+mod tls;
 
 use std::net::TcpStream;
 use std::os::fd::AsFd;

@@ -54,6 +54,9 @@ struct Asking {
     #[arg(long)]
     any_user: bool,
 
+    #[command(flatten)]
+    tls: crate::tls::ClientTls,
+
     /// Set an option of one transport, such as ucx.TLS=tcp; may be given several times
     #[arg(long = "set", value_name = "NAME=VALUE", value_parser = crate::parse_setting)]
     settings: Vec<(String, String)>,
@@ -73,6 +76,7 @@ impl Asking {
         let client = Client::new(ClientOptions {
             any_user: self.any_user,
             settings: crate::settings(&self.settings)?,
+            tls: self.tls.options(),
             ..ClientOptions::default()
         })?;
         let options = GetOptions {

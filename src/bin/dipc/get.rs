@@ -89,6 +89,9 @@ pub struct Args {
     #[arg(long)]
     any_user: bool,
 
+    #[command(flatten)]
+    tls: crate::tls::ClientTls,
+
     /// Most memory that one message may take beside its body (unpacked, copied, or as dictionaries
     /// of the stream), such as 512M; a larger message is an error. At least 64K; without this
     /// option 512M, or 16G for a server of the same user over shm. Also limits a batch of the
@@ -224,6 +227,7 @@ fn fetch(
     let client = Client::new(ClientOptions {
         any_user: args.any_user,
         settings: crate::settings(&args.settings)?,
+        tls: args.tls.options(),
         ..ClientOptions::default()
     })?;
     let mut options = GetOptions {

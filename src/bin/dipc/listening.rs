@@ -32,7 +32,7 @@ impl<'a> Endpoint<'a> {
                 let folder = fs::canonicalize(path.parent()?).ok()?;
                 Some(Self::Path(folder.join(path.file_name()?)))
             }
-            "tcp" | "ucx" => Self::port(rest.strip_prefix("//")?, scheme == "ucx"),
+            "tcp" | "tls" | "ucx" => Self::port(rest.strip_prefix("//")?, scheme == "ucx"),
             _ => None,
         }
     }

@@ -20,6 +20,7 @@ mod serve;
 mod signals;
 mod sink;
 mod source;
+mod tls;
 mod tpch;
 mod verify;
 

@@ -66,6 +66,9 @@ pub struct Args {
     #[arg(long)]
     any_user: bool,
 
+    #[command(flatten)]
+    tls: crate::tls::ClientTls,
+
     /// Most memory that one message of an Arrow file may take beside its body, or a batch of a
     /// Parquet file beside its bytes in the file [default: 512M; at least 64K]
     #[arg(long, value_name = "BYTES", value_parser = crate::parse_message)]
@@ -231,6 +234,7 @@ fn begin(args: &Args, schema: &SchemaRef, cancel: &Cancel) -> Result<Sending> {
     let client = Client::new(ClientOptions {
         any_user: args.any_user,
         settings: crate::settings(&args.settings)?,
+        tls: args.tls.options(),
         ..ClientOptions::default()
     })?;
     let described = (&schema_to_c(schema)?, DeviceKind::CPU.0);

@@ -27,7 +27,7 @@ use dipc::error::{Error, Status};
 use dipc::proto::Role;
 use dipc::server::{Provider, Request, Server, ServerOptions};
 use dipc::transport::BodyPolicy;
-use tracing::info;
+use tracing::{error, info};
 
 pub use accept::{Accepting, TICKET_HEADER};
 use accept::{Ending, Folder, Rules, Taker};
@@ -39,6 +39,7 @@ use crate::flight::{self, FlightServer, Table, Tables};
 use crate::output::whole;
 use crate::report::bytes_text;
 use crate::source::{Reader, Reading, Source};
+use crate::tls::ServerTls;
 use crate::tpch;
 use crate::{UsageError, lend, listen, listening, signals};
 
@@ -126,6 +127,9 @@ pub struct Args {
     #[arg(long)]
     any_user: bool,
 
+    #[command(flatten)]
+    tls: ServerTls,
+
     /// Let other machines connect by tcp and Flight, without encryption or authentication
     #[arg(long)]
     allow_remote: bool,
@@ -210,6 +214,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     options.take.message_limit = args.max_message;
     options.link.any_user = args.any_user;
     options.link.allow_remote = args.allow_remote;
+    options.link.tls = args.tls.options();
     options.link.trusted_network = args.trusted_network;
     options.link.settings = crate::settings(&args.settings)?;
     let server = Arc::new(Server::new(options)?);
@@ -242,6 +247,11 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         let taker = Box::new(Taker(Arc::clone(accepting)));
         server.set_handler(taker).map_err(|(error, _)| error)?;
     }
+    let reloading = Arc::clone(&server);
+    signals::watch_reload(move || match reloading.reload_tls() {
+        Ok(()) => info!("certificates are read again"),
+        Err(error) => error!(%error, "certificates stay as they were"),
+    })?;
     // `ready` is printed only after all addresses listen.
     let mut lines = Vec::new();
     for uri in &args.listen {

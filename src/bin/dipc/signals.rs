@@ -1,10 +1,11 @@
-//! SIGINT and SIGTERM go to a thread, where any code may run. SIGXFSZ does not end the process.
+//! SIGINT, SIGTERM and SIGHUP go to threads, where any code may run. SIGXFSZ does not end the
+//! process.
 
 use std::sync::Arc;
 use std::thread;
 
 use anyhow::{Context as _, Result};
-use signal_hook::consts::{SIGINT, SIGTERM, SIGXFSZ};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
 
 /// Makes a write past the file size limit fail, instead of ending the process.
@@ -33,5 +34,15 @@ pub fn watch(
             }
         })
         .context("cannot start a thread to wait for signals")?;
+    Ok(())
+}
+
+/// Calls `reload` at each SIGHUP, on its own thread, until the process ends.
+pub fn watch_reload(reload: impl Fn() + Send + 'static) -> Result<()> {
+    let mut signals = Signals::new([SIGHUP]).context("cannot wait for SIGHUP")?;
+    thread::Builder::new()
+        .name("dipc-reload".to_owned())
+        .spawn(move || signals.forever().for_each(|_| reload()))
+        .context("cannot start a thread to wait for SIGHUP")?;
     Ok(())
 }

@@ -156,7 +156,7 @@ impl ShmConnection {
         // Without a descriptor there is no ring.
         if rustix::io::fcntl_dupfd_cloexec(&self.socket, 0).is_ok() {
             self.ring = RingProgress::Asked;
-            self.channel.socket_reader().take_descriptors(true);
+            self.channel.wire().take_descriptors(true);
             // Where that fails the connection is over, as reading and writing will tell.
             let _ = self.channel.queue(message(Feature::AskRing, None));
         }
@@ -196,7 +196,7 @@ impl ShmConnection {
             reader.wake();
         }
         self.channel.reader().allow_switches();
-        self.channel.socket_reader().set_reader(reader);
+        self.channel.wire().set_reader(reader);
         Ok(())
     }
 
@@ -210,7 +210,7 @@ impl ShmConnection {
         match made {
             Ok(writer) => {
                 let fd = writer.file().give(self.whom.as_ref());
-                self.channel.socket_reader().set_writer(writer);
+                self.channel.wire().set_writer(writer);
                 self.channel
                     .queue(message(Feature::Ring(RING_FILE_BYTES), Some(fd)))
             }
@@ -247,7 +247,7 @@ impl Connection for ShmConnection {
     fn begin_stream(&mut self, early_bytes: u64) {
         self.channel.reader().expect_stream(Some(early_bytes));
         if self.is_server || self.extension {
-            self.channel.socket_reader().take_descriptors(true);
+            self.channel.wire().take_descriptors(true);
         }
     }
 
@@ -255,7 +255,7 @@ impl Connection for ShmConnection {
         self.channel.reader().expect_stream(None);
         // The ring may still come.
         if self.ring != RingProgress::Asked {
-            self.channel.socket_reader().take_descriptors(false);
+            self.channel.wire().take_descriptors(false);
         }
     }
 
@@ -298,14 +298,14 @@ impl Connection for ShmConnection {
 
     fn wake(&mut self) {
         self.awake = true;
-        if let Some(reader) = self.channel.socket_reader().reader() {
+        if let Some(reader) = self.channel.wire().reader() {
             reader.wake();
         }
     }
 
     fn doze(&mut self) -> bool {
         self.awake = false;
-        let reader = self.channel.socket_reader().reader();
+        let reader = self.channel.wire().reader();
         let has_bytes = reader.is_some_and(RingReader::doze);
         // What is in the ring before it is its turn is announced on the socket, which wakes whoever
         // sleeps there.

@@ -17,7 +17,7 @@ use crate::transport::lend::GpuHandle;
 use crate::transport::rights::{self, SocketContents};
 use crate::transport::shm::REGION_KIND;
 use crate::transport::shm::ring::{RingReader, RingWriter};
-use crate::transport::stream::{OutFrame, Outbox, RingRead, SWITCH, SocketReader};
+use crate::transport::stream::{OutFrame, Outbox, RingRead, SWITCH, Wire};
 
 /// Most descriptors that one message can carry (`SCM_MAX_FD`): with room for all of them, only a
 /// lack of descriptors can cut them off.
@@ -141,7 +141,7 @@ fn put(writer: &mut RingWriter, frame: &OutFrame) -> Result<bool> {
     Ok(fits)
 }
 
-impl SocketReader for DescriptorReader {
+impl Wire for DescriptorReader {
     fn read(
         &mut self,
         socket: BorrowedFd<'_>,

@@ -14,6 +14,22 @@ const MOST_SPARE: usize = 8;
 /// held up by a thread that it does not have.
 static SPARE: Mutex<Vec<Box<[u8]>>> = Mutex::new(Vec::new());
 
+/// A buffer with any contents.
+pub fn take_spare() -> Box<[u8]> {
+    let spare = SPARE.try_lock().and_then(|mut spare| spare.pop());
+    spare.unwrap_or_else(|| vec![0; BUFFER_BYTES].into_boxed_slice())
+}
+
+/// Gives a buffer back.
+pub fn keep_spare(buffer: Box<[u8]>) {
+    if buffer.len() == BUFFER_BYTES
+        && let Some(mut spare) = SPARE.try_lock()
+        && spare.len() < MOST_SPARE
+    {
+        spare.push(buffer);
+    }
+}
+
 /// Bytes read and not yet looked at. While there are none it has no memory.
 #[derive(Default)]
 pub(super) struct ReadBuffer {
@@ -36,8 +52,7 @@ impl ReadBuffer {
     /// Room for what is read next. What was unread is lost.
     pub(super) fn space(&mut self) -> &mut [u8] {
         if self.bytes.is_empty() {
-            let spare = SPARE.try_lock().and_then(|mut spare| spare.pop());
-            self.bytes = spare.unwrap_or_else(|| vec![0; BUFFER_BYTES].into_boxed_slice());
+            self.bytes = take_spare();
         }
         (self.start, self.end) = (0, 0);
         &mut self.bytes
@@ -53,13 +68,8 @@ impl ReadBuffer {
         if self.start < self.end || self.bytes.is_empty() {
             return;
         }
-        let bytes = std::mem::take(&mut self.bytes);
         (self.start, self.end) = (0, 0);
-        if let Some(mut spare) = SPARE.try_lock()
-            && spare.len() < MOST_SPARE
-        {
-            spare.push(bytes);
-        }
+        keep_spare(std::mem::take(&mut self.bytes));
     }
 }
 

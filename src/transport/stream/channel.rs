@@ -10,10 +10,11 @@ use rustix::net::Shutdown;
 use crate::error::{Error, Result, Status};
 use crate::fork::Generation;
 use crate::transport::stream::buffer::ReadBuffer;
+use crate::transport::stream::outbox::send;
 use crate::transport::stream::{FrameReader, Outbox};
 use crate::transport::{Incoming, Outgoing, Queued, Watched};
 
-/// What [`SocketReader::read_aside`] found.
+/// What [`Wire::read_aside`] found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RingRead {
     /// So many bytes.
@@ -24,8 +25,8 @@ pub enum RingRead {
     Asleep,
 }
 
-/// How a transport reads its sockets, and what it makes of a frame.
-pub trait SocketReader: Send {
+/// How a transport's bytes pass its sockets, and what it makes of a frame.
+pub trait Wire: Send {
     /// Reads what the socket has into `runs`, without blocking; 0 is the end.
     fn read(&mut self, socket: BorrowedFd<'_>, runs: &mut [IoSliceMut<'_>])
     -> Result<usize, Errno>;
@@ -38,6 +39,28 @@ pub trait SocketReader: Send {
     /// Whether the last read may have left something, although there was room for it.
     fn was_cut_short(&self) -> bool {
         false
+    }
+
+    /// Writes until all that goes to the socket is written, or it is full. Returns whether all is
+    /// written.
+    fn write(&mut self, socket: BorrowedFd<'_>, outbox: &mut Outbox) -> Result<bool, Errno> {
+        outbox.flush(|runs, fd| send(socket, runs, fd))
+    }
+
+    /// Bytes taken from an outbox that the socket has not taken yet.
+    fn unsent(&self) -> u64 {
+        0
+    }
+
+    /// Nothing more is written: tells the peer so, where the bytes have a word for it.
+    fn end(&mut self, socket: BorrowedFd<'_>) {
+        let _ = socket;
+    }
+
+    /// What an error of `read` or `write` stands for, where it is none of the system's.
+    fn explain(&self, errno: Errno) -> Option<Error> {
+        let _ = errno;
+        None
     }
 
     /// Gives a message what came beside its bytes. Behind it, `unread` bytes were read and not
@@ -71,7 +94,7 @@ pub struct Channel<I> {
     socket: Arc<dyn Watched>,
     peer: String,
     generation: Generation,
-    socket_reader: I,
+    wire: I,
     reader: FrameReader,
     /// Bytes read and not yet cut into frames.
     buffer: ReadBuffer,
@@ -94,19 +117,14 @@ pub struct Channel<I> {
     broken: Option<Error>,
 }
 
-impl<I: SocketReader> Channel<I> {
+impl<I: Wire> Channel<I> {
     /// Takes over a connected, non-blocking socket.
-    pub fn new(
-        socket: Arc<dyn Watched>,
-        peer: String,
-        unexpected_bytes: u64,
-        socket_reader: I,
-    ) -> Self {
+    pub fn new(socket: Arc<dyn Watched>, peer: String, unexpected_bytes: u64, wire: I) -> Self {
         Self {
             socket,
             peer,
             generation: Generation::now(),
-            socket_reader,
+            wire,
             reader: FrameReader::new(unexpected_bytes),
             buffer: ReadBuffer::default(),
             is_aside: false,
@@ -121,9 +139,9 @@ impl<I: SocketReader> Channel<I> {
         }
     }
 
-    /// What comes beside the bytes.
-    pub fn socket_reader(&mut self) -> &mut I {
-        &mut self.socket_reader
+    /// How the bytes pass, and what comes beside them.
+    pub fn wire(&mut self) -> &mut I {
+        &mut self.wire
     }
 
     /// The socket.
@@ -165,7 +183,11 @@ impl<I: SocketReader> Channel<I> {
 
     /// See [`Connection::queued`](crate::transport::Connection::queued).
     pub fn queued(&self) -> Queued {
-        self.outbox.queued()
+        let (queued, unsent) = (self.outbox.queued(), self.wire.unsent());
+        Queued {
+            bytes: queued.bytes + unsent,
+            held: queued.held + unsent,
+        }
     }
 
     /// Whether the socket took no more when it was last written to.
@@ -190,11 +212,12 @@ impl<I: SocketReader> Channel<I> {
         if let Some(error) = &self.broken {
             return Err(error.clone());
         }
-        if let Err(error) = self.socket_reader.divert(&mut self.outbox) {
+        if let Err(error) = self.wire.divert(&mut self.outbox) {
             self.break_off(error.clone());
             return Err(error);
         }
-        let written = self.outbox.flush(self.socket.as_fd()).map_err(|errno| {
+        let written = self.wire.write(self.socket.as_fd(), &mut self.outbox);
+        let written = written.map_err(|errno| {
             let error = self.write_error(errno);
             // What the peer sent before it went can still be received.
             self.break_off(error.clone());
@@ -209,10 +232,11 @@ impl<I: SocketReader> Channel<I> {
         if self.broken.is_some() {
             return true;
         }
-        if self.outbox.queued().bytes > 0 {
+        if self.queued().bytes > 0 {
             return false;
         }
         self.finished = true;
+        self.wire.end(self.socket.as_fd());
         self.broken = Some(Error::disconnected("this side sends nothing more"));
         // Where that fails the connection is over, as reading will tell.
         let _ = rustix::net::shutdown(&self.socket, Shutdown::Write);
@@ -239,7 +263,7 @@ impl<I: SocketReader> Channel<I> {
         let mut received = self.receive_frame();
         match &mut received {
             Ok(Some(message)) => {
-                if let Err(error) = self.socket_reader.join(message, self.buffer.unread().len()) {
+                if let Err(error) = self.wire.join(message, self.buffer.unread().len()) {
                     received = Err(error);
                 }
             }
@@ -263,7 +287,7 @@ impl<I: SocketReader> Channel<I> {
     /// Nothing more is received, and nobody is there to send to.
     fn give_up(&mut self, error: Error) {
         self.over.get_or_insert_with(|| error.clone());
-        self.socket_reader.clear();
+        self.wire.clear();
         if self.broken.is_none() {
             self.break_off(error);
         }
@@ -291,7 +315,7 @@ impl<I: SocketReader> Channel<I> {
                 return Ok(None);
             }
             if self.is_aside {
-                match self.socket_reader.read_aside(self.aside.space())? {
+                match self.wire.read_aside(self.aside.space())? {
                     RingRead::Bytes(len) => {
                         self.aside.filled(len);
                         continue;
@@ -314,7 +338,7 @@ impl<I: SocketReader> Channel<I> {
                     self.ended = !self.reader.is_mid_frame();
                     return Err(self.end_error());
                 }
-                Ok(_) => self.socket_reader.check()?,
+                Ok(_) => self.wire.check()?,
                 Err(Errno::AGAIN) => return Ok(None),
                 Err(Errno::INTR) => {}
                 Err(errno) => return Err(self.read_error(errno)),
@@ -341,8 +365,8 @@ impl<I: SocketReader> Channel<I> {
         let body_len = body.len();
         let mut runs = [IoSliceMut::new(body), IoSliceMut::new(self.buffer.space())];
         let room = body_len + runs[1].len();
-        let read = self.socket_reader.read(self.socket.as_fd(), &mut runs)?;
-        self.drained = read < room && !self.socket_reader.was_cut_short();
+        let read = self.wire.read(self.socket.as_fd(), &mut runs)?;
+        self.drained = read < room && !self.wire.was_cut_short();
         let in_body = read.min(body_len);
         self.reader.body_filled(in_body);
         self.buffer.filled(read - in_body);
@@ -362,6 +386,11 @@ impl<I: SocketReader> Channel<I> {
         match &self.broken {
             // The system tells such an end once, to whoever asks first.
             Some(error) if error.os_error().is_some_and(is_silence) => error.clone(),
+            _ if self.reader.may_be_tls() => Error::disconnected(format!(
+                "the peer ({}) closed the connection with a word of TLS: its address begins with \
+                 tls://",
+                self.peer
+            )),
             _ => Error::disconnected(format!(
                 "the peer ({}) closed the connection{}",
                 self.peer,
@@ -371,6 +400,9 @@ impl<I: SocketReader> Channel<I> {
     }
 
     fn read_error(&self, errno: Errno) -> Error {
+        if let Some(error) = self.wire.explain(errno) {
+            return error;
+        }
         match errno {
             Errno::CONNRESET => Error::disconnected(format!(
                 "the peer ({}) reset the connection{}: its process has ended, or somebody between \
@@ -387,6 +419,9 @@ impl<I: SocketReader> Channel<I> {
     }
 
     fn write_error(&self, errno: Errno) -> Error {
+        if let Some(error) = self.wire.explain(errno) {
+            return error;
+        }
         match errno {
             Errno::TOOMANYREFS => Error::new(
                 Status::OutOfResources,
@@ -413,10 +448,14 @@ impl<I: SocketReader> Channel<I> {
     /// See [`Connection::close`](crate::transport::Connection::close).
     pub fn close(&mut self) {
         self.outbox.clear();
+        let is_ours = self.generation.is_same_process();
+        if is_ours && self.broken.is_none() {
+            self.wire.end(self.socket.as_fd());
+        }
         self.give_up(Error::disconnected(
             "the connection was closed by this side",
         ));
-        if self.generation.is_same_process() {
+        if is_ours {
             // A thread that sleeps on the descriptor holds it too, and shall wake. A forked child
             // must not do this to its parent's socket.
             let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);

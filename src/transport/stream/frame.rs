@@ -20,6 +20,9 @@ const GROWTH_BYTES: usize = 64 << 10;
 /// Up to how many bytes a message that is here whole is made in one step.
 const MAX_STEP_BYTES: usize = 4 << 10;
 
+/// How a record of TLS with an alert begins.
+const TLS_ALERT: [u8; 2] = [21, 3];
+
 /// A posted body, and the lengths that it may have.
 #[derive(Debug, Clone, Copy)]
 struct PostedBody {
@@ -217,6 +220,11 @@ impl FrameReader {
     /// Whether a frame has begun and is not whole.
     pub fn is_mid_frame(&self) -> bool {
         !matches!(self.state, FramePart::Header { have: 0, .. })
+    }
+
+    /// Whether what came of a header may be an alert of TLS, which a peer that expects TLS sends.
+    pub fn may_be_tls(&self) -> bool {
+        matches!(&self.state, FramePart::Header { bytes, have } if *have > 2 && bytes[..2] == TLS_ALERT)
     }
 
     /// See [`Connection::post_body`](crate::transport::Connection::post_body).

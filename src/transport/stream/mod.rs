@@ -10,9 +10,13 @@ pub(crate) mod fuzzing;
 mod header;
 mod outbox;
 
-pub(super) use channel::{Channel, RingRead, SocketReader};
+#[cfg(feature = "tls")]
+pub(super) use buffer::{keep_spare, take_spare};
+pub(super) use channel::{Channel, RingRead, Wire};
 pub(super) use frame::FrameReader;
 #[cfg(test)]
 pub(super) use header::encode_header;
 pub(super) use header::{MAX_CONTROL_BYTES, MAX_METADATA_BYTES, MAX_TAGGED_BYTES, SWITCH};
+#[cfg(feature = "tls")]
+pub(super) use outbox::send;
 pub(super) use outbox::{OutFrame, Outbox};

@@ -258,11 +258,19 @@ impl Outbox {
         self.queued = self.queued.saturating_sub(len);
     }
 
-    /// Writes until all that goes to the socket is written, or it is full. Returns whether all is
-    /// written.
-    pub fn flush(&mut self, socket: BorrowedFd<'_>) -> Result<bool, Errno> {
+    /// Calls `write` with what goes to the socket, and a descriptor that goes with the first byte,
+    /// until all is written or the call says `AGAIN`. It returns how many bytes it took. Returns
+    /// whether all is written.
+    pub fn flush(
+        &mut self,
+        mut write: impl FnMut(&[IoSlice<'_>], Option<BorrowedFd<'_>>) -> Result<usize, Errno>,
+    ) -> Result<bool, Errno> {
         while !self.frames.is_empty() {
-            let sent = match self.write_once(socket) {
+            let taken = {
+                let (runs, fd) = self.next_runs();
+                write(&runs, fd)
+            };
+            let sent = match taken {
                 Ok(sent) => sent,
                 Err(Errno::INTR) => continue,
                 Err(Errno::AGAIN) => return Ok(false),
@@ -276,7 +284,8 @@ impl Outbox {
         Ok(true)
     }
 
-    fn write_once(&self, socket: BorrowedFd<'_>) -> Result<usize, Errno> {
+    /// What one system call writes.
+    fn next_runs(&self) -> (Runs<'_>, Option<BorrowedFd<'_>>) {
         let mut runs = Runs::new();
         let mut fd: Option<BorrowedFd<'_>> = None;
         for (index, frame) in self.frames.iter().enumerate() {
@@ -291,14 +300,7 @@ impl Outbox {
                 break;
             }
         }
-        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-        let fds = fd.as_slice();
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut control = SendAncillaryBuffer::new(&mut space);
-        if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(fds)) {
-            return Err(Errno::NOBUFS);
-        }
-        rustix::net::sendmsg(socket, &runs, &mut control, flags)
+        (runs, fd)
     }
 
     fn advance(&mut self, mut sent: usize) {
@@ -320,6 +322,22 @@ impl Outbox {
             }
         }
     }
+}
+
+/// Writes runs of memory, and a descriptor with the first byte, without blocking.
+pub fn send(
+    socket: BorrowedFd<'_>,
+    runs: &[IoSlice<'_>],
+    fd: Option<BorrowedFd<'_>>,
+) -> Result<usize, Errno> {
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    let fds = fd.as_slice();
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(fds)) {
+        return Err(Errno::NOBUFS);
+    }
+    rustix::net::sendmsg(socket, runs, &mut control, flags)
 }
 
 /// Bytes of memory that is a payload's own.

@@ -76,7 +76,9 @@ fn messages_of_all_sizes_leave_in_order() {
             outbox.push(message).unwrap();
         }
         outbox.commit();
-        outbox.flush(here.as_fd()).unwrap();
+        outbox
+            .flush(|runs, fd| send(here.as_fd(), runs, fd))
+            .unwrap();
         let mut bytes = [0; 3000];
         let read = rustix::net::recv(&there, &mut bytes, RecvFlags::DONTWAIT);
         let Ok((len, _)) = read else {

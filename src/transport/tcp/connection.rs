@@ -1,12 +1,11 @@
-//! A connection over one TCP socket, or over several.
+//! A connection over one TCP socket, or over several; encrypted, or plain.
 //!
 //! With several, bodies are spread by their sequence numbers, and everything else uses the first
 //! socket. A body may so arrive before its header, and messages of the next stream before the last
 //! ones of this stream.
 
-use std::io::IoSliceMut;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -18,43 +17,68 @@ use crate::error::{Error, Result};
 use crate::proto::body_of_tag;
 use crate::transport::features::{Feature, Scheme};
 use crate::transport::patience::Patience;
-use crate::transport::stream::{Channel, SocketReader};
+use crate::transport::stream::Channel;
 use crate::transport::tcp::group::Groups;
 use crate::transport::tcp::socket::{Timer, has_arrived, has_fallen_silent};
+use crate::transport::tcp::wire::{PlainWire, TcpWire};
 use crate::transport::{
-    Connection, Identity, Incoming, Outgoing, PeerOrigin, Profile, Queued, Readiness, Watched,
+    Connection, Identity, Incoming, Outgoing, PeerCertificate, PeerOrigin, Profile, Queued,
+    Readiness, Watched,
 };
 
 /// If the peer ends one socket, how long the others may go on: what the peer sent before it closed
 /// them all can still be under way.
 const END_TIME: Duration = Duration::from_secs(2);
 
-/// Reads bytes: nothing comes beside them.
-pub struct ByteReader;
+/// A connected socket, and who is at its other end.
+pub struct Connected {
+    pub socket: Arc<OwnedFd>,
+    pub peer: SocketAddr,
+    pub wire: TcpWire,
+    pub certificate: Option<Arc<PeerCertificate>>,
+}
 
-impl SocketReader for ByteReader {
-    fn read(
-        &mut self,
-        socket: BorrowedFd<'_>,
-        runs: &mut [IoSliceMut<'_>],
-    ) -> Result<usize, Errno> {
-        rustix::io::readv(socket, runs)
+impl Connected {
+    /// Without encryption.
+    pub fn plainly(socket: OwnedFd, peer: SocketAddr) -> Self {
+        Self {
+            socket: Arc::new(socket),
+            peer,
+            wire: TcpWire::Plain(PlainWire),
+            certificate: None,
+        }
     }
 }
 
 /// A connected socket with the time that its peer may be silent.
 pub struct WatchedSocket {
-    pub channel: Channel<ByteReader>,
+    pub channel: Channel<TcpWire>,
+    pub origin: PeerOrigin,
     patience: Patience,
     /// What the epoll of several sockets watches this one for; empty if it is not in there.
     watched: EventFlags,
 }
 
 impl WatchedSocket {
-    /// Takes over a connected, non-blocking socket to `peer`.
-    pub fn new(socket: OwnedFd, peer: SocketAddr, unexpected: u64, patience: Patience) -> Self {
+    /// Takes over a connected, non-blocking socket.
+    pub fn new(connected: Connected, unexpected: u64, patience: Patience) -> Self {
+        let Connected {
+            socket,
+            peer,
+            wire,
+            certificate,
+        } = connected;
+        let name = match &certificate {
+            Some(certificate) => format!("{peer}, {}", certificate.subject),
+            None => peer.to_string(),
+        };
+        let origin = PeerOrigin {
+            certificate,
+            ..PeerOrigin::at(wire.scheme(), Some(peer))
+        };
         Self {
-            channel: Channel::new(Arc::new(socket), peer.to_string(), unexpected, ByteReader),
+            channel: Channel::new(socket, name, unexpected, wire),
+            origin,
             patience,
             watched: EventFlags::IN,
         }
@@ -119,8 +143,8 @@ impl TcpConnection {
     pub fn new(socket: WatchedSocket, joins: Option<JoinTarget>) -> Self {
         let peer = socket.channel.peer().to_owned();
         let fd = Arc::clone(socket.channel.socket());
-        let address = peer.parse().ok();
-        let mut connection = Self::over(peer, address, fd, smallvec![socket], None);
+        let origin = socket.origin.clone();
+        let mut connection = Self::over(peer, origin, fd, smallvec![socket], None);
         connection.joins = joins;
         connection
     }
@@ -135,16 +159,17 @@ impl TcpConnection {
                 return Err((Error::os(doing, errno), sockets));
             }
         };
-        let first = sockets.first().map_or("", |socket| socket.channel.peer());
-        let address = first.parse().ok();
-        let peer = format!("{first} over {} sockets", sockets.len());
+        let first = sockets.first();
+        let peer = first.map_or("", |socket| socket.channel.peer());
+        let peer = format!("{peer} over {} sockets", sockets.len());
+        let origin = first.map_or(PeerOrigin::at("tcp", None), |socket| socket.origin.clone());
         let fd = Arc::clone(&watch.epoll) as _;
-        Ok(Self::over(peer, address, fd, sockets.into(), Some(watch)))
+        Ok(Self::over(peer, origin, fd, sockets.into(), Some(watch)))
     }
 
     fn over(
         peer: String,
-        address: Option<SocketAddr>,
+        origin: PeerOrigin,
         fd: Arc<dyn Watched>,
         sockets: SmallVec<[WatchedSocket; 1]>,
         watch: Option<SocketWatch>,
@@ -163,7 +188,7 @@ impl TcpConnection {
             // even on the loopback interface: every user of the machine may listen at any free
             // port and connect to any, and the kernel's list of its sockets may be outdated.
             identity: Identity {
-                origin: PeerOrigin::at("tcp", address),
+                origin,
                 peer,
                 same_user: false,
                 readiness,

@@ -73,7 +73,7 @@ impl Groups {
 
     /// Takes a socket that came from `from` into its group.
     /// Errors: `Protocol` when the group has such a socket, is of another size, or of another
-    /// machine's: this socket is closed then, and the group stays as it was.
+    /// machine's or certificate's: this socket is closed then, and the group stays as it was.
     pub fn add(&self, join: Join, from: IpAddr, socket: WatchedSocket) -> Result<()> {
         let mut state = self.state.lock();
         let known = state
@@ -85,7 +85,9 @@ impl Groups {
             None => state.begin(join, from),
         };
         let group = &mut state.waiting[at];
-        let fits = group.from == from && group.places.len() == usize::from(join.count);
+        let other = group.places.iter().flatten().next();
+        let same = other.is_none_or(|it| it.origin.certificate == socket.origin.certificate);
+        let fits = same && group.from == from && group.places.len() == usize::from(join.count);
         let place = group.places.get_mut(usize::from(join.index));
         let Some(place) = place.filter(|place| fits && place.is_none()) else {
             return Err(Error::protocol(
@@ -173,6 +175,7 @@ mod tests {
     use super::*;
     use crate::lines::{MOST_LINES, testing};
     use crate::transport::patience::Patience;
+    use crate::transport::tcp::connection::Connected;
     use std::net::{Ipv4Addr, TcpListener, TcpStream};
 
     const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
@@ -190,7 +193,11 @@ mod tests {
         let peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (socket, from) = listener.accept().unwrap();
         (
-            WatchedSocket::new(socket.into(), from, 0, Patience::DEFAULT),
+            WatchedSocket::new(
+                Connected::plainly(socket.into(), from),
+                0,
+                Patience::DEFAULT,
+            ),
             peer,
         )
     }

@@ -15,16 +15,23 @@ use crate::transport::accept::accept;
 use crate::transport::address::{Address, is_loopback};
 use crate::transport::connection::ConnectionEnd;
 use crate::transport::patience::Patience;
-use crate::transport::tcp::connection::{JoinTarget, TcpConnection, WatchedSocket};
+use crate::transport::tcp::connection::{Connected, JoinTarget, TcpConnection, WatchedSocket};
 use crate::transport::tcp::group::Groups;
 use crate::transport::tcp::socket::{new_socket, set_up, spare_pacing};
+#[cfg(feature = "tls")]
+use crate::transport::tcp::tls::handshakes::Handshakes;
+#[cfg(feature = "tls")]
+use crate::transport::tcp::wire::TcpWire;
 use crate::transport::{Connection, LinkOptions, Listener, Watched};
 
 /// [`Listener`] over TCP.
 pub struct TcpListener {
     socket: OwnedFd,
     groups: Arc<Groups>,
-    /// Readable when the socket is, or the groups have something to do.
+    /// With those that connect, at a listener of tls.
+    #[cfg(feature = "tls")]
+    handshakes: Option<Handshakes>,
+    /// Readable when the socket is, or the groups or the handshakes have something to do.
     epoll: Arc<OwnedFd>,
     /// The URI without its query.
     address: String,
@@ -37,18 +44,24 @@ pub struct TcpListener {
 
 impl TcpListener {
     /// Starts to listen at the first of the host's addresses that can be listened at.
-    /// Errors: `Permission` when other machines could connect and the options do not allow it;
-    /// `AddressInUse`; `Unreachable` when the address is not one of this machine's; `Io`.
+    /// Errors: `Permission` when other machines could connect, nothing is encrypted, and the options
+    /// do not allow it; `AddressInUse`; `Unreachable` when the address is not one of this machine's;
+    /// `Io`; of tls, as its files have them.
     pub fn new(address: &Address, options: &LinkOptions) -> Result<Self> {
         let generation = Generation::now();
         let patience = Patience::of(options, "tcp")?;
+        #[cfg(feature = "tls")]
+        let handshakes = match address.is_tls() {
+            true => Some(Handshakes::new(Arc::clone(&options.tls))?),
+            false => None,
+        };
         let candidates = address.resolve(options.connect_time(), None)?;
         let mut bound = Err(Error::new(
             Status::Unreachable,
             format!("{address} stands for no address"),
         ));
         for candidate in &candidates {
-            if !is_loopback(candidate) && !options.allow_remote {
+            if !is_loopback(candidate) && !address.is_tls() && !options.allow_remote {
                 bound = Err(remote_refused(address, candidate));
                 continue;
             }
@@ -64,9 +77,15 @@ impl TcpListener {
         let data = EventData::new_u64(0);
         epoll::add(&epoll, &socket, data, EventFlags::IN).map_err(failed)?;
         epoll::add(&epoll, groups.timer(), data, EventFlags::IN).map_err(failed)?;
+        #[cfg(feature = "tls")]
+        if let Some(handshakes) = &handshakes {
+            epoll::add(&epoll, handshakes.epoll(), data, EventFlags::IN).map_err(failed)?;
+        }
         Ok(Self {
             socket,
             groups: Arc::new(groups),
+            #[cfg(feature = "tls")]
+            handshakes,
             epoll: Arc::new(epoll),
             address: address.with_port(port).to_string(),
             unexpected_bytes: options.unexpected_bytes,
@@ -76,19 +95,43 @@ impl TcpListener {
         })
     }
 
-    fn take(&self, socket: OwnedFd) -> Result<Box<dyn Connection>> {
+    /// The next peer that waits. With TLS a peer counts when it is known who it is.
+    fn next_peer(&mut self) -> Result<Option<Connected>> {
+        #[cfg(feature = "tls")]
+        if let Some(handshakes) = &mut self.handshakes
+            && let Some(secured) = handshakes.next()?
+        {
+            return Ok(Some(Connected {
+                socket: secured.socket,
+                peer: secured.peer,
+                wire: TcpWire::Tls(Box::new(secured.records)),
+                certificate: secured.certificate,
+            }));
+        }
+        let Some(socket) = accept(&self.socket, &self.address)? else {
+            return Ok(None);
+        };
         set_up(&socket, ConnectionEnd::Server, self.patience)?;
         let peer = rustix::net::getpeername(&socket)
             .and_then(|peer| peer.map_or(Err(Errno::NOTCONN), SocketAddr::try_from))
             .map_err(|errno| Error::os("a peer has gone before it was accepted", errno))?;
         spare_pacing(&socket, &peer);
-        let mut socket = WatchedSocket::new(socket, peer, self.unexpected_bytes, self.patience);
-        socket.channel.reader().expect_requests();
+        #[cfg(feature = "tls")]
+        if let Some(handshakes) = &mut self.handshakes {
+            handshakes.begin(socket, peer)?;
+            return Ok(None);
+        }
+        Ok(Some(Connected::plainly(socket, peer)))
+    }
+
+    fn take(&self, connected: Connected) -> Box<dyn Connection> {
         let joins = JoinTarget {
             groups: Arc::downgrade(&self.groups),
-            from: peer.ip(),
+            from: connected.peer.ip(),
         };
-        Ok(Box::new(TcpConnection::new(socket, Some(joins))))
+        let mut socket = WatchedSocket::new(connected, self.unexpected_bytes, self.patience);
+        socket.channel.reader().expect_requests();
+        Box::new(TcpConnection::new(socket, Some(joins)))
     }
 }
 
@@ -116,8 +159,8 @@ impl Listener for TcpListener {
                 Err(error)
             }
             None => {
-                let socket = accept(&self.socket, &self.address)?;
-                socket.map(|socket| self.take(socket)).transpose()
+                let peer = self.next_peer()?;
+                Ok(peer.map(|connected| self.take(connected)))
             }
         }
     }
@@ -128,8 +171,8 @@ fn remote_refused(address: &Address, candidate: &SocketAddr) -> Error {
         Status::Permission,
         format!(
             "other machines could connect to {address} ({candidate}), and tcp neither encrypts nor \
-             asks who they are; listen at 127.0.0.1 or [::1], or allow it (allow_remote, \
-             --allow-remote) where the network is trusted"
+             asks who they are; listen by tls:// (--tls-cert, --tls-key), at 127.0.0.1 or [::1], or \
+             allow it (allow_remote, --allow-remote) where the network is trusted"
         ),
     )
 }

@@ -1,13 +1,19 @@
-//! TCP between machines: the frames of shm, bodies always as bytes.
+//! TCP between machines: the frames of shm, bodies always as bytes; with TLS below them, or not.
 //!
-//! Neither encryption nor authentication: a listener that other machines can reach must be asked
-//! for. `docs/wire.md` has the bytes. Nothing here waits but [`connect`](Transport::connect).
+//! `tcp:` has neither encryption nor authentication: a listener that other machines can reach must
+//! be asked for. `docs/wire.md` has the bytes. Nothing here waits but
+//! [`connect`](Transport::connect).
 
 mod connection;
 mod group;
 mod listener;
 mod socket;
+#[cfg(feature = "tls")]
+pub(super) mod tls;
+mod wire;
 
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::time::Instant;
 
 pub(super) use listener::bind;
@@ -18,7 +24,7 @@ use crate::transport::address::Address;
 use crate::transport::connection::ConnectionEnd;
 use crate::transport::features::{Feature, Join, MAX_SOCKETS};
 use crate::transport::patience::{PATIENCE_SETTING, Patience};
-use crate::transport::tcp::connection::{TcpConnection, WatchedSocket};
+use crate::transport::tcp::connection::{Connected, TcpConnection, WatchedSocket};
 use crate::transport::tcp::listener::TcpListener;
 use crate::transport::tcp::socket::set_up;
 use crate::transport::{Connection, LinkOptions, Listener, Outgoing, Transport};
@@ -45,39 +51,75 @@ impl Transport for Tcp {
     }
 
     fn listen(&self, uri: &Uri, options: &LinkOptions) -> Result<Box<dyn Listener>> {
-        Ok(Box::new(TcpListener::new(&Address::of(uri)?, options)?))
+        listen(uri, options)
     }
 
     fn connect(&self, uri: &Uri, options: &LinkOptions) -> Result<Box<dyn Connection>> {
-        if options.connections > MAX_SOCKETS {
-            return Err(Error::invalid_argument(format!(
-                "{} connections for one stream over tcp: there can be {MAX_SOCKETS}",
-                options.connections
-            )));
-        }
-        // Rule E1: a baseline server does not know the message that joins sockets.
-        let count = if uri.extension {
-            options.connections
-        } else {
-            1
-        };
-        let mut sockets = connect(&Address::of(uri)?, count.max(1), options)?;
-        if sockets.len() > 1 {
-            join(&mut sockets)?;
-            let joined = TcpConnection::joined(sockets).map_err(|(error, _)| error)?;
-            return Ok(Box::new(joined));
-        }
-        match sockets.pop() {
-            Some(socket) => Ok(Box::new(TcpConnection::new(socket, None))),
-            None => Err(Error::invalid_argument(
-                "a stream has one connection at least",
-            )),
-        }
+        connect(uri, options)
+    }
+}
+
+/// [`Transport`] for `tls://host:port`.
+#[cfg(feature = "tls")]
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Tls;
+
+#[cfg(feature = "tls")]
+impl Transport for Tls {
+    fn scheme(&self) -> &'static str {
+        "tls"
+    }
+
+    fn available(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn listen(&self, uri: &Uri, options: &LinkOptions) -> Result<Box<dyn Listener>> {
+        listen(uri, options)
+    }
+
+    fn connect(&self, uri: &Uri, options: &LinkOptions) -> Result<Box<dyn Connection>> {
+        connect(uri, options)
+    }
+}
+
+fn listen(uri: &Uri, options: &LinkOptions) -> Result<Box<dyn Listener>> {
+    Ok(Box::new(TcpListener::new(&Address::of(uri)?, options)?))
+}
+
+fn connect(uri: &Uri, options: &LinkOptions) -> Result<Box<dyn Connection>> {
+    if options.connections > MAX_SOCKETS {
+        return Err(Error::invalid_argument(format!(
+            "{} connections for one stream over {}: there can be {MAX_SOCKETS}",
+            options.connections, uri.scheme
+        )));
+    }
+    // Rule E1: a baseline server does not know the message that joins sockets.
+    let count = if uri.extension {
+        options.connections
+    } else {
+        1
+    };
+    let mut sockets = connect_sockets(&Address::of(uri)?, count.max(1), options)?;
+    if sockets.len() > 1 {
+        join(&mut sockets)?;
+        let joined = TcpConnection::joined(sockets).map_err(|(error, _)| error)?;
+        return Ok(Box::new(joined));
+    }
+    match sockets.pop() {
+        Some(socket) => Ok(Box::new(TcpConnection::new(socket, None))),
+        None => Err(Error::invalid_argument(
+            "a stream has one connection at least",
+        )),
     }
 }
 
 /// Opens `count` sockets, within `options.connect_timeout` in all.
-fn connect(address: &Address, count: u16, options: &LinkOptions) -> Result<Vec<WatchedSocket>> {
+fn connect_sockets(
+    address: &Address,
+    count: u16,
+    options: &LinkOptions,
+) -> Result<Vec<WatchedSocket>> {
     let start = Instant::now();
     let patience = Patience::of(options, "tcp")?;
     let cancel = options.cancel.as_ref();
@@ -87,16 +129,47 @@ fn connect(address: &Address, count: u16, options: &LinkOptions) -> Result<Vec<W
         let (socket, peer) =
             socket::connect(address, &candidates, start, options.connect_time(), cancel)?;
         set_up(&socket, ConnectionEnd::Client, patience)?;
-        sockets.push(WatchedSocket::new(
-            socket,
-            peer,
-            options.unexpected_bytes,
-            patience,
-        ));
+        let connected = secure(socket, peer, address, start, options)?;
+        let unexpected = options.unexpected_bytes;
+        sockets.push(WatchedSocket::new(connected, unexpected, patience));
         // The others go to the same machine.
         candidates = vec![peer];
     }
     Ok(sockets)
+}
+
+/// Agrees on TLS with the server, where the address asks for it.
+#[cfg(feature = "tls")]
+fn secure(
+    socket: OwnedFd,
+    peer: SocketAddr,
+    address: &Address,
+    start: Instant,
+    options: &LinkOptions,
+) -> Result<Connected> {
+    if !address.is_tls() {
+        return Ok(Connected::plainly(socket, peer));
+    }
+    let socket = std::sync::Arc::new(socket);
+    let (records, certificate) = tls::connect(&socket, address, start, options)?;
+    Ok(Connected {
+        socket,
+        peer,
+        wire: wire::TcpWire::Tls(Box::new(records)),
+        certificate,
+    })
+}
+
+#[cfg(not(feature = "tls"))]
+#[allow(clippy::unnecessary_wraps, reason = "the same call as with TLS")]
+fn secure(
+    socket: OwnedFd,
+    peer: SocketAddr,
+    _address: &Address,
+    _start: Instant,
+    _options: &LinkOptions,
+) -> Result<Connected> {
+    Ok(Connected::plainly(socket, peer))
 }
 
 /// Tells the server that the sockets belong together.

@@ -10,7 +10,7 @@ use dipc::transport;
 pub const REUSE_CONNECTION: &str = "arrow-flight-reuse-connection://?";
 
 /// Schemes of Dissociated IPC, also those without a transport in this build.
-const DISSOCIATED: [&str; 3] = ["shm", "tcp", "ucx"];
+const DISSOCIATED: [&str; 4] = ["shm", "tls", "tcp", "ucx"];
 
 /// One route to fetch the data of an endpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]

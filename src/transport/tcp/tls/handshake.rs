@@ -1,0 +1,384 @@
+//! One handshake over a non-blocking socket, on either side.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::event::PollFlags;
+use rustix::io::Errno;
+use rustls::client::{ClientConnectionData, UnbufferedClientConnection};
+use rustls::pki_types::ServerName;
+use rustls::server::{ServerConnectionData, UnbufferedServerConnection};
+use rustls::unbuffered::{ConnectionState, EncodeError, UnbufferedStatus};
+use rustls::{ClientConfig, CommonState, ExtractedSecrets, HandshakeKind, ServerConfig};
+
+use crate::cancel::Cancel;
+use crate::error::{Error, Result, Status};
+use crate::transport::address::Address;
+use crate::transport::peer::PeerCertificate;
+use crate::transport::tcp::tls::config::ALPN;
+use crate::transport::tcp::tls::records::{Keys, Leftover, Records};
+use crate::transport::tcp::tls::{certificate, refusal};
+use crate::transport::wait::wait;
+use crate::transport::{LinkOptions, TlsOptions};
+
+/// Most bytes of a peer's that wait to be looked at: one message of a handshake, as rustls bounds
+/// it, in its records.
+const MAX_INCOMING: usize = 96 << 10;
+/// As much is read at once.
+const READ_BYTES: usize = 16 << 10;
+
+/// What rustls has for one side of a handshake.
+pub trait Side: Sized {
+    /// rustls' name for it.
+    type Data;
+
+    /// Looks at what came.
+    fn process<'c, 'i>(
+        &'c mut self,
+        incoming: &'i mut [u8],
+    ) -> UnbufferedStatus<'c, 'i, Self::Data>;
+
+    /// What both sides know.
+    fn common(&self) -> &CommonState;
+
+    /// What records are sealed and opened with, from now on.
+    fn into_keys(self) -> Result<(ExtractedSecrets, Keys), rustls::Error>;
+}
+
+impl Side for UnbufferedClientConnection {
+    type Data = ClientConnectionData;
+
+    fn process<'c, 'i>(
+        &'c mut self,
+        incoming: &'i mut [u8],
+    ) -> UnbufferedStatus<'c, 'i, Self::Data> {
+        self.process_tls_records(incoming)
+    }
+
+    fn common(&self) -> &CommonState {
+        self
+    }
+
+    fn into_keys(self) -> Result<(ExtractedSecrets, Keys), rustls::Error> {
+        let (secrets, kernel) = self.dangerous_into_kernel_connection()?;
+        Ok((secrets, Keys::Client(kernel)))
+    }
+}
+
+impl Side for UnbufferedServerConnection {
+    type Data = ServerConnectionData;
+
+    fn process<'c, 'i>(
+        &'c mut self,
+        incoming: &'i mut [u8],
+    ) -> UnbufferedStatus<'c, 'i, Self::Data> {
+        self.process_tls_records(incoming)
+    }
+
+    fn common(&self) -> &CommonState {
+        self
+    }
+
+    fn into_keys(self) -> Result<(ExtractedSecrets, Keys), rustls::Error> {
+        let (secrets, kernel) = self.dangerous_into_kernel_connection()?;
+        Ok((secrets, Keys::Server(kernel)))
+    }
+}
+
+/// A handshake that is under way.
+pub struct Handshake<S> {
+    tls: S,
+    socket: Arc<OwnedFd>,
+    /// Bytes of the peer's, not looked at.
+    incoming: Vec<u8>,
+    /// Bytes for the peer, not written.
+    outgoing: Vec<u8>,
+    /// Data of the peer's that came with the last of its handshake.
+    early: Vec<u8>,
+}
+
+/// Where a handshake stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Progress {
+    /// The peer's next bytes have to come.
+    Reading,
+    /// The socket takes no more.
+    Writing,
+    /// [`Handshake::finish`] comes next.
+    Done,
+}
+
+/// What one look at the peer's bytes comes to.
+enum Step {
+    Again,
+    Read,
+    Done,
+}
+
+impl Handshake<UnbufferedServerConnection> {
+    /// A server's with a peer that has just been accepted.
+    pub fn answer(config: Arc<ServerConfig>, socket: Arc<OwnedFd>) -> Result<Self, rustls::Error> {
+        UnbufferedServerConnection::new(config).map(|tls| Self::new(tls, socket))
+    }
+}
+
+impl Handshake<UnbufferedClientConnection> {
+    /// A client's with a server whose certificate is for `name`.
+    pub fn ask(config: Arc<ClientConfig>, name: &str, socket: Arc<OwnedFd>) -> Result<Self> {
+        let server = ServerName::try_from(name.to_owned()).map_err(|_| {
+            Error::invalid_argument(format!(
+                "`{name}` cannot be the name in a certificate: it is a DNS name or an address"
+            ))
+        })?;
+        let tls = UnbufferedClientConnection::new(config, server);
+        Ok(Self::new(
+            tls.map_err(|error| refusal::explain(&error))?,
+            socket,
+        ))
+    }
+}
+
+impl<S: Side> Handshake<S> {
+    fn new(tls: S, socket: Arc<OwnedFd>) -> Self {
+        Self {
+            tls,
+            socket,
+            incoming: Vec::new(),
+            outgoing: Vec::new(),
+            early: Vec::new(),
+        }
+    }
+
+    /// The socket, to wait for.
+    pub fn socket(&self) -> &Arc<OwnedFd> {
+        &self.socket
+    }
+
+    /// Goes on as far as that is possible without blocking.
+    /// Errors: With a text that goes behind the peer's name. The peer was told as far as TLS has a
+    /// word for it.
+    pub fn turn(&mut self) -> Result<Progress> {
+        loop {
+            let step = match self.step() {
+                Ok(step) => step,
+                Err(error) => {
+                    // The peer is told, if there is room. rustls must not see the same bytes again,
+                    // and does not look at them while it has something to say.
+                    while self.tls.common().wants_write() && self.step().is_ok() {}
+                    let _ = self.write();
+                    return Err(refusal::explain(&error));
+                }
+            };
+            if !self.write()? {
+                return Ok(Progress::Writing);
+            }
+            match step {
+                Step::Again => {}
+                Step::Done => return Ok(Progress::Done),
+                Step::Read if !self.read()? => return Ok(Progress::Reading),
+                Step::Read => {}
+            }
+        }
+    }
+
+    fn step(&mut self) -> Result<Step, rustls::Error> {
+        let status = self.tls.process(&mut self.incoming);
+        let mut discard = status.discard;
+        let step = match status.state {
+            Ok(ConnectionState::EncodeTlsData(mut data)) => {
+                encode(&mut self.outgoing, |room| data.encode(room))?;
+                Ok(Step::Again)
+            }
+            Ok(ConnectionState::TransmitTlsData(data)) => {
+                // Written before anything more is read.
+                data.done();
+                Ok(Step::Again)
+            }
+            Ok(ConnectionState::ReadTraffic(mut traffic)) => {
+                while let Some(record) = traffic.next_record() {
+                    let record = record?;
+                    self.early.extend_from_slice(record.payload);
+                    discard += record.discard;
+                }
+                Ok(Step::Again)
+            }
+            Ok(ConnectionState::BlockedHandshake) => Ok(Step::Read),
+            Ok(ConnectionState::WriteTraffic(_)) => Ok(Step::Done),
+            // Nothing of these is asked for, or the peer has ended the connection.
+            Ok(_) => Err(rustls::Error::HandshakeNotComplete),
+            Err(error) => Err(error),
+        };
+        self.incoming.drain(..discard.min(self.incoming.len()));
+        step
+    }
+
+    /// Returns whether all was written.
+    fn write(&mut self) -> Result<bool> {
+        while !self.outgoing.is_empty() {
+            let flags = rustix::net::SendFlags::NOSIGNAL | rustix::net::SendFlags::DONTWAIT;
+            match rustix::net::send(&self.socket, &self.outgoing, flags) {
+                Ok(sent) => drop(self.outgoing.drain(..sent)),
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return Ok(false),
+                Err(errno) => return Err(gone(errno)),
+            }
+        }
+        Ok(true)
+    }
+
+    /// Returns whether something came.
+    fn read(&mut self) -> Result<bool> {
+        let len = self.incoming.len();
+        if len >= MAX_INCOMING {
+            return Err(Error::disconnected(format!(
+                "sent {len} bytes that are no handshake of TLS"
+            )));
+        }
+        self.incoming.resize(len + READ_BYTES, 0);
+        let read = loop {
+            match rustix::io::read(&self.socket, &mut self.incoming[len..]) {
+                Err(Errno::INTR) => {}
+                read => break read,
+            }
+        };
+        self.incoming.truncate(len + read.unwrap_or(0));
+        match read {
+            Ok(0) => Err(Error::disconnected(
+                "closed the connection before TLS was agreed on: does it speak TLS (tls://)?",
+            )),
+            Ok(_) => Ok(true),
+            Err(Errno::AGAIN) => Ok(false),
+            Err(errno) => Err(gone(errno)),
+        }
+    }
+
+    /// Whether a session was resumed, once that is known.
+    pub fn kind(&self) -> Option<HandshakeKind> {
+        self.tls.common().handshake_kind()
+    }
+
+    /// What the connection goes on with, and the peer's certificate.
+    /// Errors: The peer did not agree on our protocol. With a text that goes behind its name.
+    pub fn finish(self, peer: &str) -> Result<(Records, Option<Arc<PeerCertificate>>)> {
+        let kind = self.kind();
+        let common = self.tls.common();
+        if let (Some(suite), Some(kind)) = (common.negotiated_cipher_suite(), kind) {
+            tracing::debug!("TLS with {peer}: {:?}, {kind:?} handshake", suite.suite());
+        }
+        let speaks_ours = common.alpn_protocol() == Some(ALPN);
+        let chain = common.peer_certificates().unwrap_or_default();
+        let certificate = chain.first().map(certificate::read).transpose()?;
+        let keys = self.tls.into_keys();
+        let (secrets, keys) = keys.map_err(|error| refusal::explain(&error))?;
+        let leftover = Leftover {
+            incoming: self.incoming,
+            outgoing: self.outgoing,
+            early: self.early,
+        };
+        let mut records = Records::new(secrets, keys, leftover, peer)?;
+        if !speaks_ours {
+            records.refuse_protocol(&self.socket);
+            return Err(Error::new(
+                Status::Disconnected,
+                "speaks TLS, but did not offer libdipc's protocol (ALPN `dipc/1`)",
+            ));
+        }
+        Ok((records, certificate.map(Arc::new)))
+    }
+}
+
+/// Appends what `encode` writes.
+fn encode(
+    outgoing: &mut Vec<u8>,
+    mut encode: impl FnMut(&mut [u8]) -> Result<usize, EncodeError>,
+) -> Result<(), rustls::Error> {
+    let len = outgoing.len();
+    loop {
+        match encode(&mut outgoing[len..]) {
+            Ok(written) => {
+                outgoing.truncate(len + written);
+                return Ok(());
+            }
+            Err(EncodeError::InsufficientSize(size)) => {
+                outgoing.resize(len + size.required_size, 0);
+            }
+            Err(EncodeError::AlreadyEncoded) => {
+                outgoing.truncate(len);
+                return Ok(());
+            }
+        }
+    }
+}
+
+fn gone(errno: Errno) -> Error {
+    Error::os_as(
+        Status::Disconnected,
+        "cut the connection before TLS was agreed on",
+        errno,
+    )
+}
+
+/// A client's handshake with the server at `address`. Blocks for as long as the options have it,
+/// from `start` on.
+/// Errors: `Permission` where one side does not trust the other; `Disconnected`, `Timeout`,
+/// `Cancelled`.
+pub fn connect(
+    socket: &Arc<OwnedFd>,
+    address: &Address,
+    start: Instant,
+    options: &LinkOptions,
+) -> Result<(Records, Option<Arc<PeerCertificate>>)> {
+    let tls = &options.tls;
+    let name = server_name(tls, address.host());
+    let of_server = |error: &Error| {
+        Error::new(
+            error.status(),
+            format!("the server at {address} {}", error.text()),
+        )
+    };
+    let mut handshake = Handshake::ask(tls.client()?, name, Arc::clone(socket))?;
+    let timeout = options.connect_time();
+    loop {
+        let events = match handshake.turn().map_err(|error| of_server(&error))? {
+            Progress::Done => break,
+            Progress::Reading => PollFlags::IN,
+            Progress::Writing => PollFlags::OUT,
+        };
+        let left = timeout.saturating_sub(start.elapsed());
+        wait_for(socket, events, left, options.cancel.as_ref()).map_err(|error| match error {
+            Some(error) => error,
+            None => Error::timeout(format!(
+                "the server at {address} did not agree on TLS within {timeout:?}: it is busy, or \
+                 listens by tcp:// and not by tls://"
+            )),
+        })?;
+    }
+    handshake
+        .finish(&address.to_string())
+        .map_err(|error| of_server(&error))
+}
+
+/// Waits; `None` is the time.
+fn wait_for(
+    socket: &OwnedFd,
+    events: PollFlags,
+    left: Duration,
+    cancel: Option<&Cancel>,
+) -> Result<(), Option<Error>> {
+    match wait(socket, events, left, cancel) {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(None),
+        Err(errno) => {
+            cancel.map_or(Ok(()), Cancel::check).map_err(Some)?;
+            Err(Some(Error::os("cannot wait for a server", errno)))
+        }
+    }
+}
+
+/// The name that the server's certificate has to have.
+fn server_name<'a>(tls: &'a TlsOptions, host: &'a str) -> &'a str {
+    // The interface of an address is this machine's own word for a network.
+    let bare = host.split_once('%').map_or(host, |(address, _)| address);
+    tls.files().server_name.as_deref().unwrap_or(bare)
+}

@@ -1,0 +1,222 @@
+//! The handshakes that are under way at a listener, bounded in number and in time.
+//!
+//! A connection comes out of here when it is encrypted and its peer is known: no other part of the
+//! server sees one before.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::io::Errno;
+use rustls::server::UnbufferedServerConnection;
+
+use crate::error::{Error, Result, Status};
+use crate::lines::Lines;
+use crate::transport::TlsOptions;
+use crate::transport::peer::PeerCertificate;
+use crate::transport::tcp::socket::Timer;
+use crate::transport::tcp::tls::handshake::{Handshake, Progress};
+use crate::transport::tcp::tls::records::Records;
+
+/// Most handshakes under way at one listener.
+const MAX_WAITING: usize = 256;
+/// How long a handshake may take.
+const HANDSHAKE_TIME: Duration = Duration::from_secs(10);
+/// The shortest time that a timer can be set to.
+const AT_ONCE: Duration = Duration::from_nanos(1);
+
+/// The handshakes of one listener.
+pub struct Handshakes {
+    tls: Arc<TlsOptions>,
+    /// Oldest first.
+    waiting: VecDeque<Waiting>,
+    /// The number of the next one.
+    next: u64,
+    /// Readable when a handshake goes on, or the oldest has taken too long.
+    epoll: Arc<OwnedFd>,
+    timer: Timer,
+    /// About handshakes that came to nothing, which peers can have any number of.
+    said: Lines,
+}
+
+struct Waiting {
+    number: u64,
+    handshake: Handshake<UnbufferedServerConnection>,
+    peer: SocketAddr,
+    since: Instant,
+    /// What the epoll watches its socket for.
+    watched: EventFlags,
+}
+
+/// A peer with which TLS is agreed on.
+pub struct Secured {
+    pub socket: Arc<OwnedFd>,
+    pub peer: SocketAddr,
+    pub records: Records,
+    pub certificate: Option<Arc<PeerCertificate>>,
+}
+
+/// The number of the timer among the events.
+const TIMER: u64 = u64::MAX;
+
+impl Handshakes {
+    /// None yet.
+    /// Errors: As the files of `tls` have them; the system's.
+    pub fn new(tls: Arc<TlsOptions>) -> Result<Self> {
+        tls.server()?;
+        let failed = |errno| Error::os("cannot set a listener up", errno);
+        let timer = Timer::new().map_err(failed)?;
+        let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(failed)?;
+        epoll::add(&epoll, &timer, EventData::new_u64(TIMER), EventFlags::IN).map_err(failed)?;
+        Ok(Self {
+            tls,
+            waiting: VecDeque::new(),
+            next: 0,
+            epoll: Arc::new(epoll),
+            timer,
+            said: Lines::default(),
+        })
+    }
+
+    /// Readable when [`next`](Self::next) has something to do.
+    pub fn epoll(&self) -> &Arc<OwnedFd> {
+        &self.epoll
+    }
+
+    /// Begins a handshake with a peer that was accepted. Where too many are under way, the oldest
+    /// ends: one that is honest is over soon.
+    pub fn begin(&mut self, socket: OwnedFd, peer: SocketAddr) -> Result<()> {
+        let socket = Arc::new(socket);
+        let handshake = Handshake::answer(self.tls.server()?, Arc::clone(&socket))
+            .map_err(|error| Error::disconnected(format!("no handshake with {peer}: {error}")))?;
+        let number = self.next;
+        self.next += 1;
+        let data = EventData::new_u64(number);
+        epoll::add(&self.epoll, &socket, data, EventFlags::IN)
+            .map_err(|errno| Error::os("cannot watch a handshake", errno))?;
+        self.waiting.push_back(Waiting {
+            number,
+            handshake,
+            peer,
+            since: Instant::now(),
+            watched: EventFlags::IN,
+        });
+        while self.waiting.len() > MAX_WAITING {
+            self.close_oldest("too many handshakes are under way");
+        }
+        self.set_timer();
+        Ok(())
+    }
+
+    /// The next peer with which TLS is agreed on.
+    /// Errors: Of one peer, which is refused: `Permission`, `Disconnected`.
+    pub fn next(&mut self) -> Result<Option<Secured>> {
+        while let Some(oldest) = self.waiting.front()
+            && oldest.since.elapsed() >= HANDSHAKE_TIME
+        {
+            self.close_oldest("the handshake took too long");
+        }
+        self.set_timer();
+        let mut events = Vec::with_capacity(16);
+        let now = Timespec::default();
+        match epoll::wait(
+            &self.epoll,
+            rustix::buffer::spare_capacity(&mut events),
+            Some(&now),
+        ) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(errno) => return Err(Error::os("cannot look for handshakes", errno)),
+        }
+        for event in events {
+            let number = event.data.u64();
+            let at = self
+                .waiting
+                .iter()
+                .position(|waiting| waiting.number == number);
+            let Some(at) = at else { continue };
+            if let Some(secured) = self.turn(at)? {
+                return Ok(Some(secured));
+            }
+        }
+        Ok(None)
+    }
+
+    fn turn(&mut self, at: usize) -> Result<Option<Secured>> {
+        let Some(waiting) = self.waiting.get_mut(at) else {
+            return Ok(None);
+        };
+        let wanted = match waiting.handshake.turn() {
+            Ok(Progress::Reading) => EventFlags::IN,
+            Ok(Progress::Writing) => EventFlags::OUT,
+            Ok(Progress::Done) => return self.finish(at).transpose(),
+            Err(error) => {
+                let gone = self.remove(at);
+                return Err(gone.map_or_else(|| error.clone(), |it| of_peer(it.peer, &error)));
+            }
+        };
+        if wanted != waiting.watched {
+            waiting.watched = wanted;
+            let data = EventData::new_u64(waiting.number);
+            epoll::modify(&self.epoll, waiting.handshake.socket(), data, wanted)
+                .map_err(|errno| Error::os("cannot watch a handshake", errno))?;
+        }
+        Ok(None)
+    }
+
+    fn finish(&mut self, at: usize) -> Option<Result<Secured>> {
+        let Waiting {
+            handshake, peer, ..
+        } = self.remove(at)?;
+        let socket = Arc::clone(handshake.socket());
+        let finished = handshake.finish(&peer.to_string());
+        Some(match finished {
+            Ok((records, certificate)) => Ok(Secured {
+                socket,
+                peer,
+                records,
+                certificate,
+            }),
+            Err(error) => Err(of_peer(peer, &error)),
+        })
+    }
+
+    fn remove(&mut self, at: usize) -> Option<Waiting> {
+        let waiting = self.waiting.remove(at)?;
+        let _ = epoll::delete(&self.epoll, waiting.handshake.socket());
+        self.set_timer();
+        Some(waiting)
+    }
+
+    fn close_oldest(&mut self, why: &str) {
+        if let Some(waiting) = self.remove(0) {
+            let peer = waiting.peer;
+            self.said
+                .say(|more| tracing::warn!("no TLS with {peer}: {why}{more}"));
+        }
+    }
+
+    fn set_timer(&self) {
+        let oldest = self.waiting.front();
+        let left = oldest.map(|it| {
+            HANDSHAKE_TIME
+                .saturating_sub(it.since.elapsed())
+                .max(AT_ONCE)
+        });
+        if let Err(errno) = self.timer.set(left) {
+            tracing::error!("a listener cannot watch the time of handshakes: {errno}");
+        }
+    }
+}
+
+/// The error of one peer, which is no fault of the listener's.
+fn of_peer(peer: SocketAddr, error: &Error) -> Error {
+    let status = match error.status() {
+        Status::Permission => Status::Permission,
+        _ => Status::Disconnected,
+    };
+    Error::new(status, format!("the peer at {peer} {}", error.text()))
+}

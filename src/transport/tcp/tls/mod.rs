@@ -1,0 +1,31 @@
+//! TLS 1.3 below the frames (rule Q9): `tls://host:port`.
+//!
+//! rustls shakes hands and derives the keys. Sealing and opening records is [`records`], the only
+//! part that knows how bytes are encrypted: each byte is copied once beside the cipher. A record
+//! layer in the kernel would take its place there.
+//!
+//! | module | it has |
+//! |---|---|
+//! | [`certificate`] | who a certificate is for |
+//! | [`config`] | certificates, authorities and keys, from files |
+//! | [`handshake`] | one handshake, on either side |
+//! | [`handshakes`] | those that are under way at a listener |
+//! | [`records`] | what passes the socket then |
+//! | [`refusal`] | why a handshake failed, in words |
+
+mod certificate;
+pub mod config;
+mod handshake;
+pub mod handshakes;
+pub mod records;
+mod refusal;
+
+pub use handshake::connect;
+
+#[cfg(test)]
+#[path = "../../../../tests/common/certificates.rs"]
+mod certificates;
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;

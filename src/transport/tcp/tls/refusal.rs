@@ -1,0 +1,121 @@
+//! Why TLS came to nothing, in words that go behind the peer's name.
+
+use rustls::{AlertDescription, CertificateError, Error as TlsError, PeerIncompatible};
+
+use crate::error::{Error, Status};
+
+/// `Permission` where one side does not trust the other, otherwise `Disconnected`: the connection
+/// of one peer.
+pub fn explain(error: &TlsError) -> Error {
+    match error {
+        TlsError::InvalidCertificate(why) => Error::new(
+            Status::Permission,
+            format!("cannot be trusted: {}", of_certificate(why)),
+        ),
+        TlsError::NoCertificatesPresented => Error::new(
+            Status::Permission,
+            "showed no certificate, and this server asks for one",
+        ),
+        TlsError::AlertReceived(alert) => of_alert(*alert),
+        TlsError::NoApplicationProtocol => {
+            Error::disconnected("offered other protocols than libdipc's (ALPN `dipc/1`)")
+        }
+        TlsError::PeerIncompatible(why) => Error::disconnected(match why {
+            PeerIncompatible::Tls12NotOffered
+            | PeerIncompatible::Tls12NotOfferedOrEnabled
+            | PeerIncompatible::Tls13RequiredForQuic
+            | PeerIncompatible::SupportedVersionsExtensionRequired
+            | PeerIncompatible::ServerDoesNotSupportTls12Or13
+            | PeerIncompatible::ServerTlsVersionIsDisabledByOurConfig => {
+                "speaks an older TLS than 1.3, which is needed".to_owned()
+            }
+            other => format!("and this side have no way of TLS in common ({other:?})"),
+        }),
+        TlsError::InvalidMessage(why) => {
+            Error::disconnected(format!("does not speak TLS: {why:?}"))
+        }
+        TlsError::HandshakeNotComplete => {
+            Error::disconnected("ended the connection before TLS was agreed on")
+        }
+        other => Error::disconnected(format!("broke a rule of TLS: {other}")),
+    }
+}
+
+fn of_certificate(why: &CertificateError) -> String {
+    match why {
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+            "its certificate has expired".to_owned()
+        }
+        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+            "its certificate is not valid yet; are the clocks right?".to_owned()
+        }
+        // An authority may have the name of another, as one has after a new key.
+        CertificateError::UnknownIssuer | CertificateError::BadSignature => {
+            "its certificate is of an authority that is not trusted here; name that authority's \
+             file (--tls-ca FILE, dipc_client_options_set_tls_ca)"
+                .to_owned()
+        }
+        CertificateError::NotValidForName => {
+            "its certificate is for another name than it was called by".to_owned()
+        }
+        CertificateError::NotValidForNameContext {
+            expected,
+            presented,
+        } => format!(
+            "its certificate is for {}, not for {}",
+            presented
+                .iter()
+                .map(|name| bare(name))
+                .collect::<Vec<_>>()
+                .join(", "),
+            expected.to_str()
+        ),
+        CertificateError::Revoked => "its certificate has been revoked".to_owned(),
+        CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => {
+            "its certificate is for another purpose".to_owned()
+        }
+        other => format!("its certificate is not sound ({other})"),
+    }
+}
+
+/// A name in a certificate, which rustls gives with its kind, as in `DnsName("localhost")`.
+fn bare(name: &str) -> &str {
+    let inner = name
+        .split_once('(')
+        .and_then(|(_, name)| name.strip_suffix(')'));
+    inner.unwrap_or(name).trim_matches('"')
+}
+
+/// What the peer's word for the end means.
+pub fn of_alert(alert: AlertDescription) -> Error {
+    let of_ours = |text: &str| Error::new(Status::Permission, text.to_owned());
+    match alert {
+        AlertDescription::CertificateRequired => of_ours(
+            "asks for this side's certificate; give one (--tls-cert, --tls-key, \
+             dipc_client_options_set_tls)",
+        ),
+        AlertDescription::UnknownCA => {
+            of_ours("does not know the authority of this side's certificate")
+        }
+        AlertDescription::CertificateExpired => {
+            of_ours("says that this side's certificate has expired")
+        }
+        AlertDescription::CertificateRevoked => {
+            of_ours("says that this side's certificate has been revoked")
+        }
+        AlertDescription::BadCertificate
+        | AlertDescription::DecryptError
+        | AlertDescription::UnsupportedCertificate
+        | AlertDescription::CertificateUnknown
+        | AlertDescription::AccessDenied => of_ours(&format!(
+            "does not accept this side's certificate ({alert:?})"
+        )),
+        AlertDescription::NoApplicationProtocol => {
+            Error::disconnected("speaks TLS, but not libdipc's protocol (ALPN `dipc/1`)")
+        }
+        AlertDescription::ProtocolVersion => {
+            Error::disconnected("speaks another TLS than 1.3, which is needed")
+        }
+        other => Error::disconnected(format!("ended TLS: {other:?}")),
+    }
+}

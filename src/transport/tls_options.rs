@@ -1,0 +1,98 @@
+//! The certificates that TLS goes by.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+#[cfg(feature = "tls")]
+use parking_lot::Mutex;
+
+use crate::error::Result;
+#[cfg(feature = "tls")]
+use crate::transport::tcp::tls::config;
+
+/// PEM files.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// This side's certificates, its own first, and its private key.
+    pub identity: Option<(PathBuf, PathBuf)>,
+    /// The authorities whose certificates a peer may have. At a client, the system's by default. At
+    /// a server clients are asked for a certificate where this is given.
+    pub ca: Option<PathBuf>,
+    /// The name that a server's certificate must have. Default: the host of the URI.
+    pub server_name: Option<String>,
+}
+
+/// The files, and what was read from them. All connections of one client share one: it keeps the
+/// sessions that can be resumed.
+#[derive(Debug, Default)]
+pub struct TlsOptions {
+    files: TlsFiles,
+    /// What the files were made into at their first use.
+    #[cfg(feature = "tls")]
+    server: Mutex<Option<Arc<rustls::ServerConfig>>>,
+    #[cfg(feature = "tls")]
+    client: Mutex<Option<Arc<rustls::ClientConfig>>>,
+}
+
+impl TlsOptions {
+    /// Other files. Nothing is read yet.
+    pub fn with(&self, change: impl FnOnce(&mut TlsFiles)) -> Arc<Self> {
+        let mut files = self.files.clone();
+        change(&mut files);
+        Arc::new(Self {
+            files,
+            ..Self::default()
+        })
+    }
+
+    /// The files.
+    pub fn files(&self) -> &TlsFiles {
+        &self.files
+    }
+
+    /// Reads a server's files again; new connections go by what is in them now. Sessions of before
+    /// cannot be resumed.
+    ///
+    /// # Errors
+    ///
+    /// A file cannot be used: everything stays as it was.
+    pub fn reload(&self) -> Result<()> {
+        #[cfg(feature = "tls")]
+        if self.files.identity.is_some() {
+            let config = Arc::new(config::server(&self.files)?);
+            *self.server.lock() = Some(config);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(feature = "tls")]
+impl TlsOptions {
+    /// What a listener's handshakes go by now.
+    ///
+    /// # Errors
+    ///
+    /// As the files have them.
+    pub(super) fn server(&self) -> Result<Arc<rustls::ServerConfig>> {
+        let mut read = self.server.lock();
+        if let Some(config) = &*read {
+            return Ok(Arc::clone(config));
+        }
+        let config = Arc::new(config::server(&self.files)?);
+        Ok(Arc::clone(read.insert(config)))
+    }
+
+    /// What a client's handshakes go by.
+    ///
+    /// # Errors
+    ///
+    /// As the files have them.
+    pub(super) fn client(&self) -> Result<Arc<rustls::ClientConfig>> {
+        let mut read = self.client.lock();
+        if let Some(config) = &*read {
+            return Ok(Arc::clone(config));
+        }
+        let config = Arc::new(config::client(&self.files)?);
+        Ok(Arc::clone(read.insert(config)))
+    }
+}
