@@ -796,6 +796,22 @@ typedef void (*dipc_log_callback)(void *userdata,
 typedef void (*dipc_finalizer)(void *userdata);
 
 /**
+ * Decides whether a client may do what its request says, before anything is done for it.
+ * dipc_request_verb(), dipc_request_ticket(), dipc_request_headers(), dipc_request_peer_id(),
+ * dipc_request_peer_address() and dipc_request_peer_certificate() say who wants what. For
+ * DIPC_VERB_LIST and DIPC_VERB_DESCRIBE it is also called with DIPC_VERB_GET for each ticket that
+ * the answer would show: one that is refused is left out. Called on several threads at once, never
+ * on an I/O thread, and may block. It must not unwind.
+ *
+ * @param userdata  The userdata of dipc_server_options_set_authorizer().
+ * @param request   The client's request; valid during the call, not to be freed. To refuse with its
+ *                  own status and text the authorizer calls dipc_request_fail() and returns
+ *                  non-zero. dipc_request_set_principal() names the client.
+ * @return 0 to allow. Any other number refuses: DIPC_ERR_PERMISSION where it gave no status.
+ */
+typedef int32_t (*dipc_authorizer)(void *userdata, struct dipc_request *request);
+
+/**
  * Opens the stream for a request. The library calls a provider once for each stream. The thread of
  * the call then reads and releases the stream, and serves no other one meanwhile. So a provider
  * may block, and may fetch from its own server. It must not unwind. The thread may serve another
@@ -3195,6 +3211,55 @@ dipc_status dipc_server_stop(const struct dipc_server *server,
  * @param server  Server, or NULL; no call on it is running.
  */
 void dipc_server_free(struct dipc_server *server);
+
+/**
+ * Sets what decides about each request. Default: whoever can connect may do everything.
+ *
+ * @param options     Options to change; exclusive during the call.
+ * @param authorizer  Called for each request, as dipc_authorizer says. NULL: the default.
+ * @param userdata    Given to authorizer and finalizer; may be NULL.
+ * @param finalizer   Called once, when the options and every server made with them have been
+ *                    freed, or the options have another authorizer, and the last call has
+ *                    returned; may be NULL. Not used where authorizer is NULL.
+ * @param error       May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK: the library calls the finalizer. Otherwise it does not.
+ *         DIPC_ERR_NULL_ARGUMENT.
+ */
+dipc_status dipc_server_options_set_authorizer(struct dipc_server_options *options,
+                                               dipc_authorizer authorizer,
+                                               void *userdata,
+                                               dipc_finalizer finalizer,
+                                               struct dipc_error **error);
+
+/**
+ * Names the client of a request, in an authorizer: handlers see the name by
+ * dipc_request_principal().
+ *
+ * @param request    Request.
+ * @param principal  Name of the client; UTF-8.
+ * @param error      May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: the name is not UTF-8.
+ */
+dipc_status dipc_request_set_principal(struct dipc_request *request,
+                                       const char *principal,
+                                       struct dipc_error **error);
+
+/**
+ * The name that the server's authorizer has given the client.
+ *
+ * @param request        Request.
+ * @param buffer         Receives the name and a NUL; NULL asks for the length only.
+ * @param size_bytes     Size of buffer.
+ * @param out_len_bytes  Receives the length of the name, without the NUL.
+ * @param error          May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_NOT_FOUND: it has given none.
+ *         DIPC_ERR_BUFFER_TOO_SMALL: out_len_bytes is written all the same.
+ */
+dipc_status dipc_request_principal(const struct dipc_request *request,
+                                   char *buffer,
+                                   size_t size_bytes,
+                                   size_t *out_len_bytes,
+                                   struct dipc_error **error);
 
 /**
  * Sets the provider of every ticket that is not served by itself: queries, commands, keys of

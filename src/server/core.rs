@@ -24,6 +24,7 @@ use crate::fork::Generation;
 use crate::lines::Lines;
 use crate::proto::{Role, RoleTags, SenderConfig, Timestamp, Uri};
 use crate::server::answers::Answers;
+use crate::server::authorizing::{Allowed, Authorizing};
 use crate::server::pulls::PullQueues;
 use crate::server::request::AskedFor;
 use crate::server::streams::{Slot, Streams};
@@ -43,6 +44,8 @@ pub(super) struct ServerCore {
     pub(super) generation: Generation,
     pub(super) io: IoThread,
     pub(super) tickets: Tickets,
+    /// `None`: whoever can connect may do everything.
+    pub(super) authorizing: Option<Arc<Authorizing>>,
     pub(super) streams: Arc<Streams>,
     pub(super) threads: Threads,
     pub(super) listeners: Mutex<Vec<Listening>>,
@@ -131,6 +134,7 @@ impl ServerCore {
         &self,
         mut turner: Turner<End>,
         asked: &ArrivedRequest,
+        allowed: Allowed,
     ) -> Result<Begun, (Error, Turner<End>)> {
         let ticket = &asked.request.ticket;
         let shared_id = asked.extension && asked.role != Role::Both;
@@ -145,9 +149,9 @@ impl ServerCore {
             }
         }
         if asked.request.verb.has_source() {
-            return self.begin_taking(turner, asked);
+            return self.begin_taking(turner, asked, allowed);
         }
-        let (entry, slot) = match self.admit(asked) {
+        let (entry, slot) = match self.admit(turner.link(), asked) {
             Ok(admitted) => admitted,
             Err(error) => return Err((error, turner)),
         };
@@ -171,7 +175,7 @@ impl ServerCore {
         if shared_id {
             self.streams.offer(asked.request.stream_id, &stream);
         }
-        let asked_for = AskedFor::of(&asked.request);
+        let asked_for = AskedFor::of_allowed(&asked.request, allowed);
         let production = |options| Production::new(Arc::clone(&stream), options, ending(&slot));
         Ok(match entry {
             Entry::Provider(provider) => Begun::Thread(Box::new(ProvidedStream {
@@ -193,9 +197,13 @@ impl ServerCore {
     }
 
     /// Finds the ticket of a request, and takes a slot for its stream.
-    pub(super) fn admit(&self, asked: &ArrivedRequest) -> Result<(Entry, Arc<Slot>)> {
+    pub(super) fn admit(
+        &self,
+        link: &Arc<EndLink>,
+        asked: &ArrivedRequest,
+    ) -> Result<(Entry, Arc<Slot>)> {
         self.ensure_running()?;
-        let entry = self.entry(&asked.request)?;
+        let entry = self.entry(link, &asked.request)?;
         if !asked.extension && asked.role != Role::Both && !entry.replays() {
             return Err(Error::unsupported(
                 "a baseline peer on two connections can be served only tickets that give the same \
@@ -208,6 +216,38 @@ impl ServerCore {
             .streams
             .take_slot(self.options.max_streams, most_provided)?;
         Ok((entry, slot))
+    }
+
+    /// Begins what the host has allowed, or refuses it.
+    pub(super) fn begin_allowed(
+        &self,
+        turner: Turner<End>,
+        asked: &ArrivedRequest,
+        allowed: Allowed,
+    ) -> Begun {
+        match self.begin_stream(turner, asked, allowed) {
+            Ok(begun) => begun,
+            Err((error, turner)) => self.refuse(turner, asked, &error),
+        }
+    }
+
+    /// Answers a request by an error.
+    pub(super) fn refuse(
+        &self,
+        mut turner: Turner<End>,
+        asked: &ArrivedRequest,
+        error: &Error,
+    ) -> Begun {
+        log_refusal(turner.link(), asked, error);
+        if asked.request.verb.has_source() {
+            match self.refuse_taking(turner, asked, error) {
+                Ok(begun) => return begun,
+                Err((_, given_back)) => turner = given_back,
+            }
+        }
+        let (status, text) = (error.status().code(), error.text());
+        turner.step(|served, effects| served.send_failure(status, text, effects));
+        Begun::Here(turner)
     }
 
     /// Begins to send a published table. The owner of the connection continues it.
@@ -412,13 +452,10 @@ pub(super) fn provide(
 
 impl Host for ServerCore {
     fn begin(&self, turner: Turner<End>, request: ArrivedRequest) -> Begun {
-        self.begin_stream(turner, &request)
-            .unwrap_or_else(|(error, mut turner)| {
-                log_refusal(turner.link(), &request, &error);
-                let (status, text) = (error.status().code(), error.text());
-                turner.step(|served, effects| served.send_failure(status, text, effects));
-                Begun::Here(turner)
-            })
+        match &self.authorizing {
+            Some(authorizing) => self.authorize_first(authorizing, turner, request),
+            None => self.begin_allowed(turner, &request, Allowed::default()),
+        }
     }
 
     fn run(&self, work: Box<dyn StreamWork>) {

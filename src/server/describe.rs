@@ -7,17 +7,21 @@ use super::tickets::{Entry, Own, Tickets};
 use crate::arrow::Encoder;
 use crate::arrow::description::{Description, Endpoint};
 use crate::driver::callbacks::Deferred;
+use crate::driver::end::EndLink;
 use crate::driver::produce::Published;
 use crate::error::{Error, Result};
 use crate::proto::{self, Verb};
 
 impl ServerCore {
     /// What answers a request: the table of a ticket, a table that this call makes, or the host.
-    pub(super) fn entry(&self, request: &proto::Request) -> Result<Entry> {
+    ///
+    /// An answer of the server's own shows what the client may get, as the host decides.
+    pub(super) fn entry(&self, link: &Arc<EndLink>, request: &proto::Request) -> Result<Entry> {
         let ticket = &request.ticket;
         match request.verb {
             Verb::Get => self.tickets.find(ticket),
             Verb::Describe => match self.tickets.own(ticket) {
+                Some(_) if !self.may_see(link, request, ticket) => Err(Tickets::unknown(ticket)),
                 Some(own) => match own.answer.get() {
                     Some(answer) => Ok(answer.clone()),
                     None => {
@@ -28,7 +32,8 @@ impl ServerCore {
                 None => (self.tickets.handler()).ok_or_else(|| Tickets::unknown(ticket)),
             },
             Verb::List => {
-                let own = self.tickets.beginning_with(ticket);
+                let mut own = self.tickets.beginning_with(ticket);
+                own.retain(|(ticket, _)| self.may_see(link, request, ticket));
                 match self.tickets.handler() {
                     // Only the host knows what begins so.
                     Some(handler) if own.is_empty() => Ok(handler),

@@ -1,6 +1,7 @@
 //! A server: its tickets, its connections, and the streams between them.
 
 mod answers;
+mod authorizing;
 mod core;
 mod describe;
 mod options;
@@ -22,6 +23,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 pub use answers::AsyncAnswer;
+pub use authorizing::{Authorizer, SharedAuthorizer};
 pub use options::{ServerOptions, ServerStats, TakeOptions};
 pub use request::Request;
 pub use tickets::Provider;
@@ -41,6 +43,7 @@ use crate::fork::Generation;
 use crate::proto::{Role, RoleTags, Tags, Uri};
 use crate::transport::{self, MemoryBudget};
 use answers::Answers;
+use authorizing::Authorizing;
 use pulls::PullQueues;
 use threads::Threads;
 use tickets::{Entry, Tickets, provided};
@@ -59,7 +62,7 @@ impl Server {
     /// # Errors
     ///
     /// `OutOfResources` when the process has no threads or descriptors left.
-    pub fn new(options: ServerOptions) -> Result<Self> {
+    pub fn new(mut options: ServerOptions) -> Result<Self> {
         let io = IoThread::start("dipc-server-io", options.spin)?;
         let (callbacks, callback_thread) = Callbacks::start()?;
         let pulls = PullQueues::new()?;
@@ -71,12 +74,15 @@ impl Server {
         link_options.region_idle = link_options.region_idle_time();
         // What is read from the files, and read again, is this server's.
         link_options.tls = link_options.tls.with(|_| ());
+        let authorizing = (options.authorizer.take())
+            .map(|authorizer| Arc::new(Authorizing::new(authorizer, options.most_providers())));
         let core = Arc::new_cyclic(|me| ServerCore {
             options,
             link_options,
             generation: Generation::now(),
             io,
             tickets: Tickets::default(),
+            authorizing,
             streams: Arc::default(),
             threads: Threads::default(),
             listeners: Mutex::default(),
@@ -400,6 +406,9 @@ impl Drop for Server {
         let ended = self.core.stop(Duration::ZERO).is_ok();
         self.core.answers.close();
         self.core.tickets.clear();
+        if let Some(authorizing) = &self.core.authorizing {
+            authorizing.close();
+        }
         // The I/O thread has no work left. It stops first, so that it queues no release after the
         // drain.
         self.core.io.shut_down();

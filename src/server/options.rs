@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::arrow::Compression;
 use crate::arrow::decode::Level;
 use crate::proto::Credit;
+use crate::server::SharedAuthorizer;
 use crate::transport::{BodyPolicy, LinkOptions};
 
 /// Options for streams that clients send.
@@ -57,6 +58,8 @@ pub struct ServerOptions {
     pub compression: Option<Compression>,
     /// How bodies travel.
     pub body: BodyPolicy,
+    /// Decides about each request. `None`: whoever can connect may do everything.
+    pub authorizer: Option<SharedAuthorizer>,
     /// How long the I/O thread spins before it sleeps.
     pub spin: Duration,
     /// Number of each stream's schema message: 0, except in tests of the wrap-around (rule M4).
@@ -73,6 +76,7 @@ impl Default for ServerOptions {
             take: TakeOptions::default(),
             compression: None,
             body: BodyPolicy::default(),
+            authorizer: None,
             spin: Duration::ZERO,
             first_seq: 0,
         }

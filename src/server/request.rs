@@ -13,6 +13,7 @@ use crate::driver::fetch::Stream;
 use crate::driver::produce::{OutStream, Production};
 use crate::error::{Error, Result, Status};
 use crate::proto::{self, Headers, Timestamp, Verb};
+use crate::server::authorizing::Allowed;
 use crate::server::core::ServerCore;
 use crate::server::source::Source;
 use crate::server::streams::Slot;
@@ -38,9 +39,11 @@ pub struct Request {
 
 /// What the client said beside the ticket.
 pub(super) struct AskedFor {
-    verb: Verb,
+    pub(super) verb: Verb,
     headers: Headers,
     deadline: Option<Timestamp>,
+    /// The host's name for the client.
+    principal: Mutex<Option<String>>,
 }
 
 impl AskedFor {
@@ -50,6 +53,15 @@ impl AskedFor {
             verb: request.verb,
             headers: request.headers.clone(),
             deadline: request.deadline.map(clock::after),
+            principal: Mutex::new(None),
+        }
+    }
+
+    /// Of a request that the host has allowed.
+    pub(super) fn of_allowed(request: &proto::Request, allowed: Allowed) -> Self {
+        Self {
+            principal: Mutex::new(allowed.principal),
+            ..Self::of(request)
         }
     }
 }
@@ -124,6 +136,16 @@ impl Request {
     /// Headers of the client's host.
     pub fn headers(&self) -> &Headers {
         &self.asked.headers
+    }
+
+    /// The name that the server's authorizer has given the client.
+    pub fn principal(&self) -> Option<String> {
+        self.asked.principal.lock().clone()
+    }
+
+    /// Names the client, in an authorizer: handlers see it as [`principal`](Self::principal).
+    pub fn set_principal(&self, principal: &str) {
+        *self.asked.principal.lock() = Some(principal.to_owned());
     }
 
     /// How long the client still waits for the end of the stream; `None`: for ever.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::authorizing::Allowed;
 use super::core::{ServerCore, ending, log_refusal, provide};
 use super::request::{AskedFor, Request};
 use super::source::Source;
@@ -12,7 +13,7 @@ use crate::driver::end::{ArrivedRequest, Begun, End, StreamWork};
 use crate::driver::produce::{OutStream, Production};
 use crate::driver::turning::Turner;
 use crate::error::{Error, Result};
-use crate::proto::{Role, Verb};
+use crate::proto::{self, Role, Verb};
 
 impl ServerCore {
     /// Begins to take the stream of a client. From here on the stream owns the connection.
@@ -24,14 +25,12 @@ impl ServerCore {
         &self,
         mut turner: Turner<End>,
         asked: &ArrivedRequest,
+        allowed: Allowed,
     ) -> Result<Begun, (Error, Turner<End>)> {
         let request = &asked.request;
         let other = (request.verb == Verb::Exchange).then(|| turner.share());
-        let mut take = self.options.take.clone();
-        // What all clients may have here unread is bounded, as what waits for them is.
-        take.window.bytes = take.window.bytes.min(self.options.most_queued());
-        let source = Source::new(turner, request, &take, self.options.first_seq)?;
-        let admitted = self.admit(asked).and_then(|admitted| {
+        let source = self.source(turner, request)?;
+        let admitted = self.admit(source.link(), asked).and_then(|admitted| {
             let (Entry::Provider(_) | Entry::Published(_)) = admitted.0 else {
                 return Ok((admitted, self.pulls.callbacks.clone()));
             };
@@ -41,8 +40,7 @@ impl ServerCore {
             Ok(admitted) => admitted,
             Err(error) => {
                 log_refusal(source.link(), asked, &error);
-                // It fails only where the client has gone.
-                let _ = source.answer(Err((error.status().code(), error.text().to_owned())));
+                refuse(&source, &error);
                 return Ok(Begun::Elsewhere);
             }
         };
@@ -58,7 +56,7 @@ impl ServerCore {
                 place.lost();
             }
         }));
-        let asked_for = AskedFor::of(request);
+        let asked_for = AskedFor::of_allowed(request, allowed);
         let production = is_exchange.then(|| {
             let options = self.produce(callbacks);
             Production::new(Arc::clone(&stream), options, Box::new(|| ()))
@@ -79,6 +77,39 @@ impl ServerCore {
         self.pulls.put(request.with_source(&source));
         Ok(Begun::Elsewhere)
     }
+
+    /// Refuses to take the stream of a client, which may send its schema already.
+    ///
+    /// # Errors
+    ///
+    /// The connection comes back.
+    pub(super) fn refuse_taking(
+        &self,
+        turner: Turner<End>,
+        asked: &ArrivedRequest,
+        error: &Error,
+    ) -> Result<Begun, (Error, Turner<End>)> {
+        let source = self.source(turner, &asked.request)?;
+        refuse(&source, error);
+        Ok(Begun::Elsewhere)
+    }
+
+    /// The stream that a client sends.
+    fn source(
+        &self,
+        turner: Turner<End>,
+        request: &proto::Request,
+    ) -> Result<Arc<Source>, (Error, Turner<End>)> {
+        let mut take = self.options.take.clone();
+        // What all clients may have here unread is bounded, as what waits for them is.
+        take.window.bytes = take.window.bytes.min(self.options.most_queued());
+        Source::new(turner, request, &take, self.options.first_seq)
+    }
+}
+
+fn refuse(source: &Source, error: &Error) {
+    // It fails only where the client has gone.
+    let _ = source.answer(Err((error.status().code(), error.text().to_owned())));
 }
 
 /// A stream of a client that a provider takes.

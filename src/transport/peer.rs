@@ -83,7 +83,8 @@ impl PeerOrigin {
 mod tests {
     use super::*;
 
-    /// Rule Q7: shared memory, the loopback interface and TLS are private; networks and ucx are not.
+    /// Rule Q7: shared memory, the loopback interface and TLS are private; networks and ucx are
+    /// not.
     #[test]
     fn networks_are_not_private() {
         let at = |scheme, address: &str| PeerOrigin::at(scheme, address.parse().ok());

@@ -186,6 +186,7 @@ static void certificates(void) {
   NULLS("options", dipc_server_options_set_tls_client_ca(NULL, "a", &error_));
   NULLS("ca_file", dipc_server_options_set_tls_client_ca(server, NULL, &error_));
   NULLS("server", dipc_server_reload_tls(NULL, &error_));
+  NULLS("options", dipc_server_options_set_authorizer(NULL, NULL, NULL, NULL, &error_));
   dipc_server_options_free(server);
   OK(dipc_client_options_new(&client, &error_));
   NULLS("options", dipc_client_options_set_tls(NULL, "a", "b", &error_));
@@ -347,6 +348,8 @@ static void requests(void) {
   NULLS("request", dipc_request_peer_transport(NULL, NULL, 0, &text_len, &error_));
   NULLS("request", dipc_request_peer_address(NULL, NULL, 0, &text_len, &error_));
   NULLS("request", dipc_request_peer_certificate(NULL, 1, NULL, 0, &text_len, &error_));
+  NULLS("request", dipc_request_set_principal(NULL, "a", &error_));
+  NULLS("request", dipc_request_principal(NULL, NULL, 0, &text_len, &error_));
   NULLS("request", dipc_request_headers(NULL, &headers, &error_));
   NULLS("request", dipc_request_add_headers(NULL, NULL, &error_));
   CHECK_EQ(dipc_request_verb(NULL), 0);
@@ -375,6 +378,8 @@ static void requests(void) {
   NULLS("out_len_bytes", dipc_request_peer_transport(request, NULL, 0, NULL, &error_));
   NULLS("out_len_bytes", dipc_request_peer_address(request, NULL, 0, NULL, &error_));
   NULLS("out_len_bytes", dipc_request_peer_certificate(request, 1, NULL, 0, NULL, &error_));
+  NULLS("principal", dipc_request_set_principal(request, NULL, &error_));
+  NULLS("out_len_bytes", dipc_request_principal(request, NULL, 0, NULL, &error_));
   NULLS("out", dipc_request_headers(request, NULL, &error_));
   NULLS("headers", dipc_request_add_headers(request, NULL, &error_));
   NULLS("out_len_bytes", dipc_request_peer(request, (char *)buffer, 8, NULL, &error_));

@@ -9,6 +9,7 @@
 )]
 
 mod asking;
+mod authorizing;
 mod carrying;
 #[path = "../common/mod.rs"]
 mod common;

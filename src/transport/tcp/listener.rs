@@ -44,9 +44,9 @@ pub struct TcpListener {
 
 impl TcpListener {
     /// Starts to listen at the first of the host's addresses that can be listened at.
-    /// Errors: `Permission` when other machines could connect, nothing is encrypted, and the options
-    /// do not allow it; `AddressInUse`; `Unreachable` when the address is not one of this machine's;
-    /// `Io`; of tls, as its files have them.
+    /// Errors: `Permission` when other machines could connect, nothing is encrypted, and the
+    /// options do not allow it; `AddressInUse`; `Unreachable` when the address is not one of this
+    /// machine's; `Io`; of tls, as its files have them.
     pub fn new(address: &Address, options: &LinkOptions) -> Result<Self> {
         let generation = Generation::now();
         let patience = Patience::of(options, "tcp")?;

@@ -1,6 +1,7 @@
 //! One case of a measurement: the configuration of its two processes.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use arrow::datatypes::{DataType, Field, Schema};
@@ -12,6 +13,8 @@ use dipc::proto::Credit;
 use dipc::server::{ServerOptions, TakeOptions};
 use dipc::transport::BodyPolicy;
 use serde::{Deserialize, Serialize};
+
+use super::certificate;
 
 /// Declares an option with few values. Each has the same name on the command line and in JSON.
 macro_rules! choice {
@@ -93,6 +96,7 @@ choice! {
     Scheme {
         Shm = "shm",
         Tcp = "tcp",
+        Tls = "tls",
         Ucx = "ucx",
     }
 }
@@ -202,6 +206,8 @@ pub struct Case {
     /// For [`Op::Machine`].
     pub what: What,
     pub transport: Scheme,
+    /// The folder of a certificate, for tls.
+    pub certificate: Option<PathBuf>,
     /// The server's address; `None`: the server chooses it.
     pub listen: Option<String>,
     pub memory: Memory,
@@ -408,6 +414,7 @@ impl Case {
         options.link.trusted_network = true;
         options.link.allow_remote = self.listen.is_some();
         options.link.settings = crate::settings(&self.settings)?;
+        options.link.tls = certificate::of_server(self.certificate.as_deref());
         Ok(options)
     }
 
@@ -416,6 +423,7 @@ impl Case {
         let own = || match self.transport {
             Scheme::Shm => format!("shm:@dipc-bench-{}", std::process::id()),
             Scheme::Tcp => "tcp://127.0.0.1:0".to_owned(),
+            Scheme::Tls => "tls://127.0.0.1:0".to_owned(),
             Scheme::Ucx => "ucx://127.0.0.1:0".to_owned(),
         };
         self.listen.clone().unwrap_or_else(own)

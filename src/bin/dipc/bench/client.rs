@@ -11,7 +11,7 @@ use super::case::{Case, Op};
 use super::fetching::{Fetched, Fetcher};
 use super::message::{Outcome, Ready, Usage};
 use super::worker::Parent;
-use super::{idle, machine, putting, timing};
+use super::{certificate, idle, machine, putting, timing};
 use crate::output::whole;
 use crate::report::as_float;
 
@@ -41,6 +41,7 @@ pub fn new_client(case: &Case) -> Result<Client> {
         // Parallel streams are warmed up in parallel too.
         max_idle: usize::try_from(case.streams).unwrap_or(usize::MAX),
         settings: crate::settings(&case.settings)?,
+        tls: certificate::of_client(case.certificate.as_deref()),
         ..ClientOptions::default()
     })?)
 }

@@ -4,6 +4,7 @@
 //! own time and memory. They report their figures by lines of JSON ([`message`]).
 
 mod case;
+mod certificate;
 mod client;
 mod fetching;
 mod gpu;
@@ -29,7 +30,8 @@ use anyhow::Result;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tracing::level_filters::LevelFilter;
 
-use case::{Case, Op};
+use case::{Case, Op, Scheme};
+use certificate::Certificate;
 use line::{Line, MachineLine, TableLine};
 use message::{Order, Outcome, Ready, Role, Usage};
 pub use options::Args;
@@ -42,7 +44,13 @@ use crate::output;
 
 /// Runs `dipc bench`.
 pub fn run(args: &Args, log: LevelFilter) -> Result<ExitCode> {
-    let cases = args.cases()?;
+    let mut cases = args.cases()?;
+    let certificate = (cases.iter().any(|case| case.transport == Scheme::Tls))
+        .then(Certificate::new)
+        .transpose()?;
+    for case in &mut cases {
+        case.certificate = certificate.as_ref().map(|it| it.folder().to_owned());
+    }
     let bench = Bench {
         log,
         interrupt: Interrupt::install()?,
@@ -150,6 +158,7 @@ fn test_case(name: &str) -> Case {
         op: Op::Get,
         what: What::Memcpy,
         transport: Scheme::Shm,
+        certificate: None,
         listen: Some(format!("shm:@dipc-bench-{name}-{}", std::process::id())),
         memory: Memory::Arena,
         device: Target::Host,

@@ -244,7 +244,7 @@ impl Args {
                 case.level = self.level.unwrap_or(match transport {
                     // As the client's default (rule A8).
                     Scheme::Shm => Level::Structure,
-                    Scheme::Tcp | Scheme::Ucx => Level::Full,
+                    Scheme::Tcp | Scheme::Tls | Scheme::Ucx => Level::Full,
                 });
             });
             multiply(
@@ -306,6 +306,7 @@ impl Args {
             op,
             what: What::Memcpy,
             transport: Scheme::Shm,
+            certificate: None,
             listen: self.listen.clone(),
             memory: Memory::Arena,
             device: Target::Host,

@@ -1,0 +1,56 @@
+//! The certificate of a measurement over tls. It signs itself, so that it is its own authority.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result};
+use dipc::transport::{TlsFiles, TlsOptions};
+use rcgen::{CertifiedKey, generate_simple_self_signed};
+use tempfile::TempDir;
+
+const NAME: &str = "dipc-bench";
+const CERTIFICATE: &str = "certificate.pem";
+const KEY: &str = "key.pem";
+
+/// A certificate and its key, in a folder that goes with them.
+pub struct Certificate(TempDir);
+
+impl Certificate {
+    pub fn new() -> Result<Self> {
+        let doing = "cannot make a certificate";
+        let CertifiedKey { cert, signing_key } =
+            generate_simple_self_signed([NAME.to_owned()]).context(doing)?;
+        let folder = tempfile::tempdir().context(doing)?;
+        let write = |name, text| std::fs::write(folder.path().join(name), text).context(doing);
+        write(CERTIFICATE, cert.pem())?;
+        write(KEY, signing_key.serialize_pem())?;
+        Ok(Self(folder))
+    }
+
+    pub fn folder(&self) -> &Path {
+        self.0.path()
+    }
+}
+
+/// Of the server, which finds the certificate in `folder`.
+pub fn of_server(folder: Option<&Path>) -> Arc<TlsOptions> {
+    with(folder, |folder, files| {
+        files.identity = Some((folder.join(CERTIFICATE), folder.join(KEY)));
+    })
+}
+
+/// Of the client, which trusts it.
+pub fn of_client(folder: Option<&Path>) -> Arc<TlsOptions> {
+    with(folder, |folder, files| {
+        files.ca = Some(folder.join(CERTIFICATE));
+        files.server_name = Some(NAME.to_owned());
+    })
+}
+
+fn with(folder: Option<&Path>, change: impl FnOnce(&Path, &mut TlsFiles)) -> Arc<TlsOptions> {
+    TlsOptions::default().with(|files| {
+        if let Some(folder) = folder {
+            change(folder, files);
+        }
+    })
+}

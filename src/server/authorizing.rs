@@ -1,0 +1,184 @@
+//! The host's decision about each request, before anything else is done for it (rule Q7).
+//!
+//! The host may take its time: a thread of the stream asks it, and never an I/O thread. The number
+//! of questions under way is bounded, as streams are.
+
+use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+
+use super::Request;
+use super::core::{ServerCore, log_refusal};
+use super::request::AskedFor;
+use super::threads::send_table;
+use crate::driver::end::{ArrivedRequest, Begun, End, EndLink, StreamWork};
+use crate::driver::produce::OutStream;
+use crate::driver::turning::Turner;
+use crate::error::{Error, Result, Status};
+use crate::proto::{self, Verb};
+
+/// Decides who may do what.
+pub trait Authorizer: Send + Sync + 'static {
+    /// Allows a request, or refuses it. [`Request::verb`], [`Request::ticket`],
+    /// [`Request::headers`] and [`Request::origin`] say who wants what.
+    /// [`Request::set_principal`] gives handlers a name for the client. Several threads may call it
+    /// at once.
+    ///
+    /// For list and describe the host is also asked whether the client may get each ticket that the
+    /// answer would show; one that is refused is left out.
+    ///
+    /// # Errors
+    ///
+    /// Any error refuses the request. The client gets its status and text.
+    fn authorize(&self, request: &Request) -> Result<()>;
+}
+
+/// An [`Authorizer`] that servers share.
+#[derive(Clone)]
+pub struct SharedAuthorizer(pub Arc<dyn Authorizer>);
+
+impl fmt::Debug for SharedAuthorizer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SharedAuthorizer")
+    }
+}
+
+/// The authorizer of one server.
+pub(super) struct Authorizing {
+    /// `None` once the server is gone: the last of it is dropped by a thread of the host's or of a
+    /// stream's.
+    authorizer: Mutex<Option<SharedAuthorizer>>,
+    /// Questions under way.
+    asking: AtomicUsize,
+    most: usize,
+}
+
+/// Whom the host has allowed a request.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Allowed {
+    /// The host's name for the client.
+    pub(super) principal: Option<String>,
+}
+
+impl Authorizing {
+    pub(super) fn new(authorizer: SharedAuthorizer, most: usize) -> Self {
+        Self {
+            authorizer: Mutex::new(Some(authorizer)),
+            asking: AtomicUsize::new(0),
+            most,
+        }
+    }
+
+    /// Nobody is asked any more.
+    pub(super) fn close(&self) {
+        let authorizer = self.authorizer.lock().take();
+        drop(authorizer);
+    }
+
+    /// Asks the host.
+    fn decide(&self, link: &Arc<EndLink>, ticket: &[u8], asked_for: AskedFor) -> Result<Allowed> {
+        let stopped = || Error::new(Status::Stopped, "the server was stopped");
+        let authorizer = self.authorizer.lock().clone().ok_or_else(stopped)?;
+        let stream = OutStream::without_batches(ticket.to_vec(), Arc::clone(link));
+        let request = Request::for_provider(stream, asked_for);
+        let decided = (authorizer.0.authorize(&request)).and_then(|()| request.ensure_not_failed());
+        match decided {
+            Ok(()) => Ok(Allowed {
+                principal: request.principal(),
+            }),
+            Err(error) => {
+                let (code, text) = request.failure(&error);
+                let status = Status::from_code(code).unwrap_or(Status::Permission);
+                Err(Error::new(status, text))
+            }
+        }
+    }
+}
+
+impl ServerCore {
+    /// Asks the host about a request on a thread of its own.
+    pub(super) fn authorize_first(
+        &self,
+        authorizing: &Arc<Authorizing>,
+        mut turner: Turner<End>,
+        asked: ArrivedRequest,
+    ) -> Begun {
+        let asking = authorizing.asking.fetch_add(1, Relaxed);
+        if asking >= authorizing.most {
+            authorizing.asking.fetch_sub(1, Relaxed);
+            let text = format!("the server's host already decides about {asking} requests");
+            return self.refuse(turner, &asked, &Error::new(Status::Busy, text));
+        }
+        turner.step_to_host(|_, _| ());
+        Begun::Thread(Box::new(Undecided {
+            turner,
+            asked,
+            authorizing: Arc::clone(authorizing),
+            core: Weak::clone(&self.me),
+        }))
+    }
+
+    /// Whether the client of `link` may get a ticket that an answer of the server would show.
+    pub(super) fn may_see(
+        &self,
+        link: &Arc<EndLink>,
+        asked: &proto::Request,
+        ticket: &[u8],
+    ) -> bool {
+        self.authorizing.as_ref().is_none_or(|authorizing| {
+            let mut asked_for = AskedFor::of(asked);
+            asked_for.verb = Verb::Get;
+            authorizing.decide(link, ticket, asked_for).is_ok()
+        })
+    }
+}
+
+/// A request that the host has not decided about.
+struct Undecided {
+    turner: Turner<End>,
+    asked: ArrivedRequest,
+    authorizing: Arc<Authorizing>,
+    /// The host may take for ever: the server can go meanwhile.
+    core: Weak<ServerCore>,
+}
+
+impl StreamWork for Undecided {
+    fn run(self: Box<Self>) -> Option<Turner<End>> {
+        let Self {
+            turner,
+            asked,
+            authorizing,
+            core,
+        } = *self;
+        let request = &asked.request;
+        let decided = authorizing.decide(turner.link(), &request.ticket, AskedFor::of(request));
+        authorizing.asking.fetch_sub(1, Relaxed);
+        drop(authorizing);
+        let core = core.upgrade()?;
+        let begun = match decided {
+            Ok(allowed) => core.begin_allowed(turner, &asked, allowed),
+            Err(error) => core.refuse(turner, &asked, &error),
+        };
+        drop(core);
+        match begun {
+            Begun::Here(turner) => send_table(turner),
+            Begun::Thread(work) => work.run(),
+            Begun::Elsewhere => None,
+        }
+    }
+
+    fn refuse(self: Box<Self>, error: &Error) {
+        let Self {
+            mut turner,
+            asked,
+            authorizing,
+            ..
+        } = *self;
+        authorizing.asking.fetch_sub(1, Relaxed);
+        log_refusal(turner.link(), &asked, error);
+        let (status, text) = (error.status().code(), error.text());
+        turner.step(|served, effects| served.send_failure(status, text, effects));
+    }
+}

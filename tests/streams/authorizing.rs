@@ -1,0 +1,260 @@
+//! Rule Q7: the host decides about each request, before anything is done for it.
+
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use arrow::array::{AsArray as _, RecordBatch};
+use dipc::cancel::Cancel;
+use dipc::client::{GetOptions, PutOptions};
+use dipc::error::{Error, Result, Status};
+use dipc::proto::Verb;
+use dipc::server::{Authorizer, Provider, Request, Server, ServerOptions, SharedAuthorizer};
+use parking_lot::Mutex;
+
+use crate::common::{batch, counting, export, export_schema, read_all, schema, stream_of};
+use crate::{SHM, SUBJECTS, Subject, client, eventually, serve, server};
+
+const HOST: i32 = 1;
+
+struct Deciding<F>(F);
+
+impl<F: Fn(&Request) -> Result<()> + Send + Sync + 'static> Authorizer for Deciding<F> {
+    fn authorize(&self, request: &Request) -> Result<()> {
+        (self.0)(request)
+    }
+}
+
+/// A server whose host decides by `decide`.
+fn deciding(
+    subject: Subject,
+    decide: impl Fn(&Request) -> Result<()> + Send + Sync + 'static,
+) -> (Server, String) {
+    let options = ServerOptions {
+        max_streams: 4,
+        max_providers: Some(4),
+        authorizer: Some(SharedAuthorizer(Arc::new(Deciding(decide)))),
+        ..ServerOptions::default()
+    };
+    server(subject, options)
+}
+
+/// Gives and takes tables, and keeps who asked.
+struct Handler(mpsc::Sender<(Verb, Option<String>)>);
+
+impl Provider for Handler {
+    fn open(&self, request: &Request) -> Result<dipc::arrow::OwnedDeviceStream> {
+        let _ = self.0.send((request.verb(), request.principal()));
+        if request.verb() == Verb::Exchange {
+            read_all(&mut request.source()?)?;
+        }
+        Ok(stream_of(schema(), std::iter::once(Ok(batch(0, 3)))))
+    }
+
+    fn take(&self, request: &Request) -> Result<()> {
+        let _ = self.0.send((request.verb(), request.principal()));
+        read_all(&mut request.source()?).map(drop)
+    }
+}
+
+/// What a client hears that gets, describes and puts a ticket.
+fn ask(subject: Subject, uri: &str, ticket: &[u8], token: &str) -> [Result<()>; 3] {
+    let client = client();
+    let mut get_options = subject.options();
+    get_options.headers.add("token", token).unwrap();
+    let mut put_options = PutOptions {
+        connections: subject.connections,
+        ..PutOptions::default()
+    };
+    put_options.headers.add("token", token).unwrap();
+    let described = (&export_schema(&schema()), HOST);
+    let got = client.get(&[uri], ticket, &get_options, None);
+    let got = got.and_then(|mut stream| read_all(&mut stream).map(drop));
+    let shown = client.describe(&[uri], ticket, &get_options, None);
+    let put = || {
+        let mut put = client.put(&[uri], ticket, described, &put_options, None)?;
+        put.push(export(&batch(0, 10)), None, None)
+            .map_err(|(error, _)| error)?;
+        put.finish(None).map(drop)
+    };
+    [got, shown.map(drop), put()]
+}
+
+/// Each request is decided by itself, on connections that are kept: with verb, ticket, headers and
+/// peer, and with a name for the client that handlers see. A refusal has the host's status and text.
+#[test]
+fn each_request_is_decided() {
+    for subject in SUBJECTS {
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let seen = Arc::clone(&asked);
+        let (server, uri) = deciding(subject, move |request| {
+            let token = request.headers().get("token").unwrap_or_default().to_vec();
+            seen.lock()
+                .push((request.verb(), request.ticket().to_vec(), token.clone()));
+            assert_eq!(request.origin().scheme, subject.scheme);
+            match &*token {
+                b"good" => {
+                    request.set_principal("alice");
+                    Ok(())
+                }
+                b"slow" => {
+                    request.fail(Status::Busy.code(), "come again");
+                    Ok(())
+                }
+                _ => Err(Error::new(Status::Permission, "who are you?")),
+            }
+        });
+        let (sender, handled) = mpsc::channel();
+        let handler = server.set_handler(Box::new(Handler(sender)));
+        handler.map_err(|(error, _)| error).unwrap();
+        for _ in 0..2 {
+            for outcome in ask(subject, &uri, b"a", "bad") {
+                let error = outcome.unwrap_err();
+                assert_eq!(error.status(), Status::Permission, "{error}");
+                assert!(error.text().contains("who are you?"), "{error}");
+            }
+            for outcome in ask(subject, &uri, b"a", "slow") {
+                let error = outcome.unwrap_err();
+                assert_eq!(error.status(), Status::Busy, "{error}");
+                assert!(error.text().contains("come again"), "{error}");
+            }
+            let [got, _, put] = ask(subject, &uri, b"b", "good");
+            got.unwrap();
+            put.unwrap();
+        }
+        let handled: Vec<_> = handled.try_iter().collect();
+        let alice = || Some("alice".to_owned());
+        let round = [Verb::Get, Verb::Describe, Verb::Put].map(|verb| (verb, alice()));
+        assert_eq!(handled, [round.clone(), round].concat(), "{subject:?}");
+        let asked = asked.lock();
+        assert_eq!(asked.len(), 18, "{subject:?}");
+        assert_eq!(asked[8], (Verb::Put, b"b".to_vec(), b"good".to_vec()));
+    }
+}
+
+fn listed(subject: Subject, uri: &str) -> Vec<Vec<u8>> {
+    let mut stream = client()
+        .list(&[uri], b"", &subject.options(), None)
+        .unwrap();
+    let tickets = |batch: &RecordBatch| {
+        let column = batch.column(0).as_binary::<i32>().clone();
+        column
+            .iter()
+            .flatten()
+            .map(<[u8]>::to_vec)
+            .collect::<Vec<_>>()
+    };
+    read_all(&mut stream)
+        .unwrap()
+        .iter()
+        .flat_map(tickets)
+        .collect()
+}
+
+/// list and describe show a peer only what it may get.
+#[test]
+fn only_what_a_peer_may_get_is_shown() {
+    for subject in SUBJECTS {
+        let (server, uri) = deciding(subject, |request| {
+            match request.verb() == Verb::Get && request.ticket().starts_with(b"secret") {
+                true => Err(Error::new(Status::Permission, "not for you")),
+                false => Ok(()),
+            }
+        });
+        for ticket in ["open", "secret", "secret plans", "table"] {
+            serve(&server, ticket, counting(1, 1));
+        }
+        assert_eq!(listed(subject, &uri), [b"open".to_vec(), b"table".to_vec()]);
+        let describe = |ticket: &[u8]| {
+            let options = subject.options();
+            client().describe(&[&uri], ticket, &options, None).map(drop)
+        };
+        describe(b"open").unwrap();
+        let error = describe(b"secret").unwrap_err();
+        assert_eq!(error.status(), Status::NotFound, "{error}");
+        assert!(!error.text().contains("not for you"), "{error}");
+    }
+}
+
+/// A host that takes its time holds up nobody else, its client can leave, and past a bound of
+/// questions the answer is busy at once.
+#[test]
+fn a_slow_decision_holds_up_nobody() {
+    for subject in SUBJECTS {
+        let (go, wait) = mpsc::channel::<()>();
+        let wait = Mutex::new(wait);
+        let thinking = Arc::new(AtomicUsize::new(0));
+        let begun = Arc::clone(&thinking);
+        let (server, uri) = deciding(subject, move |request| {
+            if request.ticket() == b"slow" {
+                begun.fetch_add(1, Relaxed);
+                let _ = wait.lock().recv();
+            }
+            Ok(())
+        });
+        serve(&server, "slow", counting(1, 1));
+        serve(&server, "t", counting(1, 1));
+        let get = |ticket: &'static [u8], cancel: Option<&Cancel>| {
+            let options = GetOptions {
+                connect_timeout: Duration::from_secs(60),
+                ..subject.options()
+            };
+            let mut stream = client().get(&[&uri], ticket, &options, cancel)?;
+            read_all(&mut stream).map(|batches| batches.len())
+        };
+        let cancel = Cancel::new().unwrap();
+        thread::scope(|scope| {
+            let slow = scope.spawn(|| get(b"slow", None));
+            eventually("the host thinks", || thinking.load(Relaxed) == 1);
+            assert_eq!(get(b"t", None).unwrap(), 1);
+            let left = scope.spawn(|| get(b"slow", Some(&cancel)));
+            eventually("a second question waits", || {
+                server.stats().connections >= 2
+            });
+            cancel.cancel();
+            assert_eq!(
+                left.join().unwrap().unwrap_err().status(),
+                Status::Cancelled
+            );
+            let more: Vec<_> = (0..6).map(|_| scope.spawn(|| get(b"slow", None))).collect();
+            eventually("some are refused", || {
+                more.iter().filter(|it| it.is_finished()).count() >= 2
+            });
+            drop(go);
+            assert_eq!(slow.join().unwrap().unwrap(), 1);
+            for one in more {
+                if let Err(error) = one.join().unwrap() {
+                    assert_eq!(error.status(), Status::Busy, "{error}");
+                }
+            }
+        });
+    }
+}
+
+/// A host that never comes back from a decision does not keep a server from being dropped.
+#[test]
+fn a_server_ends_while_its_host_decides() {
+    let (go, wait) = mpsc::channel::<()>();
+    let wait = Mutex::new(wait);
+    let thinking = Arc::new(AtomicUsize::new(0));
+    let begun = Arc::clone(&thinking);
+    let (server, uri) = deciding(SHM, move |_| {
+        begun.fetch_add(1, Relaxed);
+        let _ = wait.lock().recv();
+        Ok(())
+    });
+    serve(&server, "t", counting(1, 1));
+    thread::scope(|scope| {
+        let asking = scope.spawn(|| {
+            client()
+                .get(&[&uri], b"t", &GetOptions::default(), None)
+                .map(drop)
+        });
+        eventually("the host thinks", || thinking.load(Relaxed) == 1);
+        let _ = server.stop(Duration::ZERO);
+        asking.join().unwrap().unwrap_err();
+        drop(go);
+    });
+    drop(server);
+}
