@@ -349,7 +349,7 @@ pub(super) fn ending(slot: &Arc<Slot>) -> Box<dyn FnOnce() + Send> {
     })
 }
 
-/// Logs that a request was refused: a warning if the server was busy.
+/// Logs that a request was refused, for an audit: a warning if the server was busy.
 pub(super) fn log_refusal(link: &EndLink, asked: &ArrivedRequest, error: &Error) {
     static BUSY: Lines = Lines::new();
     let line = || {
@@ -360,7 +360,7 @@ pub(super) fn log_refusal(link: &EndLink, asked: &ArrivedRequest, error: &Error)
     if error.status() == Status::Busy {
         BUSY.say(|more| tracing::warn!("{}{more}", line()));
     } else {
-        tracing::debug!("{}", line());
+        tracing::info!("{}", line());
     }
 }
 

@@ -4,6 +4,8 @@
 
 mod bench;
 mod cases;
+#[path = "../common/certificates.rs"]
+mod certificates;
 mod describing;
 mod ends;
 mod fake_flight;
@@ -23,6 +25,7 @@ mod stray;
 mod support;
 mod tables;
 mod terminal;
+mod trust;
 mod ucx;
 mod usage;
 mod users;

@@ -55,7 +55,7 @@ struct Asking {
     any_user: bool,
 
     #[command(flatten)]
-    tls: crate::tls::ClientTls,
+    trust: crate::trust::ClientTrust,
 
     /// Set an option of one transport, such as ucx.TLS=tcp; may be given several times
     #[arg(long = "set", value_name = "NAME=VALUE", value_parser = crate::parse_setting)]
@@ -76,12 +76,13 @@ impl Asking {
         let client = Client::new(ClientOptions {
             any_user: self.any_user,
             settings: crate::settings(&self.settings)?,
-            tls: self.tls.options(),
+            tls: self.trust.options(),
             ..ClientOptions::default()
         })?;
         let options = GetOptions {
             connect_timeout: self.timeout,
             stall_timeout: Some(self.timeout),
+            headers: self.trust.headers()?,
             ..GetOptions::default()
         };
         let cancel = Cancel::new()?;

@@ -90,7 +90,7 @@ pub struct Args {
     any_user: bool,
 
     #[command(flatten)]
-    tls: crate::tls::ClientTls,
+    trust: crate::trust::ClientTrust,
 
     /// Most memory that one message may take beside its body (unpacked, copied, or as dictionaries
     /// of the stream), such as 512M; a larger message is an error. At least 64K; without this
@@ -227,7 +227,7 @@ fn fetch(
     let client = Client::new(ClientOptions {
         any_user: args.any_user,
         settings: crate::settings(&args.settings)?,
-        tls: args.tls.options(),
+        tls: args.trust.options(),
         ..ClientOptions::default()
     })?;
     let mut options = GetOptions {
@@ -236,6 +236,7 @@ fn fetch(
         device: args.device,
         message_limit: args.max_message,
         trusted_network: args.trusted_network,
+        headers: args.trust.headers()?,
         ..GetOptions::default()
     };
     if let Some(timeout) = args.timeout {
@@ -255,6 +256,7 @@ fn fetch(
             trusted_network: args.trusted_network,
             client,
             options,
+            trust: &args.trust,
             cancel: cancel.clone(),
         })?),
         uris if args.parts => {

@@ -20,8 +20,8 @@ mod serve;
 mod signals;
 mod sink;
 mod source;
-mod tls;
 mod tpch;
+mod trust;
 mod verify;
 
 use std::io;

@@ -67,7 +67,7 @@ pub struct Args {
     any_user: bool,
 
     #[command(flatten)]
-    tls: crate::tls::ClientTls,
+    trust: crate::trust::ClientTrust,
 
     /// Most memory that one message of an Arrow file may take beside its body, or a batch of a
     /// Parquet file beside its bytes in the file [default: 512M; at least 64K]
@@ -220,6 +220,7 @@ fn send(args: &Args, rows: Rows, cancel: &Cancel) -> Result<Report> {
 fn begin(args: &Args, schema: &SchemaRef, cancel: &Cancel) -> Result<Sending> {
     let mut options = PutOptions {
         connections: args.connections,
+        headers: args.trust.headers()?,
         ..PutOptions::default()
     };
     if let Some(timeout) = args.timeout {
@@ -228,13 +229,13 @@ fn begin(args: &Args, schema: &SchemaRef, cancel: &Cancel) -> Result<Sending> {
     }
     if flight::is_flight(&args.uri) {
         let named = (args.name.as_str(), args.command);
-        let put = FlightPut::open(&args.uri, named, schema, &options, cancel)?;
+        let put = FlightPut::open(&args.uri, named, schema, (&options, &args.trust), cancel)?;
         return Ok(Sending::Flight(Box::new(put)));
     }
     let client = Client::new(ClientOptions {
         any_user: args.any_user,
         settings: crate::settings(&args.settings)?,
-        tls: args.tls.options(),
+        tls: args.trust.options(),
         ..ClientOptions::default()
     })?;
     let described = (&schema_to_c(schema)?, DeviceKind::CPU.0);

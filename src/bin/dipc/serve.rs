@@ -1,6 +1,7 @@
 //! `dipc serve`: serves tables of files and of the TPC-H generator.
 
 mod accept;
+mod access;
 mod announce;
 mod files;
 mod stop;
@@ -25,22 +26,24 @@ use dipc::arrow::{
 use dipc::device::{DeviceKind, Target};
 use dipc::error::{Error, Status};
 use dipc::proto::Role;
-use dipc::server::{Provider, Request, Server, ServerOptions};
+use dipc::server::{Provider, Request, Server, ServerOptions, SharedAuthorizer};
 use dipc::transport::BodyPolicy;
 use tracing::{error, info};
 
 pub use accept::{Accepting, TICKET_HEADER};
 use accept::{Ending, Folder, Rules, Taker};
+use access::AccessArgs;
+pub use access::{Access, Asker};
 use announce::{announcement, flight_announcement, tell};
 use files::{named_files, tables_of};
 use stop::stop;
 
-use crate::flight::{self, FlightServer, Table, Tables};
+use crate::flight::{self, FlightServer, Gate, Table, Tables};
 use crate::output::whole;
 use crate::report::bytes_text;
 use crate::source::{Reader, Reading, Source};
-use crate::tls::ServerTls;
 use crate::tpch;
+use crate::trust::ServerTls;
 use crate::{UsageError, lend, listen, listening, signals};
 
 /// Arguments of `dipc serve`.
@@ -130,6 +133,9 @@ pub struct Args {
     #[command(flatten)]
     tls: ServerTls,
 
+    #[command(flatten)]
+    access: AccessArgs,
+
     /// Let other machines connect by tcp and Flight, without encryption or authentication
     #[arg(long)]
     allow_remote: bool,
@@ -212,7 +218,12 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         ..ServerOptions::default()
     };
     options.take.message_limit = args.max_message;
-    options.link.any_user = args.any_user;
+    let access = Access::new(&args.access)?.map(Arc::new);
+    if let Some(access) = &access {
+        options.authorizer = Some(SharedAuthorizer(Arc::clone(access) as _));
+    }
+    // Who is admitted may connect.
+    options.link.any_user = args.any_user || !args.access.allow_uid.is_empty();
     options.link.allow_remote = args.allow_remote;
     options.link.tls = args.tls.options();
     options.link.trusted_network = args.trusted_network;
@@ -221,7 +232,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let flight = args
         .flight
         .as_ref()
-        .map(|address| flight::bind(address, args.allow_remote))
+        .map(|address| flight::bind(address, args.allow_remote || args.tls.tls_cert.is_some()))
         .transpose()?;
     // Tickets first: a client that finds the address also finds the tickets.
     let tables = Tables::default();
@@ -247,10 +258,15 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         let taker = Box::new(Taker(Arc::clone(accepting)));
         server.set_handler(taker).map_err(|(error, _)| error)?;
     }
-    let reloading = Arc::clone(&server);
-    signals::watch_reload(move || match reloading.reload_tls() {
-        Ok(()) => info!("certificates are read again"),
-        Err(error) => error!(%error, "certificates stay as they were"),
+    let (reloading, again) = (Arc::clone(&server), access.clone());
+    signals::watch_reload(move || {
+        match reloading.reload_tls() {
+            Ok(()) => info!("certificates are read again"),
+            Err(error) => error!(%error, "certificates stay as they were"),
+        }
+        if let Some(Err(error)) = again.as_ref().map(|access| access.reload()) {
+            error!("tokens stay as they were: {error:#}");
+        }
     })?;
     // `ready` is printed only after all addresses listen.
     let mut lines = Vec::new();
@@ -262,7 +278,11 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         .map(|listener| {
             let uris = flight_locations(&server, args.roles);
             let most = args.max_streams.get();
-            FlightServer::start(listener, tables, uris, most, accepting).map(Arc::new)
+            let gate = Gate {
+                tls: args.tls.flight()?,
+                access,
+            };
+            FlightServer::start(listener, (tables, uris), most, accepting, gate).map(Arc::new)
         })
         .transpose()?;
     if let Some(flight) = &flight {

@@ -7,12 +7,13 @@ use arrow_flight::{FlightData, PutResult};
 use dipc::arrow::decode::DecodeOptions;
 use dipc::arrow::{batch_from_c, schema_from_c};
 use dipc::error::{Error, Status as DipcStatus};
+use dipc::proto::Verb;
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 use tonic::{Status, Streaming};
 
 use crate::flight::decode::FlightDecoder;
-use crate::flight::service::ticket_of;
+use crate::flight::service::{MayDo, ticket_of};
 use crate::serve::Accepting;
 
 /// How long a client may take to say what it sends. Meanwhile the call counts as a stream.
@@ -27,8 +28,10 @@ pub fn take(
     accepting: &Arc<Accepting>,
     mut messages: Streaming<FlightData>,
     runtime: &Handle,
+    may: &MayDo,
 ) -> Result<PutResult, Status> {
     let (name, first) = begin(&mut messages, runtime)?;
+    may(Verb::Put, &name)?;
     let first = first.ok_or_else(|| Status::invalid_argument("the call has no schema"))?;
     let ticket = receive(accepting, &name, &first, messages, runtime)?;
     Ok(PutResult {
@@ -46,8 +49,16 @@ pub fn exchange(
     accepting: Option<&Arc<Accepting>>,
     mut messages: Streaming<FlightData>,
     runtime: &Handle,
+    may: &MayDo,
 ) -> Result<Vec<u8>, Status> {
     let (name, first) = begin(&mut messages, runtime)?;
+    // Without a table it is what DoGet is.
+    let verb = if first.is_some() {
+        Verb::Exchange
+    } else {
+        Verb::Get
+    };
+    may(verb, &name)?;
     match (first, accepting) {
         (None, _) => Ok(name),
         (Some(first), Some(accepting)) => {

@@ -2,6 +2,7 @@
 
 use std::error::Error as _;
 use std::future::Future;
+use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::pin::pin;
 use std::sync::Arc;
@@ -17,11 +18,14 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc;
+use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Streaming};
 use url::Url;
 
 use crate::flight::put::Call;
+use crate::output::whole;
+use crate::trust::{AUTHORIZATION, ClientTrust};
 
 /// Largest message accepted from a peer, in bytes; the limit of pyarrow's client. A message is one
 /// record batch.
@@ -36,15 +40,24 @@ pub struct Caller {
     connect_timeout: Duration,
     /// How long the server may be silent during a wait.
     stall_timeout: Option<Duration>,
+    /// Certificates, for grpc+tls.
+    trust: ClientTrust,
+    /// The header with the token.
+    authorization: Option<MetadataValue<Ascii>>,
 }
 
 impl Caller {
     /// Starts a runtime with one thread.
     pub fn new(
         cancel: &Cancel,
-        connect_timeout: Duration,
-        stall_timeout: Option<Duration>,
+        (connect_timeout, stall_timeout): (Duration, Option<Duration>),
+        trust: &ClientTrust,
     ) -> Result<Arc<Self>> {
+        let invalid = |error: anyhow::Error| Error::invalid_argument(whole(&error));
+        let authorization = trust.authorization().map_err(invalid)?;
+        let authorization = authorization.map(|value| value.parse()).transpose();
+        let authorization = authorization
+            .map_err(|_| Error::invalid_argument("the token has characters of no header"))?;
         let doing = "cannot start what calls Flight servers";
         let runtime = Builder::new_multi_thread()
             .worker_threads(1)
@@ -67,7 +80,19 @@ impl Caller {
             cancelled: cancelled.map_err(|error| Error::io(doing, &error))?,
             connect_timeout,
             stall_timeout,
+            trust: trust.clone(),
+            authorization,
         }))
+    }
+
+    /// A request with the token.
+    fn request<T>(&self, message: T) -> tonic::Request<T> {
+        let mut request = tonic::Request::new(message);
+        if let Some(value) = &self.authorization {
+            let metadata = request.metadata_mut();
+            metadata.insert(AUTHORIZATION, value.clone());
+        }
+        request
     }
 
     /// Waits for `call`, until the server has been silent for too long or the token is cancelled.
@@ -101,13 +126,23 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// Connects to `uri`: `grpc://host:port`, `grpc+tcp://host:port` or `grpc+unix:///path`.
+    /// Connects to `uri`: `grpc://host:port`, `grpc+tcp://host:port`, `grpc+tls://host:port` or
+    /// `grpc+unix:///path`.
     ///
     /// # Errors
     ///
-    /// `InvalidUri`, `Unsupported` for TLS, `Unreachable`, `Timeout`, `Cancelled`.
+    /// `InvalidUri`, `Unreachable`, `Timeout`, `Cancelled`; `InvalidArgument` where a file of TLS is
+    /// of no use; `Permission` where a token would go where others can read it.
     pub fn connect(caller: &Arc<Caller>, uri: &str) -> Result<Self> {
-        let endpoint = endpoint(uri)?.connect_timeout(caller.connect_timeout);
+        if caller.authorization.is_some() && !is_private(uri) {
+            return Err(Error::new(
+                Status::Permission,
+                format!(
+                    "the token is not sent to {uri}, where others could read it: use grpc+tls://"
+                ),
+            ));
+        }
+        let endpoint = endpoint(uri, &caller.trust)?.connect_timeout(caller.connect_timeout);
         let channel = caller
             // The connector's own limit covers only the TCP handshake.
             .wait(Some(caller.connect_timeout), endpoint.connect())
@@ -138,7 +173,7 @@ impl Peer {
     /// The server's error, as the nearest status; `Timeout`, `Cancelled`.
     pub fn info(&self, descriptor: FlightDescriptor) -> Result<FlightInfo> {
         let mut client = self.client.clone();
-        let call = client.get_flight_info(descriptor);
+        let call = client.get_flight_info(self.caller.request(descriptor));
         // The system accepts connections even for a stopped server.
         self.answer(self.caller.wait(Some(self.caller.connect_timeout), call))
             .map(tonic::Response::into_inner)
@@ -151,7 +186,7 @@ impl Peer {
     /// As [`info`](Self::info).
     pub fn do_get(&self, ticket: Ticket) -> Result<Streaming<FlightData>> {
         let mut client = self.client.clone();
-        let call = client.do_get(ticket);
+        let call = client.do_get(self.caller.request(ticket));
         self.answer(self.caller.wait(self.caller.stall_timeout, call))
             .map(tonic::Response::into_inner)
     }
@@ -178,8 +213,9 @@ impl Peer {
                 None => std::future::pending().await,
             }
         });
+        let request = self.caller.request(messages);
         self.caller.runtime.spawn(async move {
-            let mut results = client.do_put(messages).await?.into_inner();
+            let mut results = client.do_put(request).await?.into_inner();
             let mut last = None;
             while let Some(result) = results.message().await? {
                 last = Some(result);
@@ -228,8 +264,21 @@ impl Peer {
     }
 }
 
+/// Whether nobody between this process and the server can read what is sent.
+fn is_private(uri: &str) -> bool {
+    let url = Url::parse(uri.trim());
+    url.is_ok_and(|url| match (url.scheme(), url.host_str()) {
+        ("grpc+tls" | "grpc+unix", _) | (_, Some("localhost")) => true,
+        (_, Some(host)) => {
+            let bare = host.trim_start_matches('[').trim_end_matches(']');
+            bare.parse().is_ok_and(|ip: IpAddr| ip.is_loopback())
+        }
+        _ => false,
+    })
+}
+
 /// The endpoint for tonic.
-fn endpoint(uri: &str) -> Result<Endpoint> {
+fn endpoint(uri: &str, trust: &ClientTrust) -> Result<Endpoint> {
     let invalid = |why: &str| {
         let text =
             format!("`{uri}` {why}: write it as in `grpc://host:port` or `grpc+unix:///path`");
@@ -237,22 +286,26 @@ fn endpoint(uri: &str) -> Result<Endpoint> {
     };
     let url = Url::parse(uri.trim()).map_err(|error| invalid(&format!("is no URI ({error})")))?;
     let target = match url.scheme() {
-        "grpc" | "grpc+tcp" => match (url.host_str().filter(|host| !host.is_empty()), url.port()) {
-            (Some(host), Some(port)) => format!("http://{host}:{port}"),
-            _ => return Err(invalid("lacks a host or a port")),
-        },
+        scheme @ ("grpc" | "grpc+tcp" | "grpc+tls") => {
+            match (url.host_str().filter(|host| !host.is_empty()), url.port()) {
+                (Some(host), Some(port)) if scheme == "grpc+tls" => {
+                    let endpoint = Endpoint::from_shared(format!("https://{host}:{port}"));
+                    let endpoint = endpoint.map_err(|error| invalid(&causes(&error)))?;
+                    let tls = trust.flight(host)?;
+                    return endpoint
+                        .tls_config(tls)
+                        .map_err(|error| Error::invalid_argument(causes(&error)));
+                }
+                (Some(host), Some(port)) => format!("http://{host}:{port}"),
+                _ => return Err(invalid("lacks a host or a port")),
+            }
+        }
         "grpc+unix" => {
             let path = percent_encoding::percent_decode_str(url.path());
             match path.decode_utf8() {
                 Ok(path) if path.starts_with('/') => format!("unix:{path}"),
                 _ => return Err(invalid("has no absolute path")),
             }
-        }
-        "grpc+tls" => {
-            return Err(Error::unsupported(format!(
-                "`{uri}` asks for TLS, which dipc does not speak: use grpc:// on a network you \
-                 trust"
-            )));
         }
         _ => return Err(invalid("has a scheme that is not Flight's")),
     };
@@ -315,7 +368,7 @@ mod tests {
             ("grpc://localhost", "port"),
             ("grpc://:5", "no URI"),
             ("grpc+unix:socket", "path"),
-            ("grpc+tls://localhost:1", "TLS"),
+            ("grpc+tls://localhost", "port"),
             ("grpc+other://localhost:1", "scheme"),
         ] {
             let error = endpoint(bad).unwrap_err();

@@ -21,6 +21,7 @@ use crate::flight::caller::{Caller, Peer};
 use crate::flight::do_get::DoGet;
 use crate::flight::locations::{Route, Unusable, routes};
 use crate::get::Counted;
+use crate::trust::ClientTrust;
 
 /// How the data of one endpoint was fetched.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -45,6 +46,8 @@ pub struct Request<'a> {
     pub client: Client,
     /// Options of those streams.
     pub options: GetOptions,
+    /// For the Flight server.
+    pub trust: &'a ClientTrust,
     /// Ends all waits.
     pub cancel: Cancel,
 }
@@ -83,9 +86,11 @@ impl FlightFetch {
             trusted_network,
             client,
             options,
+            trust,
             cancel,
         } = request;
-        let caller = Caller::new(&cancel, options.connect_timeout, options.stall_timeout)?;
+        let times = (options.connect_timeout, options.stall_timeout);
+        let caller = Caller::new(&cancel, times, trust)?;
         let peer = Peer::connect(&caller, uri)?;
         let info = ask(&peer, name, command)?;
         let mut fetch = Self {

@@ -13,6 +13,7 @@ use tokio::task::JoinHandle;
 
 use crate::flight::caller::{Caller, Peer};
 use crate::flight::encode::FlightEncoder;
+use crate::trust::ClientTrust;
 
 /// Messages ahead of the connection.
 const AHEAD: usize = 4;
@@ -42,11 +43,12 @@ impl FlightPut {
         uri: &str,
         (name, is_command): (&str, bool),
         schema: &SchemaRef,
-        options: &PutOptions,
+        (options, trust): (&PutOptions, &ClientTrust),
         cancel: &Cancel,
     ) -> Result<Self> {
         let encoder = FlightEncoder::new(schema)?;
-        let caller = Caller::new(cancel, options.connect_timeout, options.stall_timeout)?;
+        let times = (options.connect_timeout, options.stall_timeout);
+        let caller = Caller::new(cancel, times, trust)?;
         let peer = Peer::connect(&caller, uri)?;
         let (messages, receiver) = mpsc::channel(AHEAD);
         let mut first = encoder.schema();

@@ -10,8 +10,8 @@ use arrow_flight::flight_service_server::FlightServiceServer;
 use parking_lot::{Condvar, Mutex};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
-use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
+use tonic::transport::{Server, ServerTlsConfig};
 use tracing::{error, info, warn};
 
 use crate::flight::caller::MAX_MESSAGE;
@@ -19,7 +19,7 @@ use crate::flight::cut::TellsOfCuts;
 use crate::flight::service::{Counters, Service};
 use crate::flight::tables::Tables;
 use crate::report::bytes_text;
-use crate::serve::Accepting;
+use crate::serve::{Accepting, Access};
 
 /// Listens at `address` (`HOST:PORT`, port 0: any), without answering yet. Addresses that other
 /// machines can reach need `allow_remote`.
@@ -32,8 +32,8 @@ pub fn bind(address: &str, allow_remote: bool) -> Result<TcpListener> {
         .collect();
     if !allow_remote && let Some(open) = found.iter().find(|found| !found.ip().is_loopback()) {
         bail!(
-            "{}: other machines can connect to {}, and Flight here neither encrypts nor \
-             authenticates; --allow-remote allows it",
+            "{}: other machines can connect to {}, and nothing is encrypted: give a certificate \
+             (--tls-cert, --tls-key), or allow it (--allow-remote)",
             doing(),
             open.ip()
         );
@@ -41,11 +41,21 @@ pub fn bind(address: &str, allow_remote: bool) -> Result<TcpListener> {
     TcpListener::bind(found.as_slice()).with_context(doing)
 }
 
+/// What protects a Flight server.
+#[derive(Default)]
+pub struct Gate {
+    /// `None`: nothing is encrypted.
+    pub tls: Option<ServerTlsConfig>,
+    /// `None`: everybody may do everything.
+    pub access: Option<Arc<Access>>,
+}
+
 /// A Flight server, which answers until it is stopped or dropped.
 pub struct FlightServer {
     address: SocketAddr,
     /// `None` once stopped.
     runtime: Mutex<Option<Runtime>>,
+    is_tls: bool,
     stopping: watch::Sender<bool>,
     ended: Arc<Ended>,
     counters: Arc<Counters>,
@@ -63,10 +73,10 @@ impl FlightServer {
     /// `uris` as the locations of libdipc for the same tables. Takes more tables by `accepting`.
     pub fn start(
         listener: TcpListener,
-        tables: Tables,
-        uris: Vec<String>,
+        (tables, uris): (Tables, Vec<String>),
         max_streams: usize,
         accepting: Option<Arc<Accepting>>,
+        gate: Gate,
     ) -> Result<Self> {
         let doing = "cannot start the Flight server";
         let runtime = Builder::new_multi_thread()
@@ -82,7 +92,15 @@ impl FlightServer {
             TcpIncoming::from(tokio::net::TcpListener::from_std(listener).context(doing)?)
                 .with_nodelay(Some(true))
         };
-        let service = Service::new(tables, uris, max_streams, accepting);
+        let Gate { tls, access } = gate;
+        let is_tls = tls.is_some();
+        let mut server = Server::builder();
+        if let Some(tls) = tls {
+            server = server
+                .tls_config(tls)
+                .context("cannot use TLS for Flight")?;
+        }
+        let service = Service::new(tables, uris, max_streams, accepting).with_access(access);
         let counters = service.counters();
         let (stopping, mut stop) = watch::channel(false);
         let ended = Arc::new(Ended::default());
@@ -97,7 +115,7 @@ impl FlightServer {
                 true => FlightServiceServer::new(service).max_decoding_message_size(MAX_MESSAGE),
                 false => FlightServiceServer::new(service),
             };
-            let outcome = Server::builder()
+            let outcome = server
                 .serve_with_incoming_shutdown(TellsOfCuts(service), incoming, stop)
                 .await;
             if let Err(reason) = outcome {
@@ -109,6 +127,7 @@ impl FlightServer {
         Ok(Self {
             address,
             runtime: Mutex::new(Some(runtime)),
+            is_tls,
             stopping,
             ended,
             counters,
@@ -117,7 +136,8 @@ impl FlightServer {
 
     /// The URI to give to clients.
     pub fn uri(&self) -> String {
-        format!("grpc://{}", self.address)
+        let scheme = if self.is_tls { "grpc+tls" } else { "grpc" };
+        format!("{scheme}://{}", self.address)
     }
 
     /// Refuses new calls from now on; running calls continue.

@@ -12,6 +12,8 @@ use arrow_flight::{
     Action, ActionType, Criteria, Empty, FlightData, FlightDescriptor, FlightEndpoint, FlightInfo,
     HandshakeRequest, HandshakeResponse, Location, PollInfo, PutResult, SchemaResult, Ticket,
 };
+use dipc::proto::Verb;
+use dipc::transport::PeerCertificate;
 use futures::StreamExt as _;
 use futures::stream::{self, BoxStream};
 use tokio::runtime::Handle;
@@ -25,7 +27,8 @@ use crate::flight::encode::{FlightEncoder, schema_message};
 use crate::flight::locations::{REUSE_CONNECTION, for_peer};
 use crate::flight::tables::{Table, Tables};
 use crate::output::whole;
-use crate::serve::Accepting;
+use crate::serve::{Accepting, Access, Asker};
+use crate::trust::AUTHORIZATION;
 
 /// Messages that a reader may prepare ahead of the connection. This limits the memory of a stream
 /// to a few MiB.
@@ -51,7 +54,11 @@ pub struct Service {
     max_streams: usize,
     counters: Arc<Counters>,
     accepting: Option<Arc<Accepting>>,
+    access: Option<Arc<Access>>,
 }
+
+/// Whether a client may do something, asked when its ticket is known.
+pub(super) type MayDo = Box<dyn Fn(Verb, &[u8]) -> Result<(), Status> + Send + Sync>;
 
 impl Service {
     /// Makes a service for `tables`, which libdipc serves at `uris`, with at most `max_streams`
@@ -70,7 +77,37 @@ impl Service {
             max_streams,
             counters: Arc::default(),
             accepting,
+            access: None,
         }
+    }
+
+    /// With what says who may do what.
+    pub fn with_access(self, access: Option<Arc<Access>>) -> Self {
+        Self { access, ..self }
+    }
+
+    /// What the client of a request may do.
+    fn may<T>(&self, request: &Request<T>) -> MayDo {
+        let Some(access) = self.access.clone() else {
+            return Box::new(|_, _| Ok(()));
+        };
+        let authorization = request.metadata().get(AUTHORIZATION);
+        let authorization = authorization.map(|value| value.as_bytes().to_vec());
+        let shown = request.peer_certs();
+        let shown = shown.as_ref().and_then(|chain| chain.first());
+        let certificate = shown.and_then(|der| PeerCertificate::from_der(der).ok());
+        Box::new(move |verb, ticket| {
+            let asker = Asker {
+                authorization: authorization.as_deref(),
+                certificate: certificate.as_ref(),
+                uid: None,
+            };
+            let checked = access.check(&asker, verb, ticket);
+            checked.map(drop).map_err(|error| match authorization {
+                Some(_) => Status::permission_denied(error.text()),
+                None => Status::unauthenticated(error.text()),
+            })
+        })
     }
 
     /// Whether clients may send tables.
@@ -283,11 +320,12 @@ impl FlightService for Service {
     type ListActionsStream = BoxStream<'static, Result<ActionType, Status>>;
 
     async fn list_flights(&self, request: Request<Criteria>) -> Answer<Self::ListFlightsStream> {
-        let peer = Addresses::of(&request);
+        let (peer, may) = (Addresses::of(&request), self.may(&request));
+        may(Verb::List, b"")?;
         // As for libdipc's clients, the criteria are a prefix of the tickets.
         let prefix = request.into_inner().expression;
         let mut tables = self.tables.all();
-        tables.retain(|ticket, _| ticket.starts_with(&prefix));
+        tables.retain(|ticket, _| ticket.starts_with(&prefix) && may(Verb::Get, ticket).is_ok());
         // A file may be damaged now; the other tables are still listed.
         let schemas = blocking(move || {
             let schemas = tables.iter().filter_map(|(ticket, table)| {
@@ -311,9 +349,10 @@ impl FlightService for Service {
     }
 
     async fn get_flight_info(&self, request: Request<FlightDescriptor>) -> Answer<FlightInfo> {
-        let peer = Addresses::of(&request);
+        let (peer, may) = (Addresses::of(&request), self.may(&request));
         let descriptor = request.into_inner();
         let ticket = ticket_of(&descriptor)?;
+        may(Verb::Get, &ticket)?;
         let table = find(&self.tables, &ticket)?;
         let described = blocking(move || Ok((read_schema(&table)?, table.rows()))).await?;
         Ok(Response::new(
@@ -322,7 +361,9 @@ impl FlightService for Service {
     }
 
     async fn get_schema(&self, request: Request<FlightDescriptor>) -> Answer<SchemaResult> {
-        let table = find(&self.tables, &ticket_of(request.get_ref())?)?;
+        let ticket = ticket_of(request.get_ref())?;
+        self.may(&request)(Verb::Get, &ticket)?;
+        let table = find(&self.tables, &ticket)?;
         let schema = blocking(move || read_schema(&table)).await?;
         Ok(Response::new(SchemaResult {
             schema: schema.into(),
@@ -330,7 +371,9 @@ impl FlightService for Service {
     }
 
     async fn do_get(&self, request: Request<Ticket>) -> Answer<Self::DoGetStream> {
+        let may = self.may(&request);
         let ticket = request.into_inner().ticket;
+        may(Verb::Get, &ticket)?;
         let table = find(&self.tables, &ticket)?;
         let slot = self.slot()?;
         debug!(ticket = %String::from_utf8_lossy(&ticket), "DoGet");
@@ -357,12 +400,13 @@ impl FlightService for Service {
                 "this server takes no tables; dipc serve --accept DIR does",
             ));
         };
+        let may = self.may(&request);
         let slot = self.slot()?;
         let messages = request.into_inner();
         let runtime = Handle::current();
         let (sender, mut receiver) = mpsc::channel(1);
         tokio::task::spawn_blocking(move || {
-            let taken = calm::catch(|| accept::take(&accepting, messages, &runtime));
+            let taken = calm::catch(|| accept::take(&accepting, messages, &runtime, &may));
             let taken = taken.unwrap_or_else(|panic| Err(Status::internal(panic)));
             if let Err(status) = &taken {
                 warn!(reason = status.message(), "a table was not taken by DoPut");
@@ -379,6 +423,7 @@ impl FlightService for Service {
         &self,
         request: Request<Streaming<FlightData>>,
     ) -> Answer<Self::DoExchangeStream> {
+        let may = self.may(&request);
         let slot = self.slot()?;
         let messages = request.into_inner();
         let runtime = Handle::current();
@@ -386,7 +431,8 @@ impl FlightService for Service {
             (self.accepting.clone(), self.tables.clone(), self.counters());
         let (sender, receiver) = mpsc::channel(AHEAD);
         tokio::task::spawn_blocking(move || {
-            let taken = calm::catch(|| accept::exchange(accepting.as_ref(), messages, &runtime));
+            let taken =
+                calm::catch(|| accept::exchange(accepting.as_ref(), messages, &runtime, &may));
             let taken = taken.unwrap_or_else(|panic| Err(Status::internal(panic)));
             match taken.and_then(|ticket| find(&tables, &ticket)) {
                 Ok(table) => serve(&table, &sender, &counters, slot),

@@ -1,32 +1,36 @@
 //! Who a certificate is for.
 
-use rustls::pki_types::CertificateDer;
 use x509_parser::prelude::{FromDer as _, GeneralName, X509Certificate};
 
 use crate::error::{Error, Result, Status};
 use crate::transport::peer::PeerCertificate;
 
-/// What a certificate that was found sound says.
-/// Errors: `Permission` when it cannot be read all the same.
-pub fn read(certificate: &CertificateDer<'_>) -> Result<PeerCertificate> {
-    let (_, parsed) = X509Certificate::from_der(certificate).map_err(|error| {
-        Error::new(
-            Status::Permission,
-            format!("showed a certificate that cannot be read: {error}"),
-        )
-    })?;
-    let names = parsed.subject_alternative_name().ok().flatten();
-    let names = names.map(|names| names.value.general_names.iter().filter_map(name).collect());
-    let digest = ring::digest::digest(&ring::digest::SHA256, certificate);
-    Ok(PeerCertificate {
-        subject: parsed.subject().to_string(),
-        names: names.unwrap_or_default(),
-        fingerprint: digest
-            .as_ref()
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect(),
-    })
+impl PeerCertificate {
+    /// What a certificate in DER says. Whether it is sound is another question.
+    ///
+    /// # Errors
+    ///
+    /// `Permission` when it cannot be read.
+    pub fn from_der(certificate: &[u8]) -> Result<Self> {
+        let (_, parsed) = X509Certificate::from_der(certificate).map_err(|error| {
+            Error::new(
+                Status::Permission,
+                format!("showed a certificate that cannot be read: {error}"),
+            )
+        })?;
+        let names = parsed.subject_alternative_name().ok().flatten();
+        let names = names.map(|names| names.value.general_names.iter().filter_map(name).collect());
+        let digest = ring::digest::digest(&ring::digest::SHA256, certificate);
+        Ok(Self {
+            subject: parsed.subject().to_string(),
+            names: names.unwrap_or_default(),
+            fingerprint: digest
+                .as_ref()
+                .iter()
+                .map(|byte| format!("{byte:02x}"))
+                .collect(),
+        })
+    }
 }
 
 /// A name, with its kind before a colon; `None` for kinds that name no peer.

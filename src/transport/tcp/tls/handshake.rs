@@ -18,7 +18,7 @@ use crate::transport::address::Address;
 use crate::transport::peer::PeerCertificate;
 use crate::transport::tcp::tls::config::ALPN;
 use crate::transport::tcp::tls::records::{Keys, Leftover, Records};
-use crate::transport::tcp::tls::{certificate, refusal};
+use crate::transport::tcp::tls::refusal;
 use crate::transport::wait::wait;
 use crate::transport::{LinkOptions, TlsOptions};
 
@@ -268,7 +268,10 @@ impl<S: Side> Handshake<S> {
         }
         let speaks_ours = common.alpn_protocol() == Some(ALPN);
         let chain = common.peer_certificates().unwrap_or_default();
-        let certificate = chain.first().map(certificate::read).transpose()?;
+        let certificate = chain.first();
+        let certificate = certificate
+            .map(|der| PeerCertificate::from_der(der))
+            .transpose()?;
         let keys = self.tls.into_keys();
         let (secrets, keys) = keys.map_err(|error| refusal::explain(&error))?;
         let leftover = Leftover {

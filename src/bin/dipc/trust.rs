@@ -1,0 +1,148 @@
+//! Certificates and tokens of the command: for `tls://`, `grpc+tls://`, and servers that ask for a
+//! token.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result, bail};
+use dipc::error::{Error, Status};
+use dipc::proto::Headers;
+use dipc::transport::{TlsFiles, TlsOptions};
+use tonic::transport::{Certificate, ClientTlsConfig, Identity, ServerTlsConfig};
+
+/// The header of a token.
+pub const AUTHORIZATION: &str = "authorization";
+/// What stands before a token in its header.
+pub const BEARER: &str = "Bearer ";
+
+/// Of a client.
+#[derive(clap::Args, Debug, Clone, Default)]
+pub struct ClientTrust {
+    /// PEM file of the authorities that a server's certificate may have, for tls:// and grpc+tls://
+    /// [default: the system's]
+    #[arg(long, value_name = "FILE")]
+    pub tls_ca: Option<PathBuf>,
+
+    /// PEM file of this client's certificate, for servers that ask for one
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    pub tls_cert: Option<PathBuf>,
+
+    /// PEM file of the private key of --tls-cert
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub tls_key: Option<PathBuf>,
+
+    /// The name that the server's certificate must have [default: the host of the URI]
+    #[arg(long, value_name = "NAME")]
+    pub tls_server_name: Option<String>,
+
+    /// File of a token, which goes with each request (header `authorization: Bearer TOKEN`). It is
+    /// not sent where others could read it, as over tcp to another machine
+    #[arg(long, value_name = "FILE")]
+    pub token_file: Option<PathBuf>,
+}
+
+impl ClientTrust {
+    /// Headers of each request.
+    pub fn headers(&self) -> Result<Headers> {
+        let mut headers = Headers::new();
+        if let Some(value) = self.authorization()? {
+            headers.add(AUTHORIZATION, value)?;
+        }
+        Ok(headers)
+    }
+
+    /// The value of the header with the token.
+    pub fn authorization(&self) -> Result<Option<String>> {
+        let Some(path) = &self.token_file else {
+            return Ok(None);
+        };
+        let text = std::fs::read_to_string(path)
+            .with_context(|| format!("cannot read the token of {}", path.display()))?;
+        match text.trim() {
+            "" => bail!("there is no token in {}", path.display()),
+            token if token.contains(char::is_whitespace) => {
+                bail!("there is more than a token in {}", path.display())
+            }
+            token => Ok(Some(format!("{BEARER}{token}"))),
+        }
+    }
+
+    /// For a client of Flight, of a server at `host`.
+    pub fn flight(&self, host: &str) -> dipc::error::Result<ClientTlsConfig> {
+        let bare = host.trim_start_matches('[').trim_end_matches(']');
+        let name = self.tls_server_name.as_deref().unwrap_or(bare);
+        let mut config = ClientTlsConfig::new().domain_name(name);
+        config = match &self.tls_ca {
+            Some(ca) => config.ca_certificate(Certificate::from_pem(read(ca)?)),
+            None => config.with_native_roots(),
+        };
+        if let (Some(certificate), Some(key)) = (&self.tls_cert, &self.tls_key) {
+            config = config.identity(Identity::from_pem(read(certificate)?, read(key)?));
+        }
+        Ok(config)
+    }
+
+    /// For a client of the library.
+    pub fn options(&self) -> Arc<TlsOptions> {
+        TlsOptions::default().with(|files| {
+            *files = TlsFiles {
+                identity: self.tls_cert.clone().zip(self.tls_key.clone()),
+                ca: self.tls_ca.clone(),
+                server_name: self.tls_server_name.clone(),
+            }
+        })
+    }
+}
+
+/// Of a server.
+#[derive(clap::Args, Debug, Clone, Default)]
+pub struct ServerTls {
+    /// PEM file of the server's certificate, for tls:// and for TLS on Flight; read again on SIGHUP
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    pub tls_cert: Option<PathBuf>,
+
+    /// PEM file of the private key of --tls-cert
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub tls_key: Option<PathBuf>,
+
+    /// PEM file of authorities: clients must have a certificate of one of them
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub tls_ca: Option<PathBuf>,
+}
+
+impl ServerTls {
+    /// For a server of Flight; `None`: without TLS.
+    pub fn flight(&self) -> Result<Option<ServerTlsConfig>> {
+        let (Some(certificate), Some(key)) = (&self.tls_cert, &self.tls_key) else {
+            return Ok(None);
+        };
+        let identity = Identity::from_pem(read(certificate)?, read(key)?);
+        let config = ServerTlsConfig::new().identity(identity);
+        Ok(Some(match &self.tls_ca {
+            Some(ca) => config.client_ca_root(Certificate::from_pem(read(ca)?)),
+            None => config,
+        }))
+    }
+
+    /// For a server of the library.
+    pub fn options(&self) -> Arc<TlsOptions> {
+        TlsOptions::default().with(|files| {
+            *files = TlsFiles {
+                identity: self.tls_cert.clone().zip(self.tls_key.clone()),
+                ca: self.tls_ca.clone(),
+                server_name: None,
+            }
+        })
+    }
+}
+
+/// A PEM file.
+fn read(path: &Path) -> dipc::error::Result<Vec<u8>> {
+    std::fs::read(path).map_err(|error| {
+        let status = match error.kind() {
+            std::io::ErrorKind::NotFound => Status::NotFound,
+            _ => Status::Io,
+        };
+        Error::new(status, format!("cannot read {}: {error}", path.display()))
+    })
+}

@@ -1,0 +1,182 @@
+//! Certificates, tokens and users at `dipc serve`, for libdipc's clients and for Flight's.
+
+use std::path::{Path, PathBuf};
+
+use rustix::process::{Signal, getuid};
+
+use crate::certificates::Authority;
+use crate::support::*;
+
+const TABLES: [&str; 4] = ["--tpch", "nation", "--tpch", "region"];
+
+fn path(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+/// A file of its own.
+fn file(folder: &tempfile::TempDir, name: &str, text: &str) -> PathBuf {
+    let path = folder.path().join(name);
+    std::fs::write(&path, text).unwrap();
+    path
+}
+
+fn with(token: &Path) -> [&str; 2] {
+    ["--token-file", path(token)]
+}
+
+fn get(uri: &str, name: &str, args: &[&str]) -> Result<(), String> {
+    let output = run(&[&["get", uri, name], args].concat());
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(text(&output.stderr)),
+    }
+}
+
+/// Over tls and grpc+tls: the certificate is checked, and the client's where the server asks for it.
+#[test]
+fn certificates_are_checked_at_both_ends() {
+    let authority = Authority::new();
+    let (certificate, key) = authority.issue("127.0.0.1");
+    let (own, own_key) = authority.issue("alice");
+    let (other, other_key) = authority.issue("mallory");
+    let ca = authority.ca();
+    let files = ["--tls-cert", path(&certificate), "--tls-key", path(&key)];
+    let asks = ["--tls-ca", path(&ca), "--allow-subject", "CN=alice"];
+    let trusts = ["--tls-ca", path(&ca)];
+    let alice = [
+        &trusts[..],
+        &["--tls-cert", path(&own), "--tls-key", path(&own_key)],
+    ]
+    .concat();
+    let mallory = [
+        &trusts[..],
+        &["--tls-cert", path(&other), "--tls-key", path(&other_key)],
+    ]
+    .concat();
+    let listen = ["--listen", "tls://127.0.0.1:0"];
+    let args = [&files[..], &asks, &TABLES].concat();
+    let server = Server::start_as(dipc(), "tls://127.0.0.1:", "tls://127.0.0.1:0", &args);
+    get(&server.uri, "nation", &alice).unwrap();
+    let told = get(&server.uri, "nation", &mallory).unwrap_err();
+    assert!(told.contains("does not admit this client"), "{told}");
+    let told = get(&server.uri, "nation", &trusts).unwrap_err();
+    assert!(told.contains("--tls-cert"), "{told}");
+    let told = get(&server.uri, "nation", &[]).unwrap_err();
+    assert!(told.contains("--tls-ca"), "{told}");
+    assert!(server.stop().0.success());
+
+    let flight = Server::start_flight(&[&listen[..], &args].concat());
+    assert!(flight.uri.starts_with("grpc+tls://"), "{}", flight.uri);
+    get(&flight.uri, "nation", &alice).unwrap();
+    let told = get(&flight.uri, "nation", &mallory).unwrap_err();
+    assert!(told.contains("does not admit this client"), "{told}");
+    for args in [&trusts[..], &[]] {
+        get(&flight.uri, "nation", args).unwrap_err();
+    }
+    assert!(flight.stop().0.success());
+    let told = failure(
+        1,
+        &["serve", "--listen", "tls://127.0.0.1:0", "--tpch", "region"],
+    );
+    assert!(told.contains("--tls-cert"), "{told}");
+}
+
+/// A token admits to what its line says, over every way to the server; SIGHUP reads the file again.
+#[test]
+fn tokens_admit_to_their_tables() {
+    let folder = tempfile::tempdir().unwrap();
+    let tokens = file(&folder, "tokens", "ann s3cret get nat*\nloader t0ken * *\n");
+    let ann = file(&folder, "ann", "s3cret\n");
+    let loader = file(&folder, "loader", "t0ken");
+    let stranger = file(&folder, "stranger", "t0ke");
+    let rows = folder.path().join("rows.arrow");
+    let taken = tempfile::tempdir().unwrap();
+    let shm = address();
+    let args = [
+        "--listen",
+        &shm,
+        "--accept",
+        path(taken.path()),
+        "--token-file",
+        path(&tokens),
+    ];
+    let server = Server::start_flight(&[&args[..], &TABLES].concat());
+    for uri in [&*shm, &server.uri] {
+        get(uri, "nation", &with(&ann)).unwrap();
+        let told = get(uri, "region", &with(&ann)).unwrap_err();
+        assert!(
+            told.contains("the token of ann does not allow get"),
+            "{told}"
+        );
+        get(uri, "region", &with(&loader)).unwrap();
+        let told = get(uri, "nation", &with(&stranger)).unwrap_err();
+        assert!(told.contains("does not know the token"), "{told}");
+        let told = get(uri, "nation", &[]).unwrap_err();
+        assert!(told.contains("--token-file"), "{told}");
+    }
+    let listed = |token: &Path| {
+        let listed = json(&[&["ls", &shm, "--json"], &with(token)[..]].concat());
+        listed.as_array().unwrap().len()
+    };
+    assert_eq!((listed(&ann), listed(&loader)), (1, 2));
+    let write = ["--output", path(&rows)];
+    get(&shm, "nation", &[&with(&loader)[..], &write].concat()).unwrap();
+    for (number, uri) in [&*shm, &server.uri].into_iter().enumerate() {
+        let name = format!("new-{number}");
+        let put = |token| {
+            let args = ["put", uri, &name, path(&rows)];
+            run(&[&args[..], &with(token)].concat())
+        };
+        let refused = put(&ann);
+        let told = text(&refused.stderr);
+        assert!(told.contains("does not allow put"), "{told}");
+        let output = put(&loader);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+    }
+    std::fs::write(&tokens, "ann s3cret get region\n").unwrap();
+    signal(&server.child, Signal::HUP);
+    until("the tokens are read again", || {
+        get(&shm, "region", &with(&ann)).is_ok()
+    });
+    get(&shm, "nation", &with(&ann)).unwrap_err();
+    std::fs::write(&tokens, "ann s3cret\n").unwrap();
+    signal(&server.child, Signal::HUP);
+    get(&shm, "region", &with(&ann)).unwrap();
+    assert!(server.stop().0.success());
+    let told = failure(
+        1,
+        &[
+            &["serve", "--listen", &address()],
+            &TABLES[..],
+            &with(&tokens),
+        ]
+        .concat(),
+    );
+    assert!(told.contains("line 1"), "{told}");
+}
+
+/// A token is not sent where others could read it, to a Flight server either (rule Q7).
+#[test]
+fn a_token_does_not_go_where_it_can_be_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let token = file(&folder, "token", "s3cret");
+    let args = ["--token-file", path(&token), "--timeout", "1s"];
+    let told = get("grpc://192.0.2.1:4000", "t", &args).unwrap_err();
+    assert!(told.contains("others could read it"), "{told}");
+    let empty = file(&folder, "empty", "\n");
+    let told = get("shm:@nobody", "t", &["--token-file", path(&empty)]).unwrap_err();
+    assert!(told.contains("there is no token"), "{told}");
+}
+
+/// `--allow-uid` admits the processes of a user.
+#[test]
+fn users_are_admitted() {
+    let own = getuid().as_raw();
+    for (uid, admitted) in [(own, true), (own + 1, false)] {
+        let uid = uid.to_string();
+        let server = Server::start(&[&["--allow-uid", &uid], &TABLES[..]].concat());
+        let outcome = get(&server.uri, "nation", &[]);
+        assert_eq!(outcome.is_ok(), admitted, "{outcome:?}");
+        assert!(server.stop().0.success());
+    }
+}
