@@ -56,6 +56,12 @@ struct Device {
 /// What only one transport knows: "ucx.TLS" and "tcp".
 using TransportOptions = std::vector<std::pair<std::string, std::string>>;
 
+/// A certificate and its private key: paths of PEM files.
+struct Identity {
+  std::string certificate_file;  ///< The certificate, then those that lead to its authority.
+  std::string key_file;
+};
+
 /// Given to Server::make().
 struct ServerOptions {
   std::optional<std::size_t> max_streams = {};         ///< Streams at once; one more is refused.
@@ -71,6 +77,9 @@ struct ServerOptions {
   std::optional<Compression> compression = {};
   std::optional<bool> allow_remote = {};     ///< tcp may listen where other machines can connect.
   std::optional<bool> trusted_network = {};  ///< ucx may listen: whoever can connect is trusted.
+  std::optional<Identity> tls = {};          ///< The server's certificate, for tls.
+  /// A PEM file of authorities: clients must have a certificate of one of them.
+  std::optional<std::string> tls_client_ca = {};
   std::optional<std::chrono::nanoseconds> spin = {};  ///< How long the I/O thread looks for work.
   TransportOptions transport = {};
 };
@@ -80,6 +89,10 @@ struct ClientOptions {
   std::optional<bool> any_user = {};  ///< Trusts servers of every user of this machine.
   std::optional<std::chrono::nanoseconds> idle_timeout = {};  ///< A connection without a stream is kept.
   std::optional<std::size_t> max_idle = {};  ///< Connections without a stream kept for each server.
+  std::optional<Identity> tls = {};          ///< The client's certificate, for servers that ask.
+  std::optional<std::string> tls_ca = {};    ///< A PEM file of authorities; otherwise the system's.
+  /// The name that a server's certificate must have; otherwise the host of the URI.
+  std::optional<std::string> tls_server_name = {};
   TransportOptions transport = {};
 };
 
@@ -149,6 +162,23 @@ class OptionsBuilder {
     return *this;
   }
 
+  /// Calls `setter(options, text, error)` where the text was set.
+  template <class Setter>
+  OptionsBuilder& set_text(const std::optional<std::string>& text, Setter&& setter) {
+    if (!text.has_value()) return *this;
+    return run([&](dipc_error** error) { return setter(raw_.get(), text->c_str(), error); });
+  }
+
+  /// Calls `setter(options, certificate, key, error)` where both were set.
+  template <class Setter>
+  OptionsBuilder& set_identity(const std::optional<Identity>& identity, Setter&& setter) {
+    if (!identity.has_value()) return *this;
+    return run([&](dipc_error** error) {
+      return setter(raw_.get(), identity->certificate_file.c_str(), identity->key_file.c_str(),
+                    error);
+    });
+  }
+
   /// Calls `setter(options, name, value, error)` for each.
   template <class Setter>
   OptionsBuilder& set_each(const TransportOptions& options, Setter&& setter) {
@@ -203,6 +233,8 @@ inline auto build(const ServerOptions& options) {
       .set(options.compression, dipc_server_options_set_compression)
       .set(options.allow_remote, dipc_server_options_set_allow_remote)
       .set(options.trusted_network, dipc_server_options_set_trusted_network)
+      .set_identity(options.tls, dipc_server_options_set_tls)
+      .set_text(options.tls_client_ca, dipc_server_options_set_tls_client_ca)
       .set(options.spin, dipc_server_options_set_spin_ns)
       .set_each(options.transport, dipc_server_options_set_transport)
       .build();
@@ -213,6 +245,9 @@ inline auto build(const ClientOptions& options) {
       .set(options.any_user, dipc_client_options_set_any_user)
       .set(options.idle_timeout, dipc_client_options_set_idle_timeout_ns)
       .set(options.max_idle, dipc_client_options_set_max_idle)
+      .set_identity(options.tls, dipc_client_options_set_tls)
+      .set_text(options.tls_ca, dipc_client_options_set_tls_ca)
+      .set_text(options.tls_server_name, dipc_client_options_set_tls_server_name)
       .set_each(options.transport, dipc_client_options_set_transport)
       .build();
 }

@@ -34,13 +34,21 @@ struct Process {
   std::int64_t gid;
 };
 
+/// Who a client's certificate is for, which an authority of the server's has signed.
+struct Certificate {
+  std::string subject;      ///< "CN=alice, O=Example".
+  std::string names;        ///< "DNS:a.example, URI:spiffe://example/a"; kinds DNS, IP, URI, email.
+  std::string fingerprint;  ///< SHA-256, 64 lower-case hexadecimal digits.
+};
+
 /// The client that asked.
 struct Peer {
   std::string text;       ///< For logs: "pid 4711, uid 1000".
-  std::string transport;  ///< By which it came: "shm", "tcp" or "ucx".
-  std::optional<Process> process = {};      ///< nullopt over tcp and ucx, which do not tell.
+  std::string transport;  ///< By which it came: "shm", "tls", "tcp" or "ucx".
+  std::optional<Process> process = {};      ///< nullopt over a network, which does not tell.
   /// "10.0.0.7:40112"; nullopt over shm. A port says nothing of the user behind it.
   std::optional<std::string> address = {};
+  std::optional<Certificate> certificate = {};  ///< nullopt where the client showed none.
 };
 
 /// The request that a provider was given: valid until the provider's stream is released, so that
@@ -105,6 +113,17 @@ class RequestRef {
     } else if (address.status() != Status::not_found) {
       return std::move(address).error();
     }
+    auto subject = certificate(DIPC_CERTIFICATE_SUBJECT);
+    if (subject.ok()) {
+      auto names = certificate(DIPC_CERTIFICATE_NAMES);
+      if (!names) return std::move(names).error();
+      auto fingerprint = certificate(DIPC_CERTIFICATE_FINGERPRINT);
+      if (!fingerprint) return std::move(fingerprint).error();
+      peer.certificate =
+          Certificate{*std::move(subject), *std::move(names), *std::move(fingerprint)};
+    } else if (subject.status() != Status::not_found) {
+      return std::move(subject).error();
+    }
     return peer;
   }
 
@@ -162,6 +181,13 @@ class RequestRef {
     return detail::call_for_text([&](char* buffer, std::size_t size, std::size_t* length,
                                      dipc_error** error) {
       return function(raw_, buffer, size, length, error);
+    });
+  }
+
+  Result<std::string> certificate(std::int32_t which) const {
+    return detail::call_for_text([&](char* buffer, std::size_t size, std::size_t* length,
+                                     dipc_error** error) {
+      return dipc_request_peer_certificate(raw_, which, buffer, size, length, error);
     });
   }
 

@@ -153,6 +153,14 @@ class Server {
         });
   }
 
+  /// Reads the certificates again: connections made from now on go by them.
+  ///
+  /// @return Where a file cannot be used the server goes on with what it had.
+  Result<void> reload_tls() const {
+    return detail::call(
+        [&](dipc_error** error) { return dipc_server_reload_tls(raw_.get(), error); });
+  }
+
   /// Removes the handler, if there is one: tickets that are not served are unknown again.
   Result<void> remove_handler() const {
     return detail::call([&](dipc_error** error) {

@@ -6,9 +6,9 @@
 Who asks, as the system told when the client connected. As text it is a line for logs: `string(peer)`
 is `"pid 4711, uid 1000"`.
 
-- `transport`: `"shm"`, `"tcp"` or `"ucx"`
-- `pid`, `uid`, `gid`: numbers of the client's process, its user and group; `nothing` over tcp and
-  ucx, which do not tell. The `pid` is 0 where the process has none in this one's namespace
+- `transport`: `"shm"`, `"tls"`, `"tcp"` or `"ucx"`
+- `pid`, `uid`, `gid`: numbers of the client's process, its user and group; `nothing` over a
+  network, which does not tell. The `pid` is 0 where the process has none in this one's namespace
 - `address`: `"10.0.0.7:40112"`; `nothing` over shm. A port says nothing of the user behind it
 """
 struct Peer

@@ -87,6 +87,10 @@ set_i32(setter, value) = (options, error) ->
     ccall(setter, Int32, (Ptr{Cvoid}, Int32, Ptr{Ptr{Cvoid}}), options, value, error)
 set_bool(setter, value) = (options, error) ->
     ccall(setter, Int32, (Ptr{Cvoid}, UInt8, Ptr{Ptr{Cvoid}}), options, value, error)
+set_text(setter, text) = (options, error) ->
+    ccall(setter, Int32, (Ptr{Cvoid}, Cstring, Ptr{Ptr{Cvoid}}), options, text, error)
+set_texts(setter, one, other) = (options, error) ->
+    ccall(setter, Int32, (Ptr{Cvoid}, Cstring, Cstring, Ptr{Ptr{Cvoid}}), options, one, other, error)
 
 # One of the names that an option takes, as its number.
 function named_option(option, names, value)

@@ -18,6 +18,9 @@ Serves tables to clients; listens at `uri` where one is given. See [`Dipc.serve`
 - `inline_bytes`: up to which size a body travels as bytes (4096)
 - `lent_limit_bytes`: the most bytes of copies lent to one connection (1 GiB)
 - `any_user`: whether to admit clients of other users of this machine (false)
+- `tls`: paths of the server's certificate and of its key, `(certificate, key)`, in PEM, for addresses
+  that begin with `tls://`
+- `tls_client_ca`: path of authorities, in PEM: tls clients must have a certificate of one of them
 - `body`: `:auto`, or `:packed`: always as bytes
 - `compression`: `:none`, `:lz4` or `:zstd`; compressed bodies travel as bytes
 
@@ -40,6 +43,7 @@ mutable struct Server <: SharedHandle
                     max_region_bytes = nothing,
                     region_bytes = nothing, region_idle = nothing, inline_bytes = nothing,
                     lent_limit_bytes = nothing, any_user::Bool = false, body::Symbol = :auto,
+                    tls = nothing, tls_client_ca = nothing,
                     compression::Symbol = :none)
         out = Ref{Ptr{Cvoid}}(C_NULL)
         setters = Any[
@@ -61,6 +65,9 @@ mutable struct Server <: SharedHandle
         )
             value === nothing || push!(setters, set_u64(setter, value))
         end
+        tls === nothing || push!(setters, set_texts(@c(dipc_server_options_set_tls), tls...))
+        tls_client_ca === nothing ||
+            push!(setters, set_text(@c(dipc_server_options_set_tls_client_ca), tls_client_ca))
         with_handle(@c(dipc_server_options_new), @c(dipc_server_options_free), setters) do options
             check(e -> ccall(@c(dipc_server_new), Int32,
                 (Ptr{Cvoid}, Ptr{Ptr{Cvoid}}, Ptr{Ptr{Cvoid}}), options, out, e))

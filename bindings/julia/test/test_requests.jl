@@ -219,3 +219,30 @@ end
     @test status(() -> Dipc.withdraw(server)) == Dipc.ERR_STOPPED
     @test comes_true(() -> Dipc.collect_exports() == 0)
 end
+
+# Certificates, over tls.
+@testset "certificates" begin
+    if Sys.which("openssl") === nothing
+        @info "skipped: openssl is not there"
+    else
+        script = joinpath(@__DIR__, "../../../tests/certificates.sh")
+        mktempdir() do folder
+            run(`$script $folder`)
+            file(name) = joinpath(folder, name)
+            server = Dipc.Server(tls = (file("server.pem"), file("server.key")), tls_client_ca = file("ca.pem"))
+            try
+                uri = Dipc.listen(server, "tls://127.0.0.1:0")
+                Dipc.serve(server, "table", (a = [1, 2, 3],))
+                ask(; options...) = Dipc.table(Dipc.get(uri, "table"; client = Dipc.Client(; options...))).a
+                alice = (file("alice.pem"), file("alice.key"))
+                @test ask(tls_ca = file("ca.pem"), tls = alice) == 1:3
+                @test status(() -> ask(tls_ca = file("ca.pem"))) == Dipc.ERR_PERMISSION
+                @test status(() -> ask(tls = alice)) == Dipc.ERR_PERMISSION
+                @test status(() -> ask(tls_ca = file("ca.pem"), tls = alice, tls_server_name = "elsewhere")) ==
+                      Dipc.ERR_PERMISSION
+            finally
+                close(server)
+            end
+        end
+    end
+end

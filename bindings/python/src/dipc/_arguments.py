@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping, Sequence
-from typing import Union
+from typing import Any, Union
 
 from . import _errors
 
 Data = Union[str, bytes, bytearray, memoryview]
+Path = Union[str, "os.PathLike[str]"]
+"""A file."""
 Ticket = Data
 Uris = Union[str, Sequence[str]]
 
@@ -91,6 +94,21 @@ def transport(settings: Mapping[str, str]) -> list[tuple[str, tuple[bytes, bytes
         if "\0" in name + value:
             raise _errors.InvalidArgumentError(f"transport holds a NUL character: {name!r}: {value!r}")
     return [("transport", (name.encode(), value.encode())) for name, value in settings.items()]
+
+
+def files(paths: Mapping[str, Any]) -> list[tuple[str, tuple[bytes, ...]]]:
+    """Those files that are given, each as a call of its setter: a path, or a certificate and its key."""
+    given = {name: value for name, value in paths.items() if value is not None}
+    calls = []
+    for name, value in given.items():
+        parts = tuple(value) if isinstance(value, (tuple, list)) else (value,)
+        encoded = tuple(os.fsencode(part) for part in parts)
+        if any(b"\0" in part for part in encoded):
+            raise _errors.InvalidArgumentError(f"{name} holds a NUL character: {value!r}")
+        if len(encoded) != (2 if name == "tls" else 1):
+            raise TypeError("tls is two paths: of a certificate and of its key")
+        calls.append((name, encoded))
+    return calls
 
 
 def some(numbers: Mapping[str, int | None]) -> list[tuple[str, tuple[int]]]:

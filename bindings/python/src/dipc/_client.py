@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import _abi, _arguments, _asking, _description, _library, _options, _process, _source
-from ._arguments import Ticket, Uris
+from ._arguments import Path, Ticket, Uris
 from ._description import Description
 from ._handle import Setting, make, options
 from ._options import ExchangeOptions, GetOptions, PutOptions, RequestOptions
@@ -42,6 +42,9 @@ class Client:
     :param idle_timeout: Seconds for which a connection without a stream is kept for the next one; 60 by
         default.
     :param max_idle: How many of them are kept for each server; 8 by default.
+    :param tls: Paths of the client's certificate and of its key, in PEM, for servers that ask for one.
+    :param tls_ca: Path of the authorities, in PEM, whose certificates servers may have; the system's by default.
+    :param tls_server_name: The name that a server's certificate must have; the host of the URI by default.
     :param transport: What single transports know, as ``{"ucx.TLS": "tcp"}``.
     """
 
@@ -51,12 +54,16 @@ class Client:
         any_user: bool = False,
         idle_timeout: float | None = None,
         max_idle: int | None = None,
+        tls: tuple[Path, Path] | None = None,
+        tls_ca: Path | None = None,
+        tls_server_name: str | None = None,
         transport: Mapping[str, str] | None = None,
     ) -> None:
         values: list[Setting] = [
             ("any_user", (bool(any_user),)),
             *_arguments.some_seconds({"idle_timeout": idle_timeout}),
             *_arguments.some({"max_idle": max_idle}),
+            *_arguments.files({"tls": tls, "tls_ca": tls_ca, "tls_server_name": tls_server_name}),
             *_arguments.transport(transport or {}),
         ]
         with options("client_options", values, _checked, _plain("dipc_client_options_free")) as pointer:

@@ -20,7 +20,7 @@ from ._stream import Stream
 _checked, _plain = _library.checked, _library.plain
 _ticket, _peer = _checked("dipc_request_ticket"), _checked("dipc_request_peer")
 _peer_transport, _peer_address = _checked("dipc_request_peer_transport"), _checked("dipc_request_peer_address")
-_peer_id = _plain("dipc_request_peer_id")
+_peer_id, _peer_certificate = _plain("dipc_request_peer_id"), _checked("dipc_request_peer_certificate")
 _fail, _cancel_fd = _checked("dipc_request_fail"), _checked("dipc_request_cancel_fd")
 _verb, _time_left = _plain("dipc_request_verb"), _plain("dipc_request_time_left_ns")
 _request_headers, _add_headers = _checked("dipc_request_headers"), _checked("dipc_request_add_headers")
@@ -39,15 +39,26 @@ class Verb(enum.IntEnum):
     LIST = 5
 
 
+class Certificate(NamedTuple):
+    """Who a client's certificate is for, which an authority of the server's has signed."""
+
+    subject: str
+    """As in "CN=alice, O=Example"."""
+    names: list[str]
+    """Alternative names, each behind its kind: "DNS:a.example", "IP:10.0.0.7", "URI:spiffe://example/a"."""
+    fingerprint: str
+    """SHA-256, in lower-case hexadecimal digits."""
+
+
 class Peer(NamedTuple):
     """Who asks, as the system told when the client connected; as text, a line for logs: "pid 4711, uid 1000"."""
 
     transport: str
-    """By which the client came: "shm", "tcp" or "ucx"."""
+    """By which the client came: "shm", "tls", "tcp" or "ucx"."""
     pid: int | None
     """Number of the client's process. 0 where it has none in this process's namespace.
 
-    It and the two below are None over tcp and ucx, which do not tell."""
+    It and the two below are None over a network, which does not tell."""
     uid: int | None
     """Number of the process's user."""
     gid: int | None
@@ -56,6 +67,8 @@ class Peer(NamedTuple):
     """The client's address, as "10.0.0.7:40112"; None over shm. A port says nothing of the user behind it."""
     text: str
     """A line for logs."""
+    certificate: Certificate | None = None
+    """What the client has shown over tls."""
 
     def __str__(self) -> str:
         return self.text
@@ -71,7 +84,17 @@ def _peer_of(request: c_void_p) -> Peer:
         address = _library.text_of(_peer_address, request)
     except _errors.NotFoundError:
         address = None
-    return Peer(_library.text_of(_peer_transport, request), pid, uid, gid, address, _library.text_of(_peer, request))
+    transport, text = _library.text_of(_peer_transport, request), _library.text_of(_peer, request)
+    return Peer(transport, pid, uid, gid, address, text, _certificate_of(request) if transport == "tls" else None)
+
+
+def _certificate_of(request: c_void_p) -> Certificate | None:
+    try:
+        # DIPC_CERTIFICATE_SUBJECT, _NAMES and _FINGERPRINT.
+        subject, names, fingerprint = (_library.text_of(_peer_certificate, request, which) for which in (1, 2, 3))
+    except _errors.NotFoundError:
+        return None
+    return Certificate(subject, names.split(", ") if names else [], fingerprint)
 
 
 class Request:

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any, Callable, NamedTuple
 
 from . import _abi, _afterlife, _arguments, _errors, _library, _provider, _serving, _source, _wait
-from ._arguments import Ticket
+from ._arguments import Path, Ticket
 from ._description import Description, Endpoint
 from ._handle import Handle, Setting, make, options
 from ._options import BODIES, COMPRESSIONS
@@ -17,6 +17,7 @@ from ._request import Verb
 
 _checked, _plain = _library.checked, _library.plain
 _listen, _location = _checked("dipc_server_listen"), _checked("dipc_server_location")
+_reload_tls = _checked("dipc_server_reload_tls")
 _serve_pull, _publish = _checked("dipc_server_serve_pull"), _checked("dipc_server_publish")
 _replace, _set_description = _checked("dipc_server_replace"), _checked("dipc_server_set_description")
 _set_handler, _set_handler_pull = _checked("dipc_server_set_handler"), _checked("dipc_server_set_handler_pull")
@@ -74,6 +75,8 @@ class Server:
         encryption nor authentication.
     :param trusted_network: Let `listen` take ucx addresses: every process that can reach one can read and
         write this process's memory.
+    :param tls: Paths of the server's certificate and of its key, in PEM, for addresses that begin with tls://.
+    :param tls_client_ca: Path of authorities, in PEM: tls clients must have a certificate of one of them.
     :param spin: Seconds that the I/O thread looks for work before it sleeps; 0 by default.
     :param transport: What single transports know, as ``{"ucx.TLS": "tcp"}``.
     :param body: "auto", "packed" (bodies are always sent as bytes) or "lent" (wherever possible).
@@ -93,6 +96,8 @@ class Server:
         any_user: bool = False,
         allow_remote: bool = False,
         trusted_network: bool = False,
+        tls: tuple[Path, Path] | None = None,
+        tls_client_ca: Path | None = None,
         spin: float | None = None,
         transport: Mapping[str, str] | None = None,
         body: str = "auto",
@@ -115,6 +120,7 @@ class Server:
                 }
             ),
             *_arguments.some_seconds({"region_idle": region_idle, "spin": spin}),
+            *_arguments.files({"tls": tls, "tls_client_ca": tls_client_ca}),
             *_arguments.transport(transport or {}),
         ]
         with options("server_options", values, _checked, _plain("dipc_server_options_free")) as pointer:
@@ -127,6 +133,14 @@ class Server:
         """Listens at an address, as ``shm:@name``, and gives the URI for clients. May be called again."""
         with self._handle as server:
             return _library.text_of(_listen, server, _arguments.uri_bytes(uri))
+
+    def reload_tls(self) -> None:
+        """Reads the certificates again: connections made from now on go by them.
+
+        :raises DipcError: where a file cannot be used; the server goes on with what it had.
+        """
+        with self._handle as server:
+            _reload_tls(server)
 
     def location(self, role: str = "both") -> str:
         """The URI of the first address, for one role: "both", "metadata" or "data"."""
