@@ -282,11 +282,17 @@ fn whoever_is_not_trusted_is_told_why() {
 #[test]
 fn sessions_are_resumed_until_certificates_change() {
     let authority = Authority::new();
-    let servers = TlsOptions::default().with(|files| *files = server(&authority, "localhost"));
-    let clients = TlsOptions::default().with(|files| *files = client(&authority));
+    let servers = TlsOptions::default().with(|files| {
+        *files = server(&authority, "localhost");
+        files.ca = Some(authority.ca());
+    });
+    let clients = TlsOptions::default().with(|files| {
+        *files = client(&authority);
+        files.identity = Some(authority.issue("alice"));
+    });
     let meet = || {
         let (at_client, at_server) = sockets();
-        let answer = Handshake::answer(servers.server().unwrap(), at_server).unwrap();
+        let answer = Handshake::answer(servers.server().unwrap(), Arc::clone(&at_server)).unwrap();
         let asking = Handshake::ask(
             clients.client().unwrap(),
             "localhost",
@@ -298,6 +304,9 @@ fn sessions_are_resumed_until_certificates_change() {
         }
         while answer.turn().unwrap() != super::handshake::Progress::Done {}
         let kind = asking.kind();
+        // Also of a session that is resumed the client is known.
+        let (_records, certificate) = answer.finish("client").unwrap();
+        assert_eq!(certificate.unwrap().subject, "CN=alice");
         let (mut records, _): (Records, _) = asking.finish("server").unwrap();
         // Tickets come with the first bytes.
         let read = records.read(at_client.as_fd(), &mut [IoSliceMut::new(&mut [0])]);
