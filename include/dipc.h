@@ -332,13 +332,12 @@ struct ArrowAsyncDeviceStreamHandler {
 
 /**
  * Servers start and stop to listen. Each stream's begin and end, at both sides, with ticket, peer,
- * status, batches, rows and bytes.
+ * status, batches, rows and bytes. Each request that is refused, with its reason.
  */
 #define DIPC_LOG_INFO 3
 
 /**
- * Decisions of the library: connections made and reused, requests refused, connections ended, with
- * reasons.
+ * Decisions of the library: connections made and reused, connections ended, with reasons.
  */
 #define DIPC_LOG_DEBUG 4
 
@@ -3295,6 +3294,60 @@ dipc_status dipc_server_set_handler(const struct dipc_server *server,
  */
 dipc_status dipc_server_set_handler_pull(const struct dipc_server *server,
                                          struct dipc_error **error);
+
+/**
+ * Sets how many connections the server keeps. Further clients get DIPC_ERR_BUSY. Up to 64 places are
+ * only for processes of the server's own user, by shm. Default: half of the files that the process
+ * may open (RLIMIT_NOFILE).
+ *
+ * @param options          Options to change; exclusive during the call.
+ * @param max_connections  Connections; at least 1.
+ * @param error            May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: 0.
+ */
+dipc_status dipc_server_options_set_max_connections(struct dipc_server_options *options,
+                                                    size_t max_connections,
+                                                    struct dipc_error **error);
+
+/**
+ * Sets how many connections one other machine may have, or one other user of this machine. Further
+ * ones get DIPC_ERR_BUSY. Default: half of max_connections.
+ *
+ * @param options          Options to change; exclusive during the call.
+ * @param max_connections  Connections; at least 1.
+ * @param error            May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: 0.
+ */
+dipc_status dipc_server_options_set_max_connections_per_peer(struct dipc_server_options *options,
+                                                             size_t max_connections,
+                                                             struct dipc_error **error);
+
+/**
+ * Sets how long a client may take from its connection to the end of its first request; then the
+ * connection is closed. Default: 30 s.
+ *
+ * @param options     Options to change; exclusive during the call.
+ * @param timeout_ns  Nanoseconds; DIPC_FOREVER: no limit.
+ * @param error       May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: 0.
+ */
+dipc_status dipc_server_options_set_request_timeout_ns(struct dipc_server_options *options,
+                                                       uint64_t timeout_ns,
+                                                       struct dipc_error **error);
+
+/**
+ * Sets how long a connection is kept over which the client asks for nothing, up to twice this time. A
+ * connection with memory that either side lends stays, and one over which a table was sent to the
+ * server. A client of libdipc connects again when it needs to. Default: 10 min.
+ *
+ * @param options     Options to change; exclusive during the call.
+ * @param timeout_ns  Nanoseconds; DIPC_FOREVER: no limit.
+ * @param error       May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: 0.
+ */
+dipc_status dipc_server_options_set_idle_timeout_ns(struct dipc_server_options *options,
+                                                    uint64_t timeout_ns,
+                                                    struct dipc_error **error);
 
 /**
  * Makes options with the default values. Each setter names its default.

@@ -13,8 +13,22 @@ use crate::lines::Lines;
 use crate::proto::RoleTags;
 use crate::transport::{Connection, Listener};
 
-/// Takes an accepted connection, on the I/O thread. An error counts as one of the listener's.
-pub type OnAccept = Box<dyn Fn(Box<dyn Connection>) -> Result<()> + Send + Sync>;
+/// Takes an accepted connection, on the I/O thread.
+pub type OnAccept = Box<dyn Fn(Box<dyn Connection>) -> Result<(), NotTaken> + Send + Sync>;
+
+/// A connection that was accepted, and is not served.
+pub struct NotTaken {
+    /// For the log. It counts as one of the listener's, but for `Busy`.
+    pub error: Error,
+    /// The connection, and the answer to its request.
+    pub told: Option<(Box<dyn Connection>, Error)>,
+}
+
+impl From<Error> for NotTaken {
+    fn from(error: Error) -> Self {
+        Self { error, told: None }
+    }
+}
 
 /// A listener that an I/O thread watches. Dropping it stops listening.
 pub struct Acceptor {
@@ -100,8 +114,8 @@ impl Acceptor {
         }
     }
 
-    fn refuse(&self, state: &mut Accepting) {
-        let refused = state.listener.as_mut().and_then(|it| it.refused());
+    fn refuse(&self, state: &mut Accepting, told: Option<(Box<dyn Connection>, Error)>) {
+        let refused = told.or_else(|| state.listener.as_mut().and_then(|it| it.refused()));
         if let Some((connection, why)) = refused
             && state.refused.len() < MOST_REFUSED
         {
@@ -124,20 +138,28 @@ impl Acceptor {
             } => listener.accept(),
             _ => return None,
         };
-        let error = match accepted.and_then(|it| it.map(&self.on_accept).transpose()) {
-            Ok(taken) => return taken.map(|()| true),
-            Err(error) => error,
+        let taken = match accepted {
+            Ok(None) => return None,
+            Ok(Some(connection)) => (self.on_accept)(connection),
+            Err(error) => Err(error.into()),
+        };
+        let NotTaken { error, told } = match taken {
+            Ok(()) => return Some(true),
+            Err(not_taken) => not_taken,
         };
         let mut state = self.state.lock();
         say_not_accepted(&state.lines, &error);
-        self.refuse(&mut state);
+        self.refuse(&mut state, told);
         match error.status() {
             Status::OutOfResources | Status::OutOfMemory => {
                 self.pause(&mut state);
                 None
             }
             // A peer that may not connect, or has gone already, is no fault of the listener.
-            status => Some(matches!(status, Status::Permission | Status::Disconnected)),
+            status => Some(matches!(
+                status,
+                Status::Permission | Status::Disconnected | Status::Busy
+            )),
         }
     }
 

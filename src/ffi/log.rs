@@ -19,10 +19,9 @@ pub const DIPC_LOG_ERROR: i32 = 1;
 /// omitted events.
 pub const DIPC_LOG_WARN: i32 = 2;
 /// Servers start and stop to listen. Each stream's begin and end, at both sides, with ticket, peer,
-/// status, batches, rows and bytes.
+/// status, batches, rows and bytes. Each request that is refused, with its reason.
 pub const DIPC_LOG_INFO: i32 = 3;
-/// Decisions of the library: connections made and reused, requests refused, connections ended, with
-/// reasons.
+/// Decisions of the library: connections made and reused, connections ended, with reasons.
 pub const DIPC_LOG_DEBUG: i32 = 4;
 /// Every message: its direction, kind, number and length.
 pub const DIPC_LOG_TRACE: i32 = 5;

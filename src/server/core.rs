@@ -1,6 +1,5 @@
 //! The state that a server's threads share: tickets, connections and streams.
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -9,10 +8,10 @@ use parking_lot::Mutex;
 
 use crate::arrow::EncodeOptions;
 use crate::arrow::stream::{ArrayReader, DeviceStreamReader};
-use crate::driver::acceptor::Acceptor;
+use crate::driver::acceptor::{Acceptor, NotTaken};
 use crate::driver::callbacks::{Callbacks, Deferred};
 use crate::driver::clock;
-use crate::driver::end::{ArrivedRequest, Begun, End, EndLink, Host, StreamWork};
+use crate::driver::end::{ArrivedRequest, Begun, End, EndLink, Host, ServedLimits, StreamWork};
 use crate::driver::io::IoThread;
 use crate::driver::produce::{
     Counters, OutStream, ProduceOptions, Production, Publication, Published,
@@ -25,6 +24,7 @@ use crate::lines::Lines;
 use crate::proto::{Role, RoleTags, SenderConfig, Timestamp, Uri};
 use crate::server::answers::Answers;
 use crate::server::authorizing::{Allowed, Authorizing};
+use crate::server::connections::{Bounds, Connections};
 use crate::server::pulls::PullQueues;
 use crate::server::request::AskedFor;
 use crate::server::streams::{Slot, Streams};
@@ -49,7 +49,8 @@ pub(super) struct ServerCore {
     pub(super) streams: Arc<Streams>,
     pub(super) threads: Threads,
     pub(super) listeners: Mutex<Vec<Listening>>,
-    pub(super) links: Mutex<HashMap<u64, Arc<EndLink>>>,
+    pub(super) links: Mutex<Connections>,
+    pub(super) bounds: Bounds,
     pub(super) next_link: AtomicU64,
     pub(super) pulls: PullQueues,
     pub(super) answers: Answers,
@@ -93,31 +94,50 @@ impl ServerCore {
     }
 
     pub(super) fn links(&self) -> Vec<Arc<EndLink>> {
-        self.links.lock().values().cloned().collect()
+        self.links.lock().all().cloned().collect()
     }
 
     /// Takes over a new connection, on the I/O thread.
     ///
     /// # Errors
     ///
-    /// The system's error if the connection cannot be watched.
-    pub(super) fn accepted(&self, connection: Box<dyn Connection>, tags: RoleTags) -> Result<()> {
+    /// `Busy`, with the connection, where the server has as many as it may; the system's error if the
+    /// connection cannot be watched.
+    pub(super) fn accepted(
+        &self,
+        connection: Box<dyn Connection>,
+        tags: RoleTags,
+    ) -> Result<(), NotTaken> {
+        let origin = &connection.identity().origin;
+        let place = self.links.lock().ensure_place(origin, self.bounds);
+        if let Err(error) = place {
+            let peer = &connection.identity().peer;
+            let logged = error.clone().context(format_args!("the peer is {peer}"));
+            return Err(NotTaken {
+                told: Some((connection, error)),
+                error: logged,
+            });
+        }
         let id = self.next_link.fetch_add(1, Ordering::Relaxed);
         let config = SenderConfig {
             tags,
             first_seq: self.options.first_seq,
         };
         let host: Weak<dyn Host> = Weak::clone(&self.me) as Weak<Self>;
-        let idle = self.link_options.region_idle;
         let peer = connection.identity().peer.clone();
-        let queued = self.options.most_queued();
-        let link = EndLink::start(id, connection, config, idle, queued, &self.io, host)
+        let limits = ServedLimits {
+            region_idle: self.link_options.region_idle,
+            most_queued: self.options.most_queued(),
+            request_time: self.options.request_timeout,
+            idle_time: self.options.idle_timeout,
+        };
+        let link = EndLink::start(id, connection, config, limits, &self.io, host)
             .map_err(|error| error.context(format_args!("the peer is {peer}")))?;
-        self.links.lock().insert(id, Arc::clone(&link));
+        self.links.lock().add(&link);
         // The connection may have ended, or missed the cut, before it was in the list.
         if link.is_closed() || self.cutting.load(Ordering::Acquire) {
             link.cut(&Error::new(Status::Stopped, "the server was stopped"));
-            self.links.lock().remove(&id);
+            self.links.lock().remove(&link);
         }
         Ok(())
     }
@@ -463,6 +483,6 @@ impl Host for ServerCore {
     }
 
     fn closed(&self, link: &Arc<EndLink>) {
-        self.links.lock().remove(&link.beside.id);
+        self.links.lock().remove(link);
     }
 }

@@ -2,6 +2,7 @@
 
 mod answers;
 mod authorizing;
+mod connections;
 mod core;
 mod describe;
 mod options;
@@ -44,6 +45,7 @@ use crate::proto::{Role, RoleTags, Tags, Uri};
 use crate::transport::{self, MemoryBudget};
 use answers::Answers;
 use authorizing::Authorizing;
+use connections::Bounds;
 use pulls::PullQueues;
 use threads::Threads;
 use tickets::{Entry, Tickets, provided};
@@ -76,6 +78,7 @@ impl Server {
         link_options.tls = link_options.tls.with(|_| ());
         let authorizing = (options.authorizer.take())
             .map(|authorizer| Arc::new(Authorizing::new(authorizer, options.most_providers())));
+        let bounds = Bounds::new(options.max_connections, options.max_connections_per_peer);
         let core = Arc::new_cyclic(|me| ServerCore {
             options,
             link_options,
@@ -87,6 +90,7 @@ impl Server {
             threads: Threads::default(),
             listeners: Mutex::default(),
             links: Mutex::default(),
+            bounds,
             next_link: AtomicU64::new(1),
             pulls,
             answers: Answers::default(),

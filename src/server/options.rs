@@ -48,6 +48,16 @@ pub struct ServerOptions {
     /// Most streams with providers and hosts of the pull form, including streams whose clients have
     /// gone; further requests are refused with `Busy`. `None`: `max_streams` and 64 more.
     pub max_providers: Option<usize>,
+    /// Most connections; further ones are refused with `Busy`. Some places are kept for processes of
+    /// the server's own user. `None`: half of the files that the process may open.
+    pub max_connections: Option<usize>,
+    /// Most connections of one machine, or of one other user of this one. `None`: half of
+    /// `max_connections`.
+    pub max_connections_per_peer: Option<usize>,
+    /// How long a connection's first request may take to come; `None`: for ever.
+    pub request_timeout: Option<Duration>,
+    /// How long a connection without a stream is kept, up to twice this time; `None`: for ever.
+    pub idle_timeout: Option<Duration>,
     /// Options of each connection.
     pub link: LinkOptions,
     /// Most bytes of regions for copies, over all connections. Beyond it bodies travel as bytes.
@@ -71,6 +81,10 @@ impl Default for ServerOptions {
         Self {
             max_streams: 64,
             max_providers: None,
+            max_connections: None,
+            max_connections_per_peer: None,
+            request_timeout: Some(Duration::from_secs(30)),
+            idle_timeout: Some(Duration::from_secs(600)),
             link: LinkOptions::default(),
             max_bytes: 16 << 30,
             take: TakeOptions::default(),

@@ -212,6 +212,10 @@ static void options(void) {
   NULLS("options", dipc_server_options_set_put_validation(NULL, 0, &error_));
   NULLS("options", dipc_server_options_set_put_stall_timeout_ns(NULL, 1, &error_));
   NULLS("options", dipc_server_options_set_put_message_limit_bytes(NULL, 1, &error_));
+  NULLS("options", dipc_server_options_set_max_connections(NULL, 1, &error_));
+  NULLS("options", dipc_server_options_set_max_connections_per_peer(NULL, 1, &error_));
+  NULLS("options", dipc_server_options_set_request_timeout_ns(NULL, 1, &error_));
+  NULLS("options", dipc_server_options_set_idle_timeout_ns(NULL, 1, &error_));
   NULLS("options", dipc_server_options_set_any_user(NULL, true, &error_));
   NULLS("options", dipc_server_options_set_body(NULL, 0, &error_));
   NULLS("options", dipc_server_options_set_compression(NULL, 0, &error_));

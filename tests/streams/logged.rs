@@ -122,7 +122,7 @@ fn child_logs() {
         kept.comes(Level::WARN, &["`pulled`", "ended without finishing"]);
         get("nowhere").unwrap_err();
         kept.comes(
-            Level::DEBUG,
+            Level::INFO,
             &["`nowhere`", "is refused", "DIPC_ERR_NOT_FOUND"],
         );
         serve(&server, "held", counting(1000, 1000));

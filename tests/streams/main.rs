@@ -10,6 +10,7 @@
 
 mod asking;
 mod authorizing;
+mod bounds;
 mod carrying;
 #[path = "../common/mod.rs"]
 mod common;

@@ -115,6 +115,10 @@ pub struct Args {
     #[arg(long, value_name = "N", value_parser = crate::parse_count)]
     max_providers: Option<NonZeroUsize>,
 
+    /// Most connections of all clients [default: half of the limit on open files]
+    #[arg(long, value_name = "N", value_parser = crate::parse_count)]
+    max_connections: Option<NonZeroUsize>,
+
     /// Most memory for lent copies, such as 512M (0: no lending, bodies are sent as bytes); with
     /// --arena as much again for all tables together
     #[arg(long, value_name = "BYTES", default_value = "16G", value_parser = crate::parse_bytes)]
@@ -208,6 +212,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let mut options = ServerOptions {
         max_streams: args.max_streams.get(),
         max_providers: args.max_providers.map(NonZeroUsize::get),
+        max_connections: args.max_connections.map(NonZeroUsize::get),
         max_bytes: args.max_memory,
         body: match args.body {
             Body::Auto => BodyPolicy::Auto,

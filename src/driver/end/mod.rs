@@ -23,6 +23,7 @@ pub use message::{Gathered, LentHold};
 pub use receiving::peer_has_ended;
 pub use sending::{SendRoom, Writes};
 
+use crate::driver::clock;
 use crate::driver::fetch::{Left, LeftStream, ReturnQueue};
 use crate::driver::io::{IoThread, Source};
 use crate::driver::produce::{ClientWatch, Publication};
@@ -66,6 +67,19 @@ pub enum Begun {
     Thread(Box<dyn StreamWork>),
     /// By a host of the pull form, or by the thread of the stream's other part.
     Elsewhere,
+}
+
+/// What a server allows a connection.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ServedLimits {
+    /// How long a region of its may be idle.
+    pub region_idle: Duration,
+    /// While more bytes than this wait to be written, nothing new is produced.
+    pub most_queued: u64,
+    /// How long the first request may take to come; `None`: for ever.
+    pub request_time: Option<Duration>,
+    /// How long a connection without a stream is kept, up to twice this time; `None`: for ever.
+    pub idle_time: Option<Duration>,
 }
 
 /// A stream that needs a thread of its own.
@@ -128,6 +142,12 @@ pub struct End {
     retire_at: Option<Timestamp>,
     /// When to ask next whether the peer's machine still answers.
     probe_at: Option<Timestamp>,
+    /// At a server: nothing was asked for since the last look.
+    is_quiet: bool,
+    /// When to look next whether something was asked for.
+    quiet_at: Option<Timestamp>,
+    /// How long a connection without a stream may be quiet, at least.
+    idle_time: Option<Duration>,
     /// When the peer was first given the time to read what was said last, at a stop.
     dismissed_at: Option<Timestamp>,
     returns: Arc<ReturnQueue>,
@@ -185,22 +205,22 @@ impl EndEffects {
 }
 
 impl EndLink {
-    /// Takes over an accepted connection and begins to watch it. While more than `most_queued`
-    /// bytes wait to be written, nothing new is produced. Fails if the system cannot watch the
+    /// Takes over an accepted connection and begins to watch it. Fails if the system cannot watch the
     /// connection, which is closed then.
     pub fn start(
         id: u64,
         connection: Box<dyn Connection>,
         config: SenderConfig,
-        region_idle: Duration,
-        most_queued: u64,
+        limits: ServedLimits,
         io: &IoThread,
         host: Weak<dyn Host>,
     ) -> Result<Arc<Self>> {
         let free_tag = config.tags.both.and_then(|tags| tags.free_data);
         let mut end = End::new(connection, config, free_tag);
         (end.id, end.is_server, end.receives) = (id, true, false);
-        (end.region_idle, end.most_queued) = (region_idle, most_queued);
+        (end.region_idle, end.most_queued) = (limits.region_idle, limits.most_queued);
+        end.quiet_at = limits.request_time.map(clock::after);
+        end.idle_time = limits.idle_time;
         let identity = end.connection.identity().clone();
         let beside = Beside {
             host: Some(host),
@@ -295,6 +315,9 @@ impl End {
             is_full: false,
             retire_at: None,
             probe_at: None,
+            is_quiet: true,
+            quiet_at: None,
+            idle_time: None,
             dismissed_at: None,
             returns: Arc::new(ReturnQueue::new(free_tag)),
             is_awake: false,

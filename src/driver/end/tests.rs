@@ -120,9 +120,14 @@ fn serve_counted(
         writes: Arc::clone(writes),
         unread: Arc::clone(unread),
     };
-    let (config, idle) = (SenderConfig::default(), Duration::from_secs(1));
+    let config = SenderConfig::default();
+    let limits = ServedLimits {
+        region_idle: Duration::from_secs(1),
+        most_queued,
+        ..ServedLimits::default()
+    };
     let host = Weak::<Nobody>::new();
-    EndLink::start(1, Box::new(link), config, idle, most_queued, io, host).unwrap()
+    EndLink::start(1, Box::new(link), config, limits, io, host).unwrap()
 }
 
 fn wait_until(done: impl Fn() -> bool) {

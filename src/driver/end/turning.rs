@@ -60,6 +60,7 @@ impl Turn for End {
     fn upkeep(&mut self, now: Timestamp, effects: &mut EndEffects) {
         self.retire_when_due(now);
         self.probe_when_due(now, effects);
+        self.end_quiet_when_due(now, effects);
         self.pump(effects);
         self.say(None, effects);
         if let Some((_, left)) = self.left.clone() {
@@ -69,7 +70,13 @@ impl Turn for End {
 
     fn next_upkeep(&self) -> Option<Timestamp> {
         let left = self.left.as_ref().and_then(|(_, left)| left.deadline());
-        let times = [self.retire_at, self.probe_at, self.returns.deadline(), left];
+        let times = [
+            self.retire_at,
+            self.probe_at,
+            self.quiet_at,
+            self.returns.deadline(),
+            left,
+        ];
         times.into_iter().flatten().min()
     }
 
@@ -326,6 +333,7 @@ impl End {
             } => {
                 self.is_cancelled = false;
                 self.is_pending_said = false;
+                self.is_quiet = false;
                 if self.probe_at.is_none() {
                     self.probe(effects);
                 }

@@ -3,6 +3,7 @@
 
 use super::{End, EndEffects};
 use crate::driver::clock;
+use crate::error::Error;
 use crate::proto::{SenderState, Timestamp};
 
 impl End {
@@ -42,6 +43,26 @@ impl End {
         {
             self.probe(effects);
         }
+    }
+
+    /// Ends a connection at a server over which nothing is asked for, when it is time to look. What
+    /// either side still has of the other's memory keeps it.
+    pub(super) fn end_quiet_when_due(&mut self, now: Timestamp, effects: &mut EndEffects) {
+        if self.quiet_at.take_if(|at| *at <= now).is_none() || self.closed.is_some() {
+            return;
+        }
+        let is_idle = self.sender.state() == SenderState::Idle
+            && self.sender.lent_outstanding() == 0
+            && self.connection.queued().bytes == 0
+            && self.publication.is_none()
+            && self.waiting_request.is_none()
+            && !self.receives;
+        if is_idle && self.is_quiet {
+            let error = Error::timeout("the client has asked for nothing for too long");
+            return self.close(error, effects);
+        }
+        self.is_quiet = is_idle;
+        self.quiet_at = self.idle_time.map(clock::after);
     }
 
     fn retire_regions(&mut self, ids: Vec<u16>) {

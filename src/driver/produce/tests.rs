@@ -14,7 +14,9 @@ use crate::arrow::{Encoder, batch_to_c, schema_to_c};
 use crate::device::{BufferRef, Target};
 use crate::driver::callbacks::Deferred;
 use crate::driver::clock;
-use crate::driver::end::{ArrivedRequest, Begun as Start, End, EndLink, Host, StreamWork};
+use crate::driver::end::{
+    ArrivedRequest, Begun as Start, End, EndLink, Host, ServedLimits, StreamWork,
+};
 use crate::driver::fetch::{Connections, Fetch};
 use crate::driver::io::IoThread;
 use crate::driver::turning::Turn as _;
@@ -158,8 +160,11 @@ fn connect(name: &str) -> Served {
         1,
         Box::new(server),
         SenderConfig::default(),
-        Duration::from_secs(1),
-        u64::MAX,
+        ServedLimits {
+            region_idle: Duration::from_secs(1),
+            most_queued: u64::MAX,
+            ..ServedLimits::default()
+        },
         &io,
         Arc::downgrade(&host),
     )

@@ -380,7 +380,7 @@ impl Wire for Records {
         socket: BorrowedFd<'_>,
         runs: &mut [IoSliceMut<'_>],
     ) -> Result<usize, Errno> {
-        let room = runs.iter().map(|run| run.len()).sum();
+        let room: usize = runs.iter().map(|run| run.len()).sum();
         let mut given = 0;
         loop {
             given += self.opening.give(runs, given);

@@ -1,0 +1,144 @@
+//! Bounds on what a server's clients may hold.
+
+use std::time::Duration;
+
+use crate::error::{Error, Result};
+use crate::ffi::client_options::DIPC_FOREVER;
+use crate::ffi::error::dipc_error;
+use crate::ffi::guard::{ErrorOut, guard_mut};
+use crate::ffi::server_options::dipc_server_options;
+use crate::ffi::status::dipc_status;
+
+/// Sets how many connections the server keeps. Further clients get DIPC_ERR_BUSY. Up to 64 places are
+/// only for processes of the server's own user, by shm. Default: half of the files that the process
+/// may open (RLIMIT_NOFILE).
+///
+/// @param options          Options to change; exclusive during the call.
+/// @param max_connections  Connections; at least 1.
+/// @param error            May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: 0.
+///
+/// # Safety
+///
+/// `options` is NULL, or came from dipc_server_options_new() and was not freed; `error` is NULL or
+/// writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_server_options_set_max_connections(
+    options: *mut dipc_server_options,
+    max_connections: usize,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    let body = |options: &mut dipc_server_options| {
+        options.inner.max_connections = Some(some(max_connections, "max_connections")?);
+        Ok(())
+    };
+    // SAFETY: the caller promises `options` is NULL, or live and exclusive.
+    unsafe { guard_mut(options, error, body) }
+}
+
+/// Sets how many connections one other machine may have, or one other user of this machine. Further
+/// ones get DIPC_ERR_BUSY. Default: half of max_connections.
+///
+/// @param options          Options to change; exclusive during the call.
+/// @param max_connections  Connections; at least 1.
+/// @param error            May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: 0.
+///
+/// # Safety
+///
+/// `options` is NULL, or came from dipc_server_options_new() and was not freed; `error` is NULL or
+/// writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_server_options_set_max_connections_per_peer(
+    options: *mut dipc_server_options,
+    max_connections: usize,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    let body = |options: &mut dipc_server_options| {
+        let given = some(max_connections, "max_connections_per_peer")?;
+        options.inner.max_connections_per_peer = Some(given);
+        Ok(())
+    };
+    // SAFETY: the caller promises `options` is NULL, or live and exclusive.
+    unsafe { guard_mut(options, error, body) }
+}
+
+/// Sets how long a client may take from its connection to the end of its first request; then the
+/// connection is closed. Default: 30 s.
+///
+/// @param options     Options to change; exclusive during the call.
+/// @param timeout_ns  Nanoseconds; DIPC_FOREVER: no limit.
+/// @param error       May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: 0.
+///
+/// # Safety
+///
+/// `options` is NULL, or came from dipc_server_options_new() and was not freed; `error` is NULL or
+/// writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_server_options_set_request_timeout_ns(
+    options: *mut dipc_server_options,
+    timeout_ns: u64,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    let body = |options: &mut dipc_server_options| {
+        options.inner.request_timeout = time(timeout_ns, "request timeout")?;
+        Ok(())
+    };
+    // SAFETY: the caller promises `options` is NULL, or live and exclusive.
+    unsafe { guard_mut(options, error, body) }
+}
+
+/// Sets how long a connection is kept over which the client asks for nothing, up to twice this time. A
+/// connection with memory that either side lends stays, and one over which a table was sent to the
+/// server. A client of libdipc connects again when it needs to. Default: 10 min.
+///
+/// @param options     Options to change; exclusive during the call.
+/// @param timeout_ns  Nanoseconds; DIPC_FOREVER: no limit.
+/// @param error       May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: 0.
+///
+/// # Safety
+///
+/// `options` is NULL, or came from dipc_server_options_new() and was not freed; `error` is NULL or
+/// writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_server_options_set_idle_timeout_ns(
+    options: *mut dipc_server_options,
+    timeout_ns: u64,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    let body = |options: &mut dipc_server_options| {
+        options.inner.idle_timeout = time(timeout_ns, "idle timeout")?;
+        Ok(())
+    };
+    // SAFETY: the caller promises `options` is NULL, or live and exclusive.
+    unsafe { guard_mut(options, error, body) }
+}
+
+fn some(number: usize, what: &str) -> Result<usize> {
+    match number {
+        0 => Err(Error::invalid_argument(format!(
+            "{what} is 0: nobody could connect"
+        ))),
+        number => Ok(number),
+    }
+}
+
+fn time(timeout_ns: u64, what: &str) -> Result<Option<Duration>> {
+    match timeout_ns {
+        0 => Err(Error::invalid_argument(format!(
+            "the {what} is 0: every connection would be closed"
+        ))),
+        DIPC_FOREVER => Ok(None),
+        ns => Ok(Some(Duration::from_nanos(ns))),
+    }
+}

@@ -1,0 +1,109 @@
+//! Bounds on what clients may hold (rule Q8): past one the answer is busy, or the connection ends.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use dipc::error::Status;
+use dipc::server::ServerOptions;
+
+use crate::common::{counting, read_all};
+use crate::{SHM, SUBJECTS, client, eventually, serve, server};
+
+/// A client that connects and asks for nothing, or for half of something, is closed in time; one that
+/// has asked is kept for longer, then closed, and connects again by itself.
+#[test]
+fn quiet_connections_end() {
+    for subject in SUBJECTS {
+        let options = ServerOptions {
+            request_timeout: Some(Duration::from_secs(60)),
+            idle_timeout: Some(Duration::from_millis(100)),
+            ..ServerOptions::default()
+        };
+        let request_time = Some(Duration::from_millis(300));
+        let (quick, uri) = server(
+            subject,
+            ServerOptions {
+                request_timeout: request_time,
+                ..options.clone()
+            },
+        );
+        serve(&quick, "t", counting(2, 10));
+        let client = client();
+        for _ in 0..3 {
+            let mut stream = client.get(&[&uri], b"t", &subject.options(), None).unwrap();
+            assert_eq!(read_all(&mut stream).unwrap().len(), 2);
+            drop(stream);
+            eventually("the idle connection ends", || {
+                quick.stats().connections == 0
+            });
+        }
+        if subject.scheme != "tcp" {
+            continue;
+        }
+        let target = uri.trim_start_matches("tcp://").split('?').next().unwrap();
+        for begun in [&b""[..], &[1, 0, 0, 0, 0]] {
+            let mut peer = TcpStream::connect(target).unwrap();
+            peer.write_all(begun).unwrap();
+            peer.set_read_timeout(Some(Duration::from_secs(20)))
+                .unwrap();
+            assert_eq!(peer.read(&mut [0]).unwrap(), 0);
+        }
+    }
+}
+
+/// Batches that a client keeps hold the connection that returns them.
+#[test]
+fn a_connection_with_lent_memory_stays() {
+    let options = ServerOptions {
+        idle_timeout: Some(Duration::from_millis(50)),
+        request_timeout: Some(Duration::from_millis(100)),
+        ..ServerOptions::default()
+    };
+    let (server, uri) = server(SHM, options);
+    serve(&server, "t", counting(2, 10_000));
+    let client = client();
+    let mut stream = client.get(&[&uri], b"t", &SHM.options(), None).unwrap();
+    let kept = read_all(&mut stream).unwrap();
+    drop(stream);
+    std::thread::sleep(Duration::from_millis(400));
+    let stats = server.stats();
+    assert!(
+        stats.connections == 1 && stats.lent_outstanding > 0,
+        "{stats:?}"
+    );
+    drop(kept);
+    eventually("the connection ends", || server.stats().connections == 0);
+}
+
+/// A server has as many connections as it may. Further clients hear so, and those of the server's own
+/// user still have places by shm that others do not get.
+#[test]
+fn a_full_server_says_so() {
+    let options = ServerOptions {
+        max_connections: Some(16),
+        ..ServerOptions::default()
+    };
+    let (server, uri) = server(SHM, options);
+    let tcp = server.listen("tcp://127.0.0.1:0").unwrap();
+    serve(&server, "t", counting(2, 10));
+    let get = |uri: &str| {
+        let mut stream = client().get(&[uri], b"t", &SHM.options(), None)?;
+        read_all(&mut stream).map(|batches| batches.len())
+    };
+    let target = tcp.trim_start_matches("tcp://").split('?').next().unwrap();
+    let silent: Vec<_> = (0..14)
+        .map(|_| TcpStream::connect(target).unwrap())
+        .collect();
+    eventually("the silent ones are connected", || {
+        server.stats().connections == 14
+    });
+    for _ in 0..20 {
+        let error = get(&tcp).unwrap_err();
+        assert_eq!(error.status(), Status::Busy, "{error}");
+        assert!(error.text().contains("max_connections"), "{error}");
+        assert_eq!(get(&uri).unwrap(), 2);
+    }
+    drop(silent);
+    eventually("there is a place again", || get(&tcp).is_ok());
+}
