@@ -362,7 +362,7 @@ mod tests {
             "grpc+tcp://[::1]:1",
             "grpc+unix:///run/flight%20socket",
         ] {
-            assert!(endpoint(good).is_ok(), "{good}");
+            assert!(endpoint(good, &ClientTrust::default()).is_ok(), "{good}");
         }
         for (bad, part) in [
             ("grpc://localhost", "port"),
@@ -371,7 +371,7 @@ mod tests {
             ("grpc+tls://localhost", "port"),
             ("grpc+other://localhost:1", "scheme"),
         ] {
-            let error = endpoint(bad).unwrap_err();
+            let error = endpoint(bad, &ClientTrust::default()).unwrap_err();
             assert!(error.text().contains(part), "{bad}: {error}");
         }
     }

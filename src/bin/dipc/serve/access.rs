@@ -251,8 +251,8 @@ mod tests {
     /// A token allows its verbs for its tickets, and nothing else is a token.
     #[test]
     fn tokens_allow_what_their_lines_say() {
-        let rules =
-            rules("# who\n\nann  s3cret get sales-* orders\nloader t0ken put,get *\n").unwrap();
+        let access =
+            access("# who\n\nann  s3cret get sales-* orders\nloader t0ken put,get *\n").unwrap();
         let ann = Some("ann".to_owned());
         let check = |token: &str, verb, ticket: &str| check(&access, token, verb, ticket);
         assert_eq!(check("Bearer s3cret", Verb::Get, "sales-2026"), ann);
