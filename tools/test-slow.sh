@@ -158,7 +158,7 @@ for part in "${parts[@]}"; do
   case $part in
     tsan) thread ;;
     asan) address ;;
-    c) step "C tests under AddressSanitizer" 1200 tests/c/run.sh asan || true ;;
+    c) step "C tests under AddressSanitizer and valgrind" 2400 tests/c/run.sh asan valgrind || true ;;
     loom) loom ;;
     fuzz) fuzz ;;
     kills)

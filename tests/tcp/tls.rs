@@ -204,7 +204,7 @@ fn what_a_listener_needs() {
         (
             (other, key),
             Status::InvalidArgument,
-            "cannot be used for TLS",
+            "is not that of the certificate",
         ),
     ] {
         let mut server_options = ServerOptions::default();

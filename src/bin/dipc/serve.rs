@@ -28,7 +28,7 @@ use dipc::error::{Error, Status};
 use dipc::proto::Role;
 use dipc::server::{Provider, Request, Server, ServerOptions, SharedAuthorizer};
 use dipc::transport::BodyPolicy;
-use tracing::{error, info};
+use tracing::{error, info, warn};
 
 pub use accept::{Accepting, TICKET_HEADER};
 use accept::{Ending, Folder, Rules, Taker};
@@ -41,6 +41,7 @@ use stop::stop;
 use crate::flight::{self, FlightServer, Gate, Table, Tables};
 use crate::output::whole;
 use crate::report::bytes_text;
+use crate::signals::Hangups;
 use crate::source::{Reader, Reading, Source};
 use crate::tpch;
 use crate::trust::ServerTls;
@@ -196,6 +197,9 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         return Err(UsageError(text.to_owned()).into());
     }
     listening::ensure_distinct(&args.listen, args.flight.as_deref())?;
+    // First, so that a signal ends nothing. Without files to read again it ends the server.
+    let reads_again = args.tls.tls_cert.is_some() || args.access.token_file.is_some();
+    let hangups = Hangups::new(reads_again)?;
     let folder = args.accept.as_deref().map(Folder::open).transpose()?;
     let tickets = tickets(args, folder.as_ref().map(Folder::path))?;
     // The handler comes first, so that a signal finds it.
@@ -264,7 +268,11 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         server.set_handler(taker).map_err(|(error, _)| error)?;
     }
     let (reloading, again) = (Arc::clone(&server), access.clone());
-    signals::watch_reload(move || {
+    let is_flight = args.flight.is_some() && args.tls.tls_cert.is_some();
+    hangups.watch(move || {
+        if is_flight {
+            warn!("Flight goes on with the certificates that it began with");
+        }
         match reloading.reload_tls() {
             Ok(()) => info!("certificates are read again"),
             Err(error) => error!(%error, "certificates stay as they were"),

@@ -37,12 +37,25 @@ pub fn watch(
     Ok(())
 }
 
-/// Calls `reload` at each SIGHUP, on its own thread, until the process ends.
-pub fn watch_reload(reload: impl Fn() + Send + 'static) -> Result<()> {
-    let mut signals = Signals::new([SIGHUP]).context("cannot wait for SIGHUP")?;
-    thread::Builder::new()
-        .name("dipc-reload".to_owned())
-        .spawn(move || signals.forever().for_each(|_| reload()))
-        .context("cannot start a thread to wait for SIGHUP")?;
-    Ok(())
+/// SIGHUP, which waits until somebody looks.
+pub struct Hangups(Option<Signals>);
+
+impl Hangups {
+    /// Takes SIGHUP from now on, or leaves it to end the process.
+    pub fn new(takes: bool) -> Result<Self> {
+        let signals = takes.then(|| Signals::new([SIGHUP]));
+        Ok(Self(signals.transpose().context("cannot wait for SIGHUP")?))
+    }
+
+    /// Calls `reload` at each SIGHUP, on its own thread, until the process ends.
+    pub fn watch(self, reload: impl Fn() + Send + 'static) -> Result<()> {
+        let Some(mut signals) = self.0 else {
+            return Ok(());
+        };
+        thread::Builder::new()
+            .name("dipc-reload".to_owned())
+            .spawn(move || signals.forever().for_each(|_| reload()))
+            .context("cannot start a thread to wait for SIGHUP")?;
+        Ok(())
+    }
 }

@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use dipc::error::{Error, Status};
@@ -14,6 +15,9 @@ use tonic::transport::{Certificate, ClientTlsConfig, Identity, ServerTlsConfig};
 pub const AUTHORIZATION: &str = "authorization";
 /// What stands before a token in its header.
 pub const BEARER: &str = "Bearer ";
+
+/// How long a handshake may take at a Flight server, as at libdipc's.
+const HANDSHAKE_TIME: Duration = Duration::from_secs(10);
 
 /// Of a client.
 #[derive(clap::Args, Debug, Clone, Default)]
@@ -97,7 +101,8 @@ impl ClientTrust {
 /// Of a server.
 #[derive(clap::Args, Debug, Clone, Default)]
 pub struct ServerTls {
-    /// PEM file of the server's certificate, for tls:// and for TLS on Flight; read again on SIGHUP
+    /// PEM file of the server's certificate, for tls:// and for TLS on Flight. SIGHUP has it and its
+    /// like read again, for tls:// alone
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     pub tls_cert: Option<PathBuf>,
 
@@ -117,7 +122,9 @@ impl ServerTls {
             return Ok(None);
         };
         let identity = Identity::from_pem(read(certificate)?, read(key)?);
-        let config = ServerTlsConfig::new().identity(identity);
+        let config = ServerTlsConfig::new()
+            .identity(identity)
+            .timeout(HANDSHAKE_TIME);
         Ok(Some(match &self.tls_ca {
             Some(ca) => config.client_ca_root(Certificate::from_pem(read(ca)?)),
             None => config,

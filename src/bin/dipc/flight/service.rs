@@ -18,8 +18,8 @@ use futures::StreamExt as _;
 use futures::stream::{self, BoxStream};
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
-use tonic::{Request, Response, Status, Streaming};
-use tracing::{debug, warn};
+use tonic::{Code, Request, Response, Status, Streaming};
+use tracing::{debug, info, warn};
 
 use crate::calm;
 use crate::flight::accept;
@@ -409,7 +409,13 @@ impl FlightService for Service {
             let taken = calm::catch(|| accept::take(&accepting, messages, &runtime, &may));
             let taken = taken.unwrap_or_else(|panic| Err(Status::internal(panic)));
             if let Err(status) = &taken {
-                warn!(reason = status.message(), "a table was not taken by DoPut");
+                let reason = status.message();
+                match status.code() {
+                    Code::PermissionDenied | Code::Unauthenticated => {
+                        info!(reason, "a table was refused by DoPut");
+                    }
+                    _ => warn!(reason, "a table was not taken by DoPut"),
+                }
             }
             // The client may ask again at once, and it may have gone.
             drop(slot);

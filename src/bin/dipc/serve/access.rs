@@ -13,7 +13,7 @@ use glob::Pattern;
 use parking_lot::RwLock;
 use ring::hmac;
 use ring::rand::SystemRandom;
-use tracing::info;
+use tracing::{info, warn};
 
 use crate::trust::{AUTHORIZATION, BEARER};
 
@@ -21,17 +21,19 @@ use crate::trust::{AUTHORIZATION, BEARER};
 #[derive(clap::Args, Debug, Clone, Default)]
 pub struct AccessArgs {
     /// Admit requests with a token of this file. A line of it is NAME TOKEN VERBS TICKET...: the
-    /// verbs get, put, exchange (with commas between them, * for all), and tickets or patterns of
-    /// them. Read again on SIGHUP
+    /// verbs get (which includes list and describe), put, exchange, with commas between them, or *
+    /// for all, and tickets or patterns of them; # begins a comment. Read again on SIGHUP
     #[arg(long, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
 
     /// Admit clients whose certificate has this subject (CN=alice) or alternative name
-    /// (DNS:a.example, URI:spiffe://…); may be given several times
+    /// (DNS:a.example, URI:spiffe://…), for every verb and ticket; may be given several times
     #[arg(long, value_name = "NAME", requires = "tls_ca")]
     pub allow_subject: Vec<String>,
 
-    /// Admit processes of this user, by shm; may be given several times
+    /// Admit processes of this user, by shm, for every verb and ticket; others can connect then, and
+    /// are refused. Name your own too, if it shall be admitted. Clients of another user need
+    /// --any-user. May be given several times
     #[arg(long, value_name = "UID")]
     pub allow_uid: Vec<u32>,
 }
@@ -96,23 +98,42 @@ impl Access {
         let shown = file.display();
         let text = std::fs::read_to_string(file)
             .with_context(|| format!("cannot read the tokens of {shown}"))?;
-        let lines = (1..).zip(text.lines());
-        let lines = lines.filter(|(_, line)| !line.trim().is_empty() && !line.starts_with('#'));
-        lines
-            .map(|(number, line)| {
-                self.token(line)
-                    .with_context(|| format!("line {number} of {shown}"))
-            })
-            .collect()
+        let mut tokens: Vec<Token> = Vec::new();
+        for (number, line) in (1..).zip(text.trim_start_matches('\u{feff}').lines()) {
+            // What is behind a word that begins with # is a comment.
+            let words: Vec<_> = line
+                .split_whitespace()
+                .take_while(|word| !word.starts_with('#'))
+                .collect();
+            if words.is_empty() {
+                continue;
+            }
+            let token = self
+                .token(&words)
+                .with_context(|| format!("line {number} of {shown}"))?;
+            if let Some(other) = tokens
+                .iter()
+                .find(|other| other.code.as_ref() == token.code.as_ref())
+            {
+                bail!(
+                    "line {number} of {shown}: {} has the token of {}; give each token once",
+                    token.name,
+                    other.name
+                );
+            }
+            tokens.push(token);
+        }
+        if tokens.is_empty() {
+            warn!("there is no token in {shown}: it admits nobody");
+        }
+        Ok(tokens)
     }
 
-    fn token(&self, line: &str) -> Result<Token> {
-        let mut words = line.split_whitespace();
-        let (Some(name), Some(token), Some(verbs)) = (words.next(), words.next(), words.next())
-        else {
+    fn token(&self, words: &[&str]) -> Result<Token> {
+        let [name, token, verbs, tickets @ ..] = words else {
             bail!("it is not NAME TOKEN VERBS TICKET...");
         };
-        let tickets = words.map(|word| {
+        let tickets = tickets.iter().map(|word| {
             Pattern::new(word).with_context(|| format!("{word} is no pattern of tickets"))
         });
         let tickets = tickets.collect::<Result<Vec<_>>>()?;
@@ -120,7 +141,7 @@ impl Access {
             bail!("it names no ticket; * stands for every one");
         }
         Ok(Token {
-            name: name.to_owned(),
+            name: (*name).to_owned(),
             code: hmac::sign(&self.key, token.as_bytes()),
             verbs: verbs
                 .split(',')
@@ -149,9 +170,7 @@ impl Access {
             return Ok(certificate.subject.clone());
         }
         let refused = |text: String| Err(Error::new(Status::Permission, text));
-        let given = asker
-            .authorization
-            .and_then(|value| value.strip_prefix(BEARER.as_bytes()));
+        let given = asker.authorization.and_then(token_in);
         let Some(given) = given else {
             return refused(match self.file {
                 Some(_) => format!(
@@ -168,9 +187,14 @@ impl Access {
         match known {
             Some(token) if token.allows(verb, ticket) => Ok(token.name.clone()),
             Some(token) => refused(format!(
-                "the token of {} does not allow {} of this ticket",
+                "the token of {} does not allow {} {}",
                 token.name,
-                verb.name()
+                verb.name(),
+                if verb == Verb::List {
+                    "here"
+                } else {
+                    "of this ticket"
+                }
             )),
             None => refused("this server does not know the token".to_owned()),
         }
@@ -187,6 +211,14 @@ impl Token {
     }
 }
 
+/// The token of a header. The word before it has no case (RFC 9110).
+fn token_in(value: &[u8]) -> Option<&[u8]> {
+    let (scheme, token) = value.split_at_checked(BEARER.len())?;
+    scheme
+        .eq_ignore_ascii_case(BEARER.as_bytes())
+        .then_some(token)
+}
+
 /// What a word of a token's verbs allows: who may get a table may know of it.
 fn verbs_of(word: &str) -> Result<Vec<Verb>> {
     const GET: [Verb; 3] = [Verb::Get, Verb::Describe, Verb::List];
@@ -195,7 +227,9 @@ fn verbs_of(word: &str) -> Result<Vec<Verb>> {
         "put" => vec![Verb::Put],
         "exchange" => vec![Verb::Exchange],
         "*" => [&GET[..], &[Verb::Put, Verb::Exchange]].concat(),
-        other => bail!("{other} is no verb: get, put, exchange and * are"),
+        other => {
+            bail!("`{other}` is no verb: get, put, exchange and * are, with commas and no spaces")
+        }
     })
 }
 
@@ -256,7 +290,7 @@ mod tests {
         let ann = Some("ann".to_owned());
         let check = |token: &str, verb, ticket: &str| check(&access, token, verb, ticket);
         assert_eq!(check("Bearer s3cret", Verb::Get, "sales-2026"), ann);
-        assert_eq!(check("Bearer s3cret", Verb::Describe, "orders"), ann);
+        assert_eq!(check("bearer s3cret", Verb::Describe, "orders"), ann);
         assert_eq!(check("Bearer s3cret", Verb::List, ""), ann);
         assert_eq!(check("Bearer s3cret", Verb::Put, "orders"), None);
         assert_eq!(check("Bearer s3cret", Verb::Get, "staff"), None);
@@ -303,7 +337,12 @@ mod tests {
         for (text, told) in [
             ("ann s3cret", "line 1"),
             ("\nann s3cret get", "names no ticket"),
-            ("ann s3cret take *", "take is no verb"),
+            ("ann s3cret take *", "`take` is no verb"),
+            ("ann s3cret get # *", "names no ticket"),
+            (
+                "ann s3cret get *\nbob s3cret get *",
+                "bob has the token of ann",
+            ),
             ("ann s3cret get [", "no pattern"),
         ] {
             let error = format!("{:#}", access(text).unwrap_err());

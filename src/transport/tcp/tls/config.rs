@@ -46,7 +46,7 @@ pub fn server(files: &TlsFiles) -> Result<ServerConfig> {
     };
     let mut config = builder
         .with_single_cert(chain, key)
-        .map_err(|error| of_no_use("the certificate with its key", &error))?;
+        .map_err(|error| mismatch(files, &error))?;
     // Its keys go with the configuration: who held a ticket under an earlier one is asked anew.
     config.ticketer =
         ring::Ticketer::new().map_err(|error| of_no_use("a key for tickets", &error))?;
@@ -70,7 +70,7 @@ pub fn client(files: &TlsFiles) -> Result<ClientConfig> {
         None => builder.with_no_client_auth(),
         Some((chain, key)) => builder
             .with_client_auth_cert(chain, key)
-            .map_err(|error| of_no_use("the certificate with its key", &error))?,
+            .map_err(|error| mismatch(files, &error))?,
     };
     config.alpn_protocols = vec![ALPN.to_vec()];
     config.enable_secret_extraction = true;
@@ -84,7 +84,10 @@ fn identity(files: &TlsFiles) -> Result<Option<CertificateAndKey>> {
         return Ok(None);
     };
     let read = PrivateKeyDer::from_pem_file(key);
-    let key = read.map_err(|error| unreadable(key, "a private key", &error))?;
+    let key = read.map_err(|error| {
+        let what = "a private key (one with a passphrase is not read)";
+        unreadable(key, what, &error)
+    })?;
     Ok(Some((certificates(certificate)?, key)))
 }
 
@@ -150,6 +153,22 @@ fn unreadable(path: &Path, what: &str, error: &pem::Error) -> Error {
             "there is no PEM of {what} in {path}: is it the right file?"
         )),
         error => Error::invalid_argument(format!("cannot read {what} from {path}: {error:?}")),
+    }
+}
+
+/// A certificate and a key that do not go together.
+fn mismatch(files: &TlsFiles, error: &rustls::Error) -> Error {
+    let named = files.identity.as_ref();
+    let named = named.map(|(certificate, key)| (certificate.display(), key.display()));
+    match (named, error) {
+        (Some((certificate, key)), rustls::Error::InconsistentKeys(_)) => Error::invalid_argument(
+            format!("the key of {key} is not that of the certificate of {certificate}"),
+        ),
+        (Some((certificate, key)), error) => of_no_use(
+            format_args!("the certificate of {certificate} with the key of {key}"),
+            error,
+        ),
+        (None, error) => of_no_use("the certificate with its key", error),
     }
 }
 

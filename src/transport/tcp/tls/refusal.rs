@@ -31,9 +31,9 @@ pub fn explain(error: &TlsError) -> Error {
             }
             other => format!("and this side have no way of TLS in common ({other:?})"),
         }),
-        TlsError::InvalidMessage(why) => {
-            Error::disconnected(format!("does not speak TLS: {why:?}"))
-        }
+        TlsError::InvalidMessage(why) => Error::disconnected(format!(
+            "does not speak TLS (it sent what is none: {why:?})"
+        )),
         TlsError::HandshakeNotComplete => {
             Error::disconnected("ended the connection before TLS was agreed on")
         }
@@ -52,7 +52,8 @@ fn of_certificate(why: &CertificateError) -> String {
         // An authority may have the name of another, as one has after a new key.
         CertificateError::UnknownIssuer | CertificateError::BadSignature => {
             "its certificate is of an authority that is not trusted here; name that authority's \
-             file (--tls-ca FILE, dipc_client_options_set_tls_ca)"
+             file (--tls-ca FILE, dipc_client_options_set_tls_ca, \
+             dipc_server_options_set_tls_client_ca)"
                 .to_owned()
         }
         CertificateError::NotValidForName => {
@@ -73,6 +74,11 @@ fn of_certificate(why: &CertificateError) -> String {
         CertificateError::Revoked => "its certificate has been revoked".to_owned(),
         CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => {
             "its certificate is for another purpose".to_owned()
+        }
+        other if format!("{other:?}").contains("CaUsedAsEndEntity") => {
+            "its certificate is an authority's own, as one that signs itself is; have an authority \
+             sign one for it"
+                .to_owned()
         }
         other => format!("its certificate is not sound ({other})"),
     }
