@@ -251,7 +251,7 @@ fn wrong_usage_is_told() {
     }
     for (uri, expected) in [
         ("grpc://127.0.0.1", "port"),
-        ("grpc+tls://127.0.0.1:1", "TLS"),
+        ("grpc+tls://127.0.0.1:1", "is the Flight server running"),
         (
             "grpc+unix:///nonexistent/socket",
             "is the Flight server running",

@@ -123,6 +123,8 @@ fn with_few_descriptors() -> (Server, String, String) {
         .arg(env!("CARGO_BIN_EXE_dipc"));
     let shm = address();
     let args = ["--tpch", "nation", "--listen", "tcp://127.0.0.1:0"];
+    // By default it would keep fewer connections than it has descriptors.
+    let args = [&args[..], &["--max-connections", "1000"]].concat();
     let mut server = Server::start_as(command, &shm, &shm, &args);
     let line = server.line();
     let tcp = line.strip_prefix("ready ").unwrap().to_owned();
