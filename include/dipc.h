@@ -799,12 +799,12 @@ typedef void (*dipc_finalizer)(void *userdata);
  * dipc_request_verb(), dipc_request_ticket(), dipc_request_headers(), dipc_request_peer_id(),
  * dipc_request_peer_address() and dipc_request_peer_certificate() say who wants what. For
  * DIPC_VERB_LIST and DIPC_VERB_DESCRIBE it is also called with DIPC_VERB_GET for each ticket that
- * the answer would show: one that is refused is left out. Called on several threads at once, never
- * on an I/O thread, and may block. It must not unwind.
+ * the answer would show, and the answer leaves out the tickets that are refused. Called on several
+ * threads at once, never on an I/O thread, and may block. It must not unwind.
  *
  * @param userdata  The userdata of dipc_server_options_set_authorizer().
- * @param request   The client's request; valid during the call, not to be freed. To refuse with its
- *                  own status and text the authorizer calls dipc_request_fail() and returns
+ * @param request   The client's request; valid during the call, not to be freed. To refuse with
+ * its                  own status and text the authorizer calls dipc_request_fail() and returns
  *                  non-zero. dipc_request_set_principal() names the client.
  * @return 0 to allow. Any other number refuses: DIPC_ERR_PERMISSION where it gave no status.
  */
@@ -3296,9 +3296,9 @@ dipc_status dipc_server_set_handler_pull(const struct dipc_server *server,
                                          struct dipc_error **error);
 
 /**
- * Sets how many connections the server keeps. Further clients get DIPC_ERR_BUSY. Up to 64 places are
- * only for processes of the server's own user, by shm. Default: half of the files that the process
- * may open (RLIMIT_NOFILE).
+ * Sets how many connections the server keeps. Further clients get DIPC_ERR_BUSY. Up to 64 places
+ * are only for processes of the server's own user, by shm. Default: half of the files that the
+ * process may open (RLIMIT_NOFILE).
  *
  * @param options          Options to change; exclusive during the call.
  * @param max_connections  Connections; at least 1.
@@ -3336,9 +3336,9 @@ dipc_status dipc_server_options_set_request_timeout_ns(struct dipc_server_option
                                                        struct dipc_error **error);
 
 /**
- * Sets how long a connection is kept over which the client asks for nothing, up to twice this time. A
- * connection with memory that either side lends stays, and one over which a table was sent to the
- * server. A client of libdipc connects again when it needs to. Default: 10 min.
+ * Sets how long a connection is kept over which the client asks for nothing, up to twice this
+ * time. A connection with memory that either side lends stays, and one over which a table was sent
+ * to the server. A client of libdipc connects again when it needs to. Default: 10 min.
  *
  * @param options     Options to change; exclusive during the call.
  * @param timeout_ns  Nanoseconds; DIPC_FOREVER: no limit.

@@ -17,12 +17,12 @@ use crate::server::{Authorizer, Request, SharedAuthorizer};
 /// dipc_request_verb(), dipc_request_ticket(), dipc_request_headers(), dipc_request_peer_id(),
 /// dipc_request_peer_address() and dipc_request_peer_certificate() say who wants what. For
 /// DIPC_VERB_LIST and DIPC_VERB_DESCRIBE it is also called with DIPC_VERB_GET for each ticket that
-/// the answer would show: one that is refused is left out. Called on several threads at once, never
-/// on an I/O thread, and may block. It must not unwind.
+/// the answer would show, and the answer leaves out the tickets that are refused. Called on several
+/// threads at once, never on an I/O thread, and may block. It must not unwind.
 ///
 /// @param userdata  The userdata of dipc_server_options_set_authorizer().
-/// @param request   The client's request; valid during the call, not to be freed. To refuse with its
-///                  own status and text the authorizer calls dipc_request_fail() and returns
+/// @param request   The client's request; valid during the call, not to be freed. To refuse with
+/// its                  own status and text the authorizer calls dipc_request_fail() and returns
 ///                  non-zero. dipc_request_set_principal() names the client.
 /// @return 0 to allow. Any other number refuses: DIPC_ERR_PERMISSION where it gave no status.
 pub type dipc_authorizer =

@@ -9,9 +9,9 @@ use crate::ffi::guard::{ErrorOut, guard_mut};
 use crate::ffi::server_options::dipc_server_options;
 use crate::ffi::status::dipc_status;
 
-/// Sets how many connections the server keeps. Further clients get DIPC_ERR_BUSY. Up to 64 places are
-/// only for processes of the server's own user, by shm. Default: half of the files that the process
-/// may open (RLIMIT_NOFILE).
+/// Sets how many connections the server keeps. Further clients get DIPC_ERR_BUSY. Up to 64 places
+/// are only for processes of the server's own user, by shm. Default: half of the files that the
+/// process may open (RLIMIT_NOFILE).
 ///
 /// @param options          Options to change; exclusive during the call.
 /// @param max_connections  Connections; at least 1.
@@ -95,9 +95,9 @@ pub unsafe extern "C" fn dipc_server_options_set_request_timeout_ns(
     unsafe { guard_mut(options, error, body) }
 }
 
-/// Sets how long a connection is kept over which the client asks for nothing, up to twice this time. A
-/// connection with memory that either side lends stays, and one over which a table was sent to the
-/// server. A client of libdipc connects again when it needs to. Default: 10 min.
+/// Sets how long a connection is kept over which the client asks for nothing, up to twice this
+/// time. A connection with memory that either side lends stays, and one over which a table was sent
+/// to the server. A client of libdipc connects again when it needs to. Default: 10 min.
 ///
 /// @param options     Options to change; exclusive during the call.
 /// @param timeout_ns  Nanoseconds; DIPC_FOREVER: no limit.

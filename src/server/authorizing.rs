@@ -27,7 +27,7 @@ pub trait Authorizer: Send + Sync + 'static {
     /// at once.
     ///
     /// For list and describe the host is also asked whether the client may get each ticket that the
-    /// answer would show; one that is refused is left out.
+    /// answer would show. The answer leaves out the tickets that the host refuses.
     ///
     /// # Errors
     ///
@@ -55,6 +55,15 @@ pub(super) struct Authorizing {
     most: usize,
 }
 
+/// A question under way. The drop ends it, also where the host's code panics.
+struct Question(Arc<Authorizing>);
+
+impl Drop for Question {
+    fn drop(&mut self) {
+        self.0.asking.fetch_sub(1, Relaxed);
+    }
+}
+
 /// Whom the host has allowed a request.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Allowed {
@@ -75,6 +84,15 @@ impl Authorizing {
     pub(super) fn close(&self) {
         let authorizer = self.authorizer.lock().take();
         drop(authorizer);
+    }
+
+    /// A place for a question. The error is the number of questions, as many as there may be.
+    fn question(self: &Arc<Self>) -> Result<Question, usize> {
+        let question = Question(Arc::clone(self));
+        match self.asking.fetch_add(1, Relaxed) {
+            asking if asking >= self.most => Err(asking),
+            _ => Ok(question),
+        }
     }
 
     /// Asks the host.
@@ -105,17 +123,21 @@ impl ServerCore {
         mut turner: Turner<End>,
         asked: ArrivedRequest,
     ) -> Begun {
-        let asking = authorizing.asking.fetch_add(1, Relaxed);
-        if asking >= authorizing.most {
-            authorizing.asking.fetch_sub(1, Relaxed);
-            let text = format!("the server's host already decides about {asking} requests");
-            return self.refuse(turner, &asked, &Error::new(Status::Busy, text));
-        }
+        let question = match authorizing.question() {
+            Ok(question) => question,
+            Err(asking) => {
+                let text = format!(
+                    "the server's host already decides about {asking} requests, as many as \
+                     max_providers allows; try again later"
+                );
+                return self.refuse(turner, &asked, &Error::new(Status::Busy, text));
+            }
+        };
         turner.step_to_host(|_, _| ());
         Begun::Thread(Box::new(Undecided {
             turner,
             asked,
-            authorizing: Arc::clone(authorizing),
+            question,
             core: Weak::clone(&self.me),
         }))
     }
@@ -139,7 +161,7 @@ impl ServerCore {
 struct Undecided {
     turner: Turner<End>,
     asked: ArrivedRequest,
-    authorizing: Arc<Authorizing>,
+    question: Question,
     /// The host may take for ever: the server can go meanwhile.
     core: Weak<ServerCore>,
 }
@@ -149,13 +171,12 @@ impl StreamWork for Undecided {
         let Self {
             turner,
             asked,
-            authorizing,
+            question,
             core,
         } = *self;
         let request = &asked.request;
-        let decided = authorizing.decide(turner.link(), &request.ticket, AskedFor::of(request));
-        authorizing.asking.fetch_sub(1, Relaxed);
-        drop(authorizing);
+        let decided = (question.0).decide(turner.link(), &request.ticket, AskedFor::of(request));
+        drop(question);
         let core = core.upgrade()?;
         let begun = match decided {
             Ok(allowed) => core.begin_allowed(turner, &asked, allowed),
@@ -171,12 +192,8 @@ impl StreamWork for Undecided {
 
     fn refuse(self: Box<Self>, error: &Error) {
         let Self {
-            mut turner,
-            asked,
-            authorizing,
-            ..
+            mut turner, asked, ..
         } = *self;
-        authorizing.asking.fetch_sub(1, Relaxed);
         log_refusal(turner.link(), &asked, error);
         let (status, text) = (error.status().code(), error.text());
         turner.step(|served, effects| served.send_failure(status, text, effects));

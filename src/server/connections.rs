@@ -1,4 +1,4 @@
-//! How many connections a server keeps, and of whom.
+//! How many connections a server keeps, and of whom. A client past a bound hears so (rule Q8).
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -46,8 +46,8 @@ pub(super) struct Bounds {
 }
 
 impl Bounds {
-    /// The given bounds, or their defaults: half of the files that this process may open, and half of
-    /// the connections for one peer.
+    /// The given bounds, or their defaults: half of the files that this process may open, and half
+    /// of the connections for one peer.
     pub(super) fn new(all: Option<usize>, each: Option<usize>) -> Self {
         let files = getrlimit(Resource::Nofile).current;
         let files = files.and_then(|files| usize::try_from(files).ok());
@@ -82,8 +82,8 @@ impl PeerKey {
         self == Self::Itself || self == Self::User(getuid().as_raw())
     }
 
-    /// Whether the bound for one peer holds for it: not for this machine, whose processes could take
-    /// each other's places anyway.
+    /// Whether the bound for one peer holds for it: not for this machine, whose processes could
+    /// take each other's places anyway.
     fn is_bounded(self) -> bool {
         !self.is_own() && self != Self::Here
     }
@@ -167,8 +167,8 @@ mod tests {
         connections
     }
 
-    /// One machine or one other user does not take every place; ports and forms of an address do not
-    /// make two of one.
+    /// One machine or one other user does not take every place; ports and forms of an address do
+    /// not make two of one.
     #[test]
     fn one_peer_has_a_bound() {
         let bounds = Bounds::new(Some(100), None);

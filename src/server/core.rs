@@ -101,8 +101,8 @@ impl ServerCore {
     ///
     /// # Errors
     ///
-    /// `Busy`, with the connection, where the server has as many as it may; the system's error if the
-    /// connection cannot be watched.
+    /// `Busy`, with the connection, where the server has as many as it may; the system's error if
+    /// the connection cannot be watched.
     pub(super) fn accepted(
         &self,
         connection: Box<dyn Connection>,

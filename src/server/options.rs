@@ -48,8 +48,8 @@ pub struct ServerOptions {
     /// Most streams with providers and hosts of the pull form, including streams whose clients have
     /// gone; further requests are refused with `Busy`. `None`: `max_streams` and 64 more.
     pub max_providers: Option<usize>,
-    /// Most connections; further ones are refused with `Busy`. Some places are kept for processes of
-    /// the server's own user. `None`: half of the files that the process may open.
+    /// Most connections; further ones are refused with `Busy`. Some places are kept for processes
+    /// of the server's own user. `None`: half of the files that the process may open.
     pub max_connections: Option<usize>,
     /// Most connections of one machine, or of one other user of this one. `None`: half of
     /// `max_connections`.

@@ -32,7 +32,8 @@ fn get(uri: &str, name: &str, args: &[&str]) -> Result<(), String> {
     }
 }
 
-/// Over tls and grpc+tls: the certificate is checked, and the client's where the server asks for it.
+/// Over tls and grpc+tls: the certificate is checked, and the client's where the server asks for
+/// it.
 #[test]
 fn certificates_are_checked_at_both_ends() {
     let authority = Authority::new();

@@ -82,7 +82,8 @@ fn ask(subject: Subject, uri: &str, ticket: &[u8], token: &str) -> [Result<()>; 
 }
 
 /// Each request is decided by itself, on connections that are kept: with verb, ticket, headers and
-/// peer, and with a name for the client that handlers see. A refusal has the host's status and text.
+/// peer, and with a name for the client that handlers see. A refusal has the host's status and
+/// text.
 #[test]
 fn each_request_is_decided() {
     for subject in SUBJECTS {

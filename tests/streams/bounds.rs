@@ -10,32 +10,25 @@ use dipc::server::ServerOptions;
 use crate::common::{counting, read_all};
 use crate::{SHM, SUBJECTS, client, eventually, serve, server};
 
-/// A client that connects and asks for nothing, or for half of something, is closed in time; one that
-/// has asked is kept for longer, then closed, and connects again by itself.
+/// A client that connects and asks for nothing, or for half of something, is closed in time; one
+/// that has asked is kept for longer, then closed, and connects again by itself.
 #[test]
 fn quiet_connections_end() {
     for subject in SUBJECTS {
         let options = ServerOptions {
-            request_timeout: Some(Duration::from_secs(60)),
+            request_timeout: Some(Duration::from_millis(300)),
             idle_timeout: Some(Duration::from_millis(100)),
             ..ServerOptions::default()
         };
-        let request_time = Some(Duration::from_millis(300));
-        let (quick, uri) = server(
-            subject,
-            ServerOptions {
-                request_timeout: request_time,
-                ..options.clone()
-            },
-        );
-        serve(&quick, "t", counting(2, 10));
+        let (server, uri) = server(subject, options);
+        serve(&server, "t", counting(2, 10));
         let client = client();
         for _ in 0..3 {
             let mut stream = client.get(&[&uri], b"t", &subject.options(), None).unwrap();
             assert_eq!(read_all(&mut stream).unwrap().len(), 2);
             drop(stream);
             eventually("the idle connection ends", || {
-                quick.stats().connections == 0
+                server.stats().connections == 0
             });
         }
         if subject.scheme != "tcp" {
@@ -50,6 +43,23 @@ fn quiet_connections_end() {
             assert_eq!(peer.read(&mut [0]).unwrap(), 0);
         }
     }
+}
+
+/// Without a time for the first request, a connection without any is idle, and ends as one.
+#[test]
+fn a_connection_that_never_asks_is_idle() {
+    let options = ServerOptions {
+        request_timeout: None,
+        idle_timeout: Some(Duration::from_millis(100)),
+        ..ServerOptions::default()
+    };
+    let (server, _) = server(SHM, options);
+    let tcp = server.listen("tcp://127.0.0.1:0").unwrap();
+    let target = tcp.trim_start_matches("tcp://").split('?').next().unwrap();
+    let mut peer = TcpStream::connect(target).unwrap();
+    peer.set_read_timeout(Some(Duration::from_secs(20)))
+        .unwrap();
+    assert_eq!(peer.read(&mut [0]).unwrap(), 0);
 }
 
 /// Batches that a client keeps hold the connection that returns them.
@@ -76,8 +86,8 @@ fn a_connection_with_lent_memory_stays() {
     eventually("the connection ends", || server.stats().connections == 0);
 }
 
-/// A server has as many connections as it may. Further clients hear so, and those of the server's own
-/// user still have places by shm that others do not get.
+/// A server has as many connections as it may. Further clients hear so, and those of the server's
+/// own user still have places by shm that others do not get.
 #[test]
 fn a_full_server_says_so() {
     let options = ServerOptions {

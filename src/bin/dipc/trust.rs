@@ -101,8 +101,8 @@ impl ClientTrust {
 /// Of a server.
 #[derive(clap::Args, Debug, Clone, Default)]
 pub struct ServerTls {
-    /// PEM file of the server's certificate, for tls:// and for TLS on Flight. SIGHUP has it and its
-    /// like read again, for tls:// alone
+    /// PEM file of the server's certificate, for tls:// and for TLS on Flight. SIGHUP has it and
+    /// its like read again, for tls:// alone
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     pub tls_cert: Option<PathBuf>,
 

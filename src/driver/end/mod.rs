@@ -205,8 +205,8 @@ impl EndEffects {
 }
 
 impl EndLink {
-    /// Takes over an accepted connection and begins to watch it. Fails if the system cannot watch the
-    /// connection, which is closed then.
+    /// Takes over an accepted connection and begins to watch it. Fails if the system cannot watch
+    /// the connection, which is closed then.
     pub fn start(
         id: u64,
         connection: Box<dyn Connection>,
@@ -219,8 +219,10 @@ impl EndLink {
         let mut end = End::new(connection, config, free_tag);
         (end.id, end.is_server, end.receives) = (id, true, false);
         (end.region_idle, end.most_queued) = (limits.region_idle, limits.most_queued);
-        end.quiet_at = limits.request_time.map(clock::after);
         end.idle_time = limits.idle_time;
+        // Without a time for the first request, the connection is an idle one from the beginning.
+        end.quiet_at = limits.request_time.or(limits.idle_time).map(clock::after);
+        end.is_quiet = limits.request_time.is_some();
         let identity = end.connection.identity().clone();
         let beside = Beside {
             host: Some(host),

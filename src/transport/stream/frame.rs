@@ -224,7 +224,10 @@ impl FrameReader {
 
     /// Whether what came of a header may be an alert of TLS, which a peer that expects TLS sends.
     pub fn may_be_tls(&self) -> bool {
-        matches!(&self.state, FramePart::Header { bytes, have } if *have > 2 && bytes[..2] == TLS_ALERT)
+        match &self.state {
+            FramePart::Header { bytes, have } => *have > 2 && bytes[..2] == TLS_ALERT,
+            _ => false,
+        }
     }
 
     /// See [`Connection::post_body`](crate::transport::Connection::post_body).

@@ -19,8 +19,6 @@ use crate::transport::tcp::socket::Timer;
 const MAX_WAITING: usize = 256;
 /// How long a group may take to come together.
 const GROUP_TIME: Duration = Duration::from_secs(10);
-/// The shortest time that a timer can be set to.
-const AT_ONCE: Duration = Duration::from_nanos(1);
 
 /// The groups of one listener.
 pub struct Groups {
@@ -127,8 +125,8 @@ impl Groups {
         let oldest = state.waiting.front();
         let left = oldest.map(|group| GROUP_TIME.saturating_sub(group.since.elapsed()));
         let left = match state.whole.is_empty() {
-            true => left.map(|left| left.max(AT_ONCE)),
-            false => Some(AT_ONCE),
+            true => left,
+            false => Some(Duration::ZERO),
         };
         if let Err(errno) = self.timer.set(left) {
             tracing::error!("a listener cannot watch for the groups of sockets: {errno}");

@@ -102,8 +102,11 @@ impl Timer {
         timerfd_create(TimerfdClockId::Monotonic, flags).map(Self)
     }
 
-    /// Sets the time from now on, which is not zero; with `None` it never comes.
+    /// Sets the time from now on; with `None` it never comes.
     pub fn set(&self, time: Option<Duration>) -> Result<(), Errno> {
+        // The system takes zero for never.
+        const AT_ONCE: Duration = Duration::from_nanos(1);
+        let time = time.map(|time| time.max(AT_ONCE));
         let never = Timespec::default();
         let timer = Itimerspec {
             it_interval: never,

@@ -131,8 +131,8 @@ impl Peer {
     ///
     /// # Errors
     ///
-    /// `InvalidUri`, `Unreachable`, `Timeout`, `Cancelled`; `InvalidArgument` where a file of TLS is
-    /// of no use; `Permission` where a token would go where others can read it.
+    /// `InvalidUri`, `Unreachable`, `Timeout`, `Cancelled`; `InvalidArgument` where a file of TLS
+    /// is of no use; `Permission` where a token would go where others can read it.
     pub fn connect(caller: &Arc<Caller>, uri: &str) -> Result<Self> {
         if caller.authorization.is_some() && !is_private(uri) {
             return Err(Error::new(

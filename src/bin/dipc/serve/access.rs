@@ -31,8 +31,8 @@ pub struct AccessArgs {
     #[arg(long, value_name = "NAME", requires = "tls_ca")]
     pub allow_subject: Vec<String>,
 
-    /// Admit processes of this user, by shm, for every verb and ticket; others can connect then, and
-    /// are refused. Name your own too, if it shall be admitted. Clients of another user need
+    /// Admit processes of this user, by shm, for every verb and ticket; others can connect then,
+    /// and are refused. Name your own too, if it shall be admitted. Clients of another user need
     /// --any-user. May be given several times
     #[arg(long, value_name = "UID")]
     pub allow_uid: Vec<u32>,

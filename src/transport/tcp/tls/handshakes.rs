@@ -26,8 +26,6 @@ use crate::transport::tcp::tls::records::Records;
 const MAX_WAITING: usize = 256;
 /// How long a handshake may take.
 const HANDSHAKE_TIME: Duration = Duration::from_secs(10);
-/// The shortest time that a timer can be set to.
-const AT_ONCE: Duration = Duration::from_nanos(1);
 
 /// The handshakes of one listener.
 pub struct Handshakes {
@@ -88,7 +86,7 @@ impl Handshakes {
     }
 
     /// Begins a handshake with a peer that was accepted. Where too many are under way, the oldest
-    /// ends: one that is honest is over soon.
+    /// ends: an honest peer's handshake is over soon.
     pub fn begin(&mut self, socket: OwnedFd, peer: SocketAddr) -> Result<()> {
         let socket = Arc::new(socket);
         let handshake = Handshake::answer(self.tls.server()?, Arc::clone(&socket))
@@ -201,11 +199,7 @@ impl Handshakes {
 
     fn set_timer(&self) {
         let oldest = self.waiting.front();
-        let left = oldest.map(|it| {
-            HANDSHAKE_TIME
-                .saturating_sub(it.since.elapsed())
-                .max(AT_ONCE)
-        });
+        let left = oldest.map(|it| HANDSHAKE_TIME.saturating_sub(it.since.elapsed()));
         if let Err(errno) = self.timer.set(left) {
             tracing::error!("a listener cannot watch the time of handshakes: {errno}");
         }

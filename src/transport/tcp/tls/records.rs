@@ -1,7 +1,8 @@
 //! The records of a connection: bytes are sealed on their way out, and opened on their way in.
 //!
-//! What is sent is gathered from where it lies into a record, and encrypted there. What comes is
-//! decrypted where it was read to, and copied to its place. Small messages share a record.
+//! Bytes on their way out are gathered into a record, and encrypted there. A record on its way in
+//! is decrypted in the buffer of the socket, and its bytes are copied to their place. Small messages
+//! share a record.
 
 use std::collections::VecDeque;
 use std::io::{IoSlice, IoSliceMut};

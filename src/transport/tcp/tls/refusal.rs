@@ -75,6 +75,7 @@ fn of_certificate(why: &CertificateError) -> String {
         CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => {
             "its certificate is for another purpose".to_owned()
         }
+        // rustls passes on what it has no name for.
         other if format!("{other:?}").contains("CaUsedAsEndEntity") => {
             "its certificate is an authority's own, as one that signs itself is; have an authority \
              sign one for it"
