@@ -86,8 +86,8 @@ fn a_connection_with_lent_memory_stays() {
     eventually("the connection ends", || server.stats().connections == 0);
 }
 
-/// A server has as many connections as it may. Further clients hear so, and those of the server's
-/// own user still have places by shm that others do not get.
+/// Rule Q8: a server has as many connections as it may. Further clients hear so, and those of the
+/// server's own user still have places by shm that others do not get.
 #[test]
 fn a_full_server_says_so() {
     let options = ServerOptions {
