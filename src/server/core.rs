@@ -333,6 +333,8 @@ impl ServerCore {
         self.callbacks.lock().take();
         transport::wait_closed(CLOSE_PATIENCE);
         if ended {
+            // Threads between two streams own connections. None outlives a stop that went well.
+            self.threads.wait_ended(clock::after(GRACE));
             return Ok(());
         }
         Err(Error::timeout(format!(

@@ -10,7 +10,7 @@ use std::sync::mpsc::{self, Sender};
 use std::thread;
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 
 use crate::driver::clock;
 use crate::driver::end::{ArrivedRequest, Begun, End, StreamWork};
@@ -18,6 +18,7 @@ use crate::driver::io::{Source as _, guarded};
 use crate::driver::turning::{Bell, Budget, Turn as _, Turner, Wants};
 use crate::driver::waiting::{self, Looks, RETRY};
 use crate::error::Error;
+use crate::proto::Timestamp;
 
 /// How long a thread waits for its next stream.
 const IDLE: Duration = Duration::from_secs(2);
@@ -27,15 +28,41 @@ const MOST_IDLE: usize = 16;
 /// The threads of one server. The drop ends waiting threads; working threads end with their stream.
 #[derive(Default)]
 pub(super) struct Threads {
-    waiting: Arc<Mutex<IdleThreads>>,
+    shared: Arc<Shared>,
+}
+
+/// Held by each thread to its very end.
+#[derive(Default)]
+struct Shared {
+    waiting: Mutex<IdleThreads>,
+    ended: Condvar,
 }
 
 #[derive(Default)]
 struct IdleThreads {
     /// The waiting threads. The last in the list began to wait last.
     threads: Vec<IdleThread>,
+    /// All threads, working ones too.
+    count: usize,
     next: u64,
     closed: bool,
+}
+
+/// A thread that counts. Its drop is the last act of the thread.
+struct Counted(Arc<Shared>);
+
+impl Counted {
+    fn new(shared: &Arc<Shared>) -> Self {
+        shared.waiting.lock().count += 1;
+        Self(Arc::clone(shared))
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.waiting.lock().count -= 1;
+        self.0.ended.notify_all();
+    }
 }
 
 struct IdleThread {
@@ -47,7 +74,7 @@ struct IdleThread {
 impl Threads {
     /// Runs `work` on a waiting or a new thread. Refuses it if the system has no thread left.
     pub(super) fn run(&self, work: Box<dyn StreamWork>) {
-        let waiting = self.waiting.lock().threads.pop();
+        let waiting = self.shared.waiting.lock().threads.pop();
         let work = match waiting {
             // A thread that was taken off the list waits for its work, so the send never fails.
             Some(waiting) => match waiting.sender.send(work) {
@@ -56,7 +83,7 @@ impl Threads {
             },
             None => work,
         };
-        if let Err((error, work)) = start(Arc::clone(&self.waiting), work) {
+        if let Err((error, work)) = start(Counted::new(&self.shared), work) {
             work.refuse(&Error::io("cannot start a thread for the stream", &error));
         }
     }
@@ -64,13 +91,26 @@ impl Threads {
     /// Ends the waiting threads. From now on each thread ends with its stream.
     pub(super) fn close(&self) {
         let threads = {
-            let mut waiting = self.waiting.lock();
+            let mut waiting = self.shared.waiting.lock();
             waiting.closed = true;
             std::mem::take(&mut waiting.threads)
         };
         for thread in threads {
             drop(thread.sender);
             thread.bell.ring();
+        }
+    }
+
+    /// Waits until every thread has ended, or until `deadline`. A waiting thread owns a connection:
+    /// after this, no thread of a closed pool still drops one.
+    pub(super) fn wait_ended(&self, deadline: Timestamp) {
+        let mut waiting = self.shared.waiting.lock();
+        while waiting.count > 0 {
+            let left = clock::until(deadline);
+            if left.is_zero() {
+                return;
+            }
+            self.shared.ended.wait_for(&mut waiting, left);
         }
     }
 }
@@ -83,7 +123,7 @@ impl Drop for Threads {
 
 /// Starts a thread, or gives the work back.
 fn start(
-    waiting: Arc<Mutex<IdleThreads>>,
+    counted: Counted,
     work: Box<dyn StreamWork>,
 ) -> Result<(), (io::Error, Box<dyn StreamWork>)> {
     // A failed `spawn` drops the closure, so the work is kept outside it.
@@ -94,7 +134,7 @@ fn start(
         .spawn(move || {
             let work = taken.lock().take();
             if let Some(work) = work {
-                serve(&waiting, work);
+                serve(&counted.0.waiting, work);
             }
         });
     let Err(error) = started else { return Ok(()) };
@@ -302,7 +342,7 @@ mod tests {
     }
 
     fn wait_idle(threads: &Threads, count: usize) {
-        while threads.waiting.lock().threads.len() != count {
+        while threads.shared.waiting.lock().threads.len() != count {
             thread::yield_now();
         }
     }
@@ -333,11 +373,19 @@ mod tests {
             let start = clock::now();
             let is_late = || clock::since(start) > IDLE / 2;
             let first = run_on(&threads).recv().unwrap();
-            let number = || threads.waiting.lock().threads.first().map(|it| it.number);
+            let number = || {
+                threads
+                    .shared
+                    .waiting
+                    .lock()
+                    .threads
+                    .first()
+                    .map(|it| it.number)
+            };
             wait_idle(&threads, 1);
             for _ in 0..3 {
                 let before = number();
-                if let Some(idle) = threads.waiting.lock().threads.first() {
+                if let Some(idle) = threads.shared.waiting.lock().threads.first() {
                     idle.bell.ring();
                 }
                 while !is_late() && number().is_none_or(|now| Some(now) == before) {
@@ -368,7 +416,7 @@ mod tests {
         while Arc::strong_count(&dropped) > 1 {
             thread::yield_now();
         }
-        assert_eq!(threads.waiting.lock().threads.len(), 0);
+        assert_eq!(threads.shared.waiting.lock().threads.len(), 0);
         assert_ne!(run_on(&threads).recv().unwrap(), first);
         wait_idle(&threads, 1);
     }
@@ -383,12 +431,11 @@ mod tests {
         run(&threads, move || told.recv().unwrap());
         run_on(&threads).recv().unwrap();
         wait_idle(&threads, 1);
-        let shared = Arc::downgrade(&threads.waiting);
-        drop(threads);
+        threads.close();
+        threads.wait_ended(clock::after(Duration::from_millis(50)));
+        assert_eq!(threads.shared.waiting.lock().count, 1);
         go.send(()).unwrap();
-        // Each thread holds the shared list.
-        while shared.strong_count() > 0 {
-            thread::yield_now();
-        }
+        threads.wait_ended(clock::after(Duration::from_secs(20)));
+        assert_eq!(threads.shared.waiting.lock().count, 0);
     }
 }
