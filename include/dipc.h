@@ -3323,6 +3323,33 @@ dipc_status dipc_server_options_set_max_connections_per_peer(struct dipc_server_
                                                              struct dipc_error **error);
 
 /**
+ * Sets how many streams one other machine may have at once, or one other user of this machine.
+ * Further ones get DIPC_ERR_BUSY. Default: half of max_streams.
+ *
+ * @param options      Options to change; exclusive during the call.
+ * @param max_streams  Streams; at least 1.
+ * @param error        May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: 0.
+ */
+dipc_status dipc_server_options_set_max_streams_per_peer(struct dipc_server_options *options,
+                                                         size_t max_streams,
+                                                         struct dipc_error **error);
+
+/**
+ * Sets how long a stream may wait for its client to take batches while other clients find no place
+ * for theirs. Then the stream fails with DIPC_ERR_TIMEOUT, and its connection ends. While there
+ * are places for all, a client may take as long as it likes. Default: 30 s.
+ *
+ * @param options     Options to change; exclusive during the call.
+ * @param timeout_ns  Nanoseconds; DIPC_FOREVER: no limit.
+ * @param error       May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: 0.
+ */
+dipc_status dipc_server_options_set_credit_timeout_ns(struct dipc_server_options *options,
+                                                      uint64_t timeout_ns,
+                                                      struct dipc_error **error);
+
+/**
  * Sets how long a client may take from its connection to the end of its first request; then the
  * connection is closed. Default: 30 s.
  *

@@ -67,6 +67,63 @@ pub unsafe extern "C" fn dipc_server_options_set_max_connections_per_peer(
     unsafe { guard_mut(options, error, body) }
 }
 
+/// Sets how many streams one other machine may have at once, or one other user of this machine.
+/// Further ones get DIPC_ERR_BUSY. Default: half of max_streams.
+///
+/// @param options      Options to change; exclusive during the call.
+/// @param max_streams  Streams; at least 1.
+/// @param error        May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: 0.
+///
+/// # Safety
+///
+/// `options` is NULL, or came from dipc_server_options_new() and was not freed; `error` is NULL or
+/// writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_server_options_set_max_streams_per_peer(
+    options: *mut dipc_server_options,
+    max_streams: usize,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    let body = |options: &mut dipc_server_options| {
+        options.inner.max_streams_per_peer = Some(some(max_streams, "max_streams_per_peer")?);
+        Ok(())
+    };
+    // SAFETY: the caller promises `options` is NULL, or live and exclusive.
+    unsafe { guard_mut(options, error, body) }
+}
+
+/// Sets how long a stream may wait for its client to take batches while other clients find no place
+/// for theirs. Then the stream fails with DIPC_ERR_TIMEOUT, and its connection ends. While there
+/// are places for all, a client may take as long as it likes. Default: 30 s.
+///
+/// @param options     Options to change; exclusive during the call.
+/// @param timeout_ns  Nanoseconds; DIPC_FOREVER: no limit.
+/// @param error       May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: 0.
+///
+/// # Safety
+///
+/// `options` is NULL, or came from dipc_server_options_new() and was not freed; `error` is NULL or
+/// writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_server_options_set_credit_timeout_ns(
+    options: *mut dipc_server_options,
+    timeout_ns: u64,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    let body = |options: &mut dipc_server_options| {
+        options.inner.credit_timeout = time(timeout_ns, "credit timeout")?;
+        Ok(())
+    };
+    // SAFETY: the caller promises `options` is NULL, or live and exclusive.
+    unsafe { guard_mut(options, error, body) }
+}
+
 /// Sets how long a client may take from its connection to the end of its first request; then the
 /// connection is closed. Default: 30 s.
 ///
@@ -127,7 +184,7 @@ pub unsafe extern "C" fn dipc_server_options_set_idle_timeout_ns(
 fn some(number: usize, what: &str) -> Result<usize> {
     match number {
         0 => Err(Error::invalid_argument(format!(
-            "{what} is 0: nobody could connect"
+            "{what} is 0: nobody would be served"
         ))),
         number => Ok(number),
     }
@@ -136,7 +193,7 @@ fn some(number: usize, what: &str) -> Result<usize> {
 fn time(timeout_ns: u64, what: &str) -> Result<Option<Duration>> {
     match timeout_ns {
         0 => Err(Error::invalid_argument(format!(
-            "the {what} is 0: every connection would be closed"
+            "the {what} is 0: every connection would be closed at once"
         ))),
         DIPC_FOREVER => Ok(None),
         ns => Ok(Some(Duration::from_nanos(ns))),

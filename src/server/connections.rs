@@ -1,17 +1,15 @@
 //! How many connections a server keeps, and of whom. A client past a bound hears so (rule Q8).
 
 use std::collections::HashMap;
-use std::net::IpAddr;
 use std::sync::Arc;
 
-use rustix::process::{Resource, getrlimit, getuid};
+use rustix::process::{Resource, getrlimit};
 
 use crate::driver::end::EndLink;
-use crate::error::{Error, Result, Status};
+use crate::error::Result;
+use crate::server::peers::{Bounds, PeerKey};
 use crate::transport::PeerOrigin;
 
-/// Places that only processes of the server's own user get, so that strangers do not shut them out.
-const RESERVE: usize = 64;
 /// Descriptors of one connection, at most but for regions.
 const DESCRIPTORS: usize = 2;
 /// The default bound where the process may open any number of files.
@@ -21,72 +19,16 @@ const MOST: usize = 1 << 20;
 #[derive(Default)]
 pub(super) struct Connections {
     links: HashMap<u64, Arc<EndLink>>,
-    /// How many each peer has.
     peers: HashMap<PeerKey, usize>,
 }
 
-/// Whose connections are counted together.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum PeerKey {
-    /// A user of this machine.
-    User(u32),
-    /// Processes of this machine, of users that are not known.
-    Here,
-    /// A machine.
-    Machine(IpAddr),
-    /// This process.
-    Itself,
-}
-
-/// Bounds on connections.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Bounds {
-    pub(super) all: usize,
-    pub(super) each: usize,
-}
-
-impl Bounds {
-    /// The given bounds, or their defaults: half of the files that this process may open, and half
-    /// of the connections for one peer.
-    pub(super) fn new(all: Option<usize>, each: Option<usize>) -> Self {
-        let files = getrlimit(Resource::Nofile).current;
-        let files = files.and_then(|files| usize::try_from(files).ok());
-        let default = files.map_or(MOST, |files| (files / DESCRIPTORS).clamp(1, MOST));
-        let all = all.unwrap_or(default);
-        Self {
-            all,
-            each: each.unwrap_or((all / 2).max(1)),
-        }
-    }
-
-    /// Places that strangers do not get.
-    fn reserve(self) -> usize {
-        RESERVE.min(self.all / 8)
-    }
-}
-
-impl PeerKey {
-    fn of(origin: &PeerOrigin) -> Self {
-        match (&origin.process, &origin.address) {
-            (Some(process), _) => Self::User(process.uid),
-            (None, Some(address)) => match address.ip().to_canonical() {
-                ip if ip.is_loopback() => Self::Here,
-                ip => Self::Machine(ip),
-            },
-            (None, None) => Self::Itself,
-        }
-    }
-
-    /// Processes of the server's own user, as far as the system tells.
-    fn is_own(self) -> bool {
-        self == Self::Itself || self == Self::User(getuid().as_raw())
-    }
-
-    /// Whether the bound for one peer holds for it: not for this machine, whose processes could
-    /// take each other's places anyway.
-    fn is_bounded(self) -> bool {
-        !self.is_own() && self != Self::Here
-    }
+/// The bounds on connections, as given, or their defaults: half of the files that this process may
+/// open, and half of the connections for one peer.
+pub(super) fn bounds(all: Option<usize>, each: Option<usize>) -> Bounds {
+    let files = getrlimit(Resource::Nofile).current;
+    let files = files.and_then(|files| usize::try_from(files).ok());
+    let default = files.map_or(MOST, |files| (files / DESCRIPTORS).clamp(1, MOST));
+    Bounds::new(all.unwrap_or(default), each)
 }
 
 impl Connections {
@@ -102,24 +44,7 @@ impl Connections {
     pub(super) fn ensure_place(&self, origin: &PeerOrigin, bounds: Bounds) -> Result<()> {
         let key = PeerKey::of(origin);
         let of_peer = self.peers.get(&key).copied().unwrap_or(0);
-        let busy = |text: String| Err(Error::new(Status::Busy, text));
-        if key.is_bounded() && of_peer >= bounds.each {
-            return busy(format!(
-                "the server has {of_peer} connections of this client's machine or user, as many as \
-                 max_connections_per_peer allows"
-            ));
-        }
-        let is_full = match key.is_own() {
-            true => self.links.len() >= bounds.all,
-            false => self.links.len() >= bounds.all - bounds.reserve(),
-        };
-        if is_full {
-            return busy(format!(
-                "the server has {} connections, as many as max_connections allows; try again later",
-                self.links.len()
-            ));
-        }
-        Ok(())
+        bounds.ensure_place("connections", key, (self.links.len(), of_peer))
     }
 
     pub(super) fn add(&mut self, link: &Arc<EndLink>) {
@@ -146,6 +71,7 @@ impl Connections {
 mod tests {
     use super::*;
     use crate::transport::PeerIds;
+    use rustix::process::getuid;
 
     fn shm(uid: u32) -> PeerOrigin {
         PeerOrigin::shm(PeerIds {
@@ -171,8 +97,7 @@ mod tests {
     /// not make two of one.
     #[test]
     fn one_peer_has_a_bound() {
-        let bounds = Bounds::new(Some(100), None);
-        assert_eq!(bounds.each, 50);
+        let bounds = bounds(Some(100), None);
         let stranger = shm(getuid().as_raw() + 1);
         let full = with(&[
             (&at("10.0.0.7:1"), 50),

@@ -24,10 +24,11 @@ use crate::lines::Lines;
 use crate::proto::{Role, RoleTags, SenderConfig, Timestamp, Uri};
 use crate::server::answers::Answers;
 use crate::server::authorizing::{Allowed, Authorizing};
-use crate::server::connections::{Bounds, Connections};
+use crate::server::connections::Connections;
+use crate::server::peers::Bounds;
 use crate::server::pulls::PullQueues;
 use crate::server::request::AskedFor;
-use crate::server::streams::{Slot, Streams};
+use crate::server::streams::{Slot, StreamLimits, Streams};
 use crate::server::threads::{Threads, send_table};
 use crate::server::tickets::{Entry, Provider, Tickets};
 use crate::server::{Request, ServerOptions};
@@ -232,9 +233,12 @@ impl ServerCore {
         }
         let calls_host = matches!(entry, Entry::Provider(_) | Entry::Pull);
         let most_provided = calls_host.then(|| self.options.most_providers());
-        let slot = self
-            .streams
-            .take_slot(self.options.max_streams, most_provided)?;
+        let limits = StreamLimits {
+            bounds: Bounds::new(self.options.max_streams, self.options.max_streams_per_peer),
+            most_provided,
+            credit_time: self.options.credit_timeout,
+        };
+        let slot = self.streams.take_slot(link, limits)?;
         Ok((entry, slot))
     }
 

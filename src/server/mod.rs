@@ -6,6 +6,7 @@ mod connections;
 mod core;
 mod describe;
 mod options;
+mod peers;
 mod pulls;
 mod request;
 mod source;
@@ -45,7 +46,6 @@ use crate::proto::{Role, RoleTags, Tags, Uri};
 use crate::transport::{self, MemoryBudget};
 use answers::Answers;
 use authorizing::Authorizing;
-use connections::Bounds;
 use pulls::PullQueues;
 use threads::Threads;
 use tickets::{Entry, Tickets, provided};
@@ -78,7 +78,7 @@ impl Server {
         link_options.tls = link_options.tls.with(|_| ());
         let authorizing = (options.authorizer.take())
             .map(|authorizer| Arc::new(Authorizing::new(authorizer, options.most_providers())));
-        let bounds = Bounds::new(options.max_connections, options.max_connections_per_peer);
+        let bounds = connections::bounds(options.max_connections, options.max_connections_per_peer);
         let core = Arc::new_cyclic(|me| ServerCore {
             options,
             link_options,

@@ -54,6 +54,12 @@ pub struct ServerOptions {
     /// Most connections of one machine, or of one other user of this one. `None`: half of
     /// `max_connections`.
     pub max_connections_per_peer: Option<usize>,
+    /// Most streams of one machine, or of one other user of this one. `None`: half of
+    /// `max_streams`.
+    pub max_streams_per_peer: Option<usize>,
+    /// How long a stream may wait for its client's credit while other requests find no place; then
+    /// it ends. `None`: for ever.
+    pub credit_timeout: Option<Duration>,
     /// How long a connection's first request may take to come; `None`: for ever.
     pub request_timeout: Option<Duration>,
     /// How long a connection without a stream is kept, up to twice this time; `None`: for ever.
@@ -83,6 +89,8 @@ impl Default for ServerOptions {
             max_providers: None,
             max_connections: None,
             max_connections_per_peer: None,
+            max_streams_per_peer: None,
+            credit_timeout: Some(Duration::from_secs(30)),
             request_timeout: Some(Duration::from_secs(30)),
             idle_timeout: Some(Duration::from_secs(600)),
             link: LinkOptions::default(),

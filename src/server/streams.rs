@@ -7,9 +7,14 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 
 use crate::driver::clock;
+use crate::driver::end::{Awaited, End, EndLink};
 use crate::driver::produce::OutStream;
 use crate::error::{Error, Result, Status};
 use crate::proto::Timestamp;
+use crate::server::peers::{Bounds, PeerKey};
+
+/// How often streams are looked at while one may wait for its client.
+const LOOKS: u32 = 8;
 
 /// The running streams.
 #[derive(Default)]
@@ -20,8 +25,10 @@ pub struct Streams {
 
 #[derive(Default)]
 struct StreamCounts {
-    /// Streams with a client whose last message is not sent; at most `max_streams`.
-    running: usize,
+    /// Streams with a client whose last message is not sent, by the numbers of their slots.
+    running: HashMap<u64, RunningStream>,
+    /// How many of these each peer has.
+    peers: HashMap<PeerKey, usize>,
     /// Streams with a thread or a request of the host; a stop waits for them.
     active: usize,
     /// Active streams of providers and of the pull form; at most `max_providers`.
@@ -29,34 +36,67 @@ struct StreamCounts {
     /// Active streams whose clients have gone.
     lost: usize,
     served: u64,
+    /// When to look next which streams wait for their clients.
+    next_look: Option<Timestamp>,
     /// No more streams begin.
     closed: bool,
     /// Streams on two connections, by the id that their requests share (rule E6).
     joinable: HashMap<u128, Weak<OutStream>>,
 }
 
+struct RunningStream {
+    peer: PeerKey,
+    link: Weak<EndLink>,
+    /// When the stream was first seen to wait for its client, and how far it had come.
+    waits: Option<(Timestamp, Awaited)>,
+}
+
+/// How many streams there may be.
+#[derive(Debug, Clone, Copy)]
+pub struct StreamLimits {
+    pub bounds: Bounds,
+    /// Of providers and of the pull form, if the new stream is one of them.
+    pub most_provided: Option<usize>,
+    /// How long a stream may wait for its client while others want its place; `None`: for ever.
+    pub credit_time: Option<Duration>,
+}
+
 impl Streams {
-    /// Takes a slot for one more stream. `most_provided`: the limit of streams with providers, if
-    /// the new stream has one.
+    /// Takes a slot for one more stream, which the peer of `link` has asked for. Where there is
+    /// none, a stream that has waited too long for its client ends.
     ///
     /// # Errors
     ///
-    /// `Busy` if `most` streams are running or providers have `most_provided` streams, `Stopped`
-    /// after [`close`](Self::close).
+    /// `Busy` if too many streams are running or have providers, `Stopped` after
+    /// [`close`](Self::close).
     pub fn take_slot(
         self: &Arc<Self>,
-        most: usize,
-        most_provided: Option<usize>,
+        link: &Arc<EndLink>,
+        limits: StreamLimits,
+    ) -> Result<Arc<Slot>> {
+        self.try_take_slot(link, limits).or_else(|error| {
+            let patience = limits
+                .credit_time
+                .filter(|_| error.status() == Status::Busy);
+            match patience.is_some_and(|time| self.end_waiting(link, limits.bounds, time)) {
+                true => self.try_take_slot(link, limits),
+                false => Err(error),
+            }
+        })
+    }
+
+    fn try_take_slot(
+        self: &Arc<Self>,
+        link: &Arc<EndLink>,
+        limits: StreamLimits,
     ) -> Result<Arc<Slot>> {
         let mut counts = self.counts.lock();
         if counts.closed {
             return Err(Error::new(Status::Stopped, "the server was stopped"));
         }
-        if counts.running >= most {
-            let text = format!("the server serves {most} streams already, its most; try again");
-            return Err(Error::new(Status::Busy, text));
-        }
-        if let Some(most) = most_provided
+        let peer = PeerKey::of(link.origin());
+        counts.ensure_place(peer, limits.bounds)?;
+        if let Some(most) = limits.most_provided
             && counts.provided >= most
         {
             let text = format!(
@@ -66,18 +106,49 @@ impl Streams {
             );
             return Err(Error::new(Status::Busy, text));
         }
-        counts.running += 1;
+        let number = counts.served;
+        let stream = RunningStream {
+            peer,
+            link: Arc::downgrade(link),
+            waits: None,
+        };
+        counts.running.insert(number, stream);
+        *counts.peers.entry(peer).or_default() += 1;
         counts.active += 1;
-        counts.provided += usize::from(most_provided.is_some());
+        counts.provided += usize::from(limits.most_provided.is_some());
         counts.served += 1;
         Ok(Arc::new(Slot {
             streams: Arc::clone(self),
-            provided: most_provided.is_some(),
-            place: Mutex::new(SlotState {
-                running: true,
-                lost: false,
-            }),
+            number,
+            provided: limits.most_provided.is_some(),
+            is_lost: Mutex::new(false),
         }))
+    }
+
+    /// Ends the stream that has waited longest for its client, for `patience` at least, and whose
+    /// place is one for the peer of `link`. Returns whether there was one.
+    fn end_waiting(&self, link: &EndLink, bounds: Bounds, patience: Duration) -> bool {
+        let Some(links) = self.counts.lock().to_look_at(patience / LOOKS) else {
+            return false;
+        };
+        // A stream ends with the lock of its connection, and takes the lock of the counts then.
+        let awaited = links.into_iter().filter_map(|(number, link)| {
+            let awaited = link.look(End::awaited)?;
+            Some((number, (awaited, link)))
+        });
+        let awaited = awaited.collect();
+        let peer = PeerKey::of(link.origin());
+        let longest = (self.counts.lock()).longest_waiting(awaited, peer, bounds, patience);
+        let Some(waiting) = longest else {
+            return false;
+        };
+        let text = format!(
+            "the client let its stream wait for more than {} s while others wanted its place",
+            patience.as_secs_f64()
+        );
+        tracing::warn!("a stream of {} ends: {text}", waiting.peer());
+        waiting.cut(&Error::timeout(text));
+        true
     }
 
     /// Refuses further streams.
@@ -122,35 +193,95 @@ impl Streams {
     }
 }
 
+impl StreamCounts {
+    fn ensure_place(&self, peer: PeerKey, bounds: Bounds) -> Result<()> {
+        let of_peer = self.peers.get(&peer).copied().unwrap_or(0);
+        bounds.ensure_place("streams", peer, (self.running.len(), of_peer))
+    }
+
+    /// The connections of the running streams, at most once in each `pause`: a flood of requests
+    /// costs no more looks than a few requests.
+    fn to_look_at(&mut self, pause: Duration) -> Option<Vec<(u64, Arc<EndLink>)>> {
+        let now = clock::now();
+        if self.next_look.is_some_and(|next| now < next) {
+            return None;
+        }
+        self.next_look = Some(now.saturating_add(pause));
+        let linked = |(number, stream): (&u64, &RunningStream)| {
+            stream.link.upgrade().map(|link| (*number, link))
+        };
+        Some(self.running.iter().filter_map(linked).collect())
+    }
+
+    /// Notes which streams wait for their clients now. Gives the connection of the one that has
+    /// waited longest, for `patience` at least, if its end would make a place for `peer`.
+    fn longest_waiting(
+        &mut self,
+        mut awaited: HashMap<u64, (Awaited, Arc<EndLink>)>,
+        peer: PeerKey,
+        bounds: Bounds,
+        patience: Duration,
+    ) -> Option<Arc<EndLink>> {
+        let now = clock::now();
+        // Where the peer itself has too many, the place of another peer is of no use to it.
+        let of_peer = self.peers.get(&peer).copied().unwrap_or(0);
+        let only_own = bounds.ensure_place("streams", peer, (0, of_peer)).is_err();
+        let mut longest = None;
+        for (number, stream) in &mut self.running {
+            let Some((awaited, link)) = awaited.remove(number) else {
+                stream.waits = None;
+                continue;
+            };
+            let since = match stream.waits {
+                Some((since, before)) if before == awaited => since,
+                _ => now,
+            };
+            stream.waits = Some((since, awaited));
+            if (!only_own || stream.peer == peer)
+                && now >= since.saturating_add(patience)
+                && longest.as_ref().is_none_or(|(longest, _)| since < *longest)
+            {
+                longest = Some((since, link));
+            }
+        }
+        longest.map(|(_, link)| link)
+    }
+
+    fn end_running(&mut self, number: u64) {
+        if let Some(stream) = self.running.remove(&number)
+            && let Some(count) = self.peers.get_mut(&stream.peer)
+        {
+            *count -= 1;
+            if *count == 0 {
+                self.peers.remove(&stream.peer);
+            }
+        }
+    }
+}
+
 /// The slot of one stream. Its drop frees the slot.
 pub struct Slot {
     streams: Arc<Streams>,
+    number: u64,
     /// The stream counts towards `max_providers`.
     provided: bool,
-    place: Mutex<SlotState>,
-}
-
-/// How a stream is counted. Locked before the streams' counts.
-struct SlotState {
-    running: bool,
-    lost: bool,
+    /// Locked before the streams' counts.
+    is_lost: Mutex<bool>,
 }
 
 impl Slot {
     /// Called just before the stream's last message is sent: after that message the client may ask
     /// for the next stream.
     pub fn ending(&self) {
-        let mut place = self.place.lock();
-        if std::mem::take(&mut place.running) {
-            self.streams.counts.lock().running -= 1;
-        }
+        self.streams.counts.lock().end_running(self.number);
     }
 
-    /// The stream's client has gone: another stream may run, even if the provider has not returned.
+    /// Called when the stream's client has gone: another stream may run, even if the provider has
+    /// not returned.
     pub fn lost(&self) {
         self.ending();
-        let mut place = self.place.lock();
-        if !std::mem::replace(&mut place.lost, true) {
+        let mut is_lost = self.is_lost.lock();
+        if !std::mem::replace(&mut *is_lost, true) {
             self.streams.counts.lock().lost += 1;
         }
     }
@@ -158,9 +289,9 @@ impl Slot {
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        self.ending();
-        let lost = self.place.get_mut().lost;
+        let lost = *self.is_lost.get_mut();
         let mut counts = self.streams.counts.lock();
+        counts.end_running(self.number);
         counts.active -= 1;
         counts.provided -= usize::from(self.provided);
         counts.lost -= usize::from(lost);

@@ -4,7 +4,10 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::Duration;
 
+use dipc::arrow::stream::ArrayReader as _;
+use dipc::client::{GetOptions, Stream};
 use dipc::error::Status;
+use dipc::proto::Credit;
 use dipc::server::ServerOptions;
 
 use crate::common::{counting, read_all};
@@ -116,4 +119,54 @@ fn a_full_server_says_so() {
     }
     drop(silent);
     eventually("there is a place again", || get(&tcp).is_ok());
+}
+
+/// Rule Q8: clients that ask and take nothing do not keep the places of others. Once somebody wants
+/// a place, the stream that has waited longest for its client ends; one that is read goes on.
+#[test]
+fn streams_that_nobody_reads_make_room() {
+    for subject in SUBJECTS {
+        let options = ServerOptions {
+            max_streams: 4,
+            credit_timeout: Some(Duration::from_millis(100)),
+            ..ServerOptions::default()
+        };
+        let (server, uri) = server(subject, options);
+        serve(&server, "long", counting(10_000_000, 10));
+        serve(&server, "short", counting(2, 10));
+        let client = client();
+        let narrow = GetOptions {
+            window: Credit {
+                batches: 1,
+                ..subject.options().window
+            },
+            ..subject.options()
+        };
+        let get = |ticket: &[u8]| client.get(&[&uri], ticket, &narrow, None);
+        let mut unread: Vec<_> = (0..3).map(|_| get(b"long").unwrap()).collect();
+        let mut read = get(b"long").unwrap();
+        let mut batches = 0;
+        eventually("there is a place", || {
+            for _ in 0..16 {
+                assert!(read.next().unwrap().is_some());
+                batches += 1;
+            }
+            match get(b"short") {
+                Ok(mut stream) => read_all(&mut stream).unwrap().len() == 2,
+                Err(error) => {
+                    assert_eq!(error.status(), Status::Busy, "{error}");
+                    assert!(error.text().contains("max_streams"), "{error}");
+                    false
+                }
+            }
+        });
+        assert!(batches > 0 && read.next().unwrap().is_some());
+        let failure = |it: &mut Stream| (0..4).find_map(|_| it.next().err());
+        let ended: Vec<_> = unread.iter_mut().filter_map(failure).collect();
+        assert!(!ended.is_empty());
+        for error in ended {
+            assert_eq!(error.status(), Status::Timeout, "{error}");
+            assert!(error.text().contains("wait"), "{error}");
+        }
+    }
 }

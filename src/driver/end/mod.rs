@@ -21,7 +21,7 @@ use std::time::Duration;
 pub use asking::{Answers, HostResult};
 pub use message::{Gathered, LentHold};
 pub use receiving::peer_has_ended;
-pub use sending::{SendRoom, Writes};
+pub use sending::{Awaited, SendRoom, Writes};
 
 use crate::driver::clock;
 use crate::driver::fetch::{Left, LeftStream, ReturnQueue};

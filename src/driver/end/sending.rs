@@ -67,7 +67,21 @@ impl SendRoom {
     }
 }
 
+/// How far the client of a stream has let it come: batches taken, buffers that it has of this side,
+/// and bytes that wait to be written.
+pub type Awaited = (u64, usize, u64);
+
 impl End {
+    /// Whether the stream waits for its client, and how far it has come.
+    pub fn awaited(&self) -> Option<Awaited> {
+        let room = self.room();
+        if room.may_pull().unwrap_or(true) {
+            return None;
+        }
+        let lent = self.sender.lent_outstanding();
+        Some((room.taken, lent, self.connection.queued().bytes))
+    }
+
     /// Room for messages now.
     pub fn room(&self) -> SendRoom {
         SendRoom {
