@@ -878,6 +878,16 @@ const char *dipc_error_text(const struct dipc_error *error);
 int32_t dipc_error_os_errno(const struct dipc_error *error);
 
 /**
+ * Gives the time after which the server that refused a request should be asked again. A caller
+ * that asks again waits at least as long, and longer each time. A call with a deadline does so by
+ * itself, until its deadline.
+ *
+ * @param error  Error, or NULL.
+ * @return Nanoseconds; 0 if the server has not said, and for NULL.
+ */
+uint64_t dipc_error_retry_after_ns(const struct dipc_error *error);
+
+/**
  * Gives the cause of an error that adds context to another error. The text of an error contains
  * the text of its cause.
  *

@@ -4,6 +4,7 @@
 //! programs: a number never gets a second meaning.
 
 use std::fmt;
+use std::time::Duration;
 
 /// `std::result::Result` with the crate's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -137,6 +138,8 @@ pub struct Error {
 pub struct Advice {
     /// URIs of servers that the client may ask instead, best first.
     pub elsewhere: Vec<String>,
+    /// How long the client should wait before it asks again.
+    pub retry_after: Option<Duration>,
 }
 
 impl Error {

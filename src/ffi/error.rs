@@ -12,6 +12,7 @@ pub struct dipc_error {
     code: dipc_status,
     text: CString,
     os_errno: i32,
+    retry_after_ns: u64,
     source: Option<Box<dipc_error>>,
 }
 
@@ -34,6 +35,9 @@ impl From<&Error> for dipc_error {
             code: error.status().code(),
             text: c_text(error.text()),
             os_errno: error.os_error().unwrap_or(0),
+            retry_after_ns: (error.advice())
+                .and_then(|advice| advice.retry_after)
+                .map_or(0, |time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)),
             source: error.cause().map(|cause| Box::new(Self::from(cause))),
         }
     }
@@ -93,6 +97,24 @@ pub unsafe extern "C" fn dipc_error_os_errno(error: *const dipc_error) -> i32 {
     guard_value(0, || {
         // SAFETY: the caller promises that it is NULL or live; errors are never written to.
         unsafe { error.as_ref() }.map_or(0, |error| error.os_errno)
+    })
+}
+
+/// Gives the time after which the server that refused a request should be asked again. A caller
+/// that asks again waits at least as long, and longer each time. A call with a deadline does so by
+/// itself, until its deadline.
+///
+/// @param error  Error, or NULL.
+/// @return Nanoseconds; 0 if the server has not said, and for NULL.
+///
+/// # Safety
+///
+/// `error` is NULL, or came from the library and was not freed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_error_retry_after_ns(error: *const dipc_error) -> u64 {
+    guard_value(0, || {
+        // SAFETY: the caller promises that it is NULL or live; errors are never written to.
+        unsafe { error.as_ref() }.map_or(0, |error| error.retry_after_ns)
     })
 }
 

@@ -18,7 +18,7 @@ use crate::driver::produce::{
 };
 use crate::driver::telling::shown;
 use crate::driver::turning::Turner;
-use crate::error::{Error, Result, Status};
+use crate::error::{Advice, Error, Result, Status};
 use crate::fork::Generation;
 use crate::lines::Lines;
 use crate::proto::{Role, RoleTags, SenderConfig, Timestamp, Uri};
@@ -36,6 +36,8 @@ use crate::transport::{self, Connection, LinkOptions};
 
 /// How long a stop waits after the cut until the streams' threads have ended.
 const GRACE: Duration = Duration::from_millis(500);
+/// When a client should ask a busy server again: most streams are short.
+const RETRY_AFTER: Duration = Duration::from_millis(100);
 /// How long a stop waits until transports have closed their connections.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(2);
 
@@ -115,7 +117,7 @@ impl ServerCore {
             let peer = &connection.identity().peer;
             let logged = error.clone().context(format_args!("the peer is {peer}"));
             return Err(NotTaken {
-                told: Some((connection, error)),
+                told: Some((connection, with_retry(&error))),
                 error: logged,
             });
         }
@@ -263,6 +265,7 @@ impl ServerCore {
         error: &Error,
     ) -> Begun {
         log_refusal(turner.link(), asked, error);
+        let error = &with_retry(error);
         if asked.request.verb.has_source() {
             match self.refuse_taking(turner, asked, error) {
                 Ok(begun) => return begun,
@@ -372,6 +375,18 @@ pub(super) fn ending(slot: &Arc<Slot>) -> Box<dyn FnOnce() + Send> {
             slot.ending();
         }
     })
+}
+
+/// Rule Q8: says when to ask a busy server again, where it advises nothing else.
+pub(super) fn with_retry(error: &Error) -> Error {
+    let error = error.clone();
+    if error.status() != Status::Busy || error.advice().is_some() {
+        return error;
+    }
+    error.with_advice(Some(Advice {
+        retry_after: Some(RETRY_AFTER),
+        ..Advice::default()
+    }))
 }
 
 /// Logs that a request was refused, for an audit: a warning if the server was busy.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::authorizing::Allowed;
-use super::core::{ServerCore, ending, log_refusal, provide};
+use super::core::{ServerCore, ending, log_refusal, provide, with_retry};
 use super::request::{AskedFor, Request};
 use super::source::Source;
 use super::streams::Slot;
@@ -40,7 +40,7 @@ impl ServerCore {
             Ok(admitted) => admitted,
             Err(error) => {
                 log_refusal(source.link(), asked, &error);
-                refuse(&source, &error);
+                refuse(&source, &with_retry(&error));
                 return Ok(Begun::Elsewhere);
             }
         };

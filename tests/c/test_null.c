@@ -15,6 +15,7 @@ static void errors_and_values(void) {
   CHECK_EQ(dipc_error_code(NULL), DIPC_OK);
   CHECK_STR(dipc_error_text(NULL), "");
   CHECK_EQ(dipc_error_os_errno(NULL), 0);
+  CHECK_EQ(dipc_error_retry_after_ns(NULL), 0);
   CHECK(dipc_error_source(NULL) == NULL);
   dipc_error_free(NULL);
   CHECK(dipc_status_name(0) != NULL);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use dipc::arrow::stream::ArrayReader as _;
 use dipc::client::{GetOptions, Stream};
-use dipc::error::Status;
+use dipc::error::{Error, Status};
 use dipc::proto::Credit;
 use dipc::server::ServerOptions;
 
@@ -113,8 +113,7 @@ fn a_full_server_says_so() {
     });
     for _ in 0..20 {
         let error = get(&tcp).unwrap_err();
-        assert_eq!(error.status(), Status::Busy, "{error}");
-        assert!(error.text().contains("max_connections"), "{error}");
+        assert_busy(&error, "max_connections");
         assert_eq!(get(&uri).unwrap(), 2);
     }
     drop(silent);
@@ -154,8 +153,7 @@ fn streams_that_nobody_reads_make_room() {
             match get(b"short") {
                 Ok(mut stream) => read_all(&mut stream).unwrap().len() == 2,
                 Err(error) => {
-                    assert_eq!(error.status(), Status::Busy, "{error}");
-                    assert!(error.text().contains("max_streams"), "{error}");
+                    assert_busy(&error, "max_streams");
                     false
                 }
             }
@@ -169,4 +167,12 @@ fn streams_that_nobody_reads_make_room() {
             assert!(error.text().contains("wait"), "{error}");
         }
     }
+}
+
+/// The error names its option, and says when to ask again.
+fn assert_busy(error: &Error, option: &str) {
+    assert_eq!(error.status(), Status::Busy, "{error}");
+    assert!(error.text().contains(option), "{error}");
+    let retry_after = error.advice().and_then(|advice| advice.retry_after);
+    assert_eq!(retry_after, Some(Duration::from_millis(100)), "{error}");
 }
