@@ -3360,6 +3360,33 @@ dipc_status dipc_server_options_set_credit_timeout_ns(struct dipc_server_options
                                                       struct dipc_error **error);
 
 /**
+ * Sets how much memory requests of more than 64 KiB may take together before they have come whole.
+ * A client whose request does not fit is disconnected. Another user has half of it at most.
+ * Default: 64 MiB.
+ *
+ * @param options    Options to change; exclusive during the call.
+ * @param max_bytes  Bytes; 0: no request may have more than 64 KiB.
+ * @param error      May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+ */
+dipc_status dipc_server_options_set_max_request_bytes(struct dipc_server_options *options,
+                                                      uint64_t max_bytes,
+                                                      struct dipc_error **error);
+
+/**
+ * Sets how long a client may take for the handshake of TLS, and until all sockets of one connection
+ * have come; then they are closed. Default: 10 s.
+ *
+ * @param options     Options to change; exclusive during the call.
+ * @param timeout_ns  Nanoseconds; DIPC_FOREVER: no limit.
+ * @param error       May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: 0.
+ */
+dipc_status dipc_server_options_set_handshake_timeout_ns(struct dipc_server_options *options,
+                                                         uint64_t timeout_ns,
+                                                         struct dipc_error **error);
+
+/**
  * Sets how long a client may take from its connection to the end of its first request; then the
  * connection is closed. Default: 30 s.
  *

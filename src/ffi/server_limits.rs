@@ -124,6 +124,64 @@ pub unsafe extern "C" fn dipc_server_options_set_credit_timeout_ns(
     unsafe { guard_mut(options, error, body) }
 }
 
+/// Sets how much memory requests of more than 64 KiB may take together before they have come whole.
+/// A client whose request does not fit is disconnected. Another user has half of it at most.
+/// Default: 64 MiB.
+///
+/// @param options    Options to change; exclusive during the call.
+/// @param max_bytes  Bytes; 0: no request may have more than 64 KiB.
+/// @param error      May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+///
+/// # Safety
+///
+/// `options` is NULL, or came from dipc_server_options_new() and was not freed; `error` is NULL or
+/// writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_server_options_set_max_request_bytes(
+    options: *mut dipc_server_options,
+    max_bytes: u64,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    let body = |options: &mut dipc_server_options| {
+        options.inner.max_request_bytes = max_bytes;
+        Ok(())
+    };
+    // SAFETY: the caller promises `options` is NULL, or live and exclusive.
+    unsafe { guard_mut(options, error, body) }
+}
+
+/// Sets how long a client may take for the handshake of TLS, and until all sockets of one connection
+/// have come; then they are closed. Default: 10 s.
+///
+/// @param options     Options to change; exclusive during the call.
+/// @param timeout_ns  Nanoseconds; DIPC_FOREVER: no limit.
+/// @param error       May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: 0.
+///
+/// # Safety
+///
+/// `options` is NULL, or came from dipc_server_options_new() and was not freed; `error` is NULL or
+/// writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_server_options_set_handshake_timeout_ns(
+    options: *mut dipc_server_options,
+    timeout_ns: u64,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    let body = |options: &mut dipc_server_options| {
+        let time = time(timeout_ns, "handshake timeout")?;
+        options.inner.link.handshake_timeout = time.unwrap_or(Duration::MAX);
+        Ok(())
+    };
+    // SAFETY: the caller promises `options` is NULL, or live and exclusive.
+    unsafe { guard_mut(options, error, body) }
+}
+
 /// Sets how long a client may take from its connection to the end of its first request; then the
 /// connection is closed. Default: 30 s.
 ///

@@ -72,6 +72,7 @@ impl Server {
         // Clients send no bodies.
         link_options.unexpected_bytes = 0;
         link_options.budget = Arc::new(MemoryBudget::new(options.max_bytes));
+        link_options.partial = Arc::new(MemoryBudget::new(options.max_request_bytes));
         link_options.body = options.body;
         link_options.region_idle = link_options.region_idle_time();
         // What is read from the files, and read again, is this server's.

@@ -60,6 +60,8 @@ pub struct ServerOptions {
     /// How long a stream may wait for its client's credit while other requests find no place; then
     /// it ends. `None`: for ever.
     pub credit_timeout: Option<Duration>,
+    /// Most bytes of requests of more than 64 KiB that have come in part, over all connections.
+    pub max_request_bytes: u64,
     /// How long a connection's first request may take to come; `None`: for ever.
     pub request_timeout: Option<Duration>,
     /// How long a connection without a stream is kept, up to twice this time; `None`: for ever.
@@ -91,6 +93,7 @@ impl Default for ServerOptions {
             max_connections_per_peer: None,
             max_streams_per_peer: None,
             credit_timeout: Some(Duration::from_secs(30)),
+            max_request_bytes: 64 << 20,
             request_timeout: Some(Duration::from_secs(30)),
             idle_timeout: Some(Duration::from_secs(600)),
             link: LinkOptions::default(),

@@ -36,6 +36,10 @@ pub struct LinkOptions {
     /// Bound on all regions for copies of one server, shared by its connections. A region counts
     /// until nobody has its memory any more.
     pub budget: Arc<MemoryBudget>,
+    /// Bound on long requests that have come in part, shared by the connections of one server.
+    pub partial: Arc<MemoryBudget>,
+    /// How long a peer may take for a handshake of TLS, and for all sockets of one connection.
+    pub handshake_timeout: Duration,
     /// Bound on peers' regions that are mapped here, shared by the connections of these options.
     pub mappings: Arc<MappingBudget>,
     /// A body that comes before its header is read at once up to this many bytes; a larger one
@@ -65,6 +69,11 @@ impl LinkOptions {
     /// How long a region may be idle at a server: a time after which it can look again.
     pub(crate) fn region_idle_time(&self) -> Duration {
         self.region_idle.clamp(SHORTEST_IDLE, LONGEST)
+    }
+
+    /// How long a handshake may take; never more than a year.
+    pub(crate) fn handshake_time(&self) -> Duration {
+        self.handshake_timeout.min(LONGEST)
     }
 
     /// How long `connect` may take; never more than a year.
@@ -137,6 +146,8 @@ impl Default for LinkOptions {
             region_bytes: 64 << 20,
             region_idle: Duration::from_secs(10),
             budget: Arc::new(MemoryBudget::new(u64::MAX)),
+            partial: Arc::new(MemoryBudget::new(u64::MAX)),
+            handshake_timeout: Duration::from_secs(10),
             mappings: Arc::default(),
             unexpected_bytes: 256 << 20,
             body: BodyPolicy::default(),

@@ -217,6 +217,8 @@ static void options(void) {
   NULLS("options", dipc_server_options_set_max_connections_per_peer(NULL, 1, &error_));
   NULLS("options", dipc_server_options_set_max_streams_per_peer(NULL, 1, &error_));
   NULLS("options", dipc_server_options_set_credit_timeout_ns(NULL, 1, &error_));
+  NULLS("options", dipc_server_options_set_max_request_bytes(NULL, 1, &error_));
+  NULLS("options", dipc_server_options_set_handshake_timeout_ns(NULL, 1, &error_));
   NULLS("options", dipc_server_options_set_request_timeout_ns(NULL, 1, &error_));
   NULLS("options", dipc_server_options_set_idle_timeout_ns(NULL, 1, &error_));
   NULLS("options", dipc_server_options_set_any_user(NULL, true, &error_));

@@ -23,12 +23,19 @@ fn options(files: TlsFiles) -> Arc<TlsOptions> {
 
 /// A server with a certificate for 127.0.0.1, which asks for none. Serves ten batches as `t`.
 fn serve(authority: &Authority, change: impl FnOnce(&mut TlsFiles)) -> (Server, String) {
+    serve_with(ServerOptions::default(), authority, change)
+}
+
+fn serve_with(
+    mut server_options: ServerOptions,
+    authority: &Authority,
+    change: impl FnOnce(&mut TlsFiles),
+) -> (Server, String) {
     let mut files = TlsFiles {
         identity: Some(authority.issue("127.0.0.1")),
         ..TlsFiles::default()
     };
     change(&mut files);
-    let mut server_options = ServerOptions::default();
     server_options.link.tls = options(files);
     let server = Server::new(server_options).unwrap();
     server
@@ -278,6 +285,35 @@ fn half_a_handshake_holds_up_nobody() {
     // None of them is a connection of the server's.
     assert!(server.stats().connections <= 1, "{:?}", server.stats());
     drop(stuck);
+}
+
+/// Rule Q8: a handshake, and the sockets of one connection, have a time. Then they are closed.
+#[test]
+fn handshakes_and_groups_have_a_time() {
+    let authority = Authority::new();
+    let mut options = ServerOptions::default();
+    options.link.handshake_timeout = Duration::from_millis(100);
+    let (server, tls) = serve_with(options, &authority, |_| ());
+    let tcp = server.listen("tcp://127.0.0.1:0").unwrap();
+    // A JOIN of the first of two sockets (docs/wire.md).
+    let mut join = vec![8; 1];
+    join.extend_from_slice(&[5; 16]);
+    join.extend_from_slice(&[0, 0, 2, 0]);
+    for (uri, begun) in [(&tls, vec![22, 3, 1]), (&tcp, frame(2, 0, &join))] {
+        let target = uri.split("://").nth(1).unwrap();
+        let mut peer = TcpStream::connect(target.split('?').next().unwrap()).unwrap();
+        peer.write_all(&begun).unwrap();
+        peer.set_read_timeout(Some(Duration::from_secs(8))).unwrap();
+        let ended = peer.read(&mut [0]);
+        assert!(
+            ended.as_ref().map_or_else(
+                |error| error.kind() == std::io::ErrorKind::ConnectionReset,
+                |read| *read == 0
+            ),
+            "{uri}: {ended:?}"
+        );
+    }
+    assert_eq!(fetch(&client(&authority, |_| ()), &tls, 2).unwrap(), 10);
 }
 
 /// What is no TLS, at either side, ends with a text that says so.

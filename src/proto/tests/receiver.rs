@@ -290,6 +290,7 @@ fn headers_of_answers_are_kept() {
 fn a_refusal_advises() {
     let advice = crate::error::Advice {
         elsewhere: vec!["tcp://b:1".to_owned()],
+        ..Default::default()
     };
     let refusal = Control::Error {
         status: Status::Busy.code(),

@@ -82,6 +82,7 @@ impl ShmConnection {
         let mut options = options.clone();
         if !peer.is_same_user() {
             options.budget = options.budget.share_of(peer.uid);
+            options.partial = options.partial.share_of(peer.uid);
         }
         let whom = death.clone().filter(|_| !is_this);
         let whom = whom.map(|end| Process { pid: peer.pid, end });
@@ -96,7 +97,7 @@ impl ShmConnection {
             ConnectionEnd::Server => RingProgress::MayBeAsked,
         };
         if end == ConnectionEnd::Server {
-            channel.reader().expect_requests();
+            channel.reader().expect_requests(&options.partial);
         }
         let readiness = Readiness {
             fd: Arc::clone(channel.socket()),

@@ -4,13 +4,15 @@
 //! everything else grows as the bytes arrive.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use foldhash::HashSet;
 
 use crate::device::HostBuffer;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Status};
 use crate::proto::{BodyKind, Bytes, body_tag};
 use crate::transport::Incoming;
+use crate::transport::options::{Charge, MemoryBudget};
 use crate::transport::stream::header::{
     FrameClass, HEADER_BYTES, Head, MAX_METADATA_BYTES, MAX_TAGGED_BYTES,
 };
@@ -43,6 +45,8 @@ enum FramePart {
         tag: u64,
         need: usize,
         bytes: Vec<u8>,
+        /// What a client's long message takes of the bound for all clients.
+        _charge: Option<Charge>,
     },
     Body {
         seq: u32,
@@ -72,6 +76,8 @@ pub struct FrameReader {
     state: FramePart,
     /// The peer is a client.
     is_server: bool,
+    /// The bound on messages of all clients that have come in part.
+    partial: Option<Arc<MemoryBudget>>,
     /// Longest untagged message.
     metadata_bytes: u64,
     unexpected_bytes: u64,
@@ -95,6 +101,7 @@ impl FrameReader {
             state: FramePart::START,
             metadata_bytes: MAX_METADATA_BYTES,
             is_server: false,
+            partial: None,
             unexpected_bytes,
             early_bytes: 0,
             posted: VecDeque::new(),
@@ -106,9 +113,10 @@ impl FrameReader {
     }
 
     /// The peer is a client, which sends nothing longer than a request between streams of its own,
-    /// and may not be admitted yet.
-    pub fn expect_requests(&mut self) {
+    /// and may not be admitted yet. Long messages that have come in part share `partial`.
+    pub fn expect_requests(&mut self, partial: &Arc<MemoryBudget>) {
         self.is_server = true;
+        self.partial = Some(Arc::clone(partial));
         self.expect_stream(None);
     }
 
@@ -291,8 +299,25 @@ impl FrameReader {
             tag,
             need,
             bytes: Vec::new(),
+            _charge: self.charge(need, length)?,
         };
         Ok(None)
+    }
+
+    /// Counts a long message of a client that may be nobody yet, until it has come whole.
+    fn charge(&self, need: usize, length: u64) -> Result<Option<Charge>> {
+        let expects_requests = self.metadata_bytes == MAX_TAGGED_BYTES;
+        let partial = self.partial.as_ref();
+        let Some(partial) = partial.filter(|_| expects_requests && need > GROWTH_BYTES) else {
+            return Ok(None);
+        };
+        let charge = partial.charge(length).map_err(|_| {
+            Error::new(
+                Status::Busy,
+                "other clients have sent parts of too many long requests; try again later",
+            )
+        });
+        charge.map(Some)
     }
 
     fn begin_body(

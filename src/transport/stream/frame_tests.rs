@@ -88,7 +88,7 @@ fn lengths_past_the_limits_are_refused() {
 #[test]
 fn a_client_announces_nothing_longer_than_a_request() {
     let mut reader = FrameReader::new(0);
-    reader.expect_requests();
+    reader.expect_requests(&Arc::new(MemoryBudget::new(1 << 20)));
     let longest = frame(FrameClass::Untagged, 0, &vec![1; 1 << 20]);
     let read = read_one(&mut reader, &longest).unwrap();
     assert!(matches!(read, Some(Incoming::Metadata(bytes)) if bytes.len() == 1 << 20));
@@ -96,6 +96,32 @@ fn a_client_announces_nothing_longer_than_a_request() {
     let error = read_one(&mut reader, &longer).unwrap_err();
     assert_eq!(error.status(), Status::Protocol, "{error}");
     assert!(error.text().contains("the limit is 1048576"), "{error}");
+}
+
+/// Rule Q8: parts of long requests take a bounded amount of memory, over all clients. Short ones
+/// always have room, and a whole one makes room.
+#[test]
+fn long_requests_in_part_share_a_bound() {
+    let partial = Arc::new(MemoryBudget::new(250 << 10));
+    let mut readers = [(); 3].map(|()| FrameReader::new(0));
+    for reader in &mut readers {
+        reader.expect_requests(&partial);
+    }
+    let long = frame(FrameClass::Untagged, 0, &vec![1; 100 << 10]);
+    let short = frame(FrameClass::Untagged, 0, &vec![1; 64 << 10]);
+    let [first, second, third] = &mut readers;
+    for reader in [&mut *first, &mut *second] {
+        assert!(read_one(reader, &long[..30]).unwrap().is_none());
+    }
+    assert!(read_one(third, &short).unwrap().is_some());
+    let error = read_one(third, &long[..30]).unwrap_err();
+    assert_eq!(error.status(), Status::Busy, "{error}");
+    assert!(read_one(first, &long[30..]).unwrap().is_some());
+    let mut fourth = FrameReader::new(0);
+    fourth.expect_requests(&partial);
+    assert!(read_one(&mut fourth, &long).unwrap().is_some());
+    drop(readers);
+    assert_eq!(partial.used(), 0);
 }
 
 /// "Our transports", shm: padding is zero and classes are known; the texts name what came.

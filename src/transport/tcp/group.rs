@@ -17,12 +17,12 @@ use crate::transport::tcp::socket::Timer;
 
 /// Most sockets that wait at one listener for others of their groups.
 const MAX_WAITING: usize = 256;
-/// How long a group may take to come together.
-const GROUP_TIME: Duration = Duration::from_secs(10);
 
 /// The groups of one listener.
 pub struct Groups {
     state: Mutex<GroupQueue>,
+    /// How long a group may take to come together.
+    time: Duration,
     /// Readable when a group is whole, or has waited for too long.
     timer: Timer,
 }
@@ -55,11 +55,12 @@ impl SocketGroup {
 }
 
 impl Groups {
-    /// No groups yet.
-    pub fn new() -> Result<Self> {
+    /// No groups yet. Each may take `time` to come together.
+    pub fn new(time: Duration) -> Result<Self> {
         let timer = Timer::new().map_err(|errno| Error::os("cannot set a listener up", errno))?;
         Ok(Self {
             state: Mutex::default(),
+            time,
             timer,
         })
     }
@@ -112,7 +113,7 @@ impl Groups {
         let mut state = self.state.lock();
         let next = state.whole.pop_front();
         while let Some(group) = state.waiting.front()
-            && group.since.elapsed() >= GROUP_TIME
+            && group.since.elapsed() >= self.time
         {
             state.close_oldest("the others of their connection have not come");
         }
@@ -123,7 +124,7 @@ impl Groups {
     /// For a group that is whole, or else for when the oldest has waited for too long.
     fn set_timer(&self, state: &GroupQueue) {
         let oldest = state.waiting.front();
-        let left = oldest.map(|group| GROUP_TIME.saturating_sub(group.since.elapsed()));
+        let left = oldest.map(|group| self.time.saturating_sub(group.since.elapsed()));
         let left = match state.whole.is_empty() {
             true => left,
             false => Some(Duration::ZERO),
@@ -176,6 +177,7 @@ mod tests {
     use crate::transport::tcp::connection::Connected;
     use std::net::{Ipv4Addr, TcpListener, TcpStream};
 
+    const GROUP_TIME: Duration = Duration::from_secs(10);
     const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
     fn join(group: u128, index: u16, count: u16) -> Join {
@@ -207,7 +209,7 @@ mod tests {
     /// A group is whole when each of its sockets has come, in whatever order.
     #[test]
     fn a_group_comes_together_in_any_order() {
-        let (groups, listener) = (Groups::new().unwrap(), listener());
+        let (groups, listener) = (Groups::new(GROUP_TIME).unwrap(), listener());
         let mut peers = Vec::new();
         for index in [2, 0, 1] {
             assert!(groups.next().is_none());
@@ -222,7 +224,7 @@ mod tests {
     /// A peer that knows a group's number, or draws the same, changes nothing in it.
     #[test]
     fn strangers_do_not_fit_into_a_group() {
-        let (groups, listener) = (Groups::new().unwrap(), listener());
+        let (groups, listener) = (Groups::new(GROUP_TIME).unwrap(), listener());
         let (first, _first_peer) = socket(&listener);
         groups.add(join(5, 0, 2), HERE, first).unwrap();
         let elsewhere = "10.1.2.3".parse().unwrap();
@@ -242,7 +244,7 @@ mod tests {
     /// Sockets that wait are bounded in number: the oldest go.
     #[test]
     fn only_so_many_sockets_wait() {
-        let (groups, listener) = (Groups::new().unwrap(), listener());
+        let (groups, listener) = (Groups::new(GROUP_TIME).unwrap(), listener());
         let mut peers = Vec::new();
         for group in 0..=MAX_WAITING as u128 {
             let (socket, peer) = socket(&listener);
@@ -257,7 +259,7 @@ mod tests {
     /// A peer that abandons sockets, in either way, fills no log.
     #[test]
     fn closed_groups_are_logged_in_a_bounded_number_of_lines() {
-        let (groups, listener) = (Groups::new().unwrap(), listener());
+        let (groups, listener) = (Groups::new(GROUP_TIME).unwrap(), listener());
         let logged = testing::count(|| {
             for group in 0..2 * MAX_WAITING as u128 {
                 let (socket, _peer) = socket(&listener);
@@ -275,7 +277,7 @@ mod tests {
     /// And in time: a group that does not come together is closed.
     #[test]
     fn a_group_that_is_late_is_closed() {
-        let (groups, listener) = (Groups::new().unwrap(), listener());
+        let (groups, listener) = (Groups::new(GROUP_TIME).unwrap(), listener());
         let (socket, peer) = socket(&listener);
         groups.add(join(5, 0, 2), HERE, socket).unwrap();
         let armed = rustix::time::timerfd_gettime(&groups.timer)

@@ -22,7 +22,7 @@ use crate::transport::tcp::socket::{new_socket, set_up, spare_pacing};
 use crate::transport::tcp::tls::handshakes::Handshakes;
 #[cfg(feature = "tls")]
 use crate::transport::tcp::wire::TcpWire;
-use crate::transport::{Connection, LinkOptions, Listener, Watched};
+use crate::transport::{Connection, LinkOptions, Listener, MemoryBudget, Watched};
 
 /// [`Listener`] over TCP.
 pub struct TcpListener {
@@ -36,6 +36,7 @@ pub struct TcpListener {
     /// The URI without its query.
     address: String,
     unexpected_bytes: u64,
+    partial: Arc<MemoryBudget>,
     patience: Patience,
     generation: Generation,
     /// The system had not enough for it, until it is asked for.
@@ -52,7 +53,10 @@ impl TcpListener {
         let patience = Patience::of(options, "tcp")?;
         #[cfg(feature = "tls")]
         let handshakes = match address.is_tls() {
-            true => Some(Handshakes::new(Arc::clone(&options.tls))?),
+            true => Some(Handshakes::new(
+                Arc::clone(&options.tls),
+                options.handshake_time(),
+            )?),
             false => None,
         };
         let candidates = address.resolve(options.connect_time(), None)?;
@@ -72,7 +76,7 @@ impl TcpListener {
         }
         let (socket, port) = bound?;
         let failed = |errno| Error::os(format_args!("cannot listen at {address}"), errno);
-        let groups = Groups::new()?;
+        let groups = Groups::new(options.handshake_time())?;
         let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(failed)?;
         let data = EventData::new_u64(0);
         epoll::add(&epoll, &socket, data, EventFlags::IN).map_err(failed)?;
@@ -89,6 +93,7 @@ impl TcpListener {
             epoll: Arc::new(epoll),
             address: address.with_port(port).to_string(),
             unexpected_bytes: options.unexpected_bytes,
+            partial: Arc::clone(&options.partial),
             patience,
             generation,
             refused: None,
@@ -130,7 +135,7 @@ impl TcpListener {
             from: connected.peer.ip(),
         };
         let mut socket = WatchedSocket::new(connected, self.unexpected_bytes, self.patience);
-        socket.channel.reader().expect_requests();
+        socket.channel.reader().expect_requests(&self.partial);
         Box::new(TcpConnection::new(socket, Some(joins)))
     }
 }

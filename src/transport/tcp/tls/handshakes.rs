@@ -24,12 +24,12 @@ use crate::transport::tcp::tls::records::Records;
 
 /// Most handshakes under way at one listener.
 const MAX_WAITING: usize = 256;
-/// How long a handshake may take.
-const HANDSHAKE_TIME: Duration = Duration::from_secs(10);
 
 /// The handshakes of one listener.
 pub struct Handshakes {
     tls: Arc<TlsOptions>,
+    /// How long a handshake may take.
+    time: Duration,
     /// Oldest first.
     waiting: VecDeque<Waiting>,
     /// The number of the next one.
@@ -62,9 +62,9 @@ pub struct Secured {
 const TIMER: u64 = u64::MAX;
 
 impl Handshakes {
-    /// None yet.
+    /// None yet. Each may take `time`.
     /// Errors: As the files of `tls` have them; the system's.
-    pub fn new(tls: Arc<TlsOptions>) -> Result<Self> {
+    pub fn new(tls: Arc<TlsOptions>, time: Duration) -> Result<Self> {
         tls.server()?;
         let failed = |errno| Error::os("cannot set a listener up", errno);
         let timer = Timer::new().map_err(failed)?;
@@ -72,6 +72,7 @@ impl Handshakes {
         epoll::add(&epoll, &timer, EventData::new_u64(TIMER), EventFlags::IN).map_err(failed)?;
         Ok(Self {
             tls,
+            time,
             waiting: VecDeque::new(),
             next: 0,
             epoll: Arc::new(epoll),
@@ -114,7 +115,7 @@ impl Handshakes {
     /// Errors: Of one peer, which is refused: `Permission`, `Disconnected`.
     pub fn next(&mut self) -> Result<Option<Secured>> {
         while let Some(oldest) = self.waiting.front()
-            && oldest.since.elapsed() >= HANDSHAKE_TIME
+            && oldest.since.elapsed() >= self.time
         {
             self.close_oldest("the handshake took too long");
         }
@@ -199,7 +200,7 @@ impl Handshakes {
 
     fn set_timer(&self) {
         let oldest = self.waiting.front();
-        let left = oldest.map(|it| HANDSHAKE_TIME.saturating_sub(it.since.elapsed()));
+        let left = oldest.map(|it| self.time.saturating_sub(it.since.elapsed()));
         if let Err(errno) = self.timer.set(left) {
             tracing::error!("a listener cannot watch the time of handshakes: {errno}");
         }
