@@ -16,7 +16,7 @@ pub mod ffi;
 pub mod fork;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
-mod lines;
+pub mod lines;
 pub mod log;
 pub mod proto;
 pub mod server;

@@ -43,7 +43,7 @@ use crate::driver::produce::{Published, TableParts};
 use crate::error::{Error, Result};
 use crate::fork::Generation;
 use crate::proto::{Role, RoleTags, Tags, Uri};
-use crate::transport::{self, MemoryBudget};
+use crate::transport::{self, MemoryBudget, TlsOptions};
 use answers::Answers;
 use authorizing::Authorizing;
 use pulls::PullQueues;
@@ -155,6 +155,11 @@ impl Server {
     pub fn reload_tls(&self) -> Result<()> {
         self.core.ensure_running()?;
         self.core.link_options.tls.reload()
+    }
+
+    /// The certificates, which [`reload_tls`](Self::reload_tls) reads again.
+    pub fn tls(&self) -> Arc<TlsOptions> {
+        Arc::clone(&self.core.link_options.tls)
     }
 
     /// The URI of the first listener, for one role (rule U3).

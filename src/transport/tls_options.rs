@@ -82,6 +82,17 @@ impl TlsOptions {
         Ok(Arc::clone(read.insert(config)))
     }
 
+    /// What the handshakes of a server of another protocol, with the same files, go by now.
+    ///
+    /// # Errors
+    ///
+    /// As the files have them.
+    pub fn server_for(&self, alpn: &[u8]) -> Result<rustls::ServerConfig> {
+        let mut config = rustls::ServerConfig::clone(&*self.server()?);
+        config.alpn_protocols = vec![alpn.to_vec()];
+        Ok(config)
+    }
+
     /// What a client's handshakes go by.
     ///
     /// # Errors

@@ -246,7 +246,11 @@ fn wrong_usage_is_told() {
         ("127.0.0.1", "HOST:PORT"),
         (&taken, "in use"),
     ] {
-        let told = failure(1, &["serve", "--flight", address, "--tpch", "nation"]);
+        let remote = "--allow-remote=tcp";
+        let told = failure(
+            1,
+            &["serve", "--flight", address, remote, "--tpch", "nation"],
+        );
         assert!(told.contains(expected) && told.contains(address), "{told}");
     }
     for (uri, expected) in [

@@ -1,6 +1,7 @@
 //! tcp between processes, and between network namespaces that stand for machines: a slow and lossy
 //! link, a cut link, and killed processes.
 
+use std::io::{Read as _, Seek as _};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -87,14 +88,32 @@ fn addresses_that_cannot_be_used_are_explained() {
     let taken = server.uri.split('?').next().unwrap();
     let told = failure(1, &["serve", "--listen", taken, "--tpch", "region"]);
     assert!(told.contains("is taken"), "{told}");
-    let remote = Server::start_as(
-        dipc(),
-        "tcp://0.0.0.0:",
+    for allows in ["--allow-remote", "--allow-remote=tcp"] {
+        let args = [allows, "--tpch", "region"];
+        let mut log = tempfile::tempfile().unwrap();
+        let mut command = dipc();
+        command.stderr(log.try_clone().unwrap());
+        let remote = Server::start_as(command, "tcp://0.0.0.0:", any, &args);
+        let here = remote.uri.replace("0.0.0.0", "127.0.0.1");
+        assert!(run(&["get", &here, "region"]).status.success());
+        assert!(remote.stop().0.success());
+        let mut told = String::new();
+        log.rewind().unwrap();
+        log.read_to_string(&mut told).unwrap();
+        assert!(
+            told.contains("other machines can connect to tcp://0.0.0.0:"),
+            "{told}"
+        );
+    }
+    let one = [
+        "serve",
+        "--allow-remote=flight",
+        "--listen",
         any,
-        &["--allow-remote", "--tpch", "region"],
-    );
-    let here = remote.uri.replace("0.0.0.0", "127.0.0.1");
-    assert!(run(&["get", &here, "region"]).status.success());
+        "--tpch",
+        "region",
+    ];
+    assert!(failure(1, &one).contains("--allow-remote"));
     let told = failure(
         1,
         &["get", &server.uri, "region", "--set", "tcp.keepalive=x"],

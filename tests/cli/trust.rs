@@ -1,6 +1,9 @@
 //! Certificates, tokens and users at `dipc serve`, for libdipc's clients and for Flight's.
 
+use std::io::Read as _;
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rustix::process::{Signal, getuid};
 
@@ -80,6 +83,56 @@ fn certificates_are_checked_at_both_ends() {
         &["serve", "--listen", "tls://127.0.0.1:0", "--tpch", "region"],
     );
     assert!(told.contains("--tls-cert"), "{told}");
+}
+
+/// SIGHUP has the certificates read again, over both ways to the server: who trusts the old authority
+/// alone is refused from then on.
+#[test]
+fn certificates_are_read_again() {
+    let (old, new) = (Authority::new(), Authority::new());
+    let folder = tempfile::tempdir().unwrap();
+    let (certificate, key) = (folder.path().join("cert"), folder.path().join("key"));
+    let put = |authority: &Authority| {
+        let (from, of) = authority.issue("127.0.0.1");
+        std::fs::copy(from, &certificate).unwrap();
+        std::fs::copy(of, &key).unwrap();
+    };
+    put(&old);
+    let files = ["--tls-cert", path(&certificate), "--tls-key", path(&key)];
+    let listen = ["--listen", "tls://127.0.0.1:0"];
+    let flight = Server::start_flight(&[&listen[..], &files, &TABLES].concat());
+    let (before, after) = (old.ca(), new.ca());
+    get(&flight.uri, "nation", &["--tls-ca", path(&before)]).unwrap();
+    put(&new);
+    signal(&flight.child, Signal::HUP);
+    until("the new certificate is used", || {
+        get(&flight.uri, "nation", &["--tls-ca", path(&after)]).is_ok()
+    });
+    get(&flight.uri, "nation", &["--tls-ca", path(&before)]).unwrap_err();
+    assert!(flight.stop().0.success());
+}
+
+/// A Flight server keeps as many connections as it may, and those that say nothing hold no other
+/// client up: they end, and then there is a place again.
+#[test]
+fn connections_of_flight_are_bounded() {
+    let args = ["--max-connections", "2", "--tpch", "nation"];
+    let flight = Server::start_flight(&args);
+    let target = flight.uri.strip_prefix("grpc://").unwrap();
+    let silent = [(); 2].map(|()| TcpStream::connect(target).unwrap());
+    // The server closes the next one at once.
+    until("the server is full", || {
+        let mut next = TcpStream::connect(target).unwrap();
+        let time = Some(Duration::from_millis(200));
+        next.set_read_timeout(time).unwrap();
+        matches!(next.read(&mut [0]), Ok(0))
+    });
+    get(&flight.uri, "nation", &[]).unwrap_err();
+    drop(silent);
+    until("there is a place", || {
+        get(&flight.uri, "nation", &[]).is_ok()
+    });
+    assert!(flight.stop().0.success());
 }
 
 /// A token admits to what its line says, over every way to the server; SIGHUP reads the file again.

@@ -4,6 +4,7 @@ mod accept;
 mod access;
 mod announce;
 mod files;
+mod remote;
 mod stop;
 
 use std::collections::BTreeMap;
@@ -28,7 +29,7 @@ use dipc::error::{Error, Status};
 use dipc::proto::Role;
 use dipc::server::{Provider, Request, Server, ServerOptions, SharedAuthorizer};
 use dipc::transport::BodyPolicy;
-use tracing::{error, info, warn};
+use tracing::{error, info};
 
 pub use accept::{Accepting, TICKET_HEADER};
 use accept::{Ending, Folder, Rules, Taker};
@@ -41,6 +42,7 @@ use stop::stop;
 use crate::flight::{self, FlightServer, Gate, Table, Tables};
 use crate::output::whole;
 use crate::report::bytes_text;
+use crate::serve::remote::Remote;
 use crate::signals::Hangups;
 use crate::source::{Reader, Reading, Source};
 use crate::tpch;
@@ -116,7 +118,8 @@ pub struct Args {
     #[arg(long, value_name = "N", value_parser = crate::parse_count)]
     max_providers: Option<NonZeroUsize>,
 
-    /// Most connections of all clients [default: half of the limit on open files]
+    /// Most connections of all clients, and as many of Flight's [default: half of the limit on open
+    /// files; for Flight a quarter]
     #[arg(long, value_name = "N", value_parser = crate::parse_count)]
     max_connections: Option<NonZeroUsize>,
 
@@ -141,9 +144,16 @@ pub struct Args {
     #[command(flatten)]
     access: AccessArgs,
 
-    /// Let other machines connect by tcp and Flight, without encryption or authentication
-    #[arg(long)]
-    allow_remote: bool,
+    /// Let other machines connect without encryption: by tcp and Flight, or by one of them
+    #[arg(
+        long,
+        value_enum,
+        value_delimiter = ',',
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "tcp,flight"
+    )]
+    allow_remote: Vec<Remote>,
 
     /// Trust every process that can connect; ucx needs this, because its peers can read and write
     /// this process's memory
@@ -233,7 +243,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     }
     // Who is admitted may connect.
     options.link.any_user = args.any_user || !args.access.allow_uid.is_empty();
-    options.link.allow_remote = args.allow_remote;
+    options.link.allow_remote = args.allow_remote.contains(&Remote::Tcp);
     options.link.tls = args.tls.options();
     options.link.trusted_network = args.trusted_network;
     options.link.settings = crate::settings(&args.settings)?;
@@ -241,7 +251,13 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let flight = args
         .flight
         .as_ref()
-        .map(|address| flight::bind(address, args.allow_remote || args.tls.tls_cert.is_some()))
+        .map(|address| {
+            let is_tls = args.tls.tls_cert.is_some();
+            flight::bind(
+                address,
+                is_tls || args.allow_remote.contains(&Remote::Flight),
+            )
+        })
         .transpose()?;
     // Tickets first: a client that finds the address also finds the tickets.
     let tables = Tables::default();
@@ -268,11 +284,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         server.set_handler(taker).map_err(|(error, _)| error)?;
     }
     let (reloading, again) = (Arc::clone(&server), access.clone());
-    let is_flight = args.flight.is_some() && args.tls.tls_cert.is_some();
     hangups.watch(move || {
-        if is_flight {
-            warn!("Flight goes on with the certificates that it began with");
-        }
         match reloading.reload_tls() {
             Ok(()) => info!("certificates are read again"),
             Err(error) => error!(%error, "certificates stay as they were"),
@@ -285,6 +297,9 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let mut lines = Vec::new();
     for uri in &args.listen {
         let bound = listen(&server, uri)?;
+        if bound.starts_with("tcp://") {
+            remote::warn_if_open(&bound);
+        }
         lines.push(announcement(&bound, &server, args)?);
     }
     let flight = flight
@@ -292,13 +307,17 @@ pub fn run(args: &Args) -> Result<ExitCode> {
             let uris = flight_locations(&server, args.roles);
             let most = args.max_streams.get();
             let gate = Gate {
-                tls: args.tls.flight()?,
+                tls: args.tls.tls_cert.as_ref().map(|_| server.tls()),
+                max_connections: args.max_connections.map(NonZeroUsize::get),
                 access,
             };
             FlightServer::start(listener, (tables, uris), most, accepting, gate).map(Arc::new)
         })
         .transpose()?;
     if let Some(flight) = &flight {
+        if args.tls.tls_cert.is_none() {
+            remote::warn_if_open(&flight.uri());
+        }
         lines.push(flight_announcement(flight, args)?);
     }
     listening::ensure_descriptors()?;

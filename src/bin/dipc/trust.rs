@@ -3,21 +3,17 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use dipc::error::{Error, Status};
 use dipc::proto::Headers;
 use dipc::transport::{TlsFiles, TlsOptions};
-use tonic::transport::{Certificate, ClientTlsConfig, Identity, ServerTlsConfig};
+use tonic::transport::{Certificate, ClientTlsConfig, Identity};
 
 /// The header of a token.
 pub const AUTHORIZATION: &str = "authorization";
 /// What stands before a token in its header.
 pub const BEARER: &str = "Bearer ";
-
-/// How long a handshake may take at a Flight server, as at libdipc's.
-const HANDSHAKE_TIME: Duration = Duration::from_secs(10);
 
 /// Of a client.
 #[derive(clap::Args, Debug, Clone, Default)]
@@ -102,7 +98,7 @@ impl ClientTrust {
 #[derive(clap::Args, Debug, Clone, Default)]
 pub struct ServerTls {
     /// PEM file of the server's certificate, for tls:// and for TLS on Flight. SIGHUP has it and
-    /// its like read again, for tls:// alone
+    /// its like read again
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     pub tls_cert: Option<PathBuf>,
 
@@ -116,21 +112,6 @@ pub struct ServerTls {
 }
 
 impl ServerTls {
-    /// For a server of Flight; `None`: without TLS.
-    pub fn flight(&self) -> Result<Option<ServerTlsConfig>> {
-        let (Some(certificate), Some(key)) = (&self.tls_cert, &self.tls_key) else {
-            return Ok(None);
-        };
-        let identity = Identity::from_pem(read(certificate)?, read(key)?);
-        let config = ServerTlsConfig::new()
-            .identity(identity)
-            .timeout(HANDSHAKE_TIME);
-        Ok(Some(match &self.tls_ca {
-            Some(ca) => config.client_ca_root(Certificate::from_pem(read(ca)?)),
-            None => config,
-        }))
-    }
-
     /// For a server of the library.
     pub fn options(&self) -> Arc<TlsOptions> {
         TlsOptions::default().with(|files| {

@@ -10,7 +10,7 @@
 //! | `fetch` | `dipc get grpc://…`: fetches from the endpoints and their locations |
 //! | `tables`, `encode`, `service` | the served tables, their messages, the answers to calls |
 //! | `accept`, `cut` | the tables of `DoPut` and `DoExchange`; calls that their client cuts off |
-//! | `server` | `dipc serve --flight`: the listening server |
+//! | `server`, `incoming` | `dipc serve --flight`: the listening server, its connections |
 //!
 //! Only the command contains Flight, gRPC and their runtime; the library does not.
 
@@ -21,6 +21,7 @@ mod decode;
 mod do_get;
 mod encode;
 mod fetch;
+mod incoming;
 mod locations;
 mod put;
 mod server;

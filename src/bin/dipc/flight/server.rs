@@ -1,5 +1,6 @@
 //! A server for Flight clients.
 
+use std::io;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs as _};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -7,15 +8,19 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use arrow_flight::flight_service_server::FlightServiceServer;
+use dipc::transport::TlsOptions;
+use futures::Stream;
 use parking_lot::{Condvar, Mutex};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::runtime::{Builder, Runtime};
-use tokio::sync::watch;
-use tonic::transport::server::TcpIncoming;
-use tonic::transport::{Server, ServerTlsConfig};
+use tokio::sync::{Semaphore, watch};
+use tonic::transport::Server;
+use tonic::transport::server::Connected;
 use tracing::{error, info, warn};
 
 use crate::flight::caller::MAX_MESSAGE;
 use crate::flight::cut::TellsOfCuts;
+use crate::flight::incoming::Listener;
 use crate::flight::service::{Counters, Service};
 use crate::flight::tables::Tables;
 use crate::report::bytes_text;
@@ -45,7 +50,9 @@ pub fn bind(address: &str, allow_remote: bool) -> Result<TcpListener> {
 #[derive(Default)]
 pub struct Gate {
     /// `None`: nothing is encrypted.
-    pub tls: Option<ServerTlsConfig>,
+    pub tls: Option<Arc<TlsOptions>>,
+    /// Most connections; `None`: a quarter of the files that the process may open.
+    pub max_connections: Option<usize>,
     /// `None`: everybody may do everything.
     pub access: Option<Arc<Access>>,
 }
@@ -68,6 +75,48 @@ struct Ended {
     changed: Condvar,
 }
 
+/// A client that does not answer for so long is gone.
+const KEEP_ALIVE: Duration = Duration::from_secs(60);
+
+/// The default bound on connections. libdipc's own listeners have half of the files.
+fn most_connections() -> usize {
+    let files = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    let files = files.and_then(|files| usize::try_from(files).ok());
+    files.map_or(Semaphore::MAX_PERMITS, |files| {
+        (files / 4).clamp(1, Semaphore::MAX_PERMITS)
+    })
+}
+
+/// Answers the clients of `incoming` until a stop, and until all of them have gone.
+async fn answer<I>(
+    incoming: impl Stream<Item = io::Result<I>>,
+    service: Service,
+    mut stop: watch::Receiver<bool>,
+    end: Arc<Ended>,
+) where
+    I: AsyncRead + AsyncWrite + Connected + Unpin + Send + 'static,
+{
+    let stop = async move {
+        // An error means that the server was dropped, which stops it too.
+        let _ = stop.wait_for(|stop| *stop).await;
+    };
+    // Clients send large batches in one message.
+    let service = match service.takes_tables() {
+        true => FlightServiceServer::new(service).max_decoding_message_size(MAX_MESSAGE),
+        false => FlightServiceServer::new(service),
+    };
+    let outcome = Server::builder()
+        .http2_keepalive_interval(Some(KEEP_ALIVE))
+        .http2_keepalive_timeout(Some(KEEP_ALIVE))
+        .serve_with_incoming_shutdown(TellsOfCuts(service), incoming, stop)
+        .await;
+    if let Err(reason) = outcome {
+        error!(%reason, "the Flight server has failed");
+    }
+    *end.over.lock() = true;
+    end.changed.notify_all();
+}
+
 impl FlightServer {
     /// Answers at `listener`: serves `tables` by at most `max_streams` streams at once, and names
     /// `uris` as the locations of libdipc for the same tables. Takes more tables by `accepting`.
@@ -87,43 +136,33 @@ impl FlightServer {
             .context(doing)?;
         let address = listener.local_addr().context(doing)?;
         listener.set_nonblocking(true).context(doing)?;
-        let incoming = {
-            let _inside = runtime.enter();
-            TcpIncoming::from(tokio::net::TcpListener::from_std(listener).context(doing)?)
-                .with_nodelay(Some(true))
-        };
-        let Gate { tls, access } = gate;
+        let inside = runtime.enter();
+        let Gate {
+            tls,
+            max_connections,
+            access,
+        } = gate;
         let is_tls = tls.is_some();
-        let mut server = Server::builder();
-        if let Some(tls) = tls {
-            server = server
-                .tls_config(tls)
-                .context("cannot use TLS for Flight")?;
-        }
         let service = Service::new(tables, uris, max_streams, accepting).with_access(access);
         let counters = service.counters();
-        let (stopping, mut stop) = watch::channel(false);
+        let (stopping, stop) = watch::channel(false);
+        let listener = Listener {
+            listener: tokio::net::TcpListener::from_std(listener).context(doing)?,
+            places: Arc::new(Semaphore::new(
+                max_connections.unwrap_or_else(most_connections),
+            )),
+            stop: stop.clone(),
+        };
         let ended = Arc::new(Ended::default());
         let end = Arc::clone(&ended);
-        runtime.spawn(async move {
-            let stop = async move {
-                // An error means that the server was dropped, which stops it too.
-                let _ = stop.wait_for(|stop| *stop).await;
-            };
-            // Clients send large batches in one message.
-            let service = match service.takes_tables() {
-                true => FlightServiceServer::new(service).max_decoding_message_size(MAX_MESSAGE),
-                false => FlightServiceServer::new(service),
-            };
-            let outcome = server
-                .serve_with_incoming_shutdown(TellsOfCuts(service), incoming, stop)
-                .await;
-            if let Err(reason) = outcome {
-                error!(%reason, "the Flight server has failed");
+        match tls {
+            None => drop(runtime.spawn(answer(listener.plain(), service, stop, end))),
+            Some(tls) => {
+                let incoming = listener.secured(tls)?;
+                drop(runtime.spawn(answer(incoming, service, stop, end)));
             }
-            *end.over.lock() = true;
-            end.changed.notify_all();
-        });
+        }
+        drop(inside);
         Ok(Self {
             address,
             runtime: Mutex::new(Some(runtime)),

@@ -1,0 +1,227 @@
+//! The connections of a Flight server: a bounded number of them, behind TLS where there are
+//! certificates. None is kept that says nothing.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use dipc::lines::Lines;
+use dipc::transport::TlsOptions;
+use futures::{Stream, stream};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
+use tokio::time::{Sleep, sleep, timeout};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+use tonic::transport::server::Connected;
+use tracing::{debug, warn};
+
+/// How long a handshake may take, as at libdipc's own listeners.
+const HANDSHAKE_TIME: Duration = Duration::from_secs(10);
+/// How long a client has for its first words.
+const GREETING_TIME: Duration = Duration::from_secs(30);
+/// Bytes of HTTP/2's first words.
+const GREETING_BYTES: usize = 24;
+/// How long a listener is left alone that has failed: without descriptors it would fail at once.
+const PAUSE: Duration = Duration::from_millis(100);
+/// Connections that wait until tonic takes them.
+const WAITING: usize = 16;
+/// Strangers can cause any number of lines.
+static LINES: Lines = Lines::new();
+/// The protocol of Flight.
+const ALPN: &[u8] = b"h2";
+
+/// A connection that counts until its drop.
+pub struct Counted<S> {
+    stream: S,
+    _place: OwnedSemaphorePermit,
+    /// What the client has yet to say, and by when.
+    greeting: Option<(usize, Pin<Box<Sleep>>)>,
+}
+
+/// A connection in plain text.
+pub type Plain = Counted<TcpStream>;
+/// A connection inside TLS.
+pub type Secured = Counted<TlsStream<TcpStream>>;
+
+/// Accepts connections until `stop` says so.
+pub struct Listener {
+    pub listener: TcpListener,
+    pub places: Arc<Semaphore>,
+    pub stop: watch::Receiver<bool>,
+}
+
+impl Listener {
+    /// Connections in plain text.
+    pub fn plain(self) -> impl Stream<Item = io::Result<Plain>> {
+        self.accept(|socket| async move { Some(socket) })
+    }
+
+    /// Connections inside TLS, by what `tls` has read last.
+    ///
+    /// # Errors
+    ///
+    /// As the files of `tls` have them.
+    pub fn secured(self, tls: Arc<TlsOptions>) -> Result<impl Stream<Item = io::Result<Secured>>> {
+        tls.server_for(ALPN).context("cannot use TLS for Flight")?;
+        Ok(self.accept(move |socket| handshake(Arc::clone(&tls), socket)))
+    }
+
+    /// Each connection has a task of its own until tonic has it.
+    fn accept<S, F>(
+        mut self,
+        make: impl Fn(TcpStream) -> F + Send + Sync + 'static,
+    ) -> impl Stream<Item = io::Result<Counted<S>>>
+    where
+        S: Send + 'static,
+        F: Future<Output = Option<S>> + Send + 'static,
+    {
+        let (ready, mut taken) = mpsc::channel(WAITING);
+        tokio::spawn(async move {
+            let make = Arc::new(make);
+            loop {
+                let accepted = tokio::select! {
+                    // Also where the server was dropped.
+                    _ = self.stop.wait_for(|stop| *stop) => return,
+                    accepted = self.listener.accept() => accepted,
+                };
+                let (socket, peer) = match accepted {
+                    Ok(accepted) => accepted,
+                    Err(error) => {
+                        LINES.say(|more| {
+                            warn!("a connection for Flight was not accepted: {error}{more}");
+                        });
+                        sleep(PAUSE).await;
+                        continue;
+                    }
+                };
+                let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else {
+                    LINES.say(|more| {
+                        warn!(
+                            "a connection for Flight from {peer} is closed: there are as many as \
+                             there may be{more}"
+                        );
+                    });
+                    continue;
+                };
+                // Small messages are not to wait; a failure shows in the next call.
+                let _ = socket.set_nodelay(true);
+                let (made, ready) = (make(socket), ready.clone());
+                tokio::spawn(async move {
+                    if let Some(stream) = made.await {
+                        // It fails where the server has stopped.
+                        let _ = ready.send(Ok(Counted::new(stream, place))).await;
+                    }
+                });
+            }
+        });
+        stream::poll_fn(move |context| taken.poll_recv(context))
+    }
+}
+
+/// Agrees on TLS with a client.
+async fn handshake(tls: Arc<TlsOptions>, socket: TcpStream) -> Option<TlsStream<TcpStream>> {
+    let peer = socket.peer_addr().ok()?;
+    let failed = |why: &dyn std::fmt::Display| {
+        LINES.say(|more| {
+            warn!(
+                "a connection for Flight from {peer} is closed: the TLS handshake failed: \
+                 {why}{more}"
+            );
+        });
+    };
+    let config = match tls.server_for(ALPN) {
+        Ok(config) => Arc::new(config),
+        Err(error) => {
+            failed(&error);
+            return None;
+        }
+    };
+    match timeout(HANDSHAKE_TIME, TlsAcceptor::from(config).accept(socket)).await {
+        Ok(Ok(stream)) => Some(stream),
+        Ok(Err(error)) => {
+            failed(&error);
+            None
+        }
+        Err(_) => {
+            failed(&"it takes too long");
+            None
+        }
+    }
+}
+
+impl<S> Counted<S> {
+    fn new(stream: S, place: OwnedSemaphorePermit) -> Self {
+        Self {
+            stream,
+            _place: place,
+            greeting: Some((GREETING_BYTES, Box::pin(sleep(GREETING_TIME)))),
+        }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Counted<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(context, buffer);
+        let Some((left, time)) = &mut self.greeting else {
+            return read;
+        };
+        if read.is_pending() {
+            ready!(time.as_mut().poll(context));
+            debug!("a connection for Flight is closed: its client has said nothing");
+            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+        }
+        *left = left.saturating_sub(buffer.filled().len() - before);
+        if *left == 0 {
+            self.greeting = None;
+        }
+        read
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Counted<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        parts: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(context, parts)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+}
+
+impl<S: Connected> Connected for Counted<S> {
+    type ConnectInfo = S::ConnectInfo;
+
+    fn connect_info(&self) -> Self::ConnectInfo {
+        self.stream.connect_info()
+    }
+}
