@@ -128,7 +128,7 @@ impl Streams {
     /// Ends the stream that has waited longest for its client, for `patience` at least, and whose
     /// place is one for the peer of `link`. Returns whether there was one.
     fn end_waiting(&self, link: &EndLink, bounds: Bounds, patience: Duration) -> bool {
-        let Some(links) = self.counts.lock().to_look_at(patience / LOOKS) else {
+        let Some(links) = self.counts.lock().due_for_a_look(patience / LOOKS) else {
             return false;
         };
         // A stream ends with the lock of its connection, and takes the lock of the counts then.
@@ -201,7 +201,7 @@ impl StreamCounts {
 
     /// The connections of the running streams, at most once in each `pause`: a flood of requests
     /// costs no more looks than a few requests.
-    fn to_look_at(&mut self, pause: Duration) -> Option<Vec<(u64, Arc<EndLink>)>> {
+    fn due_for_a_look(&mut self, pause: Duration) -> Option<Vec<(u64, Arc<EndLink>)>> {
         let now = clock::now();
         if self.next_look.is_some_and(|next| now < next) {
             return None;
