@@ -127,6 +127,16 @@ pub struct Error {
     cause: Option<std::sync::Arc<Error>>,
     /// The name of the protocol rule that a peer broke. The text for users omits the name.
     rule: Option<&'static str>,
+    /// What the client of a server that refuses can do instead.
+    advice: Option<std::sync::Arc<Advice>>,
+}
+
+/// What a server that refuses a request advises its client to do. Clients get it in the headers of
+/// the answer.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Advice {
+    /// URIs of servers that the client may ask instead, best first.
+    pub elsewhere: Vec<String>,
 }
 
 impl Error {
@@ -144,6 +154,7 @@ impl Error {
             os_error: None,
             cause: None,
             rule: None,
+            advice: None,
         }
     }
 
@@ -181,6 +192,7 @@ impl Error {
             os_error: Some(errno.raw_os_error()),
             cause: None,
             rule: None,
+            advice: None,
         }
     }
 
@@ -212,6 +224,7 @@ impl Error {
             text,
             os_error: self.os_error,
             rule: self.rule,
+            advice: self.advice.clone(),
             cause: Some(std::sync::Arc::new(self)),
         }
     }
@@ -243,6 +256,20 @@ impl Error {
     /// The protocol rule that a peer broke, if known.
     pub fn rule(&self) -> Option<&'static str> {
         self.rule
+    }
+
+    /// The same error with what the client can do instead.
+    #[must_use]
+    pub fn with_advice(self, advice: Option<Advice>) -> Self {
+        Self {
+            advice: advice.map(std::sync::Arc::new),
+            ..self
+        }
+    }
+
+    /// What a client can do instead, by the word of the server that refused.
+    pub fn advice(&self) -> Option<&Advice> {
+        self.advice.as_deref()
     }
 
     /// The `errno` of the failed system call, if any.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::driver::clock;
 use crate::error::Error;
-use crate::proto::{Control, Headers, RoleTags, Timestamp};
+use crate::proto::{Control, FEATURE_HEADERS, Headers, Request, RoleTags, Timestamp};
 use crate::transport::{Connection, Incoming, Outgoing};
 
 /// How long a client has for its request, which the refusal answers.
@@ -31,14 +31,17 @@ impl Refused {
         match self.connection.receive() {
             Ok(None) => return clock::now() < self.until,
             // Rule E7: a baseline peer is disconnected, and no more.
-            Ok(Some(Incoming::Tagged { tag, .. }))
+            Ok(Some(Incoming::Tagged { tag, bytes }))
                 if matches!(tags.request(tag), Some((_, true))) =>
             {
+                let knows_headers = Request::decode(&bytes)
+                    .is_ok_and(|request| request.features & FEATURE_HEADERS != 0);
+                let advice = self.why.advice().filter(|_| knows_headers);
                 let bytes = Control::Error {
                     status: self.why.status().code(),
                     seq: 0,
                     text: self.why.text().to_owned(),
-                    headers: Headers::new(),
+                    headers: advice.map_or_else(Headers::new, Headers::of_advice),
                 }
                 .encode();
                 // A peer that has gone need not hear it.

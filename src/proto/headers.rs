@@ -51,6 +51,11 @@ impl Headers {
         Ok(())
     }
 
+    /// Adds a header of libdipc's own. `key` has few characters, of those that a key may have.
+    pub(super) fn add_own(&mut self, key: &str, value: &[u8]) {
+        self.pairs.push((key.to_owned(), value.to_vec()));
+    }
+
     /// Adds the pairs of `other`.
     pub(crate) fn extend(&mut self, other: &Self) {
         self.pairs.extend_from_slice(&other.pairs);

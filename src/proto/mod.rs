@@ -17,6 +17,7 @@
     deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)
 )]
 
+mod advice;
 mod body;
 mod control;
 mod error;

@@ -195,7 +195,6 @@ impl StreamWork for Undecided {
             mut turner, asked, ..
         } = *self;
         log_refusal(turner.link(), &asked, error);
-        let (status, text) = (error.status().code(), error.text());
-        turner.step(|served, effects| served.send_failure(status, text, effects));
+        turner.step(|served, effects| served.send_refusal(error, effects));
     }
 }

@@ -265,8 +265,7 @@ impl ServerCore {
                 Err((_, given_back)) => turner = given_back,
             }
         }
-        let (status, text) = (error.status().code(), error.text());
-        turner.step(|served, effects| served.send_failure(status, text, effects));
+        turner.step(|served, effects| served.send_refusal(error, effects));
         Begun::Here(turner)
     }
 

@@ -13,7 +13,7 @@ use crate::driver::end::{ArrivedRequest, Begun, End, StreamWork};
 use crate::driver::produce::{OutStream, Production};
 use crate::driver::turning::Turner;
 use crate::error::{Error, Result};
-use crate::proto::{self, Role, Verb};
+use crate::proto::{self, Headers, Role, Verb};
 
 impl ServerCore {
     /// Begins to take the stream of a client. From here on the stream owns the connection.
@@ -108,6 +108,9 @@ impl ServerCore {
 }
 
 fn refuse(source: &Source, error: &Error) {
+    if let Some(advice) = error.advice() {
+        let _ = (source.link()).add_answer_headers(&Headers::of_advice(advice));
+    }
     // It fails only where the client has gone.
     let _ = source.answer(Err((error.status().code(), error.text().to_owned())));
 }

@@ -6,7 +6,7 @@ use super::asking::Answers;
 use super::{End, EndEffects, Gathered, LentHold};
 use crate::driver::produce::{ClientWatch, Publication};
 use crate::error::{Error, Result};
-use crate::proto::{Sender, StreamInfo, WindowRoom};
+use crate::proto::{Headers, Sender, StreamInfo, WindowRoom};
 use crate::transport::RegionNotice;
 
 /// While more bytes than this wait to be written, nothing new is produced: a baseline peer gives no
@@ -179,6 +179,15 @@ impl End {
         if !self.is_server {
             self.write_later_at(effects);
         }
+    }
+
+    /// Refuses the request with an error, and with what the error advises.
+    pub fn send_refusal(&mut self, error: &Error, effects: &mut EndEffects) {
+        if let Some(advice) = error.advice() {
+            // It fails only where no request waits, or where so much advice does not fit.
+            let _ = self.sender.add_answer_headers(&Headers::of_advice(advice));
+        }
+        self.send_failure(error.status().code(), error.text(), effects);
     }
 
     /// Refuses the request, or ends the stream, with an error. A peer that has gone is not told.

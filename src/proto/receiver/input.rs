@@ -329,11 +329,17 @@ impl<B> Receiver<B> {
                 headers,
             } => {
                 // Only the first ERROR counts: a server could send many without an end.
-                if self.peer_mut(side).is_some_and(|peer| !peer.failed) {
+                let mut advice = None;
+                if let Some(peer) = self.peer_mut(side)
+                    && !peer.failed
+                {
+                    // Rule Q8: advice comes with a refusal, and not within a stream.
+                    advice = headers.advice().filter(|_| peer.info.is_none());
                     self.last_heard = now;
                     self.answered(side, &headers)?;
                 }
-                self.stop(side, seq, error_of(status, &text).context("the server"));
+                let error = error_of(status, &text).context("the server");
+                self.stop(side, seq, error.with_advice(advice));
                 Ok(())
             }
             Control::Pending { stream } => {

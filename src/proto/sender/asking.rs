@@ -82,12 +82,16 @@ impl<P, K> Sender<P, K> {
                 headers,
                 ..
             } => {
+                // Rule Q8: advice comes with a refusal, and not within a stream.
+                let advice = headers
+                    .advice()
+                    .filter(|_| self.state == SenderState::Asked);
                 if self.state != SenderState::Ending {
                     // Rule Q10.
                     self.abort(Status::Cancelled.code(), "the server has ended the stream");
                 }
                 self.last_word(SenderEvent::Refused {
-                    error: error_of(*status, text),
+                    error: error_of(*status, text).with_advice(advice),
                     headers: headers.clone(),
                 });
                 Ok(())

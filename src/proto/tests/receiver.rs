@@ -285,6 +285,35 @@ fn headers_of_answers_are_kept() {
     );
 }
 
+/// Rule Q8: a client takes advice from a server that refuses its request, and from no other.
+#[test]
+fn a_refusal_advises() {
+    let advice = crate::error::Advice {
+        elsewhere: vec!["tcp://b:1".to_owned()],
+    };
+    let refusal = Control::Error {
+        status: Status::Busy.code(),
+        seq: 0,
+        text: "later".to_owned(),
+        headers: Headers::of_advice(&advice),
+    };
+    for accepts in [false, true] {
+        let mut receiver = started(config(true, false));
+        if accepts {
+            let stream = Control::Stream(INFO, Headers::new()).encode();
+            receiver
+                .handle_control(NOW, Side::Metadata, &stream)
+                .unwrap();
+        }
+        let error = receiver
+            .handle_control(NOW, Side::Metadata, &refusal.encode())
+            .unwrap_err();
+        assert_eq!(error.text(), "the server: later");
+        let expected = (!accepts).then_some(&advice);
+        assert_eq!(error.advice(), expected);
+    }
+}
+
 /// Rule Q1: a baseline server gets no request with verbs or headers. The client alone keeps a
 /// deadline.
 #[test]
