@@ -3261,6 +3261,36 @@ dipc_status dipc_request_principal(const struct dipc_request *request,
                                    struct dipc_error **error);
 
 /**
+ * Has a server drain: from now on it refuses requests with DIPC_ERR_BUSY. Streams under way go on.
+ * The server goes on listening, so that clients hear the refusal, and dipc_server_stop() ends what
+ * is left. May be called again, to name other servers.
+ *
+ * Clients of libdipc ask the named servers next, by the rules of docs/operation.md. Whoever can
+ * connect is told the URIs.
+ *
+ * @param server  Server.
+ * @param uris    n_uris strings: URIs of servers that have the same tickets, best first; may be
+ *                NULL when n_uris is 0.
+ * @param n_uris  0 to 16.
+ * @param error   May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_URI. DIPC_ERR_INVALID_ARGUMENT: more
+ *         than 16 URIs, or one of more than 1024 bytes. DIPC_ERR_STOPPED.
+ */
+dipc_status dipc_server_drain(const struct dipc_server *server,
+                              const char *const *uris,
+                              size_t n_uris,
+                              struct dipc_error **error);
+
+/**
+ * Tells whether a server takes requests: it listens somewhere, and neither drains nor was stopped.
+ * For the readiness checks of an orchestrator.
+ *
+ * @param server  Server, or NULL.
+ * @return true if it does; false for NULL.
+ */
+bool dipc_server_is_ready(const struct dipc_server *server);
+
+/**
  * Sets the provider of every ticket that is not served by itself: queries, commands, keys of
  * partitions. dipc_request_ticket() says what the client wants, and dipc_request_verb() what it
  * wants with it: the table, a description of it, or a list of the tickets that begin so. A handler

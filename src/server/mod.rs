@@ -5,6 +5,7 @@ mod authorizing;
 mod connections;
 mod core;
 mod describe;
+mod draining;
 mod options;
 mod pulls;
 mod request;
@@ -46,6 +47,7 @@ use crate::transport::{self, MemoryBudget};
 use answers::Answers;
 use authorizing::Authorizing;
 use connections::Bounds;
+use draining::Draining;
 use pulls::PullQueues;
 use threads::Threads;
 use tickets::{Entry, Tickets, provided};
@@ -96,6 +98,7 @@ impl Server {
             answers: Answers::default(),
             callbacks: Mutex::new(Some(callbacks.clone())),
             counters: Arc::default(),
+            draining: Draining::default(),
             stopped: AtomicBool::new(false),
             cutting: AtomicBool::new(false),
             me: Weak::clone(me),

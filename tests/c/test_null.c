@@ -302,6 +302,10 @@ static void servers(void) {
   NULLS("server", dipc_server_stat(NULL, DIPC_SERVER_STAT_BATCHES, &figure, &error_));
   NULLS("out", dipc_server_stat(server, DIPC_SERVER_STAT_BATCHES, NULL, &error_));
   STATUS(DIPC_ERR_INVALID_ARGUMENT, dipc_server_stat(server, 0, &figure, &error_));
+  NULLS("server", dipc_server_drain(NULL, NULL, 0, &error_));
+  NULLS("uris", dipc_server_drain(server, NULL, 1, &error_));
+  NULLS("a URI", dipc_server_drain(server, (const char *const[]){NULL}, 1, &error_));
+  CHECK(!dipc_server_is_ready(NULL));
   NULLS("server", dipc_server_stop(NULL, 0, &error_));
   dipc_server_free(NULL);
 

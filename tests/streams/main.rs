@@ -14,6 +14,7 @@ mod bounds;
 mod carrying;
 #[path = "../common/mod.rs"]
 mod common;
+mod draining;
 mod ending;
 mod exchanging;
 mod hostile_lending;
