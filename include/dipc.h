@@ -3380,6 +3380,34 @@ dipc_status dipc_server_options_set_idle_timeout_ns(struct dipc_server_options *
                                                     struct dipc_error **error);
 
 /**
+ * Listens by a socket that listens already, as a service manager hands over (LISTEN_FDS), and gives
+ * the URI for clients. The socket's address decides the URI. Whoever else has the socket can go on
+ * with it: the server neither shuts it down nor removes its file.
+ *
+ * @param server         Server.
+ * @param scheme         "shm": fd is a Unix stream socket, at a path or an abstract name. "tcp",
+ *                       "tls": fd is a TCP socket.
+ * @param fd             Descriptor. The server closes it if the call succeeds. The socket no
+ *                       longer waits (O_NONBLOCK), also for others that have it.
+ * @param buffer         Receives the URI for clients and a NUL; NULL if it is not wanted.
+ * @param size_bytes     Size of buffer: at least DIPC_URI_BYTES, or 0 with a NULL buffer.
+ * @param out_len_bytes  Receives the length of the URI, without the NUL.
+ * @param error          May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_BUFFER_TOO_SMALL: out_len_bytes is
+ *         DIPC_URI_BYTES and the server does not listen. DIPC_ERR_INVALID_ARGUMENT: fd is no such
+ *         socket. DIPC_ERR_UNSUPPORTED: another scheme. DIPC_ERR_PERMISSION: others could connect,
+ *         as for dipc_server_listen(). DIPC_ERR_STOPPED. DIPC_ERR_OUT_OF_RESOURCES. On tls also
+ *         DIPC_ERR_NOT_FOUND, DIPC_ERR_IO: its files cannot be used.
+ */
+dipc_status dipc_server_listen_fd(const struct dipc_server *server,
+                                  const char *scheme,
+                                  int fd,
+                                  char *buffer,
+                                  size_t size_bytes,
+                                  size_t *out_len_bytes,
+                                  struct dipc_error **error);
+
+/**
  * Makes options with the default values. Each setter names its default.
  *
  * @param out    Receives the options, to be freed by dipc_server_options_free().
