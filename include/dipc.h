@@ -3271,6 +3271,36 @@ dipc_status dipc_request_principal(const struct dipc_request *request,
                                    struct dipc_error **error);
 
 /**
+ * Has a server drain: from now on it refuses requests with DIPC_ERR_BUSY. Streams under way go on.
+ * The server goes on listening, so that clients hear the refusal, and dipc_server_stop() ends what
+ * is left. May be called again, to name other servers.
+ *
+ * Clients of libdipc ask the named servers next, by the rules of docs/operation.md. Whoever can
+ * connect is told the URIs.
+ *
+ * @param server  Server.
+ * @param uris    n_uris strings: URIs of servers that have the same tickets, best first; may be
+ *                NULL when n_uris is 0.
+ * @param n_uris  0 to 16.
+ * @param error   May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_URI. DIPC_ERR_INVALID_ARGUMENT: more
+ *         than 16 URIs, or one of more than 1024 bytes. DIPC_ERR_STOPPED.
+ */
+dipc_status dipc_server_drain(const struct dipc_server *server,
+                              const char *const *uris,
+                              size_t n_uris,
+                              struct dipc_error **error);
+
+/**
+ * Tells whether a server takes requests: it listens somewhere, and neither drains nor was stopped.
+ * For the readiness checks of an orchestrator.
+ *
+ * @param server  Server, or NULL.
+ * @return true if it does; false for NULL.
+ */
+bool dipc_server_is_ready(const struct dipc_server *server);
+
+/**
  * Sets the provider of every ticket that is not served by itself: queries, commands, keys of
  * partitions. dipc_request_ticket() says what the client wants, and dipc_request_verb() what it
  * wants with it: the table, a description of it, or a list of the tickets that begin so. A handler
@@ -3412,6 +3442,34 @@ dipc_status dipc_server_options_set_request_timeout_ns(struct dipc_server_option
 dipc_status dipc_server_options_set_idle_timeout_ns(struct dipc_server_options *options,
                                                     uint64_t timeout_ns,
                                                     struct dipc_error **error);
+
+/**
+ * Listens by a socket that listens already, as a service manager hands over (LISTEN_FDS), and gives
+ * the URI for clients. The socket's address decides the URI. Whoever else has the socket can go on
+ * with it: the server neither shuts it down nor removes its file.
+ *
+ * @param server         Server.
+ * @param scheme         "shm": fd is a Unix stream socket, at a path or an abstract name. "tcp",
+ *                       "tls": fd is a TCP socket.
+ * @param fd             Descriptor. The server closes it if the call succeeds. The socket no
+ *                       longer waits (O_NONBLOCK), also for others that have it.
+ * @param buffer         Receives the URI for clients and a NUL; NULL if it is not wanted.
+ * @param size_bytes     Size of buffer: at least DIPC_URI_BYTES, or 0 with a NULL buffer.
+ * @param out_len_bytes  Receives the length of the URI, without the NUL.
+ * @param error          May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_BUFFER_TOO_SMALL: out_len_bytes is
+ *         DIPC_URI_BYTES and the server does not listen. DIPC_ERR_INVALID_ARGUMENT: fd is no such
+ *         socket. DIPC_ERR_UNSUPPORTED: another scheme. DIPC_ERR_PERMISSION: others could connect,
+ *         as for dipc_server_listen(). DIPC_ERR_STOPPED. DIPC_ERR_OUT_OF_RESOURCES. On tls also
+ *         DIPC_ERR_NOT_FOUND, DIPC_ERR_IO: its files cannot be used.
+ */
+dipc_status dipc_server_listen_fd(const struct dipc_server *server,
+                                  const char *scheme,
+                                  int fd,
+                                  char *buffer,
+                                  size_t size_bytes,
+                                  size_t *out_len_bytes,
+                                  struct dipc_error **error);
 
 /**
  * Makes options with the default values. Each setter names its default.

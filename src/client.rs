@@ -10,6 +10,7 @@ mod parts;
 mod pending;
 mod pool;
 mod put;
+mod redirects;
 mod requests;
 mod stats;
 mod threads;
@@ -42,6 +43,7 @@ use asking::ClientCore;
 use async_streams::AsyncStreams;
 use pool::IdleConnection;
 use put::WantedPut;
+use redirects::Redirects;
 use requests::{GetRequest, GetState, PutRequest, PutState, Request, Requests};
 use uris::KnownUri;
 
@@ -151,6 +153,7 @@ impl Client {
             due: options.deadline.map(clock::after),
             options,
             cancel,
+            redirects: None,
             state: GetState::default(),
         })
     }
@@ -182,6 +185,7 @@ impl Client {
                 options: own.clone(),
                 answers: answers.cloned(),
                 cancel: (request, cancel.cloned()),
+                redirects: None,
                 state: PutState::default(),
             })
         })
@@ -352,31 +356,45 @@ impl Client {
 /// A put; with options for the server's stream an exchange.
 fn send(
     core: &Arc<ClientCore>,
-    uri: &KnownUri,
+    origin: &KnownUri,
     descriptor: &[u8],
     described: (&OwnedSchema, i32),
     (own, answers): (&PutOptions, Option<&GetOptions>),
     cancel: Option<&Cancel>,
 ) -> Result<(Put, Option<Stream>)> {
     core.streams.fetch_add(1, Ordering::Relaxed);
-    let wanted = WantedPut {
-        uri,
-        descriptor,
-        described,
-        options: own,
-        answers,
-        due: own.deadline.map(clock::after),
-    };
+    let due = own.deadline.map(clock::after);
+    // Where a server that drains has led the request, and with what options.
+    let mut way: Option<(Redirects, KnownUri, PutOptions)> = None;
     loop {
+        let (uri, options) = match &way {
+            None => (origin, own),
+            Some((_, uri, options)) => (uri, options),
+        };
+        let wanted = WantedPut {
+            uri,
+            descriptor,
+            described,
+            options,
+            answers,
+            due,
+        };
         let answered = wanted.begin(core, cancel).and_then(|mut asked| {
             let accepted = asked.look(true).map(drop);
             asked.end(accepted, cancel)
         });
-        match answered {
-            Ok(None) => {}
+        let error = match answered {
+            Ok(None) => continue,
             Ok(Some(both)) => return Ok(both),
-            Err(error) => return Err(core.not_taken(descriptor, error)),
-        }
+            Err(error) => error,
+        };
+        let mut redirects = match way.take() {
+            Some((redirects, ..)) => redirects,
+            None => Redirects::of(std::slice::from_ref(origin), false),
+        };
+        let next = redirects.after_put(core, error);
+        let next = next.map_err(|error| core.not_taken(descriptor, error))?;
+        way = Some((redirects, next, own.for_strangers()));
     }
 }
 

@@ -22,7 +22,7 @@ use crate::driver::telling::{Account, shown};
 use crate::driver::turning::Turner;
 use crate::error::{Error, Result, Status};
 use crate::fork::Generation;
-use crate::proto::{AnswerLimit, Headers, Uri, Verb};
+use crate::proto::{AnswerLimit, Headers, Timestamp, Uri, Verb};
 use crate::transport::{self, LinkOptions};
 
 /// How long a connection is idle before the I/O thread watches it. Mostly the next stream comes
@@ -74,12 +74,19 @@ impl ClientCore {
     pub(super) fn open(
         self: &Arc<Self>,
         uris: &Arc<[KnownUri]>,
-        (verb, ticket): (Verb, &[u8]),
+        asked_for: (Verb, &[u8]),
         options: &GetOptions,
         cancel: Option<&Cancel>,
     ) -> Result<Stream> {
         self.streams.fetch_add(1, Ordering::Relaxed);
-        let asked = self.ask(uris, (verb, ticket), options, true, cancel);
+        self.opened(asked_for, self.ask(uris, asked_for, options, true, cancel))
+    }
+
+    pub(super) fn opened(
+        &self,
+        (_, ticket): (Verb, &[u8]),
+        asked: Result<Stream>,
+    ) -> Result<Stream> {
         let mut stream = asked.map_err(|error| self.not_got(ticket, error))?;
         self.note(ticket, &mut stream);
         Ok(stream)
@@ -105,16 +112,32 @@ impl ClientCore {
         error
     }
 
-    /// Asks for a stream. `on_gpus`: the server may lend bodies in GPU memory.
+    /// Asks for a stream, and goes on to where a server that drains leads. `on_gpus`: the server may
+    /// lend bodies in GPU memory.
     pub(super) fn ask(
         self: &Arc<Self>,
         uris: &Arc<[KnownUri]>,
-        (verb, ticket): (Verb, &[u8]),
+        asked_for: (Verb, &[u8]),
         options: &GetOptions,
         on_gpus: bool,
         cancel: Option<&Cancel>,
     ) -> Result<Stream> {
         let due = options.deadline.map(clock::after);
+        match self.ask_at(uris, asked_for, options, (on_gpus, due), cancel) {
+            Ok(stream) => Ok(stream),
+            Err(error) => self.go_on(uris, asked_for, options, (on_gpus, due), error, cancel),
+        }
+    }
+
+    /// Asks for a stream at these URIs.
+    pub(super) fn ask_at(
+        self: &Arc<Self>,
+        uris: &Arc<[KnownUri]>,
+        (verb, ticket): (Verb, &[u8]),
+        options: &GetOptions,
+        (on_gpus, due): (bool, Option<Timestamp>),
+        cancel: Option<&Cancel>,
+    ) -> Result<Stream> {
         let wanted = Wanted::new(self, uris, (verb, ticket), options, on_gpus, due)?;
         loop {
             let mut asked = self.begin(&wanted, cancel)?;

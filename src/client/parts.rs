@@ -20,7 +20,7 @@ use crate::arrow::{OwnedDeviceArray, OwnedSchema, copy_schema, schema_from_c};
 use crate::cancel::Cancel;
 use crate::driver::telling::shown;
 use crate::error::{Error, Result, Status};
-use crate::proto::{Headers, Verb};
+use crate::proto::Verb;
 
 /// Most parts that are fetched at once. The next one begins where one has ended.
 const AT_ONCE: usize = 8;
@@ -78,7 +78,7 @@ impl Parts {
             core: Arc::clone(core),
             uris,
             options: options.clone(),
-            elsewhere: without_secrets(options)?,
+            elsewhere: options.for_strangers(),
             cancel: cancel.cloned(),
             unreachable: HashMap::default(),
         };
@@ -216,15 +216,20 @@ impl PartSource {
             return stream.map_err(here);
         }
         let mut first: Option<Error> = None;
+        let mut drains = Vec::new();
         for uri in &endpoint.uris {
             let known = self.unreachable.get(uri).cloned();
             let outcome = match known {
                 Some(error) => Err(error),
-                None => self
-                    .trusted(uri)
-                    .and_then(|uris| (self.core).open(&uris, request, &self.elsewhere, cancel)),
+                None => self.trusted(uri).and_then(|uris| {
+                    (self.core).open_here(&uris, request, &self.elsewhere, cancel)
+                }),
             };
             let error = match outcome {
+                Err(error) if error.advice().is_some() => {
+                    drains.push((uri, error.clone()));
+                    error
+                }
                 // Nobody has answered there.
                 Err(error) if is_unreachable(error.status()) => error,
                 outcome => return outcome.map_err(here),
@@ -240,6 +245,13 @@ impl PartSource {
             first = Some(both);
             // The other parts there would wait as long.
             self.unreachable.insert(uri.clone(), error);
+        }
+        for (uri, refusal) in drains {
+            let uris = self.trusted(uri)?;
+            let led = (self.core).open_on(&uris, request, &self.elsewhere, refusal, cancel);
+            if led.is_ok() {
+                return led;
+            }
         }
         let none = || Error::invalid_data("no server has it");
         Err(here(first.unwrap_or_else(none)))
@@ -273,22 +285,6 @@ fn is_unreachable(status: Status) -> bool {
             | Status::InvalidUri
             | Status::Permission
     )
-}
-
-/// Options for servers that the caller has not named: they do not learn its secrets, unless the
-/// caller insists.
-fn without_secrets(options: &GetOptions) -> Result<GetOptions> {
-    let mut options = options.clone();
-    if !options.send_secrets {
-        let mut headers = Headers::new();
-        for (key, value) in options.headers.iter() {
-            if key != "authorization" {
-                headers.add(key, value)?;
-            }
-        }
-        options.headers = headers;
-    }
-    Ok(options)
 }
 
 /// Name, type, and whether it may have nulls.

@@ -12,7 +12,7 @@ use crate::proto::Uri;
 pub(super) const MOST_KNOWN: usize = 64;
 
 /// A URI, and the name of its connections in the pool.
-#[derive(Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct KnownUri {
     pub(super) uri: Uri,
     pub(super) name: Arc<str>,

@@ -61,6 +61,14 @@ impl Headers {
         self.pairs.extend_from_slice(&other.pairs);
     }
 
+    /// All pairs but those with this key.
+    pub(crate) fn without(&self, key: &str) -> Self {
+        let others = self.pairs.iter().filter(|(of, _)| of != key);
+        Self {
+            pairs: others.cloned().collect(),
+        }
+    }
+
     /// The first value with this key.
     pub fn get(&self, key: &str) -> Option<&[u8]> {
         self.iter()

@@ -25,6 +25,7 @@ use crate::proto::{Role, RoleTags, SenderConfig, Timestamp, Uri};
 use crate::server::answers::Answers;
 use crate::server::authorizing::{Allowed, Authorizing};
 use crate::server::connections::Connections;
+use crate::server::draining::Draining;
 use crate::server::peers::Bounds;
 use crate::server::pulls::PullQueues;
 use crate::server::request::AskedFor;
@@ -60,6 +61,8 @@ pub(super) struct ServerCore {
     /// `None` once stopped, so that the callback thread can end.
     pub(super) callbacks: Mutex<Option<Callbacks>>,
     pub(super) counters: Arc<Counters>,
+    /// Requests are refused, and told where else to ask.
+    pub(super) draining: Draining,
     /// No new streams begin.
     pub(super) stopped: AtomicBool,
     /// No new connections are kept.
@@ -113,7 +116,7 @@ impl ServerCore {
     ) -> Result<(), NotTaken> {
         let origin = &connection.identity().origin;
         let place = self.links.lock().ensure_place(origin, self.bounds);
-        if let Err(error) = place {
+        if let Err(error) = place.map_err(|error| self.draining.refusal().unwrap_or(error)) {
             let peer = &connection.identity().peer;
             let logged = error.clone().context(format_args!("the peer is {peer}"));
             return Err(NotTaken {
@@ -161,10 +164,7 @@ impl ServerCore {
     ) -> Result<Begun, (Error, Turner<End>)> {
         let ticket = &asked.request.ticket;
         let shared_id = asked.extension && asked.role != Role::Both;
-        if shared_id
-            && let Some(stream) = self.streams.find(asked.request.stream_id)
-            && stream.ticket == *ticket
-        {
+        if let Some(stream) = self.joinable(asked) {
             turner.step_to_host(|_, _| ());
             match stream.join(turner, asked.role) {
                 Ok(()) => return Ok(Begun::Elsewhere), // Rule E6
@@ -492,6 +492,9 @@ pub(super) fn provide(
 
 impl Host for ServerCore {
     fn begin(&self, turner: Turner<End>, request: ArrivedRequest) -> Begun {
+        if let Err(error) = self.ensure_not_draining(&request) {
+            return self.refuse(turner, &request, &error);
+        }
         match &self.authorizing {
             Some(authorizing) => self.authorize_first(authorizing, turner, request),
             None => self.begin_allowed(turner, &request, Allowed::default()),

@@ -5,6 +5,7 @@ mod authorizing;
 mod connections;
 mod core;
 mod describe;
+mod draining;
 mod options;
 mod peers;
 mod pulls;
@@ -23,6 +24,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use rustix::io::Errno;
 
 pub use answers::AsyncAnswer;
 pub use authorizing::{Authorizer, SharedAuthorizer};
@@ -46,6 +48,7 @@ use crate::proto::{Role, RoleTags, Tags, Uri};
 use crate::transport::{self, MemoryBudget, TlsOptions};
 use answers::Answers;
 use authorizing::Authorizing;
+use draining::Draining;
 use pulls::PullQueues;
 use threads::Threads;
 use tickets::{Entry, Tickets, provided};
@@ -97,6 +100,7 @@ impl Server {
             answers: Answers::default(),
             callbacks: Mutex::new(Some(callbacks.clone())),
             counters: Arc::default(),
+            draining: Draining::default(),
             stopped: AtomicBool::new(false),
             cutting: AtomicBool::new(false),
             me: Weak::clone(me),
@@ -116,9 +120,33 @@ impl Server {
     /// `InvalidArgument` and the like when its files are not given or cannot be used.
     pub fn listen(&self, uri: &str) -> Result<String> {
         self.core.ensure_running()?;
-        let mut uri = Uri::parse(uri)?;
+        let uri = Uri::parse(uri)?;
         let transport = transport::by_scheme(&uri.scheme)?;
         let listener = transport.listen(&uri, &self.core.link_options)?;
+        self.listen_with(uri, listener)
+    }
+
+    /// The same by a socket that listens already, of a service manager or of the host's: a Unix
+    /// stream socket for the scheme `shm`, a TCP socket for `tcp` and `tls`. The server has a
+    /// descriptor of its own. It neither shuts the socket down nor removes it.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` when it is no such socket, `Unsupported` for another scheme; `Permission`,
+    /// `Stopped` and of tls as [`listen`](Self::listen).
+    pub fn listen_fd(&self, scheme: &str, socket: BorrowedFd<'_>) -> Result<String> {
+        self.core.ensure_running()?;
+        let transport = transport::by_scheme(scheme)?;
+        let own = rustix::io::fcntl_dupfd_cloexec(socket, 3).map_err(|errno| match errno {
+            Errno::BADF => Error::invalid_argument("the descriptor is not open"),
+            _ => Error::os("cannot take a descriptor", errno),
+        })?;
+        let listener = transport.listen_by(own, &self.core.link_options)?;
+        let uri = Uri::parse(&listener.address())?;
+        self.listen_with(uri, listener)
+    }
+
+    fn listen_with(&self, mut uri: Uri, listener: Box<dyn transport::Listener>) -> Result<String> {
         uri.address = Uri::parse(&listener.address())?.address;
         uri.extension = true;
         // Rule U2: without this tag the server cannot lend.

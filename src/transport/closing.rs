@@ -45,6 +45,7 @@ pub struct Socket {
     /// It has barred them since the socket was made.
     barred: AtomicBool,
     listens: bool,
+    is_given: bool,
     /// The user at the other end.
     user: OnceLock<u32>,
 }
@@ -62,6 +63,7 @@ impl Socket {
             bars,
             barred: AtomicBool::new(bars),
             listens: false,
+            is_given: false,
             user: OnceLock::new(),
         }
     }
@@ -71,6 +73,18 @@ impl Socket {
         let mut socket = self;
         socket.listens = true;
         socket
+    }
+
+    /// Others have it too, and go on with it: its end here is not the socket's.
+    pub fn given(self) -> Self {
+        let mut socket = self;
+        socket.is_given = true;
+        socket
+    }
+
+    /// Whether others have it too.
+    pub fn is_given(&self) -> bool {
+        self.is_given
     }
 
     /// What its peer sends counts for this user.
@@ -112,7 +126,7 @@ impl Drop for Socket {
         // SAFETY: `self` is being dropped: nothing uses the field afterwards.
         let fd = unsafe { ManuallyDrop::take(&mut self.fd) };
         // A forked child has no such threads, and its parent has the socket too.
-        if self.is_barred() || !self.generation.is_same_process() {
+        if self.is_barred() || self.is_given || !self.generation.is_same_process() {
             return;
         }
         // Nothing more comes into the queue; and the peer learns of the end now.

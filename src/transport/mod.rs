@@ -20,6 +20,7 @@ mod address;
 mod closing;
 mod connection;
 mod features;
+mod given;
 mod lend;
 mod lender;
 pub mod mem;
@@ -37,7 +38,7 @@ pub mod ucx;
 mod wait;
 
 use std::fmt::Debug;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -87,6 +88,21 @@ pub trait Transport: Send + Sync {
     ///
     /// `AddressInUse` when a live server listens there; `Permission`, `InvalidUri`, `Io`.
     fn listen(&self, uri: &Uri, options: &LinkOptions) -> Result<Box<dyn Listener>>;
+
+    /// Goes on with a socket that listens already, which others may have too: it is neither shut
+    /// down nor removed in the end.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` when it is no such socket; `Permission` as [`listen`](Self::listen);
+    /// `Unsupported` when the transport has no listening sockets.
+    fn listen_by(&self, socket: OwnedFd, options: &LinkOptions) -> Result<Box<dyn Listener>> {
+        let _ = (socket, options);
+        let scheme = self.scheme();
+        Err(Error::unsupported(format!(
+            "{scheme} does not listen by a descriptor: shm, tcp and tls do"
+        )))
+    }
 
     /// Connects to the URI's address, within `options.connect_timeout`.
     ///

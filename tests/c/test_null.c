@@ -307,6 +307,16 @@ static void servers(void) {
   NULLS("server", dipc_server_stat(NULL, DIPC_SERVER_STAT_BATCHES, &figure, &error_));
   NULLS("out", dipc_server_stat(server, DIPC_SERVER_STAT_BATCHES, NULL, &error_));
   STATUS(DIPC_ERR_INVALID_ARGUMENT, dipc_server_stat(server, 0, &figure, &error_));
+  NULLS("server", dipc_server_listen_fd(NULL, "shm", -1, NULL, 0, &len, &error_));
+  NULLS("scheme", dipc_server_listen_fd(server, NULL, -1, NULL, 0, &len, &error_));
+  NULLS("buffer", dipc_server_listen_fd(server, "shm", -1, NULL, 8, &len, &error_));
+  NULLS("out_len_bytes", dipc_server_listen_fd(server, "shm", -1, NULL, 0, NULL, &error_));
+  STATUS(DIPC_ERR_INVALID_ARGUMENT,
+         dipc_server_listen_fd(server, "shm", -1, NULL, 0, &len, &error_));
+  NULLS("server", dipc_server_drain(NULL, NULL, 0, &error_));
+  NULLS("uris", dipc_server_drain(server, NULL, 1, &error_));
+  NULLS("a URI", dipc_server_drain(server, (const char *const[]){NULL}, 1, &error_));
+  CHECK(!dipc_server_is_ready(NULL));
   NULLS("server", dipc_server_stop(NULL, 0, &error_));
   dipc_server_free(NULL);
 

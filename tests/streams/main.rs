@@ -14,8 +14,10 @@ mod bounds;
 mod carrying;
 #[path = "../common/mod.rs"]
 mod common;
+mod draining;
 mod ending;
 mod exchanging;
+mod given;
 mod hostile_lending;
 mod hostile_puts;
 mod hostile_requests;

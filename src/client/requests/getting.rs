@@ -11,6 +11,7 @@ use crate::arrow::{OwnedDeviceArray, OwnedSchema};
 use crate::cancel::Cancel;
 use crate::client::asking::ClientCore;
 use crate::client::getting::{AskedStream, Wanted};
+use crate::client::redirects::Redirects;
 use crate::client::uris::KnownUri;
 use crate::client::{Answer, GetOptions, NextBatch, Stream};
 use crate::device::DeviceKind;
@@ -28,6 +29,8 @@ pub(in crate::client) struct GetRequest {
     pub(in crate::client) due: Option<Timestamp>,
     /// The token of the request, and that of what comes of it.
     pub(in crate::client) cancel: (Cancel, Option<Cancel>),
+    /// Where servers that drain have led it.
+    pub(in crate::client) redirects: Option<Box<Redirects>>,
     pub(in crate::client) state: GetState,
 }
 
@@ -96,11 +99,29 @@ impl GetRequest {
             return Err(not_asked());
         };
         let ended = asked.end(&self.client, &self.wanted()?, found, Some(&self.cancel.0));
-        let ended = ended.map_err(|error| self.client.not_got(&self.descriptor, error))?;
+        let ended = match ended {
+            Ok(ended) => ended,
+            Err(error) => {
+                self.lead_on(error)?;
+                return Ok(None);
+            }
+        };
         Ok(ended.map(|mut stream| {
             self.client.note(&self.descriptor, &mut stream);
             (Box::new(stream), poller)
         }))
+    }
+
+    /// After `error`, the request goes on to where a server that drains has led it.
+    fn lead_on(&mut self, error: Error) -> Result<()> {
+        let redirects = self.redirects.get_or_insert_with(|| {
+            let trusted_network = self.options.trusted_network;
+            Box::new(Redirects::of(&self.uris, trusted_network))
+        });
+        let uris = redirects.after(&self.client, error);
+        self.uris = uris.map_err(|error| self.client.not_got(&self.descriptor, error))?;
+        self.options = self.options.for_strangers();
+        Ok(())
     }
 
     /// Whether the whole description has come.
@@ -121,8 +142,13 @@ impl GetRequest {
 impl Request for GetRequest {
     fn begin(&mut self) -> Result<()> {
         self.cancel.0.check()?;
-        let begun = (self.wanted()).and_then(|it| self.client.begin(&it, Some(&self.cancel.0)));
-        let asked = begun.map_err(|error| self.client.not_got(&self.descriptor, error))?;
+        let asked = loop {
+            let begun = (self.wanted()).and_then(|it| self.client.begin(&it, Some(&self.cancel.0)));
+            match begun {
+                Ok(asked) => break asked,
+                Err(error) => self.lead_on(error)?,
+            }
+        };
         let poller = Poller::new([Arc::new(self.cancel.0.clone()) as _])?;
         self.state = GetState::Asked {
             asked: Box::new(asked),

@@ -8,9 +8,10 @@ use crate::arrow::OwnedSchema;
 use crate::cancel::Cancel;
 use crate::client::asking::ClientCore;
 use crate::client::put::{AskedPut, WantedPut};
+use crate::client::redirects::Redirects;
 use crate::client::uris::KnownUri;
 use crate::client::{Answer, GetOptions, PutOptions};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::proto::Timestamp;
 
 /// A put, or an exchange if there are options for the server's stream.
@@ -24,6 +25,8 @@ pub(in crate::client) struct PutRequest {
     pub(in crate::client) due: Option<Timestamp>,
     /// The token of the request, and that of what comes of it.
     pub(in crate::client) cancel: (Cancel, Option<Cancel>),
+    /// Where servers that drain have led it.
+    pub(in crate::client) redirects: Option<Box<Redirects>>,
     pub(in crate::client) state: PutState,
 }
 
@@ -46,13 +49,29 @@ impl PutRequest {
             due: self.due,
         }
     }
+
+    /// After `error`, the request goes on to where a server that drains has led it.
+    fn lead_on(&mut self, error: Error) -> Result<()> {
+        let redirects = self.redirects.get_or_insert_with(|| {
+            let uri = std::slice::from_ref(&self.uri);
+            Box::new(Redirects::of(uri, false))
+        });
+        let uri = redirects.after_put(&self.client, error);
+        self.uri = uri.map_err(|error| self.client.not_taken(&self.descriptor, error))?;
+        self.options = self.options.for_strangers();
+        Ok(())
+    }
 }
 
 impl Request for PutRequest {
     fn begin(&mut self) -> Result<()> {
         self.cancel.0.check()?;
-        let asked = self.wanted().begin(&self.client, Some(&self.cancel.0));
-        let asked = asked.map_err(|error| self.client.not_taken(&self.descriptor, error))?;
+        let asked = loop {
+            match (self.wanted()).begin(&self.client, Some(&self.cancel.0)) {
+                Ok(asked) => break asked,
+                Err(error) => self.lead_on(error)?,
+            }
+        };
         self.state.asked = Some(Box::new(asked));
         Ok(())
     }
@@ -76,7 +95,13 @@ impl Request for PutRequest {
         let PutState { asked, accepted } = std::mem::take(&mut self.state);
         let (asked, accepted) = asked.zip(accepted).ok_or_else(not_asked)?;
         let ended = asked.end(accepted, self.cancel.1.as_ref());
-        let ended = ended.map_err(|error| self.client.not_taken(&self.descriptor, error))?;
+        let ended = match ended {
+            Ok(ended) => ended,
+            Err(error) => {
+                self.lead_on(error)?;
+                return Ok(None);
+            }
+        };
         Ok(ended.map(|(put, stream)| Answer::Put(Box::new(put), stream.map(Box::new))))
     }
 }

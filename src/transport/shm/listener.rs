@@ -6,13 +6,14 @@
 //! behind only after a kill.
 
 use std::fs::File;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::{AtFlags, CWD, FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
-use rustix::net::{Shutdown, SocketFlags};
+use rustix::net::{AddressFamily, Shutdown, SocketFlags};
 
 use crate::error::{Error, Result, Status};
 use crate::fork::Generation;
@@ -23,7 +24,7 @@ use crate::transport::connection::ConnectionEnd;
 use crate::transport::shm::connection::ShmConnection;
 use crate::transport::shm::host::host_of;
 use crate::transport::shm::socket::{ListenerProbe, SocketAddress, SocketPeer, new_socket, probe};
-use crate::transport::{Connection, LinkOptions, Listener, Watched};
+use crate::transport::{Connection, LinkOptions, Listener, Watched, given};
 
 /// [`Listener`] over shared memory.
 pub struct ShmListener {
@@ -84,6 +85,25 @@ impl ShmListener {
         })
     }
 
+    /// Goes on with a socket that listens.
+    /// Errors: `InvalidArgument` when it is none, or has no address that a URI can name; `Io`.
+    pub fn by(socket: OwnedFd, options: &LinkOptions) -> Result<Self> {
+        let socket = given::listening(socket, &[AddressFamily::UNIX], "shm")?;
+        let address = SocketAddress::of_listener(&socket)?;
+        // Clients ask the system who listens: from now on it is this process.
+        rustix::net::listen(&socket, BACKLOG)
+            .map_err(|errno| Error::os(format_args!("cannot listen at {address}"), errno))?;
+        Ok(Self {
+            socket: Arc::new(Socket::new(socket).listening().given()),
+            host: host_of(&address),
+            address: address.to_uri().bare(),
+            options: options.clone(),
+            generation: Generation::now(),
+            refused: None,
+            _owned: None,
+        })
+    }
+
     fn accept_socket(&self) -> Result<Option<Socket>> {
         Ok(accept(&*self.socket, &self.address)?.map(Socket::new))
     }
@@ -105,6 +125,10 @@ impl Drop for ShmListener {
     fn drop(&mut self) {
         // A forked child must not do this to its parent's socket.
         if !self.generation.is_same_process() || self.socket.is_barred() {
+            return;
+        }
+        // Whoever has the socket too accepts what waits.
+        if self.socket.is_given() {
             return;
         }
         // What waits to be accepted is closed for the users who sent it. Nobody comes meanwhile.

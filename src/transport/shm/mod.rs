@@ -12,6 +12,7 @@ mod ring;
 mod socket;
 mod users;
 
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use rustix::fs::OFlags;
@@ -60,6 +61,10 @@ impl Transport for Shm {
             uri.bare(),
             options,
         )?))
+    }
+
+    fn listen_by(&self, socket: OwnedFd, options: &LinkOptions) -> Result<Box<dyn Listener>> {
+        Ok(Box::new(ShmListener::by(socket, options)?))
     }
 
     fn connect(&self, uri: &Uri, options: &LinkOptions) -> Result<Box<dyn Connection>> {

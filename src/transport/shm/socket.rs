@@ -1,7 +1,7 @@
 //! Addresses, and who is at the other end of a socket.
 
 use std::ffi::OsStr;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use crate::error::{Error, Result, Status};
-use crate::proto::Uri;
+use crate::proto::{Role, Uri};
 use crate::transport::PeerIds;
 use crate::transport::closing::Socket;
 use crate::transport::shm::users::is_anybody;
@@ -48,6 +48,38 @@ impl SocketAddress {
             }
             None => Err(invalid("write shm:/path or shm:@name".into())),
         }
+    }
+
+    /// The address of a socket that listens.
+    /// Errors: `InvalidArgument` when it has none, or none that a URI can name.
+    pub fn of_listener(socket: &OwnedFd) -> Result<Self> {
+        let found = rustix::net::getsockname(socket)
+            .and_then(SocketAddrUnix::try_from)
+            .map_err(|errno| Error::os("cannot ask where a socket listens", errno))?;
+        let path = found.path_bytes().map(OsStr::from_bytes);
+        if let Some(path) = path.map(Path::new)
+            && path.is_absolute()
+            && path.to_str().is_some()
+        {
+            return Ok(Self::Path(path.to_owned()));
+        }
+        let name = found.abstract_name().and_then(|it| str::from_utf8(it).ok());
+        match name {
+            Some(name) if !name.is_empty() && !name.contains('\0') => Ok(Self::Name(name.into())),
+            _ => Err(Error::invalid_argument(
+                "shm cannot listen by the descriptor: its address is no absolute path in UTF-8, \
+                 and no abstract name in UTF-8",
+            )),
+        }
+    }
+
+    /// Its URI.
+    pub fn to_uri(&self) -> Uri {
+        let address = match self {
+            Self::Path(path) => path.to_string_lossy().into_owned(),
+            Self::Name(name) => format!("@{name}"),
+        };
+        Uri::new("shm", &address, Role::Both)
     }
 
     /// The address as the system takes it.

@@ -6,10 +6,11 @@ use std::sync::Arc;
 
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
-use rustix::net::sockopt;
+use rustix::net::{AddressFamily, sockopt};
 
 use crate::error::{Error, Result, Status};
 use crate::fork::Generation;
+use crate::proto::{Role, Uri};
 use crate::transport::accept::BACKLOG;
 use crate::transport::accept::accept;
 use crate::transport::address::{Address, is_loopback};
@@ -22,7 +23,7 @@ use crate::transport::tcp::socket::{new_socket, set_up, spare_pacing};
 use crate::transport::tcp::tls::handshakes::Handshakes;
 #[cfg(feature = "tls")]
 use crate::transport::tcp::wire::TcpWire;
-use crate::transport::{Connection, LinkOptions, Listener, MemoryBudget, Watched};
+use crate::transport::{Connection, LinkOptions, Listener, MemoryBudget, Watched, given};
 
 /// [`Listener`] over TCP.
 pub struct TcpListener {
@@ -43,38 +44,78 @@ pub struct TcpListener {
     refused: Option<(Box<dyn Connection>, Error)>,
 }
 
+/// What a listener has before its socket.
+struct Parts {
+    generation: Generation,
+    patience: Patience,
+    #[cfg(feature = "tls")]
+    handshakes: Option<Handshakes>,
+}
+
+impl Parts {
+    #[cfg_attr(
+        not(feature = "tls"),
+        allow(unused_variables, reason = "an address of tls needs more")
+    )]
+    fn of(address: &Address, options: &LinkOptions) -> Result<Self> {
+        Ok(Self {
+            generation: Generation::now(),
+            patience: Patience::of(options, "tcp")?,
+            #[cfg(feature = "tls")]
+            handshakes: match address.is_tls() {
+                true => Some(Handshakes::new(
+                    Arc::clone(&options.tls),
+                    options.handshake_time(),
+                )?),
+                false => None,
+            },
+        })
+    }
+}
+
 impl TcpListener {
     /// Starts to listen at the first of the host's addresses that can be listened at.
     /// Errors: `Permission` when other machines could connect, nothing is encrypted, and the
     /// options do not allow it; `AddressInUse`; `Unreachable` when the address is not one of this
     /// machine's; `Io`; of tls, as its files have them.
     pub fn new(address: &Address, options: &LinkOptions) -> Result<Self> {
-        let generation = Generation::now();
-        let patience = Patience::of(options, "tcp")?;
-        #[cfg(feature = "tls")]
-        let handshakes = match address.is_tls() {
-            true => Some(Handshakes::new(
-                Arc::clone(&options.tls),
-                options.handshake_time(),
-            )?),
-            false => None,
-        };
+        let parts = Parts::of(address, options)?;
         let candidates = address.resolve(options.connect_time(), None)?;
         let mut bound = Err(Error::new(
             Status::Unreachable,
             format!("{address} stands for no address"),
         ));
         for candidate in &candidates {
-            if !is_loopback(candidate) && !address.is_tls() && !options.allow_remote {
-                bound = Err(remote_refused(address, candidate));
-                continue;
-            }
-            bound = bind(address, candidate);
+            bound =
+                ensure_allowed(address, candidate, options).and_then(|()| bind(address, candidate));
             if bound.is_ok() {
                 break;
             }
         }
         let (socket, port) = bound?;
+        Self::listening(socket, &address.with_port(port), parts, options)
+    }
+
+    /// Goes on with a socket that listens.
+    /// Errors: `InvalidArgument` when it is none; `Permission`, `Io` and of tls as [`Self::new`].
+    pub fn by(socket: OwnedFd, scheme: &str, options: &LinkOptions) -> Result<Self> {
+        let families = [AddressFamily::INET, AddressFamily::INET6];
+        let socket = given::listening(socket, &families, scheme)?;
+        let found = rustix::net::getsockname(&socket)
+            .and_then(SocketAddr::try_from)
+            .map_err(|errno| Error::os("cannot ask where a socket listens", errno))?;
+        let address = Address::of(&Uri::new(scheme, &found.to_string(), Role::Both))?;
+        let parts = Parts::of(&address, options)?;
+        ensure_allowed(&address, &found, options)?;
+        Self::listening(socket, &address, parts, options)
+    }
+
+    fn listening(
+        socket: OwnedFd,
+        address: &Address,
+        parts: Parts,
+        options: &LinkOptions,
+    ) -> Result<Self> {
         let failed = |errno| Error::os(format_args!("cannot listen at {address}"), errno);
         let groups = Groups::new(options.handshake_time())?;
         let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(failed)?;
@@ -82,20 +123,20 @@ impl TcpListener {
         epoll::add(&epoll, &socket, data, EventFlags::IN).map_err(failed)?;
         epoll::add(&epoll, groups.timer(), data, EventFlags::IN).map_err(failed)?;
         #[cfg(feature = "tls")]
-        if let Some(handshakes) = &handshakes {
+        if let Some(handshakes) = &parts.handshakes {
             epoll::add(&epoll, handshakes.epoll(), data, EventFlags::IN).map_err(failed)?;
         }
         Ok(Self {
             socket,
             groups: Arc::new(groups),
             #[cfg(feature = "tls")]
-            handshakes,
+            handshakes: parts.handshakes,
             epoll: Arc::new(epoll),
-            address: address.with_port(port).to_string(),
+            address: address.to_string(),
             unexpected_bytes: options.unexpected_bytes,
             partial: Arc::clone(&options.partial),
-            patience,
-            generation,
+            patience: parts.patience,
+            generation: parts.generation,
             refused: None,
         })
     }
@@ -168,6 +209,14 @@ impl Listener for TcpListener {
                 Ok(peer.map(|connected| self.take(connected)))
             }
         }
+    }
+}
+
+/// Refuses an address that other machines reach, where nothing is encrypted.
+fn ensure_allowed(address: &Address, at: &SocketAddr, options: &LinkOptions) -> Result<()> {
+    match is_loopback(at) || address.is_tls() || options.allow_remote {
+        true => Ok(()),
+        false => Err(remote_refused(address, at)),
     }
 }
 

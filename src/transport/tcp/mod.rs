@@ -54,6 +54,10 @@ impl Transport for Tcp {
         listen(uri, options)
     }
 
+    fn listen_by(&self, socket: OwnedFd, options: &LinkOptions) -> Result<Box<dyn Listener>> {
+        Ok(Box::new(TcpListener::by(socket, self.scheme(), options)?))
+    }
+
     fn connect(&self, uri: &Uri, options: &LinkOptions) -> Result<Box<dyn Connection>> {
         connect(uri, options)
     }
@@ -76,6 +80,10 @@ impl Transport for Tls {
 
     fn listen(&self, uri: &Uri, options: &LinkOptions) -> Result<Box<dyn Listener>> {
         listen(uri, options)
+    }
+
+    fn listen_by(&self, socket: OwnedFd, options: &LinkOptions) -> Result<Box<dyn Listener>> {
+        Ok(Box::new(TcpListener::by(socket, self.scheme(), options)?))
     }
 
     fn connect(&self, uri: &Uri, options: &LinkOptions) -> Result<Box<dyn Connection>> {

@@ -1,0 +1,69 @@
+//! Listening by sockets of the host's.
+
+use std::ffi::{c_char, c_int};
+use std::os::fd::{BorrowedFd, FromRawFd as _, OwnedFd};
+
+use crate::error::Error;
+use crate::ffi::error::dipc_error;
+use crate::ffi::guard::{ErrorOut, guard_ref};
+use crate::ffi::server::{DIPC_URI_BYTES, dipc_server};
+use crate::ffi::status::dipc_status;
+use crate::ffi::text::{TextOut, try_str};
+
+/// Listens by a socket that listens already, as a service manager hands over (LISTEN_FDS), and gives
+/// the URI for clients. The socket's address decides the URI. Whoever else has the socket can go on
+/// with it: the server neither shuts it down nor removes its file.
+///
+/// @param server         Server.
+/// @param scheme         "shm": fd is a Unix stream socket, at a path or an abstract name. "tcp",
+///                       "tls": fd is a TCP socket.
+/// @param fd             Descriptor. The server closes it if the call succeeds. The socket no
+///                       longer waits (O_NONBLOCK), also for others that have it.
+/// @param buffer         Receives the URI for clients and a NUL; NULL if it is not wanted.
+/// @param size_bytes     Size of buffer: at least DIPC_URI_BYTES, or 0 with a NULL buffer.
+/// @param out_len_bytes  Receives the length of the URI, without the NUL.
+/// @param error          May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_BUFFER_TOO_SMALL: out_len_bytes is
+///         DIPC_URI_BYTES and the server does not listen. DIPC_ERR_INVALID_ARGUMENT: fd is no such
+///         socket. DIPC_ERR_UNSUPPORTED: another scheme. DIPC_ERR_PERMISSION: others could connect,
+///         as for dipc_server_listen(). DIPC_ERR_STOPPED. DIPC_ERR_OUT_OF_RESOURCES. On tls also
+///         DIPC_ERR_NOT_FOUND, DIPC_ERR_IO: its files cannot be used.
+///
+/// # Safety
+///
+/// `server` is NULL or live; `scheme` is NULL or a NUL-terminated string; `fd` is negative or open
+/// and, if the call succeeds, used by nobody else; `buffer` is NULL or writable for `size_bytes`;
+/// `out_len_bytes` and `error` are NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_server_listen_fd(
+    server: *const dipc_server,
+    scheme: *const c_char,
+    fd: c_int,
+    buffer: *mut c_char,
+    size_bytes: usize,
+    out_len_bytes: *mut usize,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    let body = |server: &dipc_server| {
+        // SAFETY: the caller promises `scheme` is NULL or a string.
+        let scheme = unsafe { try_str(scheme, "scheme") }?;
+        // SAFETY: the caller promises both are NULL or writable.
+        let out = unsafe { TextOut::new(buffer.cast(), size_bytes, out_len_bytes) }?;
+        // The size is checked first, so that a failed call does not leave the server listening.
+        let out = out.at_least(DIPC_URI_BYTES)?;
+        if fd < 0 {
+            let text = format!("fd is {fd}: no descriptor");
+            return Err(Error::invalid_argument(text));
+        }
+        // SAFETY: `fd` is not negative, and the caller promises that it is open.
+        let socket = unsafe { BorrowedFd::borrow_raw(fd) };
+        let uri = server.inner.listen_fd(scheme, socket)?;
+        // SAFETY: the caller promises that `fd` is open, and nobody else's now.
+        drop(unsafe { OwnedFd::from_raw_fd(fd) });
+        out.set_text(&uri)
+    };
+    // SAFETY: the caller promises `server` is NULL or live.
+    unsafe { guard_ref(server, error, body) }
+}
