@@ -879,8 +879,8 @@ int32_t dipc_error_os_errno(const struct dipc_error *error);
 
 /**
  * Gives the time after which the server that refused a request should be asked again. A caller
- * that asks again waits at least as long, and longer each time. A call with a deadline does so by
- * itself, until its deadline.
+ * that asks again waits at least as long, and longer each time. A blocking call with a deadline does
+ * so by itself, until its deadline.
  *
  * @param error  Error, or NULL.
  * @return Nanoseconds; 0 if the server has not said, and for NULL.
@@ -2931,7 +2931,7 @@ dipc_status dipc_request_add_headers(const struct dipc_request *request,
 /**
  * Sets how long the whole stream may take, from the request on; then it fails with
  * DIPC_ERR_TIMEOUT. The server's host sees the time that is left (dipc_request_time_left_ns()).
- * Default DIPC_FOREVER.
+ * Until then a blocking call asks a busy server again. Default DIPC_FOREVER: it asks once.
  *
  * @param options      Options to change; exclusive during the call.
  * @param deadline_ns  Nanoseconds, or DIPC_FOREVER. 0: the deadline has passed when the stream

@@ -2,6 +2,7 @@
 
 mod asking;
 mod async_streams;
+mod busy;
 mod fallback;
 mod getting;
 mod ids;
@@ -41,6 +42,7 @@ use crate::error::{Error, Result};
 use crate::proto::{Headers, Verb};
 use asking::ClientCore;
 use async_streams::AsyncStreams;
+use busy::Tries;
 use pool::IdleConnection;
 use put::WantedPut;
 use redirects::Redirects;
@@ -364,6 +366,7 @@ fn send(
 ) -> Result<(Put, Option<Stream>)> {
     core.streams.fetch_add(1, Ordering::Relaxed);
     let due = own.deadline.map(clock::after);
+    let mut tries = Tries::until(due);
     // Where a server that drains has led the request, and with what options.
     let mut way: Option<(Redirects, KnownUri, PutOptions)> = None;
     loop {
@@ -386,7 +389,10 @@ fn send(
         let error = match answered {
             Ok(None) => continue,
             Ok(Some(both)) => return Ok(both),
-            Err(error) => error,
+            Err(error) => match tries.wait(error, cancel) {
+                Ok(()) => continue,
+                Err(error) => error,
+            },
         };
         let mut redirects = match way.take() {
             Some((redirects, ..)) => redirects,

@@ -7,6 +7,7 @@ use std::time::Duration;
 use foldhash::HashSet;
 use parking_lot::Mutex;
 
+use super::busy::Tries;
 use super::getting::{AskedStream, Wanted};
 use super::ids::StreamIds;
 use super::pool::{IdleConnection, Pool};
@@ -129,7 +130,7 @@ impl ClientCore {
         }
     }
 
-    /// Asks for a stream at these URIs.
+    /// Asks for a stream at these URIs, until the deadline while the server is busy.
     pub(super) fn ask_at(
         self: &Arc<Self>,
         uris: &Arc<[KnownUri]>,
@@ -139,11 +140,16 @@ impl ClientCore {
         cancel: Option<&Cancel>,
     ) -> Result<Stream> {
         let wanted = Wanted::new(self, uris, (verb, ticket), options, on_gpus, due)?;
+        let mut tries = Tries::until(due);
         loop {
-            let mut asked = self.begin(&wanted, cancel)?;
-            let found = asked.fetch.wait_for_schema(cancel);
-            if let Some(stream) = asked.end(self, &wanted, found, cancel)? {
-                return Ok(stream);
+            let answered = self.begin(&wanted, cancel).and_then(|mut asked| {
+                let found = asked.fetch.wait_for_schema(cancel);
+                asked.end(self, &wanted, found, cancel)
+            });
+            match answered {
+                Ok(None) => {}
+                Ok(Some(stream)) => return Ok(stream),
+                Err(error) => tries.wait(error, cancel)?,
             }
         }
     }

@@ -2,15 +2,17 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
+use std::thread;
 use std::time::Duration;
 
 use dipc::arrow::stream::ArrayReader as _;
-use dipc::client::{GetOptions, Stream};
+use dipc::client::{GetOptions, PutOptions, Stream};
+use dipc::device::DeviceKind;
 use dipc::error::{Error, Status};
 use dipc::proto::Credit;
-use dipc::server::ServerOptions;
+use dipc::server::{Request, ServerOptions};
 
-use crate::common::{counting, read_all};
+use crate::common::{FnTaker, counting, export_schema, read_all, schema};
 use crate::{SHM, SUBJECTS, client, eventually, serve, server};
 
 /// A client that connects and asks for nothing, or for half of something, is closed in time; one
@@ -166,6 +168,53 @@ fn streams_that_nobody_reads_make_room() {
             assert_eq!(error.status(), Status::Timeout, "{error}");
             assert!(error.text().contains("wait"), "{error}");
         }
+    }
+}
+
+/// Rule Q8: a call with a deadline asks a busy server again until there is a place; one without fails
+/// at once. For gets and for puts.
+#[test]
+fn a_call_with_a_deadline_waits_for_a_place() {
+    for subject in SUBJECTS {
+        let options = ServerOptions {
+            max_streams: 1,
+            ..ServerOptions::default()
+        };
+        let (server, uri) = server(subject, options);
+        serve(&server, "t", counting(1_000_000, 10));
+        let taker = FnTaker(|request: &Request| read_all(&mut request.source()?).map(|_| ()));
+        (server
+            .set_handler(Box::new(taker))
+            .map_err(|(error, _)| error))
+        .unwrap();
+        let client = client();
+        let get = |deadline: Option<Duration>| {
+            let options = GetOptions {
+                deadline,
+                ..subject.options()
+            };
+            client.get(&[&uri], b"t", &options, None)
+        };
+        let put = |deadline: Option<Duration>| {
+            let options = PutOptions {
+                deadline,
+                ..PutOptions::default()
+            };
+            let described = (&export_schema(&schema()), DeviceKind::CPU.0);
+            let mut put = client.put(&[&uri], b"taken", described, &options, None)?;
+            put.finish(None)
+        };
+        let held = get(None).unwrap();
+        assert_busy(&get(None).map(drop).unwrap_err(), "max_streams");
+        assert_busy(&put(None).unwrap_err(), "max_streams");
+        let long = Some(Duration::from_secs(30));
+        thread::scope(|scope| {
+            let waits = scope.spawn(|| put(long).unwrap());
+            thread::sleep(Duration::from_millis(150));
+            drop(held);
+            assert_eq!(waits.join().unwrap(), 0);
+        });
+        drop(get(long).unwrap());
     }
 }
 

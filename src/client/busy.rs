@@ -1,0 +1,83 @@
+//! Requests that a server refuses because it is busy: a call with a deadline asks again (rule Q8).
+
+use std::time::Duration;
+
+use rustix::rand::{GetRandomFlags, getrandom};
+
+use crate::cancel::Cancel;
+use crate::driver::{clock, waiting};
+use crate::error::{Error, Result, Status};
+use crate::proto::Timestamp;
+
+/// The longest pause, unless the server asks for a longer one.
+const LONGEST: Duration = Duration::from_secs(5);
+
+/// The tries of one request.
+pub(super) struct Tries {
+    /// The request's deadline. `None`: there is one try.
+    due: Option<Timestamp>,
+    made: u32,
+}
+
+impl Tries {
+    pub(super) fn until(due: Option<Timestamp>) -> Self {
+        Self { due, made: 0 }
+    }
+
+    /// Waits until the next try, after a try that failed with `error`.
+    ///
+    /// # Errors
+    ///
+    /// `error` if there is no next try; `Cancelled`.
+    pub(super) fn wait(&mut self, error: Error, cancel: Option<&Cancel>) -> Result<()> {
+        let advised = error.advice().and_then(|advice| advice.retry_after);
+        let (Status::Busy, Some(due), Some(advised)) = (error.status(), self.due, advised) else {
+            return Err(error);
+        };
+        let at = clock::after(pause(advised, self.made, random()));
+        if at >= due {
+            return Err(error);
+        }
+        self.made = self.made.saturating_add(1);
+        tracing::debug!("asked again soon: {error}");
+        while clock::now() < at {
+            if let Some(cancel) = cancel {
+                cancel.check()?;
+            }
+            waiting::sleep([], None, cancel, Some(at))?;
+        }
+        Ok(())
+    }
+}
+
+/// As long as the server has advised at least, longer with each try, and different for each client:
+/// those that were refused together do not come again together.
+fn pause(advised: Duration, made: u32, random: u8) -> Duration {
+    let longer = advised.saturating_mul(1 << made.min(6));
+    let longer = longer.min(LONGEST.max(advised));
+    longer.saturating_add(longer.saturating_mul(random.into()) / 256)
+}
+
+/// The middle where the system has no random bytes yet.
+fn random() -> u8 {
+    let mut byte = [128];
+    let _ = getrandom(&mut byte[..], GetRandomFlags::NONBLOCK);
+    byte[0]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Rule Q8: each pause is at least as long as the server has advised, and later ones are longer.
+    #[test]
+    fn pauses_grow_from_the_advised_one() {
+        let millis = Duration::from_millis;
+        assert_eq!(pause(millis(100), 0, 0), millis(100));
+        assert_eq!(pause(millis(100), 0, 128), millis(150));
+        assert_eq!(pause(millis(100), 2, 0), millis(400));
+        assert_eq!(pause(millis(100), 1000, 0), LONGEST);
+        assert_eq!(pause(millis(60_000), 3, 0), millis(60_000));
+        assert!(pause(Duration::MAX, u32::MAX, 255) > LONGEST);
+    }
+}
