@@ -1,5 +1,6 @@
 //! The consuming side of one stream.
 
+mod bounds;
 mod credit;
 mod input;
 mod peer;
@@ -14,6 +15,7 @@ use crate::proto::{
     Control, FEATURE_IN_PLACE, FEATURE_REPEAT, FEATURE_RETURN, Header, HeaderKind, HeaderParser,
     Headers, Return, Span, StreamInfo, Timestamp, ensure_request_fits,
 };
+use bounds::MessageBounds;
 use credit::CreditCount;
 use peer::StreamEnd;
 use types::Stop;
@@ -61,6 +63,9 @@ pub struct Receiver<B> {
     ready: VecDeque<Message<B>>,
     ready_bytes: u64,
     credit: CreditCount,
+    bounds: MessageBounds,
+    /// A message is past the bounds: the stream fails at the end of the call.
+    refused: Option<Error>,
     stop: Option<Stop>,
     /// Whether the metadata connection has carried its last message of this stream.
     over_on_wire: bool,
@@ -145,6 +150,8 @@ impl<B> Receiver<B> {
             ready: VecDeque::new(),
             ready_bytes: 0,
             credit: CreditCount::new(request.credit),
+            bounds: MessageBounds::default(),
+            refused: None,
             stop: None,
             over_on_wire: false,
             faulty: false,
@@ -232,6 +239,7 @@ impl<B> Receiver<B> {
             .ready
             .pop_front_if(|message| may_take(&self.data, message))?;
         self.ready_bytes = self.ready_bytes.saturating_sub(message.header.body_len());
+        self.bounds.taken(&message.header);
         self.taken_since = true;
         let packed = matches!(message.body, Body::Packed(_));
         let in_place = self.spares_in_place();
@@ -515,6 +523,8 @@ impl<B> Receiver<B> {
                 }
                 None => break,
             };
+            let fits = self.bounds.waits(&header);
+            self.refused = self.refused.take().or(fits.err());
             self.ready_bytes = self.ready_bytes.saturating_add(header.body_len());
             self.ready.push_back(Message { seq, header, body });
         }
