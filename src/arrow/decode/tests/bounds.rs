@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use arrow::array::*;
-use arrow::datatypes::*;
 use arrow::ipc;
 use arrow::ipc::writer::IpcWriteOptions;
 
