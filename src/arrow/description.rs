@@ -23,8 +23,14 @@ use crate::arrow::{
 use crate::error::{Error, Result};
 use crate::proto::Header;
 
-/// Most endpoints that a client reads (rule Q6).
+/// Most endpoints that a client reads (rule Q6), and most batches, which may be empty.
 pub const MAX_ENDPOINTS: usize = 1 << 16;
+
+/// Most bytes of descriptors and URIs that a client reads. A URI counts [`URI_BYTES`] at least.
+const MAX_TEXT_BYTES: usize = 256 << 20;
+
+/// What a URI takes beside its bytes.
+const URI_BYTES: usize = 64;
 
 const SCHEMA: &str = "dipc.schema";
 const ROWS: &str = "dipc.rows";
@@ -146,7 +152,16 @@ impl Description {
             endpoints: Vec::new(),
             is_ordered: metadata.get(ORDERED).is_some_and(|text| text == "true"),
         };
+        let (mut batches, mut text_bytes) = (0_usize, 0_usize);
         while let Some(batch) = reader.next_batch()? {
+            batches += 1;
+            text_bytes = text_bytes.saturating_add(text_bytes_of(&batch));
+            if batches > MAX_ENDPOINTS || text_bytes > MAX_TEXT_BYTES {
+                return Err(Error::invalid_data(format!(
+                    "the server's description has more than {MAX_ENDPOINTS} batches, or its \
+                     descriptors and URIs take more than {MAX_TEXT_BYTES} bytes"
+                )));
+            }
             if description.endpoints.len() + batch.num_rows() > MAX_ENDPOINTS {
                 return Err(Error::invalid_data(format!(
                     "the server's description has more than {MAX_ENDPOINTS} endpoints"
@@ -227,6 +242,24 @@ fn signed(value: Option<u64>) -> Result<Option<i64>> {
     value
         .map(|value| i64::try_from(value).map_err(text))
         .transpose()
+}
+
+/// What descriptors and URIs of a batch take.
+fn text_bytes_of(batch: &RecordBatch) -> usize {
+    let [descriptors, uris, ..] = batch.columns() else {
+        return 0;
+    };
+    let descriptors = descriptors.as_any().downcast_ref::<BinaryArray>();
+    let ends = |offsets: &[i32]| match offsets {
+        [first, .., last] => usize::try_from(last - first).unwrap_or(0),
+        _ => 0,
+    };
+    let descriptor_bytes = descriptors.map_or(0, |it| ends(it.value_offsets()));
+    let uris = uris.as_any().downcast_ref::<ListArray>();
+    let texts = uris.and_then(|it| it.values().as_any().downcast_ref::<StringArray>());
+    let uri_bytes = texts.map_or(0, |it| ends(it.value_offsets()));
+    let count = uris.map_or(0, |it| ends(it.value_offsets()));
+    (descriptor_bytes.saturating_add(uri_bytes)).saturating_add(count.saturating_mul(URI_BYTES))
 }
 
 fn endpoints(batch: &RecordBatch) -> Result<Vec<Endpoint>> {
@@ -406,5 +439,33 @@ mod tests {
         };
         let error = read(description.stream().unwrap()).unwrap_err();
         assert!(error.text().contains("65536"), "{error}");
+    }
+
+    /// Rule A8: batches without rows, and URIs without bytes, end at the limit too.
+    #[test]
+    fn endless_descriptions_are_refused() {
+        let batch = Description::default().batch().unwrap();
+        let schema = batch.schema();
+        let endless = std::iter::repeat_with(move || Ok(batch.clone()));
+        let endless = RecordBatchIterator::new(endless, schema);
+        let error = read(export_batches(Box::new(endless))).unwrap_err();
+        assert!(error.text().contains("65536 batches"), "{error}");
+
+        let endpoint = |count| Endpoint {
+            uris: vec![String::new(); count],
+            ..Endpoint::default()
+        };
+        let described = |count| {
+            let endpoints = vec![endpoint(count)];
+            let description = Description {
+                endpoints,
+                ..Description::default()
+            };
+            read(description.stream().unwrap())
+        };
+        let most = MAX_TEXT_BYTES / URI_BYTES;
+        assert_eq!(described(1000).unwrap().endpoints[0].uris.len(), 1000);
+        let error = described(most + 1).unwrap_err();
+        assert!(error.text().contains("URIs take more"), "{error}");
     }
 }

@@ -123,6 +123,17 @@ pub enum Incoming {
 }
 
 impl Incoming {
+    /// Bytes that it holds at this side.
+    pub fn held_bytes(&self) -> u64 {
+        let len = match self {
+            Self::Metadata(bytes) | Self::Tagged { bytes, .. } | Self::Control { bytes, .. } => {
+                bytes.len()
+            }
+            Self::Body { .. } | Self::GpuBody { .. } => self.body_len(),
+        };
+        len as u64
+    }
+
     /// Length in bytes of the packed body that it is, or 0.
     pub fn body_len(&self) -> usize {
         match self {

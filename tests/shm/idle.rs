@@ -188,6 +188,27 @@ fn a_silent_server_of_a_cancelled_stream_is_left() {
     assert_eq!(client.stats().connections_idle, 0);
 }
 
+/// Rule E4: CANCEL is answered by ERROR. A server that goes on for ever, in whatever small messages,
+/// is cut.
+#[test]
+fn an_endless_server_of_a_cancelled_stream_is_cut() {
+    let (uri, server) = with_server(|mut server| {
+        let start = server.begin();
+        server.socket.write_all(&start).unwrap();
+        // An unknown kind, which is ignored (rule E3).
+        let some = frame(2, 0, &[255]).repeat(10_000);
+        let cut = (0..1000).any(|_| server.socket.write_all(&some).is_err());
+        assert!(cut, "the client has read ten million messages");
+    });
+    let client = client();
+    let stream = client
+        .get(&[&uri], b"t", &GetOptions::default(), None)
+        .unwrap();
+    drop(stream);
+    server.join().unwrap();
+    assert_eq!(client.stats().connections_idle, 0);
+}
+
 /// A server that retires regions without reading the answers cannot fill the client's memory: its
 /// stream ends.
 #[test]

@@ -281,3 +281,87 @@ fn a_table_of_a_client_that_breaks_the_rules_fails() {
         assert_eq!(outcomes.recv().unwrap().unwrap(), 1);
     }
 }
+
+/// Rule A8: a body that is longer than a client's may be is refused by its header, before the server
+/// has memory for it. The client hears the reason.
+#[test]
+fn a_body_past_its_limit_is_refused() {
+    for subject in SUBJECTS {
+        if subject.options().connections > 1 {
+            continue;
+        }
+        let mut options = ServerOptions::default();
+        options.take.message_limit = Some(64 << 10);
+        let (server, uri) = server(subject, options);
+        let (sender, outcomes) = mpsc::channel();
+        take_by(&server, sender);
+        let mut raw = Raw::connect(subject, &uri);
+        raw.starts();
+        // 32 times the limit is 2 MiB; each row has 8 bytes at least.
+        let mut encoder = Encoder::new(
+            &export_schema(&schema()),
+            EncodeOptions { compression: None },
+        )
+        .unwrap();
+        let encoded = encoder.encode(export(&batch(0, 300_000)), None).unwrap();
+        let message = encoded.into_iter().next().unwrap();
+        assert!(message.body_len > 2 << 20);
+        raw.metadata(PrefixKind::Metadata, 1, Some(message.header.to_vec()));
+        let (status, text) = raw.is_answered().unwrap_or_default();
+        let name = subject.scheme;
+        assert_eq!(status, Status::OutOfMemory.code(), "{name}: {text}");
+        assert!(text.contains("past the limit for a body"), "{name}: {text}");
+        let outcome = outcomes.recv_timeout(Duration::from_secs(10)).unwrap();
+        assert_eq!(outcome.unwrap_err().status(), Status::OutOfMemory);
+    }
+}
+
+/// Rule Q11: what a server reads of a client's stream while its host is busy has a limit of bytes,
+/// which headers count towards as bodies do.
+#[test]
+fn headers_that_no_host_takes_are_not_read_without_end() {
+    const HEADER: usize = 1 << 20;
+    const HEADERS: u32 = 100;
+    for subject in SUBJECTS {
+        // Memory and UCX have no socket that could be full.
+        let has_socket = ["shm", "tcp"].contains(&subject.scheme);
+        if !has_socket || subject.options().connections > 1 {
+            continue;
+        }
+        let mut options = ServerOptions::default();
+        options.take.window.bytes = 4 << 20;
+        let (server, uri) = server(subject, options);
+        let (go_on, waits) = mpsc::channel::<()>();
+        let waits = std::sync::Mutex::new(waits);
+        let take = move |request: &dipc::server::Request| {
+            let mut source = request.source()?;
+            let _ = waits.lock().unwrap().recv();
+            read_all(&mut source).map(drop)
+        };
+        let handler = server.set_handler(Box::new(FnTaker(take)));
+        handler.map_err(|(error, _)| error).unwrap();
+        let mut raw = Raw::connect(subject, &uri);
+        raw.starts();
+        for seq in 1..=HEADERS {
+            raw.metadata(PrefixKind::Metadata, seq, Some(vec![0; HEADER]));
+        }
+        let mut left = u64::MAX;
+        let mut same = 0;
+        eventually("the server reads no more", || {
+            let _ = raw.connection.flush();
+            let now = raw.connection.queued().bytes;
+            same = if now == left { same + 1 } else { 0 };
+            left = now;
+            same > 200
+        });
+        let read = u64::from(HEADERS) * HEADER as u64 - left;
+        // The window, a message, and what the system's buffers hold.
+        assert!(
+            read < 40 << 20,
+            "{}: {read} bytes were read",
+            subject.scheme
+        );
+        drop(raw);
+        drop(go_on);
+    }
+}

@@ -27,7 +27,7 @@ pub(super) struct DecodeBudget<'a> {
 
 /// The factor for a dictionary. A delta takes memory for itself, and for the joined dictionary,
 /// which has room to grow.
-const TIMES_OF_DICTIONARY: u64 = 4;
+pub(super) const TIMES_OF_DICTIONARY: u64 = 4;
 
 impl<'a> DecodeBudget<'a> {
     /// The budget of a batch.
@@ -114,7 +114,7 @@ pub(super) fn past_limit(bytes: u64, left: u64) -> Error {
 }
 
 /// The total bytes of the buffers; an overlap counts once.
-fn covered(buffers: &[BufferRef]) -> u64 {
+pub(super) fn covered(buffers: &[BufferRef]) -> u64 {
     let mut ranges: Vec<(usize, usize)> = buffers
         .iter()
         .map(|buffer| {

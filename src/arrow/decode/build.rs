@@ -278,7 +278,9 @@ impl<'a> Builder<'a> {
             }
             // Some writers send no dictionary if no value refers to it.
             None if node.null_count == node.length => {
-                self.out.append(&Arc::new(empty::dictionary(field)))
+                let columns = Arc::new(empty::dictionary(field, self.context.budget)?);
+                self.context.budget.take(columns.struct_bytes())?;
+                self.out.append(&columns)
             }
             None => {
                 return Err(Error::invalid_data(format!(

@@ -10,6 +10,7 @@ use crate::arrow::decode::budget::DecodeBudget;
 use crate::arrow::decode::grown::Grown;
 use crate::arrow::decode::plain::Plain;
 use crate::arrow::decode::remote::RemoteParts;
+use crate::arrow::decode::totals::Kept;
 use crate::device::gpu::{ArrayMemory, Gpu};
 use crate::device::{BufferRef, HostBuffer};
 use crate::error::{Error, Result};
@@ -72,8 +73,8 @@ pub(super) struct Dictionary {
     pub(super) generation: u64,
     /// True if the values were checked.
     pub(super) checked: bool,
-    /// Bytes of the bodies of the dictionary and its deltas.
-    pub(super) received: u64,
+    /// The bytes that stay with it.
+    pub(super) kept: Kept,
 }
 
 /// The latest dictionaries, by id.

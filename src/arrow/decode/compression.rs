@@ -5,6 +5,7 @@ use std::io::Read;
 use arrow::ipc;
 
 use crate::arrow::decode::budget::DecodeBudget;
+use crate::arrow::decode::lz4;
 use crate::device::HostBuffer;
 use crate::error::{Error, Result};
 
@@ -47,19 +48,6 @@ impl Codec {
             ))),
         }
     }
-
-    /// Reads a frame. Its window may have `window` bytes, or as many as every frame may have.
-    fn reader<'a>(self, packed: &'a [u8], window: u64) -> std::io::Result<Box<dyn Read + 'a>> {
-        Ok(match self {
-            Self::Lz4Frame => Box::new(lz4_flex::frame::FrameDecoder::new(packed)),
-            Self::Zstd => {
-                let mut decoder = zstd::stream::Decoder::with_buffer(packed)?.single_frame();
-                let window = window.max(USUAL_WINDOW);
-                decoder.window_log_max(window.ilog2().min(MOST_WINDOW_LOG))?;
-                Box::new(decoder)
-            }
-        })
-    }
 }
 
 /// The content of a compressed buffer.
@@ -94,18 +82,29 @@ pub(super) fn unpack(codec: Codec, buffer: &[u8], budget: &DecodeBudget<'_>) -> 
         .map_err(|error| error.context("a compressed buffer"))?;
     let length = usize::try_from(bytes)
         .map_err(|_| Error::out_of_memory(format!("a buffer of {bytes} bytes")))?;
-    let failed = |error: std::io::Error| {
-        Error::invalid_data(format!("a compressed buffer cannot be unpacked: {error}"))
-    };
-    let window = bytes.saturating_add(budget.left());
-    let mut reader = codec.reader(packed, window).map_err(failed)?;
-
     let trusted = (packed.len() as u64).saturating_mul(TRUSTED_RATIO);
     let first = if bytes <= trusted {
         length
     } else {
         length.min(FIRST_STEP)
     };
+    let window = bytes.saturating_add(budget.left());
+    Ok(Unpacked::Memory(match codec {
+        Codec::Lz4Frame => lz4::unpack(packed, length, first)?,
+        Codec::Zstd => unpack_zstd(packed, length, first, window)?,
+    }))
+}
+
+/// Unpacks a frame whose content has `length` bytes. Begins with memory of `first` bytes. Its window
+/// may have `window` bytes, or as many as every frame may have.
+fn unpack_zstd(packed: &[u8], length: usize, first: usize, window: u64) -> Result<HostBuffer> {
+    let failed = |error: std::io::Error| {
+        Error::invalid_data(format!("a compressed buffer cannot be unpacked: {error}"))
+    };
+    let reader = zstd::stream::Decoder::with_buffer(packed).map_err(failed)?;
+    let mut reader = reader.single_frame();
+    let window = window.max(USUAL_WINDOW).ilog2().min(MOST_WINDOW_LOG);
+    reader.window_log_max(window).map_err(failed)?;
     let mut memory = HostBuffer::new(first)?;
     let mut filled = 0;
     loop {
@@ -126,7 +125,7 @@ pub(super) fn unpack(codec: Codec, buffer: &[u8], budget: &DecodeBudget<'_>) -> 
             "a compressed buffer holds more than the {length} bytes it claims"
         )));
     }
-    Ok(Unpacked::Memory(memory))
+    Ok(memory)
 }
 
 #[cfg(test)]

@@ -1,17 +1,24 @@
 //! Arrays of length 0 that the decoder makes.
 
-use crate::arrow::decode::columns::{Buffer, Columns, NO_LENGTHS, Node};
+use crate::arrow::decode::budget::DecodeBudget;
+use crate::arrow::decode::columns::{Buffer, Columns, NO_LENGTHS, Node, struct_bytes};
 use crate::arrow::decode::field::DecodedField;
 use crate::arrow::format::Layout;
+use crate::error::Result;
 
-/// The dictionary of a column without a received dictionary, whose values are all null.
-pub(super) fn dictionary(field: &DecodedField) -> Columns {
+/// Most buffers of an array of length 0.
+const MOST_BUFFERS: usize = 3;
+
+/// The dictionary of a column without a received dictionary, whose values are all null. It counts
+/// against the budget, because it may have many fields, and its batch few bytes.
+pub(super) fn dictionary(field: &DecodedField, budget: &DecodeBudget<'_>) -> Result<Columns> {
     let mut out = Columns::default();
-    push_empty(&mut out, field);
-    out
+    push_empty(&mut out, field, budget)?;
+    Ok(out)
 }
 
-fn push_empty(out: &mut Columns, field: &DecodedField) -> usize {
+fn push_empty(out: &mut Columns, field: &DecodedField, budget: &DecodeBudget<'_>) -> Result<usize> {
+    budget.take(struct_bytes(1, MOST_BUFFERS))?;
     let layout = field.layout;
     let id = out.nodes.len();
     let n_children = field.children.len();
@@ -43,16 +50,21 @@ fn push_empty(out: &mut Columns, field: &DecodedField) -> usize {
     out.children.resize(node.first_child + n_children, 0);
     for (index, child) in field.children.iter().enumerate() {
         let child = if child.dictionary.is_some() {
-            push_empty_encoded(out, child)
+            push_empty_encoded(out, child, budget)?
         } else {
-            push_empty(out, child)
+            push_empty(out, child, budget)?
         };
         out.children[node.first_child + index] = child;
     }
-    id
+    Ok(id)
 }
 
-fn push_empty_encoded(out: &mut Columns, field: &DecodedField) -> usize {
+fn push_empty_encoded(
+    out: &mut Columns,
+    field: &DecodedField,
+    budget: &DecodeBudget<'_>,
+) -> Result<usize> {
+    budget.take(struct_bytes(1, MOST_BUFFERS))?;
     let id = out.nodes.len();
     out.nodes.push(Node {
         length: 0,
@@ -66,6 +78,6 @@ fn push_empty_encoded(out: &mut Columns, field: &DecodedField) -> usize {
         lengths: NO_LENGTHS,
     });
     out.buffers.extend([Buffer::ABSENT, Buffer::empty()]);
-    push_empty(out, field);
-    id
+    push_empty(out, field, budget)?;
+    Ok(id)
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use crate::arrow::decode::bits;
 use crate::arrow::decode::budget::DecodeBudget;
-use crate::arrow::decode::columns::{Buffer, Columns, NO_LENGTHS, Node};
+use crate::arrow::decode::columns::{Buffer, Columns, NO_LENGTHS, Node, struct_bytes};
 use crate::arrow::decode::field::DecodedField;
 use crate::arrow::decode::grown::{Grown, with_room};
 use crate::arrow::decode::parts::{ArrayPart, Numbers, Width, to_usize, too_long};
@@ -126,6 +126,7 @@ impl Joiner<'_> {
             .len
             .checked_add(parts[1].len)
             .ok_or_else(too_long)?;
+        self.budget.take(struct_bytes(1, buffers.len()))?;
         self.out.nodes.push(Node {
             length: i64::try_from(length).map_err(|_| too_long())?,
             null_count: 0,
@@ -221,7 +222,7 @@ impl Joiner<'_> {
         self.out.nodes[id].null_count = null_count;
         self.out.nodes[id].generation = source.node.generation;
         if let Some(dictionary) = source.node.dictionary {
-            let grafted = self.graft(source.columns, dictionary);
+            let grafted = self.graft(source.columns, dictionary)?;
             self.out.nodes[id].dictionary = Some(grafted);
             let inner = &source.columns.holds.inner;
             let known = inner.binary_search_by_key(&dictionary, |(node, _)| *node);
@@ -233,8 +234,9 @@ impl Joiner<'_> {
     }
 
     /// Adds an array without a copy of its buffers.
-    fn graft(&mut self, columns: &Columns, id: usize) -> usize {
+    fn graft(&mut self, columns: &Columns, id: usize) -> Result<usize> {
         let node = columns.nodes[id];
+        self.budget.take(struct_bytes(1, node.n_buffers))?;
         let place = self.out.nodes.len();
         let first_child = self.out.children.len();
         self.out.nodes.push(Node {
@@ -247,12 +249,12 @@ impl Joiner<'_> {
             .extend_from_slice(&columns.buffers[node.first_buffer..][..node.n_buffers]);
         self.out.children.resize(first_child + node.n_children, 0);
         for (index, child) in columns.children_of(&node).iter().enumerate() {
-            self.out.children[first_child + index] = self.graft(columns, *child);
+            self.out.children[first_child + index] = self.graft(columns, *child)?;
         }
         if let Some(dictionary) = node.dictionary {
-            self.out.nodes[place].dictionary = Some(self.graft(columns, dictionary));
+            self.out.nodes[place].dictionary = Some(self.graft(columns, dictionary)?);
         }
-        place
+        Ok(place)
     }
 
     fn values(&mut self, field: &DecodedField, parts: &[ArrayPart<'_>; 2]) -> Result<usize> {

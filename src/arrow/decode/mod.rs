@@ -22,6 +22,7 @@ pub mod fuzzing;
 mod grown;
 mod index;
 mod join;
+mod lz4;
 mod options;
 mod parts;
 mod plain;
@@ -30,6 +31,7 @@ mod relocate;
 mod remote;
 mod reuse;
 mod schema;
+mod totals;
 mod values;
 mod views;
 
@@ -47,6 +49,7 @@ use crate::arrow::decode::build::{BuildContext, Built};
 use crate::arrow::decode::columns::{Columns, Dictionary, ReceivedDictionaries};
 use crate::arrow::decode::relocate::{ArrayPlace, MoveFigures, Relocator};
 use crate::arrow::decode::reuse::{PlainBatch, SpareColumns, alignment};
+use crate::arrow::decode::totals::{DictionaryTotals, Kept};
 use crate::arrow::format::write_metadata;
 use crate::arrow::{OwnedDeviceArray, OwnedSchema, annotate};
 use crate::device::Target;
@@ -57,6 +60,9 @@ use crate::proto::{Header, HeaderKind};
 /// Bytes of a pair of custom metadata in its list, which doubles as it grows.
 const PAIR_BYTES: u64 = 3 * size_of::<(String, String)>() as u64;
 
+/// Bytes of a dictionary in its map.
+const ENTRY_BYTES: u64 = 2 * size_of::<(i64, Dictionary)>() as u64;
+
 /// Decodes the messages of one stream, in their order.
 #[derive(Debug)]
 pub struct Decoder {
@@ -66,6 +72,7 @@ pub struct Decoder {
     generations: u64,
     /// Bytes of host memory that dictionaries hold besides their bodies.
     held: u64,
+    totals: DictionaryTotals,
     options: DecodeOptions,
     spare: SpareColumns,
     /// The largest alignment that its columns of fixed width need.
@@ -129,6 +136,7 @@ impl Decoder {
             dictionaries: Arc::default(),
             generations: 0,
             held: 0,
+            totals: DictionaryTotals::default(),
             options,
             spare: SpareColumns::default(),
             relocator: matches!(place, Some(ArrayPlace::Gpu(_))).then(Box::default),
@@ -176,7 +184,8 @@ impl Decoder {
         let before = known.map_or(0, |known| known.columns.own_bytes());
         // A delta without an earlier dictionary is a dictionary.
         let delta = batch.isDelta() && known.is_some();
-        let received = known.filter(|_| delta).map_or(0, |known| known.received);
+        let replaced = known.map_or_else(Kept::default, |known| known.kept);
+        let received = if delta { replaced.bodies } else { 0 };
         let budget = DecodeBudget::of_dictionary(
             self.options.message_limit,
             self.held.saturating_sub(before),
@@ -232,6 +241,14 @@ impl Decoder {
         };
         let bytes = body.buffers.iter().map(|buffer| buffer.len as u64);
         let received = bytes.fold(received, u64::saturating_add);
+        let kept = Kept::of(&columns, received);
+        let limit = self.options.message_limit;
+        // A map that a batch holds is copied.
+        if Arc::get_mut(&mut self.dictionaries).is_none() {
+            budget.take((self.dictionaries.len() as u64).saturating_mul(ENTRY_BYTES))?;
+        }
+        self.totals
+            .add(limit, replaced, kept, copied, &body.buffers)?;
         let held = self.held.saturating_sub(before);
         self.held = held.saturating_add(columns.own_bytes());
         Arc::make_mut(&mut self.dictionaries).insert(
@@ -240,7 +257,7 @@ impl Decoder {
                 columns,
                 generation,
                 checked,
-                received,
+                kept,
             },
         );
         Ok(copied)
@@ -258,6 +275,7 @@ impl Decoder {
     /// A4); `OutOfMemory`; the driver's errors for a GPU.
     pub fn batch(&mut self, header: &Header, body: &ReceivedBody) -> Result<DecodedBatch> {
         ensure_matches(header, body)?;
+        self.totals.batch();
         if self.relocator.is_none()
             && let Some((columns, plain)) = self.spare.reuse(header, body)
         {

@@ -20,15 +20,24 @@ pub struct DecodeOptions {
     pub level: Level,
     /// Most bytes of host memory that one message may take besides its body; if the body is longer,
     /// as many bytes as the body has. They are for unpacked buffers, copies of lent memory, and the
-    /// structs of arrays and of the schema. All dictionaries of a stream share the limit.
-    /// [`u64::MAX`]: no limit.
+    /// structs of arrays and of the schema. All dictionaries of a stream share the limit, and so do
+    /// those between two batches. [`u64::MAX`]: no limit.
     pub message_limit: u64,
 }
 
 /// Most memory that a message of the same user may take beside its body.
 const SAME_USER_LIMIT: u64 = 16 << 30;
 
+/// How many times the limit of a message a body may have, and the bodies of all dictionaries of a
+/// stream together.
+pub(super) const TIMES_OF_BODIES: u64 = 32;
+
 impl DecodeOptions {
+    /// Most bytes of a body, packed or lent.
+    pub fn body_limit(&self) -> u64 {
+        self.message_limit.saturating_mul(TIMES_OF_BODIES)
+    }
+
     /// Options for a peer of the same or another user (rule A8), where these are not given.
     pub fn of_peer(same_user: bool, level: Option<Level>, message_limit: Option<u64>) -> Self {
         let careful = Self::default();

@@ -144,7 +144,7 @@ impl End {
         if self.is_receiving
             && let Some(message) = self.early.pop_front()
         {
-            self.early_bytes -= message.body_len() as u64;
+            self.early_bytes = self.early_bytes.saturating_sub(message.held_bytes());
             return Ok(Some(message));
         }
         self.receive_new(asks_for_death)
@@ -210,7 +210,7 @@ impl End {
         };
         if !self.handles(&mut message, effects)? && !self.is_retired {
             if self.may_be_early() {
-                self.early_bytes += message.body_len() as u64;
+                self.early_bytes = self.early_bytes.saturating_add(message.held_bytes());
                 self.early.push_back(message);
                 return Ok(true);
             }
@@ -255,7 +255,9 @@ impl End {
 
     /// Whether so much of a client's stream is kept that nothing more is read (rule Q11).
     pub(super) fn is_full_of_early(&self) -> bool {
-        self.early_bytes > self.early_limit || self.early.len() >= MOST_EARLY
+        // What overtakes a request has no limit of bytes yet, and is bounded as requests are.
+        let is_over = self.is_receiving && self.early_bytes > self.early_limit;
+        is_over || self.early.len() >= MOST_EARLY
     }
 
     fn unasked(&self, what: &str) -> Error {

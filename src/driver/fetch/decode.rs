@@ -12,6 +12,9 @@ use crate::error::{Error, Result, Status};
 use crate::proto::{Header, HeaderKind};
 use crate::transport::{Resolved, ResolvedGpu};
 
+/// What a dictionary that waits for the place of its arrays takes beside its bytes.
+const EARLY_BYTES: u64 = 1 << 10;
+
 impl Fetch {
     /// Where arrays of this stream are to be, now that the server has said where it has them.
     /// Arrow's streams ask for one place for all arrays, also where some bodies, small ones for
@@ -42,7 +45,12 @@ impl Fetch {
         if self.follow {
             let is_dictionary = header.kind() == HeaderKind::Dictionary;
             if gpu.is_none() && is_dictionary && self.early_bytes <= self.decode.message_limit {
-                self.early_bytes = self.early_bytes.saturating_add(header.body_len());
+                // Dictionaries need not have bodies, and there may be any number of them.
+                let held = header.bytes().len() as u64;
+                let held = held.saturating_add(header.body_len());
+                self.early_bytes = (self.early_bytes)
+                    .saturating_add(held)
+                    .saturating_add(EARLY_BYTES);
                 self.early.push((header, body));
                 return Ok(None);
             }

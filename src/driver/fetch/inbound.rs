@@ -182,7 +182,7 @@ impl Inbound {
             }
             match received {
                 Ok(Some(message)) => {
-                    bytes += message.body_len() as u64;
+                    bytes += message.held_bytes();
                     self.deliver(side, message, *now.get_or_insert_with(clock::now));
                     if self.has_one_link() {
                         // Rule D8: before the next message, which may be the body.

@@ -12,11 +12,16 @@ use crate::driver::clock;
 use crate::driver::end::End;
 use crate::driver::end::EndEffects;
 use crate::driver::turning::Budget;
+use crate::error::Error;
 use crate::lines::Lines;
 use crate::proto::{Side, Timestamp};
 
 /// How long a server that has no reason to be silent is waited for (rule R5).
 pub const SILENCE_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// How many messages a server may send of a stream that its consumer has left. It hears of that by
+/// CANCEL, so that an honest one sends hardly more than is on its way.
+const MOST_LEFT: usize = 1 << 20;
 
 /// What becomes of connections once nothing of a stream is under way on them.
 pub type Home = Box<dyn FnOnce(Connections) + Send>;
@@ -32,6 +37,8 @@ pub struct LeftStream {
     /// When the server last sent something, and how long it may be silent.
     heard: Timestamp,
     patience: Duration,
+    /// How many messages it may still send.
+    left: usize,
 }
 
 impl Left {
@@ -44,6 +51,7 @@ impl Left {
             home,
             heard: clock::now(),
             patience,
+            left: MOST_LEFT,
         })))));
         for (side, connection) in connections.iter_mut() {
             let left = Arc::clone(&left);
@@ -73,7 +81,12 @@ impl Left {
         if read > 0 {
             stream.heard = clock::now();
         }
-        if stream.inbound.is_over() {
+        stream.left = stream.left.saturating_sub(read);
+        let is_endless = stream.left == 0 && !stream.inbound.is_over();
+        if is_endless {
+            end.close(endless(), effects);
+        }
+        if is_endless || stream.inbound.is_over() {
             end.left = None;
             effects.over = left.take();
         }
@@ -109,6 +122,13 @@ impl Left {
     pub fn take(&self) -> Option<Box<LeftStream>> {
         self.0.lock().take()
     }
+}
+
+fn endless() -> Error {
+    Error::protocol(format!(
+        // Rule E4: CANCEL is answered by ERROR.
+        "the server goes on with a cancelled stream: {MOST_LEFT} messages came after it was left"
+    ))
 }
 
 impl LeftStream {

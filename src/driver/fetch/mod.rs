@@ -173,12 +173,13 @@ impl Fetch {
     }
 
     fn new(
-        receiver: Receiver<PackedBody>,
+        mut receiver: Receiver<PackedBody>,
         connections: Connections,
         decode: DecodeOptions,
         target: Target,
         spin: Duration,
     ) -> Box<Self> {
+        receiver.limit_messages(decode.body_limit(), decode.message_limit);
         let links = connections.map(|it| Arc::clone(it.link()));
         Box::new(Self {
             inbound: Inbound::new(receiver, links),

@@ -1,8 +1,10 @@
 //! The consuming side of one stream.
 
+mod bounds;
 mod credit;
 mod input;
 mod peer;
+mod reading;
 mod types;
 mod waiting;
 
@@ -14,8 +16,10 @@ use crate::proto::{
     Control, FEATURE_IN_PLACE, FEATURE_REPEAT, FEATURE_RETURN, Header, HeaderKind, HeaderParser,
     Headers, Return, Span, StreamInfo, Timestamp, ensure_request_fits,
 };
+use bounds::MessageBounds;
 use credit::CreditCount;
 use peer::StreamEnd;
+use reading::may_take;
 use types::Stop;
 pub use types::{
     AnswerLimit, Body, InBody, Message, ReceiverConfig, ReceiverEvent, ReceiverState,
@@ -24,13 +28,6 @@ pub use types::{
 
 /// Limit for bytes of bodies without headers, or twice the window if that is larger.
 const LEAST_LOOSE_BYTES: u64 = 512 << 20;
-
-/// Whether the consumer may take the message. The answer of its connection tells how a lent body
-/// goes back, and may arrive after the body if the transport keeps no order.
-fn may_take<B>(data: &Option<StreamEnd>, message: &Message<B>) -> bool {
-    let unanswered = data.as_ref().is_some_and(StreamEnd::is_unanswered);
-    !unanswered || matches!(message.body, Body::Packed(_))
-}
 
 /// The consuming side of one stream, over one connection or two: at a client the stream that it
 /// asked for, at a server the stream that a client sends.
@@ -61,6 +58,9 @@ pub struct Receiver<B> {
     ready: VecDeque<Message<B>>,
     ready_bytes: u64,
     credit: CreditCount,
+    bounds: MessageBounds,
+    /// A message is past the bounds: the stream fails at the end of the call.
+    refused: Option<Error>,
     stop: Option<Stop>,
     /// Whether the metadata connection has carried its last message of this stream.
     over_on_wire: bool,
@@ -145,6 +145,8 @@ impl<B> Receiver<B> {
             ready: VecDeque::new(),
             ready_bytes: 0,
             credit: CreditCount::new(request.credit),
+            bounds: MessageBounds::default(),
+            refused: None,
             stop: None,
             over_on_wire: false,
             faulty: false,
@@ -232,6 +234,7 @@ impl<B> Receiver<B> {
             .ready
             .pop_front_if(|message| may_take(&self.data, message))?;
         self.ready_bytes = self.ready_bytes.saturating_sub(message.header.body_len());
+        self.bounds.taken(&message.header);
         self.taken_since = true;
         let packed = matches!(message.body, Body::Packed(_));
         let in_place = self.spares_in_place();
@@ -323,59 +326,6 @@ impl<B> Receiver<B> {
     /// true.
     pub fn is_whole(&self) -> bool {
         self.whole
-    }
-
-    /// Whether the driver should read more from this connection. False if waiting messages fill the
-    /// window, or if one connection is far ahead of the other: so a peer without credit cannot
-    /// flood this side (rule E5).
-    pub fn may_read(&self, side: Side) -> bool {
-        let (headers_ahead, bodies_ahead, loose_bytes) = self.window.lead();
-        let (awaits_header, awaits_body) = self.window.awaits();
-        let far = crate::proto::window::REACH / 2;
-        let window = self.config.request.credit;
-        // The missing part of the oldest incomplete message is always read.
-        let balanced = match (side, &self.data) {
-            (Side::Metadata, Some(_)) => {
-                self.state == ReceiverState::Requested
-                    || awaits_header
-                    || (headers_ahead < far && u64::from(headers_ahead) <= window.batches)
-            }
-            (Side::Data, _) => {
-                // The answer may come behind the bodies that wait for it.
-                self.data.as_ref().is_some_and(StreamEnd::is_unanswered)
-                    || awaits_body
-                    || (bodies_ahead < far
-                        && u64::from(bodies_ahead) <= window.batches
-                        && loose_bytes <= window.bytes)
-            }
-            (Side::Metadata, None) => true,
-        };
-        // If the peer counts credit, the credit limits the waiting messages.
-        let full =
-            !self.config.metadata.extension && self.credit.full(self.ready.len(), self.ready_bytes);
-        self.state.is_broken() || (balanced && !full)
-    }
-
-    /// Whether the next message waits for the answer of its body's connection, which says how the
-    /// body goes back.
-    pub fn is_held_up(&self) -> bool {
-        let next = self.ready.front();
-        next.is_some_and(|message| !may_take(&self.data, message))
-    }
-
-    /// Number of batches that the consumer can take now.
-    pub fn batches_here(&self) -> usize {
-        let takeable = self
-            .ready
-            .iter()
-            .take_while(|message| may_take(&self.data, message));
-        let batches = takeable.filter(|message| message.header.kind() == HeaderKind::RecordBatch);
-        batches.count()
-    }
-
-    /// Number of messages that wait for the consumer.
-    pub fn waiting(&self) -> usize {
-        self.ready.len()
     }
 
     /// Takes the lent bodies that nobody will see. Return them on the connection of the bodies.
@@ -515,6 +465,8 @@ impl<B> Receiver<B> {
                 }
                 None => break,
             };
+            let fits = self.bounds.waits(&header);
+            self.refused = self.refused.take().or(fits.err());
             self.ready_bytes = self.ready_bytes.saturating_add(header.body_len());
             self.ready.push_back(Message { seq, header, body });
         }

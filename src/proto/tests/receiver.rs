@@ -1204,3 +1204,60 @@ fn a_stream_whose_bodies_were_never_accepted_does_not_wait_for_ever() {
     receiver.handle_disconnect(Side::Data, &Error::disconnected("gone"));
     assert_eq!(receiver.error().unwrap().status(), Status::Disconnected);
 }
+
+/// Rule A8: a body past the limit is refused as soon as its header has come, before it is posted.
+/// The server hears of the end, and has broken no rule.
+#[test]
+fn a_body_past_its_limit_is_refused_by_its_header() {
+    for extension in [true, false] {
+        let mut receiver = streaming(extension, false);
+        receiver.limit_messages(999, 0);
+        let (header, len) = batch(&[900]);
+        assert!(len < 999);
+        receiver
+            .handle_metadata(NOW, &metadata(1, &header))
+            .unwrap();
+        drain(&mut receiver);
+        let (header, len) = dictionary(&[1000]);
+        assert!(len > 999);
+        let error = receiver
+            .handle_metadata(NOW, &metadata(2, &header))
+            .unwrap_err();
+        assert_eq!(error.status(), Status::OutOfMemory);
+        assert!(error.text().contains("message_limit_bytes"), "{error}");
+        assert_eq!(receiver.state(), ReceiverState::Failed);
+        assert!(!receiver.is_peer_at_fault());
+        let (transmits, events) = drain(&mut receiver);
+        assert!(events.is_empty(), "{events:?}");
+        assert_eq!(transmits.len(), usize::from(extension), "{transmits:?}");
+    }
+}
+
+/// Rule A8: dictionaries without bodies use no credit, and the headers of those that wait for the
+/// consumer have a limit. What it takes makes room.
+#[test]
+fn headers_that_wait_for_the_consumer_have_a_limit() {
+    let (header, len) = dictionary(&vec![0; 100_000]);
+    assert_eq!(len, 0);
+    let rounds = (64 << 20) / header.len();
+    let send = |receiver: &mut TestReceiver, number: usize| {
+        let seq = u32::try_from(number + 1).unwrap();
+        receiver.handle_metadata(NOW, &metadata(seq, &header))?;
+        let tag = body_tag(seq, BodyKind::Packed);
+        let body = InBody::Packed { len: 0, memory: "" };
+        receiver.handle_body(NOW, tag, body)
+    };
+    let mut receiver = streaming(true, false);
+    receiver.limit_messages(u64::MAX, 1);
+    let error = (0..2 * rounds)
+        .find_map(|number| send(&mut receiver, number).err())
+        .unwrap();
+    assert_eq!(error.status(), Status::OutOfMemory);
+    assert!(error.text().contains("wait for the consumer"), "{error}");
+    let mut receiver = streaming(true, false);
+    receiver.limit_messages(u64::MAX, 1);
+    for number in 0..2 * rounds {
+        send(&mut receiver, number).unwrap();
+        assert!(receiver.next_message().is_some());
+    }
+}

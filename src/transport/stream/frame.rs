@@ -22,6 +22,9 @@ const GROWTH_BYTES: usize = 64 << 10;
 /// Up to how many bytes a message that is here whole is made in one step.
 const MAX_STEP_BYTES: usize = 4 << 10;
 
+/// Most bodies that come before they are posted. A receiver takes as many messages out of order.
+const MOST_EARLY_BODIES: usize = 1 << 16;
+
 /// How a record of TLS with an alert begins.
 const TLS_ALERT: [u8; 2] = [21, 3];
 
@@ -351,6 +354,12 @@ impl FrameReader {
             if length > most {
                 self.state = FramePart::Waiting { seq, kind, length };
                 return Ok(None);
+            }
+            if self.early.len() >= MOST_EARLY_BODIES {
+                return Err(Error::protocol(format!(
+                    // Rule D5.
+                    "more than {MOST_EARLY_BODIES} bodies came before their headers"
+                )));
             }
             self.early.insert(seq);
         }

@@ -250,3 +250,20 @@ proptest! {
         fuzzing::frames(&data);
     }
 }
+
+/// Rule D5: bodies of no bytes that nobody has announced are not remembered without a limit.
+#[test]
+fn bodies_before_their_headers_have_a_limit() {
+    let mut reader = FrameReader::new(100);
+    let most = u32::try_from(MOST_EARLY_BODIES).unwrap();
+    let body = |seq: u32| frame(FrameClass::Tagged, seq.into(), b"");
+    for seq in 0..most {
+        assert!(read_one(&mut reader, &body(seq)).unwrap().is_some());
+    }
+    // One that is announced makes room.
+    reader.post(5, 0, 0);
+    assert!(read_one(&mut reader, &body(most)).unwrap().is_some());
+    let error = read_one(&mut reader, &body(most + 1)).unwrap_err();
+    assert_eq!(error.status(), Status::Protocol);
+    assert!(error.text().contains("before their headers"), "{error}");
+}

@@ -14,10 +14,14 @@ use crate::client::GetOptions;
 use crate::error::{Result, Status};
 use crate::proto::{Header, HeaderKind};
 
-type Messages = [(Vec<u8>, Vec<u8>)];
+pub(super) type Messages = [(Vec<u8>, Vec<u8>)];
 
 /// Decodes a stream with a limit. Returns the copied bytes, and the final bytes of dictionaries.
-fn decode_within(sent: &Messages, level: Level, message_limit: u64) -> Result<(u64, u64)> {
+pub(super) fn decode_within(
+    sent: &Messages,
+    level: Level,
+    message_limit: u64,
+) -> Result<(u64, u64)> {
     let options = DecodeOptions {
         level,
         message_limit,
@@ -144,7 +148,7 @@ fn with_deltas(
 }
 
 /// The header of a dictionary, changed into a delta, with its compression.
-fn as_delta(header: &[u8]) -> Vec<u8> {
+pub(super) fn as_delta(header: &[u8]) -> Vec<u8> {
     let old = ipc::root_as_message(header).unwrap();
     let codec = old
         .header_as_dictionary_batch()
@@ -311,9 +315,9 @@ fn one_dictionary(header: &[u8]) -> Vec<u8> {
     schema_of(fbb, &fields)
 }
 
-type Offset<'a> = flatbuffers::WIPOffset<ipc::Field<'a>>;
+pub(super) type Offset<'a> = flatbuffers::WIPOffset<ipc::Field<'a>>;
 
-fn field<'a>(
+pub(super) fn field<'a>(
     fbb: &mut flatbuffers::FlatBufferBuilder<'a>,
     name: &str,
     ty: ipc::Type,
@@ -343,7 +347,10 @@ fn field<'a>(
     ipc::Field::create(fbb, &args)
 }
 
-fn schema_of<'a>(mut fbb: flatbuffers::FlatBufferBuilder<'a>, fields: &[Offset<'a>]) -> Vec<u8> {
+pub(super) fn schema_of<'a>(
+    mut fbb: flatbuffers::FlatBufferBuilder<'a>,
+    fields: &[Offset<'a>],
+) -> Vec<u8> {
     let fields = Some(fbb.create_vector(fields));
     let schema = ipc::SchemaArgs {
         fields,
@@ -387,7 +394,7 @@ fn a_schema_is_as_large_as_its_header() {
         };
         // Padding, because a verifier's limits depend on the length of the header.
         let long = field(&mut fbb, &"x".repeat(3500), ipc::Type::Utf8View, None, &[]);
-        let mut fields = vec![one; if ty == ipc::Type::Struct_ { 20 } else { 200 }];
+        let mut fields = vec![one; if ty == ipc::Type::Struct_ { 30 } else { 400 }];
         fields.push(long);
         let error = open(&schema_of(fbb, &fields), u64::MAX).unwrap_err();
         assert!(error.text().contains("more fields"), "{error}");

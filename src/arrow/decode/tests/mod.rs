@@ -1,5 +1,6 @@
 mod support;
 
+mod bounds;
 mod budget;
 mod dictionaries;
 mod golden;

@@ -1,0 +1,85 @@
+//! Bounds on what one message of a peer, and those that wait for the consumer, may take.
+
+use super::Receiver;
+use crate::error::Error;
+use crate::proto::{Header, HeaderKind};
+
+/// What a message that waits for the consumer takes beside the bytes of its header and its body.
+const EACH: u64 = 256;
+
+/// Limits for messages, which the driver knows once it knows the peer.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct MessageBounds {
+    /// Longest body, packed or lent.
+    body: u64,
+    /// Most bytes of headers that wait for the consumer.
+    headers: u64,
+    /// Of headers that wait now.
+    waiting: u64,
+}
+
+/// Least limit for the headers that wait: those of a full window of batches with many columns.
+const LEAST_HEADERS: u64 = 64 << 20;
+
+impl Default for MessageBounds {
+    fn default() -> Self {
+        Self {
+            body: u64::MAX,
+            headers: u64::MAX,
+            waiting: 0,
+        }
+    }
+}
+
+impl MessageBounds {
+    /// Checks a header that has come.
+    pub(super) fn ensure_body(&self, seq: u32, header: &Header) -> Result<(), Error> {
+        let (bytes, most) = (header.body_len(), self.body);
+        if bytes <= most {
+            return Ok(());
+        }
+        let what = match header.kind() {
+            HeaderKind::Dictionary => "dictionary",
+            HeaderKind::RecordBatch | HeaderKind::Schema => "batch",
+        };
+        Err(Error::out_of_memory(format!(
+            "the {what} of message {seq} has a body of {bytes} bytes, past the limit for a body \
+             ({most} bytes): raise message_limit_bytes (--max-message), a body may have 32 times \
+             as many, or have the sender send smaller batches"
+        )))
+    }
+
+    /// A message waits for the consumer from now on.
+    pub(super) fn waits(&mut self, header: &Header) -> Result<(), Error> {
+        self.waiting = self.waiting.saturating_add(cost(header));
+        // One message may always wait.
+        if self.waiting <= self.headers || self.waiting == cost(header) {
+            return Ok(());
+        }
+        Err(Error::out_of_memory(format!(
+            "the headers of messages that wait for the consumer take {} bytes, past their limit \
+             ({} bytes): raise message_limit_bytes (--max-message) if the sender is trusted",
+            self.waiting, self.headers
+        )))
+    }
+
+    /// The consumer takes a message.
+    pub(super) fn taken(&mut self, header: &Header) {
+        self.waiting = self.waiting.saturating_sub(cost(header));
+    }
+}
+
+fn cost(header: &Header) -> u64 {
+    EACH.saturating_add(header.bytes().len() as u64)
+}
+
+impl<B> Receiver<B> {
+    /// Limits each body to `body` bytes, and the headers that wait for the consumer to `headers`
+    /// bytes, or 64 MiB if that is more. Without this call nothing is limited.
+    ///
+    /// A stream with more fails with `OutOfMemory`, as soon as the header has come.
+    pub fn limit_messages(&mut self, body: u64, headers: u64) {
+        self.bounds.body = body;
+        self.bounds.headers = headers.max(LEAST_HEADERS);
+    }
+}
