@@ -21,7 +21,7 @@ use crate::driver::turning::Turner;
 use crate::error::{Advice, Error, Result, Status};
 use crate::fork::Generation;
 use crate::lines::Lines;
-use crate::proto::{Role, RoleTags, SenderConfig, Timestamp, Uri};
+use crate::proto::{Role, RoleTags, SenderConfig, Timestamp, Uri, Verb};
 use crate::server::answers::Answers;
 use crate::server::authorizing::{Allowed, Authorizing};
 use crate::server::connections::Connections;
@@ -237,6 +237,9 @@ impl ServerCore {
         let most_provided = calls_host.then(|| self.options.most_providers());
         let limits = StreamLimits {
             bounds: Bounds::new(self.options.max_streams, self.options.max_streams_per_peer),
+            is_granted: !asked.extension
+                || asked.request.verb == Verb::Put
+                || asked.request.credit.batches > 0,
             most_provided,
             credit_time: self.options.credit_timeout,
         };

@@ -64,7 +64,7 @@ impl Bounds {
     }
 
     /// Places that strangers do not get.
-    fn reserve(self) -> usize {
+    pub(super) fn reserve(self) -> usize {
         RESERVE.min(self.all / 8)
     }
 

@@ -13,8 +13,10 @@ use crate::error::{Error, Result, Status};
 use crate::proto::Timestamp;
 use crate::server::peers::{Bounds, PeerKey};
 
-/// How often streams are looked at while one may wait for its client.
+/// Streams are looked at so often in the time that one may wait for its client while others want its
+/// place, and at least after the pause.
 const LOOKS: u32 = 8;
+const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 
 /// The running streams.
 #[derive(Default)]
@@ -31,6 +33,8 @@ struct StreamCounts {
     peers: HashMap<PeerKey, usize>,
     /// Streams with a thread or a request of the host; a stop waits for them.
     active: usize,
+    /// Running streams whose requests granted nothing.
+    ungranted: usize,
     /// Active streams of providers and of the pull form; at most `max_providers`.
     provided: usize,
     /// Active streams whose clients have gone.
@@ -46,6 +50,7 @@ struct StreamCounts {
 
 struct RunningStream {
     peer: PeerKey,
+    is_granted: bool,
     link: Weak<EndLink>,
     /// When the stream was first seen to wait for its client, and how far it had come.
     waits: Option<(Timestamp, Awaited)>,
@@ -55,6 +60,8 @@ struct RunningStream {
 #[derive(Debug, Clone, Copy)]
 pub struct StreamLimits {
     pub bounds: Bounds,
+    /// Whether the request grants credit. Streams without it have few of the places.
+    pub is_granted: bool,
     /// Of providers and of the pull form, if the new stream is one of them.
     pub most_provided: Option<usize>,
     /// How long a stream may wait for its client while others want its place; `None`: for ever.
@@ -96,6 +103,14 @@ impl Streams {
         }
         let peer = PeerKey::of(link.origin());
         counts.ensure_place(peer, limits.bounds)?;
+        let most_ungranted = limits.bounds.reserve().max(1);
+        if !limits.is_granted && counts.ungranted >= most_ungranted {
+            let text = format!(
+                "the server has {most_ungranted} streams whose clients granted no credit when they \
+                 asked, its most; grant credit with the request"
+            );
+            return Err(Error::new(Status::Busy, text));
+        }
         if let Some(most) = limits.most_provided
             && counts.provided >= most
         {
@@ -109,11 +124,13 @@ impl Streams {
         let number = counts.served;
         let stream = RunningStream {
             peer,
+            is_granted: limits.is_granted,
             link: Arc::downgrade(link),
             waits: None,
         };
         counts.running.insert(number, stream);
         *counts.peers.entry(peer).or_default() += 1;
+        counts.ungranted += usize::from(!limits.is_granted);
         counts.active += 1;
         counts.provided += usize::from(limits.most_provided.is_some());
         counts.served += 1;
@@ -128,7 +145,11 @@ impl Streams {
     /// Ends the stream that has waited longest for its client, for `patience` at least, and whose
     /// place is one for the peer of `link`. Returns whether there was one.
     fn end_waiting(&self, link: &EndLink, bounds: Bounds, patience: Duration) -> bool {
-        let Some(links) = self.counts.lock().due_for_a_look(patience / LOOKS) else {
+        let Some(links) = self
+            .counts
+            .lock()
+            .due_for_a_look((patience / LOOKS).min(LONGEST_PAUSE))
+        else {
             return false;
         };
         // A stream ends with the lock of its connection, and takes the lock of the counts then.
@@ -248,9 +269,11 @@ impl StreamCounts {
     }
 
     fn end_running(&mut self, number: u64) {
-        if let Some(stream) = self.running.remove(&number)
-            && let Some(count) = self.peers.get_mut(&stream.peer)
-        {
+        let Some(stream) = self.running.remove(&number) else {
+            return;
+        };
+        self.ungranted -= usize::from(!stream.is_granted);
+        if let Some(count) = self.peers.get_mut(&stream.peer) {
             *count -= 1;
             if *count == 0 {
                 self.peers.remove(&stream.peer);

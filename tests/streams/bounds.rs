@@ -171,6 +171,45 @@ fn streams_that_nobody_reads_make_room() {
     }
 }
 
+/// Rule Q8: clients that ask without credit take an eighth of the places at most, however many they
+/// are.
+#[test]
+fn requests_without_credit_have_few_places() {
+    for subject in SUBJECTS {
+        let options = ServerOptions {
+            max_streams: 16,
+            ..ServerOptions::default()
+        };
+        let (server, uri) = server(subject, options);
+        serve(&server, "t", counting(100, 10));
+        let client = client();
+        let none = GetOptions {
+            window: Credit {
+                batches: 0,
+                ..subject.options().window
+            },
+            ..subject.options()
+        };
+        let mut held = Vec::new();
+        for _ in 0..2 {
+            held.push(client.get(&[&uri], b"t", &none, None).unwrap());
+        }
+        for _ in 0..20 {
+            let error = client
+                .get(&[&uri], b"t", &none, None)
+                .map(drop)
+                .unwrap_err();
+            assert_busy(&error, "credit");
+            let mut stream = client.get(&[&uri], b"t", &subject.options(), None).unwrap();
+            assert_eq!(read_all(&mut stream).unwrap().len(), 100);
+        }
+        drop(held);
+        eventually("there is a place", || {
+            client.get(&[&uri], b"t", &none, None).is_ok()
+        });
+    }
+}
+
 /// Rule Q8: a call with a deadline asks a busy server again until there is a place; one without fails
 /// at once. For gets and for puts.
 #[test]
