@@ -1481,7 +1481,8 @@ dipc_status dipc_get_options_set_stall_timeout_ns(struct dipc_get_options *optio
  *
  * @param options  Options to change; exclusive during the call.
  * @param batches  Record batches; at least 1.
- * @param bytes    Bytes of bodies. One batch of any size is always allowed.
+ * @param bytes    Bytes of bodies. One batch of any size is always allowed, up to 32 times
+ *                 the limit of dipc_get_options_set_message_limit_bytes().
  * @param error    May be NULL; on failure receives details for dipc_error_free().
  * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: 0 batches or bytes.
  */
@@ -3634,7 +3635,8 @@ void dipc_server_options_free(struct dipc_server_options *options);
  *
  * @param options  Options to change; exclusive during the call.
  * @param batches  Record batches; at least 1.
- * @param bytes    Bytes of bodies. One batch of any size is always allowed.
+ * @param bytes    Bytes of bodies. One batch of any size is always allowed, up to 32 times
+ *                 the limit of dipc_server_options_set_put_message_limit_bytes().
  * @param error    May be NULL; on failure receives details for dipc_error_free().
  * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: 0 batches or bytes.
  */

@@ -12,7 +12,8 @@ use crate::ffi::status::dipc_status;
 ///
 /// @param options  Options to change; exclusive during the call.
 /// @param batches  Record batches; at least 1.
-/// @param bytes    Bytes of bodies. One batch of any size is always allowed.
+/// @param bytes    Bytes of bodies. One batch of any size is always allowed, up to 32 times
+///                 the limit of dipc_server_options_set_put_message_limit_bytes().
 /// @param error    May be NULL; on failure receives details for dipc_error_free().
 /// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: 0 batches or bytes.
 ///

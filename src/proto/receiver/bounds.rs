@@ -34,33 +34,44 @@ impl Default for MessageBounds {
 impl MessageBounds {
     /// Checks a header that has come.
     pub(super) fn ensure_body(&self, seq: u32, header: &Header) -> Result<(), Error> {
-        let (bytes, most) = (header.body_len(), self.body);
-        if bytes <= most {
+        if header.body_len() <= self.body {
             return Ok(());
         }
+        Err(self.past_body(seq, header))
+    }
+
+    #[cold]
+    fn past_body(&self, seq: u32, header: &Header) -> Error {
+        let (bytes, most) = (header.body_len(), self.body);
         let what = match header.kind() {
             HeaderKind::Dictionary => "dictionary",
             HeaderKind::RecordBatch | HeaderKind::Schema => "batch",
         };
-        Err(Error::out_of_memory(format!(
+        Error::out_of_memory(format!(
             "the {what} of message {seq} has a body of {bytes} bytes, past the limit for a body \
              ({most} bytes): raise message_limit_bytes (--max-message), a body may have 32 times \
              as many, or have the sender send smaller batches"
-        )))
+        ))
     }
 
     /// A message waits for the consumer from now on.
     pub(super) fn waits(&mut self, header: &Header) -> Result<(), Error> {
-        self.waiting = self.waiting.saturating_add(cost(header));
+        let cost = cost(header);
+        self.waiting = self.waiting.saturating_add(cost);
         // One message may always wait.
-        if self.waiting <= self.headers || self.waiting == cost(header) {
+        if self.waiting <= self.headers || self.waiting == cost {
             return Ok(());
         }
-        Err(Error::out_of_memory(format!(
+        Err(self.past_headers())
+    }
+
+    #[cold]
+    fn past_headers(&self) -> Error {
+        Error::out_of_memory(format!(
             "the headers of messages that wait for the consumer take {} bytes, past their limit \
              ({} bytes): raise message_limit_bytes (--max-message) if the sender is trusted",
             self.waiting, self.headers
-        )))
+        ))
     }
 
     /// The consumer takes a message.

@@ -132,10 +132,11 @@ impl<B> Receiver<B> {
             false => self.advance(),
         });
         // The peer broke no rule: it hears of the end, and the connection can serve on.
-        let result = match self.refused.take() {
-            Some(error) if result.is_ok() && !was_broken => return Err(self.fail(error)),
-            _ => result,
-        };
+        if self.refused.is_some()
+            && let Some(error) = self.refused.take_if(|_| result.is_ok() && !was_broken)
+        {
+            return Err(self.fail(error));
+        }
         match (result, was_broken) {
             (Ok(()), false) if self.state == ReceiverState::Failed => Err(self
                 .error
@@ -194,8 +195,9 @@ impl<B> Receiver<B> {
             let extension = self.config.metadata.extension;
             let in_place = self.spares_in_place();
             self.credit.arrived(&header, extension, in_place)?;
-            let fits = self.bounds.ensure_body(seq, &header);
-            self.refused = self.refused.take().or(fits.err());
+            if let Err(error) = self.bounds.ensure_body(seq, &header) {
+                self.refused.get_or_insert(error);
+            }
         }
         let (packed, list) = (header.body_len(), header.list_len());
         // Rule M6: messages are sorted by number, whatever the order of arrival.

@@ -465,8 +465,9 @@ impl<B> Receiver<B> {
                 }
                 None => break,
             };
-            let fits = self.bounds.waits(&header);
-            self.refused = self.refused.take().or(fits.err());
+            if let Err(error) = self.bounds.waits(&header) {
+                self.refused.get_or_insert(error);
+            }
             self.ready_bytes = self.ready_bytes.saturating_add(header.body_len());
             self.ready.push_back(Message { seq, header, body });
         }

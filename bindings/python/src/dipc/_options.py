@@ -54,7 +54,8 @@ class GetOptions(RequestOptions, _AnswerOptions, total=False):
     message_limit_bytes: int | None
     """The most memory that one message may take here beside its body: for buffers unpacked, copies to be checked, the
     schema, and the stream's dictionaries together; or as much as its body has, where that is more. A message that
-    needs more raises OutOfMemoryError. 512 MiB by default, and 16 GiB for a server of the same user."""
+    needs more raises OutOfMemoryError. 512 MiB by default, and 16 GiB for a server of the same user. A body
+    may have 32 times as many bytes."""
     connections: int | None
     """How many connections carry the stream, where the transport can spread it (tcp); 1 by default."""
     device: str
