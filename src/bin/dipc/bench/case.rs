@@ -249,6 +249,8 @@ pub struct Case {
     pub fresh: bool,
     /// The processes run on separate processors.
     pub apart: bool,
+    /// Hostile connections to the server during the measurement.
+    pub hostile: u32,
     pub settings: Vec<(String, String)>,
 }
 

@@ -136,6 +136,8 @@ pub struct TableLine {
     pub cold: bool,
     /// The processes ran on separate processors.
     pub apart: bool,
+    /// Hostile connections to the server meanwhile.
+    pub hostile: u32,
     pub seconds: f64,
     pub batches: u64,
     /// The number of streams.
@@ -214,6 +216,7 @@ impl TableLine {
             level: case.level,
             cold: case.cold,
             apart: case.apart,
+            hostile: case.hostile,
             seconds: outcome.seconds,
             batches: outcome.batches,
             fetches: outcome.fetches,

@@ -8,6 +8,7 @@ mod certificate;
 mod client;
 mod fetching;
 mod gpu;
+mod hostile;
 mod idle;
 mod line;
 mod machine;
@@ -32,6 +33,7 @@ use tracing::level_filters::LevelFilter;
 
 use case::{Case, Op, Scheme};
 use certificate::Certificate;
+use hostile::Hostile;
 use line::{Line, MachineLine, TableLine};
 use message::{Order, Outcome, Ready, Role, Usage};
 pub use options::Args;
@@ -92,6 +94,13 @@ impl Bench {
     fn measure(&self, case: &Case, round: u32) -> Result<Line> {
         let mut server = self.start("server", Role::Server, case)?;
         let ready: Ready = server.answer()?;
+        let _hostile = match case.hostile {
+            0 => None,
+            count => {
+                allow_descriptors();
+                Some(Hostile::start(&ready.uri, count)?)
+            }
+        };
         let mut client = self.start("client", Role::Client(ready), case)?;
         let outcome = Self::follow(case, round, &mut server, &mut client);
         // The client's error is that the server has gone. The server's own error says more.
@@ -186,6 +195,7 @@ fn test_case(name: &str) -> Case {
         cold: false,
         fresh: false,
         apart: false,
+        hostile: 0,
         settings: Vec::new(),
     }
 }

@@ -128,6 +128,11 @@ pub struct Args {
     #[arg(long)]
     apart: bool,
 
+    /// Keep up N connections that send nonsense, or too slowly, or ask without credit, during the
+    /// measurement (tcp)
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    hostile: u32,
+
     /// Most memory of the distinct batches, which are sent in turn; for machine: the memory to walk
     /// through
     #[arg(long, value_name = "BYTES", default_value = "512M", value_parser = crate::parse_bytes)]
@@ -338,6 +343,7 @@ impl Args {
             cold: self.cold,
             fresh: self.fresh,
             apart: self.apart,
+            hostile: self.hostile,
             settings: self.settings.clone(),
         }
     }
