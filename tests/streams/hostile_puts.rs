@@ -317,11 +317,11 @@ fn a_body_past_its_limit_is_refused() {
 }
 
 /// Rule Q11: what a server reads of a client's stream while its host is busy has a limit of bytes,
-/// which headers count towards as bodies do.
+/// also of headers, which use no credit.
 #[test]
 fn headers_that_no_host_takes_are_not_read_without_end() {
     const HEADER: usize = 1 << 20;
-    const HEADERS: u32 = 100;
+    const HEADERS: u32 = 200;
     for subject in SUBJECTS {
         // Memory and UCX have no socket that could be full.
         let has_socket = ["shm", "tcp"].contains(&subject.scheme);
@@ -355,9 +355,9 @@ fn headers_that_no_host_takes_are_not_read_without_end() {
             same > 200
         });
         let read = u64::from(HEADERS) * HEADER as u64 - left;
-        // The window, a message, and what the system's buffers hold.
+        // 64 MiB, a message, and what the system's buffers hold.
         assert!(
-            read < 40 << 20,
+            read < 100 << 20,
             "{}: {read} bytes were read",
             subject.scheme
         );

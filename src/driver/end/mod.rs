@@ -165,6 +165,8 @@ pub struct End {
     /// of their bodies, and the limit for these.
     early: VecDeque<Incoming>,
     early_bytes: u64,
+    /// Bytes of the messages among them that are no bodies.
+    early_other_bytes: u64,
     early_limit: u64,
     /// What the server has said of a stream that this client sends.
     answers: Option<Box<Answers>>,
@@ -329,6 +331,7 @@ impl End {
             is_receiving: false,
             early: VecDeque::new(),
             early_bytes: 0,
+            early_other_bytes: 0,
             early_limit: 0,
             answers: None,
             outlives: None,

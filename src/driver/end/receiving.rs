@@ -16,6 +16,9 @@ use crate::transport::{Incoming, Outgoing, PeerRegions, Unmapped};
 /// Most messages that are read in place of a holder that is in the host's code.
 const MOST_EARLY: usize = 1024;
 
+/// Most bytes of those that are no bodies, and one message more.
+const MOST_EARLY_BYTES: u64 = 64 << 20;
+
 /// Most messages that may overtake a request: the schema, and an ABORT.
 const MOST_OVERTAKING: usize = 4;
 
@@ -75,6 +78,7 @@ impl End {
         self.connection.end_stream();
         self.early.clear();
         self.early_bytes = 0;
+        self.early_other_bytes = 0;
         self.is_receiving = false;
     }
 
@@ -144,7 +148,7 @@ impl End {
         if self.is_receiving
             && let Some(message) = self.early.pop_front()
         {
-            self.early_bytes = self.early_bytes.saturating_sub(message.held_bytes());
+            *self.early_count(&message) -= message.held_bytes();
             return Ok(Some(message));
         }
         self.receive_new(asks_for_death)
@@ -210,7 +214,7 @@ impl End {
         };
         if !self.handles(&mut message, effects)? && !self.is_retired {
             if self.may_be_early() {
-                self.early_bytes = self.early_bytes.saturating_add(message.held_bytes());
+                *self.early_count(&message) += message.held_bytes();
                 self.early.push_back(message);
                 return Ok(true);
             }
@@ -255,9 +259,17 @@ impl End {
 
     /// Whether so much of a client's stream is kept that nothing more is read (rule Q11).
     pub(super) fn is_full_of_early(&self) -> bool {
-        // What overtakes a request has no limit of bytes yet, and is bounded as requests are.
-        let is_over = self.is_receiving && self.early_bytes > self.early_limit;
-        is_over || self.early.len() >= MOST_EARLY
+        self.early_bytes > self.early_limit
+            || self.early_other_bytes > MOST_EARLY_BYTES
+            || self.early.len() >= MOST_EARLY
+    }
+
+    /// The count of bytes for such a message. The window bounds bodies, and headers do not use it.
+    fn early_count(&mut self, message: &Incoming) -> &mut u64 {
+        match message.body_len() {
+            0 => &mut self.early_other_bytes,
+            _ => &mut self.early_bytes,
+        }
     }
 
     fn unasked(&self, what: &str) -> Error {
