@@ -169,6 +169,10 @@ fn given_sockets_are_served() {
             assert!(wait(&mut early).success());
         }
         assert!(get(by_shm, "nation") && get(by_tcp, "nation"));
+        // The system names the server to clients, and not who made the socket.
+        let logged = run(&["get", by_shm, "nation", "--log", "debug"]);
+        let pid = format!("pid {},", server.child.id());
+        assert!(text(&logged.stderr).contains(&pid), "{pid}");
         let known = by_shm.clone();
         server.ends_well();
         assert!(path.exists());
