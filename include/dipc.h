@@ -3468,7 +3468,7 @@ dipc_status dipc_server_options_set_idle_timeout_ns(struct dipc_server_options *
  */
 dipc_status dipc_server_listen_fd(const struct dipc_server *server,
                                   const char *scheme,
-                                  int fd,
+                                  int32_t fd,
                                   char *buffer,
                                   size_t size_bytes,
                                   size_t *out_len_bytes,

@@ -48,6 +48,26 @@ builds_a_program() {
   rm -rf "$work/consumer"
 }
 
+# The units of a service: PREFIX
+has_units() {
+  local units=$1/lib/systemd/system
+  for kind in service socket; do
+    [ -f "$units/dipc@.$kind" ] || fail "$1 lacks dipc@.$kind"
+  done
+  if ! command -v systemd-analyze >/dev/null; then
+    say "skipped: systemd-analyze is not there"
+    return
+  fi
+  mkdir "$work/units"
+  cp "$units/dipc@.socket" "$work/units"
+  sed "s#^ExecStart=dipc #ExecStart=$1/bin/dipc #" "$units/dipc@.service" >"$work/units/dipc@.service"
+  # A systemd before 253 warns of one line, as the unit says.
+  (cd "$work/units" && systemd-analyze verify ./dipc@test.service ./dipc@test.socket) \
+    >"$work/verified" 2>&1 || fail "$(cat "$work/verified")"
+  if grep -v notify-reload "$work/verified"; then fail "systemd warns of the units"; fi
+  rm -r "$work/units"
+}
+
 say "Debian packages: libdipc$minor, libdipc-dev, dipc-tools"
 mkdir -p "$work/root/var/lib/dpkg/info" "$work/root/var/lib/dpkg/updates"
 touch "$work/root/var/lib/dpkg/status" "$work/root/var/lib/dpkg/available"
@@ -65,6 +85,7 @@ done
 library=$(dirname "$(find "$work/root/usr/lib" -name libdipc.so)")
 builds_a_program "$work/root/usr" "$library"
 moves_a_table "$work/root/usr/bin/dipc"
+has_units "$work/root/usr"
 quietly dpkg --root="$work/root" --force-not-root --force-script-chrootless --purge dipc-tools libdipc-dev "libdipc$minor"
 left=$(find "$work/root" -path "$work/root/var" -prune -o ! -type d -print)
 [ -z "$left" ] || fail "files are left after removal: $left"
@@ -74,6 +95,7 @@ mkdir "$work/somewhere"
 tar -xzf "$(find "$packages" -name "dipc-$version-*.tar.gz")" -C "$work/somewhere" --strip-components=1
 builds_a_program "$work/somewhere" "$work/somewhere/lib"
 moves_a_table "$work/somewhere/bin/dipc"
+has_units "$work/somewhere"
 
 wheel=$(find "$packages" -name '*.whl')
 if [ -n "$wheel" ]; then

@@ -37,7 +37,8 @@ expected="include/dipc.h include/dipc_machines.h lib/cmake/dipc/dipcConfig.cmake
 lib/libdipc.a lib/libdipc.so lib/libdipc.so.$minor lib/libdipc.so.$version lib/pkgconfig/dipc.pc
 share/doc/dipc-tools/copyright share/doc/libdipc-dev/copyright share/doc/libdipc$minor/copyright"
 expected="$expected $(cd "$root" && echo include/dipc/*.hpp)"
-[ "$command" = ON ] && expected="bin/dipc $expected"
+[ "$command" = ON ] &&
+  expected="bin/dipc lib/systemd/system/dipc@.service lib/systemd/system/dipc@.socket $expected"
 diff <(tr ' ' '\n' <<<"$expected" | sort) <(cd "$prefix" && find . ! -type d -printf '%P\n' | sort) ||
   fail "the install tree has other files (< expected, > installed)"
 [ "$(readlink "$prefix/lib/libdipc.so")" = "libdipc.so.$minor" ] || fail "libdipc.so leads elsewhere"

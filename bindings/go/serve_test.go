@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -492,5 +493,52 @@ func TestServerOptions(t *testing.T) {
 		if err != nil || stats.BytesSent == 0 || stats.BytesLent+stats.BytesCopied != 0 {
 			t.Fatalf("bodies did not travel as bytes: %+v, %v", stats, err)
 		}
+	}
+}
+
+// Promise of Drain: clients are led to the server that it names, and without one told why they get
+// nothing. Promise of ListenFile: clients come by a socket that the host made.
+func TestAServerThatDrainsLeadsElsewhere(t *testing.T) {
+	drains, uri := newServer(t)
+	other, elsewhere := newServer(t)
+	for _, server := range []*dipc.Server{drains, other} {
+		if err := server.Publish("table", numbersSchema, numbers(memory.DefaultAllocator, 0, 100)); err != nil {
+			t.Fatal(err)
+		}
+		if !server.IsReady() {
+			t.Fatal("a server that listens is not ready")
+		}
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, err := listener.(*net.TCPListener).File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := other.ListenFile("shm", file); !errors.Is(err, dipc.ErrInvalidArgument) {
+		t.Fatalf("a TCP socket for shm: %v", err)
+	}
+	tcp, err := other.ListenFile("tcp", file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = file.Close()
+	_ = listener.Close()
+	for _, next := range []string{elsewhere, tcp} {
+		if err := drains.Drain(next); err != nil {
+			t.Fatal(err)
+		}
+		get(t, uri, "table").Release()
+	}
+	if err := drains.Drain(); err != nil {
+		t.Fatal(err)
+	}
+	if drains.IsReady() {
+		t.Fatal("a server that drains is ready")
+	}
+	if _, err := dipc.Get(t.Context(), uri, "table"); !errors.Is(err, dipc.ErrBusy) {
+		t.Fatalf("got %v", err)
 	}
 }

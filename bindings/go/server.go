@@ -6,8 +6,10 @@ import "C"
 import (
 	"context"
 	"math"
+	"os"
 	"runtime"
 	"runtime/cgo"
+	"syscall"
 	"unsafe"
 
 	"github.com/apache/arrow-go/v18/arrow"
@@ -88,6 +90,77 @@ func (s *Server) Listen(uri string) (string, error) {
 		return "", err
 	}
 	return string(bound[:length]), nil
+}
+
+// ListenFile listens by a socket that listens already, as a service manager hands over, and returns the
+// whole URI that reaches the server. The scheme is "shm" for a Unix stream socket, "tcp" or "tls" for a TCP
+// socket. The file stays the caller's, who may close it.
+func (s *Server) ListenFile(scheme string, socket *os.File) (string, error) {
+	name, err := cString("scheme", scheme)
+	if err != nil {
+		return "", err
+	}
+	defer C.free(unsafe.Pointer(name))
+	conn, err := socket.SyscallConn()
+	if err != nil {
+		return "", err
+	}
+	own := -1
+	var failed error
+	if err := conn.Control(func(fd uintptr) { own, failed = dupFD(int(fd)) }); err != nil {
+		return "", err
+	}
+	if failed != nil {
+		return "", failed
+	}
+	var bound [C.DIPC_URI_BYTES]byte
+	var length C.size_t
+	err = s.call(func(object *C.dipc_server, failure **C.dipc_error) C.dipc_status {
+		return C.dipc_server_listen_fd(object, name, C.int32_t(own), (*C.char)(pointer(bound[:])), C.size_t(len(bound)), &length, failure)
+	})
+	if err != nil {
+		_ = syscall.Close(own)
+		return "", err
+	}
+	return string(bound[:length]), nil
+}
+
+// dupFD copies a descriptor, for this process alone.
+func dupFD(fd int) (int, error) {
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	own, err := syscall.Dup(fd)
+	if err == nil {
+		syscall.CloseOnExec(own)
+	}
+	return own, err
+}
+
+// IsReady tells whether the server takes requests: it listens, and neither drains nor was stopped.
+func (s *Server) IsReady() bool {
+	ready := false
+	err := s.call(func(object *C.dipc_server, _ **C.dipc_error) C.dipc_status {
+		ready = bool(C.dipc_server_is_ready(object))
+		return C.DIPC_OK
+	})
+	return err == nil && ready
+}
+
+// Drain refuses requests from now on, with ErrBusy. Streams under way go on, until Shutdown or Close. Clients
+// are told of the servers at elsewhere, best first, which have the same tickets, and ask there.
+func (s *Server) Drain(elsewhere ...string) error {
+	uris := make([]*C.char, len(elsewhere)+1)
+	for i, uri := range elsewhere {
+		text, err := cString("URI", uri)
+		if err != nil {
+			return err
+		}
+		defer C.free(unsafe.Pointer(text))
+		uris[i] = text
+	}
+	return s.call(func(object *C.dipc_server, failure **C.dipc_error) C.dipc_status {
+		return C.dipc_server_drain(object, &uris[0], C.size_t(len(elsewhere)), failure)
+	})
 }
 
 // Role is what a URI gives: everything, or one of the two halves of a stream.

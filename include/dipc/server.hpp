@@ -104,6 +104,29 @@ class Server {
     return bound;
   }
 
+  /// Listens by a socket that listens already, as a service manager hands over, and gives the whole
+  /// URI that clients need.
+  ///
+  /// @param scheme  "shm": `fd` is a Unix stream socket. "tcp", "tls": a TCP socket.
+  /// @param fd      Closed by the server on success only.
+  /// @return Status::invalid_argument: no such socket. dipc_server_listen_fd() has more.
+  Result<std::string> listen_fd(std::string_view scheme, int fd) const {
+    auto text = detail::c_string(scheme, Status::invalid_argument, "the scheme");
+    if (!text) return std::move(text).error();
+    std::string bound(DIPC_URI_BYTES, '\0');
+    std::size_t length = 0;
+    auto done = detail::call([&](dipc_error** error) {
+      return dipc_server_listen_fd(raw_.get(), text->c_str(), fd, bound.data(), bound.size(),
+                                   &length, error);
+    });
+    if (!done) return std::move(done).error();
+    bound.resize(length);
+    return bound;
+  }
+
+  /// Whether it takes requests: it listens, and neither drains nor was stopped.
+  [[nodiscard]] bool is_ready() const noexcept { return dipc_server_is_ready(raw_.get()); }
+
   /// The URI of the first address it listens at, for one role.
   Result<std::string> location(Role role = Role::both) const {
     return detail::call_for_text([&](char* buffer, std::size_t size, std::size_t* length,
@@ -279,6 +302,23 @@ class Server {
   Result<std::uint64_t> stat(ServerStat stat) const {
     return detail::call_for<std::uint64_t>([&](std::uint64_t* out, dipc_error** error) {
       return dipc_server_stat(raw_.get(), static_cast<std::int32_t>(stat), out, error);
+    });
+  }
+
+  /// Refuses requests from now on (Status::busy); streams under way go on. stop() ends them.
+  ///
+  /// @param elsewhere  URIs of servers where clients may ask instead, best first; at most 16.
+  Result<void> drain(Span<const std::string_view> elsewhere = {}) const {
+    std::vector<std::string> texts;
+    for (const std::string_view uri : elsewhere) {
+      auto text = detail::c_string(uri, Status::invalid_uri, "the URI");
+      if (!text) return std::move(text).error();
+      texts.emplace_back(*std::move(text));
+    }
+    std::vector<const char*> pointers;
+    for (const std::string& text : texts) pointers.push_back(text.c_str());
+    return detail::call([&](dipc_error** error) {
+      return dipc_server_drain(raw_.get(), pointers.data(), pointers.size(), error);
     });
   }
 

@@ -1,6 +1,6 @@
 //! Listening by sockets of the host's.
 
-use std::ffi::{c_char, c_int};
+use std::ffi::c_char;
 use std::os::fd::{BorrowedFd, FromRawFd as _, OwnedFd};
 
 use crate::error::Error;
@@ -38,7 +38,7 @@ use crate::ffi::text::{TextOut, try_str};
 pub unsafe extern "C" fn dipc_server_listen_fd(
     server: *const dipc_server,
     scheme: *const c_char,
-    fd: c_int,
+    fd: i32,
     buffer: *mut c_char,
     size_bytes: usize,
     out_len_bytes: *mut usize,

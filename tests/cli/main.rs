@@ -21,6 +21,7 @@ mod putting_ends;
 mod putting_flight;
 #[path = "../common/sample.rs"]
 mod sample;
+mod service;
 mod stray;
 mod support;
 mod tables;

@@ -1,5 +1,8 @@
 // Tables served and fetched, of plain C structs and of vectors.
+#include <netinet/in.h>
 #include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
@@ -33,6 +36,36 @@ TEST_F(Tables, PublishedTablesAreFetchedAgainAndAgain) {
   }
   EXPECT_EQ(pair.server.stat(dipc::ServerStat::streams_served).value(), 2U);
   EXPECT_EQ(pair.client.stat(dipc::ClientStat::streams).value(), 2U);
+}
+
+// Promise of drain(): clients are led to the server that it names, and without one told why they get
+// nothing. Promise of listen_fd(): clients come by a socket that the host made.
+TEST_F(Tables, AServerThatDrainsLeadsElsewhere) {
+  const Pair drains, other;
+  for (const Pair* pair : {&drains, &other}) {
+    ASSERT_TRUE(pair->server.publish("table", support::plain_stream(2, 100)).ok());
+    EXPECT_TRUE(pair->server.is_ready());
+  }
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  EXPECT_EQ(other.server.listen_fd("tcp", fd).status(), dipc::Status::invalid_argument);
+  ASSERT_EQ(listen(fd, 8), 0);
+  EXPECT_EQ(other.server.listen_fd("tcp", fd).status(), dipc::Status::permission);
+  close(fd);
+  const int local = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  ASSERT_EQ(bind(local, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+  ASSERT_EQ(listen(local, 8), 0);
+  const std::string tcp = other.server.listen_fd("tcp", local).value();
+  for (const std::string_view elsewhere : {std::string_view(other.uri), std::string_view(tcp)}) {
+    ASSERT_TRUE(drains.server.drain(dipc::Span<const std::string_view>(&elsewhere, 1)).ok());
+    EXPECT_FALSE(drains.server.is_ready());
+    auto stream = drains.get("table").value();
+    EXPECT_EQ(support::count_rows(stream).value(), 200);
+  }
+  ASSERT_TRUE(drains.server.drain().ok());
+  EXPECT_EQ(drains.get("table").status(), dipc::Status::busy);
 }
 
 // Promise: arrays as they are sent are on the host where the server has them there. A GPU that is not

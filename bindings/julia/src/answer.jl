@@ -198,7 +198,7 @@ function accept_requests(server::Server)
             end
         end
     finally
-        drain(server)
+        drain_releases(server)
         leave(server)
     end
     return
@@ -214,7 +214,7 @@ function accept_request(server)
         exception isa DipcError && exception.status == ERR_STOPPED && return false
         rethrow()
     end
-    drain(server)
+    drain_releases(server)
     if status == OK
         server.active += 1
         request = Request(out[])
@@ -236,7 +236,7 @@ function pass_on(server, exception)
 end
 
 # Releases what clients have given back.
-function drain(server)
+function drain_releases(server)
     count = Ref{Csize_t}(0)
     check(e -> ccall(@c(dipc_server_drain_releases), Int32,
                      (Ptr{Cvoid}, Ptr{Csize_t}, Ptr{Ptr{Cvoid}}), server.pointer, count, e))
@@ -257,7 +257,7 @@ function answer(server::Server, request::Request)
         start(request, opened.schema)
         for (node, metadata) in opened.parts
             send(request, node, metadata)
-            drain(server)
+            drain_releases(server)
             # A client in this process needs its turn too.
             yield()
         end

@@ -127,6 +127,33 @@ function listen(server::Server, uri::AbstractString)
 end
 
 """
+    Dipc.is_ready(server) -> Bool
+
+Whether the server takes requests: it listens, and neither drains nor was closed.
+"""
+function is_ready(server::Server)
+    isopen(server) || return false
+    return using_handle(server) do handle
+        ccall(@c(dipc_server_is_ready), Bool, (Ptr{Cvoid},), handle)
+    end
+end
+
+"""
+    Dipc.drain(server, elsewhere...)
+
+Refuses requests from now on, while streams under way go on; `close` ends them. Clients ask at the URIs
+`elsewhere`, best first.
+"""
+function drain(server::Server, elsewhere::AbstractString...)
+    uris = String[elsewhere...]
+    using_handle(server) do handle
+        check(e -> ccall(@c(dipc_server_drain), Int32, (Ptr{Cvoid}, Ptr{Cstring}, Csize_t, Ptr{Ptr{Cvoid}}),
+            handle, uris, length(uris), e))
+    end
+    return
+end
+
+"""
     Dipc.uri(server; role=:both) -> String
 
 The URI of the first address that the server listens at. `role` may be `:metadata` or `:data`, for

@@ -37,6 +37,23 @@ comparable(x::AbstractDict) = Dict(pairs(x))
     end
 end
 
+@testset "a server that drains leads elsewhere" begin
+    serving() do drains, uri
+        serving() do other, elsewhere
+            for server in (drains, other)
+                Dipc.serve(server, "table", (a = [1, 2],))
+                @test Dipc.is_ready(server)
+            end
+            Dipc.drain(drains, elsewhere)
+            @test !Dipc.is_ready(drains)
+            @test Dipc.nrows(only(collect(Dipc.get(uri, "table")))) == 2
+            Dipc.drain(drains)
+            error = try Dipc.get(uri, "table") catch exception; exception end
+            @test error isa Dipc.DipcError && occursin("the server drains", error.text)
+        end
+    end
+end
+
 @testset "iterators, functions and requests" begin
     serving() do server, uri
         Dipc.serve(server, "parts", [(a = [1, 2],), (a = [3, missing],)])

@@ -385,3 +385,24 @@ def test_wrong_types_are_refused(server):
         with pytest.raises(TypeError):
             wrong()
     assert dipc.get(server.uri, "x").read_all() == table(1)
+
+
+def test_a_server_that_drains_leads_elsewhere():
+    with dipc.Server() as drains, dipc.Server() as other:
+        assert not drains.is_ready
+        uri, elsewhere = (server.listen(new_address()) for server in (drains, other))
+        for server in (drains, other):
+            server.publish("table", table(10))
+            assert server.is_ready
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            with pytest.raises(dipc.InvalidArgumentError, match="another family"):
+                other.listen_fd("shm", listener.fileno())
+            tcp = other.listen_fd("tcp", listener.fileno())
+        for named in (elsewhere, tcp):
+            drains.drain([named])
+            assert not drains.is_ready
+            assert dipc.get(uri, "table").read_all() == table(10)
+        drains.drain()
+        with pytest.raises(dipc.BusyError, match="the server drains"):
+            dipc.get(uri, "table")
+    assert not other.is_ready

@@ -5,6 +5,7 @@ use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
+use dipc::proto::Uri;
 
 use crate::UsageError;
 
@@ -83,6 +84,20 @@ pub fn ensure_distinct(listen: &[String], flight: Option<&str>) -> Result<()> {
             return Err(UsageError(text).into());
         }
         before.push((text, place));
+    }
+    Ok(())
+}
+
+/// Checks the URIs of other servers.
+///
+/// # Errors
+///
+/// Names the one at fault.
+pub fn ensure_uris(uris: &[String]) -> Result<()> {
+    for uri in uris {
+        if let Err(error) = Uri::parse_all(&[uri]) {
+            return Err(UsageError(format!("--redirect {uri}: {error}")).into());
+        }
     }
     Ok(())
 }

@@ -17,6 +17,7 @@ mod output;
 mod put;
 mod report;
 mod serve;
+mod service;
 mod signals;
 mod sink;
 mod source;

@@ -4,6 +4,7 @@ mod accept;
 mod access;
 mod announce;
 mod files;
+mod reload;
 mod remote;
 mod stop;
 
@@ -26,17 +27,17 @@ use dipc::arrow::{
 };
 use dipc::device::{DeviceKind, Target};
 use dipc::error::{Error, Status};
-use dipc::proto::Role;
 use dipc::server::{Provider, Request, Server, ServerOptions, SharedAuthorizer};
 use dipc::transport::BodyPolicy;
-use tracing::{error, info};
+use tracing::info;
 
 pub use accept::{Accepting, TICKET_HEADER};
 use accept::{Ending, Folder, Rules, Taker};
 use access::AccessArgs;
 pub use access::{Access, Asker};
-use announce::{announcement, flight_announcement, tell};
+use announce::{flight_announcement, flight_locations, listen_everywhere, tell};
 use files::{named_files, tables_of};
+use reload::reload_at_hangups;
 use stop::stop;
 
 use crate::flight::{self, FlightServer, Gate, Table, Tables};
@@ -47,14 +48,14 @@ use crate::signals::Hangups;
 use crate::source::{Reader, Reading, Source};
 use crate::tpch;
 use crate::trust::ServerTls;
-use crate::{UsageError, lend, listen, listening, signals};
+use crate::{UsageError, lend, listening, service, signals};
 
 /// Arguments of `dipc serve`.
 #[derive(clap::Args)]
 pub struct Args {
     /// Where to listen: shm:@NAME (abstract), shm:/PATH, tcp://HOST:PORT or ucx://HOST:PORT (port
-    /// 0: any); may be given several times
-    #[arg(long, value_name = "URI", required_unless_present = "flight")]
+    /// 0: any); may be given several times. Sockets of a service manager (LISTEN_FDS) are served too
+    #[arg(long, value_name = "URI")]
     listen: Vec<String>,
 
     /// Answer Arrow Flight clients here: they get the addresses of --listen, or the tables by DoGet
@@ -183,6 +184,10 @@ pub struct Args {
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = crate::parse_duration)]
     drain: Duration,
 
+    /// A server to which clients that ask meanwhile are sent; may be given several times, best first
+    #[arg(long, value_name = "URI")]
+    redirect: Vec<String>,
+
     /// Print JSON, one object on each line
     #[arg(long)]
     json: bool,
@@ -206,9 +211,19 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         let text = "taken tables are served from their files: leave out --device";
         return Err(UsageError(text.to_owned()).into());
     }
+    // Before there are threads.
+    let (manager, given) = service::take()?;
+    let manager = Arc::new(manager);
+    if args.listen.is_empty() && args.flight.is_none() && given.is_empty() {
+        let text = "nowhere to listen: name an address with --listen or --flight";
+        return Err(UsageError(text.to_owned()).into());
+    }
     listening::ensure_distinct(&args.listen, args.flight.as_deref())?;
-    // First, so that a signal ends nothing. Without files to read again it ends the server.
+    listening::ensure_uris(&args.redirect)?;
+    // First, so that a signal ends nothing. Without files to read again it ends the server, unless
+    // a service manager sends it.
     let reads_again = args.tls.tls_cert.is_some() || args.access.token_file.is_some();
+    let reads_again = reads_again || manager.is_there();
     let hangups = Hangups::new(reads_again)?;
     let folder = args.accept.as_deref().map(Folder::open).transpose()?;
     let tickets = tickets(args, folder.as_ref().map(Folder::path))?;
@@ -283,25 +298,9 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         let taker = Box::new(Taker(Arc::clone(accepting)));
         server.set_handler(taker).map_err(|(error, _)| error)?;
     }
-    let (reloading, again) = (Arc::clone(&server), access.clone());
-    hangups.watch(move || {
-        match reloading.reload_tls() {
-            Ok(()) => info!("certificates are read again"),
-            Err(error) => error!(%error, "certificates stay as they were"),
-        }
-        if let Some(Err(error)) = again.as_ref().map(|access| access.reload()) {
-            error!("tokens stay as they were: {error:#}");
-        }
-    })?;
+    reload_at_hangups(hangups, args, &server, access.clone(), &manager)?;
     // `ready` is printed only after all addresses listen.
-    let mut lines = Vec::new();
-    for uri in &args.listen {
-        let bound = listen(&server, uri)?;
-        if bound.starts_with("tcp://") {
-            remote::warn_if_open(&bound);
-        }
-        lines.push(announcement(&bound, &server, args)?);
-    }
+    let mut lines = listen_everywhere(&server, args, given)?;
     let flight = flight
         .map(|listener| {
             let uris = flight_locations(&server, args.roles);
@@ -324,25 +323,10 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     for line in lines {
         tell(&line)?;
     }
+    manager.ready(&format!("serves {} tables", server.tickets().len()));
     // An error would mean that the signal thread has ended, which never happens.
     let _ = stops.recv();
-    stop(server, flight, stops, args)
-}
-
-/// The locations for Flight clients. The reference peer's client takes the first two, and needs
-/// metadata and data there (rule R4).
-fn flight_locations(server: &Server, roles: bool) -> Vec<String> {
-    let both = server.locations(Role::Both);
-    if !roles {
-        return both;
-    }
-    let data = server.locations(Role::Data);
-    let pairs = server.locations(Role::Metadata).into_iter().zip(data);
-    pairs
-        .filter(|(metadata, _)| metadata.starts_with("ucx:"))
-        .flat_map(|(metadata, data)| [metadata, data])
-        .chain(both)
-        .collect()
+    stop(server, flight, stops, args, &manager)
 }
 
 /// The source of each ticket. Every source is opened once, so that a file that cannot be read or

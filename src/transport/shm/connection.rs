@@ -70,7 +70,10 @@ impl ShmConnection {
         peer.ensure_admitted(options.any_user)?;
         closer::ensure_room(peer.uid)?;
         let unexpected = options.unexpected_bytes;
-        let death = process::watch(&socket, peer.pid);
+        // A client that connects after its server's end waits in a socket which a service manager
+        // keeps for the next server.
+        let death = process::watch(&socket, peer.pid)
+            .filter(|death| end == ConnectionEnd::Server || !process::has_ended(death));
         let socket = Arc::new(socket);
         let reader = DescriptorReader::new(peer.uid, Arc::clone(&socket));
         let is_this = u32::try_from(peer.pid).is_ok_and(|pid| pid == std::process::id());

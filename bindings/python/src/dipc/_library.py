@@ -189,6 +189,8 @@ STATUS_FUNCTIONS: dict[str, list[Any]] = {
     "dipc_server_options_set_compression": [P, c_int32],
     "dipc_server_new": [P, OUT],
     "dipc_server_listen": [P, TEXT, OUT, SIZE, OUT],
+    "dipc_server_listen_fd": [P, TEXT, c_int32, OUT, SIZE, OUT],
+    "dipc_server_drain": [P, P, SIZE],
     "dipc_server_reload_tls": [P],
     "dipc_server_location": [P, c_int32, OUT, SIZE, OUT],
     "dipc_server_serve_pull": [P, BYTES, SIZE],
@@ -244,6 +246,7 @@ PLAIN_FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "dipc_request_time_left_ns": (U64, [P]),
     "dipc_request_is_cancelled": (c_bool, [P]),
     "dipc_request_free": (None, [P]),
+    "dipc_server_is_ready": (c_bool, [P]),
     "dipc_server_free": (None, [P]),
     "dipc_server_options_free": (None, [P]),
 }

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from collections.abc import Iterable, Mapping
+import os
+from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Callable, NamedTuple
 
@@ -17,6 +18,8 @@ from ._request import Verb
 
 _checked, _plain = _library.checked, _library.plain
 _listen, _location = _checked("dipc_server_listen"), _checked("dipc_server_location")
+_listen_fd, _drain = _checked("dipc_server_listen_fd"), _checked("dipc_server_drain")
+_is_ready = _plain("dipc_server_is_ready")
 _reload_tls = _checked("dipc_server_reload_tls")
 _serve_pull, _publish = _checked("dipc_server_serve_pull"), _checked("dipc_server_publish")
 _replace, _set_description = _checked("dipc_server_replace"), _checked("dipc_server_set_description")
@@ -133,6 +136,39 @@ class Server:
         """Listens at an address, as ``shm:@name``, and gives the URI for clients. May be called again."""
         with self._handle as server:
             return _library.text_of(_listen, server, _arguments.uri_bytes(uri))
+
+    def listen_fd(self, scheme: str, fd: int) -> str:
+        """Listens by a socket that listens already, as a service manager hands over, and gives the URI.
+
+        :param scheme: "shm" for a Unix stream socket, "tcp" or "tls" for a TCP socket.
+        :param fd: the descriptor, which stays the caller's: the server has its own.
+        """
+        own = os.dup(fd)
+        try:
+            with self._handle as server:
+                return _library.text_of(_listen_fd, server, scheme.encode(), own)
+        except _errors.DipcError:
+            # A call that fails has not taken it.
+            os.close(own)
+            raise
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it takes requests: it listens, and neither drains nor was closed."""
+        try:
+            with self._handle as server:
+                return bool(_is_ready(server))
+        except _errors.DipcError:
+            return False
+
+    def drain(self, elsewhere: Sequence[str] = ()) -> None:
+        """Refuses requests from now on, while streams under way go on. Then :meth:`close` it.
+
+        :param elsewhere: URIs of servers where clients may ask instead, best first.
+        """
+        uris = _arguments.uris_bytes(elsewhere)
+        with self._handle as server:
+            _drain(server, (ctypes.c_char_p * len(uris))(*uris), len(uris))
 
     def reload_tls(self) -> None:
         """Reads the certificates again: connections made from now on go by them.

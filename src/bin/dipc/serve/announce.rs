@@ -1,13 +1,17 @@
 //! The lines that announce the server's addresses.
 
+use std::os::fd::AsFd as _;
+
 use anyhow::Result;
 use dipc::proto::Role;
 use dipc::server::Server;
 use serde::Serialize;
 
 use crate::flight::FlightServer;
-use crate::output;
+use crate::serve::remote;
 use crate::serve::Args;
+use crate::service::GivenSocket;
+use crate::{listen, output};
 
 #[derive(Serialize)]
 struct ReadyLine<'a> {
@@ -17,7 +21,30 @@ struct ReadyLine<'a> {
     tickets: Vec<String>,
 }
 
-pub(super) fn announcement(uri: &str, server: &Server, args: &Args) -> Result<String> {
+/// Listens at the addresses of `--listen`, and by the sockets of a service manager; gives the lines
+/// that announce them.
+pub(super) fn listen_everywhere(
+    server: &Server,
+    args: &Args,
+    given: Vec<GivenSocket>,
+) -> Result<Vec<String>> {
+    let mut lines = Vec::new();
+    for uri in &args.listen {
+        let bound = listen(server, uri)?;
+        lines.push(announcement(&bound, server, args)?);
+    }
+    for given in given {
+        let scheme = given.scheme(args.tls.tls_cert.is_some())?;
+        let bound = server.listen_fd(scheme, given.socket.as_fd())?;
+        lines.push(announcement(&bound, server, args)?);
+    }
+    Ok(lines)
+}
+
+fn announcement(uri: &str, server: &Server, args: &Args) -> Result<String> {
+    if uri.starts_with("tcp://") {
+        remote::warn_if_open(uri);
+    }
     // The last location is that of the newest listener.
     let location = |role| server.locations(role).pop().unwrap_or_default();
     let (metadata, data) = (location(Role::Metadata), location(Role::Data));
@@ -59,4 +86,20 @@ pub(super) fn tell(text: &str) -> Result<()> {
         Err(error) if error.is::<output::Closed>() => Ok(()),
         outcome => outcome,
     }
+}
+
+/// The locations for Flight clients. The reference peer's client takes the first two, and needs
+/// metadata and data there (rule R4).
+pub(super) fn flight_locations(server: &Server, roles: bool) -> Vec<String> {
+    let both = server.locations(Role::Both);
+    if !roles {
+        return both;
+    }
+    let data = server.locations(Role::Data);
+    let pairs = server.locations(Role::Metadata).into_iter().zip(data);
+    pairs
+        .filter(|(metadata, _)| metadata.starts_with("ucx:"))
+        .flat_map(|(metadata, data)| [metadata, data])
+        .chain(both)
+        .collect()
 }

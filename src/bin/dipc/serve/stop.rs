@@ -8,12 +8,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result};
 use dipc::server::Server;
 use serde::Serialize;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use crate::flight::FlightServer;
 use crate::output;
 use crate::report::bytes_text;
 use crate::serve::Args;
+use crate::service::Manager;
 
 #[derive(Serialize)]
 struct Stopped {
@@ -41,14 +42,18 @@ pub(super) fn stop(
     flight: Option<Arc<FlightServer>>,
     stops: mpsc::Receiver<()>,
     args: &Args,
+    manager: &Manager,
 ) -> Result<ExitCode> {
     let active = server.stats().streams_active;
+    let most = args.drain;
+    manager.stopping(&format!("drains {active} streams, for at most {most:?}"));
     if active > 0 {
         warn!(active, drain = ?args.drain, "stopping; another signal ends the streams at once");
     }
     let (done_sender, done) = mpsc::channel();
     let stopping = (Arc::clone(&server), flight.clone());
     let drain = args.drain;
+    let elsewhere = args.redirect.clone();
     std::thread::Builder::new()
         .name("dipc-stop".to_owned())
         .spawn(move || {
@@ -57,7 +62,8 @@ pub(super) fn stop(
             if let Some(flight) = &flight {
                 flight.begin_stop();
             }
-            let outcome = server.stop(drain);
+            drain_until(&server, &elsewhere, deadline);
+            let outcome = server.stop(deadline.saturating_duration_since(Instant::now()));
             if let Some(flight) = &flight {
                 flight.stop(deadline.saturating_duration_since(Instant::now()));
             }
@@ -108,4 +114,17 @@ pub(super) fn stop(
     );
     outcome.context("a source did not stop in time")?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Refuses requests, and tells clients where else to ask, while streams are under way.
+fn drain_until(server: &Server, elsewhere: &[String], deadline: Instant) {
+    const PAUSE: Duration = Duration::from_millis(10);
+    let elsewhere: Vec<_> = elsewhere.iter().map(String::as_str).collect();
+    // It fails only where the server was stopped.
+    if let Err(error) = server.drain(&elsewhere) {
+        debug!(%error, "not drained");
+    }
+    while server.stats().streams_active > 0 && Instant::now() < deadline {
+        std::thread::sleep(PAUSE);
+    }
 }

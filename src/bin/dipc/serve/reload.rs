@@ -1,0 +1,34 @@
+//! Files that are read again at SIGHUP.
+
+use std::sync::Arc;
+
+use anyhow::Result;
+use dipc::server::Server;
+use tracing::{error, info};
+
+use crate::serve::{Access, Args};
+use crate::service::Manager;
+use crate::signals::Hangups;
+
+/// Reads certificates and tokens again at each SIGHUP.
+pub(super) fn reload_at_hangups(
+    hangups: Hangups,
+    args: &Args,
+    server: &Arc<Server>,
+    access: Option<Arc<Access>>,
+    manager: &Arc<Manager>,
+) -> Result<()> {
+    let (server, manager) = (Arc::clone(server), Arc::clone(manager));
+    let has_certificate = args.tls.tls_cert.is_some();
+    let reload = move || {
+        match server.reload_tls() {
+            Ok(()) if has_certificate => info!("certificates are read again"),
+            Ok(()) => {}
+            Err(error) => error!(%error, "certificates stay as they were"),
+        }
+        if let Some(Err(error)) = access.as_ref().map(|access| access.reload()) {
+            error!("tokens stay as they were: {error:#}");
+        }
+    };
+    hangups.watch(move || manager.reloading(&reload))
+}
