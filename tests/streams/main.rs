@@ -16,6 +16,7 @@ mod carrying;
 mod common;
 mod ending;
 mod exchanging;
+mod figures;
 mod hostile_lending;
 mod hostile_puts;
 mod hostile_requests;

@@ -12,7 +12,6 @@ mod stream;
 mod table;
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 
 pub(crate) use body::gather;
 pub use production::Production;
@@ -24,29 +23,48 @@ use crate::arrow::EncodeOptions;
 use crate::device::DeviceKind;
 use crate::device::cuda::Driver;
 use crate::driver::callbacks::Callbacks;
+use crate::driver::clock;
+use crate::driver::figures::{Counters, Record};
+use crate::driver::telling::Account;
 use crate::error::Result;
-use crate::proto::{BODY_KIND_LIST, BODY_KIND_PACKED, StreamInfo, VERSION};
+use crate::proto::{BODY_KIND_LIST, BODY_KIND_PACKED, StreamInfo, Timestamp, VERSION};
 use crate::transport::BodyPolicy;
 
 /// Up to so many bytes, a thread that serves other connections too may copy or write a body.
 const LIGHT_BODY_BYTES: u64 = 64 << 10;
 
-/// Counters of a server, shared by its streams.
-#[derive(Debug, Default)]
-pub struct Counters {
-    /// Record batches sent.
-    pub batches: AtomicU64,
-    /// Body bytes lent where they lay.
-    pub bytes_lent: AtomicU64,
-    /// Body bytes copied on the host: into regions, to be lent from there, or small ones to be
-    /// sent.
-    pub bytes_copied: AtomicU64,
-    /// Body bytes sent through the connection.
-    pub bytes_sent: AtomicU64,
-    /// Body bytes copied within a GPU's memory.
-    pub bytes_copied_on_device: AtomicU64,
-    /// Body bytes copied from a GPU's memory to the host's.
-    pub bytes_staged: AtomicU64,
+/// Where a stream on its way out is counted.
+#[derive(Debug, Clone)]
+pub enum Counting {
+    /// With a request that a server answers.
+    Request(Arc<Record>),
+    /// By itself, at a client that sends.
+    Alone(Arc<Counters>),
+}
+
+impl Counting {
+    fn counters(&self) -> &Arc<Counters> {
+        match self {
+            Self::Request(record) => record.counters(),
+            Self::Alone(counters) => counters,
+        }
+    }
+
+    /// The log's account of a stream that begins.
+    fn account(&self, ticket: &[u8], peer: &str) -> Option<Box<Account>> {
+        match self {
+            Self::Request(record) => Some(Account::of_request(record, ticket, peer)),
+            Self::Alone(_) => Account::open("to", ticket, peer),
+        }
+    }
+
+    /// The time, where the times of batches count.
+    fn now(&self) -> Timestamp {
+        match self {
+            Self::Request(_) => clock::now(),
+            Self::Alone(_) => Timestamp::default(),
+        }
+    }
 }
 
 /// What a stream on its way out needs from its server.
@@ -59,7 +77,7 @@ pub struct ProduceOptions {
     /// Where the producer's arrays are released.
     pub callbacks: Callbacks,
     /// Where figures are counted.
-    pub counters: Arc<Counters>,
+    pub counting: Counting,
 }
 
 /// What a server says of a stream (rule E2).

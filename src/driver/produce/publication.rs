@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::body::Placer;
 use super::table::Published;
-use super::{ProduceOptions, ensure_served, stream_info};
+use super::{Counting, ProduceOptions, ensure_served, stream_info};
 use crate::driver::callbacks::{Deferred, HostOwner};
 use crate::driver::end::{End, EndEffects, EndLink, Writes};
 use crate::driver::telling::Account;
@@ -37,6 +37,7 @@ pub struct Publication {
     ending: Option<Box<dyn FnOnce() + Send>>,
     _place: Box<dyn Send>,
     account: Option<Box<Account>>,
+    counting: Counting,
 }
 
 impl Publication {
@@ -59,7 +60,8 @@ impl Publication {
             is_accepted: false,
             ending: Some(ending),
             _place: place,
-            account: Account::open("to", ticket, link.peer()),
+            account: options.counting.account(ticket, link.peer()),
+            counting: options.counting.clone(),
         })
     }
 
@@ -124,7 +126,7 @@ impl Publication {
             self.is_accepted = true;
             served.begin(info, schema, effects)?;
         }
-        let mut bytes = 0;
+        let (mut bytes, mut now) = (0, self.counting.now());
         for _ in 0..budget.messages {
             if !self.placer.has_waiting() {
                 let Some(message) = table.message(self.next) else {
@@ -136,7 +138,7 @@ impl Publication {
                     return Ok(TableProgress::Soon);
                 }
                 let owner = || HostOwner::share(&shared);
-                let Some(cost) = self.placer.place(&served.room(), message, owner)? else {
+                let Some(cost) = self.placer.place(&served.room(), (message, now), owner)? else {
                     return Ok(waits(served));
                 };
                 bytes += cost;
@@ -145,7 +147,8 @@ impl Publication {
             if !self.placer.may_send(&served.room())? {
                 return Ok(waits(served));
             }
-            self.placer.send(served, &mut self.account, effects)?;
+            now = self.counting.now();
+            self.placer.send(now, served, &mut self.account, effects)?;
             served.write_later(Writes::Later, effects);
         }
         Ok(TableProgress::Soon)
