@@ -25,7 +25,6 @@ use dipc::arrow::{
 };
 use dipc::device::{DeviceKind, Target};
 use dipc::error::{Error, Status};
-use dipc::proto::Role;
 use dipc::server::{Provider, Request, Server, ServerOptions, SharedAuthorizer};
 use dipc::transport::BodyPolicy;
 use tracing::{error, info, warn};
@@ -34,11 +33,12 @@ pub use accept::{Accepting, TICKET_HEADER};
 use accept::{Ending, Folder, Rules, Taker};
 use access::AccessArgs;
 pub use access::{Access, Asker};
-use announce::{announcement, flight_announcement, tell};
+use announce::{announcement, flight_announcement, flight_locations, metrics_announcement, tell};
 use files::{named_files, tables_of};
 use stop::stop;
 
 use crate::flight::{self, FlightServer, Gate, Table, Tables};
+use crate::metrics::{self, MetricsServer};
 use crate::output::whole;
 use crate::report::bytes_text;
 use crate::signals::Hangups;
@@ -59,6 +59,11 @@ pub struct Args {
     /// (port 0: any)
     #[arg(long, value_name = "HOST:PORT")]
     flight: Option<String>,
+
+    /// Give the server's figures by HTTP at http://HOST:PORT/metrics, for Prometheus and `dipc top`
+    /// (port 0: any). Beyond this machine only with --allow-remote: nothing is encrypted
+    #[arg(long, value_name = "HOST:PORT")]
+    metrics: Option<String>,
 
     /// Parquet, Arrow file or Arrow stream files; the ticket of each is NAME, or the file's name
     /// without its ending. Of a directory, each file in it that ends in .parquet, .arrow, .arrows
@@ -243,6 +248,9 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         .as_ref()
         .map(|address| flight::bind(address, args.allow_remote || args.tls.tls_cert.is_some()))
         .transpose()?;
+    let metrics = (args.metrics.as_ref())
+        .map(|address| metrics::bind(address, args.allow_remote))
+        .transpose()?;
     // Tickets first: a client that finds the address also finds the tickets.
     let tables = Tables::default();
     let mut room = args.max_memory;
@@ -301,6 +309,12 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     if let Some(flight) = &flight {
         lines.push(flight_announcement(flight, args)?);
     }
+    let metrics = metrics
+        .map(|listener| MetricsServer::start(listener, &server, flight.as_ref()))
+        .transpose()?;
+    if let Some(metrics) = &metrics {
+        lines.push(metrics_announcement(metrics, args)?);
+    }
     listening::ensure_descriptors()?;
     for line in lines {
         tell(&line)?;
@@ -308,22 +322,6 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     // An error would mean that the signal thread has ended, which never happens.
     let _ = stops.recv();
     stop(server, flight, stops, args)
-}
-
-/// The locations for Flight clients. The reference peer's client takes the first two, and needs
-/// metadata and data there (rule R4).
-fn flight_locations(server: &Server, roles: bool) -> Vec<String> {
-    let both = server.locations(Role::Both);
-    if !roles {
-        return both;
-    }
-    let data = server.locations(Role::Data);
-    let pairs = server.locations(Role::Metadata).into_iter().zip(data);
-    pairs
-        .filter(|(metadata, _)| metadata.starts_with("ucx:"))
-        .flat_map(|(metadata, data)| [metadata, data])
-        .chain(both)
-        .collect()
 }
 
 /// The source of each ticket. Every source is opened once, so that a file that cannot be read or

@@ -6,6 +6,7 @@ use dipc::server::Server;
 use serde::Serialize;
 
 use crate::flight::FlightServer;
+use crate::metrics::MetricsServer;
 use crate::output;
 use crate::serve::Args;
 
@@ -50,6 +51,36 @@ pub(super) fn flight_announcement(flight: &FlightServer, args: &Args) -> Result<
         output::json(&FlightReady { flight })?
     } else {
         format!("flight {flight}")
+    })
+}
+
+/// The locations for Flight clients. The reference peer's client takes the first two, and needs
+/// metadata and data there (rule R4).
+pub(super) fn flight_locations(server: &Server, roles: bool) -> Vec<String> {
+    let both = server.locations(Role::Both);
+    if !roles {
+        return both;
+    }
+    let data = server.locations(Role::Data);
+    let pairs = server.locations(Role::Metadata).into_iter().zip(data);
+    pairs
+        .filter(|(metadata, _)| metadata.starts_with("ucx:"))
+        .flat_map(|(metadata, data)| [metadata, data])
+        .chain(both)
+        .collect()
+}
+
+#[derive(Serialize)]
+struct MetricsReady {
+    metrics: String,
+}
+
+pub(super) fn metrics_announcement(metrics: &MetricsServer, args: &Args) -> Result<String> {
+    let metrics = metrics.url();
+    Ok(if args.json {
+        output::json(&MetricsReady { metrics })?
+    } else {
+        format!("metrics {metrics}")
     })
 }
 
