@@ -1023,7 +1023,8 @@ typedef struct dipc_server_stats {
   struct dipc_histogram first_batch_ns;
   /**
    * Nanoseconds from when a batch was there until it was handed to the connection: encoded,
-   * copied where it has to be, and behind the wait for a slow client.
+   * copied where it has to be, and behind the wait for a slow client. Of the first batch of each
+   * stream, and of each 64th behind it.
    */
   struct dipc_histogram hand_over_ns;
   /**

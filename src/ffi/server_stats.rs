@@ -95,7 +95,8 @@ pub struct dipc_server_stats {
     /// Nanoseconds from a request's arrival until its first batch was sent.
     pub first_batch_ns: dipc_histogram,
     /// Nanoseconds from when a batch was there until it was handed to the connection: encoded,
-    /// copied where it has to be, and behind the wait for a slow client.
+    /// copied where it has to be, and behind the wait for a slow client. Of the first batch of each
+    /// stream, and of each 64th behind it.
     pub hand_over_ns: dipc_histogram,
     /// Body bytes that a request has carried, both ways, when it ended.
     pub request_bytes: dipc_histogram,

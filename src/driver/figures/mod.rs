@@ -22,6 +22,9 @@ pub const STATUSES: usize = 64;
 /// Places for figures by verb: the verb's number, and 0 for verbs of later versions.
 pub const VERBS: usize = 6;
 
+/// One of so many batches of a stream is timed, beginning with the first.
+pub const TIMED_BATCHES: u64 = 64;
+
 /// The place of a verb.
 pub fn place_of(verb: Verb) -> usize {
     match verb {
@@ -97,7 +100,8 @@ pub struct Served {
     pub failed: ByStatus,
     /// Nanoseconds from a request's arrival until its first batch was sent.
     pub first_batch: Histogram,
-    /// Nanoseconds from when a batch was there until it was handed to the connection.
+    /// Nanoseconds from when a batch was there until it was handed to the connection, of one in
+    /// [`TIMED_BATCHES`].
     pub hand_over: Histogram,
     /// Body bytes that a request has carried, both ways.
     pub request_bytes: Histogram,
@@ -145,7 +149,8 @@ pub struct StreamSums {
     pub failed: [u64; STATUSES],
     /// Nanoseconds from a request's arrival until its first batch was sent.
     pub first_batch: HistogramSums,
-    /// Nanoseconds from when a batch was there until it was handed to the connection.
+    /// Nanoseconds from when a batch was there until it was handed to the connection, of one in
+    /// [`TIMED_BATCHES`].
     pub hand_over: HistogramSums,
     /// Body bytes that a request has carried, both ways.
     pub request_bytes: HistogramSums,

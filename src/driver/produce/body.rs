@@ -23,8 +23,8 @@ pub(super) struct Placed {
     header: Arc<[u8]>,
     rows: usize,
     body_len: u64,
-    /// When the producer had given it.
-    given: Timestamp,
+    /// When the producer had given it, if it is timed.
+    given: Option<Timestamp>,
     body: OutBody<Gathered, LentHold>,
     announce: Vec<RegionNotice>,
     ready: Option<ReadyNotice>,
@@ -107,11 +107,11 @@ impl Placer {
 
     /// Places `message`, if the client's credit has a place for it (rule E5). Returns the bytes
     /// that this cost; `None`: there is no place. `owner` keeps the producer's memory alive, which
-    /// gave the message at the time `given`.
+    /// gave the message at the time `given`, if it is timed.
     pub(super) fn place(
         &mut self,
         room: &SendRoom,
-        (message, given): (&EncodedMessage, Timestamp),
+        (message, given): (&EncodedMessage, Option<Timestamp>),
         owner: impl FnOnce() -> HostOwner,
     ) -> Result<Option<u64>> {
         // A body that turns out not to lie in place waits.
@@ -147,10 +147,10 @@ impl Placer {
         room.admits(placed.body_len, placed.is_in_place())
     }
 
-    /// Sends the message that waits, at the time `now`.
+    /// Sends the message that waits. `now` says when, where that counts.
     pub(super) fn send(
         &mut self,
-        now: Timestamp,
+        now: impl FnOnce() -> Timestamp,
         served: &mut End,
         account: &mut Option<Box<Account>>,
         effects: &mut EndEffects,
@@ -172,7 +172,12 @@ impl Placer {
         Ok(())
     }
 
-    fn count_batch(&mut self, rows: usize, given: Timestamp, now: Timestamp) {
+    fn count_batch(
+        &mut self,
+        rows: usize,
+        given: Option<Timestamp>,
+        now: impl FnOnce() -> Timestamp,
+    ) {
         count(&self.counters.batches, 1);
         let Some(served) = &self.counters.served else {
             return;
@@ -184,7 +189,12 @@ impl Placer {
             ..
         } = &**served;
         count(all, rows as u64);
+        let Some(given) = given else {
+            return;
+        };
+        let now = now();
         hand_over.observe(nanos(now.saturating_since(given)));
+        // The first batch is timed.
         if let Some(asked) = self.asked.take() {
             first_batch.observe(nanos(now.saturating_since(asked)));
         }
@@ -279,7 +289,10 @@ impl Placer {
 }
 
 fn count(counter: &AtomicU64, more: u64) {
-    counter.fetch_add(more, Ordering::Relaxed);
+    // Most ways have no bytes of a batch, and a lock of the cache line costs time.
+    if more > 0 {
+        counter.fetch_add(more, Ordering::Relaxed);
+    }
 }
 
 /// Whether every buffer lies in memory that can be lent where it is.

@@ -24,7 +24,7 @@ use crate::device::DeviceKind;
 use crate::device::cuda::Driver;
 use crate::driver::callbacks::Callbacks;
 use crate::driver::clock;
-use crate::driver::figures::{Counters, Record};
+use crate::driver::figures::{Counters, Record, TIMED_BATCHES};
 use crate::driver::telling::Account;
 use crate::error::Result;
 use crate::proto::{BODY_KIND_LIST, BODY_KIND_PACKED, StreamInfo, Timestamp, VERSION};
@@ -58,11 +58,12 @@ impl Counting {
         }
     }
 
-    /// The time, where the times of batches count.
-    fn now(&self) -> Timestamp {
+    /// When the producer had given batch `number`, from 0, if this one is timed: to read a clock
+    /// costs a batch more than all its counters.
+    fn given(&self, number: u64) -> Option<Timestamp> {
         match self {
-            Self::Request(_) => clock::now(),
-            Self::Alone(_) => Timestamp::default(),
+            Self::Request(_) if number.is_multiple_of(TIMED_BATCHES) => Some(clock::now()),
+            Self::Request(_) | Self::Alone(_) => None,
         }
     }
 }

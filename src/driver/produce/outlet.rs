@@ -22,8 +22,8 @@ pub(super) enum StreamItem {
         header: Arc<[u8]>,
         info: StreamInfo,
     },
-    /// A message, and when the producer had given it.
-    Message(EncodedMessage, Timestamp),
+    /// A message, and when the producer had given it, if it is timed.
+    Message(EncodedMessage, Option<Timestamp>),
     End,
 }
 
@@ -136,7 +136,7 @@ impl Outlet {
     /// Places the body of `message`. Returns whether there was a place for it.
     pub(super) fn place(
         &mut self,
-        message: (&EncodedMessage, Timestamp),
+        message: (&EncodedMessage, Option<Timestamp>),
         options: &ProduceOptions,
     ) -> Result<bool> {
         let owner = || {
@@ -155,7 +155,7 @@ impl Outlet {
             return Ok(false);
         }
         self.step(|placer, now, served, effects| {
-            placer.send(now, served, account, effects)?;
+            placer.send(|| now, served, account, effects)?;
             served.write_later(Writes::AtOnce, effects);
             Ok(())
         })?;

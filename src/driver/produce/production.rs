@@ -149,7 +149,7 @@ impl Production {
             Err(error) => return Err((error, array)),
         };
         self.has_room = false;
-        let given = self.options.counting.now();
+        let given = self.options.counting.given(self.batches);
         let messages = encoder
             .try_encode(array, custom_metadata)
             .map_err(|refused| *refused)?;

@@ -203,7 +203,7 @@ impl Page {
         self.about(
             hand_over,
             "histogram",
-            "Time from when a batch was there until the connection had it.",
+            "Time from when a batch was there until the connection had it, of one in 64.",
         );
         for (label, sums) in labels {
             self.histogram(hand_over, label, &sums.hand_over, TIMES, SECOND);
