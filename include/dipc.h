@@ -332,7 +332,8 @@ struct ArrowAsyncDeviceStreamHandler {
 
 /**
  * Servers start and stop to listen. Each stream's begin and end, at both sides, with ticket, peer,
- * status, batches, rows and bytes. Each request that is refused, with its reason.
+ * status, batches, rows and bytes. For an audit, each request that is refused or has ended, at the
+ * server: who, what, how much, how long, and the status (target "dipc::audit").
  */
 #define DIPC_LOG_INFO 3
 
@@ -586,6 +587,51 @@ struct ArrowAsyncDeviceStreamHandler {
 #define DIPC_SERVER_STAT_BYTES_STAGED 11
 
 /**
+ * Rows of the batches sent since the start.
+ */
+#define DIPC_SERVER_STAT_ROWS 12
+
+/**
+ * Record batches that clients have sent since the start.
+ */
+#define DIPC_SERVER_STAT_BATCHES_RECEIVED 13
+
+/**
+ * Their rows.
+ */
+#define DIPC_SERVER_STAT_ROWS_RECEIVED 14
+
+/**
+ * Body bytes that clients have sent since the start, lent ones included.
+ */
+#define DIPC_SERVER_STAT_BYTES_RECEIVED 15
+
+/**
+ * Connections accepted since the start.
+ */
+#define DIPC_SERVER_STAT_CONNECTIONS_OPENED 16
+
+/**
+ * Connections that were not accepted, since the start.
+ */
+#define DIPC_SERVER_STAT_CONNECTIONS_REFUSED 17
+
+/**
+ * Requests that have ended well, since the start.
+ */
+#define DIPC_SERVER_STAT_REQUESTS_FINISHED 18
+
+/**
+ * Requests that were begun and have ended otherwise, since the start.
+ */
+#define DIPC_SERVER_STAT_REQUESTS_FAILED 19
+
+/**
+ * Requests that were refused, since the start.
+ */
+#define DIPC_SERVER_STAT_REQUESTS_REFUSED 20
+
+/**
  * Bodies are lent if that is possible and faster, otherwise sent as bytes.
  */
 #define DIPC_BODY_AUTO 0
@@ -615,6 +661,16 @@ struct ArrowAsyncDeviceStreamHandler {
  * Bodies are compressed by ZSTD.
  */
 #define DIPC_COMPRESSION_ZSTD 2
+
+/**
+ * Buckets of a histogram.
+ */
+#define DIPC_HISTOGRAM_BUCKETS 130
+
+/**
+ * Places for figures by status.
+ */
+#define DIPC_STATS_STATUSES 64
 
 /**
  * Rows given to the consumer.
@@ -781,7 +837,9 @@ typedef int32_t dipc_status;
  * @param userdata  The userdata of dipc_log_set().
  * @param level     DIPC_LOG_ERROR to DIPC_LOG_TRACE.
  * @param target    The part of the library that logs, as "dipc::transport::shm".
- * @param text      The event; UTF-8, no newline at the end, at most 4 KiB.
+ * @param text      The event; UTF-8, no newline at the end, at most 4 KiB. What belongs to a
+ *                  request ends with its spans in parentheses: verb, ticket, peer, and the
+ *                  traceparent that the client gave as a header.
  */
 typedef void (*dipc_log_callback)(void *userdata,
                                   int32_t level,
@@ -831,6 +889,149 @@ typedef int32_t (*dipc_authorizer)(void *userdata, struct dipc_request *request)
 typedef int32_t (*dipc_provider)(void *userdata,
                                  struct dipc_request *request,
                                  struct ArrowDeviceArrayStream *out);
+
+/**
+ * How often values came, by size. Bucket i counts the values that are greater than
+ * dipc_histogram_upper_bound(i - 1) and not greater than dipc_histogram_upper_bound(i).
+ */
+typedef struct dipc_histogram {
+  /**
+   * How many values came.
+   */
+  uint64_t count;
+  /**
+   * Their sum.
+   */
+  uint64_t sum;
+  /**
+   * How many came for each bucket.
+   */
+  uint64_t buckets[DIPC_HISTOGRAM_BUCKETS];
+} dipc_histogram;
+
+/**
+ * Figures of a server, of one label, or of the process, since the start if they do not say "now".
+ * Later versions append members.
+ */
+typedef struct dipc_server_stats {
+  /**
+   * Connections open now; 0 for a label.
+   */
+  uint64_t connections;
+  /**
+   * Connections accepted; 0 for a label.
+   */
+  uint64_t connections_opened;
+  /**
+   * Of these, those that are over; 0 for a label.
+   */
+  uint64_t connections_closed;
+  /**
+   * Connections that were not accepted: of strangers, past a bound, or without a handshake; 0
+   * for a label.
+   */
+  uint64_t connections_refused;
+  /**
+   * Streams with a client now; 0 for a label.
+   */
+  uint64_t streams_active;
+  /**
+   * Buffers lent and not yet given back, now; 0 for a label.
+   */
+  uint64_t lent_outstanding;
+  /**
+   * Bytes of regions for copies that this process or a client maps now; 0 for a label.
+   */
+  uint64_t region_bytes;
+  /**
+   * Record batches sent.
+   */
+  uint64_t batches_sent;
+  /**
+   * Their rows.
+   */
+  uint64_t rows_sent;
+  /**
+   * Record batches that clients sent.
+   */
+  uint64_t batches_received;
+  /**
+   * Their rows.
+   */
+  uint64_t rows_received;
+  /**
+   * Body bytes lent without a copy.
+   */
+  uint64_t bytes_lent;
+  /**
+   * Body bytes copied on the host: into regions, to be lent from them. Includes sent bodies of
+   * at most 1 KiB.
+   */
+  uint64_t bytes_copied;
+  /**
+   * Body bytes sent through connections.
+   */
+  uint64_t bytes_sent;
+  /**
+   * Body bytes copied within a GPU's memory and lent from the copy.
+   */
+  uint64_t bytes_copied_on_device;
+  /**
+   * Body bytes copied from a GPU's memory to the host, then lent or sent.
+   */
+  uint64_t bytes_staged;
+  /**
+   * Body bytes that clients sent, lent ones included.
+   */
+  uint64_t bytes_received;
+  /**
+   * Requests to get a table that were begun.
+   */
+  uint64_t requests_get;
+  /**
+   * Requests to put a table that were begun.
+   */
+  uint64_t requests_put;
+  /**
+   * Exchanges that were begun.
+   */
+  uint64_t requests_exchange;
+  /**
+   * Requests for a description that were begun.
+   */
+  uint64_t requests_describe;
+  /**
+   * Requests for a list that were begun.
+   */
+  uint64_t requests_list;
+  /**
+   * Requests that have ended well.
+   */
+  uint64_t requests_finished;
+  /**
+   * Requests that were begun and have ended otherwise, by status: DIPC_ERR_BUSY (-14) at place
+   * 14, and numbers of the host's at place 0.
+   */
+  uint64_t requests_failed[DIPC_STATS_STATUSES];
+  /**
+   * Requests that were refused before they were begun, in the same places; 0 for a label.
+   */
+  uint64_t requests_refused[DIPC_STATS_STATUSES];
+  /**
+   * Nanoseconds from a request's arrival until its first batch was sent.
+   */
+  struct dipc_histogram first_batch_ns;
+  /**
+   * Nanoseconds from when a batch was there until it was handed to the connection: encoded,
+   * copied where it has to be, and behind the wait for a slow client. Of the first batch of each
+   * stream, and of each 64th behind it.
+   */
+  struct dipc_histogram hand_over_ns;
+  /**
+   * Body bytes that a request has carried, both ways, when it ended.
+   */
+  struct dipc_histogram request_bytes;
+} dipc_server_stats;
 
 #ifdef __cplusplus
 extern "C" {
@@ -3685,6 +3886,99 @@ dipc_status dipc_server_options_set_put_stall_timeout_ns(struct dipc_server_opti
 dipc_status dipc_server_options_set_put_message_limit_bytes(struct dipc_server_options *options,
                                                             uint64_t message_limit_bytes,
                                                             struct dipc_error **error);
+
+/**
+ * Gives all figures of a server. Several threads may call it at once; figures that rise meanwhile
+ * may be a little apart.
+ *
+ * @param server      Server.
+ * @param out         Receives the figures. Members that the library does not know become 0.
+ * @param size_bytes  sizeof(dipc_server_stats) of the caller, which may be of another version of
+ *                    the header.
+ * @param error       May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: size_bytes is 0.
+ */
+dipc_status dipc_server_get_stats(const struct dipc_server *server,
+                                  struct dipc_server_stats *out,
+                                  size_t size_bytes,
+                                  struct dipc_error **error);
+
+/**
+ * Gives the figures of the requests with one label: a ticket of the server's own, a label of
+ * dipc_request_set_label(), "(handler)" for what a handler serves without one, "(list)" for lists
+ * of the server's own, or "(other)" for all labels behind the first 1,000. The label of a ticket
+ * is its text, with U+FFFD for what is no text, cut behind 128 bytes, where "…" stands.
+ *
+ * @param server      Server.
+ * @param label       The label; UTF-8.
+ * @param out         Receives the figures. Members that no label has become 0.
+ * @param size_bytes  sizeof(dipc_server_stats) of the caller.
+ * @param error       May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: size_bytes is 0.
+ *         DIPC_ERR_NOT_FOUND: nothing was counted under this label.
+ */
+dipc_status dipc_server_get_label_stats(const struct dipc_server *server,
+                                        const char *label,
+                                        struct dipc_server_stats *out,
+                                        size_t size_bytes,
+                                        struct dipc_error **error);
+
+/**
+ * Gives the figures of all servers of this process together, those that were freed included. The
+ * child of a fork begins with zeros.
+ *
+ * @param out         Receives the figures.
+ * @param size_bytes  sizeof(dipc_server_stats) of the caller.
+ * @param error       May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: size_bytes is 0.
+ */
+dipc_status dipc_process_get_stats(struct dipc_server_stats *out,
+                                   size_t size_bytes,
+                                   struct dipc_error **error);
+
+/**
+ * The largest value that a bucket counts: 256 for the first one, then four bounds in equal steps
+ * for each power of two up to 2^40.
+ *
+ * @param bucket  Number of the bucket, from 0.
+ * @return The bound; UINT64_MAX for the last bucket and for numbers beyond.
+ */
+uint64_t dipc_histogram_upper_bound(size_t bucket);
+
+/**
+ * Gives all figures of a server in Prometheus' text format, version 0.0.4: each label is a value
+ * of the label "ticket". The text grows: ask again where it does not fit any more.
+ *
+ * @param server         Server.
+ * @param buffer         Receives the text and a NUL; NULL asks for the length only.
+ * @param size_bytes     Size of buffer.
+ * @param out_len_bytes  Receives the length of the text, without the NUL.
+ * @param error          May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_BUFFER_TOO_SMALL: out_len_bytes is still
+ *         written.
+ */
+dipc_status dipc_server_stats_text(const struct dipc_server *server,
+                                   char *buffer,
+                                   size_t size_bytes,
+                                   size_t *out_len_bytes,
+                                   struct dipc_error **error);
+
+/**
+ * Names the label under which a request is counted (dipc_server_get_label_stats()). An authorizer
+ * may call it, and a handler before the stream begins: before a provider returns its stream, the
+ * host of the pull form pushes the schema, or a handler takes the client's stream and reads it.
+ * Otherwise the label is the ticket, or "(handler)" for what a handler serves. Behind the first
+ * 1,000 labels of a server all others are counted as "(other)".
+ *
+ * @param request  Request.
+ * @param label    1 to 128 bytes of UTF-8. Choose few: each label has figures of its own.
+ * @param error    May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: the label is empty or too
+ *         long, or the stream has begun.
+ */
+dipc_status dipc_request_set_label(const struct dipc_request *request,
+                                   const char *label,
+                                   struct dipc_error **error);
 
 /**
  * Serves a ticket by calling a provider for each stream.

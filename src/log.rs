@@ -4,7 +4,8 @@
 //! this module. For C hosts, [`set`] installs a subscriber that puts events into a bounded queue. A
 //! separate thread empties the queue: no callback runs on an I/O thread or under a lock of the
 //! library. If the queue is full, events are dropped, and their number is logged.
-//! logged.
+
+mod spans;
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;
@@ -35,7 +36,8 @@ pub struct LogRecord {
     pub level: Level,
     /// The module that logged the event.
     pub target: &'static str,
-    /// The message, then `name=value` for each field. Cut after 4 KiB.
+    /// The message, then `name=value` for each field, then the spans around the event with their
+    /// fields, in parentheses. Cut after 4 KiB.
     pub text: String,
 }
 
@@ -219,7 +221,7 @@ fn start<S: Sink>(sink: S) -> Result<Arc<Queue>, (Error, S)> {
     }
 }
 
-/// The subscriber: formats events into the queue, ignores spans.
+/// The subscriber: formats events, with the spans around them, into the queue.
 struct Forwarder;
 
 impl Subscriber for Forwarder {
@@ -232,8 +234,7 @@ impl Subscriber for Forwarder {
     }
 
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.is_event()
-            && current_filter() >= *metadata.level()
+        current_filter() >= *metadata.level()
             && metadata.target().starts_with(env!("CARGO_PKG_NAME"))
     }
 
@@ -241,11 +242,22 @@ impl Subscriber for Forwarder {
         Some(current_filter())
     }
 
-    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
-        span::Id::from_u64(1)
+    fn new_span(&self, attributes: &span::Attributes<'_>) -> span::Id {
+        spans::open(attributes)
     }
 
-    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+    fn record(&self, id: &span::Id, values: &span::Record<'_>) {
+        spans::record(id, values);
+    }
+
+    fn clone_span(&self, id: &span::Id) -> span::Id {
+        spans::keep(id);
+        id.clone()
+    }
+
+    fn try_close(&self, id: span::Id) -> bool {
+        spans::let_go(&id)
+    }
 
     fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
 
@@ -256,6 +268,10 @@ impl Subscriber for Forwarder {
         };
         let mut text = Text::default();
         event.record(&mut text);
+        if let Some(around) = spans::around(event) {
+            // An error means that the text is full.
+            let _ = text.fields.write_str(&around);
+        }
         let metadata = event.metadata();
         queue.push(LogRecord {
             level: *metadata.level(),
@@ -264,9 +280,13 @@ impl Subscriber for Forwarder {
         });
     }
 
-    fn enter(&self, _: &span::Id) {}
+    fn enter(&self, id: &span::Id) {
+        spans::enter(id);
+    }
 
-    fn exit(&self, _: &span::Id) {}
+    fn exit(&self, id: &span::Id) {
+        spans::exit(id);
+    }
 }
 
 /// The fields of an event, as text.
@@ -289,7 +309,7 @@ impl Text {
 }
 
 /// Text of at most [`TEXT_BYTES`]; the rest is dropped.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Bounded {
     text: String,
     is_cut: bool,

@@ -71,6 +71,35 @@ fn events_reach_the_sink_on_its_own_thread() {
     assert_eq!(next(&finer, "mark-71"), None);
 }
 
+/// Promise of [`LogRecord::text`]: an event is told with the spans around it, on whatever thread,
+/// and no span stays behind.
+#[test]
+fn events_have_their_spans() {
+    let _one = SINK.lock();
+    let (sender, calls) = channel();
+    assert!(set(Level::INFO, Some(Probe(sender))).is_ok());
+    let before = spans::count();
+    let outer = tracing::info_span!("outer", of = "mark-72", late = tracing::field::Empty);
+    outer.record("late", 7);
+    let inner = tracing::info_span!(parent: &outer, "inner");
+    let fine = tracing::debug_span!("too fine");
+    inner.in_scope(|| fine.in_scope(|| tracing::info!("mark-72 first")));
+    let copy = outer.clone();
+    drop(outer);
+    let other = std::thread::spawn(move || tracing::info!(parent: &copy, "mark-72 second"));
+    other.join().unwrap();
+    tracing::info!("mark-72 third");
+    let text = |_: ()| next(&calls, "mark-72").unwrap().1.text;
+    assert_eq!(text(()), "mark-72 first (outer of=mark-72 late=7: inner)");
+    assert_eq!(text(()), "mark-72 second (outer of=mark-72 late=7)");
+    assert_eq!(text(()), "mark-72 third");
+    drop(inner);
+    while spans::count() > before {
+        std::thread::yield_now();
+    }
+    assert!(set(Level::INFO, None::<Probe>).is_ok());
+}
+
 /// Promise of [`LogRecord::text`]: the text is bounded and valid, whatever a peer sends.
 #[test]
 fn a_long_text_is_cut() {

@@ -1,5 +1,6 @@
 package dipc
 
+// #include <stdlib.h>
 // #include "shim.h"
 import "C"
 
@@ -8,6 +9,7 @@ import (
 	"math"
 	"sync"
 	"time"
+	"unsafe"
 )
 
 // requestContext is the context of a request: it ends with the stream, at the client's deadline, and
@@ -85,6 +87,26 @@ func AddHeaders(ctx context.Context, headers Headers) error {
 	}
 	var failure *C.dipc_error
 	return check(C.dipc_request_add_headers(request.request, object, &failure), failure)
+}
+
+// SetLabel names the label under which the request is counted ([Server.StatsText]): 1 to 128 bytes. The
+// context is that of a [Provider] or a [Request], or made from it. Call it before the provider returns, or
+// before [Request.Start]. Otherwise the label is the ticket, or "(handler)" for what a handler serves.
+// Choose few: each label has figures of its own.
+func SetLabel(ctx context.Context, label string) error {
+	request := requestOf(ctx)
+	if request == nil {
+		return invalid("a label is set with the context of a provider, and this one is another")
+	}
+	text := C.CString(label)
+	defer C.free(unsafe.Pointer(text))
+	request.mu.Lock()
+	defer request.mu.Unlock()
+	if request.request == nil {
+		return invalid("a label is set before the stream is over")
+	}
+	var failure *C.dipc_error
+	return check(C.dipc_request_set_label(request.request, text, &failure), failure)
 }
 
 // Deadline is when the client wants the stream to be over.

@@ -433,6 +433,44 @@ func TestServerOpenness(t *testing.T) {
 	}
 }
 
+// Figures are counted by label, and the text has them.
+func TestFigures(t *testing.T) {
+	server, uri := newServer(t)
+	err := server.Serve("counted", func(ctx context.Context, _ string) (array.RecordReader, error) {
+		if err := dipc.SetLabel(ctx, ""); !errors.Is(err, dipc.ErrInvalidArgument) {
+			t.Errorf("an empty label gave %v", err)
+		}
+		if err := dipc.SetLabel(ctx, "a label"); err != nil {
+			return nil, err
+		}
+		sent := false
+		return &reader{schema: numbersSchema, release: func() {}, next: func() (arrow.RecordBatch, error) {
+			if sent {
+				return nil, nil
+			}
+			sent = true
+			return numbers(memory.DefaultAllocator, 0, 10), nil
+		}}, nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if rows := count(t, get(t, uri, "counted")); rows != 10 {
+		t.Fatalf("%d rows", rows)
+	}
+	eventually(t, "the request has ended", func() bool {
+		stats, err := server.Stats()
+		return err == nil && stats.RequestsFinished == 1 && stats.Rows == 10
+	})
+	text, err := server.StatsText()
+	if err != nil || !strings.Contains(text, "\ndipc_rows_sent_total{ticket=\"a label\"} 10\n") {
+		t.Fatalf("%v: %s", err, text)
+	}
+	if err := dipc.SetLabel(context.Background(), "a label"); err == nil {
+		t.Fatal("any context takes a label")
+	}
+}
+
 // The place of a client that has gone is free whatever its provider does, and the providers that do not
 // return are bounded.
 func TestStuckProviders(t *testing.T) {

@@ -380,6 +380,16 @@ type ServerStats struct {
 
 	BytesCopiedOnDevice uint64 // body bytes copied within a GPU's memory and lent from there
 	BytesStaged         uint64 // body bytes copied from a GPU's memory to the host's, then lent or sent
+
+	Rows               uint64 // of the batches sent since the start
+	BatchesReceived    uint64 // sent by clients since the start
+	RowsReceived       uint64 // of these batches
+	BytesReceived      uint64 // body bytes of these batches, lent ones included
+	ConnectionsOpened  uint64 // accepted since the start
+	ConnectionsRefused uint64 // not accepted, since the start
+	RequestsFinished   uint64 // ended well, since the start
+	RequestsFailed     uint64 // begun, and ended otherwise, since the start
+	RequestsRefused    uint64 // not begun, since the start
 }
 
 // Stats gives the server's figures so far.
@@ -401,7 +411,30 @@ func (s *Server) Stats() (ServerStats, error) {
 
 			C.DIPC_SERVER_STAT_BYTES_COPIED_ON_DEVICE: &stats.BytesCopiedOnDevice,
 			C.DIPC_SERVER_STAT_BYTES_STAGED:           &stats.BytesStaged,
+
+			C.DIPC_SERVER_STAT_ROWS:                &stats.Rows,
+			C.DIPC_SERVER_STAT_BATCHES_RECEIVED:    &stats.BatchesReceived,
+			C.DIPC_SERVER_STAT_ROWS_RECEIVED:       &stats.RowsReceived,
+			C.DIPC_SERVER_STAT_BYTES_RECEIVED:      &stats.BytesReceived,
+			C.DIPC_SERVER_STAT_CONNECTIONS_OPENED:  &stats.ConnectionsOpened,
+			C.DIPC_SERVER_STAT_CONNECTIONS_REFUSED: &stats.ConnectionsRefused,
+			C.DIPC_SERVER_STAT_REQUESTS_FINISHED:   &stats.RequestsFinished,
+			C.DIPC_SERVER_STAT_REQUESTS_FAILED:     &stats.RequestsFailed,
+			C.DIPC_SERVER_STAT_REQUESTS_REFUSED:    &stats.RequestsRefused,
 		})
 	})
 	return stats, err
+}
+
+// StatsText gives all figures, with their histograms and by label, in Prometheus' text format, version
+// 0.0.4. A label is a ticket, or what [SetLabel] says.
+func (s *Server) StatsText() (string, error) {
+	var text string
+	err := s.call(func(object *C.dipc_server, failure **C.dipc_error) (status C.dipc_status) {
+		text, status = readText(func(buffer *C.char, size C.size_t, length *C.size_t) C.dipc_status {
+			return C.dipc_server_stats_text(object, buffer, size, length, failure)
+		})
+		return status
+	})
+	return text, err
 }

@@ -90,6 +90,16 @@ class RequestRef {
     });
   }
 
+  /// Names the label under which the request is counted, before its stream begins: see
+  /// dipc_request_set_label() in dipc.h.
+  ///
+  /// @return Status::invalid_argument: not 1 to 128 bytes, or the stream has begun.
+  Result<void> set_label(const std::string& label) const {
+    return detail::call([&](dipc_error** error) {
+      return dipc_request_set_label(raw_, label.c_str(), error);
+    });
+  }
+
   /// How long the client still waits for the end of the stream: `forever` where it has set no
   /// deadline, zero once the deadline has passed.
   [[nodiscard]] std::chrono::nanoseconds time_left() const noexcept {

@@ -47,6 +47,15 @@ enum class ServerStat : std::int32_t {
   bytes_copied_on_device = DIPC_SERVER_STAT_BYTES_COPIED_ON_DEVICE,
   /// Copied from a GPU to the host, then lent or sent.
   bytes_staged = DIPC_SERVER_STAT_BYTES_STAGED,
+  rows = DIPC_SERVER_STAT_ROWS,                                  ///< Of the batches sent.
+  batches_received = DIPC_SERVER_STAT_BATCHES_RECEIVED,          ///< Sent by clients.
+  rows_received = DIPC_SERVER_STAT_ROWS_RECEIVED,                ///< Of these batches.
+  bytes_received = DIPC_SERVER_STAT_BYTES_RECEIVED,              ///< Of these, lent ones included.
+  connections_opened = DIPC_SERVER_STAT_CONNECTIONS_OPENED,      ///< Since the start.
+  connections_refused = DIPC_SERVER_STAT_CONNECTIONS_REFUSED,    ///< Not accepted.
+  requests_finished = DIPC_SERVER_STAT_REQUESTS_FINISHED,        ///< Ended well.
+  requests_failed = DIPC_SERVER_STAT_REQUESTS_FAILED,            ///< Begun, and ended otherwise.
+  requests_refused = DIPC_SERVER_STAT_REQUESTS_REFUSED,          ///< Not begun.
 };
 
 namespace detail {
@@ -319,6 +328,30 @@ class Server {
     for (const std::string& text : texts) pointers.push_back(text.c_str());
     return detail::call([&](dipc_error** error) {
       return dipc_server_drain(raw_.get(), pointers.data(), pointers.size(), error);
+    });
+  }
+
+  /// All figures at once, with their histograms: see dipc_server_stats in dipc.h.
+  Result<dipc_server_stats> stats() const {
+    return detail::call_for<dipc_server_stats>([&](dipc_server_stats* out, dipc_error** error) {
+      return dipc_server_get_stats(raw_.get(), out, sizeof *out, error);
+    });
+  }
+
+  /// The figures of the requests with one label: a ticket, or what RequestRef::set_label() says.
+  ///
+  /// @return Status::not_found: nothing was counted under this label.
+  Result<dipc_server_stats> stats(const std::string& label) const {
+    return detail::call_for<dipc_server_stats>([&](dipc_server_stats* out, dipc_error** error) {
+      return dipc_server_get_label_stats(raw_.get(), label.c_str(), out, sizeof *out, error);
+    });
+  }
+
+  /// All figures in Prometheus' text format, version 0.0.4.
+  Result<std::string> stats_text() const {
+    return detail::call_for_text([&](char* buffer, std::size_t size, std::size_t* length,
+                                     dipc_error** error) {
+      return dipc_server_stats_text(raw_.get(), buffer, size, length, error);
     });
   }
 

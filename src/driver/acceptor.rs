@@ -46,6 +46,8 @@ struct Accepting {
     registration: Option<Registration>,
     has_timer: bool,
     refused: Vec<Refused>,
+    /// Connections that were not accepted.
+    not_accepted: u64,
     lines: Lines,
 }
 
@@ -74,6 +76,7 @@ impl Acceptor {
                 registration: None,
                 has_timer: false,
                 refused: Vec::new(),
+                not_accepted: 0,
                 lines: Lines::default(),
             }),
         });
@@ -88,6 +91,11 @@ impl Acceptor {
         state.registration = None;
         state.listener = None;
         state.refused.clear();
+    }
+
+    /// How many connections were not accepted.
+    pub fn not_accepted(&self) -> u64 {
+        self.state.lock().not_accepted
     }
 
     /// Has the I/O thread watch the listener. The lock keeps that thread from calling before the
@@ -148,6 +156,7 @@ impl Acceptor {
             Err(not_taken) => not_taken,
         };
         let mut state = self.state.lock();
+        state.not_accepted += 1;
         say_not_accepted(&state.lines, &error);
         self.refuse(&mut state, told);
         match error.status() {

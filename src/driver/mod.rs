@@ -10,6 +10,7 @@
 //! - [`stream_loop`]: a thread that calls the host for many streams.
 //! - [`callbacks`]: the thread that releases the host's arrays.
 //! - [`acceptor`]: a listening address.
+//! - [`figures`]: what streams have carried, and how long it took.
 //!
 //! A connection has one lock, held for a read or a write that does not block and never while the
 //! host is called or a thread sleeps. No lock of another connection is taken under it.
@@ -19,6 +20,7 @@ pub mod callbacks;
 pub mod clock;
 pub mod end;
 pub mod fetch;
+pub mod figures;
 pub mod host_fd;
 pub mod io;
 pub mod polling;

@@ -1,10 +1,12 @@
 //! What the log says of streams and of messages.
 
 use std::fmt::Display;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tracing::{Level, event_enabled};
 
+use crate::driver::figures::Record;
 use crate::error::Status;
 use crate::lines::Lines;
 use crate::proto::{BodyKind, Control, Header, Prefix, PrefixKind, Tags, body_of_tag};
@@ -25,7 +27,10 @@ pub fn shown(ticket: &[u8]) -> String {
 /// A stream, from its first line in the log to its last.
 #[derive(Debug)]
 pub struct Account {
-    name: String,
+    /// `None`: nobody listens.
+    name: Option<String>,
+    /// The request that a server answers by the stream.
+    record: Option<Arc<Record>>,
     /// Record batches so far.
     pub batches: u64,
     /// Their rows.
@@ -40,20 +45,28 @@ impl Account {
     /// Tells that a stream of `ticket` begins. `way`: "to" or "from" the `peer`. `None`: nobody
     /// listens.
     pub fn open(way: &str, ticket: &[u8], peer: impl Display) -> Option<Box<Self>> {
-        static NUMBER: AtomicU64 = AtomicU64::new(1);
-        if !event_enabled!(Level::WARN) {
-            return None;
+        let name = name(way, ticket, peer)?;
+        Some(Self::begun(Some(name), None))
+    }
+
+    /// The same for a stream by which a server answers a request, whose end the record hears of.
+    pub fn of_request(record: &Arc<Record>, ticket: &[u8], peer: impl Display) -> Box<Self> {
+        let name = name("to", ticket, peer);
+        Self::begun(name, Some(Arc::clone(record)))
+    }
+
+    fn begun(name: Option<String>, record: Option<Arc<Record>>) -> Box<Self> {
+        if let Some(name) = &name {
+            tracing::info!("{name} begins");
         }
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let name = format!("stream {number} of {} {way} {peer}", shown(ticket));
-        tracing::info!("{name} begins");
-        Some(Box::new(Self {
+        Box::new(Self {
             name,
+            record,
             batches: 0,
             rows: 0,
             bytes: 0,
             is_asked: false,
-        }))
+        })
     }
 
     /// Counts a message that was sent: a record batch, with its rows, or a dictionary.
@@ -67,14 +80,26 @@ impl Account {
 
     /// Tells that the stream has ended well.
     pub fn end(&self) {
-        tracing::info!("{} has ended: DIPC_OK after {}", self.name, self.figures());
+        if let Some(name) = &self.name {
+            tracing::info!("{name} has ended: DIPC_OK after {}", self.figures());
+        }
+        self.tell_record(Ok(()));
     }
 
     /// Tells that it has not.
     pub fn fail(&self, status: i32, text: &str) {
-        let status = symbol(status);
-        let figures = self.figures();
-        tracing::info!("{} has ended: {status} after {figures}: {text}", self.name);
+        if let Some(name) = &self.name {
+            let (symbol, figures) = (symbol(status), self.figures());
+            tracing::info!("{name} has ended: {symbol} after {figures}: {text}");
+        }
+        self.tell_record(Err((status, text)));
+    }
+
+    fn tell_record(&self, outcome: Result<(), (i32, &str)>) {
+        if let Some(record) = &self.record {
+            record.carried(self.batches, self.bytes);
+            record.stream_ended(outcome);
+        }
     }
 
     /// Warns that this is the doing of who provides the stream.
@@ -84,7 +109,9 @@ impl Account {
         if self.is_asked || status == Status::NotFound.code() {
             return;
         }
-        let (name, status) = (&self.name, symbol(status));
+        let (Some(name), status) = (&self.name, symbol(status)) else {
+            return;
+        };
         FAILURES.say(|more| {
             tracing::warn!("{name}: its provider failed: {status}: {text}{more}");
         });
@@ -99,13 +126,23 @@ impl Account {
     }
 }
 
+/// What the log calls a stream; `None`: nobody listens.
+fn name(way: &str, ticket: &[u8], peer: impl Display) -> Option<String> {
+    static NUMBER: AtomicU64 = AtomicU64::new(1);
+    if !event_enabled!(Level::WARN) {
+        return None;
+    }
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    Some(format!("stream {number} of {} {way} {peer}", shown(ticket)))
+}
+
 fn counted(number: u64, one: &str, plural: &str) -> String {
     let plural = if number == 1 { "" } else { plural };
     format!("{number} {one}{plural}")
 }
 
 /// The name of a status; a number of the host's is the provider's.
-fn symbol(status: i32) -> &'static str {
+pub fn symbol(status: i32) -> &'static str {
     Status::from_code(status)
         .unwrap_or(Status::Provider)
         .symbol()

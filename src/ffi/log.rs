@@ -19,7 +19,8 @@ pub const DIPC_LOG_ERROR: i32 = 1;
 /// omitted events.
 pub const DIPC_LOG_WARN: i32 = 2;
 /// Servers start and stop to listen. Each stream's begin and end, at both sides, with ticket, peer,
-/// status, batches, rows and bytes. Each request that is refused, with its reason.
+/// status, batches, rows and bytes. For an audit, each request that is refused or has ended, at the
+/// server: who, what, how much, how long, and the status (target "dipc::audit").
 pub const DIPC_LOG_INFO: i32 = 3;
 /// Decisions of the library: connections made and reused, connections ended, with reasons.
 pub const DIPC_LOG_DEBUG: i32 = 4;
@@ -32,7 +33,9 @@ pub const DIPC_LOG_TRACE: i32 = 5;
 /// @param userdata  The userdata of dipc_log_set().
 /// @param level     DIPC_LOG_ERROR to DIPC_LOG_TRACE.
 /// @param target    The part of the library that logs, as "dipc::transport::shm".
-/// @param text      The event; UTF-8, no newline at the end, at most 4 KiB.
+/// @param text      The event; UTF-8, no newline at the end, at most 4 KiB. What belongs to a
+///                  request ends with its spans in parentheses: verb, ticket, peer, and the
+///                  traceparent that the client gave as a header.
 pub type dipc_log_callback = Option<
     unsafe extern "C" fn(
         userdata: *mut c_void,

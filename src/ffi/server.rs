@@ -57,6 +57,24 @@ pub const DIPC_SERVER_STAT_REGION_BYTES: i32 = 9;
 pub const DIPC_SERVER_STAT_BYTES_COPIED_ON_DEVICE: i32 = 10;
 /// Body bytes copied from a GPU's memory to the host, then lent or sent, since the start.
 pub const DIPC_SERVER_STAT_BYTES_STAGED: i32 = 11;
+/// Rows of the batches sent since the start.
+pub const DIPC_SERVER_STAT_ROWS: i32 = 12;
+/// Record batches that clients have sent since the start.
+pub const DIPC_SERVER_STAT_BATCHES_RECEIVED: i32 = 13;
+/// Their rows.
+pub const DIPC_SERVER_STAT_ROWS_RECEIVED: i32 = 14;
+/// Body bytes that clients have sent since the start, lent ones included.
+pub const DIPC_SERVER_STAT_BYTES_RECEIVED: i32 = 15;
+/// Connections accepted since the start.
+pub const DIPC_SERVER_STAT_CONNECTIONS_OPENED: i32 = 16;
+/// Connections that were not accepted, since the start.
+pub const DIPC_SERVER_STAT_CONNECTIONS_REFUSED: i32 = 17;
+/// Requests that have ended well, since the start.
+pub const DIPC_SERVER_STAT_REQUESTS_FINISHED: i32 = 18;
+/// Requests that were begun and have ended otherwise, since the start.
+pub const DIPC_SERVER_STAT_REQUESTS_FAILED: i32 = 19;
+/// Requests that were refused, since the start.
+pub const DIPC_SERVER_STAT_REQUESTS_REFUSED: i32 = 20;
 
 /// Makes a server without tickets. Starts two threads: the first serves connections, the second
 /// releases the arrays that clients have given back.
@@ -302,6 +320,15 @@ pub unsafe extern "C" fn dipc_server_stat(
             DIPC_SERVER_STAT_REGION_BYTES => stats.region_bytes,
             DIPC_SERVER_STAT_BYTES_COPIED_ON_DEVICE => stats.bytes_copied_on_device,
             DIPC_SERVER_STAT_BYTES_STAGED => stats.bytes_staged,
+            DIPC_SERVER_STAT_ROWS => stats.streams.rows,
+            DIPC_SERVER_STAT_BATCHES_RECEIVED => stats.streams.batches_received,
+            DIPC_SERVER_STAT_ROWS_RECEIVED => stats.streams.rows_received,
+            DIPC_SERVER_STAT_BYTES_RECEIVED => stats.streams.bytes_received,
+            DIPC_SERVER_STAT_CONNECTIONS_OPENED => stats.connections_opened,
+            DIPC_SERVER_STAT_CONNECTIONS_REFUSED => stats.connections_refused,
+            DIPC_SERVER_STAT_REQUESTS_FINISHED => stats.streams.finished,
+            DIPC_SERVER_STAT_REQUESTS_FAILED => stats.streams.failed.iter().sum(),
+            DIPC_SERVER_STAT_REQUESTS_REFUSED => stats.refused.iter().sum(),
             _ => return Err(unknown_stat(stat, "DIPC_SERVER_STAT_*")),
         });
         Ok(())

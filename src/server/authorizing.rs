@@ -10,7 +10,7 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 
 use super::Request;
-use super::core::{ServerCore, log_refusal};
+use super::core::ServerCore;
 use super::request::AskedFor;
 use super::threads::send_table;
 use crate::driver::end::{ArrivedRequest, Begun, End, EndLink, StreamWork};
@@ -69,6 +69,8 @@ impl Drop for Question {
 pub(super) struct Allowed {
     /// The host's name for the client.
     pub(super) principal: Option<String>,
+    /// The host's label for the request.
+    pub(super) label: Option<String>,
 }
 
 impl Authorizing {
@@ -105,6 +107,7 @@ impl Authorizing {
         match decided {
             Ok(()) => Ok(Allowed {
                 principal: request.principal(),
+                label: request.label(),
             }),
             Err(error) => {
                 let (code, text) = request.failure(&error);
@@ -130,7 +133,7 @@ impl ServerCore {
                     "the server's host already decides about {asking} requests, as many as \
                      max_providers allows; try again later"
                 );
-                return self.refuse(turner, &asked, &Error::new(Status::Busy, text));
+                return self.refuse(turner, &asked, None, &Error::new(Status::Busy, text));
             }
         };
         turner.step_to_host(|_, _| ());
@@ -180,7 +183,7 @@ impl StreamWork for Undecided {
         let core = core.upgrade()?;
         let begun = match decided {
             Ok(allowed) => core.begin_allowed(turner, &asked, allowed),
-            Err(error) => core.refuse(turner, &asked, &error),
+            Err(error) => core.refuse(turner, &asked, None, &error),
         };
         drop(core);
         match begun {
@@ -192,9 +195,14 @@ impl StreamWork for Undecided {
 
     fn refuse(self: Box<Self>, error: &Error) {
         let Self {
-            mut turner, asked, ..
+            mut turner,
+            asked,
+            core,
+            ..
         } = *self;
-        log_refusal(turner.link(), &asked, error);
+        if let Some(core) = core.upgrade() {
+            core.note_refusal(turner.link(), &asked, None, error);
+        }
         turner.step(|served, effects| served.send_refusal(error, effects));
     }
 }

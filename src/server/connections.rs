@@ -53,9 +53,10 @@ impl Connections {
         *self.peers.entry(key).or_default() += 1;
     }
 
-    pub(super) fn remove(&mut self, link: &EndLink) {
+    /// Returns whether it was one of them.
+    pub(super) fn remove(&mut self, link: &EndLink) -> bool {
         if self.links.remove(&link.beside.id).is_none() {
-            return;
+            return false;
         }
         let key = PeerKey::of(link.origin());
         if let Some(count) = self.peers.get_mut(&key) {
@@ -64,6 +65,7 @@ impl Connections {
                 self.peers.remove(&key);
             }
         }
+        true
     }
 }
 

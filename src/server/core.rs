@@ -12,20 +12,20 @@ use crate::driver::acceptor::{Acceptor, NotTaken};
 use crate::driver::callbacks::{Callbacks, Deferred};
 use crate::driver::clock;
 use crate::driver::end::{ArrivedRequest, Begun, End, EndLink, Host, ServedLimits, StreamWork};
+use crate::driver::figures::Record;
 use crate::driver::io::IoThread;
 use crate::driver::produce::{
-    Counters, OutStream, ProduceOptions, Production, Publication, Published,
+    Counting, OutStream, ProduceOptions, Production, Publication, Published,
 };
-use crate::driver::telling::shown;
 use crate::driver::turning::Turner;
 use crate::error::{Advice, Error, Result, Status};
 use crate::fork::Generation;
-use crate::lines::Lines;
 use crate::proto::{Role, RoleTags, SenderConfig, Timestamp, Uri, Verb};
 use crate::server::answers::Answers;
 use crate::server::authorizing::{Allowed, Authorizing};
 use crate::server::connections::Connections;
 use crate::server::draining::Draining;
+use crate::server::figures::ServerFigures;
 use crate::server::peers::Bounds;
 use crate::server::pulls::PullQueues;
 use crate::server::request::AskedFor;
@@ -60,7 +60,7 @@ pub(super) struct ServerCore {
     pub(super) answers: Answers,
     /// `None` once stopped, so that the callback thread can end.
     pub(super) callbacks: Mutex<Option<Callbacks>>,
-    pub(super) counters: Arc<Counters>,
+    pub(super) figures: ServerFigures,
     /// Requests are refused, and told where else to ask.
     pub(super) draining: Draining,
     /// No new streams begin.
@@ -140,12 +140,19 @@ impl ServerCore {
         let link = EndLink::start(id, connection, config, limits, &self.io, host)
             .map_err(|error| error.context(format_args!("the peer is {peer}")))?;
         self.links.lock().add(&link);
+        self.figures.opened();
         // The connection may have ended, or missed the cut, before it was in the list.
         if link.is_closed() || self.cutting.load(Ordering::Acquire) {
             link.cut(&Error::new(Status::Stopped, "the server was stopped"));
-            self.links.lock().remove(&link);
+            self.remove(&link);
         }
         Ok(())
+    }
+
+    fn remove(&self, link: &EndLink) {
+        if self.links.lock().remove(link) {
+            self.figures.closed();
+        }
     }
 
     /// Options of the encoder.
@@ -178,10 +185,12 @@ impl ServerCore {
             Ok(admitted) => admitted,
             Err(error) => return Err((error, turner)),
         };
-        let options = match self.callbacks() {
-            Ok(callbacks) => self.produce(callbacks),
+        let callbacks = match self.callbacks() {
+            Ok(callbacks) => callbacks,
             Err(error) => return Err((error, turner)),
         };
+        let record = self.record(turner.link(), asked, &entry, &allowed);
+        let options = self.produce(callbacks, &record);
         if let Entry::Published(table) = entry {
             return Ok(self.publish(turner, asked, table, options, slot));
         }
@@ -198,19 +207,20 @@ impl ServerCore {
         if shared_id {
             self.streams.offer(asked.request.stream_id, &stream);
         }
-        let asked_for = AskedFor::of_allowed(&asked.request, allowed);
+        let asked_for = AskedFor::of_allowed(&asked.request, allowed, &record);
         let production = |options| Production::new(Arc::clone(&stream), options, ending(&slot));
         Ok(match entry {
             Entry::Provider(provider) => Begun::Thread(Box::new(ProvidedStream {
                 production: production(options),
                 provider,
                 stream,
+                record,
                 asked_for,
                 slot,
                 yields: self.options.spin.is_zero(),
             })),
             Entry::Pull | Entry::Published(_) => {
-                let production = production(self.produce(self.pulls.callbacks.clone()));
+                let production = production(self.produce(self.pulls.callbacks.clone(), &record));
                 self.pulls.put(Request::for_pull(
                     stream, asked_for, production, slot, &self.me,
                 ));
@@ -254,20 +264,22 @@ impl ServerCore {
         asked: &ArrivedRequest,
         allowed: Allowed,
     ) -> Begun {
+        let principal = allowed.principal.clone();
         match self.begin_stream(turner, asked, allowed) {
             Ok(begun) => begun,
-            Err((error, turner)) => self.refuse(turner, asked, &error),
+            Err((error, turner)) => self.refuse(turner, asked, principal, &error),
         }
     }
 
-    /// Answers a request by an error.
+    /// Answers a request by an error. `principal` is the host's name for the client.
     pub(super) fn refuse(
         &self,
         mut turner: Turner<End>,
         asked: &ArrivedRequest,
+        principal: Option<String>,
         error: &Error,
     ) -> Begun {
-        log_refusal(turner.link(), asked, error);
+        self.note_refusal(turner.link(), asked, principal, error);
         let error = &with_retry(error);
         if asked.request.verb.has_source() {
             match self.refuse_taking(turner, asked, error) {
@@ -304,12 +316,12 @@ impl ServerCore {
         }
     }
 
-    pub(super) fn produce(&self, callbacks: Callbacks) -> ProduceOptions {
+    pub(super) fn produce(&self, callbacks: Callbacks, record: &Arc<Record>) -> ProduceOptions {
         ProduceOptions {
             encode: self.encode_options(),
             body: self.options.body,
             callbacks,
-            counters: Arc::clone(&self.counters),
+            counting: Counting::Request(Arc::clone(record)),
         }
     }
 
@@ -327,6 +339,7 @@ impl ServerCore {
         }
         for listening in std::mem::take(&mut *self.listeners.lock()) {
             listening.acceptor.close();
+            self.figures.not_accepted(listening.acceptor.not_accepted());
         }
         // From here on no stream begins, so the count of streams only falls.
         self.streams.close();
@@ -392,21 +405,6 @@ pub(super) fn with_retry(error: &Error) -> Error {
     }))
 }
 
-/// Logs that a request was refused, for an audit: a warning if the server was busy.
-pub(super) fn log_refusal(link: &EndLink, asked: &ArrivedRequest, error: &Error) {
-    static BUSY: Lines = Lines::new();
-    let line = || {
-        let ticket = shown(&asked.request.ticket);
-        let (peer, status) = (link.peer(), error.status().symbol());
-        format!("a request for {ticket} of {peer} is refused: {status}: {error}")
-    };
-    if error.status() == Status::Busy {
-        BUSY.say(|more| tracing::warn!("{}{more}", line()));
-    } else {
-        tracing::info!("{}", line());
-    }
-}
-
 /// A published table whose bodies are copied, on a thread for this stream only.
 struct HeavyTable(Turner<End>);
 
@@ -427,6 +425,7 @@ struct ProvidedStream {
     production: Production,
     provider: Arc<Deferred<Box<dyn Provider>>>,
     stream: Arc<OutStream>,
+    record: Arc<Record>,
     asked_for: AskedFor,
     slot: Arc<Slot>,
     /// The thread yields its processor once after the first batch.
@@ -439,11 +438,13 @@ impl StreamWork for ProvidedStream {
             mut production,
             provider,
             stream,
+            record,
             asked_for,
             slot,
             yields,
         } = *self;
         let provider = provider.get()?;
+        let _span = record.enter_stream();
         // The request lives until the host's stream is released.
         let request = Request::for_provider(stream, asked_for);
         let mut reader = None;
@@ -496,7 +497,7 @@ pub(super) fn provide(
 impl Host for ServerCore {
     fn begin(&self, turner: Turner<End>, request: ArrivedRequest) -> Begun {
         if let Err(error) = self.ensure_not_draining(&request) {
-            return self.refuse(turner, &request, &error);
+            return self.refuse(turner, &request, None, &error);
         }
         match &self.authorizing {
             Some(authorizing) => self.authorize_first(authorizing, turner, request),
@@ -509,6 +510,6 @@ impl Host for ServerCore {
     }
 
     fn closed(&self, link: &Arc<EndLink>) {
-        self.links.lock().remove(link);
+        self.remove(link);
     }
 }

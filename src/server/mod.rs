@@ -6,6 +6,7 @@ mod connections;
 mod core;
 mod describe;
 mod draining;
+mod figures;
 mod options;
 mod peers;
 mod pulls;
@@ -18,7 +19,7 @@ mod tickets;
 
 use std::mem::ManuallyDrop;
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -28,9 +29,15 @@ use rustix::io::Errno;
 
 pub use answers::AsyncAnswer;
 pub use authorizing::{Authorizer, SharedAuthorizer};
+pub use figures::process_stats;
 pub use options::{ServerOptions, ServerStats, TakeOptions};
 pub use request::Request;
 pub use tickets::Provider;
+
+pub use crate::driver::figures::{
+    BUCKETS, HANDLER, HistogramSums, LABEL_BYTES, LIST, MOST_LABELS, OTHER, STATUSES, StreamSums,
+    VERBS, upper_bound,
+};
 
 use self::core::{Listening, ServerCore};
 use crate::arrow::description::Description;
@@ -49,6 +56,7 @@ use crate::transport::{self, MemoryBudget, TlsOptions};
 use answers::Answers;
 use authorizing::Authorizing;
 use draining::Draining;
+use figures::ServerFigures;
 use pulls::PullQueues;
 use threads::Threads;
 use tickets::{Entry, Tickets, provided};
@@ -99,12 +107,13 @@ impl Server {
             pulls,
             answers: Answers::default(),
             callbacks: Mutex::new(Some(callbacks.clone())),
-            counters: Arc::default(),
+            figures: ServerFigures::default(),
             draining: Draining::default(),
             stopped: AtomicBool::new(false),
             cutting: AtomicBool::new(false),
             me: Weak::clone(me),
         });
+        figures::enlist(&core);
         Ok(Self {
             core,
             callback_thread: Mutex::new(Some((callbacks, callback_thread))),
@@ -401,26 +410,6 @@ impl Server {
         self.core.pulls.releases.drain()
     }
 
-    /// Figures of the server.
-    pub fn stats(&self) -> ServerStats {
-        let (active, served) = self.core.streams.counts();
-        let links = self.core.links();
-        let counters = &self.core.counters;
-        ServerStats {
-            connections: links.len() as u64,
-            streams_active: active as u64,
-            streams_served: served,
-            batches: counters.batches.load(Ordering::Relaxed),
-            bytes_lent: counters.bytes_lent.load(Ordering::Relaxed),
-            bytes_copied: counters.bytes_copied.load(Ordering::Relaxed),
-            bytes_sent: counters.bytes_sent.load(Ordering::Relaxed),
-            bytes_copied_on_device: counters.bytes_copied_on_device.load(Ordering::Relaxed),
-            bytes_staged: counters.bytes_staged.load(Ordering::Relaxed),
-            lent_outstanding: links.iter().map(|link| link.lent_outstanding()).sum(),
-            region_bytes: self.core.link_options.budget.used(),
-        }
-    }
-
     /// Stops the server: refuses new connections and streams, gives running streams `deadline` from
     /// now to end, then cuts connections. Arrays that clients hold stay valid. Idempotent.
     ///
@@ -442,6 +431,7 @@ impl Drop for Server {
             return;
         }
         let ended = self.core.stop(Duration::ZERO).is_ok();
+        figures::retire(&self.core);
         self.core.answers.close();
         self.core.tickets.clear();
         if let Some(authorizing) = &self.core.authorizing {

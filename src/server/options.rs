@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::arrow::Compression;
 use crate::arrow::decode::Level;
+use crate::driver::figures::{STATUSES, StreamSums};
 use crate::proto::Credit;
 use crate::server::SharedAuthorizer;
 use crate::transport::{BodyPolicy, LinkOptions};
@@ -131,7 +132,7 @@ impl ServerOptions {
 }
 
 /// Figures of a server.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ServerStats {
     /// Connections open now.
     pub connections: u64,
@@ -156,6 +157,39 @@ pub struct ServerStats {
     pub lent_outstanding: u64,
     /// Bytes of regions for copies that exist now.
     pub region_bytes: u64,
+    /// Connections accepted since the start.
+    pub connections_opened: u64,
+    /// Of these, those that are over.
+    pub connections_closed: u64,
+    /// Connections that were not accepted: of strangers, past a bound, or without a handshake.
+    pub connections_refused: u64,
+    /// Requests that were refused, by status: status -N has the place N.
+    pub refused: [u64; STATUSES],
+    /// All figures of streams, those above included.
+    pub streams: StreamSums,
+}
+
+impl Default for ServerStats {
+    fn default() -> Self {
+        Self {
+            connections: 0,
+            streams_active: 0,
+            streams_served: 0,
+            batches: 0,
+            bytes_lent: 0,
+            bytes_copied: 0,
+            bytes_sent: 0,
+            bytes_copied_on_device: 0,
+            bytes_staged: 0,
+            lent_outstanding: 0,
+            region_bytes: 0,
+            connections_opened: 0,
+            connections_closed: 0,
+            connections_refused: 0,
+            refused: [0; STATUSES],
+            streams: StreamSums::default(),
+        }
+    }
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use crate::arrow::{OwnedDeviceArray, OwnedSchema};
 use crate::driver::callbacks::Callbacks;
 use crate::driver::clock;
 use crate::driver::fetch::Stream;
+use crate::driver::figures::{LABEL_BYTES, Record, label_of};
 use crate::driver::produce::{OutStream, Production};
 use crate::error::{Error, Result, Status};
 use crate::proto::{self, Headers, Timestamp, Verb};
@@ -44,6 +45,10 @@ pub(super) struct AskedFor {
     deadline: Option<Timestamp>,
     /// The host's name for the client.
     principal: Mutex<Option<String>>,
+    /// The host's label for the request, of one that is not begun.
+    label: Mutex<Option<String>>,
+    /// `None` while the host decides about the request.
+    record: Option<Arc<Record>>,
 }
 
 impl AskedFor {
@@ -54,13 +59,20 @@ impl AskedFor {
             headers: request.headers.clone(),
             deadline: request.deadline.map(clock::after),
             principal: Mutex::new(None),
+            label: Mutex::new(None),
+            record: None,
         }
     }
 
     /// Of a request that the host has allowed.
-    pub(super) fn of_allowed(request: &proto::Request, allowed: Allowed) -> Self {
+    pub(super) fn of_allowed(
+        request: &proto::Request,
+        allowed: Allowed,
+        record: &Arc<Record>,
+    ) -> Self {
         Self {
             principal: Mutex::new(allowed.principal),
+            record: Some(Arc::clone(record)),
             ..Self::of(request)
         }
     }
@@ -146,6 +158,35 @@ impl Request {
     /// Names the client, in an authorizer: handlers see it as [`principal`](Self::principal).
     pub fn set_principal(&self, principal: &str) {
         *self.asked.principal.lock() = Some(principal.to_owned());
+    }
+
+    /// Has the request counted under `label` (`Server::label_stats`). An authorizer may set it,
+    /// and a handler before the stream begins. Otherwise the label is the ticket, or
+    /// [`HANDLER`](crate::server::HANDLER) for what a handler serves.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument`: the label is empty or longer than
+    /// [`LABEL_BYTES`](crate::server::LABEL_BYTES), or the stream has begun.
+    pub fn set_label(&self, label: &str) -> Result<()> {
+        if label.is_empty() || label.len() > LABEL_BYTES {
+            let text = format!(
+                "the label has {} bytes; a label has 1 to {LABEL_BYTES}",
+                label.len()
+            );
+            return Err(Error::invalid_argument(text));
+        }
+        let label = label_of(label.as_bytes());
+        if let Some(record) = &self.asked.record {
+            return record.set_label(label);
+        }
+        *self.asked.label.lock() = Some(label);
+        Ok(())
+    }
+
+    /// The label that an authorizer has set.
+    pub(super) fn label(&self) -> Option<String> {
+        self.asked.label.lock().clone()
     }
 
     /// How long the client still waits for the end of the stream; `None`: for ever.

@@ -1,7 +1,7 @@
 //! Streams that clients send (rule Q3), on their way to the host.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 
@@ -11,6 +11,7 @@ use crate::cancel::Cancel;
 use crate::device::DeviceKind;
 use crate::driver::end::{End, EndLink};
 use crate::driver::fetch::{Fetch, Stream};
+use crate::driver::figures::Record;
 use crate::driver::turning::{Bell, Turner};
 use crate::error::{Error, Result, Status};
 use crate::proto::{
@@ -35,6 +36,8 @@ pub(super) struct Source {
     over: Cancel,
     /// The host has taken the stream; set with the lock of the state.
     is_taken: AtomicBool,
+    /// The request, once it is begun.
+    record: OnceLock<Arc<Record>>,
     state: Mutex<SourceState>,
 }
 
@@ -112,11 +115,17 @@ impl Source {
             decode,
             over,
             is_taken: AtomicBool::new(false),
+            record: OnceLock::new(),
             state: Mutex::new(SourceState {
                 fetch: Some(fetch),
                 is_answered: false,
             }),
         }))
+    }
+
+    /// The request is begun: from now on it is counted.
+    pub(super) fn set_record(&self, record: &Arc<Record>) {
+        self.record.get_or_init(|| Arc::clone(record));
     }
 
     pub(super) fn link(&self) -> &Arc<EndLink> {
@@ -146,7 +155,9 @@ impl Source {
         let fetch = state.fetch.take().ok_or_else(is_taken)?;
         let me = Arc::clone(self);
         let ending = Box::new(move |fetch| me.give_back(fetch));
-        Ok(Stream::new(fetch, self.decode, Some(&self.over), ending))
+        let mut stream = Stream::new(fetch, self.decode, Some(&self.over), ending);
+        stream.set_record(self.record.get().cloned());
+        Ok(stream)
     }
 
     /// Tells the client that the first `batches` are safe.
@@ -197,6 +208,7 @@ impl Source {
             self.link.serve_no_more();
         }
         let whole = fetch.as_ref().filter(|it| is_taken && it.is_complete());
+        let failure = outcome.as_ref().err().cloned();
         let result = match (outcome, whole) {
             (Ok(()), Some(fetch)) => self.link.finish_taking(self.mark, fetch.stats().batches),
             (Ok(()), None) => Err(Error::new(
@@ -214,6 +226,12 @@ impl Source {
         if let Err(error) = &result {
             self.link
                 .fail_taking(self.mark, error.status().code(), error.text());
+        }
+        if let Some(record) = self.record.get() {
+            let failed = result.as_ref().err();
+            let failed = failed.map(|error| (error.status().code(), error.text()));
+            let said = failure.as_ref().map(|(code, text)| (*code, text.as_str()));
+            record.end(said.or(failed).map_or(Ok(()), Err));
         }
         if let Some(fetch) = fetch {
             fetch.end(drop);

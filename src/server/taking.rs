@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use super::authorizing::Allowed;
-use super::core::{ServerCore, ending, log_refusal, provide, with_retry};
+use super::core::{ServerCore, ending, provide, with_retry};
 use super::request::{AskedFor, Request};
 use super::source::Source;
 use super::streams::Slot;
 use super::tickets::{Entry, Provider};
 use crate::driver::callbacks::Deferred;
 use crate::driver::end::{ArrivedRequest, Begun, End, StreamWork};
+use crate::driver::figures::Record;
 use crate::driver::produce::{OutStream, Production};
 use crate::driver::turning::Turner;
 use crate::error::{Error, Result};
@@ -39,11 +40,13 @@ impl ServerCore {
         let ((entry, slot), callbacks) = match admitted {
             Ok(admitted) => admitted,
             Err(error) => {
-                log_refusal(source.link(), asked, &error);
+                self.note_refusal(source.link(), asked, allowed.principal, &error);
                 refuse(&source, &with_retry(&error));
                 return Ok(Begun::Elsewhere);
             }
         };
+        let record = self.record(source.link(), asked, &entry, &allowed);
+        source.set_record(&record);
         let ticket = request.ticket.clone();
         let is_exchange = other.is_some();
         let stream = match other {
@@ -56,14 +59,15 @@ impl ServerCore {
                 place.lost();
             }
         }));
-        let asked_for = AskedFor::of_allowed(request, allowed);
+        let asked_for = AskedFor::of_allowed(request, allowed, &record);
         let production = is_exchange.then(|| {
-            let options = self.produce(callbacks);
+            let options = self.produce(callbacks, &record);
             Production::new(Arc::clone(&stream), options, Box::new(|| ()))
         });
         if let Entry::Provider(provider) = entry {
             return Ok(Begun::Thread(Box::new(TakenStream {
                 production,
+                record,
                 provider,
                 request: Request::for_provider(stream, asked_for).with_source(&source),
                 source,
@@ -119,6 +123,7 @@ fn refuse(source: &Source, error: &Error) {
 struct TakenStream {
     /// The provider's own stream, of an exchange. The first field, so that it ends first.
     production: Option<Production>,
+    record: Arc<Record>,
     provider: Arc<Deferred<Box<dyn Provider>>>,
     request: Request,
     source: Arc<Source>,
@@ -129,12 +134,14 @@ impl StreamWork for TakenStream {
     fn run(self: Box<Self>) -> Option<Turner<End>> {
         let Self {
             mut production,
+            record,
             provider,
             request,
             source,
             slot,
         } = *self;
         let provider = provider.get()?;
+        let _span = record.enter_stream();
         let mut reader = None;
         let taken = match &mut production {
             None => (provider.take(&request)).and_then(|()| request.ensure_not_failed()),

@@ -151,6 +151,11 @@ impl Tickets {
         self.entries.read().get(ticket).cloned()
     }
 
+    /// Whether `ticket` itself stands for something.
+    pub(super) fn has(&self, ticket: &[u8]) -> bool {
+        self.entries.read().contains_key(ticket)
+    }
+
     /// The tickets that begin with `prefix`, in byte order.
     pub(super) fn beginning_with(&self, prefix: &[u8]) -> Vec<(Vec<u8>, Own)> {
         let entries = self.entries.read();

@@ -266,6 +266,7 @@ static void servers(void) {
   dipc_request *request = NULL;
   size_t len = 77, count = 77;
   uint64_t figure = 77;
+  dipc_server_stats stats;
   struct ArrowSchema schema;
   struct ArrowDeviceArray batch;
   table_schema(&schema);
@@ -317,6 +318,17 @@ static void servers(void) {
   NULLS("uris", dipc_server_drain(server, NULL, 1, &error_));
   NULLS("a URI", dipc_server_drain(server, (const char *const[]){NULL}, 1, &error_));
   CHECK(!dipc_server_is_ready(NULL));
+  NULLS("server", dipc_server_get_stats(NULL, &stats, sizeof stats, &error_));
+  NULLS("out", dipc_server_get_stats(server, NULL, sizeof stats, &error_));
+  STATUS(DIPC_ERR_INVALID_ARGUMENT, dipc_server_get_stats(server, &stats, 0, &error_));
+  NULLS("server", dipc_server_get_label_stats(NULL, "t", &stats, sizeof stats, &error_));
+  NULLS("label", dipc_server_get_label_stats(server, NULL, &stats, sizeof stats, &error_));
+  NULLS("out", dipc_server_get_label_stats(server, "t", NULL, sizeof stats, &error_));
+  NULLS("out", dipc_process_get_stats(NULL, sizeof stats, &error_));
+  STATUS(DIPC_ERR_INVALID_ARGUMENT, dipc_process_get_stats(&stats, 0, &error_));
+  NULLS("server", dipc_server_stats_text(NULL, buffer, sizeof buffer, &len, &error_));
+  NULLS("buffer", dipc_server_stats_text(server, NULL, 1, &len, &error_));
+  NULLS("out_len_bytes", dipc_server_stats_text(server, buffer, sizeof buffer, NULL, &error_));
   NULLS("server", dipc_server_stop(NULL, 0, &error_));
   dipc_server_free(NULL);
 
@@ -368,6 +380,7 @@ static void requests(void) {
   NULLS("request", dipc_request_peer_address(NULL, NULL, 0, &text_len, &error_));
   NULLS("request", dipc_request_peer_certificate(NULL, 1, NULL, 0, &text_len, &error_));
   NULLS("request", dipc_request_set_principal(NULL, "a", &error_));
+  NULLS("request", dipc_request_set_label(NULL, "a", &error_));
   NULLS("request", dipc_request_principal(NULL, NULL, 0, &text_len, &error_));
   NULLS("request", dipc_request_headers(NULL, &headers, &error_));
   NULLS("request", dipc_request_add_headers(NULL, NULL, &error_));

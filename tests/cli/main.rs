@@ -9,6 +9,7 @@ mod certificates;
 mod describing;
 mod ends;
 mod fake_flight;
+mod figures;
 mod flight;
 mod flight_ends;
 mod holding;

@@ -17,6 +17,7 @@ mod common;
 mod draining;
 mod ending;
 mod exchanging;
+mod figures;
 mod given;
 mod hostile_lending;
 mod hostile_puts;

@@ -108,6 +108,31 @@ TEST_F(Tables, ARefusedTableIsTheCallersStill) {
   // NOLINTEND(bugprone-use-after-move)
 }
 
+// Promise: figures are counted by label, and the text has them.
+TEST_F(Tables, FiguresAreCounted) {
+  const Pair pair;
+  ASSERT_TRUE(pair.server
+                  .serve("counted",
+                         [](dipc::RequestRef request) {
+                           EXPECT_TRUE(request.set_label("a label").ok());
+                           EXPECT_EQ(request.set_label("").status(), dipc::Status::invalid_argument);
+                           return support::plain_stream(4, 50);
+                         })
+                  .ok());
+  auto stream = pair.get("counted").value();
+  EXPECT_EQ(support::count_rows(stream).value(), 200);
+  while (pair.server.stats().value().requests_finished == 0) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  const auto stats = pair.server.stats("a label").value();
+  EXPECT_EQ(stats.rows_sent, 200U);
+  EXPECT_EQ(stats.hand_over_ns.count, 1U);
+  EXPECT_EQ(pair.server.stat(dipc::ServerStat::rows).value(), 200U);
+  EXPECT_EQ(pair.server.stats("counted").status(), dipc::Status::not_found);
+  const auto text = pair.server.stats_text().value();
+  EXPECT_NE(text.find("dipc_rows_sent_total{ticket=\"a label\"} 200\n"), std::string::npos);
+}
+
 TEST_F(Tables, ProvidersAreCalledForEachStream) {
   const Pair pair;
   std::atomic<int> calls = 0;

@@ -168,6 +168,19 @@ function wait_for_source(request, call, out)
 end
 
 """
+    Dipc.set_label(request, label)
+
+Has the request counted under `label`, of 1 to 128 bytes, in [`Dipc.stats_text`](@ref). Call it before the
+stream begins. Otherwise the label is the ticket, or "(handler)" for what a handler serves. Choose few: each
+label has figures of its own.
+"""
+function set_label(request::Request, label::AbstractString)
+    check(e -> ccall(@c(dipc_request_set_label), Int32, (Ptr{Cvoid}, Cstring, Ptr{Ptr{Cvoid}}),
+                     live(request), label, e))
+    return
+end
+
+"""
     Dipc.result(request, batches, bytes="")
 
 Tells the client that a part of its table is safe, whatever happens to the rest: `batches`, from the

@@ -239,10 +239,23 @@ Base.wait(server::Server) = server.task === nothing ? nothing : wait(server.task
 
 Figures: connections and streams now, streams and batches so far, bytes of bodies lent, copied and
 sent so far, buffers not yet given back, bytes of regions now, and bytes of bodies copied within a GPU's
-memory, and from there to the host, so far.
+memory, and from there to the host, so far. Then, all so far: rows sent; batches, rows and bytes that
+clients sent; connections accepted and not accepted; requests finished, failed and refused.
 """
 stats(server::Server) = using_handle(server) do handle
     NamedTuple{(:connections, :streams_active, :streams_served, :batches, :bytes_lent, :bytes_copied,
-                :bytes_sent, :lent_outstanding, :region_bytes, :bytes_copied_on_device, :bytes_staged)}(
-        ntuple(i -> stat(@c(dipc_server_stat), handle, i), 11))
+                :bytes_sent, :lent_outstanding, :region_bytes, :bytes_copied_on_device, :bytes_staged,
+                :rows, :batches_received, :rows_received, :bytes_received, :connections_opened,
+                :connections_refused, :requests_finished, :requests_failed, :requests_refused)}(
+        ntuple(i -> stat(@c(dipc_server_stat), handle, i), 20))
+end
+
+"""
+    Dipc.stats_text(server) -> String
+
+All figures, with their histograms and by ticket, in Prometheus' text format, version 0.0.4.
+"""
+stats_text(server::Server) = using_handle(server) do handle
+    String(text_out((buffer, size, out, error) -> ccall(@c(dipc_server_stats_text), Int32,
+        (Ptr{Cvoid}, Ptr{UInt8}, Csize_t, Ptr{Csize_t}, Ptr{Ptr{Cvoid}}), handle, buffer, size, out, error)))
 end

@@ -62,6 +62,8 @@ end
         @test batch.a == column
         @test Dipc.stats(server).bytes_copied == 0 && Dipc.stats(server).bytes_lent >= 800_000
         @test Dipc.stats(stream).bytes_lent >= 800_000
+        @test Dipc.stats(server).rows == 100_000
+        @test occursin("\ndipc_rows_sent_total{ticket=\"lent\"} 100000\n", Dipc.stats_text(server))
     end
     @test status(() -> Dipc.alloc(Dipc.Arena(max_bytes = 1 << 20), Int, 1 << 30)) == Dipc.ERR_OUT_OF_MEMORY
     @test thrown(() -> Dipc.alloc(Dipc.Arena(), String, 1)) isa ArgumentError

@@ -13,6 +13,8 @@ mod info;
 mod lend;
 mod lengths;
 mod listening;
+mod logging;
+mod metrics;
 mod output;
 mod put;
 mod report;
@@ -21,6 +23,7 @@ mod service;
 mod signals;
 mod sink;
 mod source;
+mod top;
 mod tpch;
 mod trust;
 mod verify;
@@ -35,10 +38,7 @@ use clap::{CommandFactory as _, Parser, Subcommand, error::ErrorKind};
 use dipc::error::{Error, Status};
 use dipc::server::Server;
 use dipc::transport::Settings;
-use tracing::level_filters::LevelFilter;
-use tracing_subscriber::filter::Targets;
-use tracing_subscriber::layer::SubscriberExt as _;
-use tracing_subscriber::util::SubscriberInitExt as _;
+use logging::LogChoice;
 
 /// Moves Apache Arrow tables between processes without serialising them.
 #[derive(Parser)]
@@ -47,9 +47,10 @@ struct Cli {
     #[command(subcommand)]
     command: Command,
 
-    /// Level of the log on stderr: off, error, warn, info, debug or trace
+    /// Level of the log on stderr: off, error, warn, info, debug or trace; "json" for JSON at info,
+    /// or both: debug,json
     #[arg(long, global = true, value_name = "LEVEL", default_value = "warn")]
-    log: LevelFilter,
+    log: LogChoice,
 }
 
 #[derive(Subcommand)]
@@ -64,6 +65,8 @@ enum Command {
     Ls(describe::ListArgs),
     /// Show what a table is, without fetching it
     Describe(describe::DescribeArgs),
+    /// Show the figures of a server, as `dipc serve --metrics` gives them
+    Top(top::Args),
     /// Measure how fast tables move between two processes on this machine
     Bench(Box<bench::Args>),
     /// One of the two processes of a measurement
@@ -90,18 +93,7 @@ fn main() -> ExitCode {
             return ExitCode::from(code);
         }
     };
-    // The logs of dependencies, such as every frame of HTTP/2, are left out.
-    let ours = Targets::new().with_target(env!("CARGO_PKG_NAME"), cli.log);
-    tracing_subscriber::fmt()
-        .with_max_level(cli.log)
-        // The log may contain text of a peer.
-        .with_writer(|| display::Escaped(std::io::stderr()))
-        .with_target(false)
-        // A closed stderr cannot be reported.
-        .log_internal_errors(false)
-        .finish()
-        .with(ours)
-        .init();
+    logging::install(cli.log);
     if let Err(error) = signals::survive_file_limit() {
         output::complain(&format!("{error:#}"));
         return ExitCode::FAILURE;
@@ -112,7 +104,8 @@ fn main() -> ExitCode {
         Command::Put(args) => ("put", put::run(&args)),
         Command::Ls(args) => ("ls", describe::list(&args)),
         Command::Describe(args) => ("describe", describe::describe(&args)),
-        Command::Bench(args) => ("bench", bench::run(&args, cli.log)),
+        Command::Top(args) => ("top", top::run(&args)),
+        Command::Bench(args) => ("bench", bench::run(&args, cli.log.level)),
         Command::BenchProcess => (bench::SUBCOMMAND, bench::run_process()),
         Command::Info(args) => ("info", info::run(&args)),
     };

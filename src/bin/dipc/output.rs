@@ -35,6 +35,17 @@ pub fn print(text: &str) -> anyhow::Result<()> {
     write(io::stdout().lock(), text).map_err(|error| refused(error.into()))
 }
 
+/// Prints `text` in the place of what the terminal shows.
+///
+/// Fails like [`print`].
+pub fn redraw(text: &str) -> anyhow::Result<()> {
+    let mut stdout = io::stdout().lock();
+    let cleared = stdout.write_all(b"\x1b[H\x1b[2J");
+    cleared
+        .and_then(|()| write(stdout, text))
+        .map_err(|error| refused(error.into()))
+}
+
 /// Prints `text` and a newline to stderr, for a command whose stdout is a table.
 ///
 /// Fails like [`print`].

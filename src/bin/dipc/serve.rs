@@ -35,12 +35,15 @@ pub use accept::{Accepting, TICKET_HEADER};
 use accept::{Ending, Folder, Rules, Taker};
 use access::AccessArgs;
 pub use access::{Access, Asker};
-use announce::{flight_announcement, flight_locations, listen_everywhere, tell};
+use announce::{
+    flight_announcement, flight_locations, listen_everywhere, metrics_announcement, tell,
+};
 use files::{named_files, tables_of};
 use reload::reload_at_hangups;
 use stop::stop;
 
 use crate::flight::{self, FlightServer, Gate, Table, Tables};
+use crate::metrics::{self, MetricsServer};
 use crate::output::whole;
 use crate::report::bytes_text;
 use crate::serve::remote::Remote;
@@ -62,6 +65,11 @@ pub struct Args {
     /// (port 0: any)
     #[arg(long, value_name = "HOST:PORT")]
     flight: Option<String>,
+
+    /// Give the server's figures by HTTP at http://HOST:PORT/metrics, for Prometheus and `dipc top`
+    /// (port 0: any). Beyond this machine only with --allow-remote: nothing is encrypted
+    #[arg(long, value_name = "HOST:PORT")]
+    metrics: Option<String>,
 
     /// Parquet, Arrow file or Arrow stream files; the ticket of each is NAME, or the file's name
     /// without its ending. Of a directory, each file in it that ends in .parquet, .arrow, .arrows
@@ -274,6 +282,9 @@ pub fn run(args: &Args) -> Result<ExitCode> {
             )
         })
         .transpose()?;
+    let metrics = (args.metrics.as_ref())
+        .map(|address| metrics::bind(address, !args.allow_remote.is_empty()))
+        .transpose()?;
     // Tickets first: a client that finds the address also finds the tickets.
     let tables = Tables::default();
     let mut room = args.max_memory;
@@ -318,6 +329,12 @@ pub fn run(args: &Args) -> Result<ExitCode> {
             remote::warn_if_open(&flight.uri());
         }
         lines.push(flight_announcement(flight, args)?);
+    }
+    let metrics = metrics
+        .map(|listener| MetricsServer::start(listener, &server, flight.as_ref()))
+        .transpose()?;
+    if let Some(metrics) = &metrics {
+        lines.push(metrics_announcement(metrics, args)?);
     }
     listening::ensure_descriptors()?;
     for line in lines {

@@ -16,7 +16,8 @@ use crate::arrow::stream::{ArrayReader as _, DeviceStreamReader};
 use crate::cancel::Cancel;
 use crate::driver::clock;
 use crate::driver::end::{Answers, EndLink, HostResult};
-use crate::driver::produce::{Counters, Production};
+use crate::driver::figures::Counters;
+use crate::driver::produce::Production;
 use crate::error::{Error, Result, Status};
 use crate::proto::{Headers, Timestamp};
 

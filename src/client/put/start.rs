@@ -14,7 +14,8 @@ use crate::client::{GetOptions, PutOptions};
 use crate::driver::clock;
 use crate::driver::end::{Answers, End};
 use crate::driver::fetch::{Fetch, Stream};
-use crate::driver::produce::{Counters, OutStream, ProduceOptions, Production};
+use crate::driver::figures::Counters;
+use crate::driver::produce::{Counting, OutStream, ProduceOptions, Production};
 use crate::driver::turning::Turner;
 use crate::error::{Error, Result, Status};
 use crate::proto::{
@@ -81,7 +82,7 @@ impl WantedPut<'_> {
             },
             body: options.body,
             callbacks: client.callbacks()?,
-            counters: Arc::clone(&counters),
+            counting: Counting::Alone(Arc::clone(&counters)),
         };
         let stream = OutStream::new(self.descriptor.to_vec(), turner, Role::Both, false);
         let mut production = Production::new(stream, produce, Box::new(|| ()));

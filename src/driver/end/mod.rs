@@ -45,6 +45,8 @@ pub struct ArrivedRequest {
     pub extension: bool,
     /// Which streams the connection shall carry.
     pub role: Role,
+    /// When it came.
+    pub at: Timestamp,
 }
 
 /// The server that accepted a connection. Calls come without locks held.

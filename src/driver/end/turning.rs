@@ -344,6 +344,7 @@ impl End {
                     request,
                     extension,
                     role,
+                    at: clock::now(),
                 }));
             }
             SenderEvent::Cancelled => {

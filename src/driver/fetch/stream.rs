@@ -10,6 +10,7 @@ use crate::arrow::stream::ArrayReader;
 use crate::arrow::{OwnedDeviceArray, OwnedSchema};
 use crate::cancel::Cancel;
 use crate::device::Target;
+use crate::driver::figures::Record;
 use crate::driver::polling::Poller;
 use crate::driver::telling::Account;
 use crate::error::{Error, Result, Status};
@@ -53,6 +54,8 @@ pub struct Stream {
     retry: Option<Box<dyn Retry>>,
     /// For the log, until the stream's end is logged.
     account: Option<Box<Account>>,
+    /// The request of the client that sends the stream.
+    record: Option<Arc<Record>>,
     /// For a consumer with an event loop.
     poller: Option<Box<Poller>>,
 }
@@ -79,6 +82,7 @@ impl Stream {
             error: None,
             retry: None,
             account: None,
+            record: None,
             poller: None,
         }
     }
@@ -96,6 +100,11 @@ impl Stream {
     /// Has the log tell of the end of the stream.
     pub fn set_account(&mut self, account: Option<Box<Account>>) {
         self.account = account;
+    }
+
+    /// Counts what comes with this request.
+    pub fn set_record(&mut self, record: Option<Arc<Record>>) {
+        self.record = record;
     }
 
     /// A description of the peer, until the stream has ended.
@@ -186,7 +195,11 @@ impl Stream {
             return Ok(NextBatch::End);
         };
         let mut outcome = next(fetch, self.cancel.as_ref(), self.poller.as_deref_mut());
-        self.stats = fetch.stats();
+        let stats = fetch.stats();
+        if let Some(record) = &self.record {
+            record.received(&self.stats, &stats);
+        }
+        self.stats = stats;
         if let Err(error) = &outcome
             && let Some(retry) = self.retry.take()
             && error.status() != Status::Disconnected

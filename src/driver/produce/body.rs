@@ -8,10 +8,11 @@ use crate::arrow::EncodedMessage;
 use crate::device::{BufferRef, DeviceKind};
 use crate::driver::callbacks::HostOwner;
 use crate::driver::end::{End, EndEffects, EndLink, Gathered, LentHold, SendRoom};
-use crate::driver::produce::{ProduceOptions, on_gpu};
+use crate::driver::figures::{Counters, Served, nanos};
+use crate::driver::produce::{Counting, ProduceOptions, on_gpu};
 use crate::driver::telling::Account;
 use crate::error::Result;
-use crate::proto::{Bytes, HeaderKind, OutBody, Role, Sender};
+use crate::proto::{Bytes, HeaderKind, OutBody, Role, Sender, Timestamp};
 use crate::transport::{
     BodyPolicy, COPIED_BYTES, Lender, OnGpu, Payload, Placement, ReadyNotice, RegionNotice,
 };
@@ -22,6 +23,8 @@ pub(super) struct Placed {
     header: Arc<[u8]>,
     rows: usize,
     body_len: u64,
+    /// When the producer had given it, if it is timed.
+    given: Option<Timestamp>,
     body: OutBody<Gathered, LentHold>,
     announce: Vec<RegionNotice>,
     ready: Option<ReadyNotice>,
@@ -52,6 +55,9 @@ impl Placed {
 pub(super) struct Placer {
     pub(super) role: Role,
     options: ProduceOptions,
+    counters: Arc<Counters>,
+    /// When the request came whose first batch has not been sent.
+    asked: Option<Timestamp>,
     /// `None` where the transport or the peer knows no lent memory.
     lender: Option<Arc<dyn Lender>>,
     sends_gpu: bool,
@@ -64,6 +70,11 @@ impl Placer {
         Self {
             role,
             options: options.clone(),
+            counters: Arc::clone(options.counting.counters()),
+            asked: match &options.counting {
+                Counting::Request(record) => Some(record.at()),
+                Counting::Alone(_) => None,
+            },
             lender: None,
             sends_gpu: false,
             waiting: None,
@@ -95,11 +106,12 @@ impl Placer {
     }
 
     /// Places `message`, if the client's credit has a place for it (rule E5). Returns the bytes
-    /// that this cost; `None`: there is no place. `owner` keeps the producer's memory alive.
+    /// that this cost; `None`: there is no place. `owner` keeps the producer's memory alive, which
+    /// gave the message at the time `given`, if it is timed.
     pub(super) fn place(
         &mut self,
         room: &SendRoom,
-        message: &EncodedMessage,
+        (message, given): (&EncodedMessage, Option<Timestamp>),
         owner: impl FnOnce() -> HostOwner,
     ) -> Result<Option<u64>> {
         // A body that turns out not to lie in place waits.
@@ -111,6 +123,7 @@ impl Placer {
             header: Arc::clone(&message.header),
             rows: message.rows,
             body_len: message.body_len,
+            given,
             body: OutBody::Elsewhere,
             announce: Vec::new(),
             ready: None,
@@ -134,8 +147,10 @@ impl Placer {
         room.admits(placed.body_len, placed.is_in_place())
     }
 
+    /// Sends the message that waits. `now` says when, where that counts.
     pub(super) fn send(
         &mut self,
+        now: impl FnOnce() -> Timestamp,
         served: &mut End,
         account: &mut Option<Box<Account>>,
         effects: &mut EndEffects,
@@ -144,16 +159,45 @@ impl Placer {
             return Ok(());
         };
         let (is_batch, rows) = (placed.kind == HeaderKind::RecordBatch, placed.rows);
-        let body_len = placed.body_len;
+        let (body_len, given) = (placed.body_len, placed.given);
         placed.queue(served, effects)?;
         if self.role != Role::Metadata {
-            let batches = &self.options.counters.batches;
-            batches.fetch_add(is_batch.into(), Ordering::Relaxed);
+            if is_batch {
+                self.count_batch(rows, given, now);
+            }
             if let Some(account) = account {
                 account.sent(is_batch, rows, body_len);
             }
         }
         Ok(())
+    }
+
+    fn count_batch(
+        &mut self,
+        rows: usize,
+        given: Option<Timestamp>,
+        now: impl FnOnce() -> Timestamp,
+    ) {
+        count(&self.counters.batches, 1);
+        let Some(served) = &self.counters.served else {
+            return;
+        };
+        let Served {
+            rows: all,
+            first_batch,
+            hand_over,
+            ..
+        } = &**served;
+        count(all, rows as u64);
+        let Some(given) = given else {
+            return;
+        };
+        let now = now();
+        hand_over.observe(nanos(now.saturating_since(given)));
+        // The first batch is timed.
+        if let Some(asked) = self.asked.take() {
+            first_batch.observe(nanos(now.saturating_since(asked)));
+        }
     }
 
     /// The message that waits is not sent. What was announced with it is: later leases count on
@@ -185,7 +229,7 @@ impl Placer {
             && let Placement::Lent(lease) =
                 lender.place(&message.buffers, gpu, self.options.body)?
         {
-            let counters = &*self.options.counters;
+            let counters = &*self.counters;
             count(&counters.bytes_copied, lease.copied);
             count(&counters.bytes_lent, lease.borrowed);
             count(&counters.bytes_copied_on_device, lease.copied_on_device);
@@ -218,7 +262,7 @@ impl Placer {
         gpu: Option<OnGpu<'_>>,
         owner: impl FnOnce() -> HostOwner,
     ) -> Result<Gathered> {
-        let (counters, len) = (&*self.options.counters, message.body_len);
+        let (counters, len) = (&*self.counters, message.body_len);
         count(&counters.bytes_sent, len);
         let Some(gpu) = gpu else {
             let parts = gather(message);
@@ -244,8 +288,11 @@ impl Placer {
     }
 }
 
-fn count(counter: &AtomicU64, bytes: u64) {
-    counter.fetch_add(bytes, Ordering::Relaxed);
+fn count(counter: &AtomicU64, more: u64) {
+    // Most ways have no bytes of a batch, and a lock of the cache line costs time.
+    if more > 0 {
+        counter.fetch_add(more, Ordering::Relaxed);
+    }
 }
 
 /// Whether every buffer lies in memory that can be lent where it is.

@@ -12,7 +12,6 @@ mod stream;
 mod table;
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 
 pub(crate) use body::gather;
 pub use production::Production;
@@ -24,29 +23,49 @@ use crate::arrow::EncodeOptions;
 use crate::device::DeviceKind;
 use crate::device::cuda::Driver;
 use crate::driver::callbacks::Callbacks;
+use crate::driver::clock;
+use crate::driver::figures::{Counters, Record, TIMED_BATCHES};
+use crate::driver::telling::Account;
 use crate::error::Result;
-use crate::proto::{BODY_KIND_LIST, BODY_KIND_PACKED, StreamInfo, VERSION};
+use crate::proto::{BODY_KIND_LIST, BODY_KIND_PACKED, StreamInfo, Timestamp, VERSION};
 use crate::transport::BodyPolicy;
 
 /// Up to so many bytes, a thread that serves other connections too may copy or write a body.
 const LIGHT_BODY_BYTES: u64 = 64 << 10;
 
-/// Counters of a server, shared by its streams.
-#[derive(Debug, Default)]
-pub struct Counters {
-    /// Record batches sent.
-    pub batches: AtomicU64,
-    /// Body bytes lent where they lay.
-    pub bytes_lent: AtomicU64,
-    /// Body bytes copied on the host: into regions, to be lent from there, or small ones to be
-    /// sent.
-    pub bytes_copied: AtomicU64,
-    /// Body bytes sent through the connection.
-    pub bytes_sent: AtomicU64,
-    /// Body bytes copied within a GPU's memory.
-    pub bytes_copied_on_device: AtomicU64,
-    /// Body bytes copied from a GPU's memory to the host's.
-    pub bytes_staged: AtomicU64,
+/// Where a stream on its way out is counted.
+#[derive(Debug, Clone)]
+pub enum Counting {
+    /// With a request that a server answers.
+    Request(Arc<Record>),
+    /// By itself, at a client that sends.
+    Alone(Arc<Counters>),
+}
+
+impl Counting {
+    fn counters(&self) -> &Arc<Counters> {
+        match self {
+            Self::Request(record) => record.counters(),
+            Self::Alone(counters) => counters,
+        }
+    }
+
+    /// The log's account of a stream that begins.
+    fn account(&self, ticket: &[u8], peer: &str) -> Option<Box<Account>> {
+        match self {
+            Self::Request(record) => Some(Account::of_request(record, ticket, peer)),
+            Self::Alone(_) => Account::open("to", ticket, peer),
+        }
+    }
+
+    /// When the producer had given batch `number`, from 0, if this one is timed: to read a clock
+    /// costs a batch more than all its counters.
+    fn given(&self, number: u64) -> Option<Timestamp> {
+        match self {
+            Self::Request(_) if number.is_multiple_of(TIMED_BATCHES) => Some(clock::now()),
+            Self::Request(_) | Self::Alone(_) => None,
+        }
+    }
 }
 
 /// What a stream on its way out needs from its server.
@@ -59,7 +78,7 @@ pub struct ProduceOptions {
     /// Where the producer's arrays are released.
     pub callbacks: Callbacks,
     /// Where figures are counted.
-    pub counters: Arc<Counters>,
+    pub counting: Counting,
 }
 
 /// What a server says of a stream (rule E2).

@@ -18,14 +18,18 @@ use crate::transport::Owner;
 /// A word of a stream; streams say these in order.
 #[derive(Clone)]
 pub(super) enum StreamItem {
-    Schema { header: Arc<[u8]>, info: StreamInfo },
-    Message(EncodedMessage),
+    Schema {
+        header: Arc<[u8]>,
+        info: StreamInfo,
+    },
+    /// A message, and when the producer had given it, if it is timed.
+    Message(EncodedMessage, Option<Timestamp>),
     End,
 }
 
 impl StreamItem {
     pub(super) fn is_batch(&self) -> bool {
-        matches!(self, Self::Message(message) if message.kind == HeaderKind::RecordBatch)
+        matches!(self, Self::Message(message, _) if message.kind == HeaderKind::RecordBatch)
     }
 }
 
@@ -77,7 +81,7 @@ impl Outlet {
     /// One step of the connection, after which the caller may enter the host's code.
     fn step(
         &mut self,
-        step: impl FnOnce(&mut Placer, &mut End, &mut EndEffects) -> Result<()>,
+        step: impl FnOnce(&mut Placer, Timestamp, &mut End, &mut EndEffects) -> Result<()>,
     ) -> Result<()> {
         let Some(turner) = self.turner.as_mut() else {
             return Ok(());
@@ -87,7 +91,7 @@ impl Outlet {
         let is_due = now.saturating_since(self.read_at) >= UPKEEP;
         let (result, room, has_read) = release_here(|| {
             turner.step_to_host(|served, effects| {
-                let result = step(placer, served, effects);
+                let result = step(placer, now, served, effects);
                 // Each read is a system call. A host that makes batches slowly must not hold up
                 // the peer's messages, nor UCX, which may need this side to move lent memory.
                 let reads = is_due || served.is_half_used();
@@ -132,11 +136,11 @@ impl Outlet {
     /// Places the body of `message`. Returns whether there was a place for it.
     pub(super) fn place(
         &mut self,
-        message: &EncodedMessage,
+        message: (&EncodedMessage, Option<Timestamp>),
         options: &ProduceOptions,
     ) -> Result<bool> {
         let owner = || {
-            let owner = Owner::Shared(message.owner.clone().shared());
+            let owner = Owner::Shared(message.0.owner.clone().shared());
             HostOwner::new(owner, options.callbacks.clone())
         };
         Ok(self.placer.place(&self.room, message, owner)?.is_some())
@@ -150,8 +154,8 @@ impl Outlet {
         if !self.placer.may_send(&self.room)? {
             return Ok(false);
         }
-        self.step(|placer, served, effects| {
-            placer.send(served, account, effects)?;
+        self.step(|placer, now, served, effects| {
+            placer.send(|| now, served, account, effects)?;
             served.write_later(Writes::AtOnce, effects);
             Ok(())
         })?;
@@ -161,7 +165,7 @@ impl Outlet {
     /// Sends an item that is no message.
     pub(super) fn send(&mut self, item: StreamItem) -> Result<()> {
         self.done = matches!(item, StreamItem::End);
-        self.step(|placer, served, effects| match item {
+        self.step(|placer, _, served, effects| match item {
             // It leaves with the first batch, if that comes at once: the client is woken once.
             StreamItem::Schema { header, mut info } => {
                 info.device_type = placer.device_in_transit(info.device_type);
@@ -170,14 +174,14 @@ impl Outlet {
             StreamItem::End => {
                 Ok(served.send(Writes::AtOnce, |sender| sender.end(), effects)??)
             }
-            StreamItem::Message(_) => Ok(()),
+            StreamItem::Message(..) => Ok(()),
         })
     }
 
     /// Ends the stream with an error, unless it has ended. Nobody is told who has gone.
     pub(super) fn fail(&mut self, status: i32, text: &str) {
         if !std::mem::replace(&mut self.done, true) {
-            let _ = self.step(|placer, served, effects| {
+            let _ = self.step(|placer, _, served, effects| {
                 placer.give_up(served, effects);
                 served.send_failure(status, text, effects);
                 Ok(())

@@ -72,7 +72,7 @@ impl Production {
     ) -> Self {
         Self {
             looks: Looks::default(),
-            account: Account::open("to", &stream.ticket, &stream.peer),
+            account: options.counting.account(&stream.ticket, &stream.peer),
             stream,
             options,
             encoder: None,
@@ -149,12 +149,13 @@ impl Production {
             Err(error) => return Err((error, array)),
         };
         self.has_room = false;
+        let given = self.options.counting.given(self.batches);
         let messages = encoder
             .try_encode(array, custom_metadata)
             .map_err(|refused| *refused)?;
         self.batches += 1;
-        self.log
-            .extend(messages.into_iter().map(StreamItem::Message));
+        let items = messages.into_iter();
+        (self.log).extend(items.map(|message| StreamItem::Message(message, given)));
         self.broken = self.advance().err();
         Ok(())
     }
@@ -453,8 +454,8 @@ impl Production {
             }
             match self.log.get(place(outlet.next, self.first)) {
                 None => return Ok(true),
-                Some(StreamItem::Message(message)) => {
-                    if !outlet.place(message, &self.options)? {
+                Some(StreamItem::Message(message, given)) => {
+                    if !outlet.place((message, *given), &self.options)? {
                         return Ok(false);
                     }
                     outlet.next += 1;

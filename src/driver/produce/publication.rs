@@ -8,13 +8,14 @@ use std::sync::Arc;
 
 use super::body::Placer;
 use super::table::Published;
-use super::{ProduceOptions, ensure_served, stream_info};
+use super::{Counting, ProduceOptions, ensure_served, stream_info};
 use crate::driver::callbacks::{Deferred, HostOwner};
+use crate::driver::clock;
 use crate::driver::end::{End, EndEffects, EndLink, Writes};
 use crate::driver::telling::Account;
 use crate::driver::turning::Budget;
 use crate::error::{Error, Result, Status};
-use crate::proto::Role;
+use crate::proto::{HeaderKind, Role, Timestamp};
 
 /// How far a turn has come with a published table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,12 +32,17 @@ pub enum TableProgress {
 pub struct Publication {
     table: Arc<Deferred<Published>>,
     next: usize,
+    /// Record batches that were placed.
+    batches: u64,
+    /// When the next message was there, if it is timed.
+    given: Option<Timestamp>,
     placer: Placer,
     is_accepted: bool,
     /// Called when the last word is about to be sent; `None` once the stream is over.
     ending: Option<Box<dyn FnOnce() + Send>>,
     _place: Box<dyn Send>,
     account: Option<Box<Account>>,
+    counting: Counting,
 }
 
 impl Publication {
@@ -55,11 +61,14 @@ impl Publication {
         Box::new(Self {
             table,
             next: 0,
+            batches: 0,
+            given: None,
             placer,
             is_accepted: false,
             ending: Some(ending),
             _place: place,
-            account: Account::open("to", ticket, link.peer()),
+            account: options.counting.account(ticket, link.peer()),
+            counting: options.counting.clone(),
         })
     }
 
@@ -136,16 +145,23 @@ impl Publication {
                     return Ok(TableProgress::Soon);
                 }
                 let owner = || HostOwner::share(&shared);
-                let Some(cost) = self.placer.place(&served.room(), message, owner)? else {
+                if self.given.is_none() {
+                    self.given = self.counting.given(self.batches);
+                }
+                let given = (message, self.given);
+                let Some(cost) = self.placer.place(&served.room(), given, owner)? else {
                     return Ok(waits(served));
                 };
                 bytes += cost;
                 self.next += 1;
+                self.batches += u64::from(message.kind == HeaderKind::RecordBatch);
+                self.given = None;
             }
             if !self.placer.may_send(&served.room())? {
                 return Ok(waits(served));
             }
-            self.placer.send(served, &mut self.account, effects)?;
+            self.placer
+                .send(clock::now, served, &mut self.account, effects)?;
             served.write_later(Writes::Later, effects);
         }
         Ok(TableProgress::Soon)

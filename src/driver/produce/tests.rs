@@ -1,6 +1,6 @@
 //! Bodies that turn out not to lie where they were expected.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
@@ -185,7 +185,7 @@ fn produce_options() -> ProduceOptions {
         encode: EncodeOptions::default(),
         body: BodyPolicy::Auto,
         callbacks,
-        counters: Arc::default(),
+        counting: Counting::Alone(Arc::default()),
     }
 }
 
@@ -249,7 +249,7 @@ fn bodies_that_are_not_in_place_after_all_wait_for_room() {
         produce,
         ..
     } = &mut begin("produce-tests");
-    let counters = Arc::clone(&produce.counters);
+    let counters = Arc::clone(produce.counting.counters());
     let ticket = std::mem::take(&mut asked.request.ticket);
     let turner = turner.take().unwrap();
     let stream = OutStream::new(ticket, turner, asked.role, false);

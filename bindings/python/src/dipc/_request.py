@@ -25,7 +25,7 @@ _fail, _cancel_fd = _checked("dipc_request_fail"), _checked("dipc_request_cancel
 _verb, _time_left = _plain("dipc_request_verb"), _plain("dipc_request_time_left_ns")
 _request_headers, _add_headers = _checked("dipc_request_headers"), _checked("dipc_request_add_headers")
 _source_schema, _source = _checked("dipc_request_source_schema"), _checked("dipc_request_source")
-_result = _checked("dipc_request_result")
+_result, _set_label = _checked("dipc_request_result"), _checked("dipc_request_set_label")
 _is_cancelled, _request_free = _plain("dipc_request_is_cancelled"), _plain("dipc_request_free")
 
 
@@ -133,6 +133,15 @@ class Request:
         """
         with Headers(headers).handle() as added, self.handle as pointer:
             _add_headers(pointer, added)
+
+    def set_label(self, label: str) -> None:
+        """Has the request counted under `label`, 1 to 128 bytes, in :attr:`Server.stats_text`.
+
+        Call it before the stream begins. Otherwise the label is the ticket, or "(handler)" for what a handler
+        serves. Choose few: each label has figures of its own.
+        """
+        with self.handle as pointer:
+            _set_label(pointer, label.encode())
 
     def source_schema(self) -> Schema:
         """The schema of the table that the client sends, before :meth:`source` accepts that one."""

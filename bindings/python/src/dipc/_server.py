@@ -26,6 +26,7 @@ _replace, _set_description = _checked("dipc_server_replace"), _checked("dipc_ser
 _set_handler, _set_handler_pull = _checked("dipc_server_set_handler"), _checked("dipc_server_set_handler_pull")
 _withdraw, _ticket = _checked("dipc_server_withdraw"), _checked("dipc_server_ticket")
 _stat, _stop = _checked("dipc_server_stat"), _checked("dipc_server_stop")
+_stats_text = _checked("dipc_server_stats_text")
 
 _ROLES = {"both": 0, "metadata": 1, "data": 2}
 
@@ -55,6 +56,24 @@ class ServerStats(NamedTuple):
     """Body bytes copied within a GPU's memory and lent from there."""
     bytes_staged: int
     """Body bytes copied from a GPU's memory to the host's, then lent or sent."""
+    rows: int
+    """Rows of the batches sent."""
+    batches_received: int
+    """Record batches that clients sent."""
+    rows_received: int
+    """Their rows."""
+    bytes_received: int
+    """Body bytes that clients sent, lent ones included."""
+    connections_opened: int
+    """Connections accepted."""
+    connections_refused: int
+    """Connections that were not accepted."""
+    requests_finished: int
+    """Requests that have ended well."""
+    requests_failed: int
+    """Requests that were begun and have ended otherwise."""
+    requests_refused: int
+    """Requests that were refused."""
 
 
 class Server:
@@ -310,6 +329,15 @@ class Server:
             return ServerStats(
                 *(_library.number_of(_stat, server, which) for which in range(1, len(ServerStats._fields) + 1))
             )
+
+    @property
+    def stats_text(self) -> str:
+        """All figures, with their histograms and by label, in Prometheus' text format, version 0.0.4.
+
+        A label is a ticket, or what :meth:`Request.set_label` says.
+        """
+        with self._handle as server:
+            return _library.text_of(_stats_text, server, size=1 << 16)
 
     def stop(self, timeout: float = 10.0) -> None:
         """Takes no new clients, and waits for streams under way; after `timeout` seconds they are cut.

@@ -8,8 +8,9 @@ use dipc::server::Server;
 use serde::Serialize;
 
 use crate::flight::FlightServer;
-use crate::serve::remote;
+use crate::metrics::MetricsServer;
 use crate::serve::Args;
+use crate::serve::remote;
 use crate::service::GivenSocket;
 use crate::{listen, output};
 
@@ -80,14 +81,6 @@ pub(super) fn flight_announcement(flight: &FlightServer, args: &Args) -> Result<
     })
 }
 
-pub(super) fn tell(text: &str) -> Result<()> {
-    match output::print(text) {
-        // A closed stdout is no error: clients may know the address anyway.
-        Err(error) if error.is::<output::Closed>() => Ok(()),
-        outcome => outcome,
-    }
-}
-
 /// The locations for Flight clients. The reference peer's client takes the first two, and needs
 /// metadata and data there (rule R4).
 pub(super) fn flight_locations(server: &Server, roles: bool) -> Vec<String> {
@@ -102,4 +95,26 @@ pub(super) fn flight_locations(server: &Server, roles: bool) -> Vec<String> {
         .flat_map(|(metadata, data)| [metadata, data])
         .chain(both)
         .collect()
+}
+
+#[derive(Serialize)]
+struct MetricsReady {
+    metrics: String,
+}
+
+pub(super) fn metrics_announcement(metrics: &MetricsServer, args: &Args) -> Result<String> {
+    let metrics = metrics.url();
+    Ok(if args.json {
+        output::json(&MetricsReady { metrics })?
+    } else {
+        format!("metrics {metrics}")
+    })
+}
+
+pub(super) fn tell(text: &str) -> Result<()> {
+    match output::print(text) {
+        // A closed stdout is no error: clients may know the address anyway.
+        Err(error) if error.is::<output::Closed>() => Ok(()),
+        outcome => outcome,
+    }
 }

@@ -1,0 +1,196 @@
+//! The figures of a server by HTTP, for Prometheus: `GET /metrics`.
+
+use std::convert::Infallible;
+use std::fmt::Write as _;
+use std::net::{SocketAddr, TcpListener, ToSocketAddrs as _};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use dipc::server::Server;
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::Semaphore;
+use tracing::debug;
+
+use crate::flight::FlightServer;
+
+/// The path of the figures.
+pub const PATH: &str = "/metrics";
+/// Prometheus' text format.
+const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
+/// Most connections at once. Others wait with the system.
+const MOST: usize = 16;
+/// How long a client may take to ask.
+const ASK_TIME: Duration = Duration::from_secs(5);
+/// How long a connection may last. It serves one request.
+const LAST_TIME: Duration = Duration::from_secs(30);
+/// How long to wait where the system accepts no connection.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Listens at `address` (`HOST:PORT`, port 0: any), without answering yet. Addresses that other
+/// machines can reach need `allow_remote`.
+pub fn bind(address: &str, allow_remote: bool) -> Result<TcpListener> {
+    let doing = || format!("cannot serve metrics at {address}");
+    let found: Vec<SocketAddr> = address
+        .to_socket_addrs()
+        .context("it is not HOST:PORT, or there is no such host")
+        .with_context(doing)?
+        .collect();
+    if !allow_remote && let Some(open) = found.iter().find(|found| !found.ip().is_loopback()) {
+        bail!(
+            "{}: other machines can connect to {}, and see the tickets and figures of this server: \
+             allow it (--allow-remote)",
+            doing(),
+            open.ip()
+        );
+    }
+    TcpListener::bind(found.as_slice()).with_context(doing)
+}
+
+/// Whose figures they are.
+#[derive(Clone)]
+struct Figures {
+    /// The end of the server does not wait for a client of its figures.
+    server: Weak<Server>,
+    flight: Option<Weak<FlightServer>>,
+}
+
+impl Figures {
+    /// `None`: the server is gone.
+    fn text(&self) -> Option<String> {
+        let mut text = self.server.upgrade()?.stats_text();
+        if let Some(flight) = self.flight.as_ref().and_then(Weak::upgrade) {
+            let (streams, bytes) = flight.figures();
+            let _ = write!(
+                text,
+                "# HELP dipc_flight_streams_total Streams sent to Flight clients by DoGet.\n\
+                 # TYPE dipc_flight_streams_total counter\n\
+                 dipc_flight_streams_total {streams}\n\
+                 # HELP dipc_flight_bytes_total Bytes of bodies sent to Flight clients.\n\
+                 # TYPE dipc_flight_bytes_total counter\n\
+                 dipc_flight_bytes_total {bytes}\n"
+            );
+        }
+        Some(text)
+    }
+
+    fn answer(&self, request: &Request<Incoming>) -> Response<Full<Bytes>> {
+        if request.uri().path() != PATH {
+            let text = format!("the figures are at {PATH}\n");
+            return answer(StatusCode::NOT_FOUND, text);
+        }
+        if ![Method::GET, Method::HEAD].contains(request.method()) {
+            let mut refused = answer(StatusCode::METHOD_NOT_ALLOWED, "ask by GET\n".to_owned());
+            let allowed = HeaderValue::from_static("GET, HEAD");
+            refused.headers_mut().insert(ALLOW, allowed);
+            return refused;
+        }
+        match self.text() {
+            Some(text) => answer(StatusCode::OK, text),
+            None => answer(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "the server has ended\n".to_owned(),
+            ),
+        }
+    }
+}
+
+fn answer(status: StatusCode, text: String) -> Response<Full<Bytes>> {
+    let mut answer = Response::new(Full::new(text.into()));
+    *answer.status_mut() = status;
+    let kind = HeaderValue::from_static(TEXT);
+    answer.headers_mut().insert(CONTENT_TYPE, kind);
+    answer
+}
+
+/// Answers until it is dropped.
+pub struct MetricsServer {
+    address: SocketAddr,
+    runtime: Option<Runtime>,
+}
+
+impl MetricsServer {
+    /// Answers at `listener`.
+    pub fn start(
+        listener: TcpListener,
+        server: &Arc<Server>,
+        flight: Option<&Arc<FlightServer>>,
+    ) -> Result<Self> {
+        let doing = "cannot start to serve metrics";
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(1)
+            .thread_name("dipc-metrics")
+            .enable_all()
+            .build()
+            .context(doing)?;
+        let address = listener.local_addr().context(doing)?;
+        listener.set_nonblocking(true).context(doing)?;
+        let listener = {
+            let _inside = runtime.enter();
+            tokio::net::TcpListener::from_std(listener).context(doing)?
+        };
+        let figures = Figures {
+            server: Arc::downgrade(server),
+            flight: flight.map(Arc::downgrade),
+        };
+        runtime.spawn(accept(listener, figures));
+        Ok(Self {
+            address,
+            runtime: Some(runtime),
+        })
+    }
+
+    /// Where the figures are.
+    pub fn url(&self) -> String {
+        format!("http://{}{PATH}", self.address)
+    }
+}
+
+impl Drop for MetricsServer {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+async fn accept(listener: tokio::net::TcpListener, figures: Figures) {
+    let places = Arc::new(Semaphore::new(MOST));
+    // It fails only where the semaphore is closed, which nobody does.
+    while let Ok(place) = Arc::clone(&places).acquire_owned().await {
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                debug!(%error, "a client of the figures was not accepted");
+                tokio::time::sleep(PAUSE).await;
+                continue;
+            }
+        };
+        let figures = figures.clone();
+        tokio::spawn(async move {
+            let service = service_fn(|request: Request<Incoming>| {
+                let answer = figures.answer(&request);
+                async move { Ok::<_, Infallible>(answer) }
+            });
+            let connection = http1::Builder::new()
+                .timer(TokioTimer::new())
+                .header_read_timeout(ASK_TIME)
+                .keep_alive(false)
+                .max_buf_size(16 << 10)
+                .serve_connection(TokioIo::new(stream), service);
+            match tokio::time::timeout(LAST_TIME, connection).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => debug!(%error, "a client of the figures has failed"),
+                Err(_) => debug!("a client of the figures was too slow"),
+            }
+            drop(place);
+        });
+    }
+}

@@ -1,0 +1,241 @@
+//! Figures of streams: what they carried, how long it took, and how they ended.
+//!
+//! Streams of one label share a [`Counters`], which they find when they begin. A batch then costs a
+//! few additions that wait for nobody.
+
+mod histogram;
+mod labels;
+mod record;
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+pub use histogram::{BUCKETS, Histogram, HistogramSums, upper_bound};
+pub use labels::{HANDLER, LABEL_BYTES, LIST, Labels, MOST_LABELS, OTHER, label_of};
+pub use record::{Asker, Record, audit_refusal};
+
+use crate::error::Status;
+use crate::proto::Verb;
+
+/// Places for figures by status: status -N has the place N, a number of the host's the place 0.
+pub const STATUSES: usize = 64;
+/// Places for figures by verb: the verb's number, and 0 for verbs of later versions.
+pub const VERBS: usize = 6;
+
+/// One of so many batches of a stream is timed, beginning with the first.
+pub const TIMED_BATCHES: u64 = 64;
+
+/// The place of a verb.
+pub fn place_of(verb: Verb) -> usize {
+    match verb {
+        Verb::Unknown(_) => 0,
+        known => usize::from(known.number()),
+    }
+}
+
+/// Counts by status.
+#[derive(Debug)]
+pub struct ByStatus([AtomicU64; STATUSES]);
+
+impl Default for ByStatus {
+    fn default() -> Self {
+        Self([const { AtomicU64::new(0) }; STATUSES])
+    }
+}
+
+impl ByStatus {
+    /// Counts one of `status`.
+    pub fn count(&self, status: i32) {
+        let known = Status::from_code(status).map_or(0, |status| status.code().unsigned_abs());
+        let place = usize::try_from(known).ok();
+        if let Some(place) = place.and_then(|place| self.0.get(place)) {
+            place.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// Adds the counts to `sums`.
+    pub fn add_to(&self, sums: &mut [u64; STATUSES]) {
+        for (sum, count) in sums.iter_mut().zip(&self.0) {
+            *sum += count.load(Relaxed);
+        }
+    }
+}
+
+/// Counters of streams with one label, or of one stream that a client sends.
+#[derive(Debug, Default)]
+pub struct Counters {
+    /// Record batches sent.
+    pub batches: AtomicU64,
+    /// Body bytes lent where they lay.
+    pub bytes_lent: AtomicU64,
+    /// Body bytes copied on the host: into regions, to be lent from there, or small ones to be
+    /// sent.
+    pub bytes_copied: AtomicU64,
+    /// Body bytes sent through the connection.
+    pub bytes_sent: AtomicU64,
+    /// Body bytes copied within a GPU's memory.
+    pub bytes_copied_on_device: AtomicU64,
+    /// Body bytes copied from a GPU's memory to the host's.
+    pub bytes_staged: AtomicU64,
+    /// At a server alone.
+    pub served: Option<Box<Served>>,
+}
+
+/// What only a server counts.
+#[derive(Debug, Default)]
+pub struct Served {
+    /// Rows of the batches sent.
+    pub rows: AtomicU64,
+    /// Record batches of clients.
+    pub batches_received: AtomicU64,
+    /// Their rows.
+    pub rows_received: AtomicU64,
+    /// Body bytes of clients, lent or through the connection.
+    pub bytes_received: AtomicU64,
+    /// Requests that were begun, by verb.
+    pub requests: [AtomicU64; VERBS],
+    /// Requests that have ended well.
+    pub finished: AtomicU64,
+    /// Requests that were begun and have ended otherwise.
+    pub failed: ByStatus,
+    /// Nanoseconds from a request's arrival until its first batch was sent.
+    pub first_batch: Histogram,
+    /// Nanoseconds from when a batch was there until it was handed to the connection, of one in
+    /// [`TIMED_BATCHES`].
+    pub hand_over: Histogram,
+    /// Body bytes that a request has carried, both ways.
+    pub request_bytes: Histogram,
+}
+
+impl Counters {
+    /// Counters of a server.
+    pub fn of_server() -> Self {
+        Self {
+            served: Some(Box::default()),
+            ..Self::default()
+        }
+    }
+}
+
+/// Figures of streams at one moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StreamSums {
+    /// Record batches sent.
+    pub batches: u64,
+    /// Their rows.
+    pub rows: u64,
+    /// Body bytes lent where they lay.
+    pub bytes_lent: u64,
+    /// Body bytes copied on the host: into regions, to be lent from them. Includes sent bodies of
+    /// at most 1 KiB.
+    pub bytes_copied: u64,
+    /// Body bytes sent through connections.
+    pub bytes_sent: u64,
+    /// Body bytes copied within a GPU's memory and lent from the copy.
+    pub bytes_copied_on_device: u64,
+    /// Body bytes copied from a GPU's memory to the host, then lent or sent.
+    pub bytes_staged: u64,
+    /// Record batches that clients sent.
+    pub batches_received: u64,
+    /// Their rows.
+    pub rows_received: u64,
+    /// Body bytes that clients sent, lent ones included.
+    pub bytes_received: u64,
+    /// Requests that were begun, by the verb's number; 0 for verbs of later versions.
+    pub requests: [u64; VERBS],
+    /// Requests that have ended well.
+    pub finished: u64,
+    /// Requests that were begun and have ended otherwise, by status.
+    pub failed: [u64; STATUSES],
+    /// Nanoseconds from a request's arrival until its first batch was sent.
+    pub first_batch: HistogramSums,
+    /// Nanoseconds from when a batch was there until it was handed to the connection, of one in
+    /// [`TIMED_BATCHES`].
+    pub hand_over: HistogramSums,
+    /// Body bytes that a request has carried, both ways.
+    pub request_bytes: HistogramSums,
+}
+
+impl Default for StreamSums {
+    fn default() -> Self {
+        Self {
+            batches: 0,
+            rows: 0,
+            bytes_lent: 0,
+            bytes_copied: 0,
+            bytes_sent: 0,
+            bytes_copied_on_device: 0,
+            bytes_staged: 0,
+            batches_received: 0,
+            rows_received: 0,
+            bytes_received: 0,
+            requests: [0; VERBS],
+            finished: 0,
+            failed: [0; STATUSES],
+            first_batch: HistogramSums::default(),
+            hand_over: HistogramSums::default(),
+            request_bytes: HistogramSums::default(),
+        }
+    }
+}
+
+impl StreamSums {
+    /// Requests of this verb that were begun.
+    pub fn requests_of(&self, verb: Verb) -> u64 {
+        self.requests.get(place_of(verb)).copied().unwrap_or(0)
+    }
+
+    /// Adds what was counted.
+    pub fn add(&mut self, counters: &Counters) {
+        self.batches += counters.batches.load(Relaxed);
+        self.bytes_lent += counters.bytes_lent.load(Relaxed);
+        self.bytes_copied += counters.bytes_copied.load(Relaxed);
+        self.bytes_sent += counters.bytes_sent.load(Relaxed);
+        self.bytes_copied_on_device += counters.bytes_copied_on_device.load(Relaxed);
+        self.bytes_staged += counters.bytes_staged.load(Relaxed);
+        let Some(served) = counters.served.as_deref() else {
+            return;
+        };
+        self.rows += served.rows.load(Relaxed);
+        self.batches_received += served.batches_received.load(Relaxed);
+        self.rows_received += served.rows_received.load(Relaxed);
+        self.bytes_received += served.bytes_received.load(Relaxed);
+        for (sum, count) in self.requests.iter_mut().zip(&served.requests) {
+            *sum += count.load(Relaxed);
+        }
+        self.finished += served.finished.load(Relaxed);
+        served.failed.add_to(&mut self.failed);
+        self.first_batch.add(&served.first_batch);
+        self.hand_over.add(&served.hand_over);
+        self.request_bytes.add(&served.request_bytes);
+    }
+
+    /// Adds other sums.
+    pub fn add_sums(&mut self, other: &Self) {
+        self.batches += other.batches;
+        self.rows += other.rows;
+        self.bytes_lent += other.bytes_lent;
+        self.bytes_copied += other.bytes_copied;
+        self.bytes_sent += other.bytes_sent;
+        self.bytes_copied_on_device += other.bytes_copied_on_device;
+        self.bytes_staged += other.bytes_staged;
+        self.batches_received += other.batches_received;
+        self.rows_received += other.rows_received;
+        self.bytes_received += other.bytes_received;
+        for (sum, count) in self.requests.iter_mut().zip(&other.requests) {
+            *sum += count;
+        }
+        self.finished += other.finished;
+        for (sum, count) in self.failed.iter_mut().zip(&other.failed) {
+            *sum += count;
+        }
+        self.first_batch.add_sums(&other.first_batch);
+        self.hand_over.add_sums(&other.hand_over);
+        self.request_bytes.add_sums(&other.request_bytes);
+    }
+}
+
+/// A time as histograms count it.
+pub(in crate::driver) fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,358 @@
+//! Figures in Prometheus' text format, version 0.0.4.
+
+use std::fmt::{Display, Write as _};
+use std::sync::Arc;
+
+use crate::driver::figures::{Counters, HistogramSums, STATUSES, StreamSums, upper_bound};
+use crate::error::Status;
+use crate::proto::Verb;
+use crate::server::ServerStats;
+
+/// Nanoseconds of a second: histograms of times are in seconds here.
+const SECOND: f64 = 1e9;
+/// Buckets of a time: each power of two from a microsecond to a minute.
+const TIMES: (u32, u32, usize) = (10, 36, 1);
+/// Buckets of bytes: each second power of two from 256 bytes to a tebibyte.
+const SIZES: (u32, u32, usize) = (8, 40, 2);
+
+/// The verbs that have figures.
+const VERBS: [Verb; 6] = [
+    Verb::Get,
+    Verb::Put,
+    Verb::Exchange,
+    Verb::Describe,
+    Verb::List,
+    Verb::Unknown(0),
+];
+
+/// One figure of a label.
+type Count = fn(&StreamSums) -> u64;
+
+/// The text of one scrape.
+#[derive(Default)]
+struct Page(String);
+
+/// The text of a server's figures.
+pub(super) fn written(stats: &ServerStats, labels: &[(String, Arc<Counters>)]) -> String {
+    let mut page = Page::default();
+    page.about("build_info", "gauge", "The library that serves.");
+    let version = [("version", env!("CARGO_PKG_VERSION").to_owned())];
+    page.line("build_info", "", &version, 1);
+    page.of_server(stats);
+    let labels = labels.iter().map(|(label, counters)| {
+        let mut sums = StreamSums::default();
+        sums.add(counters);
+        (label.as_str(), sums)
+    });
+    page.of_labels(&labels.collect::<Vec<_>>());
+    page.0
+}
+
+impl Page {
+    fn about(&mut self, name: &str, kind: &str, help: &str) {
+        let _ = writeln!(
+            self.0,
+            "# HELP dipc_{name} {help}\n# TYPE dipc_{name} {kind}"
+        );
+    }
+
+    fn line(&mut self, name: &str, part: &str, labels: &[(&str, String)], value: impl Display) {
+        let _ = write!(self.0, "dipc_{name}{part}");
+        for (at, (label, text)) in labels.iter().enumerate() {
+            let open = if at == 0 { '{' } else { ',' };
+            let _ = write!(self.0, "{open}{label}=\"{}\"", escaped(text));
+        }
+        let close = if labels.is_empty() { "" } else { "}" };
+        let _ = writeln!(self.0, "{close} {value}");
+    }
+
+    fn one(&mut self, name: &str, kind: &str, help: &str, value: u64) {
+        self.about(name, kind, help);
+        self.line(name, "", &[], value);
+    }
+
+    fn of_server(&mut self, stats: &ServerStats) {
+        let (gauge, counter) = ("gauge", "counter");
+        self.one(
+            "connections",
+            gauge,
+            "Connections open now.",
+            stats.connections,
+        );
+        self.one(
+            "connections_opened_total",
+            counter,
+            "Connections accepted.",
+            stats.connections_opened,
+        );
+        self.one(
+            "connections_closed_total",
+            counter,
+            "Accepted connections that are over.",
+            stats.connections_closed,
+        );
+        self.one(
+            "connections_refused_total",
+            counter,
+            "Connections that were not accepted.",
+            stats.connections_refused,
+        );
+        self.one(
+            "streams",
+            gauge,
+            "Streams under way with a client.",
+            stats.streams_active,
+        );
+        self.one(
+            "lent_buffers",
+            gauge,
+            "Buffers that clients have and have not given back.",
+            stats.lent_outstanding,
+        );
+        self.one(
+            "region_bytes",
+            gauge,
+            "Bytes of shared memory for copies.",
+            stats.region_bytes,
+        );
+        let name = "requests_refused_total";
+        self.about(name, counter, "Requests that were refused, by status.");
+        self.by_status(name, None, &stats.refused);
+    }
+
+    fn of_labels(&mut self, labels: &[(&str, StreamSums)]) {
+        let counter = "counter";
+        let name = "requests_total";
+        self.about(name, counter, "Requests that were begun, by verb.");
+        for (label, sums) in labels {
+            for verb in VERBS {
+                let count = sums.requests_of(verb);
+                if count > 0 {
+                    let verb = match verb {
+                        Verb::Unknown(_) => "unknown",
+                        known => known.name(),
+                    };
+                    let labels = [ticket(label), ("verb", verb.to_owned())];
+                    self.line(name, "", &labels, count);
+                }
+            }
+        }
+        let counts: [(_, _, Count); 5] = [
+            (
+                "requests_finished_total",
+                "Requests that have ended well.",
+                |sums| sums.finished,
+            ),
+            ("batches_sent_total", "Record batches sent.", |sums| {
+                sums.batches
+            }),
+            ("rows_sent_total", "Rows of the batches sent.", |sums| {
+                sums.rows
+            }),
+            (
+                "batches_received_total",
+                "Record batches that clients sent.",
+                |sums| sums.batches_received,
+            ),
+            ("rows_received_total", "Rows that clients sent.", |sums| {
+                sums.rows_received
+            }),
+        ];
+        for (name, help, count) in counts {
+            self.about(name, counter, help);
+            for (label, sums) in labels {
+                self.line(name, "", &[ticket(label)], count(sums));
+            }
+        }
+        let name = "requests_failed_total";
+        self.about(
+            name,
+            counter,
+            "Requests that failed after their begin, by status.",
+        );
+        for (label, sums) in labels {
+            self.by_status(name, Some(label), &sums.failed);
+        }
+        let name = "bytes_total";
+        self.about(name, counter, "Bytes of bodies, by the way that they took.");
+        for (label, sums) in labels {
+            for (way, bytes) in [
+                ("lent", sums.bytes_lent),
+                ("copied", sums.bytes_copied),
+                ("sent", sums.bytes_sent),
+                ("copied_on_device", sums.bytes_copied_on_device),
+                ("staged", sums.bytes_staged),
+                ("received", sums.bytes_received),
+            ] {
+                self.line(name, "", &[ticket(label), ("way", way.to_owned())], bytes);
+            }
+        }
+        let (first, hand_over, bytes) = (
+            "first_batch_seconds",
+            "batch_hand_over_seconds",
+            "request_bytes",
+        );
+        self.about(
+            first,
+            "histogram",
+            "Time from a request until its first batch was sent.",
+        );
+        for (label, sums) in labels {
+            self.histogram(first, label, &sums.first_batch, TIMES, SECOND);
+        }
+        self.about(
+            hand_over,
+            "histogram",
+            "Time from when a batch was there until the connection had it, of one in 64.",
+        );
+        for (label, sums) in labels {
+            self.histogram(hand_over, label, &sums.hand_over, TIMES, SECOND);
+        }
+        self.about(
+            bytes,
+            "histogram",
+            "Bytes of bodies that a request carried.",
+        );
+        for (label, sums) in labels {
+            self.histogram(bytes, label, &sums.request_bytes, SIZES, 1.0);
+        }
+    }
+
+    fn by_status(&mut self, name: &str, label: Option<&str>, counts: &[u64; STATUSES]) {
+        for status in Status::ALL {
+            let place = usize::try_from(status.code().unsigned_abs()).ok();
+            let mut count = place.and_then(|it| counts.get(it)).copied().unwrap_or(0);
+            if *status == Status::Provider {
+                // The numbers of hosts, which clients are told as this.
+                count += counts[0];
+            }
+            if count > 0 {
+                let status = ("status", status.symbol().to_owned());
+                match label {
+                    Some(label) => self.line(name, "", &[ticket(label), status], count),
+                    None => self.line(name, "", &[status], count),
+                }
+            }
+        }
+    }
+
+    /// A histogram's bounds are those of the library that are 2^`first`, and so on in steps of
+    /// 2^`step` up to 2^`last`, divided by `unit`.
+    fn histogram(
+        &mut self,
+        name: &str,
+        label: &str,
+        sums: &HistogramSums,
+        (first, last, step): (u32, u32, usize),
+        unit: f64,
+    ) {
+        if sums.count == 0 {
+            return;
+        }
+        let mut buckets = sums.buckets.iter().enumerate();
+        let mut below = 0;
+        for power in (first..=last).step_by(step) {
+            let bound = 1_u64 << power;
+            for (index, count) in buckets.by_ref() {
+                below += count;
+                if upper_bound(index) >= bound {
+                    break;
+                }
+            }
+            let le = in_unit(bound, unit).to_string();
+            self.line(name, "_bucket", &[ticket(label), ("le", le)], below);
+        }
+        let infinite = ("le", "+Inf".to_owned());
+        self.line(name, "_bucket", &[ticket(label), infinite], sums.count);
+        self.line(name, "_sum", &[ticket(label)], in_unit(sums.sum, unit));
+        self.line(name, "_count", &[ticket(label)], sums.count);
+    }
+}
+
+#[allow(
+    clippy::cast_precision_loss,
+    reason = "Prometheus' figures are floating-point numbers"
+)]
+fn in_unit(value: u64, unit: f64) -> f64 {
+    value as f64 / unit
+}
+
+fn ticket(label: &str) -> (&'static str, String) {
+    ("ticket", label.to_owned())
+}
+
+/// A label's value: with backslashes, quotes and ends of lines escaped.
+fn escaped(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for char in text.chars() {
+        match char {
+            '\\' => escaped.push_str("\\\\"),
+            '"' => escaped.push_str("\\\""),
+            '\n' => escaped.push_str("\\n"),
+            other => escaped.push(other),
+        }
+    }
+    escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering::Relaxed;
+
+    use super::*;
+
+    fn page(label: &str) -> String {
+        let counters = Counters::of_server();
+        counters.bytes_lent.store(7, Relaxed);
+        let served = counters.served.as_ref().unwrap();
+        for nanos in [1000, 1024, 1025, 1 << 20, u64::MAX >> 20] {
+            served.first_batch.observe(nanos);
+        }
+        served.failed.count(Status::Busy.code());
+        served.failed.count(4711);
+        served.failed.count(Status::Provider.code());
+        let mut stats = ServerStats::default();
+        stats.refused[5] = 3;
+        written(&stats, &[(label.to_owned(), Arc::new(counters))])
+    }
+
+    /// Promise: buckets count all values up to their bounds, in seconds; the last has all.
+    #[test]
+    fn buckets_are_cumulative() {
+        let page = page("t");
+        let bucket = |le: &str| {
+            let line = format!("dipc_first_batch_seconds_bucket{{ticket=\"t\",le=\"{le}\"}} ");
+            let found = page.lines().find_map(|it| it.strip_prefix(&line));
+            found.unwrap_or_else(|| panic!("{line}: {page}")).to_owned()
+        };
+        assert_eq!(bucket("0.000001024"), "2");
+        assert_eq!(bucket("0.000002048"), "3");
+        assert_eq!(bucket("0.001048576"), "4");
+        assert_eq!(bucket("+Inf"), "5");
+        assert!(page.contains("dipc_first_batch_seconds_count{ticket=\"t\"} 5\n"));
+    }
+
+    /// Promise: statuses have their names, and a number of the host's is a provider's failure.
+    #[test]
+    fn statuses_have_names() {
+        let page = page("t");
+        for line in [
+            "dipc_requests_refused_total{status=\"DIPC_ERR_NOT_FOUND\"} 3\n",
+            "dipc_requests_failed_total{ticket=\"t\",status=\"DIPC_ERR_BUSY\"} 1\n",
+            "dipc_requests_failed_total{ticket=\"t\",status=\"DIPC_ERR_PROVIDER\"} 2\n",
+            "dipc_bytes_total{ticket=\"t\",way=\"lent\"} 7\n",
+        ] {
+            assert!(page.contains(line), "{line}: {page}");
+        }
+    }
+
+    /// Promise: a ticket cannot end its line, or its quotes.
+    #[test]
+    fn labels_are_escaped() {
+        let page = page("a\"b\\c\nd");
+        assert!(
+            page.contains("{ticket=\"a\\\"b\\\\c\\nd\",way=\"lent\"} 7\n"),
+            "{page}"
+        );
+    }
+}
