@@ -3063,6 +3063,9 @@ dipc_status dipc_request_finish(const struct dipc_request *request,
  * Pull form: the stream ends now. A call on another thread that waits for the client returns
  * DIPC_ERR_CANCELLED.
  *
+ * Undecided request (dipc_request_is_undecided()): refuses it. Any other number than a DIPC_ERR_*
+ * becomes DIPC_ERR_PERMISSION.
+ *
  * Provider: return non-zero afterwards, or an errno from the stream. The client gets the reason
  * given here, also where the provider then returns 0 and the stream ends well.
  *
@@ -3350,7 +3353,8 @@ dipc_status dipc_server_location(const struct dipc_server *server,
 
 /**
  * Pull form: waits for the next request for a ticket of dipc_server_serve_pull(), or for a ticket
- * that dipc_server_set_handler_pull() serves.
+ * that dipc_server_set_handler_pull() serves; with dipc_server_options_set_authorizer_pull() also
+ * for a request that is to be decided.
  *
  * @param server      Server.
  * @param timeout_ns  Most nanoseconds to wait; 0: do not wait; DIPC_FOREVER: no limit.
@@ -3443,6 +3447,42 @@ dipc_status dipc_server_options_set_authorizer(struct dipc_server_options *optio
                                                void *userdata,
                                                dipc_finalizer finalizer,
                                                struct dipc_error **error);
+
+/**
+ * Pull form: dipc_server_next_request() gives each request twice, first for the decision about it,
+ * as dipc_authorizer says. dipc_request_is_undecided() tells the two apart. The host answers by
+ * dipc_request_allow(), or refuses by dipc_request_fail(), and frees the request; freeing alone
+ * refuses it. For hosts that a library cannot call. Default: false. Not used where the options
+ * have an authorizer.
+ *
+ * @param options  Options to change; exclusive during the call.
+ * @param pulled   Whether the host decides in the pull form. It must then take requests, also
+ *                 where no ticket is served in the pull form: clients wait for the decision.
+ * @param error    May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+ */
+dipc_status dipc_server_options_set_authorizer_pull(struct dipc_server_options *options,
+                                                    bool pulled,
+                                                    struct dipc_error **error);
+
+/**
+ * Pull form: tells whether a request waits for the host's decision.
+ *
+ * @param request  Request, or NULL.
+ * @return true until dipc_request_allow() or dipc_request_fail(), where
+ *         dipc_server_options_set_authorizer_pull() asks for decisions; false for any other
+ *         request and for NULL.
+ */
+bool dipc_request_is_undecided(const struct dipc_request *request);
+
+/**
+ * Pull form: allows what a client asks for. dipc_request_set_principal() comes before.
+ *
+ * @param request  Request for which dipc_request_is_undecided() is true; still to be freed.
+ * @param error    May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: there is nothing to decide.
+ */
+dipc_status dipc_request_allow(const struct dipc_request *request, struct dipc_error **error);
 
 /**
  * Names the client of a request, in an authorizer: handlers see the name by

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"syscall"
 	"time"
@@ -44,7 +45,8 @@ const (
 	// ErrTimeout: connecting, waiting for the peer, or the whole stream took longer than the option or
 	// the context allows.
 	ErrTimeout Status = C.DIPC_ERR_TIMEOUT
-	// ErrBusy: the server serves as many streams as its options allow; try again later.
+	// ErrBusy: the server serves as many streams as its options allow; try again after
+	// [Error.RetryAfter].
 	ErrBusy Status = C.DIPC_ERR_BUSY
 	// ErrOutOfMemory: memory for bodies or regions ran out, or an option's limit on it was reached.
 	ErrOutOfMemory Status = C.DIPC_ERR_OUT_OF_MEMORY
@@ -88,6 +90,9 @@ type Error struct {
 	Text string
 	// Errno is that of the system call behind the failure; 0 where none failed.
 	Errno syscall.Errno
+	// RetryAfter is the time after which to ask a server again that is busy, and longer each time; 0 where
+	// it has not said. A call with a deadline asks again by itself.
+	RetryAfter time.Duration
 
 	causes []error
 }
@@ -117,9 +122,10 @@ func check(status C.dipc_status, failure *C.dipc_error) error {
 	}
 	defer C.dipc_error_free(failure)
 	return &Error{
-		Status: Status(status),
-		Text:   C.GoString(C.dipc_error_text(failure)),
-		Errno:  syscall.Errno(C.dipc_error_os_errno(failure)),
+		Status:     Status(status),
+		Text:       C.GoString(C.dipc_error_text(failure)),
+		Errno:      syscall.Errno(C.dipc_error_os_errno(failure)),
+		RetryAfter: time.Duration(min(C.dipc_error_retry_after_ns(failure), math.MaxInt64)),
 	}
 }
 
@@ -183,7 +189,10 @@ func contextEnded(ctx context.Context, what string) error {
 
 // statusOf is what a client is told about a provider's error: the status it carries, or
 // DIPC_ERR_PROVIDER.
-func statusOf(err error) Status {
+func statusOf(err error) Status { return statusOr(err, ErrProvider) }
+
+// statusOr is the status that an error carries, or another one.
+func statusOr(err error, other Status) Status {
 	var failure *Error
 	var status Status
 	switch {
@@ -196,7 +205,7 @@ func statusOf(err error) Status {
 	case errors.Is(err, context.DeadlineExceeded):
 		return ErrTimeout
 	default:
-		return ErrProvider
+		return other
 	}
 }
 

@@ -39,6 +39,11 @@ func TestMain(m *testing.M) {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
+	case "decide":
+		if err := serveDecided(os.Getenv("DIPC_TEST_ADDRESS")); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
 	case "take":
 		if err := serveTaking(os.Getenv("DIPC_TEST_ADDRESS")); err != nil {
 			fmt.Fprintln(os.Stderr, err)

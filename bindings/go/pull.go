@@ -86,6 +86,9 @@ type Request struct {
 	Headers Headers
 	// Peer is the client.
 	Peer Peer
+	// Principal is the name that the server's [Authorizer] has given the client; "" where it has given
+	// none.
+	Principal string
 	// Source is the table that the client sends; nil for other verbs than VerbPut
 	// and VerbExchange.
 	Source *Source
@@ -118,7 +121,7 @@ func (s *Server) newRequest(object *C.dipc_request) *Request {
 		r.Fail(err)
 		return nil
 	}
-	r.Headers, r.Peer = context.headers, context.peer
+	r.Headers, r.Peer, r.Principal = context.headers, context.peer, context.principal
 	if r.Verb == VerbPut || r.Verb == VerbExchange {
 		r.Source = &Source{context: context, handle: r.handle}
 	}

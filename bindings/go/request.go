@@ -16,9 +16,11 @@ import (
 // when the client has gone or has cancelled. It asks the library only when it is asked itself, and
 // starts a goroutine only when somebody waits for it.
 type requestContext struct {
-	peer     Peer
-	headers  Headers
-	deadline time.Time // zero: none
+	peer      Peer
+	principal string
+	headers   Headers
+	deadline  time.Time // zero: none
+	undecided bool      // it is an authorizer's
 
 	mu      sync.Mutex
 	request *C.dipc_request // nil once the stream is over
@@ -36,7 +38,7 @@ func (c *requestContext) read() (err error) {
 	if left := C.dipc_request_time_left_ns(c.request); left <= math.MaxInt64 {
 		c.deadline = time.Now().Add(time.Duration(left))
 	}
-	c.peer = readPeer(c.request)
+	c.peer, c.principal = readPeer(c.request), readPrincipal(c.request)
 	c.headers, err = readHeaders(func(out **C.dipc_headers, failure **C.dipc_error) C.dipc_status {
 		return C.dipc_request_headers(c.request, out, failure)
 	})

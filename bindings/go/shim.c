@@ -99,6 +99,15 @@ dipc_status dipcgo_server_set_handler(const dipc_server *server, uintptr_t servi
   return dipc_server_set_handler(server, provide, (void *)service, forget, flags, error);
 }
 
+static int32_t authorize(void *userdata, dipc_request *request) {
+  return dipcgoAuthorize((uintptr_t)userdata, request);
+}
+
+dipc_status dipcgo_server_options_set_authorizer(dipc_server_options *options, uintptr_t authorizer,
+                                                 dipc_error **error) {
+  return dipc_server_options_set_authorizer(options, authorize, (void *)authorizer, forget, error);
+}
+
 static void take_log(void *userdata, int32_t level, const char *target, const char *text) {
   dipcgoLog((uintptr_t)userdata, level, (char *)target, (char *)text);
 }

@@ -43,6 +43,11 @@ dipc_status dipcgo_server_serve(const dipc_server *server, const uint8_t *ticket
 dipc_status dipcgo_server_set_handler(const dipc_server *server, uintptr_t service, uint32_t flags,
                                       dipc_error **error);
 
+/* dipc_server_options_set_authorizer() with the Go handle of an authorizer, which the library gives
+ * back. */
+dipc_status dipcgo_server_options_set_authorizer(dipc_server_options *options, uintptr_t authorizer,
+                                                 dipc_error **error);
+
 /* dipc_log_set() with the Go handle of a logger; 0 stops the log. */
 dipc_status dipcgo_log_set(int32_t level, uintptr_t logger, dipc_error **error);
 

@@ -100,9 +100,11 @@ inline const std::uint8_t* byte_pointer(std::string_view text) noexcept {
 }
 
 /// Runs `function`, which gives a Result, and turns what it throws into the error: nothing may
-/// unwind into the library. `Catches` keeps units with and without exceptions apart.
+/// unwind into the library. `Catches` keeps units with and without exceptions apart. `thrown` is the
+/// status of exceptions that have none.
 template <bool Catches, class F>
-auto guarded(F&& function) noexcept -> decltype(function()) {
+auto guarded(F&& function, [[maybe_unused]] Status thrown = Status::provider) noexcept
+    -> decltype(function()) {
 #if DIPC_CPP_EXCEPTIONS
   try {
     return std::forward<F>(function)();
@@ -111,9 +113,9 @@ auto guarded(F&& function) noexcept -> decltype(function()) {
   } catch (const std::bad_alloc&) {
     return Error(Status::out_of_memory, "the host ran out of memory");
   } catch (const std::exception& exception) {
-    return Error(Status::provider, exception.what());
+    return Error(thrown, exception.what());
   } catch (...) {
-    return Error(Status::provider, "something was thrown that is no std::exception");
+    return Error(thrown, "something was thrown that is no std::exception");
   }
 #else
   return std::forward<F>(function)();

@@ -18,6 +18,7 @@
 #define DIPC_DIPC_HPP
 
 #include <dipc/arena.hpp>
+#include <dipc/authorizer.hpp>
 #include <dipc/cancel.hpp>
 #include <dipc/client.hpp>
 #include <dipc/columns.hpp>

@@ -6,6 +6,7 @@
 
 #include <dipc.h>
 
+#include <chrono>
 #include <cstdint>
 #include <exception>
 #include <memory>
@@ -83,6 +84,15 @@ class Error {
 
   /// The errno of the system call behind the error; 0 where there was none.
   [[nodiscard]] int os_errno() const noexcept { return dipc_error_os_errno(raw_.get()); }
+
+  /// After how long to ask the server again that refused a request, and longer each time; nullopt
+  /// where it has not said. A request with a deadline is asked again by itself.
+  [[nodiscard]] std::optional<std::chrono::nanoseconds> retry_after() const noexcept {
+    const std::uint64_t time = dipc_error_retry_after_ns(raw_.get());
+    if (time == 0) return std::nullopt;
+    const auto most = static_cast<std::uint64_t>(std::chrono::nanoseconds::max().count());
+    return std::chrono::nanoseconds(static_cast<std::int64_t>(time < most ? time : most));
+  }
 
   /// The error that caused this one. The text of this one contains its text.
   [[nodiscard]] std::optional<Error> source() const {

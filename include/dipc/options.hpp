@@ -5,12 +5,14 @@
 #ifndef DIPC_OPTIONS_HPP
 #define DIPC_OPTIONS_HPP
 
+#include <dipc/authorizer.hpp>
 #include <dipc/detail.hpp>
 #include <dipc/headers.hpp>
 
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -67,6 +69,21 @@ struct ServerOptions {
   std::optional<std::size_t> max_streams = {};         ///< Streams at once; one more is refused.
   /// Streams that providers are busy with, those included whose clients have gone.
   std::optional<std::size_t> max_providers = {};
+  std::optional<Authorizer> authorizer = {};  ///< Otherwise who can connect may do everything.
+  std::optional<std::size_t> max_connections = {};  ///< One more is refused.
+  /// Connections, and streams at once, of one other machine or of one other user of this machine.
+  std::optional<std::size_t> max_connections_per_peer = {};
+  std::optional<std::size_t> max_streams_per_peer = {};
+  /// Bytes of long requests, of all clients together, that have come in part.
+  std::optional<std::uint64_t> max_request_bytes = {};
+  /// How long a stream may wait for its client while others want its place; here and below
+  /// `forever` is no limit.
+  std::optional<std::chrono::nanoseconds> credit_timeout = {};
+  /// Of the handshake of tls, and until all connections of one stream have come.
+  std::optional<std::chrono::nanoseconds> handshake_timeout = {};
+  std::optional<std::chrono::nanoseconds> request_timeout = {};  ///< Of a connection's first request.
+  /// How long a connection is kept, up to twice this, over which nothing is asked for.
+  std::optional<std::chrono::nanoseconds> idle_timeout = {};
   std::optional<std::uint64_t> max_region_bytes = {};  ///< Of all regions that copies are lent from.
   std::optional<std::uint64_t> region_bytes = {};      ///< Of one such region.
   std::optional<std::chrono::nanoseconds> region_idle = {};  ///< How long an unused one is kept.
@@ -219,10 +236,19 @@ class OptionsBuilder {
   Result<void> result_;
 };
 
-inline auto build(const ServerOptions& options) {
-  return OptionsBuilder<dipc_server_options, dipc_server_options_free>(dipc_server_options_new)
-      .set(options.max_streams, dipc_server_options_set_max_streams)
+inline Result<Handle<dipc_server_options, dipc_server_options_free>> build(
+    const ServerOptions& options) {
+  OptionsBuilder<dipc_server_options, dipc_server_options_free> builder(dipc_server_options_new);
+  builder.set(options.max_streams, dipc_server_options_set_max_streams)
       .set(options.max_providers, dipc_server_options_set_max_providers)
+      .set(options.max_connections, dipc_server_options_set_max_connections)
+      .set(options.max_connections_per_peer, dipc_server_options_set_max_connections_per_peer)
+      .set(options.max_streams_per_peer, dipc_server_options_set_max_streams_per_peer)
+      .set(options.max_request_bytes, dipc_server_options_set_max_request_bytes)
+      .set(options.credit_timeout, dipc_server_options_set_credit_timeout_ns)
+      .set(options.handshake_timeout, dipc_server_options_set_handshake_timeout_ns)
+      .set(options.request_timeout, dipc_server_options_set_request_timeout_ns)
+      .set(options.idle_timeout, dipc_server_options_set_idle_timeout_ns)
       .set(options.max_region_bytes, dipc_server_options_set_max_region_bytes)
       .set(options.region_bytes, dipc_server_options_set_region_bytes)
       .set(options.region_idle, dipc_server_options_set_region_idle_ns)
@@ -236,8 +262,18 @@ inline auto build(const ServerOptions& options) {
       .set_identity(options.tls, dipc_server_options_set_tls)
       .set_text(options.tls_client_ca, dipc_server_options_set_tls_client_ca)
       .set(options.spin, dipc_server_options_set_spin_ns)
-      .set_each(options.transport, dipc_server_options_set_transport)
-      .build();
+      .set_each(options.transport, dipc_server_options_set_transport);
+  if (options.authorizer.has_value()) {
+    auto owned = std::make_unique<Authorizer>(*options.authorizer);
+    builder.run([&](dipc_error** error) {
+      const dipc_status status = dipc_server_options_set_authorizer(
+          builder.raw(), authorize, owned.get(),
+          [](void* userdata) { delete static_cast<Authorizer*>(userdata); }, error);
+      if (status == DIPC_OK) static_cast<void>(owned.release());  // the finalizer's now
+      return status;
+    });
+  }
+  return builder.build();
 }
 
 inline auto build(const ClientOptions& options) {

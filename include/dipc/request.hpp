@@ -66,8 +66,8 @@ class RequestRef {
     });
   }
 
-  /// What the client wants with the ticket. Only handlers of Server::set_handler() and
-  /// Server::set_handler_pull() get other verbs than Verb::get.
+  /// What the client wants with the ticket. Only authorizers, and handlers of
+  /// Server::set_handler() and Server::set_handler_pull(), get other verbs than Verb::get.
   [[nodiscard]] Verb verb() const noexcept { return static_cast<Verb>(dipc_request_verb(raw_)); }
 
   /// The headers that the client sent.
@@ -135,6 +135,24 @@ class RequestRef {
       return std::move(subject).error();
     }
     return peer;
+  }
+
+  /// The name that the server's authorizer has given the client; nullopt where it has given none.
+  Result<std::optional<std::string>> principal() const {
+    auto name = text_of(dipc_request_principal);
+    if (name.ok()) return std::optional<std::string>(*std::move(name));
+    if (name.status() == Status::not_found) return std::optional<std::string>();
+    return std::move(name).error();
+  }
+
+  /// In an Authorizer: names the client, for principal().
+  Result<void> set_principal(std::string_view name) const {
+    auto text = detail::c_string(name, Status::invalid_argument, "the principal");
+    if (!text) return std::move(text).error();
+    return detail::call([&](dipc_error** error) {
+      // An authorizer is given the request as one that it may change.
+      return dipc_request_set_principal(const_cast<dipc_request*>(raw_), text->c_str(), error);
+    });
   }
 
   /// Whether the client has gone or has cancelled, so that more batches are of no use.
@@ -229,6 +247,9 @@ class Request {
 
   /// Who asked.
   Result<Peer> peer() const { return ref().peer(); }
+
+  /// The name that the server's authorizer has given the client; nullopt where it has given none.
+  Result<std::optional<std::string>> principal() const { return ref().principal(); }
 
   /// Whether the client has gone or has cancelled.
   [[nodiscard]] bool is_cancelled() const noexcept { return ref().is_cancelled(); }

@@ -296,6 +296,9 @@ pub unsafe extern "C" fn dipc_request_finish(
 /// Pull form: the stream ends now. A call on another thread that waits for the client returns
 /// DIPC_ERR_CANCELLED.
 ///
+/// Undecided request (dipc_request_is_undecided()): refuses it. Any other number than a DIPC_ERR_*
+/// becomes DIPC_ERR_PERMISSION.
+///
 /// Provider: return non-zero afterwards, or an errno from the stream. The client gets the reason
 /// given here, also where the provider then returns 0 and the stream ends well.
 ///

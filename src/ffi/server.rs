@@ -211,7 +211,8 @@ pub unsafe extern "C" fn dipc_server_location(
 }
 
 /// Pull form: waits for the next request for a ticket of dipc_server_serve_pull(), or for a ticket
-/// that dipc_server_set_handler_pull() serves.
+/// that dipc_server_set_handler_pull() serves; with dipc_server_options_set_authorizer_pull() also
+/// for a request that is to be decided.
 ///
 /// @param server      Server.
 /// @param timeout_ns  Most nanoseconds to wait; 0: do not wait; DIPC_FOREVER: no limit.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::error::{Error, Result, Status};
 use crate::ffi::error::dipc_error;
 use crate::ffi::foreign::{ForeignData, dipc_finalizer};
-use crate::ffi::guard::{ErrorOut, guard_mut, guard_ref};
+use crate::ffi::guard::{ErrorOut, guard_mut, guard_ref, guard_value};
 use crate::ffi::request::dipc_request;
 use crate::ffi::server_options::dipc_server_options;
 use crate::ffi::status::dipc_status;
@@ -87,6 +87,77 @@ pub unsafe extern "C" fn dipc_server_options_set_authorizer(
     };
     // SAFETY: the caller promises `options` is NULL, or live and exclusive.
     unsafe { guard_mut(options, error, body) }
+}
+
+/// Pull form: dipc_server_next_request() gives each request twice, first for the decision about it,
+/// as dipc_authorizer says. dipc_request_is_undecided() tells the two apart. The host answers by
+/// dipc_request_allow(), or refuses by dipc_request_fail(), and frees the request; freeing alone
+/// refuses it. For hosts that a library cannot call. Default: false. Not used where the options
+/// have an authorizer.
+///
+/// @param options  Options to change; exclusive during the call.
+/// @param pulled   Whether the host decides in the pull form. It must then take requests, also
+///                 where no ticket is served in the pull form: clients wait for the decision.
+/// @param error    May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+///
+/// # Safety
+///
+/// `options` is NULL, or came from dipc_server_options_new() and was not freed; `error` is NULL or
+/// writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_server_options_set_authorizer_pull(
+    options: *mut dipc_server_options,
+    pulled: bool,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    let body = |options: &mut dipc_server_options| {
+        options.inner.authorizes_by_pull = pulled;
+        Ok(())
+    };
+    // SAFETY: the caller promises `options` is NULL, or live and exclusive.
+    unsafe { guard_mut(options, error, body) }
+}
+
+/// Pull form: tells whether a request waits for the host's decision.
+///
+/// @param request  Request, or NULL.
+/// @return true until dipc_request_allow() or dipc_request_fail(), where
+///         dipc_server_options_set_authorizer_pull() asks for decisions; false for any other
+///         request and for NULL.
+///
+/// # Safety
+///
+/// `request` is NULL or live.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_request_is_undecided(request: *const dipc_request) -> bool {
+    guard_value(false, || {
+        // SAFETY: the caller promises `request` is NULL or live.
+        unsafe { request.as_ref() }.is_some_and(|request| request.get().is_undecided())
+    })
+}
+
+/// Pull form: allows what a client asks for. dipc_request_set_principal() comes before.
+///
+/// @param request  Request for which dipc_request_is_undecided() is true; still to be freed.
+/// @param error    May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: there is nothing to decide.
+///
+/// # Safety
+///
+/// `request` is NULL or live; `error` is NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_request_allow(
+    request: *const dipc_request,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    let body = |request: &dipc_request| request.get().allow();
+    // SAFETY: the caller promises `request` is NULL or live.
+    unsafe { guard_ref(request, error, body) }
 }
 
 /// Names the client of a request, in an authorizer: handlers see the name by

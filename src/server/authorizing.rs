@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::mpsc;
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
@@ -45,11 +46,20 @@ impl fmt::Debug for SharedAuthorizer {
     }
 }
 
+/// How the host is asked.
+#[derive(Clone)]
+pub(super) enum Asking {
+    /// By a call.
+    Call(SharedAuthorizer),
+    /// By the queue of requests, in the pull form.
+    Pull,
+}
+
 /// The authorizer of one server.
 pub(super) struct Authorizing {
     /// `None` once the server is gone: the last of it is dropped by a thread of the host's or of a
     /// stream's.
-    authorizer: Mutex<Option<SharedAuthorizer>>,
+    way: Mutex<Option<Asking>>,
     /// Questions under way.
     asking: AtomicUsize,
     most: usize,
@@ -74,9 +84,9 @@ pub(super) struct Allowed {
 }
 
 impl Authorizing {
-    pub(super) fn new(authorizer: SharedAuthorizer, most: usize) -> Self {
+    pub(super) fn new(way: Asking, most: usize) -> Self {
         Self {
-            authorizer: Mutex::new(Some(authorizer)),
+            way: Mutex::new(Some(way)),
             asking: AtomicUsize::new(0),
             most,
         }
@@ -84,8 +94,8 @@ impl Authorizing {
 
     /// Nobody is asked any more.
     pub(super) fn close(&self) {
-        let authorizer = self.authorizer.lock().take();
-        drop(authorizer);
+        let way = self.way.lock().take();
+        drop(way);
     }
 
     /// A place for a question. The error is the number of questions, as many as there may be.
@@ -98,11 +108,28 @@ impl Authorizing {
     }
 
     /// Asks the host.
-    fn decide(&self, link: &Arc<EndLink>, ticket: &[u8], asked_for: AskedFor) -> Result<Allowed> {
+    fn decide(
+        &self,
+        core: &Weak<ServerCore>,
+        link: &Arc<EndLink>,
+        ticket: &[u8],
+        asked_for: AskedFor,
+    ) -> Result<Allowed> {
         let stopped = || Error::new(Status::Stopped, "the server was stopped");
-        let authorizer = self.authorizer.lock().clone().ok_or_else(stopped)?;
+        let way = self.way.lock().clone().ok_or_else(stopped)?;
         let stream = OutStream::without_batches(ticket.to_vec(), Arc::clone(link));
         let request = Request::for_provider(stream, asked_for);
+        let authorizer = match way {
+            Asking::Call(authorizer) => authorizer,
+            Asking::Pull => {
+                let (word, answer) = mpsc::sync_channel(1);
+                let core = core.upgrade().ok_or_else(stopped)?;
+                core.pulls.put(request.undecided(word));
+                // The server can go while the host decides.
+                drop(core);
+                return answer.recv().unwrap_or_else(|_| Err(stopped()));
+            }
+        };
         let decided = (authorizer.0.authorize(&request)).and_then(|()| request.ensure_not_failed());
         match decided {
             Ok(()) => Ok(Allowed {
@@ -111,11 +138,16 @@ impl Authorizing {
             }),
             Err(error) => {
                 let (code, text) = request.failure(&error);
-                let status = Status::from_code(code).unwrap_or(Status::Permission);
-                Err(Error::new(status, text))
+                Err(refused(code, text))
             }
         }
     }
+}
+
+/// What the client of a refused request gets.
+pub(super) fn refused(code: i32, text: String) -> Error {
+    let status = Status::from_code(code).unwrap_or(Status::Permission);
+    Error::new(status, text)
 }
 
 impl ServerCore {
@@ -155,7 +187,9 @@ impl ServerCore {
         self.authorizing.as_ref().is_none_or(|authorizing| {
             let mut asked_for = AskedFor::of(asked);
             asked_for.verb = Verb::Get;
-            authorizing.decide(link, ticket, asked_for).is_ok()
+            authorizing
+                .decide(&self.me, link, ticket, asked_for)
+                .is_ok()
         })
     }
 }
@@ -178,7 +212,8 @@ impl StreamWork for Undecided {
             core,
         } = *self;
         let request = &asked.request;
-        let decided = (question.0).decide(turner.link(), &request.ticket, AskedFor::of(request));
+        let asked_for = AskedFor::of(request);
+        let decided = (question.0).decide(&core, turner.link(), &request.ticket, asked_for);
         drop(question);
         let core = core.upgrade()?;
         let begun = match decided {

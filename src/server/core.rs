@@ -18,7 +18,7 @@ use crate::driver::produce::{
     Counting, OutStream, ProduceOptions, Production, Publication, Published,
 };
 use crate::driver::turning::Turner;
-use crate::error::{Advice, Error, Result, Status};
+use crate::error::{Error, Result, Status};
 use crate::fork::Generation;
 use crate::proto::{Role, RoleTags, SenderConfig, Timestamp, Uri, Verb};
 use crate::server::answers::Answers;
@@ -28,6 +28,7 @@ use crate::server::draining::Draining;
 use crate::server::figures::ServerFigures;
 use crate::server::peers::Bounds;
 use crate::server::pulls::PullQueues;
+use crate::server::refusing::with_retry;
 use crate::server::request::AskedFor;
 use crate::server::streams::{Slot, StreamLimits, Streams};
 use crate::server::threads::{Threads, send_table};
@@ -37,8 +38,6 @@ use crate::transport::{self, Connection, LinkOptions};
 
 /// How long a stop waits after the cut until the streams' threads have ended.
 const GRACE: Duration = Duration::from_millis(500);
-/// When a client should ask a busy server again: most streams are short.
-const RETRY_AFTER: Duration = Duration::from_millis(100);
 /// How long a stop waits until transports have closed their connections.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(2);
 
@@ -271,26 +270,6 @@ impl ServerCore {
         }
     }
 
-    /// Answers a request by an error. `principal` is the host's name for the client.
-    pub(super) fn refuse(
-        &self,
-        mut turner: Turner<End>,
-        asked: &ArrivedRequest,
-        principal: Option<String>,
-        error: &Error,
-    ) -> Begun {
-        self.note_refusal(turner.link(), asked, principal, error);
-        let error = &with_retry(error);
-        if asked.request.verb.has_source() {
-            match self.refuse_taking(turner, asked, error) {
-                Ok(begun) => return begun,
-                Err((_, given_back)) => turner = given_back,
-            }
-        }
-        turner.step(|served, effects| served.send_refusal(error, effects));
-        Begun::Here(turner)
-    }
-
     /// Begins to send a published table. The owner of the connection continues it.
     fn publish(
         &self,
@@ -391,18 +370,6 @@ pub(super) fn ending(slot: &Arc<Slot>) -> Box<dyn FnOnce() + Send> {
             slot.ending();
         }
     })
-}
-
-/// Rule Q8: says when to ask a busy server again, where it advises nothing else.
-pub(super) fn with_retry(error: &Error) -> Error {
-    let error = error.clone();
-    if error.status() != Status::Busy || error.advice().is_some() {
-        return error;
-    }
-    error.with_advice(Some(Advice {
-        retry_after: Some(RETRY_AFTER),
-        ..Advice::default()
-    }))
 }
 
 /// A published table whose bodies are copied, on a thread for this stream only.

@@ -10,6 +10,7 @@ mod figures;
 mod options;
 mod peers;
 mod pulls;
+mod refusing;
 mod request;
 mod source;
 mod streams;
@@ -54,7 +55,7 @@ use crate::fork::Generation;
 use crate::proto::{Role, RoleTags, Tags, Uri};
 use crate::transport::{self, MemoryBudget, TlsOptions};
 use answers::Answers;
-use authorizing::Authorizing;
+use authorizing::{Asking, Authorizing};
 use draining::Draining;
 use figures::ServerFigures;
 use pulls::PullQueues;
@@ -88,8 +89,12 @@ impl Server {
         link_options.region_idle = link_options.region_idle_time();
         // What is read from the files, and read again, is this server's.
         link_options.tls = link_options.tls.with(|_| ());
-        let authorizing = (options.authorizer.take())
-            .map(|authorizer| Arc::new(Authorizing::new(authorizer, options.most_providers())));
+        let asking = match options.authorizer.take() {
+            Some(authorizer) => Some(Asking::Call(authorizer)),
+            None => options.authorizes_by_pull.then_some(Asking::Pull),
+        };
+        let authorizing =
+            asking.map(|way| Arc::new(Authorizing::new(way, options.most_providers())));
         let bounds = connections::bounds(options.max_connections, options.max_connections_per_peer);
         let core = Arc::new_cyclic(|me| ServerCore {
             options,

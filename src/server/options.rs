@@ -79,6 +79,8 @@ pub struct ServerOptions {
     pub body: BodyPolicy,
     /// Decides about each request. `None`: whoever can connect may do everything.
     pub authorizer: Option<SharedAuthorizer>,
+    /// Without an `authorizer`: the host decides about each request in the pull form.
+    pub authorizes_by_pull: bool,
     /// How long the I/O thread spins before it sleeps.
     pub spin: Duration,
     /// Number of each stream's schema message: 0, except in tests of the wrap-around (rule M4).
@@ -103,6 +105,7 @@ impl Default for ServerOptions {
             compression: None,
             body: BodyPolicy::default(),
             authorizer: None,
+            authorizes_by_pull: false,
             spin: Duration::ZERO,
             first_seq: 0,
         }

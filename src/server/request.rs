@@ -1,6 +1,7 @@
 //! A client's request for a stream.
 
 use std::os::fd::{AsRawFd as _, BorrowedFd, RawFd};
+use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use crate::driver::figures::{LABEL_BYTES, Record, label_of};
 use crate::driver::produce::{OutStream, Production};
 use crate::error::{Error, Result, Status};
 use crate::proto::{self, Headers, Timestamp, Verb};
-use crate::server::authorizing::Allowed;
+use crate::server::authorizing::{Allowed, refused};
 use crate::server::core::ServerCore;
 use crate::server::source::Source;
 use crate::server::streams::Slot;
@@ -36,6 +37,8 @@ pub struct Request {
     source: Option<Arc<Source>>,
     /// The place of a stream that the client sends, in the pull form, until the answer.
     place: Mutex<Option<Arc<Slot>>>,
+    /// Takes the host's decision about the request, in the pull form.
+    undecided: Mutex<Option<SyncSender<Result<Allowed>>>>,
 }
 
 /// What the client said beside the ticket.
@@ -102,7 +105,14 @@ impl Request {
             pull: None,
             source: None,
             place: Mutex::new(None),
+            undecided: Mutex::new(None),
         }
+    }
+
+    /// The host decides about the request, in the pull form.
+    pub(super) fn undecided(mut self, word: SyncSender<Result<Allowed>>) -> Self {
+        self.undecided = Mutex::new(Some(word));
+        self
     }
 
     /// The client sends a stream.
@@ -187,6 +197,30 @@ impl Request {
     /// The label that an authorizer has set.
     pub(super) fn label(&self) -> Option<String> {
         self.asked.label.lock().clone()
+    }
+
+    /// Pull form: the host has to decide whether the client may do this, by [`allow`](Self::allow)
+    /// or [`fail`](Self::fail).
+    pub fn is_undecided(&self) -> bool {
+        self.undecided.lock().is_some()
+    }
+
+    /// Pull form: allows what the client asks for.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` for a request that the host need not decide about, or for a second call.
+    pub fn allow(&self) -> Result<()> {
+        let none = || Error::invalid_argument("there is nothing to decide about this request");
+        let word = self.undecided.lock().take().ok_or_else(none)?;
+        self.decided(&word, Ok(()));
+        Ok(())
+    }
+
+    fn decided(&self, word: &SyncSender<Result<Allowed>>, decision: Result<()>) {
+        let (principal, label) = (self.principal(), self.label());
+        // It fails only where nobody waits any more.
+        let _ = word.send(decision.map(|()| Allowed { principal, label }));
     }
 
     /// How long the client still waits for the end of the stream; `None`: for ever.
@@ -382,8 +416,12 @@ impl Request {
     /// Fails the stream with a reason. Pull form: the stream ends now, and a call on another thread
     /// that waits for the client returns `Cancelled`. Provider: the reason replaces the text of the
     /// failure that the provider returns next. `code` is a code of `Status`; any other number
-    /// becomes `Provider` for the client.
+    /// becomes `Provider` for the client. A request that is undecided is refused; any other number
+    /// becomes `Permission` then.
     pub fn fail(&self, code: i32, text: &str) {
+        if let Some(word) = self.undecided.lock().take() {
+            return self.decided(&word, Err(refused(code, text.to_owned())));
+        }
         if let (Some(source), Some(place)) = (&self.source, self.place.lock().take()) {
             place.ending();
             // It fails only where the client is told already.
@@ -448,6 +486,10 @@ pub(super) fn answered_before() -> Error {
 
 impl Drop for Request {
     fn drop(&mut self) {
+        if self.undecided.get_mut().is_some() {
+            let text = "the server's host has not decided about this request";
+            self.fail(Status::Permission.code(), text);
+        }
         // In the pull form, unanswered. A provider's request has neither.
         if self.place.get_mut().is_some() || (self.pull.is_some() && self.source.is_some()) {
             let text = "the server's host dropped the request";

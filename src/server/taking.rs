@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use super::authorizing::Allowed;
-use super::core::{ServerCore, ending, provide, with_retry};
+use super::core::{ServerCore, ending, provide};
+use super::refusing::with_retry;
 use super::request::{AskedFor, Request};
 use super::source::Source;
 use super::streams::Slot;

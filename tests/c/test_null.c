@@ -188,6 +188,7 @@ static void certificates(void) {
   NULLS("ca_file", dipc_server_options_set_tls_client_ca(server, NULL, &error_));
   NULLS("server", dipc_server_reload_tls(NULL, &error_));
   NULLS("options", dipc_server_options_set_authorizer(NULL, NULL, NULL, NULL, &error_));
+  NULLS("options", dipc_server_options_set_authorizer_pull(NULL, true, &error_));
   dipc_server_options_free(server);
   OK(dipc_client_options_new(&client, &error_));
   NULLS("options", dipc_client_options_set_tls(NULL, "a", "b", &error_));
@@ -393,6 +394,8 @@ static void requests(void) {
   NULLS("request", dipc_request_push(NULL, &batch, NULL, 0, 0, &error_));
   NULLS("request", dipc_request_finish(NULL, 0, &error_));
   NULLS("request", dipc_request_fail(NULL, 1, "text", &error_));
+  NULLS("request", dipc_request_allow(NULL, &error_));
+  CHECK(!dipc_request_is_undecided(NULL));
   dipc_request_free(NULL);
 
   /* The same on a live request, of a client on another thread. */

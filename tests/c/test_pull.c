@@ -59,6 +59,51 @@ static void begin(const dipc_request *request) {
   schema.release(&schema);
 }
 
+/* The host decides about each request before it answers it. */
+static void requests_are_decided_here(void) {
+  char uri[DIPC_URI_BYTES], principal[16] = "";
+  size_t len = 0;
+  dipc_server_options *options = NULL;
+  OK(dipc_server_options_new(&options, &error_));
+  OK(dipc_server_options_set_authorizer_pull(options, true, &error_));
+  dipc_server *server = new_server(options, uri);
+  dipc_server_options_free(options);
+  OK(dipc_server_serve_pull(server, TICKET("pulled"), &error_));
+  fetcher client = {0};
+  start(&client, uri, "pulled");
+  dipc_request *request = next(server);
+  CHECK(dipc_request_is_undecided(request));
+  OK(dipc_request_set_principal(request, "alice", &error_));
+  OK(dipc_request_allow(request, &error_));
+  CHECK(!dipc_request_is_undecided(request));
+  FAILS(DIPC_ERR_INVALID_ARGUMENT, "nothing to decide", dipc_request_allow(request, &error_));
+  dipc_request_free(request);
+  request = next(server);
+  CHECK(!dipc_request_is_undecided(request));
+  OK(dipc_request_principal(request, principal, sizeof principal, &len, &error_));
+  CHECK(strcmp(principal, "alice") == 0);
+  begin(request);
+  OK(dipc_request_finish(request, DIPC_FOREVER, &error_));
+  dipc_request_free(request);
+  CHECK_EQ(pthread_join(client.thread, NULL), 0);
+  CHECK_EQ(client.status, DIPC_OK);
+
+  start(&client, uri, "pulled");
+  request = next(server);
+  OK(dipc_request_fail(request, DIPC_ERR_NOT_FOUND, "not for you", &error_));
+  dipc_request_free(request);
+  CHECK_EQ(pthread_join(client.thread, NULL), 0);
+  CHECK_EQ(client.status, DIPC_ERR_NOT_FOUND);
+  CHECK(strstr(client.text, "not for you") != NULL);
+
+  /* Freeing refuses. */
+  start(&client, uri, "pulled");
+  dipc_request_free(next(server));
+  CHECK_EQ(pthread_join(client.thread, NULL), 0);
+  CHECK_EQ(client.status, DIPC_ERR_PERMISSION);
+  dipc_server_free(server);
+}
+
 static void batches_are_pushed_and_released_here(void) {
   char uri[DIPC_URI_BYTES], peer[64];
   dipc_server *server = new_server(NULL, uri);
@@ -303,6 +348,7 @@ static void waiting_for_a_request_ends(void) {
 }
 
 int main(void) {
+  requests_are_decided_here();
   batches_are_pushed_and_released_here();
   a_slow_client_makes_push_wait();
   a_request_fails_with_the_hosts_words();

@@ -12,6 +12,7 @@ use dipc::error::{Error, Result, Status};
 use dipc::proto::Verb;
 use dipc::server::{Authorizer, Provider, Request, Server, ServerOptions, SharedAuthorizer};
 use parking_lot::Mutex;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::common::{batch, counting, export, export_schema, read_all, schema, stream_of};
 use crate::{SHM, SUBJECTS, Subject, client, eventually, serve, server};
@@ -258,4 +259,86 @@ fn a_server_ends_while_its_host_decides() {
         drop(go);
     });
     drop(server);
+}
+
+/// A host that no library can call takes each request twice: first to decide about it, then to
+/// answer it. Dropping the first refuses it, and a stop refuses those that wait.
+#[test]
+fn a_host_decides_in_the_pull_form() {
+    for subject in SUBJECTS {
+        let options = ServerOptions {
+            authorizes_by_pull: true,
+            ..ServerOptions::default()
+        };
+        let (server, uri) = server(subject, options);
+        server.serve_pull(b"pulled").unwrap();
+        serve(&server, "t", counting(1, 1));
+        serve(&server, "secret", counting(1, 1));
+        let next = || server.next_request(None, None).unwrap().unwrap();
+        let get = |ticket: &'static [u8]| {
+            let mut stream = client().get(&[&uri], ticket, &subject.options(), None)?;
+            read_all(&mut stream).map(|batches| batches.len())
+        };
+        thread::scope(|scope| {
+            let getting = scope.spawn(|| get(b"pulled"));
+            let question = next();
+            assert!(question.is_undecided());
+            assert_eq!(
+                (question.verb(), question.ticket()),
+                (Verb::Get, &b"pulled"[..])
+            );
+            question.set_principal("alice");
+            question.allow().unwrap();
+            assert!(!question.is_undecided());
+            assert_eq!(
+                question.allow().unwrap_err().status(),
+                Status::InvalidArgument
+            );
+            drop(question);
+            let request = next();
+            assert!(!request.is_undecided());
+            assert_eq!(request.principal().as_deref(), Some("alice"));
+            request.start(&export_schema(&schema()), HOST).unwrap();
+            request.finish(None).unwrap();
+            assert_eq!(getting.join().unwrap().unwrap(), 0);
+            drop(request);
+
+            // Tickets that the host does not serve itself are decided about too.
+            let getting = scope.spawn(|| get(b"t"));
+            next().allow().unwrap();
+            assert_eq!(getting.join().unwrap().unwrap(), 1);
+
+            let getting = scope.spawn(|| get(b"t"));
+            next().fail(Status::Busy.code(), "come again");
+            let error = getting.join().unwrap().unwrap_err();
+            assert_eq!(error.status(), Status::Busy);
+            assert!(error.text().contains("come again"), "{error}");
+
+            let getting = scope.spawn(|| get(b"t"));
+            drop(next());
+            let error = getting.join().unwrap().unwrap_err();
+            assert_eq!(error.status(), Status::Permission);
+
+            let listing = scope.spawn(|| listed(subject, &uri));
+            while !listing.is_finished() {
+                let at_most = Some(Duration::from_millis(20));
+                if let Some(question) = server.next_request(at_most, None).unwrap()
+                    && question.ticket() != b"secret"
+                {
+                    question.allow().unwrap();
+                }
+            }
+            let shown = listing.join().unwrap();
+            assert_eq!(shown, [b"pulled".to_vec(), b"t".to_vec()]);
+
+            let getting = scope.spawn(|| get(b"t"));
+            eventually("a question waits", || {
+                let mut fds = [PollFd::from_borrowed_fd(server.request_fd(), PollFlags::IN)];
+                poll(&mut fds, Some(&Timespec::default())).unwrap() == 1
+            });
+            server.stop(Duration::ZERO).unwrap();
+            let error = getting.join().unwrap().unwrap_err();
+            assert_eq!(error.status(), Status::Stopped, "{error}");
+        });
+    }
 }

@@ -17,7 +17,7 @@ using Handler = dipc::Result<dipc::Stream> (*)(dipc::RequestRef);
 /// no array behind, or exits with 1.
 class Process {
  public:
-  explicit Process(Handler handler) {
+  explicit Process(Handler handler, const dipc::ServerOptions& options = {}) {
     std::array<int, 2> input = {};
     std::array<int, 2> output = {};
     if (pipe(input.data()) != 0 || pipe(output.data()) != 0) std::abort();
@@ -25,7 +25,7 @@ class Process {
     if (pid_ == 0) {
       close(input[1]);
       close(output[0]);
-      _exit(serve(handler, input[0], output[1]));
+      _exit(serve(handler, options, input[0], output[1]));
     }
     close(input[0]);
     close(output[1]);
@@ -55,8 +55,8 @@ class Process {
 
  private:
   /// Serves until `control` is closed.
-  static int serve(Handler handler, int control, int out) {
-    auto server = dipc::Server::make().value();
+  static int serve(Handler handler, const dipc::ServerOptions& options, int control, int out) {
+    auto server = dipc::Server::make(options).value();
     server.set_handler(handler).value();
     for (const std::string& at : {address(), std::string("tcp://127.0.0.1:0")}) {
       const auto uri = server.listen(at).value() + "\n";

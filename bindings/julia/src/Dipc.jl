@@ -49,6 +49,7 @@ include("tables.jl")     # what can be served; Tables.jl
 include("server.jl")     # Server
 include("serve.jl")      # serve
 include("answer.jl")     # the tasks that serve
+include("authorize.jl")  # the decision about each request
 include("put.jl")        # Put, put
 include("exchange.jl")   # exchange
 

@@ -1,6 +1,21 @@
 # The tasks that serve: one that takes requests, and one for each request.
 
 """
+    Dipc.Certificate
+
+Who a client's certificate is for, which an authority of the server's has signed.
+
+- `subject`: as in `"CN=alice, O=Example"`
+- `names`: alternative names, each behind its kind: `"DNS:a.example"`, `"IP:10.0.0.7"`
+- `fingerprint`: SHA-256, in lower-case hexadecimal digits
+"""
+struct Certificate
+    subject::String
+    names::Vector{String}
+    fingerprint::String
+end
+
+"""
     Dipc.Peer
 
 Who asks, as the system told when the client connected. As text it is a line for logs: `string(peer)`
@@ -10,6 +25,7 @@ is `"pid 4711, uid 1000"`.
 - `pid`, `uid`, `gid`: numbers of the client's process, its user and group; `nothing` over a
   network, which does not tell. The `pid` is 0 where the process has none in this one's namespace
 - `address`: `"10.0.0.7:40112"`; `nothing` over shm. A port says nothing of the user behind it
+- `certificate`: the [`Dipc.Certificate`](@ref) that the client has shown over tls; otherwise `nothing`
 """
 struct Peer
     transport::String
@@ -18,6 +34,7 @@ struct Peer
     gid::Union{Nothing,Int}
     address::Union{Nothing,String}
     text::String
+    certificate::Union{Nothing,Certificate}
 end
 Base.print(io::IO, peer::Peer) = print(io, peer.text)
 
@@ -31,14 +48,30 @@ function Peer(request::Ptr{Cvoid})
     end
     transport = text(@c(dipc_request_peer_transport))
     address = transport == "shm" ? nothing : text(@c(dipc_request_peer_address))
-    return Peer(transport, pid, uid, gid, address, text(@c(dipc_request_peer)))
+    certificate = transport == "tls" ? read_certificate(request) : nothing
+    return Peer(transport, pid, uid, gid, address, text(@c(dipc_request_peer)), certificate)
+end
+
+function read_certificate(request)
+    # DIPC_CERTIFICATE_SUBJECT, _NAMES and _FINGERPRINT.
+    subject, names, fingerprint = try
+        map((1, 2, 3)) do which
+            String(text_out((buffer, size, out, error) -> ccall(@c(dipc_request_peer_certificate), Int32,
+                (Ptr{Cvoid}, Int32, Ptr{UInt8}, Csize_t, Ptr{Csize_t}, Ptr{Ptr{Cvoid}}),
+                request, which, buffer, size, out, error)))
+        end
+    catch exception
+        exception isa DipcError && exception.status == ERR_NOT_FOUND || rethrow()
+        return nothing
+    end
+    return Certificate(subject, isempty(names) ? String[] : String.(split(names, ", ")), fingerprint)
 end
 
 """
     Dipc.Request
 
-What a provider is told of the client: `Dipc.ticket(request)`, `Dipc.verb(request)`,
-`Dipc.headers(request)`, `Dipc.time_left(request)`, `Dipc.peer(request)`,
+What a provider or an authorizer is told of the client: `Dipc.ticket(request)`, `Dipc.verb(request)`,
+`Dipc.headers(request)`, `Dipc.time_left(request)`, `Dipc.peer(request)`, `Dipc.principal(request)`,
 `Dipc.iscancelled(request)`, and `Dipc.cancel_fd(request)` to wait for that.
 `Dipc.add_headers(request, headers)` adds headers to the answer.
 """
@@ -48,6 +81,7 @@ mutable struct Request
     verb::Symbol
     headers::Headers
     peer::Peer
+    principal::Union{Nothing,String}
     source::Union{Nothing,Stream}    # the table of the client, once it was accepted
 end
 
@@ -56,7 +90,7 @@ function Request(pointer::Ptr{Cvoid})
         (Ptr{Cvoid}, Ptr{UInt8}, Csize_t, Ptr{Csize_t}, Ptr{Ptr{Cvoid}}), pointer, buffer, size, out, error))
     verb = ccall(@c(dipc_request_verb), Int32, (Ptr{Cvoid},), pointer)
     return Request(pointer, ticket, Base.get(VERBS, verb, :unknown),
-                   read_headers(@c(dipc_request_headers), pointer), Peer(pointer), nothing)
+                   read_headers(@c(dipc_request_headers), pointer), Peer(pointer), read_principal(pointer), nothing)
 end
 
 # The C request, while there is one.
@@ -230,8 +264,9 @@ function accept_request(server)
     drain_releases(server)
     if status == OK
         server.active += 1
+        undecided = server.authorizer !== nothing && is_undecided(out[])
         request = Request(out[])
-        @async answer(server, request)
+        undecided ? (@async decide(server, request)) : (@async answer(server, request))
     else
         collect_exports()
         patience = server.active > 0 ? DRAIN_NS : IDLE_NS
@@ -280,8 +315,7 @@ function answer(server::Server, request::Request)
         fail(request, exception)
         exception isa InterruptException && pass_on(server, exception)
     finally
-        pointer, request.pointer = request.pointer, C_NULL
-        ccall(@c(dipc_request_free), Cvoid, (Ptr{Cvoid},), pointer)
+        release(request)
         opened === nothing || opened.close()
         # The client's next request on this connection waits for that.
         request.source === nothing || close(request.source)
@@ -289,6 +323,13 @@ function answer(server::Server, request::Request)
         server.active -= 1
         leave(server)
     end
+    return
+end
+
+# Frees a request, which is answered.
+function release(request::Request)
+    pointer, request.pointer = request.pointer, C_NULL
+    ccall(@c(dipc_request_free), Cvoid, (Ptr{Cvoid},), pointer)
     return
 end
 
@@ -331,16 +372,16 @@ function patiently(call, request::Request)
     end
 end
 
-function fail(request::Request, exception)
-    code, text = reason(exception)
+function fail(request::Request, exception; other = ERR_PROVIDER)
+    code, text = reason(exception, other)
     ccall(@c(dipc_request_fail), Int32, (Ptr{Cvoid}, Int32, Cstring, Ptr{Ptr{Cvoid}}),
           request.pointer, code, text, C_NULL)
     return
 end
 
-# Status and text of an exception, for the other side.
-function reason(exception)
-    code = exception isa DipcError ? exception.status : ERR_PROVIDER
+# Status and text of an exception, for the other side; `other` is the status of one that has none.
+function reason(exception, other = ERR_PROVIDER)
+    code = exception isa DipcError ? exception.status : other
     text = exception isa DipcError ? exception.text :
            exception isa InterruptException ? "the provider was interrupted" : sprint(showerror, exception)
     # It is C's text, in UTF-8.

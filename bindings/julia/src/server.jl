@@ -13,6 +13,24 @@ Serves tables to clients; listens at `uri` where one is given. See [`Dipc.serve`
 - `max_streams`: streams served at once; one more is refused with `Dipc.ERR_BUSY` (64)
 - `max_providers`: streams that providers are busy with, those included whose clients have gone
   (`max_streams` and 64 more)
+- `authorizer`: decides about each request before anything is done for it: a function of the
+  [`Dipc.Request`](@ref), called in a task of its own. It returns `nothing` or a name for the client, which
+  handlers see as [`Dipc.principal`](@ref)`(request)`, or throws what refuses the request: a
+  `Dipc.DipcError`, whose status and text the client gets; any other exception refuses with
+  `Dipc.ERR_PERMISSION` and its text. For a list or a description it is also called with the verb `:get` for
+  each ticket that the answer would show. By default whoever can connect may do everything
+- `max_connections`: connections in all; one more client is refused with `Dipc.ERR_BUSY` (half of the
+  files that the process may open)
+- `max_connections_per_peer`, `max_streams_per_peer`: of them, and of streams at once, for one other machine
+  or user (half)
+- `max_request_bytes`: the most memory of requests of more than 64 KiB that have come in part, of all clients
+  together (64 MiB)
+- `credit_timeout`: how long a stream may wait for its client to take batches while others find no place; then
+  it fails (30 s). `Inf`, here and below: for ever
+- `handshake_timeout`: until a client has shaken hands by tls, and until all connections of one stream have
+  come (10 s)
+- `request_timeout`: from a connection to the end of its first request (30 s)
+- `idle_timeout`: how long, up to twice this, a connection is kept over which nothing is asked for (10 min)
 - `max_region_bytes`: the most memory of regions that copies are lent from, those that clients keep included (16 GiB)
 - `region_bytes`, `region_idle`: size of one region, and how long an unused one is kept (64 MiB, 10 s)
 - `inline_bytes`: up to which size a body travels as bytes (4096)
@@ -35,19 +53,25 @@ mutable struct Server <: SharedHandle
     lock::Threads.SpinLock
     tables::Dict{Vector{UInt8},Any}    # ticket => request -> batches
     handler::Any                       # the same for every other ticket, or nothing
+    authorizer::Any                    # request -> name or nothing, or nothing
     active::Int                        # requests being answered
     owner::Task                        # who is told of interrupts
     task::Union{Nothing,Task}
 
-    function Server(uri = nothing; max_streams = nothing, max_providers = nothing,
+    function Server(uri = nothing; max_streams = nothing, max_providers = nothing, authorizer = nothing,
+                    max_connections = nothing, max_connections_per_peer = nothing,
+                    max_streams_per_peer = nothing, max_request_bytes = nothing, credit_timeout = nothing,
+                    handshake_timeout = nothing, request_timeout = nothing, idle_timeout = nothing,
                     max_region_bytes = nothing,
                     region_bytes = nothing, region_idle = nothing, inline_bytes = nothing,
                     lent_limit_bytes = nothing, any_user::Bool = false, body::Symbol = :auto,
                     tls = nothing, tls_client_ca = nothing,
                     compression::Symbol = :none)
+        ensure_authorizer(authorizer)
         out = Ref{Ptr{Cvoid}}(C_NULL)
         setters = Any[
             set_bool(@c(dipc_server_options_set_any_user), any_user),
+            set_bool(@c(dipc_server_options_set_authorizer_pull), authorizer !== nothing),
             set_i32(@c(dipc_server_options_set_body),
                     named_option("body", (auto = 0, packed = 1), body)),
             set_i32(@c(dipc_server_options_set_compression),
@@ -56,10 +80,17 @@ mutable struct Server <: SharedHandle
         for (setter, value) in (
             @c(dipc_server_options_set_max_streams) => max_streams,
             @c(dipc_server_options_set_max_providers) => max_providers,
+            @c(dipc_server_options_set_max_connections) => max_connections,
+            @c(dipc_server_options_set_max_connections_per_peer) => max_connections_per_peer,
+            @c(dipc_server_options_set_max_streams_per_peer) => max_streams_per_peer,
+            @c(dipc_server_options_set_max_request_bytes) => max_request_bytes,
+            @c(dipc_server_options_set_credit_timeout_ns) => time_option(credit_timeout),
+            @c(dipc_server_options_set_handshake_timeout_ns) => time_option(handshake_timeout),
+            @c(dipc_server_options_set_request_timeout_ns) => time_option(request_timeout),
+            @c(dipc_server_options_set_idle_timeout_ns) => time_option(idle_timeout),
             @c(dipc_server_options_set_max_region_bytes) => max_region_bytes,
             @c(dipc_server_options_set_region_bytes) => region_bytes,
-            @c(dipc_server_options_set_region_idle_ns) =>
-                (region_idle === nothing ? nothing : nanoseconds(region_idle)),
+            @c(dipc_server_options_set_region_idle_ns) => time_option(region_idle),
             @c(dipc_server_options_set_inline_bytes) => inline_bytes,
             @c(dipc_server_options_set_lent_limit_bytes) => lent_limit_bytes,
         )
@@ -72,9 +103,11 @@ mutable struct Server <: SharedHandle
             check(e -> ccall(@c(dipc_server_new), Int32,
                 (Ptr{Cvoid}, Ptr{Ptr{Cvoid}}, Ptr{Ptr{Cvoid}}), options, out, e))
         end
-        server = new(out[], 0, false, Threads.SpinLock(), Dict{Vector{UInt8},Any}(), nothing, 0,
-                     current_task(), nothing)
+        server = new(out[], 0, false, Threads.SpinLock(), Dict{Vector{UInt8},Any}(), nothing,
+                     authorizer, 0, current_task(), nothing)
         push!(OPEN_SERVERS, server)
+        # Clients of whole tables wait for the decision, too.
+        authorizer === nothing || start_answering(server)
         if uri !== nothing
             try
                 listen(server, uri)
@@ -87,6 +120,8 @@ mutable struct Server <: SharedHandle
     end
 end
 kind(::Server) = "server"
+
+time_option(time) = time === nothing ? nothing : nanoseconds(time)
 
 function Server(use::Function, uri = nothing; options...)
     server = Server(uri; options...)
@@ -108,6 +143,19 @@ function free(server::Server)
 end
 
 const URI_BYTES = 1024
+
+"""
+    Dipc.reload_tls(server)
+
+Reads the server's certificates again: connections made from now on go by them. Where a file cannot be
+used this throws, and the server goes on with what it had.
+"""
+function reload_tls(server::Server)
+    using_handle(server) do handle
+        check(e -> ccall(@c(dipc_server_reload_tls), Int32, (Ptr{Cvoid}, Ptr{Ptr{Cvoid}}), handle, e))
+    end
+    return
+end
 
 """
     Dipc.listen(server, uri) -> String

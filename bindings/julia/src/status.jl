@@ -24,13 +24,16 @@ Why a call failed.
 - `status::Int32`: one of `Dipc.ERR_NOT_FOUND`, `Dipc.ERR_TIMEOUT` and the other statuses of `dipc.h`
 - `text::String`: the cause and, where there is one, the remedy
 - `os_errno::Int32`: the errno of the system call behind it, 0 where there is none
+- `retry_after`: a `Dates.Nanosecond`, after which to ask a busy server again, and longer each time;
+  `nothing` where the server has not said. A call with a deadline asks again by itself
 """
 struct DipcError <: Exception
     status::Int32
     text::String
     os_errno::Int32
+    retry_after::Union{Nothing,Nanosecond}
 end
-DipcError(status, text) = DipcError(status, text, 0)
+DipcError(status, text, os_errno = 0) = DipcError(status, text, os_errno, nothing)
 
 Base.showerror(io::IO, error::DipcError) =
     print(io, "DipcError(", status_name(error.status), "): ", error.text)
@@ -55,8 +58,9 @@ function take_error(status, error::Ptr{Cvoid})
     error == C_NULL && return DipcError(status, status_name(status))
     text = unsafe_string(ccall(@c(dipc_error_text), Cstring, (Ptr{Cvoid},), error))
     os_errno = ccall(@c(dipc_error_os_errno), Int32, (Ptr{Cvoid},), error)
+    after = ccall(@c(dipc_error_retry_after_ns), UInt64, (Ptr{Cvoid},), error)
     ccall(@c(dipc_error_free), Cvoid, (Ptr{Cvoid},), error)
-    return DipcError(status, text, os_errno)
+    return DipcError(status, text, os_errno, after == 0 ? nothing : Nanosecond(min(after, typemax(Int64))))
 end
 
 # Runs `call(error)`, where `error` is the call's last argument, and throws where it fails. Gives

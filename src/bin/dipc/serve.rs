@@ -4,6 +4,7 @@ mod accept;
 mod access;
 mod announce;
 mod files;
+mod offering;
 mod reload;
 mod remote;
 mod stop;
@@ -19,17 +20,10 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
-use dipc::arena::{Arena, ArenaOptions};
-use dipc::arrow::stream::DeviceStreamReader;
-use dipc::arrow::transfer::{move_into, move_to};
-use dipc::arrow::{
-    EncodeOptions, Encoder, OwnedDeviceStream, batch_to_c, export_batches, schema_to_c,
-};
-use dipc::device::{DeviceKind, Target};
-use dipc::error::{Error, Status};
-use dipc::server::{Provider, Request, Server, ServerOptions, SharedAuthorizer};
+use dipc::arrow::{EncodeOptions, Encoder, schema_to_c};
+use dipc::device::Target;
+use dipc::server::{Server, ServerOptions, SharedAuthorizer};
 use dipc::transport::BodyPolicy;
-use tracing::info;
 
 pub use accept::{Accepting, TICKET_HEADER};
 use accept::{Ending, Folder, Rules, Taker};
@@ -39,19 +33,18 @@ use announce::{
     flight_announcement, flight_locations, listen_everywhere, metrics_announcement, tell,
 };
 use files::{named_files, tables_of};
+use offering::offer;
 use reload::reload_at_hangups;
 use stop::stop;
 
-use crate::flight::{self, FlightServer, Gate, Table, Tables};
+use crate::flight::{self, FlightServer, Gate, Tables};
 use crate::metrics::{self, MetricsServer};
-use crate::output::whole;
-use crate::report::bytes_text;
 use crate::serve::remote::Remote;
 use crate::signals::Hangups;
-use crate::source::{Reader, Reading, Source};
+use crate::source::{Reading, Source};
 use crate::tpch;
 use crate::trust::ServerTls;
-use crate::{UsageError, lend, listening, service, signals};
+use crate::{UsageError, listening, service, signals};
 
 /// Arguments of `dipc serve`.
 #[derive(clap::Args)]
@@ -403,128 +396,4 @@ fn ensure_sendable(source: &Source, reading: Reading) -> Result<()> {
         .and_then(|schema| Encoder::new(&schema, EncodeOptions::default()))
         .with_context(|| format!("cannot serve {source}"))?;
     Ok(())
-}
-
-/// Serves one ticket. Gives the table, to serve it by Flight too. `room` is the number of bytes
-/// left for the arenas of further tickets.
-fn offer(
-    server: &Server,
-    ticket: &[u8],
-    source: Source,
-    args: &Args,
-    room: &mut u64,
-) -> Result<Table> {
-    let reading = reading(args);
-    let name = String::from_utf8_lossy(ticket).into_owned();
-    if args.device != Target::Host {
-        let batches = upload(server, ticket, source.reader(reading)?, args, room)
-            .with_context(|| format!("cannot serve {source} from {}", args.device))?;
-        info!(ticket = name, %source, batches, device = %args.device, "serving");
-        // `DoGet` of Flight knows no GPUs, so it reads the table from its source.
-        let rows = source.rows()?;
-        return Ok(Table::Source {
-            source,
-            reading,
-            rows,
-        });
-    }
-    if !args.arena {
-        info!(ticket = name, %source, "serving");
-        let provider = Box::new(SourceProvider {
-            source: source.clone(),
-            reading,
-            is_fixed: !args.replace,
-        });
-        server.serve(ticket, provider).map_err(|(error, _)| error)?;
-        let description = source.describe(reading)?;
-        let rows = description.rows;
-        server.set_description(ticket, description)?;
-        return Ok(Table::Source {
-            source,
-            reading,
-            rows,
-        });
-    }
-    let reader = source.reader(reading)?;
-    let schema = reader.schema();
-    let arena = arena(args, *room)?;
-    let batches =
-        lend::load(reader, &arena, *room).with_context(|| format!("cannot serve {source}"))?;
-    *room = room.saturating_sub(arena.mapped_bytes());
-    let count = batches.len();
-    let exported = batches.iter().cloned().map(batch_to_c).collect();
-    server
-        .publish(ticket, schema_to_c(&schema)?, exported)
-        .map_err(|(error, _)| error)?;
-    let held = bytes_text(arena.used_bytes());
-    info!(ticket = name, %source, batches = count, held, "serving from lendable memory");
-    Ok(Table::Loaded { schema, batches })
-}
-
-/// An arena for one ticket. Tickets do not share arenas, because a client can read whole regions.
-fn arena(args: &Args, max_bytes: u64) -> Result<Arena> {
-    let options = ArenaOptions {
-        max_bytes,
-        ..ArenaOptions::default()
-    };
-    let (device, id) = match args.device {
-        Target::Cuda(ordinal) => (DeviceKind::CUDA, ordinal.into()),
-        Target::Host | Target::AsSent => (DeviceKind::CPU, -1),
-    };
-    Ok(Arena::on(device, id, options)?)
-}
-
-/// Copies a table to a GPU and publishes it. Gives the number of batches.
-fn upload(
-    server: &Server,
-    ticket: &[u8],
-    reader: Reader,
-    args: &Args,
-    room: &mut u64,
-) -> Result<usize> {
-    let host = Box::new(DeviceStreamReader::new(export_batches(reader)));
-    let arena = args.arena.then(|| arena(args, *room)).transpose()?;
-    let mut moved = match arena.as_ref().and_then(Arena::room) {
-        Some(place) => move_into(host, place).map_err(|error| lend::explained(error, *room))?,
-        None => move_to(host, args.device)?,
-    };
-    let schema = moved.schema()?;
-    let mut batches = Vec::new();
-    while let Some(batch) = moved
-        .next()
-        .map_err(|error| lend::explained(error, *room))?
-    {
-        batches.push(batch);
-    }
-    if let Some(arena) = &arena {
-        *room = room.saturating_sub(arena.mapped_bytes());
-    }
-    let count = batches.len();
-    server
-        .publish(ticket, schema, batches)
-        .map_err(|(error, _)| error)?;
-    Ok(count)
-}
-
-/// A provider that opens its source anew for each stream.
-struct SourceProvider {
-    source: Source,
-    reading: Reading,
-    /// Whether the source stays as it is.
-    is_fixed: bool,
-}
-
-impl Provider for SourceProvider {
-    fn open(&self, _: &Request) -> dipc::error::Result<OwnedDeviceStream> {
-        let reader = self
-            .source
-            .reader(self.reading)
-            .map_err(|error| Error::new(Status::Provider, whole(&error)))?;
-        Ok(export_batches(reader))
-    }
-
-    /// Files must not change while they are served, but by `--replace`.
-    fn is_deterministic(&self) -> bool {
-        self.is_fixed
-    }
 }

@@ -55,7 +55,7 @@ from ._library import LibraryError, status_name
 from ._options import ExchangeOptions, GetOptions, PutOptions, RequestOptions
 from ._put import PutStats, Result, Taken, Writer
 from ._reader import Batch, Reader
-from ._request import Peer, Request
+from ._request import Certificate, Peer, Request, Verb
 from ._schema import Schema
 from ._server import Server, ServerStats
 from ._stream import StreamStats
@@ -72,6 +72,7 @@ __all__ = [
     "BusyError",
     "Cancel",
     "CancelledError",
+    "Certificate",
     "Client",
     "ClientStats",
     "ClosedError",
@@ -116,6 +117,7 @@ __all__ = [
     "UnreachableError",
     "UnsupportedError",
     "Uris",
+    "Verb",
     "Writer",
     "adescribe",
     "aexchange",

@@ -27,6 +27,15 @@ def data_bytes(value: Data, name: str) -> bytes:
     raise TypeError(f"{name} is text or bytes, not {type(value).__name__}")
 
 
+def text_bytes(value: str, name: str) -> bytes:
+    """A text as a C string."""
+    if not isinstance(value, str):
+        raise TypeError(f"{name} is text, not {type(value).__name__}")
+    if "\0" in value:
+        raise _errors.InvalidArgumentError(f"{name} holds a NUL character: {value!r}")
+    return value.encode()
+
+
 def ticket_bytes(ticket: Ticket) -> bytes:
     """A ticket's bytes."""
     return data_bytes(ticket, "a ticket")

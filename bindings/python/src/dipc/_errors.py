@@ -53,6 +53,10 @@ class DipcError(Exception):
     os_errno: int = 0
     """The errno of the system call behind it; 0 where there is none."""
 
+    retry_after: float | None = None
+    """Seconds after which to ask a busy server again, and longer each time; None where the server has not said. A
+    request with a deadline is asked again by itself."""
+
     @property
     def text(self) -> str:
         """Cause and, where there is one, remedy."""
@@ -139,7 +143,7 @@ class TimeoutError(DipcError, builtins.TimeoutError):
 
 
 class BusyError(DipcError):
-    """The server serves as many streams as its options allow; try again later."""
+    """The server serves as many streams as its options allow; try again after :attr:`retry_after`."""
 
     status = Status.BUSY
 
@@ -209,7 +213,7 @@ _BY_STATUS[Status.NULL_ARGUMENT] = InvalidArgumentError
 _BY_STATUS[Status.POISONED] = PanicError
 
 
-def from_status(status: int, text: str, os_errno: int = 0) -> DipcError:
+def from_status(status: int, text: str, os_errno: int = 0, retry_after_ns: int = 0) -> DipcError:
     """The exception for a failure of the library; the general one for a status that is not known."""
     error = _BY_STATUS.get(status, DipcError)(text)
     try:
@@ -217,4 +221,5 @@ def from_status(status: int, text: str, os_errno: int = 0) -> DipcError:
     except ValueError:
         error.status = status
     error.os_errno = os_errno
+    error.retry_after = retry_after_ns / 1e9 if retry_after_ns else None
     return error

@@ -159,6 +159,9 @@ STATUS_FUNCTIONS: dict[str, list[Any]] = {
     "dipc_request_peer_transport": [P, OUT, SIZE, OUT],
     "dipc_request_peer_address": [P, OUT, SIZE, OUT],
     "dipc_request_peer_certificate": [P, c_int32, OUT, SIZE, OUT],
+    "dipc_request_principal": [P, OUT, SIZE, OUT],
+    "dipc_request_set_principal": [P, TEXT],
+    "dipc_request_allow": [P],
     "dipc_request_cancel_fd": [P, OUT],
     "dipc_request_fd": [P, OUT],
     "dipc_request_headers": [P, OUT],
@@ -174,6 +177,15 @@ STATUS_FUNCTIONS: dict[str, list[Any]] = {
     "dipc_server_options_new": [OUT],
     "dipc_server_options_set_max_streams": [P, SIZE],
     "dipc_server_options_set_max_providers": [P, SIZE],
+    "dipc_server_options_set_max_connections": [P, SIZE],
+    "dipc_server_options_set_max_connections_per_peer": [P, SIZE],
+    "dipc_server_options_set_max_streams_per_peer": [P, SIZE],
+    "dipc_server_options_set_max_request_bytes": [P, U64],
+    "dipc_server_options_set_credit_timeout_ns": [P, U64],
+    "dipc_server_options_set_handshake_timeout_ns": [P, U64],
+    "dipc_server_options_set_request_timeout_ns": [P, U64],
+    "dipc_server_options_set_idle_timeout_ns": [P, U64],
+    "dipc_server_options_set_authorizer_pull": [P, c_bool],
     "dipc_server_options_set_max_region_bytes": [P, U64],
     "dipc_server_options_set_region_bytes": [P, U64],
     "dipc_server_options_set_region_idle_ns": [P, U64],
@@ -224,6 +236,7 @@ PLAIN_FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "dipc_error_code": (c_int32, [P]),
     "dipc_error_text": (TEXT, [P]),
     "dipc_error_os_errno": (c_int32, [P]),
+    "dipc_error_retry_after_ns": (U64, [P]),
     "dipc_error_free": (None, [P]),
     "dipc_version": (c_uint32, []),
     "dipc_cancel_free": (None, [P]),
@@ -247,6 +260,7 @@ PLAIN_FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "dipc_request_peer_id": (c_int64, [P, c_int32]),
     "dipc_request_time_left_ns": (U64, [P]),
     "dipc_request_is_cancelled": (c_bool, [P]),
+    "dipc_request_is_undecided": (c_bool, [P]),
     "dipc_request_free": (None, [P]),
     "dipc_server_is_ready": (c_bool, [P]),
     "dipc_server_free": (None, [P]),
@@ -255,7 +269,8 @@ PLAIN_FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
 
 
 _WAIT_FOR_NOTHING = (
-    "dipc_description_", "dipc_error_", "dipc_headers_", "dipc_request_headers", "dipc_request_peer",
+    "dipc_description_", "dipc_error_", "dipc_headers_", "dipc_request_allow", "dipc_request_headers",
+    "dipc_request_is_undecided", "dipc_request_peer", "dipc_request_principal", "dipc_request_set_principal",
     "dipc_request_time_left_ns", "dipc_request_verb", "dipc_stream_fd", "dipc_stream_headers", "dipc_stream_metadata",
     "dipc_stream_stat",
 )  # fmt: skip
@@ -293,6 +308,7 @@ def address(name: str) -> int | None:
 
 _error_code, _error_text = plain("dipc_error_code"), plain("dipc_error_text")
 _error_os_errno, _error_free = plain("dipc_error_os_errno"), plain("dipc_error_free")
+_error_retry_after = plain("dipc_error_retry_after_ns")
 
 
 def raised(error: c_void_p, status: int) -> _errors.DipcError:
@@ -300,7 +316,7 @@ def raised(error: c_void_p, status: int) -> _errors.DipcError:
     try:
         code = _error_code(error) if error else status
         text = _error_text(error).decode() if error else status_name(status)
-        return _errors.from_status(code, text, _error_os_errno(error))
+        return _errors.from_status(code, text, _error_os_errno(error), _error_retry_after(error))
     finally:
         _error_free(error)
 

@@ -86,6 +86,16 @@ def handler(get: Any, describe: Any, list_tickets: Any, put: Any, exchange: Any)
     return {verb: provider(function) for verb, function in functions.items() if function is not None}
 
 
+def ensure_authorizer(function: object) -> None:
+    """Raises TypeError for what cannot decide about requests."""
+    if function is None:
+        return
+    if not callable(function):
+        raise TypeError(f"an authorizer is a function of the request, not {type(function).__name__}")
+    if _is_async(function):
+        raise TypeError("an authorizer is called on threads, and cannot be a coroutine function")
+
+
 def answer(request: Request, given: Any) -> _source.Source:
     """What a provider or handler gave, as batches."""
     if request.verb in (Verb.GET, Verb.EXCHANGE):

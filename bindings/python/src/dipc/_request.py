@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import ctypes
 import enum
 import functools
@@ -21,6 +22,8 @@ _checked, _plain = _library.checked, _library.plain
 _ticket, _peer = _checked("dipc_request_ticket"), _checked("dipc_request_peer")
 _peer_transport, _peer_address = _checked("dipc_request_peer_transport"), _checked("dipc_request_peer_address")
 _peer_id, _peer_certificate = _plain("dipc_request_peer_id"), _checked("dipc_request_peer_certificate")
+_principal, _set_principal = _checked("dipc_request_principal"), _checked("dipc_request_set_principal")
+_is_undecided, _allow = _plain("dipc_request_is_undecided"), _checked("dipc_request_allow")
 _fail, _cancel_fd = _checked("dipc_request_fail"), _checked("dipc_request_cancel_fd")
 _verb, _time_left = _plain("dipc_request_verb"), _plain("dipc_request_time_left_ns")
 _request_headers, _add_headers = _checked("dipc_request_headers"), _checked("dipc_request_add_headers")
@@ -98,13 +101,13 @@ def _certificate_of(request: c_void_p) -> Certificate | None:
 
 
 class Request:
-    """A stream that a client asks for, or a table that it sends, as a provider or a handler sees it."""
+    """A stream that a client asks for, or a table that it sends, as a provider, a handler or an authorizer sees it."""
 
     def __init__(self, pointer: c_void_p) -> None:
         self.handle = Handle("request", pointer, _request_free)
         self._ticket = _library.bytes_of(_ticket, pointer, size=256)
         self.verb: int = _verb(pointer)
-        """For this package: a :class:`Verb`."""
+        """What the client wants: a :class:`Verb`."""
         self._reader: Reader | None = None
 
     def close(self) -> None:
@@ -196,6 +199,29 @@ class Request:
         with self.handle as pointer:
             return _peer_of(pointer)
 
+    @functools.cached_property
+    def principal(self) -> str | None:
+        """The name that the server's authorizer has given the client; None where it has given none."""
+        try:
+            with self.handle as pointer:
+                return _library.text_of(_principal, pointer)
+        except _errors.NotFoundError:
+            return None
+
+    @property
+    def undecided(self) -> bool:
+        """For this package: whether the authorizer is to be asked."""
+        with self.handle as pointer:
+            return bool(_is_undecided(pointer))
+
+    def allow(self, principal: str | None) -> None:
+        """For this package: the authorizer's consent."""
+        name = None if principal is None else _arguments.text_bytes(principal, "a principal")
+        with self.handle as pointer:
+            if name is not None:
+                _set_principal(pointer, name)
+            _allow(pointer)
+
     @property
     def cancelled(self) -> bool:
         """Whether the client has gone or has cancelled, so that more batches are of no use."""
@@ -249,6 +275,18 @@ def tell(request: c_void_p, error: BaseException) -> None:
     status = error.status if isinstance(error, _errors.DipcError) else _errors.Status.PROVIDER
     # Text with lone surrogates is no UTF-8.
     _fail(request, status, text_of(error).encode(errors="replace"))
+
+
+def refuse(request: Request, error: BaseException) -> None:
+    """Refuses a request that is to be decided. An exception that is none of ours has the status of a refusal."""
+    if not isinstance(error, _errors.DipcError):
+        error = _errors.PermissionError(str(error) if isinstance(error, builtins.PermissionError) else text_of(error))
+    with request.handle as pointer:
+        tell(pointer, error)
+
+
+Authorizer = Callable[[Request], "str | None"]
+"""Decides about a request: raises what refuses it, or returns the client's name or None."""
 
 
 class ClientGoneError(Exception):

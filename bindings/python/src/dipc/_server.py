@@ -14,7 +14,8 @@ from ._arguments import Path, Ticket
 from ._description import Description, Endpoint
 from ._handle import Handle, Setting, make, options
 from ._options import BODIES, COMPRESSIONS
-from ._request import Verb
+from ._provider import ensure_authorizer
+from ._request import Authorizer, Verb
 
 _checked, _plain = _library.checked, _library.plain
 _listen, _location = _checked("dipc_server_listen"), _checked("dipc_server_location")
@@ -92,6 +93,26 @@ class Server:
     :param region_idle: Seconds that an unused piece is kept; 10 by default.
     :param inline_bytes: Up to which size a body travels as bytes; 4096 by default.
     :param lent_limit_bytes: The most bytes of copies lent to one connection; 1 GiB by default.
+    :param authorizer: Decides about each request before anything is done for it: a function of the :class:`Request`,
+        called on threads of this package, also several at once. It returns None or a name for the client, which
+        handlers see as :attr:`Request.principal`, or raises what refuses the request: PermissionError, or another
+        :class:`DipcError`, whose status and text the client gets; any other exception refuses too, with its text.
+        For a list or a description it is also called for each ticket that the answer would show, with the verb
+        ``Verb.GET``. By default whoever can connect may do everything.
+    :param max_connections: How many connections the server keeps; half of the files that the process may open by
+        default. One more client is refused as busy.
+    :param max_connections_per_peer: How many one other machine or user may have; half of `max_connections` by default.
+    :param max_streams_per_peer: How many streams one other machine or user may have at once; half of `max_streams` by
+        default.
+    :param max_request_bytes: The most memory of requests of more than 64 KiB that have come in part, of all clients
+        together; 64 MiB by default.
+    :param credit_timeout: Seconds that a stream may wait for its client to take batches while other clients find no
+        place; then it fails; 30 by default. ``math.inf``, here and below: for ever.
+    :param handshake_timeout: Seconds until a client has shaken hands by tls, and until all connections of one stream
+        have come; 10 by default.
+    :param request_timeout: Seconds from a connection to the end of its first request; 30 by default.
+    :param idle_timeout: Seconds, up to twice as many, that a connection is kept over which nothing is asked for; 600 by
+        default.
     :param any_user: Admit clients of every user of this machine, not only of the user that runs this process.
     :param allow_remote: Let `listen` take tcp addresses that other machines can reach: there is neither
         encryption nor authentication.
@@ -110,6 +131,15 @@ class Server:
         *,
         max_streams: int | None = None,
         max_providers: int | None = None,
+        authorizer: Authorizer | None = None,
+        max_connections: int | None = None,
+        max_connections_per_peer: int | None = None,
+        max_streams_per_peer: int | None = None,
+        max_request_bytes: int | None = None,
+        credit_timeout: float | None = None,
+        handshake_timeout: float | None = None,
+        request_timeout: float | None = None,
+        idle_timeout: float | None = None,
         max_region_bytes: int | None = None,
         region_bytes: int | None = None,
         region_idle: float | None = None,
@@ -125,7 +155,9 @@ class Server:
         body: str = "auto",
         compression: str = "none",
     ) -> None:
+        ensure_authorizer(authorizer)
         values: list[Setting] = [
+            ("authorizer_pull", (authorizer is not None,)),
             ("any_user", (bool(any_user),)),
             ("allow_remote", (bool(allow_remote),)),
             ("trusted_network", (bool(trusted_network),)),
@@ -135,19 +167,32 @@ class Server:
                 {
                     "max_streams": max_streams,
                     "max_providers": max_providers,
+                    "max_connections": max_connections,
+                    "max_connections_per_peer": max_connections_per_peer,
+                    "max_streams_per_peer": max_streams_per_peer,
+                    "max_request_bytes": max_request_bytes,
                     "max_region_bytes": max_region_bytes,
                     "region_bytes": region_bytes,
                     "inline_bytes": inline_bytes,
                     "lent_limit_bytes": lent_limit_bytes,
                 }
             ),
-            *_arguments.some_seconds({"region_idle": region_idle, "spin": spin}),
+            *_arguments.some_seconds(
+                {
+                    "region_idle": region_idle,
+                    "spin": spin,
+                    "credit_timeout": credit_timeout,
+                    "handshake_timeout": handshake_timeout,
+                    "request_timeout": request_timeout,
+                    "idle_timeout": idle_timeout,
+                }
+            ),
             *_arguments.files({"tls": tls, "tls_client_ca": tls_client_ca}),
             *_arguments.transport(transport or {}),
         ]
         with options("server_options", values, _checked, _plain("dipc_server_options_free")) as pointer:
             self._handle = make("server", _checked("dipc_server_new"), _plain("dipc_server_free"), pointer)
-        self._pump = _serving.Pump(self._handle)
+        self._pump = _serving.Pump(self._handle, authorizer)
         # Closes it when this object dies.
         self._life = _afterlife.when_dead(functools.partial(_shut, self._handle, self._pump))
 

@@ -10,6 +10,7 @@ Arrays that clients have given back are released here too, for their memory may 
 
 from __future__ import annotations
 
+import builtins
 import ctypes
 import functools
 import logging
@@ -23,7 +24,7 @@ from ._cancel import Token
 from ._coroutines import Coroutines
 from ._handle import Handle
 from ._provider import Answers, OnLoop, Provider, answer, ensure_nothing
-from ._request import ClientGoneError, Request, Verb, send, tell
+from ._request import Authorizer, ClientGoneError, Request, Verb, refuse, send, tell
 
 log = logging.getLogger("dipc")
 
@@ -43,15 +44,19 @@ class Pump:
     Where coroutines serve, their loop takes requests too. Tickets that they alone serve have no thread.
     """
 
-    def __init__(self, server: Handle) -> None:
+    def __init__(self, server: Handle, authorizer: Authorizer | None = None) -> None:
         self._server = server
+        self._authorizer = authorizer
         self._token = Token()
         # By ticket; None: the handler of every other ticket.
         self._answers: dict[bytes | None, Answers] = {}
         self._coroutines = Coroutines(server, self._accept)
         self._condition = threading.Condition()
         self._running = 0
-        self._started = False
+        self._started = authorizer is not None
+        if self._started:
+            # Clients of published tables wait for the decision, too.
+            self._begin(self._take_requests)
 
     def add(self, ticket: bytes | None, serve: Callable[[], object], answers: Answers) -> None:
         """Serves a ticket, or every other one: calls `serve`, which tells the library."""
@@ -134,8 +139,11 @@ class Pump:
             pass
 
     def _accept(self, request: Request) -> None:
-        """Serves a request on a thread of its own, or on a loop."""
+        """Decides about a request, or serves it: on a thread of its own, or on a loop."""
         try:
+            if self._authorizer is not None and request.undecided:
+                self._begin(functools.partial(self._decide, request, self._authorizer))
+                return
             provide = self._find(request)
             if isinstance(provide, OnLoop):
                 self._coroutines.start(request, provide)
@@ -147,6 +155,20 @@ class Pump:
                 error = _errors.OutOfResourcesError(f"the server cannot start a thread: {error}")
             with request.handle as pointer:
                 tell(pointer, error)
+            request.close()
+
+    @staticmethod
+    def _decide(request: Request, authorizer: Authorizer) -> None:
+        """Asks the host whether the client may do what it asks for."""
+        try:
+            request.allow(authorizer(request))
+        except (_errors.PermissionError, builtins.PermissionError) as error:
+            refuse(request, error)
+        except BaseException as error:
+            if not isinstance(error, _errors.DipcError):
+                log.exception("the authorizer failed; the request for ticket %s is refused", request.ticket)
+            refuse(request, error)
+        finally:
             request.close()
 
     def _find(self, request: Request) -> Provider:

@@ -20,8 +20,8 @@ use tracing::{info, warn};
 use crate::calm;
 use crate::flight::{Table, Tables};
 use crate::output::{io_kind, whole};
-use crate::serve::SourceProvider;
 use crate::serve::files::ENDINGS;
+use crate::serve::offering::SourceProvider;
 use crate::sink::{Sink, Target};
 use crate::source::{Reading, Source};
 
