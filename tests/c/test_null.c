@@ -20,6 +20,7 @@ static void errors_and_values(void) {
   dipc_error_free(NULL);
   CHECK(dipc_status_name(0) != NULL);
   CHECK_EQ(dipc_status_errno(0), 0);
+  CHECK_EQ(dipc_histogram_upper_bound(0), 256);
   CHECK(dipc_version() > 0);
   CHECK(dipc_version_string() != NULL);
   NULLS("scheme", dipc_transport_available(NULL, &error_));

@@ -35,7 +35,7 @@ impl FromStr for LogChoice {
         for part in text.split(',') {
             match part.parse() {
                 _ if part == "json" => json = true,
-                Ok(found) if level.is_none() => level = Some(found),
+                Ok(found) if level.is_none() && !part.is_empty() => level = Some(found),
                 _ => {
                     return Err(
                         "it is off, error, warn, info, debug or trace, or one of these and json, \
@@ -56,20 +56,24 @@ impl FromStr for LogChoice {
 pub fn install(choice: LogChoice) {
     // The logs of dependencies, such as every frame of HTTP/2, are left out.
     let ours = Targets::new().with_target(env!("CARGO_PKG_NAME"), choice.level);
-    let writer = || display::Escaped(std::io::stderr());
     let registry = tracing_subscriber::registry();
     if choice.json {
-        registry.with(JsonLines(writer).with_filter(ours)).init();
+        let lines = JsonLines(std::io::stderr);
+        registry.with(lines.with_filter(ours)).init();
         return;
     }
     // Lines of text name the stream themselves.
     let events = filter_fn(|metadata| metadata.is_event());
     let lines = tracing_subscriber::fmt::layer()
-        .with_writer(writer)
+        .with_writer(|| display::Escaped(std::io::stderr()))
         .with_target(false)
         .log_internal_errors(false);
     registry.with(lines.with_filter(ours.and(events))).init();
 }
+
+/// Most bytes of one text in a line of JSON, because peers can cause long texts. The line itself is
+/// not cut: it would be no JSON.
+const MAX_TEXT: usize = 1024;
 
 /// Writes each event as a JSON object, on one line.
 struct JsonLines<W>(W);
@@ -86,11 +90,13 @@ impl Fields {
 
 impl Visit for Fields {
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-        self.add(field, Value::String(format!("{value:?}")));
+        self.record_str(field, &format!("{value:?}"));
     }
 
     fn record_str(&mut self, field: &Field, value: &str) {
-        self.add(field, value.into());
+        let shown = &value[..value.floor_char_boundary(MAX_TEXT)];
+        let cut = if shown.len() < value.len() { "…" } else { "" };
+        self.add(field, format!("{shown}{cut}").into());
     }
 
     fn record_u64(&mut self, field: &Field, value: u64) {
@@ -165,6 +171,39 @@ where
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A long text of a peer leaves the line whole, and bounded.
+    #[test]
+    fn a_long_text_is_cut_and_its_line_is_json() {
+        #[derive(Clone, Default)]
+        struct Written(std::sync::Arc<parking_lot::Mutex<Vec<u8>>>);
+        impl Write for Written {
+            fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+                self.0.lock().extend_from_slice(bytes);
+                Ok(bytes.len())
+            }
+            fn flush(&mut self) -> std::io::Result<()> {
+                Ok(())
+            }
+        }
+        let written = Written::default();
+        let writer = written.clone();
+        let lines = tracing_subscriber::registry().with(JsonLines(move || writer.clone()));
+        let long = "é\u{1b}\n\"".repeat(10_000);
+        tracing::subscriber::with_default(lines, || {
+            tracing::error_span!("outer", long).in_scope(|| {
+                tracing::error!(long, number = 7, "{long}");
+            });
+        });
+        let line = String::from_utf8(written.0.lock().clone()).unwrap();
+        assert!(line.len() < 20_000, "{}", line.len());
+        assert!(!line.contains('\u{1b}'));
+        assert_eq!(line.matches('\n').count(), 1);
+        let read: Value = serde_json::from_str(&line).unwrap();
+        assert!(read["text"].as_str().unwrap().starts_with("é\u{1b}\n\""));
+        assert!(read["spans"][0]["long"].as_str().unwrap().ends_with('…'));
+        assert_eq!(read["fields"]["number"], 7);
+    }
 
     /// `--log` takes a level, a format, or both.
     #[test]
