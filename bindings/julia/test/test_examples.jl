@@ -11,6 +11,7 @@
         1.5e6
         Oslo, Rome
         ada pays 3
+        ada may ask
         cities: 3, numbers: 3, prices: 1000000, squares: 5000
         1 row of id, name
         taken: 1, 3 rows are safe

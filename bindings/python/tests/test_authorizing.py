@@ -120,7 +120,6 @@ def test_only_what_a_client_may_get_is_shown(uri, client):
 
 
 def test_a_slow_decision_holds_up_nobody():
-    """Several are asked at once, and a server can be closed meanwhile."""
     asked, go = threading.Semaphore(0), threading.Event()
 
     def decide(request):
@@ -150,6 +149,31 @@ def test_a_slow_decision_holds_up_nobody():
         for thread in threads:
             thread.join(WAIT)
         assert failures == []
+
+
+LEAVE = """
+import dipc, pyarrow as pa, sys, threading
+
+deciding = threading.Event()
+
+def decide(request):
+    deciding.set()
+    threading.Event().wait()
+
+server = dipc.Server(authorizer=decide)
+server.publish("t", pa.table({"n": [1]}))
+print(server.listen(sys.argv[1]), flush=True)
+deciding.wait()
+"""
+
+
+def test_a_program_ends_while_its_authorizer_decides(script):
+    """Its client is told, and nothing hangs."""
+    process = script(LEAVE, new_address())
+    uri = process.stdout.readline().strip()
+    with pytest.raises((dipc.StoppedError, dipc.DisconnectedError)):
+        dipc.get(uri, "t")
+    assert (process.communicate(timeout=WAIT), process.returncode) == (("", ""), 0)
 
 
 def test_coroutines_serve_what_the_authorizer_allows():
