@@ -24,7 +24,7 @@ class Case:
     """One thing that any peer may be asked to do.
 
     `op` is get, put, latency, connect, describe, idle, metadata, header_build, header_read, memcpy,
-    process_vm_readv, sum, arrow_stream or socket_round_trip.
+    process_vm_readv, aes_128_gcm, sum, arrow_stream or socket_round_trip.
     `reuse` asks for one buffer at both ends, which stays in the caches, where otherwise distinct batches follow each
     other: `distinct` of them, where that is given, and at least as many in each stream of a published table.
     `default_window`: libdipc's window as it is where nobody sets it; `window_batches` and `window_bytes` set it.
@@ -153,6 +153,19 @@ def _throughput(sizes: tuple[int, ...], paths: tuple[str, ...]) -> list[Group]:
         reused = replace(untouched, reuse=True, spin=True)
         groups.append(_group(f"one buffer {size_text(size)}", (_pairs(paths), reused)))
     return groups
+
+
+def _tls() -> list[Group]:
+    """Batches inside TLS, beside the parts of which their cost is made up."""
+    untouched = Case("get", batch_bytes=2 * MIB)
+    return [
+        _group(
+            "tls 2 MiB",
+            (("dipc tls", "dipc tcp"), untouched),
+            (("memcpy",), replace(untouched, op="memcpy")),
+            (("AES-128-GCM",), replace(untouched, op="aes_128_gcm")),
+        )
+    ]
 
 
 def _latency(sizes: tuple[int, ...], paths: tuple[str, ...]) -> list[Group]:
@@ -310,6 +323,7 @@ def matrix(*, quick: bool) -> list[Group]:
     """All groups of a run, in the order in which they are measured."""
     groups = [
         *_throughput(QUICK_SIZES if quick else SIZES, UCX),
+        *_tls(),
         *_latency(QUICK_LATENCY_SIZES if quick else LATENCY_SIZES, UCX),
         *_metadata((10, 1_000) if quick else (10, 100, 1_000)),
         *_headers((1_000,) if quick else (10, 1_000)),

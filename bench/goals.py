@@ -95,6 +95,25 @@ def _per_batch(run: Run) -> Iterator[Outcome]:
         yield Outcome(case, goal, text, rate.median >= 400_000)
 
 
+def _tls(run: Run) -> Iterator[Outcome]:
+    """TLS in one run beside its parts: the bytes cross tcp, are sealed, and are copied once more."""
+    case, goal = "tls: 2 MiB, in 1/(1/tcp + 1/AES-128-GCM + 1/memcpy)", "≥ 0.8 ×"
+    size, group = 2 * MIB, "tls 2 MiB"
+    rows = [
+        find(run, "dipc tls", "get", group=group, batch_bytes=size),
+        find(run, "dipc tcp", "get", group=group, batch_bytes=size),
+        find(run, "AES-128-GCM", "aes_128_gcm", group=group, batch_bytes=size),
+        find(run, "memcpy", "memcpy", group=group, batch_bytes=size),
+    ]
+    rates = [median(row, RATE) for row in rows]
+    if any(not rate for rate in rates):
+        yield _absent(case, goal, _problem(*rows))
+        return
+    ours, *parts = (rate for rate in rates if rate)
+    found = ours * sum(1 / part for part in parts)
+    yield Outcome(case, goal, f"{_number(found)} ×", found >= 0.8)
+
+
 def _or_limit(case: str, least: float, ours: Row | None, theirs: Row | None, limit: Row | None, name: str) -> Outcome:
     """A goal, or 0.95 of a measured limit where that limit is below the goal."""
     goal = f"≥ {least} ×, or ≥ 0.95 × {name}"
@@ -348,6 +367,6 @@ def _slow(run: Run) -> Iterator[Outcome]:
 
 def outcomes(run: Run) -> list[Outcome]:
     """Every goal, in the order of the list of goals."""
-    parts = (_per_batch, _shared_memory, _first_batch, _tcp, _ucx, _reference, _headers, _many, _requests)
+    parts = (_per_batch, _shared_memory, _first_batch, _tcp, _tls, _ucx, _reference, _headers, _many, _requests)
     found = (outcome for part in (*parts, _slow, _linear) for outcome in part(run))
     return [replace(outcome, measured=outcome.measured.replace("|", "/")) for outcome in found]

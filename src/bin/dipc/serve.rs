@@ -111,7 +111,7 @@ pub struct Args {
     #[arg(long, value_name = "N", value_parser = crate::parse_count)]
     batch_rows: Option<NonZeroUsize>,
 
-    /// Most streams served at once
+    /// Most streams served at once. An eighth, 64 at most, is only for your own processes, by shm
     #[arg(long, value_name = "N", default_value = "64", value_parser = crate::parse_count)]
     max_streams: NonZeroUsize,
 

@@ -72,6 +72,10 @@ choice! {
         SocketWrite = "socket_write",
         /// A message there and back between two sleeping processes
         SocketRoundTrip = "socket_round_trip",
+        /// Sealing records of TLS by AES-128-GCM, of the provider that libdipc has
+        Aes128Gcm = "aes_128_gcm",
+        /// A handshake of TLS 1.3 within one process
+        TlsHandshake = "tls_handshake",
         /// Copying from pinned memory of the host into a GPU's
         PinnedToDevice = "pinned_to_device",
         /// Copying from a GPU's memory into pinned memory of the host

@@ -8,8 +8,8 @@ use dipc::transport::{TlsFiles, TlsOptions};
 use rcgen::{CertifiedKey, generate_simple_self_signed};
 use tempfile::TempDir;
 
-const NAME: &str = "dipc-bench";
-const CERTIFICATE: &str = "certificate.pem";
+pub const NAME: &str = "dipc-bench";
+pub const CERTIFICATE: &str = "certificate.pem";
 const KEY: &str = "key.pem";
 
 /// A certificate and its key, in a folder that goes with them.

@@ -24,6 +24,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap};
 use rustix::process::getpid;
 
 use super::case::{Case, Shape, Values as Kind, What};
+use super::ciphers;
 use super::gpu;
 use super::message::{Latency, Outcome, Ready, Usage, histogram};
 use super::timing::nanoseconds;
@@ -111,6 +112,8 @@ pub fn run(case: &Case, ready: &Ready, parent: &Parent) -> Result<()> {
         What::ArrowStream => stream_sums(case, size, parent),
         What::SocketWrite => socket_write(case, size, &ready.uri, parent),
         What::SocketRoundTrip => socket_round_trip(case, size, &ready.uri, parent),
+        What::Aes128Gcm => ciphers::seal(case, size, parent),
+        What::TlsHandshake => ciphers::handshake(case, parent),
         What::PinnedToDevice | What::DeviceToPinned | What::DeviceToDevice => {
             gpu::copies(case, size, parent)
         }

@@ -5,6 +5,7 @@
 
 mod case;
 mod certificate;
+mod ciphers;
 mod client;
 mod fetching;
 mod gpu;
@@ -47,7 +48,8 @@ use crate::output;
 /// Runs `dipc bench`.
 pub fn run(args: &Args, log: LevelFilter) -> Result<ExitCode> {
     let mut cases = args.cases()?;
-    let certificate = (cases.iter().any(|case| case.transport == Scheme::Tls))
+    let certificate = (cases.iter())
+        .any(|case| case.transport == Scheme::Tls || case.op == Op::Machine)
         .then(Certificate::new)
         .transpose()?;
     for case in &mut cases {

@@ -11,14 +11,17 @@
 //! | [`handshake`] | one handshake, on either side |
 //! | [`handshakes`] | those that are under way at a listener |
 //! | [`records`] | what passes the socket then |
+//! | [`sealing`], [`opening`] | the two directions of it |
 //! | [`refusal`] | why a handshake failed, in words |
 
 mod certificate;
 pub mod config;
 mod handshake;
 pub mod handshakes;
+mod opening;
 pub mod records;
 mod refusal;
+mod sealing;
 
 pub use handshake::connect;
 

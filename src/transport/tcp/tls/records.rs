@@ -4,40 +4,33 @@
 //! is decrypted in the buffer of the socket, and its bytes are copied to their place. Small messages
 //! share a record.
 
-use std::collections::VecDeque;
 use std::io::{IoSlice, IoSliceMut};
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::io::Errno;
 use rustls::client::ClientConnectionData;
-use rustls::crypto::cipher::{
-    InboundOpaqueMessage, MessageDecrypter, MessageEncrypter, OutboundChunks, OutboundPlainMessage,
-};
+use rustls::crypto::cipher::{MessageDecrypter, MessageEncrypter};
 use rustls::kernel::KernelConnection;
 use rustls::server::ServerConnectionData;
 use rustls::{
-    AlertDescription, ConnectionTrafficSecrets, ContentType, ExtractedSecrets, ProtocolVersion,
+    AlertDescription, ConnectionTrafficSecrets, ContentType, ExtractedSecrets,
     SupportedCipherSuite, Tls13CipherSuite,
 };
 use smallvec::SmallVec;
 
-use crate::error::{Error, Result, Status};
-use crate::transport::stream::{Outbox, Wire, keep_spare, send, take_spare};
+use crate::error::{Error, Result};
+use crate::transport::stream::{Outbox, Wire};
+use crate::transport::tcp::tls::opening::Opening;
 use crate::transport::tcp::tls::refusal;
+use crate::transport::tcp::tls::sealing::Sealing;
 
-/// Bytes before the content of a record: type, version and length.
-const HEADER_BYTES: usize = 5;
 /// Most bytes of data in one record.
-const MAX_PLAIN: usize = 16 << 10;
-/// Most bytes of a record behind its header.
-const MAX_SEALED: usize = MAX_PLAIN + 256;
+pub(super) const MAX_PLAIN: usize = 16 << 10;
 /// As much is sealed before it is written.
 const SEALED_AT_ONCE: usize = 16 * MAX_PLAIN;
 /// Most records in a row that bring no data: no peer of ours sends more than a few.
 const MOST_IDLE: u32 = 32;
-/// Most bytes of messages of TLS itself that have not come whole.
-const MAX_MESSAGE: usize = 68 << 10;
 
 /// The types of messages of TLS that come behind the handshake.
 const NEW_SESSION_TICKET: u8 = 4;
@@ -97,40 +90,6 @@ pub struct Records {
     opening: Opening,
     /// Why nothing more is sent or received.
     failed: Option<Error>,
-}
-
-struct Sealing {
-    cipher: Box<dyn MessageEncrypter>,
-    /// The number of the next record under this key.
-    number: u64,
-    /// How many records one key may seal.
-    limit: u64,
-    /// The peer asks for a new key before more data comes.
-    owes_renewal: bool,
-    /// Records that the socket has not taken.
-    records: VecDeque<Vec<u8>>,
-    /// How much of the first it has taken.
-    written: usize,
-    unsent: u64,
-}
-
-struct Opening {
-    cipher: Box<dyn MessageDecrypter>,
-    number: u64,
-    /// Bytes read; none where it is empty.
-    buffer: Box<[u8]>,
-    /// Those not opened yet.
-    unread: Range<usize>,
-    /// Data in there, opened and not yet given on.
-    plain: Range<usize>,
-    /// Data that came with the handshake, to be given on first.
-    early: Vec<u8>,
-    /// Messages of TLS itself that have not come whole.
-    messages: Vec<u8>,
-    /// Records in a row without data.
-    idle: u32,
-    /// The peer sends nothing more.
-    ended: bool,
 }
 
 /// What came of a look at the bytes that were read.
@@ -456,181 +415,4 @@ impl Wire for Records {
         self.sealing.records.clear();
         (self.sealing.written, self.sealing.unsent) = (0, 0);
     }
-}
-
-impl Sealing {
-    fn seal(&mut self, typ: ContentType, chunks: &[&[u8]]) -> Result<()> {
-        let message = OutboundPlainMessage {
-            typ,
-            version: ProtocolVersion::TLSv1_2,
-            payload: OutboundChunks::new(chunks),
-        };
-        let sealed = self.cipher.encrypt(message, self.number);
-        let record = sealed.map_err(|error| refusal::explain(&error))?.encode();
-        self.number += 1;
-        self.unsent += record.len() as u64;
-        self.records.push_back(record);
-        Ok(())
-    }
-
-    /// Returns whether all was written.
-    fn write(&mut self, socket: BorrowedFd<'_>) -> Result<bool, Errno> {
-        while !self.records.is_empty() {
-            let runs = self.records.iter().enumerate().map(|(index, record)| {
-                IoSlice::new(&record[if index == 0 { self.written } else { 0 }..])
-            });
-            let runs: SmallVec<[IoSlice<'_>; 16]> = runs.take(16).collect();
-            let sent = match send(socket, &runs, None) {
-                Ok(sent) => sent,
-                Err(Errno::INTR) => continue,
-                Err(Errno::AGAIN) => return Ok(false),
-                Err(errno) => return Err(errno),
-            };
-            drop(runs);
-            self.advance(sent);
-        }
-        Ok(true)
-    }
-
-    fn advance(&mut self, sent: usize) {
-        self.unsent = self.unsent.saturating_sub(sent as u64);
-        self.written += sent;
-        while let Some(first) = self.records.front()
-            && self.written >= first.len()
-        {
-            self.written -= first.len();
-            self.records.pop_front();
-        }
-    }
-}
-
-impl Opening {
-    /// Bytes that came before there were records to open them.
-    fn take_over(&mut self, bytes: Vec<u8>) {
-        if bytes.is_empty() {
-            return;
-        }
-        // A handshake may have read more than a buffer has.
-        let mut buffer = take_spare();
-        if bytes.len() > buffer.len() {
-            buffer = vec![0; bytes.len()].into_boxed_slice();
-        }
-        buffer[..bytes.len()].copy_from_slice(&bytes);
-        (self.buffer, self.unread) = (buffer, 0..bytes.len());
-    }
-
-    /// Copies data behind the first `at` bytes of `runs`. Returns how many bytes.
-    fn give(&mut self, runs: &mut [IoSliceMut<'_>], at: usize) -> usize {
-        if !self.early.is_empty() {
-            let len = copy(&self.early, runs, at);
-            self.early.drain(..len);
-            if !self.early.is_empty() {
-                return len;
-            }
-            return len + self.give(runs, at + len);
-        }
-        let data = self.buffer.get(self.plain.clone()).unwrap_or_default();
-        let len = copy(data, runs, at);
-        self.plain.start += len;
-        len
-    }
-
-    /// Reads what the socket has, behind what is unread.
-    fn fill(&mut self, socket: BorrowedFd<'_>) -> Result<usize, Errno> {
-        if self.buffer.is_empty() {
-            self.buffer = take_spare();
-        }
-        // Less than a record: the buffer has room for the rest of it.
-        self.buffer.copy_within(self.unread.clone(), 0);
-        (self.unread, self.plain) = (0..self.unread.len(), 0..0);
-        let read = rustix::io::read(socket, &mut self.buffer[self.unread.end..]);
-        self.unread.end += *read.as_ref().unwrap_or(&0);
-        if read.is_err() {
-            self.rest();
-        }
-        read
-    }
-
-    /// Lets go of the memory, if there is nothing in it.
-    fn rest(&mut self) {
-        if self.unread.is_empty() && self.plain.is_empty() && !self.buffer.is_empty() {
-            keep_spare(std::mem::take(&mut self.buffer));
-            (self.unread, self.plain) = (0..0, 0..0);
-        }
-    }
-
-    /// Opens the next record, if it has come whole: its type, and where its content lies.
-    fn open(&mut self) -> Result<Option<(ContentType, Range<usize>)>> {
-        let unread = self.buffer.get(self.unread.clone()).unwrap_or_default();
-        let &[typ, _, _, high, low, ..] = unread else {
-            return Ok(None);
-        };
-        let len = usize::from(u16::from_be_bytes([high, low]));
-        if ContentType::from(typ) != ContentType::ApplicationData || len > MAX_SEALED {
-            return Err(Error::disconnected(format!(
-                "sent {len} bytes of type {typ} where a record of TLS has to be"
-            )));
-        }
-        if unread.len() < HEADER_BYTES + len {
-            return Ok(None);
-        }
-        let start = self.unread.start + HEADER_BYTES;
-        self.unread.start = start + len;
-        let sealed = InboundOpaqueMessage::new(
-            ContentType::ApplicationData,
-            ProtocolVersion::TLSv1_2,
-            &mut self.buffer[start..start + len],
-        );
-        let opened = self.cipher.decrypt(sealed, self.number);
-        let opened = opened.map_err(|_| {
-            Error::new(
-                Status::Disconnected,
-                "sent bytes that were changed on the way, or are not its own (TLS does not open \
-                 them)",
-            )
-        })?;
-        self.number += 1;
-        // It lies at the start of the record.
-        let plain = start..start + opened.payload.len();
-        Ok(Some((opened.typ, plain)))
-    }
-
-    /// Takes the next message of TLS itself off those that came, with its header.
-    fn next_message(&mut self) -> Result<Option<Vec<u8>>> {
-        let &[_, a, b, c, ..] = &*self.messages else {
-            return Ok(None);
-        };
-        let len = 4 + (usize::from(a) << 16 | usize::from(b) << 8 | usize::from(c));
-        if len > MAX_MESSAGE {
-            return Err(Error::disconnected(format!(
-                "sent a message of TLS of {len} bytes behind the handshake"
-            )));
-        }
-        if self.messages.len() < len {
-            return Ok(None);
-        }
-        let rest = self.messages.split_off(len);
-        Ok(Some(std::mem::replace(&mut self.messages, rest)))
-    }
-}
-
-impl Drop for Opening {
-    fn drop(&mut self) {
-        (self.unread, self.plain) = (0..0, 0..0);
-        self.rest();
-    }
-}
-
-/// Copies `bytes` behind the first `at` bytes of `runs`, as far as there is room.
-fn copy(mut bytes: &[u8], runs: &mut [IoSliceMut<'_>], mut at: usize) -> usize {
-    let len = bytes.len();
-    for run in runs {
-        let skipped = at.min(run.len());
-        at -= skipped;
-        let room = &mut run[skipped..];
-        let (now, later) = bytes.split_at(bytes.len().min(room.len()));
-        room[..now.len()].copy_from_slice(now);
-        bytes = later;
-    }
-    len - bytes.len()
 }

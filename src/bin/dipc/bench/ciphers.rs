@@ -1,0 +1,104 @@
+//! What TLS costs without libdipc: the cipher, and a handshake.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use anyhow::{Context as _, Result, bail};
+use ring::aead::{AES_128_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection};
+
+use super::case::Case;
+use super::certificate;
+use super::machine::{many, ready, repeat};
+use super::message::{Latency, histogram};
+use super::timing::nanoseconds;
+use super::worker::Parent;
+
+/// Data of one record, and the bytes before it.
+const RECORD: usize = 16 << 10;
+const HEADER: [u8; 5] = [23, 3, 3, 0x40, 0x11];
+
+/// Seals records of TLS in one buffer, by the cipher that our peers agree on.
+pub fn seal(case: &Case, size: usize, parent: &Parent) -> Result<()> {
+    let unusable = |_| anyhow::anyhow!("the cipher cannot be used");
+    let key = UnboundKey::new(&AES_128_GCM, &[7; 16]).map_err(unusable)?;
+    let key = LessSafeKey::new(key);
+    let mut memory = vec![1_u8; size];
+    let mut number = 0_u64;
+    if !ready(parent)? {
+        return Ok(());
+    }
+    let outcome = repeat(case, many(case), || {
+        for record in memory.chunks_mut(RECORD) {
+            let mut nonce = [0; 12];
+            nonce[4..].copy_from_slice(&number.to_be_bytes());
+            number += 1;
+            let nonce = Nonce::assume_unique_for_key(nonce);
+            let tag = key.seal_in_place_separate_tag(nonce, Aad::from(HEADER), record);
+            let _ = std::hint::black_box(tag.map_err(unusable)?);
+        }
+        Ok(())
+    })?;
+    parent.say(outcome)
+}
+
+/// Shakes hands between two ends in this process, without a network and without a session of before.
+pub fn handshake(case: &Case, parent: &Parent) -> Result<()> {
+    let folder = case.certificate.as_deref();
+    let server = certificate::of_server(folder).server_for(b"dipc/1")?;
+    let server = Arc::new(server);
+    let provider = Arc::clone(server.crypto_provider());
+    let mut roots = RootCertStore::empty();
+    let path = folder
+        .context("there is no certificate")?
+        .join(certificate::CERTIFICATE);
+    roots.add(CertificateDer::from_pem_file(path).context("cannot read the certificate")?)?;
+    let mut times = histogram()?;
+    if !ready(parent)? {
+        return Ok(());
+    }
+    let outcome = repeat(case, 1, || {
+        let mut client = ClientConfig::builder_with_provider(Arc::clone(&provider))
+            .with_protocol_versions(&[&rustls::version::TLS13])?
+            .with_root_certificates(roots.clone())
+            .with_no_client_auth();
+        client.alpn_protocols = vec![b"dipc/1".to_vec()];
+        let start = Instant::now();
+        shake(Arc::new(client), Arc::clone(&server))?;
+        times.saturating_record(nanoseconds(start.elapsed()).max(1));
+        Ok(())
+    })?;
+    parent.say(super::message::Outcome {
+        latency: Some(Latency::of(&times)),
+        ..outcome
+    })
+}
+
+fn shake(client: Arc<ClientConfig>, server: Arc<ServerConfig>) -> Result<()> {
+    let name = ServerName::try_from(certificate::NAME)?;
+    let mut client = ClientConnection::new(client, name)?;
+    let mut server = ServerConnection::new(server)?;
+    let mut passed = Vec::new();
+    while client.is_handshaking() || server.is_handshaking() {
+        passed.clear();
+        client.write_tls(&mut passed)?;
+        let mut bytes = &*passed;
+        while !bytes.is_empty() {
+            server.read_tls(&mut bytes)?;
+            server.process_new_packets()?;
+        }
+        passed.clear();
+        server.write_tls(&mut passed)?;
+        let mut bytes = &*passed;
+        while !bytes.is_empty() {
+            client.read_tls(&mut bytes)?;
+            client.process_new_packets()?;
+        }
+        if !client.wants_write() && !server.wants_write() && client.is_handshaking() {
+            bail!("the handshake stands still");
+        }
+    }
+    Ok(())
+}
