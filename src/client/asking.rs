@@ -416,7 +416,7 @@ pub(super) fn ensure_secrets_are_safe<'a>(
     };
     let text = format!(
         "the header `authorization` is not sent to {}, for others may read the connection; use \
-         shm or the loopback interface, or allow it by the option send_secrets",
+         tls, shm or the loopback interface, or allow it (dipc_get_options_set_send_secrets)",
         open.peer()
     );
     Err(Error::new(Status::Permission, text))

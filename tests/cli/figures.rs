@@ -57,6 +57,12 @@ fn metrics_are_served() {
             .trim_end_matches("/metrics"),
     );
     let _silent = silent.unwrap();
+    let ready = ask(&url, "GET /ready HTTP/1.1\r\nHost: here\r\n\r\n");
+    assert!(
+        ready.starts_with("HTTP/1.1 200 ") && ready.ends_with("ready\n"),
+        "{ready}"
+    );
+    assert!(get(&url).contains("\ndipc_ready 1\n"));
     for _ in 0..2 {
         assert!(run(&["get", &server.uri, "table"]).status.success());
     }

@@ -5,8 +5,10 @@ use std::fs::{DirEntry, read_dir};
 use std::net::TcpStream;
 use std::os::unix::ffi::OsStrExt as _;
 use std::process::Command;
+use std::time::Duration;
 
-use dipc::proto::Uri;
+use dipc::client::{Client, ClientOptions, GetOptions};
+use dipc::proto::{Credit, Uri};
 use dipc::transport;
 
 use crate::support::*;
@@ -164,4 +166,29 @@ fn clients_of_every_listener_without_descriptors_are_told_of_them() {
         let said = text(&run(&["get", uri, "nation", "--timeout", "1s"]).stderr);
         assert!(said.contains("no file descriptor left"), "{said}");
     }
+}
+
+/// Promise of `--deadline`: a client of a busy server asks again until there is a place.
+#[test]
+fn a_client_with_a_deadline_waits_for_a_place() {
+    let args = ["--max-streams", "1", "--batch-rows", "1000"];
+    let server = Server::start(&[&TABLE[..], &args].concat());
+    let client = Client::new(ClientOptions::default()).unwrap();
+    let narrow = GetOptions {
+        window: Credit {
+            batches: 1,
+            bytes: 1,
+        },
+        ..GetOptions::default()
+    };
+    let held = client.get(&[&server.uri], b"lineitem", &narrow, None);
+    let held = held.unwrap();
+    let told = failure(1, &["get", &server.uri, "lineitem"]);
+    assert!(told.contains("max_streams"), "{told}");
+    let waits = dipc()
+        .args(["get", &server.uri, "lineitem", "--deadline", "60s"])
+        .spawn();
+    std::thread::sleep(Duration::from_millis(300));
+    drop(held);
+    assert!(wait(&mut waits.unwrap()).success());
 }

@@ -93,14 +93,14 @@ fn the_manager_is_told() {
         command.args(NATION).args(["--listen", &at]);
         command.env("NOTIFY_SOCKET", &address);
         let mut server = Served::start(command, 1);
-        assert_eq!(hear(&manager), "READY=1\nSTATUS=serves 1 tables");
+        assert_eq!(hear(&manager), "READY=1\nSTATUS=tables: 1");
         for _ in 0..2 {
             signal(&server.child, Signal::HUP);
             let told = hear(&manager);
             let micros = told.strip_prefix("RELOADING=1\nMONOTONIC_USEC=");
             assert!(micros.is_some(), "{told}");
             assert!(micros.unwrap().parse::<u64>().unwrap() > 0);
-            assert_eq!(hear(&manager), "READY=1");
+            assert_eq!(hear(&manager), "READY=1\nSTATUS=read its files again");
         }
         assert!(get(&server.uris[0], "nation"));
         signal(&server.child, Signal::TERM);

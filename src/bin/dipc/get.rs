@@ -85,6 +85,10 @@ pub struct Args {
     #[arg(long, value_name = "TIME", value_parser = crate::parse_timeout)]
     timeout: Option<Duration>,
 
+    /// How long the whole stream may take. Until then a server that is busy is asked again
+    #[arg(long, value_name = "TIME", value_parser = crate::parse_timeout)]
+    deadline: Option<Duration>,
+
     /// Accept servers of every user, not only of your own
     #[arg(long)]
     any_user: bool,
@@ -237,6 +241,7 @@ fn fetch(
         message_limit: args.max_message,
         trusted_network: args.trusted_network,
         headers: args.trust.headers()?,
+        deadline: args.deadline,
         ..GetOptions::default()
     };
     if let Some(timeout) = args.timeout {

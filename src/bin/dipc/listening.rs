@@ -6,9 +6,12 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
 use dipc::proto::Uri;
+use dipc::transport::by_scheme;
 
 use crate::UsageError;
 
+/// Most servers that a server which drains names.
+const MOST_REDIRECTS: usize = 16;
 /// Descriptors that must be free: for the connections of one client, for regions lent to it, and
 /// for the file of its table.
 const DESCRIPTORS: usize = 16;
@@ -94,8 +97,19 @@ pub fn ensure_distinct(listen: &[String], flight: Option<&str>) -> Result<()> {
 ///
 /// Names the one at fault.
 pub fn ensure_uris(uris: &[String]) -> Result<()> {
+    if uris.len() > MOST_REDIRECTS {
+        let text = format!(
+            "--redirect names {} servers; clients hear of {MOST_REDIRECTS}",
+            uris.len()
+        );
+        return Err(UsageError(text).into());
+    }
     for uri in uris {
-        if let Err(error) = Uri::parse_all(&[uri]) {
+        let known = Uri::parse_all(&[uri]).and_then(|uris| {
+            uris.iter()
+                .try_for_each(|uri| by_scheme(&uri.scheme).map(drop))
+        });
+        if let Err(error) = known {
             return Err(UsageError(format!("--redirect {uri}: {error}")).into());
         }
     }

@@ -23,6 +23,8 @@ use crate::flight::FlightServer;
 
 /// The path of the figures.
 pub const PATH: &str = "/metrics";
+/// The path of the answer to whether requests are taken.
+const READY: &str = "/ready";
 /// Prometheus' text format.
 const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 /// Most connections at once. Others wait with the system.
@@ -46,7 +48,7 @@ pub fn bind(address: &str, allow_remote: bool) -> Result<TcpListener> {
     if !allow_remote && let Some(open) = found.iter().find(|found| !found.ip().is_loopback()) {
         bail!(
             "{}: other machines can connect to {}, and see the tickets and figures of this server: \
-             allow it (--allow-remote)",
+             allow it (--allow-remote=metrics)",
             doing(),
             open.ip()
         );
@@ -65,7 +67,15 @@ struct Figures {
 impl Figures {
     /// `None`: the server is gone.
     fn text(&self) -> Option<String> {
-        let mut text = self.server.upgrade()?.stats_text();
+        let server = self.server.upgrade()?;
+        let mut text = server.stats_text();
+        let _ = write!(
+            text,
+            "# HELP dipc_ready Whether the server takes requests: it listens, and does not drain.\n\
+             # TYPE dipc_ready gauge\n\
+             dipc_ready {}\n",
+            u8::from(server.is_ready())
+        );
         if let Some(flight) = self.flight.as_ref().and_then(Weak::upgrade) {
             let (streams, bytes) = flight.figures();
             let _ = write!(
@@ -82,8 +92,9 @@ impl Figures {
     }
 
     fn answer(&self, request: &Request<Incoming>) -> Response<Full<Bytes>> {
-        if request.uri().path() != PATH {
-            let text = format!("the figures are at {PATH}\n");
+        let path = request.uri().path();
+        if ![PATH, READY].contains(&path) {
+            let text = format!("the figures are at {PATH}, and whether it is ready at {READY}\n");
             return answer(StatusCode::NOT_FOUND, text);
         }
         if ![Method::GET, Method::HEAD].contains(request.method()) {
@@ -91,6 +102,16 @@ impl Figures {
             let allowed = HeaderValue::from_static("GET, HEAD");
             refused.headers_mut().insert(ALLOW, allowed);
             return refused;
+        }
+        if path == READY {
+            return match self
+                .server
+                .upgrade()
+                .is_some_and(|server| server.is_ready())
+            {
+                true => answer(StatusCode::OK, "ready\n".to_owned()),
+                false => answer(StatusCode::SERVICE_UNAVAILABLE, "not ready\n".to_owned()),
+            };
         }
         match self.text() {
             Some(text) => answer(StatusCode::OK, text),

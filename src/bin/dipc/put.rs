@@ -62,6 +62,10 @@ pub struct Args {
     #[arg(long, value_name = "TIME", value_parser = crate::parse_timeout)]
     timeout: Option<Duration>,
 
+    /// How long the whole put may take. Until then a server that is busy is asked again
+    #[arg(long, value_name = "TIME", value_parser = crate::parse_timeout)]
+    deadline: Option<Duration>,
+
     /// Accept servers of every user, not only of your own
     #[arg(long)]
     any_user: bool,
@@ -227,6 +231,7 @@ fn begin(args: &Args, schema: &SchemaRef, cancel: &Cancel) -> Result<Sending> {
         options.connect_timeout = timeout;
         options.stall_timeout = Some(timeout);
     }
+    options.deadline = args.deadline;
     if flight::is_flight(&args.uri) {
         let named = (args.name.as_str(), args.command);
         let put = FlightPut::open(&args.uri, named, schema, (&options, &args.trust), cancel)?;

@@ -146,14 +146,16 @@ pub struct Args {
     #[command(flatten)]
     access: AccessArgs,
 
-    /// Let other machines connect without encryption: by tcp and Flight, or by one of them
+    /// Let other machines connect without encryption: by tcp and Flight and for metrics, or for
+    /// what is named
     #[arg(
         long,
+        value_name = "WHAT,...",
         value_enum,
         value_delimiter = ',',
         num_args = 0..=1,
         require_equals = true,
-        default_missing_value = "tcp,flight"
+        default_missing_value = "tcp,flight,metrics"
     )]
     allow_remote: Vec<Remote>,
 
@@ -276,7 +278,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         })
         .transpose()?;
     let metrics = (args.metrics.as_ref())
-        .map(|address| metrics::bind(address, !args.allow_remote.is_empty()))
+        .map(|address| metrics::bind(address, args.allow_remote.contains(&Remote::Metrics)))
         .transpose()?;
     // Tickets first: a client that finds the address also finds the tickets.
     let tables = Tables::default();
@@ -327,13 +329,14 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         .map(|listener| MetricsServer::start(listener, &server, flight.as_ref()))
         .transpose()?;
     if let Some(metrics) = &metrics {
+        remote::warn_if_open(&metrics.url());
         lines.push(metrics_announcement(metrics, args)?);
     }
     listening::ensure_descriptors()?;
     for line in lines {
         tell(&line)?;
     }
-    manager.ready(&format!("serves {} tables", server.tickets().len()));
+    manager.ready(&format!("tables: {}", server.tickets().len()));
     // An error would mean that the signal thread has ended, which never happens.
     let _ = stops.recv();
     stop(server, flight, stops, args, &manager)

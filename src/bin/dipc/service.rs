@@ -132,16 +132,18 @@ impl Manager {
     }
 
     /// The server reads its files again by `reload`, if it is ready.
-    pub fn reloading(&self, reload: impl FnOnce()) {
+    /// What it gives is why a file cannot be used.
+    pub fn reloading(&self, reload: impl FnOnce() -> Option<String>) {
         let is_ready = self.is_ready.load(Ordering::Acquire);
         if is_ready {
             let now = clock_gettime(ClockId::Monotonic);
             let micros = i128::from(now.tv_sec) * 1_000_000 + i128::from(now.tv_nsec) / 1000;
             self.tell(&format!("RELOADING=1\nMONOTONIC_USEC={micros}"));
         }
-        reload();
+        let failed = reload();
         if is_ready && self.is_ready.load(Ordering::Acquire) {
-            self.tell("READY=1");
+            let status = failed.as_deref().unwrap_or("read its files again");
+            self.tell(&format!("READY=1\nSTATUS={status}"));
         }
     }
 

@@ -21,14 +21,21 @@ pub(super) fn reload_at_hangups(
     let (server, manager) = (Arc::clone(server), Arc::clone(manager));
     let has_certificate = args.tls.tls_cert.is_some();
     let reload = move || {
+        let mut failed = None;
         match server.reload_tls() {
             Ok(()) if has_certificate => info!("certificates are read again"),
             Ok(()) => {}
-            Err(error) => error!(%error, "certificates stay as they were"),
+            Err(error) => {
+                error!(%error, "certificates stay as they were");
+                failed = Some(format!("certificates stay as they were: {error}"));
+            }
         }
         if let Some(Err(error)) = access.as_ref().map(|access| access.reload()) {
-            error!("tokens stay as they were: {error:#}");
+            let text = format!("tokens stay as they were: {error:#}");
+            error!("{text}");
+            failed = Some(text);
         }
+        failed
     };
     hangups.watch(move || manager.reloading(&reload))
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result};
 use dipc::server::Server;
 use serde::Serialize;
-use tracing::{debug, info, warn};
+use tracing::{error, info, warn};
 
 use crate::flight::FlightServer;
 use crate::output;
@@ -120,9 +120,8 @@ pub(super) fn stop(
 fn drain_until(server: &Server, elsewhere: &[String], deadline: Instant) {
     const PAUSE: Duration = Duration::from_millis(10);
     let elsewhere: Vec<_> = elsewhere.iter().map(String::as_str).collect();
-    // It fails only where the server was stopped.
-    if let Err(error) = server.drain(&elsewhere) {
-        debug!(%error, "not drained");
+    if let Err(error) = server.drain(&elsewhere).or_else(|_| server.drain(&[])) {
+        error!(%error, "requests are served on until the server stops");
     }
     while server.stats().streams_active > 0 && Instant::now() < deadline {
         std::thread::sleep(PAUSE);
