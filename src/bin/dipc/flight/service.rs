@@ -96,6 +96,7 @@ impl Service {
         let shown = request.peer_certs();
         let shown = shown.as_ref().and_then(|chain| chain.first());
         let certificate = shown.and_then(|der| PeerCertificate::from_der(der).ok());
+        let peer = request.remote_addr();
         Box::new(move |verb, ticket| {
             let asker = Asker {
                 authorization: authorization.as_deref(),
@@ -103,6 +104,17 @@ impl Service {
                 uid: None,
             };
             let checked = access.check(&asker, verb, ticket);
+            if let Err(error) = &checked {
+                let peer = peer.map_or_else(|| "unknown".to_owned(), |peer| peer.to_string());
+                let ticket = String::from_utf8_lossy(ticket);
+                info!(
+                    target: "dipc::audit",
+                    peer,
+                    verb = verb.name(),
+                    status = error.status().symbol(),
+                    "a request for {ticket:?} of {peer} by Flight is refused: {error}"
+                );
+            }
             checked.map(drop).map_err(|error| match authorization {
                 Some(_) => Status::permission_denied(error.text()),
                 None => Status::unauthenticated(error.text()),
