@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-/// Most lines of one kind within [`LINES_TIME`].
+/// Most lines of one kind within ten seconds.
 pub const MOST_LINES: u32 = 5;
 const LINES_TIME: Duration = Duration::from_secs(10);
 
