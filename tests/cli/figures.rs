@@ -110,7 +110,10 @@ fn metrics_are_for_this_machine() {
             &path,
         ],
     );
-    assert!(told.contains("cannot serve metrics at 0.0.0.0:0"), "{told}");
+    assert!(
+        told.contains("cannot listen for metrics at 0.0.0.0:0"),
+        "{told}"
+    );
     assert!(told.contains("--allow-remote"), "{told}");
 }
 

@@ -1,7 +1,7 @@
 //! Checks before a server reports that it is ready.
 
 use std::fs::{self, File};
-use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::net::{SocketAddr, TcpListener, ToSocketAddrs as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
@@ -114,6 +114,24 @@ pub fn ensure_uris(uris: &[String]) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Listens at `address` (`HOST:PORT`, port 0: any) for `whom`, without answering yet. `refusal` says
+/// why other machines may not connect; `None`: they may.
+pub fn bind(address: &str, whom: &str, refusal: Option<&str>) -> Result<TcpListener> {
+    let doing = || format!("cannot listen for {whom} at {address}");
+    let found: Vec<SocketAddr> = address
+        .to_socket_addrs()
+        .context("it is not HOST:PORT, or there is no such host")
+        .with_context(doing)?
+        .collect();
+    if let Some(refusal) = refusal
+        && let Some(open) = found.iter().find(|found| !found.ip().is_loopback())
+    {
+        let ip = open.ip();
+        bail!("{}: other machines can connect to {ip}, {refusal}", doing());
+    }
+    TcpListener::bind(found.as_slice()).with_context(doing)
 }
 
 /// Checks that a client can be served: without descriptors, connections would wait in the listener

@@ -2,11 +2,11 @@
 
 use std::convert::Infallible;
 use std::fmt::Write as _;
-use std::net::{SocketAddr, TcpListener, ToSocketAddrs as _};
+use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use dipc::server::Server;
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
@@ -35,26 +35,6 @@ const ASK_TIME: Duration = Duration::from_secs(5);
 const LAST_TIME: Duration = Duration::from_secs(30);
 /// How long to wait where the system accepts no connection.
 const PAUSE: Duration = Duration::from_millis(100);
-
-/// Listens at `address` (`HOST:PORT`, port 0: any), without answering yet. Addresses that other
-/// machines can reach need `allow_remote`.
-pub fn bind(address: &str, allow_remote: bool) -> Result<TcpListener> {
-    let doing = || format!("cannot serve metrics at {address}");
-    let found: Vec<SocketAddr> = address
-        .to_socket_addrs()
-        .context("it is not HOST:PORT, or there is no such host")
-        .with_context(doing)?
-        .collect();
-    if !allow_remote && let Some(open) = found.iter().find(|found| !found.ip().is_loopback()) {
-        bail!(
-            "{}: other machines can connect to {}, and see the tickets and figures of this server: \
-             allow it (--allow-remote=metrics)",
-            doing(),
-            open.ip()
-        );
-    }
-    TcpListener::bind(found.as_slice()).with_context(doing)
-}
 
 /// Whose figures they are.
 #[derive(Clone)]

@@ -37,8 +37,8 @@ use offering::offer;
 use reload::reload_at_hangups;
 use stop::stop;
 
-use crate::flight::{self, FlightServer, Gate, Tables};
-use crate::metrics::{self, MetricsServer};
+use crate::flight::{FlightServer, Gate, Tables};
+use crate::metrics::MetricsServer;
 use crate::serve::remote::Remote;
 use crate::signals::Hangups;
 use crate::source::{Reading, Source};
@@ -269,16 +269,10 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let flight = args
         .flight
         .as_ref()
-        .map(|address| {
-            let is_tls = args.tls.tls_cert.is_some();
-            flight::bind(
-                address,
-                is_tls || args.allow_remote.contains(&Remote::Flight),
-            )
-        })
+        .map(|address| listening::bind(address, "Flight", remote::of_flight(args)))
         .transpose()?;
     let metrics = (args.metrics.as_ref())
-        .map(|address| metrics::bind(address, args.allow_remote.contains(&Remote::Metrics)))
+        .map(|address| listening::bind(address, "metrics", remote::of_metrics(args)))
         .transpose()?;
     // Tickets first: a client that finds the address also finds the tickets.
     let tables = Tables::default();

@@ -31,5 +31,5 @@ mod tables;
 pub use fetch::{FlightFetch, Request, Taken};
 pub use locations::is_flight;
 pub use put::FlightPut;
-pub use server::{FlightServer, Gate, bind};
+pub use server::{FlightServer, Gate};
 pub use tables::{Table, Tables};

@@ -1,12 +1,12 @@
 //! A server for Flight clients.
 
 use std::io;
-use std::net::{SocketAddr, TcpListener, ToSocketAddrs as _};
+use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use arrow_flight::flight_service_server::FlightServiceServer;
 use dipc::transport::TlsOptions;
 use futures::Stream;
@@ -25,26 +25,6 @@ use crate::flight::service::{Counters, Service};
 use crate::flight::tables::Tables;
 use crate::report::bytes_text;
 use crate::serve::{Accepting, Access};
-
-/// Listens at `address` (`HOST:PORT`, port 0: any), without answering yet. Addresses that other
-/// machines can reach need `allow_remote`.
-pub fn bind(address: &str, allow_remote: bool) -> Result<TcpListener> {
-    let doing = || format!("cannot listen for Flight at {address}");
-    let found: Vec<SocketAddr> = address
-        .to_socket_addrs()
-        .context("it is not HOST:PORT, or there is no such host")
-        .with_context(doing)?
-        .collect();
-    if !allow_remote && let Some(open) = found.iter().find(|found| !found.ip().is_loopback()) {
-        bail!(
-            "{}: other machines can connect to {}, and nothing is encrypted: give a certificate \
-             (--tls-cert, --tls-key), or allow it (--allow-remote)",
-            doing(),
-            open.ip()
-        );
-    }
-    TcpListener::bind(found.as_slice()).with_context(doing)
-}
 
 /// What protects a Flight server.
 #[derive(Default)]

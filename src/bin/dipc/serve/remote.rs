@@ -4,12 +4,31 @@ use std::net::{IpAddr, SocketAddr};
 
 use tracing::warn;
 
+use super::Args;
+
 /// What `--allow-remote` allows.
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Remote {
     Tcp,
     Flight,
     Metrics,
+}
+
+/// Why other machines may not ask the Flight server; `None`: they may.
+pub fn of_flight(args: &Args) -> Option<&'static str> {
+    let allowed = args.tls.tls_cert.is_some() || args.allow_remote.contains(&Remote::Flight);
+    (!allowed).then_some(
+        "and nothing is encrypted: give a certificate (--tls-cert, --tls-key), or allow it \
+         (--allow-remote)",
+    )
+}
+
+/// Why other machines may not read the figures; `None`: they may.
+pub fn of_metrics(args: &Args) -> Option<&'static str> {
+    let allowed = args.allow_remote.contains(&Remote::Metrics);
+    (!allowed).then_some(
+        "and see the tickets and figures of this server: allow it (--allow-remote=metrics)",
+    )
 }
 
 /// Warns where other machines can connect to `uri`, as `tcp://HOST:PORT?…`, in plain text.
