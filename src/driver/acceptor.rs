@@ -54,7 +54,7 @@ struct Accepting {
 /// How long a failing listener is left alone: epoll would go on reporting it. Refused connections
 /// are looked at as often.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Refused connections that wait for their answer. Others are closed without a word, since
+/// Refused connections that wait for their answer; the oldest are closed without a word, since
 /// strangers hold our descriptors by them.
 const MOST_REFUSED: usize = 8;
 
@@ -124,15 +124,20 @@ impl Acceptor {
 
     fn refuse(&self, state: &mut Accepting, told: Option<(Box<dyn Connection>, Error)>) {
         let refused = told.or_else(|| state.listener.as_mut().and_then(|it| it.refused()));
-        if let Some((connection, why)) = refused
-            && state.refused.len() < MOST_REFUSED
-        {
-            let mut refused = Refused::new(connection, why);
-            if refused.answer(self.tags) {
-                state.refused.push(refused);
-                self.call_later(state);
-            }
+        let Some((connection, why)) = refused else {
+            return;
+        };
+        let mut refused = Refused::new(connection, why);
+        if !refused.answer(self.tags) {
+            return;
         }
+        // A client that asks does so soon: those that have said nothing longest make room.
+        state.refused.retain_mut(|it| it.answer(self.tags));
+        if state.refused.len() >= MOST_REFUSED {
+            state.refused.remove(0);
+        }
+        state.refused.push(refused);
+        self.call_later(state);
     }
 
     /// Accepts one connection. Returns whether the listener works; `None`: there is no other

@@ -113,12 +113,16 @@ fn a_full_server_says_so() {
     eventually("the silent ones are connected", || {
         server.stats().connections == 14
     });
+    // More of them are refused, and wait for an answer to nothing.
+    let refused: Vec<_> = (0..40)
+        .map(|_| TcpStream::connect(target).unwrap())
+        .collect();
     for _ in 0..20 {
         let error = get(&tcp).unwrap_err();
         assert_busy(&error, "max_connections");
         assert_eq!(get(&uri).unwrap(), 2);
     }
-    drop(silent);
+    drop((silent, refused));
     eventually("there is a place again", || get(&tcp).is_ok());
 }
 

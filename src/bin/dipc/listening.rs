@@ -12,6 +12,8 @@ use crate::UsageError;
 
 /// Most servers that a server which drains names.
 const MOST_REDIRECTS: usize = 16;
+/// Most bytes of the URI of one.
+const MOST_REDIRECT_BYTES: usize = 1024;
 /// Descriptors that must be free: for the connections of one client, for regions lent to it, and
 /// for the file of its table.
 const DESCRIPTORS: usize = 16;
@@ -105,6 +107,10 @@ pub fn ensure_uris(uris: &[String]) -> Result<()> {
         return Err(UsageError(text).into());
     }
     for uri in uris {
+        if uri.len() > MOST_REDIRECT_BYTES {
+            let text = format!("--redirect {uri:.40}...: clients read {MOST_REDIRECT_BYTES} bytes");
+            return Err(UsageError(text).into());
+        }
         let known = Uri::parse_all(&[uri]).and_then(|uris| {
             uris.iter()
                 .try_for_each(|uri| by_scheme(&uri.scheme).map(drop))

@@ -30,7 +30,7 @@ const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 /// Most connections at once. Others wait with the system.
 const MOST: usize = 16;
 /// How long a client may take to ask.
-const ASK_TIME: Duration = Duration::from_secs(5);
+const ASK_TIME: Duration = Duration::from_secs(2);
 /// How long a connection may last. It serves one request.
 const LAST_TIME: Duration = Duration::from_secs(30);
 /// How long to wait where the system accepts no connection.

@@ -121,7 +121,7 @@ pub struct Args {
     max_providers: Option<NonZeroUsize>,
 
     /// Most connections of all clients, and as many of Flight's [default: half of the limit on open
-    /// files; for Flight a quarter]
+    /// files; for Flight an eighth]
     #[arg(long, value_name = "N", value_parser = crate::parse_count)]
     max_connections: Option<NonZeroUsize>,
 

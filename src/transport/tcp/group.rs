@@ -13,10 +13,8 @@ use crate::error::{Error, Result};
 use crate::lines::Lines;
 use crate::transport::features::Join;
 use crate::transport::tcp::connection::{TcpConnection, WatchedSocket};
+use crate::transport::tcp::most_waiting;
 use crate::transport::tcp::socket::Timer;
-
-/// Most sockets that wait at one listener for others of their groups.
-const MAX_WAITING: usize = 256;
 
 /// The groups of one listener.
 pub struct Groups {
@@ -27,8 +25,9 @@ pub struct Groups {
     timer: Timer,
 }
 
-#[derive(Default)]
 struct GroupQueue {
+    /// Most sockets that wait for others of their groups.
+    most: usize,
     /// Oldest first.
     waiting: VecDeque<SocketGroup>,
     whole: VecDeque<WholeGroup>,
@@ -59,7 +58,12 @@ impl Groups {
     pub fn new(time: Duration) -> Result<Self> {
         let timer = Timer::new().map_err(|errno| Error::os("cannot set a listener up", errno))?;
         Ok(Self {
-            state: Mutex::default(),
+            state: Mutex::new(GroupQueue {
+                most: most_waiting(),
+                waiting: VecDeque::new(),
+                whole: VecDeque::new(),
+                said: Lines::default(),
+            }),
             time,
             timer,
         })
@@ -154,7 +158,7 @@ impl GroupQueue {
 
     /// Where too many sockets wait, the oldest groups go: one that is honest is whole soon.
     fn make_room(&mut self) {
-        while self.waiting.iter().map(SocketGroup::sockets).sum::<usize>() > MAX_WAITING {
+        while self.waiting.iter().map(SocketGroup::sockets).sum::<usize>() > self.most {
             self.close_oldest("too many wait for others of their connections");
         }
     }
@@ -175,6 +179,7 @@ mod tests {
     use crate::lines::{MOST_LINES, testing};
     use crate::transport::patience::Patience;
     use crate::transport::tcp::connection::Connected;
+    use crate::transport::tcp::most_waiting;
     use std::net::{Ipv4Addr, TcpListener, TcpStream};
 
     const GROUP_TIME: Duration = Duration::from_secs(10);
@@ -246,13 +251,14 @@ mod tests {
     fn only_so_many_sockets_wait() {
         let (groups, listener) = (Groups::new(GROUP_TIME).unwrap(), listener());
         let mut peers = Vec::new();
-        for group in 0..=MAX_WAITING as u128 {
+        let most = most_waiting();
+        for group in 0..=most as u128 {
             let (socket, peer) = socket(&listener);
             groups.add(join(group, 0, 2), HERE, socket).unwrap();
             peers.push(peer);
         }
         let state = groups.state.lock();
-        assert_eq!(state.waiting.len(), MAX_WAITING);
+        assert_eq!(state.waiting.len(), most);
         assert_eq!(state.waiting[0].id, 1);
     }
 
@@ -261,7 +267,7 @@ mod tests {
     fn closed_groups_are_logged_in_a_bounded_number_of_lines() {
         let (groups, listener) = (Groups::new(GROUP_TIME).unwrap(), listener());
         let logged = testing::count(|| {
-            for group in 0..2 * MAX_WAITING as u128 {
+            for group in 0..2 * most_waiting() as u128 {
                 let (socket, _peer) = socket(&listener);
                 groups.add(join(group, 0, 2), HERE, socket).unwrap();
             }

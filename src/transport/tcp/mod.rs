@@ -17,6 +17,7 @@ use std::os::fd::OwnedFd;
 use std::time::Instant;
 
 pub(super) use listener::bind;
+use rustix::process::{Resource, getrlimit};
 
 use crate::error::{Error, Result};
 use crate::proto::Uri;
@@ -28,6 +29,20 @@ use crate::transport::tcp::connection::{Connected, TcpConnection, WatchedSocket}
 use crate::transport::tcp::listener::TcpListener;
 use crate::transport::tcp::socket::set_up;
 use crate::transport::{Connection, LinkOptions, Listener, Outgoing, Transport};
+
+/// Most sockets that wait at one listener for others of their groups, and as many for the end of
+/// their handshakes: a part of the files that the process may open, and room for the largest group.
+fn most_waiting() -> usize {
+    const LEAST: usize = MAX_SOCKETS as usize;
+    let files = getrlimit(Resource::Nofile).current;
+    let files = files.and_then(|files| usize::try_from(files).ok());
+    files.map_or(MOST_WAITING, |files| {
+        (files / 16).clamp(LEAST, MOST_WAITING)
+    })
+}
+
+/// See [`most_waiting`].
+const MOST_WAITING: usize = 256;
 
 /// [`Transport`] for `tcp://host:port`.
 #[derive(Debug, Clone, Copy, Default)]

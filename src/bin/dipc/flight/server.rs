@@ -31,7 +31,7 @@ use crate::serve::{Accepting, Access};
 pub struct Gate {
     /// `None`: nothing is encrypted.
     pub tls: Option<Arc<TlsOptions>>,
-    /// Most connections; `None`: a quarter of the files that the process may open.
+    /// Most connections; `None`: an eighth of the files that the process may open.
     pub max_connections: Option<usize>,
     /// `None`: everybody may do everything.
     pub access: Option<Arc<Access>>,
@@ -58,12 +58,13 @@ struct Ended {
 /// A client that does not answer for so long is gone.
 const KEEP_ALIVE: Duration = Duration::from_secs(60);
 
-/// The default bound on connections. libdipc's own listeners have half of the files.
+/// The default bound on connections. libdipc's own have half of the files, and some wait for others
+/// or for a handshake.
 fn most_connections() -> usize {
     let files = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
     let files = files.and_then(|files| usize::try_from(files).ok());
     files.map_or(Semaphore::MAX_PERMITS, |files| {
-        (files / 4).clamp(1, Semaphore::MAX_PERMITS)
+        (files / 8).clamp(1, Semaphore::MAX_PERMITS)
     })
 }
 

@@ -18,18 +18,18 @@ use crate::error::{Error, Result, Status};
 use crate::lines::Lines;
 use crate::transport::TlsOptions;
 use crate::transport::peer::PeerCertificate;
+use crate::transport::tcp::most_waiting;
 use crate::transport::tcp::socket::Timer;
 use crate::transport::tcp::tls::handshake::{Handshake, Progress};
 use crate::transport::tcp::tls::records::Records;
-
-/// Most handshakes under way at one listener.
-const MAX_WAITING: usize = 256;
 
 /// The handshakes of one listener.
 pub struct Handshakes {
     tls: Arc<TlsOptions>,
     /// How long a handshake may take.
     time: Duration,
+    /// How many may be under way.
+    most: usize,
     /// Oldest first.
     waiting: VecDeque<Waiting>,
     /// The number of the next one.
@@ -73,6 +73,7 @@ impl Handshakes {
         Ok(Self {
             tls,
             time,
+            most: most_waiting(),
             waiting: VecDeque::new(),
             next: 0,
             epoll: Arc::new(epoll),
@@ -104,7 +105,7 @@ impl Handshakes {
             since: Instant::now(),
             watched: EventFlags::IN,
         });
-        while self.waiting.len() > MAX_WAITING {
+        while self.waiting.len() > self.most {
             self.close_oldest("too many handshakes are under way");
         }
         self.set_timer();
