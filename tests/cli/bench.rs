@@ -355,6 +355,8 @@ fn the_machine_is_measured() {
         "arrow_stream",
         "socket_write",
         "socket_round_trip",
+        "aes_128_gcm",
+        "tls_handshake",
     ];
     assert_eq!(lines.len(), 2 * names.len());
     for (line, (index, name)) in lines
@@ -364,7 +366,7 @@ fn the_machine_is_measured() {
         assert_eq!(line["op"], "machine");
         assert_eq!(line["what"], name);
         assert_eq!(number(line, "size_bytes"), [64, 4096][index]);
-        if name == "socket_round_trip" {
+        if ["socket_round_trip", "tls_handshake"].contains(&name) {
             check_latency(line, 30);
             assert!(line["bytes_per_second"].is_null());
         } else {
@@ -567,4 +569,22 @@ fn processes_follow_the_command() {
     signal(&long.child, Signal::KILL);
     long.end();
     assert!(names(folder.path()).is_empty());
+}
+
+/// Promise of `--hostile`: the measurement goes on beside connections that send nonsense.
+#[test]
+fn hostile_connections_are_beside_a_measurement() {
+    let lines = lines(&[
+        "--op=get",
+        "--transport=tcp",
+        "--memory=heap",
+        "--batch-bytes=4K",
+        "--batches=30",
+        "--hostile=20",
+    ]);
+    assert!(!lines.is_empty());
+    for line in &lines {
+        assert_eq!(number(line, "hostile"), 20);
+        assert!(rate(line, "bytes_per_second") > 0.0);
+    }
 }
