@@ -16,6 +16,7 @@ use dipc::server::{Request, Server, ServerOptions};
 use dipc::transport::BodyPolicy;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use crate::common::child::{assert_in_child, in_child};
 use crate::common::{FnTaker, batch, export, export_schema, in_arena, read_all, schema, stream_of};
 use crate::{SUBJECTS, Subject, assert_same, client, eventually, server};
 
@@ -632,5 +633,46 @@ fn a_host_that_keeps_a_stream_holds_nobody_up() {
         }
         drop(kept);
         eventually("no stream is active", || server.stats().streams_active == 0);
+    }
+}
+
+/// A server that ends while the rest of a table comes that its host has left keeps nothing of the
+/// connection.
+#[test]
+fn a_server_that_ends_keeps_no_table_that_was_left() {
+    in_child("putting::child_ends_servers");
+}
+
+#[test]
+#[ignore = "run by a_server_that_ends_keeps_no_table_that_was_left"]
+fn child_ends_servers() {
+    assert_in_child();
+    let open = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+    for subject in SUBJECTS {
+        if !["shm", "tcp"].contains(&subject.scheme) {
+            continue;
+        }
+        let mut before = 0;
+        for round in 0..120 {
+            let (server, uri) = server(subject, ServerOptions::default());
+            let (sender, left) = mpsc::channel();
+            take_by(&server, move |request| {
+                let mut source = request.source()?;
+                source.next()?;
+                drop(source);
+                let _ = sender.send(());
+                Err(Error::cancelled("enough"))
+            });
+            let client = client();
+            let mut put = put(&client, &uri, subject).unwrap();
+            push(&mut put, &batch(0, 1000)).unwrap();
+            left.recv().unwrap();
+            drop(server);
+            drop((put, client));
+            if round == 20 {
+                before = open();
+            }
+        }
+        eventually("all is closed", || open() <= before + 5);
     }
 }

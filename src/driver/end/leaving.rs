@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::{End, EndEffects, EndLink, Writes};
 use crate::driver::clock;
+use crate::driver::turning::Turn as _;
 use crate::error::Error;
 use crate::proto::SenderState;
 
@@ -48,7 +49,8 @@ impl End {
             self.send_failure(error.status().code(), error.text(), effects);
         }
         self.pump(effects);
-        self.close(error.clone(), effects);
+        // The I/O thread may turn it no more, and a stream that was left keeps the connection.
+        self.fail(error.clone(), effects);
     }
 
     /// Has the peer end the connection, since what it has not read is lost once this side does.

@@ -11,7 +11,7 @@ use super::inbound::Inbound;
 use crate::driver::clock;
 use crate::driver::end::End;
 use crate::driver::end::EndEffects;
-use crate::driver::turning::Budget;
+use crate::driver::turning::{Budget, Turn as _};
 use crate::error::Error;
 use crate::lines::Lines;
 use crate::proto::{Side, Timestamp};
@@ -53,6 +53,7 @@ impl Left {
             patience,
             left: MOST_LEFT,
         })))));
+        let mut is_cut = false;
         for (side, connection) in connections.iter_mut() {
             let left = Arc::clone(&left);
             connection.step(|end, _| {
@@ -60,7 +61,12 @@ impl Left {
                 end.connection.forget_bodies();
                 end.wake();
                 end.left = Some((side, left));
+                is_cut |= end.is_over();
             });
+        }
+        // Nobody may turn a connection any more that was cut meanwhile, and each keeps the stream.
+        if is_cut && let Some(stream) = left.take() {
+            stream.end();
         }
     }
 
