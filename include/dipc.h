@@ -1080,8 +1080,8 @@ int32_t dipc_error_os_errno(const struct dipc_error *error);
 
 /**
  * Gives the time after which the server that refused a request should be asked again. A caller
- * that asks again waits at least as long, and longer each time. A blocking call with a deadline does
- * so by itself, until its deadline.
+ * that asks again waits at least as long, and longer each time. A blocking call with a deadline
+ * does so by itself, until its deadline.
  *
  * @param error  Error, or NULL.
  * @return Nanoseconds; 0 if the server has not said, and for NULL.
@@ -1712,9 +1712,9 @@ dipc_status dipc_get_options_set_lent_limit_bytes(struct dipc_get_options *optio
  *
  * The limit counts decompressed buffers, copies of memory that the server could still change, and
  * the structs of schema and arrays. For the stream as a whole it counts dictionaries with their
- * deltas, and once more what the dictionaries between two batches need. A message may always take as
- * many bytes as its body has. A body, and the bodies of all dictionaries together, may have 32 times
- * as many bytes as the limit.
+ * deltas, and once more what the dictionaries between two batches need. A message may always take
+ * as many bytes as its body has. A body, and the bodies of all dictionaries together, may have 32
+ * times as many bytes as the limit.
  *
  * @param options              Options to change; exclusive during the call.
  * @param message_limit_bytes  Bytes; UINT64_MAX for no limit.
@@ -3648,8 +3648,8 @@ dipc_status dipc_server_options_set_max_request_bytes(struct dipc_server_options
                                                       struct dipc_error **error);
 
 /**
- * Sets how long a client may take for the handshake of TLS, and until all sockets of one connection
- * have come; then they are closed. Default: 10 s.
+ * Sets how long a client may take for the handshake of TLS, and until all sockets of one
+ * connection have come; then they are closed. Default: 10 s.
  *
  * @param options     Options to change; exclusive during the call.
  * @param timeout_ns  Nanoseconds; DIPC_FOREVER: no limit.
@@ -3688,9 +3688,9 @@ dipc_status dipc_server_options_set_idle_timeout_ns(struct dipc_server_options *
                                                     struct dipc_error **error);
 
 /**
- * Listens by a socket that listens already, as a service manager hands over (LISTEN_FDS), and gives
- * the URI for clients. The socket's address decides the URI. Whoever else has the socket can go on
- * with it: the server neither shuts it down nor removes its file.
+ * Listens by a socket that listens already, as a service manager hands over (LISTEN_FDS), and
+ * gives the URI for clients. The socket's address decides the URI. Whoever else has the socket can
+ * go on with it: the server neither shuts it down nor removes its file.
  *
  * @param server         Server.
  * @param scheme         "shm": fd is a Unix stream socket, at a path or an abstract name. "tcp",
@@ -3727,8 +3727,8 @@ dipc_status dipc_server_options_new(struct dipc_server_options **out, struct dip
 /**
  * Sets how many streams are served at once. Further requests are refused with DIPC_ERR_BUSY. Each
  * stream of a provider uses one thread. A stream whose client has gone does not count, even if its
- * provider has not returned; dipc_server_options_set_max_providers() limits those. An eighth of the
- * streams, 64 at most, is only for processes of the server's own user, by shm. Default: 64.
+ * provider has not returned; dipc_server_options_set_max_providers() limits those. An eighth of
+ * the streams, 64 at most, is only for processes of the server's own user, by shm. Default: 64.
  *
  * @param options      Options to change; exclusive during the call.
  * @param max_streams  Streams; at least 1.

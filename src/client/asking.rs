@@ -113,8 +113,8 @@ impl ClientCore {
         error
     }
 
-    /// Asks for a stream, and goes on to where a server that drains leads. `on_gpus`: the server may
-    /// lend bodies in GPU memory.
+    /// Asks for a stream, and goes on to where a server that drains leads. `on_gpus`: the server
+    /// may lend bodies in GPU memory.
     pub(super) fn ask(
         self: &Arc<Self>,
         uris: &Arc<[KnownUri]>,

@@ -69,7 +69,8 @@ fn random() -> u8 {
 mod tests {
     use super::*;
 
-    /// Rule Q8: each pause is at least as long as the server has advised, and later ones are longer.
+    /// Rule Q8: each pause is at least as long as the server has advised, and later ones are
+    /// longer.
     #[test]
     fn pauses_grow_from_the_advised_one() {
         let millis = Duration::from_millis;

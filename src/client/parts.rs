@@ -226,7 +226,7 @@ impl PartSource {
                 }),
             };
             let error = match outcome {
-                Err(error) if error.advice().is_some() => {
+                Err(error) if error.advice().is_some_and(|it| !it.elsewhere.is_empty()) => {
                     drains.push((uri, error.clone()));
                     error
                 }

@@ -337,9 +337,9 @@ pub unsafe extern "C" fn dipc_get_options_set_lent_limit_bytes(
 ///
 /// The limit counts decompressed buffers, copies of memory that the server could still change, and
 /// the structs of schema and arrays. For the stream as a whole it counts dictionaries with their
-/// deltas, and once more what the dictionaries between two batches need. A message may always take as
-/// many bytes as its body has. A body, and the bodies of all dictionaries together, may have 32 times
-/// as many bytes as the limit.
+/// deltas, and once more what the dictionaries between two batches need. A message may always take
+/// as many bytes as its body has. A body, and the bodies of all dictionaries together, may have 32
+/// times as many bytes as the limit.
 ///
 /// @param options              Options to change; exclusive during the call.
 /// @param message_limit_bytes  Bytes; UINT64_MAX for no limit.

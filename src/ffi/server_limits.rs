@@ -153,8 +153,8 @@ pub unsafe extern "C" fn dipc_server_options_set_max_request_bytes(
     unsafe { guard_mut(options, error, body) }
 }
 
-/// Sets how long a client may take for the handshake of TLS, and until all sockets of one connection
-/// have come; then they are closed. Default: 10 s.
+/// Sets how long a client may take for the handshake of TLS, and until all sockets of one
+/// connection have come; then they are closed. Default: 10 s.
 ///
 /// @param options     Options to change; exclusive during the call.
 /// @param timeout_ns  Nanoseconds; DIPC_FOREVER: no limit.

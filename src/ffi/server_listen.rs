@@ -10,9 +10,9 @@ use crate::ffi::server::{DIPC_URI_BYTES, dipc_server};
 use crate::ffi::status::dipc_status;
 use crate::ffi::text::{TextOut, try_str};
 
-/// Listens by a socket that listens already, as a service manager hands over (LISTEN_FDS), and gives
-/// the URI for clients. The socket's address decides the URI. Whoever else has the socket can go on
-/// with it: the server neither shuts it down nor removes its file.
+/// Listens by a socket that listens already, as a service manager hands over (LISTEN_FDS), and
+/// gives the URI for clients. The socket's address decides the URI. Whoever else has the socket can
+/// go on with it: the server neither shuts it down nor removes its file.
 ///
 /// @param server         Server.
 /// @param scheme         "shm": fd is a Unix stream socket, at a path or an abstract name. "tcp",

@@ -44,8 +44,8 @@ impl Default for TakeOptions {
 /// Options of a server.
 #[derive(Debug, Clone)]
 pub struct ServerOptions {
-    /// Most streams served at once; further requests are refused with `Busy`. An eighth, 64 at most,
-    /// is only for processes of the server's own user, by shm.
+    /// Most streams served at once; further requests are refused with `Busy`. An eighth, 64 at
+    /// most, is only for processes of the server's own user, by shm.
     pub max_streams: usize,
     /// Most streams with providers and hosts of the pull form, including streams whose clients have
     /// gone; further requests are refused with `Busy`. `None`: `max_streams` and 64 more.

@@ -416,8 +416,8 @@ impl Request {
     /// Fails the stream with a reason. Pull form: the stream ends now, and a call on another thread
     /// that waits for the client returns `Cancelled`. Provider: the reason replaces the text of the
     /// failure that the provider returns next. `code` is a code of `Status`; any other number
-    /// becomes `Provider` for the client. A request that is undecided is refused; any other number
-    /// becomes `Permission` then.
+    /// becomes `Provider` for the client. An undecided request is refused by it, and there any
+    /// other number becomes `Permission`.
     pub fn fail(&self, code: i32, text: &str) {
         if let Some(word) = self.undecided.lock().take() {
             return self.decided(&word, Err(refused(code, text.to_owned())));

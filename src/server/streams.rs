@@ -13,8 +13,8 @@ use crate::error::{Error, Result, Status};
 use crate::proto::Timestamp;
 use crate::server::peers::{Bounds, PeerKey};
 
-/// Streams are looked at so often in the time that one may wait for its client while others want its
-/// place, and at least after the pause.
+/// Streams are looked at so often in the time that one may wait for its client while others want
+/// its place, and at least after the pause.
 const LOOKS: u32 = 8;
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 

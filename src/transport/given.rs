@@ -8,8 +8,8 @@ use rustix::net::{AddressFamily, SocketType, sockopt};
 
 use crate::error::{Error, Result};
 
-/// A stream socket that listens, of one of `families`. Nothing of it is changed but, in the end, that
-/// accepting does not wait.
+/// A stream socket that listens, of one of `families`. Nothing of it is changed but, in the end,
+/// that accepting does not wait.
 ///
 /// # Errors
 ///

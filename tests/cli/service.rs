@@ -1,5 +1,5 @@
-//! `dipc serve` under a service manager (docs/operation.md): what it tells, the sockets it is given,
-//! and how it hands its clients on.
+//! `dipc serve` under a service manager (docs/operation.md): what it tells, the sockets it is
+//! given, and how it hands its clients on.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::TcpListener;

@@ -85,8 +85,8 @@ fn certificates_are_checked_at_both_ends() {
     assert!(told.contains("--tls-cert"), "{told}");
 }
 
-/// SIGHUP has the certificates read again, over both ways to the server: who trusts the old authority
-/// alone is refused from then on.
+/// SIGHUP has the certificates read again, over both ways to the server: who trusts the old
+/// authority alone is refused from then on.
 #[test]
 fn certificates_are_read_again() {
     let (old, new) = (Authority::new(), Authority::new());

@@ -188,8 +188,8 @@ fn a_silent_server_of_a_cancelled_stream_is_left() {
     assert_eq!(client.stats().connections_idle, 0);
 }
 
-/// Rule E4: CANCEL is answered by ERROR. A server that goes on for ever, in whatever small messages,
-/// is cut.
+/// Rule E4: CANCEL is answered by ERROR. A server that goes on for ever, in whatever small
+/// messages, is cut.
 #[test]
 fn an_endless_server_of_a_cancelled_stream_is_cut() {
     let (uri, server) = with_server(|mut server| {

@@ -214,8 +214,8 @@ fn requests_without_credit_have_few_places() {
     }
 }
 
-/// Rule Q8: a call with a deadline asks a busy server again until there is a place; one without fails
-/// at once. For gets and for puts.
+/// Rule Q8: a call with a deadline asks a busy server again until there is a place; one without
+/// fails at once. For gets and for puts.
 #[test]
 fn a_call_with_a_deadline_waits_for_a_place() {
     for subject in SUBJECTS {

@@ -91,8 +91,8 @@ fn the_next_server_takes_the_socket_over() {
 trait ReadWrite: std::io::Read + std::io::Write {}
 impl<T: std::io::Read + std::io::Write> ReadWrite for T {}
 
-/// Promise of `listen_fd`: what is no listening stream socket of the scheme's family is refused, and
-/// stays the caller's; other machines come only where the options allow it.
+/// Promise of `listen_fd`: what is no listening stream socket of the scheme's family is refused,
+/// and stays the caller's; other machines come only where the options allow it.
 #[test]
 fn other_descriptors_are_refused() {
     let file = tempfile::tempfile().unwrap();

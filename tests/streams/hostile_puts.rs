@@ -282,8 +282,8 @@ fn a_table_of_a_client_that_breaks_the_rules_fails() {
     }
 }
 
-/// Rule A8: a body that is longer than a client's may be is refused by its header, before the server
-/// has memory for it. The client hears the reason.
+/// Rule A8: a body that is longer than a client's may be is refused by its header, before the
+/// server has memory for it. The client hears the reason.
 #[test]
 fn a_body_past_its_limit_is_refused() {
     for subject in SUBJECTS {

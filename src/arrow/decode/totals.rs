@@ -9,7 +9,8 @@ use crate::arrow::decode::options::TIMES_OF_BODIES;
 use crate::device::BufferRef;
 use crate::error::{Error, Result};
 
-/// What a dictionary counts at least, in bytes: its entry, its lists and the handling of its message.
+/// What a dictionary counts at least, in bytes: its entry, its lists and the handling of its
+/// message.
 const EACH: u64 = 1 << 10;
 
 /// The costs of the dictionaries that there are, and of those since the last batch.

@@ -85,7 +85,7 @@ pub struct Args {
     #[arg(long, value_name = "TIME", value_parser = crate::parse_timeout)]
     timeout: Option<Duration>,
 
-    /// How long the whole stream may take. Until then a server that is busy is asked again
+    /// How long the whole stream may take. The command asks a busy server again within this time
     #[arg(long, value_name = "TIME", value_parser = crate::parse_timeout)]
     deadline: Option<Duration>,
 

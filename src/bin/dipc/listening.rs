@@ -122,8 +122,8 @@ pub fn ensure_uris(uris: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Listens at `address` (`HOST:PORT`, port 0: any) for `whom`, without answering yet. `refusal` says
-/// why other machines may not connect; `None`: they may.
+/// Listens at `address` (`HOST:PORT`, port 0: any) for `whom`, without answering yet. `refusal`
+/// says why other machines may not connect; `None`: they may.
 pub fn bind(address: &str, whom: &str, refusal: Option<&str>) -> Result<TcpListener> {
     let doing = || format!("cannot listen for {whom} at {address}");
     let found: Vec<SocketAddr> = address

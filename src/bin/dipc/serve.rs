@@ -50,7 +50,8 @@ use crate::{UsageError, listening, service, signals};
 #[derive(clap::Args)]
 pub struct Args {
     /// Where to listen: shm:@NAME (abstract), shm:/PATH, tcp://HOST:PORT or ucx://HOST:PORT (port
-    /// 0: any); may be given several times. Sockets of a service manager (LISTEN_FDS) are served too
+    /// 0: any); may be given several times. Sockets of a service manager (LISTEN_FDS) are served
+    /// too
     #[arg(long, value_name = "URI")]
     listen: Vec<String>,
 
@@ -187,7 +188,8 @@ pub struct Args {
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = crate::parse_duration)]
     drain: Duration,
 
-    /// A server to which clients that ask meanwhile are sent; may be given several times, best first
+    /// A server to which clients that ask meanwhile are sent; may be given several times, best
+    /// first
     #[arg(long, value_name = "URI")]
     redirect: Vec<String>,
 

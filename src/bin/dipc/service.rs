@@ -1,5 +1,5 @@
-//! What a service manager such as systemd hands over, and what it is told: sockets (LISTEN_FDS), and
-//! how the server is (NOTIFY_SOCKET). The manuals sd_listen_fds(3) and sd_notify(3) have the
+//! What a service manager such as systemd hands over, and what it is told: sockets (LISTEN_FDS),
+//! and how the server is (NOTIFY_SOCKET). The manuals sd_listen_fds(3) and sd_notify(3) have the
 //! protocols.
 
 use std::env;
@@ -93,7 +93,8 @@ fn given(count: &OsStr, names: Option<&OsStr>) -> Result<Vec<GivenSocket>> {
             if unsafe { libc::fcntl(number, libc::F_GETFD) } < 0 {
                 bail!("LISTEN_FDS is {count}, and descriptor {number} is not open");
             }
-            // SAFETY: it is open, as was just seen, and the variables say that it is this process's.
+            // SAFETY: it is open, as was just seen, and the variables say that it is this
+            // process's.
             let socket = unsafe { OwnedFd::from_raw_fd(number) };
             fcntl_setfd(&socket, FdFlags::CLOEXEC).context("cannot keep a socket from children")?;
             let name = names.next().unwrap_or_default().to_owned();

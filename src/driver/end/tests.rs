@@ -302,8 +302,8 @@ fn messages_past_the_budget_are_read() {
     io.shut_down();
 }
 
-/// Rule Q4: a server may say any number of results. The last 1,024 wait for the client's host; later
-/// ones cover the others.
+/// Rule Q4: a server may say any number of results. The last 1,024 wait for the client's host;
+/// later ones cover the others.
 #[test]
 fn results_that_nobody_reads_have_a_limit() {
     let io = IoThread::start("dipc-test-io", Duration::ZERO).unwrap();

@@ -179,7 +179,7 @@ pub(super) fn enlist(core: &Arc<ServerCore>) {
     SERVERS.get().lock().running.push(Arc::downgrade(core));
 }
 
-/// A server that was stopped is about to go. What it counted remains.
+/// Takes a stopped server off the list. Its counts stay in those of the process.
 pub(super) fn retire(core: &Arc<ServerCore>) {
     let mut servers = SERVERS.get().lock();
     let before = servers.running.len();

@@ -44,7 +44,8 @@ pub fn seal(case: &Case, size: usize, parent: &Parent) -> Result<()> {
     parent.say(outcome)
 }
 
-/// Shakes hands between two ends in this process, without a network and without a session of before.
+/// Shakes hands between two ends in this process, without a network and without a session of
+/// before.
 pub fn handshake(case: &Case, parent: &Parent) -> Result<()> {
     let folder = case.certificate.as_deref();
     let server = certificate::of_server(folder).server_for(b"dipc/1")?;

@@ -273,7 +273,7 @@ dipc_requests_total{ticket=\"\u{1b}[2J\",verb=\"get\"} 1
         assert!(!figures.table(None, 9).contains('\u{1b}'));
     }
 
-    /// What has risen is for each second; a server that was started again has negative rates not.
+    /// Counters are shown as rates per second. After a restart of the server no rate is negative.
     #[test]
     fn rates_are_for_each_second() {
         let before = Figures::of(samples("dipc_requests_total{ticket=\"t\"} 1\n"));

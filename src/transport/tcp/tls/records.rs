@@ -1,8 +1,8 @@
 //! The records of a connection: bytes are sealed on their way out, and opened on their way in.
 //!
 //! Bytes on their way out are gathered into a record, and encrypted there. A record on its way in
-//! is decrypted in the buffer of the socket, and its bytes are copied to their place. Small messages
-//! share a record.
+//! is decrypted in the buffer of the socket, and its bytes are copied to their place. Small
+//! messages share a record.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::ops::Range;
