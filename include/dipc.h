@@ -2808,6 +2808,19 @@ dipc_status dipc_put_options_set_send_secrets(struct dipc_put_options *options,
                                               struct dipc_error **error);
 
 /**
+ * Has each message checked by a checksum, as dipc_get_options_set_checksums(). For an exchange
+ * these options decide for both directions. Default: false.
+ *
+ * @param options    Options to change; exclusive during the call.
+ * @param checksums  Whether to check.
+ * @param error      May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+ */
+dipc_status dipc_put_options_set_checksums(struct dipc_put_options *options,
+                                           bool checksums,
+                                           struct dipc_error **error);
+
+/**
  * Sets how bodies travel, as dipc_server_options_set_body(). Default: DIPC_BODY_AUTO.
  *
  * @param options  Options to change; exclusive during the call.
@@ -3163,6 +3176,22 @@ dipc_status dipc_get_options_set_deadline_ns(struct dipc_get_options *options,
 dipc_status dipc_get_options_set_send_secrets(struct dipc_get_options *options,
                                               bool send_secrets,
                                               struct dipc_error **error);
+
+/**
+ * Has each message checked by a checksum (CRC-32C) where a network could change it unseen: over
+ * tcp and ucx. Over shm, where nothing leaves the machine, and over tls, which has its own checks,
+ * nothing changes. A stream whose bytes were changed fails with DIPC_ERR_PROTOCOL. Bodies travel as
+ * bytes from and to host memory then, also over ucx. Default: false. A server without libdipc's
+ * extension is refused with DIPC_ERR_UNSUPPORTED.
+ *
+ * @param options    Options to change; exclusive during the call.
+ * @param checksums  Whether to check.
+ * @param error      May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+ */
+dipc_status dipc_get_options_set_checksums(struct dipc_get_options *options,
+                                           bool checksums,
+                                           struct dipc_error **error);
 
 /**
  * Lets dipc_client_get_parts() follow a description of another server's to ucx addresses. Peers of

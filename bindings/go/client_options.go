@@ -150,6 +150,22 @@ func WithSendSecrets() CallOption {
 	}
 }
 
+// WithChecksums has each message checked by a checksum where a network could change it unseen: over tcp
+// and ucx. A stream whose bytes were changed fails with [ErrProtocol]. Bodies travel as bytes from and to
+// host memory then. A server without libdipc's extension is refused with [ErrUnsupported].
+func WithChecksums() CallOption {
+	return CallOption{
+		get: func(r *getRequest) error {
+			var failure *C.dipc_error
+			return check(C.dipc_get_options_set_checksums(r.options, true, &failure), failure)
+		},
+		put: func(r *putRequest) error {
+			var failure *C.dipc_error
+			return check(C.dipc_put_options_set_checksums(r.options, true, &failure), failure)
+		},
+	}
+}
+
 // WithDeadline ends a stream of [Client.GetStream] at a time, with [ErrTimeout], and tells the server's
 // program. Elsewhere the context's deadline does so by itself; of two the earlier one counts.
 func WithDeadline(deadline time.Time) GetOption {

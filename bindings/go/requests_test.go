@@ -227,6 +227,7 @@ func TestSecrets(t *testing.T) {
 	_, err = dipc.Get(testContext(t), public, "table", secret)
 	fails(t, err, dipc.ErrPermission, "send_secrets")
 	count(t, get(t, public, "table", secret, dipc.WithSendSecrets()))
+	count(t, get(t, public, "table", dipc.WithChecksums()))
 }
 
 // The context's deadline is the request's: the server is told, and both sides end with it.

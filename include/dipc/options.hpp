@@ -128,6 +128,8 @@ struct GetOptions {
   /// Sends the header "authorization" also where others may read it: over tcp beyond the loopback
   /// interface, and over ucx. Otherwise it is refused there with Status::permission.
   std::optional<bool> send_secrets = {};
+  /// Has each message checked by a checksum over tcp and ucx, where a network could change it unseen.
+  std::optional<bool> checksums = {};
   /// Lets Client::get_parts() follow a description of another server's to ucx addresses, whose peers
   /// can read and write this process's memory.
   std::optional<bool> trusted_network = {};
@@ -148,6 +150,8 @@ struct PutOptions {
   std::optional<std::chrono::nanoseconds> deadline = {};  ///< Up to the end of the table.
   Headers headers = {};                     ///< For the server's host.
   std::optional<bool> send_secrets = {};    ///< As GetOptions::send_secrets.
+  /// As GetOptions::checksums. For an exchange these options decide for both directions.
+  std::optional<bool> checksums = {};
   std::optional<Body> body = {};
   std::optional<Compression> compression = {};
   std::optional<std::uint16_t> connections = {};  ///< Connections that carry one table (tcp).
@@ -294,6 +298,7 @@ inline Result<Handle<dipc_get_options, dipc_get_options_free>> build(const GetOp
       .set(options.stall_timeout, dipc_get_options_set_stall_timeout_ns)
       .set(options.deadline, dipc_get_options_set_deadline_ns)
       .set(options.send_secrets, dipc_get_options_set_send_secrets)
+      .set(options.checksums, dipc_get_options_set_checksums)
       .set(options.trusted_network, dipc_get_options_set_trusted_network)
       .set(options.lent_limit_bytes, dipc_get_options_set_lent_limit_bytes)
       .set(options.message_limit_bytes, dipc_get_options_set_message_limit_bytes)
@@ -328,6 +333,7 @@ inline Result<Handle<dipc_put_options, dipc_put_options_free>> build(const PutOp
       .set(options.stall_timeout, dipc_put_options_set_stall_timeout_ns)
       .set(options.deadline, dipc_put_options_set_deadline_ns)
       .set(options.send_secrets, dipc_put_options_set_send_secrets)
+      .set(options.checksums, dipc_put_options_set_checksums)
       .set(options.body, dipc_put_options_set_body)
       .set(options.compression, dipc_put_options_set_compression)
       .set(options.connections, dipc_put_options_set_connections);

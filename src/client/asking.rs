@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use foldhash::HashSet;
 use parking_lot::Mutex;
@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use super::busy::Tries;
 use super::getting::{AskedStream, Wanted};
 use super::ids::StreamIds;
-use super::pool::{IdleConnection, Pool};
+use super::pool::{ConnectionKind, IdleConnection, Pool};
 use super::uris::{KnownUri, KnownUris};
 use super::{ClientOptions, GetOptions, PutOptions, Stream};
 use crate::cancel::Cancel;
@@ -24,14 +24,14 @@ use crate::driver::turning::Turner;
 use crate::error::{Error, Result, Status};
 use crate::fork::Generation;
 use crate::proto::{AnswerLimit, Headers, Timestamp, Uri, Verb};
-use crate::transport::{self, LinkOptions};
+use crate::transport::{self, LinkOptions, checked};
 
 /// How long a connection is idle before the I/O thread watches it. Mostly the next stream comes
 /// earlier, which saves system calls.
 const UNWATCHED: Duration = Duration::from_millis(100);
 
-/// The key of an idle connection: the URI and the number of sockets.
-pub(super) type ConnectionKey = (Arc<str>, u16);
+/// The key of an idle connection: the URI and the kind.
+pub(super) type ConnectionKey = (Arc<str>, ConnectionKind);
 
 pub(super) struct ClientCore {
     pub(super) options: ClientOptions,
@@ -166,7 +166,7 @@ impl ClientCore {
         // stream's end on both.
         let key = data
             .is_none()
-            .then(|| (Arc::clone(&metadata.name), options.connections));
+            .then(|| (Arc::clone(&metadata.name), dial(options).kind));
         let (connections, answer, is_reused) =
             self.connections(metadata, data, key.as_ref(), options, cancel)?;
         let config = wanted.config(self.ids.next(data.is_some())?, answer, &connections);
@@ -245,7 +245,7 @@ impl ClientCore {
         let dial = DialOptions {
             connect_timeout: options.connect_timeout,
             unexpected_bytes,
-            connections: options.connections,
+            kind: key.1,
         };
         let turner = match kept {
             Some(kept) => kept,
@@ -259,8 +259,8 @@ impl ClientCore {
     }
 
     /// An idle connection of an earlier stream. It may be dead.
-    fn reuse(&self, uri: &Uri, (name, sockets): &ConnectionKey) -> Option<Turner<End>> {
-        let kept = self.pool.lock().take(name, *sockets)?;
+    fn reuse(&self, uri: &Uri, (name, kind): &ConnectionKey) -> Option<Turner<End>> {
+        let kept = self.pool.lock().take(name, *kind)?;
         tracing::debug!(
             "the connection to {} ({}) is used again",
             uri.bare(),
@@ -281,12 +281,19 @@ impl ClientCore {
             cancel: cancel.cloned(),
             any_user: self.options.any_user,
             unexpected_bytes: options.unexpected_bytes,
-            connections: options.connections,
+            connections: options.kind.sockets,
+            checksums: options.kind.checksums,
             settings: self.options.settings.clone(),
             tls: Arc::clone(&self.options.tls),
             ..LinkOptions::default()
         };
-        let connection = transport.connect(uri, &link_options)?;
+        let start = Instant::now();
+        let mut connection = transport.connect(uri, &link_options)?;
+        if link_options.checksums {
+            ensure_checksums_are_known(uri)?;
+            let by = start + link_options.connect_time();
+            connection = checked::agree(connection, by, cancel)?;
+        }
         let peer = &connection.identity().peer;
         tracing::debug!("connected to {} ({peer})", uri.bare());
         self.connections.fetch_add(1, Ordering::Relaxed);
@@ -340,10 +347,10 @@ impl ClientCore {
             // A connection on which GPU memory could not be opened is not kept.
             let can_serve = token.step(|end, _| end.closed().is_none() && !end.misses_gpus());
             let unused = match key {
-                Some((uri, sockets)) if can_serve => {
+                Some((uri, kind)) if can_serve => {
                     let most = self.options.most_idle();
                     self.watch_soon();
-                    self.pool.lock().keep(uri, *sockets, token, most)
+                    self.pool.lock().keep(uri, *kind, token, most)
                 }
                 _ => Some(IdleConnection::Owned(token)),
             };
@@ -387,15 +394,32 @@ impl Source for ClientCore {
 struct DialOptions {
     connect_timeout: Duration,
     unexpected_bytes: u64,
-    connections: u16,
+    kind: ConnectionKind,
 }
 
 fn dial(options: &GetOptions) -> DialOptions {
     DialOptions {
         connect_timeout: options.connect_timeout,
         unexpected_bytes: options.window.bytes,
-        connections: options.connections,
+        kind: ConnectionKind {
+            sockets: options.connections,
+            checksums: options.checksums,
+        },
     }
+}
+
+/// # Errors
+///
+/// `Unsupported`: a baseline server, which has no checksums.
+fn ensure_checksums_are_known(uri: &Uri) -> Result<()> {
+    if uri.extension {
+        return Ok(());
+    }
+    Err(Error::unsupported(format!(
+        "the server at {} has no checksums, for its URI does not say `dipc=1`: ask without, or use \
+         the URI that a server of libdipc printed",
+        uri.bare()
+    )))
 }
 
 /// Rule Q7: a token is not sent where others can read it, unless the caller insists.

@@ -80,6 +80,9 @@ pub struct GetOptions {
     pub spin: Duration,
     /// Connections for the stream, if the transport can split bodies.
     pub connections: u16,
+    /// Each message has a checksum where a network could change it unseen: over tcp and ucx (rule
+    /// E8). Bodies travel as bytes from host memory then.
+    pub checksums: bool,
     /// Number of the schema message: 0, except in tests of the wrap-around (rule M4).
     pub first_seq: u32,
 }
@@ -103,6 +106,7 @@ impl Default for GetOptions {
             message_limit: None,
             spin: Duration::ZERO,
             connections: 1,
+            checksums: false,
             first_seq: 0,
         }
     }
@@ -129,6 +133,8 @@ pub struct PutOptions {
     pub compression: Option<Compression>,
     /// Connections for the stream, if the transport can split bodies.
     pub connections: u16,
+    /// As [`GetOptions::checksums`].
+    pub checksums: bool,
 }
 
 impl Default for PutOptions {
@@ -142,6 +148,7 @@ impl Default for PutOptions {
             body: BodyPolicy::default(),
             compression: None,
             connections: 1,
+            checksums: false,
         }
     }
 }

@@ -24,9 +24,17 @@ pub(super) struct Pool {
 
 struct PooledConnection {
     connection: IdleConnection,
-    /// Number of its sockets. A stream reuses only a connection with its own number.
-    sockets: u16,
+    kind: ConnectionKind,
     since: Timestamp,
+}
+
+/// How a connection was made. A stream reuses only a connection of the kind that it would make.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct ConnectionKind {
+    /// Number of sockets, if the transport can split bodies.
+    pub sockets: u16,
+    /// Messages have checksums, if the transport needs them.
+    pub checksums: bool,
 }
 
 /// An idle connection.
@@ -64,9 +72,9 @@ impl IdleConnection {
 
 impl Pool {
     /// Takes a connection for the next stream.
-    pub(super) fn take(&mut self, uri: &str, sockets: u16) -> Option<Turner<End>> {
+    pub(super) fn take(&mut self, uri: &str, kind: ConnectionKind) -> Option<Turner<End>> {
         let kept = self.kept.get_mut(uri)?;
-        while let Some(at) = kept.iter().rposition(|kept| kept.sockets == sockets) {
+        while let Some(at) = kept.iter().rposition(|kept| kept.kind == kind) {
             if let Some(token) = kept.remove(at).connection.take() {
                 return Some(token);
             }
@@ -78,7 +86,7 @@ impl Pool {
     pub(super) fn keep(
         &mut self,
         uri: &Arc<str>,
-        sockets: u16,
+        kind: ConnectionKind,
         token: Turner<End>,
         most: usize,
     ) -> Option<IdleConnection> {
@@ -90,7 +98,7 @@ impl Pool {
         let oldest = (kept.len() >= most).then(|| kept.remove(0).connection);
         kept.push(PooledConnection {
             connection,
-            sockets,
+            kind,
             since: clock::now(),
         });
         oldest

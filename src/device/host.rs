@@ -21,8 +21,9 @@ pub struct HostBuffer {
 enum Backing {
     /// No memory: the buffer is empty.
     None,
-    /// An allocation of the heap, which begins at this address.
-    Heap(NonNull<u8>),
+    /// An allocation of the heap, which begins at this address and has room for so many aligned
+    /// bytes.
+    Heap(NonNull<u8>, usize),
     /// A recycled block: a large buffer of [`to_fill`](HostBuffer::to_fill).
     Block(RecycledBlock),
 }
@@ -92,7 +93,7 @@ impl HostBuffer {
             // between the size of the layout and `len`.
             data: unsafe { base.add(skip) },
             len,
-            memory: Backing::Heap(base),
+            memory: Backing::Heap(base, len),
         })
     }
 
@@ -122,6 +123,11 @@ impl HostBuffer {
     /// True if the length is 0.
     pub fn is_empty(&self) -> bool {
         self.len == 0
+    }
+
+    /// Forgets the bytes from `len` on. Does nothing if there are no more than `len`.
+    pub fn truncate(&mut self, len: usize) {
+        self.len = self.len.min(len);
     }
 
     /// Describes the bytes; the caller keeps the buffer alive.
@@ -158,8 +164,8 @@ impl Drop for HostBuffer {
         match std::mem::replace(&mut self.memory, Backing::None) {
             Backing::None => {}
             Backing::Block(block) => block.give_back(),
-            Backing::Heap(base) => {
-                if let Some(layout) = heap_layout(self.len) {
+            Backing::Heap(base, room) => {
+                if let Some(layout) = heap_layout(room) {
                     // SAFETY: `base` came from `on_heap` with this layout and is freed only here.
                     unsafe { dealloc(base.as_ptr(), layout) };
                 }
@@ -186,6 +192,8 @@ mod tests {
             assert!(buffer.as_slice().iter().all(|byte| *byte == 0));
             buffer.as_mut_slice().fill(7);
             assert_eq!(buffer.as_slice().len(), len);
+            buffer.truncate(len / 2);
+            assert_eq!(buffer.as_slice().len(), len / 2);
         }
     }
 

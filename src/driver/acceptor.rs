@@ -11,7 +11,7 @@ use crate::driver::refusing::Refused;
 use crate::error::{Error, Result, Status};
 use crate::lines::Lines;
 use crate::proto::RoleTags;
-use crate::transport::{Connection, Listener};
+use crate::transport::{Connection, Listener, checked};
 
 /// Takes an accepted connection, on the I/O thread.
 pub type OnAccept = Box<dyn Fn(Box<dyn Connection>) -> Result<(), NotTaken> + Send + Sync>;
@@ -153,7 +153,7 @@ impl Acceptor {
         };
         let taken = match accepted {
             Ok(None) => return None,
-            Ok(Some(connection)) => (self.on_accept)(connection),
+            Ok(Some(connection)) => (self.on_accept)(checked::offer(connection)),
             Err(error) => Err(error.into()),
         };
         let NotTaken { error, told } = match taken {

@@ -191,6 +191,34 @@ pub unsafe extern "C" fn dipc_put_options_set_send_secrets(
     unsafe { guard_mut(options, error, body) }
 }
 
+/// Has each message checked by a checksum, as dipc_get_options_set_checksums(). For an exchange
+/// these options decide for both directions. Default: false.
+///
+/// @param options    Options to change; exclusive during the call.
+/// @param checksums  Whether to check.
+/// @param error      May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+///
+/// # Safety
+///
+/// `options` is NULL, or came from dipc_put_options_new() and was not freed; `error` is NULL
+/// or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_put_options_set_checksums(
+    options: *mut dipc_put_options,
+    checksums: bool,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    let body = |options: &mut dipc_put_options| {
+        options.inner.checksums = checksums;
+        Ok(())
+    };
+    // SAFETY: the caller promises `options` is NULL, or live and exclusive.
+    unsafe { guard_mut(options, error, body) }
+}
+
 /// Sets how bodies travel, as dipc_server_options_set_body(). Default: DIPC_BODY_AUTO.
 ///
 /// @param options  Options to change; exclusive during the call.

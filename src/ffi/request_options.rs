@@ -67,6 +67,37 @@ pub unsafe extern "C" fn dipc_get_options_set_send_secrets(
     unsafe { guard_mut(options, error, body) }
 }
 
+/// Has each message checked by a checksum (CRC-32C) where a network could change it unseen: over
+/// tcp and ucx. Over shm, where nothing leaves the machine, and over tls, which has its own checks,
+/// nothing changes. A stream whose bytes were changed fails with DIPC_ERR_PROTOCOL. Bodies travel
+/// as bytes from and to host memory then, also over ucx. Default: false. A server without libdipc's
+/// extension is refused with DIPC_ERR_UNSUPPORTED.
+///
+/// @param options    Options to change; exclusive during the call.
+/// @param checksums  Whether to check.
+/// @param error      May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+///
+/// # Safety
+///
+/// `options` is NULL, or came from dipc_get_options_new() and was not freed; `error` is NULL or
+/// writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_get_options_set_checksums(
+    options: *mut dipc_get_options,
+    checksums: bool,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    let body = |options: &mut dipc_get_options| {
+        options.inner.checksums = checksums;
+        Ok(())
+    };
+    // SAFETY: the caller promises `options` is NULL, or live and exclusive.
+    unsafe { guard_mut(options, error, body) }
+}
+
 /// Lets dipc_client_get_parts() follow a description of another server's to ucx addresses. Peers of
 /// ucx can read and write this process's memory. Default false.
 ///

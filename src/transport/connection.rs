@@ -74,14 +74,18 @@ pub struct Profile {
     pub is_read_after_close: bool,
     /// The connection takes packed bodies in a GPU's memory ([`Outgoing::GpuBody`]).
     pub sends_gpu: bool,
+    /// No fault of a network can change a message unseen: the connection does not leave this
+    /// machine, or is encrypted.
+    pub is_intact: bool,
 }
 
 impl Profile {
-    /// A socket's.
+    /// A socket's, which does not leave this machine.
     pub const SOCKET: Self = Self {
         is_ordered: true,
         is_read_after_close: true,
         sends_gpu: false,
+        is_intact: true,
     };
 }
 
@@ -172,6 +176,11 @@ pub trait Connection: Send {
     /// `Disconnected`: it does not.
     fn probe(&mut self) -> Result<Option<Duration>> {
         Ok(None)
+    }
+
+    /// Whether each message has a checksum (rule E8). Bodies travel as bytes from host memory then.
+    fn is_checked(&self) -> bool {
+        false
     }
 
     /// The sending side's memory for lending, where the transport can lend.

@@ -12,6 +12,7 @@ pub const MAX_SOCKETS: u16 = 64;
 /// The first byte of each message.
 const JOIN_KIND: u8 = 8;
 const RING_KIND: u8 = 10;
+const CHECKSUMS_KIND: u8 = 22;
 
 /// The transports that have such messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,6 +21,8 @@ pub enum Scheme {
     Tcp,
     /// `shm:`
     Shm,
+    /// Each scheme on which a connection may have checksums.
+    Any,
 }
 
 /// A control message of a transport.
@@ -31,6 +34,8 @@ pub enum Feature {
     AskRing,
     /// shm, from a server: a ring of so many bytes, with its descriptor.
     Ring(u64),
+    /// Every later message of the sender's has a checksum (rule E8).
+    Checksums,
 }
 
 /// Which socket of which connection a JOIN comes over.
@@ -65,6 +70,7 @@ impl Feature {
                 bytes.extend_from_slice(&length.to_le_bytes());
                 bytes
             }
+            Self::Checksums => vec![CHECKSUMS_KIND],
         }
     }
 
@@ -81,6 +87,7 @@ impl Feature {
                 let length = content.try_into().ok().map(u64::from_le_bytes);
                 length.map(Self::Ring)
             }
+            (Scheme::Any, CHECKSUMS_KIND, _) => content.is_empty().then_some(Self::Checksums),
             _ => return Ok(None),
         };
         feature.map(Some).ok_or_else(|| {
@@ -89,6 +96,7 @@ impl Feature {
                     "JOIN",
                     "21 bytes, a count from 2 to 64, and an index below that",
                 ),
+                CHECKSUMS_KIND => ("CHECKSUMS", "1 byte"),
                 _ => ("RING", "1 byte from a client, and 9 bytes from a server"),
             };
             Error::protocol(format!(

@@ -14,6 +14,7 @@ fn messages_are_read_as_they_were_written() {
         (Scheme::Tcp, Feature::Join(JOIN), 21),
         (Scheme::Shm, Feature::AskRing, 1),
         (Scheme::Shm, Feature::Ring(69_632), 9),
+        (Scheme::Any, Feature::Checksums, 1),
     ] {
         let bytes = feature.encode();
         assert_eq!(bytes.len(), length);
@@ -34,6 +35,7 @@ fn malformed_messages_are_refused() {
     for (scheme, feature) in [
         (Scheme::Tcp, Feature::Join(JOIN)),
         (Scheme::Shm, Feature::Ring(1)),
+        (Scheme::Any, Feature::Checksums),
     ] {
         let mut longer = feature.encode();
         longer.push(0);

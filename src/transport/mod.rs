@@ -17,6 +17,7 @@
 
 mod accept;
 mod address;
+pub(crate) mod checked;
 mod closing;
 mod connection;
 mod features;

@@ -55,6 +55,8 @@ pub struct LinkOptions {
     pub trusted_network: bool,
     /// Connections that a client opens for one stream, if the transport can spread bodies.
     pub connections: u16,
+    /// A client asks for checksums (rule E8).
+    pub checksums: bool,
     /// What only one transport knows, as `ucx.TLS`: name and value.
     pub settings: Settings,
 }
@@ -155,6 +157,7 @@ impl Default for LinkOptions {
             allow_remote: false,
             trusted_network: false,
             connections: 1,
+            checksums: false,
             settings: Settings::default(),
         }
     }

@@ -54,6 +54,7 @@ static void puts_and_sources(void) {
   NULLS("options", dipc_put_options_set_deadline_ns(NULL, 1, &error_));
   NULLS("options", dipc_put_options_set_headers(NULL, headers, &error_));
   NULLS("options", dipc_put_options_set_send_secrets(NULL, true, &error_));
+  NULLS("options", dipc_put_options_set_checksums(NULL, true, &error_));
   NULLS("options", dipc_put_options_set_body(NULL, DIPC_BODY_AUTO, &error_));
   NULLS("options", dipc_put_options_set_compression(NULL, DIPC_COMPRESSION_NONE, &error_));
   NULLS("options", dipc_put_options_set_connections(NULL, 1, &error_));
@@ -248,6 +249,7 @@ static void options(void) {
   NULLS("options", dipc_get_options_set_validation(NULL, 0, &error_));
   NULLS("options", dipc_get_options_set_deadline_ns(NULL, 0, &error_));
   NULLS("options", dipc_get_options_set_send_secrets(NULL, true, &error_));
+  NULLS("options", dipc_get_options_set_checksums(NULL, true, &error_));
   NULLS("options", dipc_get_options_set_trusted_network(NULL, true, &error_));
   description();
   puts_and_sources();

@@ -195,6 +195,25 @@ static void tables_fail(const char *uri) {
   table_wait_live(0);
 }
 
+/* A table crosses with a checksum in each message. */
+static void tables_have_checksums(const char *uri) {
+  dipc_client *client = new_client();
+  dipc_put_options *options = NULL;
+  dipc_put *put = NULL;
+  struct ArrowDeviceArrayStream source;
+  uint64_t batches = 0;
+  OK(dipc_put_options_new(&options, &error_));
+  OK(dipc_put_options_set_checksums(options, true, &error_));
+  table_stream(&source, BATCHES, ROWS, -1, NULL);
+  OK(dipc_client_put(client, &uri, 1, TICKET("checked"), options, NULL, &source, &put, &error_));
+  OK(dipc_put_finish(put, DIPC_FOREVER, &batches, &error_));
+  CHECK_EQ(batches, BATCHES);
+  dipc_put_free(put);
+  dipc_put_options_free(options);
+  dipc_client_free(client);
+  table_wait_live(0);
+}
+
 static dipc_pending *start_put(const dipc_client *client, const char *uri, const char *name) {
   dipc_pending *pending = NULL;
   struct ArrowSchema schema;
@@ -424,6 +443,7 @@ int main(void) {
     if (uri == NULL) continue;
     tables_cross(uri, i == 0);
     tables_fail(uri);
+    tables_have_checksums(uri);
     a_put_is_polled(uri);
   }
   end_server(&server);

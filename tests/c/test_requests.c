@@ -169,6 +169,7 @@ static int32_t ask(const dipc_client *client, const char *uri, const char *ticke
   if (headers) OK(dipc_get_options_set_headers(options, headers, &error_));
   OK(dipc_get_options_set_deadline_ns(options, deadline_ns, &error_));
   OK(dipc_get_options_set_send_secrets(options, false, &error_));
+  OK(dipc_get_options_set_checksums(options, true, &error_));
   int32_t status = dipc_client_get(client, &uri, 1, (const uint8_t *)ticket, strlen(ticket),
                                    options, NULL, out, error);
   dipc_get_options_free(options);

@@ -48,6 +48,35 @@ pub fn fail_of(child: Child) -> String {
     told
 }
 
+/// Rule E8: tables arrive with a checksum in each message, in both directions.
+#[test]
+fn tables_arrive_with_checksums() {
+    let folder = tempfile::tempdir().unwrap();
+    let taken = folder.path().join("taken");
+    std::fs::create_dir(&taken).unwrap();
+    let file = path_in(&folder, "small.arrow");
+    write_arrow(std::path::Path::new(&file), &table(5_000));
+    let server = start(&["--accept", taken.to_str().unwrap()]);
+    json(&[
+        "put",
+        &server.uri,
+        "t",
+        "--json",
+        "--message-checksums",
+        &file,
+    ]);
+    let report = json(&[
+        "get",
+        &server.uri,
+        "t",
+        "--json",
+        "--message-checksums",
+        "--verify",
+        &file,
+    ]);
+    assert_eq!(report["verified"]["equal"], true, "{report}");
+}
+
 /// A table over tcp, over one and several connections, equals the served table.
 #[test]
 fn tables_arrive_over_tcp() {

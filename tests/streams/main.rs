@@ -12,6 +12,7 @@ mod asking;
 mod authorizing;
 mod bounds;
 mod carrying;
+mod checksums;
 #[path = "../common/mod.rs"]
 mod common;
 mod draining;

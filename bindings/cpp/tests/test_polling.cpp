@@ -294,6 +294,7 @@ TEST_F(Tables, SecretsAreKept) {
   options.headers.add("authorization", "Bearer of bad news");
   EXPECT_EQ(pair.client.get(pair.uri, "table", options).status(), dipc::Status::permission);
   options.send_secrets = true;
+  options.checksums = true;
   auto stream = pair.client.get(pair.uri, "table", options).value();
   EXPECT_EQ(support::count_rows(stream).value(), 10);
 }

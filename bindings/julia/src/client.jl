@@ -123,6 +123,8 @@ Asks a server for a ticket, and returns once the schema is there.
 - `send_secrets`: whether to send the header `authorization` also where others may read the
   connection: over tcp beyond the loopback interface, and over ucx. Otherwise such a request fails
   with `Dipc.ERR_PERMISSION`, and nothing is sent (false)
+- `checksums`: whether each message has a checksum where a network could change it unseen: over tcp
+  and ucx. A stream whose bytes were changed fails with `Dipc.ERR_PROTOCOL` (false)
 - `headers`: [`Dipc.Headers`](@ref) for the server's provider, or any iterator of pairs; at most
   64 KiB
 - `window`: `(batches, bytes)` that the server may run ahead of what was taken (16, 256 MiB)
@@ -169,12 +171,13 @@ function ask(take, verb, uri, ticket; client::Client = default_client(), cancel 
 end
 
 function get_setters(; connect_timeout = nothing, stall_timeout = nothing, deadline = nothing, headers = (),
-                     send_secrets::Bool = false, window = nothing, lent_limit_bytes = nothing,
-                     message_limit_bytes = nothing, device = :host, validation::Symbol = :auto)
+                     send_secrets::Bool = false, checksums::Bool = false, window = nothing,
+                     lent_limit_bytes = nothing, message_limit_bytes = nothing, device = :host, validation::Symbol = :auto)
     setters = Any[
         set_i32(@c(dipc_get_options_set_validation),
                 named_option("validation", (auto = 0, structure = 1, full = 2), validation)),
         set_bool(@c(dipc_get_options_set_send_secrets), send_secrets),
+        set_bool(@c(dipc_get_options_set_checksums), checksums),
     ]
     for (setter, time) in (
         @c(dipc_get_options_set_connect_timeout_ns) => connect_timeout,

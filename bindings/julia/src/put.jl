@@ -63,8 +63,8 @@ end
 Asks a server to take a table of a schema; returns once it has accepted. With a function, also as a
 `do` block, the table fails with what `f(put)` throws, and is finished where it has not been.
 
-- `client`, `cancel`, `connect_timeout`, `stall_timeout`, `deadline`, `headers`, `send_secrets`: as for
-  [`Dipc.get`](@ref)
+- `client`, `cancel`, `connect_timeout`, `stall_timeout`, `deadline`, `headers`, `send_secrets`,
+  `checksums`: as for [`Dipc.get`](@ref)
 - `body`, `compression`: as for [`Dipc.Server`](@ref)
 - `connections`: how many connections carry the table, where the transport can spread it: tcp (1)
 """
@@ -107,10 +107,11 @@ function until_finished(use, put::Put)
 end
 
 function put_setters(; connect_timeout = nothing, stall_timeout = nothing, deadline = nothing, headers = (),
-                     send_secrets::Bool = false, body::Symbol = :auto, compression::Symbol = :none,
+                     send_secrets::Bool = false, checksums::Bool = false, body::Symbol = :auto, compression::Symbol = :none,
                      connections::Integer = 1)
     setters = Any[
         set_bool(@c(dipc_put_options_set_send_secrets), send_secrets),
+        set_bool(@c(dipc_put_options_set_checksums), checksums),
         set_i32(@c(dipc_put_options_set_body), named_option("body", (auto = 0, packed = 1, lent = 2), body)),
         set_i32(@c(dipc_put_options_set_compression),
                 named_option("compression", (none = 0, lz4 = 1, zstd = 2), compression)),

@@ -91,6 +91,7 @@ function who_asks(uri)
     end
     # Nobody else reads these connections.
     secret = "authorization" => "Bearer 42"
+    @test length(collect(Dipc.get(uri, "any"; checksums = true))) == length(collect(Dipc.get(uri, "any")))
     for send_secrets in (false, true)
         stream = Dipc.get(uri, "any"; headers = secret, send_secrets = send_secrets)
         @test Dipc.headers(stream)["authorization"] == "Bearer 42"

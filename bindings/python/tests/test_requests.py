@@ -175,6 +175,17 @@ def test_secrets_are_sent_where_nobody_reads_them():
                     ask(uri, "x", headers=secret)
 
 
+def test_messages_have_checksums():
+    table = pa.table({"n": [1, 2, 3]})
+    with dipc.Server() as server:
+        server.publish("t", table)
+        uri = server.listen("tcp://127.0.0.1:0")
+        assert dipc.get(uri, "t", checksums=True).read_all() == table
+        baseline = uri.replace("dipc=1&", "")
+        with pytest.raises(dipc.UnsupportedError, match="no checksums"):
+            dipc.get(baseline, "t", checksums=True)
+
+
 def test_a_handler_refuses(uri):
     for ask in (dipc.get, dipc.describe):
         with pytest.raises(dipc.NotFoundError, match="no such query"):

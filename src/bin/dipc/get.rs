@@ -112,6 +112,10 @@ pub struct Args {
     #[arg(long, value_name = "TIME", default_value = "0", value_parser = crate::parse_duration)]
     spin: Duration,
 
+    /// Check each message by a checksum where a network could change it unseen (tcp and ucx)
+    #[arg(long)]
+    message_checksums: bool,
+
     /// Set an option of one transport, such as ucx.TLS=tcp; may be given several times
     #[arg(long = "set", value_name = "NAME=VALUE", value_parser = crate::parse_setting)]
     settings: Vec<(String, String)>,
@@ -236,6 +240,7 @@ fn fetch(
     })?;
     let mut options = GetOptions {
         connections: args.connections,
+        checksums: args.message_checksums,
         spin: args.spin,
         device: args.device,
         message_limit: args.max_message,

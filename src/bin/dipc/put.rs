@@ -83,6 +83,10 @@ pub struct Args {
     #[arg(value_parser = clap::value_parser!(u16).range(1..=64))]
     connections: u16,
 
+    /// Check each message by a checksum where a network could change it unseen (tcp and ucx)
+    #[arg(long)]
+    message_checksums: bool,
+
     /// Set an option of one transport, such as ucx.TLS=tcp; may be given several times
     #[arg(long = "set", value_name = "NAME=VALUE", value_parser = crate::parse_setting)]
     settings: Vec<(String, String)>,
@@ -224,6 +228,7 @@ fn send(args: &Args, rows: Rows, cancel: &Cancel) -> Result<Report> {
 fn begin(args: &Args, schema: &SchemaRef, cancel: &Cancel) -> Result<Sending> {
     let mut options = PutOptions {
         connections: args.connections,
+        checksums: args.message_checksums,
         headers: args.trust.headers()?,
         ..PutOptions::default()
     };

@@ -9,6 +9,7 @@ use crate::arrow::decode::DecodeOptions;
 use crate::arrow::{EncodeOptions, OwnedSchema};
 use crate::cancel::Cancel;
 use crate::client::asking::{ClientCore, ensure_secrets_are_safe};
+use crate::client::pool::ConnectionKind;
 use crate::client::uris::KnownUri;
 use crate::client::{GetOptions, PutOptions};
 use crate::driver::clock;
@@ -58,7 +59,11 @@ impl WantedPut<'_> {
         cancel: Option<&Cancel>,
     ) -> Result<AskedPut> {
         let (options, answers) = (self.options, self.answers);
-        let key = (Arc::clone(&self.uri.name), options.connections);
+        let kind = ConnectionKind {
+            sockets: options.connections,
+            checksums: options.checksums,
+        };
+        let key = (Arc::clone(&self.uri.name), kind);
         let window = answers.map_or(0, |answers| answers.window.bytes);
         let (mut turner, limit, is_reused) =
             client.connection(self.uri, &key, options, window, cancel)?;

@@ -244,11 +244,19 @@ impl EndLink {
     /// Memory for lending, where the transport has it and the peer understands it.
     pub fn lender(&self) -> Option<Arc<dyn Lender>> {
         let lender = self.beside.lender.clone()?;
+        if self.is_checked() {
+            return None;
+        }
         // A client sends to peers with the extension alone.
         if self.look(|end| !end.is_server || end.sender.is_extension()) {
             return Some(lender);
         }
         lender.for_baseline()
+    }
+
+    /// Whether each message has a checksum (rule E8).
+    pub fn is_checked(&self) -> bool {
+        self.look(|end| end.connection.is_checked())
     }
 
     /// Whether the connection is over.

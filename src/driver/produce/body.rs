@@ -84,7 +84,7 @@ impl Placer {
     /// Learns how bodies may travel over `link`, which depends on the request.
     pub(super) fn join(&mut self, link: &EndLink) {
         self.lender = link.lender();
-        self.sends_gpu = link.profile().sends_gpu;
+        self.sends_gpu = link.profile().sends_gpu && !link.is_checked();
     }
 
     /// Where the bodies of a stream lie on their way, if the producer's are of `device_type`.

@@ -181,6 +181,7 @@ impl TcpConnection {
         };
         let profile = Profile {
             is_ordered: watch.is_none(),
+            is_intact: origin.scheme == "tls",
             ..Profile::SOCKET
         };
         Self {

@@ -117,6 +117,7 @@ impl UcxConnection {
             // UCX drops what it has of an endpoint that fails.
             is_read_after_close: false,
             sends_gpu: link.worker.context().knows_cuda(),
+            is_intact: false,
         };
         Self {
             identity: Identity {

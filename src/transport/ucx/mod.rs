@@ -135,6 +135,10 @@ impl Transport for Ucx {
             match connection {
                 Ok(mut connection) => {
                     connection.watch_network(patience);
+                    if options.checksums && uri.extension {
+                        // The question comes before all that the server says.
+                        connection.prove();
+                    }
                     if reads {
                         connection.pull(uri.extension, uri.remote_handle.as_deref())?;
                     }

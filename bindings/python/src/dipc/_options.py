@@ -24,6 +24,9 @@ class RequestOptions(TypedDict, total=False):
     send_secrets: bool
     """Send the header "authorization" also where others may read the connection: over tcp beyond the loopback
     interface, and over ucx. Without it such a request raises PermissionError, and nothing is sent."""
+    checksums: bool
+    """Have each message checked by a checksum where a network could change it unseen: over tcp and ucx. A stream whose
+    bytes were changed raises ProtocolError. Bodies travel as bytes from and to host memory then."""
     deadline: float | None
     """Seconds that the whole stream may take, from now to its end; then it fails with TimeoutError. The server sees
     what is left of them. None by default."""
@@ -89,6 +92,7 @@ def of_request(options: Mapping[str, Any], known: Any = RequestOptions) -> list[
         raise TypeError(f"there is no option {min(unknown)!r}")
     return [
         ("send_secrets", (bool(options.get("send_secrets", False)),)),
+        ("checksums", (bool(options.get("checksums", False)),)),
         *_arguments.some_seconds({name: options.get(name) for name in _TIMES}),
     ]
 

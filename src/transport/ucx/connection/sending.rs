@@ -44,8 +44,9 @@ impl UcxConnection {
         }
     }
 
-    /// The server has sent a control message: what waited for that leaves (rule E1).
-    pub(super) fn prove(&mut self) {
+    /// The server takes control messages: it has sent one, or its URI says so (rule E1). What
+    /// waited for that leaves.
+    pub(in crate::transport::ucx) fn prove(&mut self) {
         for bytes in self.unproven.take().unwrap_or_default() {
             let sent = self.send_active(Class::Control, bytes);
             self.note(sent);

@@ -1,0 +1,355 @@
+//! Connections whose messages have a checksum each (rule E8), where a network could change bytes
+//! unseen.
+//!
+//! A client [asks](agree) before its first request, and a server [answers](offer). From then on
+//! each message of both ends has four bytes more, which nobody sees but this module: a CRC-32C of
+//! the message and of its place among the messages. A message that has changed ends the connection.
+//! What goes round the messages is not covered, so bodies travel as bytes from host memory: nothing
+//! is lent, and no body stays on a GPU on its way.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::event::PollFlags;
+use rustix::io::Errno;
+
+use crate::cancel::Cancel;
+use crate::device::{BufferRef, HostBuffer};
+use crate::error::{Error, Result};
+use crate::proto::{BodyKind, Bytes, body_tag};
+use crate::transport::features::{Feature, Scheme};
+use crate::transport::wait::wait;
+use crate::transport::{
+    Connection, Identity, Incoming, Lender, Outgoing, Payload, PeerRegions, Queued,
+};
+
+/// Bytes of a checksum, behind its message.
+const SUM_BYTES: usize = size_of::<u32>();
+
+/// A connection at a server that takes the question for checksums, or at either end one with them.
+struct Checked {
+    inner: Box<dyn Connection>,
+    phase: Phase,
+}
+
+/// Whether messages have checksums.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// A server that has read nothing.
+    Unasked,
+    /// The client has begun without.
+    Off,
+    On,
+}
+
+/// A server's connection, on which the client may ask for checksums.
+pub(crate) fn offer(inner: Box<dyn Connection>) -> Box<dyn Connection> {
+    if inner.identity().profile.is_intact {
+        return inner;
+    }
+    let phase = Phase::Unasked;
+    Box::new(Checked { inner, phase })
+}
+
+/// A client's new connection, with checksums from now on unless it needs none.
+///
+/// # Errors
+///
+/// `Timeout` if the server does not answer until `by`, `Cancelled` by the token, `Protocol` if it
+/// answers otherwise, and errors of the connection.
+pub(crate) fn agree(
+    mut inner: Box<dyn Connection>,
+    by: Instant,
+    cancel: Option<&Cancel>,
+) -> Result<Box<dyn Connection>> {
+    if inner.identity().profile.is_intact {
+        return Ok(inner);
+    }
+    let bytes = Feature::Checksums.encode();
+    inner.queue(Outgoing::Control { bytes, fd: None })?;
+    let descriptor = Arc::clone(&inner.identity().readiness.fd);
+    loop {
+        inner.flush()?;
+        match inner.receive()? {
+            Some(message) if is_question(&message)? => {
+                let phase = Phase::On;
+                return Ok(Box::new(Checked { inner, phase }));
+            }
+            Some(_) => {
+                return Err(Error::protocol(
+                    "the server answers the question for checksums by another message",
+                ));
+            }
+            None => {}
+        }
+        let left = by.saturating_duration_since(Instant::now());
+        match wait(&descriptor, PollFlags::IN, left, cancel) {
+            Ok(true) => {}
+            Ok(false) => {
+                return Err(Error::timeout(format!(
+                    "{} does not answer the question for checksums: it is stopped or busy, or its \
+                     version of libdipc does not know them",
+                    inner.identity().peer
+                )));
+            }
+            Err(Errno::CANCELED) => return Err(Error::cancelled("connecting was cancelled")),
+            Err(errno) => return Err(Error::os("cannot wait for a server", errno)),
+        }
+    }
+}
+
+/// Whether the message asks for checksums, or agrees to them.
+fn is_question(message: &Incoming) -> Result<bool> {
+    let Incoming::Control { bytes, .. } = message else {
+        return Ok(false);
+    };
+    Ok(Feature::decode(Scheme::Any, bytes)? == Some(Feature::Checksums))
+}
+
+/// The checksum of a message: it begins with the class and the tag, so that no message passes for
+/// another.
+#[derive(Debug, Clone, Copy)]
+struct Sum(u32);
+
+impl Sum {
+    fn metadata() -> Self {
+        Self(0).with(&[0])
+    }
+
+    fn control() -> Self {
+        Self(0).with(&[1])
+    }
+
+    fn tagged(tag: u64) -> Self {
+        Self(0).with(&[2]).with(&tag.to_le_bytes())
+    }
+
+    fn with(self, bytes: &[u8]) -> Self {
+        Self(crc32c::crc32c_append(self.0, bytes))
+    }
+
+    fn bytes(self) -> [u8; SUM_BYTES] {
+        self.0.to_le_bytes()
+    }
+
+    /// Compares with the end of `message`. Returns the length of the rest.
+    fn check(self, message: &[u8]) -> Result<usize> {
+        let (rest, sum) = message.split_last_chunk().unwrap_or((&[], &[0; SUM_BYTES]));
+        let is_whole = message.len() >= SUM_BYTES && self.with(rest).bytes() == *sum;
+        is_whole.then_some(rest.len()).ok_or_else(|| {
+            Error::protocol(
+                "the checksum of a message does not fit it: the message was changed on its way, \
+                 by a fault of a network card, a switch or memory",
+            )
+        })
+    }
+}
+
+/// A message with its checksum.
+fn seal(message: Outgoing) -> Result<Outgoing> {
+    Ok(match message {
+        Outgoing::Metadata { prefix, header } => {
+            let header = header.as_deref().unwrap_or_default();
+            let sum = Sum::metadata().with(&prefix).with(header).bytes();
+            let header = Some([header, &sum].concat().into());
+            Outgoing::Metadata { prefix, header }
+        }
+        Outgoing::Control { mut bytes, fd } => {
+            let sum = Sum::control().with(&bytes).bytes();
+            bytes.extend_from_slice(&sum);
+            Outgoing::Control { bytes, fd }
+        }
+        Outgoing::Tagged { tag, payload } => Outgoing::Tagged {
+            tag,
+            payload: seal_payload(Sum::tagged(tag), payload),
+        },
+        Outgoing::GpuBody { .. } => {
+            return Err(Error::unsupported(
+                "checksums cover bodies in host memory only",
+            ));
+        }
+    })
+}
+
+fn seal_payload(sum: Sum, payload: Payload) -> Payload {
+    match payload {
+        Payload::Bytes(mut bytes) => {
+            let sum = sum.with(&bytes).bytes();
+            bytes.extend_from_slice(&sum);
+            Payload::Bytes(bytes)
+        }
+        Payload::Shared(shared) => {
+            let sum = Box::new(sum.with(&shared).bytes());
+            Payload::Gather {
+                parts: vec![BufferRef::of(&shared), BufferRef::of(sum.as_slice())],
+                owner: Box::new((shared, sum)),
+            }
+        }
+        Payload::Gather { mut parts, owner } => {
+            // SAFETY: the owner keeps the parts alive, and nobody writes to a body that was handed
+            // over to be sent, as Arrow's C data interface asks of a producer ("immutable").
+            let sum = parts
+                .iter()
+                .fold(sum, |sum, part| sum.with(unsafe { part.as_slice() }));
+            let sum = Box::new(sum.bytes());
+            parts.push(BufferRef::of(sum.as_slice()));
+            Payload::Gather {
+                parts,
+                owner: Box::new((owner, sum)),
+            }
+        }
+    }
+}
+
+/// A message without its checksum, which fits.
+fn open(message: Incoming) -> Result<Incoming> {
+    let truncated = |sum: Sum, mut bytes: Bytes| -> Result<Bytes> {
+        bytes.truncate(sum.check(&bytes)?);
+        Ok(bytes)
+    };
+    Ok(match message {
+        Incoming::Metadata(bytes) => Incoming::Metadata(truncated(Sum::metadata(), bytes)?),
+        Incoming::Control { bytes, fd } => Incoming::Control {
+            bytes: truncated(Sum::control(), bytes)?,
+            fd,
+        },
+        Incoming::Tagged { tag, bytes } => Incoming::Tagged {
+            tag,
+            bytes: truncated(Sum::tagged(tag), bytes)?,
+        },
+        Incoming::Body { seq, memory } => Incoming::Body {
+            seq,
+            memory: open_body(seq, memory)?,
+        },
+        Incoming::GpuBody { .. } => {
+            return Err(Error::protocol("a body came to a GPU without its checksum"));
+        }
+    })
+}
+
+fn open_body(seq: u32, mut memory: HostBuffer) -> Result<HostBuffer> {
+    let sum = Sum::tagged(body_tag(seq, BodyKind::Packed));
+    memory.truncate(sum.check(memory.as_slice())?);
+    Ok(memory)
+}
+
+impl Checked {
+    fn is_on(&self) -> bool {
+        self.phase == Phase::On
+    }
+
+    /// The length of a message of `len` bytes on its way.
+    fn len_on_wire(&self, len: u64) -> u64 {
+        let more = if self.is_on() { SUM_BYTES } else { 0 };
+        len.saturating_add(more as u64)
+    }
+
+    /// The first message that a server reads. `None`: it was the question, which is answered.
+    fn first(&mut self, message: Incoming) -> Result<Option<Incoming>> {
+        self.phase = Phase::Off;
+        if !is_question(&message)? {
+            return Ok(Some(message));
+        }
+        let bytes = Feature::Checksums.encode();
+        self.inner.send(Outgoing::Control { bytes, fd: None })?;
+        self.phase = Phase::On;
+        Ok(None)
+    }
+}
+
+impl Connection for Checked {
+    fn identity(&self) -> &Identity {
+        self.inner.identity()
+    }
+
+    fn queue(&mut self, message: Outgoing) -> Result<()> {
+        let message = if self.is_on() {
+            seal(message)?
+        } else {
+            message
+        };
+        self.inner.queue(message)
+    }
+
+    fn flush(&mut self) -> Result<bool> {
+        self.inner.flush()
+    }
+
+    fn queued(&self) -> Queued {
+        self.inner.queued()
+    }
+
+    fn finish(&mut self) -> bool {
+        self.inner.finish()
+    }
+
+    fn begin_stream(&mut self, early_bytes: u64) {
+        let early_bytes = self.len_on_wire(early_bytes);
+        self.inner.begin_stream(early_bytes);
+    }
+
+    fn end_stream(&mut self) {
+        self.inner.end_stream();
+    }
+
+    fn post_body(&mut self, seq: u32, packed: u64, list: u64) {
+        let (packed, list) = (self.len_on_wire(packed), self.len_on_wire(list));
+        self.inner.post_body(seq, packed, list);
+    }
+
+    fn forget_bodies(&mut self) {
+        self.inner.forget_bodies();
+    }
+
+    fn is_waiting(&self) -> bool {
+        self.inner.is_waiting()
+    }
+
+    fn receive(&mut self) -> Result<Option<Incoming>> {
+        while let Some(message) = self.inner.receive()? {
+            match self.phase {
+                Phase::Off => return Ok(Some(message)),
+                Phase::On => return open(message).map(Some),
+                Phase::Unasked => {
+                    if let Some(message) = self.first(message)? {
+                        return Ok(Some(message));
+                    }
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    fn wake(&mut self) {
+        self.inner.wake();
+    }
+
+    fn doze(&mut self) -> bool {
+        self.inner.doze()
+    }
+
+    fn probe(&mut self) -> Result<Option<Duration>> {
+        self.inner.probe()
+    }
+
+    fn is_checked(&self) -> bool {
+        self.is_on()
+    }
+
+    fn lender(&self) -> Option<Arc<dyn Lender>> {
+        self.inner.lender().filter(|_| !self.is_on())
+    }
+
+    fn regions(&mut self) -> Option<&mut dyn PeerRegions> {
+        let is_on = self.is_on();
+        self.inner.regions().filter(|_| !is_on)
+    }
+
+    fn close(&mut self, lent: Option<Box<dyn Send>>) -> Option<Box<dyn Send>> {
+        self.inner.close(lent)
+    }
+}
+
+#[cfg(test)]
+#[path = "checked_tests.rs"]
+mod tests;
