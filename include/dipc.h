@@ -1080,7 +1080,7 @@ int32_t dipc_error_os_errno(const struct dipc_error *error);
 
 /**
  * Gives the time after which the server that refused a request should be asked again. A caller
- * that asks again waits at least as long, and longer each time. A blocking call with a deadline
+ * that asks again waits at least as long, and longer each time. A request with a deadline
  * does so by itself, until its deadline.
  *
  * @param error  Error, or NULL.
@@ -3151,7 +3151,7 @@ dipc_status dipc_request_add_headers(const struct dipc_request *request,
 /**
  * Sets how long the whole stream may take, from the request on; then it fails with
  * DIPC_ERR_TIMEOUT. The server's host sees the time that is left (dipc_request_time_left_ns()).
- * Until then a blocking call asks a busy server again. Default DIPC_FOREVER: it asks once.
+ * Until then a busy server is asked again. Default DIPC_FOREVER: it asks once.
  *
  * @param options      Options to change; exclusive during the call.
  * @param deadline_ns  Nanoseconds, or DIPC_FOREVER. 0: the deadline has passed when the stream
@@ -3180,8 +3180,8 @@ dipc_status dipc_get_options_set_send_secrets(struct dipc_get_options *options,
 /**
  * Has each message checked by a checksum (CRC-32C) where a network could change it unseen: over
  * tcp and ucx. Over shm, where nothing leaves the machine, and over tls, which has its own checks,
- * nothing changes. A stream whose bytes were changed fails with DIPC_ERR_PROTOCOL. Bodies travel as
- * bytes from and to host memory then, also over ucx. Default: false. A server without libdipc's
+ * nothing changes. A stream whose bytes were changed fails with DIPC_ERR_PROTOCOL. Bodies travel
+ * as bytes from and to host memory then, also over ucx. Default: false. A server without libdipc's
  * extension is refused with DIPC_ERR_UNSUPPORTED.
  *
  * @param options    Options to change; exclusive during the call.

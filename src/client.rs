@@ -46,7 +46,7 @@ use busy::Tries;
 use pool::IdleConnection;
 use put::WantedPut;
 use redirects::Redirects;
-use requests::{GetRequest, GetState, PutRequest, PutState, Request, Requests};
+use requests::{GetRequest, GetState, PutRequest, PutState, Request, Requests, Retrying};
 use uris::KnownUri;
 
 /// A client. Any thread may call it. Streams and arrays outlive it (rule F6).
@@ -147,17 +147,19 @@ impl Client {
         cancel: (Cancel, Option<Cancel>),
     ) -> Box<dyn Request> {
         self.core.streams.fetch_add(1, Ordering::Relaxed);
-        Box::new(GetRequest {
+        let (due, own) = (options.deadline.map(clock::after), cancel.0.clone());
+        let request = GetRequest {
             client: Arc::clone(&self.core),
             uris,
             verb,
             descriptor: descriptor.to_vec(),
-            due: options.deadline.map(clock::after),
+            due,
             options,
             cancel,
             redirects: None,
             state: GetState::default(),
-        })
+        };
+        Box::new(Retrying::new(request, due, own))
     }
 
     /// A put, or an exchange if there are options for the server's stream, without a wait. A thread
@@ -178,18 +180,20 @@ impl Client {
         let schema = copy_schema(schema)?;
         Pending::start(&self.requests, cancel, |request| {
             self.core.streams.fetch_add(1, Ordering::Relaxed);
-            Box::new(PutRequest {
+            let (due, token) = (own.deadline.map(clock::after), request.clone());
+            let request = PutRequest {
                 client: Arc::clone(&self.core),
                 uri,
                 descriptor: descriptor.to_vec(),
                 described: (schema, device_type),
-                due: own.deadline.map(clock::after),
+                due,
                 options: own.clone(),
                 answers: answers.cloned(),
                 cancel: (request, cancel.cloned()),
                 redirects: None,
                 state: PutState::default(),
-            })
+            };
+            Box::new(Retrying::new(request, due, token))
         })
     }
 

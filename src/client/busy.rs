@@ -24,12 +24,12 @@ impl Tries {
         Self { due, made: 0 }
     }
 
-    /// Waits until the next try, after a try that failed with `error`.
+    /// When to make the next try, after a try that failed with `error`.
     ///
     /// # Errors
     ///
-    /// `error` if there is no next try; `Cancelled`.
-    pub(super) fn wait(&mut self, error: Error, cancel: Option<&Cancel>) -> Result<()> {
+    /// `error` if there is no next try.
+    pub(super) fn next(&mut self, error: Error) -> Result<Timestamp> {
         let advised = error.advice().and_then(|advice| advice.retry_after);
         let (Status::Busy, Some(due), Some(advised)) = (error.status(), self.due, advised) else {
             return Err(error);
@@ -40,6 +40,16 @@ impl Tries {
         }
         self.made = self.made.saturating_add(1);
         tracing::debug!("asked again soon: {error}");
+        Ok(at)
+    }
+
+    /// Waits until the next try, after a try that failed with `error`.
+    ///
+    /// # Errors
+    ///
+    /// `error` if there is no next try; `Cancelled`.
+    pub(super) fn wait(&mut self, error: Error, cancel: Option<&Cancel>) -> Result<()> {
+        let at = self.next(error)?;
         while clock::now() < at {
             if let Some(cancel) = cancel {
                 cancel.check()?;

@@ -7,6 +7,7 @@
 
 mod getting;
 mod putting;
+mod retrying;
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -20,6 +21,7 @@ use crate::error::{Error, Result};
 
 pub(super) use getting::{GetRequest, GetState};
 pub(super) use putting::{PutRequest, PutState};
+pub(super) use retrying::Retrying;
 
 /// A request for one server.
 pub(super) trait Request: Send {
@@ -45,8 +47,8 @@ pub(super) trait Request: Send {
     /// `OutOfResources` when the process has no file descriptor left.
     fn fd(&mut self) -> Result<BorrowedFd<'_>>;
 
-    /// The answer that [`look`](Self::look) has found. `None`: the connection was dead already, so
-    /// begin once more.
+    /// The answer that [`look`](Self::look) has found. `None`: begin once more, since the connection
+    /// was dead already, or the server is busy.
     ///
     /// # Errors
     ///

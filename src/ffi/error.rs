@@ -101,7 +101,7 @@ pub unsafe extern "C" fn dipc_error_os_errno(error: *const dipc_error) -> i32 {
 }
 
 /// Gives the time after which the server that refused a request should be asked again. A caller
-/// that asks again waits at least as long, and longer each time. A blocking call with a deadline
+/// that asks again waits at least as long, and longer each time. A request with a deadline
 /// does so by itself, until its deadline.
 ///
 /// @param error  Error, or NULL.

@@ -10,7 +10,7 @@ use crate::proto::MAX_REQUEST_HEADERS;
 
 /// Sets how long the whole stream may take, from the request on; then it fails with
 /// DIPC_ERR_TIMEOUT. The server's host sees the time that is left (dipc_request_time_left_ns()).
-/// Until then a blocking call asks a busy server again. Default DIPC_FOREVER: it asks once.
+/// Until then a busy server is asked again. Default DIPC_FOREVER: it asks once.
 ///
 /// @param options      Options to change; exclusive during the call.
 /// @param deadline_ns  Nanoseconds, or DIPC_FOREVER. 0: the deadline has passed when the stream

@@ -6,10 +6,11 @@ use std::thread;
 use std::time::Duration;
 
 use dipc::arrow::stream::ArrayReader as _;
-use dipc::client::{GetOptions, PutOptions, Stream};
+use dipc::cancel::Cancel;
+use dipc::client::{GetOptions, Pending, PutOptions, Stream};
 use dipc::device::DeviceKind;
 use dipc::error::{Error, Status};
-use dipc::proto::Credit;
+use dipc::proto::{Credit, Verb};
 use dipc::server::{Request, ServerOptions};
 
 use crate::common::{FnTaker, counting, export_schema, read_all, schema};
@@ -258,6 +259,63 @@ fn a_call_with_a_deadline_waits_for_a_place() {
             assert_eq!(waits.join().unwrap(), 0);
         });
         drop(get(long).unwrap());
+    }
+}
+
+/// Rule Q8: requests that their hosts poll are made again, too, however many there are. Their
+/// deadline and their token end the pauses.
+#[test]
+fn polled_requests_wait_for_a_place() {
+    for subject in SUBJECTS {
+        let options = ServerOptions {
+            max_streams: 1,
+            ..ServerOptions::default()
+        };
+        let (server, uri) = server(subject, options);
+        serve(&server, "t", counting(1_000_000, 10));
+        let client = client();
+        let start = |deadline: Option<Duration>, cancel: Option<&Cancel>| {
+            let options = GetOptions {
+                deadline,
+                ..subject.options()
+            };
+            client
+                .start(Verb::Get, &[&uri], b"t", &options, cancel)
+                .unwrap()
+        };
+        let answered = |pending: &Pending| match pending.try_answer(|_| true) {
+            Ok(answer) => Ok(answer.is_some()),
+            Err(error) => Err(error),
+        };
+        let refusal = |pending: Pending| {
+            let mut refused = None;
+            eventually("the request ends", || {
+                refused = answered(&pending).err();
+                refused.is_some()
+            });
+            refused.unwrap()
+        };
+        let held = client.get(&[&uri], b"t", &subject.options(), None).unwrap();
+        assert_busy(&refusal(start(None, None)), "max_streams");
+        let soon = start(Some(Duration::from_millis(150)), None);
+        // The last try may be under way when the deadline comes.
+        assert!([Status::Busy, Status::Timeout].contains(&refusal(soon).status()));
+        let cancel = Cancel::new().unwrap();
+        let cancelled = start(Some(Duration::from_secs(30)), Some(&cancel));
+        // More than connect at a time.
+        let mut waiting: Vec<_> = (0..10)
+            .map(|_| start(Some(Duration::from_secs(30)), None))
+            .collect();
+        thread::sleep(Duration::from_millis(250));
+        assert!(waiting.iter().all(|it| !answered(it).unwrap()));
+        cancel.cancel();
+        assert_eq!(refusal(cancelled).status(), Status::Cancelled);
+        drop(held);
+        // The deadline ends the test where one is not asked again.
+        while !waiting.is_empty() {
+            waiting.retain(|it| !answered(it).unwrap());
+            thread::sleep(Duration::from_millis(2));
+        }
     }
 }
 
