@@ -3649,9 +3649,10 @@ dipc_status dipc_server_options_set_max_streams_per_peer(struct dipc_server_opti
                                                          struct dipc_error **error);
 
 /**
- * Sets how long a stream may wait for its client to take batches while other clients find no place
- * for theirs. Then the stream fails with DIPC_ERR_TIMEOUT, and its connection ends. While there
- * are places for all, a client may take as long as it likes. Default: 30 s.
+ * Sets how long a stream may wait for its client while other clients find no place for theirs: for
+ * the client to take batches, or to send the next batch of a put that the host waits for. Then the
+ * stream fails with DIPC_ERR_TIMEOUT, and its connection ends. While there are places for all, a
+ * client may take as long as it likes. Default: 30 s.
  *
  * @param options     Options to change; exclusive during the call.
  * @param timeout_ns  Nanoseconds; DIPC_FOREVER: no limit.

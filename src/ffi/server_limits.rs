@@ -95,9 +95,10 @@ pub unsafe extern "C" fn dipc_server_options_set_max_streams_per_peer(
     unsafe { guard_mut(options, error, body) }
 }
 
-/// Sets how long a stream may wait for its client to take batches while other clients find no place
-/// for theirs. Then the stream fails with DIPC_ERR_TIMEOUT, and its connection ends. While there
-/// are places for all, a client may take as long as it likes. Default: 30 s.
+/// Sets how long a stream may wait for its client while other clients find no place for theirs: for
+/// the client to take batches, or to send the next batch of a put that the host waits for. Then the
+/// stream fails with DIPC_ERR_TIMEOUT, and its connection ends. While there are places for all, a
+/// client may take as long as it likes. Default: 30 s.
 ///
 /// @param options     Options to change; exclusive during the call.
 /// @param timeout_ns  Nanoseconds; DIPC_FOREVER: no limit.

@@ -59,8 +59,8 @@ pub struct ServerOptions {
     /// Most streams of one machine, or of one other user of this one. `None`: half of
     /// `max_streams`.
     pub max_streams_per_peer: Option<usize>,
-    /// How long a stream may wait for its client's credit while other requests find no place; then
-    /// it ends. `None`: for ever.
+    /// How long a stream may wait for its client, for credit or for the next batch of a put, while
+    /// other requests find no place; then it ends. `None`: for ever.
     pub credit_timeout: Option<Duration>,
     /// Most bytes of requests of more than 64 KiB that have come in part, over all connections.
     pub max_request_bytes: u64,

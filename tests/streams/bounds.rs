@@ -2,18 +2,20 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
+use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
 use dipc::arrow::stream::ArrayReader as _;
 use dipc::cancel::Cancel;
-use dipc::client::{GetOptions, Pending, PutOptions, Stream};
+use dipc::client::{GetOptions, Pending, Put, PutOptions, Stream};
 use dipc::device::DeviceKind;
 use dipc::error::{Error, Status};
 use dipc::proto::{Credit, Verb};
 use dipc::server::{Request, ServerOptions};
+use parking_lot::Mutex;
 
-use crate::common::{FnTaker, counting, export_schema, read_all, schema};
+use crate::common::{FnTaker, batch, counting, export, export_schema, read_all, schema};
 use crate::{SHM, SUBJECTS, client, eventually, serve, server};
 
 /// A client that connects and asks for nothing, or for half of something, is closed in time; one
@@ -173,6 +175,66 @@ fn streams_that_nobody_reads_make_room() {
             assert_eq!(error.status(), Status::Timeout, "{error}");
             assert!(error.text().contains("wait"), "{error}");
         }
+    }
+}
+
+/// Rule Q8: so do tables whose clients send nothing while the host waits for them. A client whose
+/// host takes its time keeps its place, and so does one that sends.
+#[test]
+fn tables_that_nobody_sends_make_room() {
+    for subject in SUBJECTS {
+        let options = ServerOptions {
+            max_streams: 4,
+            credit_timeout: Some(Duration::from_millis(200)),
+            ..ServerOptions::default()
+        };
+        let (server, uri) = server(subject, options);
+        let (go_on, slow) = mpsc::channel::<()>();
+        let slow = Mutex::new(slow);
+        let taker = FnTaker(move |request: &Request| {
+            let mut source = request.source()?;
+            if request.ticket() == b"slow" {
+                assert!(source.next()?.is_some());
+                slow.lock().recv().unwrap();
+            }
+            read_all(&mut source).map(drop)
+        });
+        let handler = server.set_handler(Box::new(taker));
+        handler.map_err(|(error, _)| error).unwrap();
+        let client = client();
+        let put = |ticket: &[u8]| {
+            let described = (&export_schema(&schema()), DeviceKind::CPU.0);
+            let options = PutOptions {
+                connections: subject.connections,
+                ..PutOptions::default()
+            };
+            client.put(&[&uri], ticket, described, &options, None)
+        };
+        let push = |put: &mut Put| {
+            let pushed = put.push(export(&batch(0, 10)), None, None);
+            pushed.map_err(|(error, _)| error)
+        };
+        let mut of_slow_host = put(b"slow").unwrap();
+        push(&mut of_slow_host).unwrap();
+        let mut sent = put(b"sent").unwrap();
+        let mut silent: Vec<_> = (0..2).map(|_| put(b"silent").unwrap()).collect();
+        push(&mut silent[0]).unwrap();
+        eventually("there is a place", || {
+            push(&mut sent).unwrap();
+            put(b"short").is_ok_and(|mut put| put.finish(None).is_ok())
+        });
+        let ended = silent
+            .into_iter()
+            .filter_map(|mut put| put.finish(None).err());
+        let ended: Vec<_> = ended.collect();
+        assert!(!ended.is_empty());
+        for error in ended {
+            assert_eq!(error.status(), Status::Timeout, "{error}");
+            assert!(error.text().contains("wait"), "{error}");
+        }
+        go_on.send(()).unwrap();
+        of_slow_host.finish(None).unwrap();
+        sent.finish(None).unwrap();
     }
 }
 

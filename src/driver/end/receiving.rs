@@ -72,6 +72,12 @@ impl End {
         self.wake();
     }
 
+    /// At a server: the host waits for more of the client's stream, after so many batches; `None`: it
+    /// has something to do.
+    pub fn set_host_waiting(&mut self, batches: Option<u64>) {
+        self.host_has_had = batches;
+    }
+
     /// Everything of a stream has come, or nothing more comes.
     pub fn end_receiving(&mut self) {
         self.connection.forget_bodies();
@@ -80,6 +86,7 @@ impl End {
         self.early_bytes = 0;
         self.early_other_bytes = 0;
         self.is_receiving = false;
+        self.host_has_had = None;
     }
 
     /// No stream comes after the last one: the connection serves the arrays that point into its

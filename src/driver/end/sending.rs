@@ -67,19 +67,18 @@ impl SendRoom {
     }
 }
 
-/// How far the client of a stream has let it come: batches taken, buffers that it has of this side,
-/// and bytes that wait to be written.
+/// How far the client of a stream has let it come: batches that it has taken, or sent, buffers that
+/// it has of this side, and bytes that wait to be written.
 pub type Awaited = (u64, usize, u64);
 
 impl End {
     /// Whether the stream waits for its client, and how far it has come.
     pub fn awaited(&self) -> Option<Awaited> {
         let room = self.room();
-        if room.may_pull().unwrap_or(true) {
-            return None;
-        }
+        let reads_on = room.may_pull().unwrap_or(true);
+        let batches = (self.host_has_had).or_else(|| (!reads_on).then_some(room.taken))?;
         let lent = self.sender.lent_outstanding();
-        Some((room.taken, lent, self.connection.queued().bytes))
+        Some((batches, lent, self.connection.queued().bytes))
     }
 
     /// Room for messages now.

@@ -38,6 +38,7 @@ use crate::proto::{Header, Headers, Receiver, ReceiverConfig};
 use crate::transport::Watched;
 use inbound::{Inbound, Taken};
 use packed::PackedBody;
+use waiting::Look;
 
 /// What a consumer finds that does not wait.
 #[derive(Debug)]
@@ -74,6 +75,8 @@ pub struct Fetch {
     looks: Looks,
     /// Rings when the connection's other stream has read something; of an exchange.
     bell: Option<Arc<Bell>>,
+    /// The connection knows that the host waits.
+    is_waiting_said: bool,
     /// A server's process has ended: what it left is read, and then no more is waited for.
     peer_has_died: bool,
     stats: StreamStats,
@@ -194,6 +197,7 @@ impl Fetch {
             spin,
             looks: Looks::default(),
             bell: None,
+            is_waiting_said: false,
             peer_has_died: false,
             stats: StreamStats::default(),
             failed: None,
@@ -339,6 +343,7 @@ impl Fetch {
             if let Some(taken) = self.taken.take() {
                 let batch = self.decode(taken, cancel);
                 if let Some(batch) = batch.map_err(|error| self.abort(error))? {
+                    self.say_waiting(false);
                     return Ok(NextBatch::Batch(batch));
                 }
             } else if self.inbound.receiver.is_complete() {
@@ -349,6 +354,7 @@ impl Fetch {
             } else {
                 // After the messages: what came before a failure is still handed out.
                 self.check()?;
+                self.say_waiting(true);
                 return Ok(NextBatch::NotYet);
             }
         }
@@ -473,17 +479,6 @@ impl Fetch {
             self.say();
         }
     }
-}
-
-/// What a consumer looks for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Look {
-    Take,
-    /// Anything that ends its wait.
-    Wait,
-    /// How many batches are there. The consumer then waits for something else, so that the
-    /// descriptors have to tell of what comes.
-    Count,
 }
 
 /// The GPU that packed bodies are received into. What is checked value by value is checked on the

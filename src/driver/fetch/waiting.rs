@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::{Fetch, Look};
+use super::Fetch;
 use crate::cancel::Cancel;
 use crate::driver::clock;
 use crate::driver::end::EndLink;
@@ -12,7 +12,31 @@ use crate::driver::waiting;
 use crate::error::Result;
 use crate::proto::Timestamp;
 
+/// What a consumer looks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Look {
+    Take,
+    /// Anything that ends its wait.
+    Wait,
+    /// How many batches are there. The consumer then waits for something else, so that the
+    /// descriptors have to tell of what comes.
+    Count,
+}
+
 impl Fetch {
+    /// At a server: has the connection know whether the host waits for the client's next batch.
+    /// Others may want the place of a stream that waits for long.
+    pub(super) fn say_waiting(&mut self, waits: bool) {
+        if self.inbound.receiver.is_of_client()
+            && std::mem::replace(&mut self.is_waiting_said, waits) != waits
+        {
+            let batches = waits.then_some(self.stats.batches);
+            for (_, connection) in self.connections.iter_mut() {
+                connection.step(|end, _| end.set_host_waiting(batches));
+            }
+        }
+    }
+
     /// Waits until something may have come. Fails if the stream has failed or `cancel` was
     /// triggered.
     pub(super) fn wait(&mut self, look: Look, cancel: Option<&Cancel>) -> Result<()> {
