@@ -216,3 +216,62 @@ fn the_log_can_be_json() {
         "{told}"
     );
 }
+
+/// Each call of Flight has a line for an audit: of a table that was fetched, of one that was taken,
+/// of what is not there, and of a refusal.
+#[test]
+fn calls_of_flight_are_audited() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = path_in(&folder, "table.arrow");
+    write_arrow(Path::new(&file), &table(10));
+    let (taken, tokens) = (path_in(&folder, "taken"), path_in(&folder, "tokens"));
+    fs::create_dir(&taken).unwrap();
+    fs::write(&tokens, "ann s3cret get,put table new gone\n").unwrap();
+    let token = path_in(&folder, "token");
+    fs::write(&token, "s3cret").unwrap();
+    let log = path_in(&folder, "log");
+    let mut command = dipc();
+    command.args(["--log", "json"]);
+    command.stderr(File::create(&log).unwrap());
+    let args = ["--accept", &taken, "--token-file", &tokens, &file];
+    let server = Server::start_flight_as(command, &args);
+    let ask = |args: &[&str], succeeds: bool| {
+        let output = run(&[args, &["--token-file", &token]].concat());
+        let told = text(&output.stderr);
+        assert_eq!(output.status.success(), succeeds, "{args:?}: {told}");
+    };
+    ask(&["get", &server.uri, "table"], true);
+    ask(&["put", &server.uri, "new", &file], true);
+    ask(&["get", &server.uri, "gone"], false);
+    ask(&["get", &server.uri, "other"], false);
+    server.stop();
+    let log = fs::read_to_string(log).unwrap();
+    let line = |method: &str, ticket: &str| {
+        let mut found = log.lines().filter_map(|line| {
+            let line: serde_json::Value = serde_json::from_str(line).unwrap();
+            let fields = &line["fields"];
+            (line["target"] == "dipc::audit"
+                && fields["method"] == method
+                && fields["ticket"] == ticket)
+                .then(|| fields.clone())
+        });
+        let one = found
+            .next()
+            .unwrap_or_else(|| panic!("{method} {ticket}: {log}"));
+        assert!(found.next().is_none(), "{method} {ticket}: {log}");
+        one
+    };
+    for (method, ticket, status) in [
+        ("DoGet", "table", "DIPC_OK"),
+        ("DoPut", "new", "DIPC_OK"),
+        ("GetFlightInfo", "gone", "DIPC_ERR_NOT_FOUND"),
+        ("GetFlightInfo", "other", "DIPC_ERR_PERMISSION"),
+    ] {
+        let fields = line(method, ticket);
+        assert_eq!(fields["status"], status, "{fields}");
+        let is_carried = fields["bytes"].as_u64().unwrap() > 0;
+        assert_eq!(is_carried, method.starts_with("Do"), "{fields}");
+        let is_known = fields["principal"] == "ann";
+        assert_eq!(is_known, status != "DIPC_ERR_PERMISSION", "{fields}");
+    }
+}

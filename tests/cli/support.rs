@@ -196,7 +196,12 @@ impl Server {
 
     /// Serves Flight clients at a new port, with `args`; its URI is Flight's.
     pub fn start_flight(args: &[&str]) -> Self {
-        let mut child = dipc()
+        Self::start_flight_as(dipc(), args)
+    }
+
+    /// The same with `command`.
+    pub fn start_flight_as(mut command: Command, args: &[&str]) -> Self {
+        let mut child = command
             .args(["serve", "--flight", "127.0.0.1:0"])
             .args(args)
             .stdout(Stdio::piped())

@@ -12,8 +12,9 @@ use tokio::runtime::Handle;
 use tokio::time::Instant;
 use tonic::{Status, Streaming};
 
+use crate::flight::audit::{Audit, Visitor};
 use crate::flight::decode::FlightDecoder;
-use crate::flight::service::{MayDo, ticket_of};
+use crate::flight::service::ticket_of;
 use crate::serve::Accepting;
 
 /// How long a client may take to say what it sends. Meanwhile the call counts as a stream.
@@ -28,19 +29,23 @@ pub fn take(
     accepting: &Arc<Accepting>,
     mut messages: Streaming<FlightData>,
     runtime: &Handle,
-    may: &MayDo,
+    visitor: &Visitor,
 ) -> Result<PutResult, Status> {
     let (name, first) = begin(&mut messages, runtime)?;
-    may(Verb::Put, &name)?;
-    let first = first.ok_or_else(|| Status::invalid_argument("the call has no schema"))?;
-    let ticket = receive(accepting, &name, &first, messages, runtime)?;
+    let audit = visitor.admit("DoPut", Verb::Put, &name)?;
+    let first = first.ok_or_else(|| Status::invalid_argument("the call has no schema"));
+    let ticket =
+        first.and_then(|first| receive(accepting, &name, &first, messages, (runtime, &audit)));
+    audit.end(&ticket);
+    let ticket = ticket?;
     Ok(PutResult {
         app_metadata: ticket.into_bytes().into(),
     })
 }
 
 /// Takes the table of a `DoExchange`, if the client sends one; blocks. The result is the ticket
-/// that the answer stands for: of the table that was taken, or the one of the descriptor.
+/// that the answer stands for: of the table that was taken, or the one of the descriptor. The answer
+/// belongs to the audit, too.
 ///
 /// # Errors
 ///
@@ -49,8 +54,8 @@ pub fn exchange(
     accepting: Option<&Arc<Accepting>>,
     mut messages: Streaming<FlightData>,
     runtime: &Handle,
-    may: &MayDo,
-) -> Result<Vec<u8>, Status> {
+    visitor: &Visitor,
+) -> Result<(Vec<u8>, Audit), Status> {
     let (name, first) = begin(&mut messages, runtime)?;
     // Without a table it is what DoGet is.
     let verb = if first.is_some() {
@@ -58,16 +63,23 @@ pub fn exchange(
     } else {
         Verb::Get
     };
-    may(verb, &name)?;
-    match (first, accepting) {
+    let audit = visitor.admit("DoExchange", verb, &name)?;
+    let taken = match (first, accepting) {
         (None, _) => Ok(name),
         (Some(first), Some(accepting)) => {
-            receive(accepting, &name, &first, messages, runtime).map(String::into_bytes)
+            receive(accepting, &name, &first, messages, (runtime, &audit)).map(String::into_bytes)
         }
         (Some(_), None) => Err(Status::unimplemented(
             "this server takes no tables (dipc serve --accept does): end the sending behind the \
              descriptor, and DoExchange gives a table as DoGet does",
         )),
+    };
+    match taken {
+        Ok(ticket) => Ok((ticket, audit)),
+        Err(status) => {
+            audit.end(&Err::<(), _>(status.clone()));
+            Err(status)
+        }
     }
 }
 
@@ -108,7 +120,7 @@ fn receive(
     name: &[u8],
     first: &FlightData,
     mut messages: Streaming<FlightData>,
-    runtime: &Handle,
+    (runtime, audit): (&Handle, &Audit),
 ) -> Result<String, Status> {
     let options = DecodeOptions::of_peer(false, None, accepting.message_limit());
     let missing = || Status::invalid_argument("the call has no schema");
@@ -118,6 +130,7 @@ fn receive(
     let mut incoming = accepting.begin(name, &schema).map_err(refusal)?;
     // The call ends well only by its client's word.
     while let Some(message) = runtime.block_on(messages.message())? {
+        audit.carried(message.data_body.len() as u64);
         if let Some(array) = decoder.take(&message).map_err(refusal)? {
             // SAFETY: the decoder has checked the array, at level full, against its schema, which
             // is `schema` (rule A8).

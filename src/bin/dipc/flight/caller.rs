@@ -313,7 +313,7 @@ fn endpoint(uri: &str, trust: &ClientTrust) -> Result<Endpoint> {
 }
 
 /// The error of a server, or of gRPC.
-fn refusal(status: &tonic::Status) -> Error {
+pub(super) fn refusal(status: &tonic::Status) -> Error {
     let text = match (status.message(), status.source()) {
         // gRPC's own errors have their reason in their source.
         (message, Some(source)) => format!("{message} ({})", causes(source)),

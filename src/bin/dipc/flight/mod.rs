@@ -9,12 +9,14 @@
 //! | `decode` | the messages of a table, decoded |
 //! | `fetch` | `dipc get grpc://…`: fetches from the endpoints and their locations |
 //! | `tables`, `encode`, `service` | the served tables, their messages, the answers to calls |
+//! | `audit` | who calls, what that client may do, and a line for an audit of each call |
 //! | `accept`, `cut` | the tables of `DoPut` and `DoExchange`; calls that their client cuts off |
 //! | `server`, `incoming` | `dipc serve --flight`: the listening server, its connections |
 //!
 //! Only the command contains Flight, gRPC and their runtime; the library does not.
 
 mod accept;
+mod audit;
 mod caller;
 mod cut;
 mod decode;

@@ -13,7 +13,6 @@ use arrow_flight::{
     HandshakeRequest, HandshakeResponse, Location, PollInfo, PutResult, SchemaResult, Ticket,
 };
 use dipc::proto::Verb;
-use dipc::transport::PeerCertificate;
 use futures::StreamExt as _;
 use futures::stream::{self, BoxStream};
 use tokio::runtime::Handle;
@@ -23,12 +22,12 @@ use tracing::{debug, info, warn};
 
 use crate::calm;
 use crate::flight::accept;
+use crate::flight::audit::{Audit, Visitor};
 use crate::flight::encode::{FlightEncoder, schema_message};
 use crate::flight::locations::{REUSE_CONNECTION, for_peer};
 use crate::flight::tables::{Table, Tables};
 use crate::output::whole;
-use crate::serve::{Accepting, Access, Asker};
-use crate::trust::AUTHORIZATION;
+use crate::serve::{Accepting, Access};
 
 /// Messages that a reader may prepare ahead of the connection. This limits the memory of a stream
 /// to a few MiB.
@@ -57,9 +56,6 @@ pub struct Service {
     access: Option<Arc<Access>>,
 }
 
-/// Whether a client may do something, asked when its ticket is known.
-pub(super) type MayDo = Box<dyn Fn(Verb, &[u8]) -> Result<(), Status> + Send + Sync>;
-
 impl Service {
     /// Makes a service for `tables`, which libdipc serves at `uris`, with at most `max_streams`
     /// streams at once. Takes more tables by `accepting`.
@@ -86,40 +82,8 @@ impl Service {
         Self { access, ..self }
     }
 
-    /// What the client of a request may do.
-    fn may<T>(&self, request: &Request<T>) -> MayDo {
-        let Some(access) = self.access.clone() else {
-            return Box::new(|_, _| Ok(()));
-        };
-        let authorization = request.metadata().get(AUTHORIZATION);
-        let authorization = authorization.map(|value| value.as_bytes().to_vec());
-        let shown = request.peer_certs();
-        let shown = shown.as_ref().and_then(|chain| chain.first());
-        let certificate = shown.and_then(|der| PeerCertificate::from_der(der).ok());
-        let peer = request.remote_addr();
-        Box::new(move |verb, ticket| {
-            let asker = Asker {
-                authorization: authorization.as_deref(),
-                certificate: certificate.as_ref(),
-                uid: None,
-            };
-            let checked = access.check(&asker, verb, ticket);
-            if let Err(error) = &checked {
-                let peer = peer.map_or_else(|| "unknown".to_owned(), |peer| peer.to_string());
-                let ticket = String::from_utf8_lossy(ticket);
-                info!(
-                    target: "dipc::audit",
-                    peer,
-                    verb = verb.name(),
-                    status = error.status().symbol(),
-                    "a request for {ticket:?} of {peer} by Flight is refused: {error}"
-                );
-            }
-            checked.map(drop).map_err(|error| match authorization {
-                Some(_) => Status::permission_denied(error.text()),
-                None => Status::unauthenticated(error.text()),
-            })
-        })
+    fn visitor<T>(&self, request: &Request<T>) -> Visitor {
+        Visitor::of(request, self.access.clone())
     }
 
     /// Whether clients may send tables.
@@ -140,6 +104,12 @@ impl Service {
                 self.max_streams
             ))
         })
+    }
+
+    /// The schema of a table, and its number of rows if that is known.
+    async fn described(&self, ticket: &[u8]) -> Result<(Vec<u8>, Option<u64>), Status> {
+        let table = find(&self.tables, ticket)?;
+        blocking(move || Ok((read_schema(&table)?, table.rows()))).await
     }
 
     /// The endpoint of a table: locations of libdipc first, then this server itself.
@@ -248,13 +218,19 @@ fn read_schema(table: &Table) -> anyhow::Result<Vec<u8>> {
 type Messages = mpsc::Sender<Result<Option<FlightData>, Status>>;
 
 /// Sends the messages of a table as fast as the client takes them, without the end.
-fn pump(table: &Table, messages: &Messages, counters: &Counters) -> anyhow::Result<()> {
+fn pump(
+    table: &Table,
+    messages: &Messages,
+    counters: &Counters,
+    audit: &Audit,
+) -> anyhow::Result<()> {
     let reader = table.reader()?;
     let mut encoder = FlightEncoder::new(&reader.schema()).context("cannot send the table")?;
     // Waits for a slow client, and fails after it has gone.
     let mut send = |message: FlightData| {
         let len = message.data_body.len() as u64;
         counters.bytes_sent.fetch_add(len, Ordering::Relaxed);
+        audit.carried(len);
         match messages.blocking_send(Ok(Some(message))) {
             Ok(()) => ControlFlow::Continue(()),
             Err(_) => ControlFlow::Break(()),
@@ -272,8 +248,13 @@ fn pump(table: &Table, messages: &Messages, counters: &Counters) -> anyhow::Resu
 }
 
 /// Calls [`pump`], then sends the end or the error.
-fn serve(table: &Table, messages: &Messages, counters: &Counters, slot: OwnedSemaphorePermit) {
-    let end = match calm::catch(|| pump(table, messages, counters)) {
+fn serve(
+    table: &Table,
+    messages: &Messages,
+    counters: &Counters,
+    (slot, audit): (OwnedSemaphorePermit, Audit),
+) {
+    let end = match calm::catch(|| pump(table, messages, counters, &audit)) {
         Ok(Ok(())) => Ok(None),
         Ok(Err(error)) => Err(failed(&error)),
         Err(panic) => Err(Status::internal(panic)),
@@ -285,6 +266,10 @@ fn serve(table: &Table, messages: &Messages, counters: &Counters, slot: OwnedSem
         );
     }
     counters.streams.fetch_add(1, Ordering::Relaxed);
+    match messages.is_closed() {
+        true => drop(audit),
+        false => audit.end(&end),
+    }
     // The slot is free before the end is sent, because the client may then ask again at once.
     drop(slot);
     // The client may have gone.
@@ -332,12 +317,12 @@ impl FlightService for Service {
     type ListActionsStream = BoxStream<'static, Result<ActionType, Status>>;
 
     async fn list_flights(&self, request: Request<Criteria>) -> Answer<Self::ListFlightsStream> {
-        let (peer, may) = (Addresses::of(&request), self.may(&request));
-        may(Verb::List, b"")?;
+        let (peer, visitor) = (Addresses::of(&request), self.visitor(&request));
+        let audit = visitor.admit("ListFlights", Verb::List, b"")?;
         // As for libdipc's clients, the criteria are a prefix of the tickets.
         let prefix = request.into_inner().expression;
         let mut tables = self.tables.all();
-        tables.retain(|ticket, _| ticket.starts_with(&prefix) && may(Verb::Get, ticket).is_ok());
+        tables.retain(|ticket, _| ticket.starts_with(&prefix) && visitor.may(Verb::Get, ticket));
         // A file may be damaged now; the other tables are still listed.
         let schemas = blocking(move || {
             let schemas = tables.iter().filter_map(|(ticket, table)| {
@@ -349,8 +334,9 @@ impl FlightService for Service {
             });
             Ok(schemas.collect::<Vec<_>>())
         })
-        .await?;
-        let infos: Vec<_> = schemas
+        .await;
+        audit.end(&schemas);
+        let infos: Vec<_> = schemas?
             .into_iter()
             .map(|(ticket, described)| {
                 let descriptor = descriptor_of(&ticket);
@@ -361,37 +347,43 @@ impl FlightService for Service {
     }
 
     async fn get_flight_info(&self, request: Request<FlightDescriptor>) -> Answer<FlightInfo> {
-        let (peer, may) = (Addresses::of(&request), self.may(&request));
+        let (peer, visitor) = (Addresses::of(&request), self.visitor(&request));
         let descriptor = request.into_inner();
         let ticket = ticket_of(&descriptor)?;
-        may(Verb::Get, &ticket)?;
-        let table = find(&self.tables, &ticket)?;
-        let described = blocking(move || Ok((read_schema(&table)?, table.rows()))).await?;
+        let audit = visitor.admit("GetFlightInfo", Verb::Get, &ticket)?;
+        let described = self.described(&ticket).await;
+        audit.end(&described);
         Ok(Response::new(
-            self.info(&ticket, descriptor, described, peer),
+            self.info(&ticket, descriptor, described?, peer),
         ))
     }
 
     async fn get_schema(&self, request: Request<FlightDescriptor>) -> Answer<SchemaResult> {
         let ticket = ticket_of(request.get_ref())?;
-        self.may(&request)(Verb::Get, &ticket)?;
-        let table = find(&self.tables, &ticket)?;
-        let schema = blocking(move || read_schema(&table)).await?;
+        let audit = (self.visitor(&request)).admit("GetSchema", Verb::Get, &ticket)?;
+        let described = self.described(&ticket).await;
+        audit.end(&described);
         Ok(Response::new(SchemaResult {
-            schema: schema.into(),
+            schema: described?.0.into(),
         }))
     }
 
     async fn do_get(&self, request: Request<Ticket>) -> Answer<Self::DoGetStream> {
-        let may = self.may(&request);
+        let visitor = self.visitor(&request);
         let ticket = request.into_inner().ticket;
-        may(Verb::Get, &ticket)?;
-        let table = find(&self.tables, &ticket)?;
-        let slot = self.slot()?;
+        let audit = visitor.admit("DoGet", Verb::Get, &ticket)?;
+        let found = find(&self.tables, &ticket).and_then(|table| Ok((table, self.slot()?)));
+        let (table, slot) = match found {
+            Ok(found) => found,
+            Err(status) => {
+                audit.end(&Err::<(), _>(status.clone()));
+                return Err(status);
+            }
+        };
         debug!(ticket = %String::from_utf8_lossy(&ticket), "DoGet");
         let (sender, receiver) = mpsc::channel(AHEAD);
         let counters = self.counters();
-        tokio::task::spawn_blocking(move || serve(&table, &sender, &counters, slot));
+        tokio::task::spawn_blocking(move || serve(&table, &sender, &counters, (slot, audit)));
         Ok(Response::new(answers(receiver)))
     }
 
@@ -412,13 +404,13 @@ impl FlightService for Service {
                 "this server takes no tables; dipc serve --accept DIR does",
             ));
         };
-        let may = self.may(&request);
+        let visitor = self.visitor(&request);
         let slot = self.slot()?;
         let messages = request.into_inner();
         let runtime = Handle::current();
         let (sender, mut receiver) = mpsc::channel(1);
         tokio::task::spawn_blocking(move || {
-            let taken = calm::catch(|| accept::take(&accepting, messages, &runtime, &may));
+            let taken = calm::catch(|| accept::take(&accepting, messages, &runtime, &visitor));
             let taken = taken.unwrap_or_else(|panic| Err(Status::internal(panic)));
             if let Err(status) = &taken {
                 let reason = status.message();
@@ -441,7 +433,7 @@ impl FlightService for Service {
         &self,
         request: Request<Streaming<FlightData>>,
     ) -> Answer<Self::DoExchangeStream> {
-        let may = self.may(&request);
+        let visitor = self.visitor(&request);
         let slot = self.slot()?;
         let messages = request.into_inner();
         let runtime = Handle::current();
@@ -450,10 +442,10 @@ impl FlightService for Service {
         let (sender, receiver) = mpsc::channel(AHEAD);
         tokio::task::spawn_blocking(move || {
             let taken =
-                calm::catch(|| accept::exchange(accepting.as_ref(), messages, &runtime, &may));
+                calm::catch(|| accept::exchange(accepting.as_ref(), messages, &runtime, &visitor));
             let taken = taken.unwrap_or_else(|panic| Err(Status::internal(panic)));
-            match taken.and_then(|ticket| find(&tables, &ticket)) {
-                Ok(table) => serve(&table, &sender, &counters, slot),
+            match taken.and_then(|(ticket, audit)| Ok((find(&tables, &ticket)?, audit))) {
+                Ok((table, audit)) => serve(&table, &sender, &counters, (slot, audit)),
                 Err(status) => {
                     warn!(reason = status.message(), "no answer to DoExchange");
                     drop(slot);
