@@ -29,6 +29,8 @@ pub(super) struct Redirects {
     known: Vec<String>,
     next: VecDeque<Arc<[KnownUri]>>,
     asked: usize,
+    /// The address that was asked last, if it is not the first.
+    last: String,
     /// Why no server so far has taken the request.
     refused: Option<Error>,
 }
@@ -46,6 +48,7 @@ impl Redirects {
             trusted_network,
             next: VecDeque::new(),
             asked: 0,
+            last: String::new(),
             refused: None,
         }
     }
@@ -66,13 +69,14 @@ impl Redirects {
         let refused = match self.refused.take() {
             None => error,
             Some(first) => {
-                let text = format!("{}; elsewhere: {}", first.text(), error.text());
+                let text = format!("{}; at {}: {}", first.text(), self.last, error.text());
                 Error::new(first.status(), text)
             }
         };
         match self.next.pop_front() {
             Some(uris) => {
                 self.asked += 1;
+                self.last = uris.first().map(|it| it.uri.bare()).unwrap_or_default();
                 for known in &*uris {
                     tracing::info!("{} is asked instead: {refused}", known.uri.bare());
                 }
@@ -293,7 +297,10 @@ mod tests {
         redirects.after(&client, nobody.clone()).unwrap();
         let error = redirects.after(&client, nobody).unwrap_err();
         assert_eq!(error.status(), Status::Busy);
-        assert_eq!(error.text(), "drains; elsewhere: nobody; elsewhere: nobody");
+        assert_eq!(
+            error.text(),
+            "drains; at tcp://b:1: nobody; at tcp://c:1: nobody"
+        );
 
         // An answer is an answer, wherever it comes from.
         let mut redirects = Redirects::of(&uris, false);

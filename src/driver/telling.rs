@@ -15,13 +15,18 @@ use crate::transport::{Connection, Incoming, Outgoing};
 /// Most bytes of a ticket in a line.
 const TICKET_BYTES: usize = 100;
 
-/// A ticket as a line shows it: it is the peer's, and may be any bytes.
+/// A ticket as a line shows it, between backticks.
 pub fn shown(ticket: &[u8]) -> String {
+    format!("`{}`", readable(ticket))
+}
+
+/// A ticket as a field shows it: it is the peer's, and may be any bytes.
+pub fn readable(ticket: &[u8]) -> String {
     let (start, cut) = match ticket.get(..TICKET_BYTES) {
         Some(start) if ticket.len() > TICKET_BYTES => (start, "…"),
         _ => (ticket, ""),
     };
-    format!("`{}{cut}`", start.escape_ascii())
+    format!("{}{cut}", start.escape_ascii())
 }
 
 /// A stream, from its first line in the log to its last.

@@ -63,6 +63,11 @@ impl Bounds {
         }
     }
 
+    /// The bound on all.
+    pub(super) fn all(self) -> usize {
+        self.all
+    }
+
     /// Places that strangers do not get.
     pub(super) fn reserve(self) -> usize {
         RESERVE.min(self.all / 8)
@@ -83,7 +88,7 @@ impl Bounds {
         let busy = |text: String| Err(Error::new(Status::Busy, text));
         if peer.is_bounded() && of_peer >= self.each {
             return busy(format!(
-                "the server has {of_peer} {things} of this client's machine or user, as many as \
+                "this client's machine or user has as many {things} ({of_peer}) as \
                  max_{things}_per_peer allows"
             ));
         }
@@ -93,7 +98,7 @@ impl Bounds {
         };
         if taken >= most {
             return busy(format!(
-                "the server has {taken} {things}, as many as max_{things} allows; try again later"
+                "the server has as many {things} ({taken}) as max_{things} allows; try again later"
             ));
         }
         Ok(())

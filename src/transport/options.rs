@@ -185,6 +185,11 @@ impl MemoryBudget {
         }
     }
 
+    /// The limit, in bytes.
+    pub fn limit(&self) -> u64 {
+        self.limit
+    }
+
     /// Half of it, for all that one user's processes have together: no other user is left without.
     pub fn share_of(self: &Arc<Self>, uid: u32) -> Arc<Self> {
         let mut shares = self.shares.lock();

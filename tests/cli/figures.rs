@@ -45,18 +45,18 @@ fn has_line(url: &str, line: &str) {
 }
 
 /// `--metrics` gives the figures in Prometheus' format to whoever asks by GET, and nothing else to
-/// nobody; a client that only connects holds up no other one.
+/// nobody; clients that only connect hold up no other one.
 #[test]
 fn metrics_are_served() {
     let folder = tempfile::tempdir().unwrap();
     let path = path_in(&folder, "table.arrow");
     write_arrow(Path::new(&path), &table(10));
     let (server, url) = start(&path);
-    let silent = TcpStream::connect(
-        url.trim_start_matches("http://")
-            .trim_end_matches("/metrics"),
-    );
-    let _silent = silent.unwrap();
+    let address = url
+        .trim_start_matches("http://")
+        .trim_end_matches("/metrics");
+    // More than there are places.
+    let _silent = [(); 100].map(|()| TcpStream::connect(address).unwrap());
     let ready = ask(&url, "GET /ready HTTP/1.1\r\nHost: here\r\n\r\n");
     assert!(
         ready.starts_with("HTTP/1.1 200 ") && ready.ends_with("ready\n"),
@@ -73,6 +73,7 @@ fn metrics_are_served() {
     for line in [
         "content-type: text/plain; version=0.0.4; charset=utf-8",
         "dipc_rows_sent_total{ticket=\"table\"} 20",
+        "dipc_streams_limit 64",
         "dipc_requests_refused_total{status=\"DIPC_ERR_NOT_FOUND\"} 1",
         "dipc_batch_hand_over_seconds_count{ticket=\"table\"} 2",
     ] {
@@ -206,6 +207,7 @@ fn the_log_can_be_json() {
     };
     assert_eq!(done["fields"]["status"], "DIPC_OK");
     assert_eq!(done["fields"]["batches"], 1);
+    assert_eq!(done["fields"]["ticket"], "table");
     assert_eq!(done["fields"]["uid"], rustix::process::getuid().as_raw());
     assert_eq!(done["spans"][0]["traceparent"], trace);
     assert_eq!(refused["fields"]["status"], "DIPC_ERR_NOT_FOUND");
@@ -274,4 +276,28 @@ fn calls_of_flight_are_audited() {
         let is_known = fields["principal"] == "ann";
         assert_eq!(is_known, status != "DIPC_ERR_PERMISSION", "{fields}");
     }
+}
+
+/// `dipc top` goes on where the server does not answer for a while.
+#[test]
+fn top_asks_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = path_in(&folder, "table.arrow");
+    write_arrow(Path::new(&path), &table(10));
+    let (server, url) = start(&path);
+    let [shown, told] = ["shown", "told"].map(|name| path_in(&folder, name));
+    let mut command = dipc();
+    let mut top = command
+        .args(["top", "--json", "--interval", "50ms", &url])
+        .stdout(File::create(&shown).unwrap())
+        .stderr(File::create(&told).unwrap())
+        .spawn()
+        .unwrap();
+    let has = |path: &str, text: &str| fs::read_to_string(path).unwrap().contains(text);
+    until("figures are shown", || has(&shown, "{"));
+    assert!(server.stop().0.success());
+    until("it asks again", || has(&told, "asked again"));
+    assert_eq!(top.try_wait().unwrap(), None);
+    top.kill().unwrap();
+    top.wait().unwrap();
 }

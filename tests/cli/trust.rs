@@ -209,6 +209,19 @@ fn tokens_admit_to_their_tables() {
     assert!(told.contains("line 1"), "{told}");
 }
 
+/// A name that no certificate can have admits nobody: the start says so.
+#[test]
+fn a_bare_name_is_no_subject() {
+    let authority = Authority::new();
+    let (certificate, key) = authority.issue("127.0.0.1");
+    let ca = authority.ca();
+    let files = ["--tls-cert", path(&certificate), "--tls-key", path(&key)];
+    let asks = ["--tls-ca", path(&ca), "--allow-subject", "alice"];
+    let listen = ["serve", "--listen", "tls://127.0.0.1:0"];
+    let told = failure(1, &[&listen[..], &files, &asks, &TABLES].concat());
+    assert!(told.contains("CN=alice"), "{told}");
+}
+
 /// A token is not sent where others could read it, to a Flight server either (rule Q7).
 #[test]
 fn a_token_does_not_go_where_it_can_be_read() {
@@ -217,6 +230,12 @@ fn a_token_does_not_go_where_it_can_be_read() {
     let args = ["--token-file", path(&token), "--timeout", "1s"];
     let told = get("grpc://192.0.2.1:4000", "t", &args).unwrap_err();
     assert!(told.contains("others could read it"), "{told}");
+    let insists = get(
+        "grpc://127.0.0.1:1",
+        "t",
+        &[&args[..], &["--send-secrets"]].concat(),
+    );
+    assert!(!insists.unwrap_err().contains("others could read it"));
     let empty = file(&folder, "empty", "\n");
     let told = get("shm:@nobody", "t", &["--token-file", path(&empty)]).unwrap_err();
     assert!(told.contains("there is no token"), "{told}");

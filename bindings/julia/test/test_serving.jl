@@ -37,6 +37,21 @@ comparable(x::AbstractDict) = Dict(pairs(x))
     end
 end
 
+import Sockets
+
+@testset "a server listens by a socket that listens already" begin
+    socket = Sockets.listen(Sockets.localhost, 0)
+    fd = ccall(:dup, Cint, (Cint,), Base._fd(socket).fd)
+    server = Dipc.Server()
+    Dipc.publish(server, "numbers", (n = [1, 2, 3],))
+    uri = Dipc.listen_fd(server, :tcp, fd)
+    @test occursin("tcp://127.0.0.1:", uri)
+    @test sum(batch -> sum(batch.n), Dipc.get(uri, "numbers")) == 6
+    @test_throws Dipc.DipcError Dipc.listen_fd(server, :tcp, -1)
+    close(server)
+    close(socket)
+end
+
 @testset "a server that drains leads elsewhere" begin
     serving() do drains, uri
         serving() do other, elsewhere

@@ -83,6 +83,7 @@ impl Asking {
             connect_timeout: self.timeout,
             stall_timeout: Some(self.timeout),
             headers: self.trust.headers()?,
+            send_secrets: self.trust.send_secrets,
             ..GetOptions::default()
         };
         let cancel = Cancel::new()?;

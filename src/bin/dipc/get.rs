@@ -246,6 +246,7 @@ fn fetch(
         message_limit: args.max_message,
         trusted_network: args.trusted_network,
         headers: args.trust.headers()?,
+        send_secrets: args.trust.send_secrets,
         deadline: args.deadline,
         ..GetOptions::default()
     };

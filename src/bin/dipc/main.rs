@@ -81,6 +81,10 @@ enum Command {
 #[error("{0}")]
 struct UsageError(String);
 
+/// The exit status where a server is busy: the same command may succeed later (EX_TEMPFAIL of
+/// sysexits.h).
+const BUSY: u8 = 75;
+
 fn main() -> ExitCode {
     calm::install();
     let cli = match Cli::try_parse() {
@@ -129,9 +133,17 @@ fn main() -> ExitCode {
                 output::whole(&error),
                 remedy(name, &error)
             ));
-            ExitCode::FAILURE
+            match error.chain().any(is_busy) {
+                true => ExitCode::from(BUSY),
+                false => ExitCode::FAILURE,
+            }
         }
     }
+}
+
+/// Whether a server had no room for the request.
+fn is_busy(error: &(dyn std::error::Error + 'static)) -> bool {
+    (error.downcast_ref::<Error>()).is_some_and(|error| error.status() == Status::Busy)
 }
 
 /// Advice for an error of the subcommand `name`: errors of the library do not name options of the

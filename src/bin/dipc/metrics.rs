@@ -1,5 +1,6 @@
 //! The figures of a server by HTTP, for Prometheus: `GET /metrics`.
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::fmt::Write as _;
 use std::net::{SocketAddr, TcpListener};
@@ -16,7 +17,7 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::runtime::{Builder, Runtime};
-use tokio::sync::Semaphore;
+use tokio::task::AbortHandle;
 use tracing::debug;
 
 use crate::flight::FlightServer;
@@ -27,8 +28,8 @@ pub const PATH: &str = "/metrics";
 const READY: &str = "/ready";
 /// Prometheus' text format.
 const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
-/// Most connections at once. Others wait with the system.
-const MOST: usize = 16;
+/// Most connections at once. The oldest ends where one more comes: who says nothing holds up nobody.
+const MOST: usize = 64;
 /// How long a client may take to ask.
 const ASK_TIME: Duration = Duration::from_secs(2);
 /// How long a connection may last. It serves one request.
@@ -163,9 +164,8 @@ impl Drop for MetricsServer {
 }
 
 async fn accept(listener: tokio::net::TcpListener, figures: Figures) {
-    let places = Arc::new(Semaphore::new(MOST));
-    // It fails only where the semaphore is closed, which nobody does.
-    while let Ok(place) = Arc::clone(&places).acquire_owned().await {
+    let mut connections = VecDeque::new();
+    loop {
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
             Err(error) => {
@@ -174,8 +174,14 @@ async fn accept(listener: tokio::net::TcpListener, figures: Figures) {
                 continue;
             }
         };
+        connections.retain(|connection: &AbortHandle| !connection.is_finished());
+        if connections.len() >= MOST
+            && let Some(oldest) = connections.pop_front()
+        {
+            oldest.abort();
+        }
         let figures = figures.clone();
-        tokio::spawn(async move {
+        let connection = tokio::spawn(async move {
             let service = service_fn(|request: Request<Incoming>| {
                 let answer = figures.answer(&request);
                 async move { Ok::<_, Infallible>(answer) }
@@ -191,7 +197,7 @@ async fn accept(listener: tokio::net::TcpListener, figures: Figures) {
                 Ok(Err(error)) => debug!(%error, "a client of the figures has failed"),
                 Err(_) => debug!("a client of the figures was too slow"),
             }
-            drop(place);
         });
+        connections.push_back(connection.abort_handle());
     }
 }

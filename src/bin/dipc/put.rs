@@ -230,6 +230,7 @@ fn begin(args: &Args, schema: &SchemaRef, cancel: &Cancel) -> Result<Sending> {
         connections: args.connections,
         checksums: args.message_checksums,
         headers: args.trust.headers()?,
+        send_secrets: args.trust.send_secrets,
         ..PutOptions::default()
     };
     if let Some(timeout) = args.timeout {

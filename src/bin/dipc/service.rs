@@ -39,6 +39,8 @@ pub struct Manager {
 /// A socket that the manager has made.
 pub struct GivenSocket {
     pub socket: OwnedFd,
+    /// Its number, before it was taken over.
+    number: RawFd,
     /// By FileDescriptorName=; empty: it has none.
     name: String,
 }
@@ -96,19 +98,29 @@ fn given(count: &OsStr, names: Option<&OsStr>) -> Result<Vec<GivenSocket>> {
             // SAFETY: it is open, as was just seen, and the variables say that it is this
             // process's.
             let socket = unsafe { OwnedFd::from_raw_fd(number) };
-            fcntl_setfd(&socket, FdFlags::CLOEXEC).context("cannot keep a socket from children")?;
+            fcntl_setfd(&socket, FdFlags::CLOEXEC)
+                .with_context(|| format!("cannot keep descriptor {number} from children"))?;
             let name = names.next().unwrap_or_default().to_owned();
-            Ok(GivenSocket { socket, name })
+            Ok(GivenSocket {
+                socket,
+                number,
+                name,
+            })
         })
         .collect()
 }
 
 impl GivenSocket {
+    /// What it is, for errors.
+    pub fn shown(&self) -> String {
+        format!("descriptor {} of LISTEN_FDS", self.number)
+    }
+
     /// The scheme to serve it by: as its name says (`shm`, `tcp`, `tls`), or by its family, tls if
     /// the server has a certificate.
     pub fn scheme(&self, has_certificate: bool) -> Result<&'static str> {
         let family = sockopt::socket_domain(&self.socket)
-            .context("a descriptor of LISTEN_FDS is no socket")?;
+            .with_context(|| format!("{} is no socket", self.shown()))?;
         Ok(match self.name.as_str() {
             "shm" => "shm",
             "tcp" => "tcp",

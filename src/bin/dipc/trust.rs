@@ -39,6 +39,11 @@ pub struct ClientTrust {
     /// not sent where others could read it, as over tcp to another machine
     #[arg(long, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
+
+    /// Send the token of --token-file also where others could read it, and to other servers where a
+    /// server leads that drains
+    #[arg(long, requires = "token_file")]
+    pub send_secrets: bool,
 }
 
 impl ClientTrust {

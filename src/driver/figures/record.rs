@@ -13,7 +13,7 @@ use tracing::{Level, Span, event_enabled};
 use super::{Counters, Labels, nanos, place_of};
 use crate::driver::clock;
 use crate::driver::fetch::StreamStats;
-use crate::driver::telling::{shown, symbol};
+use crate::driver::telling::{readable, shown, symbol};
 use crate::error::{Error, Result, Status};
 use crate::proto::{Headers, Timestamp, Verb};
 use crate::transport::PeerOrigin;
@@ -263,12 +263,13 @@ fn audit(
         text,
         ..
     } = done;
-    let ticket = shown(ticket);
+    let ticket = readable(ticket);
     let subject = origin.certificate.as_ref().map(|it| it.subject.as_str());
     let colon = if text.is_empty() { "" } else { ": " };
     tracing::info!(
         target: "dipc::audit",
         verb = verb.name(),
+        ticket,
         peer,
         uid = origin.process.map(|process| process.uid),
         subject,
@@ -277,6 +278,6 @@ fn audit(
         bytes,
         time_ns = nanos(done.time),
         status,
-        "a request for {ticket} of {peer} {what}: {status}{colon}{text}",
+        "a request for `{ticket}` of {peer} {what}: {status}{colon}{text}",
     );
 }

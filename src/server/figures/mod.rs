@@ -161,7 +161,13 @@ impl Server {
 
     /// The figures in Prometheus' text format, version 0.0.4.
     pub fn stats_text(&self) -> String {
-        text::written(&self.stats(), &self.core.figures.labels.all())
+        let options = &self.core.options;
+        let limits = text::Limits {
+            connections: self.core.bounds.all() as u64,
+            streams: options.max_streams as u64,
+            region_bytes: options.link.budget.limit(),
+        };
+        text::written(&self.stats(), &limits, &self.core.figures.labels.all())
     }
 }
 

@@ -32,13 +32,26 @@ type Count = fn(&StreamSums) -> u64;
 #[derive(Default)]
 struct Page(String);
 
+/// Bounds that figures can come up to.
+#[derive(Default)]
+pub(super) struct Limits {
+    pub connections: u64,
+    pub streams: u64,
+    pub region_bytes: u64,
+}
+
 /// The text of a server's figures.
-pub(super) fn written(stats: &ServerStats, labels: &[(String, Arc<Counters>)]) -> String {
+pub(super) fn written(
+    stats: &ServerStats,
+    limits: &Limits,
+    labels: &[(String, Arc<Counters>)],
+) -> String {
     let mut page = Page::default();
     page.about("build_info", "gauge", "The library that serves.");
     let version = [("version", env!("CARGO_PKG_VERSION").to_owned())];
     page.line("build_info", "", &version, 1);
     page.of_server(stats);
+    page.of_limits(limits);
     let labels = labels.iter().map(|(label, counters)| {
         let mut sums = StreamSums::default();
         sums.add(counters);
@@ -118,6 +131,24 @@ impl Page {
         let name = "requests_refused_total";
         self.about(name, counter, "Requests that were refused, by status.");
         self.by_status(name, None, &stats.refused);
+    }
+
+    fn of_limits(&mut self, limits: &Limits) {
+        for (name, help, value) in [
+            (
+                "connections_limit",
+                "Most connections at a time.",
+                limits.connections,
+            ),
+            ("streams_limit", "Most streams at a time.", limits.streams),
+            (
+                "region_bytes_limit",
+                "Most bytes of shared memory for copies.",
+                limits.region_bytes,
+            ),
+        ] {
+            self.one(name, "gauge", help, value);
+        }
     }
 
     fn of_labels(&mut self, labels: &[(&str, StreamSums)]) {
@@ -313,7 +344,11 @@ mod tests {
         served.failed.count(Status::Provider.code());
         let mut stats = ServerStats::default();
         stats.refused[5] = 3;
-        written(&stats, &[(label.to_owned(), Arc::new(counters))])
+        written(
+            &stats,
+            &Limits::default(),
+            &[(label.to_owned(), Arc::new(counters))],
+        )
     }
 
     /// Promise: buckets count all values up to their bounds, in seconds; the last has all.

@@ -100,7 +100,7 @@ impl Service {
         let slot = Arc::clone(&self.slots).try_acquire_owned();
         slot.map_err(|_| {
             Status::resource_exhausted(format!(
-                "there are {} streams, as many as --max-streams allows; try again later",
+                "the server has as many streams ({}) as --max-streams allows; try again later",
                 self.max_streams
             ))
         })

@@ -70,6 +70,14 @@ impl Access {
         if args.token_file.is_none() && args.allow_subject.is_empty() && args.allow_uid.is_empty() {
             return Ok(None);
         }
+        for name in &args.allow_subject {
+            if !name.contains(['=', ':']) {
+                bail!(
+                    "--allow-subject {name}: give the subject as the certificate has it \
+                     (CN={name}), or an alternative name with its kind (DNS:{name})"
+                );
+            }
+        }
         let key = hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new())
             .map_err(|_| anyhow!("the system gives no random bytes"))?;
         let access = Self {

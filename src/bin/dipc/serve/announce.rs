@@ -2,7 +2,7 @@
 
 use std::os::fd::AsFd as _;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use dipc::proto::Role;
 use dipc::server::Server;
 use serde::Serialize;
@@ -36,7 +36,9 @@ pub(super) fn listen_everywhere(
     }
     for given in given {
         let scheme = given.scheme(args.tls.tls_cert.is_some())?;
-        let bound = server.listen_fd(scheme, given.socket.as_fd())?;
+        let bound = server
+            .listen_fd(scheme, given.socket.as_fd())
+            .with_context(|| given.shown())?;
         lines.push(announcement(&bound, server, args)?);
     }
     Ok(lines)

@@ -51,7 +51,16 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let is_terminal = io::stdout().is_terminal();
     let mut before: Option<(Figures, Instant)> = None;
     loop {
-        let text = runtime.block_on(fetch(&uri, args.timeout))?;
+        let text = match runtime.block_on(fetch(&uri, args.timeout)) {
+            Ok(text) => text,
+            // The server may come back.
+            Err(error) if before.is_some() => {
+                output::complain(&format!("{error:#}; asked again"));
+                std::thread::sleep(args.interval);
+                continue;
+            }
+            Err(error) => return Err(error),
+        };
         let now = Instant::now();
         let figures = Figures::of(samples(&text));
         if args.json {
