@@ -1,5 +1,6 @@
 //! Certificates, tokens and users at `dipc serve`, for libdipc's clients and for Flight's.
 
+use std::fs::{self, File};
 use std::io::Read as _;
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
@@ -252,4 +253,76 @@ fn users_are_admitted() {
         assert_eq!(outcome.is_ok(), admitted, "{outcome:?}");
         assert!(server.stop().0.success());
     }
+}
+
+/// A server's certificate that is not valid now is warned of at the start, and after SIGHUP no
+/// more.
+#[test]
+fn a_certificate_out_of_date_is_warned_of() {
+    let folder = tempfile::tempdir().unwrap();
+    let [certificate, key, log] = ["cert", "key", "log"].map(|it| folder.path().join(it));
+    let authority = Authority::new();
+    let put = |year| {
+        let (from, of) = authority.issue_with("127.0.0.1", |params| {
+            params.not_after = rcgen::date_time_ymd(year, 5, 6);
+        });
+        fs::copy(from, &certificate).unwrap();
+        fs::copy(of, &key).unwrap();
+    };
+    put(2001);
+    let mut command = dipc();
+    command.args(["--log", "info"]);
+    command.stderr(File::create(&log).unwrap());
+    let files = ["--tls-cert", path(&certificate), "--tls-key", path(&key)];
+    let args = [&files[..], &TABLES].concat();
+    let server = Server::start_as(command, "tls://127.0.0.1:", "tls://127.0.0.1:0", &args);
+    let told = fs::read_to_string(&log).unwrap();
+    let words = format!(
+        "WARN {} is a certificate that was valid until",
+        path(&certificate)
+    );
+    assert!(told.contains(&words) && told.contains("2001"), "{told}");
+    put(2900);
+    signal(&server.child, Signal::HUP);
+    until("the certificate is read", || {
+        fs::read_to_string(&log).unwrap().contains("are read again")
+    });
+    assert!(server.stop().0.success());
+    assert_eq!(
+        fs::read_to_string(&log)
+            .unwrap()
+            .matches("valid until")
+            .count(),
+        1
+    );
+}
+
+/// Promise of operation.md: at `warn` the log has refusals for want of a right, a few lines
+/// however many there are, and those of tickets that nobody has are no warnings.
+#[test]
+fn refusals_are_warned_of_a_few_times() {
+    let folder = tempfile::tempdir().unwrap();
+    let tokens = file(&folder, "tokens", "ann s3cret * *\n");
+    let ann = file(&folder, "ann", "s3cret");
+    let log = folder.path().join("log");
+    let mut command = dipc();
+    command.stderr(File::create(&log).unwrap());
+    let at = address();
+    let args = [&with(&tokens)[..], &TABLES].concat();
+    let server = Server::start_as(command, &at, &at, &args);
+    get(&server.uri, "nobody's", &with(&ann)).unwrap_err();
+    let client = dipc::client::Client::new(Default::default()).unwrap();
+    for _ in 0..50 {
+        let asked = client.get(&[&server.uri], b"nation", &Default::default(), None);
+        assert!(asked.is_err());
+    }
+    assert!(server.stop().0.success());
+    let told = fs::read_to_string(&log).unwrap();
+    let lines = told.matches("is refused: DIPC_ERR_PERMISSION: ").count();
+    assert!((1..=10).contains(&lines), "{told}");
+    assert!(
+        told.contains("more lines of this kind are dropped"),
+        "{told}"
+    );
+    assert!(!told.contains("nobody's"), "{told}");
 }

@@ -41,7 +41,7 @@ import Sockets
 
 @testset "a server listens by a socket that listens already" begin
     socket = Sockets.listen(Sockets.localhost, 0)
-    fd = ccall(:dup, Cint, (Cint,), Base._fd(socket).fd)
+    fd = ccall(:dup, Cint, (RawFD,), Base._fd(socket))
     server = Dipc.Server()
     Dipc.publish(server, "numbers", (n = [1, 2, 3],))
     uri = Dipc.listen_fd(server, :tcp, fd)

@@ -8,6 +8,7 @@ mod offering;
 mod reload;
 mod remote;
 mod stop;
+mod validity;
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -268,6 +269,9 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     options.link.trusted_network = args.trusted_network;
     options.link.settings = crate::settings(&args.settings)?;
     let server = Arc::new(Server::new(options)?);
+    if let Some(certificate) = &args.tls.tls_cert {
+        validity::warn_of(certificate);
+    }
     let flight = args
         .flight
         .as_ref()

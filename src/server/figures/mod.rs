@@ -93,18 +93,22 @@ impl ServerCore {
         principal: Option<String>,
         error: &Error,
     ) {
+        // Those of one kind drop none of the other.
         static BUSY: Lines = Lines::new();
+        static FORBIDDEN: Lines = Lines::new();
         self.figures.refused.count(error.status().code());
         audit_refusal(&asker(link, asked, principal), error);
-        if error.status() == Status::Busy {
+        let lines = match error.status() {
+            Status::Busy => &BUSY,
+            Status::Permission => &FORBIDDEN,
+            // A client may well ask until there is a ticket.
+            _ => return,
+        };
+        let status = error.status().symbol();
+        lines.say(|more| {
             let (ticket, peer) = (shown(&asked.request.ticket), link.peer());
-            let status = error.status().symbol();
-            BUSY.say(|more| {
-                tracing::warn!(
-                    "a request for {ticket} of {peer} is refused: {status}: {error}{more}"
-                );
-            });
-        }
+            tracing::warn!("a request for {ticket} of {peer} is refused: {status}: {error}{more}");
+        });
     }
 
     /// Figures of the server.

@@ -6,7 +6,7 @@ use anyhow::Result;
 use dipc::server::Server;
 use tracing::{error, info};
 
-use crate::serve::{Access, Args};
+use crate::serve::{Access, Args, validity};
 use crate::service::Manager;
 use crate::signals::Hangups;
 
@@ -19,12 +19,16 @@ pub(super) fn reload_at_hangups(
     manager: &Arc<Manager>,
 ) -> Result<()> {
     let (server, manager) = (Arc::clone(server), Arc::clone(manager));
-    let has_certificate = args.tls.tls_cert.is_some();
+    let certificate = args.tls.tls_cert.clone();
     let reload = move || {
         let mut failed = None;
         match server.reload_tls() {
-            Ok(()) if has_certificate => info!("certificates are read again"),
-            Ok(()) => {}
+            Ok(()) => {
+                if let Some(certificate) = &certificate {
+                    info!("certificates are read again");
+                    validity::warn_of(certificate);
+                }
+            }
             Err(error) => {
                 error!(%error, "certificates stay as they were");
                 failed = Some(format!("certificates stay as they were: {error}"));
