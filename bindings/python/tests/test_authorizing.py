@@ -194,13 +194,84 @@ def test_coroutines_serve_what_the_authorizer_allows():
     asyncio.run(main())
 
 
+def test_a_coroutine_decides():
+    """On its loop, for several requests at once, for published tables too; an exception refuses."""
+    both = asyncio.Barrier(2) if hasattr(asyncio, "Barrier") else None
+
+    async def decide(request):
+        assert threading.current_thread() is threading.main_thread()
+        if request.ticket == b"both" and request.verb == dipc.Verb.GET and both is not None:
+            await asyncio.wait_for(both.wait(), WAIT)
+        await asyncio.sleep(0)
+        if request.ticket == b"secret":
+            raise dipc.PermissionError("not for you")
+        if request.ticket == b"fails":
+            raise ValueError("out of paper")
+        return request.headers.get("user", b"").decode() or None
+
+    async def name(request):
+        return pa.table({"name": [request.principal]})
+
+    def name_on_a_thread(request):
+        return pa.table({"name": [request.principal]})
+
+    async def main():
+        async with dipc.Server(authorizer=decide) as server:
+            server.publish("both", table())
+            server.serve("loop", name)
+            server.serve("thread", name_on_a_thread)
+            uri = server.listen(new_address())
+            await asyncio.gather(*(dipc.aget(uri, "both") for _ in range(2)))
+            for ticket in ("loop", "thread"):
+                reader = await dipc.aget(uri, ticket, headers={"user": "alice"})
+                assert (await reader.aread_all())["name"].to_pylist() == ["alice"]
+            with pytest.raises(dipc.PermissionError, match="not for you"):
+                await dipc.aget(uri, "secret")
+            with pytest.raises(dipc.PermissionError, match="out of paper"):
+                await dipc.aget(uri, "fails")
+
+    asyncio.run(main())
+
+
+def test_a_server_ends_while_a_coroutine_decides():
+    """Its client is told, the coroutine is cancelled, and nothing hangs."""
+    ended = []
+
+    async def main():
+        asked = asyncio.Event()
+
+        async def decide(_request):
+            asked.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ended.append(True)
+
+        async with dipc.Server(authorizer=decide) as server:
+            server.publish("t", table())
+            uri = server.listen(new_address())
+            waits = asyncio.ensure_future(dipc.aget(uri, "t"))
+            await asyncio.wait_for(asked.wait(), WAIT)
+            await server.aclose()
+            with pytest.raises((dipc.StoppedError, dipc.DisconnectedError, dipc.UnreachableError)):
+                await waits
+
+    asyncio.run(asyncio.wait_for(main(), WAIT))
+    assert ended == [True]
+
+
 def test_what_is_no_authorizer():
     async def decide(_request):
         pass
 
+    async def decide_twice(_request):
+        yield None
+
     with pytest.raises(TypeError, match="not str"):
         dipc.Server(authorizer="alice")
-    with pytest.raises(TypeError, match="coroutine"):
+    with pytest.raises(TypeError, match="async generator"):
+        dipc.Server(authorizer=decide_twice)
+    with pytest.raises(RuntimeError, match="running loop"):
         dipc.Server(authorizer=decide)
 
 

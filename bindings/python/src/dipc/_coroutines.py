@@ -12,7 +12,7 @@ import ctypes
 import inspect
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from ctypes import c_int, c_size_t, c_void_p
 from typing import Any, Callable
 
@@ -20,7 +20,7 @@ from . import _abi, _errors, _library
 from ._handle import Handle
 from ._loop import Readable, Turn
 from ._provider import OnLoop, answer_of, ensure_nothing
-from ._request import ClientGoneError, Request, Verb, send, tell
+from ._request import ClientGoneError, Request, Verb, refuse_for, send, tell
 
 log = logging.getLogger("dipc")
 
@@ -83,16 +83,22 @@ class Coroutines:
 
     def start(self, request: Request, provide: OnLoop) -> None:
         """Serves a request by a task of the provider's loop."""
+        self._begin(request, provide.loop, lambda: self._serve(request, provide))
 
+    def decide(self, request: Request, authorizer: OnLoop) -> None:
+        """Decides about a request by a task of the authorizer's loop."""
+        self._begin(request, authorizer.loop, lambda: self._decide(request, authorizer))
+
+    def _begin(self, request: Request, loop: Loop, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         def begin() -> None:
-            self._tasks[request] = provide.loop.create_task(self._serve(request, provide))
+            self._tasks[request] = loop.create_task(work())
 
-        def refuse() -> None:
+        def give_up() -> None:
             del self._tasks[request]
             raise _errors.StoppedError("the loop that serves the ticket is closed")
 
         self._tasks[request] = None
-        _call_on(provide.loop, begin, refuse)
+        _call_on(loop, begin, give_up)
 
     def _take(self) -> None:
         try:
@@ -103,6 +109,23 @@ class Coroutines:
                     pointer = c_void_p()
         except (_errors.StoppedError, _errors.ClosedError):
             self.stop()
+
+    async def _decide(self, request: Request, authorizer: OnLoop) -> None:
+        """Asks the host whether the client may do what it asks for."""
+        try:
+            request.allow(await authorizer(request))
+        except asyncio.CancelledError:
+            # Whoever has cut it has told the client already.
+            with contextlib.suppress(_errors.DipcError):
+                refuse_for(request, _errors.StoppedError("the task that decides about the request was cancelled"))
+            raise
+        except BaseException as error:
+            refuse_for(request, error)
+            if not isinstance(error, Exception):
+                raise
+        finally:
+            request.close()
+            del self._tasks[request]
 
     async def _serve(self, request: Request, provide: OnLoop) -> None:
         """One stream, from the provider's call to its end."""

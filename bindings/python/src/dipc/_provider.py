@@ -8,7 +8,7 @@ from typing import Any, Callable
 
 from . import _errors, _source
 from ._description import Description
-from ._request import Request, Verb
+from ._request import Authorizer, Request, Verb
 
 Provider = Callable[[Request], Any]
 Answers = dict[int, Provider]
@@ -86,14 +86,19 @@ def handler(get: Any, describe: Any, list_tickets: Any, put: Any, exchange: Any)
     return {verb: provider(function) for verb, function in functions.items() if function is not None}
 
 
-def ensure_authorizer(function: object) -> None:
-    """Raises TypeError for what cannot decide about requests."""
+def authorizer_of(function: Any) -> Authorizer | OnLoop | None:
+    """What decides about requests: a function, or a coroutine function and the running loop.
+
+    Raises TypeError for what cannot decide.
+    """
     if function is None:
-        return
+        return None
     if not callable(function):
         raise TypeError(f"an authorizer is a function of the request, not {type(function).__name__}")
-    if _is_async(function):
-        raise TypeError("an authorizer is called on threads, and cannot be a coroutine function")
+    parts = (function, getattr(function, "__call__", None))  # noqa: B004  an object's own method
+    if any(inspect.isasyncgenfunction(part) for part in parts):
+        raise TypeError("an authorizer gives one answer, and cannot be an async generator")
+    return OnLoop(function, _running_loop(function)) if _is_async(function) else function
 
 
 def answer(request: Request, given: Any) -> _source.Source:

@@ -6,7 +6,9 @@ import builtins
 import ctypes
 import enum
 import functools
+import logging
 import traceback
+from collections.abc import Awaitable
 from ctypes import c_int32, c_void_p
 from typing import Any, Callable, NamedTuple
 
@@ -17,6 +19,8 @@ from ._headers import Headers, HeadersLike
 from ._reader import Reader
 from ._schema import Schema
 from ._stream import Stream
+
+log = logging.getLogger("dipc")
 
 _checked, _plain = _library.checked, _library.plain
 _ticket, _peer = _checked("dipc_request_ticket"), _checked("dipc_request_peer")
@@ -214,8 +218,8 @@ class Request:
         with self.handle as pointer:
             return bool(_is_undecided(pointer))
 
-    def allow(self, principal: str | None) -> None:
-        """For this package: the authorizer's consent."""
+    def allow(self, principal: Any) -> None:
+        """For this package: the authorizer's consent, with the name that it gave. TypeError: it is no name."""
         name = None if principal is None else _arguments.text_bytes(principal, "a principal")
         with self.handle as pointer:
             if name is not None:
@@ -285,7 +289,14 @@ def refuse(request: Request, error: BaseException) -> None:
         tell(pointer, error)
 
 
-Authorizer = Callable[[Request], "str | None"]
+def refuse_for(request: Request, error: BaseException) -> None:
+    """Refuses a request for what its authorizer has raised, and logs what is no answer."""
+    if not isinstance(error, (_errors.DipcError, builtins.PermissionError)):
+        log.error("the authorizer failed; the request for ticket %s is refused", request.ticket, exc_info=error)
+    refuse(request, error)
+
+
+Authorizer = Callable[[Request], "str | Awaitable[str | None] | None"]
 """Decides about a request: raises what refuses it, or returns the client's name or None."""
 
 

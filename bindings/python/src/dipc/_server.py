@@ -14,7 +14,7 @@ from ._arguments import Path, Ticket
 from ._description import Description, Endpoint
 from ._handle import Handle, Setting, make, options
 from ._options import BODIES, COMPRESSIONS
-from ._provider import ensure_authorizer
+from ._provider import authorizer_of
 from ._request import Authorizer, Verb
 
 _checked, _plain = _library.checked, _library.plain
@@ -97,6 +97,7 @@ class Server:
         called on threads of this package, also several at once. It returns None or a name for the client, which
         handlers see as :attr:`Request.principal`, or raises what refuses the request: PermissionError, or another
         :class:`DipcError`, whose status and text the client gets; any other exception refuses too, with its text.
+        A coroutine function decides on the running loop, without a thread.
         For a list or a description it is also called for each ticket that the answer would show, with the verb
         ``Verb.GET``. By default whoever can connect may do everything.
     :param max_connections: How many connections the server keeps; half of the files that the process may open by
@@ -155,7 +156,7 @@ class Server:
         body: str = "auto",
         compression: str = "none",
     ) -> None:
-        ensure_authorizer(authorizer)
+        decides = authorizer_of(authorizer)
         values: list[Setting] = [
             ("authorizer_pull", (authorizer is not None,)),
             ("any_user", (bool(any_user),)),
@@ -192,7 +193,7 @@ class Server:
         ]
         with options("server_options", values, _checked, _plain("dipc_server_options_free")) as pointer:
             self._handle = make("server", _checked("dipc_server_new"), _plain("dipc_server_free"), pointer)
-        self._pump = _serving.Pump(self._handle, authorizer)
+        self._pump = _serving.Pump(self._handle, decides)
         # Closes it when this object dies.
         self._life = _afterlife.when_dead(functools.partial(_shut, self._handle, self._pump))
 

@@ -10,7 +10,6 @@ Arrays that clients have given back are released here too, for their memory may 
 
 from __future__ import annotations
 
-import builtins
 import ctypes
 import functools
 import logging
@@ -24,7 +23,7 @@ from ._cancel import Token
 from ._coroutines import Coroutines
 from ._handle import Handle
 from ._provider import Answers, OnLoop, Provider, answer, ensure_nothing
-from ._request import Authorizer, ClientGoneError, Request, Verb, refuse, send, tell
+from ._request import Authorizer, ClientGoneError, Request, Verb, refuse_for, send, tell
 
 log = logging.getLogger("dipc")
 
@@ -44,7 +43,7 @@ class Pump:
     Where coroutines serve, their loop takes requests too. Tickets that they alone serve have no thread.
     """
 
-    def __init__(self, server: Handle, authorizer: Authorizer | None = None) -> None:
+    def __init__(self, server: Handle, authorizer: Authorizer | OnLoop | None = None) -> None:
         self._server = server
         self._authorizer = authorizer
         self._token = Token()
@@ -53,9 +52,11 @@ class Pump:
         self._coroutines = Coroutines(server, self._accept)
         self._condition = threading.Condition()
         self._running = 0
-        self._started = authorizer is not None
-        if self._started:
-            # Clients of published tables wait for the decision, too.
+        # Clients of published tables wait for the decision, too.
+        self._started = authorizer is not None and not isinstance(authorizer, OnLoop)
+        if isinstance(authorizer, OnLoop):
+            self._coroutines.watch(authorizer.loop)
+        elif self._started:
             self._begin(self._take_requests)
 
     def add(self, ticket: bytes | None, serve: Callable[[], object], answers: Answers) -> None:
@@ -142,7 +143,10 @@ class Pump:
         """Decides about a request, or serves it: on a thread of its own, or on a loop."""
         try:
             if self._authorizer is not None and request.undecided:
-                self._begin(functools.partial(self._decide, request, self._authorizer))
+                if isinstance(self._authorizer, OnLoop):
+                    self._coroutines.decide(request, self._authorizer)
+                else:
+                    self._begin(functools.partial(self._decide, request, self._authorizer))
                 return
             provide = self._find(request)
             if isinstance(provide, OnLoop):
@@ -161,13 +165,10 @@ class Pump:
     def _decide(request: Request, authorizer: Authorizer) -> None:
         """Asks the host whether the client may do what it asks for."""
         try:
+            # A coroutine here is one of a function that is not declared so: allow() raises for it.
             request.allow(authorizer(request))
-        except (_errors.PermissionError, builtins.PermissionError) as error:
-            refuse(request, error)
-        except BaseException as error:
-            if not isinstance(error, _errors.DipcError):
-                log.exception("the authorizer failed; the request for ticket %s is refused", request.ticket)
-            refuse(request, error)
+        except BaseException as error:  # noqa: BLE001  refuse_for() logs it
+            refuse_for(request, error)
         finally:
             request.close()
 
