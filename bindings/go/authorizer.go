@@ -37,8 +37,34 @@ func WithAuthorizer(authorizer Authorizer) ServerOption {
 	})
 }
 
+// WithAuthorizerPull has [Server.NextRequest] give each request first for the program to decide about it:
+// [Request.Undecided] is true then, and [Request.Allow] or [Request.Fail] is the answer. The program must
+// then take requests, also where no ticket is served in the pull form. [WithAuthorizer] goes before it.
+func WithAuthorizerPull() ServerOption {
+	return serverOption(func(o *C.dipc_server_options) error {
+		var failure *C.dipc_error
+		return check(C.dipc_server_options_set_authorizer_pull(o, true, &failure), failure)
+	})
+}
+
+// Allow says that the client of an undecided request may do what it asks for, and closes the request.
+// Where the pull form serves it, [Server.NextRequest] gives it once more.
+func (r *Request) Allow() error {
+	object, err := r.handle.use()
+	if err != nil {
+		return err
+	}
+	var failure *C.dipc_error
+	err = check(C.dipc_request_allow(object, &failure), failure)
+	r.handle.done()
+	if err == nil {
+		r.handle.close(nil)
+	}
+	return err
+}
+
 // SetPrincipal names the client, for [RequestPrincipal] of the handlers. The context is that of an
-// [Authorizer], or made from it.
+// [Authorizer] or of an undecided [Request], or made from it.
 func SetPrincipal(ctx context.Context, principal string) error {
 	request := requestOf(ctx)
 	if request == nil || !request.undecided {

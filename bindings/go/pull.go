@@ -89,6 +89,9 @@ type Request struct {
 	// Principal is the name that the server's [Authorizer] has given the client; "" where it has given
 	// none.
 	Principal string
+	// Undecided: the program is to decide about it by [Request.Allow] or [Request.Fail], for
+	// [WithAuthorizerPull]. One that is closed instead is refused.
+	Undecided bool
 	// Source is the table that the client sends; nil for other verbs than VerbPut
 	// and VerbExchange.
 	Source *Source
@@ -122,7 +125,9 @@ func (s *Server) newRequest(object *C.dipc_request) *Request {
 		return nil
 	}
 	r.Headers, r.Peer, r.Principal = context.headers, context.peer, context.principal
-	if r.Verb == VerbPut || r.Verb == VerbExchange {
+	r.Undecided = bool(C.dipc_request_is_undecided(object))
+	context.undecided = r.Undecided
+	if !r.Undecided && (r.Verb == VerbPut || r.Verb == VerbExchange) {
 		r.Source = &Source{context: context, handle: r.handle}
 	}
 	return r

@@ -70,6 +70,9 @@ struct ServerOptions {
   /// Streams that providers are busy with, those included whose clients have gone.
   std::optional<std::size_t> max_providers = {};
   std::optional<Authorizer> authorizer = {};  ///< Otherwise who can connect may do everything.
+  /// Without an `authorizer`: Server::next_request() gives each request first for the host to
+  /// decide about it (Request::is_undecided()). The host must then take requests.
+  std::optional<bool> authorizer_pull = {};
   std::optional<std::size_t> max_connections = {};  ///< One more is refused.
   /// Connections, and streams at once, of one other machine or of one other user of this machine.
   std::optional<std::size_t> max_connections_per_peer = {};
@@ -259,6 +262,7 @@ inline Result<Handle<dipc_server_options, dipc_server_options_free>> build(
       .set(options.inline_bytes, dipc_server_options_set_inline_bytes)
       .set(options.lent_limit_bytes, dipc_server_options_set_lent_limit_bytes)
       .set(options.any_user, dipc_server_options_set_any_user)
+      .set(options.authorizer_pull, dipc_server_options_set_authorizer_pull)
       .set(options.body, dipc_server_options_set_body)
       .set(options.compression, dipc_server_options_set_compression)
       .set(options.allow_remote, dipc_server_options_set_allow_remote)

@@ -251,6 +251,22 @@ class Request {
   /// The name that the server's authorizer has given the client; nullopt where it has given none.
   Result<std::optional<std::string>> principal() const { return ref().principal(); }
 
+  /// With ServerOptions::authorizer_pull: whether the host is to decide about the request, by
+  /// allow() or fail(). One that is destroyed undecided is refused. A request that was allowed comes
+  /// out of Server::next_request() once more, if the pull form serves it.
+  [[nodiscard]] bool is_undecided() const noexcept { return dipc_request_is_undecided(raw_.get()); }
+
+  /// Names the client of an undecided request, for principal(); before allow().
+  Result<void> set_principal(std::string_view name) const { return ref().set_principal(name); }
+
+  /// Allows what the client of an undecided request asks for.
+  ///
+  /// @return Status::invalid_argument: there is nothing to decide.
+  Result<void> allow() const {
+    return detail::call(
+        [&](dipc_error** error) { return dipc_request_allow(raw_.get(), error); });
+  }
+
   /// Whether the client has gone or has cancelled.
   [[nodiscard]] bool is_cancelled() const noexcept { return ref().is_cancelled(); }
 

@@ -112,6 +112,51 @@ TEST_F(Bounds, AnAuthorizerIsDestroyedWithItsServer) {
   EXPECT_EQ(asked.use_count(), 1);
 }
 
+// Promise: in the pull form the host decides about each request before it serves it, names the
+// client, and refuses by a status and a text, or by a request that it destroys undecided.
+TEST_F(Bounds, TheHostDecidesInThePullForm) {
+  dipc::ServerOptions options;
+  options.authorizer_pull = true;
+  const Pair pair(options);
+  for (const char* ticket : {"t", "secret", "dropped"}) pair.server.serve_pull(ticket).value();
+  std::thread client([&pair] {
+    dipc::GetOptions named;
+    named.headers = {{"user", "alice"}};
+    auto stream = pair.client.get(pair.uri, "t", named).value();
+    EXPECT_EQ(support::count_rows(stream).value(), 0);
+    const auto error = pair.client.get(pair.uri, "secret").error();
+    EXPECT_EQ(error.status(), dipc::Status::not_found);
+    EXPECT_NE(error.text().find("not for you"), std::string::npos) << error.text();
+    EXPECT_FALSE(pair.client.get(pair.uri, "dropped").ok());
+  });
+  {
+    const auto request = std::move(*pair.server.next_request().value());
+    EXPECT_TRUE(request.is_undecided());
+    EXPECT_EQ(request.ticket().value(), "t");
+    request.set_principal(request.headers().value().get("user").value()).value();
+    request.allow().value();
+    EXPECT_FALSE(request.is_undecided());
+    EXPECT_EQ(request.allow().status(), dipc::Status::invalid_argument);
+  }
+  {
+    const auto request = std::move(*pair.server.next_request().value());
+    EXPECT_FALSE(request.is_undecided());
+    EXPECT_EQ(request.principal().value(), "alice");
+    EXPECT_EQ(request.allow().status(), dipc::Status::invalid_argument);
+    request.start(support::plain_schema()).value();
+    request.finish().value();
+  }
+  for (const char* ticket : {"secret", "dropped"}) {
+    const auto request = std::move(*pair.server.next_request().value());
+    EXPECT_TRUE(request.is_undecided());
+    EXPECT_EQ(request.ticket().value(), ticket);
+    if (request.ticket().value() == "secret") {
+      request.fail(dipc::Error(dipc::Status::not_found, "not for you"));
+    }
+  }
+  client.join();
+}
+
 // Promise: only what a client may get is listed; in the pull form requests have a principal too.
 TEST_F(Bounds, ListsShowWhatTheClientMayGet) {
   const Pair pair(decided());
