@@ -12,7 +12,7 @@ import dipc
 from conftest import WAIT, new_address, no_helpers, scripts, table
 
 SERVE = """
-import asyncio, dipc, pyarrow as pa, sys, threading
+import asyncio, dipc, pyarrow as pa, sys, threading, time
 
 told = []
 kept = []
@@ -102,6 +102,10 @@ async def coroutines():
         end = asyncio.Event()
         asyncio.get_running_loop().add_reader(0, end.set)
         await end.wait()
+        # The last request may still be ending.
+        for _ in range(1000):
+            if server.stats.streams_active:
+                await asyncio.sleep(0.01)
         assert server.stats.streams_active == 0
 
 if sys.argv[2] == "threads":
@@ -110,6 +114,9 @@ if sys.argv[2] == "threads":
         print(server.listen(sys.argv[1]))
         print(server.listen("tcp://127.0.0.1:0"), flush=True)
         sys.stdin.read()
+        for _ in range(1000):
+            if server.stats.streams_active:
+                time.sleep(0.01)
         assert server.stats.streams_active == 0
 else:
     loop = asyncio.new_event_loop()
