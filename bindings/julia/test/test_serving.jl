@@ -43,7 +43,7 @@ import Sockets
     socket = Sockets.listen(Sockets.localhost, 0)
     fd = ccall(:dup, Cint, (RawFD,), Base._fd(socket))
     server = Dipc.Server()
-    Dipc.publish(server, "numbers", (n = [1, 2, 3],))
+    Dipc.serve(server, "numbers", (n = [1, 2, 3],))
     uri = Dipc.listen_fd(server, :tcp, fd)
     @test occursin("tcp://127.0.0.1:", uri)
     @test sum(batch -> sum(batch.n), Dipc.get(uri, "numbers")) == 6
