@@ -93,6 +93,15 @@ impl TlsOptions {
         Ok(config)
     }
 
+    /// Reads a client's files, unless that was done. Without this the first connection does.
+    ///
+    /// # Errors
+    ///
+    /// As the files have them.
+    pub fn read_client(&self) -> Result<()> {
+        self.client().map(drop)
+    }
+
     /// What a client's handshakes go by.
     ///
     /// # Errors

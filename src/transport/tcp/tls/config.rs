@@ -9,7 +9,9 @@ use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::{self, PemObject as _};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
-use rustls::{ClientConfig, RootCertStore, ServerConfig, SupportedProtocolVersion, version};
+use rustls::{
+    CipherSuite, ClientConfig, RootCertStore, ServerConfig, SupportedProtocolVersion, version,
+};
 
 use crate::error::{Error, Result, Status};
 use crate::transport::TlsFiles;
@@ -19,7 +21,13 @@ pub const ALPN: &[u8] = b"dipc/1";
 
 const VERSIONS: &[&SupportedProtocolVersion] = &[&version::TLS13];
 
-static PROVIDER: Lazy<Arc<CryptoProvider>> = Lazy::new(|| Arc::new(ring::default_provider()));
+/// The ciphers of ring, the one first that takes the least time where the processor has AES.
+static PROVIDER: Lazy<Arc<CryptoProvider>> = Lazy::new(|| {
+    let mut provider = ring::default_provider();
+    let first = CipherSuite::TLS13_AES_128_GCM_SHA256;
+    provider.cipher_suites.sort_by_key(|it| it.suite() != first);
+    Arc::new(provider)
+});
 
 /// What a listener's handshakes go by.
 /// Errors: `InvalidArgument` when a file is not given or is of no use; `NotFound`, `Permission` and

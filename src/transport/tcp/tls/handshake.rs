@@ -160,8 +160,11 @@ impl<S: Side> Handshake<S> {
     /// word for it.
     pub fn turn(&mut self) -> Result<Progress> {
         loop {
-            let step = match self.step() {
-                Ok(step) => step,
+            let is_done = match self.step() {
+                // All messages of a turn are written at once: each would wake the peer.
+                Ok(Step::Again) => continue,
+                Ok(Step::Read) => false,
+                Ok(Step::Done) => true,
                 Err(error) => {
                     // The peer is told, if there is room. rustls must not see the same bytes again,
                     // and does not look at them while it has something to say.
@@ -173,11 +176,11 @@ impl<S: Side> Handshake<S> {
             if !self.write()? {
                 return Ok(Progress::Writing);
             }
-            match step {
-                Step::Again => {}
-                Step::Done => return Ok(Progress::Done),
-                Step::Read if !self.read()? => return Ok(Progress::Reading),
-                Step::Read => {}
+            if is_done {
+                return Ok(Progress::Done);
+            }
+            if !self.read()? {
+                return Ok(Progress::Reading);
             }
         }
     }

@@ -105,10 +105,12 @@ impl Handshakes {
             since: Instant::now(),
             watched: EventFlags::IN,
         });
+        if self.waiting.len() == 1 {
+            self.set_timer();
+        }
         while self.waiting.len() > self.most {
             self.close_oldest("too many handshakes are under way");
         }
-        self.set_timer();
         Ok(())
     }
 
@@ -120,7 +122,6 @@ impl Handshakes {
         {
             self.close_oldest("the handshake took too long");
         }
-        self.set_timer();
         let mut events = Vec::with_capacity(16);
         let now = Timespec::default();
         match epoll::wait(
@@ -133,6 +134,10 @@ impl Handshakes {
         }
         for event in events {
             let number = event.data.u64();
+            if number == TIMER {
+                // It may have been early.
+                self.set_timer();
+            }
             let at = self
                 .waiting
                 .iter()
@@ -187,7 +192,10 @@ impl Handshakes {
     fn remove(&mut self, at: usize) -> Option<Waiting> {
         let waiting = self.waiting.remove(at)?;
         let _ = epoll::delete(&self.epoll, waiting.handshake.socket());
-        self.set_timer();
+        // It is for the oldest.
+        if at == 0 {
+            self.set_timer();
+        }
         Some(waiting)
     }
 
