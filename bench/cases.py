@@ -24,7 +24,8 @@ class Case:
     """One thing that any peer may be asked to do.
 
     `op` is get, put, latency, connect, describe, idle, metadata, header_build, header_read, memcpy,
-    process_vm_readv, aes_128_gcm, sum, arrow_stream or socket_round_trip.
+    process_vm_readv, aes_128_gcm, sum, arrow_stream, socket_round_trip, tcp_connection, tls_connection, tls_resumption
+    or shed.
     `reuse` asks for one buffer at both ends, which stays in the caches, where otherwise distinct batches follow each
     other: `distinct` of them, where that is given, and at least as many in each stream of a published table.
     `default_window`: libdipc's window as it is where nobody sets it; `window_batches` and `window_bytes` set it.
@@ -32,7 +33,8 @@ class Case:
     `consumers`: threads that take the batches of libdipc's streams by turns, where there is not one for each stream.
     `take`: how the consumer takes batches: next waits, try_next is called in an event loop.
     `pause`: seconds for which the consumer keeps each batch. `values` is int64, or bool with 8 rows to a byte.
-    `free_bytes` is memory that has to be free, or the case is left out.
+    `fresh`: each stream of connect has a new client and a new connection, which with `resume` resumes the TLS session
+    of the one before. `free_bytes` is memory that has to be free, or the case is left out.
     """
 
     op: str
@@ -55,6 +57,8 @@ class Case:
     values: str = "int64"
     take: str = "next"
     free_bytes: int = 0
+    fresh: bool = False
+    resume: bool = False
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -93,6 +97,14 @@ SLOW = (*DIPC, "dipc ucx tcp")
 REFERENCE_SIZES = (128 * KIB, 2 * MIB, 32 * MIB)
 # How UCX reaches the other process. Between processes of one host users have shm: UCX's shared memory is not measured.
 UCX = ("tcp",)
+
+
+# Connections without libdipc.
+BARE_CONNECTIONS = (
+    (("TCP connection",), "tcp_connection"),
+    (("TLS connection",), "tls_connection"),
+    (("TLS resumption",), "tls_resumption"),
+)
 
 
 def size_text(size: int) -> str:
@@ -158,14 +170,28 @@ def _throughput(sizes: tuple[int, ...], paths: tuple[str, ...]) -> list[Group]:
 def _tls() -> list[Group]:
     """Batches inside TLS, beside the parts of which their cost is made up."""
     untouched = Case("get", batch_bytes=2 * MIB)
+    connect = Case("connect", batch_bytes=64, fresh=True)
+    bare = Case("tcp_connection", batch_bytes=ROUND_TRIP_BYTES)
     return [
         _group(
             "tls 2 MiB",
-            (("dipc tls", "dipc tcp"), untouched),
+            (("dipc tls", "dipc tcp", "Flight tls"), untouched),
             (("memcpy",), replace(untouched, op="memcpy")),
             (("AES-128-GCM",), replace(untouched, op="aes_128_gcm")),
-        )
+        ),
+        # What TLS adds to a connection of ours, beside what it adds to one of two programs that only have rustls.
+        _group(
+            "tls connection",
+            (("dipc tls", "dipc tcp"), connect),
+            (("dipc tls",), replace(connect, resume=True)),
+            *((peer, replace(bare, op=op)) for peer, op in BARE_CONNECTIONS),
+        ),
     ]
+
+
+def _shed() -> list[Group]:
+    """What a busy server spends on requests that it refuses, beside those that it serves."""
+    return [_group("shed requests", (("dipc shm arena", "dipc tcp"), Case("shed", batch_bytes=64)))]
 
 
 def _latency(sizes: tuple[int, ...], paths: tuple[str, ...]) -> list[Group]:
@@ -329,6 +355,7 @@ def matrix(*, quick: bool) -> list[Group]:
         *_headers((1_000,) if quick else (10, 1_000)),
         *_shape(quick=quick),
         *_requests(),
+        *_shed(),
         *_slow_consumer(),
         *_long(),
         *_reference((2 * MIB,) if quick else REFERENCE_SIZES, UCX),

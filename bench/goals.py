@@ -114,6 +114,47 @@ def _tls(run: Run) -> Iterator[Outcome]:
     yield Outcome(case, goal, f"{_number(found)} ×", found >= 0.8)
 
 
+def _flight_tls(run: Run) -> Iterator[Outcome]:
+    size, group = 2 * MIB, "tls 2 MiB"
+    ours, theirs = (find(run, peer, "get", group=group, batch_bytes=size) for peer in ("dipc tls", "Flight tls"))
+    yield _at_least("tls: 2 MiB, one stream, in Flight's over TLS", "≥ 1.5 ×", 1.5, ours, theirs)
+
+
+def _tls_connection(run: Run) -> Iterator[Outcome]:
+    """What TLS adds to a new connection up to the first answer: to libdipc's, in what it adds to one with rustls."""
+    group, goal = "tls connection", "≤ 1.2 ×"
+    plain = find(run, "dipc tcp", "connect", group=group), find(run, "TCP connection", "tcp_connection", group=group)
+    for resume, bare, name in (
+        (False, "tls_connection", "a new connection, whole handshake"),
+        (True, "tls_resumption", "a new connection, session resumed"),
+    ):
+        case = f"tls: {name}, what it adds to tcp, in what bare rustls adds (p50)"
+        tls = (
+            find(run, "dipc tls", "connect", group=group, resume=resume),
+            find(run, bare.replace("tls_", "TLS "), bare, group=group),
+        )
+        times = [[median(row, "p50_ns") for row in pair] for pair in zip(tls, plain, strict=True)]
+        added = [with_tls - without for with_tls, without in times if with_tls and without]
+        if len(added) < 2 or added[1] <= 0:
+            yield _absent(case, goal, _problem(*tls, *plain))
+            continue
+        ours, theirs = added
+        text = f"{ours / theirs:.2f} ×; {ours / 1e3:.0f} µs, and {theirs / 1e3:.0f} µs"
+        yield Outcome(case, goal, text, ours / theirs <= 1.2)
+
+
+def _shed(run: Run) -> Iterator[Outcome]:
+    for peer in (ARENA, "dipc tcp"):
+        case = f"{peer.removeprefix('dipc ')}: a request refused by a busy server, in a served one's processor time"
+        row = find(run, peer, "shed")
+        shed, served = (median(row, f"request_cpu_{kind}_seconds") for kind in ("shed", "served"))
+        if not shed or not served:
+            yield _absent(case, "< 1 ×", row)
+            continue
+        text = f"{shed / served:.2f} ×; {shed * 1e6:.1f} µs, and {served * 1e6:.1f} µs"
+        yield Outcome(case, "< 1 ×", text, shed < served)
+
+
 def _or_limit(case: str, least: float, ours: Row | None, theirs: Row | None, limit: Row | None, name: str) -> Outcome:
     """A goal, or 0.95 of a measured limit where that limit is below the goal."""
     goal = f"≥ {least} ×, or ≥ 0.95 × {name}"
@@ -367,6 +408,7 @@ def _slow(run: Run) -> Iterator[Outcome]:
 
 def outcomes(run: Run) -> list[Outcome]:
     """Every goal, in the order of the list of goals."""
-    parts = (_per_batch, _shared_memory, _first_batch, _tcp, _tls, _ucx, _reference, _headers, _many, _requests)
-    found = (outcome for part in (*parts, _slow, _linear) for outcome in part(run))
+    parts = (_per_batch, _shared_memory, _first_batch, _tcp, _tls, _flight_tls, _tls_connection, _ucx, _reference)
+    others = (_headers, _many, _requests, _shed, _slow, _linear)
+    found = (outcome for part in (*parts, *others) for outcome in part(run))
     return [replace(outcome, measured=outcome.measured.replace("|", "/")) for outcome in found]

@@ -29,6 +29,7 @@ def all_peers(dipc: Path, reference: Path | None = None) -> dict[str, Peer]:
         *(peer for path in paths() for peer in ucx(path)),
         Flight("Flight tcp", "grpc://127.0.0.1:0"),
         Flight("Flight unix", "grpc+unix"),
+        Flight("Flight tls", "grpc+tls://127.0.0.1:0"),
         Iperf3(),
         # What libdipc asks of the system on one machine.
         Iperf3("reno"),
@@ -38,6 +39,9 @@ def all_peers(dipc: Path, reference: Path | None = None) -> dict[str, Peer]:
         Machine("Arrow C stream", dipc, "arrow_stream"),
         Machine("socket", dipc, "socket_round_trip"),
         Machine("AES-128-GCM", dipc, "aes_128_gcm"),
+        Machine("TCP connection", dipc, "tcp_connection"),
+        Machine("TLS connection", dipc, "tls_connection"),
+        Machine("TLS resumption", dipc, "tls_resumption"),
         ArrowIpc("write"),
         ArrowIpc("read"),
         Header("dipc"),

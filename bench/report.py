@@ -116,6 +116,8 @@ def describe(case: Case) -> str:
         words.append(f"{case.batches:,} batches")
     if case.spin:
         words.append("spinning")
+    if case.fresh:
+        words.append("session resumed" if case.resume else "new client")
     if case.apart:
         words.append("processors apart")
     if case.take != "next":

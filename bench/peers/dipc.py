@@ -33,7 +33,7 @@ def figures(line: dict[str, Any]) -> dict[str, float]:
     for name, value in (line.get("latency_ns") or {}).items():
         if name != "count":
             found[f"{name}_ns"] = value
-    for figure in ("cpu_seconds", "peak_memory_bytes", "stream_memory_bytes"):
+    for figure in ("cpu_seconds", "peak_memory_bytes", "stream_memory_bytes", "request_cpu_seconds"):
         for end, value in (line.get(figure) or {}).items():
             prefix, _, unit = figure.rpartition("_")
             found[f"{prefix}_{end}_{unit}"] = value
@@ -124,6 +124,8 @@ class Dipc:
                 arguments += ["--interval", SPINNING_INTERVAL]
         if case.apart:
             arguments += ["--apart"]
+        if case.fresh:
+            arguments += ["--fresh", *(["--resume"] if case.resume else [])]
         for setting in self._ucx.dipc_settings() if self._ucx else ():
             arguments += ["--set", setting]
         return [*arguments, "--json"]
@@ -158,15 +160,15 @@ class Machine:
         return "dipc bench --op machine"
 
     def run(self, case: Case) -> Result:
-        # One call measures six things.
-        seconds = case.seconds if self._what == "socket_round_trip" else case.seconds / 6
         arguments = [
             "--op",
             "machine",
+            "--what",
+            self._what,
             "--batch-bytes",
             str(case.batch_bytes),
             "--seconds",
-            _milliseconds(seconds),
+            _milliseconds(case.seconds),
             *(["--apart"] if case.apart else []),
         ]
         output = run([str(self._command), "bench", *arguments, "--json"], timeout=60)

@@ -6,6 +6,7 @@ import importlib.metadata
 import importlib.util
 import json
 import select
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -13,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from bench.cases import Case
-from bench.processes import PeerError, end, start
+from bench.peers.flight_name import NAME
+from bench.processes import PeerError, end, run, start
 from bench.results import Result
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -30,7 +32,14 @@ class Flight:
         self._folder: tempfile.TemporaryDirectory[str] | None = None
 
     def missing(self) -> str | None:
-        return None if importlib.util.find_spec("pyarrow") else "pyarrow is not installed: tools/setup.sh bench"
+        if not importlib.util.find_spec("pyarrow"):
+            return "pyarrow is not installed: tools/setup.sh bench"
+        if self._is_tls() and not shutil.which("openssl"):
+            return "openssl, which makes its certificate, is not installed"
+        return None
+
+    def _is_tls(self) -> bool:
+        return self._location.startswith("grpc+tls")
 
     def version(self) -> str:
         return f"pyarrow {importlib.metadata.version('pyarrow')}"
@@ -59,9 +68,13 @@ class Flight:
         if location == "grpc+unix":
             self._folder = tempfile.TemporaryDirectory(prefix="bench-")
             location = f"grpc+unix://{self._folder.name}/flight"
-        server = self._worker("serve", location)
+        identity: tuple[str, ...] = ()
+        if self._is_tls():
+            self._folder = tempfile.TemporaryDirectory(prefix="bench-")
+            identity = certificate(Path(self._folder.name))
+        server = self._worker("serve", location, *identity)
         where = _answer(server, timeout=30)["location"]
-        self._worker("fetch", where)
+        self._worker("fetch", where, *identity[:1])
 
     def _worker(self, *arguments: str) -> subprocess.Popen[str]:
         command = [sys.executable, "-m", "bench.peers.flight_worker", *arguments]
@@ -76,6 +89,17 @@ class Flight:
         if self._folder is not None:
             self._folder.cleanup()
             self._folder = None
+
+
+def certificate(folder: Path) -> tuple[str, str]:
+    """The files of a certificate, of the kind that dipc bench has, and of its key."""
+    files = str(folder / "certificate.pem"), str(folder / "key.pem")
+    command = [
+        *("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"),
+        *("-subj", f"/CN={NAME}", "-addext", f"subjectAltName=DNS:{NAME}", "-out", files[0], "-keyout", files[1]),
+    ]
+    run(command, timeout=30)
+    return files
 
 
 def _answer(process: subprocess.Popen[str], *, timeout: float) -> dict[str, Any]:

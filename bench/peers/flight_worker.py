@@ -1,7 +1,11 @@
 """The two processes of Flight.
 
-python -m bench.peers.flight_worker serve LOCATION    prints {"location": ...}, ends with its input
-python -m bench.peers.flight_worker fetch LOCATION    a case on each line of its input, figures on each of its output
+python -m bench.peers.flight_worker serve LOCATION [CERTIFICATE KEY]
+    prints {"location": ...}, ends with its input
+python -m bench.peers.flight_worker fetch LOCATION [CERTIFICATE]
+    a case on each line of its input, figures on each of its output
+
+The files are PEM; CERTIFICATE is the authority that the client trusts.
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +25,7 @@ import pyarrow as pa
 from pyarrow import flight
 
 from bench.cases import Case
+from bench.peers.flight_name import NAME
 
 # As dipc bench: so much memory at most is walked, in so many batches. Columns are slow to make in Python.
 RING_BYTES = 512 << 20
@@ -66,8 +72,8 @@ def cpu_seconds() -> float:
 class Server(flight.FlightServerBase):  # type: ignore[misc] # pyarrow has no types
     """Serves the ring of whatever case a ticket describes."""
 
-    def __init__(self, location: str) -> None:
-        super().__init__(location)
+    def __init__(self, location: str, certificates: list[tuple[bytes, bytes]] | None = None) -> None:
+        super().__init__(location, tls_certificates=certificates)
         self._lock = threading.Lock()
         self._rings: dict[tuple[int, int, int], list[Any]] = {}
 
@@ -121,8 +127,9 @@ def percentiles(samples: list[int]) -> dict[str, float]:
 class Client:
     """Fetches, and measures."""
 
-    def __init__(self, location: str) -> None:
-        self._client = flight.connect(location)
+    def __init__(self, location: str, authority: bytes | None = None) -> None:
+        tls = {"tls_root_certs": authority, "override_hostname": NAME} if authority else {}
+        self._client = flight.connect(location, **tls)
 
     def measure(self, case: Case) -> dict[str, float]:
         ticket = flight.Ticket(json.dumps(case.to_json()).encode())
@@ -215,16 +222,18 @@ class Client:
         return percentiles(samples)
 
 
-def serve(location: str) -> None:
-    server = Server(location)
+def serve(location: str, *files: str) -> None:
+    identity = [Path(file).read_bytes() for file in files]
+    server = Server(location, [(identity[0], identity[1])] if identity else None)
     unix = location.startswith("grpc+unix")
-    print(json.dumps({"location": location if unix else f"grpc://127.0.0.1:{server.port}"}), flush=True)
+    scheme = location.partition(":")[0]
+    print(json.dumps({"location": location if unix else f"{scheme}://127.0.0.1:{server.port}"}), flush=True)
     sys.stdin.read()
     server.shutdown()
 
 
-def fetch(location: str) -> None:
-    client = Client(location)
+def fetch(location: str, *files: str) -> None:
+    client = Client(location, *(Path(file).read_bytes() for file in files))
     for line in sys.stdin:
         case = Case.from_json(json.loads(line))
         try:
@@ -235,4 +244,4 @@ def fetch(location: str) -> None:
 
 
 if __name__ == "__main__":
-    {"serve": serve, "fetch": fetch}[sys.argv[1]](sys.argv[2])
+    {"serve": serve, "fetch": fetch}[sys.argv[1]](*sys.argv[2:])

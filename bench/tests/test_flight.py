@@ -8,7 +8,7 @@ from bench.peers.flight import Flight
 from bench.processes import PeerError
 
 
-@pytest.fixture(scope="module", params=["grpc://127.0.0.1:0", "grpc+unix"])
+@pytest.fixture(scope="module", params=["grpc://127.0.0.1:0", "grpc+unix", "grpc+tls://127.0.0.1:0"])
 def flight(request: pytest.FixtureRequest) -> Iterator[Flight]:
     peer = Flight("Flight", request.param)
     assert peer.missing() is None

@@ -69,6 +69,48 @@ def test_flight_is_judged_by_its_faster_way() -> None:
     assert measured(Run(ABOUT, rows), "tcp: 2 MiB, untouched, in Flight's") == ("1.20 × (1.20 to 1.20)", False)
 
 
+def test_what_tls_adds_to_a_connection_is_judged_by_what_it_adds_without_libdipc() -> None:
+    connect = Case("connect", batch_bytes=64, fresh=True)
+    ours, plain = 500.0, 180.0
+    for theirs, resumed, whole_met, resumed_met in ((370.0, 220.0, True, False), (360.0, 230.0, False, True)):
+        rows = [
+            row("tls connection", "dipc tls", connect, "p50_ns", ours),
+            row("tls connection", "dipc tcp", connect, "p50_ns", plain),
+            row("tls connection", "dipc tls", replace(connect, resume=True), "p50_ns", 330.0),
+            row("tls connection", "TCP connection", Case("tcp_connection"), "p50_ns", 100.0),
+            row("tls connection", "TLS connection", Case("tls_connection"), "p50_ns", theirs),
+            row("tls connection", "TLS resumption", Case("tls_resumption"), "p50_ns", resumed),
+        ]
+        for handshake, added, least, met in (
+            ("whole handshake", ours - plain, theirs - 100, whole_met),
+            ("session resumed", 150.0, resumed - 100, resumed_met),
+        ):
+            case = f"tls: a new connection, {handshake}, what it adds to tcp, in what bare rustls adds (p50)"
+            text, found = measured(Run(ABOUT, rows), case)
+            assert text.startswith(f"{added / least:.2f} ×")
+            assert found is met
+        # A machine that has not measured one of them has no goal met or missed.
+        assert measured(Run(ABOUT, rows[:1] + rows[2:]), case)[1] is None
+
+
+def test_flight_within_tls_is_judged_beside_tls() -> None:
+    case = Case("get", batch_bytes=2 * MIB)
+    for ours, met in ((15.0, True), (14.0, False)):
+        rows = [
+            row("tls 2 MiB", "dipc tls", case, "bytes_per_second", ours),
+            row("tls 2 MiB", "Flight tls", case, "bytes_per_second", 10.0),
+        ]
+        assert measured(Run(ABOUT, rows), "tls: 2 MiB, one stream, in Flight's over TLS")[1] is met
+
+
+def test_a_shed_request_costs_less_than_a_served_one() -> None:
+    case = "tcp: a request refused by a busy server, in a served one's processor time"
+    for shed, met in ((9e-6, True), (11e-6, False)):
+        found = row("shed requests", "dipc tcp", Case("shed"), "request_cpu_shed_seconds", shed)
+        found.rounds[0].figures["request_cpu_served_seconds"] = 10e-6
+        assert measured(Run(ABOUT, [found]), case)[1] is met
+
+
 def test_iperf3_is_judged_by_its_own_default_and_the_best_is_told() -> None:
     rows = [
         throughput("dipc tcp", 2 * MIB, 30.0),

@@ -357,6 +357,9 @@ fn the_machine_is_measured() {
         "socket_round_trip",
         "aes_128_gcm",
         "tls_handshake",
+        "tcp_connection",
+        "tls_connection",
+        "tls_resumption",
     ];
     assert_eq!(lines.len(), 2 * names.len());
     for (line, (index, name)) in lines
@@ -366,13 +369,57 @@ fn the_machine_is_measured() {
         assert_eq!(line["op"], "machine");
         assert_eq!(line["what"], name);
         assert_eq!(number(line, "size_bytes"), [64, 4096][index]);
-        if ["socket_round_trip", "tls_handshake"].contains(&name) {
+        let is_delay = name == "socket_round_trip" || name.starts_with("t");
+        if is_delay {
             check_latency(line, 30);
             assert!(line["bytes_per_second"].is_null());
         } else {
             assert!(rate(line, "bytes_per_second") > 0.0);
             assert!(line["latency_ns"].is_null());
         }
+    }
+}
+
+/// `--what` chooses among the machine's figures.
+#[test]
+fn a_part_of_the_machine_is_measured() {
+    let lines = lines(&[
+        "--op=machine",
+        "--what=sum,tls_resumption",
+        "--batch-bytes=64",
+        "--batches=3",
+        "--ring-bytes=1M",
+    ]);
+    let names: Vec<_> = lines.iter().map(|line| line["what"].clone()).collect();
+    assert_eq!(names, ["sum", "tls_resumption"]);
+}
+
+/// As many requests are refused by a busy server as were served, and both have a cost.
+#[test]
+fn shed_requests_are_measured_on_every_transport() {
+    for transport in transports() {
+        let args = ["--op=shed", "--batches=20", "--transport", &transport];
+        let lines = lines(&args);
+        assert_eq!(lines.len(), 1);
+        check_common(&lines[0], "shed", &transport);
+        check_latency(&lines[0], 20);
+        let cost = &lines[0]["request_cpu_seconds"];
+        assert!(rate(cost, "served") > 0.0, "{}", lines[0]);
+        assert!(rate(cost, "shed") > 0.0, "{}", lines[0]);
+    }
+}
+
+/// New clients over TLS shake hands anew, or resume a session.
+#[test]
+fn new_clients_are_measured_over_tls() {
+    let args = ["--op=connect", "--transport=tls", "--fresh", "--batches=20"];
+    for (more, resumes) in [(&[][..], false), (&["--resume"], true)] {
+        let lines = lines(&[&args[..], more].concat());
+        assert_eq!(lines.len(), 1);
+        check_common(&lines[0], "connect", "tls");
+        check_latency(&lines[0], 20);
+        assert_eq!(lines[0]["fresh"], true);
+        assert_eq!(lines[0]["resume"], resumes);
     }
 }
 

@@ -48,6 +48,9 @@ choice! {
         Connect = "connect",
         /// How long the description of a published table takes
         Describe = "describe",
+        /// What the server spends on a request that it refuses because it is busy, beside one that
+        /// it serves
+        Shed = "shed",
         /// What open streams cost while idle
         Idle = "idle",
         /// What batches with one row and many columns cost
@@ -76,6 +79,12 @@ choice! {
         Aes128Gcm = "aes_128_gcm",
         /// A handshake of TLS 1.3 within one process
         TlsHandshake = "tls_handshake",
+        /// A new connection of TCP to another process, and a message there and back
+        TcpConnection = "tcp_connection",
+        /// The same within TLS 1.3, by rustls alone, with a whole handshake
+        TlsConnection = "tls_connection",
+        /// The same with a handshake that resumes a session
+        TlsResumption = "tls_resumption",
         /// Copying from pinned memory of the host into a GPU's
         PinnedToDevice = "pinned_to_device",
         /// Copying from a GPU's memory into pinned memory of the host
@@ -251,6 +260,8 @@ pub struct Case {
     pub cold: bool,
     /// `connect` makes a new client for each stream.
     pub fresh: bool,
+    /// The new clients resume the TLS session of those before.
+    pub resume: bool,
     /// The processes run on separate processors.
     pub apart: bool,
     /// Hostile connections to the server during the measurement.
@@ -333,7 +344,7 @@ impl Case {
         let most = by_columns.clamp(2, MOST_PUBLISHED).max(self.distinct());
         match (self.op, self.stream_batches()) {
             // Each stream needs a batch.
-            (Op::Connect | Op::Describe, _) => 1,
+            (Op::Connect | Op::Describe | Op::Shed, _) => 1,
             // More than the window has room for.
             (Op::Idle, _) => self.window_batches.saturating_add(16).min(most),
             (_, Some(batches)) => batches.clamp(1, most),
@@ -406,7 +417,10 @@ impl Case {
     pub fn server_options(&self) -> dipc::error::Result<ServerOptions> {
         let mut options = ServerOptions {
             // The client's last stream may still be ending when the next one begins.
-            max_streams: self.streams as usize * 2 + 8,
+            max_streams: match self.op {
+                Op::Shed => 1,
+                _ => self.streams as usize * 2 + 8,
+            },
             body: self.body_policy(),
             take: TakeOptions {
                 window: self.window(),

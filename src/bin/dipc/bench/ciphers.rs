@@ -1,10 +1,12 @@
 //! What TLS costs without libdipc: the cipher, and a handshake.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail};
 use ring::aead::{AES_128_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
+use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection};
@@ -16,6 +18,7 @@ use super::message::{Latency, histogram};
 use super::timing::nanoseconds;
 use super::worker::Parent;
 
+const ALPN: &[u8] = b"dipc/1";
 /// Data of one record, and the bytes before it.
 const RECORD: usize = 16 << 10;
 const HEADER: [u8; 5] = [23, 3, 3, 0x40, 0x11];
@@ -48,26 +51,16 @@ pub fn seal(case: &Case, size: usize, parent: &Parent) -> Result<()> {
 /// before.
 pub fn handshake(case: &Case, parent: &Parent) -> Result<()> {
     let folder = case.certificate.as_deref();
-    let server = certificate::of_server(folder).server_for(b"dipc/1")?;
-    let server = Arc::new(server);
-    let provider = Arc::clone(server.crypto_provider());
-    let mut roots = RootCertStore::empty();
-    let path = folder
-        .context("there is no certificate")?
-        .join(certificate::CERTIFICATE);
-    roots.add(CertificateDer::from_pem_file(path).context("cannot read the certificate")?)?;
+    let server = server_config(folder)?;
+    let client = ClientConfigs::new(folder)?;
     let mut times = histogram()?;
     if !ready(parent)? {
         return Ok(());
     }
     let outcome = repeat(case, 1, || {
-        let mut client = ClientConfig::builder_with_provider(Arc::clone(&provider))
-            .with_protocol_versions(&[&rustls::version::TLS13])?
-            .with_root_certificates(roots.clone())
-            .with_no_client_auth();
-        client.alpn_protocols = vec![b"dipc/1".to_vec()];
+        let client = client.next()?;
         let start = Instant::now();
-        shake(Arc::new(client), Arc::clone(&server))?;
+        shake(client, Arc::clone(&server))?;
         times.saturating_record(nanoseconds(start.elapsed()).max(1));
         Ok(())
     })?;
@@ -75,6 +68,41 @@ pub fn handshake(case: &Case, parent: &Parent) -> Result<()> {
         latency: Some(Latency::of(&times)),
         ..outcome
     })
+}
+
+/// What libdipc's server goes by: rustls with the same provider, certificate and tickets.
+pub(super) fn server_config(folder: Option<&Path>) -> Result<Arc<ServerConfig>> {
+    let server = certificate::of_server(folder).server_for(ALPN)?;
+    Ok(Arc::new(server))
+}
+
+/// Makes what clients go by, as libdipc's does.
+pub(super) struct ClientConfigs {
+    provider: Arc<CryptoProvider>,
+    roots: Arc<RootCertStore>,
+}
+
+impl ClientConfigs {
+    pub(super) fn new(folder: Option<&Path>) -> Result<Self> {
+        let provider = Arc::clone(server_config(folder)?.crypto_provider());
+        let mut roots = RootCertStore::empty();
+        let path = folder
+            .context("there is no certificate")?
+            .join(certificate::CERTIFICATE);
+        roots.add(CertificateDer::from_pem_file(path).context("cannot read the certificate")?)?;
+        let roots = Arc::new(roots);
+        Ok(Self { provider, roots })
+    }
+
+    /// One that knows of no session.
+    pub(super) fn next(&self) -> Result<Arc<ClientConfig>> {
+        let mut client = ClientConfig::builder_with_provider(Arc::clone(&self.provider))
+            .with_protocol_versions(&[&rustls::version::TLS13])?
+            .with_root_certificates(Arc::clone(&self.roots))
+            .with_no_client_auth();
+        client.alpn_protocols = vec![ALPN.to_vec()];
+        Ok(Arc::new(client))
+    }
 }
 
 fn shake(client: Arc<ClientConfig>, server: Arc<ServerConfig>) -> Result<()> {

@@ -1,17 +1,18 @@
 //! The fetching process.
 
-use std::sync::Barrier;
+use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow};
 use dipc::client::{Client, ClientOptions};
+use dipc::transport::TlsOptions;
 
 use super::case::{Case, Op};
 use super::fetching::{Fetched, Fetcher};
 use super::message::{Outcome, Ready, Usage};
 use super::worker::Parent;
-use super::{certificate, idle, machine, putting, timing};
+use super::{certificate, idle, machine, putting, shed, timing};
 use crate::output::whole;
 use crate::report::as_float;
 
@@ -23,6 +24,7 @@ pub fn run(case: &Case, ready: &Ready, parent: &Parent) -> Result<()> {
         Op::Connect => return timing::connect(case, ready, parent),
         Op::Put => return putting::run(case, ready, parent),
         Op::Describe => return timing::describe(case, ready, parent),
+        Op::Shed => return shed::run(case, ready, parent),
         Op::Idle => return idle::run(case, ready, parent),
         Op::Machine => return machine::run(case, ready, parent),
         Op::Get | Op::Metadata => {}
@@ -37,11 +39,16 @@ pub fn run(case: &Case, ready: &Ready, parent: &Parent) -> Result<()> {
 }
 
 pub fn new_client(case: &Case) -> Result<Client> {
+    client_with(case, certificate::of_client(case.certificate.as_deref()))
+}
+
+/// A client that shares what is known of TLS with others.
+pub fn client_with(case: &Case, tls: Arc<TlsOptions>) -> Result<Client> {
     Ok(Client::new(ClientOptions {
         // Parallel streams are warmed up in parallel too.
         max_idle: usize::try_from(case.streams).unwrap_or(usize::MAX),
         settings: crate::settings(&case.settings)?,
-        tls: certificate::of_client(case.certificate.as_deref()),
+        tls,
         ..ClientOptions::default()
     })?)
 }

@@ -13,6 +13,13 @@ pub struct Both<T> {
     pub client: T,
 }
 
+/// A request that is served, and one that is refused because the server is busy.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct PerRequest {
+    pub served: f64,
+    pub shed: f64,
+}
+
 /// The spread of the streams' rates.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Spread {
@@ -134,6 +141,9 @@ pub struct TableLine {
     pub level: Level,
     /// The measurement began without connections or mappings.
     pub cold: bool,
+    /// Each stream had a new client, and resumed the TLS session of the one before.
+    pub fresh: bool,
+    pub resume: bool,
     /// The processes ran on separate processors.
     pub apart: bool,
     /// Hostile connections to the server meanwhile.
@@ -160,6 +170,9 @@ pub struct TableLine {
     pub peak_memory_bytes: Both<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub streams_bytes_per_second: Option<Spread>,
+    /// Processor time of the server for one request.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub request_cpu_seconds: Option<PerRequest>,
     /// Private memory of each process for each idle stream.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stream_memory_bytes: Option<Both<u64>>,
@@ -215,6 +228,8 @@ impl TableLine {
             window_bytes: case.window_bytes,
             level: case.level,
             cold: case.cold,
+            fresh: case.fresh,
+            resume: case.resume,
             apart: case.apart,
             hostile: case.hostile,
             seconds: outcome.seconds,
@@ -239,6 +254,10 @@ impl TableLine {
                 client: outcome.peak_bytes,
             },
             streams_bytes_per_second: Spread::of(outcome.rates).filter(|_| case.streams > 1),
+            request_cpu_seconds: (case.op == Op::Shed).then(|| PerRequest {
+                served: (before.cpu_seconds - first.cpu_seconds) / batches,
+                shed: (after.cpu_seconds - before.cpu_seconds) / batches,
+            }),
             stream_memory_bytes: outcome.stream_bytes.map(|client| Both {
                 server: grown / u64::from(case.streams),
                 client,

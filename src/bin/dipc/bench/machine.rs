@@ -5,6 +5,7 @@ use std::mem;
 use std::ops::Range;
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::path::Path;
 use std::ptr;
 use std::slice;
 use std::sync::Arc;
@@ -25,6 +26,7 @@ use rustix::process::getpid;
 
 use super::case::{Case, Shape, Values as Kind, What};
 use super::ciphers;
+use super::connecting;
 use super::gpu;
 use super::message::{Latency, Outcome, Ready, Usage, histogram};
 use super::timing::nanoseconds;
@@ -34,6 +36,10 @@ use super::worker::Parent;
 /// The first byte on a socket: the service that the client asks for.
 const SINK: u8 = b's';
 const ECHO: u8 = b'e';
+/// Connections of TCP, at a port that is said first.
+pub(super) const CONNECTIONS: u8 = b'c';
+/// The same within TLS.
+pub(super) const TLS_CONNECTIONS: u8 = b't';
 
 /// Serves the other end of the sockets until the command ends.
 pub fn serve(case: &Case, parent: &Parent) -> Result<()> {
@@ -41,12 +47,13 @@ pub fn serve(case: &Case, parent: &Parent) -> Result<()> {
     let address = SocketAddr::from_abstract_name(&name)?;
     let listener = UnixListener::bind_addr(&address).context("cannot listen at a socket")?;
     let size = size_of(case)?;
+    let folder = case.certificate.clone();
     thread::Builder::new()
         .name("bench-peer".to_owned())
         .spawn(move || {
             for socket in listener.incoming() {
                 // The client reports an early end of the connection.
-                let _ = socket.map(|socket| answer(socket, size));
+                let _ = socket.map(|socket| answer(socket, size, folder.as_deref()));
             }
         })
         .context("cannot start a thread")?;
@@ -60,9 +67,13 @@ pub fn serve(case: &Case, parent: &Parent) -> Result<()> {
     Ok(())
 }
 
-fn answer(mut socket: UnixStream, size: usize) -> Result<()> {
+fn answer(mut socket: UnixStream, size: usize, folder: Option<&Path>) -> Result<()> {
     let mut wanted = [0];
     socket.read_exact(&mut wanted)?;
+    if let [CONNECTIONS | TLS_CONNECTIONS] = wanted {
+        let folder = folder.filter(|_| wanted == [TLS_CONNECTIONS]);
+        return connecting::answer(socket, size, folder);
+    }
     if wanted == [SINK] {
         let mut memory = vec![0; 1 << 20];
         while socket.read(&mut memory)? > 0 {}
@@ -114,6 +125,9 @@ pub fn run(case: &Case, ready: &Ready, parent: &Parent) -> Result<()> {
         What::SocketRoundTrip => socket_round_trip(case, size, &ready.uri, parent),
         What::Aes128Gcm => ciphers::seal(case, size, parent),
         What::TlsHandshake => ciphers::handshake(case, parent),
+        What::TcpConnection | What::TlsConnection | What::TlsResumption => {
+            connecting::run(case, size, &ready.uri, parent)
+        }
         What::PinnedToDevice | What::DeviceToPinned | What::DeviceToDevice => {
             gpu::copies(case, size, parent)
         }
@@ -311,7 +325,7 @@ fn stream_sums(case: &Case, size: usize, parent: &Parent) -> Result<()> {
 
 const _: () = assert!(mem::size_of::<FFI_ArrowArrayStream>() == mem::size_of::<ArrowArrayStream>());
 
-fn open(name: &str, wanted: u8) -> Result<UnixStream> {
+pub(super) fn open(name: &str, wanted: u8) -> Result<UnixStream> {
     let address = SocketAddr::from_abstract_name(name)?;
     let mut socket = UnixStream::connect_addr(&address).context("cannot connect to the server")?;
     socket.write_all(&[wanted])?;

@@ -7,6 +7,7 @@ mod case;
 mod certificate;
 mod ciphers;
 mod client;
+mod connecting;
 mod fetching;
 mod gpu;
 mod hostile;
@@ -19,6 +20,7 @@ mod process;
 mod pushing;
 mod putting;
 mod server;
+mod shed;
 mod table;
 mod text;
 mod timing;
@@ -119,8 +121,9 @@ impl Bench {
         let first = usage(server)?;
         client.go()?;
         let mut before = first;
-        if case.op == Op::Idle {
-            // The streams are open, and idle from now on.
+        if matches!(case.op, Op::Idle | Op::Shed) {
+            // The streams are open, and idle from now on; or the requests were served, and are
+            // refused from now on.
             let () = client.answer()?;
             before = usage(server)?;
             client.go()?;
@@ -196,6 +199,7 @@ fn test_case(name: &str) -> Case {
         level: Level::Structure,
         cold: false,
         fresh: false,
+        resume: false,
         apart: false,
         hostile: 0,
         settings: Vec::new(),

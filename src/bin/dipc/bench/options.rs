@@ -119,9 +119,17 @@ pub struct Args {
     #[arg(long, value_name = "TIME", default_value = "0", value_parser = crate::parse_duration)]
     consumer_pause: Duration,
 
+    /// machine: what to measure (several); without it everything
+    #[arg(long, value_delimiter = ',')]
+    what: Vec<What>,
+
     /// connect: a new client, and so a new connection, for each stream
     #[arg(long)]
     fresh: bool,
+
+    /// connect --fresh: each new client resumes the TLS session of the one before
+    #[arg(long, requires = "fresh")]
+    resume: bool,
 
     /// Run the server on one half of the processors and the client on the other; without it the
     /// system may put both on one
@@ -221,7 +229,7 @@ impl Defaults {
                 batch_bytes: &[64 << 10, 2 << 20, 32 << 20],
                 ..small
             },
-            Op::Latency | Op::Connect | Op::Describe => small,
+            Op::Latency | Op::Connect | Op::Describe | Op::Shed => small,
         }
     }
 }
@@ -283,10 +291,10 @@ impl Args {
             };
             multiply(&mut of_op, &sizes, |case, bytes| case.rows = bytes);
             let whats = match op {
-                Op::Machine => What::value_variants(),
-                _ => &[What::Memcpy],
+                Op::Machine => given(&self.what, What::value_variants()),
+                _ => vec![What::Memcpy],
             };
-            multiply(&mut of_op, whats, |case, what| case.what = what);
+            multiply(&mut of_op, &whats, |case, what| case.what = what);
             // Each measurement of the machine once: those of GPUs for each GPU, the others without
             // a GPU.
             of_op.retain(|case| {
@@ -342,6 +350,7 @@ impl Args {
             level: Level::Structure,
             cold: self.cold,
             fresh: self.fresh,
+            resume: self.resume,
             apart: self.apart,
             hostile: self.hostile,
             settings: self.settings.clone(),

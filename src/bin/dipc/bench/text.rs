@@ -94,6 +94,12 @@ fn common(line: &TableLine) -> String {
     if line.connections > 1 {
         text.push_str(&format!(", {} connections", line.connections));
     }
+    if line.fresh {
+        text.push_str(match line.resume {
+            true => ", new clients that resume a TLS session",
+            false => ", new clients",
+        });
+    }
     if line.apart {
         text.push_str(", processes on processors of their own");
     }
@@ -169,6 +175,12 @@ fn cells(line: &TableLine) -> Vec<(TextColumn, String)> {
         cells.push((("p99 us", 7), micros(latency.p99)));
         cells.push((("p99.9", 7), micros(latency.p99_9)));
         cells.push((("max", 7), micros(latency.max)));
+    }
+    if let Some(cost) = line.request_cpu_seconds {
+        let micros = |seconds: f64| significant(seconds * 1e6);
+        cells.push((("us/served", 9), micros(cost.served)));
+        cells.push((("us/shed", 7), micros(cost.shed)));
+        cells.push((("shed/served", 11), significant(cost.shed / cost.served)));
     }
     if let Some(memory) = line.stream_memory_bytes {
         cells.push((("streams", 7), line.streams.to_string()));

@@ -10,10 +10,12 @@ use dipc::arrow::{OwnedDeviceArray, OwnedDeviceStream, OwnedSchema, schema_to_c}
 use dipc::client::{Client, Stream};
 use dipc::error::{Error, Status};
 use dipc::server::{Provider, Request};
+use dipc::transport::TlsOptions;
 use hdrhistogram::Histogram;
 
-use super::case::Case;
-use super::client::new_client;
+use super::case::{Case, Scheme};
+use super::certificate;
+use super::client::{client_with, new_client};
 use super::message::{Latency, Outcome, Ready, Usage, histogram, now_ns};
 use super::server::TABLE;
 use super::table::{Batch, Store};
@@ -28,7 +30,7 @@ const WARM_UP: u64 = 32;
 const YIELD_PAUSE: Duration = Duration::from_micros(10);
 
 /// Waits until `due`. Spins if both ends of the case spin.
-fn wait_until(due: Instant, case: &Case) {
+pub fn wait_until(due: Instant, case: &Case) {
     let mut yielded = Instant::now();
     loop {
         let now = Instant::now();
@@ -206,6 +208,7 @@ pub fn connect(case: &Case, ready: &Ready, parent: &Parent) -> Result<()> {
         case,
         uri: &ready.uri,
         client: new_client(case)?,
+        tls: certificate::of_client(case.certificate.as_deref()),
         outcome: Outcome::default(),
     };
     for _ in 0..if case.cold { 0 } else { WARM_UP } {
@@ -269,6 +272,8 @@ struct Connector<'a> {
     case: &'a Case,
     uri: &'a str,
     client: Client,
+    /// What clients share that resume sessions.
+    tls: Arc<TlsOptions>,
     /// The bytes up to now.
     outcome: Outcome,
 }
@@ -277,7 +282,14 @@ impl Connector<'_> {
     /// The time of one stream, in nanoseconds.
     fn time(&mut self) -> Result<u64> {
         if self.case.fresh {
-            self.client = new_client(self.case)?;
+            if !self.case.resume {
+                self.tls = certificate::of_client(self.case.certificate.as_deref());
+            }
+            // A client reads its files once, not for each connection.
+            if self.case.transport == Scheme::Tls {
+                self.tls.read_client()?;
+            }
+            self.client = client_with(self.case, Arc::clone(&self.tls))?;
         }
         wait_until(Instant::now() + self.case.interval, self.case);
         let options = self.case.get_options();

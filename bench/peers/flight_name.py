@@ -1,0 +1,3 @@
+"""The name that Flight's certificate is for."""
+
+NAME = "dipc-bench"

@@ -1,0 +1,106 @@
+//! What a request costs the server that it refuses because it is busy, beside one that it serves.
+
+use std::time::Instant;
+
+use anyhow::{Context as _, Result, bail};
+use dipc::arrow::stream::ArrayReader as _;
+use dipc::client::{Client, GetOptions};
+use dipc::error::Status;
+
+use super::case::Case;
+use super::client::new_client;
+use super::message::{Latency, Outcome, Ready, Usage, histogram};
+use super::server::{TABLE, WARM_UP as WARM_UP_TABLE};
+use super::timing::{nanoseconds, wait_until};
+use super::worker::Parent;
+
+/// Requests before the measurement.
+const WARM_UP: u64 = 32;
+
+/// Asks for the table again and again: first the server has room for the stream, then another
+/// stream has its only place. As many requests are refused as were served, at the same pace.
+pub fn run(case: &Case, ready: &Ready, parent: &Parent) -> Result<()> {
+    let asking = Asking {
+        case,
+        client: new_client(case)?,
+        uri: &ready.uri,
+        options: case.get_options(),
+    };
+    for _ in 0..if case.cold { 0 } else { WARM_UP } {
+        asking.be_served()?;
+    }
+    parent.say(())?;
+    if !parent.go()? {
+        return Ok(());
+    }
+    let before = Usage::now()?;
+    let start = Instant::now();
+    let mut served = 0_u64;
+    while match case.batches {
+        Some(batches) => served < batches,
+        None => start.elapsed() < case.seconds,
+    } {
+        asking.be_served()?;
+        served += 1;
+    }
+    parent.say(())?;
+    if !parent.go()? {
+        return Ok(());
+    }
+    let mut times = histogram()?;
+    // It has room for one batch of several, so it stays.
+    let mut options = asking.options.clone();
+    options.window.batches = 1;
+    let holding = asking
+        .client
+        .get(&[asking.uri], WARM_UP_TABLE, &options, None)?;
+    for _ in 0..served {
+        times.saturating_record(asking.be_refused()?.max(1));
+    }
+    let seconds = start.elapsed().as_secs_f64();
+    let after = Usage::now()?;
+    parent.say(Outcome {
+        seconds,
+        batches: served,
+        fetches: served,
+        latency: Some(Latency::of(&times)),
+        cpu_seconds: after.cpu_seconds - before.cpu_seconds,
+        peak_bytes: after.peak_bytes,
+        ..Outcome::default()
+    })?;
+    // The command reads the server's figures next, before the stream ends.
+    parent.go()?;
+    drop(holding);
+    Ok(())
+}
+
+struct Asking<'a> {
+    case: &'a Case,
+    client: Client,
+    uri: &'a str,
+    options: GetOptions,
+}
+
+impl Asking<'_> {
+    fn be_served(&self) -> Result<()> {
+        wait_until(Instant::now() + self.case.interval, self.case);
+        let mut stream = self.client.get(&[self.uri], TABLE, &self.options, None)?;
+        stream.next()?.context("the table is empty")?;
+        // Up to its end, so that the connection can be reused.
+        while stream.next()?.is_some() {}
+        Ok(())
+    }
+
+    /// Gives the time of the answer, in nanoseconds.
+    fn be_refused(&self) -> Result<u64> {
+        wait_until(Instant::now() + self.case.interval, self.case);
+        let start = Instant::now();
+        let asked = self.client.get(&[self.uri], TABLE, &self.options, None);
+        let took = nanoseconds(start.elapsed());
+        match asked {
+            Err(error) if error.status() == Status::Busy => Ok(took),
+            Err(error) => Err(error.into()),
+            Ok(_) => bail!("a server without room has served a request"),
+        }
+    }
+}
