@@ -97,7 +97,7 @@ fn a_killed_client_frees_its_place() {
     let folder = tempfile::tempdir().unwrap();
     let server = large(&["--max-streams", "1"]);
     let mut client = long_fetch(&server, folder.path());
-    let told = failure(1, &["get", &server.uri, "nation"]);
+    let told = failure(75, &["get", &server.uri, "nation"]);
     assert!(told.contains("--max-streams"), "{told}");
     client.kill().unwrap();
     wait(&mut client);
