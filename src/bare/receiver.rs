@@ -134,8 +134,10 @@ impl BareReceiver {
             frees: tags.free_data.map(FreeQueue::new),
             fresh: Vec::new(),
         };
+        let mut machine = Receiver::new(config)?;
+        machine.limit_messages(decode.body_limit(), decode.message_limit);
         Ok(Self {
-            machine: Receiver::new(config)?,
+            machine,
             decode,
             target: Target::Host,
             schema: None,

@@ -42,6 +42,10 @@ fn sender(lend: bool) -> BareSender {
 }
 
 fn receiver(window: u64, extension: bool) -> BareReceiver {
+    limited(window, extension, DecodeOptions::default())
+}
+
+fn limited(window: u64, extension: bool, decode: DecodeOptions) -> BareReceiver {
     let config = ReceiverConfig {
         request: Request::new(
             *b"ticket",
@@ -60,7 +64,7 @@ fn receiver(window: u64, extension: bool) -> BareReceiver {
         silence_timeout: None,
         answer: None,
     };
-    BareReceiver::new(config, DecodeOptions::default()).unwrap()
+    BareReceiver::new(config, decode).unwrap()
 }
 
 fn bytes(message: &WireMessage) -> Vec<u8> {
@@ -370,4 +374,29 @@ fn a_body_that_is_refused_ends_the_stream() {
     assert_eq!(refused.status(), Status::Protocol);
     assert_eq!(receiver.next_batch().err(), Some(refused));
     assert_eq!(receiver.state(), ReceiverState::Cancelled);
+}
+
+/// Promise of security.md: a body longer than the bound is refused once its header has come, also
+/// where the host carries the messages.
+#[test]
+fn long_bodies_are_refused_by_their_headers() {
+    let mut sender = sender(false);
+    let decode = DecodeOptions {
+        message_limit: 1 << 16,
+        ..DecodeOptions::default()
+    };
+    let numbers: ArrayRef = Arc::new(Int32Array::from_iter_values(0..1 << 20));
+    let long = RecordBatch::try_from_iter([("number", numbers)]).unwrap();
+    let mut receiver = limited(16, true, decode);
+    receiver.start(NOW);
+    exchange(&mut sender, &mut receiver, NOW);
+    let schema = schema_to_c(&long.schema()).unwrap();
+    sender.start(&schema, 1).unwrap();
+    exchange(&mut sender, &mut receiver, NOW);
+    assert!(receiver.schema().unwrap().is_some());
+    sender.send_batch(batch_to_c(long), None).unwrap();
+    exchange(&mut sender, &mut receiver, NOW);
+    let refused = receiver.next_batch().err().unwrap();
+    assert_eq!(refused.status(), Status::OutOfMemory, "{refused}");
+    assert!(sender.is_cancelled());
 }
