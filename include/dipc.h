@@ -3180,9 +3180,10 @@ dipc_status dipc_get_options_set_send_secrets(struct dipc_get_options *options,
 /**
  * Has each message checked by a checksum (CRC-32C) where a network could change it unseen: over
  * tcp and ucx. Over shm, where nothing leaves the machine, and over tls, which has its own checks,
- * nothing changes. A stream whose bytes were changed fails with DIPC_ERR_PROTOCOL. Bodies travel
- * as bytes from and to host memory then, also over ucx. Default: false. A server without libdipc's
- * extension is refused with DIPC_ERR_UNSUPPORTED.
+ * nothing changes. A stream whose bytes were changed fails: with DIPC_ERR_PROTOCOL where this side
+ * sees the change, with DIPC_ERR_DISCONNECTED where the server does, whose log has the reason.
+ * Bodies travel as bytes from and to host memory then, also over ucx. Default: false. A server
+ * without libdipc's extension is refused with DIPC_ERR_UNSUPPORTED.
  *
  * @param options    Options to change; exclusive during the call.
  * @param checksums  Whether to check.

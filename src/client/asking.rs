@@ -243,7 +243,7 @@ impl ClientCore {
         let kept = self.reuse(&uri.uri, key);
         let is_reused = kept.is_some();
         let dial = DialOptions {
-            connect_timeout: options.connect_timeout,
+            connect_timeout: within(options.connect_timeout, options.deadline),
             unexpected_bytes,
             kind: key.1,
         };
@@ -399,13 +399,18 @@ struct DialOptions {
 
 fn dial(options: &GetOptions) -> DialOptions {
     DialOptions {
-        connect_timeout: options.connect_timeout,
+        connect_timeout: within(options.connect_timeout, options.deadline),
         unexpected_bytes: options.window.bytes,
         kind: ConnectionKind {
             sockets: options.connections,
             checksums: options.checksums,
         },
     }
+}
+
+/// The time for a connection of a stream with this deadline.
+fn within(connect_timeout: Duration, deadline: Option<Duration>) -> Duration {
+    deadline.map_or(connect_timeout, |deadline| deadline.min(connect_timeout))
 }
 
 /// # Errors

@@ -34,10 +34,18 @@ impl Tries {
         let (Status::Busy, Some(due), Some(advised)) = (error.status(), self.due, advised) else {
             return Err(error);
         };
-        let at = clock::after(pause(advised, self.made, random()));
-        if at >= due {
+        let left = clock::until(due);
+        if left <= advised {
             return Err(error);
         }
+        let by_chance = random();
+        let mut wait = pause(advised, self.made, by_chance);
+        if wait >= left {
+            // The last tries come at different times, too.
+            let spare = left.saturating_sub(advised);
+            wait = advised.saturating_add(spare.saturating_mul(by_chance.into()) / 256);
+        }
+        let at = clock::after(wait);
         self.made = self.made.saturating_add(1);
         tracing::debug!("asked again soon: {error}");
         Ok(at)

@@ -16,6 +16,7 @@ use rustix::io::Errno;
 use crate::cancel::Cancel;
 use crate::device::{BufferRef, HostBuffer};
 use crate::error::{Error, Result};
+use crate::lines::Lines;
 use crate::proto::{BodyKind, Bytes, body_tag};
 use crate::transport::features::{Feature, Scheme};
 use crate::transport::wait::wait;
@@ -244,6 +245,13 @@ impl Checked {
         len.saturating_add(more as u64)
     }
 
+    /// Somebody looks for the fault, whoever of the two peers it is.
+    fn warn(&self, error: &Error) {
+        static LINES: Lines = Lines::new();
+        let peer = &self.identity().peer;
+        LINES.say(|more| tracing::warn!("the connection to {peer} ends: {error}{more}"));
+    }
+
     /// The first message that a server reads. `None`: it was the question, which is answered.
     fn first(&mut self, message: Incoming) -> Result<Option<Incoming>> {
         self.phase = Phase::Off;
@@ -309,7 +317,11 @@ impl Connection for Checked {
         while let Some(message) = self.inner.receive()? {
             match self.phase {
                 Phase::Off => return Ok(Some(message)),
-                Phase::On => return open(message).map(Some),
+                Phase::On => {
+                    return open(message)
+                        .map(Some)
+                        .inspect_err(|error| self.warn(error));
+                }
                 Phase::Unasked => {
                     if let Some(message) = self.first(message)? {
                         return Ok(Some(message));
@@ -318,6 +330,10 @@ impl Connection for Checked {
             }
         }
         Ok(None)
+    }
+
+    fn received(&self) -> u64 {
+        self.inner.received()
     }
 
     fn wake(&mut self) {

@@ -159,6 +159,12 @@ pub trait Connection: Send {
     /// `OutOfMemory`: the connection is over. Messages that came before are returned first.
     fn receive(&mut self) -> Result<Option<Incoming>>;
 
+    /// Counts the bytes that have come, where they are seen before their message is whole: a peer on
+    /// a slow network is at work.
+    fn received(&self) -> u64 {
+        0
+    }
+
     /// The caller looks for messages until it calls [`doze`](Self::doze). Until then messages may
     /// come without a system call, and the descriptor need not tell of them.
     fn wake(&mut self) {}

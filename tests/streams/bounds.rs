@@ -1,7 +1,7 @@
 //! Bounds on what clients may hold (rule Q8): past one the answer is busy, or the connection ends.
 
 use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
@@ -16,7 +16,8 @@ use dipc::server::{Request, ServerOptions};
 use parking_lot::Mutex;
 
 use crate::common::{FnTaker, batch, counting, export, export_schema, read_all, schema};
-use crate::{SHM, SUBJECTS, client, eventually, serve, server};
+use crate::hostile_puts::Raw;
+use crate::{SHM, SUBJECTS, Subject, client, eventually, serve, server};
 
 /// A client that connects and asks for nothing, or for half of something, is closed in time; one
 /// that has asked is kept for longer, then closed, and connects again by itself.
@@ -242,6 +243,94 @@ fn tables_that_nobody_sends_make_room() {
         of_slow_host.finish(None).unwrap();
         sent.finish(None).unwrap();
     }
+}
+
+/// Rule Q8: the same of clients that ask, and do not even say what they send.
+#[test]
+fn requests_to_put_alone_make_room() {
+    for subject in SUBJECTS {
+        let options = ServerOptions {
+            max_streams: 4,
+            credit_timeout: Some(Duration::from_millis(100)),
+            ..ServerOptions::default()
+        };
+        let (server, uri) = server(subject, options);
+        serve(&server, "t", counting(2, 10));
+        let taker = FnTaker(|request: &Request| read_all(&mut request.source()?).map(drop));
+        let handler = server.set_handler(Box::new(taker));
+        handler.map_err(|(error, _)| error).unwrap();
+        let _silent = [(); 4].map(|()| {
+            let mut client = Raw::connect(subject, &uri);
+            client.asks_for(&Raw::request());
+            client
+        });
+        eventually("the places are taken", || {
+            server.stats().streams_active == 4
+        });
+        let client = client();
+        eventually("there is a place", || {
+            client.get(&[&uri], b"t", &subject.options(), None).is_ok()
+        });
+    }
+}
+
+/// Passes on what a client sends, little by little. Gives its own port.
+fn slow_relay(port: u16) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let own = listener.local_addr().unwrap().port();
+    thread::spawn(move || {
+        let mut client = listener.accept().unwrap().0;
+        let server = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        let (mut answers, mut back) = (server.try_clone().unwrap(), client.try_clone().unwrap());
+        thread::spawn(move || std::io::copy(&mut answers, &mut back));
+        let (mut server, mut buffer) = (server, [0; 4096]);
+        while let Ok(read @ 1..) = client.read(&mut buffer) {
+            if server.write_all(&buffer[..read]).is_err() {
+                return;
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+    });
+    own
+}
+
+/// Rule Q8: a client on a slow network is not one that sends nothing, however large its batches.
+#[test]
+fn a_table_that_comes_slowly_stays() {
+    let tcp = Subject {
+        scheme: "tcp",
+        ..SHM
+    };
+    let options = ServerOptions {
+        max_streams: 1,
+        credit_timeout: Some(Duration::from_millis(200)),
+        ..ServerOptions::default()
+    };
+    let (server, uri) = server(tcp, options);
+    serve(&server, "t", counting(2, 10));
+    let taker = FnTaker(|request: &Request| read_all(&mut request.source()?).map(drop));
+    let handler = server.set_handler(Box::new(taker));
+    handler.map_err(|(error, _)| error).unwrap();
+    let (address, query) = uri.split_once('?').unwrap();
+    let port = address.rsplit_once(':').unwrap().1.parse().unwrap();
+    let slow = format!("tcp://127.0.0.1:{}?{query}", slow_relay(port));
+    let client = client();
+    let described = (&export_schema(&schema()), DeviceKind::CPU.0);
+    let options = PutOptions::default();
+    let mut put = client
+        .put(&[&slow], b"x", described, &options, None)
+        .unwrap();
+    // Takes several times as long as a stream may wait.
+    let pushed = put.push(export(&batch(0, 30_000)), None, None);
+    pushed.map_err(|(error, _)| error).unwrap();
+    thread::scope(|scope| {
+        let finished = scope.spawn(move || put.finish(None));
+        while !finished.is_finished() {
+            let _ = client.get(&[&uri], b"t", &tcp.options(), None);
+            thread::sleep(Duration::from_millis(5));
+        }
+        assert_eq!(finished.join().unwrap().unwrap(), 1);
+    });
 }
 
 /// Rule Q8: clients that ask without credit take an eighth of the places at most, however many they

@@ -275,9 +275,13 @@ impl EndLink {
     ///
     /// # Errors
     ///
-    /// `InvalidArgument`: the headers are too long, or no stream is asked for or runs.
+    /// `InvalidArgument`: the headers are too long, or no stream is asked for or runs. Why the
+    /// connection is over.
     pub fn add_answer_headers(&self, headers: &Headers) -> Result<()> {
-        self.interfere(|served, _| served.sender.add_answer_headers(headers))
+        self.interfere(|served, _| match &served.closed {
+            Some(error) => Err(error.clone()),
+            None => served.sender.add_answer_headers(headers),
+        })
     }
 
     /// Fails if something ended the stream.

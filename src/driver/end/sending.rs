@@ -68,17 +68,22 @@ impl SendRoom {
 }
 
 /// How far the client of a stream has let it come: batches that it has taken, or sent, buffers that
-/// it has of this side, and bytes that wait to be written.
-pub type Awaited = (u64, usize, u64);
+/// it has of this side, bytes that wait to be written, and bytes that have come.
+pub type Awaited = (u64, usize, u64, u64);
 
 impl End {
     /// Whether the stream waits for its client, and how far it has come.
     pub fn awaited(&self) -> Option<Awaited> {
         let room = self.room();
         let reads_on = room.may_pull().unwrap_or(true);
-        let batches = (self.host_has_had).or_else(|| (!reads_on).then_some(room.taken))?;
+        // A host that has something to read does not wait.
+        let had = self.host_has_had.filter(|_| !self.has_early());
+        let batches = had.or_else(|| (!reads_on).then_some(room.taken))?;
         let lent = self.sender.lent_outstanding();
-        Some((batches, lent, self.connection.queued().bytes))
+        let (queued, received) = (self.connection.queued().bytes, self.connection.received());
+        // What comes otherwise does not take batches off this side.
+        let received = had.map_or(0, |_| received);
+        Some((batches, lent, queued, received))
     }
 
     /// Room for messages now.

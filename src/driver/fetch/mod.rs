@@ -269,6 +269,7 @@ impl Fetch {
                 let target = self.settle_target();
                 self.follow = self.target == Target::AsSent && target != Target::Host;
                 self.target = target;
+                self.say_waiting(false);
                 let decoder = Decoder::with_target(&header, self.decode, self.target);
                 self.decoder = Some(decoder.map_err(|error| self.abort(error))?);
             } else if let Some(Err(error)) = cancel.map(Cancel::check) {
@@ -276,6 +277,7 @@ impl Fetch {
                 return Err(self.abort(error));
             } else if !self.look(Look::Wait) {
                 self.check()?;
+                self.say_waiting(true);
                 return Ok(false);
             }
         }

@@ -153,3 +153,17 @@ fn a_time_is_kept_once() {
     }
     assert_eq!(io.waiting(), 2);
 }
+
+/// Clients that come and go leave no timers, and no memory, for as long as they might have stayed.
+#[test]
+fn timers_of_sources_that_are_gone_go() {
+    let io = IoThread::start("dipc-test-io", Duration::ZERO).unwrap();
+    let (_watched, kept) = watched(&io);
+    let hour = clock::after(Duration::from_secs(3600));
+    io.call_at(hour, Arc::downgrade(&kept) as Weak<Counting>);
+    for _ in 0..10_000 {
+        let (_, gone) = watched(&io);
+        io.call_at(hour, Arc::downgrade(&gone) as Weak<Counting>);
+    }
+    assert!((1..1000).contains(&io.waiting()), "{}", io.waiting());
+}

@@ -15,10 +15,20 @@ use super::Source;
 use crate::driver::clock;
 use crate::proto::Timestamp;
 
+/// So many timers may be those of sources that are gone. A source takes memory as long as its timer
+/// is here, and clients that come and go leave one each.
+const LEAST_SWEPT: usize = 256;
+
 /// Timers, and an alarm that goes off with the first of them.
 pub(super) struct Timers {
     alarm: OwnedFd,
-    set: Mutex<Set>,
+    waiting: Mutex<WaitingTimers>,
+}
+
+struct WaitingTimers {
+    set: Set,
+    /// With how many timers those of sources that are gone are looked for.
+    sweep_at: usize,
 }
 
 /// By time, and by the address of the source: one source has each time once.
@@ -29,7 +39,10 @@ impl Timers {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         Ok(Self {
             alarm: timerfd_create(TimerfdClockId::Monotonic, flags)?,
-            set: Mutex::default(),
+            waiting: Mutex::new(WaitingTimers {
+                set: Set::new(),
+                sweep_at: LEAST_SWEPT,
+            }),
         })
     }
 
@@ -38,20 +51,22 @@ impl Timers {
     }
 
     pub(super) fn add(&self, deadline: Timestamp, source: Weak<dyn Source>) {
-        let mut set = self.set.lock();
+        let mut waiting = self.waiting.lock();
+        waiting.sweep();
+        let set = &mut waiting.set;
         let key = (deadline, source.as_ptr().addr());
         let is_new = set.insert(key, source).is_none();
         if is_new && set.first_key_value().map(|(first, _)| *first) == Some(key) {
-            self.set_alarm(&set);
+            self.set_alarm(set);
         }
     }
 
     /// Takes out the timers that are due now.
     pub(super) fn take_due(&self) -> impl Iterator<Item = Weak<dyn Source>> + use<> {
-        let mut set = self.set.lock();
+        let set = &mut self.waiting.lock().set;
         let later = set.split_off(&(clock::now(), usize::MAX));
-        let due = std::mem::replace(&mut *set, later);
-        self.set_alarm(&set);
+        let due = std::mem::replace(set, later);
+        self.set_alarm(set);
         due.into_values()
     }
 
@@ -72,6 +87,16 @@ impl Timers {
 
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
-        self.set.lock().len()
+        self.waiting.lock().set.len()
+    }
+}
+
+impl WaitingTimers {
+    /// Drops the timers of sources that are gone, if there may be many of them.
+    fn sweep(&mut self) {
+        if self.set.len() >= self.sweep_at {
+            self.set.retain(|_, source| source.strong_count() > 0);
+            self.sweep_at = (self.set.len() * 2).max(LEAST_SWEPT);
+        }
     }
 }

@@ -104,6 +104,8 @@ pub struct Channel<I> {
     aside: ReadBuffer,
     /// The last read left the socket empty: it is asked again after a wait.
     drained: bool,
+    /// Bytes that the socket has given.
+    received: u64,
     outbox: Outbox,
     /// The socket took no more when it was last written to.
     full: bool,
@@ -130,6 +132,7 @@ impl<I: Wire> Channel<I> {
             is_aside: false,
             aside: ReadBuffer::default(),
             drained: false,
+            received: 0,
             outbox: Outbox::default(),
             full: false,
             finished: false,
@@ -164,6 +167,11 @@ impl<I: Wire> Channel<I> {
         self.reader.clear_posted();
         // The next stream begins with a look at the socket.
         self.drained = false;
+    }
+
+    /// Bytes that the socket has given so far.
+    pub fn received(&self) -> u64 {
+        self.received
     }
 
     /// Whether the next frame is beside the socket.
@@ -370,6 +378,7 @@ impl<I: Wire> Channel<I> {
         let in_body = read.min(body_len);
         self.reader.body_filled(in_body);
         self.buffer.filled(read - in_body);
+        self.received = self.received.wrapping_add(read as u64);
         Ok(read)
     }
 

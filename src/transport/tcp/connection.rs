@@ -419,6 +419,11 @@ impl Connection for TcpConnection {
         })
     }
 
+    fn received(&self) -> u64 {
+        let received = self.sockets.iter().map(|socket| socket.channel.received());
+        received.fold(0, u64::wrapping_add)
+    }
+
     /// A body that waits on another socket than the first does not hold up its header.
     fn is_waiting(&self) -> bool {
         let first = self.sockets.first();
