@@ -131,7 +131,7 @@ struct GetOptions {
   /// Sends the header "authorization" also where others may read it: over tcp beyond the loopback
   /// interface, and over ucx. Otherwise it is refused there with Status::permission.
   std::optional<bool> send_secrets = {};
-  /// Has each message checked by a checksum over tcp and ucx, where a network could change it unseen.
+  /// Has each message checked by a checksum over tcp and ucx: a network could change it unseen.
   std::optional<bool> checksums = {};
   /// Lets Client::get_parts() follow a description of another server's to ucx addresses, whose peers
   /// can read and write this process's memory.

@@ -252,8 +252,8 @@ class Request {
   Result<std::optional<std::string>> principal() const { return ref().principal(); }
 
   /// With ServerOptions::authorizer_pull: whether the host is to decide about the request, by
-  /// allow() or fail(). One that is destroyed undecided is refused. A request that was allowed comes
-  /// out of Server::next_request() once more, if the pull form serves it.
+  /// allow() or fail(). One that is destroyed undecided is refused. A request that was allowed
+  /// comes out of Server::next_request() once more, if the pull form serves it.
   [[nodiscard]] bool is_undecided() const noexcept { return dipc_request_is_undecided(raw_.get()); }
 
   /// Names the client of an undecided request, for principal(); before allow().

@@ -47,8 +47,8 @@ pub(super) trait Request: Send {
     /// `OutOfResources` when the process has no file descriptor left.
     fn fd(&mut self) -> Result<BorrowedFd<'_>>;
 
-    /// The answer that [`look`](Self::look) has found. `None`: begin once more, since the connection
-    /// was dead already, or the server is busy.
+    /// The answer that [`look`](Self::look) has found. `None`: begin once more, since the
+    /// connection was dead already, or the server is busy.
     ///
     /// # Errors
     ///

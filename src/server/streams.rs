@@ -106,8 +106,8 @@ impl Streams {
         let most_ungranted = limits.bounds.reserve().max(1);
         if !limits.is_granted && counts.ungranted >= most_ungranted {
             let text = format!(
-                "the server has its most streams ({most_ungranted}) whose clients granted no credit \
-                 when they asked; grant credit with the request"
+                "the server has its most streams ({most_ungranted}) whose clients granted no \
+                 credit when they asked; grant credit with the request"
             );
             return Err(Error::new(Status::Busy, text));
         }

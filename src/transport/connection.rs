@@ -159,8 +159,8 @@ pub trait Connection: Send {
     /// `OutOfMemory`: the connection is over. Messages that came before are returned first.
     fn receive(&mut self) -> Result<Option<Incoming>>;
 
-    /// Counts the bytes that have come, where they are seen before their message is whole: a peer on
-    /// a slow network is at work.
+    /// Counts the bytes that have come, where they are seen before their message is whole: a peer
+    /// on a slow network is at work.
     fn received(&self) -> u64 {
         0
     }

@@ -28,7 +28,8 @@ pub const PATH: &str = "/metrics";
 const READY: &str = "/ready";
 /// Prometheus' text format.
 const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
-/// Most connections at once. The oldest ends where one more comes: who says nothing holds up nobody.
+/// Most connections at once. The oldest ends where one more comes: who says nothing holds up
+/// nobody.
 const MOST: usize = 64;
 /// How long a client may take to ask.
 const ASK_TIME: Duration = Duration::from_secs(2);

@@ -72,8 +72,8 @@ impl End {
         self.wake();
     }
 
-    /// At a server: the host waits for more of the client's stream, after so many batches; `None`: it
-    /// has something to do.
+    /// At a server: the host waits for more of the client's stream, after so many batches; `None`:
+    /// it has something to do.
     pub fn set_host_waiting(&mut self, batches: Option<u64>) {
         self.host_has_had = batches;
     }

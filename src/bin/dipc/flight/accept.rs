@@ -44,8 +44,8 @@ pub fn take(
 }
 
 /// Takes the table of a `DoExchange`, if the client sends one; blocks. The result is the ticket
-/// that the answer stands for: of the table that was taken, or the one of the descriptor. The answer
-/// belongs to the audit, too.
+/// that the answer stands for: of the table that was taken, or the one of the descriptor. The
+/// answer belongs to the audit, too.
 ///
 /// # Errors
 ///

@@ -24,8 +24,8 @@ fn of(pem: &[u8], now: ASN1Time) -> Option<String> {
     if now > dates.not_after {
         let until = dates.not_after;
         return Some(format!(
-            "is a certificate that was valid until {until}: clients refuse it; put a new one there, \
-             and send SIGHUP"
+            "is a certificate that was valid until {until}: clients refuse it; put a new one \
+             there, and send SIGHUP"
         ));
     }
     if now < dates.not_before {
