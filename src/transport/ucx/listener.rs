@@ -215,6 +215,9 @@ impl Listener for UcxListener {
             if let Some(Request(request)) = next
                 && let Some(worker) = &mut self.worker
             {
+                // An event of the client's socket that UCX has missed here must not stay behind when
+                // the socket goes to the connection's worker: UCX before 1.18 ends the process.
+                worker.progress();
                 let peer = peer_of(worker, request);
                 let mut left = Some(request);
                 let accepted = UcxConnection::accept(&self.context, &mut left, peer);
