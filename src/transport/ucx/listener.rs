@@ -215,8 +215,8 @@ impl Listener for UcxListener {
             if let Some(Request(request)) = next
                 && let Some(worker) = &mut self.worker
             {
-                // An event of the client's socket that UCX has missed here must not stay behind when
-                // the socket goes to the connection's worker: UCX before 1.18 ends the process.
+                // No event of the client's socket that UCX has missed may stay at this worker. The
+                // socket goes to another one now, and UCX before 1.18 would end the process.
                 worker.progress();
                 let peer = peer_of(worker, request);
                 let mut left = Some(request);
