@@ -81,7 +81,7 @@ impl End {
         let batches = had.or_else(|| (!reads_on).then_some(room.taken))?;
         let lent = self.sender.lent_outstanding();
         let (queued, received) = (self.connection.queued().bytes, self.connection.received());
-        // What comes otherwise does not take batches off this side.
+        // Bytes that come bring only a stream of the client's further.
         let received = had.map_or(0, |_| received);
         Some((batches, lent, queued, received))
     }
