@@ -30,11 +30,11 @@ demo:
 
 test:
 	@tools/setup.sh test
-	cargo test $(CARGO_FLAGS) --locked --workspace --all-features
+	tools/with-newer-ucx.sh cargo test $(CARGO_FLAGS) --locked --workspace --all-features
 	tests/instructions/run.sh
-	tests/c/run.sh plain sample
+	tools/with-newer-ucx.sh tests/c/run.sh plain sample
 	tests/packaging.sh
-	tools/test-bindings.sh
+	tools/with-newer-ucx.sh tools/test-bindings.sh
 	bench/test.sh
 
 test-slow:

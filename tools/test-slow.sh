@@ -158,19 +158,19 @@ for part in "${parts[@]}"; do
   case $part in
     tsan) thread ;;
     asan) address ;;
-    c) step "C tests under AddressSanitizer and valgrind" 2400 tests/c/run.sh asan valgrind || true ;;
+    c) step "C tests under AddressSanitizer and valgrind" 2400 tools/with-newer-ucx.sh tests/c/run.sh asan valgrind || true ;;
     loom) loom ;;
     fuzz) fuzz ;;
     kills)
       # The seed that is printed repeats a run (DIPC_SEED).
       step kills 7200 env DIPC_KILLS="${DIPC_KILLS:-200}" \
-        cargo test --locked --all-features --test kills -- --nocapture || true
+        tools/with-newer-ucx.sh cargo test --locked --all-features --test kills -- --nocapture || true
       ;;
     connections)
       step connections 1800 env DIPC_WHOLE=1 \
-        cargo test --locked --all-features --test ucx --test ucx_peer --test cli || true
+        tools/with-newer-ucx.sh cargo test --locked --all-features --test ucx --test ucx_peer --test cli || true
       step "thousands of streams" 900 env DIPC_STREAMS=10000 \
-        cargo test --locked --all-features --test streams many:: || true
+        tools/with-newer-ucx.sh cargo test --locked --all-features --test streams many:: || true
       ;;
     bindings)
       step "C++ headers: AddressSanitizer, clang, clang-tidy" 1800 bindings/cpp/test.sh asan clang tidy || true

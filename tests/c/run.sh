@@ -3,9 +3,7 @@
 #
 #   tests/c/run.sh [plain|asan|valgrind|sample]...     default: plain, asan and valgrind
 #
-# sample: those under valgrind that are quick there. tools/test-slow.sh has all of them. Under
-# valgrind the UCX of .tools runs, if it is there: Debian's 1.13 can end a process when connections
-# come and go (docs/transports.md, "ucx"), and valgrind's scheduler makes that likely.
+# sample: those under valgrind that are quick there. tools/test-slow.sh has all of them.
 # DIPC_CARGO_FLAGS goes to cargo build (default: --locked --offline). A variant whose tool is
 # missing is skipped with a line.
 set -euo pipefail
@@ -41,8 +39,6 @@ for way in "${ways[@]}"; do
     valgrind | sample)
       leave_out='^$'
       [ "$way" = valgrind ] || leave_out='^c_(async|async_answers|bad_input)$'
-      newer=$(find "$root/.tools/venv/lib" -path '*/libucx/lib/libucp.so.0' 2>/dev/null | head -n 1)
-      [ -z "$newer" ] || export DIPC_UCX_LIBRARY=${DIPC_UCX_LIBRARY:-$newer}
       if command -v valgrind >/dev/null; then
         leave_out=$leave_out run valgrind -DDIPC_TEST_VALGRIND=ON
       else

@@ -342,7 +342,12 @@ fn nobody_is_warned_of_a_peer_that_leaves() {
     let mut errors = server.stderr.take().unwrap();
     errors.read_to_string(&mut logged).unwrap();
     server.wait().unwrap();
-    assert!(!logged.contains("WARN"), "{logged}");
+    // An old UCX is worth a warning, peers that leave are not.
+    let mut warnings = logged.lines().filter(|line| line.contains("WARN"));
+    assert!(
+        warnings.all(|line| line.contains("ucx.library")),
+        "{logged}"
+    );
 }
 
 /// Rule U3: such a server has two URIs. With one of them, or with the two swapped, the wait for the

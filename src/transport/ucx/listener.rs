@@ -25,6 +25,7 @@ use crate::transport::ucx::context::Context;
 use crate::transport::ucx::error::{error, version_text};
 use crate::transport::ucx::lending::Lending;
 use crate::transport::ucx::sockaddr::{from_raw, with_raw};
+use crate::transport::ucx::version::warn_of_mixed_events;
 use crate::transport::ucx::worker::Worker;
 use crate::transport::{Connection, Listener, Watched};
 
@@ -82,6 +83,7 @@ impl UcxListener {
         lending: Option<Lending>,
         patience: Patience,
     ) -> Result<Self> {
+        warn_of_mixed_events(context.api());
         let worker = Worker::new(Arc::clone(&context))?;
         let waiting = Arc::<Waiting>::default();
         let handle = match listen(&worker, &waiting, address, target) {

@@ -1,5 +1,7 @@
 //! Which versions of UCX can talk to each other.
 
+use std::sync::Once;
+
 use ucx1_sys::Api;
 
 use crate::error::{Error, Result};
@@ -7,6 +9,25 @@ use crate::transport::ucx::error::version_text;
 
 /// The first minor version of UCX 1 whose connections by socket address older ones do not know.
 const BORDER: u32 = 14;
+
+/// The first minor version of UCX 1 that keeps the events of a closed descriptor from a later
+/// descriptor with its number (UCX's pull request 9942).
+const KEEPS_EVENTS_APART: u32 = 18;
+
+/// Warns a server, once, of a UCX that can end the process when connections end and begin.
+pub(super) fn warn_of_mixed_events(api: &Api) {
+    static ONCE: Once = Once::new();
+    if api.version().1 < KEEPS_EVENTS_APART {
+        ONCE.call_once(|| {
+            tracing::warn!(
+                "UCX {} can, rarely, end this process by an assertion when connections end and \
+                 begin; UCX 1.{KEEPS_EVENTS_APART} or later does not: name its library in \
+                 DIPC_UCX_LIBRARY or the setting ucx.library",
+                version_text(api)
+            );
+        });
+    }
+}
 
 /// Compares a server's version with this side's (rule E1).
 ///
