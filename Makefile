@@ -25,7 +25,7 @@ help:
 # SCALE=1 makes the table six million rows.
 demo:
 	@tools/setup.sh build
-	@cargo build $(CARGO_FLAGS) --locked --release --features cli --bin dipc
+	@cargo build $(CARGO_FLAGS) --locked --release --package libdipc-cli
 	@tools/demo.sh target/release/dipc
 
 test:
@@ -70,8 +70,8 @@ bench-quick: bench-build
 
 bench-build:
 	@tools/setup.sh bench
-	cargo build $(CARGO_FLAGS) --locked --release --features cli --bin dipc
-	cargo bench $(CARGO_FLAGS) --locked --features cli --bench header --no-run
+	cargo build $(CARGO_FLAGS) --locked --release --package libdipc-cli
+	cargo bench $(CARGO_FLAGS) --locked --package libdipc --bench header --no-run
 	@bench/peers/build.sh build/ucx_walk || echo 'bench: UCX alone is left out, for its program cannot be built here' >&2
 
 docs:

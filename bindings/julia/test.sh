@@ -18,7 +18,7 @@ if [ -z "${DIPC_PREFIX:-}" ] && [ -z "${DIPC_LIBRARY:-}" ]; then
     export DIPC_PREFIX=$prefix
   else
     cargo build --quiet --locked --lib
-    cargo build --quiet --locked --features cli --bin dipc
+    cargo build --quiet --locked --package libdipc-cli
     export DIPC_LIBRARY=$PWD/target/debug/libdipc.so DIPC_COMMAND=$PWD/target/debug/dipc
   fi
 fi

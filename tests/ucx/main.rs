@@ -24,7 +24,7 @@ mod reaching;
 mod reference;
 mod refused;
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read as _};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -182,6 +182,16 @@ impl Other {
     fn stop(&self) {
         let pid = Pid::from_child(&self.child);
         kill_process(pid, Signal::STOP).unwrap();
+    }
+
+    /// Tells it to end, and waits; what it wrote to the standard error output.
+    fn ends(&mut self) -> String {
+        drop(self.input.take());
+        let mut errors = String::new();
+        let output = self.child.stderr.as_mut().unwrap();
+        output.read_to_string(&mut errors).unwrap();
+        assert!(self.child.wait().unwrap().success(), "{errors}");
+        errors
     }
 
     fn kill(&mut self) {
