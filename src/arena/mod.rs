@@ -8,6 +8,7 @@
 //! A peer that is lent one buffer of a region can read the whole region for any time. So an arena
 //! is as public as the most public ticket with a batch in the arena.
 
+mod buffers;
 mod bytes;
 mod memory;
 mod registry;
@@ -23,6 +24,7 @@ use crate::device::cuda::{CudaRegion, Device};
 use crate::device::region::Region;
 use crate::error::{Error, Result};
 
+pub use buffers::ArenaBuffer;
 pub use registry::{Finder, Regions, dealloc, find, find_on_gpu};
 
 /// Options of an [`Arena`].
