@@ -51,9 +51,9 @@ fn works() -> bool {
     }
 }
 
-/// The reference's tests once more with the UCX that the linker finds, one after the other: many
-/// connections at once in one process are too much for UCX before 1.18 (docs/transports.md).
+/// The reference's tests once more with the UCX that the linker finds, one after the other.
 #[test]
+#[ignore = "UCX before 1.18 can end the peer's process or this one (docs/transports.md)"]
 fn with_the_library_of_the_system() {
     if std::env::var_os(LIBRARY).is_none() {
         // This is that run.
