@@ -262,13 +262,8 @@ impl Client {
         let c_schema = schema_to_c(schema)?;
         let described = (&c_schema, DeviceKind::CPU.0);
         let inner = (&options.0.inner, &options.1.inner);
-        let (put, stream) = (self.0).exchange(
-            &uris.texts(),
-            descriptor.as_ref(),
-            described,
-            inner,
-            token,
-        )?;
+        let (put, stream) =
+            (self.0).exchange(&uris.texts(), descriptor.as_ref(), described, inner, token)?;
         let put = Put {
             inner: put,
             schema: Arc::clone(schema),
@@ -311,11 +306,7 @@ impl Client {
     /// # Errors
     ///
     /// As [`get`](Self::get); `Unsupported` if the server knows no lists.
-    pub fn list(
-        &self,
-        uris: impl Into<Uris>,
-        prefix: impl AsRef<[u8]>,
-    ) -> Result<Vec<Endpoint>> {
+    pub fn list(&self, uris: impl Into<Uris>, prefix: impl AsRef<[u8]>) -> Result<Vec<Endpoint>> {
         self.list_with(uris, prefix, &GetOptions::default())
     }
 
@@ -332,7 +323,9 @@ impl Client {
     ) -> Result<Vec<Endpoint>> {
         let (uris, token) = (uris.into(), options.cancel.as_ref());
         let stream = (self.0).list(&uris.texts(), prefix.as_ref(), &options.inner, token)?;
-        Ok(Endpoint::of_list(description::Description::read(Box::new(stream))?))
+        Ok(Endpoint::of_list(description::Description::read(
+            Box::new(stream),
+        )?))
     }
 
     /// Figures of the client.

@@ -46,9 +46,7 @@ macro_rules! version {
             use crate::api::{Batches, Reader};
             use crate::arrow::abi::{ArrowArray, ArrowSchema};
             use crate::arrow::batches::on_host;
-            use crate::arrow::{
-                OwnedSchema, batch_from_c, batch_to_c, schema_from_c, schema_to_c,
-            };
+            use crate::arrow::{OwnedSchema, batch_from_c, batch_to_c, schema_from_c, schema_to_c};
             use crate::error::{Error, Result};
 
             // Both are structs of Arrow's C data interface; only the Rust types differ.
@@ -95,7 +93,8 @@ macro_rules! version {
             ///
             /// `InvalidData` if it cannot be sent.
             pub fn schema_in(schema: &Schema) -> Result<arrow::datatypes::Schema> {
-                let exported = FFI_ArrowSchema::try_from(schema).map_err(|error| invalid(&error))?;
+                let exported =
+                    FFI_ArrowSchema::try_from(schema).map_err(|error| invalid(&error))?;
                 // SAFETY: both types are the `repr(C)` struct of the C data interface, as compared
                 // above. `transmute` moves the value, so it keeps one owner.
                 let raw = unsafe { mem::transmute::<FFI_ArrowSchema, ArrowSchema>(exported) };
@@ -126,7 +125,9 @@ macro_rules! version {
                 schema: &arrow::datatypes::SchemaRef,
             ) -> Result<arrow::array::RecordBatch> {
                 if schema_in(&batch.schema())?.fields() != schema.fields() {
-                    return Err(Error::invalid_data("the batch has other columns than the schema"));
+                    return Err(Error::invalid_data(
+                        "the batch has other columns than the schema",
+                    ));
                 }
                 let exported = FFI_ArrowArray::new(&StructArray::from(batch).to_data());
                 // SAFETY: as in `schema_in`, for the struct of arrays.
@@ -148,7 +149,9 @@ macro_rules! version {
                 schema: &SchemaRef,
             ) -> Result<RecordBatch> {
                 if schema_out(&batch.schema())?.fields() != schema.fields() {
-                    return Err(Error::invalid_data("the batch has other columns than the schema"));
+                    return Err(Error::invalid_data(
+                        "the batch has other columns than the schema",
+                    ));
                 }
                 cross_out(batch, schema)
             }

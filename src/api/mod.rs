@@ -18,9 +18,9 @@ mod nonblocking;
 mod options;
 mod provider;
 mod put;
+mod reader;
 #[cfg(any(feature = "tokio", feature = "async-io"))]
 mod readiness;
-mod reader;
 mod request;
 mod server;
 mod server_options;

@@ -16,8 +16,8 @@ use arrow::datatypes::SchemaRef;
 use arrow::error::ArrowError;
 use futures_core::Stream;
 
-use super::readiness::Readiness;
 use super::reader::batch_of;
+use super::readiness::Readiness;
 use super::{Client, Description, Endpoint, GetOptions, Put, PutOptions, Uris};
 use crate::arrow::batches::schema_from_c;
 use crate::arrow::stream::ArrayReader;
@@ -80,7 +80,10 @@ impl Client {
         ticket: impl AsRef<[u8]>,
         options: &GetOptions,
     ) -> Result<AsyncReader> {
-        match self.ask(Verb::Get, uris.into(), ticket.as_ref(), options).await? {
+        match self
+            .ask(Verb::Get, uris.into(), ticket.as_ref(), options)
+            .await?
+        {
             Answer::Stream(stream) => AsyncReader::new(stream),
             _ => Err(unexpected()),
         }
@@ -115,7 +118,10 @@ impl Client {
         prefix: impl AsRef<[u8]>,
         options: &GetOptions,
     ) -> Result<Vec<Endpoint>> {
-        match self.ask(Verb::List, uris.into(), prefix.as_ref(), options).await? {
+        match self
+            .ask(Verb::List, uris.into(), prefix.as_ref(), options)
+            .await?
+        {
             Answer::Stream(stream) => {
                 let mut stream = AsyncReader::new(stream)?;
                 let mut list = Arrived::of(&mut stream)?;

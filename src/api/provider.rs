@@ -85,7 +85,9 @@ impl<P: Provider> server::Provider for Provided<P> {
             Verb::Describe => self.0.describe(&request)?.inner.stream(),
             Verb::List => {
                 let tables = self.0.list(&request)?;
-                let list = tables.into_iter().fold(Description::new(), Description::endpoint);
+                let list = tables
+                    .into_iter()
+                    .fold(Description::new(), Description::endpoint);
                 list.inner.stream()
             }
             Verb::Exchange => {

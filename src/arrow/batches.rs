@@ -221,6 +221,10 @@ impl ArrayReader for Batches {
     fn device_type(&self) -> i32 {
         DeviceKind::CPU.0
     }
+
+    fn keeps_status(&self) -> bool {
+        true
+    }
 }
 
 /// Fails if the columns of a batch do not have the types of the reader's schema.
