@@ -28,7 +28,7 @@
 //! # What is where
 //!
 //! - [`Client`] gets, puts, exchanges, describes and lists tables. [`Reader`] is a
-//!   [`RecordBatchReader`](arrow::record_batch::RecordBatchReader).
+//!   [`RecordBatchReader`](::arrow::record_batch::RecordBatchReader).
 //! - [`Server`] publishes tables, calls a [`Provider`] for each request, and listens at shared memory
 //!   (`shm:`), TCP (`tcp:`), TLS (`tls:`) and UCX (`ucx:`).
 //! - [`Arena`] is memory that a server lends where it lies.
@@ -55,6 +55,10 @@
 //!
 //! What these pages show is the API. Other public items are hidden: they serve the C API, the command
 //! and the tests, and may change at any time.
+
+#[cfg(doctest)]
+#[doc = include_str!("../docs/guide/rust.md")]
+struct Guide;
 
 // Layers, where imports point to the right only: `ffi`, `api` → `server`, `client`, `arena` →
 // `driver` → `transport`, `device`, `arrow`, `proto` → `error`.
