@@ -19,7 +19,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 # The log is first, so that it is the last to end.
-from . import _library, _log
+from . import _library, _log, flight
 from ._arena import Arena, ArenaStats, DeviceBlock
 from ._arguments import Ticket, Uris
 from ._cancel import Cancel
@@ -129,6 +129,7 @@ __all__ = [
     "check_transport",
     "describe",
     "exchange",
+    "flight",
     "get",
     "library_path",
     "library_version",
