@@ -102,12 +102,21 @@ builds_a_program "$work/somewhere" "$work/somewhere/lib"
 moves_a_table "$work/somewhere/bin/dipc"
 has_units "$work/somewhere"
 
-wheel=$(find "$packages" -name '*.whl')
+wheel=$(find "$packages" -name 'libdipc-*.whl')
 if [ -n "$wheel" ]; then
   say "wheel"
   quietly python3 -m venv "$work/venv"
   quietly "$work/venv/bin/pip" install --no-index --no-deps --disable-pip-version-check "$wheel"
   quietly env -C "$work" -u LD_LIBRARY_PATH "$work/venv/bin/python" -c \
     'import dipc; assert dipc.library_version() == "'"$version"'"; dipc.Client().close()'
+  moves_a_table "$work/venv/bin/dipc"
+  # The tag is true: no file asks for a newer glibc than it names.
+  tag=$(sed -n 's/.*-manylinux_2_\([0-9]*\)_.*\.whl$/\1/p' <<<"$wheel")
+  [ -n "$tag" ] || fail "PyPI refuses the tag of $wheel"
+  for file in "$work"/venv/bin/dipc "$work"/venv/lib/python*/site-packages/dipc/lib/*; do
+    needs=$(objdump -T "$file" | sed -n 's/.*(\?GLIBC_2\.\([0-9]*\).*/\1/p' | sort -n | tail -1)
+    [ -n "$needs" ] || fail "$file names no glibc"
+    [ "$needs" -le "$tag" ] || fail "$file needs glibc 2.$needs, and the wheel's tag says 2.$tag"
+  done
 fi
 say "ok"

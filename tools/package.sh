@@ -4,6 +4,10 @@
 #   tools/package.sh [DIRECTORY]        default: build/packages
 #
 # PROFILE: the cargo profile, default release. TARGET_DIR: where cargo builds, default target.
+#
+# The wheel's files are built once more, for glibc 2.28, which PyPI and pip call manylinux_2_28: zig
+# (cargo-zigbuild in .tools/venv) links for an older glibc than this machine's. Without it the wheel
+# has the files of the other packages, and its tag says which glibc they need.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 root=$PWD
@@ -32,7 +36,27 @@ pack() {
 say "building (profile $profile)"
 pack DEB /usr /usr
 pack TGZ /usr/local /
-if [ -x bindings/python/build-wheel.sh ]; then
-  DIPC_LIBRARY="$work/DEB/stage/libdipc.so" quietly bindings/python/build-wheel.sh "$out"
+
+# CARGO ARGUMENTS: a build for glibc 2.28.
+tools=$root/.tools/venv/bin
+triple=$(uname -m)-unknown-linux-gnu
+zigbuild() {
+  # shellcheck disable=SC2086 # the flags are words
+  PATH=$tools:$PATH cargo zigbuild --profile "$profile" --target "$triple.2.28" --target-dir "$target" \
+    ${DIPC_CARGO_FLAGS:---locked} "$@"
+}
+export DIPC_LIBRARY=$work/DEB/stage/libdipc.so DIPC_COMMAND=$work/DEB/stage/dipc
+if [ -x "$tools/cargo-zigbuild" ]; then
+  say "building for glibc 2.28 (profile $profile)"
+  quietly zigbuild --lib
+  quietly zigbuild -p libdipc-cli --bin dipc
+  folder=$profile
+  if [ "$profile" = dev ]; then folder=debug; fi
+  export DIPC_LIBRARY=$target/$triple/$folder/libdipc.so DIPC_COMMAND=$target/$triple/$folder/dipc
+  DIPC_PLATFORM=manylinux_2_28_$(uname -m)
+  export DIPC_PLATFORM
+else
+  say "skipped: cargo-zigbuild is not in .tools/venv, so the wheel is for this machine's glibc or later"
 fi
+quietly bindings/python/build-wheel.sh "$out"
 for file in "$out"/*; do say "${file#"$root"/} ($(du -h "$file" | cut -f1))"; done

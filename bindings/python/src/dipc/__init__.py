@@ -18,7 +18,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
-from . import _library
+# The log is first, so that it is the last to end.
+from . import _library, _log, flight
 from ._arena import Arena, ArenaStats, DeviceBlock
 from ._arguments import Ticket, Uris
 from ._cancel import Cancel
@@ -128,12 +129,14 @@ __all__ = [
     "check_transport",
     "describe",
     "exchange",
+    "flight",
     "get",
     "library_path",
     "library_version",
     "list_tickets",
     "open_put",
     "put",
+    "refresh_log",
     "status_name",
 ]
 
@@ -210,6 +213,15 @@ async def aexchange(
 def check_transport(scheme: str) -> None:
     """Raises UnsupportedError where a transport, as "ucx", does not work here: what is missing, and how to get it."""
     _library.checked("dipc_transport_available")(scheme.encode())
+
+
+def refresh_log() -> None:
+    """Has the levels of Python's ``logging`` count for the library's log.
+
+    A new Client or Server does so too. Each request does so for the levels and handlers of the logger ``dipc`` and
+    those above it, and not of those below it, as ``dipc.audit``.
+    """
+    _log.refresh()
 
 
 def library_path() -> str:

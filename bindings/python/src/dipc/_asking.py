@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from ctypes import c_char_p, c_int, c_void_p
 from typing import Any, Generic, Protocol, TypeVar
 
-from . import _abi, _arguments, _description, _errors, _library, _wait
+from . import _abi, _arguments, _description, _errors, _library, _log, _wait
 from ._arguments import Ticket, Uris
 from ._cancel import Token
 from ._description import Description
@@ -64,6 +64,7 @@ class Request(Generic[T]):
         **settings: list[Setting],
     ) -> None:
         """Checks the arguments. `settings` are those of each options handle, by its kind."""
+        _log.follow()
         self._client, self._kind, self._settings = client, kind, settings
         self._uris, self._ticket = _arguments.uris_bytes(uri), _arguments.ticket_bytes(ticket)
         self._headers = Headers(given.get("headers", ()))

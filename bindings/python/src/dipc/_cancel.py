@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
+from typing import Protocol
 
 from . import _library
 from ._handle import make
@@ -13,6 +14,12 @@ _trigger = _library.checked("dipc_cancel_trigger")
 
 _FEW = 16
 """So many tokens are kept before those that have died are looked for."""
+
+
+class Ends(Protocol):
+    """Ends calls, from any thread: a token of the library's, or what does the same."""
+
+    def trigger(self) -> None: ...
 
 
 class Token:
@@ -40,7 +47,7 @@ class Cancel:
         # Reentrant: a signal handler may trigger what the main thread is just linking.
         self._lock = threading.RLock()
         # No WeakSet: it takes out what has died by a callback in Python, where a KeyboardInterrupt is lost.
-        self._tokens: list[weakref.ref[Token]] = []
+        self._tokens: list[weakref.ref[Ends]] = []
         self._most = _FEW
 
     @property
@@ -56,7 +63,7 @@ class Cancel:
             if token is not None:
                 token.trigger()
 
-    def link(self, token: Token) -> None:
+    def link(self, token: Ends) -> None:
         """Lets `token` be triggered with this one."""
         with self._lock:
             if len(self._tokens) >= self._most:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from . import _abi, _arguments, _asking, _description, _library, _options, _process, _source
+from . import _abi, _arguments, _asking, _description, _library, _log, _options, _process, _source
 from ._arguments import Path, Ticket, Uris
 from ._description import Description
 from ._handle import Setting, make, options
@@ -59,6 +59,7 @@ class Client:
         tls_server_name: str | None = None,
         transport: Mapping[str, str] | None = None,
     ) -> None:
+        _log.refresh()
         values: list[Setting] = [
             ("any_user", (bool(any_user),)),
             *_arguments.some_seconds({"idle_timeout": idle_timeout}),

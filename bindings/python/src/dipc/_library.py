@@ -79,6 +79,7 @@ OUT = c_void_p
 
 STATUS_FUNCTIONS: dict[str, list[Any]] = {
     "dipc_transport_available": [TEXT],
+    "dipc_log_set": [c_int32, P, P, P],
     "dipc_cancel_new": [OUT],
     "dipc_cancel_trigger": [P],
     "dipc_arena_options_new": [OUT],

@@ -67,6 +67,7 @@ _give = {kind: _function(f"dipc_python_give_{kind}", c_bool, c_void_p, c_void_p)
 drop = _native.dipc_python_drop
 dealloc = _native.dipc_python_dealloc
 tell = _native.dipc_python_tell
+log_event, log_ended = _address(_native.dipc_python_log_event), _address(_native.dipc_python_log_ended)
 tell_to = _function("dipc_python_tell_to", None, c_int)
 
 _own = _function("dipc_python_own", c_void_p, c_void_p, c_void_p, c_bool)

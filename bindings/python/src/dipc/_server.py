@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Callable, NamedTuple
 
-from . import _abi, _afterlife, _arguments, _errors, _library, _provider, _serving, _source, _wait
+from . import _abi, _afterlife, _arguments, _errors, _library, _log, _provider, _serving, _source, _wait
 from ._arguments import Path, Ticket
 from ._description import Description, Endpoint
 from ._handle import Handle, Setting, make, options
@@ -156,6 +156,7 @@ class Server:
         body: str = "auto",
         compression: str = "none",
     ) -> None:
+        _log.refresh()
         decides = authorizer_of(authorizer)
         values: list[Setting] = [
             ("authorizer_pull", (authorizer is not None,)),

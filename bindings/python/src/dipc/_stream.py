@@ -7,9 +7,10 @@ import ctypes
 import select
 import threading
 import time
-from typing import Callable, NamedTuple, Protocol, TypeVar
+from typing import Callable, NamedTuple, TypeVar
 
 from . import _abi, _capsule, _errors, _headers, _library, _native, _process, _wait
+from ._cancel import Ends
 from ._headers import Headers
 from ._loop import LOOK_SECONDS, Readable, Turn
 from ._schema import Schema
@@ -51,12 +52,6 @@ _BATCHES_HERE = 1 + StreamStats._fields.index("batches_here")
 
 _BUSY_SECONDS = 1e-3
 """While another thread waits in a stream, how often a coroutine looks whether it is free."""
-
-
-class Ends(Protocol):
-    """Ends the calls on a stream, from any thread: a token of the library's, or what does the same."""
-
-    def trigger(self) -> None: ...
 
 
 class Stream:

@@ -1,9 +1,13 @@
 #include "native.h"
 
+#include <errno.h>
 #include <stdatomic.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/types.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 static dipc_python_functions functions_;
@@ -85,6 +89,27 @@ void dipc_python_tell_to(int fd) { atomic_store(&told_, fd); }
 void dipc_python_tell(void *number) {
   /* A pipe takes so little whole; a full one has thousands before it. */
   if (write(atomic_load(&told_), &number, sizeof number) < 0) return;
+}
+
+/* The log. */
+
+static void send_packet(void *socket, struct iovec *parts, size_t count) {
+  struct msghdr message = {.msg_iov = parts, .msg_iovlen = count};
+  /* Where the reader is gone, so is the interpreter. */
+  while (sendmsg((int)(intptr_t)socket, &message, MSG_NOSIGNAL) < 0 && errno == EINTR) continue;
+}
+
+void dipc_python_log_event(void *socket, int32_t level, const char *target, const char *text) {
+  uint8_t first = (uint8_t)level;
+  struct iovec parts[] = {
+      {&first, 1}, {(char *)target, strlen(target) + 1}, {(char *)text, strlen(text)}};
+  send_packet(socket, parts, sizeof parts / sizeof *parts);
+}
+
+void dipc_python_log_ended(void *socket) {
+  uint8_t first = 0;
+  struct iovec part = {&first, 1};
+  send_packet(socket, &part, 1);
 }
 
 /* Sharing. */

@@ -50,6 +50,11 @@ EXPORT void dipc_python_dealloc(void *block);
 EXPORT void dipc_python_tell(void *number);
 EXPORT void dipc_python_tell_to(int fd);
 
+/* For dipc_log_set(): each writes one packet to the socket whose descriptor is `socket`. That of an event is its
+ * level, target, a NUL and the text; that of the end is a NUL. The socket may be full: the log's own thread waits. */
+EXPORT void dipc_python_log_event(void *socket, int32_t level, const char *target, const char *text);
+EXPORT void dipc_python_log_ended(void *socket);
+
 /* A schema or array that is given to several consumers. `source` is moved on success; each give() fills
  * an independent struct that shares its memory, whose children may be moved as Arrow allows; the source
  * is released when the last of them and the holder's own hold are gone. */
