@@ -19,6 +19,7 @@ module Dipc
 using Dates
 import FileWatching
 using Libdl
+import Logging
 
 # Each file needs what comes before it.
 include("library.jl")    # finding libdipc, its functions
@@ -52,9 +53,12 @@ include("answer.jl")     # the tasks that serve
 include("authorize.jl")  # the decision about each request
 include("put.jl")        # Put, put
 include("exchange.jl")   # exchange
+include("log.jl")        # the log
 
 function __init__()
     watch_for_tables()
+    # In reverse: what the end of servers logs is logged.
+    atexit(stop_log)
     atexit(stop_open_servers)
     return
 end

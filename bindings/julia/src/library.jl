@@ -39,6 +39,7 @@ const FUNCTION_NAMES = (
     :dipc_put_result, :dipc_put_stat,
     :dipc_headers_add, :dipc_headers_count, :dipc_headers_free, :dipc_headers_key,
     :dipc_headers_new, :dipc_headers_value,
+    :dipc_log_set,
     :dipc_request_add_headers, :dipc_request_allow, :dipc_request_cancel_fd, :dipc_request_fail, :dipc_request_fd,
     :dipc_request_finish, :dipc_request_free, :dipc_request_headers, :dipc_request_is_cancelled,
     :dipc_request_is_undecided, :dipc_request_peer, :dipc_request_peer_address, :dipc_request_peer_certificate,
