@@ -48,7 +48,8 @@ include("pending.jl")    # requests that wait in Julia's event loop
 include("describe.jl")   # describe, list, Description
 include("tables.jl")     # what can be served; Tables.jl
 include("server.jl")     # Server
-include("serve.jl")      # serve
+include("figures.jl")    # all its figures
+include("serve.jl")      # serve, publish
 include("answer.jl")     # the tasks that serve
 include("authorize.jl")  # the decision about each request
 include("put.jl")        # Put, put

@@ -139,12 +139,12 @@ end
 Sends a table as a batch. Other tasks run while it waits for a slow server.
 """
 function Base.write(put::Put, table)
-    push_batch(put, part(put.schema, as_table(table))...)
+    push_batch(put, part(put.schema, table)...)
     return
 end
 
 function push_batch(put::Put, node, pairs)
-    metadata = pairs === nothing || isempty(pairs) ? UInt8[] : write_metadata(pairs)
+    metadata = isempty(pairs) ? UInt8[] : write_metadata(pairs)
     array = export_array(node)
     try
         GC.@preserve metadata patiently(put) do pointer_, error

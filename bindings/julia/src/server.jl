@@ -286,6 +286,27 @@ function withdraw(server::Server)
 end
 
 """
+    Dipc.tickets(server) -> Vector{Vector{UInt8}}
+
+The tickets that the server serves now, in the order of their bytes; `String(ticket)` is one as text. What a
+handler answers for is not among them.
+"""
+function tickets(server::Server)
+    found = Vector{UInt8}[]
+    using_handle(server) do handle
+        while true
+            try
+                push!(found, indexed_text(@c(dipc_server_ticket), handle, length(found) + 1))
+            catch exception
+                exception isa DipcError && exception.status == ERR_NOT_FOUND || rethrow()
+                return
+            end
+        end
+    end
+    return found
+end
+
+"""
     close(server::Dipc.Server; timeout=0)
 
 Stops the server. Streams under way may go on for `timeout` (seconds, or a `Dates` period); then they

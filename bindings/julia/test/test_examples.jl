@@ -11,6 +11,8 @@
     @test printed == """
         3 rows, sum 6, last name missing
         $(sum(n -> n^2, 1:5000))
+        "part" => "1", "part" => "2", "part" => "3"
+        numbers, squares, thirds
         1.5e6
         Oslo, Rome
         ada pays 3
