@@ -101,15 +101,26 @@ end
     return FUNCTIONS
 end
 
-# Where libdipc is looked for, in this order: what the two variables name, then what the system
-# finds: LD_LIBRARY_PATH, ld.so.cache.
+# Where libdipc is looked for, in this order: what the two variables name, then libdipc_jll, where the
+# program has loaded it, then what the system finds: LD_LIBRARY_PATH, ld.so.cache.
 function library_candidates()
     named = Base.get(ENV, "DIPC_LIBRARY", "")
     isempty(named) || return [named]
     soname = "libdipc.so.$(HEADER_VERSION.major).$(HEADER_VERSION.minor)"
     prefix = Base.get(ENV, "DIPC_PREFIX", "")
     isempty(prefix) || return [joinpath(prefix, folder, soname) for folder in ("lib", "lib64")]
+    packaged = packaged_library()
+    packaged === nothing || return [packaged]
     return [soname, "libdipc.so"]
+end
+
+# The library that Julia's package manager has installed (jll/build_tarballs.jl).
+function packaged_library()
+    for (id, package) in Base.loaded_modules
+        id.name == "libdipc_jll" && isdefined(package, :libdipc_path) &&
+            return string(getfield(package, :libdipc_path))
+    end
+    return nothing
 end
 
 function load_library()
@@ -123,7 +134,7 @@ function load_library()
         end
         throw(DipcError(ERR_UNSUPPORTED, "cannot load libdipc: tried $(join(candidates, ", "))" *
             reason_not_loaded(last(candidates)) * "; install it, or name the file in DIPC_LIBRARY" *
-            " or the folder above its lib in DIPC_PREFIX"))
+            " or the folder above its lib in DIPC_PREFIX, or load libdipc_jll"))
     end
 end
 
