@@ -601,7 +601,7 @@ fn an_interrupt_leaves_nothing() {
         assert!(!names(folder.path()).is_empty());
         signal(&long.child, sent);
         let output = long.end();
-        assert_eq!(output.status.code(), Some(1));
+        assert_eq!(output.status.code(), Some(128 + sent.as_raw()));
         assert_eq!(text(&output.stderr), "dipc: interrupted\n");
         assert!(names(folder.path()).is_empty());
     }

@@ -107,8 +107,7 @@ fn an_interrupt_ends_the_wait_for_a_reader() {
     let mut unread = child.stdout.take().unwrap();
     unread.read_exact(&mut [0; 100]).unwrap();
     signal(&child, Signal::INT);
-    assert_eq!(wait(&mut child).code(), Some(1));
-    let told = stderr_of(child);
+    let told = interrupted(child, Signal::INT);
     assert!(told.starts_with("dipc: interrupted before"), "{told}");
 }
 

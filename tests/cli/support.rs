@@ -131,6 +131,15 @@ pub fn connect_as_another(address: &SocketAddr) -> Option<UnixStream> {
     std::thread::scope(|scope| scope.spawn(connect).join().unwrap())
 }
 
+/// What a command says that a signal ends. Its exit status is that of shells: 128 and the signal.
+pub fn interrupted(child: Child, signal: Signal) -> String {
+    let output = child.wait_with_output().unwrap();
+    let told = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(128 + signal.as_raw()), "{told}");
+    assert!(told.starts_with("dipc: interrupted"), "{told}");
+    told
+}
+
 /// Waits for the process to end by itself.
 pub fn wait(child: &mut Child) -> ExitStatus {
     let deadline = Instant::now() + PATIENCE;

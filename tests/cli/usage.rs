@@ -472,6 +472,28 @@ fn a_full_arena_names_its_limit() {
     );
 }
 
+/// An address of Flight where libdipc's is meant, and the reverse, is told from a wrong one.
+#[test]
+fn addresses_of_the_wrong_kind_are_named() {
+    for (option, address, expected) in [
+        ("--flight", "shm:@x", "addresses of libdipc go to --listen"),
+        (
+            "--flight",
+            "tcp://127.0.0.1:0",
+            "addresses of libdipc go to --listen",
+        ),
+        ("--flight", "grpc://127.0.0.1:0", "HOST:PORT (127.0.0.1:0)"),
+        (
+            "--listen",
+            "grpc://127.0.0.1:0",
+            "give HOST:PORT to --flight",
+        ),
+    ] {
+        let told = failure(1, &["serve", option, address, "--tpch", "nation"]);
+        assert!(told.contains(expected), "{told}");
+    }
+}
+
 /// Promise of the packages: each subcommand has a manual page, and three shells complete the command.
 #[test]
 fn manual_pages_and_completions_are_the_commands_own() {

@@ -88,7 +88,7 @@ impl Asking {
         };
         let cancel = Cancel::new()?;
         let first = cancel.clone();
-        signals::watch(move || first.cancel(), || std::process::exit(1))?;
+        signals::watch(move || first.cancel(), signals::give_up)?;
         Ok((client, options, cancel))
     }
 }

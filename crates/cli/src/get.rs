@@ -178,10 +178,10 @@ pub fn run(args: &Args) -> Result<ExitCode> {
             // A write waits for the reader of stdout, whatever happens meanwhile.
             thread::sleep(Duration::from_secs(1));
             output::complain(INTERRUPTED);
-            std::process::exit(1);
+            signals::give_up();
         }
     };
-    signals::watch(interrupted, || std::process::exit(1))?;
+    signals::watch(interrupted, signals::give_up)?;
     fetch(args, &uris, ticket, expected, &cancel).map_err(|error| {
         if !cancel.is_cancelled() || error.is::<output::Closed>() {
             return error;

@@ -126,6 +126,18 @@ pub fn ensure_uris(uris: &[String]) -> Result<()> {
 /// says why other machines may not connect; `None`: they may.
 pub fn bind(address: &str, whom: &str, refusal: Option<&str>) -> Result<TcpListener> {
     let doing = || format!("cannot listen for {whom} at {address}");
+    if let Some((scheme, rest)) = address.split_once(':')
+        && ["shm", "tcp", "tls", "ucx", "grpc"].contains(&scheme.split('+').next().unwrap_or(""))
+    {
+        bail!(
+            "{}: it is not HOST:PORT{}",
+            doing(),
+            match scheme.starts_with("grpc") {
+                true => format!(" ({})", rest.trim_start_matches('/')),
+                false => "; addresses of libdipc go to --listen".to_owned(),
+            }
+        );
+    }
     let found: Vec<SocketAddr> = address
         .to_socket_addrs()
         .context("it is not HOST:PORT, or there is no such host")

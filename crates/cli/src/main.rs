@@ -145,7 +145,8 @@ fn main() -> ExitCode {
             ));
             match error.chain().any(is_busy) {
                 true => ExitCode::from(BUSY),
-                false => ExitCode::FAILURE,
+                false if name == "serve" => ExitCode::FAILURE,
+                false => signals::failure(),
             }
         }
     }
@@ -231,6 +232,9 @@ fn parse_setting(text: &str) -> Result<(String, String)> {
 fn listen(server: &Server, uri: &str) -> Result<String> {
     if uri.starts_with("mem:") {
         bail!("{uri} can be reached within this process alone; use shm:, tcp: or ucx:");
+    }
+    if uri.starts_with("grpc") {
+        bail!("{uri} is an address of Arrow Flight: give HOST:PORT to --flight");
     }
     let address = uri.split('?').next().unwrap_or(uri);
     server.listen(uri).map_err(|error| {

@@ -164,10 +164,10 @@ pub fn run(args: &Args) -> Result<ExitCode> {
             // the table fails.
             thread::sleep(Duration::from_secs(1));
             output::complain(INTERRUPTED);
-            std::process::exit(1);
+            signals::give_up();
         }
     };
-    signals::watch(interrupted, || std::process::exit(1))?;
+    signals::watch(interrupted, signals::give_up)?;
     let reading = Reading {
         batch_rows: args.batch_rows.map(NonZeroUsize::get),
         message_limit: args.max_message,

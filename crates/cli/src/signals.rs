@@ -1,7 +1,9 @@
 //! SIGINT, SIGTERM and SIGHUP go to threads, where any code may run. SIGXFSZ does not end the
 //! process.
 
+use std::process::ExitCode;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread;
 
 use anyhow::{Context as _, Result};
@@ -15,6 +17,25 @@ pub fn survive_file_limit() -> Result<()> {
     Ok(())
 }
 
+/// The signal that came first; 0: none.
+static FIRST: AtomicU8 = AtomicU8::new(0);
+
+/// The exit status of a command that a signal ended, as shells give it: 128 and the signal.
+fn status() -> Option<u8> {
+    let signal = FIRST.load(Ordering::Relaxed);
+    (signal != 0).then(|| 128 + signal)
+}
+
+/// The exit status of a command that has failed.
+pub fn failure() -> ExitCode {
+    status().map_or(ExitCode::FAILURE, ExitCode::from)
+}
+
+/// Ends the process at a second signal.
+pub fn give_up() {
+    std::process::exit(status().map_or(1, i32::from));
+}
+
 /// Calls `first` at the first SIGINT or SIGTERM and `later` at each later signal, on its own
 /// thread, until the process ends.
 pub fn watch(
@@ -26,7 +47,8 @@ pub fn watch(
         .name("dipc-signals".to_owned())
         .spawn(move || {
             let mut signals = signals.forever();
-            if signals.next().is_some() {
+            if let Some(signal) = signals.next() {
+                FIRST.store(u8::try_from(signal).unwrap_or(0), Ordering::Relaxed);
                 first();
             }
             for _ in signals {

@@ -46,7 +46,7 @@ impl Interrupt {
                 let _ = kill_process(pid, Signal::KILL);
             }
         };
-        signals::watch(signalled, || std::process::exit(1))?;
+        signals::watch(signalled, signals::give_up)?;
         Ok(interrupt)
     }
 
