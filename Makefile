@@ -16,7 +16,7 @@ help:
 	@echo 'make test-slow  sanitizers, fuzzing, loom (CONTRIBUTING.md says which)'
 	@echo 'make gpu-check  tests and figures that need a GPU; without one, over a fake driver'
 	@echo 'make gpu-bundle  the same for a machine without cargo or compiler, into build/gpu-bundle'
-	@echo 'make lint       format, clippy, documentation, header, shell scripts'
+	@echo 'make lint       format, clippy, documentation, the APIs as stored, shell scripts'
 	@echo 'make bench      libdipc beside its peers, into docs/benchmarks (half an hour; bench-quick: 3)'
 	@echo 'make docs       the book and the C reference, into build/docs'
 	@echo 'make package    Debian packages, a tarball and a Python wheel, into build/packages'
@@ -25,7 +25,7 @@ help:
 # SCALE=1 makes the table six million rows.
 demo:
 	@tools/setup.sh build
-	@cargo build $(CARGO_FLAGS) --locked --release --features cli --bin dipc
+	@cargo build $(CARGO_FLAGS) --locked --release --package libdipc-cli
 	@tools/demo.sh target/release/dipc
 
 test:
@@ -55,7 +55,9 @@ lint:
 	cargo fmt --all --check
 	cargo clippy $(CARGO_FLAGS) --locked --workspace --all-targets --all-features -- -D warnings
 	cargo clippy $(CARGO_FLAGS) --locked --lib -- -D warnings
-	RUSTDOCFLAGS='-D warnings' cargo doc $(CARGO_FLAGS) --locked --workspace --no-deps --lib
+	rm -rf target/doc/dipc
+	RUSTDOCFLAGS='-D warnings' cargo doc $(CARGO_FLAGS) --locked --workspace --no-deps --lib --all-features
+	python3 tools/rust_api.py
 	cargo test $(CARGO_FLAGS) --locked --test header
 	mkdir -p build/docs/c && doxygen docs/Doxyfile
 	git ls-files -z '*.sh' .ci/run | xargs -0 shellcheck --severity=warning
@@ -70,8 +72,8 @@ bench-quick: bench-build
 
 bench-build:
 	@tools/setup.sh bench
-	cargo build $(CARGO_FLAGS) --locked --release --features cli --bin dipc
-	cargo bench $(CARGO_FLAGS) --locked --features cli --bench header --no-run
+	cargo build $(CARGO_FLAGS) --locked --release --package libdipc-cli
+	cargo bench $(CARGO_FLAGS) --locked --package libdipc --bench header --no-run
 	@bench/peers/build.sh build/ucx_walk || echo 'bench: UCX alone is left out, for its program cannot be built here' >&2
 
 docs:

@@ -5,7 +5,7 @@
 //! batch sent and its addresses returned. `batches` runs many steps on one stream: its time for
 //! each does not grow with their number.
 //!
-//! `cargo bench --bench machines -- --quick`
+//! `cargo bench -p libdipc --bench machines -- --quick`
 
 #![allow(
     clippy::unwrap_used,

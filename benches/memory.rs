@@ -1,6 +1,6 @@
 //! Memory that can be lent, and tables in and out of Arrow's C structs.
 //!
-//! `cargo bench --bench memory -- --quick`
+//! `cargo bench -p libdipc --bench memory -- --quick`
 
 #![allow(
     clippy::unwrap_used,

@@ -1,4 +1,4 @@
-# Packages, made by cpack: Debian's from the components runtime, dev and tools, and one relocatable
+# Packages, made by cpack: Debian's from the components runtime, dev, tools and debug, and one relocatable
 # tarball of everything. tools/package.sh calls it.
 
 set(CPACK_PACKAGE_NAME dipc)
@@ -8,9 +8,8 @@ set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "Moves Apache Arrow tables between process
 set(CPACK_PACKAGE_VERSION "${PROJECT_VERSION}")
 set(CPACK_RESOURCE_FILE_LICENSE "${CMAKE_CURRENT_SOURCE_DIR}/LICENSE")
 set(CPACK_PACKAGE_DIRECTORY "${CMAKE_CURRENT_BINARY_DIR}/packages")
-set(CPACK_STRIP_FILES ON)
 set(CPACK_VERBATIM_VARIABLES ON)
-set(CPACK_COMPONENTS_ALL runtime dev tools)
+set(CPACK_COMPONENTS_ALL runtime dev tools debug)
 
 # The tarball: everything below one folder, which may lie anywhere.
 string(TOLOWER "${CMAKE_SYSTEM_NAME}-${CMAKE_SYSTEM_PROCESSOR}" system)
@@ -36,8 +35,13 @@ set(CPACK_DEBIAN_TOOLS_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_TOOLS_PACKAGE_SUGGESTS "libucx0")
 set(CPACK_DEBIAN_TOOLS_DESCRIPTION "Moves Apache Arrow tables between processes (the dipc command)")
 
+set(CPACK_DEBIAN_DEBUG_PACKAGE_NAME "${library_package}-dbg")
+set(CPACK_DEBIAN_DEBUG_PACKAGE_SECTION debug)
+set(CPACK_DEBIAN_DEBUG_PACKAGE_DEPENDS "${library_package} (= ${PROJECT_VERSION}) | dipc-tools (= ${PROJECT_VERSION})")
+set(CPACK_DEBIAN_DEBUG_DESCRIPTION "Moves Apache Arrow tables between processes (debug information)")
+
 # What policy asks to be beside each: the licence.
-foreach(entry "runtime=${library_package}" dev=libdipc-dev tools=dipc-tools)
+foreach(entry "runtime=${library_package}" dev=libdipc-dev tools=dipc-tools "debug=${library_package}-dbg")
   string(REPLACE "=" ";" entry "${entry}")
   list(GET entry 0 component)
   list(GET entry 1 package)

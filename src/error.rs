@@ -14,6 +14,7 @@ macro_rules! statuses {
         /// The kind of failure, as a number that never changes its meaning (`dipc_status` in C).
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         #[repr(i32)]
+        #[non_exhaustive]
         pub enum Status {
             $($(#[$doc])* $name = $code,)*
         }
@@ -107,6 +108,7 @@ statuses! {
 impl Status {
     /// True if a peer can send this status. The other statuses concern the caller's own pointers,
     /// handles and process.
+    #[doc(hidden)]
     pub fn is_for_peers(self) -> bool {
         !matches!(
             self,
@@ -135,6 +137,7 @@ pub struct Error {
 /// What a server that refuses a request advises its client to do. Clients get it in the headers of
 /// the answer.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Advice {
     /// URIs of servers that the client may ask instead, best first.
     pub elsewhere: Vec<String>,
@@ -162,6 +165,7 @@ impl Error {
     }
 
     /// The failure of a system call. `doing` names the attempt, as in "cannot listen".
+    #[doc(hidden)]
     pub fn os(doing: impl fmt::Display, errno: rustix::io::Errno) -> Self {
         use rustix::io::Errno;
         let status = match errno {
@@ -187,6 +191,7 @@ impl Error {
     }
 
     /// [`Error::os`] with a `status` that differs from the usual status of `errno`.
+    #[doc(hidden)]
     pub fn os_as(status: Status, doing: impl fmt::Display, errno: rustix::io::Errno) -> Self {
         let source = std::io::Error::from(errno);
         Self {
@@ -200,6 +205,7 @@ impl Error {
     }
 
     /// [`Error::os`] for errors that come from the standard library.
+    #[doc(hidden)]
     pub fn io(doing: impl fmt::Display, source: &std::io::Error) -> Self {
         match rustix::io::Errno::from_io_error(source) {
             Some(errno) => Self::os(doing, errno),
@@ -249,6 +255,7 @@ impl Error {
     }
 
     /// The error of a peer that broke `rule`, for example `D6`.
+    #[doc(hidden)]
     pub fn of_rule(rule: &'static str, text: impl Into<String>) -> Self {
         Self {
             rule: Some(rule),
@@ -257,6 +264,7 @@ impl Error {
     }
 
     /// The protocol rule that a peer broke, if known.
+    #[doc(hidden)]
     pub fn rule(&self) -> Option<&'static str> {
         self.rule
     }

@@ -234,8 +234,7 @@ impl Subscriber for Forwarder {
     }
 
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        current_filter() >= *metadata.level()
-            && metadata.target().starts_with(env!("CARGO_PKG_NAME"))
+        current_filter() >= *metadata.level() && metadata.target().starts_with("dipc")
     }
 
     fn max_level_hint(&self) -> Option<LevelFilter> {

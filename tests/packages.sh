@@ -68,10 +68,10 @@ has_units() {
   rm -r "$work/units"
 }
 
-say "Debian packages: libdipc$minor, libdipc-dev, dipc-tools"
+say "Debian packages: libdipc$minor, libdipc-dev, dipc-tools, libdipc$minor-dbg"
 mkdir -p "$work/root/var/lib/dpkg/info" "$work/root/var/lib/dpkg/updates"
 touch "$work/root/var/lib/dpkg/status" "$work/root/var/lib/dpkg/available"
-for name in "libdipc$minor" libdipc-dev dipc-tools; do
+for name in "libdipc$minor" libdipc-dev dipc-tools "libdipc$minor-dbg"; do
   found=$(find "$packages" -name "${name}_${version}_*.deb")
   [ -n "$found" ] || fail "there is no package $name"
   # An empty root has no libc6, so dependencies are ignored.
@@ -86,7 +86,12 @@ library=$(dirname "$(find "$work/root/usr/lib" -name libdipc.so)")
 builds_a_program "$work/root/usr" "$library"
 moves_a_table "$work/root/usr/bin/dipc"
 has_units "$work/root/usr"
-quietly dpkg --root="$work/root" --force-not-root --force-script-chrootless --purge dipc-tools libdipc-dev "libdipc$minor"
+[ -f "$work/root/usr/share/man/man1/dipc-get.1" ] || fail "dipc-tools lacks manual pages"
+for file in "$work/root/usr/bin/dipc" "$library/libdipc.so"; do
+  size=$(stat -Lc %s "$file")
+  [ "$size" -lt $((40 << 20)) ] || fail "$file has $size bytes: it is not stripped"
+done
+quietly dpkg --root="$work/root" --force-not-root --force-script-chrootless --purge dipc-tools libdipc-dev "libdipc$minor-dbg" "libdipc$minor"
 left=$(find "$work/root" -path "$work/root/var" -prune -o ! -type d -print)
 [ -z "$left" ] || fail "files are left after removal: $left"
 

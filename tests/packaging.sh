@@ -34,11 +34,14 @@ quietly cmake --install "$work/build" --prefix "$prefix"
 
 say "what is installed"
 expected="include/dipc.h include/dipc_machines.h lib/cmake/dipc/dipcConfig.cmake lib/cmake/dipc/dipcConfigVersion.cmake
-lib/libdipc.a lib/libdipc.so lib/libdipc.so.$minor lib/libdipc.so.$version lib/pkgconfig/dipc.pc
-share/doc/dipc-tools/copyright share/doc/libdipc-dev/copyright share/doc/libdipc$minor/copyright"
+lib/libdipc.a lib/libdipc.so lib/libdipc.so.$minor lib/libdipc.so.$version lib/.debug/libdipc.so.$version.debug
+lib/pkgconfig/dipc.pc lib/pkgconfig/dipc-static.pc
+share/doc/libdipc$minor-dbg/copyright share/doc/dipc-tools/copyright share/doc/libdipc-dev/copyright share/doc/libdipc$minor/copyright"
 expected="$expected $(cd "$root" && echo include/dipc/*.hpp)"
 [ "$command" = ON ] &&
-  expected="bin/dipc lib/systemd/system/dipc@.service lib/systemd/system/dipc@.socket $expected"
+  expected="$(printf 'share/man/man1/dipc%s.1 ' '' -{bench,describe,get,info,ls,put,serve,top})
+share/bash-completion/completions/dipc share/zsh/site-functions/_dipc share/fish/vendor_completions.d/dipc.fish
+bin/dipc bin/.debug/dipc.debug lib/systemd/system/dipc@.service lib/systemd/system/dipc@.socket $expected"
 diff <(tr ' ' '\n' <<<"$expected" | sort) <(cd "$prefix" && find . ! -type d -printf '%P\n' | sort) ||
   fail "the install tree has other files (< expected, > installed)"
 [ "$(readlink "$prefix/lib/libdipc.so")" = "libdipc.so.$minor" ] || fail "libdipc.so leads elsewhere"
@@ -52,8 +55,15 @@ quietly cmake --install "$work/build" --prefix "$work/runtime" --component runti
 [ ! -e "$work/runtime/include" ] || fail "component runtime has the header"
 quietly cmake --install "$work/build" --prefix "$work/runtime" --component dev
 quietly cmake --install "$work/build" --prefix "$work/runtime" --component tools
+quietly cmake --install "$work/build" --prefix "$work/runtime" --component debug
 diff <(cd "$prefix" && find . | sort) <(cd "$work/runtime" && find . | sort) ||
-  fail "runtime, dev and tools together are not everything"
+  fail "runtime, dev, tools and debug together are not everything"
+
+say "debug information is beside the library"
+readelf -S "$prefix/lib/libdipc.so" | grep -q gnu_debuglink || fail "libdipc.so names no debug file"
+if readelf -S "$prefix/lib/libdipc.so" | grep -q '\.debug_info'; then fail "libdipc.so is not stripped"; fi
+readelf -S "$prefix/lib/.debug/libdipc.so.$version.debug" | grep -q '\.debug_info' ||
+  fail "the debug file has no debug information"
 
 say "the list of native libraries is rustc's"
 printed=$(cd "$root" && cargo rustc -q --profile "$profile" --target-dir "$target" $flags --lib \
@@ -76,21 +86,21 @@ with_cmake() {
 # Whether a program loads libdipc.so: PROGRAM
 loads_shared() { readelf -d "$1" | grep -q "NEEDED.*libdipc.so.$minor"; }
 
-# Builds the consumer with pkg-config: NAME PREFIX [pkg-config argument]
+# Builds the consumer with pkg-config: NAME PREFIX [PACKAGE]
 with_pkg_config() {
-  local out=$work/pkg-$1 from=$2 mode=${3:-}
+  local out=$work/pkg-$1 from=$2 package=${3:-dipc}
   export PKG_CONFIG_PATH=$from/lib/pkgconfig
-  [ "$(pkg-config --modversion dipc)" = "$version" ] || fail "dipc.pc has another version"
+  [ "$(pkg-config --modversion "$package")" = "$version" ] || fail "$package.pc has another version"
   mkdir -p "$out"
   # shellcheck disable=SC2046 # the flags are words
   quietly cc -std=c11 -Wall -Wextra -Werror "$root/cmake/consumer/consumer.c" -o "$out/c" \
-    $(pkg-config $mode --cflags --libs dipc)
+    $(pkg-config --cflags --libs "$package")
   # shellcheck disable=SC2046
   quietly c++ -std=c++17 -Wall -Wextra -Werror "$root/cmake/consumer/consumer.cpp" -o "$out/cpp" \
-    $(pkg-config $mode --cflags --libs dipc)
+    $(pkg-config --cflags --libs "$package")
   # shellcheck disable=SC2046
   quietly c++ -std=c++17 -Wall -Wextra -Werror "$root/cmake/consumer/consumer_hpp.cpp" \
-    -o "$out/hpp" $(pkg-config $mode --cflags --libs dipc)
+    -o "$out/hpp" $(pkg-config --cflags --libs "$package")
   LD_LIBRARY_PATH=$from/lib quietly "$out/c"
   LD_LIBRARY_PATH=$from/lib quietly "$out/cpp"
   LD_LIBRARY_PATH=$from/lib quietly "$out/hpp"
@@ -112,11 +122,13 @@ for place in installed moved; do
   say "$place: pkg-config, shared and static"
   with_pkg_config "$place-shared" "$prefix"
   loads_shared "$work/pkg-$place-shared/c" || fail "pkg-config did not link libdipc.so"
-  # A linker prefers libdipc.so, so the static tree has none.
-  cp -a "$prefix" "$work/static-$place"
-  rm "$work/static-$place"/lib/libdipc.so*
-  with_pkg_config "$place-static" "$work/static-$place" --static
-  ! loads_shared "$work/pkg-$place-static/c" || fail "pkg-config --static loads libdipc.so"
+  with_pkg_config "$place-static" "$prefix" dipc-static
+  ! loads_shared "$work/pkg-$place-static/c" || fail "dipc-static.pc loads libdipc.so"
+  # A program without any shared library.
+  # shellcheck disable=SC2046
+  quietly cc -std=c11 "$root/cmake/consumer/consumer.c" -static -o "$work/pkg-$place-static/alone" \
+    $(pkg-config --cflags --libs dipc-static)
+  quietly "$work/pkg-$place-static/alone"
 done
 
 say "another minor version is refused"

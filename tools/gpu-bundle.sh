@@ -19,7 +19,7 @@ say() { printf 'gpu-bundle: %s\n' "$*" >&2; }
 
 say "building ($profile)"
 cargo build "${cargo_flags[@]}" --lib --bin dipc
-tests=$(cargo test "${cargo_flags[@]}" --test cuda --no-run 2>&1 | tee /dev/stderr |
+tests=$(cargo test "${cargo_flags[@]}" --package libdipc-cli --test cuda --no-run 2>&1 | tee /dev/stderr |
   sed -n 's/.*(\(.*\/cuda-[0-9a-f]*\)).*/\1/p')
 
 rm -rf "$bundle"

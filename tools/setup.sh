@@ -60,35 +60,48 @@ if [ "${#missing[@]}" -gt 0 ]; then
   apt_install "${missing[@]}"
 fi
 
-# Julia 1.5.3 is Debian 11's, and Debian 12 has none. It comes from a source beside the machine's own,
-# ranked so low that nothing else is taken from it, and runs with Debian 11's libunwind, which lies in
-# .tools alone: a newer one crashes when Julia makes a stack trace. Where any of it fails the tests of
-# the Julia package are skipped, and say so.
+# Julia 1.5.3 is Debian 11's, and Debian 12 has none. On a later Debian it crashes where it makes a
+# stack trace, for libunwind has changed since. So Julia is unpacked into .tools, with Debian 11's
+# libunwind beside it, and nothing is installed into the system; .tools/bin/julia runs it. The packages
+# come from a source beside the machine's own, ranked so low that nothing else is taken from it. Where
+# any of it fails the tests of the Julia package are skipped, and say so.
 install_julia() {
   bindings/julia/julia.sh >/dev/null 2>&1 && return
+  local folder=$PWD/.tools/julia scratch libraries link package
   have apt-get && [ "$(id -u)" = 0 ] && [ -f /etc/apt/sources.list.d/debian.sources ] || return 1
-  say "installing Julia 1.5.3 of Debian 11"
+  say "unpacking Julia 1.5.3 of Debian 11 into .tools"
   # The first paragraph is the distribution's, the second its security updates.
   sed '/^$/,$d; s/^Suites:.*/Suites: bullseye/' /etc/apt/sources.list.d/debian.sources \
     >/etc/apt/sources.list.d/libdipc-bullseye.sources
   printf 'Package: *\nPin: release n=bullseye\nPin-Priority: 100\n' \
     >/etc/apt/preferences.d/libdipc-bullseye
-  have julia || apt_install julia || return 1
-  local folder=$PWD/.tools/julia scratch
+  apt-get update -qq >&2 || return 1
   scratch=$(mktemp -d)
   chmod 755 "$scratch"
+  mkdir "$scratch/partial"
+  # Julia, whether or not it is installed, and what it needs and the system lacks.
+  apt-get install -y -qq --no-install-recommends --reinstall --download-only \
+    -o Dir::Cache::archives="$scratch" julia julia-common libjulia1 >/dev/null 2>&1 || return 1
   (cd "$scratch" && apt-get download -qq libunwind8/bullseye >/dev/null 2>&1) || return 1
+  rm -rf "$folder"
   mkdir -p "$folder" .tools/bin
-  dpkg -x "$scratch"/libunwind8_*.deb "$folder"
+  for package in "$scratch"/*.deb; do
+    dpkg -x "$package" "$folder"
+  done
   rm -r "$scratch"
+  libraries=$(dirname "$(find "$folder" -name libunwind.so.8)")
+  # Julia names libraries by links beside its own; those that the system has are there.
+  for link in "$libraries"/julia/*; do
+    [ -e "$link" ] || ln -sf "${libraries#"$folder"}/$(basename "$(readlink "$link")")" "$link"
+  done
   cat >.tools/bin/julia <<END
 #!/bin/sh
-LD_LIBRARY_PATH=$(dirname "$(find "$folder" -name libunwind.so.8)")\${LD_LIBRARY_PATH:+:\$LD_LIBRARY_PATH}
+LD_LIBRARY_PATH=$libraries:$libraries/julia\${LD_LIBRARY_PATH:+:\$LD_LIBRARY_PATH}
 export LD_LIBRARY_PATH
-exec $(command -v julia) "\$@"
+exec $folder/usr/bin/julia "\$@"
 END
   chmod +x .tools/bin/julia
-  bindings/julia/julia.sh >/dev/null
+  bindings/julia/julia.sh >/dev/null && say "Julia is .tools/bin/julia"
 }
 if [ "$purpose" = test ]; then
   install_julia || say "no Julia could be installed: the tests of its package will be skipped"

@@ -164,11 +164,13 @@ for part in "${parts[@]}"; do
     kills)
       # The seed that is printed repeats a run (DIPC_SEED).
       step kills 7200 env DIPC_KILLS="${DIPC_KILLS:-200}" \
-        tools/with-newer-ucx.sh cargo test --locked --all-features --test kills -- --nocapture || true
+        tools/with-newer-ucx.sh cargo test --locked --package libdipc-cli --all-features --test kills -- --nocapture || true
       ;;
     connections)
       step connections 1800 env DIPC_WHOLE=1 \
-        tools/with-newer-ucx.sh cargo test --locked --all-features --test ucx --test ucx_peer --test cli || true
+        tools/with-newer-ucx.sh cargo test --locked --workspace --all-features --test ucx --test ucx_peer --test cli || true
+      step "the reference with the system's UCX" 300 \
+        tools/with-newer-ucx.sh cargo test --locked --all-features --test ucx with_the_library -- --ignored || true
       step "thousands of streams" 900 env DIPC_STREAMS=10000 \
         tools/with-newer-ucx.sh cargo test --locked --all-features --test streams many:: || true
       ;;

@@ -63,7 +63,7 @@ def available_memory() -> int:
 
 def _has_bench(command: Path) -> str | None:
     if not os.access(command, os.X_OK):
-        return f"{command} is not there: cargo build --release --features cli --bin dipc"
+        return f"{command} is not there: cargo build --release --package libdipc-cli"
     try:
         run([str(command), "bench", "--help"], timeout=10)
     except PeerError as error:

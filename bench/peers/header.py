@@ -36,7 +36,7 @@ class Header:
         return None if find_program("cargo") else "cargo is not installed"
 
     def version(self) -> str:
-        return "cargo bench --bench header"
+        return "cargo bench -p libdipc --bench header"
 
     def run(self, case: Case) -> Result:
         what = {"header_build": "build", "header_read": "read"}.get(case.op)

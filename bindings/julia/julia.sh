@@ -12,5 +12,8 @@ for julia in "$JULIA" "$root/.tools/bin/julia" "$(command -v julia)"; do
     exit 0
   fi
 done
-echo "julia: there is no Julia here that works; tools/setup.sh test installs one" >&2
+if command -v julia >/dev/null; then
+  echo "julia: $(command -v julia) does not work: an exception ends it (is libunwind newer than Julia?)" >&2
+fi
+echo "julia: there is no Julia here that works; tools/setup.sh test puts one into .tools" >&2
 exit 1

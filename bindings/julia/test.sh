@@ -18,7 +18,7 @@ if [ -z "${DIPC_PREFIX:-}" ] && [ -z "${DIPC_LIBRARY:-}" ]; then
     export DIPC_PREFIX=$prefix
   else
     cargo build --quiet --locked --lib
-    cargo build --quiet --locked --features cli --bin dipc
+    cargo build --quiet --locked --package libdipc-cli
     export DIPC_LIBRARY=$PWD/target/debug/libdipc.so DIPC_COMMAND=$PWD/target/debug/dipc
   fi
 fi
@@ -34,4 +34,4 @@ if [ $# -gt 0 ]; then
 fi
 # The stream files are of hundreds of types with a few values each: that is for the interpreter.
 run -O0 --compile=min streams
-run -O1 --compile=yes library values serving requests authorizing put exchange loops ending memory tables examples
+run -O1 --compile=yes library values serving options publish requests authorizing put exchange log loops ending memory tables examples

@@ -71,4 +71,4 @@ note='// Written by generate.sh. Do not edit.'
   echo "$note"
   sed -n '/^unsafe extern "C" {$/,/^}$/p' "$work/all.rs" | sed 's/^unsafe extern "C" {$/functions! {/'
 } >src/functions.rs
-cargo fmt --package ucx1-sys
+cargo fmt --package libdipc-ucx-sys

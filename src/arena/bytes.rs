@@ -23,7 +23,7 @@ impl Arena {
                 "a buffer of the arrow crate lies on the host, and this arena on a GPU",
             ));
         }
-        let block = ArenaBlock(self.alloc(bytes.len())?);
+        let block = ArenaBlock::new(self, bytes.len())?;
         // SAFETY: the block has `bytes.len()` bytes of the host and was just allocated. Nobody else
         // knows the block, so it is writable and does not overlap `bytes`.
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), block.0.as_ptr(), bytes.len()) };
@@ -34,9 +34,25 @@ impl Arena {
     }
 }
 
-/// Deallocates its block when dropped, even after the last handle of the arena.
+/// A block with one owner. It is deallocated when dropped, even after the last handle of the arena.
 #[derive(Debug)]
-struct ArenaBlock(NonNull<u8>);
+pub(super) struct ArenaBlock(NonNull<u8>);
+
+impl ArenaBlock {
+    /// A block of `len` bytes of the arena, with undefined content.
+    ///
+    /// # Errors
+    ///
+    /// As [`Arena::alloc`].
+    pub(super) fn new(arena: &Arena, len: usize) -> Result<Self> {
+        arena.alloc(len).map(Self)
+    }
+
+    /// The first byte.
+    pub(super) fn data(&self) -> NonNull<u8> {
+        self.0
+    }
+}
 
 // SAFETY: shared owners only read the block, and any thread may deallocate blocks of an arena.
 unsafe impl Send for ArenaBlock {}

@@ -8,6 +8,7 @@
 //! A peer that is lent one buffer of a region can read the whole region for any time. So an arena
 //! is as public as the most public ticket with a batch in the arena.
 
+mod buffers;
 mod bytes;
 mod memory;
 mod registry;
@@ -23,15 +24,34 @@ use crate::device::cuda::{CudaRegion, Device};
 use crate::device::region::Region;
 use crate::error::{Error, Result};
 
+pub use buffers::ArenaBuffer;
 pub use registry::{Finder, Regions, dealloc, find, find_on_gpu};
 
 /// Options of an [`Arena`].
 #[derive(Debug, Clone)]
 pub struct ArenaOptions {
     /// Size of a region in bytes; a larger block gets a region of its own.
+    #[doc(hidden)]
     pub region_bytes: u64,
     /// Most bytes of all regions together.
+    #[doc(hidden)]
     pub max_bytes: u64,
+}
+
+impl ArenaOptions {
+    /// Size of a region in bytes; a larger block gets a region of its own. Default: 64 MiB.
+    #[must_use]
+    pub fn region_bytes(mut self, bytes: u64) -> Self {
+        self.region_bytes = bytes;
+        self
+    }
+
+    /// Most bytes of all regions together. Default: no limit.
+    #[must_use]
+    pub fn max_bytes(mut self, bytes: u64) -> Self {
+        self.max_bytes = bytes;
+        self
+    }
 }
 
 impl Default for ArenaOptions {
@@ -118,6 +138,7 @@ impl Arena {
     ///
     /// `OutOfMemory` if `max_bytes` is reached, or the system or the GPU has no memory left;
     /// `OutOfResources` if no file descriptor is left; `Forked` in a child process.
+    #[doc(hidden)]
     pub fn alloc(&self, len: usize) -> Result<NonNull<u8>> {
         shared!(self, shared => ArenaCore::alloc(shared, len))
     }
@@ -131,6 +152,7 @@ impl Arena {
     /// # Safety
     ///
     /// As for [`dealloc`].
+    #[doc(hidden)]
     pub unsafe fn dealloc(&self, block: NonNull<u8>) -> Result<()> {
         shared!(self, shared => registry::release(block, Some(shared)))
     }

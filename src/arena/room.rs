@@ -11,6 +11,7 @@ use crate::error::Result;
 impl Arena {
     /// The arena as an allocator for [`move_into`](crate::arrow::transfer::move_into); `None` for
     /// an arena on the host.
+    #[doc(hidden)]
     pub fn room(&self) -> Option<Arc<dyn GpuAllocator>> {
         match &self.handle {
             ArenaKind::Host(_) => None,

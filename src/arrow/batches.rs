@@ -62,12 +62,22 @@ pub fn batch_to_c(batch: RecordBatch) -> OwnedDeviceArray {
     let exported = FFI_ArrowArray::new(&StructArray::from(batch).to_data());
     // SAFETY: as in `schema_to_c`, for the struct ArrowArray.
     let array = unsafe { mem::transmute::<FFI_ArrowArray, ArrowArray>(exported) };
+    // SAFETY: arrow-rs exports host arrays that follow the C data interface, and `array` is the only
+    // owner.
+    unsafe { on_host(array) }
+}
+
+/// The array, which lies in host memory.
+///
+/// # Safety
+///
+/// The array follows the C data interface and has no other owner.
+pub(crate) unsafe fn on_host(array: ArrowArray) -> OwnedDeviceArray {
     let device = ArrowDeviceArray {
         array,
         ..ArrowDeviceArray::empty()
     };
-    // SAFETY: arrow-rs exports host arrays that follow the C data interface, `empty` declares the
-    // host, and `device` is the only owner.
+    // SAFETY: the caller's promise, and `empty` declares the host.
     unsafe { OwnedDeviceArray::from_raw(device) }
 }
 
@@ -211,10 +221,14 @@ impl ArrayReader for Batches {
     fn device_type(&self) -> i32 {
         DeviceKind::CPU.0
     }
+
+    fn keeps_status(&self) -> bool {
+        true
+    }
 }
 
 /// Fails if the columns of a batch do not have the types of the reader's schema.
-fn ensure_types(declared: &Schema, batch: &RecordBatch) -> Result<()> {
+pub(crate) fn ensure_types(declared: &Schema, batch: &RecordBatch) -> Result<()> {
     let actual = batch.columns().iter().map(|column| column.data_type());
     let declared = declared.fields().iter().map(|field| field.data_type());
     let same = actual.len() == declared.len()
@@ -230,7 +244,7 @@ fn ensure_types(declared: &Schema, batch: &RecordBatch) -> Result<()> {
 }
 
 /// Converts an error of a reader. An [`Error`] of this crate inside stays as it is.
-fn provider_error(error: ArrowError) -> Error {
+pub(crate) fn provider_error(error: ArrowError) -> Error {
     match error {
         ArrowError::ExternalError(inner) => match inner.downcast::<Error>() {
             Ok(ours) => *ours,

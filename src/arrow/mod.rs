@@ -4,7 +4,7 @@ pub mod abi;
 mod annotated;
 pub mod async_consumer;
 pub mod async_stream;
-mod batches;
+pub(crate) mod batches;
 mod copy;
 pub mod decode;
 pub mod description;

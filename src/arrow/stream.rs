@@ -36,6 +36,12 @@ pub trait ArrayReader: Send {
     /// The kind of memory of every array ([`DeviceKind`]).
     fn device_type(&self) -> i32;
 
+    /// Whether a consumer in this process gets the errors as they are. Otherwise each becomes a
+    /// failure of the producer, as those of C streams, which have no status.
+    fn keeps_status(&self) -> bool {
+        false
+    }
+
     /// The reader's own type, or that of the reader that it moves arrays of, for callers of the
     /// function [`reader`]; `None` hides it.
     fn as_any(&mut self) -> Option<&mut dyn Any> {
@@ -94,6 +100,20 @@ pub unsafe fn last_error<S: CStream>(stream: &S) -> Result<Option<Error>> {
     let exported = as_exported(stream)?;
     // SAFETY: the caller promises that nobody uses the stream.
     Ok(unsafe { exported.as_ref() }.error.clone())
+}
+
+/// The error of the last failed call, if the stream is of a reader that [keeps
+/// statuses](ArrayReader::keeps_status).
+///
+/// # Safety
+///
+/// As [`last_error`].
+unsafe fn kept_error<S: CStream>(stream: &S) -> Option<Error> {
+    let exported = as_exported(stream).ok()?;
+    // SAFETY: the caller promises that nobody uses the stream.
+    let exported = unsafe { exported.as_ref() };
+    let is_kept = !exported.poisoned && exported.reader.keeps_status();
+    exported.error.clone().filter(|_| is_kept)
 }
 
 /// The reader of a stream that this crate exported.
@@ -240,6 +260,10 @@ impl ArrayReader for ExportedStream {
 
     fn device_type(&self) -> i32 {
         self.reader.device_type()
+    }
+
+    fn keeps_status(&self) -> bool {
+        self.reader.keeps_status()
     }
 
     fn as_any(&mut self) -> Option<&mut dyn Any> {

@@ -2,6 +2,7 @@
 
 /// Figures of a client.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ClientStats {
     /// Streams asked for since the start.
     pub streams: u64,

@@ -39,6 +39,7 @@ impl DeviceKind {
     /// # Errors
     ///
     /// `Unsupported`, with the number of the kind.
+    #[doc(hidden)]
     pub fn ensure_readable(self) -> Result<()> {
         if self == Self::CPU {
             return Ok(());

@@ -16,6 +16,7 @@ const MOST_URI_BYTES: usize = 1024;
 
 impl Headers {
     /// The headers that carry `advice`.
+    #[doc(hidden)]
     pub fn of_advice(advice: &Advice) -> Self {
         let mut headers = Self::new();
         for uri in &advice.elsewhere {

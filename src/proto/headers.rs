@@ -97,6 +97,7 @@ impl Headers {
     /// # Errors
     ///
     /// `InvalidArgument`, with the limit.
+    #[doc(hidden)]
     pub fn ensure_fit(&self, limit: usize) -> Result<(), Error> {
         let len = self.encoded_len();
         if len <= limit {

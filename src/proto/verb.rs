@@ -2,6 +2,7 @@
 
 /// The verb of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Verb {
     /// The server sends a table.
     Get,
@@ -43,6 +44,7 @@ impl Verb {
     }
 
     /// Whether the client sends a stream.
+    #[doc(hidden)]
     pub fn has_source(self) -> bool {
         matches!(self, Self::Put | Self::Exchange)
     }

@@ -137,6 +137,7 @@ impl ServerOptions {
 
 /// Figures of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ServerStats {
     /// Connections open now.
     pub connections: u64,

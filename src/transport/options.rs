@@ -86,6 +86,7 @@ impl LinkOptions {
 
 /// How bodies travel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum BodyPolicy {
     /// Lent where that is possible and worth it.
     #[default]

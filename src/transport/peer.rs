@@ -31,6 +31,7 @@ pub struct PeerCertificate {
 
 /// Numbers of a process, when it connected or listened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct PeerIds {
     /// 0 when it has no number in this process's namespace.
     pub pid: i32,

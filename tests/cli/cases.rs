@@ -29,7 +29,7 @@ const REFUSED: [(&str, &str); 11] = [
 ];
 
 fn case(name: &str) -> String {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases");
+    let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join("tests/cases");
     folder.join(name).to_str().unwrap().to_owned()
 }
 
@@ -115,7 +115,7 @@ fn cases_are_refused_by_verify() {
 #[test]
 fn golden_streams_are_served_equal() {
     let root = std::env::var_os("DIPC_GOLDEN").map_or_else(
-        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/golden"),
+        || Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join("../shared/golden"),
         PathBuf::from,
     );
     let Ok(entries) = fs::read_dir(root.join("streams")) else {

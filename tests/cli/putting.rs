@@ -86,7 +86,7 @@ pub fn put_stdin(uri: &str, name: &str) -> Child {
 #[test]
 fn golden_streams_are_taken_equal() {
     let root = std::env::var_os("DIPC_GOLDEN").map_or_else(
-        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/golden"),
+        || Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join("../shared/golden"),
         PathBuf::from,
     );
     let Ok(entries) = fs::read_dir(root.join("streams")) else {

@@ -20,7 +20,7 @@ fn accept(folder: &Path, more: &[&str]) -> (Server, String) {
 
 /// The peer of pyarrow. `None` if pyarrow is not installed.
 fn peer(args: &[&str]) -> Option<Command> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
     let python = root.join(".tools/venv/bin/python");
     let mut probe = Command::new(&python);
     probe.args(["-c", "import pyarrow.flight"]);
@@ -69,7 +69,7 @@ impl Drop for Running {
 /// Arrow's golden streams: a name, then a path, and so on. `None` where there are none.
 fn golden_streams() -> Option<Vec<String>> {
     let root = std::env::var_os("DIPC_GOLDEN").map_or_else(
-        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/golden"),
+        || Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join("../shared/golden"),
         std::path::PathBuf::from,
     );
     let Ok(entries) = fs::read_dir(root.join("streams")) else {

@@ -70,7 +70,7 @@ pub fn assert_said_once(line: &str) {
 /// Every UCX of the machine: Debian's, and PyPI's if `tools/setup.sh test` has installed it. Prints
 /// a line if there is none.
 pub fn ucx_libraries() -> Vec<PathBuf> {
-    let venv = Path::new(env!("CARGO_MANIFEST_DIR")).join(".tools/venv/lib");
+    let venv = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join(".tools/venv/lib");
     let pythons = fs::read_dir(venv).into_iter().flatten().flatten();
     let wheels = pythons.map(|python| python.path().join("site-packages/libucx/lib/libucp.so.0"));
     let found: Vec<_> = std::iter::once(PathBuf::from("libucp.so.0"))

@@ -471,3 +471,28 @@ fn a_full_arena_names_its_limit() {
         "{told}"
     );
 }
+
+/// Promise of the packages: each subcommand has a manual page, and three shells complete the command.
+#[test]
+fn manual_pages_and_completions_are_the_commands_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder_text = folder.path().to_str().unwrap();
+    assert!(run(&["documents", folder_text]).status.success());
+    let read = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap();
+    let own = [
+        "serve", "get", "put", "ls", "describe", "top", "bench", "info",
+    ];
+    let page = read("man1/dipc.1");
+    for name in own {
+        assert!(page.contains(&format!("dipc\\-{name}(1)")), "{name}");
+        assert!(read(&format!("man1/dipc-{name}.1")).contains("NAME"));
+    }
+    assert!(read("man1/dipc-get.1").contains("\\-\\-head"));
+    for shell in ["dipc.bash", "_dipc", "dipc.fish"] {
+        let completions = read(&format!("completions/{shell}"));
+        assert!(completions.contains("describe"), "{shell}");
+    }
+    // A packager's mistake is said.
+    let told = failure(1, &["documents", "/proc/nowhere"]);
+    assert!(told.contains("/proc/nowhere"), "{told}");
+}

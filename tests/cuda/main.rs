@@ -13,9 +13,7 @@
 )]
 
 mod arenas;
-#[cfg(feature = "cli")]
 mod bench;
-#[cfg(feature = "cli")]
 mod command;
 mod cuts;
 mod decoding;
@@ -28,7 +26,6 @@ mod fetching;
 mod gathering;
 mod headers;
 mod hostile;
-#[cfg(feature = "cli")]
 mod info;
 mod kills;
 mod lending;

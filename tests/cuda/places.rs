@@ -9,11 +9,10 @@ fn bundle() -> Option<PathBuf> {
 
 /// A file of the checkout.
 pub fn in_checkout(path: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join(path)
 }
 
 /// The `dipc` command.
-#[cfg(feature = "cli")]
 pub fn command() -> PathBuf {
     bundle().map_or_else(
         || env!("CARGO_BIN_EXE_dipc").into(),

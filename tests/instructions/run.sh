@@ -37,11 +37,11 @@ if [ ! -d "$own" ] && [ -d "$target/debug/.fingerprint" ]; then
   mkdir -p "$own.new/debug"
   cp -al "$target/debug/deps" "$own.new/debug/"
   cp -a "$target/debug/build" "$target/debug/.fingerprint" "$own.new/debug/"
-  rm -rf "$own.new"/debug/deps/*dipc* "$own.new"/debug/.fingerprint/dipc-*
+  rm -rf "$own.new"/debug/deps/*dipc* "$own.new"/debug/.fingerprint/*dipc*
   mv "$own.new" "$own"
 fi
 # The settings are for this package only; settings of a profile would rebuild all others.
-setting=profile.dev.package.dipc
+setting=profile.dev.package.libdipc
 read -ra flags <<<"${DIPC_CARGO_FLAGS:---locked}"
 (cd "$root" && cargo build -q "${flags[@]}" --target-dir "$own" --workspace --all-features \
   --example instructions \

@@ -36,10 +36,9 @@ fn fetch(messages: Vec<Message>, manner: Manner, level: Level) -> Result<u64> {
     let schema = stream.schema()?;
     let mut batches = 0;
     while let Some(array) = stream.next()? {
-        match level {
-            // This level does not check values, so the test must not read them.
-            Level::Structure => drop(array),
-            Level::Full => valid(array, &schema),
+        // Level structure does not check values, so the test must not read them.
+        if level == Level::Full {
+            valid(array, &schema);
         }
         batches += 1;
     }

@@ -2,9 +2,7 @@
 //! directions.
 
 use std::fs::{self, File};
-use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -16,15 +14,15 @@ use arrow::ipc::writer::StreamWriter;
 use dipc::cancel::Cancel;
 use dipc::client::GetOptions;
 use dipc::error::Status;
+use dipc::log::{LogRecord, Sink};
 use dipc::proto::Role;
 use dipc::server::ServerOptions;
 use dipc::transport::BodyPolicy;
-use rustix::process::{Pid, Signal, kill_process};
 
 use crate::common::sample::sampled;
-use crate::common::{export, export_schema, read_all};
+use crate::common::{counting, export, export_schema, read_all};
 use crate::peer::{Options, Outcome, Peer, Server, peers};
-use crate::{LIBRARY, client, eventually, serving, works};
+use crate::{LIBRARY, Other, client, eventually, role, serve, serving, until_told, works};
 
 /// Every way to run the peer that must interoperate (rule R6).
 pub const WAYS: [Options; 2] = [
@@ -304,49 +302,50 @@ fn a_bare_address_does_no_harm_to_the_peer() {
     assert!(read_all(&mut stream).unwrap() == read(&table).1);
 }
 
+/// Writes each event to the standard error output.
+struct Printed;
+
+impl Sink for Printed {
+    fn log(&self, record: &LogRecord) {
+        eprintln!("{}", record.text);
+    }
+}
+
 /// A baseline client that has what it asked for, and leaves, is nothing to be warned of.
 #[test]
 fn nobody_is_warned_of_a_peer_that_leaves() {
+    const TEST: &str = "reference::nobody_is_warned_of_a_peer_that_leaves";
+    if role().is_some() {
+        dipc::log::set(tracing_core::Level::WARN, Some(Printed))
+            .map_err(|(error, _)| error)
+            .unwrap();
+        let (server, _) = serving();
+        serve(&server, "t", counting(3, 100_000));
+        for role in [Role::Metadata, Role::Data] {
+            println!("at={}", server.location(role).unwrap());
+        }
+        until_told();
+        drop(server);
+        let silenced = dipc::log::set(tracing_core::Level::WARN, None::<Printed>);
+        silenced.map_err(|(error, _)| error).unwrap();
+        return;
+    }
     let Some(peer) = peer() else { return };
     let folder = folder("leaving");
-    let table = large(&folder);
-    let mut server = Command::new(env!("CARGO_BIN_EXE_dipc"))
-        .arg("serve")
-        .arg(&table)
-        .args([
-            "--listen",
-            "ucx://127.0.0.1:0",
-            "--trusted-network",
-            "--roles",
-        ])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut output = BufReader::new(server.stdout.take().unwrap()).lines();
-    let mut uri = |role: &str| loop {
-        let line = output.next().expect("a URI").unwrap();
-        if let Some(uri) = line.strip_prefix(role) {
-            return uri.trim().to_owned();
-        }
-    };
-    let uris = [uri("metadata "), uri("data ")];
+    let mut server = Other::start(TEST, "server", "-");
+    let uris = [server.line("at="), server.line("at=")];
     for options in WAYS {
         for _ in 0..3 {
-            let outcome = peer.get(options, &uris, name(&table), &folder.join("got"));
+            let outcome = peer.get(options, &uris, "t", &folder.join("got"));
             assert!(matches!(outcome, Outcome::Done(_)), "{outcome:?}");
         }
     }
-    kill_process(Pid::from_child(&server), Signal::TERM).unwrap();
-    let mut logged = String::new();
-    let mut errors = server.stderr.take().unwrap();
-    errors.read_to_string(&mut logged).unwrap();
-    server.wait().unwrap();
+    let warned = server.ends();
     // An old UCX is worth a warning, peers that leave are not.
-    let mut warnings = logged.lines().filter(|line| line.contains("WARN"));
+    let mut warnings = warned.lines();
     assert!(
         warnings.all(|line| line.contains("ucx.library")),
-        "{logged}"
+        "{warned}"
     );
 }
 

@@ -19,6 +19,7 @@ module Dipc
 using Dates
 import FileWatching
 using Libdl
+import Logging
 
 # Each file needs what comes before it.
 include("library.jl")    # finding libdipc, its functions
@@ -47,14 +48,18 @@ include("pending.jl")    # requests that wait in Julia's event loop
 include("describe.jl")   # describe, list, Description
 include("tables.jl")     # what can be served; Tables.jl
 include("server.jl")     # Server
-include("serve.jl")      # serve
+include("figures.jl")    # all its figures
+include("serve.jl")      # serve, publish
 include("answer.jl")     # the tasks that serve
 include("authorize.jl")  # the decision about each request
 include("put.jl")        # Put, put
 include("exchange.jl")   # exchange
+include("log.jl")        # the log
 
 function __init__()
     watch_for_tables()
+    # In reverse: what the end of servers logs is logged.
+    atexit(stop_log)
     atexit(stop_open_servers)
     return
 end

@@ -339,7 +339,7 @@ start(request, schema) = with_schema(schema) do c
 end
 
 function send(request, node, pairs)
-    metadata = pairs === nothing || isempty(pairs) ? UInt8[] : write_metadata(pairs)
+    metadata = isempty(pairs) ? UInt8[] : write_metadata(pairs)
     array = export_array(node)
     try
         GC.@preserve metadata patiently(request) do error

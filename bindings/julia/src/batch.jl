@@ -42,6 +42,32 @@ metadata(batch::Batch) = getfield(batch, :metadata)
 """
 schema(batch::Batch) = getfield(batch, :schema)
 
+"""
+    Dipc.with_metadata(table, pairs) -> Dipc.TableWithMetadata
+
+A table with custom metadata of its own, text pairs, which go with its batch alone: for everything that takes
+tables or iterators of them. The metadata of a schema are for all batches together.
+"""
+with_metadata(table, pairs) = TableWithMetadata(table, text_pairs(pairs))
+
+"""
+    Dipc.TableWithMetadata
+
+What [`Dipc.with_metadata`](@ref) makes.
+"""
+struct TableWithMetadata
+    table::Any
+    metadata::Vector{Pair{String,String}}
+end
+
+text_pairs(pair::Pair) = text_pairs((pair,))
+text_pairs(pairs) = Pair{String,String}[String(key) => String(value) for (key, value) in pairs]
+
+# The metadata of one batch, of whatever can be served.
+metadata_of(batch::Batch) = metadata(batch)
+metadata_of(table::TableWithMetadata) = table.metadata
+metadata_of(_) = Pair{String,String}[]
+
 names(batch::Batch) = getfield(batch, :names)
 columns(batch::Batch) = getfield(batch, :columns)
 

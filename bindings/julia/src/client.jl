@@ -12,6 +12,7 @@ not given one. `close(client)` leaves its streams and batches valid.
 - `tls_ca`: path of the authorities, in PEM, whose certificates tls servers may have; otherwise the system's
 - `tls`: paths of the client's certificate and of its key, `(certificate, key)`, for servers that ask for one
 - `tls_server_name`: the name that a server's certificate must have; otherwise the host of the URI
+- `transport`: settings of single transports, as pairs: `["ucx.TLS" => "tcp", "tcp.keepalive" => 30]`
 """
 mutable struct Client <: SharedHandle
     pointer::Ptr{Cvoid}
@@ -20,7 +21,7 @@ mutable struct Client <: SharedHandle
     lock::Threads.SpinLock
 
     function Client(; any_user::Bool = false, idle_timeout = 60, max_idle::Integer = 8,
-                    tls_ca = nothing, tls = nothing, tls_server_name = nothing)
+                    tls_ca = nothing, tls = nothing, tls_server_name = nothing, transport = ())
         out = Ref{Ptr{Cvoid}}(C_NULL)
         setters = Any[
             set_bool(@c(dipc_client_options_set_any_user), any_user),
@@ -31,6 +32,7 @@ mutable struct Client <: SharedHandle
         tls === nothing || push!(setters, set_texts(@c(dipc_client_options_set_tls), tls...))
         tls_server_name === nothing ||
             push!(setters, set_text(@c(dipc_client_options_set_tls_server_name), tls_server_name))
+        append!(setters, transport_setters(@c(dipc_client_options_set_transport), transport))
         with_handle(@c(dipc_client_options_new), @c(dipc_client_options_free), setters) do options
             check(e -> ccall(@c(dipc_client_new), Int32,
                 (Ptr{Cvoid}, Ptr{Ptr{Cvoid}}, Ptr{Ptr{Cvoid}}), options, out, e))
@@ -79,9 +81,11 @@ mutable struct Stream
     lock::ReentrantLock
     ended::Bool
     turn_ends::UInt64    # when other tasks have their turn, though batches are there
+    spin::UInt64         # nanoseconds that it looks for a batch before it sleeps
 
-    Stream(stream, token, schema = nothing) =
-        finalizer(release_stream, new(stream, token, schema, ReentrantLock(), false, 0))
+    Stream(stream, token, schema = nothing; spin = nothing) =
+        finalizer(release_stream, new(stream, token, schema, ReentrantLock(), false, 0,
+                                      spin === nothing ? 0 : nanoseconds(spin)))
 end
 
 Base.IteratorSize(::Type{Stream}) = Base.SizeUnknown()
@@ -135,6 +139,8 @@ Asks a server for a ticket, and returns once the schema is there.
   where the server has them, if this process reaches that without a copy, otherwise on the host. Batches
   on a device are [`Dipc.DeviceBatch`](@ref)es
 - `validation`: `:structure`, `:full` (values as well), or `:auto`: full for servers of other users
+- `connections`: how many connections carry the stream, where the transport can spread it: tcp (1)
+- `spin`: how long a task that waits for a batch looks for it before it sleeps, with a whole core (0)
 
     for batch in Dipc.get("shm:@demo", "numbers")
         println(sum(skipmissing(batch.price)))
@@ -145,13 +151,13 @@ Ctrl-C (an InterruptException) ends it.
 """
 get(uri, ticket; options...) = ask_for_stream(:get, uri, ticket; options...)
 
-function ask_for_stream(verb, uri, ticket; options...)
+function ask_for_stream(verb, uri, ticket; spin = nothing, options...)
     out = Ref(zeroed(ArrowDeviceArrayStream))
-    token = ask(verb, uri, ticket; options...) do request, error
+    token = ask(verb, uri, ticket; spin = spin, options...) do request, error
         ccall(@c(dipc_pending_try_stream), Int32,
               (Ptr{Cvoid}, Ptr{ArrowDeviceArrayStream}, Ptr{Ptr{Cvoid}}), request, out, error)
     end
-    return Stream(out, token, read_schema(out))
+    return Stream(out, token, read_schema(out); spin = spin)
 end
 
 # Asks a server, and takes its answer by `take(request, error)`. Gives the token of the answer.
@@ -172,10 +178,10 @@ end
 
 function get_setters(; connect_timeout = nothing, stall_timeout = nothing, deadline = nothing, headers = (),
                      send_secrets::Bool = false, checksums::Bool = false, window = nothing,
-                     lent_limit_bytes = nothing, message_limit_bytes = nothing, device = :host, validation::Symbol = :auto)
+                     lent_limit_bytes = nothing, message_limit_bytes = nothing, device = :host, validation::Symbol = :auto,
+                     spin = nothing, connections = nothing)
     setters = Any[
-        set_i32(@c(dipc_get_options_set_validation),
-                named_option("validation", (auto = 0, structure = 1, full = 2), validation)),
+        set_i32(@c(dipc_get_options_set_validation), named_option("validation", VALIDATIONS, validation)),
         set_bool(@c(dipc_get_options_set_send_secrets), send_secrets),
         set_bool(@c(dipc_get_options_set_checksums), checksums),
     ]
@@ -183,6 +189,7 @@ function get_setters(; connect_timeout = nothing, stall_timeout = nothing, deadl
         @c(dipc_get_options_set_connect_timeout_ns) => connect_timeout,
         @c(dipc_get_options_set_stall_timeout_ns) => stall_timeout,
         @c(dipc_get_options_set_deadline_ns) => deadline,
+        @c(dipc_get_options_set_spin_ns) => spin,
     )
         time === nothing || push!(setters, set_u64(setter, nanoseconds(time)))
     end
@@ -195,9 +202,10 @@ function get_setters(; connect_timeout = nothing, stall_timeout = nothing, deadl
         set_u64(@c(dipc_get_options_set_lent_limit_bytes), lent_limit_bytes))
     message_limit_bytes === nothing || push!(setters,
         set_u64(@c(dipc_get_options_set_message_limit_bytes), message_limit_bytes))
-    window === nothing || push!(setters, (options, error) ->
-        ccall(@c(dipc_get_options_set_window), Int32, (Ptr{Cvoid}, UInt64, UInt64, Ptr{Ptr{Cvoid}}),
-              options, window[1], window[2], error))
+    window === nothing || push!(setters, set_pair(@c(dipc_get_options_set_window), window...))
+    connections === nothing || push!(setters, (options, error) ->
+        ccall(@c(dipc_get_options_set_connections), Int32, (Ptr{Cvoid}, UInt32, Ptr{Ptr{Cvoid}}),
+              options, connections, error))
     device_type, device_id = device_option(device)
     push!(setters, (options, error) ->
         ccall(@c(dipc_get_options_set_device), Int32, (Ptr{Cvoid}, Int32, Int64, Ptr{Ptr{Cvoid}}),
@@ -271,6 +279,7 @@ const TURN_NS = UInt64(1_000_000)
 
 # Writes the next batch to `out`, and waits for it in Julia's event loop.
 function next_struct(stream::Stream, p, out)
+    looks_until = stream.spin == 0 ? UInt64(0) : time_ns() + min(stream.spin, UInt64(1) << 62)
     while true
         # Before the call, which then has it tell of what was not found.
         fd = descriptor(@c(dipc_stream_fd), p)
@@ -278,7 +287,7 @@ function next_struct(stream::Stream, p, out)
             (Ptr{Cvoid}, Ptr{ArrowDeviceArray}, Ptr{Ptr{Cvoid}}), p, out, e))
         status == NOTHING || return
         try
-            let_others_run(() -> wait_readable(fd), stream)
+            let_others_run(() -> time_ns() < looks_until ? yield() : wait_readable(fd), stream)
         catch
             # An interrupt, above all.
             cancel(stream.token)

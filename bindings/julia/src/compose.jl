@@ -118,8 +118,13 @@ function takes(field::Field, @nospecialize(value))
     kind = first(format) == '+' ? format[1:2] : first(format) == 't' ? format[1:3] : format[1:1]
     T = Base.get(JULIA_KINDS, kind, nothing)
     T === nothing || return value isa T
-    inferred = field_of("", typeof(value), [value])
-    return inferred.format == format
+    try
+        return field_of("", typeof(value), [value]).format == format
+    catch exception
+        # There is no child for what no Arrow type is for.
+        exception isa NoFormat || rethrow()
+        return false
+    end
 end
 
 const JULIA_KINDS = Dict{String,Type}(

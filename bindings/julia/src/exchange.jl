@@ -13,7 +13,7 @@ one of them before its end.
 With a function, also as a `do` block, the tables fail with what `f(put, stream)` throws, and the put is
 finished where it has not been.
 
-- `window`, `lent_limit_bytes`, `message_limit_bytes`, `validation`: of the table from there, as for
+- `window`, `lent_limit_bytes`, `message_limit_bytes`, `validation`, `spin`: of the table from there, as for
   [`Dipc.get`](@ref)
 - the other options are those of [`Dipc.open_put`](@ref)
 
@@ -25,13 +25,13 @@ finished where it has not been.
 """
 function exchange(uri, ticket, schema::Schema; client::Client = default_client(), cancel = nothing,
                   stall_timeout = nothing, window = nothing, lent_limit_bytes = nothing,
-                  message_limit_bytes = nothing, validation::Symbol = :auto, options...)
+                  message_limit_bytes = nothing, validation::Symbol = :auto, spin = nothing, options...)
     out = Ref{Ptr{Cvoid}}(C_NULL)
     answers = Ref(zeroed(ArrowDeviceArrayStream))
     token = token_of(cancel)
     sent = put_setters(; stall_timeout = stall_timeout, options...)
     answered = get_setters(; stall_timeout = stall_timeout, window = window, lent_limit_bytes = lent_limit_bytes,
-                           message_limit_bytes = message_limit_bytes, validation = validation)
+                           message_limit_bytes = message_limit_bytes, validation = validation, spin = spin)
     take(request, error) = ccall(@c(dipc_pending_try_exchange), Int32,
         (Ptr{Cvoid}, Ptr{Ptr{Cvoid}}, Ptr{ArrowDeviceArrayStream}, Ptr{Ptr{Cvoid}}), request, out, answers, error)
     with_address(uri, ticket) do uris, n_uris, name, n_bytes
@@ -49,7 +49,7 @@ function exchange(uri, ticket, schema::Schema; client::Client = default_client()
             end
         end
     end
-    return Put(out[], schema, token), Stream(answers, token)
+    return Put(out[], schema, token), Stream(answers, token; spin = spin)
 end
 
 function exchange(use::Function, uri, ticket, schema::Schema; options...)

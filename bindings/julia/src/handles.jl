@@ -92,6 +92,19 @@ set_text(setter, text) = (options, error) ->
 set_texts(setter, one, other) = (options, error) ->
     ccall(setter, Int32, (Ptr{Cvoid}, Cstring, Cstring, Ptr{Ptr{Cvoid}}), options, one, other, error)
 
+set_pair(setter, one, other) = (options, error) ->
+    ccall(setter, Int32, (Ptr{Cvoid}, UInt64, UInt64, Ptr{Ptr{Cvoid}}), options, one, other, error)
+
+# Setters of what single transports know: pairs of "scheme.option" and its value.
+transport_setters(setter, transport::Pair) = transport_setters(setter, (transport,))
+transport_setters(setter, transport) =
+    Any[set_texts(setter, string(name), string(value)) for (name, value) in transport]
+
+# The names of an option's values, at their numbers.
+const BODIES = (auto = 0, packed = 1, lent = 2)
+const COMPRESSIONS = (none = 0, lz4 = 1, zstd = 2)
+const VALIDATIONS = (auto = 0, structure = 1, full = 2)
+
 # One of the names that an option takes, as its number.
 function named_option(option, names, value)
     haskey(names, value) || throw(ArgumentError(

@@ -41,7 +41,7 @@ function field_of_values(name, plain, nullable, values)
         field = field_of(string(nameof(type)), type, Iterators.filter(value -> value isa type, values))
         any(known -> known.format == field.format, fields) || push!(fields, field)
     end
-    length(fields) > 127 && no_format(name, plain)
+    length(fields) > 127 && throw(NoFormat(plain))
     length(fields) == 1 && return Field(name, fields[1].format; nullable = nullable,
                                         children = fields[1].children)
     # Unions have no bitmap; a child of nothing else takes what is missing.
@@ -62,9 +62,22 @@ function joined_type(types)
     return nothing
 end
 
-no_format(name, T) = throw(ArgumentError("column $name: $T has no Arrow type; give a column of" *
-    " numbers, text, dates, vectors, named tuples or dictionaries, or a Dipc.Schema that says what" *
-    " to make of it"))
+# A type, perhaps deep within a column, that has no Arrow type.
+struct NoFormat <: Exception
+    type::Type
+end
+
+# `field_of` for a column, whose failure names it.
+function field_of_column(name, T, values)
+    try
+        return field_of(name, T, values)
+    catch exception
+        exception isa NoFormat || rethrow()
+        throw(ArgumentError("column $name: $(exception.type) has no Arrow type; give a column of" *
+            " numbers, text, dates, vectors, named tuples or dictionaries, or a Dipc.Schema that says what" *
+            " to make of it"))
+    end
+end
 
 # What is there, of values that may be missing.
 present(values) = Iterators.filter(value -> !(value isa Union{Missing,Nothing,Hidden}), values)
@@ -82,7 +95,7 @@ format_of(::Type{<:AbstractVector{T}}, values) where {T} =
 format_of(::Type{NTuple{N,T}}, values) where {N,T} =
     "+w:$N", [field_of("item", T, Iterators.flatten(values))]
 function format_of(::Type{T}, values) where {T<:NamedTuple}
-    isconcretetype(T) || no_format("of structs", T)
+    isconcretetype(T) || throw(NoFormat(T))
     return "+s", [field_of(name, fieldtype(T, name), (value[name] for value in values))
                   for name in fieldnames(T)]
 end
@@ -92,4 +105,4 @@ function format_of(::Type{<:AbstractDict{K,V}}, values) where {K,V}
     key.nullable && throw(ArgumentError("the keys of a map may not be missing: $K"))
     return "+m", [Field("entries", "+s"; nullable = false, children = [key, value])]
 end
-format_of(::Type{T}, values) where {T} = no_format("", T)
+format_of(::Type{T}, values) where {T} = throw(NoFormat(T))

@@ -9,11 +9,13 @@ const FUNCTION_NAMES = (
     :dipc_arena_alloc, :dipc_arena_dealloc, :dipc_arena_free, :dipc_arena_new,
     :dipc_arena_options_free, :dipc_arena_options_new, :dipc_arena_options_set_max_bytes,
     :dipc_arena_options_set_region_bytes, :dipc_arena_stat,
+    :dipc_batch_set_metadata,
     :dipc_cancel_free, :dipc_cancel_is_triggered, :dipc_cancel_new, :dipc_cancel_trigger,
     :dipc_client_free, :dipc_client_new, :dipc_client_start, :dipc_client_start_exchange, :dipc_client_start_put,
     :dipc_client_options_free, :dipc_client_options_new, :dipc_client_options_set_any_user,
     :dipc_client_options_set_idle_timeout_ns, :dipc_client_options_set_max_idle, :dipc_client_options_set_tls,
-    :dipc_client_options_set_tls_ca, :dipc_client_options_set_tls_server_name, :dipc_client_stat,
+    :dipc_client_options_set_tls_ca, :dipc_client_options_set_tls_server_name, :dipc_client_options_set_transport,
+    :dipc_client_stat,
     :dipc_description_add_endpoint, :dipc_description_endpoint_count,
     :dipc_description_endpoint_descriptor, :dipc_description_endpoint_total,
     :dipc_description_endpoint_uri, :dipc_description_endpoint_uri_count, :dipc_description_free,
@@ -22,11 +24,12 @@ const FUNCTION_NAMES = (
     :dipc_description_total,
     :dipc_error_code, :dipc_error_free, :dipc_error_os_errno, :dipc_error_retry_after_ns, :dipc_error_text,
     :dipc_get_options_free, :dipc_get_options_new, :dipc_get_options_set_checksums,
-    :dipc_get_options_set_connect_timeout_ns,
+    :dipc_get_options_set_connect_timeout_ns, :dipc_get_options_set_connections,
     :dipc_get_options_set_deadline_ns, :dipc_get_options_set_device, :dipc_get_options_set_headers,
     :dipc_get_options_set_lent_limit_bytes, :dipc_get_options_set_message_limit_bytes,
-    :dipc_get_options_set_send_secrets, :dipc_get_options_set_stall_timeout_ns, :dipc_get_options_set_validation,
-    :dipc_get_options_set_window,
+    :dipc_get_options_set_send_secrets, :dipc_get_options_set_spin_ns, :dipc_get_options_set_stall_timeout_ns,
+    :dipc_get_options_set_validation, :dipc_get_options_set_window,
+    :dipc_process_get_stats,
     :dipc_pending_fd, :dipc_pending_free, :dipc_pending_try_description, :dipc_pending_try_exchange,
     :dipc_pending_try_put, :dipc_pending_try_stream, :dipc_put_fail, :dipc_put_fd, :dipc_put_finish, :dipc_put_free,
     :dipc_put_headers, :dipc_put_is_over, :dipc_put_next_result, :dipc_put_options_free,
@@ -37,29 +40,35 @@ const FUNCTION_NAMES = (
     :dipc_put_options_set_send_secrets, :dipc_put_options_set_stall_timeout_ns, :dipc_put_push,
     :dipc_put_result, :dipc_put_stat,
     :dipc_headers_add, :dipc_headers_count, :dipc_headers_free, :dipc_headers_key,
-    :dipc_headers_new, :dipc_headers_value,
+    :dipc_headers_new, :dipc_headers_value, :dipc_histogram_upper_bound,
+    :dipc_log_set,
     :dipc_request_add_headers, :dipc_request_allow, :dipc_request_cancel_fd, :dipc_request_fail, :dipc_request_fd,
     :dipc_request_finish, :dipc_request_free, :dipc_request_headers, :dipc_request_is_cancelled,
     :dipc_request_is_undecided, :dipc_request_peer, :dipc_request_peer_address, :dipc_request_peer_certificate,
     :dipc_request_peer_id, :dipc_request_principal, :dipc_request_set_principal,
     :dipc_request_peer_transport, :dipc_request_push, :dipc_request_start, :dipc_request_ticket, :dipc_request_time_left_ns,
     :dipc_request_result, :dipc_request_set_label, :dipc_request_source, :dipc_request_source_schema, :dipc_request_verb,
-    :dipc_server_drain, :dipc_server_drain_releases, :dipc_server_free, :dipc_server_is_ready, :dipc_server_listen, :dipc_server_listen_fd, :dipc_server_location,
+    :dipc_server_drain, :dipc_server_drain_releases, :dipc_server_free,
+    :dipc_server_get_label_stats, :dipc_server_get_stats, :dipc_server_is_ready, :dipc_server_listen,
+    :dipc_server_listen_fd, :dipc_server_location,
     :dipc_server_new, :dipc_server_next_request, :dipc_server_options_free,
-    :dipc_server_options_new, :dipc_server_options_set_any_user, :dipc_server_options_set_authorizer_pull,
-    :dipc_server_options_set_body,
+    :dipc_server_options_new, :dipc_server_options_set_allow_remote, :dipc_server_options_set_any_user,
+    :dipc_server_options_set_authorizer_pull, :dipc_server_options_set_body,
     :dipc_server_options_set_compression, :dipc_server_options_set_credit_timeout_ns,
     :dipc_server_options_set_handshake_timeout_ns, :dipc_server_options_set_idle_timeout_ns,
     :dipc_server_options_set_inline_bytes, :dipc_server_options_set_lent_limit_bytes,
     :dipc_server_options_set_max_connections, :dipc_server_options_set_max_connections_per_peer,
     :dipc_server_options_set_max_providers, :dipc_server_options_set_max_region_bytes,
     :dipc_server_options_set_max_request_bytes, :dipc_server_options_set_max_streams,
-    :dipc_server_options_set_max_streams_per_peer, :dipc_server_options_set_request_timeout_ns,
-    :dipc_server_options_set_region_bytes, :dipc_server_options_set_region_idle_ns, :dipc_server_options_set_tls,
-    :dipc_server_options_set_tls_client_ca,
+    :dipc_server_options_set_max_streams_per_peer, :dipc_server_options_set_put_message_limit_bytes,
+    :dipc_server_options_set_put_stall_timeout_ns, :dipc_server_options_set_put_validation,
+    :dipc_server_options_set_put_window, :dipc_server_options_set_request_timeout_ns,
+    :dipc_server_options_set_region_bytes, :dipc_server_options_set_region_idle_ns,
+    :dipc_server_options_set_spin_ns, :dipc_server_options_set_tls, :dipc_server_options_set_tls_client_ca,
+    :dipc_server_options_set_transport, :dipc_server_options_set_trusted_network,
     :dipc_server_publish, :dipc_server_reload_tls, :dipc_server_replace, :dipc_server_request_fd, :dipc_server_serve_pull,
     :dipc_server_set_description, :dipc_server_set_handler, :dipc_server_set_handler_pull,
-    :dipc_server_stat, :dipc_server_stats_text, :dipc_server_stop, :dipc_server_withdraw,
+    :dipc_server_stat, :dipc_server_stats_text, :dipc_server_stop, :dipc_server_ticket, :dipc_server_withdraw,
     :dipc_status_name,
     :dipc_stream_fd, :dipc_stream_headers, :dipc_stream_metadata, :dipc_stream_stat,
     :dipc_stream_status, :dipc_stream_try_next,
@@ -92,15 +101,26 @@ end
     return FUNCTIONS
 end
 
-# Where libdipc is looked for, in this order: what the two variables name, then what the system
-# finds: LD_LIBRARY_PATH, ld.so.cache.
+# Where libdipc is looked for, in this order: what the two variables name, then libdipc_jll, where the
+# program has loaded it, then what the system finds: LD_LIBRARY_PATH, ld.so.cache.
 function library_candidates()
     named = Base.get(ENV, "DIPC_LIBRARY", "")
     isempty(named) || return [named]
     soname = "libdipc.so.$(HEADER_VERSION.major).$(HEADER_VERSION.minor)"
     prefix = Base.get(ENV, "DIPC_PREFIX", "")
     isempty(prefix) || return [joinpath(prefix, folder, soname) for folder in ("lib", "lib64")]
+    packaged = packaged_library()
+    packaged === nothing || return [packaged]
     return [soname, "libdipc.so"]
+end
+
+# The library that Julia's package manager has installed (jll/build_tarballs.jl).
+function packaged_library()
+    for (id, package) in Base.loaded_modules
+        id.name == "libdipc_jll" && isdefined(package, :libdipc_path) &&
+            return string(getfield(package, :libdipc_path))
+    end
+    return nothing
 end
 
 function load_library()
@@ -114,7 +134,7 @@ function load_library()
         end
         throw(DipcError(ERR_UNSUPPORTED, "cannot load libdipc: tried $(join(candidates, ", "))" *
             reason_not_loaded(last(candidates)) * "; install it, or name the file in DIPC_LIBRARY" *
-            " or the folder above its lib in DIPC_PREFIX"))
+            " or the folder above its lib in DIPC_PREFIX, or load libdipc_jll"))
     end
 end
 

@@ -112,9 +112,9 @@ function put_setters(; connect_timeout = nothing, stall_timeout = nothing, deadl
     setters = Any[
         set_bool(@c(dipc_put_options_set_send_secrets), send_secrets),
         set_bool(@c(dipc_put_options_set_checksums), checksums),
-        set_i32(@c(dipc_put_options_set_body), named_option("body", (auto = 0, packed = 1, lent = 2), body)),
+        set_i32(@c(dipc_put_options_set_body), named_option("body", BODIES, body)),
         set_i32(@c(dipc_put_options_set_compression),
-                named_option("compression", (none = 0, lz4 = 1, zstd = 2), compression)),
+                named_option("compression", COMPRESSIONS, compression)),
         (options, error) -> ccall(@c(dipc_put_options_set_connections), Int32,
                                   (Ptr{Cvoid}, UInt16, Ptr{Ptr{Cvoid}}), options, connections, error),
     ]
@@ -139,12 +139,12 @@ end
 Sends a table as a batch. Other tasks run while it waits for a slow server.
 """
 function Base.write(put::Put, table)
-    push_batch(put, part(put.schema, as_table(table))...)
+    push_batch(put, part(put.schema, table)...)
     return
 end
 
 function push_batch(put::Put, node, pairs)
-    metadata = pairs === nothing || isempty(pairs) ? UInt8[] : write_metadata(pairs)
+    metadata = isempty(pairs) ? UInt8[] : write_metadata(pairs)
     array = export_array(node)
     try
         GC.@preserve metadata patiently(put) do pointer_, error

@@ -67,9 +67,7 @@ open_description(_) = throw(DipcError(ERR_UNSUPPORTED, "the server's handler giv
 function serve(server::Server, ticket, table; schema = nothing)
     # A single table is built once, for all clients; what is wrong with it is told here and now.
     if is_one_table(table)
-        opened = open_table(table, schema)
-        is_plain(opened) && return publish(@c(dipc_server_publish), server, ticket, opened)
-        return serve_pulled(server, ticket, request -> opened)
+        return publish(server, ticket, table; schema = schema)
     end
     can_iterate(table) || throw(ArgumentError("a $(typeof(table)) cannot be" *
         " served: give a named tuple of vectors, an iterator of them, or a function"))
@@ -77,18 +75,24 @@ function serve(server::Server, ticket, table; schema = nothing)
 end
 
 """
+    Dipc.publish(server, ticket, table; schema=nothing)
+
+Gives a whole table to the server: a single one, or all tables of an iterator as its batches. The library then
+serves it by itself, on its own threads, to any number of clients, and knows its schema and totals. An iterator
+is gone through here and now; [`Dipc.serve`](@ref) goes through it for each client.
+"""
+publish(server::Server, ticket, table; schema = nothing) =
+    give_whole(@c(dipc_server_publish), server, ticket, open_table(table, schema))
+
+"""
     Dipc.replace(server, ticket, table; schema=nothing)
 
 Puts a table, or all tables of an iterator as its batches, in the place of what the ticket stands
 for, if anything. At no moment is the ticket unknown, and streams under way go on with what they
-began. The metadata of single batches is left out.
+began.
 """
-function replace(server::Server, ticket, table; schema = nothing)
-    opened = open_table(table, schema)
-    # It may be possible to go over the parts only once.
-    whole = Opened(opened.schema, [(node, nothing) for (node, _) in opened.parts])
-    return publish(@c(dipc_server_replace), server, ticket, whole)
-end
+replace(server::Server, ticket, table; schema = nothing) =
+    give_whole(@c(dipc_server_replace), server, ticket, open_table(table, schema))
 
 """
     Dipc.set_description(server, ticket, description::Dipc.Description)
@@ -121,9 +125,9 @@ Opened(schema, parts) = Opened(schema, parts, () -> nothing)
 
 function open_table(object, schema)
     if is_one_table(object)
-        table = table_columns(object)
+        table = as_table(object)
         chosen = schema === nothing ? schema_of(table) : schema
-        return Opened(chosen, [part(chosen, table)])
+        return Opened(chosen, [part(chosen, object)])
     end
     if object isa Stream
         return Opened(something(schema, Dipc.schema(object)), (part(something(schema, Dipc.schema(object)), batch)
@@ -138,7 +142,7 @@ function open_table(object, schema)
         schema = schema_of(as_table(first[1]); nullable = true)
     end
     chosen = schema
-    return Opened(chosen, (part(chosen, as_table(batch)) for batch in Continued(object, first)))
+    return Opened(chosen, (part(chosen, batch) for batch in Continued(object, first)))
 end
 
 # The rest of an iteration whose first step was made.
@@ -157,23 +161,25 @@ function as_table(object)
     return table
 end
 
-part(schema::Schema, table) = (build_batch(schema, table), table isa Batch ? metadata(table) : nothing)
-
-# A published table carries no metadata of single batches.
-is_plain(opened) = all(((_, metadata),) -> metadata === nothing || isempty(metadata), opened.parts)
+part(schema::Schema, object) = (build_batch(schema, as_table(object)), metadata_of(object))
 
 # Has the library serve the whole table, by dipc_server_publish or dipc_server_replace.
-function publish(call, server, ticket, opened)
+function give_whole(call, server, ticket, opened)
     name = ticket_bytes(ticket)
+    # It may be possible to go over the parts only once.
+    parts = collect(opened.parts)
     schema = library_schema(opened.schema)
-    arrays = ArrowDeviceArray[export_array(node)[] for (node, _) in opened.parts]
+    arrays = ArrowDeviceArray[export_array(node)[] for (node, _) in parts]
     try
+        for (i, (_, pairs)) in enumerate(parts)
+            isempty(pairs) || set_metadata!(arrays, i, write_metadata(pairs))
+        end
         using_handle(server) do handle
             check(e -> ccall(call, Int32, (Ptr{Cvoid}, Ptr{UInt8}, Csize_t, Ptr{ArrowSchema},
                                            Ptr{ArrowDeviceArray}, Csize_t, Ptr{Ptr{Cvoid}}),
                              handle, name, length(name), schema, arrays, length(arrays), e))
             # For requests that came before the ticket was replaced.
-            server.tables[name] = request -> opened
+            server.tables[name] = request -> Opened(opened.schema, parts)
         end
     finally
         # Where they were taken there is nothing left to release.
@@ -183,6 +189,9 @@ function publish(call, server, ticket, opened)
     start_answering(server)
     return
 end
+
+set_metadata!(arrays, i, bytes) = check(e -> GC.@preserve arrays ccall(@c(dipc_batch_set_metadata), Int32,
+    (Ptr{ArrowDeviceArray}, Ptr{UInt8}, Csize_t, Ptr{Ptr{Cvoid}}), pointer(arrays, i), bytes, length(bytes), e))
 
 # A C schema in memory of the library's own: it keeps the schema of a published table, and may
 # release it on any thread.

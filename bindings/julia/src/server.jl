@@ -36,11 +36,25 @@ Serves tables to clients; listens at `uri` where one is given. See [`Dipc.serve`
 - `inline_bytes`: up to which size a body travels as bytes (4096)
 - `lent_limit_bytes`: the most bytes of copies lent to one connection (1 GiB)
 - `any_user`: whether to admit clients of other users of this machine (false)
+- `allow_remote`: whether to listen on tcp where other machines can connect. Otherwise such an address fails with
+  `Dipc.ERR_PERMISSION`: tcp has neither encryption nor authentication (false)
+- `trusted_network`: whether every process that can reach this server's network is trusted. Otherwise every ucx
+  address fails with `Dipc.ERR_PERMISSION`: who connects there can read and write the memory of this process (false)
 - `tls`: paths of the server's certificate and of its key, `(certificate, key)`, in PEM, for addresses
   that begin with `tls://`
 - `tls_client_ca`: path of authorities, in PEM: tls clients must have a certificate of one of them
-- `body`: `:auto`, or `:packed`: always as bytes
+- `body`: `:auto`; `:packed`: always as bytes; `:lent`: lent wherever that is possible, small bodies and those of
+  clients without libdipc's extension included
 - `compression`: `:none`, `:lz4` or `:zstd`; compressed bodies travel as bytes
+- `put_window`: `(batches, bytes)` that a client may send before they are taken (16, 256 MiB)
+- `put_validation`: how a client's arrays are checked: `:structure`, `:full` (values as well), or `:auto`: full for
+  clients of other users
+- `put_stall_timeout`: how long a client may say nothing while its batches are waited for; then
+  [`Dipc.source`](@ref) fails with `Dipc.ERR_TIMEOUT` (no limit)
+- `put_message_limit_bytes`: the most memory that one message of a client may take beside its body (512 MiB; 16 GiB
+  for clients of the same user)
+- `spin`: how long a thread of the server's looks for the next request before it sleeps, with a whole core (0)
+- `transport`: settings of single transports, as pairs: `["ucx.TLS" => "tcp", "tcp.keepalive" => 30]`
 
 `Dipc.Server(f, uri; options...)`, also as a `do` block, closes the server when `f(server)` returns.
 A program that computes without ever waiting should `yield()` now and then: tasks serve what is made
@@ -65,17 +79,22 @@ mutable struct Server <: SharedHandle
                     max_region_bytes = nothing,
                     region_bytes = nothing, region_idle = nothing, inline_bytes = nothing,
                     lent_limit_bytes = nothing, any_user::Bool = false, body::Symbol = :auto,
-                    tls = nothing, tls_client_ca = nothing,
-                    compression::Symbol = :none)
+                    tls = nothing, tls_client_ca = nothing, compression::Symbol = :none,
+                    allow_remote::Bool = false, trusted_network::Bool = false, spin = nothing,
+                    put_window = nothing, put_validation::Symbol = :auto, put_stall_timeout = nothing,
+                    put_message_limit_bytes = nothing, transport = ())
         ensure_authorizer(authorizer)
         out = Ref{Ptr{Cvoid}}(C_NULL)
         setters = Any[
             set_bool(@c(dipc_server_options_set_any_user), any_user),
             set_bool(@c(dipc_server_options_set_authorizer_pull), authorizer !== nothing),
-            set_i32(@c(dipc_server_options_set_body),
-                    named_option("body", (auto = 0, packed = 1), body)),
+            set_bool(@c(dipc_server_options_set_allow_remote), allow_remote),
+            set_bool(@c(dipc_server_options_set_trusted_network), trusted_network),
+            set_i32(@c(dipc_server_options_set_body), named_option("body", BODIES, body)),
             set_i32(@c(dipc_server_options_set_compression),
-                    named_option("compression", (none = 0, lz4 = 1, zstd = 2), compression)),
+                    named_option("compression", COMPRESSIONS, compression)),
+            set_i32(@c(dipc_server_options_set_put_validation),
+                    named_option("put_validation", VALIDATIONS, put_validation)),
         ]
         for (setter, value) in (
             @c(dipc_server_options_set_max_streams) => max_streams,
@@ -93,9 +112,14 @@ mutable struct Server <: SharedHandle
             @c(dipc_server_options_set_region_idle_ns) => time_option(region_idle),
             @c(dipc_server_options_set_inline_bytes) => inline_bytes,
             @c(dipc_server_options_set_lent_limit_bytes) => lent_limit_bytes,
+            @c(dipc_server_options_set_spin_ns) => time_option(spin),
+            @c(dipc_server_options_set_put_stall_timeout_ns) => time_option(put_stall_timeout),
+            @c(dipc_server_options_set_put_message_limit_bytes) => put_message_limit_bytes,
         )
             value === nothing || push!(setters, set_u64(setter, value))
         end
+        put_window === nothing || push!(setters, set_pair(@c(dipc_server_options_set_put_window), put_window...))
+        append!(setters, transport_setters(@c(dipc_server_options_set_transport), transport))
         tls === nothing || push!(setters, set_texts(@c(dipc_server_options_set_tls), tls...))
         tls_client_ca === nothing ||
             push!(setters, set_text(@c(dipc_server_options_set_tls_client_ca), tls_client_ca))
@@ -259,6 +283,27 @@ function withdraw(server::Server)
     end
     server.handler = nothing
     return
+end
+
+"""
+    Dipc.tickets(server) -> Vector{Vector{UInt8}}
+
+The tickets that the server serves now, in the order of their bytes; `String(ticket)` is one as text. What a
+handler answers for is not among them.
+"""
+function tickets(server::Server)
+    found = Vector{UInt8}[]
+    using_handle(server) do handle
+        while true
+            try
+                push!(found, indexed_text(@c(dipc_server_ticket), handle, length(found) + 1))
+            catch exception
+                exception isa DipcError && exception.status == ERR_NOT_FOUND || rethrow()
+                return
+            end
+        end
+    end
+    return found
 end
 
 """

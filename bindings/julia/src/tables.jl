@@ -25,6 +25,7 @@ end
 
 # A table as names and columns, or nothing where it is none.
 table_columns(batch::Batch) = batch
+table_columns(table::TableWithMetadata) = table_columns(table.table)
 table_columns(table::NamedTuple) = all(column -> column isa AbstractVector, values(table)) ? table : nothing
 function table_columns(table)
     tables = TABLES[]
@@ -38,9 +39,9 @@ end
 
 # Whether something is one table, rather than an iterator of some.
 function is_one_table(object)
-    object isa Batch && return true
+    object isa Union{Batch,TableWithMetadata} && return true
     object isa NamedTuple && return table_columns(object) !== nothing
-    object isa AbstractVector && !isempty(object) && all(part -> part isa Union{Batch,NamedTuple} &&
+    object isa AbstractVector && !isempty(object) && all(part -> part isa Union{Batch,NamedTuple,TableWithMetadata} &&
         table_columns(part) !== nothing, object) && return false
     object isa Union{Stream,Channel,Base.Generator} && return false
     tables = TABLES[]
@@ -60,7 +61,7 @@ end
 
 function column_field(name, column, nullable)
     known = source(column)
-    field = known === nothing ? field_of(string(name), eltype(column), column) : known.field
+    field = known === nothing ? field_of_column(string(name), eltype(column), column) : known.field
     return Field(string(name), field.format, field.nullable || nullable, field.flags, field.metadata,
                  field.children, field.dictionary)
 end

@@ -5,9 +5,14 @@
     # All blocks of one page are one program.
     code = join((m[1] for m in eachmatch(r"```julia\n(.*?)```"s, guide)), "\n")
     said = read(`$JULIA -e $code`, String)
-    @test said == """
+    # The log comes last.
+    printed, logged = split(said, r"(?=┌)"; limit = 2)
+    @test occursin("target = \"dipc::audit\"", logged)
+    @test printed == """
         3 rows, sum 6, last name missing
         $(sum(n -> n^2, 1:5000))
+        "part" => "1", "part" => "2", "part" => "3"
+        numbers, squares, thirds
         1.5e6
         Oslo, Rome
         ada pays 3

@@ -182,8 +182,18 @@ end
                            ["k" => "v"])
         Dipc.serve(server, "one", batch)
         @test Dipc.metadata(only(collect(Dipc.get(uri, "one")))) == ["k" => "v"]
-        Dipc.replace(server, "one", batch)
+        Dipc.replace(server, "one", plain)
         @test isempty(Dipc.metadata(only(collect(Dipc.get(uri, "one")))))
+    end
+end
+
+@testset "what has no Arrow type is told by the name of its column" begin
+    serving() do server, uri
+        for wrong in ([1 => 2], [[1 => 2]], [(a = 1 => 2,)], Any[1 => 2], [Dict("k" => (1 => 2))])
+            exception = thrown(() -> Dipc.serve(server, "wrong", (fine = [1], wrong = wrong)))
+            @test exception isa ArgumentError
+            @test startswith(exception.msg, "column wrong: Pair{Int64,Int64} has no Arrow type")
+        end
     end
 end
 

@@ -4,6 +4,7 @@ use crate::arrow::OwnedDeviceArray;
 
 /// The amount of checks of a peer's data (rule A8).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Level {
     /// All checks that need no time per row: counts, lengths, buffer sizes, first and last offsets.
     /// For peers of the same user.

@@ -10,6 +10,7 @@ use crate::error::{Error, Result};
 
 /// The codec of compressed bodies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Compression {
     /// LZ4 in its frame format.
     Lz4Frame,

@@ -3,7 +3,7 @@
 use std::ffi::{CStr, c_char, c_int};
 use std::ptr;
 
-use super::ArrayReader;
+use super::{ArrayReader, kept_error};
 use crate::arrow::abi::{
     ArrowArray, ArrowArrayStream, ArrowDeviceArray, ArrowDeviceArrayStream, ArrowSchema,
 };
@@ -44,6 +44,12 @@ macro_rules! imported {
             fn outcome(&mut self, callback: &str, errno: c_int) -> Result<()> {
                 // SAFETY: only the stream's own function gets the stream, and leaves it valid.
                 let stream = unsafe { self.0.raw_mut() };
+                if errno != 0
+                    // SAFETY: `&mut self` excludes other uses.
+                    && let Some(error) = unsafe { kept_error(stream) }
+                {
+                    return Err(error);
+                }
                 let mut text = ptr::null();
                 if let Some(get_last_error) = stream.get_last_error
                     && errno != 0

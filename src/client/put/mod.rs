@@ -49,6 +49,7 @@ pub struct Put {
 
 /// What a put has sent so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct PutStats {
     /// Record batches sent.
     pub batches: u64,

@@ -4,6 +4,7 @@ use std::ops::Add;
 
 /// What a stream has brought so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct StreamStats {
     /// Rows handed out.
     pub rows: u64,

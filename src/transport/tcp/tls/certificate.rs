@@ -11,6 +11,7 @@ impl PeerCertificate {
     /// # Errors
     ///
     /// `Permission` when it cannot be read.
+    #[doc(hidden)]
     pub fn from_der(certificate: &[u8]) -> Result<Self> {
         let (_, parsed) = X509Certificate::from_der(certificate).map_err(|error| {
             Error::new(

@@ -55,7 +55,7 @@ impl FromStr for LogChoice {
 /// Begins to log to stderr. The log may contain text of a peer. A closed stderr cannot be reported.
 pub fn install(choice: LogChoice) {
     // The logs of dependencies, such as every frame of HTTP/2, are left out.
-    let ours = Targets::new().with_target(env!("CARGO_PKG_NAME"), choice.level);
+    let ours = Targets::new().with_target("dipc", choice.level);
     let registry = tracing_subscriber::registry();
     if choice.json {
         let lines = JsonLines(std::io::stderr);

@@ -297,7 +297,7 @@ fn bytes_behind_the_end_are_refused() {
 fn golden_files_are_read() {
     calm::install();
     let root = std::env::var_os("DIPC_GOLDEN").map_or_else(
-        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/golden"),
+        || Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join("../shared/golden"),
         PathBuf::from,
     );
     let files = |kind| match fs::read_dir(root.join(kind)) {

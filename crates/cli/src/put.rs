@@ -201,12 +201,11 @@ fn send(args: &Args, rows: Rows, cancel: &Cancel) -> Result<Report> {
         count += batch.num_rows() as u64;
         sending.push(batch)?;
         let stats = sending.stats();
-        progress.show(&StreamStats {
-            rows: count,
-            bytes_lent: stats.bytes_lent,
-            bytes_received: stats.bytes_copied + stats.bytes_sent,
-            ..StreamStats::default()
-        });
+        let mut shown = StreamStats::default();
+        shown.rows = count;
+        shown.bytes_lent = stats.bytes_lent;
+        shown.bytes_received = stats.bytes_copied + stats.bytes_sent;
+        progress.show(&shown);
     }
     let (ticket, result) = sending.finish()?;
     progress.clear();

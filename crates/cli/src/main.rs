@@ -7,6 +7,7 @@ mod calm;
 mod checksum;
 mod describe;
 mod display;
+mod documents;
 mod flight;
 mod get;
 mod info;
@@ -42,7 +43,12 @@ use logging::LogChoice;
 
 /// Moves Apache Arrow tables between processes without serialising them.
 #[derive(Parser)]
-#[command(version, propagate_version = true, arg_required_else_help = true)]
+#[command(
+    name = "dipc",
+    version,
+    propagate_version = true,
+    arg_required_else_help = true
+)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -72,6 +78,9 @@ enum Command {
     /// One of the two processes of a measurement
     #[command(name = bench::SUBCOMMAND, hide = true)]
     BenchProcess,
+    /// Write manual pages and shell completions, for packages
+    #[command(hide = true)]
+    Documents(documents::Args),
     /// Show which transports and devices work here, and why the others do not
     Info(info::Args),
 }
@@ -111,6 +120,7 @@ fn main() -> ExitCode {
         Command::Top(args) => ("top", top::run(&args)),
         Command::Bench(args) => ("bench", bench::run(&args, cli.log.level)),
         Command::BenchProcess => (bench::SUBCOMMAND, bench::run_process()),
+        Command::Documents(args) => ("documents", documents::run::<Cli>(&args)),
         Command::Info(args) => ("info", info::run(&args)),
     };
     match outcome {

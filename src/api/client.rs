@@ -1,0 +1,341 @@
+//! Requests.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arrow::datatypes::SchemaRef;
+
+use super::options::{GetOptions, PutOptions};
+use super::{Batches, Description, Endpoint, Put, Reader, Uris};
+use crate::arrow::description;
+use crate::arrow::schema_to_c;
+use crate::client::{self, ClientOptions, ClientStats};
+use crate::device::DeviceKind;
+use crate::error::Result;
+
+/// Asks servers for tables, and sends them tables.
+///
+/// Clones share the idle connections, which later streams use again. Any thread may call it.
+/// Readers and batches outlive it.
+///
+/// ```no_run
+/// let client = dipc::Client::new()?;
+/// for batch in client.get("shm:@prices", "today")? {
+///     println!("{} rows", batch?.num_rows());
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct Client(pub(super) Arc<client::Client>);
+
+/// Makes a [`Client`].
+///
+/// ```
+/// let client = dipc::Client::builder()
+///     .max_idle(2)
+///     .setting("tcp.keepalive", "30")?
+///     .build()?;
+/// # let _ = client;
+/// # Ok::<(), dipc::Error>(())
+/// ```
+#[derive(Debug, Clone, Default)]
+#[must_use]
+pub struct ClientBuilder(ClientOptions);
+
+impl ClientBuilder {
+    /// Accepts servers of every user of this machine. Default: of this process's user only.
+    pub fn any_user(mut self, any: bool) -> Self {
+        self.0.any_user = any;
+        self
+    }
+
+    /// How long an idle connection is kept for later streams. Default: a minute.
+    pub fn idle_timeout(mut self, limit: Duration) -> Self {
+        self.0.idle_timeout = limit;
+        self
+    }
+
+    /// How many idle connections are kept for each server. Default: 8.
+    pub fn max_idle(mut self, count: usize) -> Self {
+        self.0.max_idle = count;
+        self
+    }
+
+    /// The authorities, as a PEM file, whose certificates a server may have. Default: the system's.
+    pub fn tls_ca(mut self, file: impl Into<PathBuf>) -> Self {
+        self.0.tls = self.0.tls.with(|files| files.ca = Some(file.into()));
+        self
+    }
+
+    /// This client's certificates and its private key, as PEM files, for servers that ask for them.
+    pub fn tls_identity(
+        mut self,
+        certificates: impl Into<PathBuf>,
+        key: impl Into<PathBuf>,
+    ) -> Self {
+        let identity = Some((certificates.into(), key.into()));
+        self.0.tls = self.0.tls.with(|files| files.identity = identity);
+        self
+    }
+
+    /// The name that a server's certificate must have. Default: the host of the URI.
+    pub fn tls_server_name(mut self, name: impl Into<String>) -> Self {
+        let name = Some(name.into());
+        self.0.tls = self.0.tls.with(|files| files.server_name = name);
+        self
+    }
+
+    /// A setting of one transport, as `ucx.TLS`.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument`: the setting is unknown.
+    pub fn setting(mut self, name: &str, value: &str) -> Result<Self> {
+        self.0.settings.set(name, value)?;
+        Ok(self)
+    }
+
+    /// The client.
+    ///
+    /// # Errors
+    ///
+    /// `OutOfResources` when the process has no threads or descriptors left.
+    pub fn build(self) -> Result<Client> {
+        client::Client::new(self.0).map(|client| Client(Arc::new(client)))
+    }
+}
+
+impl Client {
+    /// A client with the default options.
+    ///
+    /// # Errors
+    ///
+    /// As [`ClientBuilder::build`].
+    pub fn new() -> Result<Self> {
+        Self::builder().build()
+    }
+
+    /// A client with other options.
+    pub fn builder() -> ClientBuilder {
+        ClientBuilder::default()
+    }
+
+    /// Asks for the table of `ticket`, and waits for its schema.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidUri`, `Unsupported`, `Unreachable`, `Permission`, `Timeout`, `NotFound` for an
+    /// unknown ticket, `Busy`, and the errors of the server's host.
+    pub fn get(&self, uris: impl Into<Uris>, ticket: impl AsRef<[u8]>) -> Result<Reader> {
+        self.get_with(uris, ticket, &GetOptions::default())
+    }
+
+    /// [`get`](Self::get) with options.
+    ///
+    /// # Errors
+    ///
+    /// As [`get`](Self::get); `Cancelled` by the token.
+    pub fn get_with(
+        &self,
+        uris: impl Into<Uris>,
+        ticket: impl AsRef<[u8]>,
+        options: &GetOptions,
+    ) -> Result<Reader> {
+        let (uris, token) = (uris.into(), options.cancel.as_ref());
+        let stream = (self.0).get(&uris.texts(), ticket.as_ref(), &options.inner, token)?;
+        Reader::new(stream)
+    }
+
+    /// Asks for a table in parts, on one server or several: describes it, then reads its endpoints,
+    /// several at once. The batches come in any order, unless the description says that the order
+    /// matters.
+    ///
+    /// # Errors
+    ///
+    /// As [`get`](Self::get) and [`describe`](Self::describe); `InvalidData` for parts with
+    /// different columns.
+    pub fn get_parts(
+        &self,
+        uris: impl Into<Uris>,
+        ticket: impl AsRef<[u8]>,
+        options: &GetOptions,
+    ) -> Result<Reader> {
+        let (uris, token) = (uris.into(), options.cancel.as_ref());
+        let parts = (self.0).get_parts(&uris.texts(), ticket.as_ref(), &options.inner, token)?;
+        Reader::of_parts(parts)
+    }
+
+    /// Sends all batches, and waits until the server's host has taken them. Returns how many batches
+    /// it has taken.
+    ///
+    /// # Errors
+    ///
+    /// As [`get`](Self::get); `Unsupported` if the server takes no tables; the errors of the
+    /// batches' own source.
+    ///
+    /// ```no_run
+    /// # use dipc::Batches;
+    /// # fn load() -> Batches { unimplemented!() }
+    /// let client = dipc::Client::new()?;
+    /// let taken = client.put("tls://lake.example.org:4000", "prices/today", load())?;
+    /// println!("{taken} batches are there");
+    /// # Ok::<(), dipc::Error>(())
+    /// ```
+    pub fn put(
+        &self,
+        uris: impl Into<Uris>,
+        descriptor: impl AsRef<[u8]>,
+        batches: impl Into<Batches>,
+    ) -> Result<u64> {
+        self.put_with(uris, descriptor, batches, &PutOptions::default())
+    }
+
+    /// [`put`](Self::put) with options.
+    ///
+    /// # Errors
+    ///
+    /// As [`put`](Self::put); `Cancelled` by the token.
+    pub fn put_with(
+        &self,
+        uris: impl Into<Uris>,
+        descriptor: impl AsRef<[u8]>,
+        batches: impl Into<Batches>,
+        options: &PutOptions,
+    ) -> Result<u64> {
+        let (uris, token) = (uris.into(), options.cancel.as_ref());
+        let source = batches.into().export();
+        let put = (self.0).put_stream(
+            &uris.texts(),
+            descriptor.as_ref(),
+            source,
+            &options.inner,
+            token,
+        );
+        put.map_err(|(error, _)| error)?.finish(None)
+    }
+
+    /// Asks the server to take a table of this schema, and waits for its answer. Then
+    /// [`Put::push`] sends the batches.
+    ///
+    /// # Errors
+    ///
+    /// As [`put`](Self::put).
+    pub fn start_put(
+        &self,
+        uris: impl Into<Uris>,
+        descriptor: impl AsRef<[u8]>,
+        schema: &SchemaRef,
+        options: &PutOptions,
+    ) -> Result<Put> {
+        let (uris, token) = (uris.into(), options.cancel.as_ref());
+        let c_schema = schema_to_c(schema)?;
+        let described = (&c_schema, DeviceKind::CPU.0);
+        let inner = (self.0).put(
+            &uris.texts(),
+            descriptor.as_ref(),
+            described,
+            &options.inner,
+            token,
+        )?;
+        Ok(Put {
+            inner,
+            schema: Arc::clone(schema),
+        })
+    }
+
+    /// Sends a table of this schema and reads another, on one connection. Either may end first. Use
+    /// two threads if the server reads while it answers: each stream waits by itself. Waits for the
+    /// schema of the server's table.
+    ///
+    /// # Errors
+    ///
+    /// As [`put`](Self::put).
+    pub fn exchange(
+        &self,
+        uris: impl Into<Uris>,
+        descriptor: impl AsRef<[u8]>,
+        schema: &SchemaRef,
+        options: (&PutOptions, &GetOptions),
+    ) -> Result<(Put, Reader)> {
+        let (uris, token) = (uris.into(), options.0.cancel.as_ref());
+        let c_schema = schema_to_c(schema)?;
+        let described = (&c_schema, DeviceKind::CPU.0);
+        let inner = (&options.0.inner, &options.1.inner);
+        let (put, stream) =
+            (self.0).exchange(&uris.texts(), descriptor.as_ref(), described, inner, token)?;
+        let put = Put {
+            inner: put,
+            schema: Arc::clone(schema),
+        };
+        Ok((put, Reader::new(stream)?))
+    }
+
+    /// Asks what `descriptor` stands for: schema, rows, bytes, and where its parts are.
+    ///
+    /// # Errors
+    ///
+    /// As [`get`](Self::get); `Unsupported` if the server knows no descriptions.
+    pub fn describe(
+        &self,
+        uris: impl Into<Uris>,
+        descriptor: impl AsRef<[u8]>,
+    ) -> Result<Description> {
+        self.describe_with(uris, descriptor, &GetOptions::default())
+    }
+
+    /// [`describe`](Self::describe) with options.
+    ///
+    /// # Errors
+    ///
+    /// As [`describe`](Self::describe); `Cancelled` by the token.
+    pub fn describe_with(
+        &self,
+        uris: impl Into<Uris>,
+        descriptor: impl AsRef<[u8]>,
+        options: &GetOptions,
+    ) -> Result<Description> {
+        let (uris, token) = (uris.into(), options.cancel.as_ref());
+        let (inner, headers) =
+            (self.0).describe(&uris.texts(), descriptor.as_ref(), &options.inner, token)?;
+        Ok(Description { inner, headers })
+    }
+
+    /// Asks which tables there are whose tickets begin with `prefix`.
+    ///
+    /// # Errors
+    ///
+    /// As [`get`](Self::get); `Unsupported` if the server knows no lists.
+    pub fn list(&self, uris: impl Into<Uris>, prefix: impl AsRef<[u8]>) -> Result<Vec<Endpoint>> {
+        self.list_with(uris, prefix, &GetOptions::default())
+    }
+
+    /// [`list`](Self::list) with options.
+    ///
+    /// # Errors
+    ///
+    /// As [`list`](Self::list); `Cancelled` by the token.
+    pub fn list_with(
+        &self,
+        uris: impl Into<Uris>,
+        prefix: impl AsRef<[u8]>,
+        options: &GetOptions,
+    ) -> Result<Vec<Endpoint>> {
+        let (uris, token) = (uris.into(), options.cancel.as_ref());
+        let stream = (self.0).list(&uris.texts(), prefix.as_ref(), &options.inner, token)?;
+        Ok(Endpoint::of_list(description::Description::read(
+            Box::new(stream),
+        )?))
+    }
+
+    /// Figures of the client.
+    pub fn stats(&self) -> ClientStats {
+        self.0.stats()
+    }
+}
+
+impl std::fmt::Debug for Client {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Client").finish_non_exhaustive()
+    }
+}

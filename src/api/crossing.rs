@@ -1,0 +1,207 @@
+//! Record batches of other versions of the `arrow` crate.
+//!
+//! The API has the record batches of one version, which changes with libdipc's own major version. A
+//! program that pins another one enables the feature of that version, and reads and sends its own
+//! record batches by the module of that name. The batches cross by Arrow's C data interface: their
+//! buffers are shared, not copied.
+//!
+//! ```
+//! # #[cfg(feature = "arrow-59")] {
+//! # use std::sync::Arc;
+//! # use arrow_59 as arrow;
+//! use arrow::array::{ArrayRef, Int64Array, RecordBatch};
+//! use dipc::crossing::arrow_59::{batches, reader};
+//!
+//! let column: ArrayRef = Arc::new(Int64Array::from(vec![1, 2, 3]));
+//! let batch = RecordBatch::try_from_iter([("n", column)])?;
+//!
+//! let server = dipc::Server::new()?;
+//! let table = batch.clone();
+//! server.serve("numbers", move |_: &dipc::Request<'_>| {
+//!     Ok(batches(&table.schema(), [table.clone()])?)
+//! })?;
+//! let uri = server.listen("shm:@dipc-doc-crossing")?;
+//! let got = reader(dipc::Client::new()?.get(uri, "numbers")?)?.collect::<Result<Vec<_>, _>>()?;
+//! assert_eq!(got, [batch]);
+//! # }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+/// The module of a version. For the next one: a feature, an optional dependency of this name, and a
+/// line at the end of this file.
+macro_rules! version {
+    ($name:ident, $arrow:ident, $feature:literal) => {
+        #[doc = concat!("Record batches of `arrow` ", $feature, ".")]
+        #[cfg(feature = $feature)]
+        pub mod $name {
+            use std::mem;
+            use std::sync::Arc;
+
+            use $arrow::array::{Array as _, RecordBatch, RecordBatchOptions, StructArray};
+            use $arrow::datatypes::{DataType, Schema, SchemaRef};
+            use $arrow::error::ArrowError;
+            use $arrow::ffi::{FFI_ArrowArray, FFI_ArrowSchema, from_ffi_and_data_type};
+            use $arrow::record_batch::RecordBatchReader;
+
+            use crate::api::{Batches, Reader};
+            use crate::arrow::abi::{ArrowArray, ArrowSchema};
+            use crate::arrow::batches::on_host;
+            use crate::arrow::{OwnedSchema, batch_from_c, batch_to_c, schema_from_c, schema_to_c};
+            use crate::error::{Error, Result};
+
+            // Both are structs of Arrow's C data interface; only the Rust types differ.
+            const _: () = assert!(size_of::<FFI_ArrowArray>() == size_of::<ArrowArray>());
+            const _: () = assert!(align_of::<FFI_ArrowArray>() == align_of::<ArrowArray>());
+            const _: () = assert!(size_of::<FFI_ArrowSchema>() == size_of::<ArrowSchema>());
+            const _: () = assert!(align_of::<FFI_ArrowSchema>() == align_of::<ArrowSchema>());
+
+            /// Reads a stream as record batches of this version.
+            pub struct Crossed {
+                reader: Reader,
+                schema: SchemaRef,
+            }
+
+            /// The record batches of `reader`.
+            ///
+            /// # Errors
+            ///
+            /// `InvalidData` for a schema that this version of `arrow` cannot express.
+            pub fn reader(reader: Reader) -> Result<Crossed> {
+                let schema = Arc::new(schema_out(&reader.schema())?);
+                Ok(Crossed { reader, schema })
+            }
+
+            /// Record batches of this version, for a put or a provider.
+            ///
+            /// # Errors
+            ///
+            /// `InvalidData` for a schema that cannot be sent.
+            pub fn batches<I>(schema: &SchemaRef, batches: I) -> Result<Batches>
+            where
+                I: IntoIterator<Item = RecordBatch>,
+                I::IntoIter: Send + 'static,
+            {
+                let own = Arc::new(schema_in(schema)?);
+                let each = Arc::clone(&own);
+                let batches = batches.into_iter().map(move |batch| batch_in(batch, &each));
+                Ok(Batches::new(own, batches))
+            }
+
+            /// The schema of the API for one of this version.
+            ///
+            /// # Errors
+            ///
+            /// `InvalidData` if it cannot be sent.
+            pub fn schema_in(schema: &Schema) -> Result<arrow::datatypes::Schema> {
+                let exported =
+                    FFI_ArrowSchema::try_from(schema).map_err(|error| invalid(&error))?;
+                // SAFETY: both types are the `repr(C)` struct of the C data interface, as compared
+                // above. `transmute` moves the value, so it keeps one owner.
+                let raw = unsafe { mem::transmute::<FFI_ArrowSchema, ArrowSchema>(exported) };
+                // SAFETY: arrow exports schemas that follow the interface; `raw` is the only owner.
+                schema_from_c(&unsafe { OwnedSchema::from_raw(raw) })
+            }
+
+            /// The schema of this version for one of the API.
+            ///
+            /// # Errors
+            ///
+            /// `InvalidData` if this version cannot express it.
+            pub fn schema_out(schema: &arrow::datatypes::Schema) -> Result<Schema> {
+                let raw = schema_to_c(schema)?.into_raw();
+                // SAFETY: as in `schema_in`, in the other direction.
+                let imported = unsafe { mem::transmute::<ArrowSchema, FFI_ArrowSchema>(raw) };
+                Schema::try_from(&imported).map_err(|error| invalid(&error))
+            }
+
+            /// The record batch of the API for one of this version. `schema` is
+            /// [`schema_in`] of the batch's.
+            ///
+            /// # Errors
+            ///
+            /// `InvalidData` if `schema` is another one.
+            pub fn batch_in(
+                batch: RecordBatch,
+                schema: &arrow::datatypes::SchemaRef,
+            ) -> Result<arrow::array::RecordBatch> {
+                if schema_in(&batch.schema())?.fields() != schema.fields() {
+                    return Err(Error::invalid_data(
+                        "the batch has other columns than the schema",
+                    ));
+                }
+                let exported = FFI_ArrowArray::new(&StructArray::from(batch).to_data());
+                // SAFETY: as in `schema_in`, for the struct of arrays.
+                let array = unsafe { mem::transmute::<FFI_ArrowArray, ArrowArray>(exported) };
+                // SAFETY: the array is arrow's own, in host memory, and moved here.
+                let array = unsafe { on_host(array) };
+                // SAFETY: the array has the columns that were just compared.
+                unsafe { batch_from_c(array, schema) }
+            }
+
+            /// The record batch of this version for one of the API. `schema` is [`schema_out`] of
+            /// the batch's.
+            ///
+            /// # Errors
+            ///
+            /// `InvalidData` if `schema` is another one.
+            pub fn batch_out(
+                batch: arrow::array::RecordBatch,
+                schema: &SchemaRef,
+            ) -> Result<RecordBatch> {
+                if schema_out(&batch.schema())?.fields() != schema.fields() {
+                    return Err(Error::invalid_data(
+                        "the batch has other columns than the schema",
+                    ));
+                }
+                cross_out(batch, schema)
+            }
+
+            /// [`batch_out`] for a batch whose columns are known to be those of `schema`.
+            fn cross_out(
+                batch: arrow::array::RecordBatch,
+                schema: &SchemaRef,
+            ) -> Result<RecordBatch> {
+                let raw = batch_to_c(batch).into_raw().array;
+                // SAFETY: as in `batch_in`, in the other direction.
+                let imported = unsafe { mem::transmute::<ArrowArray, FFI_ArrowArray>(raw) };
+                let columns = DataType::Struct(schema.fields().clone());
+                // SAFETY: the array is arrow's own, of these columns, and follows the interface.
+                let data = unsafe { from_ffi_and_data_type(imported, columns) }
+                    .map_err(|error| invalid(&error))?;
+                let options = RecordBatchOptions::new().with_row_count(Some(data.len()));
+                let columns = StructArray::from(data).into_parts().1;
+                RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options)
+                    .map_err(|error| invalid(&error))
+            }
+
+            fn invalid(error: &ArrowError) -> Error {
+                Error::invalid_data(error.to_string())
+            }
+
+            impl Iterator for Crossed {
+                type Item = std::result::Result<RecordBatch, ArrowError>;
+
+                fn next(&mut self) -> Option<Self::Item> {
+                    let next = self.reader.next_batch().transpose()?;
+                    let crossed = next.and_then(|batch| cross_out(batch, &self.schema));
+                    Some(crossed.map_err(|error| ArrowError::ExternalError(Box::new(error))))
+                }
+            }
+
+            impl RecordBatchReader for Crossed {
+                fn schema(&self) -> SchemaRef {
+                    Arc::clone(&self.schema)
+                }
+            }
+
+            impl std::fmt::Debug for Crossed {
+                fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                    self.reader.fmt(f)
+                }
+            }
+        }
+    };
+}
+
+version!(arrow_59, arrow_59, "arrow-59");
+version!(arrow_60, arrow, "arrow-60");

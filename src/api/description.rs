@@ -1,0 +1,182 @@
+//! What descriptors stand for.
+
+use std::sync::Arc;
+
+use arrow::datatypes::SchemaRef;
+
+use crate::arrow::description::{self, Endpoint as Inner};
+use crate::arrow::{schema_from_c, schema_to_c};
+use crate::error::Result;
+use crate::proto::Headers;
+
+/// What a descriptor stands for, as far as its server knows.
+///
+/// ```
+/// use dipc::{Description, Endpoint};
+///
+/// let table = Description::new()
+///     .rows(2_000_000)
+///     .endpoint(Endpoint::new("lineitem/0").uri("tls://a.example.org:4000"))
+///     .endpoint(Endpoint::new("lineitem/1").uri("tls://b.example.org:4000"));
+/// assert_eq!(table.total_rows(), Some(2_000_000));
+/// assert_eq!(table.endpoints().len(), 2);
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct Description {
+    pub(super) inner: description::Description,
+    pub(super) headers: Headers,
+}
+
+/// A part of a table, or a table in a list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Endpoint(Inner);
+
+impl Description {
+    /// Nothing is known yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets the schema.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidData` for a schema that cannot be sent.
+    pub fn schema(mut self, schema: &SchemaRef) -> Result<Self> {
+        self.inner.set_schema(&schema_to_c(schema)?)?;
+        Ok(self)
+    }
+
+    /// Sets the rows of the whole table.
+    #[must_use]
+    pub fn rows(mut self, rows: u64) -> Self {
+        self.inner.rows = Some(rows);
+        self
+    }
+
+    /// Sets the bytes of the bodies.
+    #[must_use]
+    pub fn bytes(mut self, bytes: u64) -> Self {
+        self.inner.bytes = Some(bytes);
+        self
+    }
+
+    /// Sets the number of record batches.
+    #[must_use]
+    pub fn batches(mut self, batches: u64) -> Self {
+        self.inner.batches = Some(batches);
+        self
+    }
+
+    /// Adds a part of the table.
+    #[must_use]
+    pub fn endpoint(mut self, endpoint: Endpoint) -> Self {
+        self.inner.endpoints.push(endpoint.0);
+        self
+    }
+
+    /// Says whether the order of the parts is that of the table.
+    #[must_use]
+    pub fn ordered(mut self, ordered: bool) -> Self {
+        self.inner.is_ordered = ordered;
+        self
+    }
+
+    /// The schema, if it is known.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidData` and the like: the server gave a schema that is none.
+    pub fn table_schema(&self) -> Result<Option<SchemaRef>> {
+        let schema = self.inner.schema()?;
+        (schema.as_ref())
+            .map(|schema| schema_from_c(schema).map(Arc::new))
+            .transpose()
+    }
+
+    /// Rows of the whole table, if they are known.
+    pub fn total_rows(&self) -> Option<u64> {
+        self.inner.rows
+    }
+
+    /// Bytes of the bodies, if they are known.
+    pub fn total_bytes(&self) -> Option<u64> {
+        self.inner.bytes
+    }
+
+    /// Record batches of the whole table, if they are known.
+    pub fn total_batches(&self) -> Option<u64> {
+        self.inner.batches
+    }
+
+    /// Whether the order of the parts is that of the table.
+    pub fn is_ordered(&self) -> bool {
+        self.inner.is_ordered
+    }
+
+    /// Where the parts are.
+    pub fn endpoints(&self) -> Vec<Endpoint> {
+        self.inner.endpoints.iter().cloned().map(Endpoint).collect()
+    }
+
+    /// Headers of the server's answer.
+    pub fn headers(&self) -> &Headers {
+        &self.headers
+    }
+}
+
+impl Endpoint {
+    /// The part with this ticket, at the server that is asked.
+    pub fn new(ticket: impl AsRef<[u8]>) -> Self {
+        Self(Inner {
+            descriptor: ticket.as_ref().to_vec(),
+            ..Inner::default()
+        })
+    }
+
+    /// Adds a server that has the part; the best comes first.
+    #[must_use]
+    pub fn uri(mut self, uri: impl Into<String>) -> Self {
+        self.0.uris.push(uri.into());
+        self
+    }
+
+    /// Sets the rows of the part.
+    #[must_use]
+    pub fn rows(mut self, rows: u64) -> Self {
+        self.0.rows = Some(rows);
+        self
+    }
+
+    /// Sets the bytes of the part's bodies.
+    #[must_use]
+    pub fn bytes(mut self, bytes: u64) -> Self {
+        self.0.bytes = Some(bytes);
+        self
+    }
+
+    /// The ticket to ask for.
+    pub fn ticket(&self) -> &[u8] {
+        &self.0.descriptor
+    }
+
+    /// Servers that have it, best first. None: the server that was asked.
+    pub fn uris(&self) -> &[String] {
+        &self.0.uris
+    }
+
+    /// Rows of the part, if they are known.
+    pub fn total_rows(&self) -> Option<u64> {
+        self.0.rows
+    }
+
+    /// Bytes of its bodies, if they are known.
+    pub fn total_bytes(&self) -> Option<u64> {
+        self.0.bytes
+    }
+
+    /// The rows of a server's list.
+    pub(super) fn of_list(list: description::Description) -> Vec<Self> {
+        list.endpoints.into_iter().map(Self).collect()
+    }
+}

@@ -1,0 +1,41 @@
+//! The Rust API, which the crate's root gives out. It stands on the parts that the C API stands on:
+//! `client`, `server` and `arena`. Here arrays become record batches of the `arrow` crate.
+//!
+//! | Files | Part |
+//! |---|---|
+//! | `client`, `options`, `uris`, `description` | requests, and what they are told |
+//! | `reader`, `put` | streams in and out |
+//! | `server`, `server_options`, `provider`, `request`, `batches` | the other side |
+//! | `nonblocking`, `readiness` | the same for async programs |
+//! | `crossing` | record batches of other versions of `arrow` |
+
+mod batches;
+mod client;
+pub mod crossing;
+mod description;
+#[cfg(any(feature = "tokio", feature = "async-io"))]
+mod nonblocking;
+mod options;
+mod provider;
+mod put;
+mod reader;
+#[cfg(any(feature = "tokio", feature = "async-io"))]
+mod readiness;
+mod request;
+mod server;
+mod server_options;
+mod uris;
+
+pub use batches::Batches;
+pub use client::{Client, ClientBuilder};
+pub use description::{Description, Endpoint};
+#[cfg(any(feature = "tokio", feature = "async-io"))]
+pub use nonblocking::{AsyncPut, AsyncReader};
+pub use options::{GetOptions, PutOptions};
+pub use provider::Provider;
+pub use put::Put;
+pub use reader::Reader;
+pub use request::Request;
+pub use server::Server;
+pub use server_options::ServerBuilder;
+pub use uris::Uris;

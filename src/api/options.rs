@@ -1,0 +1,178 @@
+//! Options of requests, as builders.
+
+use std::time::Duration;
+
+use crate::arrow::Compression;
+use crate::arrow::decode::Level;
+use crate::cancel::Cancel;
+use crate::client;
+use crate::error::Result;
+use crate::proto::{Credit, Headers};
+use crate::transport::BodyPolicy;
+
+/// Options of a get, a list or a describe.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// let options = dipc::GetOptions::new()
+///     .deadline(Duration::from_secs(30))
+///     .header("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")?
+///     .connections(2);
+/// # let _ = options;
+/// # Ok::<(), dipc::Error>(())
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct GetOptions {
+    pub(super) inner: client::GetOptions,
+    pub(super) cancel: Option<Cancel>,
+}
+
+/// Options of a put, or of the client's stream of an exchange.
+#[derive(Debug, Clone, Default)]
+pub struct PutOptions {
+    pub(super) inner: client::PutOptions,
+    pub(super) cancel: Option<Cancel>,
+}
+
+/// The setters that requests of both directions have.
+macro_rules! common {
+    ($options:ident) => {
+        impl $options {
+            /// The defaults.
+            pub fn new() -> Self {
+                Self::default()
+            }
+
+            /// Time limit from connecting to the server's first answer. Default: 10 s.
+            #[must_use]
+            pub fn connect_timeout(mut self, limit: Duration) -> Self {
+                self.inner.connect_timeout = limit;
+                self
+            }
+
+            /// How long the server may be silent while this side waits for it. Default: for ever.
+            #[must_use]
+            pub fn stall_timeout(mut self, limit: Duration) -> Self {
+                self.inner.stall_timeout = Some(limit);
+                self
+            }
+
+            /// How long the whole stream may take, from the request on. The server's host sees it.
+            /// Default: for ever.
+            #[must_use]
+            pub fn deadline(mut self, limit: Duration) -> Self {
+                self.inner.deadline = Some(limit);
+                self
+            }
+
+            /// Adds a header for the server's host.
+            ///
+            /// # Errors
+            ///
+            /// [`Status::InvalidArgument`](crate::Status::InvalidArgument): the key is empty, has an
+            /// upper-case letter or a character that a header cannot have, or all headers together
+            /// are too long.
+            pub fn header(mut self, key: &str, value: impl Into<Vec<u8>>) -> Result<Self> {
+                self.inner.headers.add(key, value)?;
+                Ok(self)
+            }
+
+            /// The headers for the server's host, in place of all earlier ones.
+            #[must_use]
+            pub fn headers(mut self, headers: Headers) -> Self {
+                self.inner.headers = headers;
+                self
+            }
+
+            /// Sends the header `authorization` also where others can read the connection.
+            #[must_use]
+            pub fn send_secrets(mut self, send: bool) -> Self {
+                self.inner.send_secrets = send;
+                self
+            }
+
+            /// Connections for the stream, if the transport can split bodies. Default: 1.
+            #[must_use]
+            pub fn connections(mut self, count: u16) -> Self {
+                self.inner.connections = count;
+                self
+            }
+
+            /// Gives each message a checksum where a network could change it unseen: over tcp and
+            /// ucx. Bodies travel as bytes then.
+            #[must_use]
+            pub fn checksums(mut self, checksums: bool) -> Self {
+                self.inner.checksums = checksums;
+                self
+            }
+
+            /// A token that ends the request and its stream.
+            #[must_use]
+            pub fn cancel(mut self, token: &Cancel) -> Self {
+                self.cancel = Some(token.clone());
+                self
+            }
+        }
+    };
+}
+
+common!(GetOptions);
+common!(PutOptions);
+
+impl GetOptions {
+    /// How many batches, and how many bytes of bodies, the server may send before they are read.
+    /// Default: 16 batches and 256 MiB.
+    #[must_use]
+    pub fn window(mut self, batches: u64, bytes: u64) -> Self {
+        self.inner.window = Credit { batches, bytes };
+        self
+    }
+
+    /// What is checked of the arrays. Default: [`Level::Structure`] for a server of the same user,
+    /// [`Level::Full`] for others. See [soundness](crate#soundness).
+    #[must_use]
+    pub fn validation(mut self, level: Level) -> Self {
+        self.inner.level = Some(level);
+        self
+    }
+
+    /// Most bytes that one message may take here beside its body. Default: 16 GiB from a server of
+    /// the same user, less from others.
+    #[must_use]
+    pub fn message_limit(mut self, bytes: u64) -> Self {
+        self.inner.message_limit = Some(bytes);
+        self
+    }
+
+    /// How long a waiting reader spins before it sleeps. Default: not at all.
+    #[must_use]
+    pub fn spin(mut self, time: Duration) -> Self {
+        self.inner.spin = time;
+        self
+    }
+
+    /// Follows descriptions also to servers that could read and write this process's memory: those
+    /// of ucx.
+    #[must_use]
+    pub fn trusted_network(mut self, trusted: bool) -> Self {
+        self.inner.trusted_network = trusted;
+        self
+    }
+}
+
+impl PutOptions {
+    /// How bodies travel. Default: lent where that is possible and worth it.
+    #[must_use]
+    pub fn body(mut self, body: BodyPolicy) -> Self {
+        self.inner.body = body;
+        self
+    }
+
+    /// Compresses bodies, which then travel as bytes.
+    #[must_use]
+    pub fn compression(mut self, compression: Compression) -> Self {
+        self.inner.compression = Some(compression);
+        self
+    }
+}

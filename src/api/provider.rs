@@ -1,0 +1,110 @@
+//! What a server's host answers to requests.
+
+use super::{Batches, Description, Endpoint, Reader, Request};
+use crate::arrow::OwnedDeviceStream;
+use crate::error::{Error, Result};
+use crate::proto::Verb;
+use crate::server;
+
+/// Answers requests. Each call runs on a thread for its stream alone, which then reads the batches,
+/// so it may block. The client gets the status and the text of an error.
+///
+/// A closure that takes a [`Request`] and returns [`Batches`] is a provider that answers gets.
+pub trait Provider: Send + Sync + 'static {
+    /// Gives the table that a client gets.
+    ///
+    /// # Errors
+    ///
+    /// Any: the client's get fails with it.
+    fn get(&self, request: &Request<'_>) -> Result<Batches>;
+
+    /// Takes the table that a client puts. Success tells the client that all of it was taken.
+    ///
+    /// # Errors
+    ///
+    /// Any: the client's put fails with it.
+    fn put(&self, request: &Request<'_>, table: Reader) -> Result<()> {
+        let _ = (request, table);
+        Err(Error::unsupported("this server takes no tables"))
+    }
+
+    /// Answers the table that a client sends with another.
+    ///
+    /// # Errors
+    ///
+    /// Any: the client's exchange fails with it.
+    fn exchange(&self, request: &Request<'_>, table: Reader) -> Result<Batches> {
+        let _ = (request, table);
+        Err(Error::unsupported("this server exchanges no tables"))
+    }
+
+    /// Says what a descriptor stands for. Asked of a handler alone: for tickets the server answers.
+    ///
+    /// # Errors
+    ///
+    /// Any: the client's describe fails with it.
+    fn describe(&self, request: &Request<'_>) -> Result<Description> {
+        let _ = request;
+        Err(Error::unsupported("this server describes no such tables"))
+    }
+
+    /// Says which tables there are whose tickets begin with the request's. Asked of a handler alone,
+    /// where no ticket of the server begins so.
+    ///
+    /// # Errors
+    ///
+    /// Any: the client's list fails with it.
+    fn list(&self, request: &Request<'_>) -> Result<Vec<Endpoint>> {
+        let _ = request;
+        Ok(Vec::new())
+    }
+
+    /// Whether all gets of one ticket give the same batches. Then clients that know nothing of
+    /// libdipc can read metadata and bodies on two connections.
+    fn is_deterministic(&self) -> bool {
+        false
+    }
+}
+
+impl<F> Provider for F
+where
+    F: Fn(&Request<'_>) -> Result<Batches> + Send + Sync + 'static,
+{
+    fn get(&self, request: &Request<'_>) -> Result<Batches> {
+        self(request)
+    }
+}
+
+/// A provider, as the core of the server calls it.
+pub(super) struct Provided<P>(pub(super) P);
+
+impl<P: Provider> server::Provider for Provided<P> {
+    fn open(&self, request: &server::Request) -> Result<OwnedDeviceStream> {
+        let request = Request(request);
+        match request.verb() {
+            Verb::Describe => self.0.describe(&request)?.inner.stream(),
+            Verb::List => {
+                let tables = self.0.list(&request)?;
+                let list = tables
+                    .into_iter()
+                    .fold(Description::new(), Description::endpoint);
+                list.inner.stream()
+            }
+            Verb::Exchange => {
+                let table = request.take()?;
+                self.0.exchange(&request, table).map(Batches::export)
+            }
+            _ => self.0.get(&request).map(Batches::export),
+        }
+    }
+
+    fn take(&self, request: &server::Request) -> Result<()> {
+        let request = Request(request);
+        let table = request.take()?;
+        self.0.put(&request, table)
+    }
+
+    fn is_deterministic(&self) -> bool {
+        self.0.is_deterministic()
+    }
+}

@@ -1,0 +1,119 @@
+//! Requests of clients, as a server's host sees them.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use super::Reader;
+use crate::error::Result;
+use crate::proto::{Headers, Verb};
+use crate::server;
+use crate::transport::{PeerCertificate, PeerIds};
+
+/// What a client asks for.
+pub struct Request<'a>(pub(super) &'a server::Request);
+
+impl Request<'_> {
+    /// The ticket or descriptor.
+    pub fn ticket(&self) -> &[u8] {
+        self.0.ticket()
+    }
+
+    /// Get, put, exchange, describe or list.
+    pub fn verb(&self) -> Verb {
+        self.0.verb()
+    }
+
+    /// Headers of the client's host.
+    pub fn headers(&self) -> &Headers {
+        self.0.headers()
+    }
+
+    /// The name that the server's authorizer has given the client.
+    pub fn principal(&self) -> Option<String> {
+        self.0.principal()
+    }
+
+    /// Names the client, in an authorizer: handlers see the name as [`principal`](Self::principal).
+    pub fn set_principal(&self, principal: &str) {
+        self.0.set_principal(principal);
+    }
+
+    /// Has the request counted under `label` in the server's figures, in the place of its ticket.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument`: the label is empty or too long, or the stream has begun.
+    pub fn set_label(&self, label: &str) -> Result<()> {
+        self.0.set_label(label)
+    }
+
+    /// How long the client still waits for the end of the stream; `None`: for ever.
+    pub fn time_left(&self) -> Option<Duration> {
+        self.0.time_left()
+    }
+
+    /// Adds headers to the server's answer.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` when they are too long, or when the stream is over.
+    pub fn add_headers(&self, headers: &Headers) -> Result<()> {
+        self.0.add_headers(headers)
+    }
+
+    /// Whether the client has gone or has cancelled.
+    pub fn is_cancelled(&self) -> bool {
+        self.0.is_cancelled()
+    }
+
+    /// Tells a client that puts that the first `batches` of its stream are safe, with bytes for its
+    /// host.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument`: the client sends no stream, or too many bytes; `Cancelled`,
+    /// `Disconnected`.
+    pub fn say_result(&self, batches: u64, bytes: &[u8]) -> Result<()> {
+        self.0.say_result(batches, bytes)
+    }
+
+    /// A description of the client, for logs.
+    pub fn peer(&self) -> &str {
+        self.0.peer()
+    }
+
+    /// The scheme of the connection's transport: `shm`, `tcp`, `tls` or `ucx`.
+    pub fn scheme(&self) -> &str {
+        self.0.origin().scheme
+    }
+
+    /// The client's process, where the transport is of one machine.
+    pub fn process(&self) -> Option<PeerIds> {
+        self.0.origin().process
+    }
+
+    /// The client's address, where the transport has addresses.
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.0.origin().address
+    }
+
+    /// The client's certificate, where it has shown one.
+    pub fn certificate(&self) -> Option<&PeerCertificate> {
+        self.0.origin().certificate.as_deref()
+    }
+
+    /// Takes the table that the client sends.
+    pub(super) fn take(&self) -> Result<Reader> {
+        Reader::new(self.0.source()?)
+    }
+}
+
+impl std::fmt::Debug for Request<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Request")
+            .field("verb", &self.verb())
+            .field("ticket", &String::from_utf8_lossy(self.ticket()))
+            .field("peer", &self.peer())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,251 @@
+//! The other side of requests.
+
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+
+use super::provider::Provided;
+use super::{Description, Provider, ServerBuilder};
+use crate::arrow::batches::{batch_to_c, ensure_types};
+use crate::arrow::{OwnedDeviceArray, OwnedSchema, schema_to_c};
+use crate::error::Result;
+use crate::proto::Role;
+use crate::server::{self, ServerStats};
+
+/// Serves tables to clients of this machine and of others.
+///
+/// Clones are the same server. The drop of the last one ends every stream; batches that clients
+/// hold stay valid.
+///
+/// ```
+/// use std::sync::Arc;
+/// use arrow::array::{ArrayRef, Int64Array, RecordBatch};
+///
+/// let column: ArrayRef = Arc::new(Int64Array::from(vec![1, 2, 3]));
+/// let batch = RecordBatch::try_from_iter([("n", column)])?;
+///
+/// let server = dipc::Server::new()?;
+/// server.publish("numbers", &batch.schema(), [batch.clone()])?;
+/// let uri = server.listen("shm:@dipc-doc-server")?;
+///
+/// let client = dipc::Client::new()?;
+/// let batches: Vec<_> = client.get(&uri, "numbers")?.collect::<Result<_, _>>()?;
+/// assert_eq!(batches, [batch]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct Server(pub(super) Arc<server::Server>);
+
+impl Server {
+    /// A server with the default options.
+    ///
+    /// # Errors
+    ///
+    /// `OutOfResources` when the process has no threads or descriptors left.
+    pub fn new() -> Result<Self> {
+        Self::builder().build()
+    }
+
+    /// A server with other options.
+    pub fn builder() -> ServerBuilder {
+        ServerBuilder::default()
+    }
+
+    /// Listens at `uri` and returns the URI to give to clients: `shm:/path`, `shm:@name`,
+    /// `tcp://host:port`, `tls://host:port` or `ucx://host:port`. Port 0 takes a free one.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidUri`, `Unsupported` scheme, `AddressInUse`, `Permission` where the options do not
+    /// allow the address, `Stopped`; of tls, `InvalidArgument` and the like when its files cannot be
+    /// used.
+    pub fn listen(&self, uri: &str) -> Result<String> {
+        self.0.listen(uri)
+    }
+
+    /// The same by a socket that listens already, of a service manager: a Unix stream socket for
+    /// the scheme `shm`, a TCP socket for `tcp` and `tls`.
+    ///
+    /// # Errors
+    ///
+    /// As [`listen`](Self::listen); `InvalidArgument` when it is no such socket.
+    pub fn listen_fd(&self, scheme: &str, socket: BorrowedFd<'_>) -> Result<String> {
+        self.0.listen_fd(scheme, socket)
+    }
+
+    /// The URIs of all listeners, oldest first.
+    pub fn uris(&self) -> Vec<String> {
+        self.0.locations(Role::Both)
+    }
+
+    /// Publishes a table that clients can get any number of times. The buffers are shared, not
+    /// copied; on shm, those of an [`Arena`](crate::Arena) are lent where they lie.
+    ///
+    /// # Errors
+    ///
+    /// `AlreadyExists` if the ticket is served already, `InvalidData` for batches of other columns
+    /// or a table that cannot be sent, `InvalidArgument` for a ticket that is too long, `Stopped`.
+    pub fn publish(
+        &self,
+        ticket: impl AsRef<[u8]>,
+        schema: &SchemaRef,
+        batches: impl IntoIterator<Item = RecordBatch>,
+    ) -> Result<()> {
+        let (schema, arrays) = table(schema, batches)?;
+        let published = self.0.publish(ticket.as_ref(), schema, arrays);
+        published.map_err(|(error, _)| error)
+    }
+
+    /// [`publish`](Self::publish) in the place of what `ticket` stands for, if anything. Streams
+    /// under way go on with what they began.
+    ///
+    /// # Errors
+    ///
+    /// As [`publish`](Self::publish), but for `AlreadyExists`.
+    pub fn replace(
+        &self,
+        ticket: impl AsRef<[u8]>,
+        schema: &SchemaRef,
+        batches: impl IntoIterator<Item = RecordBatch>,
+    ) -> Result<()> {
+        let (schema, arrays) = table(schema, batches)?;
+        let replaced = self.0.replace(ticket.as_ref(), schema, arrays);
+        replaced.map_err(|(error, _)| error)
+    }
+
+    /// Serves `ticket` by calling `provider` for each get.
+    ///
+    /// # Errors
+    ///
+    /// `AlreadyExists` if the ticket is served already, `InvalidArgument` if it is too long,
+    /// `Stopped`.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use arrow::array::{Int64Array, RecordBatch};
+    /// use arrow::datatypes::{DataType, Field, Schema};
+    /// use dipc::{Batches, Request, Server};
+    ///
+    /// let schema = Arc::new(Schema::new(vec![Field::new("n", DataType::Int64, false)]));
+    /// let server = Server::new()?;
+    /// server.serve("counter", move |_: &Request<'_>| {
+    ///     let each = Arc::clone(&schema);
+    ///     let batches = (0..4).map(move |n| {
+    ///         RecordBatch::try_new(Arc::clone(&each), vec![Arc::new(Int64Array::from(vec![n]))])
+    ///     });
+    ///     Ok(Batches::new(Arc::clone(&schema), batches))
+    /// })?;
+    /// let uri = server.listen("shm:@dipc-doc-serve")?;
+    /// assert_eq!(dipc::Client::new()?.get(uri, "counter")?.count(), 4);
+    /// # Ok::<(), dipc::Error>(())
+    /// ```
+    pub fn serve(&self, ticket: impl AsRef<[u8]>, provider: impl Provider) -> Result<()> {
+        let served = (self.0).serve(ticket.as_ref(), Box::new(Provided(provider)));
+        served.map_err(|(error, _)| error)
+    }
+
+    /// Has `provider` answer every request whose ticket has nothing of its own: gets, puts,
+    /// exchanges, describes and lists. It takes the place of an earlier handler.
+    ///
+    /// # Errors
+    ///
+    /// `Stopped`.
+    pub fn handler(&self, provider: impl Provider) -> Result<()> {
+        let set = self.0.set_handler(Box::new(Provided(provider)));
+        set.map_err(|(error, _)| error)
+    }
+
+    /// Serves only the tickets that have something of their own.
+    ///
+    /// # Errors
+    ///
+    /// `Stopped`.
+    pub fn clear_handler(&self) -> Result<()> {
+        self.0.clear_handler()
+    }
+
+    /// Sets the answer to clients that ask what a ticket stands for. The server itself knows only
+    /// published tables.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound`, `Stopped`.
+    pub fn set_description(
+        &self,
+        ticket: impl AsRef<[u8]>,
+        description: Description,
+    ) -> Result<()> {
+        (self.0).set_description(ticket.as_ref(), description.inner)
+    }
+
+    /// Stops serving `ticket`. Running streams go on.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound`.
+    pub fn withdraw(&self, ticket: impl AsRef<[u8]>) -> Result<()> {
+        self.0.withdraw(ticket.as_ref())
+    }
+
+    /// The tickets served now, in byte order.
+    pub fn tickets(&self) -> Vec<Vec<u8>> {
+        self.0.tickets()
+    }
+
+    /// Reads the certificates again. Connections made from now on go by them.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` and the like when a file cannot be used: the server goes on with the
+    /// earlier ones. `Stopped`.
+    pub fn reload_tls(&self) -> Result<()> {
+        self.0.reload_tls()
+    }
+
+    /// Figures of the server.
+    pub fn stats(&self) -> ServerStats {
+        self.0.stats()
+    }
+
+    /// Refuses new requests with `Busy` from now on, and tells their clients to ask at
+    /// `elsewhere`. Streams under way go on.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidUri` of `elsewhere`, `Stopped`.
+    pub fn drain(&self, elsewhere: &[&str]) -> Result<()> {
+        self.0.drain(elsewhere)
+    }
+
+    /// Stops the server: refuses new connections and streams, gives running streams `deadline` from
+    /// now to end, then cuts them. Batches that clients hold stay valid.
+    ///
+    /// # Errors
+    ///
+    /// `Timeout` if a provider still did not return after the cut.
+    pub fn stop(&self, deadline: Duration) -> Result<()> {
+        self.0.stop(deadline)
+    }
+}
+
+/// A table as the core takes it.
+fn table(
+    schema: &SchemaRef,
+    batches: impl IntoIterator<Item = RecordBatch>,
+) -> Result<(OwnedSchema, Vec<OwnedDeviceArray>)> {
+    let arrays = (batches.into_iter())
+        .map(|batch| ensure_types(schema, &batch).map(|()| batch_to_c(batch)))
+        .collect::<Result<_>>()?;
+    Ok((schema_to_c(schema)?, arrays))
+}
+
+impl std::fmt::Debug for Server {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Server")
+            .field("uris", &self.uris())
+            .finish_non_exhaustive()
+    }
+}

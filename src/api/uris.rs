@@ -1,0 +1,56 @@
+//! The addresses of a server.
+
+/// One URI of a server, or two: for metadata and for bodies.
+///
+/// Made of a text, of two texts, or of a list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Uris(Vec<String>);
+
+impl Uris {
+    /// The texts, as the core of the client takes them.
+    pub(super) fn texts(&self) -> Vec<&str> {
+        self.0.iter().map(String::as_str).collect()
+    }
+}
+
+impl From<&str> for Uris {
+    fn from(uri: &str) -> Self {
+        Self(vec![uri.to_owned()])
+    }
+}
+
+impl From<String> for Uris {
+    fn from(uri: String) -> Self {
+        Self(vec![uri])
+    }
+}
+
+impl From<&String> for Uris {
+    fn from(uri: &String) -> Self {
+        Self(vec![uri.clone()])
+    }
+}
+
+impl<T: Into<String>> From<[T; 2]> for Uris {
+    fn from(uris: [T; 2]) -> Self {
+        Self(uris.map(Into::into).into())
+    }
+}
+
+impl<T: Into<String>> From<Vec<T>> for Uris {
+    fn from(uris: Vec<T>) -> Self {
+        Self(uris.into_iter().map(Into::into).collect())
+    }
+}
+
+impl From<&[String]> for Uris {
+    fn from(uris: &[String]) -> Self {
+        Self(uris.to_vec())
+    }
+}
+
+impl From<&Self> for Uris {
+    fn from(uris: &Self) -> Self {
+        uris.clone()
+    }
+}

@@ -1,0 +1,161 @@
+//! Requests that wait on their thread.
+
+use arrow::array::RecordBatch;
+use arrow::error::ArrowError;
+use dipc::{Batches, Cancel, Client, Error, GetOptions, Level, PutOptions, Reader, Status};
+
+use crate::serving::Serving;
+use crate::{batch, schema, table};
+
+fn all(reader: Reader) -> Vec<RecordBatch> {
+    reader.collect::<Result<_, _>>().unwrap()
+}
+
+/// Promise of `Client::get`: the batches of published tables and of providers arrive as they were.
+#[test]
+fn tables_arrive_as_they_were() {
+    for server in Serving::all() {
+        let client = Client::new().unwrap();
+        let reader = client.get(&server.uri, "published").unwrap();
+        assert_eq!(reader.schema(), schema());
+        assert_eq!(all(reader), table(3));
+        let expected: Vec<_> = (0..5).map(|n| batch(n, 10)).collect();
+        assert_eq!(all(client.get(&server.uri, "iterator").unwrap()), expected);
+        let streamed = all(client.get(&server.uri, "stream").unwrap());
+        assert_eq!(streamed, expected[..4]);
+        let full = GetOptions::new().validation(Level::Full);
+        let checked = client.get_with(&server.uri, "published", &full).unwrap();
+        assert_eq!(all(checked), table(3));
+    }
+}
+
+/// Promise of `Error`: a program finds the status of the other host's error, and people its text,
+/// also through the traits of `arrow`.
+#[test]
+fn errors_keep_their_status() {
+    for server in Serving::all() {
+        let client = Client::new().unwrap();
+        let unknown = client.get(&server.uri, "nothing").unwrap_err();
+        assert_eq!(unknown.status(), Status::NotFound, "{unknown}");
+        let refused = GetOptions::new().header("x-refuse", "1").unwrap();
+        let refused = client
+            .get_with(&server.uri, "published", &refused)
+            .unwrap_err();
+        assert_eq!(refused.status(), Status::Permission, "{refused}");
+
+        let mut broken = client.get(&server.uri, "broken").unwrap();
+        for _ in 0..3 {
+            broken.next().unwrap().unwrap();
+        }
+        let ArrowError::ExternalError(error) = broken.next().unwrap().unwrap_err() else {
+            panic!("the error of this crate is inside");
+        };
+        let error = error.downcast::<Error>().unwrap();
+        assert_eq!(error.status(), Status::Io, "{error}");
+        assert!(error.text().contains("the disk is gone"), "{error}");
+        assert!(broken.next().is_none());
+    }
+}
+
+/// Promise of `Client::put` and of `Provider::put`: the server's host has what was sent, and its
+/// results come; a failed put leaves nothing.
+#[test]
+fn tables_are_taken() {
+    for server in Serving::all() {
+        let client = Client::new().unwrap();
+        let taken = client
+            .put(&server.uri, "whole", Batches::of(schema(), table(3)))
+            .unwrap();
+        assert_eq!(taken, 3);
+        assert_eq!(all(client.get(&server.uri, "whole").unwrap()), table(3));
+
+        let mut put = client
+            .start_put(&server.uri, "pushed", &schema(), &PutOptions::new())
+            .unwrap();
+        for batch in table(2) {
+            put.push(batch).unwrap();
+        }
+        let wrong = batch(0, 1).project(&[0]).unwrap();
+        assert_eq!(put.push(wrong).unwrap_err().status(), Status::InvalidData);
+        assert_eq!(put.finish().unwrap(), 2);
+        let result = put.next_result().unwrap().unwrap();
+        assert_eq!(result, (1, b"the first".to_vec()));
+        assert_eq!(put.next_result().unwrap(), None);
+        assert_eq!(all(client.get(&server.uri, "pushed").unwrap()), table(2));
+
+        let mut failed = client
+            .start_put(&server.uri, "failed", &schema(), &PutOptions::new())
+            .unwrap();
+        failed.push(batch(0, 10)).unwrap();
+        failed.fail("the source is gone");
+        drop(failed);
+        let missing = client.get(&server.uri, "failed").unwrap_err();
+        assert_eq!(missing.status(), Status::NotFound, "{missing}");
+    }
+}
+
+/// Promise of `Client::exchange`: both tables move on one connection.
+#[test]
+fn tables_are_exchanged() {
+    for server in Serving::all() {
+        let client = Client::new().unwrap();
+        let options = (&PutOptions::new(), &GetOptions::new());
+        let (mut put, reader) = client
+            .exchange(&server.uri, "twice", &schema(), options)
+            .unwrap();
+        let read = std::thread::spawn(move || all(reader));
+        for batch in table(4) {
+            put.push(batch).unwrap();
+        }
+        put.finish().unwrap();
+        let expected: Vec<_> = (table(4).into_iter())
+            .flat_map(|batch| [batch.clone(), batch])
+            .collect();
+        assert_eq!(read.join().unwrap(), expected);
+    }
+}
+
+/// Promise of `Client::describe` and `Client::list`: what the server and its handler know, without
+/// a stream.
+#[test]
+fn tables_are_described_and_listed() {
+    for server in Serving::all() {
+        let client = Client::new().unwrap();
+        let description = client.describe(&server.uri, "published").unwrap();
+        assert_eq!(description.total_rows(), Some(3000));
+        assert_eq!(description.total_batches(), Some(3));
+        assert_eq!(description.table_schema().unwrap(), Some(schema()));
+
+        client
+            .put(&server.uri, "kept", Batches::of(schema(), table(1)))
+            .unwrap();
+        let description = client.describe(&server.uri, "kept").unwrap();
+        assert_eq!(description.total_rows(), Some(1000));
+
+        let names: Vec<_> = client.list(&server.uri, "").unwrap();
+        let names: Vec<_> = names.iter().map(dipc::Endpoint::ticket).collect();
+        let own: [&[u8]; 5] = [b"broken", b"endless", b"iterator", b"published", b"stream"];
+        assert_eq!(names, own);
+        let kept = client.list(&server.uri, "kept").unwrap();
+        assert_eq!(kept[0].ticket(), b"kept");
+    }
+}
+
+/// Promise of `GetOptions::cancel`: the token ends a stream that waits or runs.
+#[test]
+fn a_token_ends_a_stream() {
+    for server in Serving::all() {
+        let client = Client::new().unwrap();
+        let token = Cancel::new().unwrap();
+        let options = GetOptions::new().cancel(&token);
+        let mut reader = client.get_with(&server.uri, "endless", &options).unwrap();
+        assert!(reader.next_batch().unwrap().is_some());
+        token.cancel();
+        let error = loop {
+            if let Err(error) = reader.next_batch() {
+                break error;
+            }
+        };
+        assert_eq!(error.status(), Status::Cancelled, "{error}");
+    }
+}
