@@ -17,6 +17,7 @@ NUMBERS = {
     "c": pa.int8(), "s": pa.int16(), "i": pa.int32(), "l": pa.int64(), "C": pa.uint8(), "S": pa.uint16(),
     "I": pa.uint32(), "L": pa.uint64(), "e": pa.float16(), "f": pa.float32(), "g": pa.float64(),
 }  # fmt: skip
+KNOWS_OLD_ALONE = np.lib.NumpyVersion(np.__version__) < "2.1.0"
 
 
 @pytest.fixture
@@ -56,6 +57,8 @@ def test_columns_are_found(batch):
 @pytest.mark.parametrize("code", NUMBERS)
 def test_numbers_are_tensors(batch, code, version):
     """Every type of whole and floating-point numbers, by both structs of DLPack, in the batch's memory."""
+    if version is not None and KNOWS_OLD_ALONE:
+        pytest.skip("this numpy does not know DLPack 1.0")
     column = batch(numbers()).column(code)
     assert column.__dlpack_device__() == (1, 0)
 
@@ -101,6 +104,7 @@ def test_tensors_outlive_their_batch(batch, server):
     assert server.stats.lent_outstanding == 0
 
 
+@pytest.mark.skipif(KNOWS_OLD_ALONE, reason="this numpy asks for no copy")
 def test_a_copy_may_be_written(batch):
     """`copy=True` gives memory of the consumer's own."""
     column = batch(numbers()).column("l")

@@ -39,7 +39,7 @@ def test_a_reader_is_no_cell(server):
     with pytest.raises(TypeError, match=r"reader\.to_pandas\(\)"):
         pd.DataFrame(reader)
     # Nothing was read.
-    assert pd.DataFrame.from_arrow(reader).shape == (10, 2)
+    assert reader.to_pandas().shape == (10, 2)
 
 
 WITHOUT = """

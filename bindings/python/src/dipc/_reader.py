@@ -168,7 +168,7 @@ class Reader:
 
     def __array__(self, *_args: object, **_kwargs: object) -> NoReturn:
         # Without this `pandas.DataFrame(reader)` is a frame of one cell.
-        raise TypeError("a reader is no array: use reader.to_pandas(), or pandas.DataFrame.from_arrow(reader)")
+        raise TypeError("a reader is no array: reader.to_pandas() makes a frame of it, reader.read_all() a table")
 
     def next_struct(self) -> tuple[_abi.ArrowDeviceArray, bytes] | None:
         """For this package: the next batch as a struct, and its encoded metadata. Waits, deaf to signals."""
