@@ -14,4 +14,4 @@ trap 'rm -rf "$work"' EXIT
 "$python" -m mypy --strict --ignore-missing-imports --cache-dir "$work" -p bench
 "$python" -m ruff check --quiet --no-cache bench
 "$python" -m ruff format --quiet --check --no-cache bench
-"$python" -m pytest -q -p no:cacheprovider bench/tests "$@"
+"$python" -m pytest -q -rs -p no:cacheprovider bench/tests "$@"

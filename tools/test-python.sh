@@ -11,4 +11,4 @@ cargo build --quiet --locked --lib
 cargo build --quiet --locked --package libdipc-cli
 DIPC_LIBRARY=$PWD/target/debug/libdipc.so bindings/python/install.sh "$work"
 PYTHONPATH=$work DIPC_COMMAND=$PWD/target/debug/dipc \
-  "$PYTHON" -m pytest -q -p no:cacheprovider tests/python
+  "$PYTHON" -m pytest -q -rs -p no:cacheprovider tests/python

@@ -36,6 +36,33 @@ def test_arenas_say_where_they_are():
     assert arena.device_type == 1
     with pytest.raises(dipc.UnsupportedError, match="alloc"):
         arena.alloc_on_device(10)
-    for wrong in ("as-sent", "floppy", "cuda:x"):
+    for wrong in ("as-sent", "floppy", "cuda:x", ("cuda", -1), ("floppy", 1), ("cuda",)):
         with pytest.raises(dipc.InvalidArgumentError):
             dipc.Arena(device=wrong)
+
+
+def test_a_stream_on_the_host_stays_there(server):
+    """Where it lies on the host already, nothing is copied, and batches are waited for as before."""
+    table = pa.table({"x": range(100_000)})
+    server.publish("x", table)
+    reader = dipc.get(server.uri, "x")
+    assert reader.to_device("cpu") is reader
+    assert not reader._stream.is_copied
+    assert pa.table(reader) == table
+
+
+@pytest.mark.skipif(has_driver(), reason="this machine has a CUDA driver")
+def test_to_a_gpu_without_a_driver(server):
+    """The stream goes on where it was."""
+    server.publish("x", pa.table({"x": [1]}))
+    reader = dipc.get(server.uri, "x")
+    for device in ("cuda", ("cuda", 1)):
+        with pytest.raises(dipc.UnsupportedError, match=r"libcuda\.so\.1"):
+            reader.to_device(device)
+    with pytest.raises(dipc.InvalidArgumentError, match="as-sent"):
+        reader.to_device("as-sent")
+    assert reader.read_all().num_rows == 1
+    with pytest.raises(dipc.ClosedError):
+        with reader:
+            pass
+        reader.to_device("cuda")

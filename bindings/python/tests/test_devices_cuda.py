@@ -155,10 +155,63 @@ _abi.release(stream)
 assert rows == 3 * ROWS
 
 # To the host, where pyarrow reads it: the server brings it there, or this process does.
-for read in (pa.table, lambda reader: reader.read_all()):
+for take in (pa.table, lambda reader: reader.read_all()):
     for device in ("cpu", "cuda"):
-        table = read(dipc.get(uri, "numbers", device=device))
+        table = take(dipc.get(uri, "numbers", device=device))
         assert table["n"].to_pylist() == list(range(3 * ROWS)), device
+
+# From the host to the GPU and back, here, batch by batch and by coroutines.
+import asyncio
+async def rows(reader):
+    return sum([len(batch) async for batch in reader])
+reader = dipc.get(uri, "numbers").to_device(("cuda", 0))
+assert reader.device_type == 2
+first = next(reader)
+assert (first.device_type, first.device_id) == (2, 0)
+assert asyncio.run(rows(reader)) == 2 * ROWS
+assert reader.stats.rows == 3 * ROWS
+reader = dipc.get(uri, "numbers", device="cuda").to_device("cpu")
+assert [pa.record_batch(batch)["n"][0].as_py() for batch in reader] == [0, ROWS, 2 * ROWS]
+
+# Single columns, by DLPack: the tensor lies where the batch does, and its values are there.
+import numpy
+class Managed(ctypes.Structure):
+    _fields_ = [("data", ctypes.c_uint64), ("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32),
+                ("ndim", ctypes.c_int32), ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8),
+                ("lanes", ctypes.c_uint16), ("shape", ctypes.POINTER(ctypes.c_int64))]
+pointer = ctypes.pythonapi.PyCapsule_GetPointer
+pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+def copied():
+    # The driver of the tests can take its time for a copy: the tensor waits for it.
+    delay = getattr(driver, "fakeCudaDelay", lambda microseconds: None)
+    with dipc.get(uri, "numbers").to_device("cuda") as reader:
+        delay(100_000)
+        try:
+            return next(reader)
+        finally:
+            delay(0)
+
+for get in (lambda: list(dipc.get(uri, "numbers", device="cuda"))[0], copied):
+    batch = get()
+    column = batch.column("n")
+    assert column.__dlpack_device__() == (2, 0)
+    capsule = column.__dlpack__(stream=1)
+    tensor = Managed.from_address(pointer(capsule, b"dltensor"))
+    assert (tensor.device_type, tensor.device_id, tensor.ndim, tensor.code, tensor.bits) == (2, 0, 1, 0, 64)
+    assert tensor.shape[0] == ROWS
+    assert read(tensor.data, ROWS) == list(range(ROWS))
+    for use in (lambda: numpy.from_dlpack(column), lambda: column.__dlpack__(copy=True)):
+        try:
+            use()
+            raise AssertionError("a tensor on a GPU was taken for one on the host")
+        except (BufferError, RuntimeError):
+            pass
+    try:
+        column.__arrow_c_array__()
+        raise AssertionError("a column on a GPU was taken for one on the host")
+    except dipc.UnsupportedError as error:
+        assert "__arrow_c_device_array__" in str(error)
+    del capsule, column, batch
 
 # What was copied to the host here keeps status, figures and headers.
 reader = dipc.get(uri, "fails", device="cuda")

@@ -201,3 +201,33 @@ def test_many_streams_at_once():
             thread.join(WAIT)
         assert wrong == []
         assert server.stats.streams_served == 160
+
+
+def test_what_a_client_gives_back_late_is_released():
+    """Without another request that would wake the server's thread: it was asleep when the batches were lent."""
+    arena = dipc.Arena()
+    lends = threading.Event()
+
+    def provide():
+        assert lends.wait(WAIT)
+        yield arena.copy(table(100_000))
+
+    with dipc.Server() as server:
+        server.serve("x", provide)
+        uri = server.listen(new_address())
+        got = []
+        client = threading.Thread(target=lambda: got.append(dipc.get(uri, "x").read_all()))
+        client.start()
+        # The provider runs, and the thread that takes requests waits for the next one.
+        time.sleep(0.2)
+        lends.set()
+        client.join(WAIT)
+        while server.stats.streams_active:
+            time.sleep(0.01)
+        assert arena.stats.used_bytes > 0
+        got.clear()
+        gc.collect()
+        end = time.monotonic() + WAIT
+        while arena.stats.used_bytes and time.monotonic() < end:
+            time.sleep(0.01)
+        assert arena.stats.used_bytes == 0

@@ -21,9 +21,10 @@ from typing import TYPE_CHECKING, Any
 # The log is first, so that it is the last to end.
 from . import _library, _log, flight
 from ._arena import Arena, ArenaStats, DeviceBlock
-from ._arguments import Ticket, Uris
+from ._arguments import Device, DeviceOrAsSent, Ticket, Uris
 from ._cancel import Cancel
 from ._client import Client, ClientStats, shared_client
+from ._column import Column
 from ._description import Description, Endpoint
 from ._errors import (
     AddressInUseError,
@@ -77,8 +78,11 @@ __all__ = [
     "Client",
     "ClientStats",
     "ClosedError",
+    "Column",
     "Description",
+    "Device",
     "DeviceBlock",
+    "DeviceOrAsSent",
     "DipcError",
     "DisconnectedError",
     "Endpoint",
@@ -184,27 +188,27 @@ async def aput(uri: str, ticket: Ticket, obj: Any, **options: Unpack[PutOptions]
     return await shared_client().aput(uri, ticket, obj, **options)
 
 
-def open_put(uri: str, ticket: Ticket, schema: Any, *, device: str = "cpu", **options: Unpack[PutOptions]) -> Writer:
+def open_put(uri: str, ticket: Ticket, schema: Any, *, device: Device = "cpu", **options: Unpack[PutOptions]) -> Writer:
     """Sends a table batch by batch; see :meth:`Client.open_put`."""
     return shared_client().open_put(uri, ticket, schema, device=device, **options)
 
 
 async def aopen_put(
-    uri: str, ticket: Ticket, schema: Any, *, device: str = "cpu", **options: Unpack[PutOptions]
+    uri: str, ticket: Ticket, schema: Any, *, device: Device = "cpu", **options: Unpack[PutOptions]
 ) -> Writer:
     """:func:`open_put` for coroutines."""
     return await shared_client().aopen_put(uri, ticket, schema, device=device, **options)
 
 
 def exchange(
-    uri: str, ticket: Ticket, schema: Any, *, device: str = "cpu", **options: Unpack[ExchangeOptions]
+    uri: str, ticket: Ticket, schema: Any, *, device: Device = "cpu", **options: Unpack[ExchangeOptions]
 ) -> tuple[Writer, Reader]:
     """Sends a table and receives one at once; see :meth:`Client.exchange`."""
     return shared_client().exchange(uri, ticket, schema, device=device, **options)
 
 
 async def aexchange(
-    uri: str, ticket: Ticket, schema: Any, *, device: str = "cpu", **options: Unpack[ExchangeOptions]
+    uri: str, ticket: Ticket, schema: Any, *, device: Device = "cpu", **options: Unpack[ExchangeOptions]
 ) -> tuple[Writer, Reader]:
     """:func:`exchange` for coroutines."""
     return await shared_client().aexchange(uri, ticket, schema, device=device, **options)

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import _abi, _arguments, _errors, _library, _native
+from ._arguments import Device
 from ._handle import make, options
 
 if TYPE_CHECKING:
@@ -64,7 +65,11 @@ class Arena:
     :param device: Where the memory lies: "cpu", or a GPU: "cuda", "cuda:1".
     """
 
-    def __init__(self, *, region_bytes: int | None = None, max_bytes: int | None = None, device: str = "cpu") -> None:
+    def __init__(
+        self, *, region_bytes: int | None = None, max_bytes: int | None = None, device: Device = "cpu"
+    ) -> None:
+        self.device_type: int
+        self.device_id: int
         self.device_type, self.device_id = _arguments.device(device, as_sent=False)
         values = _arguments.some({"region_bytes": region_bytes, "max_bytes": max_bytes})
         with options("arena_options", [*values], _checked, _plain("dipc_arena_options_free")) as pointer:

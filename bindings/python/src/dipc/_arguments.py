@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, Union
+from typing import Any, Literal, Union
 
 from . import _errors
 
@@ -14,6 +14,20 @@ Path = Union[str, "os.PathLike[str]"]
 """A file."""
 Ticket = Data
 Uris = Union[str, Sequence[str]]
+Device = Union[
+    Literal[
+        "cpu", "cuda", "cuda:0", "cuda:1", "cuda:2", "cuda:3", "cuda:4", "cuda:5", "cuda:6", "cuda:7", "cuda:8",
+        "cuda:9", "cuda:10", "cuda:11", "cuda:12", "cuda:13", "cuda:14", "cuda:15",
+    ],
+    tuple[Literal["cuda"], int],
+]  # fmt: skip
+"""Where arrays lie: on the host, or on a GPU by its number: "cuda" is the first, and ``("cuda", number)`` any."""
+DeviceOrAsSent = Union[Device, Literal["as-sent"]]
+"""As :data:`Device`, or where the server has them."""
+Body = Literal["auto", "packed", "lent"]
+Compression = Literal["none", "lz4", "zstd"]
+Validation = Literal["auto", "structure", "full"]
+Role = Literal["both", "metadata", "data"]
 
 FOREVER = 2**64 - 1
 
@@ -81,9 +95,11 @@ def choice(value: str, name: str, choices: dict[str, int]) -> int:
         raise _errors.InvalidArgumentError(f"{name} is {value!r}: give one of {', '.join(choices)}") from None
 
 
-def device(value: str, as_sent: bool) -> tuple[int, int]:
+def device(value: DeviceOrAsSent, as_sent: bool) -> tuple[int, int]:
     """Arrow's type and number of a device: "cpu", "cuda", "cuda:1"; "as-sent" where that means something."""
-    words = ["cpu", "cuda", "cuda:N"] + ["as-sent"] * as_sent
+    words = ["cpu", "cuda", "cuda:N", '("cuda", N)'] + ["as-sent"] * as_sent
+    if isinstance(value, tuple) and len(value) == 2 and value[0] == "cuda":
+        return 2, count(value[1], "the device's number", 2**31 - 1)
     if value == "cpu":
         return 1, -1
     if value == "as-sent" and as_sent:

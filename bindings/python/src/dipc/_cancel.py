@@ -7,7 +7,7 @@ import weakref
 from typing import Protocol
 
 from . import _library
-from ._handle import make
+from ._handle import Handle, make
 
 _new, _free = _library.checked("dipc_cancel_new"), _library.plain("dipc_cancel_free")
 _trigger = _library.checked("dipc_cancel_trigger")
@@ -26,7 +26,7 @@ class Token:
     """A token of the library's, for the calls of one stream or server."""
 
     def __init__(self) -> None:
-        self.handle = make("cancel token", _new, _free)
+        self.handle: Handle = make("cancel token", _new, _free)
 
     def trigger(self) -> None:
         """Ends the calls that have the token, now and later."""

@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import _abi, _arguments, _asking, _description, _library, _log, _options, _process, _source
-from ._arguments import Path, Ticket, Uris
+from ._arguments import Device, Path, Ticket, Uris
 from ._description import Description
 from ._handle import Setting, make, options
 from ._options import ExchangeOptions, GetOptions, PutOptions, RequestOptions
@@ -168,7 +168,7 @@ class Client:
             await source.aclose()
 
     def open_put(
-        self, uri: str, ticket: Ticket, schema: Any, *, device: str = "cpu", **options: Unpack[PutOptions]
+        self, uri: str, ticket: Ticket, schema: Any, *, device: Device = "cpu", **options: Unpack[PutOptions]
     ) -> Writer:
         """Push form of :meth:`put`: returns once the server accepts a table of a schema.
 
@@ -178,13 +178,13 @@ class Client:
         return self._open(uri, ticket, _description.taken(schema), _device_type(device), options).call()
 
     async def aopen_put(
-        self, uri: str, ticket: Ticket, schema: Any, *, device: str = "cpu", **options: Unpack[PutOptions]
+        self, uri: str, ticket: Ticket, schema: Any, *, device: Device = "cpu", **options: Unpack[PutOptions]
     ) -> Writer:
         """:meth:`open_put` for coroutines."""
         return await self._open(uri, ticket, _description.taken(schema), _device_type(device), options).acall()
 
     def exchange(
-        self, uri: str, ticket: Ticket, schema: Any, *, device: str = "cpu", **options: Unpack[ExchangeOptions]
+        self, uri: str, ticket: Ticket, schema: Any, *, device: Device = "cpu", **options: Unpack[ExchangeOptions]
     ) -> tuple[Writer, Reader]:
         """Sends a table of a schema and receives one, on the same connection at once.
 
@@ -199,7 +199,7 @@ class Client:
         return self._exchange(uri, ticket, schema, device, options).call()
 
     async def aexchange(
-        self, uri: str, ticket: Ticket, schema: Any, *, device: str = "cpu", **options: Unpack[ExchangeOptions]
+        self, uri: str, ticket: Ticket, schema: Any, *, device: Device = "cpu", **options: Unpack[ExchangeOptions]
     ) -> tuple[Writer, Reader]:
         """:meth:`exchange` for coroutines."""
         return await self._exchange(uri, ticket, schema, device, options).acall()
@@ -211,7 +211,7 @@ class Client:
         return _asking.Request(self._handle, kind, uri, ticket, options, put_options=settings)
 
     def _exchange(
-        self, uri: str, ticket: Ticket, schema: Any, device: str, options: ExchangeOptions
+        self, uri: str, ticket: Ticket, schema: Any, device: Device, options: ExchangeOptions
     ) -> _asking.Request[tuple[Writer, Reader]]:
         kind = _asking.Exchanging(_description.taken(schema), _device_type(device), options.get("spin"))
         own, answers = _options.of_put(options, ExchangeOptions), _options.of_answers(options)
@@ -235,7 +235,7 @@ class Client:
         self.close()
 
 
-def _device_type(device: str) -> int:
+def _device_type(device: Device) -> int:
     return _arguments.device(device, as_sent=False)[0]
 
 

@@ -32,6 +32,9 @@ _start, _push, _finish = _checked("dipc_request_start"), _checked("dipc_request_
 _LENT_OUTSTANDING = 8  # DIPC_SERVER_STAT_LENT_OUTSTANDING
 _DRAIN_SECONDS = 0.02
 """While clients hold memory, how long what they give back waits to be released."""
+_LATER_SECONDS = 1.0
+"""The same where nothing is known to be held: memory of a GPU is kept until the process of a client that left has
+ended."""
 
 Loop = asyncio.AbstractEventLoop
 
@@ -46,7 +49,7 @@ class Coroutines:
         self._watching: tuple[Loop, int] | None = None
         # Those that are served, with their tasks once those have begun.
         self._tasks: dict[Request, asyncio.Task[None] | None] = {}
-        self._drains_later = False
+        self._drains_later = self._looks_later = False
 
     def watch(self, loop: Loop) -> None:
         """Has `loop`, which runs on this thread, take requests, unless another one does."""
@@ -188,6 +191,14 @@ class Coroutines:
         if lent:
             self._drains_later = True
             asyncio.get_running_loop().call_later(_DRAIN_SECONDS, self._drain)
+        elif not self._looks_later:
+            self._looks_later = True
+            asyncio.get_running_loop().call_later(_LATER_SECONDS, self._look)
+
+    def _look(self) -> None:
+        self._looks_later = False
+        if not self._drains_later:
+            self._drain()
 
 
 class _Flow:

@@ -69,13 +69,13 @@ class DipcError(Exception):
 class InvalidArgumentError(DipcError, ValueError):
     """An argument is outside what the call takes."""
 
-    status = Status.INVALID_ARGUMENT
+    status: int = Status.INVALID_ARGUMENT
 
 
 class InvalidUriError(InvalidArgumentError):
     """A URI cannot be read, or lacks a part that it must have."""
 
-    status = Status.INVALID_URI
+    status: int = Status.INVALID_URI
 
 
 class ClosedError(InvalidArgumentError):
@@ -85,91 +85,91 @@ class ClosedError(InvalidArgumentError):
 class UnsupportedError(DipcError):
     """This build, machine or peer cannot do what was asked."""
 
-    status = Status.UNSUPPORTED
+    status: int = Status.UNSUPPORTED
 
 
 class NotFoundError(DipcError, LookupError):
     """The server has no such ticket."""
 
-    status = Status.NOT_FOUND
+    status: int = Status.NOT_FOUND
 
 
 class AlreadyExistsError(DipcError):
     """The ticket is served already."""
 
-    status = Status.ALREADY_EXISTS
+    status: int = Status.ALREADY_EXISTS
 
 
 class AddressInUseError(DipcError, OSError):
     """Another live server listens at the address."""
 
-    status = Status.ADDRESS_IN_USE
+    status: int = Status.ADDRESS_IN_USE
 
 
 class UnreachableError(DipcError, ConnectionError):
     """Nobody listens at the address, or it cannot be reached."""
 
-    status = Status.UNREACHABLE
+    status: int = Status.UNREACHABLE
 
 
 class PermissionError(DipcError, builtins.PermissionError):
     """The peer, or the operating system, does not admit this user."""
 
-    status = Status.PERMISSION
+    status: int = Status.PERMISSION
 
 
 class ProtocolError(DipcError):
     """The peer broke a rule of the protocol."""
 
-    status = Status.PROTOCOL
+    status: int = Status.PROTOCOL
 
 
 class DisconnectedError(DipcError, ConnectionError):
     """The peer went away: its process ended or the connection was cut."""
 
-    status = Status.DISCONNECTED
+    status: int = Status.DISCONNECTED
 
 
 class CancelledError(DipcError):
     """The stream was cancelled, by this side or the other."""
 
-    status = Status.CANCELLED
+    status: int = Status.CANCELLED
 
 
 class TimeoutError(DipcError, builtins.TimeoutError):
     """Connecting, or waiting for the peer, took longer than the option allows."""
 
-    status = Status.TIMEOUT
+    status: int = Status.TIMEOUT
 
 
 class BusyError(DipcError):
     """The server serves as many streams as its options allow; try again after :attr:`retry_after`."""
 
-    status = Status.BUSY
+    status: int = Status.BUSY
 
 
 class OutOfMemoryError(DipcError, MemoryError):
     """Memory for bodies or regions ran out, or an option's limit on it was reached."""
 
-    status = Status.OUT_OF_MEMORY
+    status: int = Status.OUT_OF_MEMORY
 
 
 class OutOfResourcesError(DipcError, OSError):
     """File descriptors, threads or another resource of the process ran out."""
 
-    status = Status.OUT_OF_RESOURCES
+    status: int = Status.OUT_OF_RESOURCES
 
 
 class IoError(DipcError, OSError):
     """The operating system reported an error that has no status of its own."""
 
-    status = Status.IO
+    status: int = Status.IO
 
 
 class InvalidDataError(DipcError, ValueError):
     """An Arrow array or schema, the caller's or the peer's, is not valid."""
 
-    status = Status.INVALID_DATA
+    status: int = Status.INVALID_DATA
 
 
 class ProviderError(DipcError):
@@ -179,25 +179,25 @@ class ProviderError(DipcError):
 class StoppedError(DipcError):
     """The server or client was stopped."""
 
-    status = Status.STOPPED
+    status: int = Status.STOPPED
 
 
 class ForkedError(DipcError):
     """The object was made before a fork() and this is the child."""
 
-    status = Status.FORKED
+    status: int = Status.FORKED
 
 
 class PanicError(DipcError):
     """A bug in libdipc: the object can only be closed."""
 
-    status = Status.PANIC
+    status: int = Status.PANIC
 
 
 class BufferTooSmallError(DipcError):
     """The buffer is too small. Nobody but this package sees it."""
 
-    status = Status.BUFFER_TOO_SMALL
+    status: int = Status.BUFFER_TOO_SMALL
 
 
 _BY_STATUS: dict[int, type[DipcError]] = {

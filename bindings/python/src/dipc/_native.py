@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import pathlib
-from ctypes import c_bool, c_char_p, c_int, c_size_t, c_void_p, py_object
+from ctypes import c_bool, c_char_p, c_int, c_int32, c_int64, c_size_t, c_uint8, c_void_p, py_object
 from typing import Any
 
 from . import _library
@@ -30,6 +30,15 @@ class _Functions(ctypes.Structure):
 
 
 _native = _load()
+
+
+class Tensor(ctypes.Structure):
+    """A column as DLPack has it."""
+
+    _fields_ = [
+        ("data", c_void_p), ("device_type", c_int32), ("device_id", c_int32),
+        ("type_code", c_uint8), ("type_bits", c_uint8),
+    ]  # fmt: skip
 
 
 def _function(name: str, result: Any, *arguments: Any) -> Any:
@@ -67,6 +76,8 @@ _give = {kind: _function(f"dipc_python_give_{kind}", c_bool, c_void_p, c_void_p)
 drop = _native.dipc_python_drop
 dealloc = _native.dipc_python_dealloc
 tell = _native.dipc_python_tell
+dlpack = _function("dipc_python_dlpack", c_void_p, c_void_p, c_int64, c_void_p, c_bool, c_bool)
+destroy_dlpack = _address(_native.dipc_python_undlpack)
 log_event, log_ended = _address(_native.dipc_python_log_event), _address(_native.dipc_python_log_ended)
 tell_to = _function("dipc_python_tell_to", None, c_int)
 

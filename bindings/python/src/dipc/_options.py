@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, TypedDict
 
 from . import _arguments
+from ._arguments import Body, Compression, DeviceOrAsSent, Validation
 from ._cancel import Cancel
 from ._handle import Setting
 from ._headers import HeadersLike
@@ -46,7 +47,7 @@ class _AnswerOptions(TypedDict, total=False):
     """The most bytes of copies that the server lends at once; 1 GiB by default."""
     spin: float | None
     """Seconds that a thread looks for the next batch before it sleeps; 0 by default."""
-    validation: str
+    validation: Validation
     """How much of what arrives is checked: "structure", "full" (values too), or "auto", which is "structure" for a
     server of the same user and "full" for others."""
 
@@ -61,18 +62,18 @@ class GetOptions(RequestOptions, _AnswerOptions, total=False):
     may have 32 times as many bytes."""
     connections: int | None
     """How many connections carry the stream, where the transport can spread it (tcp); 1 by default."""
-    device: str
-    """Where batches shall be: "cpu", "cuda" or "cuda:1" for a GPU, or "as-sent": where the server has them, if this
-    process reaches that without a copy, otherwise on the host. Batches on a GPU go on by
-    ``__arrow_c_device_stream__`` and ``__arrow_c_device_array__``."""
+    device: DeviceOrAsSent
+    """Where batches shall be: "cpu", or on a GPU "cuda", "cuda:1" or ``("cuda", 1)``, or "as-sent": where the server
+    has them, if this process reaches that without a copy, otherwise on the host. Batches on a GPU go on by
+    ``__arrow_c_device_stream__``, ``__arrow_c_device_array__`` and ``__dlpack__``."""
 
 
 class PutOptions(RequestOptions, total=False):
     """Options of :meth:`Client.put` and the like."""
 
-    body: str
+    body: Body
     """"auto", "packed" (bodies are always sent as bytes) or "lent" (wherever possible)."""
-    compression: str
+    compression: Compression
     """"none", "lz4" or "zstd"; compressed bodies travel as bytes."""
     connections: int | None
     """How many connections carry the table, where the transport can spread it (tcp); 1 by default."""

@@ -5,14 +5,17 @@ from __future__ import annotations
 import threading
 from collections.abc import AsyncIterator, Iterator
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from . import _abi, _capsule, _errors, _native, _wait
+from . import _abi, _arguments, _capsule, _errors, _native, _optional, _wait
+from ._arguments import Device
+from ._column import Column
 from ._headers import Headers
 from ._schema import Schema, decode_metadata
 from ._stream import Stream, StreamStats
 
 if TYPE_CHECKING:
+    import pandas as pd
     import pyarrow as pa
 
 
@@ -54,6 +57,28 @@ class Batch:
     def __len__(self) -> int:
         return self.num_rows
 
+    def column(self, which: int | str) -> Column:
+        """A column, by its number or its name.
+
+        :raises KeyError: where no column has the name, or several do.
+        :raises IndexError: where there is no such number.
+        """
+        if isinstance(which, str):
+            found = [index for index, name in enumerate(self.schema.names) if name == which]
+            if len(found) != 1:
+                raise KeyError(f"{len(found)} columns have the name {which!r}")
+            return Column(self, found[0])
+        return Column(self, range(self.num_columns)[which])
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        return tuple(Column(self, index) for index in range(self.num_columns))
+
+    def export(self) -> _abi.ArrowDeviceArray:
+        """For this package: an array that shares the memory, owned by the caller."""
+        exported: _abi.ArrowDeviceArray = self._shared.give()
+        return exported
+
     def __arrow_c_schema__(self) -> object:
         return self.schema.__arrow_c_schema__()
 
@@ -63,13 +88,13 @@ class Batch:
             raise _errors.UnsupportedError(
                 f"the batch lies on a device of type {self.device_type}: use __arrow_c_device_array__"
             )
-        return self.schema.__arrow_c_schema__(), _capsule.wrap(self._shared.give().array)
+        return self.schema.__arrow_c_schema__(), _capsule.wrap(self.export().array)
 
     def __arrow_c_device_array__(
         self, requested_schema: object | None = None, **_kwargs: object
     ) -> tuple[object, object]:
         """PyCapsules of schema and device array, which share the batch's memory; no casts."""
-        return self.schema.__arrow_c_schema__(), _capsule.wrap(self._shared.give())
+        return self.schema.__arrow_c_schema__(), _capsule.wrap(self.export())
 
     def __repr__(self) -> str:
         return f"<dipc.Batch {self.num_rows} rows, {self.num_columns} columns>"
@@ -131,6 +156,20 @@ class Reader:
         """Hands the stream over, as a PyCapsule of a device stream; no casts."""
         return self._stream.hand_over()
 
+    def to_device(self, device: Device) -> Reader:
+        """Has the batches that are still to come copied to a device, or to the host, where they do not lie there.
+
+        Those of a GPU are there once the ``sync_event`` of their struct has passed. Gives this reader.
+
+        :raises UnsupportedError: there is no driver, or the library cannot copy between these devices.
+        """
+        self._stream.move(*_arguments.device(device, as_sent=False))
+        return self
+
+    def __array__(self, *_args: object, **_kwargs: object) -> NoReturn:
+        # Without this `pandas.DataFrame(reader)` is a frame of one cell.
+        raise TypeError("a reader is no array: reader.to_pandas() makes a frame of it, reader.read_all() a table")
+
     def next_struct(self) -> tuple[_abi.ArrowDeviceArray, bytes] | None:
         """For this package: the next batch as a struct, and its encoded metadata. Waits, deaf to signals."""
         return self._stream.next()
@@ -139,7 +178,10 @@ class Reader:
         return self
 
     def __next__(self) -> Batch:
-        if threading.current_thread() is threading.main_thread():
+        if self._stream.is_copied:
+            # Those copies wait for a GPU.
+            found = _wait.call(self._stream.next, self.cancel)
+        elif threading.current_thread() is threading.main_thread():
             try:
                 found = self._stream.next_heard()
             except _errors.DipcError:
@@ -159,10 +201,12 @@ class Reader:
 
     async def anext_struct(self) -> tuple[_abi.ArrowDeviceArray, bytes] | None:
         """:meth:`next_struct` for coroutines."""
+        if self._stream.is_copied:
+            return await _wait.acall(self._stream.next, self.cancel)
         return await self._stream.anext(_abi.ArrowDeviceArray())
 
     async def __anext__(self) -> Batch:
-        found = await self._stream.anext(_abi.ArrowDeviceArray())
+        found = await self.anext_struct()
         if found is None:
             raise StopAsyncIteration
         return Batch(found[0], self.schema, found[1])
@@ -173,11 +217,22 @@ class Reader:
         As ``pyarrow.table(reader)``, but Ctrl-C ends it at once, and a failure is one of this package's
         exceptions.
         """
+        _optional.load("pyarrow", "pyarrow")
         return _wait.call(self._read_all, self.cancel)
+
+    def to_pandas(self, **options: Any) -> pd.DataFrame:
+        """The rest of the table, by pyarrow and pandas, which must be installed.
+
+        As ``reader.read_all().to_pandas(**options)``, whose options are those of ``pyarrow.Table.to_pandas``.
+        """
+        _optional.load("pandas", "pandas")
+        frame: pd.DataFrame = self.read_all().to_pandas(**options)
+        return frame
 
     async def aread_all(self) -> pa.Table:
         """:meth:`read_all` for coroutines: cancelling the task cancels the stream."""
-        if self.device_type != _abi.CPU:
+        _optional.load("pyarrow", "pyarrow")
+        if self.device_type != _abi.CPU or self._stream.is_copied:
             # Those copies wait for a GPU.
             return await _wait.acall(self._read_all, self.cancel)
         import pyarrow as pa
@@ -205,7 +260,7 @@ class Reader:
         import pyarrow as pa
 
         if self.device_type != _abi.CPU:
-            self._stream.move_to_host()
+            self._stream.move(_abi.CPU, -1)
         # pyarrow reads them itself, which takes a fifth of the time of a Batch for each. One at a time, so that
         # whoever asks for figures meanwhile waits for no more than that.
         reader = self._stream.read(lambda: pa.RecordBatchReader.from_stream(_Lent(self._stream.lend())))

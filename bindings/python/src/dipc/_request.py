@@ -108,7 +108,7 @@ class Request:
     """A stream that a client asks for, or a table that it sends, as a provider, a handler or an authorizer sees it."""
 
     def __init__(self, pointer: c_void_p) -> None:
-        self.handle = Handle("request", pointer, _request_free)
+        self.handle: Handle = Handle("request", pointer, _request_free)
         self._ticket = _library.bytes_of(_ticket, pointer, size=256)
         self.verb: int = _verb(pointer)
         """What the client wants: a :class:`Verb`."""

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Callable, NamedTuple
 
 from . import _abi, _afterlife, _arguments, _errors, _library, _log, _provider, _serving, _source, _wait
-from ._arguments import Path, Ticket
+from ._arguments import Body, Compression, Path, Role, Ticket
 from ._description import Description, Endpoint
 from ._handle import Handle, Setting, make, options
 from ._options import BODIES, COMPRESSIONS
@@ -153,8 +153,8 @@ class Server:
         tls_client_ca: Path | None = None,
         spin: float | None = None,
         transport: Mapping[str, str] | None = None,
-        body: str = "auto",
-        compression: str = "none",
+        body: Body = "auto",
+        compression: Compression = "none",
     ) -> None:
         _log.refresh()
         decides = authorizer_of(authorizer)
@@ -244,7 +244,7 @@ class Server:
         with self._handle as server:
             _reload_tls(server)
 
-    def location(self, role: str = "both") -> str:
+    def location(self, role: Role = "both") -> str:
         """The URI of the first address, for one role: "both", "metadata" or "data"."""
         with self._handle as server:
             return _library.text_of(_location, server, _arguments.choice(role, "role", _ROLES))

@@ -35,6 +35,9 @@ _start, _push, _finish = _checked("dipc_request_start"), _checked("dipc_request_
 _LENT_OUTSTANDING = 8  # DIPC_SERVER_STAT_LENT_OUTSTANDING
 _DRAIN_NS = 20_000_000
 """While clients hold memory, how long what they give back waits to be released."""
+_LATER_NS = 1_000_000_000
+"""The same where nothing is known to be held: a stream under way may lend something, and memory of a GPU is kept until
+the process of a client that left has ended."""
 
 
 class Pump:
@@ -129,12 +132,14 @@ class Pump:
     def _take_requests(self) -> None:
         try:
             with self._server as server, self._token.handle as cancel:
+                otherwise = FOREVER
                 while True:
                     lent = _library.number_of(_stat, server, _LENT_OUTSTANDING)
                     self._drain(server)
                     pointer = c_void_p()
-                    timeout = _DRAIN_NS if lent else FOREVER
+                    timeout = _DRAIN_NS if lent else otherwise
                     if _next_request(server, timeout, cancel, ctypes.byref(pointer)) == 0:
+                        otherwise = _LATER_NS
                         self._accept(Request(pointer))
         except (_errors.CancelledError, _errors.StoppedError, _errors.ClosedError):
             pass

@@ -83,8 +83,8 @@ class Stream:
         self._turn = Turn()
         self._stats = StreamStats(*[0] * len(StreamStats._fields))
         self._headers = Headers()
-        # Copies of another stream's batches have no descriptor.
-        self._is_copied = False
+        # Copies of another stream's batches have no descriptor: only :meth:`next` gives them.
+        self.is_copied: bool = False
         self._schema: Schema | None = None
         self._keep(_capsule.wrap(struct))
         if has_schema:
@@ -157,8 +157,6 @@ class Stream:
 
     def _try(self, array: _abi.ArrowDeviceArray) -> tuple[tuple[_abi.ArrowDeviceArray, bytes] | None] | None:
         """A tuple of what :meth:`next` gives, in `array`; None where it would wait."""
-        if self._is_copied:
-            return (self._take(),)
         if self._readable is None:
             # Before the call, which then has the descriptor tell of what it did not find.
             fd = ctypes.c_int()
@@ -285,15 +283,19 @@ class Stream:
     def _remember(self) -> None:
         self._stats, self._headers = self._read_stats(), self._read_headers()
 
-    def move_to_host(self) -> None:
-        """Has the batches that are still to come copied to the host, where they lie on a GPU."""
+    def move(self, device_type: int, device_id: int) -> None:
+        """Has the batches that are still to come copied to a device, where they do not lie there."""
         _process.ensure_same(self._generation)
         with self._lock:
             self._ensure_here()
+            if device_type == self.device_type == _abi.CPU:
+                return
+            if self._waiting:
+                raise _errors.InvalidArgumentError("a coroutine waits for a batch of the stream")
             capsule, out = _capsule.empty(_abi.ArrowDeviceArrayStream)
-            _to_device(ctypes.addressof(self._struct), _abi.CPU, -1, ctypes.addressof(out))
+            _to_device(ctypes.addressof(self._struct), device_type, device_id, ctypes.addressof(out))
             self._keep(capsule)
-            self._is_copied = True
+            self.is_copied = True
 
     def hand_over(self) -> object:
         """Moves the stream out, for another library, into a PyCapsule of a device stream."""

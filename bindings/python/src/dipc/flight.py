@@ -40,7 +40,7 @@ _DISSOCIATED = ("shm", "tls", "tcp", "ucx")
 _AUTHORIZATION = "authorization"
 _CONNECT_SECONDS = 10.0
 
-log = logging.getLogger("dipc.flight")
+_log = logging.getLogger("dipc.flight")
 
 
 class Way(NamedTuple):
@@ -128,7 +128,7 @@ class Reader:
 
     def _begin(self) -> _Part:
         part, way = self._asked.fetch(self._rest.popleft())
-        log.info("fetching by %s from %s", way.by, " ".join(way.uris))
+        _log.info("fetching by %s from %s", way.by, " ".join(way.uris))
         self.ways.append(way)
         return part
 
@@ -275,7 +275,7 @@ class _Asked:
         for uris in _ways(locations):
             if last is not None:
                 # The caller gets the last.
-                log.warning("skipped %s", last)
+                _log.warning("skipped %s", last)
             try:
                 return self._fetch_by(uris, endpoint.ticket)
             except _errors.CancelledError:

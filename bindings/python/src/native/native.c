@@ -231,6 +231,110 @@ bool dipc_python_give_array(dipc_python_shared *shared, struct ArrowDeviceArray 
   return true;
 }
 
+/* DLPack: its structs, as its header has them. */
+
+typedef struct {
+  void *data;
+  struct {
+    int32_t type, id;
+  } device;
+  int32_t ndim;
+  struct {
+    uint8_t code, bits;
+    uint16_t lanes;
+  } dtype;
+  int64_t *shape, *strides;
+  uint64_t byte_offset;
+} dl_tensor;
+
+typedef struct dl_managed {
+  dl_tensor tensor;
+  void *context;
+  void (*deleter)(struct dl_managed *);
+} dl_managed;
+
+typedef struct dl_versioned {
+  struct {
+    uint32_t major, minor;
+  } version;
+  void *context;
+  void (*deleter)(struct dl_versioned *);
+  uint64_t flags;
+  dl_tensor tensor;
+} dl_versioned;
+
+enum { DL_READ_ONLY = 1, DL_IS_COPIED = 2 };
+
+/* What a tensor owns. */
+typedef struct {
+  union {
+    dl_managed managed;
+    dl_versioned versioned;
+  } face;
+  int64_t length, stride;
+  struct ArrowDeviceArray column;
+  void *copy;
+} owned_tensor;
+
+static void delete_tensor(owned_tensor *own) {
+  if (own->column.array.release) own->column.array.release(&own->column.array);
+  free(own->copy);
+  free(own);
+}
+
+static void delete_managed(dl_managed *face) { delete_tensor(face->context); }
+static void delete_versioned(dl_versioned *face) { delete_tensor(face->context); }
+
+void *dipc_python_dlpack(const dipc_python_tensor *tensor, int64_t length, struct ArrowDeviceArray *column,
+                         bool versioned, bool copied) {
+  owned_tensor *own = calloc(1, sizeof *own);
+  if (own == NULL) return NULL;
+  own->length = length;
+  own->stride = 1;
+  void *data = tensor->data;
+  if (copied) {
+    size_t len_bytes = (size_t)length * (tensor->type_bits / 8);
+    data = own->copy = malloc(len_bytes ? len_bytes : 1);
+    if (data == NULL) {
+      free(own);
+      return NULL;
+    }
+    if (len_bytes) memcpy(data, tensor->data, len_bytes);
+    column->array.release(&column->array);
+  } else {
+    own->column = *column;
+    column->array.release = NULL;
+  }
+  dl_tensor face = {.data = data,
+                    .device = {tensor->device_type, tensor->device_id},
+                    .ndim = 1,
+                    .dtype = {tensor->type_code, tensor->type_bits, 1},
+                    .shape = &own->length,
+                    .strides = &own->stride};
+  if (versioned) {
+    own->face.versioned = (dl_versioned){.version = {1, 0},
+                                         .context = own,
+                                         .deleter = delete_versioned,
+                                         .flags = copied ? DL_IS_COPIED : DL_READ_ONLY,
+                                         .tensor = face};
+    return &own->face.versioned;
+  }
+  own->face.managed = (dl_managed){.tensor = face, .context = own, .deleter = delete_managed};
+  return &own->face.managed;
+}
+
+void dipc_python_undlpack(void *capsule) {
+  /* Who takes a tensor gives its capsule another name, and calls the deleter. */
+  const char *name = functions_.capsule_name(capsule);
+  if (strcmp(name, "dltensor") == 0) {
+    dl_managed *face = functions_.capsule_pointer(capsule, name);
+    face->deleter(face);
+  } else if (strcmp(name, "dltensor_versioned") == 0) {
+    dl_versioned *face = functions_.capsule_pointer(capsule, name);
+    face->deleter(face);
+  }
+}
+
 /* Streams. */
 
 void dipc_python_move_stream(struct ArrowDeviceArrayStream *source, struct ArrowDeviceArrayStream *out) {

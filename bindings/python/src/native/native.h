@@ -65,6 +65,21 @@ EXPORT bool dipc_python_give_schema(dipc_python_shared *shared, struct ArrowSche
 EXPORT bool dipc_python_give_array(dipc_python_shared *shared, struct ArrowDeviceArray *out);
 EXPORT void dipc_python_drop(dipc_python_shared *shared);
 
+/* A tensor of DLPack over a column, in the memory of one struct. */
+typedef struct {
+  void *data;
+  int32_t device_type, device_id;
+  uint8_t type_code, type_bits;
+} dipc_python_tensor;
+
+/* A PyCapsule's pointer for `tensor`, of one dimension with `length` elements, which owns `column` (moved; NULL where
+ * memory runs out, and the caller then keeps it). It is a DLManagedTensorVersioned where `versioned`, which says that
+ * the memory is read-only, and otherwise a DLManagedTensor. Where `copied` it owns a copy of host memory, and `column`
+ * is released at once. The destructor of its capsule ends it where no consumer took it. */
+EXPORT void *dipc_python_dlpack(const dipc_python_tensor *tensor, int64_t length, struct ArrowDeviceArray *column,
+                                bool versioned, bool copied);
+EXPORT void dipc_python_undlpack(void *capsule);
+
 /* Moves a stream. In one call, between whose halves no signal's handler can run. */
 EXPORT void dipc_python_move_stream(struct ArrowDeviceArrayStream *source,
                                     struct ArrowDeviceArrayStream *out);
