@@ -7,6 +7,7 @@
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
+command -v git >/dev/null || { echo 'go/module-test.sh: skipped: git is not installed'; exit 0; }
 module=$(sed -n 's/^module //p' "$here/go.mod")
 # A module in a folder has the folder's path behind the repository's, and before the version in its tag.
 home=${module%/bindings/go}
