@@ -17,12 +17,13 @@ import (
 // as the most public ticket whose batches lie in it.
 type Arena struct {
 	handle *handle[*C.dipc_arena]
+	device Device
 }
 
 var _ memory.Allocator = (*Arena)(nil)
 
-// NewArena makes an arena in the host's memory. It takes memory from the system with the first block,
-// one region at a time.
+// NewArena makes an arena in the host's memory, or on the device of [WithArenaDevice]. It takes memory from
+// the system with the first block, one region at a time.
 func NewArena(options ...ArenaOption) (*Arena, error) {
 	if libraryError != nil {
 		return nil, libraryError
@@ -33,7 +34,11 @@ func NewArena(options ...ArenaOption) (*Arena, error) {
 		return nil, err
 	}
 	defer C.dipc_arena_options_free(set)
+	device := Host
 	for _, option := range options {
+		if option.device != nil {
+			device = *option.device
+		}
 		if option.set == nil {
 			continue
 		}
@@ -43,10 +48,11 @@ func NewArena(options ...ArenaOption) (*Arena, error) {
 	}
 	var object *C.dipc_arena
 	failure = nil
-	if err := check(C.dipc_arena_new(C.ARROW_DEVICE_CPU, 0, set, &object, &failure), failure); err != nil {
+	if err := check(C.dipc_arena_new(device.deviceType, device.id, set, &object, &failure), failure); err != nil {
 		return nil, err
 	}
-	a := &Arena{handle: newHandle("arena", object, func(object *C.dipc_arena) { C.dipc_arena_free(object) })}
+	own := newHandle("arena", object, func(object *C.dipc_arena) { C.dipc_arena_free(object) })
+	a := &Arena{handle: own, device: device}
 	runtime.AddCleanup(a, func(h *handle[*C.dipc_arena]) { h.close(nil) }, a.handle)
 	return a, nil
 }
@@ -66,6 +72,7 @@ func (a *Arena) Allocate(size int) []byte {
 		panic(err)
 	}
 	defer a.handle.done()
+	a.onHost()
 	var block unsafe.Pointer
 	var failure *C.dipc_error
 	if err := check(C.dipc_arena_alloc(object, C.size_t(size), &block, &failure), failure); err != nil {
@@ -143,13 +150,14 @@ func (a *Arena) Stats() (ArenaStats, error) {
 
 // ArenaOption changes what NewArena makes.
 type ArenaOption struct {
-	set func(*C.dipc_arena_options) error
+	set    func(*C.dipc_arena_options) error
+	device *Device
 }
 
 // WithArenaRegionBytes sets the size of one region; a larger block gets one of its own. A client maps
 // whole regions. Default 64 MiB.
 func WithArenaRegionBytes(bytes uint64) ArenaOption {
-	return ArenaOption{func(o *C.dipc_arena_options) error {
+	return ArenaOption{set: func(o *C.dipc_arena_options) error {
 		var failure *C.dipc_error
 		return check(C.dipc_arena_options_set_region_bytes(o, C.uint64_t(bytes), &failure), failure)
 	}}
@@ -157,7 +165,7 @@ func WithArenaRegionBytes(bytes uint64) ArenaOption {
 
 // WithArenaMaxBytes bounds all regions of the arena together. Default no bound.
 func WithArenaMaxBytes(bytes uint64) ArenaOption {
-	return ArenaOption{func(o *C.dipc_arena_options) error {
+	return ArenaOption{set: func(o *C.dipc_arena_options) error {
 		var failure *C.dipc_error
 		return check(C.dipc_arena_options_set_max_bytes(o, C.uint64_t(bytes), &failure), failure)
 	}}

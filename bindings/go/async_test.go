@@ -6,8 +6,8 @@ import (
 	"syscall"
 	"testing"
 
-	"dipc"
-	"dipc/internal/casync"
+	dipc "github.com/libdipc/libdipc/bindings/go"
+	"github.com/libdipc/libdipc/bindings/go/internal/casync"
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/cdata"

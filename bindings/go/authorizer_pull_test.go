@@ -5,7 +5,7 @@ import (
 	"errors"
 	"testing"
 
-	"dipc"
+	dipc "github.com/libdipc/libdipc/bindings/go"
 
 	"github.com/apache/arrow-go/v18/arrow/memory"
 )

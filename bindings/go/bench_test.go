@@ -3,7 +3,7 @@ package dipc_test
 import (
 	"testing"
 
-	"dipc"
+	dipc "github.com/libdipc/libdipc/bindings/go"
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"

@@ -5,8 +5,8 @@ import (
 	"errors"
 	"testing"
 
-	"dipc"
-	"dipc/internal/cstream"
+	dipc "github.com/libdipc/libdipc/bindings/go"
+	"github.com/libdipc/libdipc/bindings/go/internal/cstream"
 )
 
 // What a server has on the host is there as it is sent, and no driver is needed to find out. Where

@@ -1,4 +1,4 @@
-module dipc
+module github.com/libdipc/libdipc/bindings/go
 
 go 1.25.0
 

@@ -7,10 +7,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"strings"
 	"syscall"
 	"testing"
+
+	dipc "github.com/libdipc/libdipc/bindings/go"
 )
 
 // The guide shows the examples as they are.
@@ -95,6 +98,9 @@ func TestExamplesRun(t *testing.T) {
 	}
 }
 
+// modulePath is the path of the package, as its import has it.
+var modulePath = reflect.TypeFor[dipc.Server]().PkgPath()
+
 func buildExample(t *testing.T, name string) string {
 	t.Helper()
 	here, err := os.Getwd()
@@ -110,13 +116,13 @@ func buildExample(t *testing.T, name string) string {
 			t.Fatal(err)
 		}
 		// Its own module, with the versions that are here already.
-		content = bytes.Replace(content, []byte("module dipc\n"), []byte("module example\n"), 1)
+		content = bytes.Replace(content, []byte("module "+modulePath+"\n"), []byte("module example\n"), 1)
 		if err := os.WriteFile(filepath.Join(module, to), content, 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for _, command := range [][]string{
-		{"go", "mod", "edit", "-require=dipc@v0.0.0", "-replace=dipc=" + here},
+		{"go", "mod", "edit", "-require=" + modulePath + "@v0.0.0", "-replace=" + modulePath + "=" + here},
 		{"go", "build", "-o", "program", "."},
 	} {
 		run := exec.CommandContext(testContext(t), command[0], command[1:]...)

@@ -14,7 +14,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"dipc"
+	dipc "github.com/libdipc/libdipc/bindings/go"
 
 	"github.com/apache/arrow-go/v18/arrow/array"
 )

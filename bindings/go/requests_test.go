@@ -16,8 +16,8 @@ import (
 	"testing"
 	"time"
 
-	"dipc"
-	"dipc/internal/cstream"
+	dipc "github.com/libdipc/libdipc/bindings/go"
+	"github.com/libdipc/libdipc/bindings/go/internal/cstream"
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"

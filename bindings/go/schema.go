@@ -52,7 +52,8 @@ func unreadable(reason error) error {
 }
 
 // orderedDictionaries lists, depth first, whether each dictionary of a schema is ordered. The
-// importer of cdata asks the values for it, where the C data interface has it at the indices.
+// importer of cdata asks the values for it, where the C data interface has it at the indices (fault 3 of
+// upstream_test.go).
 func orderedDictionaries(in *C.struct_ArrowSchema, found []bool) []bool {
 	if in.dictionary != nil {
 		found = append(found, in.flags&C.ARROW_FLAG_DICTIONARY_ORDERED != 0)

@@ -208,8 +208,13 @@ func (s *Server) Serve(ticket string, provider Provider, options ...ServeOption)
 	if provider == nil {
 		return invalid("the provider of ticket %q is nil", ticket)
 	}
+	return s.serve(ticket, &ticketService{provider: provider, ticket: ticket}, options)
+}
+
+// serve has own answer the requests for ticket.
+func (s *Server) serve(ticket string, own service, options []ServeOption) error {
 	name, length := cBytes(ticket)
-	kept := cgo.NewHandle(&ticketService{provider: provider, ticket: ticket})
+	kept := cgo.NewHandle(own)
 	err := s.call(func(object *C.dipc_server, failure **C.dipc_error) C.dipc_status {
 		return C.dipcgo_server_serve(object, name, length, C.uintptr_t(kept), flagsOf(options), failure)
 	})

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Tests the Go package against an installed libdipc: vet, then the tests with the race detector and
-# with cgo's pointer checks, then the matrix peer and the examples build.
+# with cgo's pointer checks, then the matrix peer and the examples build, and `go get` takes the module
+# from a tag (module-test.sh).
 #
 #   bindings/go/test.sh [go test arguments]
 #
@@ -48,3 +49,4 @@ if have staticcheck; then staticcheck ./...; else echo 'go/test.sh: staticcheck 
 for module in bindings/matrix/go examples/flight/go; do
   (cd "$root/$module" && go vet ./... && go build -o /dev/null .)
 done
+"$here/module-test.sh"

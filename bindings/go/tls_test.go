@@ -7,7 +7,7 @@ import (
 	"slices"
 	"testing"
 
-	"dipc"
+	dipc "github.com/libdipc/libdipc/bindings/go"
 
 	"github.com/apache/arrow-go/v18/arrow/array"
 )

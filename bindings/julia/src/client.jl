@@ -56,6 +56,16 @@ function Base.close(client::Client)
     return
 end
 
+"""
+    Dipc.stats(client) -> NamedTuple
+
+Streams asked for and connections made so far, and connections that are kept for the next stream.
+"""
+stats(client::Client) = using_handle(client) do handle
+    NamedTuple{(:streams, :connections_made, :connections_idle)}(
+        ntuple(i -> stat(@c(dipc_client_stat), handle, i), 3))
+end
+
 const DEFAULT_CLIENT = Ref{Union{Nothing,Client}}(nothing)
 const DEFAULT_CLIENT_LOCK = ReentrantLock()
 

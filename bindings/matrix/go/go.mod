@@ -3,7 +3,7 @@ module dipc-matrix-peer
 go 1.25.0
 
 require (
-	dipc v0.0.0
+	github.com/libdipc/libdipc/bindings/go v0.0.0
 	github.com/apache/arrow-go/v18 v18.8.0
 )
 
@@ -18,4 +18,4 @@ require (
 	golang.org/x/sys v0.47.0 // indirect
 )
 
-replace dipc => ../../go
+replace github.com/libdipc/libdipc/bindings/go => ../../go

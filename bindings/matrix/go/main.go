@@ -21,7 +21,7 @@ import (
 	"strconv"
 	"syscall"
 
-	"dipc"
+	dipc "github.com/libdipc/libdipc/bindings/go"
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"dipc"
+	dipc "github.com/libdipc/libdipc/bindings/go"
 
 	"github.com/apache/arrow-go/v18/arrow/array"
 )

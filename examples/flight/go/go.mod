@@ -3,7 +3,7 @@ module flight-example
 go 1.25.0
 
 require (
-	dipc v0.0.0
+	github.com/libdipc/libdipc/bindings/go v0.0.0
 	github.com/apache/arrow-go/v18 v18.8.0
 	google.golang.org/grpc v1.83.2
 )
@@ -23,4 +23,4 @@ require (
 	google.golang.org/protobuf v1.36.12 // indirect
 )
 
-replace dipc => ../../../bindings/go
+replace github.com/libdipc/libdipc/bindings/go => ../../../bindings/go

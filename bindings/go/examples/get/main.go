@@ -8,7 +8,7 @@ import (
 	"os"
 	"os/signal"
 
-	"dipc"
+	dipc "github.com/libdipc/libdipc/bindings/go"
 )
 
 func main() {

@@ -9,7 +9,7 @@ import (
 	"os/signal"
 	"syscall"
 
-	"dipc"
+	dipc "github.com/libdipc/libdipc/bindings/go"
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
