@@ -20,9 +20,9 @@ use dipc::server::ServerOptions;
 use dipc::transport::BodyPolicy;
 
 use crate::common::sample::sampled;
-use crate::common::{counting, export, export_schema, read_all};
+use crate::common::{self, batch, export, export_schema, read_all};
 use crate::peer::{Options, Outcome, Peer, Server, peers};
-use crate::{LIBRARY, Other, client, eventually, role, serve, serving, until_told, works};
+use crate::{LIBRARY, Other, client, eventually, role, serving, until_told, works};
 
 /// Every way to run the peer that must interoperate (rule R6).
 pub const WAYS: [Options; 2] = [
@@ -320,7 +320,9 @@ fn nobody_is_warned_of_a_peer_that_leaves() {
             .map_err(|(error, _)| error)
             .unwrap();
         let (server, _) = serving();
-        serve(&server, "t", counting(3, 100_000));
+        let arrays = (0..3).map(|n| export(&batch(n, 100_000))).collect();
+        let published = server.publish(b"t", export_schema(&common::schema()), arrays);
+        published.map_err(|(error, _)| error).unwrap();
         for role in [Role::Metadata, Role::Data] {
             println!("at={}", server.location(role).unwrap());
         }
