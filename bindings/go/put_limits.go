@@ -1,0 +1,43 @@
+package dipc
+
+// #include "shim.h"
+import "C"
+
+import "time"
+
+// WithSourceWindow sets how far a client that sends a table may run ahead of what the program has read of it,
+// in batches and in bytes of bodies. Default 16 batches, 256 MiB; a client gets at most its part of
+// [WithMaxRegionBytes].
+func WithSourceWindow(batches, bytes uint64) ServerOption {
+	return serverOption(func(o *C.dipc_server_options) error {
+		var failure *C.dipc_error
+		return check(C.dipc_server_options_set_put_window(o, C.uint64_t(batches), C.uint64_t(bytes), &failure), failure)
+	})
+}
+
+// WithSourceValidation sets how much of what clients send is checked before the program gets it. Default
+// [ValidateAuto].
+func WithSourceValidation(validation Validation) ServerOption {
+	return serverOption(func(o *C.dipc_server_options) error {
+		var failure *C.dipc_error
+		return check(C.dipc_server_options_set_put_validation(o, C.int32_t(validation), &failure), failure)
+	})
+}
+
+// WithSourceStallTimeout sets how long a client may say nothing while the program waits for its batches; then
+// the reader of [Source.Accept] fails with [ErrTimeout]. Default [Forever]: a client that dies is noticed all
+// the same.
+func WithSourceStallTimeout(timeout time.Duration) ServerOption {
+	return limit("time that a client may say nothing", timeout, func(o *C.dipc_server_options, ns C.uint64_t, failure **C.dipc_error) C.dipc_status {
+		return C.dipc_server_options_set_put_stall_timeout_ns(o, ns, failure)
+	})
+}
+
+// WithSourceMessageLimit sets the most memory that one message of a client may take here beside its body, as
+// [WithMessageLimit] does for those of servers. Default 512 MiB, and 16 GiB for a client of the same user.
+func WithSourceMessageLimit(bytes uint64) ServerOption {
+	return serverOption(func(o *C.dipc_server_options) error {
+		var failure *C.dipc_error
+		return check(C.dipc_server_options_set_put_message_limit_bytes(o, C.uint64_t(bytes), &failure), failure)
+	})
+}
