@@ -2,7 +2,7 @@
 # The tests of the bindings, all against one installed tree of the debug build; then every language
 # serves every other.
 #
-#   tools/test-bindings.sh [cpp|go|julia|python|streams|matrix ...]      default: all
+#   tools/test-bindings.sh [cpp|go|julia|python|quick-start|streams|matrix ...]      default: all
 #
 # A language that is not installed is left out and said so. The slow ways (sanitizers, the
 # whole matrix) are in tools/test-slow.sh.
@@ -12,7 +12,7 @@ root=$PWD
 export PYTHON=${PYTHON:-$root/.tools/venv/bin/python}
 export DIPC_PREFIX=$root/target/prefix
 parts=("$@")
-[ "${#parts[@]}" -gt 0 ] || parts=(cpp go julia python streams matrix)
+[ "${#parts[@]}" -gt 0 ] || parts=(cpp go julia python quick-start streams matrix)
 
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
@@ -32,6 +32,13 @@ for part in "${parts[@]}"; do
     go) DIPC_GO_RACE=${DIPC_GO_RACE:-0} bindings/go/test.sh ;;
     julia) bindings/julia/test.sh ;;
     python) bindings/python/test.sh ;;
+    # docs/quick-start.md, in every language.
+    quick-start)
+      site=$(mktemp -d)
+      quietly bindings/python/install.sh "$site"
+      DIPC_PYTHON_PACKAGE=$site "$PYTHON" -m pytest -q -rs tests/quick_start
+      rm -rf "$site"
+      ;;
     streams) tools/test-python.sh "$PYTHON" ;;
     # Every pair for what a table holds; for how streams fail, over shared memory. Julia, which takes
     # seconds to start, over shared memory alone, sends to Python and takes from it: the rest is slow.

@@ -1,0 +1,145 @@
+"""Promise of docs/quick-start.md: its programs run as they are. Each one serves to itself, and the
+Python server to each.
+
+    DIPC_PREFIX=PREFIX python -m pytest tests/quick_start
+
+PREFIX has an installed libdipc with the command. A language whose tools are missing is skipped.
+"""
+
+import contextlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PREFIX = Path(os.environ["DIPC_PREFIX"])
+PAGE = (ROOT / "docs/quick-start.md").read_text(encoding="utf-8")
+# Each run has an address of its own.
+ADDRESS = f"shm:@quick-start-{os.getpid()}"
+ENVIRONMENT = {
+    **os.environ,
+    "PATH": f"{PREFIX / 'bin'}:{os.environ['PATH']}",
+    "LD_LIBRARY_PATH": str(PREFIX / "lib"),
+    "PKG_CONFIG_PATH": str(PREFIX / "lib/pkgconfig"),
+    "DIPC_PREFIX": str(PREFIX),
+    "PYTHONPATH": os.environ.get("DIPC_PYTHON_PACKAGE", ""),
+    "JULIA_LOAD_PATH": f"{ROOT / 'bindings/julia'}:@stdlib:{ROOT / 'bindings'}",
+}
+
+
+def programs(section: str) -> list[str]:
+    """The code of a section, with this run's address."""
+    body = re.search(rf"^## {re.escape(section)}\n(.*?)(?=^## |\Z)", PAGE, re.DOTALL | re.MULTILINE)
+    blocks = re.findall(r"^```\w+\n(.*?)^```$", body[1], re.DOTALL | re.MULTILINE)
+    assert blocks, section
+    return [block.replace("shm:@quick-start", ADDRESS) for block in blocks]
+
+
+def needs(*tools: str) -> None:
+    for tool in tools:
+        if shutil.which(tool, path=ENVIRONMENT["PATH"]) is None:
+            pytest.skip(f"{tool} is not installed")
+
+
+def run(command: list[str], **options) -> str:
+    done = subprocess.run(
+        command, env=ENVIRONMENT, capture_output=True, text=True, timeout=300, **options
+    )
+    assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
+    return done.stdout
+
+
+@contextlib.contextmanager
+def serving(command: list[str], **options):
+    """The program runs, and has said where it listens."""
+    server = subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.PIPE, text=True, **options)
+    try:
+        line = server.stdout.readline()
+        assert "shm:@quick-start" in line, line
+        yield
+    finally:
+        server.kill()
+        server.wait()
+        server.stdout.close()
+
+
+def compiled(section: str, folder: Path) -> list[list[str]]:
+    """Commands of the section's programs, in order."""
+    commands = []
+    for number, program in enumerate(programs(section)):
+        out = folder / f"program{number}"
+        if section in ("C", "C++"):
+            compiler, suffix, standard = {"C": ("cc", ".c", "-std=c11"), "C++": ("c++", ".cpp", "-std=c++17")}[section]
+            source = out.with_suffix(suffix)
+            source.write_text(program, encoding="utf-8")
+            flags = run(["pkg-config", "--cflags", "--libs", "dipc"]).split()
+            run([compiler, standard, "-Wall", "-Werror", str(source), "-o", str(out), *flags, "-ldl"])
+            commands.append([str(out)])
+        elif section == "Go":
+            # The package is this tree's, with its dependencies.
+            source = ROOT / "bindings/go/examples" / f"quickstart{os.getpid()}_{number}"
+            source.mkdir()
+            try:
+                (source / "main.go").write_text(program, encoding="utf-8")
+                run(["go", "build", "-o", str(out), "."], cwd=source)
+            finally:
+                shutil.rmtree(source)
+            commands.append([str(out)])
+        elif section == "Rust":
+            # Cargo has built them with the tests, with the page's address.
+            name = ("serve", "get")[number]
+            source = (ROOT / f"examples/{name}.rs").read_text(encoding="utf-8")
+            assert source.split("\n\n", 1)[1].replace("shm:@quick-start", ADDRESS) == program
+            built = ROOT / f"target/debug/examples/{name}"
+            if not built.exists():
+                pytest.skip(f"{built} is not built: cargo build --examples")
+            commands.append([str(built)])
+        elif section == "Julia":
+            source = out.with_suffix(".jl")
+            source.write_text(program, encoding="utf-8")
+            commands.append([julia(), "--startup-file=no", f"--project={ROOT / 'bindings/julia'}", str(source)])
+        else:
+            source = out.with_suffix(".py")
+            source.write_text(program, encoding="utf-8")
+            commands.append([sys.executable, str(source)])
+    return commands
+
+
+def julia() -> str:
+    found = subprocess.run([ROOT / "bindings/julia/julia.sh"], capture_output=True, text=True, check=False)
+    if found.returncode != 0:
+        pytest.skip(f"there is no Julia that works: {found.stderr.strip()}")
+    return found.stdout.strip()
+
+
+TOOLS = {"C": ["cc", "pkg-config"], "C++": ["c++", "pkg-config"], "Go": ["go"]}
+
+
+@pytest.mark.parametrize("section", ["Python", "Rust", "Go", "Julia", "C++", "C"])
+def test_a_language(section, tmp_path):
+    needs(*TOOLS.get(section, []))
+    (tmp_path / "own").mkdir()
+    (tmp_path / "python").mkdir()
+    *server, client = compiled(section, tmp_path / "own")
+    if server:
+        with serving(server[0]):
+            assert "3 rows" in run(client)
+    # The examples in Rust have the page's address.
+    if section != "Rust":
+        with serving(compiled("Python", tmp_path / "python")[0]):
+            assert "3 rows" in run(client)
+
+
+def test_the_command(tmp_path):
+    import pyarrow
+    import pyarrow.parquet
+
+    pyarrow.parquet.write_table(pyarrow.table({"n": [1, 2, 3]}), tmp_path / "numbers.parquet")
+    server, client = (program.split() for program in programs("The command"))
+    with serving(server, cwd=tmp_path):
+        assert re.search(r"\b3 rows", run(client))
