@@ -9,10 +9,10 @@ mod spans;
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::{Arc, PoisonError};
 
-use parking_lot::{Condvar, Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tracing::field::{Field, Visit};
 use tracing::level_filters::LevelFilter;
 use tracing::span;
@@ -126,9 +126,14 @@ fn install() -> Result<()> {
 }
 
 /// Events that wait for one sink.
+///
+/// The lock is std's: parking_lot keeps waiting threads in a table of the process. In the child of
+/// a fork the table would still name the parent's log thread, which always waits, and whose stack
+/// the child's threads reuse.
+#[derive(Default)]
 struct Queue {
-    state: Mutex<QueuedEntries>,
-    changed: Condvar,
+    state: std::sync::Mutex<QueuedEntries>,
+    changed: std::sync::Condvar,
 }
 
 #[derive(Default)]
@@ -139,8 +144,12 @@ struct QueuedEntries {
 }
 
 impl Queue {
+    fn lock(&self) -> std::sync::MutexGuard<'_, QueuedEntries> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn push(&self, entry: LogRecord) {
-        let mut waiting = self.state.lock();
+        let mut waiting = self.lock();
         if waiting.entries.len() >= QUEUE_EVENTS {
             waiting.dropped += 1;
         } else {
@@ -150,13 +159,13 @@ impl Queue {
     }
 
     fn close(&self) {
-        self.state.lock().closed = true;
+        self.lock().closed = true;
         self.changed.notify_one();
     }
 
     /// Waits for the next event; `None` once the queue is closed and empty.
     fn next(&self) -> Option<LogRecord> {
-        let mut waiting = self.state.lock();
+        let mut waiting = self.lock();
         loop {
             if let Some(entry) = take(&mut waiting) {
                 return Some(entry);
@@ -164,12 +173,15 @@ impl Queue {
             if waiting.closed {
                 return None;
             }
-            self.changed.wait(&mut waiting);
+            waiting = self
+                .changed
+                .wait(waiting)
+                .unwrap_or_else(PoisonError::into_inner);
         }
     }
 }
 
-fn take(waiting: &mut MutexGuard<'_, QueuedEntries>) -> Option<LogRecord> {
+fn take(waiting: &mut QueuedEntries) -> Option<LogRecord> {
     let entry = waiting.entries.pop_front();
     if entry.is_some() || waiting.dropped == 0 {
         return entry;
@@ -184,10 +196,7 @@ fn take(waiting: &mut MutexGuard<'_, QueuedEntries>) -> Option<LogRecord> {
 
 /// Starts the thread that hands events to `sink`.
 fn start<S: Sink>(sink: S) -> Result<Arc<Queue>, (Error, S)> {
-    let queue = Arc::new(Queue {
-        state: Mutex::new(QueuedEntries::default()),
-        changed: Condvar::new(),
-    });
+    let queue = Arc::new(Queue::default());
     // The sink moves through a slot: if the thread does not start, the slot still has the sink.
     let slot = Arc::new(Mutex::new(Some(sink)));
     let (entries, handed) = (Arc::clone(&queue), Arc::clone(&slot));

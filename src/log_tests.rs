@@ -124,10 +124,7 @@ fn a_long_text_is_cut() {
 /// A sink slower than the events loses events and gets their number.
 #[test]
 fn a_full_queue_drops_and_counts() {
-    let queue = Queue {
-        state: Mutex::new(QueuedEntries::default()),
-        changed: Condvar::new(),
-    };
+    let queue = Queue::default();
     let entry = LogRecord {
         level: Level::INFO,
         target: "dipc",

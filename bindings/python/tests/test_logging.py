@@ -252,12 +252,13 @@ if __name__ == "__main__":
         child = multiprocessing.get_context(method).Process(target=work)
         child.start()
         child.join()
+        assert child.exitcode == 0, (method, child.exitcode)
         children.append(child.pid)
     pid = os.fork()
     if pid == 0:
         work()
         sys.exit(0)
-    os.waitpid(pid, 0)
+    assert os.waitpid(pid, 0)[1] == 0
     work()
     print(os.getpid(), *children, pid)
 """
