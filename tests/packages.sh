@@ -68,6 +68,8 @@ has_units() {
   rm -r "$work/units"
 }
 
+(cd "$packages" && quietly sha256sum --check --strict SHA256SUMS)
+
 say "Debian packages: libdipc$minor, libdipc-dev, dipc-tools, libdipc$minor-dbg"
 mkdir -p "$work/root/var/lib/dpkg/info" "$work/root/var/lib/dpkg/updates"
 touch "$work/root/var/lib/dpkg/status" "$work/root/var/lib/dpkg/available"

@@ -59,4 +59,5 @@ else
   say "skipped: cargo-zigbuild is not in .tools/venv, so the wheel is for this machine's glibc or later"
 fi
 quietly bindings/python/build-wheel.sh "$out"
+(cd "$out" && find . -maxdepth 1 -type f ! -name SHA256SUMS -printf '%P\n' | sort | xargs -d '\n' sha256sum >SHA256SUMS)
 for file in "$out"/*; do say "${file#"$root"/} ($(du -h "$file" | cut -f1))"; done
