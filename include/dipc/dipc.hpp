@@ -24,6 +24,7 @@
 #include <dipc/columns.hpp>
 #include <dipc/description.hpp>
 #include <dipc/error.hpp>
+#include <dipc/format.hpp>
 #include <dipc/generate.hpp>
 #include <dipc/headers.hpp>
 #include <dipc/library.hpp>
