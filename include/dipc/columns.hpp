@@ -1,5 +1,5 @@
 // Columns: record batches of std::vector, for programs that have no Arrow library. Numbers and
-// texts, with nulls; for more, use Arrow's structs or <dipc/arrow.hpp>.
+// texts, with nulls: std::nullopt, or a place in a vector of booleans. For more, use Arrow's structs or <dipc/arrow.hpp>.
 //
 // SPDX-License-Identifier: Apache-2.0
 #ifndef DIPC_COLUMNS_HPP
@@ -84,29 +84,25 @@ class Columns {
   template <class T, class A, class = std::enable_if_t<std::is_arithmetic_v<T>>>
   Columns& add(std::string_view name, std::vector<T, A>&& values, const std::vector<bool>& valid) {
     same_length(name, values.size(), valid.size());
-    std::vector<std::uint8_t> bits((valid.size() + 7) / 8);
-    std::int64_t nulls = 0;
-    for (std::size_t row = 0; row < valid.size(); row++) {
-      if (valid[row]) {
-        bits[row / 8] = static_cast<std::uint8_t>(bits[row / 8] | (1U << (row % 8)));
-      } else {
-        nulls++;
-      }
-    }
-    return add_numbers(name, std::move(values), std::move(bits), nulls);
+    Validity validity(valid.size());
+    for (std::size_t row = 0; row < valid.size(); row++) validity.set(row, valid[row]);
+    return add_numbers(name, std::move(values), std::move(validity.bits), validity.nulls);
   }
 
   /// Adds texts (UTF-8), which are copied.
   Columns& add(std::string_view name, Span<const std::string> texts) {
-    auto parts = std::make_unique<Texts>();
-    parts->offsets.push_back(0);
-    for (const std::string& text : texts) {
-      parts->bytes += text;
-      parts->offsets.push_back(static_cast<std::int64_t>(parts->bytes.size()));
-    }
-    parts->buffers = {nullptr, parts->offsets.data(), parts->bytes.data()};
-    const auto length = static_cast<std::int64_t>(texts.size());
-    return add_column(Schema::field("U", name), detail::array_of(std::move(parts), length, 0));
+    return add_texts(name, texts);
+  }
+  Columns& add(std::string_view name, Span<const std::string_view> texts) {
+    return add_texts(name, texts);
+  }
+
+  /// Adds texts (UTF-8), which are copied, and a null for each std::nullopt.
+  Columns& add(std::string_view name, Span<const std::optional<std::string>> texts) {
+    return add_texts(name, texts);
+  }
+  Columns& add(std::string_view name, Span<const std::optional<std::string_view>> texts) {
+    return add_texts(name, texts);
   }
 
   /// The schema of the columns so far.
@@ -135,7 +131,23 @@ class Columns {
     std::vector<const void*> buffers;
     std::vector<ArrowArray*> children;
   };
+  /// A bit for each row, set where there is a value.
+  struct Validity {
+    explicit Validity(std::size_t rows) : bits((rows + 7) / 8) {}
+
+    void set(std::size_t row, bool valid) noexcept {
+      if (valid) {
+        bits[row / 8] = static_cast<std::uint8_t>(bits[row / 8] | (1U << (row % 8)));
+      } else {
+        nulls++;
+      }
+    }
+
+    std::vector<std::uint8_t> bits;
+    std::int64_t nulls = 0;
+  };
   struct Texts {
+    std::vector<std::uint8_t> validity;
     std::vector<std::int64_t> offsets;
     std::string bytes;
     std::vector<const void*> buffers;
@@ -157,6 +169,31 @@ class Columns {
                       parts->values.data()};
     return add_column(Schema::field(detail::format_of<T>(), name),
                       detail::array_of(std::move(parts), length, nulls));
+  }
+
+  /// Adds texts, or optional texts.
+  template <class T>
+  Columns& add_texts(std::string_view name, Span<const T> texts) {
+    auto parts = std::make_unique<Texts>();
+    Validity validity(texts.size());
+    parts->offsets.reserve(texts.size() + 1);
+    parts->offsets.push_back(0);
+    for (std::size_t row = 0; row < texts.size(); row++) {
+      if constexpr (std::is_convertible_v<const T&, std::string_view>) {
+        validity.set(row, true);
+        parts->bytes += texts[row];
+      } else {
+        validity.set(row, texts[row].has_value());
+        if (texts[row].has_value()) parts->bytes += *texts[row];
+      }
+      parts->offsets.push_back(static_cast<std::int64_t>(parts->bytes.size()));
+    }
+    if (validity.nulls > 0) parts->validity = std::move(validity.bits);
+    parts->buffers = {parts->validity.empty() ? nullptr : parts->validity.data(),
+                      parts->offsets.data(), parts->bytes.data()};
+    const auto length = static_cast<std::int64_t>(texts.size());
+    return add_column(Schema::field("U", name),
+                      detail::array_of(std::move(parts), length, validity.nulls));
   }
 
   Columns& add_column(Schema field, Array column) {
@@ -181,13 +218,35 @@ class Columns {
   std::optional<Error> error_;
 };
 
-/// One column of a batch, of numbers (T), or of texts or bytes (T = std::string_view). Refers to
-/// the batch.
+namespace detail {
+
+/// What a column's rows are read as, and what they are: `Value` is T without its std::optional.
+template <class T>
+struct ColumnTraits {
+  using Value = T;
+  static constexpr bool is_optional = false;
+};
+template <class T>
+struct ColumnTraits<std::optional<T>> {
+  using Value = T;
+  static constexpr bool is_optional = true;
+};
+
+}  // namespace detail
+
+/// One column of a batch: of numbers (T), or of texts or bytes (T = std::string_view, which refers
+/// to the batch, or std::string, which is a copy). With T = std::optional of one of these a null is
+/// std::nullopt. Refers to the batch.
 template <class T>
 class ColumnView {
-  static constexpr bool is_text = std::is_same_v<T, std::string_view>;
+  using Value = typename detail::ColumnTraits<T>::Value;
+  static constexpr bool is_optional = detail::ColumnTraits<T>::is_optional;
+  static constexpr bool is_text =
+      std::is_same_v<Value, std::string_view> || std::is_same_v<Value, std::string>;
 
  public:
+  using value_type = T;
+
   /// The column of a batch by its name.
   ///
   /// @return Status::not_found: no such column. Status::invalid_argument: it is of another type.
@@ -215,23 +274,37 @@ class ColumnView {
     return validity_ != nullptr && ((validity_[bit / 8] >> (bit % 8)) & 1U) == 0;
   }
 
-  /// The value; not defined for a null.
-  [[nodiscard]] T operator[](std::size_t row) const noexcept {
+  /// The value. For a null it is std::nullopt where T is optional, and otherwise not defined.
+  [[nodiscard]] T operator[](std::size_t row) const noexcept(!std::is_same_v<Value, std::string>) {
+    if constexpr (is_optional) {
+      if (is_null(row)) return std::nullopt;
+    }
     if constexpr (is_text) {
       const auto begin = large_ ? static_cast<const std::int64_t*>(values_)[offset_ + row]
                                 : static_cast<const std::int32_t*>(values_)[offset_ + row];
       const auto end = large_ ? static_cast<const std::int64_t*>(values_)[offset_ + row + 1]
                               : static_cast<const std::int32_t*>(values_)[offset_ + row + 1];
-      return {bytes_ + begin, static_cast<std::size_t>(end - begin)};
+      // A column of empty texts may have no bytes at all.
+      const auto length = static_cast<std::size_t>(end - begin);
+      return length == 0 ? Value() : Value(bytes_ + begin, length);
     } else {
-      return static_cast<const T*>(values_)[offset_ + row];
+      return static_cast<const Value*>(values_)[offset_ + row];
     }
   }
 
+  /// All of the column: `std::vector<std::optional<std::string>>` keeps a column of texts when its
+  /// batch is gone.
+  [[nodiscard]] std::vector<T> to_vector() const {
+    std::vector<T> all;
+    all.reserve(size_);
+    for (std::size_t row = 0; row < size_; row++) all.push_back((*this)[row]);
+    return all;
+  }
+
   /// The numbers, where they lie. Those of nulls are not defined.
-  [[nodiscard]] Span<const T> values() const noexcept {
+  [[nodiscard]] Span<const Value> values() const noexcept {
     static_assert(!is_text, "texts do not lie one after the other: use []");
-    return {size_ == 0 ? nullptr : static_cast<const T*>(values_) + offset_, size_};
+    return {size_ == 0 ? nullptr : static_cast<const Value*>(values_) + offset_, size_};
   }
 
  private:
@@ -248,7 +321,7 @@ class ColumnView {
     if constexpr (is_text) {
       return "u, U, z or Z";
     } else {
-      return detail::format_of<T>();
+      return detail::format_of<Value>();
     }
   }
 

@@ -1,4 +1,5 @@
-// libdipc for C++17: everything but <dipc/arrow.hpp>, which needs Arrow C++.
+// libdipc for C++17: everything but <dipc/arrow.hpp>, which needs Arrow C++, and
+// <dipc/coroutine.hpp>, which needs C++20.
 //
 //   Client, Server         fetch, send and serve tables
 //   Put, Exchange          a table on its way to a server, and one on its way back at once
@@ -24,6 +25,7 @@
 #include <dipc/columns.hpp>
 #include <dipc/description.hpp>
 #include <dipc/error.hpp>
+#include <dipc/format.hpp>
 #include <dipc/generate.hpp>
 #include <dipc/headers.hpp>
 #include <dipc/library.hpp>

@@ -15,6 +15,8 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -183,20 +185,22 @@ class OptionsBuilder {
   OptionsBuilder& set(const std::optional<V>& value, Setter&& setter) {
     if (!value.has_value()) return *this;
     return run([&](dipc_error** error) { return setter(raw_.get(), plain(*value), error); });
-    return *this;
   }
 
   /// Calls `setter(options, text, error)` where the text was set.
   template <class Setter>
   OptionsBuilder& set_text(const std::optional<std::string>& text, Setter&& setter) {
-    if (!text.has_value()) return *this;
+    if (!text.has_value() || !is_whole(*text)) return *this;
     return run([&](dipc_error** error) { return setter(raw_.get(), text->c_str(), error); });
   }
 
   /// Calls `setter(options, certificate, key, error)` where both were set.
   template <class Setter>
   OptionsBuilder& set_identity(const std::optional<Identity>& identity, Setter&& setter) {
-    if (!identity.has_value()) return *this;
+    if (!identity.has_value() || !is_whole(identity->certificate_file) ||
+        !is_whole(identity->key_file)) {
+      return *this;
+    }
     return run([&](dipc_error** error) {
       return setter(raw_.get(), identity->certificate_file.c_str(), identity->key_file.c_str(),
                     error);
@@ -207,6 +211,7 @@ class OptionsBuilder {
   template <class Setter>
   OptionsBuilder& set_each(const TransportOptions& options, Setter&& setter) {
     for (const auto& [name, value] : options) {
+      if (!is_whole(name) || !is_whole(value)) break;
       run([&, &name = name, &value = value](dipc_error** error) {
         return setter(raw_.get(), name.c_str(), value.c_str(), error);
       });
@@ -228,6 +233,13 @@ class OptionsBuilder {
   }
 
  private:
+  /// Whether dipc.h would read all of a text; otherwise the options fail.
+  bool is_whole(std::string_view text) {
+    auto whole = c_string(text, Status::invalid_argument, "a text of the options");
+    if (!whole && result_.ok()) result_ = std::move(whole).error();
+    return result_.ok();
+  }
+
   template <class V>
   static auto plain(V value) noexcept {
     if constexpr (std::is_enum_v<V>) {

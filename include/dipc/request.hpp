@@ -94,9 +94,11 @@ class RequestRef {
   /// dipc_request_set_label() in dipc.h.
   ///
   /// @return Status::invalid_argument: not 1 to 128 bytes, or the stream has begun.
-  Result<void> set_label(const std::string& label) const {
+  Result<void> set_label(std::string_view label) const {
+    auto text = detail::c_string(label, Status::invalid_argument, "the label");
+    if (!text) return std::move(text).error();
     return detail::call([&](dipc_error** error) {
-      return dipc_request_set_label(raw_, label.c_str(), error);
+      return dipc_request_set_label(raw_, text->c_str(), error);
     });
   }
 

@@ -11,6 +11,12 @@
 #include <type_traits>
 #include <utility>
 #include <variant>
+#if __has_include(<version>)
+#include <version>
+#endif
+#if defined(__cpp_lib_expected)
+#include <expected>
+#endif
 
 namespace dipc {
 namespace detail {
@@ -39,6 +45,8 @@ template <bool Throws>
 ///
 /// Without exceptions: see ok(), then use `*result` or error(). With them: value() gives the value
 /// or throws dipc::Exception. `*` on a failure, or error() on a success, aborts.
+///
+/// Where there is a std::expected, a result is made of one and becomes one.
 template <class T>
 class [[nodiscard]] Result {
   static_assert(!std::is_reference_v<T> && !std::is_same_v<std::remove_cv_t<T>, Error>);
@@ -51,6 +59,30 @@ class [[nodiscard]] Result {
                                                   !std::is_same_v<std::decay_t<U>, Result>>>
   Result(U&& value) : content_(std::in_place_index<0>, std::forward<U>(value)) {}
   Result(Error error) noexcept : content_(std::in_place_index<1>, std::move(error)) {}
+
+#if defined(__cpp_lib_expected)
+  /// Of a std::expected, and of the error of one.
+  Result(std::expected<T, Error> expected)
+      : content_(expected.has_value()
+                     ? std::variant<T, Error>(std::in_place_index<0>, *std::move(expected))
+                     : std::variant<T, Error>(std::in_place_index<1>, std::move(expected).error())) {}
+  Result(std::unexpected<Error> unexpected) noexcept
+      : content_(std::in_place_index<1>, std::move(unexpected).error()) {}
+
+  /// The same as a std::expected.
+  [[nodiscard]] std::expected<T, Error> to_expected() const& {
+    if (ok()) return std::expected<T, Error>(std::in_place, *held());
+    return std::unexpected<Error>(error());
+  }
+  [[nodiscard]] std::expected<T, Error> to_expected() && {
+    if (ok()) return std::expected<T, Error>(std::in_place, std::move(*held()));
+    return std::unexpected<Error>(error());
+  }
+  /// to_expected() without its name: `std::expected<int, dipc::Error> e = result;`. Of a
+  /// Result<bool>, braces or parentheses in the place of `=` ask for operator bool instead.
+  operator std::expected<T, Error>() const& { return to_expected(); }
+  operator std::expected<T, Error>() && { return std::move(*this).to_expected(); }
+#endif
 
   [[nodiscard]] bool ok() const noexcept { return content_.index() == 0; }
   [[nodiscard]] explicit operator bool() const noexcept { return ok(); }
@@ -109,6 +141,21 @@ class [[nodiscard]] Result<void> {
 
   Result() noexcept = default;
   Result(Error error) noexcept : error_(std::move(error)) {}
+
+#if defined(__cpp_lib_expected)
+  /// Of a std::expected, and of the error of one.
+  Result(std::expected<void, Error> expected) noexcept {
+    if (!expected) error_ = std::move(expected).error();
+  }
+  Result(std::unexpected<Error> unexpected) noexcept : error_(std::move(unexpected).error()) {}
+
+  /// The same as a std::expected.
+  [[nodiscard]] std::expected<void, Error> to_expected() const {
+    if (ok()) return {};
+    return std::unexpected<Error>(*error_);
+  }
+  operator std::expected<void, Error>() const { return to_expected(); }
+#endif
 
   [[nodiscard]] bool ok() const noexcept { return !error_.has_value(); }
   [[nodiscard]] explicit operator bool() const noexcept { return ok(); }

@@ -341,9 +341,11 @@ class Server {
   /// The figures of the requests with one label: a ticket, or what RequestRef::set_label() says.
   ///
   /// @return Status::not_found: nothing was counted under this label.
-  Result<dipc_server_stats> stats(const std::string& label) const {
+  Result<dipc_server_stats> stats(std::string_view label) const {
+    auto text = detail::c_string(label, Status::invalid_argument, "the label");
+    if (!text) return std::move(text).error();
     return detail::call_for<dipc_server_stats>([&](dipc_server_stats* out, dipc_error** error) {
-      return dipc_server_get_label_stats(raw_.get(), label.c_str(), out, sizeof *out, error);
+      return dipc_server_get_label_stats(raw_.get(), text->c_str(), out, sizeof *out, error);
     });
   }
 

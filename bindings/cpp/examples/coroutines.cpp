@@ -1,16 +1,13 @@
 // Streams in an event loop, with coroutines of C++20: one thread serves all, and one reads all.
+#include <dipc/coroutine.hpp>
 #include <dipc/dipc.hpp>
 
-#include <sys/epoll.h>
-#include <unistd.h>
+#include <poll.h>
 
-#include <array>
-#include <chrono>
 #include <coroutine>
-#include <cstdint>
+#include <cstddef>
 #include <cstdio>
 #include <string>
-#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -28,104 +25,34 @@ struct Task {
   };
 };
 
-// Resumes coroutines when what they wait for is there.
+// Resumes coroutines when what they wait for is there. Any event loop can do this.
 class Loop {
  public:
-  class Waiter {
-   public:
-    virtual bool is_ready() = 0;
-
-   protected:
-    ~Waiter() = default;
-
-   private:
-    friend class Loop;
-    int fd_ = -1;
-    std::coroutine_handle<> coroutine_;
-  };
-
-  Loop() : epoll_(epoll_create1(EPOLL_CLOEXEC)) {
-    if (epoll_ < 0) throw std::system_error(errno, std::generic_category(), "epoll_create1");
-  }
-  Loop(const Loop&) = delete;
-  Loop& operator=(const Loop&) = delete;
-  ~Loop() { close(epoll_); }
-
-  void add(Waiter& waiter, int fd, std::coroutine_handle<> coroutine) {
-    epoll_event event{};
-    event.events = EPOLLIN;
-    event.data.ptr = &waiter;
-    if (epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &event) != 0) {
-      throw std::system_error(errno, std::generic_category(), "epoll_ctl");
-    }
-    waiter.fd_ = fd;
-    waiter.coroutine_ = coroutine;
-    waiting_++;
+  void wait_readable(int fd, std::coroutine_handle<> coroutine) {
+    fds_.push_back({fd, POLLIN, 0});
+    coroutines_.push_back(coroutine);
   }
 
   // Runs until no coroutine waits.
   void run() {
-    while (waiting_ > 0) {
-      std::array<epoll_event, 16> events;
-      const int ready = epoll_wait(epoll_, events.data(), static_cast<int>(events.size()), -1);
-      for (int i = 0; i < ready; i++) {
-        auto& waiter = *static_cast<Waiter*>(events[static_cast<std::size_t>(i)].data.ptr);
-        if (!waiter.is_ready()) continue;
-        epoll_ctl(epoll_, EPOLL_CTL_DEL, waiter.fd_, nullptr);
-        waiting_--;
-        waiter.coroutine_.resume();
+    while (!fds_.empty()) {
+      poll(fds_.data(), fds_.size(), -1);
+      const auto fds = std::exchange(fds_, {});
+      const auto coroutines = std::exchange(coroutines_, {});
+      for (std::size_t i = 0; i < fds.size(); i++) {
+        if (fds[i].revents != 0) {
+          coroutines[i].resume();
+        } else {
+          wait_readable(fds[i].fd, coroutines[i]);
+        }
       }
     }
   }
 
  private:
-  int epoll_;
-  int waiting_ = 0;
+  std::vector<pollfd> fds_;
+  std::vector<std::coroutine_handle<>> coroutines_;
 };
-
-// Waits until `attempt` gives something: co_await gives it, or throws its error.
-template <class F>
-class Until : public Loop::Waiter {
- public:
-  Until(Loop& loop, int fd, F attempt) : loop_(loop), fd_(fd), attempt_(std::move(attempt)) {}
-
-  bool is_ready() override {
-    result_ = attempt_();
-    return !result_.ok() || static_cast<bool>(*result_);
-  }
-
-  bool await_ready() { return is_ready(); }
-  void await_suspend(std::coroutine_handle<> coroutine) { loop_.add(*this, fd_, coroutine); }
-  auto await_resume() { return std::move(result_).value(); }
-
- private:
-  Loop& loop_;
-  int fd_;
-  F attempt_;
-  decltype(std::declval<F>()()) result_ = dipc::Error(dipc::Status::busy, "not tried yet");
-};
-
-template <class T>
-static auto answer_to(Loop& loop, const dipc::Pending<T>& pending) {
-  return Until(loop, pending.fd().value(), [&] { return pending.try_take(); });
-}
-
-static auto next(Loop& loop, dipc::Stream& stream) {
-  return Until(loop, stream.fd().value(), [&] { return stream.try_next(); });
-}
-
-static auto next_request(Loop& loop, const dipc::Server& server) {
-  return Until(loop, server.request_fd().value(),
-               [&] { return server.next_request(std::chrono::seconds(0)); });
-}
-
-static auto push(Loop& loop, const dipc::Request& request, dipc::DeviceArray& batch) {
-  return Until(loop, request.fd().value(), [&] { return request.try_push(std::move(batch)); });
-}
-
-static auto finish(Loop& loop, const dipc::Request& request) {
-  return Until(loop, request.fd().value(), [&] { return request.try_finish(); });
-}
 
 static dipc::Columns numbers(double value) {
   dipc::Columns columns;
@@ -136,28 +63,27 @@ static dipc::Columns numbers(double value) {
 static Task answer(Loop& loop, dipc::Request request) {
   request.start(numbers(0).schema()).value();
   for (int i = 0; i < 10; i++) {
-    auto batch = numbers(i).batch().value();
-    co_await push(loop, request, batch);
+    auto columns = numbers(i);
+    auto batch = std::move(columns).batch().value();
+    (co_await dipc::async::push(loop, request, std::move(batch))).value();
   }
-  co_await finish(loop, request);
+  (co_await dipc::async::finish(loop, request)).value();
 }
 
 static Task serve(Loop& loop, const dipc::Server& server) {
   for (int i = 0; i < streams; i++) {
-    auto request = co_await next_request(loop, server);
-    answer(loop, *std::move(request));
+    answer(loop, (co_await dipc::async::next_request(loop, server)).value());
     (void)server.drain_releases();  // batches that clients have given back
   }
 }
 
 static Task read(Loop& loop, const dipc::Client& client, const std::string& uri, double& sum) {
-  const auto pending = client.start_get(uri, "numbers").value();
-  auto stream = *co_await answer_to(loop, pending);
+  auto stream = (co_await dipc::async::get(loop, client, uri, "numbers")).value();
   const auto schema = stream.schema().value();
   for (;;) {
-    auto batch = co_await next(loop, stream);
-    if (!*batch) co_return;  // the end
-    const auto column = dipc::ColumnView<double>::of(schema, *batch, "number").value();
+    const auto batch = (co_await dipc::async::next(loop, stream)).value();
+    if (!batch) co_return;  // the end
+    const auto column = dipc::ColumnView<double>::of(schema, batch, "number").value();
     for (const double number : column.values()) sum += number;
   }
 }

@@ -128,6 +128,24 @@ TEST(Results, SpansAreMadeOfWhatLiesTogether) {
   static_assert(!std::is_convertible_v<const std::vector<int>&, dipc::Span<int>>);
 }
 
+// Promise: no text is silently cut off at a NUL.
+TEST(Results, TextsWithANulAreRefused) {
+  const std::string text("a\0b", 3);
+  dipc::ClientOptions options;
+  options.tls_server_name = text;
+  const auto client = dipc::Client::make(options);
+  EXPECT_EQ(client.status(), dipc::Status::invalid_argument);
+  EXPECT_EQ(client.error().text(), "a text of the options has a NUL character in it");
+  options = {};
+  options.tls = dipc::Identity{"certificate.pem", text};
+  EXPECT_EQ(dipc::Client::make(options).status(), dipc::Status::invalid_argument);
+  options = {};
+  options.transport = {{"tcp.keepalive", text}};
+  EXPECT_EQ(dipc::Client::make(options).status(), dipc::Status::invalid_argument);
+  const auto server = dipc::Server::make().value();
+  EXPECT_EQ(server.stats(text).status(), dipc::Status::invalid_argument);
+}
+
 TEST(Results, TheLibraryIsOfTheHeadersVersion) {
   EXPECT_TRUE(dipc::check_version().ok());
   EXPECT_TRUE(dipc::transport_available("shm").ok());

@@ -9,6 +9,8 @@
 #include <future>
 #include <memory>
 #include <numeric>
+#include <optional>
+#include <string_view>
 #include <thread>
 
 #include "support.hpp"
@@ -375,6 +377,66 @@ TEST(Columns, NumbersAndTextsCross) {
             dipc::Status::invalid_argument);
   EXPECT_EQ(dipc::ColumnView<float>::of(schema, batch, "other").status(), dipc::Status::not_found);
   EXPECT_EQ(dipc::ColumnView<float>::of({}, {}, "maybe").status(), dipc::Status::invalid_argument);
+}
+
+// Promise: texts with nulls cross, of both kinds of text, and are read with and without std::optional.
+TEST(Columns, TextsWithNullsCross) {
+  using Text = std::optional<std::string>;
+  using View = std::optional<std::string_view>;
+  const Pair pair;
+  const std::string large(5'000'000, 'x');
+  // More than eight rows: the bits of the nulls take two bytes.
+  const std::vector<Text> texts = {"a", "", std::nullopt, large, "é", std::nullopt, "", "b", "c",
+                                   std::nullopt};
+  std::vector<View> views;
+  for (const Text& text : texts) views.push_back(text ? View(*text) : std::nullopt);
+  const std::vector<View> nothing(texts.size());
+  const std::vector<std::string_view> empty(texts.size(), std::string_view());
+  dipc::Columns columns;
+  columns.add("texts", texts).add("views", views).add("nothing", nothing).add("empty", empty);
+  columns.add("numbers", std::vector<int>(10, 7),
+              {true, true, true, true, true, true, true, true, true, false});
+  auto schema = columns.schema();
+  std::vector<dipc::DeviceArray> batches;
+  batches.push_back(std::move(columns).batch().value());
+  EXPECT_EQ(batches[0]->array.children[0]->null_count, 3);
+  EXPECT_EQ(batches[0]->array.children[3]->buffers[0], nullptr);
+  ASSERT_TRUE(pair.server.publish("table", std::move(schema), std::move(batches)).ok());
+
+  auto stream = pair.get("table").value();
+  schema = stream.schema().value();
+  auto batch = stream.next().value();
+  for (const char* name : {"texts", "views"}) {
+    EXPECT_EQ(dipc::ColumnView<View>::of(schema, batch, name).value().to_vector(), views);
+    const auto plain = dipc::ColumnView<std::string_view>::of(schema, batch, name).value();
+    for (std::size_t row = 0; row < texts.size(); row++) {
+      EXPECT_EQ(plain.is_null(row), !texts[row].has_value());
+      EXPECT_EQ(texts[row].has_value() ? plain[row] : "", texts[row].value_or(""));
+    }
+  }
+  EXPECT_EQ(dipc::ColumnView<View>::of(schema, batch, "nothing").value().to_vector(), nothing);
+  EXPECT_EQ(dipc::ColumnView<std::string_view>::of(schema, batch, "empty").value().to_vector(),
+            empty);
+  const auto numbers = dipc::ColumnView<std::optional<int>>::of(schema, batch, "numbers").value();
+  EXPECT_EQ(numbers[8], 7);
+  EXPECT_EQ(numbers[9], std::nullopt);
+  EXPECT_EQ(dipc::ColumnView<View>::of(schema, batch, "numbers").status(),
+            dipc::Status::invalid_argument);
+  // Copies outlive the batch.
+  const auto kept = dipc::ColumnView<Text>::of(schema, batch, "texts").value().to_vector();
+  batch.reset();
+  EXPECT_EQ(kept, texts);
+}
+
+TEST(Columns, NoTextsAreAColumnToo) {
+  dipc::Columns columns;
+  columns.add("none", std::vector<std::optional<std::string_view>>());
+  const auto schema = columns.schema();
+  const auto batch = std::move(columns).batch().value();
+  EXPECT_TRUE(dipc::ColumnView<std::optional<std::string>>::of(schema, batch, "none")
+                  .value()
+                  .to_vector()
+                  .empty());
 }
 
 TEST(Columns, LengthsThatDifferAreRefused) {
