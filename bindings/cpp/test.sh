@@ -1,17 +1,19 @@
 #!/usr/bin/env bash
 # Builds and runs the tests and examples of the C++ headers against an installed libdipc.
 #
-#   bindings/cpp/test.sh [plain|asan|clang|tidy]...     default: plain
+#   bindings/cpp/test.sh [plain|asan|clang|modern|tidy]...     default: plain
 #
-#   plain  with the default compiler
-#   asan   under AddressSanitizer, with leaks
-#   clang  compiled by clang (nothing is run)
-#   tidy   clang-tidy over the headers, the tests and the examples
+#   plain   with the default compiler
+#   asan    under AddressSanitizer, with leaks
+#   clang   compiled by clang (nothing is run)
+#   modern what std::format and std::expected add, by the compiler of DIPC_MODERN_CXX
+#   tidy    clang-tidy over the headers, the tests and the examples
 #
 # DIPC_PREFIX is where libdipc is installed; without it the working tree is built (profile dev,
 # DIPC_CARGO_FLAGS) and installed into a folder of this script's. DIPC_PYTHON is a Python that has
 # pyarrow, for its Arrow C++ (default: .tools/venv/bin/python). DIPC_GOLDEN may name a folder with
-# Arrow's golden files. A way whose tool is missing is left out and said so.
+# Arrow's golden files. DIPC_MODERN_CXX is a compiler of C++23 with its arguments, as
+# "python -m ziglang c++". A way whose tool is missing is left out and said so.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
@@ -68,6 +70,16 @@ for way in "${ways[@]}"; do
         echo "C++ headers: compiled by $compiler"
       else
         echo "C++ headers, clang: left out, there is no clang"
+      fi
+      ;;
+    modern)
+      if [ -n "${DIPC_MODERN_CXX:-}" ]; then
+        read -ra compiler <<<"$DIPC_MODERN_CXX"
+        quietly "${compiler[@]}" -std=c++23 -Wall -Wextra -Werror "-I$prefix/include" \
+          "$here/tests/test_modern.cpp" "-L$prefix/lib" -ldipc "-Wl,-rpath,$prefix/lib" -o "$out/modern"
+        "$out/modern"
+      else
+        echo "C++ headers, modern: left out, DIPC_MODERN_CXX names no compiler"
       fi
       ;;
     tidy)

@@ -169,7 +169,7 @@ struct BatchTraits<arrow::Result<T>> {
 template <>
 struct StreamTraits<std::shared_ptr<arrow::RecordBatchReader>> {
   static Result<Stream> convert(std::shared_ptr<arrow::RecordBatchReader> reader) {
-    if (reader == nullptr) return Error(Status::invalid_argument, "the reader is a null pointer");
+    if (reader == nullptr) return Error(Status::null_argument, "the reader is a null pointer");
     auto schema = to_schema(*reader->schema());
     if (!schema) return std::move(schema).error();
     const auto device_type = static_cast<ArrowDeviceType>(reader->device_type());
@@ -194,7 +194,7 @@ struct StreamTraits<std::shared_ptr<arrow::RecordBatchReader>> {
 template <>
 struct StreamTraits<std::shared_ptr<arrow::Table>> {
   static Result<Stream> convert(std::shared_ptr<arrow::Table> table) {
-    if (table == nullptr) return Error(Status::invalid_argument, "the table is a null pointer");
+    if (table == nullptr) return Error(Status::null_argument, "the table is a null pointer");
     return StreamTraits<std::shared_ptr<arrow::RecordBatchReader>>::convert(
         std::make_shared<arrow::TableBatchReader>(std::move(table)));
   }
@@ -203,7 +203,7 @@ struct StreamTraits<std::shared_ptr<arrow::Table>> {
 template <>
 struct StreamTraits<std::shared_ptr<arrow::RecordBatch>> {
   static Result<Stream> convert(const std::shared_ptr<arrow::RecordBatch>& batch) {
-    if (batch == nullptr) return Error(Status::invalid_argument, "the batch is a null pointer");
+    if (batch == nullptr) return Error(Status::null_argument, "the batch is a null pointer");
     auto reader = arrow::RecordBatchReader::Make({batch}, batch->schema(), batch->device_type());
     if (!reader.ok()) return from_arrow(reader.status());
     return StreamTraits<std::shared_ptr<arrow::RecordBatchReader>>::convert(*std::move(reader));

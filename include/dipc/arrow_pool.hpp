@@ -6,6 +6,7 @@
 #define DIPC_ARROW_POOL_HPP
 
 #include <dipc/arena.hpp>
+#include <dipc/arrow_status.hpp>
 
 #include <arrow/memory_pool.h>
 #include <arrow/status.h>
@@ -45,7 +46,7 @@ class ArenaPool final : public arrow::MemoryPool {
     const std::int64_t slack = slack_for(alignment);
     if (size > INT64_MAX - slack) return arrow::Status::OutOfMemory("buffer of ", size, " bytes");
     auto block = arena_.alloc(static_cast<std::size_t>(size + slack));
-    if (!block) return arrow::Status::OutOfMemory(block.error().text());
+    if (!block) return to_arrow(block.error());
     auto* start = static_cast<std::uint8_t*>(block->release());
     std::uint8_t* aligned = start;
     if (slack > 0) {

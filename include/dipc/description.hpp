@@ -176,9 +176,13 @@ inline std::optional<std::vector<std::vector<std::string>>> lists_of(const Schem
 /// Appends the tickets of a batch of Client::start_list() to `out`. The library has checked its
 /// values.
 ///
-/// @return Status::invalid_data: the table is no list.
+/// @return Status::invalid_data: the table is no list. Status::invalid_argument: there is no batch.
+///         Status::unsupported: it does not lie on the host.
 inline Result<void> read_list(const Schema& schema, const DeviceArray& batch,
                               std::vector<Endpoint>& out) {
+  // Where the batch itself cannot be read, nothing is known of the server.
+  const auto place = detail::place_of(schema, batch, "descriptor");
+  if (!place && place.status() != Status::not_found) return place.error();
   const auto descriptors = ColumnView<std::string_view>::of(schema, batch, "descriptor");
   auto uris = detail::lists_of(schema, batch, "uris");
   const auto rows = ColumnView<std::int64_t>::of(schema, batch, "rows");

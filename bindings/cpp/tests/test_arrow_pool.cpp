@@ -51,6 +51,10 @@ TEST(ArenaPool, SaysWhenMemoryRunsOut) {
   const auto pool = dipc::ArenaPool::make(dipc::Arena::make(options).value());
   std::uint8_t* buffer = nullptr;
   EXPECT_TRUE(pool->Allocate(2 << 20, &buffer).IsOutOfMemory());
+  // The library's own error goes with it.
+  const auto error = dipc::error_of(pool->Allocate(2 << 20, &buffer));
+  ASSERT_TRUE(error.has_value());
+  EXPECT_EQ(error->status(), dipc::Status::out_of_memory);
   EXPECT_TRUE(pool->Allocate(INT64_MAX, 4096, &buffer).IsOutOfMemory());
   EXPECT_TRUE(pool->Allocate(-1, &buffer).IsInvalid());
   EXPECT_EQ(buffer, nullptr);

@@ -128,6 +128,20 @@ TEST(Results, SpansAreMadeOfWhatLiesTogether) {
   static_assert(!std::is_convertible_v<const std::vector<int>&, dipc::Span<int>>);
 }
 
+// Promise: a batch that cannot be read at all is not taken for a server's wrong answer.
+TEST(Results, ListsSayWhatIsWrong) {
+  std::vector<dipc::Endpoint> tickets;
+  EXPECT_EQ(dipc::read_list({}, {}, tickets).status(), dipc::Status::invalid_argument);
+  dipc::Columns columns;
+  columns.add("n", std::vector<int>{1});
+  const auto schema = columns.schema();
+  auto batch = std::move(columns).batch().value();
+  EXPECT_EQ(dipc::read_list(schema, batch, tickets).status(), dipc::Status::invalid_data);
+  batch->device_type = ARROW_DEVICE_CUDA;
+  EXPECT_EQ(dipc::read_list(schema, batch, tickets).status(), dipc::Status::unsupported);
+  EXPECT_TRUE(tickets.empty());
+}
+
 // Promise: no text is silently cut off at a NUL.
 TEST(Results, TextsWithANulAreRefused) {
   const std::string text("a\0b", 3);
