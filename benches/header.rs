@@ -8,7 +8,8 @@
 //!   release of the batch, against `root_as_message` and `RecordBatchDecoder` without validation of
 //!   values, and the drop of its `RecordBatch`.
 //!
-//! `cargo bench -p libdipc --bench header -- --quick`; a part of a name picks cases, as `read/int64`.
+//! `cargo bench -p libdipc --bench header -- --quick`; a part of a name picks cases, as
+//! `read/int64`.
 
 #![allow(
     clippy::unwrap_used,

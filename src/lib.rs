@@ -1,9 +1,9 @@
 //! Moves Apache Arrow tables between processes, machines and GPUs without serialising them, by
 //! Arrow's Dissociated IPC protocol.
 //!
-//! One process serves a table, another gets it. Between processes of one machine the reader's record
-//! batches lie in the server's own memory; between machines each buffer goes from the sender's memory
-//! into the reader's.
+//! One process serves a table, another gets it. Between processes of one machine the reader's
+//! record batches lie in the server's own memory; between machines each buffer goes from the
+//! sender's memory into the reader's.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -29,8 +29,8 @@
 //!
 //! - [`Client`] gets, puts, exchanges, describes and lists tables. [`Reader`] is a
 //!   [`RecordBatchReader`](::arrow::record_batch::RecordBatchReader).
-//! - [`Server`] publishes tables, calls a [`Provider`] for each request, and listens at shared memory
-//!   (`shm:`), TCP (`tcp:`), TLS (`tls:`) and UCX (`ucx:`).
+//! - [`Server`] publishes tables, calls a [`Provider`] for each request, and listens at shared
+//! memory   (`shm:`), TCP (`tcp:`), TLS (`tls:`) and UCX (`ucx:`).
 //! - [`Arena`] is memory that a server lends where it lies.
 //! - [`Error`] has a [`Status`] for programs and a text for people.
 //! - [`crossing`] has record batches of other versions of `arrow`.
@@ -40,21 +40,23 @@
 //! | Feature | Gives |
 //! |---|---|
 //! | `tls` (default) | `tls:` URIs, by rustls |
-//! | `tokio`, `async-io` | `Client::get_async` and its like, for that runtime; with both, tokio's where a runtime of tokio runs |
+//! | `tokio`, `async-io` | `Client::get_async` and its like, for that runtime; with both, tokio's
+//! where a runtime of tokio runs
+//! |
 //! | `arrow-59`, `arrow-60` | [`crossing`] for that version of `arrow` |
 //!
 //! # Soundness
 //!
 //! A reader checks what a peer sends before it becomes a record batch. From peers of another user,
-//! and of other machines, it checks all values, on a private copy. A peer of the same user is trusted
-//! with the values, as it could change this process's memory anyway: lengths and buffers are checked,
-//! and its memory is read where it lies. [`Level::Full`] (`GetOptions::validation`,
+//! and of other machines, it checks all values, on a private copy. A peer of the same user is
+//! trusted with the values, as it could change this process's memory anyway: lengths and buffers
+//! are checked, and its memory is read where it lies. [`Level::Full`] (`GetOptions::validation`,
 //! `ServerBuilder::put_validation`) checks and copies from every peer.
 //!
 //! # Stability
 //!
-//! What these pages show is the API. Other public items are hidden: they serve the C API, the command
-//! and the tests, and may change at any time.
+//! What these pages show is the API. Other public items are hidden: they serve the C API, the
+//! command and the tests, and may change at any time.
 
 #[cfg(doctest)]
 #[doc = include_str!("../docs/guide/rust.md")]

@@ -56,8 +56,8 @@ impl Batches {
         Self(Box::new(reader))
     }
 
-    /// The batches of a [`Stream`](futures_core::Stream). The thread that sends them waits for each.
-    /// The stream may need a runtime of `tokio` if this call is made inside that runtime.
+    /// The batches of a [`Stream`](futures_core::Stream). The thread that sends them waits for
+    /// each. The stream may need a runtime of `tokio` if this call is made inside that runtime.
     #[cfg(any(feature = "tokio", feature = "async-io"))]
     pub fn from_stream<S, E>(schema: SchemaRef, stream: S) -> Self
     where

@@ -166,8 +166,8 @@ impl Client {
         Reader::of_parts(parts)
     }
 
-    /// Sends all batches, and waits until the server's host has taken them. Returns how many batches
-    /// it has taken.
+    /// Sends all batches, and waits until the server's host has taken them. Returns how many
+    /// batches it has taken.
     ///
     /// # Errors
     ///

@@ -1,6 +1,6 @@
 //! Requests and streams for async programs, over the pollable core: tasks sleep in the reactor of
-//! their runtime until a descriptor of the core is readable. A task that is dropped ends its request
-//! or stream.
+//! their runtime until a descriptor of the core is readable. A task that is dropped ends its
+//! request or stream.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -29,8 +29,8 @@ use crate::proto::{Headers, Verb};
 
 /// The record batches of a server, as a [`Stream`].
 ///
-/// As of a [`Reader`](super::Reader): batches keep their memory alive by themselves, and a drop before the end
-/// cancels the stream.
+/// As of a [`Reader`](super::Reader): batches keep their memory alive by themselves, and a drop
+/// before the end cancels the stream.
 pub struct AsyncReader {
     stream: Box<client::Stream>,
     schema: SchemaRef,
@@ -154,7 +154,8 @@ impl Client {
         }
     }
 
-    /// [`exchange`](Self::exchange) without a wait. Poll both streams, or each by a task of its own.
+    /// [`exchange`](Self::exchange) without a wait. Poll both streams, or each by a task of its
+    /// own.
     ///
     /// # Errors
     ///

@@ -70,9 +70,9 @@ macro_rules! common {
             ///
             /// # Errors
             ///
-            /// [`Status::InvalidArgument`](crate::Status::InvalidArgument): the key is empty, has an
-            /// upper-case letter or a character that a header cannot have, or all headers together
-            /// are too long.
+            /// [`Status::InvalidArgument`](crate::Status::InvalidArgument): the key is empty, has
+            /// an upper-case letter or a character that a header cannot have, or all headers
+            /// together are too long.
             pub fn header(mut self, key: &str, value: impl Into<Vec<u8>>) -> Result<Self> {
                 self.inner.headers.add(key, value)?;
                 Ok(self)

@@ -48,8 +48,8 @@ pub trait Provider: Send + Sync + 'static {
         Err(Error::unsupported("this server describes no such tables"))
     }
 
-    /// Says which tables there are whose tickets begin with the request's. Asked of a handler alone,
-    /// where no ticket of the server begins so.
+    /// Says which tables there are whose tickets begin with the request's. Asked of a handler
+    /// alone, where no ticket of the server begins so.
     ///
     /// # Errors
     ///

@@ -20,8 +20,8 @@ pub struct Put {
 }
 
 impl Put {
-    /// Sends a batch. Waits for a slow server. The batch's buffers are shared, not copied, until the
-    /// server has them; on shm, buffers of an [`Arena`](crate::Arena) are lent where they lie.
+    /// Sends a batch. Waits for a slow server. The batch's buffers are shared, not copied, until
+    /// the server has them; on shm, buffers of an [`Arena`](crate::Arena) are lent where they lie.
     ///
     /// # Errors
     ///

@@ -27,7 +27,8 @@ impl Readiness {
         #[cfg(feature = "tokio")]
         if cfg!(not(feature = "async-io")) || tokio::runtime::Handle::try_current().is_ok() {
             let interest = tokio::io::Interest::READABLE;
-            // SAFETY: an `OwnedFd` has one descriptor, which is open until the drop of the `AsyncFd`.
+            // SAFETY: an `OwnedFd` has one descriptor, which is open until the drop of the
+            // `AsyncFd`.
             let watched = unsafe { AsyncFd::register_with_interest(own, interest) };
             return watched.map(Self::Tokio).map_err(Into::into);
         }

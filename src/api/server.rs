@@ -60,8 +60,8 @@ impl Server {
     /// # Errors
     ///
     /// `InvalidUri`, `Unsupported` scheme, `AddressInUse`, `Permission` where the options do not
-    /// allow the address, `Stopped`; of tls, `InvalidArgument` and the like when its files cannot be
-    /// used.
+    /// allow the address, `Stopped`; of tls, `InvalidArgument` and the like when its files cannot
+    /// be used.
     pub fn listen(&self, uri: &str) -> Result<String> {
         self.0.listen(uri)
     }

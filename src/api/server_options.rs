@@ -151,8 +151,8 @@ impl ServerBuilder {
         self
     }
 
-    /// What is checked of tables that clients put. Default: [`Level::Structure`] for a client of the
-    /// same user, [`Level::Full`] for others. See [soundness](crate#soundness).
+    /// What is checked of tables that clients put. Default: [`Level::Structure`] for a client of
+    /// the same user, [`Level::Full`] for others. See [soundness](crate#soundness).
     pub fn put_validation(mut self, level: Level) -> Self {
         self.0.take.level = Some(level);
         self

@@ -51,8 +51,8 @@ impl Arena {
     ///
     /// # Errors
     ///
-    /// `OutOfMemory` if `max_bytes` is reached or the system has none; `OutOfResources`; `Unsupported`
-    /// for an arena on a GPU.
+    /// `OutOfMemory` if `max_bytes` is reached or the system has none; `OutOfResources`;
+    /// `Unsupported` for an arena on a GPU.
     pub fn buffer(&self, len: usize) -> Result<ArenaBuffer> {
         if self.device() != DeviceKind::CPU {
             return Err(Error::unsupported(
@@ -130,8 +130,8 @@ impl ArenaBuffer {
     /// The buffer, which may be shared from now on. The last clone or slice frees the memory.
     pub fn freeze(self) -> Buffer {
         let data = self.block.data();
-        // SAFETY: the block has `len` initialised bytes, and nobody writes them any more. The buffer
-        // drops the block last.
+        // SAFETY: the block has `len` initialised bytes, and nobody writes them any more. The
+        // buffer drops the block last.
         unsafe { Buffer::from_custom_allocation(data, self.len, Arc::new(self.block)) }
     }
 }

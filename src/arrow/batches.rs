@@ -62,8 +62,8 @@ pub fn batch_to_c(batch: RecordBatch) -> OwnedDeviceArray {
     let exported = FFI_ArrowArray::new(&StructArray::from(batch).to_data());
     // SAFETY: as in `schema_to_c`, for the struct ArrowArray.
     let array = unsafe { mem::transmute::<FFI_ArrowArray, ArrowArray>(exported) };
-    // SAFETY: arrow-rs exports host arrays that follow the C data interface, and `array` is the only
-    // owner.
+    // SAFETY: arrow-rs exports host arrays that follow the C data interface, and `array` is the
+    // only owner.
     unsafe { on_host(array) }
 }
 

@@ -51,8 +51,8 @@ fn tables_arrive_in_tasks() {
     });
 }
 
-/// Promise of `AsyncReader`: a task that waits gives its thread to others, and one thread reads many
-/// streams.
+/// Promise of `AsyncReader`: a task that waits gives its thread to others, and one thread reads
+/// many streams.
 #[test]
 fn one_thread_reads_many_streams() {
     under_each(|uri| async move {

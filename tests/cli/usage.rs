@@ -494,7 +494,8 @@ fn addresses_of_the_wrong_kind_are_named() {
     }
 }
 
-/// Promise of the packages: each subcommand has a manual page, and three shells complete the command.
+/// Promise of the packages: each subcommand has a manual page, and three shells complete the
+/// command.
 #[test]
 fn manual_pages_and_completions_are_the_commands_own() {
     let folder = tempfile::tempdir().unwrap();

@@ -140,8 +140,8 @@ impl Sink {
         Self::open(target.format, file, place, schema)
     }
 
-    /// The same for a file whose temporary name begins with `prefix`. Follows no link, and takes the
-    /// place of another file only if `replaces`.
+    /// The same for a file whose temporary name begins with `prefix`. Follows no link, and takes
+    /// the place of another file only if `replaces`.
     pub fn create_beside(
         target: Target,
         schema: &Schema,
