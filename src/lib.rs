@@ -30,7 +30,7 @@
 //! - [`Client`] gets, puts, exchanges, describes and lists tables. [`Reader`] is a
 //!   [`RecordBatchReader`](::arrow::record_batch::RecordBatchReader).
 //! - [`Server`] publishes tables, calls a [`Provider`] for each request, and listens at shared
-//! memory   (`shm:`), TCP (`tcp:`), TLS (`tls:`) and UCX (`ucx:`).
+//!   memory (`shm:`), TCP (`tcp:`), TLS (`tls:`) and UCX (`ucx:`).
 //! - [`Arena`] is memory that a server lends where it lies.
 //! - [`Error`] has a [`Status`] for programs and a text for people.
 //! - [`crossing`] has record batches of other versions of `arrow`.
@@ -40,9 +40,7 @@
 //! | Feature | Gives |
 //! |---|---|
 //! | `tls` (default) | `tls:` URIs, by rustls |
-//! | `tokio`, `async-io` | `Client::get_async` and its like, for that runtime; with both, tokio's
-//! where a runtime of tokio runs
-//! |
+//! | `tokio`, `async-io` | `Client::get_async` and its like; with both, tokio's inside its runtime |
 //! | `arrow-59`, `arrow-60` | [`crossing`] for that version of `arrow` |
 //!
 //! # Soundness
