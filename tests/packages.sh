@@ -70,6 +70,15 @@ has_units() {
 
 (cd "$packages" && quietly sha256sum --check --strict SHA256SUMS)
 
+say "bills of materials"
+for name in libdipc dipc; do
+  quietly python3 -c 'import json, sys
+bill = json.load(open(sys.argv[1]))
+names = {part["name"] for part in bill["components"]}
+assert bill["bomFormat"] == "CycloneDX" and {"arrow", "rustls", "libc"} <= names, names' \
+    "$packages/$name-$version.cdx.json"
+done
+
 say "Debian packages: libdipc$minor, libdipc-dev, dipc-tools, libdipc$minor-dbg"
 mkdir -p "$work/root/var/lib/dpkg/info" "$work/root/var/lib/dpkg/updates"
 touch "$work/root/var/lib/dpkg/status" "$work/root/var/lib/dpkg/available"

@@ -59,5 +59,18 @@ else
   say "skipped: cargo-zigbuild is not in .tools/venv, so the wheel is for this machine's glibc or later"
 fi
 quietly bindings/python/build-wheel.sh "$out"
+
+# What is in the library and in the command: a bill of materials of each (CycloneDX).
+if [ -x .tools/bin/cargo-cyclonedx ]; then
+  quietly .tools/bin/cargo-cyclonedx cyclonedx --format json --spec-version 1.5 --override-filename sbom \
+    --manifest-path crates/cli/Cargo.toml
+  version=$(sed -n 's/^version = "\(.*\)"$/\1/p' Cargo.toml | head -1)
+  # The place of the tree is nobody's concern.
+  sed "s#file://$root#file:///libdipc#g" sbom.json >"$out/libdipc-$version.cdx.json"
+  sed "s#file://$root#file:///libdipc#g" crates/cli/sbom.json >"$out/dipc-$version.cdx.json"
+  rm sbom.json crates/*/sbom.json
+else
+  say "skipped: cargo-cyclonedx is not in .tools, so there is no bill of materials"
+fi
 (cd "$out" && find . -maxdepth 1 -type f ! -name SHA256SUMS -printf '%P\n' | sort | xargs -d '\n' sha256sum >SHA256SUMS)
 for file in "$out"/*; do say "${file#"$root"/} ($(du -h "$file" | cut -f1))"; done

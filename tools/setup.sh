@@ -150,6 +150,10 @@ case $purpose in
     ;;
   package)
     python_packages tools/requirements-package.txt .tools/venv/installed-package
+    if [ ! -x .tools/bin/cargo-cyclonedx ]; then
+      say "installing cargo-cyclonedx into .tools"
+      cargo install --quiet --locked --root .tools cargo-cyclonedx
+    fi
     ;;
   bench)
     python_packages bench/requirements.txt .tools/venv/installed-bench
