@@ -1,13 +1,16 @@
 //! What a server's host answers to requests.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use super::{Batches, Description, Endpoint, Reader, Request};
 use crate::arrow::OwnedDeviceStream;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Status};
 use crate::proto::Verb;
 use crate::server;
 
 /// Answers requests. Each call runs on a thread for its stream alone, which then reads the batches,
 /// so it may block. The client gets the status and the text of an error.
+/// A panic fails the stream at its client, and the server goes on.
 ///
 /// A closure that takes a [`Request`] and returns [`Batches`] is a provider that answers gets.
 pub trait Provider: Send + Sync + 'static {
@@ -78,10 +81,21 @@ where
 /// A provider, as the core of the server calls it.
 pub(super) struct Provided<P>(pub(super) P);
 
+/// Calls the host. A panic is an error of its client alone: the server goes on.
+pub(super) fn guarded<T>(call: impl FnOnce() -> Result<T>) -> Result<T> {
+    catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|panic| {
+        let text = (panic.downcast_ref::<&str>().copied())
+            .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+            .unwrap_or("no message");
+        let text = format!("the host panicked: {text}");
+        Err(Error::new(Status::Provider, text))
+    })
+}
+
 impl<P: Provider> server::Provider for Provided<P> {
     fn open(&self, request: &server::Request) -> Result<OwnedDeviceStream> {
         let request = Request(request);
-        match request.verb() {
+        guarded(|| match request.verb() {
             Verb::Describe => self.0.describe(&request)?.inner.stream(),
             Verb::List => {
                 let tables = self.0.list(&request)?;
@@ -95,13 +109,15 @@ impl<P: Provider> server::Provider for Provided<P> {
                 self.0.exchange(&request, table).map(Batches::export)
             }
             _ => self.0.get(&request).map(Batches::export),
-        }
+        })
     }
 
     fn take(&self, request: &server::Request) -> Result<()> {
         let request = Request(request);
-        let table = request.take()?;
-        self.0.put(&request, table)
+        guarded(|| {
+            let table = request.take()?;
+            self.0.put(&request, table)
+        })
     }
 
     fn is_deterministic(&self) -> bool {

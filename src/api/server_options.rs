@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::provider::guarded;
 use super::{Request, Server};
 use crate::arrow::Compression;
 use crate::arrow::decode::Level;
@@ -210,6 +211,6 @@ where
     F: Fn(&Request<'_>) -> Result<()> + Send + Sync + 'static,
 {
     fn authorize(&self, request: &server::Request) -> Result<()> {
-        (self.0)(&Request(request))
+        guarded(|| (self.0)(&Request(request)))
     }
 }

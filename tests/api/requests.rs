@@ -134,7 +134,16 @@ fn tables_are_described_and_listed() {
 
         let names: Vec<_> = client.list(&server.uri, "").unwrap();
         let names: Vec<_> = names.iter().map(dipc::Endpoint::ticket).collect();
-        let own: [&[u8]; 5] = [b"broken", b"endless", b"iterator", b"published", b"stream"];
+        let own = [
+            "broken",
+            "endless",
+            "iterator",
+            "panics",
+            "panics later",
+            "published",
+            "stream",
+        ];
+        let own = own.map(str::as_bytes);
         assert_eq!(names, own);
         let kept = client.list(&server.uri, "kept").unwrap();
         assert_eq!(kept[0].ticket(), b"kept");
@@ -157,5 +166,26 @@ fn a_token_ends_a_stream() {
             }
         };
         assert_eq!(error.status(), Status::Cancelled, "{error}");
+    }
+}
+
+/// Promise of `Provider`: a panic fails the stream at its client, and the server goes on.
+#[test]
+fn a_panic_of_a_provider_fails_its_stream() {
+    for server in Serving::all() {
+        let client = Client::new().unwrap();
+        // More often than there are places for streams.
+        for _ in 0..70 {
+            let error = client.get(&server.uri, "panics").unwrap_err();
+            assert!(
+                error.text().contains("panicked: a bug of the host"),
+                "{error}"
+            );
+            let mut reader = client.get(&server.uri, "panics later").unwrap();
+            reader.next_batch().unwrap().unwrap();
+            let error = reader.next_batch().unwrap_err();
+            assert!(error.text().contains("a bug of the host"), "{error}");
+        }
+        assert_eq!(all(client.get(&server.uri, "published").unwrap()), table(3));
     }
 }

@@ -158,6 +158,18 @@ fn serves() {
             Ok(Batches::new(schema(), batches))
         })
         .unwrap();
+    server
+        .serve("panics", |_: &Request<'_>| panic!("a bug of the host"))
+        .unwrap();
+    server
+        .serve("panics later", |_: &Request<'_>| {
+            let batches = (0..).map(|n| match n {
+                0 => Ok::<_, ArrowError>(batch(n, 10)),
+                _ => panic!("a bug of the host"),
+            });
+            Ok(Batches::new(schema(), batches))
+        })
+        .unwrap();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .enable_all()
