@@ -40,10 +40,10 @@ for part in "${parts[@]}"; do
       rm -rf "$site"
       ;;
     streams) tools/test-python.sh "$PYTHON" ;;
-    # Every pair for what a table holds; for how streams fail, over shared memory. Julia, which takes
-    # seconds to start, over shared memory alone, sends to Python and takes from it: the rest is slow.
-    matrix) tests/matrix/test.sh -k "(not julia and (test_content or test_sending or shm)) \
-      or (julia and shm and (test_content or at_once or (test_sending and python)))" ;;
+    # Every pair over shared memory; over the others, what a table holds, with Python at one end.
+    # Julia, which takes seconds to start, over shared memory alone. tools/test-slow.sh has all.
+    matrix) tests/matrix/test.sh -k "(not julia and shm) or (not julia and not shm and python and test_content) \
+      or (julia and shm and (test_content or at_once))" ;;
     *)
       printf 'test-bindings: unknown part %s\n' "$part" >&2
       exit 2
