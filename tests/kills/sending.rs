@@ -97,10 +97,11 @@ fn killed_senders_leave_nothing_behind() {
             assert_eq!(next, "whole", "{scheme}: {verb} behind a killed client");
         }
         let begun = Instant::now();
+        // UCX may notice a killed client by its keep-alive alone, after about a minute.
         while !Holdings::of(&server.child).has_no_more_than(before) {
             let now = Holdings::of(&server.child);
             assert!(
-                begun.elapsed() < Duration::from_secs(60),
+                begun.elapsed() < Duration::from_secs(150),
                 "{scheme}, {verb}: killed clients leave {now:?}, and {before:?} was there"
             );
             std::thread::sleep(Duration::from_millis(20));
