@@ -349,6 +349,13 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
+/// The text of a panic.
+pub(crate) fn panic_text(payload: &(dyn std::any::Any + Send)) -> &str {
+    let text = payload.downcast_ref::<&str>().copied();
+    text.or_else(|| payload.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("a panic without a text")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

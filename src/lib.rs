@@ -40,7 +40,7 @@
 //! | Feature | Gives |
 //! |---|---|
 //! | `tls` (default) | `tls:` URIs, by rustls |
-//! | `tokio`, `async-io` | `Client::get_async` and its like; with both, tokio's inside its runtime |
+//! | `tokio`, `async-io` | `Client::get_async` and its like; with both, tokio's in its runtime |
 //! | `arrow-59`, `arrow-60` | [`crossing`] for that version of `arrow` |
 //!
 //! # Soundness

@@ -175,12 +175,16 @@ impl Client {
     /// batches' own source.
     ///
     /// ```no_run
-    /// # use dipc::Batches;
-    /// # fn load() -> Batches { unimplemented!() }
+    /// use std::sync::Arc;
+    /// use arrow::array::{ArrayRef, Int64Array, RecordBatch};
+    ///
+    /// let column: ArrayRef = Arc::new(Int64Array::from(vec![1, 2, 3]));
+    /// let batch = RecordBatch::try_from_iter([("price", column)])?;
+    /// let table = dipc::Batches::of(batch.schema(), [batch]);
     /// let client = dipc::Client::new()?;
-    /// let taken = client.put("tls://lake.example.org:4000", "prices/today", load())?;
+    /// let taken = client.put("tls://lake.example.org:4000", "prices/today", table)?;
     /// println!("{taken} batches are there");
-    /// # Ok::<(), dipc::Error>(())
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn put(
         &self,

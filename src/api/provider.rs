@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::{Batches, Description, Endpoint, Reader, Request};
 use crate::arrow::OwnedDeviceStream;
-use crate::error::{Error, Result, Status};
+use crate::error::{Error, Result, Status, panic_text};
 use crate::proto::Verb;
 use crate::server;
 
@@ -84,11 +84,11 @@ pub(super) struct Provided<P>(pub(super) P);
 /// Calls the host. A panic is an error of its client alone: the server goes on.
 pub(super) fn guarded<T>(call: impl FnOnce() -> Result<T>) -> Result<T> {
     catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|panic| {
-        let text = (panic.downcast_ref::<&str>().copied())
-            .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
-            .unwrap_or("no message");
-        let text = format!("the host panicked: {text}");
-        Err(Error::new(Status::Provider, text))
+        let text = panic_text(&*panic);
+        Err(Error::new(
+            Status::Provider,
+            format!("the host panicked: {text}"),
+        ))
     })
 }
 

@@ -18,7 +18,8 @@ use crate::server::{self, ServerStats};
 /// Serves tables to clients of this machine and of others.
 ///
 /// Clones are the same server. The drop of the last one ends every stream; batches that clients
-/// hold stay valid.
+/// hold stay valid. A provider that holds a clone of its own server keeps the server alive until
+/// its ticket is withdrawn.
 ///
 /// ```
 /// use std::sync::Arc;

@@ -11,7 +11,7 @@ use crate::arrow::abi::{
 };
 use crate::arrow::{CStruct, OwnedDeviceArray, OwnedDeviceStream, OwnedSchema, OwnedStream};
 use crate::device::DeviceKind;
-use crate::error::{Error, Result, Status};
+use crate::error::{Error, Result, Status, panic_text};
 
 mod imported;
 
@@ -218,11 +218,7 @@ impl ExportedStream {
             Ok(Err(error)) => error,
             Err(panic) => {
                 self.poisoned = true;
-                let cause = panic
-                    .downcast_ref::<&str>()
-                    .copied()
-                    .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
-                    .unwrap_or("no message");
+                let cause = panic_text(&*panic);
                 Error::new(
                     Status::Panic,
                     format!("a bug in libdipc or the stream: {cause}"),

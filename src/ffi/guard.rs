@@ -5,7 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind};
 use std::sync::Once;
 
-use crate::error::{Error, Result, Status};
+use crate::error::{Error, Result, Status, panic_text};
 use crate::ffi::error::dipc_error;
 use crate::ffi::handle::{self, Handle};
 use crate::ffi::status::{DIPC_NOTHING, DIPC_OK, dipc_status};
@@ -173,7 +173,7 @@ fn keep_panics_silent() {
             .map(|at| format!(" at {}:{}", at.file(), at.line()));
         let text = format!(
             "{}{}",
-            payload_text(info.payload()),
+            panic_text(info.payload()),
             place.unwrap_or_default()
         );
         // On a thread that is ending the variable is gone; the payload is enough then.
@@ -184,7 +184,7 @@ fn keep_panics_silent() {
 fn panic_error(payload: Panicked) -> Error {
     let text = LAST_PANIC
         .with(|last| last.take())
-        .unwrap_or_else(|| payload_text(payload.as_ref()).to_owned());
+        .unwrap_or_else(|| panic_text(payload.as_ref()).to_owned());
     // Dropping a payload can panic as well.
     let _ = caught(move || drop(payload));
     let error = Error::new(
@@ -193,14 +193,6 @@ fn panic_error(payload: Panicked) -> Error {
     );
     tracing::error!("{error}");
     error
-}
-
-fn payload_text(payload: &(dyn Any + Send)) -> &str {
-    payload
-        .downcast_ref::<&str>()
-        .copied()
-        .or_else(|| payload.downcast_ref::<String>().map(String::as_str))
-        .unwrap_or("a panic without a text")
 }
 
 #[cfg(test)]
