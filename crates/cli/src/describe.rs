@@ -47,7 +47,7 @@ pub struct DescribeArgs {
 #[derive(clap::Args)]
 struct Asking {
     /// How long the server may take to accept, to answer, and between two messages; at least 1us
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = crate::parse_timeout)]
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = crate::parse::timeout)]
     timeout: Duration,
 
     /// Accept servers of every user, not only of your own
@@ -58,7 +58,7 @@ struct Asking {
     trust: crate::trust::ClientTrust,
 
     /// Set an option of one transport, such as ucx.TLS=tcp; may be given several times
-    #[arg(long = "set", value_name = "NAME=VALUE", value_parser = crate::parse_setting)]
+    #[arg(long = "set", value_name = "NAME=VALUE", value_parser = crate::parse::setting)]
     settings: Vec<(String, String)>,
 
     /// Print JSON

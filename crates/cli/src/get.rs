@@ -82,11 +82,11 @@ pub struct Args {
 
     /// How long the server may take to accept and answer, and how long it may be silent later; at
     /// least 1us (without this option 10s to accept and answer, and no limit later)
-    #[arg(long, value_name = "TIME", value_parser = crate::parse_timeout)]
+    #[arg(long, value_name = "TIME", value_parser = crate::parse::timeout)]
     timeout: Option<Duration>,
 
     /// How long the whole stream may take. The command asks a busy server again within this time
-    #[arg(long, value_name = "TIME", value_parser = crate::parse_timeout)]
+    #[arg(long, value_name = "TIME", value_parser = crate::parse::timeout)]
     deadline: Option<Duration>,
 
     /// Accept servers of every user, not only of your own
@@ -100,7 +100,7 @@ pub struct Args {
     /// of the stream), such as 512M; a larger message is an error. At least 64K; without this
     /// option 512M, or 16G for a server of the same user over shm. Also limits a batch of the
     /// Parquet file of --verify
-    #[arg(long, value_name = "BYTES", value_parser = crate::parse_message)]
+    #[arg(long, value_name = "BYTES", value_parser = crate::parse::message)]
     max_message: Option<u64>,
 
     /// Connections that carry the stream, if the transport can use several (tcp)
@@ -109,7 +109,7 @@ pub struct Args {
     connections: u16,
 
     /// How long to spin for data before sleeping (0: not at all); spinning uses a whole core
-    #[arg(long, value_name = "TIME", default_value = "0", value_parser = crate::parse_duration)]
+    #[arg(long, value_name = "TIME", default_value = "0", value_parser = crate::parse::duration)]
     spin: Duration,
 
     /// Check each message by a checksum where a network could change it unseen (tcp and ucx)
@@ -117,7 +117,7 @@ pub struct Args {
     message_checksums: bool,
 
     /// Set an option of one transport, such as ucx.TLS=tcp; may be given several times
-    #[arg(long = "set", value_name = "NAME=VALUE", value_parser = crate::parse_setting)]
+    #[arg(long = "set", value_name = "NAME=VALUE", value_parser = crate::parse::setting)]
     settings: Vec<(String, String)>,
 
     /// Print JSON; not with --head

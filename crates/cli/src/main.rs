@@ -17,6 +17,7 @@ mod listening;
 mod logging;
 mod metrics;
 mod output;
+mod parse;
 mod put;
 mod report;
 mod serve;
@@ -30,11 +31,9 @@ mod trust;
 mod verify;
 
 use std::io;
-use std::num::NonZeroUsize;
 use std::process::ExitCode;
-use std::time::Duration;
 
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Result, bail};
 use clap::{CommandFactory as _, Parser, Subcommand, error::ErrorKind};
 use dipc::error::{Error, Status};
 use dipc::server::Server;
@@ -187,47 +186,6 @@ fn remedy(name: &str, error: &anyhow::Error) -> &'static str {
     }
 }
 
-/// Reads a time: `5`, `2.5s`, `300ms`, `50us`, `2m`.
-fn parse_duration(text: &str) -> Result<Duration> {
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let scale = match &text[digits.len()..] {
-        "us" => 1e-6,
-        "ms" => 1e-3,
-        "" | "s" => 1.0,
-        "m" | "min" => 60.0,
-        unit => bail!("{unit:?} is not a unit of time; use us, ms, s or m"),
-    };
-    let number: f64 = digits
-        .parse()
-        .map_err(|_| anyhow!("{digits:?} is not a number"))?;
-    Duration::try_from_secs_f64(number * scale).map_err(|error| anyhow!("{text:?}: {error}"))
-}
-
-/// Reads a time limit.
-fn parse_timeout(text: &str) -> Result<Duration> {
-    match parse_duration(text)? {
-        Duration::ZERO => bail!("a time-out of 0 lets nothing come; the least is 1us"),
-        timeout => Ok(timeout),
-    }
-}
-
-/// Reads a number of at least 1.
-fn parse_count(text: &str) -> Result<NonZeroUsize> {
-    match text.parse::<usize>().map(NonZeroUsize::new) {
-        Ok(Some(count)) => Ok(count),
-        Ok(None) => bail!("the least is 1"),
-        Err(error) => bail!("{text:?} is not a whole number from 1 on: {error}"),
-    }
-}
-
-/// Reads `NAME=VALUE`.
-fn parse_setting(text: &str) -> Result<(String, String)> {
-    match text.split_once('=') {
-        Some((name, value)) => Ok((name.to_owned(), value.to_owned())),
-        None => bail!("{text:?} is not NAME=VALUE, as ucx.TLS=tcp"),
-    }
-}
-
 /// Listens at `uri`; gives the whole URI. A failure names the address.
 fn listen(server: &Server, uri: &str) -> Result<String> {
     if uri.starts_with("mem:") {
@@ -256,36 +214,6 @@ fn settings(given: &[(String, String)]) -> dipc::error::Result<Settings> {
     Ok(settings)
 }
 
-/// Reads a number of bytes: `4096`, `64K`, `512M`, `16G`, in powers of 1024.
-fn parse_bytes(text: &str) -> Result<u64> {
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let shift = match text[digits.len()..].to_ascii_uppercase().as_str() {
-        "" | "B" => 0,
-        "K" | "KIB" => 10,
-        "M" | "MIB" => 20,
-        "G" | "GIB" => 30,
-        "T" | "TIB" => 40,
-        unit => bail!("{unit:?} is not a unit of memory; use K, M, G or T"),
-    };
-    let number: u64 = digits
-        .parse()
-        .map_err(|_| anyhow!("{digits:?} is not a whole number"))?;
-    number
-        .checked_mul(1 << shift)
-        .ok_or_else(|| anyhow!("{text} is more than there is"))
-}
-
-/// Least limit for a message: a schema is a message too.
-const LEAST_MESSAGE: u64 = 64 << 10;
-
-/// Reads the limit for a message.
-fn parse_message(text: &str) -> Result<u64> {
-    match parse_bytes(text)? {
-        bytes if bytes < LEAST_MESSAGE => bail!("the least is {}K", LEAST_MESSAGE >> 10),
-        bytes => Ok(bytes),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -294,23 +222,5 @@ mod tests {
     #[test]
     fn the_arguments_are_sound() {
         Cli::command().debug_assert();
-    }
-
-    /// Times and sizes are read with their units, and refused without a known one.
-    #[test]
-    fn times_and_sizes_have_units() {
-        assert_eq!(parse_duration("2.5").unwrap(), Duration::from_millis(2500));
-        assert_eq!(parse_duration("300ms").unwrap(), Duration::from_millis(300));
-        assert_eq!(parse_duration("50us").unwrap(), Duration::from_micros(50));
-        assert_eq!(parse_duration("2m").unwrap(), Duration::from_secs(120));
-        for bad in ["", "s", "-1s", "1h", "nan", "inf", "1e300m"] {
-            assert!(parse_duration(bad).is_err(), "{bad}");
-        }
-        assert_eq!(parse_bytes("4096").unwrap(), 4096);
-        assert_eq!(parse_bytes("64K").unwrap(), 65_536);
-        assert_eq!(parse_bytes("2GiB").unwrap(), 2 << 30);
-        for bad in ["", "G", "-1", "1.5G", "1X", "99999999999T"] {
-            assert!(parse_bytes(bad).is_err(), "{bad}");
-        }
     }
 }

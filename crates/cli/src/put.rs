@@ -54,16 +54,16 @@ pub struct Args {
     columns: Option<String>,
 
     /// Most rows of a batch; a batch of a Parquet file has fewer if it would exceed --max-message
-    #[arg(long, value_name = "N", value_parser = crate::parse_count)]
+    #[arg(long, value_name = "N", value_parser = crate::parse::count)]
     batch_rows: Option<NonZeroUsize>,
 
     /// How long the server may take to accept and answer, and how long it may take nothing later;
     /// at least 1us (without this option 10s to accept and answer, and no limit later)
-    #[arg(long, value_name = "TIME", value_parser = crate::parse_timeout)]
+    #[arg(long, value_name = "TIME", value_parser = crate::parse::timeout)]
     timeout: Option<Duration>,
 
     /// How long the whole put may take. The command asks a busy server again within this time
-    #[arg(long, value_name = "TIME", value_parser = crate::parse_timeout)]
+    #[arg(long, value_name = "TIME", value_parser = crate::parse::timeout)]
     deadline: Option<Duration>,
 
     /// Accept servers of every user, not only of your own
@@ -75,7 +75,7 @@ pub struct Args {
 
     /// Most memory that one message of an Arrow file may take beside its body, or a batch of a
     /// Parquet file beside its bytes in the file [default: 512M; at least 64K]
-    #[arg(long, value_name = "BYTES", value_parser = crate::parse_message)]
+    #[arg(long, value_name = "BYTES", value_parser = crate::parse::message)]
     max_message: Option<u64>,
 
     /// Connections that carry the stream, if the transport can use several (tcp)
@@ -88,7 +88,7 @@ pub struct Args {
     message_checksums: bool,
 
     /// Set an option of one transport, such as ucx.TLS=tcp; may be given several times
-    #[arg(long = "set", value_name = "NAME=VALUE", value_parser = crate::parse_setting)]
+    #[arg(long = "set", value_name = "NAME=VALUE", value_parser = crate::parse::setting)]
     settings: Vec<(String, String)>,
 
     /// Print JSON

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use indicatif::HumanCount;
+use indicatif::{DecimalBytes, HumanCount};
 use serde::Serialize;
 
 use crate::display::escape;
@@ -84,22 +84,9 @@ pub fn as_float(number: u64) -> f64 {
     number as f64
 }
 
-/// Bytes in decimal units, like GB/s, to three digits.
+/// Bytes in decimal units, like GB/s.
 pub fn bytes_text(bytes: u64) -> String {
-    const UNITS: [(&str, f64); 4] = [("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)];
-    let value = as_float(bytes);
-    UNITS.iter().find(|(_, size)| value >= *size).map_or_else(
-        || format!("{bytes} B"),
-        |(unit, size)| {
-            let value = value / size;
-            let digits = if value < 10.0 {
-                2
-            } else {
-                usize::from(value < 100.0)
-            };
-            format!("{value:.digits$} {unit}")
-        },
-    )
+    DecimalBytes(bytes).to_string()
 }
 
 /// "1 batch", "2,000 batches".
@@ -222,15 +209,15 @@ mod tests {
         );
     }
 
-    /// Bytes are shown in decimal units, to three digits.
+    /// Bytes are shown in decimal units.
     #[test]
-    fn bytes_are_shown_to_three_digits() {
+    fn bytes_are_shown_in_decimal_units() {
         for (bytes, text) in [
             (0, "0 B"),
             (999, "999 B"),
             (1000, "1.00 kB"),
-            (12_340_000, "12.3 MB"),
-            (123_400_000_000, "123 GB"),
+            (12_340_000, "12.34 MB"),
+            (123_400_000_000, "123.40 GB"),
         ] {
             assert_eq!(bytes_text(bytes), text);
         }

@@ -110,32 +110,32 @@ pub struct Args {
     device: Target,
 
     /// Most rows of a batch; a batch of a Parquet file has fewer if it would exceed --max-message
-    #[arg(long, value_name = "N", value_parser = crate::parse_count)]
+    #[arg(long, value_name = "N", value_parser = crate::parse::count)]
     batch_rows: Option<NonZeroUsize>,
 
     /// Most streams served at once. An eighth, 64 at most, is only for your own processes, by shm
-    #[arg(long, value_name = "N", default_value = "64", value_parser = crate::parse_count)]
+    #[arg(long, value_name = "N", default_value = "64", value_parser = crate::parse::count)]
     max_streams: NonZeroUsize,
 
     /// Most streams for which tables are read at once, including streams whose clients have gone
     /// [default: 64 more than --max-streams]
-    #[arg(long, value_name = "N", value_parser = crate::parse_count)]
+    #[arg(long, value_name = "N", value_parser = crate::parse::count)]
     max_providers: Option<NonZeroUsize>,
 
     /// Most connections of all clients, and as many of Flight's [default: half of the limit on open
     /// files; for Flight an eighth]
-    #[arg(long, value_name = "N", value_parser = crate::parse_count)]
+    #[arg(long, value_name = "N", value_parser = crate::parse::count)]
     max_connections: Option<NonZeroUsize>,
 
     /// Most memory for lent copies, such as 512M (0: no lending, bodies are sent as bytes); with
     /// --arena as much again for all tables together
-    #[arg(long, value_name = "BYTES", default_value = "16G", value_parser = crate::parse_bytes)]
+    #[arg(long, value_name = "BYTES", default_value = "16G", value_parser = crate::parse::bytes)]
     max_memory: u64,
 
     /// Most memory that one message of an Arrow file may take beside its body (unpacked, copied, or
     /// as dictionaries of the file), or a batch of a Parquet file beside its bytes in the file; a
     /// table that needs more is refused [default: 512M; at least 64K]
-    #[arg(long, value_name = "BYTES", value_parser = crate::parse_message)]
+    #[arg(long, value_name = "BYTES", value_parser = crate::parse::message)]
     max_message: Option<u64>,
 
     /// Admit clients of every user, not only of your own
@@ -177,16 +177,16 @@ pub struct Args {
     roles: bool,
 
     /// How long to spin for requests before sleeping (0: not at all); spinning uses a whole core
-    #[arg(long, value_name = "TIME", default_value = "0", value_parser = crate::parse_duration)]
+    #[arg(long, value_name = "TIME", default_value = "0", value_parser = crate::parse::duration)]
     spin: Duration,
 
     /// Set an option of one transport, such as ucx.TLS=tcp; may be given several times
-    #[arg(long = "set", value_name = "NAME=VALUE", value_parser = crate::parse_setting)]
+    #[arg(long = "set", value_name = "NAME=VALUE", value_parser = crate::parse::setting)]
     settings: Vec<(String, String)>,
 
     /// How long running streams may continue after the first SIGINT or SIGTERM (0: they end at
     /// once, as with a second signal)
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = crate::parse_duration)]
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = crate::parse::duration)]
     drain: Duration,
 
     /// A server to which clients that ask meanwhile are sent; may be given several times, best

@@ -50,7 +50,7 @@ pub struct Args {
     to: Vec<Target>,
 
     /// Bytes of values in a batch (several): 64 to 256M
-    #[arg(long, value_name = "BYTES", value_delimiter = ',', value_parser = crate::parse_bytes)]
+    #[arg(long, value_name = "BYTES", value_delimiter = ',', value_parser = crate::parse::bytes)]
     batch_bytes: Vec<u64>,
 
     /// Columns of a batch (several)
@@ -77,7 +77,7 @@ pub struct Args {
     connections: u16,
 
     /// Bytes to fetch in all; without it and --batches: as many as arrive in --seconds
-    #[arg(long, value_name = "BYTES", value_parser = crate::parse_bytes)]
+    #[arg(long, value_name = "BYTES", value_parser = crate::parse::bytes)]
     total_bytes: Option<u64>,
 
     /// Batches (or streams, for connect) to fetch in all
@@ -86,7 +86,7 @@ pub struct Args {
     batches: Option<u64>,
 
     /// How long to measure each case without --total-bytes and --batches; 1s, or less without --op
-    #[arg(long, value_name = "TIME", value_parser = crate::parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = crate::parse::duration)]
     seconds: Option<Duration>,
 
     /// The client's work on the values: none, or add them up and check the sum (several)
@@ -108,15 +108,15 @@ pub struct Args {
     body: Body,
 
     /// How long both sides spin before they sleep
-    #[arg(long, value_name = "TIME", default_value = "0", value_parser = crate::parse_duration)]
+    #[arg(long, value_name = "TIME", default_value = "0", value_parser = crate::parse::duration)]
     spin: Duration,
 
     /// Time between two batches of latency, and between two streams of connect
-    #[arg(long, value_name = "TIME", default_value = "1ms", value_parser = crate::parse_duration)]
+    #[arg(long, value_name = "TIME", default_value = "1ms", value_parser = crate::parse::duration)]
     interval: Duration,
 
     /// get: how long the client keeps each batch before it takes the next one
-    #[arg(long, value_name = "TIME", default_value = "0", value_parser = crate::parse_duration)]
+    #[arg(long, value_name = "TIME", default_value = "0", value_parser = crate::parse::duration)]
     consumer_pause: Duration,
 
     /// machine: what to measure (several); without it everything
@@ -143,7 +143,7 @@ pub struct Args {
 
     /// Most memory of the distinct batches, which are sent in turn; for machine: the memory to walk
     /// through
-    #[arg(long, value_name = "BYTES", default_value = "512M", value_parser = crate::parse_bytes)]
+    #[arg(long, value_name = "BYTES", default_value = "512M", value_parser = crate::parse::bytes)]
     ring_bytes: u64,
 
     /// Number of distinct batches; without it as many as --ring-bytes allows
@@ -155,7 +155,7 @@ pub struct Args {
     window_batches: Option<u64>,
 
     /// How many bytes the server may send ahead
-    #[arg(long, value_name = "BYTES", value_parser = crate::parse_bytes)]
+    #[arg(long, value_name = "BYTES", value_parser = crate::parse::bytes)]
     window_bytes: Option<u64>,
 
     /// Level of validation; without it structure over shm, full otherwise
@@ -172,7 +172,7 @@ pub struct Args {
     pub rounds: u32,
 
     /// Set an option of one transport, such as ucx.TLS=tcp; may be given several times
-    #[arg(long = "set", value_name = "NAME=VALUE", value_parser = crate::parse_setting)]
+    #[arg(long = "set", value_name = "NAME=VALUE", value_parser = crate::parse::setting)]
     settings: Vec<(String, String)>,
 
     /// Print JSON, one object on each line

@@ -1,44 +1,53 @@
-//! Encodes record batches as messages of `DoGet`.
+//! Encodes record batches as messages of `DoGet` and `DoPut`, by the writer of the `arrow` crate.
 
 use std::ops::ControlFlow;
 
 use arrow::datatypes::{Schema, SchemaRef};
+use arrow::error::ArrowError;
+use arrow::ipc::writer::{
+    DictionaryTracker, EncodedData, IpcDataGenerator, IpcWriteContext, IpcWriteOptions,
+};
 use arrow::record_batch::{RecordBatch, RecordBatchOptions};
-use arrow_flight::FlightData;
-use dipc::arrow::{EncodeOptions, EncodedMessage, Encoder, batch_to_c, schema_to_c};
+use arrow_flight::{FlightData, IpcMessage, SchemaAsIpc};
 use dipc::error::{Error, Result};
 
 use crate::lend::compact;
 
 /// Largest body of a message with more than one row, in bytes. Many clients of gRPC refuse messages
 /// of more than 4 MiB.
-const MAX_BODY: u64 = 2 << 20;
+const MAX_BODY: usize = 2 << 20;
 
 /// Encodes one table.
 pub struct FlightEncoder {
-    encoder: Encoder,
+    generator: IpcDataGenerator,
+    options: IpcWriteOptions,
+    /// Numbers the dictionaries, and knows which the client has.
+    dictionaries: DictionaryTracker,
+    context: IpcWriteContext,
     schema: SchemaRef,
 }
 
 impl FlightEncoder {
     /// Makes an encoder for batches of this schema.
-    ///
-    /// # Errors
-    ///
-    /// `InvalidData` and `Unsupported` for types that Arrow's IPC format lacks.
-    pub fn new(schema: &SchemaRef) -> Result<Self> {
-        Ok(Self {
-            encoder: encoder(schema)?,
+    pub fn new(schema: &SchemaRef) -> Self {
+        Self {
+            generator: IpcDataGenerator::default(),
+            options: IpcWriteOptions::default(),
+            dictionaries: DictionaryTracker::new(false),
+            context: IpcWriteContext::default(),
             schema: SchemaRef::clone(schema),
-        })
+        }
     }
 
-    /// The schema message, which comes first.
-    pub fn schema(&self) -> FlightData {
-        FlightData {
-            data_header: self.encoder.schema_header().to_vec().into(),
-            ..FlightData::default()
-        }
+    /// The schema message. It comes first, for it numbers the dictionaries.
+    pub fn schema(&mut self) -> FlightData {
+        (self.generator)
+            .schema_to_bytes_with_dictionary_tracker(
+                &self.schema,
+                &mut self.dictionaries,
+                &self.options,
+            )
+            .into()
     }
 
     /// Passes the messages of a batch to `send` in order, until `send` breaks. A large batch is
@@ -46,7 +55,7 @@ impl FlightEncoder {
     ///
     /// # Errors
     ///
-    /// `InvalidData` for a batch with another schema; `OutOfMemory`.
+    /// `InvalidData` for a batch with another schema; what the writer refuses.
     pub fn encode(
         &mut self,
         batch: &RecordBatch,
@@ -54,49 +63,56 @@ impl FlightEncoder {
     ) -> Result<ControlFlow<()>> {
         let given = batch.columns().iter().map(|column| column.data_type());
         let said = self.schema.fields().iter().map(|field| field.data_type());
-        // The encoder would read an array of another type past its end.
         if given.len() != said.len() || !given.zip(said).all(|(a, b)| a.equals_datatype(b)) {
             return Err(Error::invalid_data(
                 "a batch does not have the columns of its table's schema",
             ));
         }
         let batch = &compact_views(batch)?;
-        let mut messages = self.encoder.encode(batch_to_c(batch.clone()), None)?;
-        let rows = batch.num_rows();
-        let size = messages.last().map_or(0, |message| message.body_len);
-        let step = self.rows_of_a_part(batch, size)?;
-        if step < rows {
-            // The dictionaries are sent now, and not again with the parts.
-            messages.pop();
-        }
-        for message in messages {
-            if send(flight_data(&message)).is_break() {
+        let (dictionaries, message) = self.messages(batch)?;
+        // Parts of the batch share its dictionaries, which are sent once.
+        for dictionary in dictionaries {
+            if send(dictionary.into()).is_break() {
                 return Ok(ControlFlow::Break(()));
             }
         }
-        if step < rows {
-            for start in (0..rows).step_by(step) {
-                let part = batch.slice(start, step.min(rows - start));
-                if self.encode(&part, send)?.is_break() {
-                    return Ok(ControlFlow::Break(()));
-                }
+        let rows = batch.num_rows();
+        let step = self.rows_of_a_part(batch, message.arrow_data.len())?;
+        if step >= rows {
+            return Ok(send(message.into()));
+        }
+        for start in (0..rows).step_by(step) {
+            let part = batch.slice(start, step.min(rows - start));
+            if self.encode(&part, send)?.is_break() {
+                return Ok(ControlFlow::Break(()));
             }
         }
         Ok(ControlFlow::Continue(()))
     }
 
+    /// The dictionaries that the client lacks, and the batch.
+    fn messages(&mut self, batch: &RecordBatch) -> Result<(Vec<EncodedData>, EncodedData)> {
+        self.generator
+            .encode(
+                batch,
+                &mut self.dictionaries,
+                &self.options,
+                &mut self.context,
+            )
+            .map_err(invalid)
+    }
+
     /// The rows of each part of a batch with a body of `size` bytes. A batch is not split if it is
     /// small enough, or if its parts would share the memory that makes it large.
-    fn rows_of_a_part(&mut self, batch: &RecordBatch, size: u64) -> Result<usize> {
+    fn rows_of_a_part(&mut self, batch: &RecordBatch, size: usize) -> Result<usize> {
         let rows = batch.num_rows();
         if size <= MAX_BODY || rows < 2 {
             return Ok(rows.max(1));
         }
         let parts = size.div_ceil(MAX_BODY);
-        let step = rows.div_ceil(usize::try_from(parts).unwrap_or(rows).min(rows));
+        let step = rows.div_ceil(parts.min(rows));
         let first = compact_views(&batch.slice(0, step))?;
-        let messages = self.encoder.encode(batch_to_c(first), None)?;
-        let part = messages.last().map_or(0, |message| message.body_len);
+        let part = self.messages(&first)?.1.arrow_data.len();
         Ok(if part.saturating_mul(parts) <= size.saturating_mul(2) {
             step
         } else {
@@ -109,46 +125,18 @@ impl FlightEncoder {
 fn compact_views(batch: &RecordBatch) -> Result<RecordBatch> {
     let columns = batch.columns().iter().map(compact).collect();
     let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
-    RecordBatch::try_new_with_options(batch.schema(), columns, &options)
-        .map_err(|error| Error::invalid_data(error.to_string()))
-}
-
-fn encoder(schema: &Schema) -> Result<Encoder> {
-    Encoder::new(&schema_to_c(schema)?, EncodeOptions::default())
+    RecordBatch::try_new_with_options(batch.schema(), columns, &options).map_err(invalid)
 }
 
 /// The schema for `GetFlightInfo` and `GetSchema`: a message after its marker and length.
 pub fn schema_message(schema: &Schema) -> Result<Vec<u8>> {
-    let encoder = encoder(schema)?;
-    let header = encoder.schema_header();
-    let padded = header.len().next_multiple_of(8);
-    let length = u32::try_from(padded)
-        .map_err(|_| Error::invalid_data("the schema is longer than Arrow's formats can say"))?;
-    let mut message = Vec::with_capacity(8 + padded);
-    message.extend_from_slice(&[0xff; 4]);
-    message.extend_from_slice(&length.to_le_bytes());
-    message.extend_from_slice(header);
-    message.resize(8 + padded, 0);
-    Ok(message)
+    let message = SchemaAsIpc::new(schema, &IpcWriteOptions::default()).try_into();
+    let IpcMessage(message) = message.map_err(invalid)?;
+    Ok(message.into())
 }
 
-/// A message with a packed body (rule D3). This takes one copy, because gRPC sends contiguous
-/// memory.
-fn flight_data(message: &EncodedMessage) -> FlightData {
-    let len = |len: u64| usize::try_from(len).unwrap_or(usize::MAX);
-    let mut body = vec![0; len(message.body_len)];
-    for (buffer, span) in message.buffers.iter().zip(message.spans()) {
-        // SAFETY: the encoder made the buffer list for the array of `batch_to_c`, which lies on the
-        // host and which nobody writes to; `message`, borrowed here, keeps it alive.
-        let bytes = unsafe { buffer.as_slice() };
-        let start = len(span.offset);
-        body[start..start + bytes.len()].copy_from_slice(bytes);
-    }
-    FlightData {
-        data_header: message.header.to_vec().into(),
-        data_body: body.into(),
-        ..FlightData::default()
-    }
+fn invalid(error: ArrowError) -> Error {
+    Error::invalid_data(error.to_string())
 }
 
 #[cfg(test)]
@@ -164,7 +152,8 @@ mod tests {
     use super::*;
 
     fn encode(batch: &RecordBatch) -> Vec<FlightData> {
-        let mut encoder = FlightEncoder::new(&batch.schema()).unwrap();
+        let mut encoder = FlightEncoder::new(&batch.schema());
+        encoder.schema();
         let mut messages = Vec::new();
         let flow = encoder.encode(batch, &mut |message| {
             messages.push(message);
@@ -194,7 +183,7 @@ mod tests {
         let messages = encode(&large());
         let mut rows = 0;
         for (index, message) in messages.iter().enumerate() {
-            assert!(message.data_body.len() as u64 <= MAX_BODY);
+            assert!(message.data_body.len() <= MAX_BODY);
             let header = Header::parse(&message.data_header).unwrap();
             assert_eq!(header.body_len(), message.data_body.len() as u64);
             assert_eq!(header.kind() == HeaderKind::Dictionary, index == 0);
@@ -227,7 +216,8 @@ mod tests {
     /// The encoder stops after the client has gone.
     #[test]
     fn a_client_that_has_gone_ends_the_encoding() {
-        let mut encoder = FlightEncoder::new(&large().schema()).unwrap();
+        let mut encoder = FlightEncoder::new(&large().schema());
+        encoder.schema();
         let mut sent = 0;
         let flow = encoder.encode(&large(), &mut |_| {
             sent += 1;
@@ -245,7 +235,8 @@ mod tests {
     #[test]
     fn batches_of_other_columns_are_refused() {
         let batch = large();
-        let mut encoder = FlightEncoder::new(&batch.schema()).unwrap();
+        let mut encoder = FlightEncoder::new(&batch.schema());
+        encoder.schema();
         let word: ArrayRef = Arc::new(StringArray::from(vec!["x"]));
         let other = RecordBatch::try_from_iter([("n", Arc::clone(&word)), ("kind", word)]).unwrap();
         for wrong in [other, batch.project(&[0]).unwrap()] {
@@ -259,7 +250,6 @@ mod tests {
     fn schemas_are_encapsulated_messages() {
         let schema = large().schema();
         let message = schema_message(&schema).unwrap();
-        assert_eq!(message.len() % 8, 0);
         let bytes = arrow_flight::IpcMessage(message.into());
         assert_eq!(Schema::try_from(bytes).unwrap().fields(), schema.fields());
     }

@@ -38,7 +38,7 @@ impl FlightPut {
     ///
     /// # Errors
     ///
-    /// `Unreachable` and the like; `Unsupported` for types that Arrow's IPC format lacks.
+    /// `Unreachable` and the like.
     pub fn open(
         uri: &str,
         (name, is_command): (&str, bool),
@@ -46,7 +46,7 @@ impl FlightPut {
         (options, trust): (&PutOptions, &ClientTrust),
         cancel: &Cancel,
     ) -> Result<Self> {
-        let encoder = FlightEncoder::new(schema)?;
+        let mut encoder = FlightEncoder::new(schema);
         let times = (options.connect_timeout, options.stall_timeout);
         let caller = Caller::new(cancel, times, trust)?;
         let peer = Peer::connect(&caller, uri)?;

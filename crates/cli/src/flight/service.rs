@@ -5,7 +5,6 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use anyhow::Context as _;
 use arrow_flight::flight_descriptor::DescriptorType;
 use arrow_flight::flight_service_server::FlightService;
 use arrow_flight::{
@@ -225,7 +224,7 @@ fn pump(
     audit: &Audit,
 ) -> anyhow::Result<()> {
     let reader = table.reader()?;
-    let mut encoder = FlightEncoder::new(&reader.schema()).context("cannot send the table")?;
+    let mut encoder = FlightEncoder::new(&reader.schema());
     // Waits for a slow client, and fails after it has gone.
     let mut send = |message: FlightData| {
         let len = message.data_body.len() as u64;

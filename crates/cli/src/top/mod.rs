@@ -25,7 +25,7 @@ pub struct Args {
     once: bool,
 
     /// How often to show them; those that rise are then for each second
-    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = crate::parse_timeout)]
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = crate::parse::timeout)]
     interval: Duration,
 
     /// Most tickets to show: those with the most bytes come first
@@ -33,7 +33,7 @@ pub struct Args {
     tickets: usize,
 
     /// How long the server may take to answer; at least 1us
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = crate::parse_timeout)]
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = crate::parse::timeout)]
     timeout: Duration,
 
     /// Print JSON, one object on each line, with the figures since the server's start
