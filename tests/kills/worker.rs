@@ -20,6 +20,9 @@ use crate::common::{batch, export, export_schema, import, in_arena, read_all, sc
 /// Longer than any silence here, and shorter than the tests' patience.
 const STALL: Duration = Duration::from_secs(20);
 
+/// A client keeps a connection so long for its next request. Holdings are looked at behind it.
+pub const IDLE: Duration = Duration::from_secs(1);
+
 /// Before each line of a worker, to tell it from those of the test program.
 const MARK: &str = "worker: ";
 
@@ -201,7 +204,11 @@ fn send(client: &Client, table: &Table, verb: Verb, uri: &str, count: usize) -> 
 #[ignore = "run by the tests of kills only"]
 fn works() {
     let mut server = None;
-    let (client, table) = (Client::new(ClientOptions::default()).unwrap(), Table::new());
+    let options = ClientOptions {
+        idle_timeout: IDLE,
+        ..ClientOptions::default()
+    };
+    let (client, table) = (Client::new(options).unwrap(), Table::new());
     for line in std::io::stdin().lines() {
         let line = line.unwrap();
         let words: Vec<_> = line.split(' ').collect();
