@@ -238,6 +238,9 @@ struct Mapped {
 
 impl Mapped {
     fn add(total: &Arc<AtomicU64>, bytes: u64) -> Self {
+        // Relaxed, as all loads of the total: it is a sum, which guards no memory. What an arena
+        // shares between threads is under its lock, and what it lends to another process is
+        // ordered by the message that tells of it.
         total.fetch_add(bytes, Relaxed);
         Self {
             total: Arc::clone(total),

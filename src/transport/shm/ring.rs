@@ -59,28 +59,33 @@ pub struct Positions {
 impl Positions {
     /// Server: all before `written` may be read.
     fn publish(&self, written: u64) {
+        // Release: the bytes are there before their position.
         self.written.0.store(written, Ordering::Release);
     }
 
     /// Server: whether it is worth while to use the ring.
     fn is_awake(&self) -> bool {
+        // Relaxed: a hint. What depends on its truth asks `must_be_woken`.
         self.awake.0.load(Ordering::Relaxed) != 0
     }
 
     /// Server, after [`publish`](Self::publish): whether the client may have gone to sleep without
     /// having seen that.
     fn must_be_woken(&self) -> bool {
+        // SeqCst, with the fence of `doze`: not both sides miss the other's store.
         fence(Ordering::SeqCst);
         !self.is_awake()
     }
 
     /// Server: bytes that the client has taken.
     fn taken(&self) -> u64 {
+        // Acquire: the client has read the bytes before this side writes over them.
         self.read.0.load(Ordering::Acquire)
     }
 
     /// Client: it looks at the ring from now on.
     fn wake(&self) {
+        // Relaxed: no bytes depend on it, and a server that sees it late uses the socket.
         self.awake.0.store(1, Ordering::Relaxed);
     }
 
@@ -88,17 +93,20 @@ impl Positions {
     /// must not.
     fn doze(&self, read: u64) -> bool {
         self.awake.0.store(0, Ordering::Relaxed);
+        // SeqCst, with the fence of `must_be_woken`.
         fence(Ordering::SeqCst);
         self.written() != read
     }
 
     /// Client: bytes that there have been.
     fn written(&self) -> u64 {
+        // Acquire: the bytes before this position are there.
         self.written.0.load(Ordering::Acquire)
     }
 
     /// Client: all before `read` may be written again.
     fn give_back(&self, read: u64) {
+        // Release: the bytes were read before they may be written over.
         self.read.0.store(read, Ordering::Release);
     }
 }
