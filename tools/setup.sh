@@ -36,7 +36,9 @@ case $purpose in
   test) programs+=(c++:build-essential ninja:ninja-build valgrind:valgrind readelf:binutils
     python3:python3 go:golang-go) ;;
   lint) programs+=(shellcheck:shellcheck git:git doxygen:doxygen) ;;
-  slow) programs+=(c++:build-essential ninja:ninja-build clang-tidy:clang-tidy) ;;
+  # For another processor and another C library.
+  slow) programs+=(c++:build-essential ninja:ninja-build clang-tidy:clang-tidy musl-gcc:musl-tools
+    aarch64-linux-gnu-gcc:crossbuild-essential-arm64 qemu-aarch64:qemu-user-binfmt) ;;
   docs) programs+=(doxygen:doxygen) ;;
   package) programs+=(c++:build-essential dpkg-shlibdeps:dpkg-dev python3:python3) ;;
   # ucx-utils has the programs of the same UCX that libdipc loads.
@@ -171,6 +173,16 @@ case $purpose in
     if [ ! -d "$sources" ] && have rustup; then
       say "installing the Rust component rust-src"
       rustup --quiet component add rust-src
+    fi
+    if have rustup; then
+      rustup --quiet target add aarch64-unknown-linux-gnu x86_64-unknown-linux-musl
+    fi
+    # As systemd does where it runs: the kernel starts the emulator for programs of that processor.
+    binaries=/proc/sys/fs/binfmt_misc
+    if [ "$(id -u)" = 0 ] && [ ! -e "$binaries/qemu-aarch64" ]; then
+      [ -e "$binaries/register" ] || mount -t binfmt_misc binfmt_misc "$binaries" || true
+      cat /usr/lib/binfmt.d/qemu-aarch64.conf >"$binaries/register" ||
+        say "the kernel starts no emulator for aarch64: its tests will be skipped"
     fi
     if [ -d fuzz ] && [ ! -x .tools/bin/cargo-fuzz ]; then
       say "installing cargo-fuzz into .tools"

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # The tests that take long: thread and memory sanitizers, the C tests under AddressSanitizer, loom,
-# fuzzing, kills at random moments, hundreds of connections, thousands of streams. Each step has a
+# fuzzing, kills at random moments, hundreds of connections, thousands of streams, another processor
+# and another C library. Each step has a
 # bound on its time; a step that cannot run here is skipped with the reason, and a failed step does
 # not keep the others from running.
 #
-#   tools/test-slow.sh [tsan|asan|c|loom|fuzz|kills|connections|bindings ...]      default: all
+#   tools/test-slow.sh [tsan|asan|c|loom|fuzz|kills|connections|bindings|packaging|aarch64|musl ...]      default: all
 #
 # FUZZ_SECONDS     time for each fuzz target (60)
 # DIPC_KILLS       kills of each kind on each transport (200)
@@ -151,9 +152,47 @@ fuzz() {
   done
 }
 
+# Whether std is there for a target; its absence is said.
+has_std() {
+  [ -d "$(rustc --print sysroot)/lib/rustlib/$1" ] && return
+  say "$1: skipped, for std is missing for it: rustup target add $1"
+  return 1
+}
+
+# What needs no devices, and the C tests, in an emulator, which the kernel starts for programs of that
+# processor (binfmt_misc): tests start themselves again.
+aarch64() {
+  local target=aarch64-unknown-linux-gnu
+  local cargo=(cargo test --locked --all-features --target "$target" --target-dir target/aarch64
+    --lib --test conformance --test shm --test tcp --test streams)
+  has_std "$target" || return 0
+  if [ ! -e /proc/sys/fs/binfmt_misc/qemu-aarch64 ]; then
+    say "aarch64: skipped, for the kernel starts no emulator for its programs: tools/setup.sh slow, as root"
+    return 0
+  fi
+  export QEMU_LD_PREFIX=/usr/aarch64-linux-gnu CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc
+  step "aarch64: build" "$build_seconds" "${cargo[@]}" --no-run &&
+    step "aarch64: run" 3600 "${cargo[@]}" --no-fail-fast || true
+  step "aarch64: C tests" 1800 tests/c/run.sh aarch64 || true
+  unset QEMU_LD_PREFIX CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER
+}
+
+# The library with musl, whose programs load no libraries: so without UCX.
+musl() {
+  local target=x86_64-unknown-linux-musl
+  local cargo=(cargo test --locked --target "$target" --target-dir target/musl --lib --test conformance --test shm --test tcp)
+  has_std "$target" || return 0
+  if ! command -v musl-gcc >/dev/null; then
+    say "musl: skipped, for there is no musl-gcc: tools/setup.sh slow"
+    return 0
+  fi
+  step "musl: build" "$build_seconds" "${cargo[@]}" --no-run &&
+    step "musl: run" 900 "${cargo[@]}" --no-fail-fast || true
+}
+
 export PATH=$PWD/.tools/bin:$PATH
 parts=("$@")
-[ "${#parts[@]}" -gt 0 ] || parts=(tsan asan c loom fuzz kills connections bindings)
+[ "${#parts[@]}" -gt 0 ] || parts=(tsan asan c loom fuzz kills connections bindings packaging aarch64 musl)
 for part in "${parts[@]}"; do
   case $part in
     tsan) thread ;;
@@ -179,6 +218,9 @@ for part in "${parts[@]}"; do
       step "Go: race detector" 1800 env DIPC_GO_RACE=1 DIPC_GO_CGOCHECK=0 tools/test-bindings.sh go || true
       step "every language, every file" 5400 tests/matrix/test.sh --all-files --all-peers || true
       ;;
+    packaging) step "packaging, with the library's own features" 1800 tests/packaging.sh || true ;;
+    aarch64) aarch64 ;;
+    musl) musl ;;
     *)
       printf 'test-slow: unknown part %s\n' "$part" >&2
       exit 2
