@@ -28,13 +28,17 @@ demo:
 	@cargo build $(CARGO_FLAGS) --locked --release --package libdipc-cli
 	@tools/demo.sh target/release/dipc
 
+# Many tests wait more than they work, so there are more of them at once than processors. What is built
+# behind the tests of cargo has their features: nothing is built twice.
+AS_TESTED = DIPC_CARGO_FLAGS='$(CARGO_FLAGS) --locked --workspace --all-features'
 test:
 	@tools/setup.sh test
-	tools/with-newer-ucx.sh cargo test $(CARGO_FLAGS) --locked --workspace --all-features
+	RUST_TEST_THREADS=$$(($$(nproc) * 2)) \
+	  tools/with-newer-ucx.sh cargo test $(CARGO_FLAGS) --locked --workspace --all-features
 	tests/instructions/run.sh
-	tools/with-newer-ucx.sh tests/c/run.sh plain sample
-	tests/packaging.sh
-	tools/with-newer-ucx.sh tools/test-bindings.sh
+	$(AS_TESTED) tools/with-newer-ucx.sh tests/c/run.sh plain sample
+	$(AS_TESTED) tests/packaging.sh
+	$(AS_TESTED) tools/with-newer-ucx.sh tools/test-bindings.sh
 	bench/test.sh
 
 test-slow:

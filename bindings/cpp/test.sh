@@ -42,7 +42,7 @@ fi
 build() {
   rm -f "$out/$1/CMakeCache.txt" # it may name another prefix
   quietly cmake -S "$here" -B "$out/$1" "-DCMAKE_PREFIX_PATH=$prefix" "-DDIPC_PYTHON=$python" "${@:2}"
-  quietly cmake --build "$out/$1"
+  quietly cmake --build "$out/$1" --parallel "$(nproc)"
 }
 
 # Finds the first of some programs.
@@ -56,13 +56,13 @@ for way in "${ways[@]}"; do
   case $way in
     plain)
       build plain
-      ctest --test-dir "$out/plain" --output-on-failure --no-tests=error
+      ctest --test-dir "$out/plain" --output-on-failure --no-tests=error --parallel "$(nproc)"
       ;;
     asan)
       build asan -DDIPC_TEST_SANITIZE=address
       # Arrow's pools of its own would hide what is written behind a buffer.
       ASAN_OPTIONS=detect_leaks=1 ARROW_DEFAULT_MEMORY_POOL=system \
-        ctest --test-dir "$out/asan" --output-on-failure --no-tests=error
+        ctest --test-dir "$out/asan" --output-on-failure --no-tests=error --parallel "$(nproc)"
       ;;
     clang)
       if compiler=$(first_of clang++ clang++-{20,19,18,17,16,15,14}); then

@@ -23,4 +23,4 @@ if [ -z "${DIPC_PREFIX:-}" ]; then
 fi
 "$root/bindings/python/install.sh" "$work/site"
 cd "$work"
-PYTHONPATH=$work/site "$PYTHON" -m pytest -q -rs -p no:cacheprovider "$here" "$@"
+PYTHONPATH=$work/site "$PYTHON" -m pytest -q -rs -p no:cacheprovider -n "$(nproc)" "$here" "$@"
