@@ -16,7 +16,7 @@ help:
 	@echo 'make test-slow  sanitizers, fuzzing, loom (CONTRIBUTING.md says which)'
 	@echo 'make gpu-check  tests and figures that need a GPU; without one, over a fake driver'
 	@echo 'make gpu-bundle  the same for a machine without cargo or compiler, into build/gpu-bundle'
-	@echo 'make lint       format, clippy, documentation, the APIs as stored, shell scripts'
+	@echo 'make lint       format, clippy, documentation and its links, the APIs as stored, shell scripts'
 	@echo 'make bench      libdipc beside its peers, into docs/benchmarks (half an hour; bench-quick: 3)'
 	@echo 'make docs       the book and the C reference, into build/docs'
 	@echo 'make package    Debian packages, a tarball and a Python wheel, into build/packages'
@@ -64,6 +64,7 @@ lint:
 	python3 tools/rust_api.py
 	cargo test $(CARGO_FLAGS) --locked --test header
 	mkdir -p build/docs/c && doxygen docs/Doxyfile
+	python3 tools/check_links.py
 	git ls-files -z '*.sh' .ci/run | xargs -0 shellcheck --severity=warning
 
 # ARGUMENTS='--only REGEX' measures a part; python -m bench --help has more.

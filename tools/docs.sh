@@ -11,12 +11,5 @@ trap 'rm -f "$log"' EXIT
 if grep -qE 'WARN|ERROR' "$log"; then cat "$log" >&2; exit 1; fi
 mkdir -p build/docs/c
 doxygen docs/Doxyfile
-# Links between pages lead somewhere.
-broken=0
-while IFS=: read -r page link; do
-  target=$(dirname "$page")/${link%%#*}
-  case $link in http*|'#'*|mailto*) continue ;; esac
-  [ -e "$target" ] || { printf 'docs: %s links to %s, which is not there\n' "$page" "$link" >&2; broken=1; }
-done < <(grep -roE 'href="[^"]+"' build/docs --include='*.html' --exclude-dir=c | sed -E 's/href="([^"]*)"/\1/')
-[ "$broken" = 0 ]
+python3 tools/check_links.py build/docs
 echo "docs: build/docs/index.html"

@@ -35,11 +35,11 @@ case $purpose in
   build) ;;
   test) programs+=(c++:build-essential ninja:ninja-build valgrind:valgrind readelf:binutils
     python3:python3 go:golang-go) ;;
-  lint) programs+=(shellcheck:shellcheck git:git doxygen:doxygen) ;;
+  lint) programs+=(shellcheck:shellcheck git:git doxygen:doxygen python3:python3) ;;
   # For another processor and another C library.
   slow) programs+=(c++:build-essential ninja:ninja-build clang-tidy:clang-tidy musl-gcc:musl-tools
     aarch64-linux-gnu-gcc:crossbuild-essential-arm64 qemu-aarch64:qemu-user-binfmt) ;;
-  docs) programs+=(doxygen:doxygen) ;;
+  docs) programs+=(doxygen:doxygen python3:python3) ;;
   package) programs+=(c++:build-essential dpkg-shlibdeps:dpkg-dev python3:python3) ;;
   # ucx-utils has the programs of the same UCX that libdipc loads.
   bench) programs+=(python3:python3 iperf3:iperf3 ucx_perftest:ucx-utils) ;;
