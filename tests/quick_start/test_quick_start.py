@@ -6,7 +6,6 @@ Python server to each.
 PREFIX has an installed libdipc with the command. A language whose tools are missing is skipped.
 """
 
-import contextlib
 import os
 import re
 import shutil
@@ -15,21 +14,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from support import ROOT, needs, run
+from support import serving as serving_at
 
-ROOT = Path(__file__).resolve().parents[2]
-PREFIX = Path(os.environ["DIPC_PREFIX"])
 PAGE = (ROOT / "docs/quick-start.md").read_text(encoding="utf-8")
 # Each run has an address of its own.
 ADDRESS = f"shm:@quick-start-{os.getpid()}"
-ENVIRONMENT = {
-    **os.environ,
-    "PATH": f"{PREFIX / 'bin'}:{os.environ['PATH']}",
-    "LD_LIBRARY_PATH": str(PREFIX / "lib"),
-    "PKG_CONFIG_PATH": str(PREFIX / "lib/pkgconfig"),
-    "DIPC_PREFIX": str(PREFIX),
-    "PYTHONPATH": os.environ.get("DIPC_PYTHON_PACKAGE", ""),
-    "JULIA_LOAD_PATH": f"{ROOT / 'bindings/julia'}:@stdlib:{ROOT / 'bindings'}",
-}
 
 
 def programs(section: str) -> list[str]:
@@ -40,32 +30,9 @@ def programs(section: str) -> list[str]:
     return [block.replace("shm:@quick-start", ADDRESS) for block in blocks]
 
 
-def needs(*tools: str) -> None:
-    for tool in tools:
-        if shutil.which(tool, path=ENVIRONMENT["PATH"]) is None:
-            pytest.skip(f"{tool} is not installed")
-
-
-def run(command: list[str], **options) -> str:
-    done = subprocess.run(
-        command, env=ENVIRONMENT, capture_output=True, text=True, timeout=300, **options
-    )
-    assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
-    return done.stdout
-
-
-@contextlib.contextmanager
 def serving(command: list[str], **options):
-    """The program runs, and has said where it listens."""
-    server = subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.PIPE, text=True, **options)
-    try:
-        line = server.stdout.readline()
-        assert "shm:@quick-start" in line, line
-        yield
-    finally:
-        server.kill()
-        server.wait()
-        server.stdout.close()
+    # The examples in Rust have the page's address.
+    return serving_at(command, "shm:@quick-start", **options)
 
 
 def compiled(section: str, folder: Path) -> list[list[str]]:
@@ -120,7 +87,14 @@ def julia() -> str:
 TOOLS = {"C": ["cc", "pkg-config"], "C++": ["c++", "pkg-config"], "Go": ["go"]}
 
 
-@pytest.mark.parametrize("section", ["Python", "Rust", "Go", "Julia", "C++", "C"])
+LANGUAGES = ["Python", "Rust", "Go", "Julia", "C++", "C"]
+
+
+def test_the_page_has_these_languages():
+    assert re.findall("^## (.*)$", PAGE, re.MULTILINE) == ["The command", *LANGUAGES]
+
+
+@pytest.mark.parametrize("section", LANGUAGES)
 def test_a_language(section, tmp_path):
     needs(*TOOLS.get(section, []))
     (tmp_path / "own").mkdir()
