@@ -18,7 +18,8 @@ from urllib.parse import unquote, urlsplit
 
 ROOT = Path(__file__).resolve().parents[1]
 BOOK = ROOT / "docs"
-HOME = re.compile(r"https://github\.com/libdipc/libdipc/(?:blob|tree|raw)/[^/]+/(.*)")
+# Without a path it shows the README.
+HOME = re.compile(r"https://github\.com/libdipc/libdipc(?:/(?:blob|tree|raw)/[^/]+/([^#]*))?(?:#(.*))?")
 # Folders of the built book that other generators write (tools/docs.sh). Their own links are theirs.
 REFERENCES = ("c", "cpp", "rust", "python", "go", "julia")
 LINK = re.compile(r"!?\[(?:[^\[\]]|\[[^\[\]]*\])*\]\(\s*<?([^)\s>]+)>?[^)]*\)")
@@ -79,8 +80,7 @@ def parsed(page: Path) -> Page:
 def fault(page: Path, link: str, top: Path) -> str | None:
     """Why a link of a page leads nowhere. Nothing above `top` can be reached from the page."""
     if home := HOME.fullmatch(link):
-        path, part = (*home[1].split("#", 1), "")[:2]
-        target, top = ROOT / unquote(path), ROOT
+        target, part, top = ROOT / unquote(home[1] or "README.md"), home[2], ROOT
     else:
         split = urlsplit(link)
         if split.scheme or split.netloc:
