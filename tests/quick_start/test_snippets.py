@@ -26,7 +26,12 @@ ELSEWHERE = {
     ("docs/guide/rust.md", "rust"): "src/lib.rs",
 }
 # Those that are run below. Commands are looked at, and other text is no program.
-HERE = {("README.md", "python"), ("docs/guide/figures.md", "c"), ("docs/guide/cpp.md", "cmake")}
+HERE = {
+    ("README.md", "python"),
+    ("docs/guide/cpp.md", "cmake"),
+    ("docs/guide/figures.md", "c"),
+    ("docs/recipes.md", "python"),
+}
 NO_PROGRAMS = {"sh", "text"}
 
 
@@ -62,6 +67,14 @@ def test_readme_python(tmp_path):
         assert int(run([sys.executable, str(script)])) > 1000
 
 
+def test_recipes(tmp_path):
+    """All blocks of the page, one after the other."""
+    blocks = [code for language, code in snippets(ROOT / "docs/recipes.md") if language == "python"]
+    script = tmp_path / "recipes.py"
+    script.write_text("\n".join(blocks).replace("shm:@recipes", ADDRESS + "-recipes"))
+    run([sys.executable, str(script)], cwd=tmp_path)
+
+
 def test_figures_in_c(tmp_path):
     """In a program that has a server."""
     needs("cc", "pkg-config")
@@ -93,6 +106,30 @@ def test_cpp_with_cmake(tmp_path):
     )
     run(["cmake", "-S", str(tmp_path), "-B", str(tmp_path / "build"), f"-DCMAKE_PREFIX_PATH={PREFIX}"])
     run(["cmake", "--build", str(tmp_path / "build")])
+
+
+def test_stability():
+    """The numbers of docs/stability.md are those of the code."""
+    page = (ROOT / "docs/stability.md").read_text(encoding="utf-8")
+
+    def number(path: str, pattern: str) -> str:
+        [found] = re.findall(pattern, (ROOT / path).read_text(encoding="utf-8"), re.MULTILINE)
+        return found
+
+    version = number("Cargo.toml", r'^version = "(.*)"$')
+    wire = number("src/proto/extension.rs", r"^pub const VERSION: u16 = (\d+);$")
+    arrow = number("Cargo.toml", r'^arrow = \{ version = "(\d+)')
+    for text in (
+        f"today {version}",
+        f"`libdipc.so.{version.rpartition('.')[0]}`",
+        f"speaks 1 to {wire}",
+        f"version {arrow} today",
+        "| Rust | " + number("Cargo.toml", '^rust-version = "(.*)"$') + " |",
+        "| Go | " + number("bindings/go/go.mod", r"^go (\d+\.\d+)") + " |",
+        "| Julia | " + number("bindings/julia/Project.toml", '^julia = "(.*)"$') + " |",
+        "| Python | " + number("bindings/python/pyproject.toml", '^requires-python = ">=(.*)"$') + " |",
+    ):
+        assert text in " ".join(page.split()), text
 
 
 def commands(text: str) -> list[tuple[str, str]]:
