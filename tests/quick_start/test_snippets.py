@@ -30,6 +30,7 @@ HERE = {
     ("README.md", "python"),
     ("docs/guide/cpp.md", "cmake"),
     ("docs/guide/figures.md", "c"),
+    ("docs/introduction.md", "python"),
     ("docs/recipes.md", "python"),
 }
 NO_PROGRAMS = {"sh", "text"}
@@ -65,6 +66,11 @@ def test_readme_python(tmp_path):
     command = ["dipc", "serve", "--listen", ADDRESS, "--tpch", "lineitem", "--scale", "0.001"]
     with serving(command, ADDRESS):
         assert int(run([sys.executable, str(script)])) > 1000
+
+
+def test_introduction():
+    """It shows a program of the quick start."""
+    assert only("docs/introduction.md", "python") in (ROOT / "docs/quick-start.md").read_text(encoding="utf-8")
 
 
 def test_recipes(tmp_path):
