@@ -138,6 +138,23 @@ def test_stability():
         assert text in " ".join(page.split()), text
 
 
+def test_the_flight_page_names_what_there_is():
+    """Its tables, in the columns C++, Go and Python; a test in Rust has C's."""
+    places = {"C++": "include/dipc/*.hpp", "Go": "bindings/go/*.go", "Python": "bindings/python/src/dipc/*.py"}
+    code = {}
+    for language, place in places.items():
+        files = [path for path in ROOT.glob(place) if not path.name.endswith("_test.go")]
+        code[language] = set(re.findall(r"\w+", "".join(path.read_text(encoding="utf-8") for path in files)))
+    count = 0
+    for line in (ROOT / "docs/flight.md").read_text(encoding="utf-8").splitlines():
+        cells = line.split("|")[3:-1]
+        for language, cell in zip(places, cells):
+            for name in re.findall(r"\w+", " ".join(re.findall("`([^`]+)`", cell))):
+                assert name in code[language], f"{language} has no {name}: {line}"
+                count += 1
+    assert count > 150
+
+
 def commands(text: str) -> list[tuple[str, str]]:
     """Each `dipc SUBCOMMAND` of a page, in code, and what follows it."""
     code = re.findall(r"(?:^(?: {4}.*| {6}.*)\n)+", text, re.MULTILINE)
