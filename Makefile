@@ -18,7 +18,7 @@ help:
 	@echo 'make gpu-bundle  the same for a machine without cargo or compiler, into build/gpu-bundle'
 	@echo 'make lint       format, clippy, documentation and its links, the APIs as stored, shell scripts'
 	@echo 'make bench      libdipc beside its peers, into docs/benchmarks (half an hour; bench-quick: 3)'
-	@echo 'make docs       the book and the C reference, into build/docs'
+	@echo 'make docs       the book with the references of all languages, into build/docs'
 	@echo 'make package    Debian packages, a tarball and a Python wheel, into build/packages'
 	@echo 'make install    into PREFIX ($(PREFIX))'
 
@@ -63,7 +63,7 @@ lint:
 	RUSTDOCFLAGS='-D warnings' cargo doc $(CARGO_FLAGS) --locked --workspace --no-deps --lib --all-features
 	python3 tools/rust_api.py
 	cargo test $(CARGO_FLAGS) --locked --test header
-	mkdir -p build/docs/c && doxygen docs/Doxyfile
+	mkdir -p build/docs/c build/docs/cpp && doxygen docs/Doxyfile && doxygen docs/Doxyfile.cpp
 	python3 tools/check_links.py
 	git ls-files -z '*.sh' .ci/run | xargs -0 shellcheck --severity=warning
 

@@ -20,8 +20,10 @@ ROOT = Path(__file__).resolve().parents[1]
 BOOK = ROOT / "docs"
 # Without a path it shows the README.
 HOME = re.compile(r"https://github\.com/libdipc/libdipc(?:/(?:blob|tree|raw)/[^/]+/([^#]*))?(?:#(.*))?")
-# Folders of the built book that other generators write (tools/docs.sh). Their own links are theirs.
-REFERENCES = ("c", "cpp", "rust", "python", "go", "julia")
+# Folders of the built book with the references (tools/docs.sh). What well-known generators make of
+# them has links that are theirs to check.
+REFERENCES = ("c", "cpp", "go", "julia", "python", "rust")
+THEIRS = ("c", "cpp", "python", "rust")
 LINK = re.compile(r"!?\[(?:[^\[\]]|\[[^\[\]]*\])*\]\(\s*<?([^)\s>]+)>?[^)]*\)")
 DEFINITION = re.compile(r"^ {0,3}\[[^\]]+\]:\s+<?(\S+?)>?\s*$", re.MULTILINE)
 ATTRIBUTE = re.compile(r"<(?:a|img)\b[^>]*?\b(?:href|src)=\"([^\"]+)\"")
@@ -131,7 +133,7 @@ def book(top: Path) -> tuple[int, list[str]]:
     for page in sorted(top.rglob("*.html")):
         name = page.relative_to(top)
         # The page for links that lead nowhere has addresses of the site's root.
-        if name.parts[0] in REFERENCES or name.name == "404.html":
+        if name.parts[0] in THEIRS or name.name == "404.html":
             continue
         for line, link in parsed(page).links:
             count += 1

@@ -39,7 +39,7 @@ case $purpose in
   # For another processor and another C library.
   slow) programs+=(c++:build-essential ninja:ninja-build clang-tidy:clang-tidy musl-gcc:musl-tools
     aarch64-linux-gnu-gcc:crossbuild-essential-arm64 qemu-aarch64:qemu-user-binfmt) ;;
-  docs) programs+=(doxygen:doxygen python3:python3) ;;
+  docs) programs+=(c++:build-essential doxygen:doxygen python3:python3 go:golang-go) ;;
   package) programs+=(c++:build-essential dpkg-shlibdeps:dpkg-dev python3:python3) ;;
   # ucx-utils has the programs of the same UCX that libdipc loads.
   bench) programs+=(python3:python3 iperf3:iperf3 ucx_perftest:ucx-utils) ;;
@@ -66,7 +66,7 @@ fi
 # stack trace, for libunwind has changed since. So Julia is unpacked into .tools, with Debian 11's
 # libunwind beside it, and nothing is installed into the system; .tools/bin/julia runs it. The packages
 # come from a source beside the machine's own, ranked so low that nothing else is taken from it. Where
-# any of it fails the tests of the Julia package are skipped, and say so.
+# any of it fails the Julia package is left out of tests and docs, which say so.
 install_julia() {
   bindings/julia/julia.sh >/dev/null 2>&1 && return
   local folder=$PWD/.tools/julia scratch libraries link package
@@ -105,9 +105,11 @@ END
   chmod +x .tools/bin/julia
   bindings/julia/julia.sh >/dev/null && say "Julia is .tools/bin/julia"
 }
-if [ "$purpose" = test ]; then
-  install_julia || say "no Julia could be installed: the tests of its package will be skipped"
-fi
+case $purpose in
+  test | docs)
+    install_julia || say "no Julia could be installed: its package is left out"
+    ;;
+esac
 
 # Rust: the version that Cargo.toml asks for, or a later one.
 wanted=$(sed -n 's/^rust-version = "\(.*\)"$/\1/p' Cargo.toml)
@@ -161,6 +163,7 @@ case $purpose in
     python_packages bench/requirements.txt .tools/venv/installed-bench
     ;;
   docs)
+    python_packages tools/requirements-docs.txt .tools/venv/installed-docs
     if ! have mdbook && [ ! -x .tools/bin/mdbook ]; then
       say "installing mdbook into .tools"
       cargo install --quiet --locked --root .tools mdbook
