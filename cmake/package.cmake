@@ -3,7 +3,8 @@
 
 set(CPACK_PACKAGE_NAME dipc)
 set(CPACK_PACKAGE_VENDOR "The libdipc developers")
-set(CPACK_PACKAGE_CONTACT "The libdipc developers <libdipc@localhost>")
+set(CPACK_PACKAGE_CONTACT "${contact}")
+set(CPACK_PACKAGE_HOMEPAGE_URL "${PROJECT_HOMEPAGE_URL}")
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "Moves Apache Arrow tables between processes without serialising them")
 set(CPACK_PACKAGE_VERSION "${PROJECT_VERSION}")
 set(CPACK_RESOURCE_FILE_LICENSE "${CMAKE_CURRENT_SOURCE_DIR}/LICENSE")
