@@ -49,6 +49,7 @@ fn has_lines(expected: &str) {
 fn packages_are_of_the_workspace() {
     let (version, home, contact) = (package("version"), package("homepage"), package("authors"));
     assert_eq!(package("repository"), home);
+    let archive = format!("{home}/releases/download/v{version}/libdipc-{version}.tar.gz");
     let address = home.strip_prefix("https://").unwrap();
     let (name, email) = contact.split_once(" <").unwrap();
     let email = email.strip_suffix('>').unwrap();
@@ -78,6 +79,23 @@ docs/guide/go.md
   go get {address}/bindings/go@v{version}
 docs/security.md
   <{home}/security/advisories/new>. `SECURITY.md` of the repository says
+packaging/conan/conandata.yml
+  "{version}":
+  url: "{archive}"
+packaging/conan/conanfile.py
+  homepage = "{home}"
+packaging/conda/recipe.yaml
+  version: "{version}"
+  url: {home}/releases/download/v${{{{ version }}}}/libdipc-${{{{ version }}}}.tar.gz
+  homepage: {home}
+packaging/homebrew/libdipc.rb
+  homepage "{home}"
+  url "{archive}"
+packaging/vcpkg/portfile.cmake
+  URLS "{home}/releases/download/v${{VERSION}}/libdipc-${{VERSION}}.tar.gz"
+packaging/vcpkg/vcpkg.json
+  "version": "{version}",
+  "homepage": "{home}",
 "#
     ));
     for (file, before) in [("CHANGELOG.md", "## "), ("README.md", "Version ")] {

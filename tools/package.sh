@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Makes the packages: Debian's, a tarball that may be unpacked anywhere, and the Python wheel.
+# Makes the packages: Debian's, a tarball that may be unpacked anywhere, the Python wheel, and the
+# archive of the sources with the recipes of other package managers.
 #
 #   tools/package.sh [DIRECTORY]        default: build/packages
 #
@@ -72,5 +73,7 @@ if [ -x .tools/bin/cargo-cyclonedx ]; then
 else
   say "skipped: cargo-cyclonedx is not in .tools, so there is no bill of materials"
 fi
+# The sources, and the recipes of other package managers for them.
+quietly tools/recipes.sh "$out"
 (cd "$out" && find . -maxdepth 1 -type f ! -name SHA256SUMS -printf '%P\n' | sort | xargs -d '\n' sha256sum >SHA256SUMS)
-for file in "$out"/*; do say "${file#"$root"/} ($(du -h "$file" | cut -f1))"; done
+for file in "$out"/*; do [ -d "$file" ] || say "${file#"$root"/} ($(du -h "$file" | cut -f1))"; done

@@ -36,7 +36,7 @@ case $purpose in
   test) programs+=(c++:build-essential ninja:ninja-build valgrind:valgrind readelf:binutils
     python3:python3 go:golang-go) ;;
   lint) programs+=(shellcheck:shellcheck git:git doxygen:doxygen) ;;
-  slow) programs+=(c++:build-essential ninja:ninja-build clang-tidy:clang-tidy) ;;
+  slow) programs+=(c++:build-essential ninja:ninja-build clang-tidy:clang-tidy ruby:ruby) ;;
   docs) programs+=(doxygen:doxygen) ;;
   package) programs+=(c++:build-essential dpkg-shlibdeps:dpkg-dev python3:python3) ;;
   # ucx-utils has the programs of the same UCX that libdipc loads.
@@ -122,18 +122,19 @@ component() {
   rustup --quiet component add "$2"
 }
 
-# What the list $1 names, into .tools/venv; the copy $2 says that it is there.
+# What the list $1 names, into .tools/$3 (default: venv); the copy $2 says that it is there.
 python_packages() {
+  local venv=.tools/${3:-venv}
   if cmp -s "$1" "$2"; then return; fi
-  say "installing Python packages into .tools/venv"
+  say "installing Python packages into $venv"
   mkdir -p .tools
   # Debian's python3 comes without what makes environments.
-  if [ ! -x .tools/venv/bin/python ] && ! python3 -m venv .tools/venv >/dev/null 2>&1; then
-    rm -rf .tools/venv
+  if [ ! -x "$venv/bin/python" ] && ! python3 -m venv "$venv" >/dev/null 2>&1; then
+    rm -rf "$venv"
     apt_install python3-venv
-    /usr/bin/python3 -m venv .tools/venv
+    /usr/bin/python3 -m venv "$venv"
   fi
-  .tools/venv/bin/python -m pip install --quiet --disable-pip-version-check -r "$1"
+  "$venv/bin/python" -m pip install --quiet --disable-pip-version-check -r "$1"
   cp "$1" "$2"
 }
 
@@ -171,6 +172,12 @@ case $purpose in
     if [ ! -d "$sources" ] && have rustup; then
       say "installing the Rust component rust-src"
       rustup --quiet component add rust-src
+    fi
+    # conan and rattler-build have dependencies of their own, so they get an environment of their own.
+    python_packages tools/requirements-recipes.txt .tools/recipes/installed recipes
+    if [ ! -x .tools/bin/cargo-bundle-licenses ]; then
+      say "installing cargo-bundle-licenses into .tools"
+      cargo install --quiet --locked --root .tools cargo-bundle-licenses
     fi
     if [ -d fuzz ] && [ ! -x .tools/bin/cargo-fuzz ]; then
       say "installing cargo-fuzz into .tools"

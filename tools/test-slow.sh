@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # The tests that take long: thread and memory sanitizers, the C tests under AddressSanitizer, loom,
-# fuzzing, kills at random moments, hundreds of connections, thousands of streams. Each step has a
-# bound on its time; a step that cannot run here is skipped with the reason, and a failed step does
+# fuzzing, kills at random moments, hundreds of connections, thousands of streams, recipes of package
+# managers. Each step has a bound on its time; a step that cannot run here is skipped with the reason, and a failed step does
 # not keep the others from running.
 #
-#   tools/test-slow.sh [tsan|asan|c|loom|fuzz|kills|connections|bindings ...]      default: all
+#   tools/test-slow.sh [tsan|asan|c|loom|fuzz|kills|connections|bindings|recipes ...]      default: all
 #
 # FUZZ_SECONDS     time for each fuzz target (60)
 # DIPC_KILLS       kills of each kind on each transport (200)
@@ -153,7 +153,7 @@ fuzz() {
 
 export PATH=$PWD/.tools/bin:$PATH
 parts=("$@")
-[ "${#parts[@]}" -gt 0 ] || parts=(tsan asan c loom fuzz kills connections bindings)
+[ "${#parts[@]}" -gt 0 ] || parts=(tsan asan c loom fuzz kills connections bindings recipes)
 for part in "${parts[@]}"; do
   case $part in
     tsan) thread ;;
@@ -179,6 +179,7 @@ for part in "${parts[@]}"; do
       step "Go: race detector" 1800 env DIPC_GO_RACE=1 DIPC_GO_CGOCHECK=0 tools/test-bindings.sh go || true
       step "every language, every file" 5400 tests/matrix/test.sh --all-files --all-peers || true
       ;;
+    recipes) step "packages by Conan, rattler-build and Homebrew's formula" 5400 tests/recipes.sh build || true ;;
     *)
       printf 'test-slow: unknown part %s\n' "$part" >&2
       exit 2
