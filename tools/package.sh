@@ -38,22 +38,23 @@ say "building (profile $profile)"
 pack DEB /usr /usr
 pack TGZ /usr/local /
 
-# CARGO ARGUMENTS: a build for glibc 2.28.
+# TARGET_DIR CARGO ARGUMENTS: a build for glibc 2.28. The library and the command get a folder each, as
+# in CMakeLists.txt.
 tools=$root/.tools/venv/bin
 triple=$(uname -m)-unknown-linux-gnu
 zigbuild() {
   # shellcheck disable=SC2086 # the flags are words
-  PATH=$tools:$PATH cargo zigbuild --profile "$profile" --target "$triple.2.28" --target-dir "$target" \
-    ${DIPC_CARGO_FLAGS:---locked} "$@"
+  PATH=$tools:$PATH cargo zigbuild --profile "$profile" --target "$triple.2.28" \
+    ${DIPC_CARGO_FLAGS:---locked} --target-dir "$@"
 }
 export DIPC_LIBRARY=$work/DEB/stage/libdipc.so DIPC_COMMAND=$work/DEB/stage/dipc
 if [ -x "$tools/cargo-zigbuild" ]; then
   say "building for glibc 2.28 (profile $profile)"
-  quietly zigbuild --lib
-  quietly zigbuild -p libdipc-cli --bin dipc
+  quietly zigbuild "$target/library" --lib
+  quietly zigbuild "$target" -p libdipc-cli --bin dipc
   folder=$profile
   if [ "$profile" = dev ]; then folder=debug; fi
-  export DIPC_LIBRARY=$target/$triple/$folder/libdipc.so DIPC_COMMAND=$target/$triple/$folder/dipc
+  export DIPC_LIBRARY=$target/library/$triple/$folder/libdipc.so DIPC_COMMAND=$target/$triple/$folder/dipc
   DIPC_PLATFORM=manylinux_2_28_$(uname -m)
   export DIPC_PLATFORM
 else
