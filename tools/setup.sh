@@ -51,6 +51,10 @@ done
 if [ "$purpose" = test ] && [ ! -e /usr/include/gtest/gtest.h ]; then
   missing+=(libgtest-dev)
 fi
+# Packages are tried in a fresh Debian. The program lies where only root looks.
+if [ "$purpose" = package ] && [ ! -x /usr/sbin/debootstrap ]; then
+  missing+=(debootstrap)
+fi
 # UCX is loaded when it is needed; its tests and the benchmarks, and their peers in C, need it.
 case $purpose in
   test | bench) pkg-config --exists ucx 2>/dev/null || missing+=(libucx-dev) ;;
