@@ -114,7 +114,7 @@ build() {
   # The packages are used, not measured, so optimising costs more time than it is worth.
   export CARGO_TARGET_DIR=$root/target/recipes CARGO_PROFILE_RELEASE_OPT_LEVEL=1
   export CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 CARGO_PROFILE_RELEASE_DEBUG=none
-  export PATH=$PATH:$root/.tools/bin
+  export PATH=$PATH:$root/.tools/bin:$tools
   local part parts=("$@")
   [ "${#parts[@]}" -gt 0 ] || parts=(conan conda homebrew vcpkg)
   for part in "${parts[@]}"; do "with_$part"; done
