@@ -19,7 +19,7 @@ help:
 	@echo 'make lint       format, clippy, documentation and its links, the APIs as stored, shell scripts'
 	@echo 'make bench      libdipc beside its peers, into docs/benchmarks (half an hour; bench-quick: 3)'
 	@echo 'make docs       the book with the references of all languages, into build/docs'
-	@echo 'make package    Debian packages, a tarball and a Python wheel, into build/packages'
+	@echo 'make package    Debian packages, a tarball, a Python wheel and recipes, into build/packages'
 	@echo 'make install    into PREFIX ($(PREFIX))'
 
 # SCALE=1 makes the table six million rows.
@@ -62,6 +62,7 @@ lint:
 	rm -rf target/doc/dipc
 	RUSTDOCFLAGS='-D warnings' cargo doc $(CARGO_FLAGS) --locked --workspace --no-deps --lib --all-features
 	python3 tools/rust_api.py
+	tests/recipes.sh lint
 	cargo test $(CARGO_FLAGS) --locked --test header
 	mkdir -p build/docs/c build/docs/cpp && doxygen docs/Doxyfile && doxygen docs/Doxyfile.cpp
 	python3 tools/check_links.py

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs each package alone, and uses it: the Debian packages by dpkg in an empty root, the
-# tarball in a new folder, the wheel in a new environment.
+# Installs each package alone, and uses it: the Debian packages by dpkg in an empty root and by apt in
+# a fresh Debian (tests/fresh_root.sh), the tarball in a new folder, the wheel in a new environment.
 #
 #   tests/packages.sh DIRECTORY        where tools/package.sh has put them
 set -euo pipefail
@@ -89,6 +89,8 @@ for name in "libdipc$minor" libdipc-dev dipc-tools "libdipc$minor-dbg"; do
   quietly dpkg --root="$work/root" --force-depends --force-not-root --force-script-chrootless \
     --install "$found"
 done
+grep -q "^libdipc $minor libdipc$minor" "$work/root/var/lib/dpkg/info/libdipc$minor"*.shlibs ||
+  fail "libdipc$minor does not say what its users depend on"
 for name in "libdipc$minor" dipc-tools; do
   depends=$(dpkg-query --admindir="$work/root/var/lib/dpkg" -W -f '${Depends}' "$name")
   grep -q libc6 <<<"$depends" || fail "$name names no dependencies: $depends"
@@ -106,6 +108,8 @@ quietly dpkg --root="$work/root" --force-not-root --force-script-chrootless --pu
 left=$(find "$work/root" -path "$work/root/var" -prune -o ! -type d -print)
 [ -z "$left" ] || fail "files are left after removal: $left"
 
+"$root/tests/fresh_root.sh" "$packages" || fail "the Debian packages in a fresh Debian"
+
 say "tarball"
 mkdir "$work/somewhere"
 tar -xzf "$(find "$packages" -name "dipc-$version-*.tar.gz")" -C "$work/somewhere" --strip-components=1
@@ -121,6 +125,26 @@ if [ -n "$wheel" ]; then
   quietly env -C "$work" -u LD_LIBRARY_PATH "$work/venv/bin/python" -c \
     'import dipc; assert dipc.library_version() == "'"$version"'"; dipc.Client().close()'
   moves_a_table "$work/venv/bin/dipc"
+  # The quick start, as a reader of the page runs it; pyarrow comes from pip's registry.
+  if "$work/venv/bin/pip" install --quiet --disable-pip-version-check "${wheel}[pyarrow]" 2>"$work/log"; then
+    for number in 1 2; do
+      awk -v section=Python -v number=$number -f "$root/tests/quick_start/program.awk" \
+        "$root/docs/quick-start.md" | sed "s/@quick-start/@packages-quick-$$/" >"$work/program$number.py"
+    done
+    "$work/venv/bin/python" "$work/program1.py" >"$work/ready" &
+    server=$!
+    for _ in $(seq 100); do
+      grep -q shm: "$work/ready" && break
+      sleep 0.1
+    done
+    quietly "$work/venv/bin/python" "$work/program2.py"
+    grep -qx '3 rows' "$work/log" || fail "the quick start in Python prints $(cat "$work/log")"
+    kill "$server"
+    wait "$server" || true
+    server=
+  else
+    say "skipped: the quick start in Python, for pip gets no pyarrow: $(tail -1 "$work/log")"
+  fi
   # The tag is true: no file asks for a newer glibc than it names.
   tag=$(sed -n 's/.*-manylinux_2_\([0-9]*\)_.*\.whl$/\1/p' <<<"$wheel")
   [ -n "$tag" ] || fail "PyPI refuses the tag of $wheel"
@@ -129,5 +153,21 @@ if [ -n "$wheel" ]; then
     [ -n "$needs" ] || fail "$file names no glibc"
     [ "$needs" -le "$tag" ] || fail "$file needs glibc 2.$needs, and the wheel's tag says 2.$tag"
   done
+fi
+# The archive of the sources holds this tree, and the recipes name it.
+archive=$packages/libdipc-$version.tar.gz
+if [ -f "$archive" ]; then
+  say "archive of the sources, and recipes"
+  mkdir "$work/sources"
+  tar -xzf "$archive" -C "$work/sources"
+  cmp "$work/sources/libdipc-$version/Cargo.lock" "$root/Cargo.lock" || fail "the archive holds another tree"
+  sum=$(sha256sum "$archive" | cut -d' ' -f1)
+  for recipe in conan/conandata.yml conda/recipe.yaml homebrew/libdipc.rb; do
+    grep -q "$sum" "$packages/recipes/$recipe" || fail "$recipe names another archive"
+  done
+  grep -q "$(sha512sum "$archive" | cut -d' ' -f1)" "$packages/recipes/vcpkg/portfile.cmake" ||
+    fail "the vcpkg port names another archive"
+else
+  say "skipped: there is no archive of the sources"
 fi
 say "ok"

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Makes the packages: Debian's, a tarball that may be unpacked anywhere, and the Python wheel.
+# Makes the packages: Debian's, a tarball that may be unpacked anywhere, the Python wheel, and the
+# archive of the sources with the recipes of other package managers.
 #
 #   tools/package.sh [DIRECTORY]        default: build/packages
 #
@@ -37,22 +38,23 @@ say "building (profile $profile)"
 pack DEB /usr /usr
 pack TGZ /usr/local /
 
-# CARGO ARGUMENTS: a build for glibc 2.28.
+# TARGET_DIR CARGO ARGUMENTS: a build for glibc 2.28. The library and the command get a folder each, as
+# in CMakeLists.txt.
 tools=$root/.tools/venv/bin
 triple=$(uname -m)-unknown-linux-gnu
 zigbuild() {
   # shellcheck disable=SC2086 # the flags are words
-  PATH=$tools:$PATH cargo zigbuild --profile "$profile" --target "$triple.2.28" --target-dir "$target" \
-    ${DIPC_CARGO_FLAGS:---locked} "$@"
+  PATH=$tools:$PATH cargo zigbuild --profile "$profile" --target "$triple.2.28" \
+    ${DIPC_CARGO_FLAGS:---locked} --target-dir "$@"
 }
 export DIPC_LIBRARY=$work/DEB/stage/libdipc.so DIPC_COMMAND=$work/DEB/stage/dipc
 if [ -x "$tools/cargo-zigbuild" ]; then
   say "building for glibc 2.28 (profile $profile)"
-  quietly zigbuild --lib
-  quietly zigbuild -p libdipc-cli --bin dipc
+  quietly zigbuild "$target/library" --lib
+  quietly zigbuild "$target" -p libdipc-cli --bin dipc
   folder=$profile
   if [ "$profile" = dev ]; then folder=debug; fi
-  export DIPC_LIBRARY=$target/$triple/$folder/libdipc.so DIPC_COMMAND=$target/$triple/$folder/dipc
+  export DIPC_LIBRARY=$target/library/$triple/$folder/libdipc.so DIPC_COMMAND=$target/$triple/$folder/dipc
   DIPC_PLATFORM=manylinux_2_28_$(uname -m)
   export DIPC_PLATFORM
 else
@@ -72,5 +74,7 @@ if [ -x .tools/bin/cargo-cyclonedx ]; then
 else
   say "skipped: cargo-cyclonedx is not in .tools, so there is no bill of materials"
 fi
+# The sources, and the recipes of other package managers for them.
+quietly tools/recipes.sh "$out"
 (cd "$out" && find . -maxdepth 1 -type f ! -name SHA256SUMS -printf '%P\n' | sort | xargs -d '\n' sha256sum >SHA256SUMS)
-for file in "$out"/*; do say "${file#"$root"/} ($(du -h "$file" | cut -f1))"; done
+for file in "$out"/*; do [ -d "$file" ] || say "${file#"$root"/} ($(du -h "$file" | cut -f1))"; done

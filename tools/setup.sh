@@ -37,7 +37,7 @@ case $purpose in
     python3:python3 go:golang-go) ;;
   lint) programs+=(shellcheck:shellcheck git:git doxygen:doxygen python3:python3) ;;
   # For another processor and another C library.
-  slow) programs+=(c++:build-essential ninja:ninja-build clang-tidy:clang-tidy musl-gcc:musl-tools
+  slow) programs+=(c++:build-essential ninja:ninja-build clang-tidy:clang-tidy ruby:ruby musl-gcc:musl-tools
     aarch64-linux-gnu-gcc:crossbuild-essential-arm64 qemu-aarch64:qemu-user-binfmt) ;;
   docs) programs+=(c++:build-essential doxygen:doxygen python3:python3 go:golang-go) ;;
   package) programs+=(c++:build-essential dpkg-shlibdeps:dpkg-dev python3:python3) ;;
@@ -52,6 +52,10 @@ done
 # GoogleTest is a library: the tests of the C++ headers need it.
 if [ "$purpose" = test ] && [ ! -e /usr/include/gtest/gtest.h ]; then
   missing+=(libgtest-dev)
+fi
+# Packages are tried in a fresh Debian. The program lies where only root looks.
+if [ "$purpose" = package ] && [ ! -x /usr/sbin/debootstrap ]; then
+  missing+=(debootstrap)
 fi
 # UCX is loaded when it is needed; its tests and the benchmarks, and their peers in C, need it.
 case $purpose in
@@ -126,18 +130,19 @@ component() {
   rustup --quiet component add "$2"
 }
 
-# What the list $1 names, into .tools/venv; the copy $2 says that it is there.
+# What the list $1 names, into .tools/$3 (default: venv); the copy $2 says that it is there.
 python_packages() {
+  local venv=.tools/${3:-venv}
   if cmp -s "$1" "$2"; then return; fi
-  say "installing Python packages into .tools/venv"
+  say "installing Python packages into $venv"
   mkdir -p .tools
   # Debian's python3 comes without what makes environments.
-  if [ ! -x .tools/venv/bin/python ] && ! python3 -m venv .tools/venv >/dev/null 2>&1; then
-    rm -rf .tools/venv
+  if [ ! -x "$venv/bin/python" ] && ! python3 -m venv "$venv" >/dev/null 2>&1; then
+    rm -rf "$venv"
     apt_install python3-venv
-    /usr/bin/python3 -m venv .tools/venv
+    /usr/bin/python3 -m venv "$venv"
   fi
-  .tools/venv/bin/python -m pip install --quiet --disable-pip-version-check -r "$1"
+  "$venv/bin/python" -m pip install --quiet --disable-pip-version-check -r "$1"
   cp "$1" "$2"
 }
 

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # The tests that take long: thread and memory sanitizers, the C tests under AddressSanitizer, loom,
-# fuzzing, kills at random moments, hundreds of connections, thousands of streams, another processor
-# and another C library. Each step has a
-# bound on its time; a step that cannot run here is skipped with the reason, and a failed step does
-# not keep the others from running.
+# fuzzing, kills at random moments, hundreds of connections, thousands of streams, recipes of package
+# managers, another processor and another C library. Each step has a bound on its time; a step that
+# cannot run here is skipped with the reason, and a failed step does not keep the others from running.
 #
-#   tools/test-slow.sh [tsan|asan|c|loom|fuzz|kills|connections|bindings|packaging|aarch64|musl ...]      default: all
+#   tools/test-slow.sh [tsan|asan|c|loom|fuzz|kills|connections|bindings|packaging|recipes|aarch64|musl ...]
+#                                                                                      default: all
 #
 # FUZZ_SECONDS     time for each fuzz target (60)
 # DIPC_KILLS       kills of each kind on each transport (200)
@@ -192,7 +192,7 @@ musl() {
 
 export PATH=$PWD/.tools/bin:$PATH
 parts=("$@")
-[ "${#parts[@]}" -gt 0 ] || parts=(tsan asan c loom fuzz kills connections bindings packaging aarch64 musl)
+[ "${#parts[@]}" -gt 0 ] || parts=(tsan asan c loom fuzz kills connections bindings packaging recipes aarch64 musl)
 for part in "${parts[@]}"; do
   case $part in
     tsan) thread ;;
@@ -221,6 +221,7 @@ for part in "${parts[@]}"; do
     packaging) step "packaging, with the library's own features" 1800 tests/packaging.sh || true ;;
     aarch64) aarch64 ;;
     musl) musl ;;
+    recipes) step "packages by Conan, rattler-build and Homebrew's formula" 5400 tests/recipes.sh build || true ;;
     *)
       printf 'test-slow: unknown part %s\n' "$part" >&2
       exit 2

@@ -45,6 +45,7 @@ use logging::LogChoice;
 #[command(
     name = "dipc",
     version,
+    author,
     propagate_version = true,
     arg_required_else_help = true
 )]
