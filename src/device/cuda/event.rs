@@ -1,7 +1,7 @@
 //! Events. Work on one stream waits for work on another stream by an event: in this process, in the
 //! producer, in the consumer, or in another process.
 
-use std::ffi::c_void;
+use std::ffi::{c_char, c_void};
 use std::fmt;
 use std::sync::Arc;
 
@@ -86,7 +86,7 @@ impl Event {
         let _current = device.enter()?;
         let mut raw = std::ptr::null_mut();
         let handle = CUipcEventHandle {
-            reserved: handle.map(u8::cast_signed),
+            reserved: handle.map(|byte| c_char::from_ne_bytes([byte])),
         };
         // SAFETY: `raw` is writable and the device's context is current. The driver checks the
         // handle.
@@ -115,7 +115,7 @@ impl Event {
                 .driver()
                 .cuIpcGetEventHandle(&raw mut handle, self.raw)
         }?;
-        Ok(handle.reserved.map(i8::cast_unsigned))
+        Ok(handle.reserved.map(|char| char.to_ne_bytes()[0]))
     }
 
     /// The driver's handle, which lives as long as the event.

@@ -246,5 +246,5 @@ fn legacy_of(device: &Device, base: u64) -> Result<Option<[u8; HANDLE_BYTES]>> {
     // SAFETY: `handle` is writable; the driver looks the address up and does not access it.
     let made = unsafe { device.driver().cuIpcGetMemHandle(&raw mut handle, base) };
     memory::note_exported(base);
-    Ok(unless_not_possible(made)?.map(|()| handle.reserved.map(i8::cast_unsigned)))
+    Ok(unless_not_possible(made)?.map(|()| handle.reserved.map(|char| char.to_ne_bytes()[0])))
 }

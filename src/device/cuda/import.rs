@@ -1,5 +1,6 @@
 //! Device memory of other processes, mapped until its last user is gone.
 
+use std::ffi::c_char;
 use std::fmt;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
@@ -80,7 +81,7 @@ impl ImportedMemory {
         let driver = device.driver();
         let mut address = 0;
         let raw = CUipcMemHandle {
-            reserved: handle.map(u8::cast_signed),
+            reserved: handle.map(|byte| c_char::from_ne_bytes([byte])),
         };
         // SAFETY: `address` is writable; the driver checks the handle.
         unsafe { driver.cuIpcOpenMemHandle_v2(&raw mut address, raw, LAZY_PEER_ACCESS) }
