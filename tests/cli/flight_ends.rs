@@ -153,7 +153,7 @@ fn an_interrupt_ends_the_wait() {
         let folder = tempfile::tempdir().unwrap();
         let out = path_in(&folder, "out.arrows");
         let child = dipc()
-            .args(["--log", "info", "get", uri, "table", "--output", &out])
+            .args(["get", uri, "table", "--output", &out])
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()
