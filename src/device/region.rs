@@ -20,6 +20,9 @@ use crate::device::lendable::Lendable;
 use crate::device::memfd::{FileCharge, Memfd, Process, ensure_whole};
 use crate::error::{Error, Result, Status};
 
+/// Linux's number on every processor; the crate libc has it for glibc alone.
+const MADV_COLLAPSE: libc::c_int = 25;
+
 /// Most bytes of a region: an address on the wire has 48 bits for the offset.
 pub const MAX_REGION_BYTES: u64 = 1 << 48;
 
@@ -117,7 +120,7 @@ impl Mapping {
             let len = COLLAPSE_STEP.min(whole - at);
             let step = self.data.as_ptr().wrapping_add(at);
             // SAFETY: the range is a part of this mapping; the advice changes no contents.
-            let result = unsafe { libc::madvise(step.cast(), len, libc::MADV_COLLAPSE) };
+            let result = unsafe { libc::madvise(step.cast(), len, MADV_COLLAPSE) };
             // On fragmented memory the system has to compact first. That is worth the time of one
             // step, not of a whole large region.
             if result != 0 || start.elapsed() > COLLAPSE_PATIENCE {

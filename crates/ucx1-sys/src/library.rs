@@ -110,9 +110,17 @@ fn open(name: &Path, flags: c_int) -> Result<*mut c_void, String> {
         .into_owned())
 }
 
+unsafe extern "C" {
+    // glibc and musl have it; the crate libc knows glibc's alone.
+    fn dlinfo(handle: *mut c_void, request: c_int, info: *mut c_void) -> c_int;
+}
+
+/// Asks for the link map, in glibc and musl.
+const RTLD_DI_LINKMAP: c_int = 2;
+
 /// The file behind a handle.
 fn path_of(handle: *mut c_void) -> Option<PathBuf> {
-    // The head of glibc's `struct link_map`, the part that <link.h> makes public.
+    // The head of `struct link_map`, the part that <link.h> makes public.
     #[repr(C)]
     struct LinkMap {
         address: usize,
@@ -120,7 +128,7 @@ fn path_of(handle: *mut c_void) -> Option<PathBuf> {
     }
     let mut map = MaybeUninit::<*const LinkMap>::uninit();
     // SAFETY: the handle is open, and this request writes one pointer to where `info` points.
-    if unsafe { libc::dlinfo(handle, libc::RTLD_DI_LINKMAP, map.as_mut_ptr().cast()) } != 0 {
+    if unsafe { dlinfo(handle, RTLD_DI_LINKMAP, map.as_mut_ptr().cast()) } != 0 {
         return None;
     }
     // SAFETY: the call succeeded, so it wrote.
