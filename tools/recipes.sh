@@ -3,8 +3,9 @@
 #
 #   tools/recipes.sh FOLDER [BASE]
 #
-# FOLDER gets libdipc-VERSION.tar.gz, of this tree without what git ignores, and `recipes`. BASE is the URL of the folder where the archive is, with a slash at its end; without
-# it the recipes name a release of the home.
+# FOLDER gets libdipc-VERSION.tar.gz, of this tree without what git ignores, and `recipes`. BASE is
+# the URL of the folder where the archive is, with a slash at its end; without it the recipes name a
+# release of the home.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 mkdir -p "${1:?usage: $0 FOLDER [BASE]}"
