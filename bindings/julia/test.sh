@@ -32,6 +32,8 @@ if [ $# -gt 0 ]; then
   run -O1 --compile=yes "$@"
   exit
 fi
+# Compiled into the cache once, before two at once would both do so.
+"$julia" --startup-file=no --project=bindings/julia -e 'import Dipc'
 # The stream files are of hundreds of types with a few values each: that is for the interpreter. The
 # two need no more than a processor each.
 streams=$(mktemp)
