@@ -267,6 +267,7 @@ fn the_documents_show_the_examples_that_are_built() {
         ("docs/guide/c.md", "readme_example.c"),
         ("docs/guide/c.md", "guide_serve.c"),
         ("docs/guide/c.md", "guide_put.c"),
+        ("docs/guide/c.md", "guide_take.c"),
     ] {
         let source = fs::read_to_string(root().join("tests/c").join(example)).unwrap();
         let text = fs::read_to_string(root().join(page)).unwrap();
