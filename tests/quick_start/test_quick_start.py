@@ -1,5 +1,5 @@
-"""Promise of docs/quick-start.md: its programs run as they are. Each one serves to itself, and the
-Python server to each.
+"""Promise of docs/quick-start.md: its programs run as they are. Each one serves to itself, the Python
+server to each, and each puts a table into the command's server.
 
     DIPC_PREFIX=PREFIX python -m pytest tests/quick_start
 
@@ -35,6 +35,13 @@ def serving(command: list[str], **options):
     return serving_at(command, "shm:@quick-start", **options)
 
 
+def taker(folder: Path) -> list[str]:
+    """The command's server that takes tables, for this folder."""
+    prepare, server = programs("The command")[2].splitlines()
+    run(prepare.split(), cwd=folder)
+    return server.split()
+
+
 def compiled(section: str, folder: Path) -> list[list[str]]:
     """Commands of the section's programs, in order."""
     commands = []
@@ -59,7 +66,7 @@ def compiled(section: str, folder: Path) -> list[list[str]]:
             commands.append([str(out)])
         elif section == "Rust":
             # Cargo has built them with the tests, with the page's address.
-            name = ("serve", "get")[number]
+            name = ("serve", "get", "put")[number]
             source = (ROOT / f"examples/{name}.rs").read_text(encoding="utf-8")
             assert source.split("\n\n", 1)[1].replace("shm:@quick-start", ADDRESS) == program
             built = ROOT / f"target/debug/examples/{name}"
@@ -99,14 +106,23 @@ def test_a_language(section, tmp_path):
     needs(*TOOLS.get(section, []))
     (tmp_path / "own").mkdir()
     (tmp_path / "python").mkdir()
-    *server, client = compiled(section, tmp_path / "own")
-    if server:
-        with serving(server[0]):
-            assert "3 rows" in run(client)
+    commands = compiled(section, tmp_path / "own")
+    if section == "C":
+        [get] = commands
+    else:
+        serve, get, put = commands
+        with serving(serve):
+            assert "3 rows" in run(get)
+        take = taker(tmp_path)
+        if section == "Rust":
+            take = [word.replace(ADDRESS, "shm:@quick-start") for word in take]
+        with serving(take, cwd=tmp_path):
+            assert run(put) == "batches taken: 1\n"
+        assert (tmp_path / "incoming/numbers.arrow").exists()
     # The examples in Rust have the page's address.
     if section != "Rust":
         with serving(compiled("Python", tmp_path / "python")[0]):
-            assert "3 rows" in run(client)
+            assert "3 rows" in run(get)
 
 
 def test_the_command(tmp_path):
@@ -114,6 +130,8 @@ def test_the_command(tmp_path):
     import pyarrow.parquet
 
     pyarrow.parquet.write_table(pyarrow.table({"n": [1, 2, 3]}), tmp_path / "numbers.parquet")
-    server, client = (program.split() for program in programs("The command"))
-    with serving(server, cwd=tmp_path):
-        assert re.search(r"\b3 rows", run(client))
+    serve, get, _, put = (program.split() for program in programs("The command"))
+    with serving(serve, cwd=tmp_path):
+        assert re.search(r"\b3 rows", run(get))
+    with serving(taker(tmp_path), cwd=tmp_path):
+        assert re.search(r"\b3 rows", run(put, cwd=tmp_path))
