@@ -14,6 +14,7 @@ mod addresses;
 mod child;
 mod hostile;
 mod idle;
+mod kernels;
 mod limits;
 mod ring;
 

@@ -243,11 +243,11 @@ impl Bare {
     fn map(fd: OwnedFd) -> Self {
         let access = ProtFlags::READ | ProtFlags::WRITE;
         let len = usize::try_from(FILE_BYTES).unwrap();
+        // The touched pages are known as such to kernels without cachestat, too.
+        let flags = MapFlags::SHARED | MapFlags::POPULATE;
         // SAFETY: a new mapping at an address that the system chooses; it stays for the process's
         // life.
-        let base = unsafe {
-            rustix::mm::mmap(std::ptr::null_mut(), len, access, MapFlags::SHARED, &fd, 0)
-        };
+        let base = unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, access, flags, &fd, 0) };
         let base = base.unwrap().cast();
         Self { fd, base }
     }
