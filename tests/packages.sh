@@ -117,7 +117,7 @@ builds_a_program "$work/somewhere" "$work/somewhere/lib"
 moves_a_table "$work/somewhere/bin/dipc"
 has_units "$work/somewhere"
 
-wheel=$(find "$packages" -name 'libdipc-*.whl')
+wheel=$(find "$packages" -name "libdipc-*_$(uname -m).whl")
 if [ -n "$wheel" ]; then
   say "wheel"
   quietly python3 -m venv "$work/venv"
@@ -154,6 +154,15 @@ if [ -n "$wheel" ]; then
     [ "$needs" -le "$tag" ] || fail "$file needs glibc 2.$needs, and the wheel's tag says 2.$tag"
   done
 fi
+# A wheel for another processor holds files for it.
+for wheel in "$packages"/libdipc-*_aarch64.whl; do
+  [ -e "$wheel" ] && [ "$(uname -m)" != aarch64 ] || continue
+  say "wheel for aarch64"
+  python3 -m zipfile -e "$wheel" "$work/aarch64"
+  for file in "$work"/aarch64/dipc/lib/* "$work"/aarch64/*.data/scripts/dipc; do
+    readelf -h "$file" | grep -q 'Machine: *AArch64' || fail "$file in $wheel is for another processor"
+  done
+done
 # The archive of the sources holds this tree, and the recipes name it.
 archive=$packages/libdipc-$version.tar.gz
 if [ -f "$archive" ]; then

@@ -5,10 +5,12 @@
 #   tools/package.sh [DIRECTORY]        default: build/packages
 #
 # PROFILE: the cargo profile, default release. TARGET_DIR: where cargo builds, default target.
+# WHEELS: the processors that wheels are for, default "x86_64 aarch64".
 #
-# The wheel's files are built once more, for glibc 2.28, which PyPI and pip call manylinux_2_28: zig
-# (cargo-zigbuild in .tools/venv) links for an older glibc than this machine's. Without it the wheel
-# has the files of the other packages, and its tag says which glibc they need.
+# The files of the wheels are built once more, for glibc 2.28, which PyPI and pip call manylinux_2_28:
+# zig (cargo-zigbuild in .tools/venv) links for an older glibc than this machine's, and for another
+# processor. Without it there is one wheel, with the files of the other packages, and its tag says
+# which glibc they need.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 root=$PWD
@@ -38,29 +40,37 @@ say "building (profile $profile)"
 pack DEB /usr /usr
 pack TGZ /usr/local /
 
-# TARGET_DIR CARGO ARGUMENTS: a build for glibc 2.28. The library and the command get a folder each, as
-# in CMakeLists.txt.
+# TRIPLE TARGET_DIR CARGO ARGUMENTS: a build for glibc 2.28.
 tools=$root/.tools/venv/bin
-triple=$(uname -m)-unknown-linux-gnu
 zigbuild() {
   # shellcheck disable=SC2086 # the flags are words
-  PATH=$tools:$PATH cargo zigbuild --profile "$profile" --target "$triple.2.28" \
-    ${DIPC_CARGO_FLAGS:---locked} --target-dir "$@"
+  env CARGO_PROFILE_RELEASE_STRIP=symbols CARGO_PROFILE_DEV_STRIP=symbols "PATH=$tools:$PATH" \
+    cargo zigbuild --profile "$profile" --target "$1.2.28" ${DIPC_CARGO_FLAGS:---locked} --target-dir "${@:2}"
 }
-export DIPC_LIBRARY=$work/DEB/stage/libdipc.so DIPC_COMMAND=$work/DEB/stage/dipc
-if [ -x "$tools/cargo-zigbuild" ]; then
-  say "building for glibc 2.28 (profile $profile)"
-  quietly zigbuild "$target/library" --lib
-  quietly zigbuild "$target" -p libdipc-cli --bin dipc
-  folder=$profile
+# PROCESSOR: the library and the command for it, and their wheel. The two get a folder each, as in
+# CMakeLists.txt.
+wheel() {
+  local triple=$1-unknown-linux-gnu folder=$profile
   if [ "$profile" = dev ]; then folder=debug; fi
-  export DIPC_LIBRARY=$target/library/$triple/$folder/libdipc.so DIPC_COMMAND=$target/$triple/$folder/dipc
-  DIPC_PLATFORM=manylinux_2_28_$(uname -m)
-  export DIPC_PLATFORM
+  say "building for glibc 2.28 on $1 (profile $profile)"
+  quietly zigbuild "$triple" "$target/library" --lib
+  quietly zigbuild "$triple" "$target" -p libdipc-cli --bin dipc
+  DIPC_LIBRARY=$target/library/$triple/$folder/libdipc.so DIPC_COMMAND=$target/$triple/$folder/dipc \
+    DIPC_PLATFORM=manylinux_2_28_$1 quietly bindings/python/build-wheel.sh "$out"
+}
+if [ -x "$tools/cargo-zigbuild" ]; then
+  for processor in ${WHEELS:-x86_64 aarch64}; do
+    if [ -e "$(rustc --print sysroot)/lib/rustlib/$processor-unknown-linux-gnu" ]; then
+      wheel "$processor"
+    else
+      say "skipped: Rust has no standard library for $processor here, so there is no wheel for it"
+    fi
+  done
 else
   say "skipped: cargo-zigbuild is not in .tools/venv, so the wheel is for this machine's glibc or later"
+  DIPC_LIBRARY=$work/DEB/stage/libdipc.so DIPC_COMMAND=$work/DEB/stage/dipc \
+    quietly bindings/python/build-wheel.sh "$out"
 fi
-quietly bindings/python/build-wheel.sh "$out"
 
 # What is in the library and in the command: a bill of materials of each (CycloneDX).
 if [ -x .tools/bin/cargo-cyclonedx ]; then

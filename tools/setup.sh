@@ -29,6 +29,16 @@ apt_install() {
     apt-get install -y -qq --no-install-recommends "$@" >/dev/null
 }
 
+# SUITE: another Debian's packages, ranked so low that only what is asked for by suite is taken.
+add_suite() {
+  have apt-get && [ "$(id -u)" = 0 ] && [ -f /etc/apt/sources.list.d/debian.sources ] || return 1
+  # The first paragraph is the distribution's, the second its security updates.
+  sed "/^\$/,\$d; s/^Suites:.*/Suites: $1/" /etc/apt/sources.list.d/debian.sources \
+    >"/etc/apt/sources.list.d/libdipc-$1.sources"
+  printf 'Package: *\nPin: release n=%s\nPin-Priority: 100\n' "$1" >"/etc/apt/preferences.d/libdipc-$1"
+  apt-get update -qq >&2
+}
+
 # Each program and the package it comes in.
 programs=(cc:build-essential make:build-essential cmake:cmake pkg-config:pkg-config)
 case $purpose in
@@ -68,20 +78,13 @@ fi
 
 # Julia 1.5.3 is Debian 11's, and Debian 12 has none. On a later Debian it crashes where it makes a
 # stack trace, for libunwind has changed since. So Julia is unpacked into .tools, with Debian 11's
-# libunwind beside it, and nothing is installed into the system; .tools/bin/julia runs it. The packages
-# come from a source beside the machine's own, ranked so low that nothing else is taken from it. Where
-# any of it fails the Julia package is left out of tests and docs, which say so.
+# libunwind beside it, and nothing is installed into the system; .tools/bin/julia runs it. Where any of
+# it fails the Julia package is left out of tests and docs, which say so.
 install_julia() {
   bindings/julia/julia.sh >/dev/null 2>&1 && return
   local folder=$PWD/.tools/julia scratch libraries link package
-  have apt-get && [ "$(id -u)" = 0 ] && [ -f /etc/apt/sources.list.d/debian.sources ] || return 1
   say "unpacking Julia 1.5.3 of Debian 11 into .tools"
-  # The first paragraph is the distribution's, the second its security updates.
-  sed '/^$/,$d; s/^Suites:.*/Suites: bullseye/' /etc/apt/sources.list.d/debian.sources \
-    >/etc/apt/sources.list.d/libdipc-bullseye.sources
-  printf 'Package: *\nPin: release n=bullseye\nPin-Priority: 100\n' \
-    >/etc/apt/preferences.d/libdipc-bullseye
-  apt-get update -qq >&2 || return 1
+  add_suite bullseye || return 1
   scratch=$(mktemp -d)
   chmod 755 "$scratch"
   mkdir "$scratch/partial"
@@ -108,6 +111,26 @@ exec $folder/usr/bin/julia "\$@"
 END
   chmod +x .tools/bin/julia
   bindings/julia/julia.sh >/dev/null && say "Julia is .tools/bin/julia"
+}
+
+# Before version 8.2 the emulator ignores MAP_POPULATE, so the memory that a server lends looks sparse;
+# Debian 12 has a newer one in its backports.
+install_emulator() {
+  local binaries=/proc/sys/fs/binfmt_misc version
+  [ "$(id -u)" = 0 ] || [ -e "$binaries/qemu-aarch64" ] || return 1
+  version=$(qemu-aarch64 --version | sed -n 's/^qemu-aarch64 version \([0-9.]*\).*/\1/p')
+  if [ "$(printf '8.2\n%s\n' "$version" | sort -V | head -n 1)" != 8.2 ]; then
+    say "installing the emulator of bookworm-backports"
+    add_suite bookworm-backports || return 1
+    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
+      -t bookworm-backports qemu-user-binfmt >/dev/null || return 1
+    # It lies elsewhere than the one that the kernel knows.
+    [ ! -e "$binaries/qemu-aarch64" ] || echo -1 >"$binaries/qemu-aarch64"
+  fi
+  [ ! -e "$binaries/qemu-aarch64" ] || return 0
+  # As systemd does where it runs: the kernel starts the emulator for programs of that processor.
+  [ -e "$binaries/register" ] || mount -t binfmt_misc binfmt_misc "$binaries" || return 1
+  cat /usr/lib/binfmt.d/qemu-aarch64.conf >"$binaries/register"
 }
 case $purpose in
   test | docs)
@@ -163,6 +186,7 @@ case $purpose in
       say "installing cargo-cyclonedx into .tools"
       cargo install --quiet --locked --root .tools cargo-cyclonedx
     fi
+    if have rustup; then rustup --quiet target add aarch64-unknown-linux-gnu; fi
     ;;
   bench)
     python_packages bench/requirements.txt .tools/venv/installed-bench
@@ -185,13 +209,7 @@ case $purpose in
     if have rustup; then
       rustup --quiet target add aarch64-unknown-linux-gnu x86_64-unknown-linux-musl
     fi
-    # As systemd does where it runs: the kernel starts the emulator for programs of that processor.
-    binaries=/proc/sys/fs/binfmt_misc
-    if [ "$(id -u)" = 0 ] && [ ! -e "$binaries/qemu-aarch64" ]; then
-      [ -e "$binaries/register" ] || mount -t binfmt_misc binfmt_misc "$binaries" || true
-      cat /usr/lib/binfmt.d/qemu-aarch64.conf >"$binaries/register" ||
-        say "the kernel starts no emulator for aarch64: its tests will be skipped"
-    fi
+    install_emulator || say "the kernel starts no emulator for aarch64: its tests will be skipped"
     if [ -d fuzz ] && [ ! -x .tools/bin/cargo-fuzz ]; then
       say "installing cargo-fuzz into .tools"
       cargo install --quiet --locked --root .tools cargo-fuzz

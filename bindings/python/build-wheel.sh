@@ -9,7 +9,8 @@
 # is, or python3); what it lacks pip gets.
 #
 # The wheel's tag names the oldest glibc that its files run with, by auditwheel of PYTHON. DIPC_PLATFORM
-# (manylinux_2_28_x86_64) demands that tag: files that need a newer glibc are an error. Without
+# (manylinux_2_28_x86_64) demands that tag: files that need a newer glibc are an error. The tag may name
+# another processor than this machine's; then the library and the command are for it. Without
 # auditwheel the tag is linux_x86_64, which pip installs and PyPI refuses.
 set -euo pipefail
 
@@ -44,9 +45,17 @@ fi
 
 isolation=()
 if "$python" -c 'import scikit_build_core' 2>/dev/null; then isolation=(--no-build-isolation); fi
+# For another processor zig compiles the file in C.
+processor=$(uname -m)
+if [ -n "${DIPC_PLATFORM:-}" ]; then processor=${DIPC_PLATFORM#manylinux_*_*_}; fi
+cross=()
+if [ "$processor" != "$(uname -m)" ]; then
+  export _PYTHON_HOST_PLATFORM=linux-$processor CC="$python -m ziglang cc -target $processor-linux-gnu.2.28"
+  cross=("-Ccmake.define.CMAKE_SYSTEM_NAME=Linux" "-Ccmake.define.CMAKE_SYSTEM_PROCESSOR=$processor")
+fi
 "$python" -m pip wheel --quiet --disable-pip-version-check --no-deps "${isolation[@]}" \
   --wheel-dir "$work/wheel" "$here" "-Cbuild-dir=$work/build" "-Ccmake.define.DIPC_LIBRARY=$library" \
-  "-Ccmake.define.DIPC_COMMAND=${DIPC_COMMAND:-}"
+  "-Ccmake.define.DIPC_COMMAND=${DIPC_COMMAND:-}" "${cross[@]}"
 wheel=$(echo "$work"/wheel/*.whl)
 case $wheel in
   *-py3-none-linux_*.whl) ;;

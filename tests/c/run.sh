@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Builds and runs the C tests: as they are, under AddressSanitizer (with leaks), under valgrind.
 #
-#   tests/c/run.sh [plain|asan|valgrind|sample]...     default: plain, asan and valgrind
+#   tests/c/run.sh [plain|asan|valgrind|sample|aarch64]...     default: plain, asan and valgrind
 #
 # sample: those under valgrind that are quick there. tools/test-slow.sh has all of them.
+# aarch64: for that processor, by its cross compiler and an emulator.
 # DIPC_CARGO_FLAGS goes to cargo build (default: --locked --offline). A variant whose tool is
 # missing is skipped with a line.
 set -euo pipefail
@@ -44,6 +45,11 @@ for way in "${ways[@]}"; do
       else
         echo "C tests, valgrind: left out, there is no valgrind"
       fi
+      ;;
+    aarch64)
+      run aarch64 -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64 \
+        -DCMAKE_C_COMPILER=aarch64-linux-gnu-gcc -DCMAKE_CXX_COMPILER=aarch64-linux-gnu-g++ \
+        -DDIPC_CARGO_TARGET=aarch64-unknown-linux-gnu "-DDIPC_CARGO_TARGET_DIR=$root/target/aarch64"
       ;;
     *) echo "unknown way $way" >&2; exit 2 ;;
   esac
