@@ -8,12 +8,13 @@ PYTHON = .tools/venv/bin/python
 # A toolchain that rustup has just installed may not be in the PATH yet.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: help demo test test-slow gpu-check gpu-bundle lint bench bench-quick bench-build docs package install
+.PHONY: help demo test test-slow test-integrations gpu-check gpu-bundle lint bench bench-quick bench-build docs package install
 
 help:
 	@echo 'make demo       serve a table in one process, fetch it in another, compare'
 	@echo 'make test       all tests but the slow ones'
 	@echo 'make test-slow  sanitizers, fuzzing, loom (CONTRIBUTING.md says which)'
+	@echo 'make test-integrations  the engines and plug-ins of integrations/'
 	@echo 'make gpu-check  tests and figures that need a GPU; without one, over a fake driver'
 	@echo 'make gpu-bundle  the same for a machine without cargo or compiler, into build/gpu-bundle'
 	@echo 'make lint       format, clippy, documentation and its links, the APIs as stored, shell scripts'
@@ -46,6 +47,10 @@ test-slow:
 	@tools/setup.sh slow
 	tools/test-slow.sh
 
+test-integrations:
+	@tools/setup.sh test
+	CARGO_FLAGS='$(CARGO_FLAGS)' tools/test-integrations.sh
+
 gpu-check:
 	@tools/setup.sh test
 	CARGO_FLAGS='$(CARGO_FLAGS)' tools/gpu-check.sh
@@ -57,6 +62,8 @@ gpu-bundle:
 lint:
 	@tools/setup.sh lint
 	cargo fmt --all --check
+	cargo fmt --all --check --manifest-path integrations/Cargo.toml
+	cargo metadata $(CARGO_FLAGS) --locked --format-version 1 --manifest-path integrations/Cargo.toml >target/integrations.json
 	cargo clippy $(CARGO_FLAGS) --locked --workspace --all-targets --all-features -- -D warnings
 	cargo clippy $(CARGO_FLAGS) --locked --lib -- -D warnings
 	rm -rf target/doc/dipc

@@ -1,0 +1,1 @@
+//! An ADBC driver for tables of libdipc.

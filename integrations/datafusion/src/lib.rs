@@ -1,0 +1,1 @@
+//! Tables of libdipc in DataFusion, and the shuffles of datafusion-distributed over libdipc.
