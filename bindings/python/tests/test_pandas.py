@@ -61,6 +61,7 @@ with dipc.Server() as server:
         ("pyarrow", "dipc.get(sys.argv[1], 'x').read_all()", "pyarrow"),
         ("pandas", "dipc.get(sys.argv[1], 'x').to_pandas()", "pandas"),
         ("pyarrow.flight", "dipc.flight.get('grpc://127.0.0.1:1', 'x')", "flight"),
+        ("polars", "dipc.polars.scan(sys.argv[1], 'x')", "polars"),
     ],
 )
 def test_what_is_missing_is_named(server, module, use, extra):

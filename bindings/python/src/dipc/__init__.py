@@ -19,7 +19,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 # The log is first, so that it is the last to end.
-from . import _library, _log, flight
+from . import _library, _log, flight, polars
 from ._arena import Arena, ArenaStats, DeviceBlock
 from ._arguments import Device, DeviceOrAsSent, Ticket, Uris
 from ._cancel import Cancel
@@ -139,6 +139,7 @@ __all__ = [
     "library_version",
     "list_tickets",
     "open_put",
+    "polars",
     "put",
     "refresh_log",
     "status_name",

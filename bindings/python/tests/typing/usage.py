@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
+import polars as pl
+
 import dipc
 
 
@@ -73,6 +75,11 @@ def asks_flight(uri: str) -> None:
         ways: list[dipc.flight.Way] = reader.ways
         print(ways)
     dipc.flight.get(uri, b"a command", way="libdipc")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+
+
+def queries(uri: str) -> None:
+    frame: pl.LazyFrame = dipc.polars.scan(uri, "x", headers={"user": "me"}).select("y")
+    dipc.polars.scan(uri, "x", columns=["y"])  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
 
 
 def fails(uri: str) -> float | None:

@@ -1,0 +1,85 @@
+"""A table that engines may ask for as often as their queries read it."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from . import _arguments, _errors, _options
+from ._arguments import Ticket, Uris
+from ._client import Client, shared_client
+from ._options import GetOptions, RequestOptions
+from ._reader import Reader
+from ._schema import Schema
+
+
+class Table:
+    """A ticket's table. Each reading of it is a request of its own, where a :class:`Reader` is read once."""
+
+    def __init__(self, uri: Uris, ticket: Ticket, client: Client | None, options: GetOptions) -> None:
+        """Checks the arguments, so that a query does not fail for them later; asks for nothing."""
+        _arguments.uris_bytes(uri)
+        _arguments.ticket_bytes(ticket)
+        _options.of_get(options)
+        if options.get("device", "cpu") != "cpu":
+            raise _errors.UnsupportedError("the engine reads host memory: use dipc.get() for a device")
+        self._uri, self._ticket, self._client, self._options = uri, ticket, client, options
+        self._schema: Schema | None = None
+
+    def schema(self) -> Schema:
+        """Asked for once, since the engine's plan holds on to it."""
+        if self._schema is None:
+            self._schema = self._ask()
+        return self._schema
+
+    def _ask(self) -> Schema:
+        known = RequestOptions.__annotations__
+        options = cast("RequestOptions", {name: value for name, value in self._options.items() if name in known})
+        try:
+            schema = self._asked().describe(self._uri, self._ticket, **options).schema
+        except _errors.UnsupportedError:
+            schema = None
+        if schema is not None:
+            return schema
+        # The stream begins with it.
+        with self._get() as reader:
+            return reader.schema
+
+    def open(self) -> Reader:
+        """Asks for the table.
+
+        :raises InvalidDataError: it has other columns than :meth:`schema` says, by which the engine would read them.
+        """
+        schema, reader = self.schema(), self._get()
+        if _columns(reader.schema) != _columns(schema):
+            reader.close()
+            raise _errors.InvalidDataError(
+                f"the table is {reader.schema!r}, and was described as {schema!r}: scan or register it again if it was "
+                "replaced, or have the server describe what it sends"
+            )
+        return reader
+
+    def _get(self) -> Reader:
+        return self._asked().get(self._uri, self._ticket, **self._options)
+
+    def _asked(self) -> Client:
+        return self._client or shared_client()
+
+    def __arrow_c_schema__(self) -> object:
+        return self.schema().__arrow_c_schema__()
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """A PyCapsule of a new stream."""
+        return self.open().__arrow_c_stream__()
+
+    def __repr__(self) -> str:
+        return f"<dipc table {self._ticket!r} of {self._uri!r}>"
+
+
+def _columns(schema: Schema) -> tuple[object, ...]:
+    """Names and types. What a list calls its values is no name, and nullability and metadata may change."""
+    has_names = schema.format == "+s"
+    return (
+        schema.format,
+        tuple((child.name if has_names else "", _columns(child)) for child in schema.children),
+        None if schema.dictionary is None else _columns(schema.dictionary),
+    )

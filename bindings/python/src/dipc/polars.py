@@ -1,0 +1,95 @@
+"""Lazy frames of polars over tables of a server, for queries that ask for the table when they run.
+
+    frame = dipc.polars.scan("shm:@demo", "table")
+    frame.filter(polars.col("x") > 1).select("y").collect()
+
+Needs polars: ``pip install libdipc[polars]``.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from . import _optional
+from ._arguments import Ticket, Uris
+from ._client import Client
+from ._options import GetOptions
+from ._reader import Batch
+from ._table import Table
+
+if TYPE_CHECKING:
+    import polars as pl
+    from typing_extensions import Unpack
+
+__all__ = ["scan"]
+
+
+def scan(uri: Uris, ticket: Ticket, *, client: Client | None = None, **options: Unpack[GetOptions]) -> pl.LazyFrame:
+    """A lazy frame of a ticket's table. Each query that reads it asks the server for the table anew.
+
+    The schema is asked for when polars first needs it, and once: from the description of the ticket, or, where the
+    server describes none, from a stream that is closed again. A query makes series of the columns alone that it needs,
+    filters batch by batch, and ends the stream after as many rows as ``head`` or ``limit`` take. Series share the
+    memory that the server lent where polars can. A failure ends the query with a :class:`DipcError`, or with polars'
+    own exception with its text.
+
+    :param client: The client that asks, where that of :func:`dipc.get` does not do.
+    :param options: Those of :func:`dipc.get`, for each stream; ``deadline`` counts from its beginning.
+    """
+    # Some that are older give sources predicates which no frame can be filtered by.
+    _optional.load("polars", "polars", least=(1, 44))
+    from polars.io.plugins import register_io_source
+
+    table = Table(uri, ticket, client, options)
+    return register_io_source(
+        functools.partial(_read, table),
+        schema=functools.partial(_schema, table),
+        validate_schema=True,
+        # A query that has the frame twice, as a self join, may read it once.
+        is_pure=True,
+    )
+
+
+def _schema(table: Table) -> pl.Schema:
+    import polars as pl
+
+    return pl.Schema(table.schema())
+
+
+def _read(
+    table: Table,
+    with_columns: list[str] | None,
+    predicate: pl.Expr | None,
+    n_rows: int | None,
+    batch_size: int | None,
+) -> Iterator[pl.DataFrame]:
+    """What polars calls for a query. `n_rows` counts before the predicate."""
+    if n_rows == 0:
+        return
+    # Nothing is pushed down to the server: this is where a request would say `with_columns` and `predicate`.
+    with table.open() as reader:
+        for batch in reader:
+            frame = _frame(batch, with_columns, predicate)
+            if n_rows is not None:
+                frame = frame.head(n_rows)
+                n_rows -= frame.height
+            if predicate is not None:
+                frame = frame.filter(predicate)
+            if with_columns is not None:
+                frame = frame[with_columns]
+            yield from [frame] if batch_size is None else frame.iter_slices(batch_size)
+            if n_rows == 0:
+                return
+
+
+def _frame(batch: Batch, with_columns: Sequence[str] | None, predicate: pl.Expr | None) -> pl.DataFrame:
+    """The columns that a query needs. Polars writes an index for each text column that it takes."""
+    import polars as pl
+
+    if with_columns is None:
+        return pl.DataFrame(batch)
+    # A predicate may read columns that are not asked for.
+    names = [*with_columns, *(predicate.meta.root_names() if predicate is not None else ())]
+    return pl.DataFrame({name: pl.Series(batch.column(name)) for name in names})
