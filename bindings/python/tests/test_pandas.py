@@ -62,6 +62,7 @@ with dipc.Server() as server:
         ("pandas", "dipc.get(sys.argv[1], 'x').to_pandas()", "pandas"),
         ("pyarrow.flight", "dipc.flight.get('grpc://127.0.0.1:1', 'x')", "flight"),
         ("polars", "dipc.polars.scan(sys.argv[1], 'x')", "polars"),
+        ("duckdb", "dipc.duckdb.register(None, 'x', sys.argv[1], 'x')", "duckdb"),
     ],
 )
 def test_what_is_missing_is_named(server, module, use, extra):

@@ -19,7 +19,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 # The log is first, so that it is the last to end.
-from . import _library, _log, flight, polars
+from . import _library, _log, duckdb, flight, polars
 from ._arena import Arena, ArenaStats, DeviceBlock
 from ._arguments import Device, DeviceOrAsSent, Ticket, Uris
 from ._cancel import Cancel
@@ -132,6 +132,7 @@ __all__ = [
     "aput",
     "check_transport",
     "describe",
+    "duckdb",
     "exchange",
     "flight",
     "get",

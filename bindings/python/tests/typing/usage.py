@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
+import duckdb
 import polars as pl
 
 import dipc
@@ -77,9 +78,12 @@ def asks_flight(uri: str) -> None:
     dipc.flight.get(uri, b"a command", way="libdipc")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
 
 
-def queries(uri: str) -> None:
+def queries(uri: str, connection: duckdb.DuckDBPyConnection) -> None:
     frame: pl.LazyFrame = dipc.polars.scan(uri, "x", headers={"user": "me"}).select("y")
+    rows: int = frame.collect().height
+    dipc.duckdb.register(connection, "there", uri, b"x", deadline=rows)
     dipc.polars.scan(uri, "x", columns=["y"])  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    dipc.duckdb.register(uri, "there", uri, "x")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
 def fails(uri: str) -> float | None:
