@@ -32,7 +32,7 @@ go run tools/reference/go.go bindings/go build/docs/go/index.html
 quietly cargo build --locked --lib
 PYTHON=$python DIPC_LIBRARY=$PWD/target/debug/libdipc.so quietly bindings/python/install.sh "$site"
 PYTHONPATH=$site quietly "$python" -m pdoc --docformat restructuredtext --no-show-source \
-  --output-directory build/docs/python dipc dipc.flight '!dipc._'
+  --output-directory build/docs/python dipc dipc.duckdb dipc.flight dipc.polars '!dipc._'
 
 if julia=$(bindings/julia/julia.sh 2>"$log"); then
   "$julia" --startup-file=no --project=bindings/julia tools/reference/julia.jl build/docs/julia/index.html
