@@ -113,6 +113,14 @@ def test_rows_that_are_enough_end_the_stream(tmp_path, engine):
     assert 2 <= int(line.removesuffix(" batches")) < MOST // 10
 
 
+def test_rows_behind_a_filter_end_the_stream_of_the_streaming_engine(tmp_path):
+    with serving(tmp_path) as remote:
+        frame = dipc.polars.scan(remote.uri, "long").filter(pl.col("number") >= 10)
+        assert frame.head(3).collect(engine="streaming")["number"].to_list() == [10, 11, 12]
+        [line] = remote.lines()
+    assert 1 <= int(line.removesuffix(" batches")) < MOST // 10
+
+
 def test_batches_are_as_small_as_polars_asks(remote):
     source = Table(remote.uri, "table", None, {})
     frames = list(dipc.polars._read(source, ["half"], None, None, 1000))
