@@ -163,7 +163,7 @@ has_std() {
 # (binfmt_misc): tests start themselves again.
 aarch64() {
   local target=aarch64-unknown-linux-gnu
-  local cargo=(cargo test --locked --all-features --target "$target" --target-dir target/aarch64 --lib --test shm --test streams --test tcp)
+  local cargo=(cargo test --locked --all-features --target "$target" --target-dir target/aarch64 --lib --test shm --test tcp)
   # What the emulator lacks: cachestat, filters of system calls, a bound on memory, congestion control.
   local without=(--skip a_hole_is_found_wherever_blocks_are --skip a_region_without_seals_is_refused
     --skip a_ring_is_a_whole_sealed_file --skip memory_is_lent_where_cachestat_is_missing
