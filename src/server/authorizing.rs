@@ -168,7 +168,11 @@ impl ServerCore {
                 return self.refuse(turner, &asked, None, &Error::new(Status::Busy, text));
             }
         };
-        turner.step_to_host(|_, _| ());
+        turner.step_to_host(|served, _| {
+            if asked.request.verb.has_source() {
+                served.await_decision();
+            }
+        });
         Begun::Thread(Box::new(Undecided {
             turner,
             asked,
@@ -229,15 +233,8 @@ impl StreamWork for Undecided {
     }
 
     fn refuse(self: Box<Self>, error: &Error) {
-        let Self {
-            mut turner,
-            asked,
-            core,
-            ..
-        } = *self;
-        if let Some(core) = core.upgrade() {
-            core.note_refusal(turner.link(), &asked, None, error);
+        if let Some(core) = self.core.upgrade() {
+            drop(core.refuse(self.turner, &self.asked, None, error));
         }
-        turner.step(|served, effects| served.send_refusal(error, effects));
     }
 }

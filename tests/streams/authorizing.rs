@@ -135,6 +135,52 @@ fn each_request_is_decided() {
     }
 }
 
+/// Rule Q3: the schema of a put or an exchange comes while the host still decides. It is kept if the
+/// host allows the request, and a refusal is told all the same.
+#[test]
+fn a_schema_waits_for_the_decision() {
+    for subject in SUBJECTS {
+        let (server, uri) = deciding(subject, |request| {
+            // Longer than the holder of a connection may be away from it.
+            thread::sleep(Duration::from_millis(50));
+            match request.headers().get("token") {
+                Some(b"good") => Ok(()),
+                _ => Err(Error::new(Status::Permission, "who are you?")),
+            }
+        });
+        let (sender, handled) = mpsc::channel();
+        let handler = server.set_handler(Box::new(Handler(sender)));
+        handler.map_err(|(error, _)| error).unwrap();
+        for token in ["good", "bad", "good"] {
+            let [_, _, put] = ask(subject, &uri, b"a", token);
+            let exchanged = exchange(subject, &uri, token);
+            for outcome in [put, exchanged] {
+                match token {
+                    "good" => outcome.unwrap(),
+                    _ => assert!(outcome.unwrap_err().text().contains("who are you?")),
+                }
+            }
+        }
+        let taken = handled.try_iter().filter(|(verb, _)| verb.has_source());
+        assert_eq!(taken.count(), 4, "{subject:?}");
+    }
+}
+
+fn exchange(subject: Subject, uri: &str, token: &str) -> Result<()> {
+    let mut options = PutOptions {
+        connections: subject.connections,
+        ..PutOptions::default()
+    };
+    options.headers.add("token", token).unwrap();
+    let described = (&export_schema(&schema()), HOST);
+    let both = (&options, &subject.options());
+    let (mut put, mut stream) = client().exchange(&[uri], b"a", described, both, None)?;
+    put.push(export(&batch(0, 10)), None, None)
+        .map_err(|(error, _)| error)?;
+    put.finish(None)?;
+    read_all(&mut stream).map(drop)
+}
+
 fn listed(subject: Subject, uri: &str) -> Vec<Vec<u8>> {
     let mut stream = client()
         .list(&[uri], b"", &subject.options(), None)

@@ -163,6 +163,8 @@ pub struct End {
     receives: bool,
     /// A stream comes in now.
     is_receiving: bool,
+    /// At a server: the host decides about a stream that the client may begin to send meanwhile.
+    is_undecided: bool,
     /// At a server whose host waits for more of a client's stream: how many batches it has had.
     host_has_had: Option<u64>,
     /// At a server: messages of a client's stream that the stream's holder has not read, the bytes
@@ -345,6 +347,7 @@ impl End {
             is_dismissed: false,
             receives: true,
             is_receiving: false,
+            is_undecided: false,
             host_has_had: None,
             early: VecDeque::new(),
             early_bytes: 0,

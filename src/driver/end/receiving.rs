@@ -52,6 +52,12 @@ impl End {
             .with_regions(|regions| regions.misses_gpus())
     }
 
+    /// At a server: the host decides about a stream that the client sends. Up to
+    /// [`begin_receiving`](Self::begin_receiving) its messages are kept.
+    pub fn await_decision(&mut self) {
+        self.is_undecided = true;
+    }
+
     /// A stream is about to come in. `gpu` is where its packed bodies shall go
     /// ([`PeerRegions::receive_on`]), `gpus` are those that the request names. `early_bytes`: so
     /// much is read in place of a holder that is in the host's code.
@@ -63,6 +69,7 @@ impl End {
     ) {
         self.receives = true;
         self.is_receiving = true;
+        self.is_undecided = false;
         self.early_limit = early_bytes;
         self.connection.begin_stream(early_bytes);
         self.connection.with_regions(|regions| {
@@ -252,9 +259,9 @@ impl End {
     }
 
     /// Whether a message may be kept for the stream that comes in: its holder is in the host's code,
-    /// or the message has overtaken the request (rule Q3).
+    /// or the host decides about it, or the message has overtaken the request (rule Q3).
     pub(super) fn may_be_early(&self) -> bool {
-        self.is_receiving || self.may_overtake_request()
+        self.is_receiving || self.is_undecided || self.may_overtake_request()
     }
 
     pub(super) fn may_overtake_request(&self) -> bool {
