@@ -23,6 +23,8 @@ use std::sync::atomic::Ordering;
 
 pub use options::{ClientOptions, GetOptions, PutOptions};
 pub use parts::Parts;
+#[cfg(any(feature = "tokio", feature = "async-io"))]
+pub(crate) use parts::Skipped;
 pub use pending::{Answer, Pending};
 pub use put::{Put, PutStats};
 pub use stats::ClientStats;

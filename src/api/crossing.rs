@@ -35,7 +35,11 @@ macro_rules! version {
         #[cfg(feature = $feature)]
         pub mod $name {
             use std::mem;
+            #[cfg(any(feature = "tokio", feature = "async-io"))]
+            use std::pin::Pin;
             use std::sync::Arc;
+            #[cfg(any(feature = "tokio", feature = "async-io"))]
+            use std::task::{Context, Poll, ready};
 
             use $arrow::array::{Array as _, RecordBatch, RecordBatchOptions, StructArray};
             use $arrow::datatypes::{DataType, Schema, SchemaRef};
@@ -43,6 +47,8 @@ macro_rules! version {
             use $arrow::ffi::{FFI_ArrowArray, FFI_ArrowSchema, from_ffi_and_data_type};
             use $arrow::record_batch::RecordBatchReader;
 
+            #[cfg(any(feature = "tokio", feature = "async-io"))]
+            use crate::api::AsyncReader;
             use crate::api::{Batches, Reader};
             use crate::arrow::abi::{ArrowArray, ArrowSchema};
             use crate::arrow::batches::on_host;
@@ -61,6 +67,13 @@ macro_rules! version {
                 schema: SchemaRef,
             }
 
+            /// Reads a stream as record batches of this version, in async programs.
+            #[cfg(any(feature = "tokio", feature = "async-io"))]
+            pub struct CrossedStream {
+                reader: AsyncReader,
+                schema: SchemaRef,
+            }
+
             /// The record batches of `reader`.
             ///
             /// # Errors
@@ -69,6 +82,17 @@ macro_rules! version {
             pub fn reader(reader: Reader) -> Result<Crossed> {
                 let schema = Arc::new(schema_out(&reader.schema())?);
                 Ok(Crossed { reader, schema })
+            }
+
+            /// The record batches of `reader`, as a [`Stream`](futures_core::Stream).
+            ///
+            /// # Errors
+            ///
+            /// `InvalidData` for a schema that this version of `arrow` cannot express.
+            #[cfg(any(feature = "tokio", feature = "async-io"))]
+            pub fn stream(reader: AsyncReader) -> Result<CrossedStream> {
+                let schema = Arc::new(schema_out(&reader.schema())?);
+                Ok(CrossedStream { reader, schema })
             }
 
             /// Record batches of this version, for a put or a provider.
@@ -191,6 +215,40 @@ macro_rules! version {
             impl RecordBatchReader for Crossed {
                 fn schema(&self) -> SchemaRef {
                     Arc::clone(&self.schema)
+                }
+            }
+
+            #[cfg(any(feature = "tokio", feature = "async-io"))]
+            impl CrossedStream {
+                /// The schema of each batch.
+                pub fn schema(&self) -> SchemaRef {
+                    Arc::clone(&self.schema)
+                }
+
+                /// The stream itself: its headers and figures.
+                pub fn reader(&self) -> &AsyncReader {
+                    &self.reader
+                }
+            }
+
+            #[cfg(any(feature = "tokio", feature = "async-io"))]
+            impl futures_core::Stream for CrossedStream {
+                type Item = Result<RecordBatch>;
+
+                fn poll_next(
+                    mut self: Pin<&mut Self>,
+                    context: &mut Context<'_>,
+                ) -> Poll<Option<Self::Item>> {
+                    let next = ready!(Pin::new(&mut self.reader).poll_next(context));
+                    let crossed = |batch: Result<_>| cross_out(batch?, &self.schema);
+                    Poll::Ready(next.map(crossed))
+                }
+            }
+
+            #[cfg(any(feature = "tokio", feature = "async-io"))]
+            impl std::fmt::Debug for CrossedStream {
+                fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                    self.reader.fmt(f)
                 }
             }
 

@@ -29,7 +29,7 @@ pub struct Description {
 
 /// A part of a table, or a table in a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Endpoint(Inner);
+pub struct Endpoint(pub(super) Inner);
 
 impl Description {
     /// Nothing is known yet.

@@ -3,7 +3,7 @@
 //!
 //! | Files | Part |
 //! |---|---|
-//! | `client`, `options`, `uris`, `description` | requests, and what they are told |
+//! | `client`, `parts`, `options`, `uris`, `description` | requests, and what they are told |
 //! | `reader`, `put` | streams in and out |
 //! | `server`, `server_options`, `provider`, `request`, `batches` | the other side |
 //! | `nonblocking`, `readiness` | the same for async programs |
@@ -16,6 +16,7 @@ mod description;
 #[cfg(any(feature = "tokio", feature = "async-io"))]
 mod nonblocking;
 mod options;
+mod parts;
 mod provider;
 mod put;
 mod reader;

@@ -1,5 +1,7 @@
 //! The addresses of a server.
 
+use std::fmt;
+
 /// One URI of a server, or two: for metadata and for bodies.
 ///
 /// Made of a text, of two texts, or of a list.
@@ -10,6 +12,12 @@ impl Uris {
     /// The texts, as the core of the client takes them.
     pub(super) fn texts(&self) -> Vec<&str> {
         self.0.iter().map(String::as_str).collect()
+    }
+}
+
+impl fmt::Display for Uris {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.join(" and "))
     }
 }
 

@@ -13,7 +13,7 @@ use rustix::io::Errno;
 
 use super::asking::ClientCore;
 use super::uris::KnownUri;
-use super::{GetOptions, NextBatch, Stream, StreamStats};
+use super::{Client, GetOptions, NextBatch, Stream, StreamStats};
 use crate::arrow::description::{Description, Endpoint};
 use crate::arrow::stream::ArrayReader;
 use crate::arrow::{OwnedDeviceArray, OwnedSchema, copy_schema, schema_from_c};
@@ -74,14 +74,7 @@ impl Parts {
         options: &GetOptions,
         cancel: Option<&Cancel>,
     ) -> Result<Self> {
-        let mut source = PartSource {
-            core: Arc::clone(core),
-            uris,
-            options: options.clone(),
-            elsewhere: options.for_strangers(),
-            cancel: cancel.cloned(),
-            unreachable: HashMap::default(),
-        };
+        let mut source = PartSource::new((core, uris), options, cancel);
         let mut rest: VecDeque<_> = description.endpoints.into_iter().enumerate().collect();
         let (number, endpoint) = rest.pop_front().unwrap_or_else(|| {
             let itself = Endpoint {
@@ -90,7 +83,8 @@ impl Parts {
             };
             (0, itself)
         });
-        let mut stream = source.open(number, &endpoint)?;
+        let name = name_of(number, &endpoint);
+        let mut stream = source.open(&name, &endpoint)?;
         let schema = stream.schema()?;
         let mut parts = Self {
             source,
@@ -99,10 +93,7 @@ impl Parts {
             columns: columns(&schema)?,
             schema,
             device_type: stream.device_type(),
-            running: VecDeque::from([Part {
-                name: name_of(number, &endpoint),
-                stream,
-            }]),
+            running: VecDeque::from([Part { name, stream }]),
             ended: StreamStats::default(),
             total_rows: description.rows,
             error: None,
@@ -127,8 +118,8 @@ impl Parts {
         while self.running.len() < AT_ONCE
             && let Some((number, endpoint)) = self.rest.pop_front()
         {
-            let mut stream = self.source.open(number, &endpoint)?;
             let name = name_of(number, &endpoint);
+            let mut stream = self.source.open(&name, &endpoint)?;
             // An array of another type would be read past its end.
             if columns(&stream.schema()?)? != self.columns {
                 return Err(Error::invalid_data(format!(
@@ -206,16 +197,31 @@ impl ArrayReader for Parts {
 }
 
 impl PartSource {
-    /// Asks for a part: at its first server that can be reached.
-    fn open(&mut self, number: usize, endpoint: &Endpoint) -> Result<Stream> {
-        let here = |error: Error| error.context(name_of(number, endpoint));
+    fn new(
+        (core, uris): (&Arc<ClientCore>, Arc<[KnownUri]>),
+        options: &GetOptions,
+        cancel: Option<&Cancel>,
+    ) -> Self {
+        Self {
+            core: Arc::clone(core),
+            uris,
+            options: options.clone(),
+            elsewhere: options.for_strangers(),
+            cancel: cancel.cloned(),
+            unreachable: HashMap::default(),
+        }
+    }
+
+    /// Asks for a part: at its first server that can be reached. Errors begin with its `name`.
+    fn open(&mut self, name: &str, endpoint: &Endpoint) -> Result<Stream> {
+        let here = |error: Error| error.context(name);
         let request = (Verb::Get, endpoint.descriptor.as_slice());
         let cancel = self.cancel.as_ref();
         if endpoint.uris.is_empty() {
             let stream = self.core.open(&self.uris, request, &self.options, cancel);
             return stream.map_err(here);
         }
-        let mut first: Option<Error> = None;
+        let mut skipped = Skipped::default();
         let mut drains = Vec::new();
         for uri in &endpoint.uris {
             let known = self.unreachable.get(uri).cloned();
@@ -226,7 +232,7 @@ impl PartSource {
                 }),
             };
             let error = match outcome {
-                Err(error) if error.advice().is_some_and(|it| !it.elsewhere.is_empty()) => {
+                Err(error) if leads_elsewhere(&error) => {
                     drains.push((uri, error.clone()));
                     error
                 }
@@ -234,15 +240,7 @@ impl PartSource {
                 Err(error) if is_unreachable(error.status()) => error,
                 outcome => return outcome.map_err(here),
             };
-            tracing::info!("part {number}: {uri} is skipped: {error}");
-            let both = match first {
-                None => Error::new(error.status(), format!("at {uri}: {}", error.text())),
-                Some(first) => {
-                    let text = format!("{}; at {uri}: {}", first.text(), error.text());
-                    Error::new(first.status(), text)
-                }
-            };
-            first = Some(both);
+            skipped.add(name, uri, &error);
             // The other parts there would wait as long.
             self.unreachable.insert(uri.clone(), error);
         }
@@ -253,23 +251,103 @@ impl PartSource {
                 return led;
             }
         }
-        let none = || Error::invalid_data("no server has it");
-        Err(here(first.unwrap_or_else(none)))
+        Err(here(skipped.into_error()))
     }
 
-    /// A URI that a description names. A server must not lead this process where its program would
-    /// not go.
     fn trusted(&self, uri: &str) -> Result<Arc<[KnownUri]>> {
-        let uris = self.core.uris.read(&[uri])?;
-        let is_ucx = |known: &KnownUri| known.uri.scheme == "ucx";
-        if self.options.trusted_network || self.uris.iter().any(is_ucx) || !uris.iter().any(is_ucx)
-        {
-            return Ok(uris);
-        }
-        let text = "a description names a ucx address, whose server could read and write this \
-                    process's memory: trusted_network allows it";
-        Err(Error::new(Status::Permission, text))
+        trusted(&self.core, &self.uris, uri, &self.options)
     }
+}
+
+/// A URI that a description names, which the server at `origin` gave. A server must not lead this
+/// process where its program would not go.
+fn trusted(
+    core: &ClientCore,
+    origin: &[KnownUri],
+    uri: &str,
+    options: &GetOptions,
+) -> Result<Arc<[KnownUri]>> {
+    let uris = core.uris.read(&[uri])?;
+    let is_ucx = |known: &KnownUri| known.uri.scheme == "ucx";
+    if options.trusted_network || origin.iter().any(is_ucx) || !uris.iter().any(is_ucx) {
+        return Ok(uris);
+    }
+    let text = "a description names a ucx address, whose server could read and write this \
+                process's memory: trusted_network allows it";
+    Err(Error::new(Status::Permission, text))
+}
+
+/// The servers of a part that were asked in vain.
+#[derive(Default)]
+pub(crate) struct Skipped(Option<Error>);
+
+impl Skipped {
+    /// Whether another server of the part is asked after `error`.
+    pub(crate) fn is_for(error: &Error) -> bool {
+        leads_elsewhere(error) || is_unreachable(error.status())
+    }
+
+    pub(crate) fn add(&mut self, part: &str, uri: &str, error: &Error) {
+        tracing::info!("{part}: {uri} is skipped: {error}");
+        self.0 = Some(match self.0.take() {
+            None => Error::new(error.status(), format!("at {uri}: {}", error.text())),
+            Some(first) => {
+                let text = format!("{}; at {uri}: {}", first.text(), error.text());
+                Error::new(first.status(), text)
+            }
+        });
+    }
+
+    pub(crate) fn into_error(self) -> Error {
+        let none = || Error::invalid_data("no server has it");
+        self.0.unwrap_or_else(none)
+    }
+}
+
+impl Client {
+    /// Asks for one part of a description that the server at `uris` gave: at its first server that
+    /// can be reached.
+    ///
+    /// # Errors
+    ///
+    /// As [`get`](Self::get).
+    pub fn get_part(
+        &self,
+        uris: &[&str],
+        part: &Endpoint,
+        options: &GetOptions,
+        cancel: Option<&Cancel>,
+    ) -> Result<Stream> {
+        self.core.generation.ensure_same_process()?;
+        options.device.ensure_available()?;
+        let server = (&self.core, self.core.uris.read(uris)?);
+        PartSource::new(server, options, cancel).open(&part.name(), part)
+    }
+
+    /// Refuses a URI to which a description of the server at `uris` must not lead this process.
+    ///
+    /// # Errors
+    ///
+    /// `Permission`, `InvalidUri`.
+    pub(crate) fn ensure_may_lead(
+        &self,
+        uris: &[&str],
+        uri: &str,
+        options: &GetOptions,
+    ) -> Result<()> {
+        trusted(&self.core, &self.core.uris.read(uris)?, uri, options).map(drop)
+    }
+}
+
+impl Endpoint {
+    /// For texts about this part alone.
+    pub(crate) fn name(&self) -> String {
+        format!("the part {}", shown(&self.descriptor))
+    }
+}
+
+fn leads_elsewhere(error: &Error) -> bool {
+    error.advice().is_some_and(|it| !it.elsewhere.is_empty())
 }
 
 fn name_of(number: usize, endpoint: &Endpoint) -> String {

@@ -213,7 +213,7 @@ fn without_secrets(headers: &Headers) -> Headers {
 impl GetOptions {
     /// Options for servers that the caller has not named: they do not learn its secrets, unless the
     /// caller insists.
-    pub(super) fn for_strangers(&self) -> Self {
+    pub(crate) fn for_strangers(&self) -> Self {
         let mut options = self.clone();
         if !options.send_secrets {
             options.headers = without_secrets(&options.headers);

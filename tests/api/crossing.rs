@@ -9,6 +9,7 @@ use arrow_59::datatypes::{Int32Type, Int64Type};
 use arrow_59::record_batch::RecordBatchReader as _;
 use dipc::crossing::arrow_59 as crossing;
 use dipc::{Client, Status};
+use futures::TryStreamExt as _;
 
 use crate::serving::Serving;
 use crate::{schema, table};
@@ -69,5 +70,28 @@ fn a_program_with_another_arrow_puts_and_gets() {
         let back = crossing::reader(client.get(&server.uri, "crossed").unwrap()).unwrap();
         let back: Vec<_> = back.collect::<Result<_, _>>().unwrap();
         assert_eq!(back, got);
+    }
+}
+
+/// Promise of `crossing::stream`: a task of a program with arrow 59 reads the same batches, and the
+/// same errors.
+#[test]
+fn a_task_with_another_arrow_gets() {
+    for server in Serving::all() {
+        futures::executor::block_on(async {
+            let client = Client::new().unwrap();
+            let reader = client.get(&server.uri, "published").unwrap();
+            let expected: Result<Vec<_>, _> = crossing::reader(reader).unwrap().collect();
+            let expected = expected.unwrap();
+            let reader = client.get_async(&server.uri, "published").await.unwrap();
+            let stream = crossing::stream(reader).unwrap();
+            assert_eq!(stream.schema(), expected[0].schema());
+            let got: Vec<_> = stream.try_collect().await.unwrap();
+            assert_eq!(got, expected);
+            let broken = client.get_async(&server.uri, "broken").await.unwrap();
+            let broken = crossing::stream(broken).unwrap();
+            let error = broken.try_collect::<Vec<_>>().await.unwrap_err();
+            assert_eq!(error.status(), Status::Io);
+        });
     }
 }

@@ -12,6 +12,7 @@
 mod crossing;
 mod memory;
 mod nonblocking;
+mod parts;
 mod requests;
 mod serving;
 

@@ -132,9 +132,12 @@ fn serves() {
         }
     }));
     let server = Server::builder()
-        .authorizer(|request| match request.headers().get("x-refuse") {
-            Some(_) => Err(Error::new(Status::Permission, "the header says so")),
-            None => Ok(()),
+        .authorizer(|request| {
+            let said = |key| request.headers().get(key).is_some();
+            match said("x-refuse") || said("authorization") {
+                true => Err(Error::new(Status::Permission, "the header says so")),
+                false => Ok(()),
+            }
         })
         .build()
         .unwrap();
