@@ -1,0 +1,20 @@
+//! Tickets as tables of DataFusion.
+//!
+//! | File | Part |
+//! |---|---|
+//! | `server` | where tables are, and what their servers say of them |
+//! | `provider` | a table, for the planner |
+//! | `scan`, `statistics` | its plan: partitions, and what is known of them |
+//! | `reading` | one part's batches, on their way in |
+//! | `insert` | batches on their way out |
+
+mod insert;
+mod provider;
+mod reading;
+mod scan;
+mod server;
+mod statistics;
+
+pub use provider::DipcTableProvider;
+pub use scan::DipcScanExec;
+pub use server::DipcServer;

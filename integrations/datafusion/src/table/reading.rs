@@ -1,0 +1,129 @@
+//! The batches of one part, on their way in.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use datafusion::arrow::array::{RecordBatch, RecordBatchOptions};
+use datafusion::arrow::datatypes::{Schema, SchemaRef};
+use datafusion::error::Result;
+use datafusion::physical_plan::metrics::{Count, ExecutionPlanMetricsSet, MetricBuilder};
+use dipc::crossing::arrow_59::{CrossedStream, stream};
+use dipc::{Endpoint, Error};
+use futures::Stream;
+
+use super::provider::Table;
+
+/// What the parts of one partition are read for.
+#[derive(Debug)]
+pub(super) struct Reading {
+    pub(super) table: Arc<Table>,
+    /// Columns of the table that are wanted; `None`: all.
+    pub(super) projection: Option<Vec<usize>>,
+    /// The schema of the batches that come out.
+    pub(super) schema: SchemaRef,
+    pub(super) figures: Figures,
+}
+
+/// Bytes of bodies, by the way they came.
+#[derive(Debug)]
+pub(super) struct Figures {
+    lent: Count,
+    copied: Count,
+    received: Count,
+}
+
+/// The batches of one part. A drop before the end cancels its stream.
+pub(super) struct PartStream {
+    batches: CrossedStream,
+    reading: Arc<Reading>,
+}
+
+impl Reading {
+    /// Asks for a part.
+    ///
+    /// The protocol has no words yet for columns and limits: the request is for all of the part,
+    /// and [`PartStream`] leaves out what nobody wants.
+    pub(super) async fn open(self: Arc<Self>, part: Endpoint) -> Result<PartStream> {
+        let server = &self.table.server;
+        let asked = (server.client)
+            .get_part_async(&server.uris, &part, &server.get)
+            .await;
+        let batches = (asked.and_then(stream)).map_err(|error| self.table.error(error))?;
+        // The columns are taken by their places.
+        if !same_columns(&batches.schema(), &self.table.schema) {
+            let ticket = String::from_utf8_lossy(part.ticket());
+            return Err(self.table.error(Error::invalid_data(format!(
+                "its part {ticket} has other columns than the table: register the table again"
+            ))));
+        }
+        Ok(PartStream {
+            batches,
+            reading: self,
+        })
+    }
+
+    fn wanted(&self, batch: &RecordBatch) -> Result<RecordBatch> {
+        let columns = match &self.projection {
+            None => batch.columns().to_vec(),
+            Some(places) => (places.iter())
+                .map(|place| Arc::clone(batch.column(*place)))
+                .collect(),
+        };
+        // A count of rows needs no column.
+        let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+        let schema = Arc::clone(&self.schema);
+        Ok(RecordBatch::try_new_with_options(
+            schema, columns, &options,
+        )?)
+    }
+}
+
+impl Figures {
+    pub(super) fn new(metrics: &ExecutionPlanMetricsSet, partition: usize) -> Self {
+        let counter = |name| MetricBuilder::new(metrics).counter(name, partition);
+        Self {
+            lent: counter("bytes_lent"),
+            copied: counter("bytes_copied"),
+            received: counter("bytes_received"),
+        }
+    }
+}
+
+impl Stream for PartStream {
+    type Item = Result<RecordBatch>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let next = ready!(Pin::new(&mut self.batches).poll_next(context));
+        let reading = &self.reading;
+        Poll::Ready(next.map(|batch| match batch {
+            Ok(batch) => reading.wanted(&batch),
+            Err(error) => Err(reading.table.error(error)),
+        }))
+    }
+}
+
+impl Drop for PartStream {
+    fn drop(&mut self) {
+        let (stats, figures) = (self.batches.reader().stats(), &self.reading.figures);
+        for (figure, bytes) in [
+            (&figures.lent, stats.bytes_lent),
+            (&figures.copied, stats.bytes_copied),
+            (&figures.received, stats.bytes_received),
+        ] {
+            figure.add(usize::try_from(bytes).unwrap_or(usize::MAX));
+        }
+    }
+}
+
+/// Whether both have the same columns. Metadata may differ.
+pub(super) fn same_columns(one: &Schema, other: &Schema) -> bool {
+    let columns = |schema: &Schema| {
+        let columns = schema.fields().iter().map(|field| {
+            let kind = field.data_type().clone();
+            (field.name().clone(), kind, field.is_nullable())
+        });
+        columns.collect::<Vec<_>>()
+    };
+    columns(one) == columns(other)
+}

@@ -1,0 +1,242 @@
+//! The plan that reads a table.
+
+use std::fmt;
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::{Statistics, internal_err, project_schema};
+use datafusion::error::Result;
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
+use datafusion::physical_plan::coop::make_cooperative;
+use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType, SchedulingType};
+use datafusion::physical_plan::limit::LimitStream;
+use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet};
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::{
+    DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties,
+    ReplaceChildrenOptions, StatisticsArgs,
+};
+use dipc::{Description, Endpoint};
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+
+use super::provider::Table;
+use super::reading::{Figures, Reading};
+use super::server::parts_of;
+use super::statistics::Totals;
+
+/// Parts of one partition that are asked for at once: the one that is read, and the next, whose
+/// server can fill its window meanwhile.
+const ASKED_AT_ONCE: usize = 2;
+
+/// Reads a table, or some columns and the first rows of it.
+///
+/// Its metrics are those of any scan, and the bytes of bodies that were lent, copied and received.
+#[derive(Debug, Clone)]
+pub struct DipcScanExec {
+    table: Arc<Table>,
+    /// The parts of each partition, in the order in which they are read.
+    partitions: Vec<Vec<Endpoint>>,
+    totals: Totals,
+    projection: Option<Vec<usize>>,
+    /// Most rows of each partition.
+    fetch: Option<usize>,
+    properties: Arc<PlanProperties>,
+    metrics: ExecutionPlanMetricsSet,
+}
+
+impl DipcScanExec {
+    /// A scan in at most `most` partitions.
+    pub(super) fn new(
+        table: &Arc<Table>,
+        description: &Description,
+        most: usize,
+        projection: Option<Vec<usize>>,
+        fetch: Option<usize>,
+    ) -> Result<Self> {
+        let parts = parts_of(description, &table.ticket);
+        let most = match description.is_ordered() {
+            true => 1,
+            false => most.clamp(1, parts.len()),
+        };
+        let partitions = grouped(parts, most);
+        let schema = project_schema(&table.schema, projection.as_ref())?;
+        let properties = PlanProperties::new(
+            EquivalenceProperties::new(schema),
+            Partitioning::UnknownPartitioning(most),
+            EmissionType::Incremental,
+            Boundedness::Bounded,
+        );
+        Ok(Self {
+            table: Arc::clone(table),
+            totals: Totals::new(description, &partitions),
+            partitions,
+            projection,
+            fetch,
+            properties: Arc::new(properties.with_scheduling_type(SchedulingType::Cooperative)),
+            metrics: ExecutionPlanMetricsSet::new(),
+        })
+    }
+
+    fn output(&self) -> SchemaRef {
+        Arc::clone(self.properties.equivalence_properties().schema())
+    }
+}
+
+impl ExecutionPlan for DipcScanExec {
+    fn name(&self) -> &str {
+        "DipcScanExec"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        &self.properties
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        Vec::new()
+    }
+
+    fn apply_expressions(
+        &self,
+        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn replace_children(
+        self: Arc<Self>,
+        children: Vec<Arc<dyn ExecutionPlan>>,
+        _: ReplaceChildrenOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        match children.is_empty() {
+            true => Ok(self),
+            false => internal_err!("DipcScanExec has no inputs, and was given some"),
+        }
+    }
+
+    fn with_new_children(
+        self: Arc<Self>,
+        children: Vec<Arc<dyn ExecutionPlan>>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        match children.is_empty() {
+            true => Ok(self),
+            false => internal_err!("DipcScanExec has no inputs, and was given some"),
+        }
+    }
+
+    fn execute(
+        &self,
+        partition: usize,
+        _context: Arc<TaskContext>,
+    ) -> Result<SendableRecordBatchStream> {
+        let Some(parts) = self.partitions.get(partition).cloned() else {
+            return internal_err!("DipcScanExec has no partition {partition}");
+        };
+        let reading = Arc::new(Reading {
+            table: Arc::clone(&self.table),
+            projection: self.projection.clone(),
+            schema: self.output(),
+            figures: Figures::new(&self.metrics, partition),
+        });
+        let batches = stream::iter(parts)
+            .map(move |part| Arc::clone(&reading).open(part))
+            .buffered(ASKED_AT_ONCE)
+            .try_flatten();
+        let batches = Box::pin(RecordBatchStreamAdapter::new(self.output(), batches));
+        // Drops its input, and so cancels the part, as soon as it has enough rows.
+        Ok(Box::pin(LimitStream::new(
+            make_cooperative(batches),
+            0,
+            self.fetch,
+            BaselineMetrics::new(&self.metrics, partition),
+        )))
+    }
+
+    fn metrics(&self) -> Option<MetricsSet> {
+        Some(self.metrics.clone_inner())
+    }
+
+    fn statistics_from_inputs(
+        &self,
+        _: &[Arc<Statistics>],
+        args: &StatisticsArgs,
+    ) -> Result<Arc<Statistics>> {
+        let is_whole = self.projection.is_none();
+        let statistics =
+            (self.totals).statistics(args.partition(), self.fetch, is_whole, &self.output());
+        Ok(Arc::new(statistics))
+    }
+
+    fn fetch(&self) -> Option<usize> {
+        self.fetch
+    }
+
+    fn with_fetch(&self, fetch: Option<usize>) -> Option<Arc<dyn ExecutionPlan>> {
+        Some(Arc::new(Self {
+            fetch,
+            metrics: ExecutionPlanMetricsSet::new(),
+            ..self.clone()
+        }))
+    }
+}
+
+impl DisplayAs for DipcScanExec {
+    fn fmt_as(&self, kind: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let table = self.table.name();
+        match kind {
+            DisplayFormatType::TreeRender => write!(f, "table={table}")?,
+            DisplayFormatType::Default | DisplayFormatType::Verbose => {
+                let parts = self.partitions.iter().map(Vec::len).sum::<usize>();
+                let partitions = self.partitions.len();
+                write!(
+                    f,
+                    "DipcScanExec: table={table}, parts={parts}, partitions={partitions}"
+                )?;
+            }
+        }
+        if self.projection.is_some() {
+            let output = self.output();
+            let names: Vec<_> = output
+                .fields()
+                .iter()
+                .map(|it| it.name().as_str())
+                .collect();
+            write!(f, ", projection=[{}]", names.join(", "))?;
+        }
+        match self.fetch {
+            Some(fetch) => write!(f, ", fetch={fetch}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The parts in `most` groups of neighbours, as even as can be.
+fn grouped(parts: Vec<Endpoint>, most: usize) -> Vec<Vec<Endpoint>> {
+    let count = parts.len();
+    let mut groups = vec![Vec::new(); most];
+    for (number, part) in parts.into_iter().enumerate() {
+        groups[number * most / count].push(part);
+    }
+    groups
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Promise of `DipcTableProvider`: all parts are read once, and no partition idles.
+    #[test]
+    fn parts_are_spread_evenly() {
+        for (count, most) in [(1, 1), (5, 2), (7, 7), (100, 16)] {
+            let parts: Vec<_> = (0..count)
+                .map(|n: u32| Endpoint::new(n.to_le_bytes()))
+                .collect();
+            let groups = grouped(parts.clone(), most);
+            assert_eq!(groups.concat(), parts);
+            let sizes = groups.iter().map(Vec::len);
+            let (least, largest) = (sizes.clone().min().unwrap(), sizes.max().unwrap());
+            assert!(least > 0 && largest - least <= 1, "{count} parts in {most}");
+        }
+    }
+}

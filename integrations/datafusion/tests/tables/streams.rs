@@ -1,0 +1,123 @@
+//! Streams that end before their tables do.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use datafusion::arrow::datatypes::{DataType, Field, Schema};
+use datafusion::prelude::SessionContext;
+use dipc::Status;
+use dipc_datafusion::DipcServer;
+use futures::StreamExt as _;
+use tokio::time::{sleep, timeout};
+
+use crate::server::Serving;
+use crate::{context, numbers, status};
+
+/// More than any step of these tests takes.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A context with the table "endless", of which the server is asked nothing but for queries.
+fn with_endless(uri: &str) -> SessionContext {
+    let context = context(uri);
+    let schema = Arc::new(Schema::new(vec![Field::new("n", DataType::Int64, false)]));
+    let table = DipcServer::new(uri).unwrap();
+    let table = table.table_with_schema("endless", schema);
+    context.register_table("endless", Arc::new(table)).unwrap();
+    context
+}
+
+/// How many streams of "endless" the server has seen end.
+async fn ended(context: &SessionContext) -> i64 {
+    numbers(context, "SELECT n FROM dipc.public.ended").await[0]
+}
+
+async fn wait_for_end(context: &SessionContext, count: i64) {
+    let seen = async {
+        while ended(context).await < count {
+            sleep(Duration::from_millis(10)).await;
+        }
+    };
+    timeout(PATIENCE, seen)
+        .await
+        .expect("the server still sends");
+}
+
+/// Promise of `DipcTableProvider`: a query with a limit ends its stream at the server, before the
+/// query itself is dropped.
+#[tokio::test]
+async fn limits_end_streams() {
+    let server = Serving::start();
+    for (uri, before) in server.uris.iter().zip([0, 1]) {
+        let context = with_endless(uri);
+        let query = "SELECT n FROM endless LIMIT 25";
+        let query = context.sql(query).await.unwrap();
+        let mut stream = query.execute_stream().await.unwrap();
+        let mut rows = 0;
+        while rows < 25 {
+            rows += stream.next().await.unwrap().unwrap().num_rows();
+        }
+        assert_eq!(rows, 25);
+        wait_for_end(&context, before + 1).await;
+        assert!(stream.next().await.is_none());
+    }
+}
+
+/// Promise of `DipcTableProvider`: the drop of a query ends its stream at the server, also where
+/// another task waits for it.
+#[tokio::test]
+async fn drops_end_streams() {
+    let server = Serving::start();
+    for (uri, before) in server.uris.iter().zip([0, 2]) {
+        let context = with_endless(uri);
+        let query = context.sql("SELECT n + 1 FROM endless").await.unwrap();
+        let mut stream = query.execute_stream().await.unwrap();
+        assert!(stream.next().await.unwrap().unwrap().num_rows() > 0);
+        assert_eq!(ended(&context).await, before);
+        drop(stream);
+        wait_for_end(&context, before + 1).await;
+
+        let counting = context.sql("SELECT sum(n) FROM endless").await.unwrap();
+        let task = tokio::spawn(counting.collect());
+        sleep(Duration::from_millis(50)).await;
+        assert_eq!(ended(&context).await, before + 1);
+        task.abort();
+        assert!(task.await.unwrap_err().is_cancelled());
+        wait_for_end(&context, before + 2).await;
+    }
+}
+
+/// Promise of `DipcTableProvider`: the end of a server's process is an error of the query.
+#[tokio::test]
+async fn killed_servers_fail_queries() {
+    for place in [0, 1] {
+        let mut server = Serving::start();
+        let uri = server.uris[place].clone();
+        let context = context(&uri);
+        let query = "SELECT n FROM dipc.public.endless";
+        let mut stream = context
+            .sql(query)
+            .await
+            .unwrap()
+            .execute_stream()
+            .await
+            .unwrap();
+        assert!(stream.next().await.unwrap().unwrap().num_rows() > 0);
+        server.kill();
+        let last = async {
+            loop {
+                match stream.next().await {
+                    Some(Ok(_)) => {}
+                    Some(Err(error)) => return error,
+                    None => panic!("the table seems to be complete"),
+                }
+            }
+        };
+        let error = timeout(PATIENCE, last).await.expect("the query hangs");
+        assert_eq!(status(&error), Status::Disconnected);
+        let text = error.to_string();
+        assert!(
+            text.contains(&format!("the table endless at {uri}: ")),
+            "{text}"
+        );
+    }
+}
