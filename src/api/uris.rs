@@ -15,9 +15,11 @@ impl Uris {
     }
 }
 
+/// For texts: without the parameters, which name the connection's tags.
 impl fmt::Display for Uris {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0.join(" and "))
+        let bare = |uri: &String| uri.split('?').next().unwrap_or_default().to_owned();
+        f.write_str(&self.0.iter().map(bare).collect::<Vec<_>>().join(" and "))
     }
 }
 

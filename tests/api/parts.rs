@@ -42,12 +42,12 @@ fn parts_come_from_their_servers() {
         let part = Endpoint::new("nothing").uri(&server.uri).uri(NOBODY);
         let error = rows(&server.uri, &part, &options).unwrap_err();
         assert_eq!(error.status(), Status::NotFound);
-        assert!(error.text().starts_with("the part nothing: "), "{error}");
+        assert!(error.text().starts_with("the part `nothing`: "), "{error}");
     }
     let part = Endpoint::new("published").uri(NOBODY);
     let error = rows(NOBODY, &part, &GetOptions::new()).unwrap_err();
     assert_eq!(error.status(), Status::Unreachable);
-    let text = format!("the part published: at {NOBODY}: ");
+    let text = format!("the part `published`: at {NOBODY}: ");
     assert!(error.text().starts_with(&text), "{error}");
 }
 

@@ -118,12 +118,11 @@ impl Drop for PartStream {
 
 /// Whether both have the same columns. Metadata may differ.
 pub(super) fn same_columns(one: &Schema, other: &Schema) -> bool {
-    let columns = |schema: &Schema| {
-        let columns = schema.fields().iter().map(|field| {
-            let kind = field.data_type().clone();
-            (field.name().clone(), kind, field.is_nullable())
-        });
-        columns.collect::<Vec<_>>()
-    };
-    columns(one) == columns(other)
+    let mut pairs = one.fields().iter().zip(other.fields());
+    one.fields().len() == other.fields().len()
+        && pairs.all(|(one, other)| {
+            one.name() == other.name()
+                && one.data_type() == other.data_type()
+                && one.is_nullable() == other.is_nullable()
+        })
 }

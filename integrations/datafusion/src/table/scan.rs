@@ -184,25 +184,24 @@ impl ExecutionPlan for DipcScanExec {
 impl DisplayAs for DipcScanExec {
     fn fmt_as(&self, kind: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let table = self.table.name();
-        match kind {
-            DisplayFormatType::TreeRender => write!(f, "table={table}")?,
-            DisplayFormatType::Default | DisplayFormatType::Verbose => {
-                let parts = self.partitions.iter().map(Vec::len).sum::<usize>();
-                let partitions = self.partitions.len();
-                write!(
-                    f,
-                    "DipcScanExec: table={table}, parts={parts}, partitions={partitions}"
-                )?;
-            }
+        let parts = self.partitions.iter().map(Vec::len).sum::<usize>();
+        if matches!(kind, DisplayFormatType::TreeRender) {
+            writeln!(f, "table={table}")?;
+            writeln!(f, "parts={parts}")?;
+            return match self.fetch {
+                Some(fetch) => writeln!(f, "fetch={fetch}"),
+                None => Ok(()),
+            };
         }
+        let partitions = self.partitions.len();
+        write!(
+            f,
+            "DipcScanExec: table={table}, parts={parts}, partitions={partitions}"
+        )?;
         if self.projection.is_some() {
             let output = self.output();
-            let names: Vec<_> = output
-                .fields()
-                .iter()
-                .map(|it| it.name().as_str())
-                .collect();
-            write!(f, ", projection=[{}]", names.join(", "))?;
+            let names = output.fields().iter().map(|it| it.name().as_str());
+            write!(f, ", projection=[{}]", names.collect::<Vec<_>>().join(", "))?;
         }
         match self.fetch {
             Some(fetch) => write!(f, ", fetch={fetch}"),

@@ -1,5 +1,6 @@
 //! Where tables are, and what their servers say of them.
 
+use std::fmt;
 use std::sync::Arc;
 
 use datafusion::arrow::datatypes::SchemaRef;
@@ -32,7 +33,7 @@ use crate::{DipcCatalogProvider, DipcSchemaProvider};
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct DipcServer {
     pub(crate) client: Client,
     pub(crate) uris: Uris,
@@ -158,6 +159,15 @@ impl DipcServer {
     pub(crate) fn naming(&self, ticket: &[u8], error: dipc::Error) -> dipc::Error {
         let ticket = String::from_utf8_lossy(ticket);
         error.context(format_args!("the table {ticket} at {}", self.uris))
+    }
+}
+
+/// Without the options: their headers may have secrets, and plans are shown.
+impl fmt::Debug for DipcServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DipcServer")
+            .field("uris", &self.uris)
+            .finish_non_exhaustive()
     }
 }
 
