@@ -283,6 +283,7 @@ pub(crate) struct Skipped(Option<Error>);
 
 impl Skipped {
     /// Whether another server of the part is asked after `error`.
+    #[cfg(any(feature = "tokio", feature = "async-io"))]
     pub(crate) fn is_for(error: &Error) -> bool {
         leads_elsewhere(error) || is_unreachable(error.status())
     }
@@ -329,6 +330,7 @@ impl Client {
     /// # Errors
     ///
     /// `Permission`, `InvalidUri`.
+    #[cfg(any(feature = "tokio", feature = "async-io"))]
     pub(crate) fn ensure_may_lead(
         &self,
         uris: &[&str],
