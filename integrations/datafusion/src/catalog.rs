@@ -35,11 +35,11 @@ pub struct DipcCatalogProvider {
 /// with other characters than small letters, digits and `_` stand in quotes in SQL. Tickets that
 /// are no UTF-8 have no names.
 ///
-/// A query asks the server itself for the tables that it names, and for no list: also where a list
-/// says that another server has them. `SHOW TABLES` and the
-/// like list the server's tables anew each time. DataFusion gives them no way to wait or to fail:
-/// the call keeps its thread until the server has answered, within the options' time limits. If the
-/// server does not answer, they show the names that they have shown last, and the log says why.
+/// A query asks the server itself for the tables that it names, also where a list says that another
+/// server has them. `SHOW TABLES` and the like list the server's tables anew each time. DataFusion
+/// gives them no way to wait or to fail: the call keeps its thread until the server has answered,
+/// within the options' time limits. If the server does not answer, they show the names that they
+/// have shown last, and the log says why.
 #[derive(Debug)]
 pub struct DipcSchemaProvider {
     server: DipcServer,
