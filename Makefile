@@ -48,7 +48,7 @@ test-slow:
 	tools/test-slow.sh
 
 test-integrations:
-	@tools/setup.sh test
+	@tools/setup.sh integrations
 	CARGO_FLAGS='$(CARGO_FLAGS)' tools/test-integrations.sh
 
 gpu-check:

@@ -2,7 +2,7 @@
 # Installs what is missing to build and test libdipc on Debian and its like. Says nothing and
 # changes nothing where nothing is missing.
 #
-#   tools/setup.sh build|test|lint|slow|docs|package|bench    (or --bench, and so on)
+#   tools/setup.sh build|test|lint|slow|integrations|docs|package|bench    (or --bench, and so on)
 #
 # Programs come from apt (as root, or through sudo), Python packages into .tools/venv.
 set -euo pipefail
@@ -42,7 +42,7 @@ add_suite() {
 # Each program and the package it comes in.
 programs=(cc:build-essential make:build-essential cmake:cmake pkg-config:pkg-config)
 case $purpose in
-  build) ;;
+  build | integrations) ;;
   test) programs+=(c++:build-essential ninja:ninja-build valgrind:valgrind readelf:binutils
     python3:python3 go:golang-go) ;;
   lint) programs+=(shellcheck:shellcheck git:git doxygen:doxygen python3:python3) ;;
@@ -53,7 +53,7 @@ case $purpose in
   package) programs+=(c++:build-essential dpkg-shlibdeps:dpkg-dev python3:python3) ;;
   # ucx-utils has the programs of the same UCX that libdipc loads.
   bench) programs+=(python3:python3 iperf3:iperf3 ucx_perftest:ucx-utils) ;;
-  *) fail "unknown purpose $purpose: build, test, lint, slow, docs, package or bench" ;;
+  *) fail "unknown purpose $purpose: build, test, lint, slow, integrations, docs, package or bench" ;;
 esac
 missing=()
 for entry in "${programs[@]}"; do
@@ -187,6 +187,9 @@ case $purpose in
       cargo install --quiet --locked --root .tools cargo-cyclonedx
     fi
     if have rustup; then rustup --quiet target add aarch64-unknown-linux-gnu; fi
+    ;;
+  integrations)
+    python_packages integrations/requirements.txt .tools/integrations/installed integrations
     ;;
   bench)
     python_packages bench/requirements.txt .tools/venv/installed-bench

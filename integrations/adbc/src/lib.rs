@@ -1,1 +1,117 @@
-//! An ADBC driver for tables of libdipc.
+//! An ADBC driver for tables of libdipc: whatever speaks ADBC 1.1 reads and sends them, in the
+//! language it is written in.
+//!
+//! The shared library `libadbc_driver_dipc.so` is loaded by a driver manager. Its entry points are
+//! `AdbcDriverDipcInit` and `AdbcDriverInit`. Between processes of one machine a result set lies in
+//! the server's memory, and crosses to the host by Arrow's C stream interface without a copy.
+//!
+//! In Python, with `pip install adbc-driver-manager pyarrow` and a server that was started by
+//! `dipc serve --listen shm:@tpch --tpch lineitem --scale 0.1`:
+//!
+//! ```python
+//! import adbc_driver_manager.dbapi as adbc
+//!
+//! DRIVER = "/usr/local/lib/libadbc_driver_dipc.so"
+//! with adbc.connect(DRIVER, uri="shm:@tpch", autocommit=True) as connection:
+//!     with connection.cursor() as cursor:
+//!         cursor.execute("lineitem")
+//!         print(cursor.fetch_arrow_table().num_rows)
+//! ```
+//!
+//! polars reads by the same connection, `polars.read_database("lineitem", connection)`, and DuckDB
+//! the result set, `duckdb.arrow(cursor.fetch_record_batch())`.
+//!
+//! # What a statement is
+//!
+//! | ADBC | libdipc |
+//! |---|---|
+//! | query (SQL text), or Substrait plan (bytes) | ticket or descriptor, as it is |
+//! | `ExecuteQuery` | get; with `dipc.parts`, of all parts at once |
+//! | `ExecuteSchema`, `GetTableSchema` | describe; without a description, the start of a get |
+//! | `ExecutePartitions` | describe: a partition for each endpoint, with ticket and URIs |
+//! | `ReadPartition` | get of the endpoint; any process can read it |
+//! | `adbc.ingest.target_table`, bound data | put |
+//! | `GetObjects` | list, and describe of each table; names that are not UTF-8 are left out |
+//! | `Cancel` | ends the requests of the statement, or the connection's own |
+//!
+//! The driver knows no SQL: the server's host gives the text its meaning. A partition that was read
+//! from elsewhere is not trusted: a server that is not the connection's own does not get the token,
+//! unless `dipc.send_secrets` is set, and one of ucx is asked only with `dipc.trusted_network`.
+//!
+//! There are no transactions, catalogs, parameters or statistics. Such calls fail with
+//! `NotImplemented` or, for commit and rollback, `InvalidState`.
+//!
+//! # Options
+//!
+//! Values are texts, numbers or bytes; flags are `true` or `false`; times are in seconds. Databases
+//! take all of them. Connections and statements take those of requests too, which then go before
+//! the database's. An unknown name fails with `NotImplemented`, as ADBC demands.
+//!
+//! | Of databases | Value | Default |
+//! |---|---|---|
+//! | `uri` | address of the server: `shm:`, `tcp://`, `tls://` or `ucx://` | |
+//! | `dipc.tls.ca` | authorities of the server's certificate, PEM file | the system's |
+//! | `dipc.tls.certificate`, `dipc.tls.key` | this client's certificates and key, PEM | none |
+//! | `dipc.tls.server_name` | name that the server's certificate must have | host of the URI |
+//! | `dipc.any_user` | flag: servers of other users of this machine too | `false` |
+//! | `dipc.idle_timeout` | how long an idle connection is kept | `60` |
+//! | `dipc.max_idle` | most idle connections | `8` |
+//! | `dipc.setting.NAME` | a setting of a transport, as `dipc.setting.ucx.TLS` | |
+//!
+//! | Of requests | Value | Default |
+//! |---|---|---|
+//! | `dipc.token` | token, sent as `authorization: Bearer TOKEN` | none |
+//! | `dipc.header.KEY` | value of the header `KEY` | none |
+//! | `dipc.send_secrets` | flag: the token also where others can read it | `false` |
+//! | `dipc.connect_timeout` | from connecting to the first answer | `10` |
+//! | `dipc.stall_timeout` | how long the server may be silent | for ever |
+//! | `dipc.deadline` | how long a request and its result set may take | for ever |
+//! | `dipc.window.batches` | batches that may be on the way before they are read | `16` |
+//! | `dipc.window.bytes` | bytes that may be on the way before they are read | 256 MiB |
+//! | `dipc.message_limit` | most bytes of a message beside its body | 16 GiB, less from others |
+//! | `dipc.connections` | connections for one result set | `1` |
+//! | `dipc.checksums` | flag: checksums over tcp and ucx | `false` |
+//! | `dipc.validation` | `structure` or `full` | by the server's user |
+//! | `dipc.spin` | how long a reader spins before it sleeps | `0` |
+//! | `dipc.trusted_network` | flag: descriptions may lead to ucx | `false` |
+//! | `dipc.parts` | flag: `ExecuteQuery` reads all parts of a description at once | `false` |
+//! | `dipc.body` | bodies of a put: `auto`, `packed` or `lent` | `auto` |
+//! | `dipc.compression` | of a put: `lz4` or `zstd` | none |
+//! | `dipc.ingest.modes` | modes that the server follows, with commas | `create` |
+//!
+//! # Ingestion
+//!
+//! A put has the header `adbc.ingest.mode` with `create`, `append`, `replace` or `create_append`.
+//! Only the server's host can follow it, so a mode that is not in `dipc.ingest.modes` is refused
+//! with `NotImplemented`. `dipc serve --accept` follows `create`, and with `--replace` also
+//! `replace`. `create` fails with `AlreadyExists` where the server describes such a table already.
+//!
+//! # Errors
+//!
+//! An error has the text of libdipc's. Its details name libdipc's status (`dipc.status`), and where
+//! they are known the `errno` (`dipc.errno`), servers to ask instead (`dipc.elsewhere`) and the
+//! seconds to wait (`dipc.retry_after`). That of an error in the middle of a result set is told by
+//! `AdbcErrorFromArrayStream`; the stream itself has the text and an `errno`, as `ECANCELED`.
+//!
+//! # Threads
+//!
+//! Any thread may call any object, one call at a time for each; the library makes the others wait.
+//! `Cancel` waits for nothing. Result sets are independent of their statement and connection.
+
+mod connection;
+mod driver;
+mod error;
+mod exports;
+mod info;
+mod ingest;
+mod objects;
+mod partition;
+mod results;
+mod running;
+mod session;
+mod settings;
+mod statement;
+
+pub use connection::Connection;
+pub use driver::{Database, Driver};
+pub use statement::Statement;

@@ -1,0 +1,90 @@
+//! Requests to the server of a connection.
+
+use std::sync::Arc;
+
+use adbc_core::error::Result;
+use arrow::datatypes::SchemaRef;
+use dipc::{Cancel, Client, Description, Endpoint, Status};
+
+use crate::error::{OrAdbc as _, guarded};
+use crate::partition::Partition;
+use crate::results::{self, ResultSet};
+use crate::settings::Settings;
+
+/// A server, how to ask it, and what the connection may do.
+#[derive(Clone)]
+pub(crate) struct Session {
+    pub(crate) client: Client,
+    pub(crate) uri: String,
+    pub(crate) settings: Settings,
+    pub(crate) is_read_only: bool,
+}
+
+impl Session {
+    /// The result set that `descriptor` stands for.
+    pub(crate) fn get(&self, descriptor: &[u8], token: Arc<Cancel>) -> Result<ResultSet> {
+        let options = self.settings.get_until(&token)?;
+        let in_parts = self.settings.in_parts()?;
+        let reader = guarded(|| match in_parts {
+            true => self.client.get_parts(&self.uri, descriptor, &options),
+            false => self.client.get_with(&self.uri, descriptor, &options),
+        });
+        Ok(results::of(reader.or_adbc()?, token))
+    }
+
+    /// The result set of one partition.
+    pub(crate) fn read(&self, partition: &Partition, token: Arc<Cancel>) -> Result<ResultSet> {
+        let options = self.settings.get_until(&token)?;
+        let mut endpoint = Endpoint::new(&partition.ticket);
+        for uri in &partition.uris {
+            endpoint = endpoint.uri(uri);
+        }
+        // A partition may come from anybody: a server that this connection does not have is one of
+        // which only the partition speaks.
+        if partition.uris.is_empty() && partition.asked != self.uri {
+            endpoint = endpoint.uri(&partition.asked);
+        }
+        let reader = guarded(|| self.client.get_part(&self.uri, &endpoint, &options));
+        Ok(results::of(reader.or_adbc()?, token))
+    }
+
+    /// What the server says of `descriptor`; `None` if it describes no such tables.
+    pub(crate) fn describe(
+        &self,
+        descriptor: &[u8],
+        token: &Cancel,
+    ) -> Result<Option<Description>> {
+        let options = self.settings.get_until(token)?;
+        match guarded(|| self.client.describe_with(&self.uri, descriptor, &options)) {
+            // A table that a provider makes on request has no description of its own.
+            Err(error) if matches!(error.status(), Status::Unsupported | Status::NotFound) => {
+                Ok(None)
+            }
+            described => described.or_adbc().map(Some),
+        }
+    }
+
+    /// The schema of `descriptor`: of its description, or else of the table itself, of which no
+    /// more is read.
+    pub(crate) fn schema(
+        &self,
+        descriptor: &[u8],
+        description: Option<&Description>,
+        token: &Cancel,
+    ) -> Result<SchemaRef> {
+        let described = description.map(Description::table_schema).transpose();
+        if let Some(schema) = described.or_adbc()?.flatten() {
+            return Ok(schema);
+        }
+        // The stream is cancelled when its reader is dropped, so little is sent for nothing.
+        let options = self.settings.get_until(token)?.window(1, 1);
+        let reader = guarded(|| self.client.get_with(&self.uri, descriptor, &options));
+        Ok(reader.or_adbc()?.schema())
+    }
+
+    /// The tables whose tickets begin with `prefix`.
+    pub(crate) fn list(&self, prefix: &str, token: &Cancel) -> Result<Vec<Endpoint>> {
+        let options = self.settings.get_until(token)?;
+        guarded(|| self.client.list_with(&self.uri, prefix, &options)).or_adbc()
+    }
+}

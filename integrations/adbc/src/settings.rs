@@ -1,0 +1,301 @@
+//! The options of requests. A database hands them to its connections, and these to their
+//! statements.
+
+use std::collections::BTreeMap;
+use std::str::FromStr;
+use std::time::Duration;
+
+use adbc_core::error::Result;
+use adbc_core::options::OptionValue;
+use dipc::{BodyPolicy, Cancel, Compression, GetOptions, Level, PutOptions};
+
+use crate::error::{OrAdbc as _, invalid, not_found, not_implemented};
+
+/// Options with this prefix are headers: the rest of the name is the key.
+const HEADER: &str = "dipc.header.";
+
+const WINDOW_BATCHES: &str = "dipc.window.batches";
+const WINDOW_BYTES: &str = "dipc.window.bytes";
+const PARTS: &str = "dipc.parts";
+const INGEST_MODES: &str = "dipc.ingest.modes";
+
+/// The options without a prefix.
+const NAMES: [&str; 17] = [
+    "dipc.token",
+    "dipc.send_secrets",
+    "dipc.connect_timeout",
+    "dipc.stall_timeout",
+    "dipc.deadline",
+    WINDOW_BATCHES,
+    WINDOW_BYTES,
+    "dipc.message_limit",
+    "dipc.connections",
+    "dipc.checksums",
+    "dipc.validation",
+    "dipc.spin",
+    "dipc.trusted_network",
+    "dipc.body",
+    "dipc.compression",
+    PARTS,
+    INGEST_MODES,
+];
+
+/// The credit of a get where only one of the two is set.
+const WINDOW: (u64, u64) = (16, 256 << 20);
+
+/// The values of the options that are set, as bytes.
+#[derive(Clone, Default)]
+pub(crate) struct Settings(BTreeMap<String, Vec<u8>>);
+
+impl Settings {
+    /// Sets an option.
+    ///
+    /// # Errors
+    ///
+    /// `NotImplemented`: there is no such option. `InvalidArguments`: it cannot have this value.
+    pub(crate) fn set(&mut self, name: &str, value: OptionValue) -> Result<()> {
+        if !NAMES.contains(&name) && !name.starts_with(HEADER) {
+            return Err(unknown(name));
+        }
+        let mut changed = self.clone();
+        changed.0.insert(name.to_owned(), bytes_of(value)?);
+        changed.get_options()?;
+        changed.put_options()?;
+        changed.in_parts()?;
+        changed.ingest_modes()?;
+        *self = changed;
+        Ok(())
+    }
+
+    /// What the option was set to.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound`: it is not set.
+    pub(crate) fn get(&self, name: &str) -> Result<&[u8]> {
+        let value = self.0.get(name).map(Vec::as_slice);
+        value.ok_or_else(|| not_found(format!("the option {name:?} is not set")))
+    }
+
+    /// The options of a get, a describe or a list.
+    pub(crate) fn get_options(&self) -> Result<GetOptions> {
+        let mut options = GetOptions::new();
+        for (name, value) in &self.0 {
+            options = get_option(common_get(options, name, value)?, name, value)?;
+        }
+        if self.0.contains_key(WINDOW_BATCHES) || self.0.contains_key(WINDOW_BYTES) {
+            let batches = self.number(WINDOW_BATCHES)?.unwrap_or(WINDOW.0);
+            let bytes = self.number(WINDOW_BYTES)?.unwrap_or(WINDOW.1);
+            options = options.window(batches, bytes);
+        }
+        Ok(options)
+    }
+
+    /// [`get_options`](Self::get_options) of a request that `token` ends.
+    pub(crate) fn get_until(&self, token: &Cancel) -> Result<GetOptions> {
+        Ok(self.get_options()?.cancel(token))
+    }
+
+    /// The options of a put.
+    pub(crate) fn put_options(&self) -> Result<PutOptions> {
+        let mut options = PutOptions::new();
+        for (name, value) in &self.0 {
+            options = put_option(common_put(options, name, value)?, name, value)?;
+        }
+        Ok(options)
+    }
+
+    /// Whether a result set is read from all places of its description at once.
+    pub(crate) fn in_parts(&self) -> Result<bool> {
+        self.0.get(PARTS).map_or(Ok(false), |it| flag(PARTS, it))
+    }
+
+    /// The modes of ingestion that the server's host follows.
+    pub(crate) fn ingest_modes(&self) -> Result<Vec<&str>> {
+        const KNOWN: [&str; 4] = ["create", "append", "replace", "create_append"];
+        let Some(value) = self.0.get(INGEST_MODES) else {
+            return Ok(vec!["create"]);
+        };
+        let modes = text(INGEST_MODES, value)?.split(',').map(str::trim);
+        let modes: Vec<_> = modes.filter(|mode| !mode.is_empty()).collect();
+        match modes.iter().find(|mode| !KNOWN.contains(mode)) {
+            None => Ok(modes),
+            Some(mode) => {
+                let known = KNOWN.join(", ");
+                Err(invalid(format!(
+                    "{INGEST_MODES} has {mode:?}; the modes are {known}"
+                )))
+            }
+        }
+    }
+
+    fn number(&self, name: &str) -> Result<Option<u64>> {
+        self.0
+            .get(name)
+            .map(|value| parsed(name, value))
+            .transpose()
+    }
+}
+
+macro_rules! common {
+    ($function:ident, $options:ident) => {
+        /// Applies what gets and puts have in common.
+        fn $function(options: $options, name: &str, value: &[u8]) -> Result<$options> {
+            Ok(match name {
+                "dipc.token" => {
+                    let bearer = [b"Bearer ", value].concat();
+                    options.header("authorization", bearer).or_adbc()?
+                }
+                "dipc.send_secrets" => options.send_secrets(flag(name, value)?),
+                "dipc.connect_timeout" => options.connect_timeout(seconds(name, value)?),
+                "dipc.stall_timeout" => options.stall_timeout(seconds(name, value)?),
+                "dipc.deadline" => options.deadline(seconds(name, value)?),
+                "dipc.connections" => options.connections(parsed(name, value)?),
+                "dipc.checksums" => options.checksums(flag(name, value)?),
+                _ => match name.strip_prefix(HEADER) {
+                    Some(key) => options.header(key, value).or_adbc()?,
+                    None => options,
+                },
+            })
+        }
+    };
+}
+
+common!(common_get, GetOptions);
+common!(common_put, PutOptions);
+
+fn get_option(options: GetOptions, name: &str, value: &[u8]) -> Result<GetOptions> {
+    Ok(match name {
+        "dipc.message_limit" => options.message_limit(parsed(name, value)?),
+        "dipc.spin" => options.spin(seconds(name, value)?),
+        "dipc.trusted_network" => options.trusted_network(flag(name, value)?),
+        "dipc.validation" => {
+            let levels = [("structure", Level::Structure), ("full", Level::Full)];
+            options.validation(one_of(name, value, levels)?)
+        }
+        _ => options,
+    })
+}
+
+fn put_option(options: PutOptions, name: &str, value: &[u8]) -> Result<PutOptions> {
+    Ok(match name {
+        "dipc.body" => {
+            let policies = [
+                ("auto", BodyPolicy::Auto),
+                ("packed", BodyPolicy::Packed),
+                ("lent", BodyPolicy::Lent),
+            ];
+            options.body(one_of(name, value, policies)?)
+        }
+        "dipc.compression" => {
+            let kinds = [("lz4", Compression::Lz4Frame), ("zstd", Compression::Zstd)];
+            options.compression(one_of(name, value, kinds)?)
+        }
+        _ => options,
+    })
+}
+
+/// The error of an option that the driver does not have.
+pub(crate) fn unknown(name: &str) -> adbc_core::error::Error {
+    not_implemented(format!(
+        "there is no option {name:?}; the page of adbc_driver_dipc lists those that there are"
+    ))
+}
+
+/// The value as bytes: of a text those, of a number its digits.
+pub(crate) fn bytes_of(value: OptionValue) -> Result<Vec<u8>> {
+    match value {
+        OptionValue::String(text) => Ok(text.into_bytes()),
+        OptionValue::Bytes(bytes) => Ok(bytes),
+        OptionValue::Int(number) => Ok(number.to_string().into_bytes()),
+        OptionValue::Double(number) => Ok(number.to_string().into_bytes()),
+        _ => Err(invalid(
+            "a value of an option is of a kind that ADBC 1.1 lacks",
+        )),
+    }
+}
+
+/// The value as text.
+pub(crate) fn text<'a>(name: &str, value: &'a [u8]) -> Result<&'a str> {
+    std::str::from_utf8(value).map_err(|_| invalid(format!("the value of {name} is not UTF-8")))
+}
+
+/// The value as a number.
+pub(crate) fn parsed<T: FromStr>(name: &str, value: &[u8]) -> Result<T> {
+    let text = text(name, value)?;
+    let number = text.trim().parse();
+    number.map_err(|_| invalid(format!("the value {text:?} of {name} is no such number")))
+}
+
+/// The value as `true` or `false`.
+pub(crate) fn flag(name: &str, value: &[u8]) -> Result<bool> {
+    one_of(name, value, [("true", true), ("false", false)])
+}
+
+/// The value as a time in seconds.
+pub(crate) fn seconds(name: &str, value: &[u8]) -> Result<Duration> {
+    let time = Duration::try_from_secs_f64(parsed(name, value)?);
+    time.map_err(|error| invalid(format!("{name}, in seconds: {error}")))
+}
+
+fn one_of<T, const N: usize>(name: &str, value: &[u8], known: [(&str, T); N]) -> Result<T> {
+    let text = text(name, value)?;
+    let names = known.each_ref().map(|(name, _)| *name).join(", ");
+    let found = known.into_iter().find(|(name, _)| *name == text);
+    let (_, value) =
+        found.ok_or_else(|| invalid(format!("the value {text:?} of {name} is none of {names}")))?;
+    Ok(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use adbc_core::error::Status;
+
+    use super::*;
+
+    /// Promise of the table of options: each name does something with its value.
+    #[test]
+    fn values_are_checked() {
+        for name in NAMES {
+            assert!(
+                include_str!("lib.rs").contains(&format!("| `{name}`")),
+                "{name}"
+            );
+            let mut settings = Settings::default();
+            // A token may be any bytes that a header may have, so nothing is wrong with it.
+            if name == "dipc.token" {
+                settings.set(name, "x".into()).unwrap();
+                continue;
+            }
+            let error = settings.set(name, "no such value".into()).unwrap_err();
+            assert_eq!(error.status, Status::InvalidArguments, "{name}");
+            assert!(error.message.contains(name), "{error}");
+            assert_eq!(settings.get(name).unwrap_err().status, Status::NotFound);
+        }
+        let mut settings = Settings::default();
+        let error = settings.set("dipc.nothing", "x".into()).unwrap_err();
+        assert_eq!(error.status, Status::NotImplemented);
+        let error = settings.set("dipc.header.Upper", "x".into()).unwrap_err();
+        assert_eq!(error.status, Status::InvalidArguments);
+        let error = settings.set("dipc.deadline", (-1_i64).into()).unwrap_err();
+        assert!(error.message.contains("dipc.deadline"), "{error}");
+    }
+
+    #[test]
+    fn values_may_be_texts_or_numbers() {
+        let mut settings = Settings::default();
+        settings.set("dipc.deadline", 2.5.into()).unwrap();
+        settings.set("dipc.window.bytes", 1024_i64.into()).unwrap();
+        settings.set("dipc.window.batches", "2".into()).unwrap();
+        settings.set("dipc.header.k", b"\xff".into()).unwrap();
+        assert_eq!(settings.get("dipc.deadline").unwrap(), b"2.5");
+        assert_eq!(settings.get("dipc.header.k").unwrap(), b"\xff");
+        assert_eq!(settings.ingest_modes().unwrap(), ["create"]);
+        let modes = "append, replace,";
+        settings.set("dipc.ingest.modes", modes.into()).unwrap();
+        assert_eq!(settings.ingest_modes().unwrap(), ["append", "replace"]);
+        assert!(!settings.in_parts().unwrap());
+        settings.set("dipc.parts", true.into()).unwrap();
+        assert!(settings.in_parts().unwrap());
+    }
+}
