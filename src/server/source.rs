@@ -215,7 +215,10 @@ impl Source {
                 Status::Provider,
                 match is_taken {
                     true => "the server's host left the table before its end",
-                    false => "the server's host did not take the table",
+                    false => {
+                        "the server's host did not take the table: its handler returned before it \
+                         read the client's stream"
+                    }
                 },
             )),
             (Err((code, text)), _) => {

@@ -167,7 +167,8 @@ impl Listener for ShmListener {
 }
 
 fn in_use(address: &SocketAddress, who: impl std::fmt::Display) -> Error {
-    Error::new(Status::AddressInUse, format!("{address} is in use{who}"))
+    let text = format!("{address} is in use{who}: stop that server, or listen at another name");
+    Error::new(Status::AddressInUse, text)
 }
 
 /// Somebody has the address.
