@@ -167,15 +167,15 @@ impl Listener for ShmListener {
 }
 
 fn in_use(address: &SocketAddress, who: impl std::fmt::Display) -> Error {
-    let text = format!("{address} is in use{who}: stop that server, or listen at another name");
-    Error::new(Status::AddressInUse, text)
+    Error::new(Status::AddressInUse, format!("{address} is in use{who}"))
 }
 
 /// Somebody has the address.
 fn taken(address: &SocketAddress) -> Error {
     match probe(address) {
         Ok(ListenerProbe::Live(Some(peer))) => {
-            in_use(address, format_args!(" by a process ({peer})"))
+            let who = format_args!(" by a process ({peer}): end it, or listen at another address");
+            in_use(address, who)
         }
         _ => in_use(
             address,
