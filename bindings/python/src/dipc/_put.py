@@ -234,7 +234,7 @@ class Writer:
 
     def _ensure_shape(self, schema: _abi.ArrowSchema) -> None:
         if _source.shape(schema) != self._shape:
-            raise ValueError(f"the batch is {Schema(schema)!r}, and the table {self.schema!r}: give it the same columns")
+            raise ValueError(f"the batch is {Schema(schema)!r}, which is not the table's {self.schema!r}")
 
     def _try(self, pointer: c_void_p, call: Callable[[c_void_p], T]) -> T | None:
         """Makes a call that does not wait; None where it has to."""
