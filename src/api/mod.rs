@@ -6,7 +6,7 @@
 //! | `client`, `parts`, `options`, `uris`, `description` | requests, and what they are told |
 //! | `reader`, `put` | streams in and out |
 //! | `server`, `server_options`, `provider`, `request`, `batches` | the other side |
-//! | `nonblocking`, `readiness` | the same for async programs |
+//! | `nonblocking`, `pulled`, `readiness` | the same for async programs |
 //! | `crossing` | record batches of other versions of `arrow` |
 
 mod batches;
@@ -18,6 +18,8 @@ mod nonblocking;
 mod options;
 mod parts;
 mod provider;
+#[cfg(any(feature = "tokio", feature = "async-io"))]
+mod pulled;
 mod put;
 mod reader;
 #[cfg(any(feature = "tokio", feature = "async-io"))]
@@ -34,6 +36,8 @@ pub use description::{Description, Endpoint};
 pub use nonblocking::{AsyncPut, AsyncReader};
 pub use options::{GetOptions, PutOptions};
 pub use provider::Provider;
+#[cfg(any(feature = "tokio", feature = "async-io"))]
+pub use pulled::PulledRequest;
 pub use put::Put;
 pub use reader::Reader;
 pub use request::Request;

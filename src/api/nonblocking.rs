@@ -216,13 +216,14 @@ async fn answer(pending: Pending) -> Result<Answer> {
     }
 }
 
-async fn readable(fd: BorrowedFd<'_>) -> Result<()> {
+/// Waits until `fd` is readable.
+pub(super) async fn readable(fd: BorrowedFd<'_>) -> Result<()> {
     let wait = Readiness::of(fd).map_err(|error| no_wait(&error))?;
     let waited = poll_fn(|context| wait.poll(context)).await;
     waited.map_err(|error| no_wait(&error))
 }
 
-fn no_wait(error: &io::Error) -> Error {
+pub(super) fn no_wait(error: &io::Error) -> Error {
     Error::io("the task cannot wait in its runtime", error)
 }
 

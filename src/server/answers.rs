@@ -62,6 +62,17 @@ impl Request {
         self.release_by(core.callbacks()?)?;
         Ok(AsyncAnswer { caller })
     }
+
+    /// Pull form: has the arrays of a stream that the host has not begun released where those of
+    /// providers are, instead of by the host's own calls.
+    ///
+    /// # Errors
+    ///
+    /// As [`prepare_async_answer`](Self::prepare_async_answer).
+    pub fn release_by_callbacks(&self) -> Result<()> {
+        let core = self.ensure_unanswered()?;
+        self.release_by(core.callbacks()?)
+    }
 }
 
 impl AsyncAnswer {

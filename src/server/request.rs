@@ -266,7 +266,7 @@ impl Request {
     }
 
     /// Calls `then` once [`is_cancelled`](Self::is_cancelled) is true, which may be now.
-    pub(super) fn when_cancelled(&self, then: impl FnOnce() + Send + 'static) {
+    pub fn when_cancelled(&self, then: impl FnOnce() + Send + 'static) {
         self.stream.when_lost(Box::new(then));
     }
 
@@ -283,7 +283,7 @@ impl Request {
     }
 
     /// Calls `with` with the descriptor of [`fd`](Self::fd).
-    pub(super) fn with_fd<T>(&self, with: impl FnOnce(BorrowedFd<'_>) -> T) -> Result<T> {
+    pub fn with_fd<T>(&self, with: impl FnOnce(BorrowedFd<'_>) -> T) -> Result<T> {
         Ok(with(self.pull(None)?.production.fd()?))
     }
 

@@ -13,6 +13,7 @@ mod crossing;
 mod memory;
 mod nonblocking;
 mod parts;
+mod pulled;
 mod requests;
 mod serving;
 
