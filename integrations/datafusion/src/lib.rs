@@ -30,12 +30,18 @@
 //! - [`DipcServer`] says where tables are, and how they are asked for.
 //! - [`DipcTableProvider`] is one of them, as a source and a target of queries.
 //! - [`DipcCatalogProvider`] and [`DipcSchemaProvider`] show the tables that a server lists.
+//! - [`distributed`] carries the shuffles of datafusion-distributed.
 //!
 //! Streams sleep in tokio's reactor, so the runtime of the queries needs I/O enabled
 //! (`Builder::enable_io`; `#[tokio::main]` has it).
 
 mod catalog;
+pub mod distributed;
 mod table;
 
 pub use catalog::{DipcCatalogProvider, DipcSchemaProvider};
+#[doc(inline)]
+pub use distributed::{
+    ChannelOptions, DipcChannelResolver, DipcWorker, LocationsService, worker_server,
+};
 pub use table::{DipcScanExec, DipcServer, DipcTableProvider};
