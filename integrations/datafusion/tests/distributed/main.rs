@@ -12,6 +12,8 @@ mod cluster;
 mod failures;
 mod partitions;
 mod queries;
+#[cfg(feature = "cli")]
+mod tls;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -68,6 +70,11 @@ impl Tables {
         );
         context.sql(&names).await.unwrap().collect().await.unwrap();
         Self(folder)
+    }
+
+    #[cfg(feature = "cli")]
+    fn folder(&self) -> &std::path::Path {
+        self.0.path()
     }
 
     async fn register(&self, context: SessionContext) -> SessionContext {

@@ -1,0 +1,70 @@
+//! `dipc-sql`: runs SQL on worker processes that shuffle over libdipc.
+//!
+//! ```sh
+//! dipc-sql worker --listen 127.0.0.1:7000 &
+//! dipc-sql worker --listen 127.0.0.1:7010 &
+//! dipc-sql query --workers http://127.0.0.1:7000,http://127.0.0.1:7010 \
+//!     --tpch 0.1 --explain "SELECT l_shipmode, count(*) FROM lineitem GROUP BY l_shipmode"
+//! ```
+//!
+//! Exit status: 0 done, 1 failed, 2 wrong usage.
+
+mod query;
+mod stages;
+mod tpch;
+mod worker;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// Runs SQL on worker processes that shuffle over libdipc.
+#[derive(Parser)]
+#[command(name = "dipc-sql", version, propagate_version = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Runs parts of queries for others, until a signal
+    Worker(worker::Args),
+    /// Runs queries and prints their results
+    Query(query::Args),
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    match run(cli.command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("dipc-sql: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command) -> Result<()> {
+    raise_file_limit();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()?;
+    match command {
+        Command::Worker(args) => runtime.block_on(worker::run(args)),
+        Command::Query(args) => runtime.block_on(query::run(args)),
+    }
+}
+
+/// Each stream takes some file descriptors, and a shuffle has many streams.
+fn raise_file_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: limit.maximum,
+        maximum: limit.maximum,
+    };
+    // With the old limit a large shuffle says what it lacks.
+    let _ = setrlimit(Resource::Nofile, raised);
+}
