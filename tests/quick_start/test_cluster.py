@@ -133,7 +133,7 @@ def test_manifests_fit_together():
     service, workers, policy = (found[kind] for kind in ("Service", "StatefulSet", "NetworkPolicy"))
     labels = workers["spec"]["template"]["metadata"]["labels"]
     [container] = workers["spec"]["template"]["spec"]["containers"]
-    [port] = container["ports"]
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
     assert workers["spec"]["serviceName"] == service["metadata"]["name"]
     for selector in (
         service["spec"]["selector"],
@@ -141,9 +141,10 @@ def test_manifests_fit_together():
         policy["spec"]["podSelector"]["matchLabels"],
     ):
         assert selector == labels
-    assert service["spec"]["ports"][0]["targetPort"] == port["name"] == policy["spec"]["ingress"][0]["ports"][0]["port"]
-    assert service["spec"]["ports"][0]["port"] == port["containerPort"]
-    assert f"tcp://$(POD_IP):{port['containerPort']}" in container["args"]
+    assert {port["targetPort"]: port["port"] for port in service["spec"]["ports"]} == ports
+    assert {port["port"] for port in policy["spec"]["ingress"][0]["ports"]} == set(ports)
+    assert f"$(POD_IP):{ports['plans']}" in container["args"]
+    assert f"tcp://$(POD_IP):{ports['dipc']}" in container["args"]
     readme = (FOLDER / "README.md").read_text(encoding="utf-8")
-    first = f"{workers['metadata']['name']}-0.{service['metadata']['name']}:{port['containerPort']}"
+    first = f"{workers['metadata']['name']}-0.{service['metadata']['name']}:{ports['plans']}"
     assert first in readme
