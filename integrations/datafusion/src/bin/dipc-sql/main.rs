@@ -4,7 +4,7 @@
 //! dipc-sql worker --listen 127.0.0.1:7000 &
 //! dipc-sql worker --listen 127.0.0.1:7010 &
 //! dipc-sql query --workers http://127.0.0.1:7000,http://127.0.0.1:7010 \
-//!     --tpch 0.1 --explain "SELECT l_shipmode, count(*) FROM lineitem GROUP BY l_shipmode"
+//!     --tpch 0.1 --scan-bytes 1000000 --explain "SELECT l_shipmode, count(*) FROM lineitem GROUP BY l_shipmode"
 //! ```
 //!
 //! Exit status: 0 done, 1 failed, 2 wrong usage.
@@ -41,10 +41,16 @@ fn main() -> ExitCode {
     match run(cli.command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("dipc-sql: {error:#}");
+            eprintln!("dipc-sql: {}", brief(&format!("{error:#}")));
             ExitCode::FAILURE
         }
     }
+}
+
+/// What failed, and its nearest cause: DataFusion and its transport say the rest again and again.
+fn brief(text: &str) -> String {
+    let causes: Vec<_> = text.split("\ncaused by\n").take(2).collect();
+    causes.join(": ")
 }
 
 fn run(command: Command) -> Result<()> {
