@@ -136,6 +136,8 @@ def test_stability():
         "| Python | " + number("bindings/python/pyproject.toml", '^requires-python = ">=(.*)"$') + " |",
     ):
         assert text in " ".join(page.split()), text
+    for other in ("install.md", "guide/rust.md"):
+        assert f" arrow@{arrow}" in (ROOT / "docs" / other).read_text(encoding="utf-8"), other
 
 
 def test_the_flight_page_names_what_there_is():

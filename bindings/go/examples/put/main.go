@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"time"
 
 	dipc "github.com/libdipc/libdipc/bindings/go"
@@ -49,8 +50,9 @@ func take(ctx context.Context, descriptor string, source *dipc.Source) error {
 	if err != nil {
 		return err
 	}
-	if !given.Equal(schema) {
-		return fmt.Errorf("%s has another schema: %w", descriptor, dipc.ErrInvalidData)
+	if !fits(given) {
+		return fmt.Errorf("%s has the columns %v, and not %v: %w",
+			descriptor, given.Fields(), schema.Fields(), dipc.ErrInvalidData)
 	}
 	table, err := source.Accept(ctx)
 	if err != nil {
@@ -66,6 +68,14 @@ func take(ctx context.Context, descriptor string, source *dipc.Source) error {
 		}
 	}
 	return table.Err()
+}
+
+// fits compares the names and the types of the columns. Schema.Equal would also compare which columns
+// may have nulls, and most libraries say that of every column.
+func fits(given *arrow.Schema) bool {
+	return slices.EqualFunc(given.Fields(), schema.Fields(), func(a, b arrow.Field) bool {
+		return a.Name == b.Name && arrow.TypeEqual(a.Type, b.Type)
+	})
 }
 
 func send(ctx context.Context, uri string) error {

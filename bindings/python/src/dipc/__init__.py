@@ -7,7 +7,7 @@
         print(server.listen("shm:@demo"))
         ...
 
-    table = pyarrow.table(dipc.get("shm:@demo", "table"))   # another
+    table = dipc.get("shm:@demo", "table").read_all()    # another
 
 Objects of any library that speaks Arrow's PyCapsule interface go in and come out: pyarrow, polars, duckdb,
 pandas, nanoarrow. The package needs none of them, and nothing but the shared library libdipc.
