@@ -24,7 +24,11 @@ impl ServerCore {
         if asked.request.verb.has_source() {
             match self.refuse_taking(turner, asked, error) {
                 Ok(begun) => return begun,
-                Err((_, given_back)) => turner = given_back,
+                Err((_, given_back)) => {
+                    turner = given_back;
+                    // Nobody reads what the client has sent already.
+                    turner.step(|served, _| served.end_receiving());
+                }
             }
         }
         turner.step(|served, effects| served.send_refusal(error, effects));

@@ -166,6 +166,75 @@ fn a_schema_waits_for_the_decision() {
     }
 }
 
+/// A client that cancels and goes while the host still decides leaves no stream behind, whatever the
+/// host decides.
+#[test]
+fn a_cancel_before_the_decision_leaves_nothing() {
+    for (subject, verb) in SUBJECTS
+        .into_iter()
+        .flat_map(|subject| [Verb::Put, Verb::Exchange].map(|verb| (subject, verb)))
+    {
+        for verdict in ["good", "bad"] {
+            let (server, uri) = deciding(subject, |request| {
+                if request.ticket() == b"slow" {
+                    thread::sleep(Duration::from_millis(300));
+                }
+                match request.headers().get("token") {
+                    Some(b"good") => Ok(()),
+                    _ => Err(Error::new(Status::Permission, "who are you?")),
+                }
+            });
+            let (sender, _handled) = mpsc::channel();
+            let handler = server.set_handler(Box::new(Handler(sender)));
+            handler.map_err(|(error, _)| error).unwrap();
+            let client = client();
+            let mut options = PutOptions {
+                connections: subject.connections,
+                ..PutOptions::default()
+            };
+            options.headers.add("token", verdict).unwrap();
+            let schema = export_schema(&schema());
+            let cancel = Cancel::new().unwrap();
+            thread::scope(|scope| {
+                scope.spawn(|| {
+                    thread::sleep(Duration::from_millis(100));
+                    cancel.cancel();
+                });
+                let (uris, described) = ([uri.as_str()], (&schema, HOST));
+                let answers = subject.options();
+                let outcome = match verb {
+                    Verb::Put => client
+                        .put(&uris, b"slow", described, &options, Some(&cancel))
+                        .map(drop),
+                    _ => client
+                        .exchange(
+                            &uris,
+                            b"slow",
+                            described,
+                            (&options, &answers),
+                            Some(&cancel),
+                        )
+                        .map(drop),
+                };
+                assert_eq!(outcome.unwrap_err().status(), Status::Cancelled);
+            });
+            drop(client);
+            let client = crate::client();
+            options.headers = dipc::proto::Headers::default();
+            options.headers.add("token", "good").unwrap();
+            let mut put = client
+                .put(&[&uri], b"next", (&schema, HOST), &options, None)
+                .unwrap();
+            put.push(export(&batch(0, 10)), None, None)
+                .map_err(|(error, _)| error)
+                .unwrap();
+            put.finish(None).unwrap();
+            drop(put);
+            eventually("no stream is left", || server.stats().streams_active == 0);
+        }
+    }
+}
+
 fn exchange(subject: Subject, uri: &str, token: &str) -> Result<()> {
     let mut options = PutOptions {
         connections: subject.connections,

@@ -66,8 +66,9 @@ USES = {
     "asyncio iteration": "asyncio.run(everything())",
 }
 
+# read_all would import pyarrow, and an import that is interrupted warns.
 CTRL_C = """
-import asyncio, dipc, sys
+import asyncio, dipc, pyarrow, sys
 uri = sys.argv[1]
 async def everything():
     async with await dipc.aget(uri, 'reading') as reader:

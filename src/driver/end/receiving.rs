@@ -55,6 +55,7 @@ impl End {
     /// At a server: the host decides about a stream that the client sends. Up to
     /// [`begin_receiving`](Self::begin_receiving) its messages are kept.
     pub fn await_decision(&mut self) {
+        self.receives = true;
         self.is_undecided = true;
     }
 
@@ -93,6 +94,7 @@ impl End {
         self.early_bytes = 0;
         self.early_other_bytes = 0;
         self.is_receiving = false;
+        self.is_undecided = false;
         self.host_has_had = None;
     }
 
