@@ -9,7 +9,6 @@ import subprocess
 import time
 
 import pytest
-
 from support import ENVIRONMENT, ROOT, needs, run, snippets
 
 FOLDER = ROOT / "examples/cluster"
