@@ -184,7 +184,7 @@ fn a_cancel_before_the_decision_leaves_nothing() {
                     _ => Err(Error::new(Status::Permission, "who are you?")),
                 }
             });
-            let (sender, _handled) = mpsc::channel();
+            let (sender, handled) = mpsc::channel();
             let handler = server.set_handler(Box::new(Handler(sender)));
             handler.map_err(|(error, _)| error).unwrap();
             let client = client();
@@ -219,6 +219,10 @@ fn a_cancel_before_the_decision_leaves_nothing() {
                 assert_eq!(outcome.unwrap_err().status(), Status::Cancelled);
             });
             drop(client);
+            if verdict == "good" {
+                handled.recv_timeout(Duration::from_secs(20)).unwrap();
+            }
+            eventually("no connection is left", || server.stats().connections == 0);
             let client = crate::client();
             options.headers = dipc::proto::Headers::default();
             options.headers.add("token", "good").unwrap();
