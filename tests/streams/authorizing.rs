@@ -135,8 +135,8 @@ fn each_request_is_decided() {
     }
 }
 
-/// Rule Q3: the schema of a put or an exchange comes while the host still decides. It is kept if the
-/// host allows the request, and a refusal is told all the same.
+/// Rule Q3: the schema of a put or an exchange comes while the host still decides. It is kept if
+/// the host allows the request, and a refusal is told all the same.
 #[test]
 fn a_schema_waits_for_the_decision() {
     for subject in SUBJECTS {
@@ -166,8 +166,8 @@ fn a_schema_waits_for_the_decision() {
     }
 }
 
-/// A client that cancels and goes while the host still decides leaves no stream behind, whatever the
-/// host decides.
+/// A client that cancels and goes while the host still decides leaves no stream behind, whatever
+/// the host decides.
 #[test]
 fn a_cancel_before_the_decision_leaves_nothing() {
     for (subject, verb) in SUBJECTS

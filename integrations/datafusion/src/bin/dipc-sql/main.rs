@@ -4,7 +4,8 @@
 //! dipc-sql worker --listen 127.0.0.1:7000 &
 //! dipc-sql worker --listen 127.0.0.1:7010 &
 //! dipc-sql query --workers http://127.0.0.1:7000,http://127.0.0.1:7010 \
-//!     --tpch 0.1 --scan-bytes 1000000 --explain "SELECT l_shipmode, count(*) FROM lineitem GROUP BY l_shipmode"
+//!     --tpch 0.1 --scan-bytes 1000000 --explain \
+//!     "SELECT l_shipmode, count(*) FROM lineitem GROUP BY l_shipmode"
 //! ```
 //!
 //! Exit status: 0 done, 1 failed, 2 wrong usage.
