@@ -50,10 +50,12 @@ async fn answer(request: PulledRequest, living: Living) {
         Status::Io,
         "the disk is gone",
     )))]);
+    let large = futures::stream::iter((0..64).map(|n| Ok(batch(n, 1 << 17))));
     let endless = futures::stream::iter(0..).map(|n| Ok(batch(n, 1000)));
     // The caller looks at what the client is told.
     let _ = match &*ticket {
         "few" => request.answer(&schema(), living.counted(few)).await,
+        "large" => request.answer(&schema(), large).await,
         "pending" => request.answer(&schema(), living.counted(none)).await,
         "broken" => request.answer(&schema(), few.chain(broken)).await,
         "endless" => request.answer(&schema(), living.counted(endless)).await,
@@ -185,5 +187,21 @@ fn a_slow_client_holds_up_only_its_own_table() {
         tokio::time::timeout(Duration::from_secs(20), gone)
             .await
             .unwrap();
+    });
+}
+
+/// Promise of `PulledRequest::answer`: a table that has filled the socket of a client that does not
+/// read goes on as soon as the client reads.
+#[test]
+fn a_table_goes_on_when_its_client_reads_again() {
+    with_server(|client, uri, _| async move {
+        let options = GetOptions::new().window(1000, 1 << 30);
+        let large = client.get_async_with(&uri, "large", &options).await;
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        let rows = large
+            .unwrap()
+            .try_fold(0, |rows, batch| async move { Ok(rows + batch.num_rows()) });
+        let rows = tokio::time::timeout(Duration::from_secs(10), rows).await;
+        assert_eq!(rows.expect("the table stands still").unwrap(), 64 << 17);
     });
 }

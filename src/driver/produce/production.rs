@@ -292,12 +292,17 @@ impl Production {
         done: &mut impl FnMut(&mut Self) -> Result<bool>,
     ) -> Result<()> {
         loop {
-            let may_look = deadline.is_none_or(|deadline| clock::now() < deadline);
-            if may_look && self.look(done)? {
+            let has_time = deadline.is_none_or(|deadline| clock::now() < deadline);
+            if has_time && self.look(done)? {
                 return Ok(());
             }
             let bell = self.set_bell();
-            self.turn(Budget::LOOK);
+            // A host without time may come because its descriptor told of room to write.
+            self.turn(if has_time {
+                Budget::LOOK
+            } else {
+                Budget::WOKEN
+            });
             if self.is_done(done)? {
                 return Ok(());
             }
