@@ -63,10 +63,10 @@ fn not_asked() -> Error {
 /// Told of the outcome, once, on a thread of the client.
 pub(super) type Told = Box<dyn FnOnce(Result<Answer>) + Send>;
 
-/// The threads that make a client's requests. They outlive it.
+/// The threads that make a client's requests. They outlive it while there are some.
 #[derive(Default)]
 pub(super) struct Requests {
-    threads: Arc<AskingThreads>,
+    threads: AskingThreads,
     waiting: Mutex<Option<StreamLoop<Waiting>>>,
 }
 
