@@ -9,6 +9,11 @@ use std::fmt;
 pub struct Uris(Vec<String>);
 
 impl Uris {
+    /// The texts, whole: with the parameters, which name the connection's tags.
+    pub fn as_slice(&self) -> &[String] {
+        &self.0
+    }
+
     /// The texts, as the core of the client takes them.
     pub(super) fn texts(&self) -> Vec<&str> {
         self.0.iter().map(String::as_str).collect()
