@@ -42,6 +42,6 @@ mod table;
 pub use catalog::{DipcCatalogProvider, DipcSchemaProvider};
 #[doc(inline)]
 pub use distributed::{
-    ChannelOptions, DipcChannelResolver, DipcWorker, LocationsService, worker_server,
+    ChannelOptions, DipcChannelResolver, DipcTables, DipcWorker, LocationsService, worker_server,
 };
 pub use table::{DipcScanExec, DipcServer, DipcTableProvider};

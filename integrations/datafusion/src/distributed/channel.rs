@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::Result;
 use datafusion::execution::TaskContext;
@@ -13,7 +12,7 @@ use datafusion_distributed::{
     CoordinatorToWorkerMsg, DistributedConfig, ExecuteTaskRequest, GetWorkerInfoRequest,
     GetWorkerInfoResponse, SetPlanRequest, WorkerChannel, WorkerToCoordinatorMsg,
 };
-use dipc::crossing::arrow_59::{batch_out, schema_out};
+use dipc::crossing::arrow_59::{CrossedStream, stream};
 use dipc::{AsyncReader, GetOptions, Headers, StreamStats};
 use futures::stream::BoxStream;
 use futures::{StreamExt as _, TryStreamExt as _};
@@ -133,9 +132,7 @@ fn watched<T: Send + 'static>(
 
 /// A partition on its way in.
 struct Partition {
-    reader: AsyncReader,
-    /// The schema in the version of the engine.
-    schema: SchemaRef,
+    batches: CrossedStream,
     peer: Arc<Peer>,
     figures: Figures,
     counted: StreamStats,
@@ -143,12 +140,9 @@ struct Partition {
 
 impl Partition {
     fn new(reader: AsyncReader, peer: Arc<Peer>, figures: Figures) -> Result<Self> {
-        let schema = schema_out(&reader.schema());
-        let schema = schema.map_err(|error| peer.failed(&error.to_string()))?;
         Ok(Self {
-            schema: Arc::new(schema),
+            batches: stream(reader).map_err(|error| peer.error(error))?,
             counted: StreamStats::default(),
-            reader,
             peer,
             figures,
         })
@@ -163,18 +157,12 @@ impl Partition {
     }
 
     async fn next(&mut self) -> Result<Option<RecordBatch>> {
-        let (reader, peer) = (&mut self.reader, &self.peer);
-        let next = async {
-            let next = reader.try_next().await;
-            next.map_err(|error| peer.failed(&error.to_string()))
-        };
+        let (batches, peer) = (&mut self.batches, &self.peer);
+        let next = async { batches.try_next().await.map_err(|error| peer.error(error)) };
         let batch = peer.watched(next).await;
-        let stats = self.reader.stats();
+        let stats = self.batches.reader().stats();
         self.figures.add(&self.counted, &stats);
         self.counted = stats;
-        let crossed = batch?
-            .map(|batch| batch_out(batch, &self.schema))
-            .transpose();
-        crossed.map_err(|error| self.peer.failed(&error.to_string()))
+        batch
     }
 }

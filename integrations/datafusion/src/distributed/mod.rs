@@ -65,6 +65,7 @@
 //! | `worker` | the worker's side |
 //! | `resolver`, `channel`, `peer`, `options` | the client's side |
 //! | `locations`, `discovery` | how a client learns where a worker serves |
+//! | `tables` | tables of libdipc in the plans of workers |
 //! | `figures` | metrics |
 
 mod channel;
@@ -75,9 +76,11 @@ mod options;
 mod partition;
 mod peer;
 mod resolver;
+mod tables;
 mod worker;
 
 pub use discovery::LocationsService;
 pub use options::ChannelOptions;
 pub use resolver::DipcChannelResolver;
+pub use tables::DipcTables;
 pub use worker::{DipcWorker, worker_server};

@@ -47,10 +47,16 @@ impl ChannelOptions {
     }
 
     /// The schemes that are used, the best first. A worker's locations of other schemes are not
-    /// used, nor is `shm` of another machine or container. Default: `shm`, `tls`, `tcp`, `ucx`.
+    /// used, nor is `shm` of another machine or container. With `grpc` among them a worker that none
+    /// of the others reaches sends its partitions over the engine's own channel, as a worker without
+    /// libdipc does in any case. Default: `shm`, `tls`, `tcp`, `ucx`.
     pub fn ways<T: Into<String>>(mut self, ways: impl IntoIterator<Item = T>) -> Self {
         self.ways = ways.into_iter().map(Into::into).collect();
         self
+    }
+
+    pub(super) fn takes_grpc(&self) -> bool {
+        self.ways.iter().any(|way| way == "grpc")
     }
 
     /// How long a worker may take to accept the request for a partition. It waits up to 10 s for

@@ -33,8 +33,8 @@ pub(super) struct Peer {
     addresses: Mutex<Option<Addresses>>,
 }
 
-/// The addresses by which this process reaches a worker, the best first; `None` for a worker
-/// without libdipc.
+/// The addresses by which this process reaches a worker, the best first; `None` for a worker whose
+/// partitions come over gRPC.
 type Addresses = Option<Arc<[String]>>;
 
 impl Peer {
@@ -93,17 +93,18 @@ impl Peer {
             None => None,
             Some(locations) => {
                 let usable = usable(&locations, &self.url, &self.options.ways);
-                if usable.is_empty() {
-                    return Err(self.unreachable(&locations));
+                match usable.is_empty() {
+                    true if self.options.takes_grpc() => None,
+                    true => return Err(self.unreachable(&locations)),
+                    false => Some(usable.into()),
                 }
-                Some(usable.into())
             }
         };
         *known = Some(addresses.clone());
         Ok(addresses)
     }
 
-    /// Whether the worker serves over libdipc.
+    /// Whether the worker's partitions come over libdipc.
     ///
     /// # Errors
     ///
@@ -134,7 +135,7 @@ impl Peer {
                         let text = format!("cannot be reached at {address}: {error}");
                         outcome = Err(self.failed(&text));
                     }
-                    Err(error) => return Err(self.failed(&error.to_string())),
+                    Err(error) => return Err(self.error(error)),
                 }
             }
             // A worker that was started again may listen elsewhere.
@@ -195,8 +196,18 @@ impl Peer {
             Ok(Ok(_)) => Ok(()),
             // An answer is a sign of life, too.
             Ok(Err(error)) if error.status() == Status::Permission => Ok(()),
-            Ok(Err(error)) => Err(self.failed(&error.to_string())),
+            Ok(Err(error)) => Err(self.error(error)),
             Err(_) => Err(self.silent("did not answer", limit)),
+        }
+    }
+
+    /// An error of a stream of this worker, with its status for a program that downcasts. A plan
+    /// that has met the limit of its memory says so here as there.
+    pub(super) fn error(&self, error: dipc::Error) -> DataFusionError {
+        let error = error.context(format_args!("worker {}", self.url));
+        match error.status() {
+            Status::OutOfMemory => DataFusionError::ResourcesExhausted(error.to_string()),
+            _ => DataFusionError::External(error.into()),
         }
     }
 

@@ -21,7 +21,7 @@ use super::peer::Peer;
 const MOST_PEERS: usize = 1024;
 
 /// Gets the partitions of workers over libdipc, and everything else over gRPC. A worker without
-/// libdipc is reached over gRPC alone.
+/// libdipc is reached over gRPC alone ([`ChannelOptions::ways`] has the choice).
 ///
 /// Clones share the connections. The resolver belongs into the session of the coordinator, and into
 /// those of the workers, which read each other's partitions; [`worker`](Self::worker) makes such a

@@ -12,7 +12,7 @@ use datafusion::arrow::error::ArrowError;
 use datafusion::common::DataFusionError;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion_distributed::Worker;
-use dipc::crossing::arrow_59::{batch_in, schema_in};
+use dipc::crossing::arrow_59::{Entrance, schema_in};
 use dipc::{Error, PulledRequest, Result, Server, ServerBuilder, Status, Verb};
 use futures::{FutureExt as _, StreamExt as _};
 use tokio::task::JoinHandle;
@@ -120,17 +120,17 @@ async fn serve(worker: Worker, server: Server) {
 
 async fn answer(worker: Worker, request: PulledRequest) {
     let opened = open(&worker, &request).await;
-    let opened = opened.and_then(|stream| Ok((schema_in(&stream.schema())?, stream)));
-    let (schema, stream) = match opened {
-        Ok((schema, stream)) => (Arc::new(schema), stream),
+    let opened = opened.and_then(|stream| Ok((Entrance::new(&stream.schema())?, stream)));
+    let (entrance, stream) = match opened {
+        Ok(opened) => opened,
         Err(error) => return request.refuse(&error),
     };
-    let each = Arc::clone(&schema);
+    let schema = Arc::clone(entrance.schema());
     // A panic of the plan is an error of its stream, as in the plan's own tasks.
     let stream = AssertUnwindSafe(stream).catch_unwind().map(move |batch| {
         let batch = batch.unwrap_or_else(|panic| Err(panicked(&*panic)));
         let batch = batch.and_then(|batch| Ok(compact(batch)?));
-        batch_in(batch.map_err(|error| failed(&error))?, &each)
+        entrance.batch(batch.map_err(|error| failed(&error))?)
     });
     // The client is told.
     let _ = request.answer(&schema, stream).await;
@@ -158,7 +158,11 @@ async fn open(worker: &Worker, request: &PulledRequest) -> Result<SendableRecord
 
 /// The error of a plan, with its own text.
 fn failed(error: &DataFusionError) -> Error {
-    Error::new(Status::Provider, error.strip_backtrace())
+    let status = match error.find_root() {
+        DataFusionError::ResourcesExhausted(_) => Status::OutOfMemory,
+        _ => Status::Provider,
+    };
+    Error::new(status, error.strip_backtrace())
 }
 
 fn panicked(panic: &(dyn std::any::Any + Send)) -> DataFusionError {

@@ -10,7 +10,7 @@ use datafusion::datasource::sink::DataSink;
 use datafusion::error::Result;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType};
-use dipc::crossing::arrow_59::{batch_in, schema_in};
+use dipc::crossing::arrow_59::Entrance;
 use futures::StreamExt as _;
 
 use super::provider::Table;
@@ -51,10 +51,10 @@ impl DataSink for DipcSink {
     ) -> Result<u64> {
         let (table, server) = (&self.table, &self.table.server);
         let here = |error| table.error(error);
-        let schema = Arc::new(schema_in(&table.schema).map_err(here)?);
+        let entrance = Entrance::new(&table.schema).map_err(here)?;
         // A drop before `finish`, as of a query that is cancelled, fails the put at its server.
         let asked = (server.client)
-            .put_async(&server.uris, &table.ticket, &schema, &server.put)
+            .put_async(&server.uris, &table.ticket, entrance.schema(), &server.put)
             .await;
         let mut put = asked.map_err(here)?;
         let mut rows = 0;
@@ -67,7 +67,7 @@ impl DataSink for DipcSink {
                 }
             };
             rows += batch.num_rows() as u64;
-            let batch = batch_in(batch, &schema).map_err(here)?;
+            let batch = entrance.batch(batch).map_err(here)?;
             put.push(batch).await.map_err(here)?;
         }
         put.finish().await.map_err(here)?;

@@ -16,5 +16,6 @@ mod server;
 mod statistics;
 
 pub use provider::DipcTableProvider;
+pub(crate) use provider::Table;
 pub use scan::DipcScanExec;
 pub use server::DipcServer;

@@ -40,10 +40,10 @@ pub struct DipcTableProvider {
 
 /// What scans and inserts of a table share.
 #[derive(Debug)]
-pub(super) struct Table {
-    pub(super) server: DipcServer,
-    pub(super) ticket: Vec<u8>,
-    pub(super) schema: SchemaRef,
+pub(crate) struct Table {
+    pub(crate) server: DipcServer,
+    pub(crate) ticket: Vec<u8>,
+    pub(crate) schema: SchemaRef,
 }
 
 impl Table {

@@ -38,6 +38,8 @@ pub struct DipcScanExec {
     table: Arc<Table>,
     /// The parts of each partition, in the order in which they are read.
     partitions: Vec<Vec<Endpoint>>,
+    /// Whether the order of the parts matters.
+    is_ordered: bool,
     totals: Totals,
     projection: Option<Vec<usize>>,
     /// Most rows of each partition.
@@ -56,27 +58,88 @@ impl DipcScanExec {
         fetch: Option<usize>,
     ) -> Result<Self> {
         let parts = parts_of(description, &table.ticket);
-        let most = match description.is_ordered() {
+        let is_ordered = description.is_ordered();
+        let most = match is_ordered {
             true => 1,
             false => most.clamp(1, parts.len()),
         };
         let partitions = grouped(parts, most);
+        let totals = Totals::new(description, &partitions);
+        Self::of(table, partitions, is_ordered, totals, projection, fetch)
+    }
+
+    /// A scan of these parts, of which nothing else is known.
+    pub(crate) fn of_parts(
+        table: &Arc<Table>,
+        partitions: Vec<Vec<Endpoint>>,
+        projection: Option<Vec<usize>>,
+        fetch: Option<usize>,
+    ) -> Result<Self> {
+        let totals = Totals::new(&Description::new(), &partitions);
+        Self::of(table, partitions, false, totals, projection, fetch)
+    }
+
+    fn of(
+        table: &Arc<Table>,
+        partitions: Vec<Vec<Endpoint>>,
+        is_ordered: bool,
+        totals: Totals,
+        projection: Option<Vec<usize>>,
+        fetch: Option<usize>,
+    ) -> Result<Self> {
         let schema = project_schema(&table.schema, projection.as_ref())?;
         let properties = PlanProperties::new(
             EquivalenceProperties::new(schema),
-            Partitioning::UnknownPartitioning(most),
+            Partitioning::UnknownPartitioning(partitions.len()),
             EmissionType::Incremental,
             Boundedness::Bounded,
         );
         Ok(Self {
             table: Arc::clone(table),
-            totals: Totals::new(description, &partitions),
+            totals,
             partitions,
+            is_ordered,
             projection,
             fetch,
             properties: Arc::new(properties.with_scheduling_type(SchedulingType::Cooperative)),
             metrics: ExecutionPlanMetricsSet::new(),
         })
+    }
+
+    /// Most processes that can share the scan: one for each part, or one where the parts' order
+    /// matters.
+    pub(crate) fn most_shares(&self) -> usize {
+        match self.is_ordered {
+            true => 1,
+            false => self.partitions.iter().map(Vec::len).sum(),
+        }
+    }
+
+    /// Scans of a share of the parts each, with as many partitions in each of them. A partition
+    /// may be empty.
+    pub(crate) fn shares(&self, count: usize) -> Result<Vec<Self>> {
+        let parts: Vec<_> = self.partitions.concat();
+        let most = parts
+            .len()
+            .div_ceil(count.max(1))
+            .min(self.partitions.len());
+        let share = |parts| {
+            let partitions = grouped(parts, most);
+            Self::of_parts(&self.table, partitions, self.projection.clone(), self.fetch)
+        };
+        grouped(parts, count).into_iter().map(share).collect()
+    }
+
+    pub(crate) fn table(&self) -> &Arc<Table> {
+        &self.table
+    }
+
+    pub(crate) fn partitions(&self) -> &[Vec<Endpoint>] {
+        &self.partitions
+    }
+
+    pub(crate) fn projection(&self) -> Option<&[usize]> {
+        self.projection.as_deref()
     }
 
     fn output(&self) -> SchemaRef {

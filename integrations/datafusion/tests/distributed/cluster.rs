@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use datafusion_distributed::{Worker, WorkerQueryContext};
 use dipc::{Error, Status};
-use dipc_datafusion::{DipcChannelResolver, DipcWorker, worker_server};
+use dipc_datafusion::{DipcChannelResolver, DipcTables, DipcWorker, worker_server};
 use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
 use url::Url;
 
-use crate::{nap, options};
+use crate::{exhaust, nap, options};
 
 /// Set for a worker's process: where it listens, with a space between two URIs.
 const PLACES: &str = "DIPC_TEST_WORKER_PLACES";
@@ -65,6 +65,10 @@ impl WorkerProcess {
             child,
             _output: output,
         }
+    }
+
+    pub fn id(&self) -> u32 {
+        self.child.id()
     }
 
     /// Sends the process a signal.
@@ -141,12 +145,13 @@ fn works() {
     std::process::exit(0);
 }
 
-/// A worker that knows the function of the tests.
+/// A worker that knows the functions of the tests.
 fn worker(resolver: DipcChannelResolver) -> Worker {
+    let tables = DipcTables::new().unwrap();
     Worker::from_session_builder(move |query: WorkerQueryContext| {
-        let mut state = resolver.session(query);
+        let mut state = tables.register(resolver.session(query));
         let functions = state.scalar_functions().get_or_insert_default();
-        functions.push(Arc::new(nap()));
+        functions.extend([nap(), exhaust()].map(Arc::new));
         async move { Ok(state.build()) }
     })
 }

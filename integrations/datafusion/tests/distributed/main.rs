@@ -12,6 +12,7 @@ mod cluster;
 mod failures;
 mod partitions;
 mod queries;
+mod served;
 #[cfg(feature = "cli")]
 mod tls;
 
@@ -19,8 +20,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use datafusion::arrow::util::pretty::pretty_format_batches;
-use datafusion::common::Result;
 use datafusion::common::cast::as_int64_array;
+use datafusion::common::{Result, resources_err};
 use datafusion::execution::SessionStateBuilder;
 use datafusion::logical_expr::{ColumnarValue, ScalarUDF, Volatility, create_udf};
 use datafusion::physical_plan::{ExecutionPlan, collect};
@@ -29,7 +30,7 @@ use datafusion_distributed::{
     DistributedExt as _, DistributedMetricsFormat, NetworkBoundaryExt as _,
     SessionStateBuilderExt as _, WorkerResolver, rewrite_distributed_plan_with_metrics,
 };
-use dipc_datafusion::{ChannelOptions, DipcChannelResolver};
+use dipc_datafusion::{ChannelOptions, DipcChannelResolver, DipcTables};
 use http::HeaderMap;
 use tempfile::TempDir;
 use url::Url;
@@ -92,6 +93,7 @@ impl Tables {
         let config = SessionConfig::new().with_target_partitions(4);
         let context = SessionContext::new_with_config(config);
         context.register_udf(nap());
+        context.register_udf(exhaust());
         self.register(context).await
     }
 
@@ -116,10 +118,11 @@ impl Tables {
             .with_distributed_file_scan_config_bytes_per_partition(1)
             .unwrap()
             .with_distributed_passthrough_headers(headers)
-            .unwrap()
-            .build();
-        let context = SessionContext::from(state);
+            .unwrap();
+        let state = DipcTables::new().unwrap().register(state);
+        let context = SessionContext::from(state.build());
         context.register_udf(nap());
+        context.register_udf(exhaust());
         self.register(context).await
     }
 }
@@ -148,6 +151,19 @@ fn nap() -> ScalarUDF {
         number,
         Volatility::Volatile,
         Arc::new(nap),
+    )
+}
+
+/// A function that fails as a plan does whose memory pool is full.
+fn exhaust() -> ScalarUDF {
+    let exhaust = |_: &[ColumnarValue]| resources_err!("no more memory");
+    let number = datafusion::arrow::datatypes::DataType::Int64;
+    create_udf(
+        "exhaust",
+        vec![number.clone()],
+        number,
+        Volatility::Volatile,
+        Arc::new(exhaust),
     )
 }
 

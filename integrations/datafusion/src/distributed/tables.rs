@@ -1,0 +1,216 @@
+//! Tables of libdipc in plans that workers run.
+//!
+//! A scan travels as a protobuf message: the server's URIs, the table's schema, and the parts that
+//! a worker reads.
+
+use std::fmt;
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::Schema;
+use datafusion::common::{DataFusionError, Result, exec_datafusion_err, not_impl_err};
+use datafusion::execution::{SessionStateBuilder, TaskContext};
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion_distributed::{
+    DesiredTaskCountEvent, DesiredTaskCountEventResponse, DistributedExt as _, DistributedLeafExec,
+    ScaleUpLeafNodeEvent, ScaleUpLeafNodeEventResponse,
+};
+use datafusion_proto::physical_plan::{PhysicalExtensionCodec, PhysicalProtoConverterExtension};
+use datafusion_proto::protobuf;
+use dipc::{Client, Endpoint, GetOptions};
+use prost::Message;
+
+use crate::DipcServer;
+use crate::table::{DipcScanExec, Table};
+
+/// Lets workers read tables of libdipc: each worker reads some parts of a table in parts, and one
+/// of them a table without.
+///
+/// It belongs into the session of the coordinator and into those of all workers. A worker reads
+/// with the client and the options of its own value: those of the coordinator's tables, which may
+/// have secrets, stay where they are.
+///
+/// ```
+/// use datafusion::execution::SessionStateBuilder;
+/// use dipc_datafusion::DipcTables;
+/// # use datafusion_distributed::SessionStateBuilderExt as _;
+///
+/// let state = SessionStateBuilder::new().with_default_features().with_distributed_planner();
+/// let state = DipcTables::new()?.register(state);
+/// # let _ = state;
+/// # Ok::<(), dipc::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct DipcTables {
+    client: Client,
+    get: GetOptions,
+}
+
+impl DipcTables {
+    /// Reads with a client of the default options.
+    ///
+    /// # Errors
+    ///
+    /// `OutOfResources` when the process has no threads or descriptors left.
+    pub fn new() -> dipc::Result<Self> {
+        Ok(Self::with_client(Client::new()?))
+    }
+
+    /// Reads with this client.
+    pub fn with_client(client: Client) -> Self {
+        Self {
+            client,
+            get: GetOptions::new(),
+        }
+    }
+
+    /// The options of gets: headers, time limits, window and so on.
+    #[must_use]
+    pub fn get_options(mut self, options: GetOptions) -> Self {
+        self.get = options;
+        self
+    }
+
+    /// The session of a coordinator or of a worker, with these tables.
+    pub fn register(&self, state: SessionStateBuilder) -> SessionStateBuilder {
+        state
+            .with_distributed_user_codec(self.clone())
+            .with_distributed_desired_task_count_handler(tasks)
+            .with_distributed_scale_up_leaf_node_handler(shares)
+    }
+}
+
+/// Without the options, whose headers may have secrets.
+impl fmt::Debug for DipcTables {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DipcTables").finish_non_exhaustive()
+    }
+}
+
+fn tasks(event: DesiredTaskCountEvent<'_>) -> Option<Result<DesiredTaskCountEventResponse>> {
+    let scan = event.plan.downcast_ref::<DipcScanExec>()?;
+    // More tasks than parts would leave some without work, and each task must have its own parts.
+    Some(Ok(DesiredTaskCountEventResponse::maximum(
+        scan.most_shares(),
+    )))
+}
+
+fn shares(event: ScaleUpLeafNodeEvent<'_>) -> Option<Result<ScaleUpLeafNodeEventResponse>> {
+    let scan = event.plan.downcast_ref::<DipcScanExec>()?;
+    let leaf = scan.shares(event.task_count).and_then(|shares| {
+        let shares = shares.into_iter().map(|share| Arc::new(share) as _);
+        DistributedLeafExec::try_new(Arc::clone(event.plan), shares)
+    });
+    Some(leaf.map(|leaf| ScaleUpLeafNodeEventResponse::new(Arc::new(leaf))))
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Scan {
+    #[prost(string, repeated, tag = "1")]
+    uris: Vec<String>,
+    #[prost(bytes = "vec", tag = "2")]
+    ticket: Vec<u8>,
+    #[prost(message, optional, tag = "3")]
+    schema: Option<protobuf::Schema>,
+    #[prost(message, repeated, tag = "4")]
+    partitions: Vec<Partition>,
+    #[prost(message, optional, tag = "5")]
+    projection: Option<Columns>,
+    #[prost(uint64, optional, tag = "6")]
+    fetch: Option<u64>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Partition {
+    #[prost(message, repeated, tag = "1")]
+    parts: Vec<Part>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Part {
+    #[prost(bytes = "vec", tag = "1")]
+    ticket: Vec<u8>,
+    #[prost(string, repeated, tag = "2")]
+    uris: Vec<String>,
+}
+
+/// Columns by their places.
+#[derive(Clone, PartialEq, Message)]
+struct Columns {
+    #[prost(uint64, repeated, tag = "1")]
+    places: Vec<u64>,
+}
+
+impl Scan {
+    fn new(scan: &DipcScanExec) -> Result<Self> {
+        let table = scan.table();
+        let part = |part: &Endpoint| Part {
+            ticket: part.ticket().to_vec(),
+            uris: part.uris().to_vec(),
+        };
+        let partition = |parts: &Vec<Endpoint>| Partition {
+            parts: parts.iter().map(part).collect(),
+        };
+        let columns = |places: &[usize]| Columns {
+            places: places.iter().map(|place| *place as u64).collect(),
+        };
+        Ok(Self {
+            uris: table.server.uris.as_slice().to_vec(),
+            ticket: table.ticket.clone(),
+            schema: Some(protobuf::Schema::try_from(&*table.schema)?),
+            partitions: scan.partitions().iter().map(partition).collect(),
+            projection: scan.projection().map(columns),
+            fetch: scan.fetch().map(|rows| rows as u64),
+        })
+    }
+
+    fn into_plan(self, tables: &DipcTables) -> Result<DipcScanExec> {
+        let malformed = |what: &str| exec_datafusion_err!("a scan of libdipc {what}");
+        let schema = self.schema.ok_or_else(|| malformed("has no schema"))?;
+        let table = Arc::new(Table {
+            server: DipcServer::with_client(tables.client.clone(), self.uris)
+                .get_options(tables.get.clone()),
+            ticket: self.ticket,
+            schema: Arc::new(Schema::try_from(&schema)?),
+        });
+        let part = |part: Part| {
+            let endpoint = Endpoint::new(part.ticket);
+            part.uris.into_iter().fold(endpoint, Endpoint::uri)
+        };
+        let partition = |it: Partition| it.parts.into_iter().map(part).collect();
+        let place =
+            |place: u64| usize::try_from(place).map_err(|_| malformed("has no such column"));
+        let columns = |it: Columns| it.places.into_iter().map(place).collect::<Result<_>>();
+        DipcScanExec::of_parts(
+            &table,
+            self.partitions.into_iter().map(partition).collect(),
+            self.projection.map(columns).transpose()?,
+            self.fetch.and_then(|rows| usize::try_from(rows).ok()),
+        )
+    }
+}
+
+impl PhysicalExtensionCodec for DipcTables {
+    fn try_decode(
+        &self,
+        bytes: &[u8],
+        _: &[Arc<dyn ExecutionPlan>],
+        _: &TaskContext,
+        _: &dyn PhysicalProtoConverterExtension,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let scan = Scan::decode(bytes).map_err(|error| DataFusionError::External(error.into()))?;
+        Ok(Arc::new(scan.into_plan(self)?))
+    }
+
+    fn try_encode(
+        &self,
+        node: Arc<dyn ExecutionPlan>,
+        bytes: &mut Vec<u8>,
+        _: &dyn PhysicalProtoConverterExtension,
+    ) -> Result<()> {
+        let Some(scan) = node.downcast_ref::<DipcScanExec>() else {
+            return not_impl_err!("{} is no scan of libdipc", node.name());
+        };
+        bytes.extend(Scan::new(scan)?.encode_to_vec());
+        Ok(())
+    }
+}
