@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
 # The tests that take long: thread and memory sanitizers, the C tests under AddressSanitizer, loom,
 # fuzzing, kills at random moments, hundreds of connections, thousands of streams, recipes of package
-# managers, another processor and another C library. Each step has a bound on its time; a step that
+# managers, another processor and another C library, and TPC-H on workers. Each step has a bound on its time; a step that
 # cannot run here is skipped with the reason, and a failed step does not keep the others from running.
 #
-#   tools/test-slow.sh [tsan|asan|c|loom|fuzz|kills|connections|bindings|packaging|recipes|aarch64|musl ...]
+#   tools/test-slow.sh [tsan|asan|c|loom|fuzz|kills|connections|bindings|packaging|recipes|aarch64|musl|tpch ...]
 #                                                                                      default: all
 #
 # FUZZ_SECONDS     time for each fuzz target (60)
 # DIPC_KILLS       kills of each kind on each transport (200)
+# DIPC_TPCH_SCALE  scale factor of TPC-H (10, which takes 8 GB of disk and 16 GB of memory)
 # BUILD_SECONDS    bound on each build (1800)
 # CARGO_FLAGS      for cargo test, as -j2
 set -euo pipefail
@@ -193,9 +194,36 @@ musl() {
     step "musl: run" 900 "${cargo[@]}" --no-fail-fast || true
 }
 
+# All queries of TPC-H on workers of this machine and of four networks, and queries that lose workers.
+tpch() {
+  local work cargo=(cargo test --locked --release --manifest-path integrations/Cargo.toml
+    --package libdipc-datafusion)
+  step "tpch: build" $((2 * build_seconds)) "${cargo[@]}" --no-run || return 0
+  mkdir -p target/tpch
+  local tables=(env DIPC_TPCH_SCALE="${DIPC_TPCH_SCALE:-10}" DIPC_TPCH_DIR="$PWD/target/tpch")
+  step "tpch: queries on one machine" 7200 \
+    "${tables[@]}" "${cargo[@]}" --test tpch -- --test-threads 1 --nocapture || true
+  work=$(mktemp -d)
+  # The addresses that cluster.sh gives.
+  openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=worker \
+    -addext "basicConstraints=critical,CA:FALSE" \
+    -addext "subjectAltName=IP:10.77.0.11,IP:10.77.0.12,IP:10.77.0.13,IP:10.77.0.14" \
+    -keyout "$work/key.pem" -out "$work/cert.pem" 2>/dev/null
+  # shellcheck disable=SC2016 # The nodes' shells and the one beside them expand these.
+  step "tpch: queries between four networks, over TLS" 7200 "${tables[@]}" \
+    DIPC_TPCH_CA="$work/cert.pem" WORK="$work" examples/cluster/cluster.sh \
+    'exec integrations/target/release/dipc-sql worker --listen "$ADDRESS:$PORT" --dipc "tls://$ADDRESS:7500" \
+       --tls-cert "$WORK/cert.pem" --tls-key "$WORK/key.pem" --tls-ca "$WORK/cert.pem"' \
+    bash -c 'DIPC_TPCH_WORKERS=http://${WORKERS// /,http://} "$@"' tpch \
+    "${cargo[@]}" --test tpch -- --ignored --nocapture || true
+  rm -rf "$work"
+  step "tpch: queries that lose workers" 3600 env DIPC_LOST_WORKERS=100 \
+    "${cargo[@]}" --test distributed -- lost_workers --nocapture || true
+}
+
 export PATH=$PWD/.tools/bin:$PATH
 parts=("$@")
-[ "${#parts[@]}" -gt 0 ] || parts=(tsan asan c loom fuzz kills connections bindings packaging recipes aarch64 musl)
+[ "${#parts[@]}" -gt 0 ] || parts=(tsan asan c loom fuzz kills connections bindings packaging recipes aarch64 musl tpch)
 for part in "${parts[@]}"; do
   case $part in
     tsan) thread ;;
@@ -224,6 +252,7 @@ for part in "${parts[@]}"; do
     packaging) step "packaging, with the library's own features" 1800 tests/packaging.sh || true ;;
     aarch64) aarch64 ;;
     musl) musl ;;
+    tpch) tpch ;;
     recipes) step "packages by Conan, rattler-build and Homebrew's formula" 5400 tests/recipes.sh build || true ;;
     *)
       printf 'test-slow: unknown part %s\n' "$part" >&2

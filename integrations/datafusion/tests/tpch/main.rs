@@ -1,6 +1,8 @@
 //! The queries of TPC-H by the command, on four workers and in one process.
 //!
 //! `DIPC_TPCH_SCALE` sets the scale factor, and `DIPC_TPCH_DIR` a folder for the tables to stay in.
+//! `DIPC_TPCH_WORKERS` has the URLs of workers that run already, for the ignored test, and
+//! `DIPC_TPCH_CA` the authority of their certificates.
 
 #![forbid(unsafe_code)]
 #![allow(
@@ -25,11 +27,14 @@ struct Worker {
 }
 
 impl Worker {
-    fn start(way: &str) -> Self {
+    /// A worker that others reach by one scheme alone, or by shared memory and tcp.
+    fn start(way: Option<&str>) -> Self {
         let mut command = Command::new(COMMAND);
         command.args(["worker", "--listen", "127.0.0.1:0"]);
-        if way == "tcp" {
-            command.args(["--dipc", "tcp://127.0.0.1:0"]);
+        match way {
+            Some("shm") => drop(command.args(["--way", "shm"])),
+            Some(way) => drop(command.args(["--dipc", &format!("{way}://127.0.0.1:0")])),
+            None => {}
         }
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut output = BufReader::new(child.stdout.take().unwrap());
@@ -85,48 +90,83 @@ fn file(number: usize) -> String {
         .to_owned()
 }
 
-/// Runs all queries by one way, and compares them with those of one process.
-fn all_queries(way: &str) {
+/// Runs all queries on workers, and compares them with those of one process. Each of the ways must
+/// have been taken.
+fn all_queries(urls: &str, arguments: &[&str], ways: &[&str]) {
     let own = tempfile::TempDir::new().unwrap();
     let tables = match std::env::var_os("DIPC_TPCH_DIR") {
         Some(folder) => PathBuf::from(folder),
         None => own.path().to_owned(),
     };
-    let workers: Vec<_> = (0..4).map(|_| Worker::start(way)).collect();
-    let urls: Vec<_> = workers.iter().map(|worker| &*worker.url).collect();
-    let urls = urls.join(",");
-    let mut by_way = 0;
+    let mut by_way = vec![0; ways.len()];
     for number in 1..=22 {
         let file = file(number);
+        let begun = Instant::now();
         let alone = query(&tables, &["--file", &file]);
+        let alone_for = begun.elapsed();
         let on = [
             "--workers",
-            &urls,
+            urls,
             "--scan-bytes",
             "1",
             "--file",
             &file,
             "--explain",
         ];
-        let on = query(&tables, &on);
+        let on = query(&tables, &[&on, arguments].concat());
+        println!(
+            "query {number}: {:?}, alone {alone_for:?}",
+            begun.elapsed() - alone_for
+        );
         let (result, plan) = on.split_once("\n┌").expect("a distributed plan");
         assert_eq!(result, alone.trim_end(), "query {number}");
-        by_way += plan
-            .lines()
-            .filter(|line| line.contains(&format!("; {way} ")))
-            .count();
+        for (way, count) in ways.iter().zip(&mut by_way) {
+            let is_of_way = |line: &&str| line.contains(&format!("; {way} "));
+            *count += plan.lines().filter(is_of_way).count();
+        }
     }
-    assert!(by_way >= 22, "{by_way} stages went by {way}");
+    assert!(
+        by_way.iter().all(|stages| *stages >= 22),
+        "{ways:?}: {by_way:?} stages"
+    );
+}
+
+fn urls(workers: &[Worker]) -> String {
+    let urls: Vec<_> = workers.iter().map(|worker| &*worker.url).collect();
+    urls.join(",")
+}
+
+/// All queries on four workers that have one way alone.
+fn by_one_way(way: &str) {
+    let workers: Vec<_> = (0..4).map(|_| Worker::start(Some(way))).collect();
+    all_queries(&urls(&workers), &[], &[way]);
 }
 
 /// Promise of the command: the same results as one process, with the shuffles in shared memory.
 #[test]
 fn queries_on_four_workers_over_shared_memory() {
-    all_queries("shm");
+    by_one_way("shm");
 }
 
 /// The same through connections.
 #[test]
 fn queries_on_four_workers_over_tcp() {
-    all_queries("tcp");
+    by_one_way("tcp");
+}
+
+/// The same where some workers have shared memory and others not.
+#[test]
+fn queries_on_four_workers_by_several_ways() {
+    let ways = [None, Some("tcp"), None, Some("tcp")];
+    let workers: Vec<_> = ways.into_iter().map(Worker::start).collect();
+    all_queries(&urls(&workers), &[], &["shm", "tcp"]);
+}
+
+/// The same on workers that somebody else has started, over TLS.
+#[test]
+#[ignore = "needs workers: tools/test-slow.sh tpch starts some in network namespaces"]
+fn queries_on_given_workers_over_tls() {
+    let urls = std::env::var("DIPC_TPCH_WORKERS").expect("DIPC_TPCH_WORKERS");
+    let authority = std::env::var("DIPC_TPCH_CA").expect("DIPC_TPCH_CA");
+    all_queries(&urls, &["--tls-ca", &authority], &["tls"]);
 }

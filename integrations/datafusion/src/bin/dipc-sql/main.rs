@@ -10,7 +10,9 @@
 //!
 //! Exit status: 0 done, 1 failed, 2 wrong usage.
 
+mod bench;
 mod query;
+mod session;
 mod stages;
 mod tpch;
 mod worker;
@@ -19,7 +21,12 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
+use mimalloc::MiMalloc;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// Queries allocate on many threads and free on others.
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 /// Runs SQL on worker processes that shuffle over libdipc.
 #[derive(Parser)]
@@ -35,6 +42,8 @@ enum Command {
     Worker(worker::Args),
     /// Runs queries and prints their results
     Query(query::Args),
+    /// Measures libdipc beside the engine's own channel
+    Bench(bench::Args),
 }
 
 fn main() -> ExitCode {
@@ -62,6 +71,7 @@ fn run(command: Command) -> Result<()> {
     match command {
         Command::Worker(args) => runtime.block_on(worker::run(args)),
         Command::Query(args) => runtime.block_on(query::run(args)),
+        Command::Bench(args) => runtime.block_on(bench::run(args)),
     }
 }
 

@@ -45,6 +45,18 @@ const TABLES: [Table; 8] = [
     table!("supplier", 1, SupplierArrow, SupplierGenerator),
 ];
 
+macro_rules! queries {
+    ($($name:literal),*) => {
+        [$(include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/tpch/", $name, ".sql"))),*]
+    };
+}
+
+/// The queries, from the first on.
+pub const QUERIES: [&str; 22] = queries![
+    "q1", "q2", "q3", "q4", "q5", "q6", "q7", "q8", "q9", "q10", "q11", "q12", "q13", "q14", "q15",
+    "q16", "q17", "q18", "q19", "q20", "q21", "q22"
+];
+
 /// Reads a scale factor: 1 is about six million rows of `lineitem`.
 pub fn parse_scale(text: &str) -> Result<f64> {
     match text.parse::<f64>() {

@@ -5,10 +5,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use dipc_datafusion::{ChannelOptions, DipcChannelResolver, DipcWorker, worker_server};
+use datafusion_distributed::Worker;
+use dipc_datafusion::{DipcWorker, worker_server};
 use tokio::signal::unix::{SignalKind, signal};
 use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
+
+use crate::session::{channels, tables};
 
 /// How long running streams may take to end after a signal.
 const GRACE: Duration = Duration::from_secs(1);
@@ -25,6 +28,11 @@ pub struct Args {
     /// times (default: shm:@dipc-sql-PORT and tcp://HOST:0)
     #[arg(long, value_name = "URI")]
     dipc: Vec<String>,
+
+    /// The ways to other workers, the best first, with a comma between two; grpc is the engine's own
+    /// (default: shm,tls,tcp,ucx)
+    #[arg(long, value_name = "SCHEME", value_delimiter = ',')]
+    way: Vec<String>,
 
     /// Listens over tcp also where other machines connect, without encryption
     #[arg(long)]
@@ -67,11 +75,12 @@ pub async fn run(args: Args) -> Result<()> {
         println!("partitions at {uri}");
     }
 
-    let mut options = ChannelOptions::new();
-    if let Some(file) = args.tls_ca {
-        options = options.client(dipc::Client::builder().max_idle(64).tls_ca(file));
-    }
-    let worker = DipcChannelResolver::new(options).worker();
+    let authorities = args.tls_ca.as_deref();
+    let (channels, tables) = (channels(&args.way, authorities), tables(authorities)?);
+    let worker = Worker::from_session_builder(move |query| {
+        let state = tables.register(channels.session(query));
+        async move { Ok(state.build()) }
+    });
     let shuffles = DipcWorker::start(worker.clone(), server)?;
     println!("plans at http://{address}");
     let mut terminate = signal(SignalKind::terminate())?;
