@@ -13,7 +13,7 @@ use dipc::{Batches, Cancel};
 
 use crate::error::{OrAdbc as _, guarded, invalid_state, not_found, not_implemented};
 use crate::session::Session;
-use crate::settings::{bytes_of, flag, text};
+use crate::values::{bytes_of, flag, text};
 
 /// The header of a put that tells the server's host what to do with a table that is there.
 const MODE: &str = "adbc.ingest.mode";

@@ -14,7 +14,7 @@ use crate::partition::Partition;
 use crate::results::{ResultSet, none};
 use crate::running::Running;
 use crate::session::Session;
-use crate::settings::{bytes_of, flag, parsed, text};
+use crate::values::{bytes_of, flag, parsed, text};
 
 /// A descriptor to get, or a table to put.
 pub struct Statement {

@@ -10,6 +10,7 @@
 mod asking;
 mod catalog;
 mod ingesting;
+mod options;
 mod serving;
 mod trust;
 
