@@ -39,7 +39,9 @@
 //! unless `dipc.send_secrets` is set, and one of ucx is asked only with `dipc.trusted_network`.
 //!
 //! There are no transactions, catalogs, parameters or statistics. Such calls fail with
-//! `NotImplemented` or, for commit and rollback, `InvalidState`.
+//! `NotImplemented` or, for commit and rollback, `InvalidState`. A query with bound data is
+//! refused, too; the data is gone then, and the statement can be used again. A connection with
+//! `adbc.connection.readonly` refuses puts, and cannot know what a query does at its server.
 //!
 //! # Options
 //!
@@ -103,6 +105,7 @@
 //! Any thread may call any object, one call at a time for each; the library makes the others wait.
 //! `Cancel` waits for nothing. Result sets are independent of their statement and connection.
 
+mod binding;
 mod connection;
 mod driver;
 mod error;

@@ -7,6 +7,7 @@
     reason = "tests stop where something is not as expected"
 )]
 
+mod abi;
 mod asking;
 mod catalog;
 mod ingesting;
