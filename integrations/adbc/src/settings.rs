@@ -250,7 +250,10 @@ fn unknown(name: &str) -> adbc_core::error::Error {
             format!("{name} is an option of databases: set it before the database is initialised")
         }
         false => format!(
-            "there is no option {name:?}; the page of adbc_driver_dipc lists those that there are"
+            "there is no option {name:?}. Databases have {}, {SETTING}NAME; databases, \
+             connections and statements have {}, {HEADER}KEY",
+            OF_DATABASES.join(", "),
+            NAMES.join(", ")
         ),
     })
 }
@@ -283,6 +286,9 @@ mod tests {
         let mut settings = Settings::default();
         let error = settings.set("dipc.nothing", "x".into()).unwrap_err();
         assert_eq!(error.status, Status::NotImplemented);
+        for name in NAMES.into_iter().chain(OF_DATABASES) {
+            assert!(error.message.contains(name), "{error}");
+        }
         let error = settings.set("dipc.header.Upper", "x".into()).unwrap_err();
         assert_eq!(error.status, Status::InvalidArguments);
         let error = settings.set("dipc.deadline", (-1_i64).into()).unwrap_err();
