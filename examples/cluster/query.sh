@@ -8,8 +8,8 @@
 # 2. A worker is killed in the middle of a query, which fails and names it.
 # 3. The query on the three that are left gives what one process gives.
 #
-# SCALE is TPC-H's, 0.1 by default. dipc-sql and openssl must be in the PATH. The exit status is 1
-# where a step does not hold. Nothing is left behind.
+# SCALE is TPC-H's, 0.1 by default. dipc-sql and openssl must be in the PATH. The exit status is not
+# 0 where a step does not hold. Nothing is left behind.
 set -euo pipefail
 
 scale=${1:-0.1} nodes=4 patience=600
