@@ -21,11 +21,25 @@ adbc_in_python() {
   PYTHONPATH=$work/site "$python" -m pytest -q -rs integrations/adbc/tests/python
 }
 
+# Distributed SQL between network namespaces, of which one dies, by the command that the tests have built.
+in_namespaces() {
+  local apart=(unshare --net) tool why
+  if [ "$(id -u)" -ne 0 ]; then apart+=(--user --map-root-user); fi
+  for tool in ip unshare setpriv openssl; do
+    command -v "$tool" >/dev/null || { printf 'skipped: examples/cluster/query.sh: no %s\n' "$tool"; return; }
+  done
+  why=$("${apart[@]}" true 2>&1) || { printf 'skipped: examples/cluster/query.sh: %s\n' "$why"; return; }
+  PATH=$root/integrations/target/debug:$PATH examples/cluster/query.sh 0.01
+}
+
 for part in "${parts[@]}"; do
   begun=$SECONDS
   printf '\ntest-integrations: %s\n' "$part"
   (cd integrations && cargo clippy "${flags[@]}" --package "libdipc-$part" --all-targets -- -D warnings)
   (cd integrations && cargo test "${flags[@]}" --package "libdipc-$part")
-  case $part in adbc) adbc_in_python ;; esac
+  case $part in
+    adbc) adbc_in_python ;;
+    datafusion) in_namespaces ;;
+  esac
   printf 'test-integrations: %s took %s s\n' "$part" "$((SECONDS - begun))"
 done

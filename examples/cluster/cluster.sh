@@ -1,16 +1,19 @@
 #!/usr/bin/env bash
-# Runs a command beside a cluster on this one machine. Each worker has a network namespace of its own, with a veth to a
-# bridge, so that it reaches the others through their addresses alone, as separate machines do.
+# Runs a command beside a cluster on this one machine. Each worker has a network namespace of its
+# own, with a veth to a bridge, so that it reaches the others through their addresses alone, as
+# separate machines do.
 #
 #   examples/cluster/cluster.sh [-n NODES] [-p PORT] WORKER COMMAND [ARGUMENT...]
 #
-# WORKER is one word, which bash runs on each node with NODE (1, 2, ...), ADDRESS and PORT in its environment: it is to
-# listen at ADDRESS:PORT, and to end at SIGTERM. NODES is 4 by default, and PORT 7400. Once all of them listen, COMMAND
-# runs on the bridge, with WORKERS in its environment: each ADDRESS:PORT, separated by spaces. Its exit status is this
-# script's.
+# WORKER is one word, which bash runs on each node with NODE (1, 2, ...), ADDRESS and PORT in its
+# environment: it is to listen at ADDRESS:PORT, and to end at SIGTERM. The address of node N is
+# 10.77.0.(10 + N). NODES is 4 by default, and PORT 7400. Once all of them listen, COMMAND runs on
+# the bridge, with these in its environment, in the order of the nodes and separated by spaces:
+# WORKERS, each ADDRESS:PORT, and WORKER_PIDS, the process of each worker, which COMMAND may signal.
+# The exit status is that of COMMAND.
 #
-# When COMMAND ends, or is killed, the workers get SIGTERM from the kernel, which drops the namespaces with the last of
-# them. Root is not needed where the kernel lets users make namespaces.
+# When COMMAND ends, or is killed, the workers get SIGTERM from the kernel, which drops the
+# namespaces with the last of them. Root is not needed where the kernel lets users make namespaces.
 set -euo pipefail
 
 nodes=4 port=7400 subnet=10.77.0 patience=30
@@ -81,4 +84,4 @@ for node in $(seq "$nodes"); do
 done
 
 # In this process, the workers' parent.
-WORKERS="${addresses[*]}" exec "$@"
+WORKERS="${addresses[*]}" WORKER_PIDS="${workers[*]}" exec "$@"

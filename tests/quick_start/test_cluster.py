@@ -95,6 +95,19 @@ def command(pid):
 
 
 @pytest.mark.usefixtures("namespaces")
+def test_the_command_ends_one_worker():
+    """The second of three, by its process; the others serve on."""
+    program = """
+    read -ra pids <<<"$WORKER_PIDS"
+    kill -KILL "${pids[1]}"
+    for worker in $WORKERS; do dipc get "tcp://$worker" lineitem >/dev/null && echo "$worker"; done
+    """
+    done = cluster("-n", "3", SERVE, "bash", "-c", program)
+    assert done.stdout == "10.77.0.11:7400\n10.77.0.13:7400\n", done.stderr
+    assert "10.77.0.12:7400" in done.stderr
+
+
+@pytest.mark.usefixtures("namespaces")
 def test_a_worker_that_ends_is_named():
     done = cluster("-n", "2", f"[ $NODE = 1 ] || {{ echo out of paper; exit 3; }}; {SERVE}", "true")
     assert done.returncode == 1

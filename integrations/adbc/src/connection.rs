@@ -17,8 +17,9 @@ use crate::partition::Partition;
 use crate::results::{ResultSet, one};
 use crate::running::Running;
 use crate::session::Session;
-use crate::settings::{Settings, bytes_of, flag, parsed, text};
+use crate::settings::Settings;
 use crate::statement::Statement;
+use crate::values::{bytes_of, flag, parsed, text};
 
 /// The options of requests to one server, for statements. Nothing is connected before a request.
 pub struct Connection {

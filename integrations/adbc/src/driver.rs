@@ -9,23 +9,11 @@ use dipc::{Client, ClientBuilder};
 
 use crate::connection::Connection;
 use crate::error::{OrAdbc as _, invalid, invalid_state, not_found, not_implemented};
-use crate::settings::{Settings, bytes_of, flag, parsed, seconds, text};
+use crate::settings::{SETTING, Settings, is_of_databases};
+use crate::values::{bytes_of, file, flag, number, parsed, text, time};
 
-/// Options with this prefix are settings of a transport: the rest of the name is the setting's.
-const SETTING: &str = "dipc.setting.";
 const CERTIFICATE: &str = "dipc.tls.certificate";
 const KEY: &str = "dipc.tls.key";
-
-/// The options of clients without a prefix.
-const NAMES: [&str; 7] = [
-    "dipc.tls.ca",
-    CERTIFICATE,
-    KEY,
-    "dipc.tls.server_name",
-    "dipc.any_user",
-    "dipc.idle_timeout",
-    "dipc.max_idle",
-];
 
 /// The driver.
 #[derive(Debug, Default)]
@@ -59,7 +47,7 @@ impl adbc_core::Driver for Driver {
             match &option {
                 OptionDatabase::Uri => uri = Some(bytes_of(value)?),
                 OptionDatabase::Username | OptionDatabase::Password => return Err(no_passwords()),
-                _ if is_of_clients(name) => {
+                _ if is_of_databases(name) => {
                     made_with.insert(name.to_owned(), bytes_of(value)?);
                 }
                 _ => settings.set(name, value)?,
@@ -120,7 +108,7 @@ impl Optionable for Database {
         match &option {
             OptionDatabase::Username | OptionDatabase::Password => Err(no_passwords()),
             OptionDatabase::Uri => Err(too_late(name)),
-            _ if is_of_clients(name) => Err(too_late(name)),
+            _ if is_of_databases(name) => Err(too_late(name)),
             _ => self.settings.set(name, value),
         }
     }
@@ -142,10 +130,6 @@ impl Optionable for Database {
     }
 }
 
-fn is_of_clients(name: &str) -> bool {
-    NAMES.contains(&name) || name.starts_with(SETTING)
-}
-
 fn client(options: &BTreeMap<String, Vec<u8>>) -> Result<Client> {
     let mut client = Client::builder();
     for (name, value) in options {
@@ -153,7 +137,7 @@ fn client(options: &BTreeMap<String, Vec<u8>>) -> Result<Client> {
     }
     client = match (options.get(CERTIFICATE), options.get(KEY)) {
         (Some(certificate), Some(key)) => {
-            client.tls_identity(text(CERTIFICATE, certificate)?, text(KEY, key)?)
+            client.tls_identity(file(CERTIFICATE, certificate)?, file(KEY, key)?)
         }
         (None, None) => client,
         _ => return Err(invalid(format!("{CERTIFICATE} and {KEY} go together"))),
@@ -163,11 +147,11 @@ fn client(options: &BTreeMap<String, Vec<u8>>) -> Result<Client> {
 
 fn client_option(client: ClientBuilder, name: &str, value: &[u8]) -> Result<ClientBuilder> {
     Ok(match name {
-        "dipc.tls.ca" => client.tls_ca(text(name, value)?),
+        "dipc.tls.ca" => client.tls_ca(file(name, value)?),
         "dipc.tls.server_name" => client.tls_server_name(text(name, value)?),
         "dipc.any_user" => client.any_user(flag(name, value)?),
-        "dipc.idle_timeout" => client.idle_timeout(seconds(name, value)?),
-        "dipc.max_idle" => client.max_idle(parsed(name, value)?),
+        "dipc.idle_timeout" => client.idle_timeout(time(name, value)?),
+        "dipc.max_idle" => client.max_idle(number(name, value, 0..=usize::MAX)?),
         _ => match name.strip_prefix(SETTING) {
             Some(setting) => client.setting(setting, text(name, value)?).or_adbc()?,
             None => client,
@@ -190,11 +174,11 @@ fn no_passwords() -> Error {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use crate::settings::OF_DATABASES;
 
     #[test]
     fn options_are_on_the_page() {
-        for name in NAMES.into_iter().chain(["uri", "dipc.setting.NAME"]) {
+        for name in OF_DATABASES.into_iter().chain(["uri", "dipc.setting.NAME"]) {
             assert!(
                 include_str!("lib.rs").contains(&format!("`{name}`")),
                 "{name}"

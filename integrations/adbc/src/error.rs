@@ -143,4 +143,26 @@ mod tests {
             );
         }
     }
+
+    /// Promise of "Errors": what the server advises is among the details, as is the `errno`.
+    #[test]
+    fn details_have_what_the_server_advises() {
+        let mut advice = dipc::Advice::default();
+        advice.elsewhere = vec!["shm:@a".to_owned(), "tcp://b:1".to_owned()];
+        advice.retry_after = Some(std::time::Duration::from_millis(1500));
+        let error = dipc::Error::new(dipc::Status::Busy, "full").with_advice(Some(advice));
+        let details = from_dipc(&error).details.unwrap();
+        let details: Vec<_> = (details.iter())
+            .map(|(key, value)| (key.as_str(), str::from_utf8(value).unwrap()))
+            .collect();
+        assert_eq!(
+            details,
+            [
+                ("dipc.status", "DIPC_ERR_BUSY"),
+                ("dipc.elsewhere", "shm:@a"),
+                ("dipc.elsewhere", "tcp://b:1"),
+                ("dipc.retry_after", "1.5"),
+            ]
+        );
+    }
 }

@@ -19,10 +19,11 @@ use adbc_ffi::{FFI_AdbcConnection, FFI_AdbcDriver, FFI_AdbcError, FFI_AdbcStatem
 use arrow::ffi_stream::FFI_ArrowArrayStream;
 
 use crate::Driver;
+use crate::binding::bind;
 use crate::error::{from_dipc, invalid, not_implemented};
 
 /// What `adbc_ffi` makes of the driver.
-static MADE: LazyLock<FFI_AdbcDriver> = LazyLock::new(Driver::ffi_driver);
+pub(crate) static MADE: LazyLock<FFI_AdbcDriver> = LazyLock::new(Driver::ffi_driver);
 
 thread_local! {
     /// The error of the result set that this thread reads, from where it comes up to the callback
@@ -61,6 +62,7 @@ unsafe extern "C" fn AdbcDriverDipcInit(
     own.ConnectionGetStatisticNames = Some(get_statistic_names);
     own.ConnectionGetTableTypes = Some(get_table_types);
     own.ConnectionReadPartition = Some(read_partition);
+    own.StatementBind = Some(bind);
     own.StatementExecuteQuery = Some(execute_query);
     own.ErrorFromArrayStream = Some(error_from_array_stream);
     // SAFETY: the caller promises room for a driver of version 1.1.0, which `ensure` has compared.
@@ -293,16 +295,19 @@ unsafe extern "C" fn release(stream: *mut Stream) {
 ///
 /// # Safety
 ///
-/// `stream` is NULL or one of this driver, which are all of `wrap`, and not released; `status` is
-/// NULL or writable.
+/// `stream` is NULL or a stream, which nothing else uses during the call; `status` is NULL or
+/// writable.
 unsafe extern "C" fn error_from_array_stream(
     stream: *mut FFI_ArrowArrayStream,
     status: *mut AdbcStatusCode,
 ) -> *const FFI_AdbcError {
-    if stream.is_null() {
+    // SAFETY: the caller promises that it is NULL or a stream.
+    let of = unsafe { stream.cast::<Stream>().as_ref() }.and_then(|stream| stream.release);
+    // A stream that is released, or another driver's, has no error here.
+    if !of.is_some_and(|of| ptr::fn_addr_eq(of, release as unsafe extern "C" fn(*mut Stream))) {
         return ptr::null();
     }
-    // SAFETY: the caller promises a stream of this driver.
+    // SAFETY: a stream with this callback is one of `wrap`, and not released.
     let telling = unsafe { Telling::of(stream.cast()) };
     let Some((code, error)) = &mut telling.error else {
         return ptr::null();

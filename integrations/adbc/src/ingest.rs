@@ -11,9 +11,9 @@ use arrow::error::ArrowError;
 use arrow::record_batch::RecordBatchReader;
 use dipc::{Batches, Cancel};
 
-use crate::error::{OrAdbc as _, guarded, invalid_state, not_found, not_implemented};
+use crate::error::{OrAdbc as _, guarded, invalid, invalid_state, not_found, not_implemented};
 use crate::session::Session;
-use crate::settings::{bytes_of, flag, text};
+use crate::values::{bytes_of, flag, text};
 
 /// The header of a put that tells the server's host what to do with a table that is there.
 const MODE: &str = "adbc.ingest.mode";
@@ -32,7 +32,10 @@ impl Target {
         let name = option.as_ref();
         let value = bytes_of(value)?;
         match option {
-            OptionStatement::TargetTable => self.table = Some(text(name, &value)?.to_owned()),
+            OptionStatement::TargetTable => match text(name, &value)? {
+                "" => return Err(invalid(format!("{name} is empty: name the table"))),
+                table => self.table = Some(table.to_owned()),
+            },
             OptionStatement::IngestMode => self.mode = Some(text(name, &value)?.parse()?),
             OptionStatement::Temporary if flag(name, &value)? => {
                 return Err(not_implemented("libdipc has no temporary tables"));

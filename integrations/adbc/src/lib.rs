@@ -39,13 +39,20 @@
 //! unless `dipc.send_secrets` is set, and one of ucx is asked only with `dipc.trusted_network`.
 //!
 //! There are no transactions, catalogs, parameters or statistics. Such calls fail with
-//! `NotImplemented` or, for commit and rollback, `InvalidState`.
+//! `NotImplemented` or, for commit and rollback, `InvalidState`. A query with bound data is
+//! refused, too; the data is gone then, and the statement can be used again. A connection with
+//! `adbc.connection.readonly` refuses puts, and cannot know what a query does at its server.
 //!
 //! # Options
 //!
-//! Values are texts, numbers or bytes; flags are `true` or `false`; times are in seconds. Databases
-//! take all of them. Connections and statements take those of requests too, which then go before
-//! the database's. An unknown name fails with `NotImplemented`, as ADBC demands.
+//! Values are texts, numbers or bytes; flags are `true` or `false`. Databases take all of them.
+//! Connections and statements take those of requests too, which then go before the database's. An
+//! unknown name fails with `NotImplemented`, as ADBC demands, and a value that cannot be used with
+//! `InvalidArguments`: of requests at once, of databases when the database is initialised. Files
+//! must be there by then.
+//!
+//! All times are in seconds, up to `1000000000`, or `inf`, for ever; so a statement can lift a
+//! limit of its database. A time limit is at least `0.000001`: one of `0` would end what it is for.
 //!
 //! | Of databases | Value | Default |
 //! |---|---|---|
@@ -54,25 +61,25 @@
 //! | `dipc.tls.certificate`, `dipc.tls.key` | this client's certificates and key, PEM | none |
 //! | `dipc.tls.server_name` | name that the server's certificate must have | host of the URI |
 //! | `dipc.any_user` | flag: servers of other users of this machine too | `false` |
-//! | `dipc.idle_timeout` | how long an idle connection is kept | `60` |
-//! | `dipc.max_idle` | most idle connections | `8` |
+//! | `dipc.idle_timeout` | how long an idle connection is kept; `0`: not at all | `60` |
+//! | `dipc.max_idle` | most idle connections; may be `0` | `8` |
 //! | `dipc.setting.NAME` | a setting of a transport, as `dipc.setting.ucx.TLS` | |
 //!
 //! | Of requests | Value | Default |
 //! |---|---|---|
-//! | `dipc.token` | token, sent as `authorization: Bearer TOKEN` | none |
-//! | `dipc.header.KEY` | value of the header `KEY` | none |
+//! | `dipc.token` | token, sent as the header `authorization: Bearer TOKEN` | none |
+//! | `dipc.header.KEY` | value of the header `KEY`; no `authorization` beside a token | none |
 //! | `dipc.send_secrets` | flag: the token also where others can read it | `false` |
-//! | `dipc.connect_timeout` | from connecting to the first answer | `10` |
-//! | `dipc.stall_timeout` | how long the server may be silent | for ever |
-//! | `dipc.deadline` | how long a request and its result set may take | for ever |
-//! | `dipc.window.batches` | batches that may be on the way before they are read | `16` |
-//! | `dipc.window.bytes` | bytes that may be on the way before they are read | 256 MiB |
-//! | `dipc.message_limit` | most bytes of a message beside its body | 16 GiB, less from others |
-//! | `dipc.connections` | connections for one result set | `1` |
+//! | `dipc.connect_timeout` | time limit from connecting to the first answer | `10` |
+//! | `dipc.stall_timeout` | time limit of the server's silence | `inf` |
+//! | `dipc.deadline` | time limit of a request with its result set | `inf` |
+//! | `dipc.window.batches` | batches that may be on the way before they are read, from `1` | `16` |
+//! | `dipc.window.bytes` | bytes that may be on the way before they are read, from `1` | 256 MiB |
+//! | `dipc.message_limit` | most bytes of a message but its body, from `65536` | 16 GiB or less |
+//! | `dipc.connections` | connections for one result set, `1` to `64` | `1` |
 //! | `dipc.checksums` | flag: checksums over tcp and ucx | `false` |
 //! | `dipc.validation` | `structure` or `full` | by the server's user |
-//! | `dipc.spin` | how long a reader spins before it sleeps | `0` |
+//! | `dipc.spin` | how long a reader spins before it sleeps; `0`: not at all | `0` |
 //! | `dipc.trusted_network` | flag: descriptions may lead to ucx | `false` |
 //! | `dipc.parts` | flag: `ExecuteQuery` reads all parts of a description at once | `false` |
 //! | `dipc.body` | bodies of a put: `auto`, `packed` or `lent` | `auto` |
@@ -98,6 +105,7 @@
 //! Any thread may call any object, one call at a time for each; the library makes the others wait.
 //! `Cancel` waits for nothing. Result sets are independent of their statement and connection.
 
+mod binding;
 mod connection;
 mod driver;
 mod error;
@@ -111,6 +119,7 @@ mod running;
 mod session;
 mod settings;
 mod statement;
+mod values;
 
 pub use connection::Connection;
 pub use driver::{Database, Driver};

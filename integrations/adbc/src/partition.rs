@@ -18,9 +18,11 @@ pub(crate) struct Partition {
 }
 
 impl Partition {
-    /// The texts and the ticket, each behind its length as a little-endian u64.
+    /// The number of URIs, the ticket, and the texts, these each behind its length. Numbers are
+    /// little-endian u64.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut bytes = MAGIC.to_vec();
+        bytes.extend_from_slice(&(self.uris.len() as u64).to_le_bytes());
         let texts = std::iter::once(&self.asked).chain(&self.uris);
         let parts = std::iter::once(self.ticket.as_slice()).chain(texts.map(String::as_bytes));
         for part in parts {
@@ -40,13 +42,11 @@ impl Partition {
 
     fn read(bytes: &[u8]) -> Option<Self> {
         let mut rest = bytes.strip_prefix(MAGIC)?;
+        let count = number(&mut rest)?;
         let ticket = part(&mut rest)?.to_vec();
         let asked = text(&mut rest)?;
-        let mut uris = Vec::new();
-        while !rest.is_empty() {
-            uris.push(text(&mut rest)?);
-        }
-        Some(Self {
+        let uris = (0..count).map(|_| text(&mut rest)).collect::<Option<_>>()?;
+        rest.is_empty().then_some(Self {
             asked,
             uris,
             ticket,
@@ -54,10 +54,15 @@ impl Partition {
     }
 }
 
+fn number(rest: &mut &[u8]) -> Option<u64> {
+    let (number, after) = rest.split_first_chunk::<8>()?;
+    *rest = after;
+    Some(u64::from_le_bytes(*number))
+}
+
 fn part<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
-    let (length, after) = rest.split_first_chunk::<8>()?;
-    let length = usize::try_from(u64::from_le_bytes(*length)).ok()?;
-    let (part, after) = after.split_at_checked(length)?;
+    let length = usize::try_from(number(rest)?).ok()?;
+    let (part, after) = rest.split_at_checked(length)?;
     *rest = after;
     Some(part)
 }
@@ -80,19 +85,21 @@ mod tests {
             };
             let bytes = partition.encode();
             assert_eq!(Partition::decode(&bytes).unwrap(), partition);
-            // A descriptor that was cut is refused, or has fewer URIs.
             for end in 0..bytes.len() {
-                let cut = Partition::decode(&bytes[..end]);
-                assert!(cut.is_err() || cut.unwrap().uris.len() < partition.uris.len());
+                assert!(Partition::decode(&bytes[..end]).is_err(), "{end}");
             }
+            let longer = [bytes, vec![0]].concat();
+            assert!(Partition::decode(&longer).is_err());
         }
     }
 
     #[test]
     fn other_bytes_are_no_partitions() {
-        let mut huge = MAGIC.to_vec();
-        huge.extend_from_slice(&u64::MAX.to_le_bytes());
-        for bytes in [&b""[..], b"dipc", b"lineitem", &huge] {
+        let huge = |number: u64| {
+            let numbers = [number, u64::MAX, 0].map(u64::to_le_bytes);
+            [&MAGIC[..], numbers.as_flattened()].concat()
+        };
+        for bytes in [&b""[..], b"dipc", b"lineitem", &huge(0), &huge(u64::MAX)] {
             assert!(Partition::decode(bytes).is_err());
         }
     }

@@ -2,26 +2,42 @@
 //! statements.
 
 use std::collections::BTreeMap;
-use std::str::FromStr;
-use std::time::Duration;
 
 use adbc_core::error::Result;
 use adbc_core::options::OptionValue;
 use dipc::{BodyPolicy, Cancel, Compression, GetOptions, Level, PutOptions};
 
 use crate::error::{OrAdbc as _, invalid, not_found, not_implemented};
+use crate::values::{FOREVER, bytes_of, flag, limit, number, one_of, text, time};
+
+/// Options with this prefix are settings of a transport: the rest of the name is the setting's.
+pub(crate) const SETTING: &str = "dipc.setting.";
+
+/// The options of databases alone, without a prefix.
+pub(crate) const OF_DATABASES: [&str; 7] = [
+    "dipc.tls.ca",
+    "dipc.tls.certificate",
+    "dipc.tls.key",
+    "dipc.tls.server_name",
+    "dipc.any_user",
+    "dipc.idle_timeout",
+    "dipc.max_idle",
+];
 
 /// Options with this prefix are headers: the rest of the name is the key.
 const HEADER: &str = "dipc.header.";
 
+const TOKEN: &str = "dipc.token";
+/// The header that the token goes with.
+const TOKEN_HEADER: &str = "dipc.header.authorization";
 const WINDOW_BATCHES: &str = "dipc.window.batches";
 const WINDOW_BYTES: &str = "dipc.window.bytes";
 const PARTS: &str = "dipc.parts";
 const INGEST_MODES: &str = "dipc.ingest.modes";
 
-/// The options without a prefix.
+/// The options of requests, without a prefix.
 const NAMES: [&str; 17] = [
-    "dipc.token",
+    TOKEN,
     "dipc.send_secrets",
     "dipc.connect_timeout",
     "dipc.stall_timeout",
@@ -43,6 +59,11 @@ const NAMES: [&str; 17] = [
 /// The credit of a get where only one of the two is set.
 const WINDOW: (u64, u64) = (16, 256 << 20);
 
+/// The least limit of a message: a schema is a message, too.
+const LEAST_MESSAGE: u64 = 64 << 10;
+/// The most connections of one stream.
+const CONNECTIONS: u16 = 64;
+
 /// The values of the options that are set, as bytes.
 #[derive(Clone, Default)]
 pub(crate) struct Settings(BTreeMap<String, Vec<u8>>);
@@ -59,6 +80,7 @@ impl Settings {
         }
         let mut changed = self.clone();
         changed.0.insert(name.to_owned(), bytes_of(value)?);
+        changed.ensure_one_token()?;
         changed.get_options()?;
         changed.put_options()?;
         changed.in_parts()?;
@@ -84,8 +106,8 @@ impl Settings {
             options = get_option(common_get(options, name, value)?, name, value)?;
         }
         if self.0.contains_key(WINDOW_BATCHES) || self.0.contains_key(WINDOW_BYTES) {
-            let batches = self.number(WINDOW_BATCHES)?.unwrap_or(WINDOW.0);
-            let bytes = self.number(WINDOW_BYTES)?.unwrap_or(WINDOW.1);
+            let batches = self.credit(WINDOW_BATCHES)?.unwrap_or(WINDOW.0);
+            let bytes = self.credit(WINDOW_BYTES)?.unwrap_or(WINDOW.1);
             options = options.window(batches, bytes);
         }
         Ok(options)
@@ -129,11 +151,22 @@ impl Settings {
         }
     }
 
-    fn number(&self, name: &str) -> Result<Option<u64>> {
-        self.0
-            .get(name)
-            .map(|value| parsed(name, value))
+    /// A window of 0 would let nothing through.
+    fn credit(&self, name: &str) -> Result<Option<u64>> {
+        let value = self.0.get(name);
+        value
+            .map(|value| number(name, value, 1..=u64::MAX))
             .transpose()
+    }
+
+    /// Of two headers with the same key a server's host may take either.
+    fn ensure_one_token(&self) -> Result<()> {
+        match self.0.contains_key(TOKEN) && self.0.contains_key(TOKEN_HEADER) {
+            false => Ok(()),
+            true => Err(invalid(format!(
+                "{TOKEN} is sent as the header that {TOKEN_HEADER} sets, too: set one of them"
+            ))),
+        }
     }
 }
 
@@ -142,15 +175,23 @@ macro_rules! common {
         /// Applies what gets and puts have in common.
         fn $function(options: $options, name: &str, value: &[u8]) -> Result<$options> {
             Ok(match name {
-                "dipc.token" => {
+                TOKEN => {
                     let bearer = [b"Bearer ", value].concat();
                     options.header("authorization", bearer).or_adbc()?
                 }
                 "dipc.send_secrets" => options.send_secrets(flag(name, value)?),
-                "dipc.connect_timeout" => options.connect_timeout(seconds(name, value)?),
-                "dipc.stall_timeout" => options.stall_timeout(seconds(name, value)?),
-                "dipc.deadline" => options.deadline(seconds(name, value)?),
-                "dipc.connections" => options.connections(parsed(name, value)?),
+                "dipc.connect_timeout" => {
+                    options.connect_timeout(limit(name, value)?.unwrap_or(FOREVER))
+                }
+                "dipc.stall_timeout" => match limit(name, value)? {
+                    Some(limit) => options.stall_timeout(limit),
+                    None => options,
+                },
+                "dipc.deadline" => match limit(name, value)? {
+                    Some(limit) => options.deadline(limit),
+                    None => options,
+                },
+                "dipc.connections" => options.connections(number(name, value, 1..=CONNECTIONS)?),
                 "dipc.checksums" => options.checksums(flag(name, value)?),
                 _ => match name.strip_prefix(HEADER) {
                     Some(key) => options.header(key, value).or_adbc()?,
@@ -166,8 +207,10 @@ common!(common_put, PutOptions);
 
 fn get_option(options: GetOptions, name: &str, value: &[u8]) -> Result<GetOptions> {
     Ok(match name {
-        "dipc.message_limit" => options.message_limit(parsed(name, value)?),
-        "dipc.spin" => options.spin(seconds(name, value)?),
+        "dipc.message_limit" => {
+            options.message_limit(number(name, value, LEAST_MESSAGE..=u64::MAX)?)
+        }
+        "dipc.spin" => options.spin(time(name, value)?),
         "dipc.trusted_network" => options.trusted_network(flag(name, value)?),
         "dipc.validation" => {
             let levels = [("structure", Level::Structure), ("full", Level::Full)];
@@ -195,56 +238,24 @@ fn put_option(options: PutOptions, name: &str, value: &[u8]) -> Result<PutOption
     })
 }
 
-/// The error of an option that the driver does not have.
-pub(crate) fn unknown(name: &str) -> adbc_core::error::Error {
-    not_implemented(format!(
-        "there is no option {name:?}; the page of adbc_driver_dipc lists those that there are"
-    ))
+/// True if the client of a database is made with the option.
+pub(crate) fn is_of_databases(name: &str) -> bool {
+    OF_DATABASES.contains(&name) || name.starts_with(SETTING)
 }
 
-/// The value as bytes: of a text those, of a number its digits.
-pub(crate) fn bytes_of(value: OptionValue) -> Result<Vec<u8>> {
-    match value {
-        OptionValue::String(text) => Ok(text.into_bytes()),
-        OptionValue::Bytes(bytes) => Ok(bytes),
-        OptionValue::Int(number) => Ok(number.to_string().into_bytes()),
-        OptionValue::Double(number) => Ok(number.to_string().into_bytes()),
-        _ => Err(invalid(
-            "a value of an option is of a kind that ADBC 1.1 lacks",
-        )),
-    }
-}
-
-/// The value as text.
-pub(crate) fn text<'a>(name: &str, value: &'a [u8]) -> Result<&'a str> {
-    std::str::from_utf8(value).map_err(|_| invalid(format!("the value of {name} is not UTF-8")))
-}
-
-/// The value as a number.
-pub(crate) fn parsed<T: FromStr>(name: &str, value: &[u8]) -> Result<T> {
-    let text = text(name, value)?;
-    let number = text.trim().parse();
-    number.map_err(|_| invalid(format!("the value {text:?} of {name} is no such number")))
-}
-
-/// The value as `true` or `false`.
-pub(crate) fn flag(name: &str, value: &[u8]) -> Result<bool> {
-    one_of(name, value, [("true", true), ("false", false)])
-}
-
-/// The value as a time in seconds.
-pub(crate) fn seconds(name: &str, value: &[u8]) -> Result<Duration> {
-    let time = Duration::try_from_secs_f64(parsed(name, value)?);
-    time.map_err(|error| invalid(format!("{name}, in seconds: {error}")))
-}
-
-fn one_of<T, const N: usize>(name: &str, value: &[u8], known: [(&str, T); N]) -> Result<T> {
-    let text = text(name, value)?;
-    let names = known.each_ref().map(|(name, _)| *name).join(", ");
-    let found = known.into_iter().find(|(name, _)| *name == text);
-    let (_, value) =
-        found.ok_or_else(|| invalid(format!("the value {text:?} of {name} is none of {names}")))?;
-    Ok(value)
+/// The error of an option that requests do not have.
+fn unknown(name: &str) -> adbc_core::error::Error {
+    not_implemented(match is_of_databases(name) {
+        true => {
+            format!("{name} is an option of databases: set it before the database is initialised")
+        }
+        false => format!(
+            "there is no option {name:?}. Databases have {}, {SETTING}NAME; databases, \
+             connections and statements have {}, {HEADER}KEY",
+            OF_DATABASES.join(", "),
+            NAMES.join(", ")
+        ),
+    })
 }
 
 #[cfg(test)]
@@ -275,6 +286,9 @@ mod tests {
         let mut settings = Settings::default();
         let error = settings.set("dipc.nothing", "x".into()).unwrap_err();
         assert_eq!(error.status, Status::NotImplemented);
+        for name in NAMES.into_iter().chain(OF_DATABASES) {
+            assert!(error.message.contains(name), "{error}");
+        }
         let error = settings.set("dipc.header.Upper", "x".into()).unwrap_err();
         assert_eq!(error.status, Status::InvalidArguments);
         let error = settings.set("dipc.deadline", (-1_i64).into()).unwrap_err();

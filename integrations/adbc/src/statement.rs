@@ -14,7 +14,7 @@ use crate::partition::Partition;
 use crate::results::{ResultSet, none};
 use crate::running::Running;
 use crate::session::Session;
-use crate::settings::{bytes_of, flag, parsed, text};
+use crate::values::{bytes_of, flag, parsed, text};
 
 /// A descriptor to get, or a table to put.
 pub struct Statement {
@@ -38,18 +38,24 @@ impl Statement {
     }
 
     /// What a statement without a target gets.
-    fn descriptor(&self) -> Result<&[u8]> {
+    ///
+    /// # Errors
+    ///
+    /// `NotImplemented`: data is bound. It is gone then, so that the statement can be used again.
+    fn descriptor(&mut self) -> Result<Vec<u8>> {
         let none = || {
             invalid_state(
                 "the statement has no query: set the ticket as its SQL text, or bytes as its \
                  Substrait plan",
             )
         };
-        let descriptor = self.descriptor.as_deref().ok_or_else(none)?;
-        match self.bound {
+        let descriptor = self.descriptor.clone().ok_or_else(none)?;
+        match self.bound.take() {
             None => Ok(descriptor),
             Some(_) => Err(not_implemented(
-                "a query takes no bound data; to send a table, set adbc.ingest.target_table",
+                "a query of libdipc has no parameters, so it takes no bound data: write the \
+                 values into its text; or, to send the data as a table, set \
+                 adbc.ingest.target_table",
             )),
         }
     }
@@ -72,13 +78,20 @@ impl Statement {
     }
 
     /// What the server says of the query, and its schema.
-    fn described(&self, token: &Cancel) -> Result<(Option<Description>, Schema)> {
-        let descriptor = self.descriptor()?;
+    fn described(
+        &self,
+        descriptor: &[u8],
+        token: &Cancel,
+    ) -> Result<(Option<Description>, Schema)> {
         let description = self.session.describe(descriptor, token)?;
-        let schema = self
-            .session
-            .schema(descriptor, description.as_ref(), token)?;
+        let schema = (self.session).schema(descriptor, description.as_ref(), token)?;
         Ok((description, schema.as_ref().clone()))
+    }
+
+    /// The result set of the query.
+    fn query(&mut self) -> Result<ResultSet> {
+        let descriptor = self.descriptor()?;
+        self.session.get(&descriptor, self.running.begin()?)
     }
 
     fn option(&self, option: &OptionStatement) -> Result<Vec<u8>> {
@@ -111,7 +124,7 @@ impl adbc_core::Statement for Statement {
     fn execute(&mut self) -> Result<ResultSet> {
         match self.ingested()? {
             Some(_) => Ok(none()),
-            None => self.session.get(self.descriptor()?, self.running.begin()?),
+            None => self.query(),
         }
     }
 
@@ -120,23 +133,22 @@ impl adbc_core::Statement for Statement {
             return Ok(Some(rows));
         }
         // The host of the server may do more than give the result set, so it is let do all of it.
-        let results = self
-            .session
-            .get(self.descriptor()?, self.running.begin()?)?;
-        for batch in results {
+        for batch in self.query()? {
             batch.map_err(from_arrow)?;
         }
         Ok(None)
     }
 
     fn execute_schema(&mut self) -> Result<Schema> {
+        let descriptor = self.descriptor()?;
         let token = self.running.begin()?;
-        Ok(self.described(&token)?.1)
+        Ok(self.described(&descriptor, &token)?.1)
     }
 
     fn execute_partitions(&mut self) -> Result<PartitionedResult> {
+        let descriptor = self.descriptor()?;
         let token = self.running.begin()?;
-        let (description, schema) = self.described(&token)?;
+        let (description, schema) = self.described(&descriptor, &token)?;
         let endpoints = description.map(|it| it.endpoints()).unwrap_or_default();
         let partition = |ticket: &[u8], uris: &[String]| {
             let partition = Partition {
@@ -147,7 +159,7 @@ impl adbc_core::Statement for Statement {
             partition.encode()
         };
         let partitions = match endpoints.as_slice() {
-            [] => vec![partition(self.descriptor()?, &[])],
+            [] => vec![partition(&descriptor, &[])],
             parts => (parts.iter())
                 .map(|part| partition(part.ticket(), part.uris()))
                 .collect(),

@@ -259,6 +259,12 @@ fn errors_keep_their_status_and_text() {
         panic!("a query takes no data");
     };
     assert_eq!(error.status, Status::NotImplemented, "{error}");
+    assert!(
+        error.message.contains("adbc.ingest.target_table"),
+        "{error}"
+    );
+    // The statement is of use again.
+    assert_eq!(all(empty.execute().unwrap()), table(3));
     assert_eq!(
         empty.get_parameter_schema().unwrap_err().status,
         Status::NotImplemented

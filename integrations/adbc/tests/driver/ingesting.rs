@@ -156,6 +156,8 @@ fn targets_are_checked() {
     }
     let error = statement.set_option(OptionStatement::IngestMode, "upsert".into());
     assert_eq!(error.unwrap_err().status, Status::InvalidArguments);
+    let error = statement.set_option(OptionStatement::TargetTable, "".into());
+    assert_eq!(error.unwrap_err().status, Status::InvalidArguments);
     let mode = statement
         .get_option_string(OptionStatement::IngestMode)
         .unwrap();

@@ -7,9 +7,11 @@
     reason = "tests stop where something is not as expected"
 )]
 
+mod abi;
 mod asking;
 mod catalog;
 mod ingesting;
+mod options;
 mod serving;
 mod trust;
 
