@@ -38,6 +38,10 @@ pub struct Args {
     #[arg(long)]
     allow_remote: bool,
 
+    /// Listens over ucx: every process that can reach it may read and write this one's memory
+    #[arg(long)]
+    trusted_network: bool,
+
     /// The worker's certificates for tls, as a PEM file
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
@@ -56,7 +60,9 @@ pub async fn run(args: Args) -> Result<()> {
     let incoming = TcpIncoming::bind(args.listen)
         .with_context(|| format!("cannot listen at {}", args.listen))?;
     let address = incoming.local_addr()?;
-    let mut server = worker_server().allow_remote(args.allow_remote);
+    let mut server = worker_server()
+        .allow_remote(args.allow_remote)
+        .trusted_network(args.trusted_network);
     if let (Some(certificates), Some(key)) = (args.tls_cert, args.tls_key) {
         server = server.tls(certificates, key);
     }
