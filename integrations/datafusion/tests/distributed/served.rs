@@ -15,7 +15,7 @@ use crate::{Tables, metric, options, text, text_and_plan};
 const ROWS: i64 = 1000;
 
 /// The processes that have asked for a part.
-type Readers = Arc<Mutex<BTreeSet<u32>>>;
+type Readers = Arc<Mutex<BTreeSet<i32>>>;
 
 /// Serves the table `numbers`, in parts.
 fn serve(parts: i64, is_ordered: bool) -> (Server, String, Readers) {
@@ -108,7 +108,7 @@ async fn workers_share_the_parts() {
     assert!(metric(&plan, "dipc_streams_shm") > 0);
     let readers = readers.lock().unwrap();
     assert_eq!(readers.len(), workers.len(), "{readers:?}");
-    assert!(!readers.contains(&std::process::id()));
+    assert!(!readers.contains(&i32::try_from(std::process::id()).unwrap()));
 }
 
 /// Promise of the command: `--server` names a server's tables, and workers read them.
