@@ -7,6 +7,8 @@ cd "$(dirname "$0")/.."
 root=$PWD
 python=$root/.tools/integrations/bin/python
 read -ra flags <<<"${CARGO_FLAGS:-} --locked"
+profile=debug
+[[ " ${flags[*]} " != *" --release "* ]] || profile=release
 parts=("$@")
 [ "${#parts[@]}" -gt 0 ] || parts=(adbc datafusion)
 work=$(mktemp -d)
@@ -17,7 +19,7 @@ trap 'rm -rf "$work"' EXIT
 adbc_in_python() {
   cargo build "${flags[@]}" --workspace --all-features --lib --bin dipc
   (cd integrations && cargo build "${flags[@]}" --package libdipc-adbc)
-  PYTHON=$python DIPC_LIBRARY=$root/target/debug/libdipc.so bindings/python/install.sh "$work/site"
+  PYTHON=$python DIPC_LIBRARY=$root/target/$profile/libdipc.so bindings/python/install.sh "$work/site"
   PYTHONPATH=$work/site "$python" -m pytest -q -rs integrations/adbc/tests/python
 }
 
@@ -29,7 +31,7 @@ in_namespaces() {
     command -v "$tool" >/dev/null || { printf 'skipped: examples/cluster/query.sh: no %s\n' "$tool"; return; }
   done
   why=$("${apart[@]}" true 2>&1) || { printf 'skipped: examples/cluster/query.sh: %s\n' "$why"; return; }
-  PATH=$root/integrations/target/debug:$PATH examples/cluster/query.sh 0.01
+  PATH=$root/integrations/target/$profile:$PATH examples/cluster/query.sh 0.01
 }
 
 for part in "${parts[@]}"; do
