@@ -51,16 +51,24 @@ fn main() -> ExitCode {
     match run(cli.command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("dipc-sql: {}", brief(&format!("{error:#}")));
+            eprintln!("dipc-sql: {}", brief(&error));
             ExitCode::FAILURE
         }
     }
 }
 
-/// What failed, and its nearest cause: DataFusion and its transport say the rest again and again.
-fn brief(text: &str) -> String {
-    let causes: Vec<_> = text.split("\ncaused by\n").take(2).collect();
-    causes.join(": ")
+/// What failed, and its causes. DataFusion and its transport say some of them again and again.
+fn brief(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        let cause = cause.split("\ncaused by\n").take(2).collect::<Vec<_>>();
+        let cause = cause.join(": ").replace("External error: ", "");
+        if !text.contains(&cause) {
+            let colon = if text.is_empty() { "" } else { ": " };
+            text = format!("{text}{colon}{cause}");
+        }
+    }
+    text
 }
 
 fn run(command: Command) -> Result<()> {
@@ -84,4 +92,22 @@ fn raise_file_limit() {
     };
     // With the old limit a large shuffle says what it lacks.
     let _ = setrlimit(Resource::Nofile, raised);
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::Context as _;
+    use datafusion::common::DataFusionError;
+
+    use super::*;
+
+    /// Promise of the command: an error says each cause once.
+    #[test]
+    fn errors_are_brief() {
+        let lost = dipc::Error::new(dipc::Status::Disconnected, "worker 2: it has gone");
+        let error = anyhow::Error::new(DataFusionError::External(lost.into()));
+        assert_eq!(brief(&error), "worker 2: it has gone");
+        let error = Err::<(), _>(error).context("query 3").unwrap_err();
+        assert_eq!(brief(&error), "query 3: worker 2: it has gone");
+    }
 }
