@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use datafusion::common::{DataFusionError, Result};
@@ -28,6 +29,8 @@ pub(super) struct Peer {
     client: Client,
     /// Asks all workers whether they live: the client of this one may wait for it.
     probes: Client,
+    /// The worker has failed a request since it last took one.
+    is_lost: AtomicBool,
     /// When the worker last said that it lives.
     heard: Mutex<Option<Instant>>,
     addresses: Mutex<Option<Addresses>>,
@@ -53,6 +56,7 @@ impl Peer {
             grpc,
             client,
             probes,
+            is_lost: AtomicBool::new(false),
             heard: Mutex::default(),
             addresses: Mutex::default(),
         })
@@ -104,6 +108,11 @@ impl Peer {
         Ok(addresses)
     }
 
+    /// Whether the worker may be gone for good: it has failed a request, and taken none since.
+    pub(super) fn is_lost(&self) -> bool {
+        self.is_lost.load(Ordering::Relaxed)
+    }
+
     /// Whether the worker's partitions come over libdipc.
     ///
     /// # Errors
@@ -130,7 +139,10 @@ impl Peer {
             for address in &*addresses {
                 let opening = self.client.get_async_with(&**address, descriptor, options);
                 match opening.await {
-                    Ok(reader) => return Ok((reader, scheme(address).to_owned())),
+                    Ok(reader) => {
+                        self.is_lost.store(false, Ordering::Relaxed);
+                        return Ok((reader, scheme(address).to_owned()));
+                    }
                     Err(error) if is_of_the_way(error.status()) => {
                         let text = format!("cannot be reached at {address}: {error}");
                         outcome = Err(self.failed(&text));
@@ -204,6 +216,8 @@ impl Peer {
     /// An error of a stream of this worker, with its status for a program that downcasts. A plan
     /// that has met the limit of its memory says so here as there.
     pub(super) fn error(&self, error: dipc::Error) -> DataFusionError {
+        let is_of_plan = matches!(error.status(), Status::Provider | Status::OutOfMemory);
+        self.is_lost.fetch_or(!is_of_plan, Ordering::Relaxed);
         let error = error.context(format_args!("worker {}", self.url));
         match error.status() {
             Status::OutOfMemory => DataFusionError::ResourcesExhausted(error.to_string()),
@@ -213,11 +227,13 @@ impl Peer {
 
     /// An error of this worker.
     pub(super) fn failed(&self, text: &str) -> DataFusionError {
+        self.is_lost.store(true, Ordering::Relaxed);
         at(&self.url, text)
     }
 
     /// An error of this worker's gRPC channel.
     pub(super) fn context(&self, error: DataFusionError) -> DataFusionError {
+        self.is_lost.store(true, Ordering::Relaxed);
         error.context(format!("worker {}", self.url))
     }
 

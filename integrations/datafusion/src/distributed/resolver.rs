@@ -91,9 +91,10 @@ impl DipcChannelResolver {
         if let Some(peer) = by_url.get(url) {
             return Ok(Arc::clone(peer));
         }
-        if by_url.len() >= MOST_PEERS {
-            by_url.retain(|_, peer| Arc::strong_count(peer) > 1);
-        }
+        // A worker that was lost may never come back: its successor has another address.
+        let is_full = by_url.len() >= MOST_PEERS;
+        let is_used = |peer: &Arc<Peer>| Arc::strong_count(peer) > 1;
+        by_url.retain(|_, peer| is_used(peer) || !(is_full || peer.is_lost()));
         let (options, grpc) = (Arc::clone(&peers.options), peers.grpc.clone());
         let probes = self.probes()?;
         let peer = Arc::new(Peer::new(url.clone(), options, grpc, probes)?);
