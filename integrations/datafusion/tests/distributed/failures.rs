@@ -132,8 +132,8 @@ async fn lost_workers_leave_nothing() {
     }
 }
 
-/// Descriptors that may come and go: connections that are kept for the next query.
-const SLACK: usize = 64;
+/// Descriptors that may come and go.
+const SLACK: usize = 16;
 
 /// The descriptors of a process: each stream has some.
 fn descriptors(process: u32) -> usize {

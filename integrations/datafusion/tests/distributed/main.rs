@@ -38,9 +38,11 @@ use url::Url;
 /// Rows of the table `facts`.
 const ROWS: usize = 200_000;
 
-/// Options that find out soon that a worker has stopped.
+/// Options that find out soon that a worker has stopped, and keep no connection for long.
 fn options() -> ChannelOptions {
+    let client = dipc::Client::builder().max_idle(64);
     ChannelOptions::new()
+        .client(client.idle_timeout(Duration::from_secs(1)))
         .silence(Duration::from_secs(1))
         .answer_timeout(Duration::from_secs(3))
 }
