@@ -18,7 +18,6 @@ impl Request {
     /// schema: then the client has been told.
     pub fn start(&self, schema: &OwnedSchema, device_type: i32) -> Result<()> {
         let mut pull = self.pull(None)?;
-        pull.production.ensure_fresh()?;
         let selection = self.selection_left();
         (pull.production).start_selected(schema, device_type, &selection)?;
         pull.production.end_if_complete();

@@ -175,6 +175,9 @@ static void headers(void) {
   OK(dipc_get_options_new(&options, &error_));
   NULLS("options", dipc_get_options_set_headers(NULL, headers, &error_));
   NULLS("headers", dipc_get_options_set_headers(options, NULL, &error_));
+  const char *const columns[] = {NULL};
+  NULLS("names", dipc_get_options_set_columns(options, NULL, 1, &error_));
+  NULLS("column", dipc_get_options_set_columns(options, columns, 1, &error_));
   dipc_get_options_free(options);
   dipc_headers_free(headers);
 }
@@ -251,10 +254,7 @@ static void options(void) {
   NULLS("options", dipc_get_options_set_send_secrets(NULL, true, &error_));
   NULLS("options", dipc_get_options_set_checksums(NULL, true, &error_));
   NULLS("options", dipc_get_options_set_trusted_network(NULL, true, &error_));
-  const char *const columns[] = {NULL};
-  NULLS("options", dipc_get_options_set_columns(NULL, columns, 1, &error_));
-  NULLS("names", dipc_get_options_set_columns(options, NULL, 1, &error_));
-  NULLS("column", dipc_get_options_set_columns(options, columns, 1, &error_));
+  NULLS("options", dipc_get_options_set_columns(NULL, NULL, 0, &error_));
   NULLS("options", dipc_get_options_set_range(NULL, 0, 1, &error_));
   description();
   puts_and_sources();
