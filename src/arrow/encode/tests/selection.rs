@@ -135,7 +135,7 @@ fn every_type_is_selected_as_arrow_selects_it() {
         batch.slice(13, 1),
         batch.slice(14, ROWS - 14),
     ];
-    check_all(&batch.schema(), &[batch.clone()]);
+    check_all(&batch.schema(), std::slice::from_ref(&batch));
     check_all(&batch.schema(), &parts);
     let names: Vec<_> = batch
         .schema()
