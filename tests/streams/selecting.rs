@@ -315,7 +315,7 @@ fn the_host_may_select_by_itself() {
         let options = options(subject, &wanted);
         let mut stream = client.get(&[&uri], b"own", &options, None).unwrap();
         assert_eq!(read_all(&mut stream).unwrap(), [own.as_ref().clone()]);
-        assert_eq!(*seen.lock(), [wanted.clone()]);
+        assert_eq!(*seen.lock(), std::slice::from_ref(&wanted));
 
         let asked = thread::scope(|scope| {
             let reading = scope.spawn(|| {
