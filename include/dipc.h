@@ -3031,9 +3031,9 @@ dipc_status dipc_request_cancel_fd(const struct dipc_request *request,
  * @param error        May be NULL; on failure receives details for dipc_error_free().
  * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: called twice, a provider's
  *         request, or the client has selected columns that the schema does not have; then the
- *         client has been told. DIPC_ERR_INVALID_DATA: the schema is invalid. DIPC_ERR_UNSUPPORTED:
- *         this process cannot read the device. DIPC_ERR_CANCELLED, DIPC_ERR_DISCONNECTED: the
- *         client is gone.
+ *         client has been told. DIPC_ERR_INVALID_DATA: the schema is invalid.
+ *         DIPC_ERR_UNSUPPORTED: this process cannot read the device. DIPC_ERR_CANCELLED,
+ *         DIPC_ERR_DISCONNECTED: the client is gone.
  */
 dipc_status dipc_request_start(const struct dipc_request *request,
                                const struct ArrowSchema *schema,
@@ -3351,8 +3351,9 @@ dipc_status dipc_get_options_set_columns(struct dipc_get_options *options,
                                          struct dipc_error **error);
 
 /**
- * Asks for a range of rows of a table alone. Batches outside the range are not sent, and the server
- * ends the stream behind the last row. Default: all rows. A table that ends earlier has fewer.
+ * Asks for a range of rows of a table alone. Batches outside the range are not sent, and the
+ * server ends the stream behind the last row. Default: all rows. A table that ends earlier has
+ * fewer.
  *
  * dipc_client_get_parts() refuses a range, because it counts the rows of one part.
  *

@@ -193,9 +193,9 @@ pub unsafe extern "C" fn dipc_request_cancel_fd(
 /// @param error        May be NULL; on failure receives details for dipc_error_free().
 /// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: called twice, a provider's
 ///         request, or the client has selected columns that the schema does not have; then the
-///         client has been told. DIPC_ERR_INVALID_DATA: the schema is invalid. DIPC_ERR_UNSUPPORTED:
-///         this process cannot read the device. DIPC_ERR_CANCELLED, DIPC_ERR_DISCONNECTED: the
-///         client is gone.
+///         client has been told. DIPC_ERR_INVALID_DATA: the schema is invalid.
+///         DIPC_ERR_UNSUPPORTED: this process cannot read the device. DIPC_ERR_CANCELLED,
+///         DIPC_ERR_DISCONNECTED: the client is gone.
 ///
 /// # Safety
 ///

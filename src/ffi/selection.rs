@@ -54,8 +54,9 @@ pub unsafe extern "C" fn dipc_get_options_set_columns(
     unsafe { guard_mut(options, error, body) }
 }
 
-/// Asks for a range of rows of a table alone. Batches outside the range are not sent, and the server
-/// ends the stream behind the last row. Default: all rows. A table that ends earlier has fewer.
+/// Asks for a range of rows of a table alone. Batches outside the range are not sent, and the
+/// server ends the stream behind the last row. Default: all rows. A table that ends earlier has
+/// fewer.
 ///
 /// dipc_client_get_parts() refuses a range, because it counts the rows of one part.
 ///

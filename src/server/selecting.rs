@@ -1,5 +1,5 @@
-//! What a client has selected of a table (rule Q12), as the server's host sees it, and selections of
-//! published tables.
+//! What a client has selected of a table (rule Q12), as the server's host sees it, and selections
+//! of published tables.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};

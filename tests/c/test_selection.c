@@ -49,7 +49,9 @@ static void *push(void *argument) {
     OK(dipc_request_finish(request, DIPC_FOREVER, &error_));
     dipc_request_free(request);
   }
-  for (int i = 0; i < 1000 && server_stat(server, DIPC_SERVER_STAT_STREAMS_ACTIVE); i++) sleep_ms(10);
+  for (int i = 0; i < 1000 && server_stat(server, DIPC_SERVER_STAT_STREAMS_ACTIVE); i++) {
+    sleep_ms(10);
+  }
   return NULL;
 }
 

@@ -297,8 +297,8 @@ fn metadata_stay() {
     assert_eq!(custom, [("k".to_owned(), "v".to_owned())]);
 }
 
-/// Rule Q12: a column that the schema does not have, or has twice, is named by the error, and so are
-/// columns that there are.
+/// Rule Q12: a column that the schema does not have, or has twice, is named by the error, and so
+/// are columns that there are.
 #[test]
 fn columns_that_cannot_be_found_are_named() {
     let names = ["a", "twice", "twice"].into_iter().map(str::to_owned);
