@@ -511,6 +511,11 @@ struct ArrowAsyncDeviceStreamHandler {
 #define DIPC_PEER_GID 3
 
 /**
+ * As a number of rows: all up to the end of the table.
+ */
+#define DIPC_ALL_ROWS UINT64_MAX
+
+/**
  * Size of a buffer that is large enough for every URI of the library.
  */
 #define DIPC_URI_BYTES 1024
@@ -1518,7 +1523,8 @@ dipc_status dipc_client_get(const struct dipc_client *client,
  *                          not released.
  * @param error             May be NULL; on failure receives details for dipc_error_free().
  * @return As dipc_client_describe() and dipc_client_get(); the text names the part.
- *         DIPC_ERR_INVALID_DATA: the parts have different columns.
+ *         DIPC_ERR_INVALID_DATA: the parts have different columns. DIPC_ERR_INVALID_ARGUMENT: the
+ *         options have a range of rows (dipc_get_options_set_range()).
  */
 dipc_status dipc_client_get_parts(const struct dipc_client *client,
                                   const char *const *uris,
@@ -3016,16 +3022,18 @@ dipc_status dipc_request_cancel_fd(const struct dipc_request *request,
                                    struct dipc_error **error);
 
 /**
- * Pull form: sends the schema, before the first batch.
+ * Pull form: sends the schema, before the first batch: that of the whole table, unless the host
+ * has called dipc_request_take_selection().
  *
  * @param request      Request.
  * @param schema       Read, not moved.
  * @param device_type  Device of the batches, as ARROW_DEVICE_CPU.
  * @param error        May be NULL; on failure receives details for dipc_error_free().
- * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: called twice, or a
- *         provider's request. DIPC_ERR_INVALID_DATA: the schema is invalid. DIPC_ERR_UNSUPPORTED:
- *         this process cannot read the device. DIPC_ERR_CANCELLED, DIPC_ERR_DISCONNECTED: the
- *         client is gone.
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: called twice, a provider's
+ *         request, or the client has selected columns that the schema does not have; then the
+ *         client has been told. DIPC_ERR_INVALID_DATA: the schema is invalid.
+ *         DIPC_ERR_UNSUPPORTED: this process cannot read the device. DIPC_ERR_CANCELLED,
+ *         DIPC_ERR_DISCONNECTED: the client is gone.
  */
 dipc_status dipc_request_start(const struct dipc_request *request,
                                const struct ArrowSchema *schema,
@@ -3033,7 +3041,8 @@ dipc_status dipc_request_start(const struct dipc_request *request,
                                struct dipc_error **error);
 
 /**
- * Pull form: sends a batch. Waits for the batch's sync_event, and for a slow client.
+ * Pull form: sends a batch, or what the client has selected of it. Waits for the batch's
+ * sync_event, and for a slow client. Of a batch without wanted rows nothing is sent.
  *
  * @param request             Request.
  * @param batch               Moved on success: its release becomes NULL. After the client has
@@ -3319,6 +3328,124 @@ dipc_status dipc_request_result(const struct dipc_request *request,
                                 const uint8_t *bytes,
                                 size_t bytes_len_bytes,
                                 struct dipc_error **error);
+
+/**
+ * Asks for some columns of a table alone. The stream's schema has them in the order of the names.
+ * Buffers of other columns are not sent; nothing is copied for that. Default: all columns.
+ *
+ * The get itself fails with DIPC_ERR_INVALID_ARGUMENT if the table does not have a column, or has
+ * several of the name, and with DIPC_ERR_UNSUPPORTED if the server knows no selections: one
+ * without libdipc's extension, or of an earlier release.
+ *
+ * @param options  Options to change; exclusive during the call.
+ * @param names    Names of fields of the schema itself, each NUL-terminated UTF-8; copied. May be
+ *                 NULL when n_names is 0.
+ * @param n_names  Their number, at most 4096. 0: rows without columns.
+ * @param error    May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: a name comes twice or is not
+ *         UTF-8, or there are too many, or more than 64 KiB.
+ */
+dipc_status dipc_get_options_set_columns(struct dipc_get_options *options,
+                                         const char *const *names,
+                                         size_t n_names,
+                                         struct dipc_error **error);
+
+/**
+ * Asks for a range of rows of a table alone. Batches outside the range are not sent, and the
+ * server ends the stream behind the last row. Default: all rows. A table that ends earlier has
+ * fewer.
+ *
+ * dipc_client_get_parts() refuses a range, because it counts the rows of one part.
+ *
+ * @param options    Options to change; exclusive during the call.
+ * @param first_row  The first row, counting from 0.
+ * @param rows       The number of rows; DIPC_ALL_ROWS: all up to the end.
+ * @param error      May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+ */
+dipc_status dipc_get_options_set_range(struct dipc_get_options *options,
+                                       uint64_t first_row,
+                                       uint64_t rows,
+                                       struct dipc_error **error);
+
+/**
+ * Says whether the client of a request wants some columns alone (dipc_get_options_set_columns()).
+ * The host gives all columns, and the library sends those that are wanted, unless the host calls
+ * dipc_request_take_selection().
+ *
+ * @param request  Request, or NULL.
+ * @return true if the client has named columns: dipc_request_column_count() of them. false for
+ *         NULL and in the child of a fork.
+ */
+bool dipc_request_selects_columns(const struct dipc_request *request);
+
+/**
+ * Counts the columns that the client of a request has named.
+ *
+ * @param request  Request, or NULL.
+ * @return The number. 0 also where dipc_request_selects_columns() says false: all are wanted.
+ */
+size_t dipc_request_column_count(const struct dipc_request *request);
+
+/**
+ * Gives the name of one column that the client of a request wants.
+ *
+ * @param request        Request.
+ * @param index          Which column, from 0, in the order of the result.
+ * @param buffer         Receives the name and a NUL; NULL asks for the length only.
+ * @param size_bytes     Size of buffer.
+ * @param out_len_bytes  Receives the length of the name, without the NUL.
+ * @param error          May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_NOT_FOUND: there is no such column.
+ *         DIPC_ERR_BUFFER_TOO_SMALL: out_len_bytes is still written.
+ */
+dipc_status dipc_request_column(const struct dipc_request *request,
+                                size_t index,
+                                char *buffer,
+                                size_t size_bytes,
+                                size_t *out_len_bytes,
+                                struct dipc_error **error);
+
+/**
+ * Gives the first row that the client of a request wants (dipc_get_options_set_range()).
+ *
+ * @param request  Request, or NULL.
+ * @return The row, counting from 0; 0 for NULL and in the child of a fork.
+ */
+uint64_t dipc_request_first_row(const struct dipc_request *request);
+
+/**
+ * Gives the number of rows that the client of a request wants (dipc_get_options_set_range()).
+ *
+ * @param request  Request, or NULL.
+ * @return Rows; DIPC_ALL_ROWS: all up to the end, also for NULL and in the child of a fork.
+ */
+uint64_t dipc_request_rows(const struct dipc_request *request);
+
+/**
+ * Takes it upon the host to select: the stream that it gives for the request has the wanted
+ * columns, in their order, and the wanted rows alone. For a host that reads less then, as from a
+ * file. A host that does not call this gives the whole table, and the library selects of it
+ * without a copy.
+ *
+ * @param request  Request, before its stream begins: before dipc_request_start(), or before a
+ *                 provider's stream gives its schema.
+ * @param error    May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK, also where nothing is selected. DIPC_ERR_NULL_ARGUMENT.
+ *         DIPC_ERR_INVALID_ARGUMENT: the stream has begun.
+ */
+dipc_status dipc_request_take_selection(const struct dipc_request *request,
+                                        struct dipc_error **error);
+
+/**
+ * Says whether the client of a request in the pull form has all rows of its range. Batches that
+ * are pushed later are released, and the host may call dipc_request_finish().
+ *
+ * @param request  Request, or NULL.
+ * @return true if so. false for a client that has not limited the rows, for a provider's request,
+ *         while another thread pushes, for NULL and in the child of a fork.
+ */
+bool dipc_request_is_complete(const struct dipc_request *request);
 
 /**
  * Makes a server without tickets. Starts two threads: the first serves connections, the second

@@ -41,7 +41,7 @@ use crate::driver::clock;
 pub(crate) use crate::driver::fetch::SILENCE_TIMEOUT;
 pub use crate::driver::fetch::{NextBatch, Stream, StreamStats};
 use crate::error::{Error, Result};
-use crate::proto::{Headers, Verb};
+use crate::proto::{Headers, Selection, Verb};
 use asking::ClientCore;
 use async_streams::AsyncStreams;
 use busy::Tries;
@@ -307,7 +307,7 @@ impl Client {
     /// # Errors
     ///
     /// As [`describe`](Self::describe) and [`get`](Self::get); `InvalidData` for parts with
-    /// different columns.
+    /// different columns; `InvalidArgument` for a selection of rows, which counts within one part.
     pub fn get_parts(
         &self,
         uris: &[&str],
@@ -315,7 +315,17 @@ impl Client {
         options: &GetOptions,
         cancel: Option<&Cancel>,
     ) -> Result<Parts> {
-        let (description, _) = self.describe(uris, ticket, options, cancel)?;
+        if options.selection.limits_rows() {
+            return Err(Error::invalid_argument(
+                "a range of rows counts within one part of a table: ask for its parts one by one, \
+                 or for the whole table",
+            ));
+        }
+        let whole = GetOptions {
+            selection: Selection::new(),
+            ..options.clone()
+        };
+        let (description, _) = self.describe(uris, ticket, &whole, cancel)?;
         options.device.ensure_available()?;
         let server = (&self.core, self.core.uris.read(uris)?);
         Parts::begin(server, ticket, description, options, cancel)

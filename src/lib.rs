@@ -115,7 +115,7 @@ pub use device::DeviceKind;
 #[doc(inline)]
 pub use error::{Advice, Error, Result, Status};
 #[doc(inline)]
-pub use proto::{Headers, Verb};
+pub use proto::{Headers, Selection, Verb};
 #[doc(inline)]
 pub use server::ServerStats;
 #[doc(inline)]

@@ -39,7 +39,7 @@ fi
 streams=$(mktemp)
 trap 'rm -f "$streams"' EXIT
 run -O0 --compile=min streams >"$streams" 2>&1 &
-run -O1 --compile=yes library values serving options publish requests authorizing put exchange log loops ending memory tables examples &&
+run -O1 --compile=yes library values serving options publish requests selecting authorizing put exchange log loops ending memory tables examples &&
   passed=1 || passed=0
 wait $! || passed=0
 cat "$streams"

@@ -138,6 +138,11 @@ struct GetOptions {
   /// Lets Client::get_parts() follow a description of another server's to ucx addresses, whose peers
   /// can read and write this process's memory.
   std::optional<bool> trusted_network = {};
+  /// The columns that are wanted, in this order; none named: rows without columns. Others are not
+  /// sent. A get fails with Status::invalid_argument if the table does not have one, or has it twice.
+  std::optional<std::vector<std::string>> columns = {};
+  std::optional<std::uint64_t> first_row = {};  ///< The first row wanted; otherwise row 0.
+  std::optional<std::uint64_t> rows = {};       ///< The most rows wanted; otherwise all.
   std::optional<Window> window = {};
   std::optional<std::uint64_t> lent_limit_bytes = {};
   std::optional<std::uint64_t> message_limit_bytes = {};  ///< What one message may become here.
@@ -321,6 +326,25 @@ inline Result<Handle<dipc_get_options, dipc_get_options_free>> build(const GetOp
       .set(options.validation, dipc_get_options_set_validation)
       .set(options.spin, dipc_get_options_set_spin_ns)
       .set(options.connections, dipc_get_options_set_connections);
+  if (options.columns.has_value()) {
+    std::vector<std::string> texts;
+    std::vector<const char*> names;
+    for (const std::string& name : *options.columns) {
+      auto text = c_string(name, Status::invalid_argument, "the name of a column");
+      if (!text) return std::move(text).error();
+      texts.push_back(*std::move(text));
+    }
+    for (const std::string& text : texts) names.push_back(text.c_str());
+    builder.run([&](dipc_error** error) {
+      return dipc_get_options_set_columns(builder.raw(), names.data(), names.size(), error);
+    });
+  }
+  if (options.first_row.has_value() || options.rows.has_value()) {
+    builder.run([&](dipc_error** error) {
+      return dipc_get_options_set_range(builder.raw(), options.first_row.value_or(0),
+                                        options.rows.value_or(DIPC_ALL_ROWS), error);
+    });
+  }
   if (options.device.has_value()) {
     builder.run([&](dipc_error** error) {
       return dipc_get_options_set_device(builder.raw(), options.device->type, options.device->id,

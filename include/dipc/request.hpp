@@ -13,6 +13,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 namespace dipc {
 
@@ -106,6 +107,38 @@ class RequestRef {
   /// deadline, zero once the deadline has passed.
   [[nodiscard]] std::chrono::nanoseconds time_left() const noexcept {
     return detail::time_of(dipc_request_time_left_ns(raw_));
+  }
+
+  /// The columns that the client wants, in its order; nullopt: all. A provider gives the whole
+  /// table, and the library selects of it without a copy, unless take_selection() was called.
+  Result<std::optional<std::vector<std::string>>> columns() const {
+    if (!dipc_request_selects_columns(raw_)) return std::optional<std::vector<std::string>>();
+    std::vector<std::string> names;
+    for (std::size_t i = 0; i < dipc_request_column_count(raw_); i++) {
+      auto name = detail::call_for_text([&](char* buffer, std::size_t size, std::size_t* length,
+                                            dipc_error** error) {
+        return dipc_request_column(raw_, i, buffer, size, length, error);
+      });
+      if (!name) return std::move(name).error();
+      names.push_back(*std::move(name));
+    }
+    return std::optional<std::vector<std::string>>(std::move(names));
+  }
+
+  /// The first row that the client wants, counting from 0.
+  [[nodiscard]] std::uint64_t first_row() const noexcept { return dipc_request_first_row(raw_); }
+
+  /// The most rows that the client wants; nullopt: all.
+  [[nodiscard]] std::optional<std::uint64_t> rows() const noexcept {
+    const std::uint64_t rows = dipc_request_rows(raw_);
+    return rows == DIPC_ALL_ROWS ? std::nullopt : std::optional<std::uint64_t>(rows);
+  }
+
+  /// Takes it upon the host to select: its stream has the wanted columns, in their order, and the
+  /// wanted rows alone. Before the stream begins.
+  Result<void> take_selection() const {
+    return detail::call(
+        [&](dipc_error** error) { return dipc_request_take_selection(raw_, error); });
   }
 
   /// Who asked.
@@ -246,6 +279,22 @@ class Request {
 
   /// How long the client still waits for the end of the stream; `forever` without a deadline.
   [[nodiscard]] std::chrono::nanoseconds time_left() const noexcept { return ref().time_left(); }
+
+  /// The columns that the client wants, in its order; nullopt: all.
+  Result<std::optional<std::vector<std::string>>> columns() const { return ref().columns(); }
+
+  /// The first row that the client wants, counting from 0.
+  [[nodiscard]] std::uint64_t first_row() const noexcept { return ref().first_row(); }
+
+  /// The most rows that the client wants; nullopt: all.
+  [[nodiscard]] std::optional<std::uint64_t> rows() const noexcept { return ref().rows(); }
+
+  /// Takes it upon the host to select; before start().
+  Result<void> take_selection() const { return ref().take_selection(); }
+
+  /// Whether the client has all rows that it wants: later batches are useless, and finish() may
+  /// follow.
+  [[nodiscard]] bool is_complete() const noexcept { return dipc_request_is_complete(raw_.get()); }
 
   /// Who asked.
   Result<Peer> peer() const { return ref().peer(); }

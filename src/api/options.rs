@@ -1,5 +1,6 @@
 //! Options of requests, as builders.
 
+use std::ops::{Bound, RangeBounds};
 use std::time::Duration;
 
 use crate::arrow::Compression;
@@ -126,6 +127,45 @@ impl GetOptions {
     #[must_use]
     pub fn window(mut self, batches: u64, bytes: u64) -> Self {
         self.inner.window = Credit { batches, bytes };
+        self
+    }
+
+    /// Asks for these columns alone, in this order. No name at all asks for rows without columns.
+    /// Default: all columns.
+    ///
+    /// # Errors
+    ///
+    /// [`Status::InvalidArgument`](crate::Status::InvalidArgument): a name comes twice, there are
+    /// more than 4096, or they are too long together. The get itself fails with it if the table
+    /// does not have a column, or has several of the name.
+    ///
+    /// ```
+    /// let options = dipc::GetOptions::new().columns(["day", "price"])?.rows(1_000..2_000);
+    /// # let _ = options;
+    /// # Ok::<(), dipc::Error>(())
+    /// ```
+    pub fn columns<N: Into<String>>(mut self, names: impl IntoIterator<Item = N>) -> Result<Self> {
+        self.inner.selection.set_columns(names)?;
+        Ok(self)
+    }
+
+    /// Asks for these rows alone, counting from 0. Past the end of the table there are fewer.
+    /// Default: all rows. Of a table in parts ([`get_parts`](super::Client::get_parts)) it is
+    /// refused.
+    #[must_use]
+    pub fn rows(mut self, range: impl RangeBounds<u64>) -> Self {
+        let first = match range.start_bound() {
+            Bound::Included(first) => *first,
+            Bound::Excluded(before) => before.saturating_add(1),
+            Bound::Unbounded => 0,
+        };
+        let end = match range.end_bound() {
+            Bound::Included(last) => last.checked_add(1),
+            Bound::Excluded(end) => Some(*end),
+            Bound::Unbounded => None,
+        };
+        let rows = end.map(|end| end.saturating_sub(first));
+        self.inner.selection.set_rows(first, rows);
         self
     }
 

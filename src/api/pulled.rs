@@ -85,7 +85,7 @@ impl PulledRequest {
     }
 
     /// Answers a get by the batches of `table`, as the client has room for them. Returns how many
-    /// batches were sent.
+    /// batches were taken. A client that has selected rows may need only the first ones.
     ///
     /// When the client goes or cancels, the call drops `table` at once and fails. So does the drop
     /// of the future, which fails the stream at the client.
@@ -119,7 +119,7 @@ impl PulledRequest {
         self.0.when_cancelled(move || told.tell());
         let mut table = pin!(table);
         let mut sent = 0;
-        loop {
+        while !self.0.is_complete() {
             let next = poll_fn(|context| {
                 if loss.poll(context).is_ready() {
                     return Poll::Ready(Err(lost()));

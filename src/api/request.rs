@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::Reader;
 use crate::error::Result;
-use crate::proto::{Headers, Verb};
+use crate::proto::{Headers, Selection, Verb};
 use crate::server;
 use crate::transport::{PeerCertificate, PeerIds};
 
@@ -26,6 +26,22 @@ impl Request<'_> {
     /// Headers of the client's host.
     pub fn headers(&self) -> &Headers {
         self.0.headers()
+    }
+
+    /// The columns and rows that the client wants. The host gives the whole table, and the library
+    /// selects of it without a copy, unless the host [does so](Self::take_selection).
+    pub fn selection(&self) -> &Selection {
+        self.0.selection()
+    }
+
+    /// Takes it upon the host to select: its batches have the wanted columns and rows alone. For a
+    /// host that can read less then.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument`: the stream has begun.
+    pub fn take_selection(&self) -> Result<()> {
+        self.0.take_selection()
     }
 
     /// The name that the server's authorizer has given the client.

@@ -6,8 +6,8 @@
 
 use std::ptr::{self, NonNull};
 
-use crate::arrow::OwnedDeviceArray;
 use crate::arrow::abi::{ArrowArray, ArrowDeviceArray};
+use crate::arrow::{OwnedDeviceArray, select};
 
 /// The array that is annotated, and its metadata.
 struct Annotation {
@@ -40,8 +40,10 @@ pub fn annotate(array: OwnedDeviceArray, metadata: &[u8]) -> OwnedDeviceArray {
     unsafe { OwnedDeviceArray::from_raw(outer) }
 }
 
-/// The custom metadata of an array; empty where [`annotate`] gave it none.
+/// The custom metadata of an array; empty where [`annotate`] gave it none. A selected array has
+/// those of the array that it is a part of.
 pub fn annotation(array: &ArrowDeviceArray) -> &[u8] {
+    let array = select::whole(array).unwrap_or(array);
     match annotation_of(array) {
         // SAFETY: it lives until the release, and is changed by the owner of the array alone.
         Some(annotation) => unsafe { &annotation.as_ref().metadata },

@@ -11,6 +11,7 @@ pub mod description;
 pub mod encode;
 pub mod format;
 mod owned;
+pub mod select;
 mod shared;
 pub mod stream;
 pub mod transfer;

@@ -35,6 +35,7 @@ impl BareReceiver {
             stream_id,
             deadline: options.deadline,
             headers: options.headers.clone(),
+            selection: options.selection.clone(),
             ..Request::new(ticket, options.window)
         };
         let config = ReceiverConfig {

@@ -265,7 +265,7 @@ impl BareSender {
         while let Some(event) = self.machine.poll_event() {
             match event {
                 SenderEvent::Requested { request, .. } => {
-                    let verb = request.verb;
+                    let (verb, selects) = (request.verb, !request.selection.is_all());
                     self.request = Some(request);
                     self.encoder = None;
                     self.ending = false;
@@ -275,6 +275,11 @@ impl BareSender {
                         let verb = verb.name();
                         let text = format!("this server does not {verb}: it only gives tables");
                         self.refuse(Status::Unsupported.code(), &text)?;
+                    } else if selects {
+                        // Rule Q12: the host does not see the selection.
+                        let text = "this server gives whole tables: it selects neither columns nor \
+                                    rows";
+                        self.refuse(Status::Unsupported.code(), text)?;
                     }
                 }
                 SenderEvent::Freed(owner) => drop(owner),

@@ -309,6 +309,26 @@ fn verbs_that_give_tables_are_refused() {
     }
 }
 
+/// Rule Q12: the host of a sender does not see a selection, so a get with one is refused, and not
+/// answered with the whole table.
+#[test]
+fn selections_are_refused() {
+    let mut sender = sender(false);
+    let mut options = GetOptions {
+        first_seq: FIRST_SEQ,
+        ..GetOptions::default()
+    };
+    options.selection.set_rows(1, None);
+    let uris = ["shm:@t?dipc=1"];
+    let mut receiver = BareReceiver::for_uris(&uris, Verb::Get, b"ticket", 7, &options).unwrap();
+    receiver.start(NOW);
+    exchange(&mut sender, &mut receiver, NOW);
+    assert_eq!(sender.state(), SenderState::Idle);
+    let error = receiver.next_batch().err().unwrap();
+    assert_eq!(error.status(), Status::Unsupported);
+    assert!(error.text().contains("whole tables"), "{error}");
+}
+
 /// Promise: an address outside the host's ranges is a protocol error, and is never read.
 #[test]
 fn addresses_outside_named_memory_are_refused() {

@@ -91,6 +91,7 @@ impl<'a> Wanted<'a> {
             // Of a repeated request less is left. Zero would be no deadline on the wire.
             deadline: (self.due).map(|due| clock::until(due).max(Duration::from_nanos(1))),
             headers: options.headers.clone(),
+            selection: options.selection.clone(),
             ..Request::new(self.ticket, options.window)
         };
         request.features |= FEATURE_PENDING;

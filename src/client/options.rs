@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::arrow::Compression;
 use crate::arrow::decode::{DecodeOptions, Level};
 use crate::device::Target;
-use crate::proto::{Credit, Headers};
+use crate::proto::{Credit, Headers, Selection};
 use crate::transport::{BodyPolicy, Settings, TlsOptions};
 
 /// Options of a client.
@@ -59,6 +59,8 @@ pub struct GetOptions {
     pub deadline: Option<Duration>,
     /// Headers for the server's host.
     pub headers: Headers,
+    /// The columns and rows that are wanted, of a get (rule Q12).
+    pub selection: Selection,
     /// Sends `authorization` also where others can read the connection (rule Q7).
     pub send_secrets: bool,
     /// Follows a description to servers that could read and write this process's memory: those of
@@ -94,6 +96,7 @@ impl Default for GetOptions {
             stall_timeout: None,
             deadline: None,
             headers: Headers::new(),
+            selection: Selection::new(),
             send_secrets: false,
             trusted_network: false,
             window: Credit {

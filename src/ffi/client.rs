@@ -155,7 +155,8 @@ pub unsafe extern "C" fn dipc_client_get(
 ///                          not released.
 /// @param error             May be NULL; on failure receives details for dipc_error_free().
 /// @return As dipc_client_describe() and dipc_client_get(); the text names the part.
-///         DIPC_ERR_INVALID_DATA: the parts have different columns.
+///         DIPC_ERR_INVALID_DATA: the parts have different columns. DIPC_ERR_INVALID_ARGUMENT: the
+///         options have a range of rows (dipc_get_options_set_range()).
 ///
 /// # Safety
 ///

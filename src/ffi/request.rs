@@ -184,16 +184,18 @@ pub unsafe extern "C" fn dipc_request_cancel_fd(
     unsafe { guard_ref(request, error, body) }
 }
 
-/// Pull form: sends the schema, before the first batch.
+/// Pull form: sends the schema, before the first batch: that of the whole table, unless the host
+/// has called dipc_request_take_selection().
 ///
 /// @param request      Request.
 /// @param schema       Read, not moved.
 /// @param device_type  Device of the batches, as ARROW_DEVICE_CPU.
 /// @param error        May be NULL; on failure receives details for dipc_error_free().
-/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: called twice, or a
-///         provider's request. DIPC_ERR_INVALID_DATA: the schema is invalid. DIPC_ERR_UNSUPPORTED:
-///         this process cannot read the device. DIPC_ERR_CANCELLED, DIPC_ERR_DISCONNECTED: the
-///         client is gone.
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: called twice, a provider's
+///         request, or the client has selected columns that the schema does not have; then the
+///         client has been told. DIPC_ERR_INVALID_DATA: the schema is invalid.
+///         DIPC_ERR_UNSUPPORTED: this process cannot read the device. DIPC_ERR_CANCELLED,
+///         DIPC_ERR_DISCONNECTED: the client is gone.
 ///
 /// # Safety
 ///
@@ -217,7 +219,8 @@ pub unsafe extern "C" fn dipc_request_start(
     unsafe { guard_ref(request, error, body) }
 }
 
-/// Pull form: sends a batch. Waits for the batch's sync_event, and for a slow client.
+/// Pull form: sends a batch, or what the client has selected of it. Waits for the batch's
+/// sync_event, and for a slow client. Of a batch without wanted rows nothing is sent.
 ///
 /// @param request             Request.
 /// @param batch               Moved on success: its release becomes NULL. After the client has

@@ -1,8 +1,8 @@
 //! Versions, features and credit of our extension (section E).
 
 /// The highest version of the extension that this build speaks. This build also speaks each lower
-/// version. Version 2 adds verbs and headers to the request.
-pub const VERSION: u16 = 2;
+/// version. Version 2 adds verbs and headers to the request, version 3 a selection.
+pub const VERSION: u16 = 3;
 
 /// Bit of [`Request::features`](crate::proto::Request::features) and
 /// [`StreamInfo::features`](crate::proto::StreamInfo::features): a body lent in the producer's own

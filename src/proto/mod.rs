@@ -29,6 +29,7 @@ mod ledger;
 mod prefix;
 mod receiver;
 mod request;
+mod selection;
 mod sender;
 mod tag;
 #[cfg(any(test, feature = "fuzzing"))]
@@ -57,7 +58,8 @@ pub use receiver::{
     AnswerLimit, Body, InBody, Message, Receiver, ReceiverConfig, ReceiverEvent, ReceiverState,
     ReceiverTransmit, Side, SideConfig,
 };
-pub use request::{MAX_TICKET_BYTES, Request, ensure_request_fits, ensure_ticket_fits};
+pub use request::{MAX_TICKET_BYTES, Request, ensure_ticket_fits};
+pub use selection::{MAX_SELECTION_BYTES, MOST_COLUMNS, Selection};
 pub(crate) use sender::is_answer;
 pub use sender::{OutBody, Sender, SenderConfig, SenderEvent, SenderState, Transmit, WindowRoom};
 pub use tag::{BodyKind, Role, RoleTags, Tags, body_of_tag, body_tag, parse_body_tag};

@@ -8,7 +8,7 @@ use crate::proto::extension::{
 };
 use crate::proto::headers::{Headers, MAX_REQUEST_HEADERS};
 use crate::proto::wire::Fields;
-use crate::proto::{ProtocolError, StreamInfo, Verb};
+use crate::proto::{ProtocolError, Selection, StreamInfo, Verb};
 
 /// An extension request (rule E1): the payload of a message tagged `dipc_want`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,12 +39,14 @@ pub struct Request {
     /// The stream that the client sends, for a verb [with one](Verb::has_source). Its features are
     /// those that the client knows as a sender; the version is that of the request.
     pub source: Option<StreamInfo>,
+    /// The columns and rows that the client wants, of a get (rule Q12).
+    pub selection: Selection,
     /// The descriptor: opaque bytes (rule M1).
     pub ticket: Vec<u8>,
 }
 
-/// Limit for a ticket together with the headers, in bytes. A server takes messages of up to 1 MiB,
-/// and the other fields of a request fit into the rest.
+/// Limit for a ticket together with headers and selection, in bytes. A server takes messages of up
+/// to 1 MiB, and the other fields of a request fit into the rest.
 pub const MAX_TICKET_BYTES: usize = 1016 << 10;
 
 /// Refuses a ticket that is too long for a request.
@@ -53,24 +55,19 @@ pub const MAX_TICKET_BYTES: usize = 1016 << 10;
 ///
 /// `InvalidArgument`, with the limit.
 pub fn ensure_ticket_fits(ticket: &[u8]) -> Result<(), Error> {
-    ensure_request_fits(ticket, &Headers::new())
+    ensure_lens_fit(ticket.len(), 0)
 }
 
-/// Refuses a ticket and headers that are together too long for a request (rule Q1).
-///
-/// # Errors
-///
-/// `InvalidArgument`, with the limit.
-pub fn ensure_request_fits(ticket: &[u8], headers: &Headers) -> Result<(), Error> {
-    headers.ensure_fit(MAX_REQUEST_HEADERS)?;
-    let len = ticket.len().saturating_add(headers.encoded_len());
+/// Refuses a ticket of `ticket` bytes, with `beside` bytes of headers and selection.
+fn ensure_lens_fit(ticket: usize, beside: usize) -> Result<(), Error> {
+    let len = ticket.saturating_add(beside);
     if len <= MAX_TICKET_BYTES {
         return Ok(());
     }
-    let with = if headers.is_empty() {
+    let with = if beside == 0 {
         ""
     } else {
-        " with its headers"
+        " with its headers and its selection"
     };
     Err(Error::invalid_argument(format!(
         "a ticket{with} has {len} bytes; the limit is {MAX_TICKET_BYTES}"
@@ -89,6 +86,9 @@ const REQUEST_VERB: u16 = 13;
 /// Length of the fields of [`Request::source`].
 const REQUEST_SOURCE: u16 = 21;
 
+/// Length of `selection_len`.
+const REQUEST_SELECTION: u16 = 4;
+
 impl Request {
     /// A request for `ticket` in the version that this build speaks.
     pub fn new(ticket: impl Into<Vec<u8>>, credit: Credit) -> Self {
@@ -105,6 +105,7 @@ impl Request {
             deadline: None,
             headers: Headers::new(),
             source: None,
+            selection: Selection::new(),
             ticket: ticket.into(),
         }
     }
@@ -130,13 +131,52 @@ impl Request {
     }
 
     /// The lowest version that a server needs for this request: version 1 has neither verbs nor
-    /// headers.
+    /// headers, version 2 no selection.
     pub(crate) fn lowest_version(&self) -> u16 {
-        if self.verb == Verb::Get && self.headers.is_empty() {
-            self.min_version
+        let needed = if !self.selection.is_all() {
+            3
+        } else if self.verb != Verb::Get || !self.headers.is_empty() {
+            2
         } else {
-            self.min_version.max(2)
+            0
+        };
+        self.min_version.max(needed)
+    }
+
+    /// Refuses a request that is too long, or whose selection does not go with its verb (rules Q1
+    /// and Q12).
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument`.
+    pub(crate) fn ensure_fits(&self) -> Result<(), Error> {
+        self.selection.ensure_fits(self.verb)?;
+        self.headers.ensure_fit(MAX_REQUEST_HEADERS)?;
+        let selection = self.selection.encoded_len();
+        let beside = self.headers.encoded_len().saturating_add(selection);
+        ensure_lens_fit(self.ticket.len(), beside)
+    }
+
+    /// Refuses, at a server, what this build does not know and what no request may ask.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported` for versions, verbs (rule E1) and parts of a selection that this build does
+    /// not know. `InvalidArgument` for a selection that does not go with the verb (rule Q12).
+    pub(crate) fn ensure_served(&self) -> Result<(), Error> {
+        if self.min_version > VERSION {
+            let (min, max) = (self.min_version, self.max_version);
+            return Err(Error::unsupported(format!(
+                "this server speaks versions 1 to {VERSION} of the extension, the client {min} to \
+                 {max}: upgrade the server"
+            )));
         }
+        if let Verb::Unknown(number) = self.verb {
+            return Err(Error::unsupported(format!(
+                "this server does not know the verb with number {number}: upgrade it"
+            )));
+        }
+        self.selection.ensure_fits(self.verb)
     }
 
     /// The bytes.
@@ -155,12 +195,18 @@ impl Request {
         if says_verb {
             fixed = fixed.saturating_add(REQUEST_VERB);
         }
-        if self.source.is_some() {
+        let selection = self.selection.encoded_len();
+        let says_selection = selection > 0;
+        if self.source.is_some() || says_selection {
             fixed = fixed.saturating_add(REQUEST_SOURCE);
+        }
+        if says_selection {
+            fixed = fixed.saturating_add(REQUEST_SELECTION);
         }
         let headers = self.headers.encoded_len();
         let capacity = usize::from(fixed)
             .saturating_add(headers)
+            .saturating_add(selection)
             .saturating_add(self.ticket.len());
         let mut bytes = Vec::with_capacity(capacity);
         bytes.extend_from_slice(&fixed.to_le_bytes());
@@ -193,8 +239,15 @@ impl Request {
                 bytes.extend_from_slice(&source.device_type.to_le_bytes());
                 bytes.extend_from_slice(&source.device_id.to_le_bytes());
                 bytes.extend_from_slice(&source.features.to_le_bytes());
+            } else if says_selection {
+                bytes.extend_from_slice(&[0; REQUEST_SOURCE as usize]);
+            }
+            if says_selection {
+                let selection = u32::try_from(selection).unwrap_or(u32::MAX);
+                bytes.extend_from_slice(&selection.to_le_bytes());
             }
             self.headers.encode(&mut bytes);
+            self.selection.encode(&mut bytes);
         }
         bytes.extend_from_slice(&self.ticket);
         bytes
@@ -205,7 +258,7 @@ impl Request {
     /// # Errors
     ///
     /// Rule E1: the request is too short, or its version range is empty. Rule Q1: bad headers, or a
-    /// ticket that is too long.
+    /// ticket that is too long. Rule Q12: a malformed selection.
     pub fn decode(bytes: &[u8]) -> Result<Self, ProtocolError> {
         let malformed = || {
             ProtocolError::new(
@@ -216,11 +269,18 @@ impl Request {
                 ),
             )
         };
-        let (mut request, headers, ticket) = Self::fields(bytes).ok_or_else(malformed)?;
+        let (mut request, parts) = Self::fields(bytes).ok_or_else(malformed)?;
+        let VariableParts {
+            headers,
+            selection,
+            ticket,
+        } = parts;
         request.headers = Headers::decode(headers, MAX_REQUEST_HEADERS)?;
-        let len = headers.len().saturating_add(ticket.len());
+        request.selection = Selection::decode(selection)?;
+        let lens = [headers.len(), selection.len(), ticket.len()];
+        let len = lens.into_iter().fold(0, usize::saturating_add);
         if len > MAX_TICKET_BYTES {
-            let text = format!("request with {len} bytes of headers and ticket");
+            let text = format!("request with {len} bytes of headers, selection and ticket");
             return Err(ProtocolError::new("Q1", text));
         }
         request.ticket = ticket.to_vec();
@@ -245,8 +305,8 @@ impl Request {
         Ok(request)
     }
 
-    /// The request without headers and ticket, then the bytes of the headers and of the ticket.
-    fn fields(bytes: &[u8]) -> Option<(Self, &[u8], &[u8])> {
+    /// The request without its parts of variable length, and the bytes of these.
+    fn fields(bytes: &[u8]) -> Option<(Self, VariableParts<'_>)> {
         let mut fields = Fields::new(bytes);
         let fixed = fields.u16()?;
         let mut request = Self {
@@ -265,9 +325,10 @@ impl Request {
             deadline: None,
             headers: Headers::new(),
             source: None,
+            selection: Selection::new(),
             ticket: Vec::new(),
         };
-        let (mut known, mut headers) = (REQUEST_FIXED, 0);
+        let (mut known, mut headers, mut selection) = (REQUEST_FIXED, 0, 0);
         if fixed > REQUEST_FIXED {
             request.device_type = fields.i32()?;
             let count = fields.u8()?;
@@ -287,21 +348,40 @@ impl Request {
                 headers = usize::try_from(fields.u32()?).ok()?;
             }
             let source = known.checked_add(REQUEST_SOURCE)?;
-            if fixed >= source && request.verb.has_source() {
+            if fixed >= source {
                 known = source;
-                request.source = Some(StreamInfo {
+                let source = StreamInfo {
                     body_kinds: fields.u8()?,
                     device_type: fields.i32()?,
                     device_id: fields.i64()?,
                     features: fields.u64()?,
                     version: request.max_version,
-                });
+                };
+                request.source = request.verb.has_source().then_some(source);
+            }
+            let selected = source.checked_add(REQUEST_SELECTION)?;
+            if fixed >= selected {
+                known = selected;
+                selection = usize::try_from(fields.u32()?).ok()?;
             }
         }
         fields.skip(usize::from(fixed.checked_sub(known)?))?;
-        let (headers, ticket) = fields.rest().split_at_checked(headers)?;
-        Some((request, headers, ticket))
+        let (headers, rest) = fields.rest().split_at_checked(headers)?;
+        let (selection, ticket) = rest.split_at_checked(selection)?;
+        let parts = VariableParts {
+            headers,
+            selection,
+            ticket,
+        };
+        Some((request, parts))
     }
+}
+
+/// The bytes of a request behind its fields of fixed length.
+struct VariableParts<'a> {
+    headers: &'a [u8],
+    selection: &'a [u8],
+    ticket: &'a [u8],
 }
 
 /// `ARROW_DEVICE_CPU`

@@ -30,6 +30,7 @@ use crate::server::peers::Bounds;
 use crate::server::pulls::PullQueues;
 use crate::server::refusing::with_retry;
 use crate::server::request::AskedFor;
+use crate::server::selecting::selected;
 use crate::server::streams::{Slot, StreamLimits, Streams};
 use crate::server::threads::{Threads, send_table};
 use crate::server::tickets::{Entry, Provider, Tickets};
@@ -189,10 +190,14 @@ impl ServerCore {
             Err(error) => return Err((error, turner)),
         };
         let record = self.record(turner.link(), asked, &entry, &allowed);
-        let options = self.produce(callbacks, &record);
-        if let Entry::Published(table) = entry {
-            return Ok(self.publish(turner, asked, table, options, slot));
-        }
+        let options = self.produce(callbacks.clone(), &record);
+        let entry = match entry {
+            Entry::Published(table) if asked.request.selection.is_all() => {
+                return Ok(self.publish(turner, asked, table, options, slot));
+            }
+            Entry::Published(table) => selected(table, callbacks),
+            other => other,
+        };
         // A provider, or a host of the pull form, may be slow.
         turner.step_to_host(|_, _| ());
         let stream = OutStream::new(ticket.clone(), turner, asked.role, shared_id);
@@ -443,9 +448,10 @@ pub(super) fn provide(
     let reader = reader.insert(DeviceStreamReader::new(provider.open(request)?));
     request.ensure_not_failed()?;
     let schema = reader.schema()?;
-    production.start(&schema, reader.device_type())?;
+    let selection = request.selection_left();
+    production.start_selected(&schema, reader.device_type(), &selection)?;
     let mut is_first = true;
-    loop {
+    while !production.is_complete() {
         // Wait first, then pull: a slow consumer also slows the producer.
         production.wait_for_room(None)?;
         let Some(batch) = reader.next()? else { break };

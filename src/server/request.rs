@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::arrow::{OwnedDeviceArray, OwnedSchema};
+use crate::arrow::OwnedSchema;
 use crate::driver::callbacks::Callbacks;
 use crate::driver::clock;
 use crate::driver::fetch::Stream;
@@ -17,6 +17,7 @@ use crate::error::{Error, Result, Status};
 use crate::proto::{self, Headers, Timestamp, Verb};
 use crate::server::authorizing::{Allowed, refused};
 use crate::server::core::ServerCore;
+use crate::server::selecting::Selected;
 use crate::server::source::Source;
 use crate::server::streams::Slot;
 use crate::transport::PeerOrigin;
@@ -32,7 +33,7 @@ pub struct Request {
     /// The provider's own reason for a failure.
     failure: Mutex<Option<(i32, String)>>,
     /// The host's end of the stream, in the pull form.
-    pull: Option<Mutex<PullStream>>,
+    pub(super) pull: Option<Mutex<PullStream>>,
     /// The stream that the client sends.
     source: Option<Arc<Source>>,
     /// The place of a stream that the client sends, in the pull form, until the answer.
@@ -45,6 +46,7 @@ pub struct Request {
 pub(super) struct AskedFor {
     pub(super) verb: Verb,
     headers: Headers,
+    selected: Selected,
     deadline: Option<Timestamp>,
     /// The host's name for the client.
     principal: Mutex<Option<String>>,
@@ -60,6 +62,7 @@ impl AskedFor {
         Self {
             verb: request.verb,
             headers: request.headers.clone(),
+            selected: Selected::new(&request.selection),
             deadline: request.deadline.map(clock::after),
             principal: Mutex::new(None),
             label: Mutex::new(None),
@@ -81,8 +84,8 @@ impl AskedFor {
     }
 }
 
-struct PullStream {
-    production: Production,
+pub(super) struct PullStream {
+    pub(super) production: Production,
     /// The host has said its last word, once.
     answer: Option<PullAnswer>,
     /// Counts the stream as active. After `production`, so that the stream ends first.
@@ -158,6 +161,10 @@ impl Request {
     /// Headers of the client's host.
     pub fn headers(&self) -> &Headers {
         &self.asked.headers
+    }
+
+    pub(super) fn selected(&self) -> &Selected {
+        &self.asked.selected
     }
 
     /// The name that the server's authorizer has given the client.
@@ -343,46 +350,6 @@ impl Request {
             .ok_or_else(|| Error::invalid_argument("the client of this request sends no stream"))
     }
 
-    /// Pull form: sends the schema, before the first batch. It is read, not moved.
-    ///
-    /// # Errors
-    ///
-    /// `InvalidArgument` for a provider's request or a second call, `InvalidData` for an invalid
-    /// schema, `Unsupported` for a device that this process cannot read, or the error that ended
-    /// the stream.
-    pub fn start(&self, schema: &OwnedSchema, device_type: i32) -> Result<()> {
-        let mut pull = self.pull(None)?;
-        pull.production.start(schema, device_type)
-    }
-
-    /// Pull form: sends a batch. Waits at most `timeout` for a slow client.
-    ///
-    /// # Errors
-    ///
-    /// The array is given back with `Timeout`, `Cancelled`, `Disconnected`, `InvalidArgument` or
-    /// `InvalidData`. The next call reports a failure after the array was taken.
-    pub fn push(
-        &self,
-        array: OwnedDeviceArray,
-        custom_metadata: Option<&[u8]>,
-        timeout: Option<Duration>,
-    ) -> Result<(), (Error, OwnedDeviceArray)> {
-        let deadline = timeout.map(clock::after);
-        match self.pull(deadline) {
-            Ok(mut pull) => pull.production.push(array, custom_metadata, deadline),
-            Err(error) => Err((error, array)),
-        }
-    }
-
-    /// Pull form: batches that the client has room for now, if they are small enough. After 0 the
-    /// descriptor of [`fd`](Self::fd) tells when there may be room.
-    pub(super) fn room(&self) -> Result<u64> {
-        match self.pull(None)?.production.room() {
-            Err(error) if error.status() == Status::Timeout => Ok(0),
-            room => room,
-        }
-    }
-
     /// Pull form: completes the stream. Waits at most `timeout` until the last batches are sent. To a
     /// client that sends a stream: the host has taken all of it.
     ///
@@ -463,7 +430,7 @@ impl Request {
     }
 
     /// The host's end of the stream, once no other call uses it.
-    fn pull(&self, deadline: Option<Timestamp>) -> Result<MutexGuard<'_, PullStream>> {
+    pub(super) fn pull(&self, deadline: Option<Timestamp>) -> Result<MutexGuard<'_, PullStream>> {
         let pull = self.pull.as_ref().ok_or_else(|| {
             Error::invalid_argument(
                 "this request belongs to a provider, which gives its batches by a stream; push, \

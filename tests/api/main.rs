@@ -15,6 +15,7 @@ mod nonblocking;
 mod parts;
 mod pulled;
 mod requests;
+mod selecting;
 mod serving;
 
 use std::sync::Arc;

@@ -387,6 +387,30 @@ static void tables_cross_on_two_connections(const char *metadata, const char *da
   dipc_client_free(client);
 }
 
+/* Rows of an endless producer, which is cancelled behind the last one. */
+static void a_range_ends_a_producer(const char *uri) {
+  dipc_client *client = new_client();
+  dipc_get_options *options = NULL;
+  struct ArrowDeviceArrayStream stream;
+  struct ArrowDeviceArray batch;
+  const int64_t rows[] = {ROWS / 2, ROWS, ROWS / 2};
+  OK(dipc_get_options_new(&options, &error_));
+  OK(dipc_get_options_set_range(options, 5 * ROWS + ROWS / 2, 2 * ROWS, &error_));
+  OK(dipc_client_get(client, &uri, 1, TICKET("ever"), options, NULL, &stream, &error_));
+  int64_t first = 5 * ROWS + ROWS / 2;
+  for (int i = 0; i < 3; first += rows[i++]) {
+    CHECK_EQ(stream.get_next(&stream, &batch), 0);
+    table_check(&batch.array, first, rows[i]);
+    batch.array.release(&batch.array);
+  }
+  CHECK_EQ(stream.get_next(&stream, &batch), 0);
+  CHECK(batch.array.release == NULL);
+  stream.release(&stream);
+  all_released(1, 0);
+  dipc_get_options_free(options);
+  dipc_client_free(client);
+}
+
 /* The answer's headers, and the metadata of a batch. */
 static void metadata_crosses(const char *uri) {
   dipc_client *client = new_client();
@@ -695,6 +719,7 @@ int main(void) {
     }
     tables_cross(uri);
     tables_cross_on_two_connections(uris[3], uris[4]);
+    a_range_ends_a_producer(uri);
     metadata_crosses(uri);
     a_producer_brings_what_the_client_has_room_for(uri);
     failures_reach_the_client(uri);

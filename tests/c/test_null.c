@@ -175,6 +175,9 @@ static void headers(void) {
   OK(dipc_get_options_new(&options, &error_));
   NULLS("options", dipc_get_options_set_headers(NULL, headers, &error_));
   NULLS("headers", dipc_get_options_set_headers(options, NULL, &error_));
+  const char *const columns[] = {NULL};
+  NULLS("names", dipc_get_options_set_columns(options, NULL, 1, &error_));
+  NULLS("column", dipc_get_options_set_columns(options, columns, 1, &error_));
   dipc_get_options_free(options);
   dipc_headers_free(headers);
 }
@@ -251,6 +254,8 @@ static void options(void) {
   NULLS("options", dipc_get_options_set_send_secrets(NULL, true, &error_));
   NULLS("options", dipc_get_options_set_checksums(NULL, true, &error_));
   NULLS("options", dipc_get_options_set_trusted_network(NULL, true, &error_));
+  NULLS("options", dipc_get_options_set_columns(NULL, NULL, 0, &error_));
+  NULLS("options", dipc_get_options_set_range(NULL, 0, 1, &error_));
   description();
   puts_and_sources();
   headers();
@@ -391,6 +396,13 @@ static void requests(void) {
   CHECK_EQ(dipc_request_verb(NULL), 0);
   CHECK_EQ(dipc_request_time_left_ns(NULL), 0);
   CHECK(dipc_request_is_cancelled(NULL));
+  CHECK(!dipc_request_selects_columns(NULL));
+  CHECK_EQ(dipc_request_column_count(NULL), 0);
+  NULLS("request", dipc_request_column(NULL, 0, NULL, 0, &len, &error_));
+  CHECK_EQ(dipc_request_first_row(NULL), 0);
+  CHECK(dipc_request_rows(NULL) == DIPC_ALL_ROWS);
+  NULLS("request", dipc_request_take_selection(NULL, &error_));
+  CHECK(!dipc_request_is_complete(NULL));
   int32_t fd = 0;
   NULLS("request", dipc_request_cancel_fd(NULL, &fd, &error_));
   NULLS("request", dipc_request_start(NULL, &schema, 1, &error_));
@@ -418,6 +430,7 @@ static void requests(void) {
   NULLS("out_len_bytes", dipc_request_peer_certificate(request, 1, NULL, 0, NULL, &error_));
   NULLS("principal", dipc_request_set_principal(request, NULL, &error_));
   NULLS("out_len_bytes", dipc_request_principal(request, NULL, 0, NULL, &error_));
+  NULLS("out_len_bytes", dipc_request_column(request, 0, NULL, 0, NULL, &error_));
   NULLS("out", dipc_request_headers(request, NULL, &error_));
   NULLS("headers", dipc_request_add_headers(request, NULL, &error_));
   NULLS("out_len_bytes", dipc_request_peer(request, (char *)buffer, 8, NULL, &error_));

@@ -141,6 +141,62 @@ fn columns_are_chosen() {
     );
 }
 
+/// Promise of `--columns`, `--offset` and `--limit`: the server sends these rows and columns alone.
+#[test]
+fn rows_are_chosen_and_others_are_not_sent() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = path_in(&folder, "t.arrow");
+    write_arrow(Path::new(&path), &table(3000));
+    let server = Server::start(&[&path, "--batch-rows", "700"]);
+    let get = |args: &[&str]| {
+        let get = ["get", &server.uri, "t", "--output", "-"];
+        rows_of(&run(&[&get[..], args].concat()).stdout)
+    };
+    assert_eq!(
+        get(&["--offset", "650", "--limit", "100"]),
+        table(3000).slice(650, 100)
+    );
+    assert_eq!(get(&["--offset", "2990"]), table(3000).slice(2990, 10));
+    assert_eq!(get(&["--limit", "0"]).num_rows(), 0);
+    let some = get(&["--columns", "number", "--limit", "7"]);
+    assert_eq!(some, table(3000).project(&[0]).unwrap().slice(0, 7));
+
+    let tcp = Server::start_as(dipc(), "tcp:", "tcp://127.0.0.1:0", &[&path]);
+    let received = |args: &[&str]| {
+        let get = ["get", &tcp.uri, "t", "--json"];
+        json(&[&get[..], args].concat())["bytes_received"]
+            .as_u64()
+            .unwrap()
+    };
+    let whole = received(&[]);
+    assert!(received(&["--columns", "number"]) < whole / 2);
+    assert!(received(&["--offset", "1000", "--limit", "100"]) < whole / 10);
+    for wrong in [["--limit", "1", "--parts"], ["--offset", "1", "--parts"]] {
+        failure(2, &[&["get", &tcp.uri, "t"][..], &wrong].concat());
+    }
+}
+
+/// Promise of `--columns`: where the server cannot select a column, for its name has a comma, the
+/// command does.
+#[test]
+fn columns_with_commas_in_their_names_are_chosen() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = path_in(&folder, "t.arrow");
+    let columns = table(30).columns().to_vec();
+    let names = (0..columns.len()).map(|number| format!("{number},{number}"));
+    let odd = RecordBatch::try_from_iter_with_nullable(
+        names
+            .zip(columns)
+            .map(|(name, column)| (name, column, true)),
+    );
+    write_arrow(Path::new(&path), &odd.unwrap());
+    let server = Server::start(&[&path]);
+    let get = ["get", &server.uri, "t", "--output", "-", "--columns", "1,1"];
+    let rows = rows_of(&run(&get).stdout);
+    assert_eq!(rows.schema().field(0).name(), "1,1");
+    assert_eq!((rows.num_columns(), rows.num_rows()), (1, 30));
+}
+
 /// Promise of `--output FILE.csv`: a line of names, and a line for each row.
 #[test]
 fn a_table_is_written_as_csv() {

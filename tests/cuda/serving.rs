@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use arrow::array::RecordBatch;
+use arrow::compute::concat_batches;
 use dipc::arrow::stream::export_device_stream;
 use dipc::arrow::{BatchReader, schema_to_c};
 use dipc::client::{Client, ClientOptions, GetOptions};
@@ -22,6 +23,7 @@ pub const CASES: &[Case] = &[
     ("staged-faults", every_call_fails_while_staging),
     ("unpinned", unpinned_memory_serves_too),
     ("published", tables_on_a_gpu_are_published),
+    ("selected", tables_on_a_gpu_are_selected_of),
     ("uuids", devices_are_found_by_uuid),
     ("no-driver-served", no_driver),
 ];
@@ -60,8 +62,12 @@ pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
 
 /// Gets the ticket like a client on the host.
 fn get(uri: &str) -> Result<Vec<RecordBatch>> {
+    get_with(uri, b"t", &GetOptions::default())
+}
+
+fn get_with(uri: &str, ticket: &[u8], options: &GetOptions) -> Result<Vec<RecordBatch>> {
     let client = Client::new(ClientOptions::default())?;
-    let stream = client.get(&[uri], b"t", &GetOptions::default(), None)?;
+    let stream = client.get(&[uri], ticket, options, None)?;
     // SAFETY: a stream of the library follows the interface.
     let mut reader = unsafe { BatchReader::new(export_device_stream(Box::new(stream))) }?;
     let mut batches = Vec::new();
@@ -287,6 +293,45 @@ fn tables_on_a_gpu_are_published() {
     assert_eq!(producer.released(), 0);
     server.withdraw(b"t").unwrap();
     eventually("the table is released", || producer.released() == 3);
+}
+
+/// Rule Q12: of arrays on a GPU, too, the selected columns and rows come, and no other bytes leave
+/// the device.
+#[test]
+fn columns_and_rows_of_arrays_on_a_gpu_are_selected() {
+    run("selected", &[]);
+}
+
+fn tables_on_a_gpu_are_selected_of() {
+    for scheme in ["shm", "tcp", "mem"] {
+        let producer = Producer::new(Lies::Fd);
+        let table = batches(4, 1000);
+        let server = Server::new(ServerOptions::default()).unwrap();
+        let uri = server.listen(&address(scheme)).unwrap();
+        serve(&server, &producer, &table);
+        let arrays = table.iter().map(|batch| producer.array(batch)).collect();
+        let schema = schema_to_c(&table[0].schema()).unwrap();
+        server
+            .publish(b"published", schema, arrays)
+            .map_err(|(error, _)| error)
+            .unwrap();
+        let whole = concat_batches(&table[0].schema(), &table).unwrap();
+        let mut options = GetOptions::default();
+        let names = ["text", "n"];
+        options.selection.set_columns(names).unwrap();
+        options.selection.set_rows(1_501, Some(1_000));
+        let expected = whole.project(&[2, 0]).unwrap().slice(1_501, 1_000);
+        for ticket in [&b"t"[..], b"published"] {
+            let got = get_with(&uri, ticket, &options).unwrap();
+            assert_eq!(concat_batches(&expected.schema(), &got).unwrap(), expected);
+        }
+        let mut few = GetOptions::default();
+        few.selection.set_columns(["n"]).unwrap();
+        few.selection.set_rows(8, Some(64));
+        let before = server.stats().bytes_staged;
+        get_with(&uri, b"published", &few).unwrap();
+        assert_eq!(server.stats().bytes_staged - before, 64 * 8, "{scheme}");
+    }
 }
 
 #[test]

@@ -50,7 +50,7 @@ fn wrongs() -> Vec<Wrong> {
                 it.verb = Verb::Get;
                 (it.min_version, it.max_version) = (9, 9);
             }),
-            Some("versions 1 to 2 of the extension, the client 9 to 9: upgrade the server"),
+            Some("versions 1 to 3 of the extension, the client 9 to 9: upgrade the server"),
         ),
         ("a put without a table", with(&|it| it.source = None), None),
         (

@@ -31,6 +31,7 @@ mod pending;
 mod polling;
 mod putting;
 mod requests;
+mod selecting;
 mod serving;
 mod threads;
 mod windows;

@@ -71,7 +71,8 @@ end
     Dipc.Request
 
 What a provider or an authorizer is told of the client: `Dipc.ticket(request)`, `Dipc.verb(request)`,
-`Dipc.headers(request)`, `Dipc.time_left(request)`, `Dipc.peer(request)`, `Dipc.principal(request)`,
+`Dipc.headers(request)`, `Dipc.columns(request)`, `Dipc.first_row(request)`, `Dipc.rows(request)`,
+`Dipc.time_left(request)`, `Dipc.peer(request)`, `Dipc.principal(request)`,
 `Dipc.iscancelled(request)`, and `Dipc.cancel_fd(request)` to wait for that.
 `Dipc.add_headers(request, headers)` adds headers to the answer.
 """
@@ -119,6 +120,45 @@ verb(request::Request) = request.verb
 The headers that the client sent with its request.
 """
 headers(request::Request) = request.headers
+
+"""
+    Dipc.columns(request) -> Union{Nothing,Vector{String}}
+
+The columns that the client wants, in its order; `nothing`: all. A provider gives the whole table, and
+the library selects of it without a copy, unless the provider calls [`Dipc.take_selection`](@ref).
+"""
+function columns(request::Request)
+    pointer = live(request)
+    ccall(@c(dipc_request_selects_columns), Bool, (Ptr{Cvoid},), pointer) || return nothing
+    count = ccall(@c(dipc_request_column_count), Csize_t, (Ptr{Cvoid},), pointer)
+    return String[String(indexed_text(@c(dipc_request_column), pointer, i)) for i in 1:count]
+end
+
+"""
+    Dipc.first_row(request) -> Int
+
+The first row that the client wants, counting from 0.
+"""
+first_row(request::Request) = Int(ccall(@c(dipc_request_first_row), UInt64, (Ptr{Cvoid},), live(request)))
+
+"""
+    Dipc.rows(request) -> Union{Nothing,Int}
+
+The most rows that the client wants; `nothing`: all up to the end.
+"""
+function rows(request::Request)
+    count = ccall(@c(dipc_request_rows), UInt64, (Ptr{Cvoid},), live(request))
+    return count == ALL_ROWS ? nothing : Int(count)
+end
+
+"""
+    Dipc.take_selection(request)
+
+Takes it upon the provider to select: the table that it gives has the columns of
+[`Dipc.columns`](@ref), in their order, and the wanted rows alone.
+"""
+take_selection(request::Request) = check(e -> ccall(@c(dipc_request_take_selection), Int32,
+    (Ptr{Cvoid}, Ptr{Ptr{Cvoid}}), live(request), e))
 
 """
     Dipc.time_left(request) -> Union{Nothing,Dates.Nanosecond}
@@ -303,12 +343,7 @@ function answer(server::Server, request::Request)
         opened = open(request)
         request.verb === :put && return finish(request)
         start(request, opened.schema)
-        for (node, metadata) in opened.parts
-            send(request, node, metadata)
-            drain_releases(server)
-            # A client in this process needs its turn too.
-            yield()
-        end
+        is_complete(request) || send_parts(server, request, opened.parts)
         finish(request)
     catch exception
         # Also where the client has gone: then there is nobody to be told, which does no harm.
@@ -322,6 +357,18 @@ function answer(server::Server, request::Request)
         collect_exports()
         server.active -= 1
         leave(server)
+    end
+    return
+end
+
+# Sends batches, until the client has all rows that it wants.
+function send_parts(server, request, parts)
+    for (node, metadata) in parts
+        send(request, node, metadata)
+        drain_releases(server)
+        is_complete(request) && return
+        # A client in this process needs its turn too.
+        yield()
     end
     return
 end
@@ -354,6 +401,8 @@ function send(request, node, pairs)
     end
     return
 end
+
+is_complete(request) = ccall(@c(dipc_request_is_complete), Bool, (Ptr{Cvoid},), request.pointer)
 
 finish(request::Request) = patiently(request) do error
     ccall(@c(dipc_request_finish), Int32, (Ptr{Cvoid}, UInt64, Ptr{Ptr{Cvoid}}), request.pointer, 0, error)

@@ -141,6 +141,10 @@ Asks a server for a ticket, and returns once the schema is there.
   and ucx. A stream whose bytes were changed fails with `Dipc.ERR_PROTOCOL` (false)
 - `headers`: [`Dipc.Headers`](@ref) for the server's provider, or any iterator of pairs; at most
   64 KiB
+- `columns`: names of the columns that are wanted, in this order (all). Others are not sent. Without a name: rows without
+  columns. `Dipc.ERR_INVALID_ARGUMENT` where the table does not have a column, or has several of the name
+- `first_row`, `rows`: the first row that is wanted, counting from 0 (0), and the most rows (all). Batches outside the
+  range are not sent
 - `window`: `(batches, bytes)` that the server may run ahead of what was taken (16, 256 MiB)
 - `lent_limit_bytes`: the most memory of copies that the server may lend at once (1 GiB)
 - `message_limit_bytes`: the most memory that one message may take here beside its body, unpacked, copied to be
@@ -189,7 +193,7 @@ end
 function get_setters(; connect_timeout = nothing, stall_timeout = nothing, deadline = nothing, headers = (),
                      send_secrets::Bool = false, checksums::Bool = false, window = nothing,
                      lent_limit_bytes = nothing, message_limit_bytes = nothing, device = :host, validation::Symbol = :auto,
-                     spin = nothing, connections = nothing)
+                     spin = nothing, connections = nothing, columns = nothing, first_row = 0, rows = nothing)
     setters = Any[
         set_i32(@c(dipc_get_options_set_validation), named_option("validation", VALIDATIONS, validation)),
         set_bool(@c(dipc_get_options_set_send_secrets), send_secrets),
@@ -213,6 +217,9 @@ function get_setters(; connect_timeout = nothing, stall_timeout = nothing, deadl
     message_limit_bytes === nothing || push!(setters,
         set_u64(@c(dipc_get_options_set_message_limit_bytes), message_limit_bytes))
     window === nothing || push!(setters, set_pair(@c(dipc_get_options_set_window), window...))
+    columns === nothing || push!(setters, set_columns(columns))
+    (first_row == 0 && rows === nothing) ||
+        push!(setters, set_pair(@c(dipc_get_options_set_range), first_row, rows === nothing ? ALL_ROWS : rows))
     connections === nothing || push!(setters, (options, error) ->
         ccall(@c(dipc_get_options_set_connections), Int32, (Ptr{Cvoid}, UInt32, Ptr{Ptr{Cvoid}}),
               options, connections, error))
@@ -221,6 +228,19 @@ function get_setters(; connect_timeout = nothing, stall_timeout = nothing, deadl
         ccall(@c(dipc_get_options_set_device), Int32, (Ptr{Cvoid}, Int32, Int64, Ptr{Ptr{Cvoid}}),
               options, device_type, device_id, error))
     return setters
+end
+
+const ALL_ROWS = typemax(UInt64)
+
+function set_columns(columns)
+    columns isa AbstractString &&
+        throw(ArgumentError("columns are a list of names, and \"$columns\" is one: give [\"$columns\"]"))
+    names = String[String(name) for name in columns]
+    return (options, error) -> GC.@preserve names begin
+        pointers = Ptr{UInt8}[pointer_to_text(name, "the name of a column") for name in names]
+        ccall(@c(dipc_get_options_set_columns), Int32, (Ptr{Cvoid}, Ptr{Ptr{UInt8}}, Csize_t, Ptr{Ptr{Cvoid}}),
+              options, pointers, length(pointers), error)
+    end
 end
 
 # Reads the schema of a C stream; `call` makes the call, which waits where the schema is not there yet.

@@ -3,7 +3,7 @@
 
 include("support.jl")
 
-const PARTS = ["library", "values", "streams", "serving", "options", "publish", "requests", "authorizing", "put", "exchange", "log", "loops", "ending", "memory",
+const PARTS = ["library", "values", "streams", "serving", "options", "publish", "requests", "selecting", "authorizing", "put", "exchange", "log", "loops", "ending", "memory",
                "tables", "examples"]
 const CHOSEN = isempty(ARGS) ? PARTS : ARGS
 @testset "Dipc" begin

@@ -15,6 +15,7 @@
         numbers, squares, thirds
         1.5e6
         Oslo, Rome
+        10000, 10201
         ada pays 3
         ada may ask
         cities: 3, numbers: 3, prices: 1000000, squares: 5000

@@ -14,6 +14,7 @@ use anyhow::{Result, anyhow};
 use dipc::cancel::Cancel;
 use dipc::client::{Client, ClientOptions, GetOptions};
 use dipc::device::Target as Device;
+use dipc::{Selection, Status};
 
 use progress::{Progress, Totals};
 pub use stream::Counted;
@@ -54,10 +55,18 @@ pub struct Args {
     #[arg(long, value_name = "FILE", value_parser = Target::parse)]
     output: Option<Target>,
 
-    /// Keep only these columns, in this order, of what is shown, written, compared and hashed. The
-    /// server still sends all of them
+    /// Fetch only these columns, in this order. Servers that send whole tables alone, as those of
+    /// Flight do, still send all of them; what is shown, written, compared and hashed has these
     #[arg(long, value_name = "NAME,...")]
     columns: Option<String>,
+
+    /// Skip the first N rows of the table; the server does not send them
+    #[arg(long, value_name = "N", default_value = "0", conflicts_with_all = ["parts", "verify"])]
+    offset: u64,
+
+    /// Fetch at most N rows; the server does not send the others
+    #[arg(long, value_name = "N", conflicts_with_all = ["parts", "verify"])]
+    limit: Option<u64>,
 
     /// Fetch the parts of the table, several at once: the endpoints that `dipc describe` shows,
     /// which may be on other servers. Rows come in any order, unless the server says that it
@@ -151,6 +160,11 @@ pub fn run(args: &Args) -> Result<ExitCode> {
                     serve prints";
         return Err(UsageError(text.to_owned()).into());
     }
+    if by_flight && (args.offset > 0 || args.limit.is_some()) {
+        let text = "a Flight server gives whole tables: --offset and --limit are for the URIs that \
+                    dipc serve prints";
+        return Err(UsageError(text.to_owned()).into());
+    }
     let to_stdout = args.output.as_ref().is_some_and(Target::is_stdout);
     if to_stdout && stdout().is_terminal() {
         let text = "a terminal cannot show an Arrow stream: give --output - a pipe or a file";
@@ -199,15 +213,25 @@ impl Args {
         let wants_all = self.output.is_some() || self.verify.is_some() || self.checksum;
         self.head.is_some() && !wants_all
     }
+
+    /// The part of the table that is asked for. A text that cannot be one is no error: it may name
+    /// a column whose name has a comma, which only the work on the rows finds.
+    fn selection(&self) -> Selection {
+        let mut selection = Selection::new();
+        if let Some(names) = &self.columns {
+            let _ = selection.set_columns(names.split(','));
+        }
+        selection.set_rows(self.offset, self.limit);
+        selection
+    }
 }
 
-/// Asks the server how large the table is. The answer is for the progress alone, so a server that
-/// is slow or does not know is no failure.
+/// Asks the server how large the selection is. The answer is for the progress alone, so a server
+/// that is slow or does not know is no failure.
 fn ask_totals(
-    client: &Client,
-    uris: &[&str],
-    ticket: &str,
-    options: &GetOptions,
+    (client, options): (&Client, &GetOptions),
+    (uris, ticket): (&[&str], &str),
+    selection: &Selection,
     cancel: &Cancel,
 ) -> Totals {
     const PATIENCE: Duration = Duration::from_secs(3);
@@ -218,9 +242,47 @@ fn ask_totals(
     };
     let answer = client.describe(uris, ticket.as_bytes(), &options, Some(cancel));
     answer.map_or(Totals::default(), |(described, _)| Totals {
-        rows: described.rows,
-        bytes: described.bytes,
+        rows: described.rows.map(|rows| {
+            let left = rows.saturating_sub(selection.first_row());
+            selection.rows().map_or(left, |most| most.min(left))
+        }),
+        bytes: described.bytes.filter(|_| selection.is_all()),
     })
+}
+
+/// Asks a server of libdipc for the table. Where the server cannot select the columns, all columns
+/// are fetched: the work on the rows leaves out the others, or says which there are.
+fn open(
+    args: &Args,
+    (client, options): (&Client, &GetOptions),
+    (uris, ticket): (&[&str], &str),
+    cancel: &Cancel,
+) -> dipc::Result<Box<dyn Counted>> {
+    let ask = |options: &GetOptions| -> dipc::Result<Box<dyn Counted>> {
+        let ticket = ticket.as_bytes();
+        Ok(match args.parts {
+            true => Box::new(client.get_parts(uris, ticket, options, Some(cancel))?),
+            false => Box::new(client.get(uris, ticket, options, Some(cancel))?),
+        })
+    };
+    let mut options = GetOptions {
+        selection: args.selection(),
+        ..options.clone()
+    };
+    match ask(&options) {
+        Err(error)
+            if options.selection.columns().is_some()
+                && matches!(
+                    error.status(),
+                    Status::Unsupported | Status::InvalidArgument
+                ) =>
+        {
+            options.selection = Selection::new();
+            options.selection.set_rows(args.offset, args.limit);
+            ask(&options)
+        }
+        asked => asked,
+    }
 }
 
 /// Fetches a table, and does the work of `args` with it.
@@ -257,7 +319,12 @@ fn fetch(
     let shows_progress = !args.json && !args.wants_head_alone() && Progress::is_shown();
     let mut totals = Totals::default();
     if shows_progress && !uris.iter().any(|uri| flight::is_flight(uri)) {
-        totals = ask_totals(&client, uris, ticket, &options, cancel);
+        totals = ask_totals(
+            (&client, &options),
+            (uris, ticket),
+            &args.selection(),
+            cancel,
+        );
     }
     let stream: Box<dyn Counted> = match uris {
         [uri] if flight::is_flight(uri) => Box::new(flight::FlightFetch::open(flight::Request {
@@ -270,10 +337,7 @@ fn fetch(
             trust: &args.trust,
             cancel: cancel.clone(),
         })?),
-        uris if args.parts => {
-            Box::new(client.get_parts(uris, ticket.as_bytes(), &options, Some(cancel))?)
-        }
-        uris => Box::new(client.get(uris, ticket.as_bytes(), &options, Some(cancel))?),
+        uris => open(args, (&client, &options), (uris, ticket), cancel)?,
     };
     totals.rows = totals.rows.or(stream.total_rows());
     let mut fetch = Fetch::new(stream, start.elapsed())?;

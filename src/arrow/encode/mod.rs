@@ -49,11 +49,12 @@ use remote::Remote;
 
 use crate::arrow::abi::ArrowDeviceArray;
 use crate::arrow::format::{Metadata, Schema, parse_metadata};
+use crate::arrow::select::Selector;
 use crate::arrow::{OwnedDeviceArray, OwnedSchema, annotation};
 use crate::device::gpu::{Gpu, GpuStream};
 use crate::device::{BufferRef, DeviceKind};
 use crate::error::{Error, Result};
-use crate::proto::{BodySpan, HeaderKind};
+use crate::proto::{BodySpan, HeaderKind, Selection};
 
 // Rule A6: headers declare little-endian data, and buffers are sent unchanged.
 const _: () = assert!(cfg!(target_endian = "little"));
@@ -130,13 +131,35 @@ impl Encoder {
     /// `InvalidData` if the schema is released, invalid or no struct; `Unsupported` if the IPC
     /// format cannot express it.
     pub fn new(schema: &OwnedSchema, options: EncodeOptions) -> Result<Self> {
+        Ok(Self::of(Self::read(schema)?, options))
+    }
+
+    /// The selector for the arrays of a stream with this schema, and the encoder for what it
+    /// selects.
+    ///
+    /// # Errors
+    ///
+    /// As [`new`](Self::new), and as [`Selector::new`].
+    pub fn selecting(
+        schema: &OwnedSchema,
+        selection: &Selection,
+        options: EncodeOptions,
+    ) -> Result<(Self, Selector)> {
+        let (selector, selected) = Selector::new(selection, &Self::read(schema)?)?;
+        Ok((Self::of(selected, options), selector))
+    }
+
+    fn read(schema: &OwnedSchema) -> Result<Schema> {
         // SAFETY: an owned schema is released or follows the C data interface, and nobody else
         // writes to it (`Owned`, "Promise"). The borrow prevents a release.
-        let schema = unsafe { Schema::from_c(schema.raw()) }?;
+        unsafe { Schema::from_c(schema.raw()) }
+    }
+
+    fn of(schema: Schema, options: EncodeOptions) -> Self {
         let mut headers = Headers::default();
         let schema_header = headers.schema(&schema);
         let dictionaries = SentDictionaries::of(&schema);
-        Ok(Self {
+        Self {
             schema,
             options,
             schema_header,
@@ -145,7 +168,7 @@ impl Encoder {
             dictionaries,
             stream: None,
             place: None,
-        })
+        }
     }
 
     /// Flatbuffer bytes of the schema's header.

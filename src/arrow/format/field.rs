@@ -85,6 +85,18 @@ impl Schema {
         Ok(schema)
     }
 
+    /// The schema of some columns, in this order, with dictionaries numbered anew. The indices are
+    /// those of fields.
+    pub fn select(&self, columns: &[usize]) -> Self {
+        let fields = columns.iter().filter_map(|index| self.fields.get(*index));
+        let mut schema = Self {
+            fields: fields.cloned().collect(),
+            metadata: self.metadata.clone(),
+        };
+        schema.number_dictionaries();
+        schema
+    }
+
     /// Rule A3: ids in depth-first field order, inner dictionaries first. A dictionary of two
     /// fields gets two ids, since C structs do not show that it is shared.
     fn number_dictionaries(&mut self) {

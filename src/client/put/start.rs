@@ -139,6 +139,8 @@ impl WantedPut<'_> {
             // The time goes on. Zero would be no deadline on the wire.
             deadline: (self.due).map(|due| clock::until(due).max(Duration::from_nanos(1))),
             headers: self.options.headers.clone(),
+            // The request is refused if there is one.
+            selection: wanted.selection.clone(),
             source: Some(StreamInfo {
                 version: VERSION,
                 features,

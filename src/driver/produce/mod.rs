@@ -3,11 +3,13 @@
 
 mod asking;
 mod body;
+mod ending;
 mod on_gpu;
 mod outlet;
 mod polled;
 mod production;
 mod publication;
+mod selecting;
 mod stream;
 mod table;
 

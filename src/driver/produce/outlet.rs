@@ -62,8 +62,8 @@ impl Outlet {
 
     pub(super) fn join(&mut self, turner: Turner<End>) {
         self.placer.join(turner.link());
-        self.room = turner.link().look(End::room);
         self.turner = Some(turner);
+        self.look();
     }
 
     /// One turn of the connection, also behind the end: credit says then whether the other part is
@@ -75,6 +75,13 @@ impl Outlet {
                 served.room()
             };
             self.room = release_here(|| turner.step(step));
+        }
+    }
+
+    /// Looks how far the connection has come.
+    pub(super) fn look(&mut self) {
+        if let Some(turner) = &self.turner {
+            self.room = turner.link().look(End::room);
         }
     }
 

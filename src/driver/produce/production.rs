@@ -10,16 +10,15 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::outlet::{Outlet, StreamItem};
 use super::stream::other_part;
-use super::{OutStream, ProduceOptions, ensure_served, stream_info};
-use crate::arrow::{Encoder, OwnedDeviceArray, OwnedSchema};
+use super::{OutStream, ProduceOptions, stream_info};
+use crate::arrow::select::Selector;
+use crate::arrow::{Encoder, OwnedDeviceArray};
 use crate::cancel::Cancel;
 use crate::driver::callbacks::Callbacks;
 use crate::driver::clock;
-use crate::driver::end::EndLink;
 use crate::driver::polling::Poller;
 use crate::driver::telling::Account;
 use crate::driver::turning::{Bell, Budget, Turn};
@@ -28,29 +27,28 @@ use crate::error::{Error, Result, Status};
 use crate::proto::{Role, Timestamp};
 use crate::transport::Watched;
 
-/// How long a finished stream waits for its second part, when no batch tells whether it is needed.
-const LINGER: Duration = Duration::from_secs(2);
-
 /// The producing side of one stream. Dropping it unfinished fails the stream.
 pub struct Production {
     pub(super) stream: Arc<OutStream>,
     looks: Looks,
-    options: ProduceOptions,
-    encoder: Option<Encoder>,
-    log: VecDeque<StreamItem>,
+    pub(super) options: ProduceOptions,
+    pub(super) encoder: Option<Encoder>,
+    /// What the client has selected, if it has.
+    pub(super) selector: Option<Selector>,
+    pub(super) log: VecDeque<StreamItem>,
     first: u64,
     /// Record batches so far, and how many of them an absent part needs no more.
     batches: u64,
     passed: u64,
     pub(super) outlets: Vec<Outlet>,
-    finished: bool,
+    pub(super) finished: bool,
     /// Until when a finished stream waits for a part that may never come.
     pub(super) linger: Option<Timestamp>,
     /// What went wrong after a batch had been taken: the next call says it.
-    broken: Option<Error>,
+    pub(super) broken: Option<Error>,
     /// There was room, and nothing was sent since: credit only grows meanwhile.
     has_room: bool,
-    ending: Option<Box<dyn FnOnce() + Send>>,
+    pub(super) ending: Option<Box<dyn FnOnce() + Send>>,
     pub(super) account: Option<Box<Account>>,
     /// For a host with an event loop.
     pub(super) poller: Option<Box<Poller>>,
@@ -76,6 +74,7 @@ impl Production {
             stream,
             options,
             encoder: None,
+            selector: None,
             log: VecDeque::new(),
             first: 0,
             batches: 0,
@@ -108,16 +107,8 @@ impl Production {
         Ok(())
     }
 
-    /// Sends the schema, which comes before everything else. Fails if the schema is not valid, the
-    /// device cannot be read here, or something has ended the stream.
-    pub fn start(&mut self, schema: &OwnedSchema, device_type: i32) -> Result<()> {
-        if self.finished || self.encoder.is_some() {
-            return Err(Error::invalid_argument(
-                "the stream has its schema already, or is over",
-            ));
-        }
-        ensure_served(device_type)?;
-        let encoder = Encoder::new(schema, self.options.encode)?;
+    /// Begins with the schema of the encoder, whose arrays are of this device.
+    pub(super) fn begin(&mut self, encoder: Encoder, device_type: i32) -> Result<()> {
         self.log.push_back(StreamItem::Schema {
             header: Arc::clone(encoder.schema_header()),
             info: stream_info(device_type),
@@ -131,7 +122,7 @@ impl Production {
     ///
     /// Gives the array back if there was no room in time, the array is not valid, or something has
     /// ended the stream.
-    pub fn push(
+    pub(super) fn send(
         &mut self,
         array: OwnedDeviceArray,
         custom_metadata: Option<&[u8]>,
@@ -159,50 +150,6 @@ impl Production {
         self.broken = self.advance().err();
         Ok(())
     }
-
-    /// Ends the stream: waits until everything has been sent, to both parts of it. After `Timeout`
-    /// it may be called again.
-    pub fn finish(&mut self, deadline: Option<Timestamp>) -> Result<()> {
-        if !self.finished {
-            if self.encoder.is_none() {
-                return Err(no_schema());
-            }
-            self.finished = true;
-            self.log.push_back(StreamItem::End);
-        }
-        let linger = *self.linger.get_or_insert_with(|| clock::after(LINGER));
-        self.wait_until(deadline, |this| Ok(this.advance()? && this.is_over(linger)))?;
-        if let Some(poller) = &mut self.poller {
-            poller.end();
-        }
-        if let Some(account) = self.account.take() {
-            account.end();
-        }
-        Ok(())
-    }
-
-    /// Ends the stream with an error that the consumer is told, unless it has been told the end.
-    pub fn fail(&mut self, status: i32, text: &str) {
-        self.tell_failure(status, text);
-        if let Some(poller) = &mut self.poller {
-            poller.end();
-        }
-        self.take_up_joined();
-        self.finished = true;
-        self.broken = None;
-        self.log.clear();
-        self.end();
-        for outlet in &mut self.outlets {
-            outlet.fail(status, text);
-        }
-    }
-
-    fn end(&mut self) {
-        if let Some(ending) = self.ending.take() {
-            ending();
-        }
-    }
-
     /// Waits until everything said so far has been sent and the consumer has room for more. Fails
     /// with `Timeout` at the deadline, `Cancelled`, `Disconnected`.
     pub fn wait_for_room(&mut self, deadline: Option<Timestamp>) -> Result<()> {
@@ -217,44 +164,6 @@ impl Production {
         self.wait_for_room(Some(clock::now()))?;
         let rooms = self.present().map(|outlet| outlet.room.batches());
         Ok(rooms.min().unwrap_or(0))
-    }
-
-    /// Lets go of the connections. Gives the one of a stream that has only one, once the stream is
-    /// over: the caller may take it for the next request, if it is back soon.
-    pub fn release(mut self) -> Option<Arc<EndLink>> {
-        let [outlet] = self.outlets.as_mut_slice() else {
-            return None;
-        };
-        let mut turner = outlet.turner.take_if(|_| outlet.done)?;
-        turner.step(|served, _| served.forget_watch(&self.stream.watch));
-        Some(turner.give_back_later())
-    }
-
-    /// Lets go of the connections of a stream that has been finished or has failed: their next
-    /// requests need not wait until the host drops this.
-    pub fn let_go(&mut self) {
-        self.stream.close();
-        if let Some(poller) = &mut self.poller {
-            poller.end();
-        }
-        for mut turner in self.outlets.drain(..).filter_map(|it| it.turner) {
-            turner.step(|served, _| served.forget_watch(&self.stream.watch));
-        }
-    }
-
-    /// Has the log say why the stream ends: where its client has gone, that is why.
-    fn tell_failure(&mut self, status: i32, text: &str) {
-        let Some(account) = self.account.take() else {
-            return;
-        };
-        let links = self.stream.links();
-        match links.iter().find_map(|link| link.ensure_streaming().err()) {
-            Some(lost) => account.fail(lost.status().code(), lost.text()),
-            None => {
-                account.warn_of_provider(status, text);
-                account.fail(status, text);
-            }
-        }
     }
 
     pub(super) fn wait_until(
@@ -396,7 +305,7 @@ impl Production {
     }
 
     /// Whether nobody needs the stream any more, once all present parts have sent everything.
-    fn is_over(&self, linger: Timestamp) -> bool {
+    pub(super) fn is_over(&self, linger: Timestamp) -> bool {
         if self.is_whole() || self.present().any(|it| it.room.ensure_streaming().is_err()) {
             return true;
         }
@@ -500,16 +409,6 @@ fn place(item: u64, first: u64) -> usize {
     usize::try_from(item - first).unwrap_or(usize::MAX)
 }
 
-fn no_schema() -> Error {
+pub(super) fn no_schema() -> Error {
     Error::invalid_argument("the stream has no schema yet: start it first")
-}
-
-impl Drop for Production {
-    fn drop(&mut self) {
-        self.stream.outlets.lock().over = true;
-        // Also to parts that joined a moment ago, or that an early end has not reached.
-        let text = "the producer ended without finishing the stream";
-        self.fail(Status::Provider.code(), text);
-        self.let_go();
-    }
 }

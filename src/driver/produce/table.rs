@@ -3,10 +3,13 @@
 use std::sync::Arc;
 
 use crate::arrow::description::{Description, schema_message};
+use crate::arrow::stream::ArrayReader;
 use crate::arrow::{
-    EncodedMessage, Encoder, OwnedDeviceArray, OwnedSchema, annotate, annotation, share,
+    EncodedMessage, Encoder, OwnedDeviceArray, OwnedSchema, annotate, annotation, copy_schema,
+    share,
 };
 use crate::device::DeviceKind;
+use crate::driver::callbacks::Deferred;
 use crate::driver::produce::LIGHT_BODY_BYTES;
 use crate::driver::produce::body::is_lendable;
 use crate::error::{Error, Result};
@@ -78,6 +81,17 @@ impl Published {
         })
     }
 
+    /// The arrays, one after the other, for a stream that does not send the messages. They share
+    /// the table's memory; only this crate may read them. `None` once the table is being dropped.
+    pub fn read(table: Arc<Deferred<Self>>) -> Option<Box<dyn ArrayReader>> {
+        let device_type = table.get()?.device_type();
+        Some(Box::new(TableReader {
+            table,
+            device_type,
+            next: 0,
+        }))
+    }
+
     /// The device of the arrays, as Arrow numbers devices.
     pub fn device_type(&self) -> i32 {
         let first = self.batches.first();
@@ -105,6 +119,40 @@ impl Published {
     }
 }
 
+/// Reads a published table.
+struct TableReader {
+    table: Arc<Deferred<Published>>,
+    device_type: i32,
+    next: usize,
+}
+
+impl ArrayReader for TableReader {
+    fn schema(&mut self) -> Result<OwnedSchema> {
+        let gone = || Error::invalid_argument("the table is published no more");
+        copy_schema(&self.table.get().ok_or_else(gone)?.schema)
+    }
+
+    fn next(&mut self) -> Result<Option<OwnedDeviceArray>> {
+        let batches = self.table.get().map(|table| &table.batches);
+        let batch = batches.and_then(|batches| batches.get(self.next));
+        self.next += 1;
+        Ok(batch.map(shared))
+    }
+
+    fn device_type(&self) -> i32 {
+        self.device_type
+    }
+
+    fn keeps_status(&self) -> bool {
+        true
+    }
+}
+
+/// A share of a batch, with the batch's metadata.
+fn shared(batch: &Arc<OwnedDeviceArray>) -> OwnedDeviceArray {
+    annotate(share(batch), annotation(batch.raw()))
+}
+
 /// The parts of a table whose messages are gone.
 fn parts(schema: OwnedSchema, batches: Vec<Arc<OwnedDeviceArray>>) -> TableParts {
     (
@@ -122,7 +170,7 @@ impl Messages {
             largest_to_copy: 0,
         };
         for batch in batches {
-            for message in encoder.encode(annotate(share(batch), annotation(batch.raw())), None)? {
+            for message in encoder.encode(shared(batch), None)? {
                 // The I/O thread must not wait for a GPU.
                 let on_gpu = message.owner.gpu().is_some();
                 let work = if on_gpu { u64::MAX } else { message.body_len };

@@ -57,7 +57,8 @@ pub unsafe extern "C" fn dipc_sender_ticket(
 /// @param sender  Sender, or NULL.
 /// @return DIPC_VERB_GET: the client wants the table. DIPC_VERB_DESCRIBE, DIPC_VERB_LIST: it wants
 ///         the table of dipc_description_to_stream(); a host without descriptions calls
-///         dipc_sender_refuse(). The sender itself refuses other verbs. 0 for NULL, without a
+///         dipc_sender_refuse(). The sender itself refuses other verbs, and a get of some columns
+///         or rows (dipc_get_options_set_columns()), by DIPC_ERR_UNSUPPORTED. 0 for NULL, without a
 ///         request and in the child of a fork.
 ///
 /// # Safety

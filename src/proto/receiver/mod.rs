@@ -14,7 +14,7 @@ use crate::error::Error;
 use crate::proto::window::{Arrived, Window};
 use crate::proto::{
     Control, FEATURE_IN_PLACE, FEATURE_REPEAT, FEATURE_RETURN, Header, HeaderKind, HeaderParser,
-    Headers, Return, Span, StreamInfo, Timestamp, ensure_request_fits,
+    Headers, Return, Span, StreamInfo, Timestamp,
 };
 use bounds::MessageBounds;
 use credit::CreditCount;
@@ -95,9 +95,9 @@ impl<B> Receiver<B> {
     ///
     /// # Errors
     ///
-    /// `InvalidUri`: tags that break rule U4. `InvalidArgument`: an empty range of versions, or a
-    /// ticket or headers that are too long. `Unsupported`: a request of version 2 for a baseline
-    /// server.
+    /// `InvalidUri`: tags that break rule U4. `InvalidArgument`: an empty range of versions, a
+    /// ticket or headers that are too long, or a selection that does not go with the verb.
+    /// `Unsupported`: a request of version 2 or 3 for a baseline server.
     pub fn new(config: ReceiverConfig) -> Result<Self, Error> {
         for side in [Some(config.metadata), config.data].into_iter().flatten() {
             if side.extension {
@@ -107,7 +107,7 @@ impl<B> Receiver<B> {
             }
         }
         let request = &config.request;
-        ensure_request_fits(&request.ticket, &request.headers)?;
+        request.ensure_fits()?;
         let extension = config.metadata.extension || config.data.is_some_and(|side| side.extension);
         let lowest = request.lowest_version();
         if extension && (lowest == 0 || lowest > request.max_version) {
@@ -119,8 +119,8 @@ impl<B> Receiver<B> {
         let baseline = !config.metadata.extension || config.data.is_some_and(|it| !it.extension);
         if baseline && lowest > 1 {
             return Err(Error::unsupported(
-                "the server does not speak libdipc's extension, and so knows neither headers nor \
-                 another verb than get",
+                "the server does not speak libdipc's extension, and so knows neither headers, \
+                 selections of columns and rows, nor another verb than get",
             ));
         }
         let loose = request

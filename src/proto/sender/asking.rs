@@ -6,9 +6,7 @@ use super::{Sender, SenderEvent, SenderState, SentStream, Transmit};
 use crate::error::{Error, Status};
 use crate::proto::control::error_of;
 use crate::proto::extension::FEATURES;
-use crate::proto::{
-    Control, Grant, Headers, ProtocolError, Request, Role, StreamInfo, Verb, ensure_request_fits,
-};
+use crate::proto::{Control, Grant, Headers, ProtocolError, Request, Role, StreamInfo, Verb};
 
 impl<P, K> Sender<P, K> {
     /// Asks the server to take the stream that the request describes. Then send the schema, and
@@ -16,7 +14,8 @@ impl<P, K> Sender<P, K> {
     ///
     /// # Errors
     ///
-    /// `InvalidArgument`: a stream runs, the request describes no stream, or it is too long.
+    /// `InvalidArgument`: a stream runs, the request describes no stream, selects columns or rows,
+    /// or is too long.
     pub fn ask(&mut self, request: &Request) -> Result<(), Error> {
         let tags = self.config.tags.get(Role::Both);
         let (Some(tags), SenderState::Idle) = (tags, self.state) else {
@@ -25,7 +24,7 @@ impl<P, K> Sender<P, K> {
         let Some(source) = request.source.filter(|_| request.verb.has_source()) else {
             return Err(Error::invalid_argument("the request describes no stream"));
         };
-        ensure_request_fits(&request.ticket, &request.headers)?;
+        request.ensure_fits()?;
         self.extension = true;
         self.is_client = true;
         self.stream = Some(SentStream {

@@ -308,22 +308,9 @@ impl<P, K> Sender<P, K> {
             last_header: None,
         });
         self.state = SenderState::Requested;
-        // Rule E1: a client of an unsupported version gets an error text.
-        let unsupported = if request.min_version > VERSION {
-            let (min, max) = (request.min_version, request.max_version);
-            Some(format!(
-                "this server speaks versions 1 to {VERSION} of the extension, the client {min} to \
-                 {max}: upgrade the server"
-            ))
-        } else if let Verb::Unknown(number) = request.verb {
-            Some(format!(
-                "this server does not know the verb with number {number}: upgrade it"
-            ))
-        } else {
-            None
-        };
-        if let Some(text) = unsupported {
-            self.over(Status::Unsupported.code(), &text);
+        // Rules E1 and Q12: the client gets a text, and the connection lives.
+        if let Err(error) = request.ensure_served() {
+            self.over(error.status().code(), error.text());
             return Ok(());
         }
         self.events.push_back(SenderEvent::Requested {

@@ -7,7 +7,7 @@ use crate::error::Status;
 use crate::proto::extension::*;
 use crate::proto::headers::MAX_REQUEST_HEADERS;
 use crate::proto::request::*;
-use crate::proto::{Headers, MOST_RESULT, Verb};
+use crate::proto::{Headers, MOST_RESULT, Selection, Verb};
 
 fn every_kind() -> Vec<Control> {
     vec![
@@ -191,6 +191,7 @@ fn requests_have_the_documented_bytes() {
         deadline: None,
         headers: Headers::new(),
         source: None,
+        selection: Selection::new(),
         ticket: b"t".to_vec(),
     };
     let mut expected = vec![54, 0, 1, 0, 2, 0];
@@ -237,7 +238,7 @@ fn requests_have_the_documented_verb_and_headers() {
     let bytes = request.encode();
     assert_eq!(bytes[0], 59 + 16 + 13);
     // A server of version 1 would read the verb as get, and the headers as part of the ticket.
-    assert_eq!(bytes[2..6], [2, 0, 2, 0]);
+    assert_eq!(bytes[2..6], [2, 0, 3, 0]);
     let verb = [
         &[5, 0x02, 0x01, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0][..],
         b"\x01\x01\0\0\0kv",
@@ -358,7 +359,7 @@ fn messages_of_a_put_have_the_documented_bytes() {
                 headers: headers.clone(),
             },
             [
-                &[21, 2, 0][..],
+                &[21, 3, 0][..],
                 &word(0x0706),
                 &[2, 0, 0, 0],
                 &[0xFF; 8],
@@ -511,7 +512,7 @@ fn malformed_requests_are_errors() {
     for len in 0..bytes.len() {
         assert_eq!(Request::decode(&bytes[..len]).unwrap_err().rule(), "E1");
     }
-    for (at, value) in [(0, 53), (0, 55), (2, 0), (2, 3)] {
+    for (at, value) in [(0, 53), (0, 55), (2, 0), (2, 4)] {
         let mut bad = bytes.clone();
         bad[at] = value;
         assert_eq!(

@@ -221,7 +221,7 @@ fn bad_configurations_are_refused() {
         Status::InvalidUri
     );
     let mut bad = config(true, false);
-    bad.request.min_version = 3;
+    bad.request.min_version = 4;
     assert_eq!(
         TestReceiver::new(bad).unwrap_err().status(),
         Status::InvalidArgument
@@ -315,8 +315,8 @@ fn a_refusal_advises() {
     }
 }
 
-/// Rule Q1: a baseline server gets no request with verbs or headers. The client alone keeps a
-/// deadline.
+/// Rules Q1 and Q12: a baseline server gets no request with verbs, headers or a selection. The
+/// client alone keeps a deadline.
 #[test]
 fn baseline_servers_are_asked_for_tables_alone() {
     let mut asked = config(false, false);
@@ -329,6 +329,21 @@ fn baseline_servers_are_asked_for_tables_alone() {
     asked.request.headers.add("k", "v").unwrap();
     let error = TestReceiver::new(asked).unwrap_err();
     assert_eq!(error.status(), Status::Unsupported);
+    let mut asked = config(false, false);
+    asked.request.selection.set_rows(1, None);
+    let error = TestReceiver::new(asked).unwrap_err();
+    assert_eq!(error.status(), Status::Unsupported);
+}
+
+/// Rule Q12: a client that is to select of anything but a get does not ask.
+#[test]
+fn a_selection_goes_with_a_get_alone() {
+    let mut asked = config(true, false);
+    asked.request.selection.set_rows(1, None);
+    TestReceiver::new(asked.clone()).unwrap();
+    asked.request.verb = Verb::Describe;
+    let error = TestReceiver::new(asked).unwrap_err();
+    assert_eq!(error.status(), Status::InvalidArgument);
 }
 
 /// Rule Q1: past its deadline the stream ends with a timeout, and the server gets a CANCEL; also
@@ -399,7 +414,7 @@ fn nothing_is_handed_out_before_the_answer() {
 #[test]
 fn answers_keep_to_the_request() {
     for info in [
-        StreamInfo { version: 3, ..INFO },
+        StreamInfo { version: 4, ..INFO },
         StreamInfo {
             features: 4,
             ..INFO

@@ -7,7 +7,7 @@ use super::*;
 use crate::proto::testing::{batch, dictionary, schema};
 use crate::proto::{
     BODY_KIND_LIST, BODY_KIND_PACKED, FEATURE_HEADERS, FEATURE_REPEAT, IPC_HANDLE_BYTES,
-    MAX_ANSWER_HEADERS, RoleTags, Span, StreamInfo, Tags, encode_frees,
+    MAX_ANSWER_HEADERS, RoleTags, Selection, Span, StreamInfo, Tags, encode_frees,
 };
 
 #[path = "sender_table.rs"]
@@ -464,7 +464,7 @@ fn refusals() {
 fn versions_that_cannot_talk_are_refused() {
     let mut sender = TestSender::new(SenderConfig::default());
     let request = Request {
-        min_version: 3,
+        min_version: 4,
         max_version: 9,
         ..Request::new("t", WINDOW)
     };
@@ -481,7 +481,7 @@ fn versions_that_cannot_talk_are_refused() {
     };
     assert_eq!(status, Status::Unsupported.code());
     assert!(
-        text.contains("versions 1 to 2 ") && text.contains("3 to 9"),
+        text.contains("versions 1 to 3 ") && text.contains("4 to 9"),
         "{text}"
     );
     assert_eq!(sender.state(), SenderState::Idle);
@@ -491,7 +491,7 @@ fn versions_that_cannot_talk_are_refused() {
 /// unknown verb gets a text.
 #[test]
 fn the_highest_common_version_is_spoken() {
-    for (max_version, spoken) in [(1, 1), (2, 2), (9, 2)] {
+    for (max_version, spoken) in [(1, 1), (2, 2), (3, 3), (9, 3)] {
         let mut sender = TestSender::new(SenderConfig::default());
         let request = Request {
             max_version,
@@ -526,6 +526,51 @@ fn the_highest_common_version_is_spoken() {
     assert!(
         matches!(&told, Some(Control::Error { text, .. }) if text.contains("number 77: upgrade")),
         "{told:?}"
+    );
+}
+
+/// Rule Q12: a selection with another verb than get, or with a part that this build does not know,
+/// is refused by a text; the connection lives.
+#[test]
+fn selections_that_cannot_be_served_are_refused() {
+    let mut selection = Selection::new();
+    selection.set_columns(["a"]).unwrap();
+    let ask = |verb: Verb| Request {
+        verb,
+        source: verb.has_source().then_some(INFO),
+        selection: selection.clone(),
+        ..Request::new("t", WINDOW)
+    };
+    let mut unknown = ask(Verb::Get).encode();
+    let at = unknown.len() - b"\x01\x03\0\0\0\x01\0at".len();
+    unknown[at] = 7;
+    let cases = [Verb::Put, Verb::Exchange, Verb::Describe, Verb::List]
+        .map(|verb| (ask(verb).encode(), Status::InvalidArgument, verb.name()));
+    let cases = cases.into_iter();
+    for (bytes, expected, word) in cases.chain([(unknown, Status::Unsupported, "part 7")]) {
+        let mut sender = TestSender::new(SenderConfig::default());
+        let want = tags(Role::Both).dipc_want;
+        sender.handle_tagged(want, &bytes).unwrap();
+        let (transmits, events) = drain(&mut sender);
+        assert!(events.is_empty());
+        let [Transmit::Control { bytes, .. }] = &transmits[..] else {
+            panic!("{transmits:?}")
+        };
+        let Ok(Some(Control::Error { status, text, .. })) = Control::decode(bytes) else {
+            panic!("{bytes:?}")
+        };
+        assert_eq!(status, expected.code(), "{text}");
+        assert!(text.contains(word), "{text}");
+    }
+    let mut sender = TestSender::new(SenderConfig::default());
+    let want = tags(Role::Both).dipc_want;
+    sender
+        .handle_tagged(want, &ask(Verb::Get).encode())
+        .unwrap();
+    let (_, events) = drain(&mut sender);
+    assert!(
+        matches!(&events[..], [SenderEvent::Requested { request, .. }]
+        if request.selection == selection)
     );
 }
 

@@ -118,7 +118,7 @@ impl LoopStream for Answering {
             if self.request.is_cancelled() {
                 return Ok(Next::Over);
             }
-            if self.is_ending {
+            if self.is_ending || self.request.is_complete() {
                 return match self.request.finish(Some(Duration::ZERO)) {
                     Err(error) if error.status() == Status::Timeout => Ok(Next::Sleep),
                     finished => finished.map(|()| Next::Over),

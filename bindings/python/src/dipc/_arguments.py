@@ -50,6 +50,13 @@ def text_bytes(value: str, name: str) -> bytes:
     return value.encode()
 
 
+def names_bytes(names: Sequence[str], what: str) -> list[bytes]:
+    """Names as C strings."""
+    if isinstance(names, (str, bytes)):
+        raise TypeError(f"{what} is a list of names, not {type(names).__name__}")
+    return [text_bytes(name, "a name") for name in names]
+
+
 def ticket_bytes(ticket: Ticket) -> bytes:
     """A ticket's bytes."""
     return data_bytes(ticket, "a ticket")

@@ -28,6 +28,7 @@ _checked = _library.checked
 _next_request, _drain = _checked("dipc_server_next_request"), _checked("dipc_server_drain_releases")
 _request_fd, _fd, _stat = _checked("dipc_server_request_fd"), _checked("dipc_request_fd"), _checked("dipc_server_stat")
 _start, _push, _finish = _checked("dipc_request_start"), _checked("dipc_request_push"), _checked("dipc_request_finish")
+_is_complete = _library.plain("dipc_request_is_complete")
 
 _LENT_OUTSTANDING = 8  # DIPC_SERVER_STAT_LENT_OUTSTANDING
 _DRAIN_SECONDS = 0.02
@@ -165,7 +166,7 @@ class Coroutines:
         source = await answer_of(request, given)
         try:
             send(_start, pointer, ctypes.addressof(source.schema), source.device_type)
-            while (found := await source.next()) is not None:
+            while not _is_complete(pointer) and (found := await source.next()) is not None:
                 batch, metadata = found
                 try:
                     await flow.go(_push, ctypes.addressof(batch), metadata or None, len(metadata))

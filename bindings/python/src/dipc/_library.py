@@ -144,6 +144,8 @@ STATUS_FUNCTIONS: dict[str, list[Any]] = {
     "dipc_get_options_set_headers": [P, P],
     "dipc_get_options_set_send_secrets": [P, c_bool],
     "dipc_get_options_set_checksums": [P, c_bool],
+    "dipc_get_options_set_columns": [P, OUT, SIZE],
+    "dipc_get_options_set_range": [P, U64, U64],
     "dipc_headers_new": [OUT],
     "dipc_headers_add": [P, TEXT, BYTES, SIZE],
     "dipc_headers_key": [P, SIZE, OUT, SIZE, OUT],
@@ -177,6 +179,8 @@ STATUS_FUNCTIONS: dict[str, list[Any]] = {
     "dipc_request_finish": [P, U64],
     "dipc_request_fail": [P, c_int32, TEXT],
     "dipc_request_set_label": [P, TEXT],
+    "dipc_request_column": [P, SIZE, OUT, SIZE, OUT],
+    "dipc_request_take_selection": [P],
     "dipc_server_options_new": [OUT],
     "dipc_server_options_set_max_streams": [P, SIZE],
     "dipc_server_options_set_max_providers": [P, SIZE],
@@ -264,6 +268,11 @@ PLAIN_FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "dipc_request_time_left_ns": (U64, [P]),
     "dipc_request_is_cancelled": (c_bool, [P]),
     "dipc_request_is_undecided": (c_bool, [P]),
+    "dipc_request_selects_columns": (c_bool, [P]),
+    "dipc_request_column_count": (SIZE, [P]),
+    "dipc_request_first_row": (U64, [P]),
+    "dipc_request_rows": (U64, [P]),
+    "dipc_request_is_complete": (c_bool, [P]),
     "dipc_request_free": (None, [P]),
     "dipc_server_is_ready": (c_bool, [P]),
     "dipc_server_free": (None, [P]),
@@ -272,9 +281,11 @@ PLAIN_FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
 
 
 _WAIT_FOR_NOTHING = (
-    "dipc_description_", "dipc_error_", "dipc_headers_", "dipc_request_allow", "dipc_request_headers",
-    "dipc_request_is_undecided", "dipc_request_peer", "dipc_request_principal", "dipc_request_set_principal",
-    "dipc_request_time_left_ns", "dipc_request_verb", "dipc_stream_fd", "dipc_stream_headers", "dipc_stream_metadata",
+    "dipc_description_", "dipc_error_", "dipc_headers_", "dipc_request_allow", "dipc_request_column",
+    "dipc_request_first_row", "dipc_request_headers", "dipc_request_is_complete", "dipc_request_is_undecided",
+    "dipc_request_peer", "dipc_request_principal", "dipc_request_rows", "dipc_request_selects_columns",
+    "dipc_request_set_principal", "dipc_request_take_selection", "dipc_request_time_left_ns", "dipc_request_verb",
+    "dipc_stream_fd", "dipc_stream_headers", "dipc_stream_metadata",
     "dipc_stream_stat",
 )  # fmt: skip
 

@@ -24,7 +24,7 @@ def _load() -> ctypes.CDLL:
 class _Functions(ctypes.Structure):
     _fields_ = [
         ("capsule_name", c_void_p), ("capsule_pointer", c_void_p), ("start", c_void_p),
-        ("push", c_void_p), ("finish", c_void_p), ("dealloc", c_void_p),
+        ("push", c_void_p), ("finish", c_void_p), ("is_complete", c_void_p), ("dealloc", c_void_p),
         ("save_thread", c_void_p), ("restore_thread", c_void_p),
     ]  # fmt: skip
 
@@ -59,6 +59,7 @@ _function("dipc_python_init", None, c_void_p)(
             _library.address("dipc_request_start"),
             _library.address("dipc_request_push"),
             _library.address("dipc_request_finish"),
+            _library.address("dipc_request_is_complete"),
             _library.address("dipc_arena_dealloc"),
             _address(ctypes.pythonapi.PyEval_SaveThread),
             _address(ctypes.pythonapi.PyEval_RestoreThread),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from ctypes import c_char_p
 from typing import Any, TypedDict
 
 from . import _arguments
@@ -55,6 +56,14 @@ class _AnswerOptions(TypedDict, total=False):
 class GetOptions(RequestOptions, _AnswerOptions, total=False):
     """Options of :meth:`Client.get`."""
 
+    columns: Sequence[str] | None
+    """The columns that are wanted, in this order; all by default. Others are not sent. ``[]`` asks for rows without
+    columns. A column that the table does not have, or has twice, raises InvalidArgumentError."""
+    first_row: int
+    """The first row that is wanted, counting from 0."""
+    rows: int | None
+    """How many rows are wanted; all by default. Batches outside the range are not sent. A table that ends earlier has
+    fewer rows."""
     message_limit_bytes: int | None
     """The most memory that one message may take here beside its body: for buffers unpacked, copies to be checked, the
     schema, and the stream's dictionaries together; or as much as its body has, where that is more. A message that
@@ -105,6 +114,7 @@ def of_get(options: GetOptions) -> list[Setting]:
         ("device", _arguments.device(options.get("device", "cpu"), as_sent=True)),
         *_arguments.some({"message_limit_bytes": options.get("message_limit_bytes")}),
         *_connections(options, 2**32 - 1),
+        *_selection(options),
     ]
 
 
@@ -133,6 +143,19 @@ def _of_answers(options: Mapping[str, Any]) -> list[Setting]:
         batches, bytes_ = window
         numbers = _arguments.count(batches, "the window's batches"), _arguments.count(bytes_, "the window's bytes")
         values.append(("window", numbers))
+    return values
+
+
+def _selection(options: GetOptions) -> list[Setting]:
+    values: list[Setting] = []
+    columns, rows = options.get("columns"), options.get("rows")
+    first = _arguments.count(options.get("first_row", 0), "first_row")
+    if columns is not None:
+        names = _arguments.names_bytes(columns, "columns")
+        values.append(("columns", ((c_char_p * len(names))(*names), len(names))))
+    if first or rows is not None:
+        most = _arguments.FOREVER if rows is None else _arguments.count(rows, "rows")
+        values.append(("range", (first, most)))
     return values
 
 

@@ -33,6 +33,9 @@ _verb, _time_left = _plain("dipc_request_verb"), _plain("dipc_request_time_left_
 _request_headers, _add_headers = _checked("dipc_request_headers"), _checked("dipc_request_add_headers")
 _source_schema, _source = _checked("dipc_request_source_schema"), _checked("dipc_request_source")
 _result, _set_label = _checked("dipc_request_result"), _checked("dipc_request_set_label")
+_selects_columns, _column_count = _plain("dipc_request_selects_columns"), _plain("dipc_request_column_count")
+_column, _take_selection = _checked("dipc_request_column"), _checked("dipc_request_take_selection")
+_first_row, _rows = _plain("dipc_request_first_row"), _plain("dipc_request_rows")
 _is_cancelled, _request_free = _plain("dipc_request_is_cancelled"), _plain("dipc_request_free")
 
 
@@ -196,6 +199,40 @@ class Request:
         with self.handle as pointer:
             left: int = _time_left(pointer)
         return None if left == FOREVER else left / 1e9
+
+    @functools.cached_property
+    def columns(self) -> list[str] | None:
+        """The columns that the client wants, in its order; None: all.
+
+        A provider gives the whole table, and the library selects of it without a copy. One that would read less
+        calls :meth:`take_selection`.
+        """
+        with self.handle as pointer:
+            if not _selects_columns(pointer):
+                return None
+            return [_library.text_of(_column, pointer, index) for index in range(_column_count(pointer))]
+
+    @functools.cached_property
+    def first_row(self) -> int:
+        """The first row that the client wants, counting from 0."""
+        with self.handle as pointer:
+            first: int = _first_row(pointer)
+        return first
+
+    @functools.cached_property
+    def rows(self) -> int | None:
+        """How many rows the client wants, if there are as many; None: all up to the end."""
+        with self.handle as pointer:
+            rows: int = _rows(pointer)
+        return None if rows == FOREVER else rows
+
+    def take_selection(self) -> None:
+        """Takes it upon the provider to select: it gives :attr:`columns`, in their order, and those rows alone.
+
+        :raises InvalidArgumentError: the stream has begun.
+        """
+        with self.handle as pointer:
+            _take_selection(pointer)
 
     @functools.cached_property
     def peer(self) -> Peer:

@@ -31,6 +31,7 @@ _checked = _library.checked
 _next_request, _drain = _checked("dipc_server_next_request"), _checked("dipc_server_drain_releases")
 _stat = _checked("dipc_server_stat")
 _start, _push, _finish = _checked("dipc_request_start"), _checked("dipc_request_push"), _checked("dipc_request_finish")
+_is_complete = _library.plain("dipc_request_is_complete")
 
 _LENT_OUTSTANDING = 8  # DIPC_SERVER_STAT_LENT_OUTSTANDING
 _DRAIN_NS = 20_000_000
@@ -264,7 +265,8 @@ def _raise(error: BaseException) -> int:
 def _send_batches(request: c_void_p, source: _source.Source) -> None:
     """Sends batches one by one, as Python gives them."""
     send(_start, request, ctypes.addressof(source.schema), source.device_type)
-    while (found := source.next()) is not None:
+    # Of a source whose client has the rows that it asked for, no more is read.
+    while not _is_complete(request) and (found := source.next()) is not None:
         batch, metadata = found
         try:
             send(_push, request, ctypes.addressof(batch), metadata or None, len(metadata), FOREVER)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import cast
 
 from . import _arguments, _errors, _options
@@ -32,6 +33,10 @@ class Table:
         return self._schema
 
     def _ask(self) -> Schema:
+        if self._options.get("columns") is not None:
+            # A description is of all columns.
+            with self._get(self._options) as reader:
+                return reader.schema
         known = RequestOptions.__annotations__
         options = cast("RequestOptions", {name: value for name, value in self._options.items() if name in known})
         try:
@@ -41,16 +46,26 @@ class Table:
         if schema is not None:
             return schema
         # The stream begins with it.
-        with self._get() as reader:
+        with self._get(self._options) as reader:
             return reader.schema
 
-    def open(self) -> Reader:
+    def open(self, columns: Sequence[str] | None = None, rows: int | None = None) -> Reader:
         """Asks for the table.
 
+        :param columns: Those that are needed, where not all are. A server that knows no selections sends all.
+        :param rows: How many are needed, likewise.
         :raises InvalidDataError: it has other columns than :meth:`schema` says, by which the engine would read them.
         """
-        schema, reader = self.schema(), self._get()
-        if _columns(reader.schema) != _columns(schema):
+        schema, wanted = self.schema(), self._wanted(columns, rows)
+        try:
+            reader = self._get(wanted)
+        except _errors.UnsupportedError:
+            if wanted == self._options:
+                raise
+            wanted = self._options
+            reader = self._get(wanted)
+        found, known = _columns(reader.schema), _columns(schema)
+        if found != known and (columns is None or not set(found) <= set(known)):
             reader.close()
             raise _errors.InvalidDataError(
                 f"the table is {reader.schema!r}, and was described as {schema!r}: scan or register it again if it was "
@@ -58,8 +73,18 @@ class Table:
             )
         return reader
 
-    def _get(self) -> Reader:
-        return self._asked().get(self._uri, self._ticket, **self._options)
+    def _wanted(self, columns: Sequence[str] | None, rows: int | None) -> GetOptions:
+        """The options of a stream of no more than an engine needs."""
+        wanted = self._options.copy()
+        if columns is not None:
+            wanted["columns"] = columns
+        if rows is not None:
+            most = wanted.get("rows")
+            wanted["rows"] = rows if most is None else min(rows, most)
+        return wanted
+
+    def _get(self, options: GetOptions) -> Reader:
+        return self._asked().get(self._uri, self._ticket, **options)
 
     def _asked(self) -> Client:
         return self._client or shared_client()
@@ -76,10 +101,15 @@ class Table:
 
 
 def _columns(schema: Schema) -> tuple[object, ...]:
-    """Names and types. What a list calls its values is no name, and nullability and metadata may change."""
+    """Names and types of the columns."""
+    return tuple((child.name, _type(child)) for child in schema.children)
+
+
+def _type(schema: Schema) -> tuple[object, ...]:
+    """The type. What a list calls its values is no name, and nullability and metadata may change."""
     has_names = schema.format == "+s"
     return (
         schema.format,
-        tuple((child.name if has_names else "", _columns(child)) for child in schema.children),
-        None if schema.dictionary is None else _columns(schema.dictionary),
+        tuple((child.name if has_names else "", _type(child)) for child in schema.children),
+        None if schema.dictionary is None else _type(schema.dictionary),
     )

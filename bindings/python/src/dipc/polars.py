@@ -30,10 +30,10 @@ def scan(uri: Uris, ticket: Ticket, *, client: Client | None = None, **options: 
     """A lazy frame of a ticket's table. Each query that reads it asks the server for the table anew.
 
     The schema is asked for when polars first needs it, and once: from the description of the ticket, or, where the
-    server describes none, from a stream that is closed again. A query makes series of the columns alone that it needs,
-    filters batch by batch, and ends the stream after as many rows as ``head`` or ``limit`` take. Series share the
-    memory that the server lent where polars can. A failure ends the query with a :class:`DipcError`, or with polars'
-    own exception with its text.
+    server describes none, from a stream that is closed again. A query asks for the columns alone that it needs, and for
+    as many rows as ``head`` or ``limit`` take; a server that knows no selections sends all of them. It filters batch by
+    batch. Series share the memory that the server lent where polars can. A failure ends the query with a
+    :class:`DipcError`, or with polars' own exception with its text.
 
     :param client: The client that asks, where that of :func:`dipc.get` does not do.
     :param options: Those of :func:`dipc.get`, for each stream; ``deadline`` counts from its beginning.
@@ -68,10 +68,11 @@ def _read(
     """What polars calls for a query. `n_rows` counts before the predicate."""
     if n_rows == 0:
         return
-    # Nothing is pushed down to the server: this is where a request would say `with_columns` and `predicate`.
-    with table.open() as reader:
+    names = _needed(with_columns, predicate)
+    # The predicate is not pushed down to the server: this is where a request would say it.
+    with table.open(names, n_rows) as reader:
         for batch in reader:
-            frame = _frame(batch, with_columns, predicate)
+            frame = _frame(batch, names)
             if n_rows is not None:
                 frame = frame.head(n_rows)
                 n_rows -= frame.height
@@ -84,12 +85,18 @@ def _read(
                 return
 
 
-def _frame(batch: Batch, with_columns: Sequence[str] | None, predicate: pl.Expr | None) -> pl.DataFrame:
-    """The columns that a query needs. Polars writes an index for each text column that it takes."""
+def _needed(with_columns: list[str] | None, predicate: pl.Expr | None) -> list[str] | None:
+    """The columns that a query needs; None: all. A predicate may read columns that are not asked for."""
+    if with_columns is None:
+        return None
+    return list(dict.fromkeys([*with_columns, *(predicate.meta.root_names() if predicate is not None else ())]))
+
+
+def _frame(batch: Batch, names: Sequence[str] | None) -> pl.DataFrame:
+    """The columns that a query needs, of a server that may send all. Polars writes an index for each text column that
+    it takes."""
     import polars as pl
 
-    if with_columns is None:
+    if names is None:
         return pl.DataFrame(batch)
-    # A predicate may read columns that are not asked for.
-    names = [*with_columns, *(predicate.meta.root_names() if predicate is not None else ())]
     return pl.DataFrame({name: pl.Series(batch.column(name)) for name in names})

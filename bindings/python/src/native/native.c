@@ -398,7 +398,8 @@ int dipc_python_send(const dipc_request *request, const struct ArrowSchema *sche
   while (*out_status >= 0) {
     struct ArrowDeviceArray batch;
     memset(&batch, 0, sizeof batch);
-    if (stream->get_next(stream, &batch) != 0) return 1;
+    /* Of a stream whose client has the rows that it asked for, no more is read. */
+    if (!functions_.is_complete(request) && stream->get_next(stream, &batch) != 0) return 1;
     if (batch.array.release == NULL) {
       *out_status = functions_.finish(request, DIPC_FOREVER, error);
       return *out_status < 0 ? 2 : 0;

@@ -22,6 +22,7 @@ typedef struct {
   dipc_status (*push)(const dipc_request *, struct ArrowDeviceArray *, const uint8_t *, size_t, uint64_t,
                       dipc_error **);
   dipc_status (*finish)(const dipc_request *, uint64_t, dipc_error **);
+  bool (*is_complete)(const dipc_request *);
   dipc_status (*dealloc)(const dipc_arena *, void *, dipc_error **);
   void *(*save_thread)(void);
   void (*restore_thread)(void *);

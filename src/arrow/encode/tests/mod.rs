@@ -8,5 +8,6 @@ mod decoder;
 mod dictionaries;
 mod golden;
 mod layout;
+mod selection;
 mod slices;
 mod support;

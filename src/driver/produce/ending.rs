@@ -1,0 +1,108 @@
+//! The end of a stream on its way out: its last word, and what becomes of its connections.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Production;
+use super::outlet::StreamItem;
+use super::production::no_schema;
+use crate::driver::clock;
+use crate::driver::end::EndLink;
+use crate::error::{Result, Status};
+use crate::proto::Timestamp;
+
+/// How long a finished stream waits for its second part, when no batch tells whether it is needed.
+const LINGER: Duration = Duration::from_secs(2);
+
+impl Production {
+    /// Ends the stream: waits until everything has been sent, to both parts of it. After `Timeout`
+    /// it may be called again.
+    pub fn finish(&mut self, deadline: Option<Timestamp>) -> Result<()> {
+        if !self.finished {
+            if self.encoder.is_none() {
+                return Err(no_schema());
+            }
+            self.finished = true;
+            self.log.push_back(StreamItem::End);
+        }
+        let linger = *self.linger.get_or_insert_with(|| clock::after(LINGER));
+        self.wait_until(deadline, |this| Ok(this.advance()? && this.is_over(linger)))?;
+        if let Some(poller) = &mut self.poller {
+            poller.end();
+        }
+        if let Some(account) = self.account.take() {
+            account.end();
+        }
+        Ok(())
+    }
+
+    /// Ends the stream with an error that the consumer is told, unless it has been told the end.
+    pub fn fail(&mut self, status: i32, text: &str) {
+        self.tell_failure(status, text);
+        if let Some(poller) = &mut self.poller {
+            poller.end();
+        }
+        self.take_up_joined();
+        self.finished = true;
+        self.broken = None;
+        self.log.clear();
+        self.end();
+        for outlet in &mut self.outlets {
+            outlet.fail(status, text);
+        }
+    }
+
+    pub(super) fn end(&mut self) {
+        if let Some(ending) = self.ending.take() {
+            ending();
+        }
+    }
+
+    /// Lets go of the connections. Gives the one of a stream that has only one, once the stream is
+    /// over: the caller may take it for the next request, if it is back soon.
+    pub fn release(mut self) -> Option<Arc<EndLink>> {
+        let [outlet] = self.outlets.as_mut_slice() else {
+            return None;
+        };
+        let mut turner = outlet.turner.take_if(|_| outlet.done)?;
+        turner.step(|served, _| served.forget_watch(&self.stream.watch));
+        Some(turner.give_back_later())
+    }
+
+    /// Lets go of the connections of a stream that has been finished or has failed: their next
+    /// requests need not wait until the host drops this.
+    pub fn let_go(&mut self) {
+        self.stream.close();
+        if let Some(poller) = &mut self.poller {
+            poller.end();
+        }
+        for mut turner in self.outlets.drain(..).filter_map(|it| it.turner) {
+            turner.step(|served, _| served.forget_watch(&self.stream.watch));
+        }
+    }
+
+    /// Has the log say why the stream ends: where its client has gone, that is why.
+    fn tell_failure(&mut self, status: i32, text: &str) {
+        let Some(account) = self.account.take() else {
+            return;
+        };
+        let links = self.stream.links();
+        match links.iter().find_map(|link| link.ensure_streaming().err()) {
+            Some(lost) => account.fail(lost.status().code(), lost.text()),
+            None => {
+                account.warn_of_provider(status, text);
+                account.fail(status, text);
+            }
+        }
+    }
+}
+
+impl Drop for Production {
+    fn drop(&mut self) {
+        self.stream.outlets.lock().over = true;
+        // Also to parts that joined a moment ago, or that an early end has not reached.
+        let text = "the producer ended without finishing the stream";
+        self.fail(Status::Provider.code(), text);
+        self.let_go();
+    }
+}

@@ -1,0 +1,114 @@
+//! The beginning and the batches of a stream on its way out, with what its client has selected.
+
+use super::{Production, ensure_served};
+use crate::arrow::select::{Part, into_whole};
+use crate::arrow::{Encoder, OwnedDeviceArray, OwnedSchema};
+use crate::driver::clock;
+use crate::error::{Error, Result, Status};
+use crate::proto::{Selection, Timestamp};
+use crate::transport::Owner;
+
+impl Production {
+    /// Sends the schema, which comes before everything else. Fails if the schema is not valid, the
+    /// device cannot be read here, or something has ended the stream.
+    pub fn start(&mut self, schema: &OwnedSchema, device_type: i32) -> Result<()> {
+        self.start_selected(schema, device_type, &Selection::new())
+    }
+
+    /// The same for a client that has selected columns or rows (rule Q12): from now on
+    /// [`push`](Self::push) takes what is wanted of each batch.
+    ///
+    /// A selection that does not fit the schema is the client's fault. It fails the stream.
+    pub fn start_selected(
+        &mut self,
+        schema: &OwnedSchema,
+        device_type: i32,
+        selection: &Selection,
+    ) -> Result<()> {
+        if self.finished || self.encoder.is_some() {
+            return Err(Error::invalid_argument(
+                "the stream has its schema already, or is over",
+            ));
+        }
+        ensure_served(device_type)?;
+        if selection.is_all() {
+            let encoder = Encoder::new(schema, self.options.encode)?;
+            return self.begin(encoder, device_type);
+        }
+        match Encoder::selecting(schema, selection, self.options.encode) {
+            Ok((encoder, selector)) => {
+                self.selector = Some(selector);
+                self.begin(encoder, device_type)
+            }
+            Err(error) => {
+                if error.status() == Status::InvalidArgument {
+                    self.fail(error.status().code(), error.text());
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Sends what the client wants of one record batch, dictionaries first. The next call says what
+    /// goes wrong once the batch is taken: the consumer may have a part of it.
+    ///
+    /// Gives the array back if there was no room in time, the array is not valid, or something has
+    /// ended the stream. An array of which nothing is wanted needs no room.
+    pub fn push(
+        &mut self,
+        array: OwnedDeviceArray,
+        custom_metadata: Option<&[u8]>,
+        deadline: Option<Timestamp>,
+    ) -> Result<(), (Error, OwnedDeviceArray)> {
+        let Some(selector) = &self.selector else {
+            return self.send(array, custom_metadata, deadline);
+        };
+        let len = array.raw().array.length;
+        let part = match selector.part(array.raw()) {
+            Ok(part) => part,
+            Err(error) => return Err((error, array)),
+        };
+        match part {
+            Part::None => {
+                if let Err(error) = self.ensure_streaming() {
+                    return Err((error, array));
+                }
+                let array = Owner::One(Box::new(array));
+                self.options.callbacks.drop_later(array);
+            }
+            Part::Rows { first, rows } => {
+                let selected = selector.select(array, first, rows)?;
+                self.send(selected, custom_metadata, deadline)
+                    .map_err(|(error, refused)| (error, into_whole(refused)))?;
+            }
+        }
+        if let Some(selector) = &mut self.selector {
+            selector.pass(len);
+        }
+        Ok(())
+    }
+
+    /// Fails where the consumer has gone, or has cancelled: nothing is sent, which would tell.
+    fn ensure_streaming(&mut self) -> Result<()> {
+        let present = self.outlets.iter_mut().filter(|it| it.turner.is_some());
+        for outlet in present {
+            outlet.look();
+            outlet.room.ensure_streaming()?;
+        }
+        Ok(())
+    }
+
+    /// Whether the client wants nothing of later batches. Then the stream may be finished.
+    pub fn is_complete(&self) -> bool {
+        let selector = self.selector.as_ref();
+        selector.is_some_and(|selector| selector.is_complete())
+    }
+
+    /// Ends a stream that [is complete](Self::is_complete), as far as that needs no wait, and lets
+    /// go of its connections then. The next call says what goes wrong.
+    pub fn end_if_complete(&mut self) {
+        if self.is_complete() && self.finish(Some(clock::now())).is_ok() {
+            self.let_go();
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! The columns and rows that a get asks for, and what a server's host sees of them.
+
+use std::ffi::c_char;
+
+use crate::error::{Error, Result, Status};
+use crate::ffi::client_options::dipc_get_options;
+use crate::ffi::error::dipc_error;
+use crate::ffi::guard::{ErrorOut, guard_mut, guard_ref, guard_value};
+use crate::ffi::handle::try_ref;
+use crate::ffi::request::dipc_request;
+use crate::ffi::status::dipc_status;
+use crate::ffi::text::{TextOut, try_slice, try_str};
+
+/// As a number of rows: all up to the end of the table.
+pub const DIPC_ALL_ROWS: u64 = u64::MAX;
+
+/// Asks for some columns of a table alone. The stream's schema has them in the order of the names.
+/// Buffers of other columns are not sent; nothing is copied for that. Default: all columns.
+///
+/// The get itself fails with DIPC_ERR_INVALID_ARGUMENT if the table does not have a column, or has
+/// several of the name, and with DIPC_ERR_UNSUPPORTED if the server knows no selections: one
+/// without libdipc's extension, or of an earlier release.
+///
+/// @param options  Options to change; exclusive during the call.
+/// @param names    Names of fields of the schema itself, each NUL-terminated UTF-8; copied. May be
+///                 NULL when n_names is 0.
+/// @param n_names  Their number, at most 4096. 0: rows without columns.
+/// @param error    May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: a name comes twice or is not
+///         UTF-8, or there are too many, or more than 64 KiB.
+///
+/// # Safety
+///
+/// `options` is NULL, or came from dipc_get_options_new() and was not freed; `names` points to
+/// `n_names` pointers, each NULL or a NUL-terminated string; `error` is NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_get_options_set_columns(
+    options: *mut dipc_get_options,
+    names: *const *const c_char,
+    n_names: usize,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    let body = |options: &mut dipc_get_options| {
+        // SAFETY: the caller promises `n_names` pointers.
+        let names = unsafe { try_slice(names, n_names, "names") }?;
+        // SAFETY: the caller promises that each is NULL or a string.
+        let name = |name: &*const c_char| unsafe { try_str(*name, "a name of a column") };
+        let names = names.iter().map(name).collect::<Result<Vec<_>>>()?;
+        options.inner.selection.set_columns(names)
+    };
+    // SAFETY: the caller promises `options` is NULL, or live and exclusive.
+    unsafe { guard_mut(options, error, body) }
+}
+
+/// Asks for a range of rows of a table alone. Batches outside the range are not sent, and the
+/// server ends the stream behind the last row. Default: all rows. A table that ends earlier has
+/// fewer.
+///
+/// dipc_client_get_parts() refuses a range, because it counts the rows of one part.
+///
+/// @param options    Options to change; exclusive during the call.
+/// @param first_row  The first row, counting from 0.
+/// @param rows       The number of rows; DIPC_ALL_ROWS: all up to the end.
+/// @param error      May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+///
+/// # Safety
+///
+/// `options` is NULL, or came from dipc_get_options_new() and was not freed; `error` is NULL or
+/// writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_get_options_set_range(
+    options: *mut dipc_get_options,
+    first_row: u64,
+    rows: u64,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    let body = |options: &mut dipc_get_options| {
+        options.inner.selection.set_rows(first_row, Some(rows));
+        Ok(())
+    };
+    // SAFETY: the caller promises `options` is NULL, or live and exclusive.
+    unsafe { guard_mut(options, error, body) }
+}
+
+/// Says whether the client of a request wants some columns alone (dipc_get_options_set_columns()).
+/// The host gives all columns, and the library sends those that are wanted, unless the host calls
+/// dipc_request_take_selection().
+///
+/// @param request  Request, or NULL.
+/// @return true if the client has named columns: dipc_request_column_count() of them. false for
+///         NULL and in the child of a fork.
+///
+/// # Safety
+///
+/// `request` is NULL or live.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_request_selects_columns(request: *const dipc_request) -> bool {
+    guard_value(false, || {
+        // SAFETY: the caller promises `request` is NULL or live.
+        let request = unsafe { try_ref(request) };
+        request.is_ok_and(|request| request.get().selection().columns().is_some())
+    })
+}
+
+/// Counts the columns that the client of a request has named.
+///
+/// @param request  Request, or NULL.
+/// @return The number. 0 also where dipc_request_selects_columns() says false: all are wanted.
+///
+/// # Safety
+///
+/// `request` is NULL or live.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_request_column_count(request: *const dipc_request) -> usize {
+    guard_value(0, || {
+        // SAFETY: the caller promises `request` is NULL or live.
+        unsafe { try_ref(request) }.map_or(0, |request| named(request).len())
+    })
+}
+
+/// Gives the name of one column that the client of a request wants.
+///
+/// @param request        Request.
+/// @param index          Which column, from 0, in the order of the result.
+/// @param buffer         Receives the name and a NUL; NULL asks for the length only.
+/// @param size_bytes     Size of buffer.
+/// @param out_len_bytes  Receives the length of the name, without the NUL.
+/// @param error          May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_NOT_FOUND: there is no such column.
+///         DIPC_ERR_BUFFER_TOO_SMALL: out_len_bytes is still written.
+///
+/// # Safety
+///
+/// `request` is NULL or live; `buffer` is NULL or writable for `size_bytes`; `out_len_bytes` and
+/// `error` are NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_request_column(
+    request: *const dipc_request,
+    index: usize,
+    buffer: *mut c_char,
+    size_bytes: usize,
+    out_len_bytes: *mut usize,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    let body = |request: &dipc_request| {
+        // SAFETY: the caller promises both are NULL or writable.
+        let out = unsafe { TextOut::new(buffer.cast(), size_bytes, out_len_bytes) }?;
+        let names = named(request);
+        let name = names.get(index).ok_or_else(|| {
+            let text = format!("column {index} of {} that are wanted", names.len());
+            Error::new(Status::NotFound, text)
+        })?;
+        out.set_text(name)
+    };
+    // SAFETY: the caller promises `request` is NULL or live.
+    unsafe { guard_ref(request, error, body) }
+}
+
+/// Gives the first row that the client of a request wants (dipc_get_options_set_range()).
+///
+/// @param request  Request, or NULL.
+/// @return The row, counting from 0; 0 for NULL and in the child of a fork.
+///
+/// # Safety
+///
+/// `request` is NULL or live.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_request_first_row(request: *const dipc_request) -> u64 {
+    guard_value(0, || {
+        // SAFETY: the caller promises `request` is NULL or live.
+        unsafe { try_ref(request) }.map_or(0, |request| request.get().selection().first_row())
+    })
+}
+
+/// Gives the number of rows that the client of a request wants (dipc_get_options_set_range()).
+///
+/// @param request  Request, or NULL.
+/// @return Rows; DIPC_ALL_ROWS: all up to the end, also for NULL and in the child of a fork.
+///
+/// # Safety
+///
+/// `request` is NULL or live.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_request_rows(request: *const dipc_request) -> u64 {
+    guard_value(DIPC_ALL_ROWS, || {
+        // SAFETY: the caller promises `request` is NULL or live.
+        let request = unsafe { try_ref(request) };
+        let rows = request.ok().and_then(|it| it.get().selection().rows());
+        rows.unwrap_or(DIPC_ALL_ROWS)
+    })
+}
+
+/// Takes it upon the host to select: the stream that it gives for the request has the wanted
+/// columns, in their order, and the wanted rows alone. For a host that reads less then, as from a
+/// file. A host that does not call this gives the whole table, and the library selects of it
+/// without a copy.
+///
+/// @param request  Request, before its stream begins: before dipc_request_start(), or before a
+///                 provider's stream gives its schema.
+/// @param error    May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK, also where nothing is selected. DIPC_ERR_NULL_ARGUMENT.
+///         DIPC_ERR_INVALID_ARGUMENT: the stream has begun.
+///
+/// # Safety
+///
+/// `request` is NULL or live; `error` is NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_request_take_selection(
+    request: *const dipc_request,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    let body = |request: &dipc_request| request.get().take_selection();
+    // SAFETY: the caller promises `request` is NULL or live.
+    unsafe { guard_ref(request, error, body) }
+}
+
+/// Says whether the client of a request in the pull form has all rows of its range. Batches that
+/// are pushed later are released, and the host may call dipc_request_finish().
+///
+/// @param request  Request, or NULL.
+/// @return true if so. false for a client that has not limited the rows, for a provider's request,
+///         while another thread pushes, for NULL and in the child of a fork.
+///
+/// # Safety
+///
+/// `request` is NULL or live.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_request_is_complete(request: *const dipc_request) -> bool {
+    guard_value(false, || {
+        // SAFETY: the caller promises `request` is NULL or live.
+        unsafe { try_ref(request) }.is_ok_and(|request| request.get().is_complete())
+    })
+}
+
+fn named(request: &dipc_request) -> &[String] {
+    request.get().selection().columns().unwrap_or_default()
+}
