@@ -61,7 +61,7 @@
 struct Guide;
 
 // Layers, where imports point to the right only: `ffi`, `api` → `server`, `client`, `arena` →
-// `driver` → `transport`, `device`, `arrow`, `proto` → `error`.
+// `driver` → `transport`, `device`, `filter`, `arrow`, `proto` → `error`.
 mod api;
 #[doc(hidden)]
 pub mod arena;
@@ -81,6 +81,8 @@ pub mod driver;
 pub mod error;
 #[doc(hidden)]
 pub mod ffi;
+#[doc(hidden)]
+pub mod filter;
 #[doc(hidden)]
 pub mod fork;
 #[cfg(any(test, feature = "fuzzing"))]

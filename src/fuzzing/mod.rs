@@ -67,6 +67,7 @@ macro_rules! targets {
 targets! {
     decode
     describe
+    filter
     frames
     receiver
     request

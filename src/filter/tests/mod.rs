@@ -1,0 +1,6 @@
+//! Filters by pyarrow and by hand, with the rows that pass by pyarrow's word
+//! (`tests/filters/generate.py`).
+
+mod golden;
+mod hostile;
+mod messages;
