@@ -50,7 +50,7 @@ async fn answer(request: PulledRequest, living: Living) {
         Status::Io,
         "the disk is gone",
     )))]);
-    let large = futures::stream::iter((0..64).map(|n| Ok(batch(n, 1 << 17))));
+    let large = futures::stream::iter((0..64).map(|n| Ok::<_, ArrowError>(batch(n, 1 << 17))));
     let endless = futures::stream::iter(0..).map(|n| Ok(batch(n, 1000)));
     // The caller looks at what the client is told.
     let _ = match &*ticket {
