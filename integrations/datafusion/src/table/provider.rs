@@ -28,8 +28,8 @@ use super::server::{DipcServer, external};
 /// A table in parts has a partition for each part, and at most `target_partitions`. If the server
 /// says that the order of the parts matters, they are read one after another, in one partition.
 ///
-/// Columns and rows that a query does not need are dropped on this side. A query with a `LIMIT`
-/// ends its streams as soon as it has enough.
+/// Columns that a query does not need, and rows past its `LIMIT`, are not sent, unless the server
+/// is of an earlier release. Filters are evaluated on this side.
 ///
 /// `INSERT INTO` puts the rows to the ticket, as one stream. What becomes of them, and of the rows
 /// that were there before, is up to the server's host. `INSERT OVERWRITE` is refused.

@@ -199,6 +199,7 @@ impl ExecutionPlan for DipcScanExec {
         let reading = Arc::new(Reading {
             table: Arc::clone(&self.table),
             projection: self.projection.clone(),
+            fetch: self.fetch,
             schema: self.output(),
             figures: Figures::new(&self.metrics, partition),
         });

@@ -121,3 +121,37 @@ async fn killed_servers_fail_queries() {
         );
     }
 }
+
+/// Bytes of bodies that the scan of a query has brought.
+async fn brought(context: &SessionContext, query: &str) -> usize {
+    let frame = context.sql(query).await.unwrap();
+    let plan = frame.create_physical_plan().await.unwrap();
+    let task = context.task_ctx();
+    datafusion::physical_plan::collect(Arc::clone(&plan), task).await.unwrap();
+    let mut scan = plan;
+    while let Some(input) = scan.children().first().map(|input| Arc::clone(input)) {
+        scan = input;
+    }
+    assert_eq!(scan.name(), "DipcScanExec");
+    let metrics = scan.metrics().unwrap();
+    let sum = |name| metrics.sum_by_name(name).map_or(0, |sum| sum.as_usize());
+    sum("bytes_lent") + sum("bytes_received")
+}
+
+/// Promise of `DipcTableProvider`: columns and rows that a query does not need are not sent.
+#[tokio::test]
+async fn only_wanted_columns_and_rows_are_sent() {
+    let server = Serving::start();
+    for uri in &server.uris {
+        let context = context(uri);
+        // 1000 rows of two columns of eight bytes each.
+        for (query, least, most) in [
+            ("SELECT * FROM dipc.public.prices", 16_000, 17_000),
+            ("SELECT price FROM dipc.public.prices", 8_000, 9_000),
+            ("SELECT price FROM dipc.public.prices LIMIT 10", 80, 200),
+        ] {
+            let bytes = brought(&context, query).await;
+            assert!((least..most).contains(&bytes), "{query}: {bytes} bytes");
+        }
+    }
+}
