@@ -250,10 +250,17 @@ def test_an_expression_needs_a_described_schema(server, run):
         dipc.get(server.uri, "table", filter=expression)
     with pytest.raises(dipc.UnsupportedError, match=r"to_substrait\(schema\)"):
         run(dipc.aget(server.uri, "table", filter=expression))
+    # A handler that answers every request by its table.
+    server.set_handler(lambda _request: TABLE)
+    with pytest.raises(dipc.UnsupportedError, match=r"to_substrait\(schema\)"):
+        dipc.get(server.uri, "of the handler", filter=expression)
     assert not asked
     assert dipc.get(server.uri, "table", filter=message(expression)).read_all().num_rows == ROWS - 2
+
+
+def test_a_ticket_that_is_not_there_is_not_found(server):
     with pytest.raises(dipc.NotFoundError):
-        dipc.get(server.uri, "nothing", filter=expression)
+        dipc.get(server.uri, "nothing", filter=FIELD("number") > 1)
 
 
 def test_other_options_are_checked_before_the_server_is_asked():

@@ -81,14 +81,18 @@ class Client:
         """
         unbound = _filter.unbound(ticket, options)
         if unbound is not None:
-            options = unbound.bound(self._describe(uri, ticket, unbound.question).call())
+            with unbound.asking():
+                description = self._describe(uri, ticket, unbound.question).call()
+            options = unbound.bound(description)
         return self._get(uri, ticket, options).call()
 
     async def aget(self, uri: Uris, ticket: Ticket, **options: Unpack[GetOptions]) -> Reader:
         """:meth:`get` for coroutines, on the running loop: cancelling the task cancels the call."""
         unbound = _filter.unbound(ticket, options)
         if unbound is not None:
-            options = unbound.bound(await self._describe(uri, ticket, unbound.question).acall())
+            with unbound.asking():
+                description = await self._describe(uri, ticket, unbound.question).acall()
+            options = unbound.bound(description)
         return await self._get(uri, ticket, options).acall()
 
     def _get(self, uri: Uris, ticket: Ticket, options: GetOptions) -> _asking.Request[Reader]:

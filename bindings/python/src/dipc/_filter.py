@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, cast
 
 from . import _arguments, _errors, _options
@@ -27,13 +29,24 @@ class Unbound:
         self.question = cast("RequestOptions", asked)
         """The options of the request for a description."""
 
+    @contextlib.contextmanager
+    def asking(self) -> Iterator[None]:
+        """While the ticket is described: the error of a server that describes none has the remedy."""
+        try:
+            yield
+        except _errors.UnsupportedError as error:
+            raise self._undescribed() from error
+
+    def _undescribed(self) -> _errors.UnsupportedError:
+        return _errors.UnsupportedError(
+            f"the server does not say the schema of {self._ticket!r}, which a filter needs that is an expression: "
+            "give filter=expression.to_substrait(schema), or have the server describe the ticket"
+        )
+
     def bound(self, description: Description) -> GetOptions:
         """The options of the get itself, in the time that is left."""
         if description.schema is None:
-            raise _errors.UnsupportedError(
-                f"the server does not say the schema of {self._ticket!r}, which a filter needs that is an expression: "
-                "give filter=expression.to_substrait(schema), or have the server describe the ticket"
-            )
+            raise self._undescribed()
         import pyarrow as pa
 
         options = self._options.copy()
