@@ -3369,6 +3369,29 @@ dipc_status dipc_get_options_set_range(struct dipc_get_options *options,
                                        struct dipc_error **error);
 
 /**
+ * Asks for the rows alone that pass a filter, which the server evaluates: other rows are not sent.
+ * A range counts the rows that pass, and the filter may read columns that are not asked for.
+ * Default: all rows.
+ *
+ * The get itself fails with DIPC_ERR_INVALID_ARGUMENT if the table does not have a column, or a row
+ * has no result (a division by zero); with DIPC_ERR_UNSUPPORTED, and the name, for a function or a
+ * type that filters do not support, for a table in a GPU's memory, and if the server knows no
+ * filters.
+ *
+ * @param options  Options to change; exclusive during the call.
+ * @param message  A substrait.ExtendedExpression with one expression, which gives booleans, as
+ *                 bytes of protobuf; copied. Null counts as false. pyarrow makes it by
+ *                 Expression.to_substrait().
+ * @param len      Bytes of the message, at most 64 KiB.
+ * @param error    May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: no bytes, or too many.
+ */
+dipc_status dipc_get_options_set_filter(struct dipc_get_options *options,
+                                        const uint8_t *message,
+                                        size_t len,
+                                        struct dipc_error **error);
+
+/**
  * Says whether the client of a request wants some columns alone (dipc_get_options_set_columns()).
  * The host gives all columns, and the library sends those that are wanted, unless the host calls
  * dipc_request_take_selection().
@@ -3421,6 +3444,25 @@ uint64_t dipc_request_first_row(const struct dipc_request *request);
  * @return Rows; DIPC_ALL_ROWS: all up to the end, also for NULL and in the child of a fork.
  */
 uint64_t dipc_request_rows(const struct dipc_request *request);
+
+/**
+ * Gives the filter that the rows must pass which the client of a request wants
+ * (dipc_get_options_set_filter()).
+ *
+ * @param request        Request.
+ * @param buffer         Receives the bytes of a substrait.ExtendedExpression, which are not checked
+ *                       yet; NULL asks for the length only.
+ * @param size_bytes     Size of buffer.
+ * @param out_len_bytes  Receives the length; 0: all rows pass.
+ * @param error          May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_BUFFER_TOO_SMALL: out_len_bytes is still
+ *         written.
+ */
+dipc_status dipc_request_filter(const struct dipc_request *request,
+                                uint8_t *buffer,
+                                size_t size_bytes,
+                                size_t *out_len_bytes,
+                                struct dipc_error **error);
 
 /**
  * Takes it upon the host to select: the stream that it gives for the request has the wanted

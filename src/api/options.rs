@@ -149,6 +149,22 @@ impl GetOptions {
         Ok(self)
     }
 
+    /// Asks for the rows alone that pass `message`, an extended expression of Substrait as bytes of
+    /// protobuf, as `pyarrow`'s `Expression.to_substrait` and DataFusion write it. The server
+    /// evaluates it, so that other rows are not sent. A range counts the rows that pass. Default: all
+    /// rows.
+    ///
+    /// The get fails with `Unsupported`, and the name, for a function or a type that filters do not
+    /// support.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument`: no bytes, or more than 64 KiB.
+    pub fn filter(mut self, message: impl Into<Vec<u8>>) -> Result<Self> {
+        self.inner.selection.set_filter(message)?;
+        Ok(self)
+    }
+
     /// Asks for these rows alone, counting from 0. Past the end of the table there are fewer.
     /// Default: all rows. Of a table in parts ([`get_parts`](super::Client::get_parts)) it is
     /// refused.

@@ -87,6 +87,45 @@ pub unsafe extern "C" fn dipc_get_options_set_range(
     unsafe { guard_mut(options, error, body) }
 }
 
+/// Asks for the rows alone that pass a filter, which the server evaluates: other rows are not sent.
+/// A range counts the rows that pass, and the filter may read columns that are not asked for.
+/// Default: all rows.
+///
+/// The get itself fails with DIPC_ERR_INVALID_ARGUMENT if the table does not have a column, or a row
+/// has no result (a division by zero); with DIPC_ERR_UNSUPPORTED, and the name, for a function or a
+/// type that filters do not support, for a table in a GPU's memory, and if the server knows no
+/// filters.
+///
+/// @param options  Options to change; exclusive during the call.
+/// @param message  A substrait.ExtendedExpression with one expression, which gives booleans, as
+///                 bytes of protobuf; copied. Null counts as false. pyarrow makes it by
+///                 Expression.to_substrait().
+/// @param len      Bytes of the message, at most 64 KiB.
+/// @param error    May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: no bytes, or too many.
+///
+/// # Safety
+///
+/// `options` is NULL, or came from dipc_get_options_new() and was not freed; `message` points to
+/// `len` bytes; `error` is NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_get_options_set_filter(
+    options: *mut dipc_get_options,
+    message: *const u8,
+    len: usize,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    let body = |options: &mut dipc_get_options| {
+        // SAFETY: the caller promises `len` bytes.
+        let message = unsafe { try_slice(message, len, "message") }?;
+        options.inner.selection.set_filter(message)
+    };
+    // SAFETY: the caller promises `options` is NULL, or live and exclusive.
+    unsafe { guard_mut(options, error, body) }
+}
+
 /// Says whether the client of a request wants some columns alone (dipc_get_options_set_columns()).
 /// The host gives all columns, and the library sends those that are wanted, unless the host calls
 /// dipc_request_take_selection().
@@ -195,6 +234,41 @@ pub unsafe extern "C" fn dipc_request_rows(request: *const dipc_request) -> u64 
         let rows = request.ok().and_then(|it| it.get().selection().rows());
         rows.unwrap_or(DIPC_ALL_ROWS)
     })
+}
+
+/// Gives the filter that the rows must pass which the client of a request wants
+/// (dipc_get_options_set_filter()).
+///
+/// @param request        Request.
+/// @param buffer         Receives the bytes of a substrait.ExtendedExpression, which are not checked
+///                       yet; NULL asks for the length only.
+/// @param size_bytes     Size of buffer.
+/// @param out_len_bytes  Receives the length; 0: all rows pass.
+/// @param error          May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_BUFFER_TOO_SMALL: out_len_bytes is still
+///         written.
+///
+/// # Safety
+///
+/// `request` is NULL or live; `buffer` is NULL or writable for `size_bytes`; `out_len_bytes` and
+/// `error` are NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_request_filter(
+    request: *const dipc_request,
+    buffer: *mut u8,
+    size_bytes: usize,
+    out_len_bytes: *mut usize,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    let body = |request: &dipc_request| {
+        // SAFETY: the caller promises both are NULL or writable.
+        let out = unsafe { TextOut::new(buffer, size_bytes, out_len_bytes) }?;
+        out.set_bytes(request.get().selection().filter().unwrap_or_default())
+    };
+    // SAFETY: the caller promises `request` is NULL or live.
+    unsafe { guard_ref(request, error, body) }
 }
 
 /// Takes it upon the host to select: the stream that it gives for the request has the wanted

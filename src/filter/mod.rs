@@ -2,76 +2,7 @@
 //!
 //! A [`Filter`] is parsed from the message and bound to a table's schema; then it is evaluated on
 //! each batch, by the kernels of `arrow`. A row passes where the expression is true; null counts as
-//! false.
-//!
-//! # The message
-//!
-//! A `substrait.ExtendedExpression` with one expression, which gives booleans. `pyarrow` writes it
-//! with `Expression.to_substrait(schema)`; DataFusion's producer writes another form of it, which
-//! is understood too.
-//!
-//! A column is found by its name: the message's base schema names the columns to which the
-//! expression refers by position, and may have fewer than the table, in another order. Without
-//! names, positions are those of the table. Fields of structs are found in the same way. The types
-//! of the base schema do not matter: those of the table do.
-//!
-//! A message has at most 64 KiB, 64 levels and 1024 expressions. Literals in a list of values do
-//! not count as expressions.
-//!
-//! # Types
-//!
-//! | Column | Can be |
-//! |---|---|
-//! | boolean, integers, floats (half too), decimals of 32 to 256 bits | compared, listed, cast; calculated with, but for booleans |
-//! | utf8, binary: plain, large and view; binary of a fixed size | compared, listed, searched, cast |
-//! | date, time, timestamp (with a zone or without one), duration | compared, listed, cast |
-//! | dictionary, run-end encoded | as its values |
-//! | struct | asked for null; its fields are like columns |
-//! | null, list, map, union, interval | asked for null |
-//!
-//! Types of both sides need not be equal: a literal takes the column's type if that keeps its value,
-//! and else both get the smallest type that has all values of both. In arithmetic, a literal keeps
-//! its type. Numbers are comparable with numbers, texts with texts, times with times of any unit;
-//! times with a zone with each other alone.
-//!
-//! Literals may be those of Substrait but intervals of months, lists, maps and structs; `pyarrow`'s
-//! own for unsigned integers, half floats, large texts, milliseconds of dates, seconds,
-//! milliseconds and nanoseconds of times; and DataFusion's variations for unsigned integers, large
-//! texts, views and units. An interval of days and seconds is a duration.
-//!
-//! # Functions
-//!
-//! | Names | Notes |
-//! |---|---|
-//! | `equal`, `not_equal`, `lt`, `lte`, `gt`, `gte`, `between` | NaN equals nothing; -0 equals 0 |
-//! | `is_not_distinct_from`, `is_distinct_from` | nulls are equal |
-//! | `is_null`, `is_not_null`, `is_nan`, `is_finite`, `is_infinite` | |
-//! | `is_true`, `is_not_true`, `is_false`, `is_not_false`, `is_unknown`, `is_not_unknown` | |
-//! | `and`, `or`, `xor`, `not` | Kleene's logic: false and null is false |
-//! | `add`, `subtract`, `multiply`, `divide`, `modulus`, `negate` | option `overflow`: ERROR (default), SILENT. An integer or decimal divided by zero is an error |
-//! | `coalesce` | |
-//! | `starts_with`, `ends_with`, `contains` | option `case_sensitivity`: CASE_SENSITIVE (default), CASE_INSENSITIVE for a literal |
-//! | `like`, `ilike` | the pattern is a literal; `\` makes the next character plain |
-//! | `lower`, `upper` | |
-//!
-//! A signature behind the name (`equal:any_any`) is ignored, and so is the file that declares it,
-//! but for `urn:arrow:substrait_simple_extension_function`: from there come the functions of these
-//! kinds by Arrow's names (`less_equal`, `and_kleene`, `invert`, `utf8_lower`).
-//!
-//! Beside functions there are casts (a value that does not fit is an error, or null if the message
-//! says so), lists of values (`SingularOrList`) and conditions (`IfThen`). All branches of a
-//! condition are computed for all rows, so a condition does not prevent an error.
-//!
-//! # Where pyarrow differs
-//!
-//! A message has the meaning that Substrait gives it. The expression from which `pyarrow` has made
-//! it can mean another thing in `pyarrow` itself:
-//!
-//! - `isin`: a null is in a list with a null, and is not in another one. Here both are null, so that
-//!   `~f.isin(...)` drops nulls.
-//! - `if_else`: a null condition gives null. Here it is as a false one.
-//! - `cast(..., safe=False)`: a number that does not fit loses its high bits. Here it is an error.
-//! - A float divided by zero is an error in `pyarrow`, and here infinite or NaN.
+//! false. `docs/filters.md` lists types and functions, and what a message may be.
 
 mod coerce;
 mod compare;

@@ -24,6 +24,9 @@ const COLUMNS: u8 = 1;
 /// The number of the part that limits rows.
 const ROWS: u8 = 2;
 
+/// The number of the part that filters rows.
+const FILTER: u8 = 3;
+
 /// Length of the content of [`ROWS`].
 const ROWS_BYTES: usize = 16;
 
@@ -32,12 +35,14 @@ const ALL: u64 = u64::MAX;
 
 /// The columns and rows that a client wants of a table. The default is the whole table.
 ///
-/// The rows are counted first, then the columns are taken.
+/// The filter comes first, and sees all columns. Then the rows that have passed are counted, and last
+/// the columns are taken.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Selection {
     columns: Option<Vec<String>>,
     first_row: u64,
     rows: Option<u64>,
+    filter: Option<Vec<u8>>,
     /// The number of a part that this build does not know.
     unknown: Option<u8>,
 }
@@ -49,6 +54,7 @@ impl Selection {
             columns: None,
             first_row: 0,
             rows: None,
+            filter: None,
             unknown: None,
         }
     }
@@ -80,6 +86,27 @@ impl Selection {
         self.rows = rows.filter(|rows| *rows != ALL);
     }
 
+    /// Asks for the rows alone that pass an extended expression of Substrait, as bytes of protobuf.
+    /// They are read where the table is.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument`: no bytes, or more than [`MAX_SELECTION_BYTES`]. Nothing has changed then.
+    pub fn set_filter(&mut self, message: impl Into<Vec<u8>>) -> Result<(), Error> {
+        let selected = Self {
+            filter: Some(message.into()),
+            ..self.clone()
+        };
+        selected.ensure_well_formed()?;
+        *self = selected;
+        Ok(())
+    }
+
+    /// The extended expression of Substrait that rows must pass; `None`: all rows.
+    pub fn filter(&self) -> Option<&[u8]> {
+        self.filter.as_deref()
+    }
+
     /// The names of the columns, in the order that the result has them; `None`: all columns.
     pub fn columns(&self) -> Option<&[String]> {
         self.columns.as_deref()
@@ -102,7 +129,10 @@ impl Selection {
 
     /// Whether the whole table is wanted.
     pub fn is_all(&self) -> bool {
-        self.columns.is_none() && !self.limits_rows() && self.unknown.is_none()
+        self.columns.is_none()
+            && !self.limits_rows()
+            && self.filter.is_none()
+            && self.unknown.is_none()
     }
 
     /// Refuses a selection that cannot go with the verb, or that is malformed (rule Q12).
@@ -134,10 +164,13 @@ impl Selection {
         let len = self.encoded_len();
         if names.len() > MOST_COLUMNS || len > MAX_SELECTION_BYTES {
             return Err(Error::invalid_argument(format!(
-                "a selection of {} columns, which takes {len} bytes; the limits are {MOST_COLUMNS} \
-                 and {MAX_SELECTION_BYTES}",
+                "a selection of {} columns, which takes {len} bytes with its filter; the limits are \
+                 {MOST_COLUMNS} and {MAX_SELECTION_BYTES}",
                 names.len()
             )));
+        }
+        if self.filter.as_ref().is_some_and(Vec::is_empty) {
+            return Err(Error::invalid_argument("a filter without bytes"));
         }
         let mut seen = HashSet::with_capacity(names.len());
         match names.iter().find(|name| !seen.insert(name.as_str())) {
@@ -159,7 +192,11 @@ impl Selection {
         } else {
             0
         };
-        columns.saturating_add(rows)
+        let filter = self
+            .filter
+            .as_ref()
+            .map_or(0, |it| it.len().saturating_add(PART));
+        columns.saturating_add(rows).saturating_add(filter)
     }
 
     /// Appends the parts to a request. `ensure_fits` has limited them.
@@ -177,6 +214,10 @@ impl Selection {
             begin_part(bytes, ROWS, ROWS_BYTES);
             bytes.extend_from_slice(&self.first_row.to_le_bytes());
             bytes.extend_from_slice(&self.rows.unwrap_or(ALL).to_le_bytes());
+        }
+        if let Some(filter) = &self.filter {
+            begin_part(bytes, FILTER, filter.len());
+            bytes.extend_from_slice(filter);
         }
     }
 
@@ -211,6 +252,7 @@ impl Selection {
                     let (first_row, rows) = row_range(content).ok_or_else(malformed)?;
                     selection.set_rows(first_row, Some(rows));
                 }
+                FILTER => selection.filter = Some(content.to_vec()),
                 _ => selection.unknown = selection.unknown.or(Some(number)),
             }
         }

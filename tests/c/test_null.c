@@ -178,6 +178,7 @@ static void headers(void) {
   const char *const columns[] = {NULL};
   NULLS("names", dipc_get_options_set_columns(options, NULL, 1, &error_));
   NULLS("column", dipc_get_options_set_columns(options, columns, 1, &error_));
+  NULLS("message", dipc_get_options_set_filter(options, NULL, 1, &error_));
   dipc_get_options_free(options);
   dipc_headers_free(headers);
 }
@@ -256,6 +257,7 @@ static void options(void) {
   NULLS("options", dipc_get_options_set_trusted_network(NULL, true, &error_));
   NULLS("options", dipc_get_options_set_columns(NULL, NULL, 0, &error_));
   NULLS("options", dipc_get_options_set_range(NULL, 0, 1, &error_));
+  NULLS("options", dipc_get_options_set_filter(NULL, NULL, 0, &error_));
   description();
   puts_and_sources();
   headers();
@@ -401,6 +403,7 @@ static void requests(void) {
   NULLS("request", dipc_request_column(NULL, 0, NULL, 0, &len, &error_));
   CHECK_EQ(dipc_request_first_row(NULL), 0);
   CHECK(dipc_request_rows(NULL) == DIPC_ALL_ROWS);
+  NULLS("request", dipc_request_filter(NULL, NULL, 0, &len, &error_));
   NULLS("request", dipc_request_take_selection(NULL, &error_));
   CHECK(!dipc_request_is_complete(NULL));
   int32_t fd = 0;
@@ -431,6 +434,8 @@ static void requests(void) {
   NULLS("principal", dipc_request_set_principal(request, NULL, &error_));
   NULLS("out_len_bytes", dipc_request_principal(request, NULL, 0, NULL, &error_));
   NULLS("out_len_bytes", dipc_request_column(request, 0, NULL, 0, NULL, &error_));
+  NULLS("out_len_bytes", dipc_request_filter(request, NULL, 0, NULL, &error_));
+  NULLS("buffer", dipc_request_filter(request, NULL, 8, &len, &error_));
   NULLS("out", dipc_request_headers(request, NULL, &error_));
   NULLS("headers", dipc_request_add_headers(request, NULL, &error_));
   NULLS("out_len_bytes", dipc_request_peer(request, (char *)buffer, 8, NULL, &error_));

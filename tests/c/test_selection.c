@@ -1,14 +1,43 @@
-/* Columns and rows of a get: a server in a process of its own, over shared memory and tcp. */
+/* Columns, rows and filters of a get: a server in a process of its own, over shared memory and tcp. */
 #include "forked.h"
 
 #define ROWS 20000
+
+/* id > 3; of pyarrow, for a schema of id: int64:
+ * bytes((pyarrow.compute.field("id") > 3).to_substrait(schema)). */
+static const uint8_t above_three[] = {
+    0x0a, 0x5a, 0x12, 0x58, 0x68, 0x74, 0x74, 0x70, 0x73, 0x3a, 0x2f, 0x2f, 0x67, 0x69, 0x74, 0x68,
+    0x75, 0x62, 0x2e, 0x63, 0x6f, 0x6d, 0x2f, 0x73, 0x75, 0x62, 0x73, 0x74, 0x72, 0x61, 0x69, 0x74,
+    0x2d, 0x69, 0x6f, 0x2f, 0x73, 0x75, 0x62, 0x73, 0x74, 0x72, 0x61, 0x69, 0x74, 0x2f, 0x62, 0x6c,
+    0x6f, 0x62, 0x2f, 0x6d, 0x61, 0x69, 0x6e, 0x2f, 0x65, 0x78, 0x74, 0x65, 0x6e, 0x73, 0x69, 0x6f,
+    0x6e, 0x73, 0x2f, 0x66, 0x75, 0x6e, 0x63, 0x74, 0x69, 0x6f, 0x6e, 0x73, 0x5f, 0x63, 0x6f, 0x6d,
+    0x70, 0x61, 0x72, 0x69, 0x73, 0x6f, 0x6e, 0x2e, 0x79, 0x61, 0x6d, 0x6c, 0x12, 0x06, 0x1a, 0x04,
+    0x1a, 0x02, 0x67, 0x74, 0x1a, 0x2a, 0x0a, 0x1c, 0x1a, 0x1a, 0x1a, 0x04, 0x0a, 0x02, 0x10, 0x01,
+    0x22, 0x0a, 0x1a, 0x08, 0x12, 0x06, 0x0a, 0x02, 0x12, 0x00, 0x22, 0x00, 0x22, 0x06, 0x1a, 0x04,
+    0x0a, 0x02, 0x38, 0x03, 0x1a, 0x0a, 0x65, 0x78, 0x70, 0x72, 0x65, 0x73, 0x73, 0x69, 0x6f, 0x6e,
+    0x22, 0x0c, 0x0a, 0x02, 0x69, 0x64, 0x12, 0x06, 0x0a, 0x04, 0x3a, 0x02, 0x10, 0x01, 0x3a, 0x10,
+    0x10, 0x2c, 0x2a, 0x0c, 0x41, 0x63, 0x65, 0x72, 0x6f, 0x20, 0x32, 0x36, 0x2e, 0x30, 0x2e, 0x31,
+};
 
 /* Gives "own" by selecting itself, and answers every other ticket with the whole table. */
 static int32_t provide(void *userdata, dipc_request *request, struct ArrowDeviceArrayStream *out) {
   (void)userdata;
   char ticket[16] = "", name[16];
   size_t len = 0;
+  uint8_t filter[sizeof above_three];
   OK(dipc_request_ticket(request, (uint8_t *)ticket, sizeof ticket - 1, &len, &error_));
+  if (strcmp(ticket, "own filter") == 0) {
+    FAILS(DIPC_ERR_BUFFER_TOO_SMALL, "",
+          dipc_request_filter(request, filter, sizeof filter - 1, &len, &error_));
+    CHECK_EQ(len, sizeof above_three);
+    OK(dipc_request_filter(request, NULL, 0, &len, &error_));
+    CHECK_EQ(len, sizeof above_three);
+    OK(dipc_request_filter(request, filter, sizeof filter, &len, &error_));
+    CHECK(memcmp(filter, above_three, sizeof filter) == 0);
+    OK(dipc_request_take_selection(request, &error_));
+    table_stream(out, 1, 7, -1, NULL);
+    return 0;
+  }
   if (strcmp(ticket, "own") == 0) {
     CHECK(dipc_request_selects_columns(request));
     CHECK_EQ(dipc_request_column_count(request), 2);
@@ -18,6 +47,8 @@ static int32_t provide(void *userdata, dipc_request *request, struct ArrowDevice
           dipc_request_column(request, 2, name, sizeof name, &len, &error_));
     CHECK_EQ(dipc_request_first_row(request), 5);
     CHECK_EQ(dipc_request_rows(request), 10);
+    OK(dipc_request_filter(request, filter, sizeof filter, &len, &error_));
+    CHECK_EQ(len, 0);
     CHECK(!dipc_request_is_complete(request));
     OK(dipc_request_take_selection(request, &error_));
     /* Whatever the host says is the selection. */
@@ -162,6 +193,73 @@ static void what_cannot_be_selected_is_said(const dipc_client *client, const cha
   dipc_get_options_free(options);
 }
 
+static dipc_get_options *filter_by(const uint8_t *message, size_t len) {
+  dipc_get_options *options = NULL;
+  OK(dipc_get_options_new(&options, &error_));
+  OK(dipc_get_options_set_filter(options, message, len, &error_));
+  return options;
+}
+
+/* The server evaluates the filter for either form; a range counts the rows that pass. */
+static void rows_that_pass_come(const dipc_client *client, const char *uri) {
+  const char *const id[] = {"id"};
+  const char *forms[] = {"published", "provided"};
+  for (int i = 0; i < 2; i++) {
+    dipc_get_options *options = filter_by(above_three, sizeof above_three);
+    OK(dipc_get_options_set_columns(options, id, 1, &error_));
+    struct ArrowDeviceArrayStream stream = get_with(client, uri, forms[i], options);
+    if (i == 0) CHECK_EQ(check_ids(&stream, 4), ROWS - 4);
+    stream.release(&stream);
+    OK(dipc_get_options_set_range(options, 6000, 8000, &error_));
+    stream = get_with(client, uri, forms[i], options);
+    CHECK_EQ(check_ids(&stream, 6004), 8000);
+    stream.release(&stream);
+    dipc_get_options_free(options);
+  }
+  dipc_get_options *options = filter_by(above_three, sizeof above_three);
+  struct ArrowDeviceArrayStream stream = get_with(client, uri, "own filter", options);
+  CHECK_EQ(table_check_stream(&stream), 7);
+  dipc_get_options_free(options);
+}
+
+static void refuses(const dipc_client *client, const char *uri, const uint8_t *message, size_t len,
+                    dipc_status expected, const char *text) {
+  dipc_get_options *options = filter_by(message, len);
+  struct ArrowDeviceArrayStream stream;
+  FAILS(expected, text,
+        dipc_client_get(client, &uri, 1, TICKET("published"), options, NULL, &stream, &error_));
+  dipc_get_options_free(options);
+}
+
+/* above_three with another name, of the same length, for its function or its column. */
+static void rename_in(uint8_t *out, const char *name, const char *other) {
+  size_t len = strlen(name), at = 0;
+  while (memcmp(above_three + at, name, len) != 0) at++;
+  memcpy(out, above_three, sizeof above_three);
+  memcpy(out + at, other, len);
+}
+
+static void a_filter_that_is_refused_is_said(const dipc_client *client, const char *uri) {
+  refuses(client, uri, TICKET("no message"), DIPC_ERR_INVALID_ARGUMENT, "the filter's message");
+  refuses(client, uri, above_three, sizeof above_three - 1, DIPC_ERR_INVALID_ARGUMENT,
+          "the filter's message");
+
+  uint8_t other[sizeof above_three];
+  rename_in(other, "\002gt", "\002go");
+  refuses(client, uri, other, sizeof other, DIPC_ERR_UNSUPPORTED, "the function \"go\"");
+  rename_in(other, "\002id", "\002no");
+  refuses(client, uri, other, sizeof other, DIPC_ERR_INVALID_ARGUMENT, "\"no\"");
+
+  dipc_get_options *options = NULL;
+  OK(dipc_get_options_new(&options, &error_));
+  static const uint8_t too_long[(64 << 10) + 1];
+  FAILS(DIPC_ERR_INVALID_ARGUMENT, "filter",
+        dipc_get_options_set_filter(options, above_three, 0, &error_));
+  FAILS(DIPC_ERR_INVALID_ARGUMENT, "filter",
+        dipc_get_options_set_filter(options, too_long, sizeof too_long, &error_));
+  dipc_get_options_free(options);
+}
+
 int main(void) {
   forked_server server = fork_server(offer);
   for (int i = 0; i < 2; i++) {
@@ -169,6 +267,8 @@ int main(void) {
     a_selection_comes(client, server.uris[i], i == 0);
     a_host_may_select_itself(client, server.uris[i]);
     what_cannot_be_selected_is_said(client, server.uris[i]);
+    rows_that_pass_come(client, server.uris[i]);
+    a_filter_that_is_refused_is_said(client, server.uris[i]);
     dipc_client_free(client);
   }
   end_server(&server);

@@ -175,8 +175,10 @@ fn a_cancel_before_the_decision_leaves_nothing() {
         .flat_map(|subject| [Verb::Put, Verb::Exchange].map(|verb| (subject, verb)))
     {
         for verdict in ["good", "bad"] {
-            let (server, uri) = deciding(subject, |request| {
+            let (begun, deciding_now) = mpsc::channel();
+            let (server, uri) = deciding(subject, move |request| {
                 if request.ticket() == b"slow" {
+                    begun.send(()).unwrap();
                     thread::sleep(Duration::from_millis(300));
                 }
                 match request.headers().get("token") {
@@ -196,15 +198,16 @@ fn a_cancel_before_the_decision_leaves_nothing() {
             let schema = export_schema(&schema());
             let cancel = Cancel::new().unwrap();
             thread::scope(|scope| {
-                scope.spawn(|| {
-                    thread::sleep(Duration::from_millis(100));
+                let cancel = &cancel;
+                scope.spawn(move || {
+                    deciding_now.recv_timeout(Duration::from_secs(20)).unwrap();
                     cancel.cancel();
                 });
                 let (uris, described) = ([uri.as_str()], (&schema, HOST));
                 let answers = subject.options();
                 let outcome = match verb {
                     Verb::Put => client
-                        .put(&uris, b"slow", described, &options, Some(&cancel))
+                        .put(&uris, b"slow", described, &options, Some(cancel))
                         .map(drop),
                     _ => client
                         .exchange(
@@ -212,7 +215,7 @@ fn a_cancel_before_the_decision_leaves_nothing() {
                             b"slow",
                             described,
                             (&options, &answers),
-                            Some(&cancel),
+                            Some(cancel),
                         )
                         .map(drop),
                 };

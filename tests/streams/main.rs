@@ -19,6 +19,7 @@ mod draining;
 mod ending;
 mod exchanging;
 mod figures;
+mod filtering;
 mod given;
 mod hostile_lending;
 mod hostile_puts;

@@ -23,9 +23,9 @@ use crate::common::{
 };
 use crate::{SHM, SUBJECTS, Subject, client, eventually, serve, server};
 
-const ROWS: usize = 100;
+pub const ROWS: usize = 100;
 
-fn table() -> Vec<RecordBatch> {
+pub fn table() -> Vec<RecordBatch> {
     (0..4)
         .map(|index| batch(index * ROWS as i64, ROWS))
         .collect()
@@ -80,7 +80,7 @@ fn selections() -> Vec<Selection> {
     ]
 }
 
-fn publish(server: &Server, ticket: &str, batches: &[RecordBatch]) {
+pub fn publish(server: &Server, ticket: &str, batches: &[RecordBatch]) {
     let exported = batches.iter().map(export).collect();
     let published = server.publish(ticket.as_bytes(), export_schema(&schema()), exported);
     published.map_err(|(error, _)| error).unwrap();
@@ -98,7 +98,7 @@ fn push_all(request: &Request) -> Result<()> {
 }
 
 /// A server with the table in each form: published, of a provider, pushed.
-fn every_form(subject: Subject) -> (Arc<Server>, String, thread::JoinHandle<()>) {
+pub fn every_form(subject: Subject) -> (Arc<Server>, String, thread::JoinHandle<()>) {
     let (server, uri) = server(subject, ServerOptions::default());
     publish(&server, "published", &table());
     let provided = |_: &Request| Ok(stream_of(schema(), table().into_iter().map(Ok)));
@@ -117,7 +117,7 @@ fn every_form(subject: Subject) -> (Arc<Server>, String, thread::JoinHandle<()>)
     (server, uri, thread)
 }
 
-const FORMS: [&[u8]; 3] = [b"published", b"provided", b"pushed"];
+pub const FORMS: [&[u8]; 3] = [b"published", b"provided", b"pushed"];
 
 /// Rule Q12: published tables, providers and hosts that push give the selected rows and columns
 /// alone, over every transport.

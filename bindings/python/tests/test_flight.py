@@ -221,6 +221,10 @@ def test_failures_are_exceptions_of_the_package():
         dipc.flight.get(uri, "x", no_such=1)
     with pytest.raises(dipc.UnsupportedError, match="device"):
         dipc.flight.get(uri, "x", device="cuda")
+    # A part that comes by DoGet would have all of them.
+    for selection in ({"columns": ["number"]}, {"rows": 1}, {"filter": b"any"}):
+        with pytest.raises(dipc.UnsupportedError, match="come whole"):
+            dipc.flight.get(uri, "x", **selection)
 
 
 @pytest.fixture

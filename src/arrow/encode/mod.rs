@@ -214,14 +214,29 @@ impl Encoder {
         let custom_metadata = custom_metadata.or((!own.is_empty()).then_some(own));
         self.encode_anywhere(&array, custom_metadata)
             .map_err(|error| {
-                // The messages made before the error are dropped by now, so this is the only owner.
-                let array = Arc::into_inner(array);
-                let released = || {
-                    // SAFETY: `empty` is a released struct.
-                    unsafe { OwnedDeviceArray::from_raw(ArrowDeviceArray::empty()) }
-                };
-                Box::new((error, array.unwrap_or_else(released)))
+                // The messages made before the error are dropped by now.
+                Box::new((error, sole(array)))
             })
+    }
+
+    /// The array, if [`encode`](Self::encode) would take it: its numbers fit the schema.
+    ///
+    /// # Errors
+    ///
+    /// As [`encode`](Self::encode), with the array.
+    pub fn check(
+        &mut self,
+        array: OwnedDeviceArray,
+    ) -> Result<OwnedDeviceArray, (Error, OwnedDeviceArray)> {
+        let array = Arc::new(array);
+        let checked = self.encode_anywhere(&array, None).map(drop);
+        // They hold the array.
+        self.dictionaries = SentDictionaries::of(&self.schema);
+        let array = sole(array);
+        match checked {
+            Ok(()) => Ok(array),
+            Err(error) => Err((error, array)),
+        }
     }
 
     fn encode_anywhere(
@@ -410,6 +425,13 @@ fn unreadable(kind: DeviceKind) -> Error {
         Err(error) => error,
         Ok(()) => Error::unsupported(format!("Arrow device type {} is not encoded", kind.0)),
     }
+}
+
+/// The array of its only owner.
+fn sole(array: Arc<OwnedDeviceArray>) -> OwnedDeviceArray {
+    // SAFETY: `empty` is a released struct.
+    let released = || unsafe { OwnedDeviceArray::from_raw(ArrowDeviceArray::empty()) };
+    Arc::into_inner(array).unwrap_or_else(released)
 }
 
 /// Plans a dictionary's message and returns the first row in it.

@@ -4,6 +4,7 @@
 mod asking;
 mod body;
 mod ending;
+mod filtering;
 mod on_gpu;
 mod outlet;
 mod polled;

@@ -11,6 +11,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use super::filtering::RowFilter;
 use super::outlet::{Outlet, StreamItem};
 use super::stream::other_part;
 use super::{OutStream, ProduceOptions, stream_info};
@@ -35,6 +36,8 @@ pub struct Production {
     pub(super) encoder: Option<Encoder>,
     /// What the client has selected, if it has.
     pub(super) selector: Option<Selector>,
+    /// The rows that the client wants, if it has filtered.
+    pub(super) filter: Option<RowFilter>,
     pub(super) log: VecDeque<StreamItem>,
     first: u64,
     /// Record batches so far, and how many of them an absent part needs no more.
@@ -75,6 +78,7 @@ impl Production {
             options,
             encoder: None,
             selector: None,
+            filter: None,
             log: VecDeque::new(),
             first: 0,
             batches: 0,
@@ -128,13 +132,7 @@ impl Production {
         custom_metadata: Option<&[u8]>,
         deadline: Option<Timestamp>,
     ) -> Result<(), (Error, OwnedDeviceArray)> {
-        let ready = match self.finished {
-            true => Err(Error::invalid_argument(
-                "the stream has been finished already",
-            )),
-            false if self.has_room => Ok(()),
-            false => self.wait_for_room(deadline),
-        };
+        let ready = self.ensure_room(deadline);
         let encoder = match ready.and_then(|()| self.encoder.as_mut().ok_or_else(no_schema)) {
             Ok(encoder) => encoder,
             Err(error) => return Err((error, array)),
@@ -150,6 +148,18 @@ impl Production {
         self.broken = self.advance().err();
         Ok(())
     }
+
+    /// Waits for room, unless there was some and nothing was sent since.
+    pub(super) fn ensure_room(&mut self, deadline: Option<Timestamp>) -> Result<()> {
+        match self.finished {
+            true => Err(Error::invalid_argument(
+                "the stream has been finished already",
+            )),
+            false if self.has_room => Ok(()),
+            false => self.wait_for_room(deadline),
+        }
+    }
+
     /// Waits until everything said so far has been sent and the consumer has room for more. Fails
     /// with `Timeout` at the deadline, `Cancelled`, `Disconnected`.
     pub fn wait_for_room(&mut self, deadline: Option<Timestamp>) -> Result<()> {

@@ -1,5 +1,6 @@
 //! The beginning and the batches of a stream on its way out, with what its client has selected.
 
+use super::filtering::RowFilter;
 use super::{Production, ensure_served};
 use crate::arrow::select::{Part, into_whole};
 use crate::arrow::{Encoder, OwnedDeviceArray, OwnedSchema};
@@ -35,18 +36,48 @@ impl Production {
             let encoder = Encoder::new(schema, self.options.encode)?;
             return self.begin(encoder, device_type);
         }
-        match Encoder::selecting(schema, selection, self.options.encode) {
-            Ok((encoder, selector)) => {
-                self.selector = Some(selector);
+        let selecting = || {
+            let filter = selection.filter();
+            let filter = filter.map(|message| RowFilter::new(message, schema, device_type));
+            let (encoder, selector) = Encoder::selecting(schema, selection, self.options.encode)?;
+            Ok((encoder, selector, filter.transpose()?))
+        };
+        match selecting() {
+            Ok((encoder, selector, filter)) => {
+                (self.selector, self.filter) = (Some(selector), filter);
                 self.begin(encoder, device_type)
             }
-            Err(error) => {
-                if error.status() == Status::InvalidArgument {
-                    self.fail(error.status().code(), error.text());
-                }
-                Err(error)
-            }
+            Err(error) => Err(self.blame_client(error)),
         }
+    }
+
+    /// Fails the stream if `error` is the fault of what the client has selected.
+    fn blame_client(&mut self, error: Error) -> Error {
+        if matches!(
+            error.status(),
+            Status::InvalidArgument | Status::Unsupported
+        ) {
+            self.fail(error.status().code(), error.text());
+        }
+        error
+    }
+
+    /// The rows of an array that pass the client's filter, once there is room for them.
+    fn filtered(
+        &mut self,
+        array: OwnedDeviceArray,
+        deadline: Option<Timestamp>,
+    ) -> Result<OwnedDeviceArray, (Error, OwnedDeviceArray)> {
+        let Some(mut filter) = self.filter.take() else {
+            return Ok(array);
+        };
+        // An array that has no room is given back as it came.
+        let filtered = match self.ensure_room(deadline) {
+            Ok(()) => filter.apply(array),
+            Err(error) => Err((error, array)),
+        };
+        self.filter = Some(filter);
+        filtered.map_err(|(error, array)| (self.blame_client(error), array))
     }
 
     /// Sends what the client wants of one record batch, dictionaries first. The next call says what
@@ -60,11 +91,17 @@ impl Production {
         custom_metadata: Option<&[u8]>,
         deadline: Option<Timestamp>,
     ) -> Result<(), (Error, OwnedDeviceArray)> {
+        let array = match self.is_complete() {
+            true => array,
+            false => self.filtered(array, deadline)?,
+        };
         let Some(selector) = &self.selector else {
             return self.send(array, custom_metadata, deadline);
         };
         let len = array.raw().array.length;
         let part = match selector.part(array.raw()) {
+            // No row has passed.
+            Ok(_) if len == 0 && self.filter.is_some() => Part::None,
             Ok(part) => part,
             Err(error) => return Err((error, array)),
         };

@@ -13,6 +13,7 @@ fn selection() -> Selection {
     let mut selection = Selection::new();
     selection.set_columns(["b", "ä"]).unwrap();
     selection.set_rows(0x0102, Some(3));
+    selection.set_filter(b"f!").unwrap();
     selection
 }
 
@@ -31,7 +32,8 @@ fn documented() -> Vec<u8> {
         &[3, 0, 0, 0, 0, 0, 0, 0],
     ]
     .concat();
-    [columns, rows].concat()
+    let filter = [&[3, 2, 0, 0, 0][..], b"f!"].concat();
+    [columns, rows, filter].concat()
 }
 
 /// Rule Q12: a selection has the documented bytes, between headers and ticket, and its length
@@ -47,7 +49,7 @@ fn a_selection_has_the_documented_bytes() {
     let expected = [
         &[1, 0, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0][..],
         &[0; 21],
-        &[33, 0, 0, 0],
+        &[40, 0, 0, 0],
         b"\x01\x01\0\0\0kv",
         &documented(),
         b"ticket",
@@ -80,11 +82,15 @@ fn every_selection_arrives() {
     let mut most = Selection::new();
     let names = (0..MOST_COLUMNS).map(|number| number.to_string());
     most.set_columns(names).unwrap();
+    let mut filter = Selection::new();
+    filter
+        .set_filter(vec![7; MAX_SELECTION_BYTES - PART])
+        .unwrap();
     let mut long = Selection::new();
     let len = MAX_SELECTION_BYTES - PART - NAME - NAME;
     long.set_columns([String::new(), "x".repeat(len)]).unwrap();
     assert_eq!(long.encoded_len(), MAX_SELECTION_BYTES);
-    for selection in [selection(), none, empty, tail, most, long] {
+    for selection in [selection(), none, empty, tail, most, long, filter] {
         assert!(!selection.is_all());
         let read = Request::decode(&request(selection.clone()).encode()).unwrap();
         assert_eq!(read.selection, selection);
@@ -103,7 +109,7 @@ fn every_selection_arrives() {
 #[test]
 fn no_selection_is_read_cut_short() {
     let bytes = documented();
-    let ends = [0, 12, bytes.len()];
+    let ends = [0, 12, 33, bytes.len()];
     for len in 0..=bytes.len() {
         let read = Selection::decode(&bytes[..len]);
         assert_eq!(read.is_ok(), ends.contains(&len), "{len}: {read:?}");
@@ -171,6 +177,10 @@ fn unknown_parts_are_not_skipped() {
 #[test]
 fn selections_that_mean_nothing_are_refused() {
     let mut refused = Selection::new();
+    for message in [vec![], vec![7; MAX_SELECTION_BYTES - PART + 1]] {
+        let error = refused.set_filter(message).unwrap_err();
+        assert_eq!(error.status(), Status::InvalidArgument);
+    }
     let twice = refused.set_columns(["a", "b", "a"]).unwrap_err();
     assert!(twice.text().contains("\"a\""), "{twice}");
     let many = (0..=MOST_COLUMNS).map(|number| number.to_string());

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 # The log is first, so that it is the last to end.
 from . import _library, _log, duckdb, flight, polars
 from ._arena import Arena, ArenaStats, DeviceBlock
-from ._arguments import Device, DeviceOrAsSent, Ticket, Uris
+from ._arguments import Device, DeviceOrAsSent, Filter, Ticket, Uris
 from ._cancel import Cancel
 from ._client import Client, ClientStats, shared_client
 from ._column import Column
@@ -87,6 +87,7 @@ __all__ = [
     "DisconnectedError",
     "Endpoint",
     "ExchangeOptions",
+    "Filter",
     "ForkedError",
     "GetOptions",
     "Headers",

@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, Union
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Union
 
 from . import _errors
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer, TypeIs
 
 Data = Union[str, bytes, bytearray, memoryview]
 Path = Union[str, "os.PathLike[str]"]
@@ -28,6 +31,16 @@ Body = Literal["auto", "packed", "lent"]
 Compression = Literal["none", "lz4", "zstd"]
 Validation = Literal["auto", "structure", "full"]
 Role = Literal["both", "metadata", "data"]
+
+
+class Expression(Protocol):
+    """An expression of ``pyarrow.compute``."""
+
+    def to_substrait(self, schema: Any, allow_arrow_extensions: bool = False) -> Any: ...
+
+
+Filter = Union[Expression, "Buffer"]
+"""A condition on rows: an expression of ``pyarrow.compute``, or bytes of a ``substrait.ExtendedExpression``."""
 
 FOREVER = 2**64 - 1
 
@@ -55,6 +68,23 @@ def names_bytes(names: Sequence[str], what: str) -> list[bytes]:
     if isinstance(names, (str, bytes)):
         raise TypeError(f"{what} is a list of names, not {type(names).__name__}")
     return [text_bytes(name, "a name") for name in names]
+
+
+def is_expression(filter: Filter | None) -> TypeIs[Expression]:
+    """Whether a filter is an expression, which is a message for one schema at a time."""
+    return hasattr(filter, "to_substrait")
+
+
+def filter_bytes(filter: Filter | None) -> bytes | None:
+    """The message of a filter; None for an expression, and where there is no filter."""
+    if filter is None or is_expression(filter):
+        return None
+    try:
+        return bytes(memoryview(filter))
+    except TypeError:
+        raise TypeError(
+            f"filter is an expression of pyarrow.compute, or bytes of Substrait, not {type(filter).__name__}"
+        ) from None
 
 
 def ticket_bytes(ticket: Ticket) -> bytes:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from . import _abi, _arguments, _asking, _description, _library, _log, _options, _process, _source
+from . import _abi, _arguments, _asking, _description, _filter, _library, _log, _options, _process, _source
 from ._arguments import Device, Path, Ticket, Uris
 from ._description import Description
 from ._handle import Setting, make, options
@@ -75,13 +75,24 @@ class Client:
 
         :param uri: The server's URI, or two: one for metadata and one for bodies.
         :param ticket: What is asked for. Text is taken as UTF-8.
-        :param options: See :class:`GetOptions`: headers, deadline, cancel, window, device, validation and others.
+        :param options: See :class:`GetOptions`: headers, deadline, cancel, columns, filter, window, device,
+            validation and others.
         :raises DipcError: one of its subclasses, as NotFoundError, UnreachableError, TimeoutError.
         """
+        unbound = _filter.unbound(ticket, options)
+        if unbound is not None:
+            with unbound.asking():
+                description = self._describe(uri, ticket, unbound.question).call()
+            options = unbound.bound(description)
         return self._get(uri, ticket, options).call()
 
     async def aget(self, uri: Uris, ticket: Ticket, **options: Unpack[GetOptions]) -> Reader:
         """:meth:`get` for coroutines, on the running loop: cancelling the task cancels the call."""
+        unbound = _filter.unbound(ticket, options)
+        if unbound is not None:
+            with unbound.asking():
+                description = await self._describe(uri, ticket, unbound.question).acall()
+            options = unbound.bound(description)
         return await self._get(uri, ticket, options).acall()
 
     def _get(self, uri: Uris, ticket: Ticket, options: GetOptions) -> _asking.Request[Reader]:

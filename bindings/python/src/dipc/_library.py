@@ -146,6 +146,7 @@ STATUS_FUNCTIONS: dict[str, list[Any]] = {
     "dipc_get_options_set_checksums": [P, c_bool],
     "dipc_get_options_set_columns": [P, OUT, SIZE],
     "dipc_get_options_set_range": [P, U64, U64],
+    "dipc_get_options_set_filter": [P, BYTES, SIZE],
     "dipc_headers_new": [OUT],
     "dipc_headers_add": [P, TEXT, BYTES, SIZE],
     "dipc_headers_key": [P, SIZE, OUT, SIZE, OUT],
@@ -180,6 +181,7 @@ STATUS_FUNCTIONS: dict[str, list[Any]] = {
     "dipc_request_fail": [P, c_int32, TEXT],
     "dipc_request_set_label": [P, TEXT],
     "dipc_request_column": [P, SIZE, OUT, SIZE, OUT],
+    "dipc_request_filter": [P, OUT, SIZE, OUT],
     "dipc_request_take_selection": [P],
     "dipc_server_options_new": [OUT],
     "dipc_server_options_set_max_streams": [P, SIZE],
@@ -282,7 +284,8 @@ PLAIN_FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
 
 _WAIT_FOR_NOTHING = (
     "dipc_description_", "dipc_error_", "dipc_headers_", "dipc_request_allow", "dipc_request_column",
-    "dipc_request_first_row", "dipc_request_headers", "dipc_request_is_complete", "dipc_request_is_undecided",
+    "dipc_request_filter", "dipc_request_first_row", "dipc_request_headers", "dipc_request_is_complete",
+    "dipc_request_is_undecided",
     "dipc_request_peer", "dipc_request_principal", "dipc_request_rows", "dipc_request_selects_columns",
     "dipc_request_set_principal", "dipc_request_take_selection", "dipc_request_time_left_ns", "dipc_request_verb",
     "dipc_stream_fd", "dipc_stream_headers", "dipc_stream_metadata",

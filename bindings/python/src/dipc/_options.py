@@ -7,7 +7,7 @@ from ctypes import c_char_p
 from typing import Any, TypedDict
 
 from . import _arguments
-from ._arguments import Body, Compression, DeviceOrAsSent, Validation
+from ._arguments import Body, Compression, DeviceOrAsSent, Filter, Validation
 from ._cancel import Cancel
 from ._handle import Setting
 from ._headers import HeadersLike
@@ -59,8 +59,14 @@ class GetOptions(RequestOptions, _AnswerOptions, total=False):
     columns: Sequence[str] | None
     """The columns that are wanted, in this order; all by default. Others are not sent. ``[]`` asks for rows without
     columns. A column that the table does not have, or has twice, raises InvalidArgumentError."""
+    filter: Filter | None
+    """Which rows are wanted: an expression of ``pyarrow.compute``, or bytes of a ``substrait.ExtendedExpression``; all
+    by default. The server evaluates it, null as false, and sends no other rows. It may read columns that are not
+    wanted. An expression has the server asked first for the ticket's schema; where that is not described, and for
+    what Substrait has no form for, UnsupportedError is raised. So it is for a function, or a type, that the server does
+    not know. InvalidArgumentError: a column that is not there, or a row without a result (a division by zero)."""
     first_row: int
-    """The first row that is wanted, counting from 0."""
+    """The first row that is wanted, counting from 0 those that pass the filter."""
     rows: int | None
     """How many rows are wanted; all by default. Batches outside the range are not sent. A table that ends earlier has
     fewer rows."""
@@ -150,13 +156,21 @@ def _selection(options: GetOptions) -> list[Setting]:
     values: list[Setting] = []
     columns, rows = options.get("columns"), options.get("rows")
     first = _arguments.count(options.get("first_row", 0), "first_row")
+    message = _arguments.filter_bytes(options.get("filter"))
     if columns is not None:
         names = _arguments.names_bytes(columns, "columns")
         values.append(("columns", ((c_char_p * len(names))(*names), len(names))))
+    if message is not None:
+        values.append(("filter", (message, len(message))))
     if first or rows is not None:
         most = _arguments.FOREVER if rows is None else _arguments.count(rows, "rows")
         values.append(("range", (first, most)))
     return values
+
+
+def selects(options: GetOptions) -> bool:
+    """Whether a part of the table is wanted alone."""
+    return options.get("filter") is not None or bool(_selection(options))
 
 
 def _connections(options: Mapping[str, Any], most: int) -> list[Setting]:

@@ -35,6 +35,7 @@ _source_schema, _source = _checked("dipc_request_source_schema"), _checked("dipc
 _result, _set_label = _checked("dipc_request_result"), _checked("dipc_request_set_label")
 _selects_columns, _column_count = _plain("dipc_request_selects_columns"), _plain("dipc_request_column_count")
 _column, _take_selection = _checked("dipc_request_column"), _checked("dipc_request_take_selection")
+_filter = _checked("dipc_request_filter")
 _first_row, _rows = _plain("dipc_request_first_row"), _plain("dipc_request_rows")
 _is_cancelled, _request_free = _plain("dipc_request_is_cancelled"), _plain("dipc_request_free")
 
@@ -213,8 +214,19 @@ class Request:
             return [_library.text_of(_column, pointer, index) for index in range(_column_count(pointer))]
 
     @functools.cached_property
+    def filter(self) -> bytes | None:
+        """The filter that the rows must pass which the client wants; None: all pass.
+
+        A ``substrait.ExtendedExpression``, which is not checked yet. The library filters what a provider gives. One
+        that would read less calls :meth:`take_selection`, and may have the filter by
+        ``pyarrow.compute.Expression.from_substrait``.
+        """
+        with self.handle as pointer:
+            return _library.bytes_of(_filter, pointer, size=1024) or None
+
+    @functools.cached_property
     def first_row(self) -> int:
-        """The first row that the client wants, counting from 0."""
+        """The first row that the client wants, counting from 0 those that pass :attr:`filter`."""
         with self.handle as pointer:
             first: int = _first_row(pointer)
         return first
@@ -228,6 +240,8 @@ class Request:
 
     def take_selection(self) -> None:
         """Takes it upon the provider to select: it gives :attr:`columns`, in their order, and those rows alone.
+
+        The order is: first :attr:`filter`, which may read other columns; then the range of rows; then the columns.
 
         :raises InvalidArgumentError: the stream has begun.
         """

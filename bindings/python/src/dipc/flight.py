@@ -73,8 +73,9 @@ def get(
         process.
     :param client: The client for parts that come by libdipc, where those of :func:`dipc.get` do not do.
     :param connect: Arguments of ``pyarrow.flight.connect``, as ``{"tls_root_certs": pem}``.
-    :param options: Those of :func:`dipc.get`, for what comes by libdipc; batches lie on the host. ``headers``,
-        ``send_secrets``, ``deadline``, ``cancel`` and ``connect_timeout`` count for calls of Flight too.
+    :param options: Those of :func:`dipc.get`, for what comes by libdipc; batches lie on the host, and tables come
+        whole. ``headers``, ``send_secrets``, ``deadline``, ``cancel`` and ``connect_timeout`` count for calls of Flight
+        too.
     :raises DipcError: one of its subclasses, as NotFoundError; also for failures of Flight, whose own exception is the
         cause.
     """
@@ -82,6 +83,10 @@ def get(
     _options.of_get(options)
     if options.get("device", "cpu") != "cpu":
         raise _errors.UnsupportedError("tables of a Flight server come to the host: use dipc.get() for a device")
+    if _options.selects(options):
+        raise _errors.UnsupportedError(
+            "tables of a Flight server come whole: columns, filter and rows are for dipc.get()"
+        )
     asked = _Asked(pa_flight, location, client or shared_client(), trusted_network, connect or {}, options)
     try:
         return Reader(asked, asked.info(descriptor))

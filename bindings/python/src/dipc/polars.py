@@ -32,8 +32,8 @@ def scan(uri: Uris, ticket: Ticket, *, client: Client | None = None, **options: 
     The schema is asked for when polars first needs it, and once: from the description of the ticket, or, where the
     server describes none, from a stream that is closed again. A query asks for the columns alone that it needs, and for
     as many rows as ``head`` or ``limit`` take; a server that knows no selections sends all of them. It filters batch by
-    batch. Series share the memory that the server lent where polars can. A failure ends the query with a
-    :class:`DipcError`, or with polars' own exception with its text.
+    batch, here; the option ``filter`` is for the server. Series share the memory that the server lent where polars can.
+    A failure ends the query with a :class:`DipcError`, or with polars' own exception with its text.
 
     :param client: The client that asks, where that of :func:`dipc.get` does not do.
     :param options: Those of :func:`dipc.get`, for each stream; ``deadline`` counts from its beginning.
@@ -69,7 +69,7 @@ def _read(
     if n_rows == 0:
         return
     names = _needed(with_columns, predicate)
-    # The predicate is not pushed down to the server: this is where a request would say it.
+    # Polars has no public way from its predicates to expressions that others evaluate.
     with table.open(names, n_rows) as reader:
         for batch in reader:
             frame = _frame(batch, names)

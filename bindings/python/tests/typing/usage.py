@@ -10,6 +10,8 @@ from typing import Any
 
 import duckdb
 import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
 
 import dipc
 
@@ -23,6 +25,10 @@ def fetches(uri: str) -> None:
         print(device, names, reader.stats.rows)
     again: dipc.Reader = dipc.get(uri, b"x", device=("cuda", 17)).to_device("cpu")
     again.cancel()
+    dipc.get(uri, "x", filter=pc.field("x") > 1, columns=["y"], rows=3).close()
+    dipc.get(uri, "x", filter=(pc.field("x") > 1).to_substrait(pa.schema([]))).close()
+    message: dipc.Filter = b"bytes"
+    dipc.get(uri, "x", filter=message).close()
     found: dipc.Description = dipc.describe(uri, "x")
     rows: int | None = found.num_rows
     print(rows)
@@ -31,6 +37,7 @@ def fetches(uri: str) -> None:
 def is_refused(uri: str) -> None:
     dipc.get(uri, "x", device="gpu")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     dipc.get(uri, "x", validation="none")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    dipc.get(uri, "x", filter="x > 1")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     dipc.get(uri, "x", dead_line=1)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     dipc.Arena(device="as-sent")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     dipc.Server(compression="gzip")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
@@ -82,7 +89,7 @@ def queries(uri: str, connection: duckdb.DuckDBPyConnection) -> None:
     frame: pl.LazyFrame = dipc.polars.scan(uri, "x", headers={"user": "me"}).select("y")
     rows: int = frame.collect().height
     dipc.duckdb.register(connection, "there", uri, b"x", deadline=rows)
-    dipc.polars.scan(uri, "x", columns=["y"])  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    dipc.polars.scan(uri, "x", column="y")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     dipc.duckdb.register(uri, "there", uri, "x")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 

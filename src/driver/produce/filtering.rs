@@ -1,0 +1,80 @@
+//! The rows of a stream's arrays that pass a client's filter (rule Q12).
+
+use std::sync::Arc;
+
+use arrow::datatypes::SchemaRef;
+
+use crate::arrow::abi::ArrowDeviceArray;
+use crate::arrow::{
+    EncodeOptions, Encoder, OwnedDeviceArray, OwnedSchema, batch_from_c, batch_to_c, schema_from_c,
+};
+use crate::device::DeviceKind;
+use crate::error::{Error, Result};
+use crate::filter::Filter;
+
+/// The filter of one stream.
+#[derive(Debug)]
+pub(super) struct RowFilter {
+    filter: Filter,
+    schema: SchemaRef,
+    /// Checks each array before the filter reads it.
+    whole: Encoder,
+}
+
+impl RowFilter {
+    /// # Errors
+    ///
+    /// As [`Filter::parse`]; `Unsupported`: the arrays are in a GPU's memory; `InvalidData` for the
+    /// schema.
+    pub(super) fn new(message: &[u8], schema: &OwnedSchema, device_type: i32) -> Result<Self> {
+        ensure_on_host(device_type)?;
+        let whole = Encoder::new(schema, EncodeOptions::default())?;
+        let schema = schema_from_c(schema)?;
+        Ok(Self {
+            filter: Filter::parse(message, &schema)?,
+            schema: Arc::new(schema),
+            whole,
+        })
+    }
+
+    /// The rows of an array that pass. All of them are the array's own memory; some are copied.
+    ///
+    /// # Errors
+    ///
+    /// As [`Filter::apply`], and as [`Encoder::check`], with the array. An array of which rows
+    /// themselves are null is released.
+    pub(super) fn apply(
+        &mut self,
+        array: OwnedDeviceArray,
+    ) -> Result<OwnedDeviceArray, (Error, OwnedDeviceArray)> {
+        if let Err(error) = ensure_on_host(array.raw().device_type) {
+            return Err((error, array));
+        }
+        let array = self.whole.check(array)?;
+        // SAFETY: the host promises an array that follows the interface, and its numbers have just
+        // been compared with the schema.
+        let batch = match unsafe { batch_from_c(array, &self.schema) } {
+            Ok(batch) => batch,
+            Err(error) => {
+                // SAFETY: `empty` is a released struct.
+                let released = unsafe { OwnedDeviceArray::from_raw(ArrowDeviceArray::empty()) };
+                return Err((error, released));
+            }
+        };
+        match self.filter.apply(&batch) {
+            Ok(passed) if passed.num_rows() == batch.num_rows() => Ok(batch_to_c(batch)),
+            Ok(passed) => Ok(batch_to_c(passed)),
+            Err(error) => Err((error, batch_to_c(batch))),
+        }
+    }
+}
+
+fn ensure_on_host(device_type: i32) -> Result<()> {
+    match DeviceKind(device_type) {
+        DeviceKind::CPU => Ok(()),
+        _ => Err(Error::unsupported(
+            "a filter of a table in a GPU's memory: get it whole, or have the server's host bring it \
+             to host memory",
+        )),
+    }
+}
