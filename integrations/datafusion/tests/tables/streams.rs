@@ -127,7 +127,9 @@ async fn brought(context: &SessionContext, query: &str) -> usize {
     let frame = context.sql(query).await.unwrap();
     let plan = frame.create_physical_plan().await.unwrap();
     let task = context.task_ctx();
-    datafusion::physical_plan::collect(Arc::clone(&plan), task).await.unwrap();
+    datafusion::physical_plan::collect(Arc::clone(&plan), task)
+        .await
+        .unwrap();
     let mut scan = plan;
     while let Some(input) = scan.children().first().map(|input| Arc::clone(input)) {
         scan = input;
