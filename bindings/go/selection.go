@@ -45,10 +45,25 @@ func WithRows(first, rows uint64) GetOption {
 	})
 }
 
-// Selection is what a client wants of a table, by [WithColumns] and [WithRows].
+// WithFilter fetches the rows alone that pass a filter, which the server evaluates: a
+// substrait.ExtendedExpression of booleans, at most 64 KiB. The rows of [WithRows] count those that pass.
+// Get fails with [ErrInvalidArgument] where the message is malformed or the table does not have a column,
+// and with [ErrUnsupported] where filters do not support it, or the server knows no filters.
+func WithFilter(message []byte) GetOption {
+	return getOption(func(r *getRequest) error {
+		first := (*C.uint8_t)(pointer(message))
+		var failure *C.dipc_error
+		return check(C.dipc_get_options_set_filter(r.options, first, C.size_t(len(message)), &failure), failure)
+	})
+}
+
+// Selection is what a client wants of a table, by [WithColumns], [WithRows] and [WithFilter].
 type Selection struct {
 	// Columns are the names of the columns, in the client's order. Nil: all columns.
 	Columns []string
+	// Filter is a substrait.ExtendedExpression, not checked yet, that the rows pass; it comes before the rows
+	// are counted. Nil: all rows.
+	Filter []byte
 	// FirstRow is the first row, counting from 0.
 	FirstRow uint64
 	// Rows are the most rows that are wanted; [AllRows] without a limit.
@@ -73,6 +88,15 @@ func RequestSelection(ctx context.Context) (Selection, error) {
 	selection := Selection{
 		FirstRow: uint64(C.dipc_request_first_row(object)),
 		Rows:     uint64(C.dipc_request_rows(object)),
+	}
+	filter, status := readBytes(func(buffer *C.uint8_t, size C.size_t, length *C.size_t) C.dipc_status {
+		return C.dipc_request_filter(object, buffer, size, length, nil)
+	})
+	if err := check(status, nil); err != nil {
+		return whole, err
+	}
+	if filter != "" {
+		selection.Filter = []byte(filter)
 	}
 	if !bool(C.dipc_request_selects_columns(object)) {
 		return selection, nil

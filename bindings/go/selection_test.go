@@ -1,7 +1,9 @@
 package dipc_test
 
 import (
+	"bytes"
 	"context"
+	"encoding/hex"
 	"io"
 	"reflect"
 	"slices"
@@ -143,5 +145,73 @@ func TestSelectionRefused(t *testing.T) {
 	}
 	if err := dipc.TakeSelection(t.Context()); err == nil {
 		t.Error("a selection is taken without a request")
+	}
+}
+
+// aboveThree is n > 3; of pyarrow, for a schema of n: int64:
+// bytes((pyarrow.compute.field("n") > 3).to_substrait(schema)).hex().
+const aboveThree = "" +
+	"0a5a125868747470733a2f2f6769746875622e636f6d2f7375627374726169742d696f2f7375627374726169" +
+	"742f626c6f622f6d61696e2f657874656e73696f6e732f66756e6374696f6e735f636f6d70617269736f6e2e" +
+	"79616d6c12061a041a0267741a2a0a1c1a1a1a040a021001220a1a0812060a021200220022061a040a023803" +
+	"1a0a65787072657373696f6e220b0a016e12060a043a0210013a10102c2a0c416365726f2032362e302e31"
+
+// TestFilter fetches the rows that pass a filter, of a published table and of a provider, which sees the
+// filter and may take the selection.
+func TestFilter(t *testing.T) {
+	filter, err := hex.DecodeString(aboveThree)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, uri := newServer(t)
+	if err := server.Publish("published", pairSchema, pair(0, 100)); err != nil {
+		t.Fatal(err)
+	}
+	provider := dipc.Provider(func(ctx context.Context, ticket string) (array.RecordReader, error) {
+		selection, err := dipc.RequestSelection(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if ticket == "whole" {
+			if selection.Filter != nil {
+				t.Errorf("without a filter the provider saw %x", selection.Filter)
+			}
+		} else if !bytes.Equal(selection.Filter, filter) {
+			t.Errorf("the provider saw the filter %x", selection.Filter)
+		}
+		if ticket != "own" {
+			return array.NewRecordReader(pairSchema, []arrow.RecordBatch{pair(0, 100)})
+		}
+		if err := dipc.TakeSelection(ctx); err != nil {
+			return nil, err
+		}
+		schema := arrow.NewSchema(pairSchema.Fields()[1:], nil)
+		own := array.NewRecordBatch(schema, []arrow.Array{pair(0, 2).Column(1)}, 2)
+		return array.NewRecordReader(schema, []arrow.RecordBatch{own})
+	})
+	for _, ticket := range []string{"provided", "own", "whole"} {
+		if err := server.Serve(ticket, provider); err != nil {
+			t.Fatal(err)
+		}
+	}
+	half, wanted := dipc.WithColumns("half"), dipc.WithFilter(filter)
+	for _, ticket := range []string{"published", "provided"} {
+		if found := halves(t, get(t, uri, ticket, half, wanted)); len(found) != 96 || found[0] != 2 {
+			t.Errorf("%s gives %v", ticket, found)
+		}
+		found := halves(t, get(t, uri, ticket, half, wanted, dipc.WithRows(1, 2)))
+		if !slices.Equal(found, []float64{2.5, 3}) {
+			t.Errorf("rows of %s are %v", ticket, found)
+		}
+	}
+	if found := halves(t, get(t, uri, "own", half, wanted)); !slices.Equal(found, []float64{0, 0.5}) {
+		t.Errorf("a selection of the provider's own is %v", found)
+	}
+	if found := halves(t, get(t, uri, "whole", half)); len(found) != 100 {
+		t.Errorf("without a filter there are %d rows", len(found))
+	}
+	for _, message := range []string{"no message", ""} {
+		_, err := dipc.Get(testContext(t), uri, "published", dipc.WithFilter([]byte(message)))
+		fails(t, err, dipc.ErrInvalidArgument, "filter")
 	}
 }

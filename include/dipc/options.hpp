@@ -143,6 +143,12 @@ struct GetOptions {
   std::optional<std::vector<std::string>> columns = {};
   std::optional<std::uint64_t> first_row = {};  ///< The first row wanted; otherwise row 0.
   std::optional<std::uint64_t> rows = {};       ///< The most rows wanted; otherwise all.
+  /// The rows that are wanted: the bytes of a substrait.ExtendedExpression of booleans, at most
+  /// 64 KiB. The server evaluates it, and `first_row` and `rows` count the rows that pass. A get fails
+  /// with Status::invalid_argument if the message is malformed or the table does not have a column, and
+  /// with Status::unsupported for what filters do not support: see dipc_get_options_set_filter() in
+  /// dipc.h.
+  std::optional<std::string> filter = {};
   std::optional<Window> window = {};
   std::optional<std::uint64_t> lent_limit_bytes = {};
   std::optional<std::uint64_t> message_limit_bytes = {};  ///< What one message may become here.
@@ -343,6 +349,13 @@ inline Result<Handle<dipc_get_options, dipc_get_options_free>> build(const GetOp
     builder.run([&](dipc_error** error) {
       return dipc_get_options_set_range(builder.raw(), options.first_row.value_or(0),
                                         options.rows.value_or(DIPC_ALL_ROWS), error);
+    });
+  }
+  if (options.filter.has_value()) {
+    builder.run([&](dipc_error** error) {
+      return dipc_get_options_set_filter(
+          builder.raw(), reinterpret_cast<const std::uint8_t*>(options.filter->data()),
+          options.filter->size(), error);
     });
   }
   if (options.device.has_value()) {

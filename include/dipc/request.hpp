@@ -134,6 +134,19 @@ class RequestRef {
     return rows == DIPC_ALL_ROWS ? std::nullopt : std::optional<std::uint64_t>(rows);
   }
 
+  /// The filter that the client wants rows to pass, which comes before first_row() and rows(): the
+  /// bytes of a substrait.ExtendedExpression, which are not checked yet; nullopt: all rows pass.
+  Result<std::optional<std::string>> filter() const {
+    auto message = detail::call_for_text([this](char* buffer, std::size_t size, std::size_t* length,
+                                                dipc_error** error) {
+      return dipc_request_filter(raw_, reinterpret_cast<std::uint8_t*>(buffer), size, length,
+                                 error);
+    });
+    if (!message) return std::move(message).error();
+    if (message->empty()) return std::optional<std::string>();
+    return std::optional<std::string>(*std::move(message));
+  }
+
   /// Takes it upon the host to select: its stream has the wanted columns, in their order, and the
   /// wanted rows alone. Before the stream begins.
   Result<void> take_selection() const {
@@ -288,6 +301,9 @@ class Request {
 
   /// The most rows that the client wants; nullopt: all.
   [[nodiscard]] std::optional<std::uint64_t> rows() const noexcept { return ref().rows(); }
+
+  /// The filter that the client wants rows to pass: see RequestRef::filter(). nullopt: all pass.
+  Result<std::optional<std::string>> filter() const { return ref().filter(); }
 
   /// Takes it upon the host to select; before start().
   Result<void> take_selection() const { return ref().take_selection(); }

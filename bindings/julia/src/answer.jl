@@ -72,7 +72,7 @@ end
 
 What a provider or an authorizer is told of the client: `Dipc.ticket(request)`, `Dipc.verb(request)`,
 `Dipc.headers(request)`, `Dipc.columns(request)`, `Dipc.first_row(request)`, `Dipc.rows(request)`,
-`Dipc.time_left(request)`, `Dipc.peer(request)`, `Dipc.principal(request)`,
+`Dipc.filter(request)`, `Dipc.time_left(request)`, `Dipc.peer(request)`, `Dipc.principal(request)`,
 `Dipc.iscancelled(request)`, and `Dipc.cancel_fd(request)` to wait for that.
 `Dipc.add_headers(request, headers)` adds headers to the answer.
 """
@@ -149,6 +149,20 @@ The most rows that the client wants; `nothing`: all up to the end.
 function rows(request::Request)
     count = ccall(@c(dipc_request_rows), UInt64, (Ptr{Cvoid},), live(request))
     return count == ALL_ROWS ? nothing : Int(count)
+end
+
+"""
+    Dipc.filter(request) -> Union{Nothing,Vector{UInt8}}
+
+The filter that the client wants rows to pass, which comes before [`Dipc.first_row`](@ref) and
+[`Dipc.rows`](@ref): the bytes of a `substrait.ExtendedExpression`, which are not checked yet; `nothing`:
+all rows pass.
+"""
+function filter(request::Request)
+    pointer = live(request)
+    message = text_out((buffer, size, out, error) -> ccall(@c(dipc_request_filter), Int32,
+        (Ptr{Cvoid}, Ptr{UInt8}, Csize_t, Ptr{Csize_t}, Ptr{Ptr{Cvoid}}), pointer, buffer, size, out, error))
+    return isempty(message) ? nothing : message
 end
 
 """
@@ -434,5 +448,5 @@ function reason(exception, other = ERR_PROVIDER)
     text = exception isa DipcError ? exception.text :
            exception isa InterruptException ? "the provider was interrupted" : sprint(showerror, exception)
     # It is C's text, in UTF-8.
-    return code, filter(c -> c != '\0' && isvalid(c), text)
+    return code, Base.filter(c -> c != '\0' && isvalid(c), text)
 end

@@ -145,6 +145,9 @@ Asks a server for a ticket, and returns once the schema is there.
   columns. `Dipc.ERR_INVALID_ARGUMENT` where the table does not have a column, or has several of the name
 - `first_row`, `rows`: the first row that is wanted, counting from 0 (0), and the most rows (all). Batches outside the
   range are not sent
+- `filter`: a condition that rows must pass, which the server evaluates before it counts rows (none): the bytes of a
+  `substrait.ExtendedExpression` of booleans. `Dipc.ERR_INVALID_ARGUMENT` where it is malformed or the table does not
+  have a column, `Dipc.ERR_UNSUPPORTED` where filters do not support it or the server knows none
 - `window`: `(batches, bytes)` that the server may run ahead of what was taken (16, 256 MiB)
 - `lent_limit_bytes`: the most memory of copies that the server may lend at once (1 GiB)
 - `message_limit_bytes`: the most memory that one message may take here beside its body, unpacked, copied to be
@@ -193,7 +196,8 @@ end
 function get_setters(; connect_timeout = nothing, stall_timeout = nothing, deadline = nothing, headers = (),
                      send_secrets::Bool = false, checksums::Bool = false, window = nothing,
                      lent_limit_bytes = nothing, message_limit_bytes = nothing, device = :host, validation::Symbol = :auto,
-                     spin = nothing, connections = nothing, columns = nothing, first_row = 0, rows = nothing)
+                     spin = nothing, connections = nothing, columns = nothing, first_row = 0, rows = nothing,
+                     filter::Union{Nothing,AbstractVector{UInt8}} = nothing)
     setters = Any[
         set_i32(@c(dipc_get_options_set_validation), named_option("validation", VALIDATIONS, validation)),
         set_bool(@c(dipc_get_options_set_send_secrets), send_secrets),
@@ -220,6 +224,7 @@ function get_setters(; connect_timeout = nothing, stall_timeout = nothing, deadl
     columns === nothing || push!(setters, set_columns(columns))
     (first_row == 0 && rows === nothing) ||
         push!(setters, set_pair(@c(dipc_get_options_set_range), first_row, rows === nothing ? ALL_ROWS : rows))
+    filter === nothing || push!(setters, set_filter(collect(UInt8, filter)))
     connections === nothing || push!(setters, (options, error) ->
         ccall(@c(dipc_get_options_set_connections), Int32, (Ptr{Cvoid}, UInt32, Ptr{Ptr{Cvoid}}),
               options, connections, error))
@@ -242,6 +247,9 @@ function set_columns(columns)
               options, pointers, length(pointers), error)
     end
 end
+
+set_filter(message) = (options, error) -> ccall(@c(dipc_get_options_set_filter), Int32,
+    (Ptr{Cvoid}, Ptr{UInt8}, Csize_t, Ptr{Ptr{Cvoid}}), options, message, length(message), error)
 
 # Reads the schema of a C stream; `call` makes the call, which waits where the schema is not there yet.
 function read_schema(stream, call = nothing)

@@ -31,7 +31,7 @@ has_format(::Type{T}) where {T} = T <: Union{AbstractString,AbstractVector,Abstr
 # Where the element type is too wide, the values themselves say: one type, or a union of some.
 function field_of_values(name, plain, nullable, values)
     found = unique!([typeof(value) for value in values])
-    here = filter(type -> !(type <: Union{Missing,Nothing,Hidden}), found)
+    here = Base.filter(type -> !(type <: Union{Missing,Nothing,Hidden}), found)
     nullable |= any(type -> type <: Union{Missing,Nothing}, found)
     isempty(here) && return Field(name, "n")
     joined = joined_type(here)
