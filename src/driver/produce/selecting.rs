@@ -71,13 +71,15 @@ impl Production {
         let Some(mut filter) = self.filter.take() else {
             return Ok(array);
         };
-        // An array that has no room is given back as it came.
         let filtered = match self.ensure_room(deadline) {
-            Ok(()) => filter.apply(array),
+            Ok(()) => filter
+                .apply(array)
+                .map_err(|(error, array)| (self.blame_client(error), array)),
+            // The array is given back as it came, and the client is not to blame.
             Err(error) => Err((error, array)),
         };
         self.filter = Some(filter);
-        filtered.map_err(|(error, array)| (self.blame_client(error), array))
+        filtered
     }
 
     /// Sends what the client wants of one record batch, dictionaries first. The next call says what
