@@ -37,7 +37,8 @@ export CGO_ENABLED=1
 # Go's build cache knows neither pkg-config's answers nor the headers: it would give back a package
 # that was built with an earlier library. A macro of both sets such a package apart.
 header=$(pkg-config --variable=includedir dipc)/dipc.h
-export CGO_CPPFLAGS="-DDIPC_TESTED=$({ echo "$library"; cat "$header"; } | sha256sum | cut -c 1-16)"
+tested=$({ echo "$library"; cat "$header"; } | sha256sum | cut -c 1-16)
+export CGO_CPPFLAGS=-DDIPC_TESTED=$tested
 
 cd "$here"
 if [ $# -gt 0 ]; then
