@@ -858,22 +858,6 @@ typedef void (*dipc_log_callback)(void *userdata,
 typedef void (*dipc_finalizer)(void *userdata);
 
 /**
- * Decides whether a client may do what its request says, before anything is done for it.
- * dipc_request_verb(), dipc_request_ticket(), dipc_request_headers(), dipc_request_peer_id(),
- * dipc_request_peer_address() and dipc_request_peer_certificate() say who wants what. For
- * DIPC_VERB_LIST and DIPC_VERB_DESCRIBE it is also called with DIPC_VERB_GET for each ticket that
- * the answer would show, and the answer leaves out the tickets that are refused. Called on several
- * threads at once, never on an I/O thread, and may block. It must not unwind.
- *
- * @param userdata  The userdata of dipc_server_options_set_authorizer().
- * @param request   The client's request; valid during the call, not to be freed. To refuse with
- * its                  own status and text the authorizer calls dipc_request_fail() and returns
- *                  non-zero. dipc_request_set_principal() names the client.
- * @return 0 to allow. Any other number refuses: DIPC_ERR_PERMISSION where it gave no status.
- */
-typedef int32_t (*dipc_authorizer)(void *userdata, struct dipc_request *request);
-
-/**
  * Opens the stream for a request. The library calls a provider once for each stream. The thread of
  * the call then reads and releases the stream, and serves no other one meanwhile. So a provider
  * may block, and may fetch from its own server. It must not unwind. The thread may serve another
@@ -894,6 +878,22 @@ typedef int32_t (*dipc_authorizer)(void *userdata, struct dipc_request *request)
 typedef int32_t (*dipc_provider)(void *userdata,
                                  struct dipc_request *request,
                                  struct ArrowDeviceArrayStream *out);
+
+/**
+ * Decides whether a client may do what its request says, before anything is done for it.
+ * dipc_request_verb(), dipc_request_ticket(), dipc_request_headers(), dipc_request_peer_id(),
+ * dipc_request_peer_address() and dipc_request_peer_certificate() say who wants what. For
+ * DIPC_VERB_LIST and DIPC_VERB_DESCRIBE it is also called with DIPC_VERB_GET for each ticket that
+ * the answer would show, and the answer leaves out the tickets that are refused. Called on several
+ * threads at once, never on an I/O thread, and may block. It must not unwind.
+ *
+ * @param userdata  The userdata of dipc_server_options_set_authorizer().
+ * @param request   The client's request; valid during the call, not to be freed. To refuse with
+ * its                  own status and text the authorizer calls dipc_request_fail() and returns
+ *                  non-zero. dipc_request_set_principal() names the client.
+ * @return 0 to allow. Any other number refuses: DIPC_ERR_PERMISSION where it gave no status.
+ */
+typedef int32_t (*dipc_authorizer)(void *userdata, struct dipc_request *request);
 
 /**
  * How often values came, by size. Bucket i counts the values that are greater than
@@ -2182,6 +2182,53 @@ dipc_status dipc_host_stream_stat(const struct ArrowArrayStream *stream,
 dipc_status dipc_host_stream_headers(const struct ArrowArrayStream *stream,
                                      struct dipc_headers **out,
                                      struct dipc_error **error);
+
+/**
+ * Sets the provider of every get, put and exchange that has the header `header`, before the
+ * request's ticket answers. It may pass a request on by dipc_request_forward(), and change the
+ * tables on their way. A middleware set before is replaced; its streams go on.
+ *
+ * @param server     Server.
+ * @param header     Key of the header, NUL-terminated: lower-case ASCII.
+ * @param provider   Called once for each stream, as dipc_provider says. NULL: no middleware.
+ * @param userdata   Given to provider and finalizer; may be NULL.
+ * @param finalizer  Called once, when the middleware was replaced or the server freed, and the
+ *                   last call has returned; may be NULL. Not used where provider is NULL.
+ * @param error      May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK: the library calls the finalizer. Otherwise it does not.
+ *         DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: no header can have this key.
+ *         DIPC_ERR_STOPPED.
+ */
+dipc_status dipc_server_set_middleware(const struct dipc_server *server,
+                                       const char *header,
+                                       dipc_provider provider,
+                                       void *userdata,
+                                       dipc_finalizer finalizer,
+                                       struct dipc_error **error);
+
+/**
+ * Passes a request of a middleware on to what answers it without the middleware: the published
+ * table, the provider of the ticket, or the handler. They see the same ticket and headers, and no
+ * selection: the library selects of what the middleware gives.
+ *
+ * @param request  Request that a middleware's provider has.
+ * @param table    For DIPC_VERB_PUT and DIPC_VERB_EXCHANGE: the table that goes on in the place of
+ *                 the client's, which dipc_request_source() gives the middleware. The call takes
+ *                 it, also where it fails but for a request that is NULL, and leaves it released.
+ *                 For DIPC_VERB_GET NULL.
+ * @param out      For DIPC_VERB_GET and DIPC_VERB_EXCHANGE: receives the whole table, to be
+ *                 released. An old value is overwritten. For DIPC_VERB_PUT NULL: the call returns
+ *                 when the handler has taken the table.
+ * @param error    May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT: out is missing. DIPC_ERR_INVALID_ARGUMENT: the request
+ *         is not a middleware's, or table or out does not go with its verb. DIPC_ERR_UNSUPPORTED:
+ *         there is no handler that takes tables, or the ticket is served in the pull form.
+ *         DIPC_ERR_NOT_FOUND. DIPC_ERR_STOPPED. Otherwise the status of the provider behind.
+ */
+dipc_status dipc_request_forward(const struct dipc_request *request,
+                                 struct ArrowDeviceArrayStream *table,
+                                 struct ArrowDeviceArrayStream *out,
+                                 struct dipc_error **error);
 
 /**
  * Allows tcp listeners that other machines can reach. Default: false, and listening on tcp beyond

@@ -9,7 +9,7 @@ use arrow::record_batch::RecordBatchReader;
 
 use crate::arrow::OwnedDeviceArray;
 use crate::arrow::batches::{batch_from_c, schema_from_c};
-use crate::arrow::stream::ArrayReader as _;
+use crate::arrow::stream::{ArrayReader as _, DeviceStreamReader};
 use crate::client::{Parts, Stream, StreamStats};
 use crate::error::Result;
 use crate::proto::Headers;
@@ -29,6 +29,8 @@ pub struct Reader {
 enum Source {
     Stream(Box<Stream>),
     Parts(Box<Parts>),
+    /// Of a host in this process.
+    Host(DeviceStreamReader),
 }
 
 impl Reader {
@@ -46,6 +48,16 @@ impl Reader {
         let schema = Arc::new(schema_from_c(&parts.schema()?)?);
         Ok(Self {
             source: Source::Parts(Box::new(parts)),
+            schema,
+            has_ended: false,
+        })
+    }
+
+    /// The stream of a host in this process, which promises to follow Arrow's interface.
+    pub(super) fn of_host(mut stream: DeviceStreamReader) -> Result<Self> {
+        let schema = Arc::new(schema_from_c(&stream.schema()?)?);
+        Ok(Self {
+            source: Source::Host(stream),
             schema,
             has_ended: false,
         })
@@ -69,17 +81,19 @@ impl Reader {
         let next = match &mut self.source {
             Source::Stream(stream) => stream.next(),
             Source::Parts(parts) => parts.next(),
+            Source::Host(stream) => stream.next(),
         };
         let batch = next.and_then(|array| batch_of(array, &self.schema));
         self.has_ended = !matches!(batch, Ok(Some(_)));
         batch
     }
 
-    /// The custom metadata of the batch that came last: key and value. Empty for a table in parts.
+    /// The custom metadata of the batch that came last: key and value. Empty for a table in parts,
+    /// and behind a middleware.
     pub fn batch_metadata(&self) -> &[(String, String)] {
         match &self.source {
             Source::Stream(stream) => stream.custom_metadata(),
-            Source::Parts(_) => &[],
+            Source::Parts(_) | Source::Host(_) => &[],
         }
     }
 
@@ -87,15 +101,16 @@ impl Reader {
     pub fn headers(&self) -> Headers {
         match &self.source {
             Source::Stream(stream) => stream.headers(),
-            Source::Parts(_) => Headers::new(),
+            Source::Parts(_) | Source::Host(_) => Headers::new(),
         }
     }
 
-    /// Figures up to now.
+    /// Figures up to now; zeros for a table of this process.
     pub fn stats(&self) -> StreamStats {
         match &self.source {
             Source::Stream(stream) => stream.stats(),
             Source::Parts(parts) => parts.stats(),
+            Source::Host(_) => StreamStats::default(),
         }
     }
 }
@@ -106,7 +121,8 @@ pub(super) fn batch_of(
     schema: &SchemaRef,
 ) -> Result<Option<RecordBatch>> {
     // SAFETY: the decoder gives arrays of the stream's schema, checked as the options say. What is
-    // not checked of a peer of the same user is trusted (crate docs, "Soundness").
+    // not checked of a peer of the same user is trusted (crate docs, "Soundness"). A host in this
+    // process promises that its streams follow Arrow's interface.
     let convert = |array| unsafe { batch_from_c(array, schema) };
     array.map(convert).transpose()
 }

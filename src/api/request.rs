@@ -3,10 +3,12 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use super::Reader;
-use crate::error::Result;
+use super::{Batches, Reader};
+use crate::arrow::OwnedDeviceStream;
+use crate::arrow::stream::DeviceStreamReader;
+use crate::error::{Error, Result};
 use crate::proto::{Headers, Selection, Verb};
-use crate::server;
+use crate::server::{self, SentTable};
 use crate::transport::{PeerCertificate, PeerIds};
 
 /// What a client asks for.
@@ -120,7 +122,49 @@ impl Request<'_> {
 
     /// Takes the table that the client sends.
     pub(super) fn take(&self) -> Result<Reader> {
-        Reader::new(self.0.source()?)
+        match self.0.table()? {
+            SentTable::Client(stream) => Reader::new(*stream),
+            SentTable::Forwarded(stream) => Reader::of_host(stream),
+        }
+    }
+
+    /// Middleware: has the server answer a get as without the middleware. Gives the whole table,
+    /// whatever the client has selected of it: the library selects of what the middleware gives.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument`: the request is not a get that a middleware has. `NotFound`: the server
+    /// has no such ticket. `Unsupported`: the ticket is served in the pull form, or its table is
+    /// not in host memory. `Stopped`, and what the ticket's provider says.
+    pub fn forward_get(&self) -> Result<Reader> {
+        self.forward(None)
+    }
+
+    /// Middleware: has the server take `table` in the place of the one that the client puts. The
+    /// host behind the middleware reads `table` to its end.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument`: the request is not a put that a middleware has. `Unsupported`: the server
+    /// has no handler, or one of the pull form. `Stopped`, and what the handler says.
+    pub fn forward_put(&self, table: Batches) -> Result<()> {
+        self.0.forward(Some(table.export())).map(drop)
+    }
+
+    /// Middleware: has the server's handler answer `table`, in the place of the one that the client
+    /// sends. Gives the whole answer.
+    ///
+    /// # Errors
+    ///
+    /// As of [`forward_put`](Self::forward_put), for an exchange.
+    pub fn forward_exchange(&self, table: Batches) -> Result<Reader> {
+        self.forward(Some(table.export()))
+    }
+
+    fn forward(&self, table: Option<OwnedDeviceStream>) -> Result<Reader> {
+        let none = || Error::invalid_argument("the client of this request gets no table");
+        let stream = self.0.forward(table)?.ok_or_else(none)?;
+        Reader::of_host(DeviceStreamReader::new(stream))
     }
 }
 

@@ -168,6 +168,27 @@ impl Server {
         self.0.clear_handler()
     }
 
+    /// Has `middleware` answer every get, put and exchange that has the header `header`, before its
+    /// ticket does. It may pass a request on, by `forward_get`, `forward_put` and
+    /// `forward_exchange` of [`Request`](crate::Request). It takes the place of an earlier middleware.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument`: no header can have this key. `Stopped`.
+    pub fn middleware(&self, header: &str, middleware: impl Provider) -> Result<()> {
+        let set = (self.0).set_middleware(header, Box::new(Provided(middleware)));
+        set.map_err(|(error, _)| error)
+    }
+
+    /// Has tickets alone answer from now on.
+    ///
+    /// # Errors
+    ///
+    /// `Stopped`.
+    pub fn clear_middleware(&self) -> Result<()> {
+        self.0.clear_middleware()
+    }
+
     /// Sets the answer to clients that ask what a ticket stands for. The server itself knows only
     /// published tables.
     ///

@@ -34,6 +34,7 @@ mod library;
 mod loan;
 mod log;
 mod machines;
+mod middleware;
 mod network_options;
 mod pending;
 mod polling;

@@ -8,6 +8,7 @@ use crate::ffi::handle::try_out;
 use crate::ffi::request::dipc_request;
 use crate::ffi::status::dipc_status;
 use crate::ffi::text::try_bytes;
+use crate::server::SentTable;
 
 /// Gives the schema of the table that the client sends, for a host that accepts or refuses the
 /// table with it. Waits for the schema, which follows the request at once.
@@ -72,8 +73,11 @@ pub unsafe extern "C" fn dipc_request_source(
     let body = |request: &dipc_request| {
         // SAFETY: the caller promises `out` is NULL or writable.
         let out = unsafe { try_out(out, "out") }?;
-        let source = request.get().source()?;
-        out.set(export_device_stream(Box::new(source)).into_raw());
+        let stream = match request.get().table()? {
+            SentTable::Client(stream) => export_device_stream(stream),
+            SentTable::Forwarded(stream) => stream.into_inner(),
+        };
+        out.set(stream.into_raw());
         Ok(())
     };
     // SAFETY: the caller promises `request` is NULL or live.

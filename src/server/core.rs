@@ -20,7 +20,7 @@ use crate::driver::produce::{
 use crate::driver::turning::Turner;
 use crate::error::{Error, Result, Status};
 use crate::fork::Generation;
-use crate::proto::{Role, RoleTags, SenderConfig, Timestamp, Uri, Verb};
+use crate::proto::{self, Role, RoleTags, SenderConfig, Timestamp, Uri, Verb};
 use crate::server::answers::Answers;
 use crate::server::authorizing::{Allowed, Authorizing};
 use crate::server::connections::Connections;
@@ -211,7 +211,8 @@ impl ServerCore {
         if shared_id {
             self.streams.offer(asked.request.stream_id, &stream);
         }
-        let asked_for = AskedFor::of_allowed(&asked.request, allowed, &record);
+        let asked_for = AskedFor::of_allowed(&asked.request, allowed, &record)
+            .before(self.forwards(&asked.request));
         let production = |options| Production::new(Arc::clone(&stream), options, ending(&slot));
         Ok(match entry {
             Entry::Provider(provider) => Begun::Thread(Box::new(ProvidedStream {
@@ -231,6 +232,11 @@ impl ServerCore {
                 Begun::Elsewhere
             }
         })
+    }
+
+    /// This server, behind the middleware that answers a request.
+    pub(super) fn forwards(&self, request: &proto::Request) -> Option<&Weak<Self>> {
+        self.tickets.middleware(request).map(|_| &self.me)
     }
 
     /// Finds the ticket of a request, and takes a slot for its stream.

@@ -18,6 +18,9 @@ impl ServerCore {
     /// An answer of the server's own shows what the client may get, as the host decides.
     pub(super) fn entry(&self, link: &Arc<EndLink>, request: &proto::Request) -> Result<Entry> {
         let ticket = &request.ticket;
+        if let Some(middleware) = self.tickets.middleware(request) {
+            return Ok(middleware);
+        }
         match request.verb {
             Verb::Get => self.tickets.find(ticket),
             Verb::Describe => match self.tickets.own(ticket) {
@@ -40,12 +43,7 @@ impl ServerCore {
                     _ => self.answer(&list(&own)),
                 }
             }
-            Verb::Put | Verb::Exchange => self.tickets.handler().ok_or_else(|| {
-                Error::unsupported(
-                    "this server takes no tables: its program has no handler for them (dipc serve \
-                     has one with --accept)",
-                )
-            }),
+            Verb::Put | Verb::Exchange => self.tickets.taker(),
             verb => Err(Error::unsupported(format!(
                 "this server does not know {}: it gives, takes, exchanges, describes and lists tables",
                 verb.name()

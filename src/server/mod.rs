@@ -7,6 +7,7 @@ mod core;
 mod describe;
 mod draining;
 mod figures;
+mod forwarding;
 mod options;
 mod peers;
 mod pulls;
@@ -35,6 +36,7 @@ pub use authorizing::{Authorizer, SharedAuthorizer};
 pub use figures::process_stats;
 pub use options::{ServerOptions, ServerStats, TakeOptions};
 pub use request::Request;
+pub use source::SentTable;
 pub use tickets::Provider;
 
 pub use crate::driver::figures::{

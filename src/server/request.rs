@@ -7,16 +7,15 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::arrow::OwnedSchema;
 use crate::driver::callbacks::Callbacks;
 use crate::driver::clock;
-use crate::driver::fetch::Stream;
 use crate::driver::figures::{LABEL_BYTES, Record, label_of};
 use crate::driver::produce::{OutStream, Production};
 use crate::error::{Error, Result, Status};
-use crate::proto::{self, Headers, Timestamp, Verb};
+use crate::proto::{self, Headers, Selection, Timestamp, Verb};
 use crate::server::authorizing::{Allowed, refused};
 use crate::server::core::ServerCore;
+use crate::server::forwarding::Forwarded;
 use crate::server::selecting::Selected;
 use crate::server::source::Source;
 use crate::server::streams::Slot;
@@ -35,7 +34,9 @@ pub struct Request {
     /// The host's end of the stream, in the pull form.
     pub(super) pull: Option<Mutex<PullStream>>,
     /// The stream that the client sends.
-    source: Option<Arc<Source>>,
+    pub(super) source: Option<Arc<Source>>,
+    /// The request is a middleware's, which has passed it on.
+    pub(super) forwarded: Option<Forwarded>,
     /// The place of a stream that the client sends, in the pull form, until the answer.
     place: Mutex<Option<Arc<Slot>>>,
     /// Takes the host's decision about the request, in the pull form.
@@ -54,6 +55,8 @@ pub(super) struct AskedFor {
     label: Mutex<Option<String>>,
     /// `None` while the host decides about the request.
     record: Option<Arc<Record>>,
+    /// The server, for a request that its middleware may pass on.
+    behind: Option<Weak<ServerCore>>,
 }
 
 impl AskedFor {
@@ -67,6 +70,27 @@ impl AskedFor {
             principal: Mutex::new(None),
             label: Mutex::new(None),
             record: None,
+            behind: None,
+        }
+    }
+
+    /// Of a request that the middleware answers.
+    pub(super) fn before(mut self, server: Option<&Weak<ServerCore>>) -> Self {
+        self.behind = server.cloned();
+        self
+    }
+
+    /// Of the same request for the whole table, on its way behind the middleware.
+    fn forwarded(&self) -> Self {
+        Self {
+            verb: self.verb,
+            headers: self.headers.clone(),
+            selected: Selected::new(&Selection::new()),
+            deadline: self.deadline,
+            principal: Mutex::new(self.principal.lock().clone()),
+            label: Mutex::new(None),
+            record: self.record.clone(),
+            behind: None,
         }
     }
 
@@ -107,6 +131,7 @@ impl Request {
             failure: Mutex::new(None),
             pull: None,
             source: None,
+            forwarded: None,
             place: Mutex::new(None),
             undecided: Mutex::new(None),
         }
@@ -161,6 +186,29 @@ impl Request {
     /// Headers of the client's host.
     pub fn headers(&self) -> &Headers {
         &self.asked.headers
+    }
+
+    /// The server behind the middleware that has this request.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument`: the request is not a middleware's. `Stopped`.
+    pub(super) fn server_behind(&self) -> Result<Arc<ServerCore>> {
+        let behind = self.asked.behind.as_ref().ok_or_else(|| {
+            Error::invalid_argument("only a middleware can forward a request, and only its own")
+        })?;
+        let stopped = || Error::new(Status::Stopped, "the server was stopped");
+        let core = behind.upgrade().ok_or_else(stopped)?;
+        core.ensure_running()?;
+        Ok(core)
+    }
+
+    /// The same request for those behind the middleware, with the table that the middleware sends.
+    pub(super) fn behind(&self, forwarded: Forwarded) -> Self {
+        let mut request = Self::for_provider(Arc::clone(&self.stream), self.asked.forwarded());
+        request.source.clone_from(&self.source);
+        request.forwarded = Some(forwarded);
+        request
     }
 
     pub(super) fn selected(&self) -> &Selected {
@@ -311,43 +359,6 @@ impl Request {
     /// Pull form: has the arrays of a stream that the host has not begun released by `callbacks`.
     pub(super) fn release_by(&self, callbacks: Callbacks) -> Result<()> {
         self.pull(None)?.production.release_by(callbacks)
-    }
-
-    /// The schema of the stream that the client sends, for a host that decides with it. Waits for
-    /// it.
-    ///
-    /// # Errors
-    ///
-    /// `InvalidArgument` for a client that sends none, or once the host has taken the stream; or
-    /// the error that ended the stream.
-    pub fn source_schema(&self) -> Result<OwnedSchema> {
-        self.sent()?.schema()
-    }
-
-    /// Takes the stream that the client sends: from now on it sends batches. The host reads the
-    /// stream to its end before it answers.
-    ///
-    /// # Errors
-    ///
-    /// `InvalidArgument` for a client that sends none, or for a second call; or the error that
-    /// ended the stream.
-    pub fn source(&self) -> Result<Stream> {
-        self.sent()?.take()
-    }
-
-    /// Tells the client that the first `batches` of its stream are safe, with bytes for its host.
-    ///
-    /// # Errors
-    ///
-    /// `InvalidArgument`: no stream is taken, or more than
-    /// [`MOST_RESULT`](crate::proto::MOST_RESULT) bytes; `Cancelled`, `Disconnected`.
-    pub fn say_result(&self, batches: u64, bytes: &[u8]) -> Result<()> {
-        self.sent()?.say_result(batches, bytes)
-    }
-
-    fn sent(&self) -> Result<&Arc<Source>> {
-        (self.source.as_ref())
-            .ok_or_else(|| Error::invalid_argument("the client of this request sends no stream"))
     }
 
     /// Pull form: completes the stream. Waits at most `timeout` until the last batches are sent. To a

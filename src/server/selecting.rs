@@ -69,8 +69,8 @@ impl Request {
     }
 }
 
-/// A published table, of which the request selects.
-struct PublishedTable(Arc<Deferred<Published>>);
+/// The arrays of a published table.
+pub(super) struct PublishedTable(pub(super) Arc<Deferred<Published>>);
 
 /// An entry that gives the arrays of a published table.
 pub(super) fn selected(table: Arc<Deferred<Published>>, callbacks: Callbacks) -> Entry {

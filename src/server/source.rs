@@ -7,6 +7,7 @@ use parking_lot::Mutex;
 
 use crate::arrow::OwnedSchema;
 use crate::arrow::decode::{DecodeOptions, Decoder};
+use crate::arrow::stream::DeviceStreamReader;
 use crate::cancel::Cancel;
 use crate::device::DeviceKind;
 use crate::driver::end::{End, EndLink};
@@ -18,8 +19,8 @@ use crate::proto::{
     self, BODY_KIND_LIST, BODY_KIND_PACKED, FEATURE_IN_PLACE, FEATURE_REPEAT, FEATURE_RETURN,
     Grant, ReceiverConfig, SideConfig, StreamInfo, Tags, VERSION, Verb,
 };
-use crate::server::TakeOptions;
 use crate::server::request::answered_before;
+use crate::server::{Request, TakeOptions};
 
 /// A stream that a client sends.
 ///
@@ -240,6 +241,73 @@ impl Source {
             fetch.end(drop);
         }
         result
+    }
+}
+
+/// A table on its way to the host.
+pub enum SentTable {
+    /// Of the client.
+    Client(Box<Stream>),
+    /// Of the middleware before the host.
+    Forwarded(DeviceStreamReader),
+}
+
+impl Request {
+    /// The schema of the stream that the client sends, for a host that decides with it. Waits for
+    /// it.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` for a client that sends none, or once the host has taken the stream; or
+    /// the error that ended the stream.
+    pub fn source_schema(&self) -> Result<OwnedSchema> {
+        match &self.forwarded {
+            Some(forwarded) => forwarded.schema(),
+            None => self.sent()?.schema(),
+        }
+    }
+
+    /// Takes the stream that the client sends: from now on it sends batches. The host reads the
+    /// stream to its end before it answers.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` for a client that sends none, or for a second call; or the error that
+    /// ended the stream.
+    pub fn source(&self) -> Result<Stream> {
+        self.sent()?.take()
+    }
+
+    /// [`source`](Self::source), or what the middleware sends in its place.
+    ///
+    /// # Errors
+    ///
+    /// As [`source`](Self::source).
+    pub fn table(&self) -> Result<SentTable> {
+        match &self.forwarded {
+            Some(forwarded) => forwarded.take().map(SentTable::Forwarded),
+            None => Ok(SentTable::Client(Box::new(self.source()?))),
+        }
+    }
+
+    /// Tells the client that the first `batches` of its stream are safe, with bytes for its host.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument`: no stream is taken, or more than
+    /// [`MOST_RESULT`](crate::proto::MOST_RESULT) bytes; `Cancelled`, `Disconnected`.
+    pub fn say_result(&self, batches: u64, bytes: &[u8]) -> Result<()> {
+        // The batches of a middleware are not those that the client counts.
+        let batches = match &self.forwarded {
+            Some(_) => 0,
+            None => batches,
+        };
+        self.sent()?.say_result(batches, bytes)
+    }
+
+    pub(super) fn sent(&self) -> Result<&Arc<Source>> {
+        (self.source.as_ref())
+            .ok_or_else(|| Error::invalid_argument("the client of this request sends no stream"))
     }
 }
 

@@ -60,7 +60,8 @@ impl ServerCore {
                 place.lost();
             }
         }));
-        let asked_for = AskedFor::of_allowed(request, allowed, &record);
+        let asked_for =
+            AskedFor::of_allowed(request, allowed, &record).before(self.forwards(request));
         let production = is_exchange.then(|| {
             let options = self.produce(callbacks, &record);
             Production::new(Arc::clone(&stream), options, Box::new(|| ()))

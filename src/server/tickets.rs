@@ -12,7 +12,7 @@ use crate::driver::callbacks::{Callbacks, Deferred};
 use crate::driver::produce::Published;
 use crate::driver::telling::shown;
 use crate::error::{Error, Result, Status};
-use crate::proto::ensure_ticket_fits;
+use crate::proto::{self, Verb, ensure_ticket_fits};
 use crate::server::Request;
 
 /// Gives the streams of a ticket.
@@ -79,12 +79,19 @@ pub(super) struct Own {
     pub(super) answer: Arc<OnceLock<Entry>>,
 }
 
+/// What answers the requests that have a header, before their tickets do.
+struct Middleware {
+    header: String,
+    entry: Entry,
+}
+
 /// The tickets of a server.
 #[derive(Default)]
 pub(super) struct Tickets {
     entries: RwLock<BTreeMap<Vec<u8>, Own>>,
     /// For every other ticket.
     handler: RwLock<Option<Entry>>,
+    middleware: RwLock<Option<Middleware>>,
 }
 
 impl Tickets {
@@ -140,6 +147,28 @@ impl Tickets {
         std::mem::replace(&mut *self.handler.write(), handler)
     }
 
+    /// Sets what answers the requests that have this header.
+    pub(super) fn set_middleware(&self, header: String, entry: Entry) {
+        let before = (self.middleware.write()).replace(Middleware { header, entry });
+        drop(before);
+    }
+
+    pub(super) fn clear_middleware(&self) {
+        let before = self.middleware.write().take();
+        drop(before);
+    }
+
+    /// The middleware, for a request that is its own.
+    pub(super) fn middleware(&self, request: &proto::Request) -> Option<Entry> {
+        if !matches!(request.verb, Verb::Get | Verb::Put | Verb::Exchange) {
+            return None;
+        }
+        let middleware = self.middleware.read();
+        let middleware = middleware.as_ref()?;
+        request.headers.get(&middleware.header)?;
+        Some(middleware.entry.clone())
+    }
+
     pub(super) fn find(&self, ticket: &[u8]) -> Result<Entry> {
         let own = self.own(ticket).map(|own| own.entry);
         let entry = own.or_else(|| self.handler());
@@ -170,6 +199,16 @@ impl Tickets {
         self.handler.read().clone()
     }
 
+    /// What takes the tables that clients send.
+    pub(super) fn taker(&self) -> Result<Entry> {
+        self.handler().ok_or_else(|| {
+            Error::unsupported(
+                "this server takes no tables: its program has no handler for them (dipc serve has \
+                 one with --accept)",
+            )
+        })
+    }
+
     pub(super) fn names(&self) -> Vec<Vec<u8>> {
         self.entries.read().keys().cloned().collect()
     }
@@ -177,6 +216,7 @@ impl Tickets {
     pub(super) fn clear(&self) {
         let entries = std::mem::take(&mut *self.entries.write());
         drop((entries, self.set_handler(None)));
+        self.clear_middleware();
     }
 
     pub(super) fn unknown(ticket: &[u8]) -> Error {

@@ -11,6 +11,7 @@
 
 mod crossing;
 mod memory;
+mod middleware;
 mod nonblocking;
 mod parts;
 mod pulled;

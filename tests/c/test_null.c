@@ -106,6 +106,7 @@ static void puts_and_sources(void) {
   dipc_put_free(NULL);
   NULLS("request", dipc_request_source_schema(NULL, &schema, &error_));
   NULLS("request", dipc_request_source(NULL, &stream, &error_));
+  NULLS("request", dipc_request_forward(NULL, NULL, &stream, &error_));
   NULLS("request", dipc_request_result(NULL, 1, NULL, 0, &error_));
   CHECK(put == NULL && stream.release && schema.release && batch.array.release);
   stream.release(&stream);
@@ -297,6 +298,7 @@ static void servers(void) {
   NULLS("server", dipc_server_serve_pull(NULL, TICKET("t"), &error_));
   NULLS("ticket", dipc_server_serve_pull(server, NULL, 1, &error_));
   NULLS("server", dipc_server_set_handler(NULL, provide, NULL, NULL, 0, &error_));
+  NULLS("server", dipc_server_set_middleware(NULL, "key", provide, NULL, NULL, &error_));
   NULLS("server", dipc_server_set_handler_pull(NULL, &error_));
   NULLS("server", dipc_server_replace(NULL, TICKET("t"), &schema, &batch, 1, &error_));
   NULLS("schema", dipc_server_replace(server, TICKET("t"), NULL, &batch, 1, &error_));

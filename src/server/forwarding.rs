@@ -1,0 +1,164 @@
+//! Middleware: what answers requests before their tickets do, and may pass them on.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::selecting::PublishedTable;
+use super::tickets::{Entry, Provider, provided};
+use super::{Request, Server};
+use crate::arrow::stream::{ArrayReader, DeviceStreamReader, export_device_stream};
+use crate::arrow::{OwnedDeviceArray, OwnedDeviceStream, OwnedSchema};
+use crate::driver::callbacks::Deferred;
+use crate::error::{Error, Result, Status};
+use crate::proto::{Headers, Verb};
+
+/// What a middleware sends on with a request.
+pub(super) struct Forwarded {
+    /// The table in the place of the client's, until the host takes it.
+    table: Mutex<Option<DeviceStreamReader>>,
+}
+
+impl Forwarded {
+    pub(super) fn schema(&self) -> Result<OwnedSchema> {
+        self.table.lock().as_mut().ok_or_else(no_table)?.schema()
+    }
+
+    pub(super) fn take(&self) -> Result<DeviceStreamReader> {
+        self.table.lock().take().ok_or_else(no_table)
+    }
+}
+
+fn no_table() -> Error {
+    Error::invalid_argument("the middleware sends no table with this request, or it was taken")
+}
+
+impl Server {
+    /// Has `middleware` answer every get, put and exchange that has the header `header`, before its
+    /// ticket does. It may pass a request on ([`Request::forward`]). A middleware set before is
+    /// replaced.
+    ///
+    /// # Errors
+    ///
+    /// With the provider given back: `InvalidArgument` for a key that no header can have,
+    /// `Stopped`.
+    pub fn set_middleware(
+        &self,
+        header: &str,
+        middleware: Box<dyn Provider>,
+    ) -> Result<(), (Error, Box<dyn Provider>)> {
+        let ready = (self.core.ensure_running())
+            .and_then(|()| Headers::new().add(header, []))
+            .and_then(|()| self.core.callbacks());
+        match ready {
+            Ok(callbacks) => {
+                let entry = provided(middleware, callbacks);
+                self.core.tickets.set_middleware(header.to_owned(), entry);
+                Ok(())
+            }
+            Err(error) => Err((error, middleware)),
+        }
+    }
+
+    /// Has tickets alone answer from now on.
+    ///
+    /// # Errors
+    ///
+    /// `Stopped`.
+    pub fn clear_middleware(&self) -> Result<()> {
+        self.core.ensure_running()?;
+        self.core.tickets.clear_middleware();
+        Ok(())
+    }
+}
+
+impl Request {
+    /// Middleware: has what stands behind it answer the request: the published table, the provider
+    /// of the ticket or the handler. Gives the whole table of a get or an exchange, whatever the
+    /// client has selected of it; the library selects of what the middleware gives.
+    ///
+    /// `table` goes to the host in the place of the table that the client sends, which the
+    /// middleware takes by [`source`](Self::source). A put returns when the host has taken it.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument`: the request is not a middleware's, or a table is missing or too much.
+    /// `Unsupported`: the pull form stands behind the middleware. `NotFound`, `Stopped`, and what
+    /// the host says.
+    pub fn forward(&self, table: Option<OwnedDeviceStream>) -> Result<Option<OwnedDeviceStream>> {
+        let core = self.server_behind()?;
+        if table.is_some() != self.verb().has_source() {
+            return Err(Error::invalid_argument(
+                "a table goes with a put and with an exchange, and with nothing else",
+            ));
+        }
+        let entry = match self.verb() {
+            Verb::Get => core.tickets.find(self.ticket())?,
+            _ => core.tickets.taker()?,
+        };
+        let provider = match entry {
+            Entry::Provider(provider) => provider,
+            Entry::Published(table) => return PublishedTable(table).open(self).map(Some),
+            Entry::Pull => {
+                return Err(Error::unsupported(
+                    "a request cannot be forwarded to a ticket that is served in the pull form",
+                ));
+            }
+        };
+        let request = Box::new(self.behind(Forwarded {
+            table: Mutex::new(table.map(DeviceStreamReader::new)),
+        }));
+        let stopped = || Error::new(Status::Stopped, "the server serves the ticket no more");
+        let host = provider.get().ok_or_else(stopped)?;
+        if self.verb() == Verb::Put {
+            let taken = host
+                .take(&request)
+                .and_then(|()| request.ensure_not_failed());
+            return taken.map(|()| None).map_err(|error| said(&request, &error));
+        }
+        let opened = host
+            .open(&request)
+            .map_err(|error| said(&request, &error))?;
+        Ok(Some(export_device_stream(Box::new(ForwardedStream {
+            reader: DeviceStreamReader::new(opened),
+            request,
+            _provider: Arc::clone(&provider),
+        }))))
+    }
+}
+
+/// The host's own word about its failure, if it has said one.
+fn said(request: &Request, error: &Error) -> Error {
+    let (code, text) = request.failure(error);
+    Error::new(Status::from_code(code).unwrap_or(Status::Provider), text)
+}
+
+/// The stream of a host behind a middleware.
+struct ForwardedStream {
+    /// The first field: the host may use its request until the release.
+    reader: DeviceStreamReader,
+    request: Box<Request>,
+    _provider: Arc<Deferred<Box<dyn Provider>>>,
+}
+
+impl ArrayReader for ForwardedStream {
+    fn schema(&mut self) -> Result<OwnedSchema> {
+        self.reader
+            .schema()
+            .map_err(|error| said(&self.request, &error))
+    }
+
+    fn next(&mut self) -> Result<Option<OwnedDeviceArray>> {
+        let next = self.reader.next();
+        let next = next.and_then(|array| self.request.ensure_not_failed().map(|()| array));
+        next.map_err(|error| said(&self.request, &error))
+    }
+
+    fn device_type(&self) -> i32 {
+        self.reader.device_type()
+    }
+
+    fn keeps_status(&self) -> bool {
+        true
+    }
+}

@@ -1,0 +1,214 @@
+//! Middleware: a server in the same process, which its clients reach by a transport.
+
+use std::sync::{Arc, Mutex};
+
+use arrow::array::{AsArray as _, RecordBatch};
+use arrow::datatypes::Int64Type;
+use dipc::{
+    Batches, Client, Error, GetOptions, Headers, Provider, PutOptions, Reader, Request, Result,
+    Server, Status, Verb,
+};
+
+use crate::{PLACES, batch, schema, table};
+
+/// Keeps every second row of a table on its way, and says the header's value on its way back.
+struct Halving;
+
+fn halved(table: Reader) -> Batches {
+    let halves = table.map(|batch| {
+        let batch = batch?;
+        let numbers = batch.column(0).as_primitive::<Int64Type>();
+        let even = numbers.iter().map(|n| n.map(|n| n % 2 == 0)).collect();
+        arrow::compute::filter_record_batch(&batch, &even)
+    });
+    Batches::new(schema(), halves)
+}
+
+impl Provider for Halving {
+    fn get(&self, request: &Request<'_>) -> Result<Batches> {
+        match request.headers().get("halve") {
+            Some(b"nothing") => Ok(Batches::of(schema(), table(1))),
+            _ => Ok(halved(request.forward_get()?)),
+        }
+    }
+
+    fn put(&self, request: &Request<'_>, table: Reader) -> Result<()> {
+        request.forward_put(halved(table))
+    }
+
+    fn exchange(&self, request: &Request<'_>, table: Reader) -> Result<Batches> {
+        Ok(Batches::from(request.forward_exchange(halved(table))?))
+    }
+}
+
+/// Keeps what clients put, gives back what they exchange, and has one table.
+#[derive(Default, Clone)]
+struct Host(Arc<Mutex<Vec<RecordBatch>>>);
+
+impl Provider for Host {
+    fn get(&self, request: &Request<'_>) -> Result<Batches> {
+        assert!(request.selection().is_all(), "the middleware's selection");
+        match request.ticket() {
+            b"table" => Ok(Batches::of(schema(), table(3))),
+            b"broken" => {
+                let broken = Err(Error::new(Status::OutOfResources, "the disk is full"));
+                Ok(Batches::new(schema(), vec![Ok(batch(0, 10)), broken]))
+            }
+            _ => Err(Error::new(Status::NotFound, "no such table here")),
+        }
+    }
+
+    fn put(&self, _: &Request<'_>, table: Reader) -> Result<()> {
+        let batches: Vec<_> = table.collect::<Result<_, _>>().unwrap();
+        self.0.lock().unwrap().extend(batches);
+        Ok(())
+    }
+
+    fn exchange(&self, request: &Request<'_>, table: Reader) -> Result<Batches> {
+        assert_eq!(request.verb(), Verb::Exchange);
+        Ok(Batches::from(table))
+    }
+}
+
+fn with_middleware(place: &str, host: &Host) -> (Server, String) {
+    let server = Server::new().unwrap();
+    server.publish("published", &schema(), table(3)).unwrap();
+    server.handler(host.clone()).unwrap();
+    server.middleware("halve", Halving).unwrap();
+    let place = match place.strip_suffix('-') {
+        Some(name) => {
+            let unique = std::ptr::from_ref(host).addr();
+            format!("{name}-middleware-{}-{unique}", std::process::id())
+        }
+        None => place.to_owned(),
+    };
+    let uri = server.listen(&place).unwrap();
+    (server, uri)
+}
+
+fn headers(value: &str) -> Headers {
+    let mut headers = Headers::new();
+    headers.add("halve", value).unwrap();
+    headers
+}
+
+fn numbers(batches: &[RecordBatch]) -> Vec<i64> {
+    let columns = batches
+        .iter()
+        .map(|batch| batch.column(0).as_primitive::<Int64Type>());
+    columns
+        .flat_map(|column| column.values().to_vec())
+        .collect()
+}
+
+fn evens(below: i64) -> Vec<i64> {
+    (0..below).step_by(2).collect()
+}
+
+/// Promise of `Server::middleware`: gets with the header go through it, of published tables and of
+/// the handler's, and the library selects of the middleware's rows; gets without the header do not.
+#[test]
+fn a_get_goes_through_the_middleware() {
+    for place in PLACES {
+        let host = Host::default();
+        let (_server, uri) = with_middleware(place, &host);
+        let client = Client::new().unwrap();
+        for ticket in ["published", "table"] {
+            let get = |options: &GetOptions| {
+                let reader = client.get_with(&uri, ticket, options).unwrap();
+                reader.collect::<Result<Vec<_>, _>>().unwrap()
+            };
+            assert_eq!(numbers(&get(&GetOptions::new())).len(), 3000);
+            let options = GetOptions::new().headers(headers("yes"));
+            assert_eq!(numbers(&get(&options)), evens(3000));
+            let options = options.columns(["n"]).unwrap().rows(10..20);
+            let selected = get(&options);
+            assert_eq!(numbers(&selected), evens(3000)[10..20]);
+            assert_eq!(selected[0].num_columns(), 1);
+            let options = GetOptions::new().headers(headers("nothing"));
+            assert_eq!(get(&options), table(1));
+        }
+    }
+}
+
+/// Promise of `Request::forward_put` and `forward_exchange`: the handler gets the middleware's table
+/// in the place of the client's.
+#[test]
+fn tables_of_clients_go_through_the_middleware() {
+    for place in PLACES {
+        let host = Host::default();
+        let (_server, uri) = with_middleware(place, &host);
+        let client = Client::new().unwrap();
+        let options = PutOptions::new().headers(headers("yes"));
+        let sent = Batches::of(schema(), table(3));
+        client.put_with(&uri, "any", sent, &options).unwrap();
+        assert_eq!(numbers(&host.0.lock().unwrap()), evens(3000));
+
+        let (mut put, mut answers) = client
+            .exchange(&uri, "any", &schema(), (&options, &GetOptions::new()))
+            .unwrap();
+        put.push(batch(0, 100)).unwrap();
+        let answer = answers.next_batch().unwrap().unwrap();
+        assert_eq!(numbers(&[answer]), evens(100));
+        assert_eq!(put.finish().unwrap(), 1);
+        assert!(answers.next_batch().unwrap().is_none());
+    }
+}
+
+/// Promise of `Request::forward_get`: the client gets the status and the text of the host behind.
+#[test]
+fn errors_come_through_the_middleware() {
+    let host = Host::default();
+    let (server, uri) = with_middleware(PLACES[0], &host);
+    let client = Client::new().unwrap();
+    let options = GetOptions::new().headers(headers("yes"));
+    let error = client.get_with(&uri, "absent", &options).map(drop);
+    let error = error.unwrap_err();
+    assert_eq!(error.status(), Status::NotFound);
+    assert!(error.text().contains("no such table here"), "{error}");
+
+    let mut reader = client.get_with(&uri, "broken", &options).unwrap();
+    assert_eq!(reader.next_batch().unwrap().unwrap().num_rows(), 5);
+    let error = reader.next_batch().unwrap_err();
+    assert_eq!(error.status(), Status::OutOfResources, "{error}");
+    assert!(error.text().contains("the disk is full"), "{error}");
+
+    server.pull_handler().unwrap();
+    let error = client.get_with(&uri, "table", &options).map(drop);
+    assert_eq!(error.unwrap_err().status(), Status::Unsupported);
+    server.clear_handler().unwrap();
+    let sent = Batches::of(schema(), table(1));
+    let options = PutOptions::new().headers(headers("yes"));
+    let error = client.put_with(&uri, "any", sent, &options).unwrap_err();
+    assert_eq!(error.status(), Status::Unsupported);
+    assert!(error.text().contains("takes no tables"), "{error}");
+}
+
+/// Promise of `Request::forward_get`: a request that is no middleware's is not forwarded, which could
+/// only come back to the same provider.
+#[test]
+fn a_middleware_alone_forwards() {
+    let host = Host::default();
+    let (server, uri) = with_middleware(PLACES[0], &host);
+    server
+        .handler(|request: &Request<'_>| Ok(Batches::from(request.forward_get()?)))
+        .unwrap();
+    let client = Client::new().unwrap();
+    for options in [GetOptions::new(), GetOptions::new().headers(headers("yes"))] {
+        let error = client
+            .get_with(&uri, "any", &options)
+            .map(drop)
+            .unwrap_err();
+        assert_eq!(error.status(), Status::InvalidArgument);
+        assert!(error.text().contains("only a middleware"), "{error}");
+    }
+    server.clear_middleware().unwrap();
+    let options = GetOptions::new().headers(headers("yes"));
+    let whole = client.get_with(&uri, "published", &options).unwrap();
+    assert_eq!(
+        whole.map(|batch| batch.unwrap().num_rows()).sum::<usize>(),
+        3000
+    );
+    let refused = server.middleware("Not A Key", Halving).unwrap_err();
+    assert_eq!(refused.status(), Status::InvalidArgument);
+}
