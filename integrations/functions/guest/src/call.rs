@@ -54,11 +54,6 @@ impl Call {
         self.schema.as_ref()
     }
 
-    /// What the function gives out.
-    pub(crate) fn output(&self) -> &Output {
-        self.out.output()
-    }
-
     /// Gives the function the next batch. Without an error the call goes on. After one, no code of
     /// the function has run since it returned, and the caller lets none run again if the memory of
     /// the batch is not kept for ever.

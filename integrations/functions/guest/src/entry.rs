@@ -95,3 +95,27 @@ macro_rules! __exports {
         let _ = $functions;
     };
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Nothing;
+
+    impl Function for Nothing {
+        fn init(_: &[u8], _: Option<&Schema>) -> Result<(Self, Output)> {
+            Ok((Nothing, Output::Bytes))
+        }
+    }
+
+    #[test]
+    fn an_unknown_name_is_answered_with_the_known_ones() {
+        let entries = [Entry::new::<Nothing>("keep"), Entry::new::<Nothing>("sum")];
+        let failure = Entry::find(&entries, b"kee").err().unwrap().to_string();
+        assert_eq!(
+            failure,
+            "the module has no function \"kee\"; it has keep, sum"
+        );
+        assert_eq!(Entry::find(&entries, b"sum").unwrap().name, "sum");
+    }
+}

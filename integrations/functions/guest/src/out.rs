@@ -30,10 +30,6 @@ impl Out {
         }
     }
 
-    pub(crate) fn output(&self) -> &Output {
-        &self.output
-    }
-
     /// Gives out a batch. Its columns have the types of the output's schema, which gives the names;
     /// the server copies them before the call returns.
     ///

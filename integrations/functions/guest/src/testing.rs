@@ -6,13 +6,13 @@ use std::rc::Rc;
 
 use arrow_array::ffi::FFI_ArrowArray;
 use arrow_array::{Array, RecordBatch, StructArray};
-use arrow_schema::SchemaRef;
 use arrow_schema::ffi::FFI_ArrowSchema;
+use arrow_schema::{Schema, SchemaRef};
 
 use crate::call::{self, Call};
 use crate::loan::{self, Loan};
 use crate::out::Sink;
-use crate::{Entry, Function, Output, Result, copy_batch};
+use crate::{Entry, Function, Result, copy_batch};
 
 /// What a call has given out.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -46,9 +46,8 @@ fn run<F: Function>(
         .transpose()?;
     let sink = Box::new(lists.clone());
     let mut call = Call::begin(&functions, b"function", arguments, schema.as_ref(), sink)?;
-    if let Output::Table(schema) = call.output() {
-        lists.borrow_mut().schema = Some(schema.clone());
-    }
+    let output = call.schema().map(Schema::try_from).transpose()?;
+    lists.borrow_mut().schema = output.map(SchemaRef::new);
     for batch in input.map_or(&[][..], |(_, batches)| batches) {
         let array = FFI_ArrowArray::new(&StructArray::from(batch.clone()).into_data());
         // A function that fails may have kept a part of it, anywhere.
