@@ -42,7 +42,9 @@ add_suite() {
 # Each program and the package it comes in.
 programs=(cc:build-essential make:build-essential cmake:cmake pkg-config:pkg-config)
 case $purpose in
-  build | integrations) ;;
+  build) ;;
+  # Functions in C are built by clang, for WebAssembly.
+  integrations) programs+=(clang:clang wasm-ld:lld) ;;
   test) programs+=(c++:build-essential ninja:ninja-build valgrind:valgrind readelf:binutils
     python3:python3 go:golang-go) ;;
   lint) programs+=(shellcheck:shellcheck git:git doxygen:doxygen python3:python3) ;;
@@ -189,6 +191,11 @@ case $purpose in
     if have rustup; then rustup --quiet target add aarch64-unknown-linux-gnu; fi
     ;;
   integrations)
+    if [ ! -d "$(rustc --print sysroot)/lib/rustlib/wasm32-unknown-unknown" ]; then
+      have rustup || fail "Rust has no target wasm32-unknown-unknown: install its standard library"
+      say "installing Rust's target wasm32-unknown-unknown"
+      rustup --quiet target add wasm32-unknown-unknown
+    fi
     python_packages integrations/requirements.txt .tools/integrations/installed integrations
     ;;
   bench)

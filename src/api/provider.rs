@@ -21,6 +21,16 @@ pub trait Provider: Send + Sync + 'static {
     /// Any: the client's get fails with it.
     fn get(&self, request: &Request<'_>) -> Result<Batches>;
 
+    /// Decides about a table that a client puts or exchanges, before the client sends batches.
+    ///
+    /// # Errors
+    ///
+    /// Any: the client's request is refused with it.
+    fn accept(&self, request: &Request<'_>) -> Result<()> {
+        let _ = request;
+        Ok(())
+    }
+
     /// Takes the table that a client puts. Success tells the client that all of it was taken.
     ///
     /// # Errors
@@ -105,6 +115,7 @@ impl<P: Provider> server::Provider for Provided<P> {
                 list.inner.stream()
             }
             Verb::Exchange => {
+                self.0.accept(&request)?;
                 let table = request.take()?;
                 self.0.exchange(&request, table).map(Batches::export)
             }
@@ -115,6 +126,7 @@ impl<P: Provider> server::Provider for Provided<P> {
     fn take(&self, request: &server::Request) -> Result<()> {
         let request = Request(request);
         guarded(|| {
+            self.0.accept(&request)?;
             let table = request.take()?;
             self.0.put(&request, table)
         })

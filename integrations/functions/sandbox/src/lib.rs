@@ -8,6 +8,7 @@
 //! - [`Module::start`] begins a function on a table, or without one.
 //! - [`Running::process`] gives it a batch and returns what it puts out; [`Running::finish`] ends
 //!   the table.
+//! - [`service`] joins them for a server: who may run which module.
 //! - [`Error`] tells whose fault an end was. It ends that call alone.
 
 mod error;
@@ -17,6 +18,7 @@ mod module;
 mod modules;
 mod running;
 mod sandbox;
+pub mod service;
 mod ticker;
 mod wasm32;
 

@@ -79,11 +79,12 @@ impl Reader<'_> {
             0 => None,
             pointer => Some(self.field(pointer, depth + 1)?),
         };
-        FFI_ArrowSchema::try_new(format, children, dictionary)
+        let schema = FFI_ArrowSchema::try_new(format, children, dictionary)
             .and_then(|schema| schema.with_name(name))
             .and_then(|schema| schema.with_flags(flags))
-            .and_then(|schema| schema.with_metadata(metadata))
-            .map_err(wrong)
+            .map_err(wrong)?;
+        // SAFETY: `try_new` has made the schema.
+        unsafe { schema.with_metadata(metadata) }.map_err(wrong)
     }
 
     fn take_text(&mut self, length: usize) -> Result<()> {

@@ -1,0 +1,82 @@
+//! The way out of a function.
+
+use std::fmt;
+
+use arrow_array::ffi::FFI_ArrowArray;
+use arrow_array::{Array, RecordBatch, RecordBatchOptions, StructArray};
+
+use crate::{Output, Result};
+
+/// Where output goes: the server, or a test's lists. Both copy before they return, and answer
+/// whether they want more.
+pub(crate) trait Sink {
+    fn emit(&mut self, array: &FFI_ArrowArray) -> bool;
+    fn emit_bytes(&mut self, bytes: &[u8]) -> bool;
+}
+
+/// Takes what a function gives out.
+pub struct Out {
+    output: Output,
+    sink: Box<dyn Sink>,
+    wanted: bool,
+}
+
+impl Out {
+    pub(crate) fn new(output: Output, sink: Box<dyn Sink>) -> Self {
+        Out {
+            output,
+            sink,
+            wanted: true,
+        }
+    }
+
+    /// Gives out a batch. Its columns have the types of the output's schema, which gives the names;
+    /// the server copies them before the call returns.
+    ///
+    /// # Errors
+    ///
+    /// The batch does not agree with the output's schema, or the output is bytes.
+    pub fn emit(&mut self, batch: &RecordBatch) -> Result<()> {
+        let Output::Table(schema) = &self.output else {
+            return Err("the function's output is bytes, and it gives out a batch".into());
+        };
+        let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+        let batch =
+            RecordBatch::try_new_with_options(schema.clone(), batch.columns().to_vec(), &options)?;
+        if self.wanted {
+            let array = FFI_ArrowArray::new(&StructArray::from(batch).into_data());
+            self.wanted = self.sink.emit(&array);
+        }
+        Ok(())
+    }
+
+    /// Gives out a value that is bytes. The server copies it before the call returns.
+    ///
+    /// # Errors
+    ///
+    /// The output is batches.
+    pub fn emit_bytes(&mut self, bytes: &[u8]) -> Result<()> {
+        if let Output::Table(_) = self.output {
+            return Err("the function's output is batches, and it gives out bytes".into());
+        }
+        if self.wanted {
+            self.wanted = self.sink.emit_bytes(bytes);
+        }
+        Ok(())
+    }
+
+    /// False once the receiver needs no more rows. What is given out then is thrown away, so a
+    /// function with much to give out looks at it.
+    pub fn is_wanted(&self) -> bool {
+        self.wanted
+    }
+}
+
+impl fmt::Debug for Out {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Out")
+            .field("output", &self.output)
+            .field("wanted", &self.wanted)
+            .finish_non_exhaustive()
+    }
+}

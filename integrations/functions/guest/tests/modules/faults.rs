@@ -1,0 +1,80 @@
+//! A module for tests: functions that break the rules, and one that keeps a copy.
+
+use std::cell::RefCell;
+
+use dipc_guest::arrow_array::{ArrayRef, RecordBatch};
+use dipc_guest::arrow_schema::Schema;
+use dipc_guest::{Function, Out, Output, Result, copy_batch};
+
+/// Gives its input out, or a batch that is one column short.
+pub(crate) struct Short;
+
+impl Function for Short {
+    fn init(_: &[u8], input: Option<&Schema>) -> Result<(Self, Output)> {
+        Ok((Short, Output::table(input.ok_or("no table")?.clone())))
+    }
+
+    fn process(&mut self, batch: &RecordBatch, out: &mut Out) -> Result<()> {
+        let columns: Vec<usize> = (1..batch.num_columns()).collect();
+        out.emit(&batch.project(&columns)?)
+    }
+}
+
+/// Panics at its first batch.
+pub(crate) struct Panics;
+
+impl Function for Panics {
+    fn init(_: &[u8], _: Option<&Schema>) -> Result<(Self, Output)> {
+        Ok((Panics, Output::Bytes))
+    }
+
+    fn process(&mut self, batch: &RecordBatch, _: &mut Out) -> Result<()> {
+        panic!("a batch of {} rows is too much", batch.num_rows())
+    }
+}
+
+/// Keeps a column of its input, in itself or elsewhere.
+pub(crate) struct Keeps(Option<ArrayRef>);
+
+thread_local! {
+    static ELSEWHERE: RefCell<Option<ArrayRef>> = const { RefCell::new(None) };
+}
+
+impl Function for Keeps {
+    fn init(_: &[u8], _: Option<&Schema>) -> Result<(Self, Output)> {
+        Ok((Keeps(None), Output::Bytes))
+    }
+
+    fn process(&mut self, batch: &RecordBatch, _: &mut Out) -> Result<()> {
+        self.0 = Some(batch.column(0).clone());
+        ELSEWHERE.set(self.0.clone());
+        Ok(())
+    }
+}
+
+/// Gives out at the end what it got, from copies.
+#[derive(Default)]
+pub(crate) struct Copies(Vec<RecordBatch>);
+
+impl Function for Copies {
+    fn init(_: &[u8], input: Option<&Schema>) -> Result<(Self, Output)> {
+        let input = input.ok_or("no table")?;
+        Ok((Copies::default(), Output::table(input.clone())))
+    }
+
+    fn process(&mut self, batch: &RecordBatch, _: &mut Out) -> Result<()> {
+        self.0.push(copy_batch(batch)?);
+        Ok(())
+    }
+
+    fn finish(&mut self, out: &mut Out) -> Result<()> {
+        self.0.iter().try_for_each(|batch| out.emit(batch))
+    }
+}
+
+dipc_guest::functions! {
+    "short" => Short,
+    "panics" => Panics,
+    "keeps" => Keeps,
+    "copies" => Copies,
+}

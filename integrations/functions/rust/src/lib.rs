@@ -1,0 +1,36 @@
+//! Functions that travel to the tables of libdipc's servers, and run where the tables lie.
+//!
+//! A client has a [`Module`] of WebAssembly and makes a [`Message`] of it: a function with its
+//! arguments. It sends the message with a get (the server's table goes through the function), with a
+//! put (the client's table does, before the server's host has it), with an exchange, or alone. The
+//! module's code goes to a server once, when the server says that it lacks it.
+//!
+//! A server runs no functions until its operator [enables](enable) them with a [`Policy`].
+//!
+//! ```no_run
+//! use dipc::{Client, Server};
+//! use dipc_functions::{Message, Module, Policy, enable};
+//!
+//! // The server.
+//! let module = Module::read("filter.wasm")?;
+//! let server = Server::new()?;
+//! enable(&server, Policy::new().allow_module(module.hash()))?;
+//! let uri = server.listen("shm:@functions")?;
+//!
+//! // The client.
+//! let message = Message::new(&module, "keep", b"price>9.5");
+//! for batch in message.get(&Client::new()?, &uri, "prices")? {
+//!     println!("{} rows", batch?.num_rows());
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod message;
+mod module;
+mod server;
+
+pub use dipc_sandbox::service::{Hash, Policy, signed_bytes};
+pub use dipc_sandbox::{Limits, ModulesOptions, Options};
+pub use message::Message;
+pub use module::Module;
+pub use server::enable;
