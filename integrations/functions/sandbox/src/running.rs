@@ -341,7 +341,8 @@ impl Guest {
             },
             _ if state.wants_memory => state.out_of_memory(),
             Some(trap) => Error::Trap(trap.to_string()),
-            None => Error::Trap(format!("{error:#}")),
+            // The system has no memory for an instance, for example.
+            None => Error::Host(format!("{error:#}")),
         }
     }
 }
