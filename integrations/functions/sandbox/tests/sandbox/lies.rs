@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use arrow::array::*;
+use arrow::buffer::OffsetBuffer;
 use arrow::datatypes::{DataType, Field, Int32Type, Schema};
 
 use dipc_sandbox::{Bound, Error, Limits};
@@ -98,6 +99,8 @@ fn counts_that_cannot_be() {
                 assert!(is, "{place} {field} {value}: {failed:?}");
             }
         }
+        // Fewer rows in the column than in the batch.
+        batch_lie(&strings(), &store64(COLUMN, 0, "2"));
         for value in ["-2", "4", "0x7fffffffffffffff"] {
             batch_lie(&strings(), &store64(place, 8, value));
         }
@@ -365,15 +368,26 @@ fn few_bytes_do_not_stand_for_endless_output() {
         "{failed:?}"
     );
 
-    let rows = "(i64.store (local.get $array) (i64.const 0x40000000))
-        (i64.store COLUMN (i64.const 0x40000000))
+    // One list of a great many rows without a value.
+    let item = Arc::new(Field::new_list_field(DataType::Null, true));
+    let nothing = Arc::new(NullArray::new(1));
+    let list = one(ListArray::new(
+        item,
+        OffsetBuffer::from_lengths([1]),
+        nothing,
+        None,
+    ));
+    let rows = "(i32.store offset=4 (i32.load offset=4 (i32.load offset=40 COLUMN))
+            (i32.const 0x40000000))
+        (i64.store (i32.load (i32.load offset=44 COLUMN)) (i64.const 0x40000000))
+        (i64.store offset=8 (i32.load (i32.load offset=44 COLUMN)) (i64.const -1))
         (drop (call $emit (local.get $array))) (i32.const 0)";
     let module = Wat {
         process: rows.replace("COLUMN", COLUMN),
         ..Wat::default()
     }
     .module();
-    let failed = call(&module, &one(NullArray::new(1)), &limits);
+    let failed = call(&module, &list, &limits);
     assert!(
         matches!(
             failed,
