@@ -86,10 +86,11 @@ fn an_exchange_is_answered_batch_by_batch() {
         for index in 3..6 {
             put.push(batch(index * ROWS)).unwrap();
             let answer = answers.next_batch().unwrap().unwrap();
-            assert_eq!(
-                answer,
-                batch(index * ROWS).slice(0, answer.num_rows()).clone()
-            );
+            let expected: Vec<i64> = above(2_500, 6)
+                .into_iter()
+                .filter(|n| n / ROWS == index)
+                .collect();
+            assert_eq!(numbers(&[answer]), expected);
         }
         assert_eq!(put.finish().unwrap(), 3);
         assert!(answers.next_batch().unwrap().is_none());
@@ -120,7 +121,11 @@ fn a_function_runs_alone() {
 fn a_task_awaits_the_result() {
     for server in Serving::all("any") {
         let client = client();
-        let got = futures::executor::block_on(async {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_io()
+            .build()
+            .unwrap();
+        let got = runtime.block_on(async {
             let message = filter(2_000);
             let options = GetOptions::new();
             let reader = message

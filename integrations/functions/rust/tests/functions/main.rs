@@ -51,7 +51,7 @@ fn above(bound: i64, batches: i64) -> Vec<i64> {
 fn numbers<'b>(batches: impl IntoIterator<Item = &'b RecordBatch>) -> Vec<i64> {
     let columns = (batches.into_iter()).map(|batch| batch.column(0).as_primitive::<Int64Type>());
     columns
-        .flat_map(|column| column.values().to_vec())
+        .flat_map(|column| column.iter().flatten().collect::<Vec<_>>())
         .collect()
 }
 

@@ -1,6 +1,7 @@
 //! The server's process.
 
 use std::io::{BufRead as _, BufReader, Read as _};
+use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -76,6 +77,8 @@ pub fn key() -> SigningKey {
 
 fn policy(name: &str) -> Policy {
     let mut policy = Policy::new();
+    // Each module is compiled once for all servers of these tests.
+    policy.sandbox.code_folder = Some(Path::new(env!("CARGO_TARGET_TMPDIR")).join("code"));
     match name {
         "any" => policy = policy.allow_any_module(),
         "filter" => policy = policy.allow_module(module("filter").hash()),
