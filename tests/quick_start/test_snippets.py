@@ -20,6 +20,7 @@ ELSEWHERE = {
     ("docs/quick-start.md", "julia"): "tests/quick_start/test_quick_start.py",
     ("docs/quick-start.md", "python"): "tests/quick_start/test_quick_start.py",
     ("docs/quick-start.md", "rust"): "tests/quick_start/test_quick_start.py",
+    ("docs/code-to-the-data.md", "rust"): "integrations/functions/rust/src/lib.rs",
     ("docs/guide/go.md", "go"): "bindings/go/guide_test.go",
     ("docs/guide/julia.md", "julia"): "bindings/julia/test/test_examples.jl",
     ("docs/guide/python.md", "python"): "bindings/python/tests/test_documents.py",
