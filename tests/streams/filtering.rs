@@ -201,3 +201,36 @@ fn the_host_may_filter_by_itself() {
         assert_eq!(read_all(&mut stream).unwrap(), [batch(7, 3)]);
     }
 }
+
+/// Promise of the figures: batches of which a filter or a range leaves rows out are read whole.
+/// Batches that a range skips are read too, and none behind its end, whoever gives the table.
+#[test]
+fn rows_are_counted_as_read_and_as_sent() {
+    let mut range = Selection::new();
+    range.set_rows(150, Some(120));
+    for subject in SUBJECTS {
+        let (server, uri, _pushing) = every_form(subject);
+        let client = client();
+        for form in FORMS {
+            let label = std::str::from_utf8(form).unwrap();
+            let (mut read, mut sent) = (0, 0);
+            for (selection, more_read, more_sent) in [
+                (Selection::new(), 400, 400),
+                (filter(FROM_250), 400, 150),
+                (range.clone(), 300, 120),
+            ] {
+                let options = GetOptions {
+                    selection,
+                    ..subject.options()
+                };
+                let mut stream = client.get(&[&uri], form, &options, None).unwrap();
+                read_all(&mut stream).unwrap();
+                (read, sent) = (read + more_read, sent + more_sent);
+                let sums = server.label_stats(label).unwrap();
+                assert_eq!((sums.rows_read, sums.rows), (read, sent), "{label}");
+            }
+        }
+        let sums = server.stats().streams;
+        assert_eq!((sums.rows_read, sums.rows), (3 * 1100, 3 * 670));
+    }
+}
