@@ -1,0 +1,360 @@
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+use wasmtime::{Instance, InstancePre, Store, Trap, TypedFunc, WasmParams, WasmResults};
+
+use crate::host::{self, Signals, State};
+use crate::sandbox::Inner;
+use crate::wasm32::image::{Image, Piece};
+use crate::wasm32::read::Memory;
+use crate::wasm32::{ALIGNMENT, SCHEMA_BYTES, schema_in, schema_out, write};
+use crate::{Bound, Error, Limits, Result};
+
+/// The version of the interface between host and module.
+const ABI_VERSION: u32 = 1;
+
+/// What one step of a function has put out, in order.
+pub type Outputs = Vec<RecordBatch>;
+
+/// A function that runs on one table.
+///
+/// Call [`process`](Self::process) for each batch and then [`finish`](Self::finish), or drop it at
+/// any time. It may move between threads, but one step runs on one thread, and blocks it.
+pub struct Running {
+    guest: Guest,
+    functions: Functions,
+    schema: SchemaRef,
+    input: Option<SchemaRef>,
+    over: bool,
+}
+
+/// Stops a [`Running`] from any thread. A clone stops the same call.
+#[derive(Clone)]
+pub struct Canceller(Arc<Signals>);
+
+/// An instance, and what its calls have used.
+struct Guest {
+    sandbox: Arc<Inner>,
+    store: Store<State>,
+    used: Duration,
+}
+
+struct Functions {
+    alloc: TypedFunc<(u32, u32), u32>,
+    free: TypedFunc<(u32, u32, u32), ()>,
+    init: TypedFunc<(u32, u32, u32, u32, u32, u32), u32>,
+    process: TypedFunc<u32, u32>,
+    finish: TypedFunc<(), u32>,
+}
+
+impl Running {
+    pub(crate) fn start(
+        sandbox: Arc<Inner>,
+        code: &InstancePre<State>,
+        (function, arguments): (&str, &[u8]),
+        input: Option<&SchemaRef>,
+        limits: &Limits,
+    ) -> Result<Self> {
+        let mut image = Image::default();
+        let name = add(&mut image, Piece::Bytes(function.as_bytes()))?;
+        let argument = add(&mut image, Piece::Bytes(arguments))?;
+        let output = add(&mut image, Piece::Owned(vec![0; SCHEMA_BYTES]))?;
+        let table = match input {
+            Some(schema) => Some(schema_out::put(&mut image, schema)?),
+            None => None,
+        };
+
+        let mut guest = Guest::new(sandbox, limits)?;
+        let instance = guest.run(|store| code.instantiate(store))?;
+        let functions = guest.functions(&instance)?;
+        let base = guest.place(&functions, &image)?;
+        // All pieces lie in the block, which was checked to lie in the memory.
+        let at = |place: u32| base + place;
+        let code = guest.call(
+            &functions.init,
+            (
+                at(name),
+                length(function.len())?,
+                at(argument),
+                length(arguments.len())?,
+                table.map_or(0, at),
+                at(output),
+            ),
+        )?;
+        guest.ensure_well(code)?;
+        let schema = schema_in::read(Memory(guest.memory()?), at(output))?;
+        guest.store.data_mut().schema.clone_from(&schema);
+        guest.call(&functions.free, (base, image.length(), ALIGNMENT))?;
+        let schema = schema.unwrap_or_else(host::bytes_schema);
+        Ok(Self {
+            guest,
+            functions,
+            schema,
+            input: input.cloned(),
+            over: false,
+        })
+    }
+
+    /// The output's schema. A function whose output is bytes has one column `bytes`, binary and
+    /// never null, with a row for each value.
+    pub fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.schema)
+    }
+
+    /// A way to stop this call from another thread.
+    pub fn canceller(&self) -> Canceller {
+        Canceller(Arc::clone(&self.guest.store.data().signals))
+    }
+
+    /// Gives a batch of the input to the function, and returns what it puts out.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Input`] if the batch is not of the input's schema, and the call goes on. After any
+    /// other error the call is over.
+    pub fn process(&mut self, batch: &RecordBatch) -> Result<Outputs> {
+        self.ensure_open()?;
+        self.ensure_fits(batch)?;
+        let columns = write::columns(batch);
+        let mut image = Image::default();
+        let array = write::batch(&mut image, batch.num_rows(), &columns)?;
+        self.step(|guest, functions| {
+            let base = guest.place(functions, &image)?;
+            let outputs = guest.emitting(|guest| guest.call(&functions.process, base + array))?;
+            guest.call(&functions.free, (base, image.length(), ALIGNMENT))?;
+            Ok(outputs)
+        })
+    }
+
+    /// Tells the function that its input has ended, and returns what it puts out. The call is
+    /// then over.
+    ///
+    /// # Errors
+    ///
+    /// As [`Error`] tells.
+    pub fn finish(&mut self) -> Result<Outputs> {
+        self.ensure_open()?;
+        let outputs =
+            self.step(|guest, functions| guest.emitting(|guest| guest.call(&functions.finish, ())));
+        self.over = true;
+        outputs
+    }
+
+    fn step<T>(&mut self, body: impl FnOnce(&mut Guest, &Functions) -> Result<T>) -> Result<T> {
+        let result = body(&mut self.guest, &self.functions);
+        self.over |= result.is_err();
+        result
+    }
+
+    fn ensure_open(&self) -> Result<()> {
+        if self.over { Err(Error::Over) } else { Ok(()) }
+    }
+
+    fn ensure_fits(&self, batch: &RecordBatch) -> Result<()> {
+        let Some(input) = &self.input else {
+            return Err(Error::Input("a batch for a call without a table".into()));
+        };
+        let theirs = batch.schema_ref();
+        let same = Arc::ptr_eq(input, theirs)
+            || input.fields().len() == theirs.fields().len()
+                && (input.fields().iter().zip(theirs.fields()))
+                    .all(|(a, b)| a.data_type() == b.data_type());
+        match same {
+            true => Ok(()),
+            false => Err(Error::Input(
+                "a batch of another schema than the call's input".into(),
+            )),
+        }
+    }
+}
+
+impl std::fmt::Debug for Running {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Running")
+            .field("schema", &self.schema)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Canceller {
+    /// Ends the call within milliseconds with [`Error::Cancelled`], in a step that runs or in the
+    /// next one.
+    pub fn cancel(&self) {
+        self.0.cancelled.store(true, Ordering::Relaxed);
+    }
+
+    /// Tells the function, at its next output, that nobody needs more rows. It may go on.
+    pub fn no_more(&self) {
+        self.0.no_more.store(true, Ordering::Relaxed);
+    }
+}
+
+impl std::fmt::Debug for Canceller {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Canceller").finish_non_exhaustive()
+    }
+}
+
+impl Guest {
+    fn new(sandbox: Arc<Inner>, limits: &Limits) -> Result<Self> {
+        let mut store = Store::new(&sandbox.engine, State::new(limits));
+        store.limiter(|state| state);
+        store.epoch_deadline_callback(|mut store| host::tick(store.data_mut()));
+        store
+            .set_fuel(limits.fuel)
+            .map_err(|error| Error::Host(format!("{error:#}")))?;
+        Ok(Self {
+            sandbox,
+            store,
+            used: Duration::ZERO,
+        })
+    }
+
+    /// Looks the exports up; their types were checked when the module was compiled.
+    fn functions(&mut self, instance: &Instance) -> Result<Functions> {
+        let missing = |error: wasmtime::Error| Error::Module(format!("{error:#}"));
+        let memory = instance.get_memory(&mut self.store, "memory");
+        self.store.data_mut().memory = memory;
+        let store = &mut self.store;
+        let version: TypedFunc<(), u32> = instance
+            .get_typed_func(&mut *store, "dipc_abi_version")
+            .map_err(missing)?;
+        let functions = Functions {
+            alloc: instance
+                .get_typed_func(&mut *store, "dipc_alloc")
+                .map_err(missing)?,
+            free: instance
+                .get_typed_func(&mut *store, "dipc_free")
+                .map_err(missing)?,
+            init: instance
+                .get_typed_func(&mut *store, "dipc_init")
+                .map_err(missing)?,
+            process: instance
+                .get_typed_func(&mut *store, "dipc_process")
+                .map_err(missing)?,
+            finish: instance
+                .get_typed_func(&mut *store, "dipc_finish")
+                .map_err(missing)?,
+        };
+        match self.call(&version, ())? {
+            ABI_VERSION => Ok(functions),
+            other => Err(Error::Module(format!("version {other}, not {ABI_VERSION}"))),
+        }
+    }
+
+    fn memory(&self) -> Result<&[u8]> {
+        match self.store.data().memory {
+            Some(memory) => Ok(memory.data(&self.store)),
+            None => Err(Error::Module("export memory is missing".into())),
+        }
+    }
+
+    /// Writes an image into memory of the module's own, and returns where it lies.
+    fn place(&mut self, functions: &Functions, image: &Image<'_>) -> Result<u32> {
+        let base = self.call(&functions.alloc, (image.length(), ALIGNMENT))?;
+        if base == 0 {
+            return Err(match self.store.data().wants_memory {
+                true => self.store.data().out_of_memory(),
+                false => Error::Function(format!("no memory for {} bytes", image.length())),
+            });
+        }
+        let end = u64::from(base) + u64::from(image.length());
+        let range = usize::try_from(end).map(|end| base as usize..end);
+        let Some(memory) = self.store.data().memory else {
+            return Ok(base);
+        };
+        let block = range
+            .ok()
+            .and_then(|range| memory.data_mut(&mut self.store).get_mut(range));
+        match block {
+            Some(block) if base.is_multiple_of(ALIGNMENT) => image.write(block, base),
+            _ => return Err(Error::Data(format!("dipc_alloc gives {base:#x}"))),
+        }
+        Ok(base)
+    }
+
+    /// Runs a step that may put out.
+    fn emitting(&mut self, body: impl FnOnce(&mut Self) -> Result<u32>) -> Result<Outputs> {
+        self.store.data_mut().emitting = true;
+        let code = body(self)?;
+        self.store.data_mut().emitting = false;
+        self.ensure_well(code)?;
+        self.store.data_mut().take_outputs()
+    }
+
+    /// An error if a function has returned another code than 0.
+    fn ensure_well(&mut self, code: u32) -> Result<()> {
+        let state = self.store.data_mut();
+        if code == 0 {
+            state.failure = None;
+            return Ok(());
+        }
+        Err(match state.failure.take() {
+            Some(text) => Error::Function(text),
+            None if state.wants_memory => state.out_of_memory(),
+            None => Error::Function(format!("it returned {code} and no text")),
+        })
+    }
+
+    fn call<P: WasmParams, R: WasmResults>(
+        &mut self,
+        function: &TypedFunc<P, R>,
+        parameters: P,
+    ) -> Result<R> {
+        self.run(|store| function.call(store, parameters))
+    }
+
+    /// Runs code of the module within the call's bounds.
+    fn run<R>(&mut self, body: impl FnOnce(&mut Store<State>) -> wasmtime::Result<R>) -> Result<R> {
+        let state = self.store.data_mut();
+        if state.signals.cancelled.load(Ordering::Relaxed) {
+            return Err(Error::Cancelled);
+        }
+        let begin = Instant::now();
+        let left = state.limits().time.checked_sub(self.used);
+        let Some(left) = left.filter(|left| !left.is_zero()) else {
+            return Err(state.out_of_time());
+        };
+        // A time without an end is none.
+        state.deadline = begin.checked_add(left);
+        self.store.set_epoch_deadline(1);
+        let ticking = self.sandbox.ticker.run();
+        let result = body(&mut self.store);
+        drop(ticking);
+        self.used = self.used.saturating_add(begin.elapsed());
+        result.map_err(|error| self.explain(&error))
+    }
+
+    fn explain(&mut self, error: &wasmtime::Error) -> Error {
+        let state = self.store.data_mut();
+        if let Some(error) = state.stop.take() {
+            return error;
+        }
+        match error.downcast_ref::<Trap>() {
+            Some(Trap::OutOfFuel) => Error::Limit {
+                bound: Bound::Fuel,
+                value: state.limits().fuel,
+            },
+            _ if state.wants_memory => state.out_of_memory(),
+            // A panic sets its text, and then stops by a trap.
+            Some(trap) => match state.failure.take() {
+                Some(text) => Error::Function(text),
+                None => Error::Trap(trap.to_string()),
+            },
+            None => Error::Trap(format!("{error:#}")),
+        }
+    }
+}
+
+fn add<'a>(image: &mut Image<'a>, piece: Piece<'a>) -> Result<u32> {
+    image
+        .add(piece)
+        .ok_or_else(|| Error::Input("arguments of more than 4 GiB".into()))
+}
+
+fn length(length: usize) -> Result<u32> {
+    u32::try_from(length).map_err(|_| Error::Input("arguments of more than 4 GiB".into()))
+}

@@ -1,0 +1,258 @@
+//! Arrays into an image. Slices are cut: a guest gets the rows of a slice alone.
+
+use arrow::array::{ArrayData, RecordBatch};
+
+use super::ALIGNMENT;
+use super::image::{Array, Image, Piece, Place};
+use super::kind::Kind;
+use crate::{Error, Result};
+
+/// The columns of a batch as [`batch`] wants them.
+pub(crate) fn columns(batch: &RecordBatch) -> Vec<ArrayData> {
+    use arrow::array::Array;
+    batch
+        .columns()
+        .iter()
+        .map(|column| column.to_data())
+        .collect()
+}
+
+/// Puts a batch into an image, as a struct array at place 0 of an image that was empty.
+pub(crate) fn batch<'a>(
+    image: &mut Image<'a>,
+    rows: usize,
+    columns: &'a [ArrayData],
+) -> Result<Place> {
+    let place = image.reserve(super::ARRAY_BYTES).ok_or_else(too_large)?;
+    let mut children = Vec::with_capacity(columns.len());
+    for column in columns {
+        children.push(Some(array(image, column, 0, column.len())?));
+    }
+    let buffers = Some(add(image, Piece::Pointers(vec![None]))?);
+    let array = Array {
+        length: rows,
+        n_buffers: 1,
+        n_children: children.len(),
+        buffers,
+        children: Some(add(image, Piece::Pointers(children))?),
+        ..Array::default()
+    };
+    image.put(place, Piece::Array(array));
+    Ok(place)
+}
+
+/// Puts the `length` rows from `start` on of an array into an image.
+fn array<'a>(
+    image: &mut Image<'a>,
+    data: &'a ArrayData,
+    start: usize,
+    length: usize,
+) -> Result<Place> {
+    let kind = Kind::of(data.data_type())
+        .ok_or_else(|| Error::Input(format!("a column of {}", data.data_type())))?;
+    let mut writer = Writer {
+        data,
+        start,
+        begin: data.offset() + start,
+        length,
+        buffers: Vec::new(),
+        array: Array {
+            length,
+            ..Array::default()
+        },
+    };
+    writer.validity(image, kind)?;
+    writer.values(image, kind)?;
+    let Writer {
+        buffers, mut array, ..
+    } = writer;
+    array.n_buffers = buffers.len();
+    if !buffers.is_empty() {
+        array.buffers = Some(add(image, Piece::Pointers(buffers))?);
+    }
+    add(image, Piece::Array(array))
+}
+
+/// One array on its way into an image.
+struct Writer<'a> {
+    data: &'a ArrayData,
+    /// The first row, counted from the array's own offset.
+    start: usize,
+    /// The first row, counted from the buffers' begin.
+    begin: usize,
+    length: usize,
+    buffers: Vec<Option<Place>>,
+    array: Array,
+}
+
+impl<'a> Writer<'a> {
+    fn validity(&mut self, image: &mut Image<'a>, kind: Kind) -> Result<()> {
+        if kind == Kind::Null {
+            self.array.null_count = self.length;
+        }
+        if !kind.has_validity() {
+            return Ok(());
+        }
+        let nulls = match self.data.nulls() {
+            Some(nulls) if (self.start, self.length) == (0, nulls.len()) => Some(nulls.clone()),
+            Some(nulls) => Some(nulls.slice(self.start, self.length)),
+            None => None,
+        };
+        let place = match nulls.filter(|nulls| nulls.null_count() > 0) {
+            None => None,
+            Some(nulls) => {
+                self.array.null_count = nulls.null_count();
+                let whole = self.data.nulls().map_or(&[][..], |nulls| nulls.validity());
+                Some(add(
+                    image,
+                    Piece::Bits {
+                        bytes: whole,
+                        offset: nulls.offset(),
+                        length: nulls.len(),
+                    },
+                )?)
+            }
+        };
+        self.buffers.push(place);
+        Ok(())
+    }
+
+    fn values(&mut self, image: &mut Image<'a>, kind: Kind) -> Result<()> {
+        match kind {
+            Kind::Null => {}
+            Kind::Bits => {
+                let bytes = self.data.buffers()[0].as_slice();
+                let piece = Piece::Bits {
+                    bytes,
+                    offset: self.begin,
+                    length: self.length,
+                };
+                self.buffer(image, piece)?;
+            }
+            Kind::Fixed { width, dictionary } => {
+                self.fixed(image, 0, width)?;
+                if dictionary {
+                    let values = &self.data.child_data()[0];
+                    self.array.dictionary = Some(array(image, values, 0, values.len())?);
+                }
+            }
+            Kind::Variable { width } => {
+                let (first, length) = self.offsets(image, width)?;
+                let bytes = &self.data.buffers()[1][first..first + length];
+                self.buffer(image, Piece::Bytes(bytes))?;
+            }
+            Kind::View => self.views(image)?,
+            Kind::List { width } => {
+                let (first, length) = self.offsets(image, width)?;
+                self.children(image, first, Some(length))?;
+            }
+            Kind::ListView { width } => {
+                self.fixed(image, 0, width)?;
+                self.fixed(image, 1, width)?;
+                self.children(image, 0, None)?;
+            }
+            Kind::FixedList { size } => {
+                self.children(image, self.begin * size, Some(self.length * size))?;
+            }
+            Kind::Struct => self.children(image, self.begin, Some(self.length))?,
+            Kind::Union { dense } => {
+                self.fixed(image, 0, 1)?;
+                if dense {
+                    self.fixed(image, 1, 4)?;
+                    self.children(image, 0, None)?;
+                } else {
+                    self.children(image, self.begin, Some(self.length))?;
+                }
+            }
+            // The ends count from the first row of the whole.
+            Kind::Runs => {
+                self.array.offset = self.begin;
+                self.children(image, 0, None)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn buffer(&mut self, image: &mut Image<'a>, piece: Piece<'a>) -> Result<()> {
+        self.buffers.push(Some(add(image, piece)?));
+        Ok(())
+    }
+
+    fn fixed(&mut self, image: &mut Image<'a>, index: usize, width: usize) -> Result<()> {
+        let (from, length) = (self.begin * width, self.length * width);
+        let bytes = &self.data.buffers()[index][from..from + length];
+        self.buffer(image, Piece::Bytes(bytes))
+    }
+
+    /// Writes offsets that begin with 0, and returns where the values begin and how many they are.
+    fn offsets(&mut self, image: &mut Image<'a>, width: usize) -> Result<(usize, usize)> {
+        let buffer = self.data.buffers()[0].as_slice();
+        // An empty array may lack its only offset.
+        if buffer.is_empty() {
+            self.buffer(image, Piece::Owned(vec![0; width]))?;
+            return Ok((0, 0));
+        }
+        let bytes = &buffer[self.begin * width..(self.begin + self.length + 1) * width];
+        let first = offset_at(bytes, 0, width);
+        let last = offset_at(bytes, self.length, width);
+        let piece = match first {
+            0 => Piece::Bytes(bytes),
+            base => Piece::Offsets {
+                bytes,
+                width,
+                base: base as u64,
+            },
+        };
+        self.buffer(image, piece)?;
+        Ok((first, last - first))
+    }
+
+    fn views(&mut self, image: &mut Image<'a>) -> Result<()> {
+        self.fixed(image, 0, 16)?;
+        let mut sizes = Vec::new();
+        for buffer in &self.data.buffers()[1..] {
+            sizes.extend_from_slice(&(buffer.len() as u64).to_le_bytes());
+            self.buffer(image, Piece::Bytes(buffer))?;
+        }
+        self.buffer(image, Piece::Owned(sizes))
+    }
+
+    /// Writes the rows of all children from `start` on; all of them without a length.
+    fn children(
+        &mut self,
+        image: &mut Image<'a>,
+        start: usize,
+        length: Option<usize>,
+    ) -> Result<()> {
+        let mut places = Vec::new();
+        for child in self.data.child_data() {
+            places.push(Some(array(
+                image,
+                child,
+                start,
+                length.unwrap_or(child.len()),
+            )?));
+        }
+        self.array.n_children = places.len();
+        if !places.is_empty() {
+            self.array.children = Some(add(image, Piece::Pointers(places))?);
+        }
+        Ok(())
+    }
+}
+
+/// The offset at an index. Arrays of the host have offsets that fit.
+fn offset_at(bytes: &[u8], index: usize, width: usize) -> usize {
+    let mut word = [0; 8];
+    word[..width].copy_from_slice(&bytes[index * width..(index + 1) * width]);
+    usize::try_from(u64::from_le_bytes(word)).unwrap_or(usize::MAX)
+}
+
+fn add<'a>(image: &mut Image<'a>, piece: Piece<'a>) -> Result<Place> {
+    image.add(piece).ok_or_else(too_large)
+}
+
+fn too_large() -> Error {
+    let most = u64::from(u32::MAX) + 1 - u64::from(ALIGNMENT);
+    Error::Input(format!("more than {most} bytes for one call"))
+}

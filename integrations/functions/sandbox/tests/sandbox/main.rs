@@ -1,0 +1,11 @@
+//! Functions of modules, the kind ones and the hostile.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "in tests a panic is how a failure shows"
+)]
+
+mod calls;
+mod support;
