@@ -340,7 +340,11 @@ impl Guest {
                 value: state.limits().fuel,
             },
             _ if state.wants_memory => state.out_of_memory(),
-            Some(trap) => Error::Trap(trap.to_string()),
+            // A panic sets its text, and then stops by a trap.
+            Some(trap) => match state.failure.take() {
+                Some(text) => Error::Function(text),
+                None => Error::Trap(trap.to_string()),
+            },
             // The system has no memory for an instance, for example.
             None => Error::Host(format!("{error:#}")),
         }

@@ -115,6 +115,27 @@ fn a_folder_outlives_the_process_and_its_files_are_checked() {
 }
 
 #[test]
+fn threads_may_insert_the_same_module_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = ModulesOptions {
+        folder: Some(folder.path().into()),
+        ..ModulesOptions::default()
+    };
+    let modules = Modules::new(sandbox(), options).unwrap();
+    let wasm = numbered(1);
+    let barrier = std::sync::Barrier::new(4);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                barrier.wait();
+                modules.insert(&wasm).unwrap();
+            });
+        }
+    });
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+}
+
+#[test]
 fn a_folder_is_bounded() {
     let folder = tempfile::tempdir().unwrap();
     let length = numbered(1).len() as u64;
