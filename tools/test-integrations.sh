@@ -48,7 +48,7 @@ for part in "${parts[@]}"; do
   packages=(--package "libdipc-$part")
   if [ "$part" = functions ]; then
     modules
-    packages=(--package dipc-guest --package libdipc-sandbox)
+    packages=(--package dipc-guest --package libdipc-sandbox --package libdipc-functions)
   fi
   (cd integrations && cargo clippy "${flags[@]}" "${packages[@]}" --all-targets -- -D warnings)
   (cd integrations && cargo test "${flags[@]}" "${packages[@]}")

@@ -29,13 +29,13 @@ use dipc_functions::{Message, Module, Policy, enable};
 const BATCH: usize = 1 << 16;
 const ROUNDS: usize = 5;
 /// Values of the first column are below this, and equally frequent.
-const VALUES: i64 = 1000;
+const VALUES: usize = 1000;
 
 fn batch(first: usize) -> RecordBatch {
     let columns = (0..8).map(|column| {
         let value = |row: usize| match column {
             // A permutation of the rows of a batch, so that no run of rows passes.
-            0 => (row.wrapping_mul(48_271) % 65_537 % VALUES as usize) as i64,
+            0 => (row.wrapping_mul(48_271) % 65_537 % VALUES) as i64,
             _ => (row * 8 + column) as i64,
         };
         let values: ArrayRef = Arc::new(Int64Array::from_iter_values(

@@ -1,6 +1,13 @@
 //! The example modules, against the results of arrow-rs. `tools/build-functions.sh DIR` builds them,
 //! and `DIPC_FUNCTIONS_MODULES` names the folder; without it nothing is tested.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "in tests a panic is how a failure shows"
+)]
+
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
