@@ -1,6 +1,14 @@
 //! The example modules, against the results of arrow-rs. `tools/build-functions.sh DIR` builds them,
 //! and `DIPC_FUNCTIONS_MODULES` names the folder; without it nothing is tested.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::cast_possible_truncation,
+    reason = "a failure ends the test"
+)]
+
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
