@@ -5,7 +5,8 @@
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
-    reason = "in tests a panic is how a failure shows"
+    clippy::cast_possible_truncation,
+    reason = "a failure ends the test"
 )]
 
 use std::collections::BTreeMap;
