@@ -294,7 +294,7 @@ fn schemas_that_cannot_be() {
 #[test]
 fn metadata_that_lies() {
     let field = Field::new("column", DataType::Int64, true)
-        .with_metadata([("key".to_owned(), "value".to_owned())].into());
+        .with_metadata([("key".to_owned(), "value".to_owned())]);
     let column: ArrayRef = Arc::new(Int64Array::from(vec![1]));
     let schema = Arc::new(Schema::new(vec![field]));
     let batch = RecordBatch::try_new(schema, vec![column]).unwrap();
