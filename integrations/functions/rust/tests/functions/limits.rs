@@ -63,8 +63,12 @@ fn a_hostile_module_ends_its_own_request() {
         ),
         (
             "memory",
-            hostile("", "(drop (memory.grow (i32.const 60000)))", ""),
-            Status::Provider,
+            hostile(
+                "",
+                "(drop (memory.grow (i32.const 60000))) (i32.store (i32.const 0x7fff0000) (i32.const 1))",
+                "",
+            ),
+            Status::OutOfResources,
         ),
         ("output", hostile("", "", bytes), Status::OutOfResources),
         ("trap", hostile("", "unreachable", ""), Status::Provider),
