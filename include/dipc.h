@@ -1115,6 +1115,17 @@ uint64_t dipc_error_retry_after_ns(const struct dipc_error *error);
 const struct dipc_error *dipc_error_source(const struct dipc_error *error);
 
 /**
+ * Makes an error, for a library over this one whose functions report failures in the same way.
+ *
+ * @param code   A DIPC_ERR_*; any other number becomes DIPC_ERR_PROVIDER.
+ * @param text   One line of UTF-8: the cause, and the remedy if one is known. Copied.
+ * @param error  May be NULL; receives the error, to be freed by dipc_error_free().
+ * @return The status of the error. DIPC_ERR_NULL_ARGUMENT, DIPC_ERR_INVALID_ARGUMENT: the text is
+ *         NULL or not UTF-8, and the error says so.
+ */
+dipc_status dipc_error_new(int32_t code, const char *text, struct dipc_error **error);
+
+/**
  * Frees an error. NULL does nothing.
  *
  * @param error  Error from a call's last argument, or NULL; not from dipc_error_source().

@@ -2,9 +2,10 @@
 
 use std::ffi::{CString, c_char};
 
-use crate::error::Error;
-use crate::ffi::guard::guard_value;
+use crate::error::{Error, Result, Status};
+use crate::ffi::guard::{ErrorOut, guard, guard_value};
 use crate::ffi::status::{DIPC_OK, dipc_status};
+use crate::ffi::text::try_str;
 
 /// The details of a failure: a status for programs and a text for people. Any thread may read an
 /// error, also after a fork and after its handle was freed.
@@ -135,6 +136,33 @@ pub unsafe extern "C" fn dipc_error_source(error: *const dipc_error) -> *const d
         unsafe { error.as_ref() }
             .and_then(|error| error.source.as_deref())
             .map_or(std::ptr::null(), std::ptr::from_ref)
+    })
+}
+
+/// Makes an error, for a library over this one whose functions report failures in the same way.
+///
+/// @param code   A DIPC_ERR_*; any other number becomes DIPC_ERR_PROVIDER.
+/// @param text   One line of UTF-8: the cause, and the remedy if one is known. Copied.
+/// @param error  May be NULL; receives the error, to be freed by dipc_error_free().
+/// @return The status of the error. DIPC_ERR_NULL_ARGUMENT, DIPC_ERR_INVALID_ARGUMENT: the text is
+///         NULL or not UTF-8, and the error says so.
+///
+/// # Safety
+///
+/// `text` is NULL or NUL-terminated; `error` is NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_error_new(
+    code: i32,
+    text: *const c_char,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    guard(error, || -> Result<()> {
+        // SAFETY: the caller promises `text` is NULL or NUL-terminated.
+        let text = unsafe { try_str(text, "text") }?;
+        let status = Status::from_code(code).unwrap_or(Status::Provider);
+        Err(Error::new(status, text))
     })
 }
 

@@ -50,6 +50,12 @@ static void errors_have_sources(void) {
   dipc_client_free(client);
 }
 
+static void libraries_above_make_errors(void) {
+  FAILS(DIPC_ERR_PERMISSION, "not you", dipc_error_new(DIPC_ERR_PERMISSION, "not you", &error_));
+  FAILS(DIPC_ERR_PROVIDER, "odd", dipc_error_new(DIPC_NOTHING, "odd", &error_));
+  FAILS(DIPC_ERR_INVALID_ARGUMENT, "UTF-8", dipc_error_new(DIPC_ERR_IO, "\xff", &error_));
+}
+
 static void tokens_stay_triggered(void) {
   dipc_cancel *cancel = NULL;
   OK(dipc_cancel_new(&cancel, &error_));
@@ -141,6 +147,7 @@ int main(void) {
   statuses_have_names_and_errnos();
   transports_say_whether_they_work();
   errors_have_sources();
+  libraries_above_make_errors();
   tokens_stay_triggered();
   options_check_their_values();
   bad_uris_are_refused();

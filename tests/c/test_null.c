@@ -17,6 +17,8 @@ static void errors_and_values(void) {
   CHECK_EQ(dipc_error_os_errno(NULL), 0);
   CHECK_EQ(dipc_error_retry_after_ns(NULL), 0);
   CHECK(dipc_error_source(NULL) == NULL);
+  NULLS("text", dipc_error_new(DIPC_ERR_IO, NULL, &error_));
+  CHECK_EQ(dipc_error_new(DIPC_ERR_IO, "text", NULL), DIPC_ERR_IO);
   dipc_error_free(NULL);
   CHECK(dipc_status_name(0) != NULL);
   CHECK_EQ(dipc_status_errno(0), 0);
