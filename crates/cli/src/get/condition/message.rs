@@ -89,7 +89,7 @@ fn array(of: &Term, beside: Option<&DataType>) -> Result<ArrayRef> {
         Term::Time(text) => read(text, &DataType::Time64(unit_of(text))),
         Term::Timestamp(text) => {
             let zone = match beside {
-                Some(DataType::Timestamp(_, Some(_))) => Some("UTC".into()),
+                Some(DataType::Timestamp(_, zone)) => zone.clone(),
                 _ => None,
             };
             read(text, &DataType::Timestamp(unit_of(text), zone))
@@ -98,8 +98,13 @@ fn array(of: &Term, beside: Option<&DataType>) -> Result<ArrayRef> {
     }
 }
 
-/// A text as a value of type `to`.
+/// A text as a value of type `to`. A time without an offset is in UTC where `to` has a zone, whose
+/// name is no part of the value.
 fn read(text: &str, to: &DataType) -> Result<ArrayRef> {
+    let to = match to {
+        DataType::Timestamp(unit, Some(_)) => &DataType::Timestamp(*unit, Some("+00:00".into())),
+        to => to,
+    };
     let strict = CastOptions {
         safe: false,
         ..CastOptions::default()
