@@ -86,6 +86,17 @@
 //! | `dipc.compression` | of a put: `lz4` or `zstd` | none |
 //! | `dipc.ingest.modes` | modes that the server follows, with commas | `create` |
 //!
+//! | Of statements | Value | Default |
+//! |---|---|---|
+//! | `dipc.columns` | names of columns, with commas; one with a comma in quotes, as in CSV | all |
+//! | `dipc.filter` | which rows: an extended expression of Substrait, as bytes | all |
+//! | `dipc.offset` | how many rows that pass are left out, first | `0` |
+//! | `dipc.limit` | most rows that pass behind those | all |
+//!
+//! These are for `ExecuteQuery`: what is not selected is not sent. An empty value lifts them. The
+//! schema of `ExecuteSchema` has the columns; `ExecutePartitions` is refused with them. A server that
+//! knows no selections, or a function of the filter, fails the query with `NotImplemented`.
+//!
 //! # Ingestion
 //!
 //! A put has the header `adbc.ingest.mode` with `create`, `append`, `replace` or `create_append`.
@@ -116,6 +127,7 @@ mod objects;
 mod partition;
 mod results;
 mod running;
+mod selection;
 mod session;
 mod settings;
 mod statement;

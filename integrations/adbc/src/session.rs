@@ -9,6 +9,7 @@ use dipc::{Cancel, Client, Description, Endpoint, Status};
 use crate::error::{OrAdbc as _, guarded};
 use crate::partition::Partition;
 use crate::results::{self, ResultSet};
+use crate::selection::Selection;
 use crate::settings::Settings;
 
 /// A server, how to ask it, and what the connection may do.
@@ -21,9 +22,14 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// The result set that `descriptor` stands for.
-    pub(crate) fn get(&self, descriptor: &[u8], token: Arc<Cancel>) -> Result<ResultSet> {
-        let options = self.settings.get_until(&token)?;
+    /// The result set that `descriptor` stands for, as far as it is selected.
+    pub(crate) fn get(
+        &self,
+        descriptor: &[u8],
+        selection: &Selection,
+        token: Arc<Cancel>,
+    ) -> Result<ResultSet> {
+        let options = selection.of(self.settings.get_until(&token)?)?;
         let in_parts = self.settings.in_parts()?;
         let reader = guarded(|| match in_parts {
             true => self.client.get_parts(&self.uri, descriptor, &options),

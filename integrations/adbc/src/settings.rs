@@ -8,6 +8,7 @@ use adbc_core::options::OptionValue;
 use dipc::{BodyPolicy, Cancel, Compression, GetOptions, Level, PutOptions};
 
 use crate::error::{OrAdbc as _, invalid, not_found, not_implemented};
+use crate::selection::OF_STATEMENTS;
 use crate::values::{FOREVER, bytes_of, flag, limit, number, one_of, text, time};
 
 /// Options with this prefix are settings of a transport: the rest of the name is the setting's.
@@ -245,15 +246,19 @@ pub(crate) fn is_of_databases(name: &str) -> bool {
 
 /// The error of an option that requests do not have.
 fn unknown(name: &str) -> adbc_core::error::Error {
-    not_implemented(match is_of_databases(name) {
-        true => {
+    not_implemented(match name {
+        name if is_of_databases(name) => {
             format!("{name} is an option of databases: set it before the database is initialised")
         }
-        false => format!(
+        name if OF_STATEMENTS.contains(&name) => {
+            format!("{name} is an option of statements: set it on each that needs it")
+        }
+        name => format!(
             "there is no option {name:?}. Databases have {}, {SETTING}NAME; databases, \
-             connections and statements have {}, {HEADER}KEY",
+             connections and statements have {}, {HEADER}KEY; statements have {}",
             OF_DATABASES.join(", "),
-            NAMES.join(", ")
+            NAMES.join(", "),
+            OF_STATEMENTS.join(", ")
         ),
     })
 }
@@ -286,7 +291,7 @@ mod tests {
         let mut settings = Settings::default();
         let error = settings.set("dipc.nothing", "x".into()).unwrap_err();
         assert_eq!(error.status, Status::NotImplemented);
-        for name in NAMES.into_iter().chain(OF_DATABASES) {
+        for name in NAMES.into_iter().chain(OF_DATABASES).chain(OF_STATEMENTS) {
             assert!(error.message.contains(name), "{error}");
         }
         let error = settings.set("dipc.header.Upper", "x".into()).unwrap_err();

@@ -13,6 +13,7 @@ use crate::ingest::Target;
 use crate::partition::Partition;
 use crate::results::{ResultSet, none};
 use crate::running::Running;
+use crate::selection::{OF_STATEMENTS, Selection};
 use crate::session::Session;
 use crate::values::{bytes_of, flag, parsed, text};
 
@@ -22,6 +23,7 @@ pub struct Statement {
     running: Running,
     /// The text of the query, or the bytes of the plan: the descriptor.
     descriptor: Option<Vec<u8>>,
+    selection: Selection,
     target: Target,
     bound: Option<Box<dyn RecordBatchReader + Send>>,
 }
@@ -32,6 +34,7 @@ impl Statement {
             session,
             running: Running::default(),
             descriptor: None,
+            selection: Selection::default(),
             target: Target::default(),
             bound: None,
         }
@@ -91,7 +94,8 @@ impl Statement {
     /// The result set of the query.
     fn query(&mut self) -> Result<ResultSet> {
         let descriptor = self.descriptor()?;
-        self.session.get(&descriptor, self.running.begin()?)
+        let token = self.running.begin()?;
+        self.session.get(&descriptor, &self.selection, token)
     }
 
     fn option(&self, option: &OptionStatement) -> Result<Vec<u8>> {
@@ -105,7 +109,13 @@ impl Statement {
             OptionStatement::Progress | OptionStatement::MaxProgress => {
                 Err(not_found("libdipc tells no progress of queries"))
             }
-            _ => Ok(self.session.settings.get(option.as_ref())?.to_vec()),
+            _ => {
+                let name = option.as_ref();
+                match OF_STATEMENTS.contains(&name) {
+                    true => Ok(self.selection.get(name)?.to_vec()),
+                    false => Ok(self.session.settings.get(name)?.to_vec()),
+                }
+            }
         }
     }
 }
@@ -142,10 +152,17 @@ impl adbc_core::Statement for Statement {
     fn execute_schema(&mut self) -> Result<Schema> {
         let descriptor = self.descriptor()?;
         let token = self.running.begin()?;
-        Ok(self.described(&descriptor, &token)?.1)
+        let (_, schema) = self.described(&descriptor, &token)?;
+        self.selection.schema(schema)
     }
 
     fn execute_partitions(&mut self) -> Result<PartitionedResult> {
+        if !self.selection.is_all() {
+            return Err(not_implemented(format!(
+                "whoever reads a partition has all of it: execute the query, or lift {}",
+                OF_STATEMENTS.join(", ")
+            )));
+        }
         let descriptor = self.descriptor()?;
         let token = self.running.begin()?;
         let (description, schema) = self.described(&descriptor, &token)?;
@@ -217,6 +234,7 @@ impl Optionable for Statement {
             OptionStatement::Progress | OptionStatement::MaxProgress => {
                 Err(not_implemented(format!("{name} can only be read")))
             }
+            _ if OF_STATEMENTS.contains(&name) => self.selection.set(name, value),
             _ => self.session.settings.set(name, value),
         }
     }

@@ -9,6 +9,7 @@ import adbc_driver_manager.dbapi as adbc
 import duckdb
 import polars
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from conftest import DRIVER, connect
 
@@ -185,3 +186,51 @@ def test_cancel(sql_server):
             cursor.fetchall()
         assert raised.value.status_code == adbc_driver_manager.AdbcStatusCode.CANCELLED
         assert time.monotonic() - begun < 8
+
+
+def test_columns_and_rows_of_a_statement(connection):
+    schema = connection.adbc_get_table_schema("nation")
+    message = bytes((pc.field("n_regionkey") == 3).to_substrait(schema))
+    with connection.cursor() as cursor:
+
+        def names(**options):
+            options = {f"dipc.{name}": value for name, value in options.items()}
+            cursor.adbc_statement.set_options(**options)
+            cursor.execute("nation")
+            table = cursor.fetch_arrow_table()
+            assert table.schema == pa.schema(cursor.adbc_statement.execute_schema())
+            return table
+
+        cursor.adbc_statement.set_sql_query("nation")
+        europe = names(columns="n_nationkey,n_name", filter=message)
+        assert europe.column_names == ["n_nationkey", "n_name"]
+        assert europe["n_name"].to_pylist() == [
+            "FRANCE", "GERMANY", "ROMANIA", "RUSSIA", "UNITED KINGDOM",
+        ]
+        # A range counts the rows that pass.
+        assert names(columns='"n_name"', offset=1, limit="2")["n_name"].to_pylist() == ["GERMANY", "ROMANIA"]
+        assert cursor.adbc_statement.get_option_int("dipc.limit") == 2
+        assert cursor.adbc_statement.get_option_bytes("dipc.filter") == message
+        assert names(limit=0).num_rows == 0
+        with pytest.raises(adbc.NotSupportedError, match="has all of it"):
+            cursor.adbc_statement.execute_partitions()
+        assert names(columns="", filter="", offset="", limit="").num_rows == 25
+
+
+def test_selections_that_cannot_be_used(connection):
+    Code = adbc_driver_manager.AdbcStatusCode
+    with connection.cursor() as cursor:
+        for name, value in (("columns", "a,,b"), ("offset", -1), ("limit", "many"), ("filter", b"x" * 70_000)):
+            with pytest.raises(adbc.Error) as raised:
+                cursor.adbc_statement.set_options(**{f"dipc.{name}": value})
+            assert raised.value.status_code == Code.INVALID_ARGUMENT
+        for name, value in (("columns", "nothing"), ("filter", b"no filter")):
+            cursor.adbc_statement.set_options(**{f"dipc.{name}": value})
+            with pytest.raises(adbc.Error) as raised:
+                cursor.execute("nation")
+            assert raised.value.status_code == Code.INVALID_ARGUMENT, name
+            cursor.adbc_statement.set_options(**{f"dipc.{name}": ""})
+        cursor.execute("nation")
+        assert cursor.fetch_arrow_table().num_rows == 25
+    with pytest.raises(adbc.NotSupportedError, match="an option of statements"):
+        connection.adbc_connection.set_options(**{"dipc.limit": 1})

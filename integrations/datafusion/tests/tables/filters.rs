@@ -300,6 +300,9 @@ async fn conditions_of_each_kind() {
         ("x3 > 2.5", By::Both),
         ("x36 <> 0", By::Here),
         ("(x36 > 1) IS NOT TRUE", By::Here),
+        ("coalesce(x36 > 1, true)", By::Here),
+        ("(x36 > 1) IN (x32, true, NULL)", By::Here),
+        ("NOT (x36 > 1 AND x2 > 3)", By::Both),
         // They can fail, or have no translation.
         ("x2 > 2 AND 10 / (x2 + 1) > 0", By::Both),
         ("x26 <> '' AND length(x26) = 3", By::Both),

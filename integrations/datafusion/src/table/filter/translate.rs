@@ -274,7 +274,7 @@ impl<'a> Translator<'a> {
                 kind: Some(Kind::Literal(literal(option)?)),
             });
         }
-        if !is_comparable(&value.of) {
+        if !is_comparable(&value.of) || value.is_wider {
             return None;
         }
         let levels = value.levels.max(1);
@@ -328,7 +328,9 @@ impl<'a> Translator<'a> {
     /// A cast that keeps all values.
     fn cast(&mut self, inner: &Expr, to: &DataType, level: usize) -> Option<Term> {
         let (term, to) = (self.term(inner, level)?, plain(to));
-        if is_alike(&term.of, to) {
+        // Values of other widths do not become binary of a fixed one.
+        let is_fixed = matches!(to, DataType::FixedSizeBinary(_));
+        if term.of == *to || is_alike(&term.of, to) && !is_fixed {
             // The server compares these as they are.
             let of = to.clone();
             return Some(Term { of, ..term });
