@@ -270,7 +270,7 @@ static void fails(const dipc_client *client, const char *uri) {
       {"filter.wasm", "keep", "colour>3", "colour"},
   }, later[] = {
       {"faults.wasm", "panics", "", "stopped by a trap"},
-      {"faults.wasm", "short", "", "output is wrong"},
+      {"faults.wasm", "short", "", "the function failed"},
   };
   for (size_t i = 0; i < sizeof at_once / sizeof *at_once; i++) {
     dipc_function_message *message =
