@@ -637,6 +637,12 @@ struct ArrowAsyncDeviceStreamHandler {
 #define DIPC_SERVER_STAT_REQUESTS_REFUSED 20
 
 /**
+ * Rows of the batches that tables and providers gave to be sent since the start, those included
+ * that a filter or a range left out.
+ */
+#define DIPC_SERVER_STAT_ROWS_READ 21
+
+/**
  * Bodies are lent if that is possible and faster, otherwise sent as bytes.
  */
 #define DIPC_BODY_AUTO 0
@@ -1036,6 +1042,11 @@ typedef struct dipc_server_stats {
    * Body bytes that a request has carried, both ways, when it ended.
    */
   struct dipc_histogram request_bytes;
+  /**
+   * Rows of the batches that tables and providers gave to be sent, those included that a filter
+   * or a range left out. Batches behind the end of a range are not read.
+   */
+  uint64_t rows_read;
 } dipc_server_stats;
 
 #ifdef __cplusplus

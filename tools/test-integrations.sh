@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The tests of integrations/: of each crate, and of what other languages do with it.
 #
-#   tools/test-integrations.sh [adbc|datafusion ...]      default: all
+#   tools/test-integrations.sh [adbc|datafusion|functions ...]      default: all
 set -euo pipefail
 cd "$(dirname "$0")/.."
 root=$PWD
@@ -10,7 +10,7 @@ read -ra flags <<<"${CARGO_FLAGS:-} --locked"
 profile=debug
 [[ " ${flags[*]} " != *" --release "* ]] || profile=release
 parts=("$@")
-[ "${#parts[@]}" -gt 0 ] || parts=(adbc datafusion)
+[ "${#parts[@]}" -gt 0 ] || parts=(adbc datafusion functions)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
@@ -34,11 +34,24 @@ in_namespaces() {
   PATH=$root/integrations/target/$profile:$PATH examples/cluster/query.sh 0.01
 }
 
+# The modules that the tests run. What they export is compiled for WebAssembly alone.
+modules() {
+  export DIPC_FUNCTIONS_MODULES=$root/integrations/target/modules
+  CARGO_FLAGS=${flags[*]} tools/build-functions.sh "$DIPC_FUNCTIONS_MODULES"
+  (cd integrations && cargo clippy "${flags[@]}" --package dipc-guest --lib --examples \
+    --target wasm32-unknown-unknown -- -D warnings)
+}
+
 for part in "${parts[@]}"; do
   begun=$SECONDS
   printf '\ntest-integrations: %s\n' "$part"
-  (cd integrations && cargo clippy "${flags[@]}" --package "libdipc-$part" --all-targets -- -D warnings)
-  (cd integrations && cargo test "${flags[@]}" --package "libdipc-$part")
+  packages=(--package "libdipc-$part")
+  if [ "$part" = functions ]; then
+    modules
+    packages=(--package dipc-guest --package libdipc-sandbox --package libdipc-functions)
+  fi
+  (cd integrations && cargo clippy "${flags[@]}" "${packages[@]}" --all-targets -- -D warnings)
+  (cd integrations && cargo test "${flags[@]}" "${packages[@]}")
   case $part in
     adbc) adbc_in_python ;;
     datafusion) in_namespaces ;;

@@ -395,6 +395,7 @@ type ServerStats struct {
 	RequestsFinished   uint64 // ended well, since the start
 	RequestsFailed     uint64 // begun, and ended otherwise, since the start
 	RequestsRefused    uint64 // not begun, since the start
+	RowsRead           uint64 // of the batches that tables and providers gave, left out by a filter or a range or not
 }
 
 // Stats gives the server's figures so far.
@@ -426,6 +427,7 @@ func (s *Server) Stats() (ServerStats, error) {
 			C.DIPC_SERVER_STAT_REQUESTS_FINISHED:   &stats.RequestsFinished,
 			C.DIPC_SERVER_STAT_REQUESTS_FAILED:     &stats.RequestsFailed,
 			C.DIPC_SERVER_STAT_REQUESTS_REFUSED:    &stats.RequestsRefused,
+			C.DIPC_SERVER_STAT_ROWS_READ:           &stats.RowsRead,
 		})
 	})
 	return stats, err

@@ -56,6 +56,7 @@ enum class ServerStat : std::int32_t {
   requests_finished = DIPC_SERVER_STAT_REQUESTS_FINISHED,        ///< Ended well.
   requests_failed = DIPC_SERVER_STAT_REQUESTS_FAILED,            ///< Begun, and ended otherwise.
   requests_refused = DIPC_SERVER_STAT_REQUESTS_REFUSED,          ///< Not begun.
+  rows_read = DIPC_SERVER_STAT_ROWS_READ,                        ///< Given to be sent.
 };
 
 namespace detail {

@@ -75,6 +75,9 @@ pub const DIPC_SERVER_STAT_REQUESTS_FINISHED: i32 = 18;
 pub const DIPC_SERVER_STAT_REQUESTS_FAILED: i32 = 19;
 /// Requests that were refused, since the start.
 pub const DIPC_SERVER_STAT_REQUESTS_REFUSED: i32 = 20;
+/// Rows of the batches that tables and providers gave to be sent since the start, those included
+/// that a filter or a range left out.
+pub const DIPC_SERVER_STAT_ROWS_READ: i32 = 21;
 
 /// Makes a server without tickets. Starts two threads: the first serves connections, the second
 /// releases the arrays that clients have given back.
@@ -330,6 +333,7 @@ pub unsafe extern "C" fn dipc_server_stat(
             DIPC_SERVER_STAT_REQUESTS_FINISHED => stats.streams.finished,
             DIPC_SERVER_STAT_REQUESTS_FAILED => stats.streams.failed.iter().sum(),
             DIPC_SERVER_STAT_REQUESTS_REFUSED => stats.refused.iter().sum(),
+            DIPC_SERVER_STAT_ROWS_READ => stats.streams.rows_read,
             _ => return Err(unknown_stat(stat, "DIPC_SERVER_STAT_*")),
         });
         Ok(())

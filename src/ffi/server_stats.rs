@@ -100,6 +100,9 @@ pub struct dipc_server_stats {
     pub hand_over_ns: dipc_histogram,
     /// Body bytes that a request has carried, both ways, when it ended.
     pub request_bytes: dipc_histogram,
+    /// Rows of the batches that tables and providers gave to be sent, those included that a filter
+    /// or a range left out. Batches behind the end of a range are not read.
+    pub rows_read: u64,
 }
 
 impl From<&HistogramSums> for dipc_histogram {
@@ -144,6 +147,7 @@ impl From<&ServerStats> for dipc_server_stats {
             first_batch_ns: (&streams.first_batch).into(),
             hand_over_ns: (&streams.hand_over).into(),
             request_bytes: (&streams.request_bytes).into(),
+            rows_read: streams.rows_read,
         }
     }
 }

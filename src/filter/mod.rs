@@ -4,6 +4,7 @@
 //! each batch, by the kernels of `arrow`. A row passes where the expression is true; null counts as
 //! false. `docs/filters.md` lists types and functions, and what a message may be.
 
+pub mod build;
 mod coerce;
 mod compare;
 mod extensions;
@@ -19,9 +20,15 @@ mod tests;
 mod types;
 mod value;
 
-use arrow::array::{Array, ArrayRef, BooleanArray, RecordBatch};
+use std::sync::Arc;
+
+use arrow::array::{
+    Array, ArrayRef, AsArray, BinaryViewArray, BooleanArray, GenericByteViewArray, RecordBatch,
+    RecordBatchOptions, StringViewArray,
+};
+use arrow::buffer::Buffer;
 use arrow::compute::{concat, filter_record_batch};
-use arrow::datatypes::{DataType, Schema};
+use arrow::datatypes::{ByteViewType, DataType, Schema};
 use arrow::error::ArrowError;
 use prost::bytes::Bytes;
 
@@ -145,14 +152,42 @@ impl Filter {
         value.booleans(rows).map_err(failed)
     }
 
-    /// The rows of `batch` that pass.
+    /// The rows of `batch` that pass; if all do, `batch` itself. Columns of views keep the bytes of
+    /// other rows only where these are the fewer ones.
     ///
     /// # Errors
     ///
     /// As [`Self::evaluate`].
     pub fn apply(&self, batch: &RecordBatch) -> Result<RecordBatch> {
-        filter_record_batch(batch, &self.evaluate(batch)?).map_err(failed)
+        let passing = self.evaluate(batch)?;
+        if passing.true_count() == batch.num_rows() {
+            return Ok(batch.clone());
+        }
+        let passed = filter_record_batch(batch, &passing).map_err(failed)?;
+        let columns = passed.columns().iter().map(without_unused).collect();
+        let options = RecordBatchOptions::new().with_row_count(Some(passed.num_rows()));
+        RecordBatch::try_new_with_options(passed.schema(), columns, &options).map_err(failed)
     }
+}
+
+/// A column of views without the bytes that no row uses, if these are most. The kernels keep all.
+fn without_unused(column: &ArrayRef) -> ArrayRef {
+    match column.data_type() {
+        DataType::Utf8View if is_sparse(column.as_string_view()) => {
+            Arc::new(column.as_string_view().iter().collect::<StringViewArray>())
+        }
+        DataType::BinaryView if is_sparse(column.as_binary_view()) => {
+            Arc::new(column.as_binary_view().iter().collect::<BinaryViewArray>())
+        }
+        _ => column.clone(),
+    }
+}
+
+/// Whether copies of what the rows use are smaller than half of what the array holds. Of rows that
+/// share bytes each would get a copy.
+fn is_sparse<T: ByteViewType>(array: &GenericByteViewArray<T>) -> bool {
+    let held: usize = array.data_buffers().iter().map(Buffer::len).sum();
+    array.total_buffer_bytes_used() < held / 2
 }
 
 /// The one expression of the message.

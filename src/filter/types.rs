@@ -1,12 +1,13 @@
 //! Types of Arrow for those of a message.
 
 use arrow::datatypes::{
-    DECIMAL128_MAX_PRECISION, DECIMAL256_MAX_PRECISION, DECIMAL256_MAX_SCALE, DataType, TimeUnit,
+    DECIMAL128_MAX_PRECISION, DECIMAL256_MAX_PRECISION, DECIMAL256_MAX_SCALE, DataType, Field,
+    TimeUnit,
 };
 
 use super::extensions::Extensions;
-use super::message::Type;
 use super::message::kind::Kind;
+use super::message::{DecimalType, ListType, MapType, Plain, Sized, StructType, Type};
 use crate::error::{Error, Result};
 
 /// The type of timestamps in UTC, as literals have it.
@@ -122,6 +123,69 @@ pub(super) fn user_defined(reference: u32, extensions: &Extensions) -> Result<Da
         "time_nanos" => DataType::Time64(TimeUnit::Nanosecond),
         name => return Err(unsupported(name)),
     })
+}
+
+/// The type of a message for `of`; one without a kind if messages have none for it.
+pub(super) fn substrait_type(of: &DataType) -> Type {
+    let plain = |variation| Plain { variation };
+    let sized = |unit: TimeUnit| Sized {
+        size: i32::from(digits(unit)),
+    };
+    let decimal = |precision: u8, scale: i8, variation| DecimalType {
+        scale: i32::from(scale),
+        precision: i32::from(precision),
+        variation,
+    };
+    let boxed = |field: &Field| Some(Box::new(substrait_type(field.data_type())));
+    let kind = match of {
+        DataType::Boolean => Kind::Bool(plain(0)),
+        DataType::Int8 => Kind::I8(plain(0)),
+        DataType::Int16 => Kind::I16(plain(0)),
+        DataType::Int32 => Kind::I32(plain(0)),
+        DataType::Int64 => Kind::I64(plain(0)),
+        DataType::UInt8 => Kind::I8(plain(1)),
+        DataType::UInt16 => Kind::I16(plain(1)),
+        DataType::UInt32 => Kind::I32(plain(1)),
+        DataType::UInt64 => Kind::I64(plain(1)),
+        DataType::Float16 | DataType::Float32 => Kind::Fp32(plain(0)),
+        DataType::Float64 => Kind::Fp64(plain(0)),
+        DataType::Utf8 => Kind::String(plain(0)),
+        DataType::LargeUtf8 => Kind::String(plain(1)),
+        DataType::Utf8View => Kind::String(plain(2)),
+        DataType::Binary => Kind::Binary(plain(0)),
+        DataType::LargeBinary => Kind::Binary(plain(1)),
+        DataType::BinaryView => Kind::Binary(plain(2)),
+        DataType::FixedSizeBinary(size) => Kind::FixedBinary(Sized { size: *size }),
+        DataType::Date32 => Kind::Date(plain(0)),
+        DataType::Date64 => Kind::Date(plain(1)),
+        DataType::Time32(unit) | DataType::Time64(unit) => Kind::PrecisionTime(sized(*unit)),
+        DataType::Timestamp(unit, None) => Kind::PrecisionTimestamp(sized(*unit)),
+        DataType::Timestamp(unit, Some(_)) => Kind::PrecisionTimestampTz(sized(*unit)),
+        DataType::Decimal32(precision, scale)
+        | DataType::Decimal64(precision, scale)
+        | DataType::Decimal128(precision, scale) => Kind::Decimal(decimal(*precision, *scale, 0)),
+        DataType::Decimal256(precision, scale) => Kind::Decimal(decimal(*precision, *scale, 1)),
+        DataType::Struct(fields) => Kind::Struct(StructType {
+            types: fields
+                .iter()
+                .map(|field| substrait_type(field.data_type()))
+                .collect(),
+        }),
+        DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _) => {
+            Kind::List(Box::new(ListType { item: boxed(item) }))
+        }
+        DataType::Map(entries, _) => match entries.data_type() {
+            DataType::Struct(fields) => Kind::Map(Box::new(MapType {
+                key: fields.first().and_then(|key| boxed(key)),
+                value: fields.get(1).and_then(|value| boxed(value)),
+            })),
+            _ => return Type { kind: None },
+        },
+        DataType::Dictionary(_, values) => return substrait_type(values),
+        DataType::RunEndEncoded(_, values) => return substrait_type(values.data_type()),
+        _ => return Type { kind: None },
+    };
+    Type { kind: Some(kind) }
 }
 
 /// The type for times of day in `unit`.

@@ -58,6 +58,13 @@ impl Provider for Host {
         }
     }
 
+    fn accept(&self, request: &Request<'_>) -> Result<()> {
+        match request.ticket() {
+            b"full" => Err(Error::new(Status::OutOfResources, "the disk is full")),
+            _ => Ok(()),
+        }
+    }
+
     fn put(&self, _: &Request<'_>, table: Reader) -> Result<()> {
         let batches: Vec<_> = table.collect::<Result<_, _>>().unwrap();
         self.0.lock().unwrap().extend(batches);
@@ -211,4 +218,30 @@ fn a_middleware_alone_forwards() {
     );
     let refused = server.middleware("Not A Key", Halving).unwrap_err();
     assert_eq!(refused.status(), Status::InvalidArgument);
+}
+
+/// Promise of `Provider::accept`: a refused client has sent no batch, with a middleware before the host
+/// too.
+#[test]
+fn a_host_refuses_a_table_before_it_comes() {
+    let host = Host::default();
+    let (_server, uri) = with_middleware(PLACES[0], &host);
+    let client = Client::new().unwrap();
+    let refused = |error: Error| {
+        assert_eq!(error.status(), Status::OutOfResources, "{error}");
+        assert!(error.text().contains("the disk is full"), "{error}");
+    };
+    let put = client.start_put(&uri, "full", &schema(), &PutOptions::new());
+    refused(put.map(drop).unwrap_err());
+    let exchanged = client.exchange(
+        &uri,
+        "full",
+        &schema(),
+        (&PutOptions::new(), &GetOptions::new()),
+    );
+    refused(exchanged.map(drop).unwrap_err());
+    let options = PutOptions::new().headers(headers("yes"));
+    let sent = Batches::of(schema(), table(3));
+    refused(client.put_with(&uri, "full", sent, &options).unwrap_err());
+    assert!(host.0.lock().unwrap().is_empty());
 }

@@ -91,6 +91,7 @@ static void figures_add_up(void) {
   CHECK_EQ(sum(stats.requests_refused, DIPC_STATS_STATUSES), 1);
   CHECK_EQ(stats.batches_sent, 2 * BATCHES);
   CHECK_EQ(stats.rows_sent, 2 * BATCHES * ROWS);
+  CHECK_EQ(stats.rows_read, stats.rows_sent);
   CHECK_EQ(stats.batches_received, BATCHES);
   CHECK_EQ(stats.rows_received, BATCHES * ROWS);
   CHECK(stats.bytes_received > BATCHES * ROWS);
@@ -104,6 +105,7 @@ static void figures_add_up(void) {
   CHECK(stats.request_bytes.sum >= bytes && stats.request_bytes.sum < bytes + bytes / 10);
   CHECK_EQ(server_stat(server, DIPC_SERVER_STAT_ROWS), stats.rows_sent);
   CHECK_EQ(server_stat(server, DIPC_SERVER_STAT_REQUESTS_REFUSED), 1);
+  CHECK_EQ(server_stat(server, DIPC_SERVER_STAT_ROWS_READ), stats.rows_read);
 
   OK(dipc_server_get_label_stats(server, "t", &label, sizeof label, &error_));
   CHECK_EQ(label.batches_sent, 2 * BATCHES);
@@ -154,6 +156,7 @@ static void structs_of_other_versions(void) {
   OK(dipc_server_get_stats(server, &newer.known, sizeof newer - sizeof(uint64_t), &error_));
   CHECK_EQ(newer.known.rows_sent, whole.rows_sent);
   CHECK_EQ(newer.known.request_bytes.sum, whole.request_bytes.sum);
+  CHECK_EQ(newer.known.rows_read, BATCHES * ROWS);
   CHECK_EQ(sum(newer.unknown, 3), 0);
   CHECK(newer.unknown[3] == UINT64_C(0xaaaaaaaaaaaaaaaa));
   uint64_t older[10];

@@ -423,6 +423,42 @@ fn new_clients_are_measured_over_tls() {
     }
 }
 
+/// A filter is measured at both ends, with the same rows and fewer bytes from the server.
+#[test]
+fn filters_are_measured_at_both_ends() {
+    let args = [
+        "--op=filter",
+        "--transport=shm,tcp",
+        "--passing=1,50",
+        "--batch-bytes=64K",
+        "--ring-bytes=1M",
+        "--seconds=0.05",
+    ];
+    let lines = lines(&args);
+    assert_eq!(lines.len(), 4);
+    let places = [("shm", 0.01), ("shm", 0.5), ("tcp", 0.01), ("tcp", 0.5)];
+    for (line, (transport, share)) in lines.iter().zip(places) {
+        assert_eq!(line["op"], "filter");
+        assert_eq!(line["transport"], transport);
+        assert_eq!(number(line, "table_rows"), 16 << 10);
+        let (client, server) = (&line["at_client"], &line["at_server"]);
+        assert_eq!(number(client, "passed"), number(server, "passed"));
+        let passed = number(server, "passed") as f64 / number(line, "table_rows") as f64;
+        assert!((share * 0.5..share * 1.5).contains(&passed), "{line}");
+        assert!(number(client, "bytes") >= 1 << 20, "{line}");
+        assert!(number(server, "bytes") < number(client, "bytes"), "{line}");
+        let ratio = rate(server, "rows_per_second") / rate(client, "rows_per_second");
+        assert!((rate(line, "ratio") / ratio - 1.0).abs() < 1e-6, "{line}");
+    }
+    let told = text(&run(&[&["bench"][..], &args].concat()).stdout);
+    assert!(
+        told.contains("filter over tcp: a table of 1 MiB in batches of 64 KiB"),
+        "{told}"
+    );
+    failure(2, &["bench", "--op=filter", "--passing=0"]);
+    failure(2, &["bench", "--op=filter", "--touch=sum"]);
+}
+
 /// The table names the conditions of each figure, and its columns are aligned.
 #[test]
 fn tables_can_be_read_alone() {

@@ -6,6 +6,7 @@ mod bench;
 mod cases;
 #[path = "../common/certificates.rs"]
 mod certificates;
+mod conditions;
 mod describing;
 mod ends;
 mod fake_flight;

@@ -20,6 +20,7 @@ ELSEWHERE = {
     ("docs/quick-start.md", "julia"): "tests/quick_start/test_quick_start.py",
     ("docs/quick-start.md", "python"): "tests/quick_start/test_quick_start.py",
     ("docs/quick-start.md", "rust"): "tests/quick_start/test_quick_start.py",
+    ("docs/code-to-the-data.md", "rust"): "integrations/functions/rust/src/lib.rs",
     ("docs/guide/go.md", "go"): "bindings/go/guide_test.go",
     ("docs/guide/julia.md", "julia"): "bindings/julia/test/test_examples.jl",
     ("docs/guide/python.md", "python"): "bindings/python/tests/test_documents.py",
@@ -43,9 +44,12 @@ def only(page: str, language: str) -> str:
 
 
 def test_every_snippet_has_a_test():
-    """C and C++ that is not run below is shown from a file that other tests build."""
+    """What is not run below is shown from a file that other tests build."""
     built = {path: path.read_text(encoding="utf-8") for path in ROOT.glob("tests/c/*.c")}
     built |= {path: path.read_text(encoding="utf-8") for path in ROOT.glob("bindings/cpp/examples/*.cpp")}
+    built |= {path: path.read_text(encoding="utf-8") for path in ROOT.glob("integrations/functions/examples/**/*.*")}
+    manifest = ROOT / "integrations/Cargo.toml"
+    built[manifest] = manifest.read_text(encoding="utf-8")
     seen = set()
     for page in PAGES:
         name = str(page.relative_to(ROOT))

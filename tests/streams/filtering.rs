@@ -1,6 +1,7 @@
 //! Filters of a get (rule Q12).
 
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use arrow::array::{AsArray as _, Int64Array, RecordBatch, StringArray};
@@ -10,10 +11,13 @@ use dipc::arena::{Arena, ArenaOptions};
 use dipc::client::GetOptions;
 use dipc::device::DeviceKind;
 use dipc::error::{Result, Status};
-use dipc::proto::Selection;
+use dipc::proto::{Credit, Selection};
 use dipc::server::{Request, ServerOptions};
+use dipc::transport::BodyPolicy;
 
-use crate::common::{FnProvider, batch, in_arena, read_all, schema, stream_of};
+use crate::common::{
+    FnProvider, batch, export, export_schema, in_arena, read_all, schema, stream_of,
+};
 use crate::selecting::{FORMS, ROWS, every_form, publish, table};
 use crate::{SHM, SUBJECTS, client, serve, server};
 
@@ -199,5 +203,96 @@ fn the_host_may_filter_by_itself() {
         };
         let mut stream = client().get(&[&uri], b"own", &options, None).unwrap();
         assert_eq!(read_all(&mut stream).unwrap(), [batch(7, 3)]);
+    }
+}
+
+/// Promise of the figures: batches of which a filter or a range leaves rows out are read whole.
+/// Batches that a range skips are read too, and none behind its end, whoever gives the table.
+#[test]
+fn rows_are_counted_as_read_and_as_sent() {
+    let mut range = Selection::new();
+    range.set_rows(150, Some(120));
+    for subject in SUBJECTS {
+        let (server, uri, _pushing) = every_form(subject);
+        let client = client();
+        for form in FORMS {
+            let label = std::str::from_utf8(form).unwrap();
+            let (mut read, mut sent) = (0, 0);
+            for (selection, more_read, more_sent) in [
+                (Selection::new(), 400, 400),
+                (filter(FROM_250), 400, 150),
+                (range.clone(), 300, 120),
+            ] {
+                let options = GetOptions {
+                    selection,
+                    ..subject.options()
+                };
+                let mut stream = client.get(&[&uri], form, &options, None).unwrap();
+                read_all(&mut stream).unwrap();
+                (read, sent) = (read + more_read, sent + more_sent);
+                let sums = server.label_stats(label).unwrap();
+                assert_eq!((sums.rows_read, sums.rows), (read, sent), "{label}");
+            }
+        }
+        let sums = server.stats().streams;
+        assert_eq!((sums.rows_read, sums.rows), (3 * 1100, 3 * 670));
+    }
+}
+
+/// Promise of the pull form: what the host does wrong is not told as the fault of a client that
+/// filters. Its stream goes on where the host pushes behind the end, and comes whole.
+#[test]
+fn a_push_behind_the_end_is_not_the_clients_fault() {
+    const LARGE: usize = 20_000;
+    let soon = Some(Duration::from_secs(10));
+    for subject in SUBJECTS {
+        // Lent bodies would take no room.
+        let options = ServerOptions {
+            body: BodyPolicy::Packed,
+            ..ServerOptions::default()
+        };
+        let (server, uri) = server(subject, options);
+        server.serve_pull(b"t").unwrap();
+        let options = GetOptions {
+            selection: filter(FROM_250),
+            window: Credit {
+                batches: 8,
+                // Room for one batch, and a part of another one.
+                bytes: 512 << 10,
+            },
+            ..subject.options()
+        };
+        let client = client();
+        let (mut stream, request) = thread::scope(|scope| {
+            let begun = scope.spawn(|| {
+                let request = server.next_request(soon, None).unwrap().unwrap();
+                request.start(&export_schema(&schema()), 1).unwrap();
+                request
+            });
+            let stream = client.get(&[&uri], b"t", &options, None).unwrap();
+            (stream, begun.join().unwrap())
+        });
+        let push = |first| {
+            let pushed = request.push(export(&batch(first, LARGE)), None, Some(Duration::ZERO));
+            pushed.map_err(|(error, _)| error.status())
+        };
+        let mut first = 250;
+        while push(first).is_ok() {
+            first += LARGE as i64;
+        }
+        // The end waits behind a batch for which the client has no room.
+        let ended = request.finish(Some(Duration::ZERO)).unwrap_err();
+        assert_eq!(ended.status(), Status::Timeout);
+        assert_eq!(push(first), Err(Status::InvalidArgument));
+        let read = thread::scope(|scope| {
+            let reading = scope.spawn(|| read_all(&mut stream));
+            let finished = request.finish(soon);
+            (reading.join().unwrap(), finished)
+        });
+        assert_eq!(
+            numbers(&read.0.unwrap(), 0),
+            (250..first).collect::<Vec<_>>()
+        );
+        read.1.unwrap();
     }
 }

@@ -17,7 +17,7 @@ struct Histogram
 end
 Base.show(io::IO, h::Histogram) = print(io, "Dipc.Histogram(", h.count, " values, sum ", h.sum, ")")
 
-# The members of dipc_server_stats in their order: numbers, counts by status, histograms.
+# The members of dipc_server_stats in their order: numbers, counts by status, histograms, later numbers.
 const FIGURE_NUMBERS = (
     :connections, :connections_opened, :connections_closed, :connections_refused, :streams_active,
     :lent_outstanding, :region_bytes, :batches_sent, :rows_sent, :batches_received, :rows_received, :bytes_lent,
@@ -26,12 +26,13 @@ const FIGURE_NUMBERS = (
 )
 const FIGURES_BY_STATUS = (:requests_failed, :requests_refused)
 const FIGURE_HISTOGRAMS = (:first_batch_ns, :hand_over_ns, :request_bytes)
+const LATER_NUMBERS = (:rows_read,)
 const STATS_STATUSES = 64
 const HISTOGRAM_BUCKETS = 130
-const FIGURE_NAMES = (FIGURE_NUMBERS..., FIGURES_BY_STATUS..., FIGURE_HISTOGRAMS...)
+const FIGURE_NAMES = (FIGURE_NUMBERS..., FIGURES_BY_STATUS..., FIGURE_HISTOGRAMS..., LATER_NUMBERS...)
 # Each is of 64 bits.
 const FIGURE_WORDS = length(FIGURE_NUMBERS) + length(FIGURES_BY_STATUS) * STATS_STATUSES +
-                     length(FIGURE_HISTOGRAMS) * (2 + HISTOGRAM_BUCKETS)
+                     length(FIGURE_HISTOGRAMS) * (2 + HISTOGRAM_BUCKETS) + length(LATER_NUMBERS)
 
 """
     Dipc.figures(server) -> NamedTuple
@@ -69,7 +70,8 @@ function read_figures(call)
         Dict(Int32(1 - place) => count for (place, count) in enumerate(next(STATS_STATUSES)) if count > 0)
     end
     histograms = map(_ -> Histogram(next(2)..., next(HISTOGRAM_BUCKETS), histogram_bounds()), FIGURE_HISTOGRAMS)
-    return NamedTuple{FIGURE_NAMES}((numbers..., by_status..., histograms...))
+    later = next(length(LATER_NUMBERS))
+    return NamedTuple{FIGURE_NAMES}((numbers..., by_status..., histograms..., later...))
 end
 
 histogram_bounds() = UInt64[ccall(@c(dipc_histogram_upper_bound), UInt64, (Csize_t,), bucket)

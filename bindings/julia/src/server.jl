@@ -351,14 +351,16 @@ Base.wait(server::Server) = server.task === nothing ? nothing : wait(server.task
 Figures: connections and streams now, streams and batches so far, bytes of bodies lent, copied and
 sent so far, buffers not yet given back, bytes of regions now, and bytes of bodies copied within a GPU's
 memory, and from there to the host, so far. Then, all so far: rows sent; batches, rows and bytes that
-clients sent; connections accepted and not accepted; requests finished, failed and refused.
+clients sent; connections accepted and not accepted; requests finished, failed and refused; rows of the
+batches that tables and providers gave, those included that a filter or a range left out.
 """
 stats(server::Server) = using_handle(server) do handle
     NamedTuple{(:connections, :streams_active, :streams_served, :batches, :bytes_lent, :bytes_copied,
                 :bytes_sent, :lent_outstanding, :region_bytes, :bytes_copied_on_device, :bytes_staged,
                 :rows, :batches_received, :rows_received, :bytes_received, :connections_opened,
-                :connections_refused, :requests_finished, :requests_failed, :requests_refused)}(
-        ntuple(i -> stat(@c(dipc_server_stat), handle, i), 20))
+                :connections_refused, :requests_finished, :requests_failed, :requests_refused,
+                :rows_read)}(
+        ntuple(i -> stat(@c(dipc_server_stat), handle, i), 21))
 end
 
 """

@@ -65,7 +65,8 @@ end
     @test Tuple(m[2] for m in members) == Dipc.FIGURE_NAMES
     kind(m) = m[1] == "uint64_t" ? m[3] === nothing ? :number : :by_status : :histogram
     @test map(kind, members) == [fill(:number, length(Dipc.FIGURE_NUMBERS));
-        fill(:by_status, length(Dipc.FIGURES_BY_STATUS)); fill(:histogram, length(Dipc.FIGURE_HISTOGRAMS))]
+        fill(:by_status, length(Dipc.FIGURES_BY_STATUS)); fill(:histogram, length(Dipc.FIGURE_HISTOGRAMS));
+        fill(:number, length(Dipc.LATER_NUMBERS))]
     number(name) = parse(Int, match(Regex("#define $name (\\d+)"), header)[1])
     @test Dipc.STATS_STATUSES == number("DIPC_STATS_STATUSES")
     @test Dipc.HISTOGRAM_BUCKETS == number("DIPC_HISTOGRAM_BUCKETS")
@@ -86,6 +87,7 @@ end
         @test all_of_it.requests_get == 3 && all_of_it.requests_finished == 2 && all_of_it.rows_sent == 6000
         @test all_of_it.requests_failed == Dict(Dipc.ERR_PROVIDER => 1) && isempty(all_of_it.requests_refused)
         @test all_of_it.rows_sent == Dipc.stats(server).rows
+        @test all_of_it.rows_read == Dipc.stats(server).rows_read == 6000
         bytes = all_of_it.request_bytes
         @test bytes.count == sum(bytes.buckets) == 3 && bytes.sum >= 48_000
         @test issorted(bytes.bounds) && bytes.bounds[1] == 256 && bytes.bounds[end] == typemax(UInt64)

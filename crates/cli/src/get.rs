@@ -1,6 +1,7 @@
 //! `dipc get`: fetches a table and reports its cost.
 
 mod columns;
+mod condition;
 pub mod progress;
 mod stream;
 mod work;
@@ -10,12 +11,14 @@ use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, anyhow};
+use anyhow::{Context as _, Result, anyhow, bail};
+use dipc::arrow::schema_from_c;
 use dipc::cancel::Cancel;
 use dipc::client::{Client, ClientOptions, GetOptions};
 use dipc::device::Target as Device;
 use dipc::{Selection, Status};
 
+use condition::Condition;
 use progress::{Progress, Totals};
 pub use stream::Counted;
 use stream::Fetch;
@@ -59,6 +62,12 @@ pub struct Args {
     /// Flight do, still send all of them; what is shown, written, compared and hashed has these
     #[arg(long, value_name = "NAME,...")]
     columns: Option<String>,
+
+    /// Fetch only rows for which CONDITION is true, an expression of SQL such as "price > 2.5 AND
+    /// name LIKE 'a%'". The server evaluates it, before --offset and --limit
+    #[arg(long = "where", value_name = "CONDITION", conflicts_with = "verify")]
+    #[arg(value_parser = Condition::parse)]
+    condition: Option<Condition>,
 
     /// Skip the first N rows of the table; the server does not send them
     #[arg(long, value_name = "N", default_value = "0", conflicts_with_all = ["parts", "verify"])]
@@ -160,9 +169,9 @@ pub fn run(args: &Args) -> Result<ExitCode> {
                     serve prints";
         return Err(UsageError(text.to_owned()).into());
     }
-    if by_flight && (args.offset > 0 || args.limit.is_some()) {
-        let text = "a Flight server gives whole tables: --offset and --limit are for the URIs that \
-                    dipc serve prints";
+    if by_flight && (args.offset > 0 || args.limit.is_some() || args.condition.is_some()) {
+        let text = "a Flight server gives whole tables: --where, --offset and --limit are for the \
+                    URIs that dipc serve prints";
         return Err(UsageError(text.to_owned()).into());
     }
     let to_stdout = args.output.as_ref().is_some_and(Target::is_stdout);
@@ -214,16 +223,43 @@ impl Args {
         self.head.is_some() && !wants_all
     }
 
-    /// The part of the table that is asked for. A text that cannot be one is no error: it may name
-    /// a column whose name has a comma, which only the work on the rows finds.
-    fn selection(&self) -> Selection {
-        let mut selection = Selection::new();
+    /// The part of the table that is asked for, of those rows that pass `filter`. A text that cannot
+    /// name columns is no error: it may name a column whose name has a comma, which only the work on
+    /// the rows finds.
+    fn selection(&self, filter: Option<Vec<u8>>) -> dipc::Result<Selection> {
+        let mut selection = self.rows(filter)?;
         if let Some(names) = &self.columns {
             let _ = selection.set_columns(names.split(','));
         }
-        selection.set_rows(self.offset, self.limit);
-        selection
+        Ok(selection)
     }
+
+    /// The same with all columns.
+    fn rows(&self, filter: Option<Vec<u8>>) -> dipc::Result<Selection> {
+        let mut selection = Selection::new();
+        if let Some(filter) = filter {
+            selection.set_filter(filter)?;
+        }
+        selection.set_rows(self.offset, self.limit);
+        Ok(selection)
+    }
+}
+
+/// The message of `--where`, for which the server tells the columns.
+fn ask_filter(
+    condition: &Condition,
+    (client, options): (&Client, &GetOptions),
+    (uris, ticket): (&[&str], &str),
+    cancel: &Cancel,
+) -> Result<Vec<u8>> {
+    let described = client.describe(uris, ticket.as_bytes(), options, Some(cancel));
+    let (described, _) = described.context("--where needs the table's columns")?;
+    let Some(schema) = described.schema()? else {
+        bail!("--where needs the table's columns, and the server does not tell them");
+    };
+    condition
+        .message(&schema_from_c(&schema)?)
+        .context("--where")
 }
 
 /// Asks the server how large the selection is. The answer is for the progress alone, so a server
@@ -242,10 +278,13 @@ fn ask_totals(
     };
     let answer = client.describe(uris, ticket.as_bytes(), &options, Some(cancel));
     answer.map_or(Totals::default(), |(described, _)| Totals {
-        rows: described.rows.map(|rows| {
-            let left = rows.saturating_sub(selection.first_row());
-            selection.rows().map_or(left, |most| most.min(left))
-        }),
+        rows: described
+            .rows
+            .filter(|_| selection.filter().is_none())
+            .map(|rows| {
+                let left = rows.saturating_sub(selection.first_row());
+                selection.rows().map_or(left, |most| most.min(left))
+            }),
         bytes: described.bytes.filter(|_| selection.is_all()),
     })
 }
@@ -256,6 +295,7 @@ fn open(
     args: &Args,
     (client, options): (&Client, &GetOptions),
     (uris, ticket): (&[&str], &str),
+    selection: Selection,
     cancel: &Cancel,
 ) -> dipc::Result<Box<dyn Counted>> {
     let ask = |options: &GetOptions| -> dipc::Result<Box<dyn Counted>> {
@@ -266,7 +306,7 @@ fn open(
         })
     };
     let mut options = GetOptions {
-        selection: args.selection(),
+        selection,
         ..options.clone()
     };
     match ask(&options) {
@@ -277,8 +317,8 @@ fn open(
                     Status::Unsupported | Status::InvalidArgument
                 ) =>
         {
-            options.selection = Selection::new();
-            options.selection.set_rows(args.offset, args.limit);
+            let filter = options.selection.filter().map(<[u8]>::to_vec);
+            options.selection = args.rows(filter)?;
             ask(&options)
         }
         asked => asked,
@@ -316,15 +356,15 @@ fn fetch(
         options.connect_timeout = timeout;
         options.stall_timeout = Some(timeout);
     }
+    let condition = args.condition.as_ref();
+    let filter = condition
+        .map(|it| ask_filter(it, (&client, &options), (uris, ticket), cancel))
+        .transpose()?;
+    let selection = args.selection(filter)?;
     let shows_progress = !args.json && !args.wants_head_alone() && Progress::is_shown();
     let mut totals = Totals::default();
     if shows_progress && !uris.iter().any(|uri| flight::is_flight(uri)) {
-        totals = ask_totals(
-            (&client, &options),
-            (uris, ticket),
-            &args.selection(),
-            cancel,
-        );
+        totals = ask_totals((&client, &options), (uris, ticket), &selection, cancel);
     }
     let stream: Box<dyn Counted> = match uris {
         [uri] if flight::is_flight(uri) => Box::new(flight::FlightFetch::open(flight::Request {
@@ -337,9 +377,11 @@ fn fetch(
             trust: &args.trust,
             cancel: cancel.clone(),
         })?),
-        uris => open(args, (&client, &options), (uris, ticket), cancel)?,
+        uris => open(args, (&client, &options), (uris, ticket), selection, cancel)?,
     };
-    totals.rows = totals.rows.or(stream.total_rows());
+    if args.condition.is_none() {
+        totals.rows = totals.rows.or(stream.total_rows());
+    }
     let mut fetch = Fetch::new(stream, start.elapsed())?;
     let mut work = Work::new(args, &fetch.schema(), expected)?;
     let progress = match shows_progress {

@@ -86,6 +86,8 @@ pub struct Counters {
 pub struct Served {
     /// Rows of the batches sent.
     pub rows: AtomicU64,
+    /// Rows of the batches that tables and providers gave.
+    pub rows_read: AtomicU64,
     /// Record batches of clients.
     pub batches_received: AtomicU64,
     /// Their rows.
@@ -108,6 +110,13 @@ pub struct Served {
 }
 
 impl Counters {
+    /// A batch of so many rows was given to be sent.
+    pub fn read(&self, rows: u64) {
+        if let Some(served) = &self.served {
+            served.rows_read.fetch_add(rows, Relaxed);
+        }
+    }
+
     /// Counters of a server.
     pub fn of_server() -> Self {
         Self {
@@ -124,6 +133,9 @@ pub struct StreamSums {
     pub batches: u64,
     /// Their rows.
     pub rows: u64,
+    /// Rows of the batches that tables and providers gave to be sent, those included that a filter
+    /// or a range left out. Batches behind the end of a range are not read.
+    pub rows_read: u64,
     /// Body bytes lent where they lay.
     pub bytes_lent: u64,
     /// Body bytes copied on the host: into regions, to be lent from them. Includes sent bodies of
@@ -161,6 +173,7 @@ impl Default for StreamSums {
         Self {
             batches: 0,
             rows: 0,
+            rows_read: 0,
             bytes_lent: 0,
             bytes_copied: 0,
             bytes_sent: 0,
@@ -197,6 +210,7 @@ impl StreamSums {
             return;
         };
         self.rows += served.rows.load(Relaxed);
+        self.rows_read += served.rows_read.load(Relaxed);
         self.batches_received += served.batches_received.load(Relaxed);
         self.rows_received += served.rows_received.load(Relaxed);
         self.bytes_received += served.bytes_received.load(Relaxed);
@@ -214,6 +228,7 @@ impl StreamSums {
     pub fn add_sums(&mut self, other: &Self) {
         self.batches += other.batches;
         self.rows += other.rows;
+        self.rows_read += other.rows_read;
         self.bytes_lent += other.bytes_lent;
         self.bytes_copied += other.bytes_copied;
         self.bytes_sent += other.bytes_sent;

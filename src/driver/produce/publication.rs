@@ -109,6 +109,13 @@ impl Publication {
         }
     }
 
+    /// Counts the rows of a batch, of which the other part of the stream counts none.
+    fn count_read(&self, rows: u64) {
+        if self.placer.role != Role::Metadata {
+            self.counting.counters().read(rows);
+        }
+    }
+
     fn end(&mut self) {
         if let Some(ending) = self.ending.take() {
             ending();
@@ -154,7 +161,10 @@ impl Publication {
                 };
                 bytes += cost;
                 self.next += 1;
-                self.batches += u64::from(message.kind == HeaderKind::RecordBatch);
+                if message.kind == HeaderKind::RecordBatch {
+                    self.batches += 1;
+                    self.count_read(message.rows as u64);
+                }
                 self.given = None;
             }
             if !self.placer.may_send(&served.room())? {

@@ -93,6 +93,22 @@ impl Production {
         custom_metadata: Option<&[u8]>,
         deadline: Option<Timestamp>,
     ) -> Result<(), (Error, OwnedDeviceArray)> {
+        let rows = match self.is_complete() {
+            true => 0,
+            false => u64::try_from(array.raw().array.length).unwrap_or(0),
+        };
+        self.push_selected(array, custom_metadata, deadline)?;
+        self.options.counting.counters().read(rows);
+        Ok(())
+    }
+
+    /// [`push`](Self::push), without its figures.
+    fn push_selected(
+        &mut self,
+        array: OwnedDeviceArray,
+        custom_metadata: Option<&[u8]>,
+        deadline: Option<Timestamp>,
+    ) -> Result<(), (Error, OwnedDeviceArray)> {
         let array = match self.is_complete() {
             true => array,
             false => self.filtered(array, deadline)?,

@@ -168,7 +168,7 @@ impl Page {
                 }
             }
         }
-        let counts: [(_, _, Count); 5] = [
+        let counts: [(_, _, Count); 6] = [
             (
                 "requests_finished_total",
                 "Requests that have ended well.",
@@ -180,6 +180,11 @@ impl Page {
             ("rows_sent_total", "Rows of the batches sent.", |sums| {
                 sums.rows
             }),
+            (
+                "rows_read_total",
+                "Rows of the batches that tables and providers gave.",
+                |sums| sums.rows_read,
+            ),
             (
                 "batches_received_total",
                 "Record batches that clients sent.",

@@ -75,6 +75,8 @@ class ServerStats(NamedTuple):
     """Requests that were begun and have ended otherwise."""
     requests_refused: int
     """Requests that were refused."""
+    rows_read: int
+    """Rows of the batches that tables and providers gave, those included that a filter or a range left out."""
 
 
 class Server:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import cast
 
@@ -49,21 +50,22 @@ class Table:
         with self._get(self._options) as reader:
             return reader.schema
 
-    def open(self, columns: Sequence[str] | None = None, rows: int | None = None) -> Reader:
+    def open(
+        self, columns: Sequence[str] | None = None, rows: int | None = None, filter: bytes | None = None
+    ) -> Reader:
         """Asks for the table.
 
         :param columns: Those that are needed, where not all are. A server that knows no selections sends all.
         :param rows: How many are needed, likewise.
+        :param filter: A filter that all rows pass which are needed. Others may come, too: from a server that cannot
+            evaluate it, and where the options choose the rows, which it would change.
         :raises InvalidDataError: it has other columns than :meth:`schema` says, by which the engine would read them.
         """
         schema, wanted = self.schema(), self._wanted(columns, rows)
-        try:
-            reader = self._get(wanted)
-        except _errors.UnsupportedError:
-            if wanted == self._options:
-                raise
-            wanted = self._options
-            reader = self._get(wanted)
+        ways = [wanted] if wanted == self._options else [wanted, self._options]
+        if filter is not None and all(self._options.get(name) is None for name in ("filter", "first_row", "rows")):
+            ways.insert(0, cast("GetOptions", {**wanted, "filter": filter}))
+        reader = self._first(ways)
         found, known = _columns(reader.schema), _columns(schema)
         if found != known and (columns is None or not set(found) <= set(known)):
             reader.close()
@@ -82,6 +84,13 @@ class Table:
             most = wanted.get("rows")
             wanted["rows"] = rows if most is None else min(rows, most)
         return wanted
+
+    def _first(self, ways: Sequence[GetOptions]) -> Reader:
+        """The stream by the first options that the server supports."""
+        for options in ways[:-1]:
+            with contextlib.suppress(_errors.UnsupportedError):
+                return self._get(options)
+        return self._get(ways[-1])
 
     def _get(self, options: GetOptions) -> Reader:
         return self._asked().get(self._uri, self._ticket, **options)

@@ -12,7 +12,7 @@ import functools
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from . import _optional
+from . import _optional, _predicate
 from ._arguments import Ticket, Uris
 from ._client import Client
 from ._options import GetOptions
@@ -31,9 +31,14 @@ def scan(uri: Uris, ticket: Ticket, *, client: Client | None = None, **options: 
 
     The schema is asked for when polars first needs it, and once: from the description of the ticket, or, where the
     server describes none, from a stream that is closed again. A query asks for the columns alone that it needs, and for
-    as many rows as ``head`` or ``limit`` take; a server that knows no selections sends all of them. It filters batch by
-    batch, here; the option ``filter`` is for the server. Series share the memory that the server lent where polars can.
-    A failure ends the query with a :class:`DipcError`, or with polars' own exception with its text.
+    as many rows as ``head`` or ``limit`` take; a server that knows no selections sends all of them.
+
+    The server evaluates the conditions that compare a column with values or with another one of its type, test it for
+    null or NaN, or search it for a plain text. Polars evaluates all conditions, batch by batch, on the rows that come.
+    Where the options ``filter``, ``rows`` or ``first_row`` choose the rows, the server evaluates none.
+
+    Series share the memory that the server lent where polars can. A failure ends the query with a
+    :class:`DipcError`, or with polars' own exception with its text.
 
     :param client: The client that asks, where that of :func:`dipc.get` does not do.
     :param options: Those of :func:`dipc.get`, for each stream; ``deadline`` counts from its beginning.
@@ -69,8 +74,9 @@ def _read(
     if n_rows == 0:
         return
     names = _needed(with_columns, predicate)
-    # Polars has no public way from its predicates to expressions that others evaluate.
-    with table.open(names, n_rows) as reader:
+    # The server would count the rows that pass.
+    filter = None if predicate is None or n_rows is not None else _predicate.filter_of(predicate, _schema(table))
+    with table.open(names, n_rows, filter) as reader:
         for batch in reader:
             frame = _frame(batch, names)
             if n_rows is not None:

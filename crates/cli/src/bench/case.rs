@@ -55,6 +55,9 @@ choice! {
         Idle = "idle",
         /// What batches with one row and many columns cost
         Metadata = "metadata",
+        /// How fast the rows of a table that pass a filter come, filtered at the server, beside
+        /// getting the whole table and filtering at the client
+        Filter = "filter",
         /// The speed of the machine without libdipc: memory, sums, bare sockets
         Machine = "machine",
     }
@@ -266,6 +269,8 @@ pub struct Case {
     pub apart: bool,
     /// Hostile connections to the server during the measurement.
     pub hostile: u32,
+    /// For [`Op::Filter`]: how many of 100 rows pass.
+    pub passing: f64,
     pub settings: Vec<(String, String)>,
 }
 
@@ -330,7 +335,7 @@ impl Case {
         // At least two, so that a batch differs from the previous batch. If the memory is not read,
         // more would only take time.
         let most = match self.op {
-            Op::Get | Op::Put | Op::Metadata => MOST_DISTINCT,
+            Op::Get | Op::Put | Op::Metadata | Op::Filter => MOST_DISTINCT,
             _ => 2,
         };
         let wanted = self.stream_batches().unwrap_or(most);

@@ -12,7 +12,7 @@ use super::case::{Case, Op};
 use super::fetching::{Fetched, Fetcher};
 use super::message::{Outcome, Ready, Usage};
 use super::worker::Parent;
-use super::{certificate, idle, machine, putting, shed, timing};
+use super::{certificate, filtering, idle, machine, putting, shed, timing};
 use crate::output::whole;
 use crate::report::as_float;
 
@@ -26,6 +26,7 @@ pub fn run(case: &Case, ready: &Ready, parent: &Parent) -> Result<()> {
         Op::Describe => return timing::describe(case, ready, parent),
         Op::Shed => return shed::run(case, ready, parent),
         Op::Idle => return idle::run(case, ready, parent),
+        Op::Filter => return filtering::run(case, ready, parent),
         Op::Machine => return machine::run(case, ready, parent),
         Op::Get | Op::Metadata => {}
     }

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::case::{Body, Case, Level, Memory, Op, Scheme, Source, Take, Touch, Values, What};
-use super::message::{Latency, Outcome, Usage};
+use super::message::{Filtering, Latency, Outcome, Usage};
 use crate::report::as_float;
 
 /// A number for each process.
@@ -45,6 +45,7 @@ impl Spread {
 pub enum Line {
     Libdipc(Box<TableLine>),
     Machine(MachineLine),
+    Filter(FilterLine),
 }
 
 impl Line {
@@ -53,6 +54,7 @@ impl Line {
         let (latency, rate) = match self {
             Self::Libdipc(line) => (line.latency_ns, Some(line.batches_per_second)),
             Self::Machine(line) => (line.latency_ns, line.bytes_per_second),
+            Self::Filter(line) => (None, Some(line.ratio)),
         };
         // Latencies are the result here; the rate is given by the interval.
         let time = latency.map(|latency| as_float(latency.p50));
@@ -98,6 +100,82 @@ impl MachineLine {
                 server: server[2].cpu_seconds - server[1].cpu_seconds,
                 client: outcome.cpu_seconds,
             },
+        }
+    }
+}
+
+/// Figures of a table that is filtered, at the client and at the server.
+#[derive(Debug, Clone, Serialize)]
+pub struct FilterLine {
+    pub op: Op,
+    pub round: u32,
+    pub transport: Scheme,
+    pub memory: Memory,
+    /// How many of 100 rows pass.
+    pub passing: f64,
+    pub batch_bytes: u64,
+    pub columns: u32,
+    pub table_rows: u64,
+    pub table_bytes: u64,
+    pub level: Level,
+    /// The processes ran on separate processors.
+    pub apart: bool,
+    pub seconds: f64,
+    pub cpu_seconds: Both<f64>,
+    pub at_client: FilterRate,
+    pub at_server: FilterRate,
+    /// Rows per second filtered at the server, to those filtered at the client.
+    pub ratio: f64,
+}
+
+/// One of the two ways.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct FilterRate {
+    pub gets: u64,
+    /// Rows of the table, those included that did not pass.
+    pub rows_per_second: f64,
+    /// Rows that passed, of one get.
+    pub passed: u64,
+    /// Bytes of bodies for one get, lent or sent.
+    pub bytes: u64,
+}
+
+impl From<&Filtering> for FilterRate {
+    fn from(of: &Filtering) -> Self {
+        Self {
+            gets: of.gets,
+            rows_per_second: as_float(of.rows) / of.seconds,
+            passed: of.passed / of.gets.max(1),
+            bytes: of.bytes / of.gets.max(1),
+        }
+    }
+}
+
+impl FilterLine {
+    pub fn new(case: &Case, round: u32, outcome: &Outcome, server: [Usage; 3]) -> Self {
+        let filtered = outcome.filtered.unwrap_or_default();
+        let at_client = FilterRate::from(&filtered.at_client);
+        let at_server = FilterRate::from(&filtered.at_server);
+        Self {
+            op: case.op,
+            round,
+            transport: case.transport,
+            memory: case.memory,
+            passing: case.passing,
+            batch_bytes: case.batch_bytes(),
+            columns: case.columns,
+            table_rows: case.distinct() * case.rows,
+            table_bytes: case.distinct() * case.batch_bytes(),
+            level: case.level,
+            apart: case.apart,
+            seconds: outcome.seconds,
+            cpu_seconds: Both {
+                server: server[2].cpu_seconds - server[1].cpu_seconds,
+                client: outcome.cpu_seconds,
+            },
+            at_client,
+            at_server,
+            ratio: at_server.rows_per_second / at_client.rows_per_second,
         }
     }
 }

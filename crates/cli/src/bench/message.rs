@@ -105,6 +105,39 @@ pub struct Outcome {
     pub peak_bytes: u64,
     /// Private memory for each idle stream.
     pub stream_bytes: Option<u64>,
+    /// Of a table that is filtered.
+    pub filtered: Option<Filtered>,
+}
+
+/// A table that was filtered at the client, and at the server.
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
+pub struct Filtered {
+    pub at_client: Filtering,
+    pub at_server: Filtering,
+}
+
+/// The figures of one of these ways, all gets together.
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
+pub struct Filtering {
+    pub gets: u64,
+    pub seconds: f64,
+    /// Rows of the table.
+    pub rows: u64,
+    /// Rows that passed.
+    pub passed: u64,
+    /// Bytes of bodies that the client was given, lent or sent.
+    pub bytes: u64,
+}
+
+impl Filtering {
+    /// Adds a get.
+    pub fn add(&mut self, get: &Self) {
+        self.gets += get.gets;
+        self.seconds += get.seconds;
+        self.rows += get.rows;
+        self.passed += get.passed;
+        self.bytes += get.bytes;
+    }
 }
 
 /// Percentiles, in nanoseconds.

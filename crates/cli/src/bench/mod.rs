@@ -9,6 +9,7 @@ mod ciphers;
 mod client;
 mod connecting;
 mod fetching;
+mod filtering;
 mod gpu;
 mod hostile;
 mod idle;
@@ -37,7 +38,7 @@ use tracing::level_filters::LevelFilter;
 use case::{Case, Op, Scheme};
 use certificate::Certificate;
 use hostile::Hostile;
-use line::{Line, MachineLine, TableLine};
+use line::{FilterLine, Line, MachineLine, TableLine};
 use message::{Order, Outcome, Ready, Role, Usage};
 pub use options::Args;
 pub use process::SUBCOMMAND;
@@ -132,6 +133,7 @@ impl Bench {
         let server = [first, before, usage(server)?];
         Ok(match case.op {
             Op::Machine => Line::Machine(MachineLine::new(case, round, &outcome, server)),
+            Op::Filter => Line::Filter(FilterLine::new(case, round, &outcome, server)),
             _ => Line::Libdipc(Box::new(TableLine::new(case, round, outcome, server))),
         })
     }
@@ -202,6 +204,7 @@ fn test_case(name: &str) -> Case {
         resume: false,
         apart: false,
         hostile: 0,
+        passing: 50.0,
         settings: Vec::new(),
     }
 }

@@ -115,6 +115,16 @@ pub struct Args {
     #[arg(long, value_name = "TIME", default_value = "1ms", value_parser = crate::parse::duration)]
     interval: Duration,
 
+    /// filter: how many of 100 rows pass (several)
+    #[arg(
+        long,
+        value_name = "PERCENT",
+        value_delimiter = ',',
+        default_value = "0.1,10,90"
+    )]
+    #[arg(value_parser = percent)]
+    passing: Vec<f64>,
+
     /// get: how long the client keeps each batch before it takes the next one
     #[arg(long, value_name = "TIME", default_value = "0", value_parser = crate::parse::duration)]
     consumer_pause: Duration,
@@ -221,6 +231,12 @@ impl Defaults {
                 columns: &[10, 100, 1000],
                 ..small
             },
+            Op::Filter => Self {
+                batch_bytes: &[4 << 20],
+                columns: &[8],
+                seconds: Duration::from_secs(2),
+                ..small
+            },
             Op::Idle => Self {
                 streams: 100,
                 ..small
@@ -284,6 +300,11 @@ impl Args {
                 &given(&self.columns, defaults.columns),
                 |case, columns| case.columns = columns,
             );
+            if op == Op::Filter {
+                multiply(&mut of_op, &self.passing, |case, passing| {
+                    case.passing = passing;
+                });
+            }
             // Rows, until the number of columns is known.
             let sizes = match op {
                 Op::Metadata => defaults.batch_bytes.to_vec(),
@@ -353,6 +374,7 @@ impl Args {
             resume: self.resume,
             apart: self.apart,
             hostile: self.hostile,
+            passing: 100.0,
             settings: self.settings.clone(),
         }
     }
@@ -380,6 +402,14 @@ impl Args {
             let text = "put: one stream is measured, whose values the server does not read";
             return Err(UsageError(text.into()).into());
         }
+        if case.op == Op::Filter
+            && (case.touch != Touch::None
+                || case.streams > 1
+                || (case.device, case.to) != (Target::Host, Target::Host))
+        {
+            let text = "filter: one stream on the host is measured, whose values are not summed";
+            return Err(UsageError(text.into()).into());
+        }
         if !case.pause.is_zero() && case.op != Op::Get {
             let text = format!(
                 "--consumer-pause: {} has no consumer that could pause, get has",
@@ -391,6 +421,15 @@ impl Args {
             case.batches = Some(total.div_ceil(case.batch_bytes()).max(1));
         }
         Ok(case)
+    }
+}
+
+/// Reads a share of rows.
+fn percent(text: &str) -> Result<f64> {
+    match text.parse::<f64>() {
+        Ok(percent) if (0.001..=100.0).contains(&percent) => Ok(percent),
+        Ok(_) => bail!("of 100 rows, at least 0.001 pass, and at most all"),
+        Err(error) => bail!("{text:?} is not a number of rows of 100: {error}"),
     }
 }
 

@@ -11,6 +11,7 @@ use dipc::error::Error;
 use dipc::server::{Provider, Request, Server};
 
 use super::case::{Case, Op, Source};
+use super::filtering;
 use super::machine;
 use super::message::{Ready, Usage};
 use super::pushing;
@@ -49,6 +50,9 @@ pub fn run(case: &Case, parent: &Parent) -> Result<()> {
 
 /// A listening server, and the client's information about it.
 pub fn start(case: &Case) -> Result<(Arc<Server>, Ready)> {
+    if case.op == Op::Filter {
+        return filtering::start(case);
+    }
     let ring = Arc::new(Ring::new(case)?);
     let server = Arc::new(Server::new(case.server_options()?)?);
     publish(&server, WARM_UP, &ring, case.warm_up())?;

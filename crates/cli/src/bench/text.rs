@@ -1,7 +1,7 @@
 //! The figures for people: a table for each kind of measurement.
 
 use super::case::{Op, Take, Touch};
-use super::line::{Line, MachineLine, TableLine};
+use super::line::{FilterLine, Line, MachineLine, TableLine};
 use crate::report::{as_float, bytes_text};
 
 /// The lines of one table, after a head with their common conditions.
@@ -24,6 +24,7 @@ impl Text {
                 let common = format!("the machine{gpu}, without libdipc");
                 (common, machine(line))
             }
+            Line::Filter(line) => (of_filter(line), filter(line)),
         };
         let (columns, cells): (Vec<TextColumn>, Vec<String>) = cells.into_iter().unzip();
         let titles = columns.iter().map(|(title, _)| (*title).to_owned());
@@ -107,6 +108,41 @@ fn common(line: &TableLine) -> String {
         text.push_str(", cold");
     }
     text
+}
+
+/// The conditions of a comparison.
+fn of_filter(line: &FilterLine) -> String {
+    let apart = match line.apart {
+        true => ", processes on processors of their own",
+        false => "",
+    };
+    format!(
+        "filter over {}: a table of {} in batches of {} with {} columns, level {}{apart}",
+        line.transport,
+        bytes_size(line.table_bytes),
+        bytes_size(line.batch_bytes),
+        line.columns,
+        line.level
+    )
+}
+
+fn filter(line: &FilterLine) -> Vec<(TextColumn, String)> {
+    let millions = |rate: f64| significant(rate / 1e6);
+    vec![
+        (("memory", 6), line.memory.to_string()),
+        (("passing", 8), format!("{} %", line.passing)),
+        (
+            ("client Mrows/s", 14),
+            millions(line.at_client.rows_per_second),
+        ),
+        (("moved", 11), bytes_text(line.at_client.bytes)),
+        (
+            ("server Mrows/s", 14),
+            millions(line.at_server.rows_per_second),
+        ),
+        (("moved", 11), bytes_text(line.at_server.bytes)),
+        (("ratio", 6), significant(line.ratio)),
+    ]
 }
 
 fn machine(line: &MachineLine) -> Vec<(TextColumn, String)> {

@@ -1,7 +1,7 @@
 //! Tables of libdipc in plans that workers run.
 //!
-//! A scan travels as a protobuf message: the server's URIs, the table's schema, and the parts that
-//! a worker reads.
+//! A scan travels as a protobuf message: the server's URIs, the table's schema, the parts that a
+//! worker reads, and the rows and columns of them that are wanted.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,18 +9,21 @@ use std::sync::Arc;
 use datafusion::arrow::datatypes::Schema;
 use datafusion::common::{DataFusionError, Result, exec_datafusion_err, not_impl_err};
 use datafusion::execution::{SessionStateBuilder, TaskContext};
+use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion_distributed::{
     DesiredTaskCountEvent, DesiredTaskCountEventResponse, DistributedExt as _, DistributedLeafExec,
     ScaleUpLeafNodeEvent, ScaleUpLeafNodeEventResponse,
 };
-use datafusion_proto::physical_plan::{PhysicalExtensionCodec, PhysicalProtoConverterExtension};
+use datafusion_proto::physical_plan::{
+    PhysicalExtensionCodec, PhysicalPlanDecodeContext, PhysicalProtoConverterExtension,
+};
 use datafusion_proto::protobuf;
 use dipc::{Client, Endpoint, GetOptions};
 use prost::Message;
 
 use crate::DipcServer;
-use crate::table::{DipcScanExec, Table};
+use crate::table::{DipcScanExec, Filter, Table, Wanted};
 
 /// Lets workers read tables of libdipc: each worker reads some parts of a table in parts, and one
 /// of them a table without.
@@ -117,6 +120,8 @@ struct Scan {
     projection: Option<Columns>,
     #[prost(uint64, optional, tag = "6")]
     fetch: Option<u64>,
+    #[prost(message, optional, tag = "7")]
+    filter: Option<Rows>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -133,6 +138,18 @@ struct Part {
     uris: Vec<String>,
 }
 
+/// The rows that pass a filter.
+#[derive(Clone, PartialEq, Message)]
+struct Rows {
+    #[prost(message, optional, tag = "1")]
+    predicate: Option<protobuf::PhysicalExprNode>,
+    /// The same for the table's server.
+    #[prost(bytes = "vec", optional, tag = "2")]
+    message: Option<Vec<u8>>,
+    #[prost(bool, tag = "3")]
+    is_whole: bool,
+}
+
 /// Columns by their places.
 #[derive(Clone, PartialEq, Message)]
 struct Columns {
@@ -141,8 +158,9 @@ struct Columns {
 }
 
 impl Scan {
-    fn new(scan: &DipcScanExec) -> Result<Self> {
-        let table = scan.table();
+    /// `rows` are those of the scan's filter.
+    fn new(scan: &DipcScanExec, rows: Option<Rows>) -> Result<Self> {
+        let (table, wanted) = (scan.table(), scan.wanted());
         let part = |part: &Endpoint| Part {
             ticket: part.ticket().to_vec(),
             uris: part.uris().to_vec(),
@@ -150,7 +168,7 @@ impl Scan {
         let partition = |parts: &Vec<Endpoint>| Partition {
             parts: parts.iter().map(part).collect(),
         };
-        let columns = |places: &[usize]| Columns {
+        let columns = |places: &Vec<usize>| Columns {
             places: places.iter().map(|place| *place as u64).collect(),
         };
         Ok(Self {
@@ -158,13 +176,18 @@ impl Scan {
             ticket: table.ticket.clone(),
             schema: Some(protobuf::Schema::try_from(&*table.schema)?),
             partitions: scan.partitions().iter().map(partition).collect(),
-            projection: scan.projection().map(columns),
-            fetch: scan.fetch().map(|rows| rows as u64),
+            projection: wanted.projection.as_ref().map(columns),
+            fetch: wanted.fetch.map(|rows| rows as u64),
+            filter: rows,
         })
     }
 
-    fn into_plan(self, tables: &DipcTables) -> Result<DipcScanExec> {
-        let malformed = |what: &str| exec_datafusion_err!("a scan of libdipc {what}");
+    /// `predicate` reads that of a filter.
+    fn into_plan(
+        self,
+        tables: &DipcTables,
+        predicate: impl FnOnce(&protobuf::PhysicalExprNode, &Schema) -> Result<Arc<dyn PhysicalExpr>>,
+    ) -> Result<DipcScanExec> {
         let schema = self.schema.ok_or_else(|| malformed("has no schema"))?;
         let table = Arc::new(Table {
             server: DipcServer::with_client(tables.client.clone(), self.uris)
@@ -180,13 +203,28 @@ impl Scan {
         let place =
             |place: u64| usize::try_from(place).map_err(|_| malformed("has no such column"));
         let columns = |it: Columns| it.places.into_iter().map(place).collect::<Result<_>>();
-        DipcScanExec::of_parts(
-            &table,
-            self.partitions.into_iter().map(partition).collect(),
-            self.projection.map(columns).transpose()?,
-            self.fetch.and_then(|rows| usize::try_from(rows).ok()),
-        )
+        let filter = |rows: Rows| {
+            let node = rows
+                .predicate
+                .ok_or_else(|| malformed("has an empty filter"))?;
+            Ok::<_, DataFusionError>(Filter {
+                message: rows.message,
+                is_whole: rows.is_whole,
+                predicate: predicate(&node, &table.schema)?,
+            })
+        };
+        let wanted = Wanted {
+            projection: self.projection.map(columns).transpose()?,
+            filter: self.filter.map(filter).transpose()?,
+            fetch: self.fetch.and_then(|rows| usize::try_from(rows).ok()),
+        };
+        let partitions = self.partitions.into_iter().map(partition).collect();
+        DipcScanExec::of_parts(&table, partitions, wanted)
     }
+}
+
+fn malformed(what: &str) -> DataFusionError {
+    exec_datafusion_err!("a scan of libdipc {what}")
 }
 
 impl PhysicalExtensionCodec for DipcTables {
@@ -194,23 +232,36 @@ impl PhysicalExtensionCodec for DipcTables {
         &self,
         bytes: &[u8],
         _: &[Arc<dyn ExecutionPlan>],
-        _: &TaskContext,
-        _: &dyn PhysicalProtoConverterExtension,
+        context: &TaskContext,
+        converter: &dyn PhysicalProtoConverterExtension,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let scan = Scan::decode(bytes).map_err(|error| DataFusionError::External(error.into()))?;
-        Ok(Arc::new(scan.into_plan(self)?))
+        let context = PhysicalPlanDecodeContext::new(context, self);
+        let plan = scan.into_plan(self, |node, schema| {
+            converter.proto_to_physical_expr(node, schema, &context)
+        });
+        Ok(Arc::new(plan?))
     }
 
     fn try_encode(
         &self,
         node: Arc<dyn ExecutionPlan>,
         bytes: &mut Vec<u8>,
-        _: &dyn PhysicalProtoConverterExtension,
+        converter: &dyn PhysicalProtoConverterExtension,
     ) -> Result<()> {
         let Some(scan) = node.downcast_ref::<DipcScanExec>() else {
             return not_impl_err!("{} is no scan of libdipc", node.name());
         };
-        bytes.extend(Scan::new(scan)?.encode_to_vec());
+        let rows = |filter: &Filter| {
+            let predicate = converter.physical_expr_to_proto(&filter.predicate, self)?;
+            Ok::<_, DataFusionError>(Rows {
+                predicate: Some(predicate),
+                message: filter.message.clone(),
+                is_whole: filter.is_whole,
+            })
+        };
+        let rows = scan.wanted().filter.as_ref().map(rows).transpose()?;
+        bytes.extend(Scan::new(scan, rows)?.encode_to_vec());
         Ok(())
     }
 }

@@ -4,10 +4,12 @@
 //! |---|---|
 //! | `server` | where tables are, and what their servers say of them |
 //! | `provider` | a table, for the planner |
+//! | `filter` | conditions that the server evaluates, as its messages have them |
 //! | `scan`, `statistics` | its plan: partitions, and what is known of them |
 //! | `reading` | one part's batches, on their way in |
 //! | `insert` | batches on their way out |
 
+mod filter;
 mod insert;
 mod provider;
 mod reading;
@@ -15,7 +17,9 @@ mod scan;
 mod server;
 mod statistics;
 
+pub(crate) use filter::Filter;
 pub use provider::DipcTableProvider;
 pub(crate) use provider::Table;
 pub use scan::DipcScanExec;
+pub(crate) use scan::Wanted;
 pub use server::DipcServer;

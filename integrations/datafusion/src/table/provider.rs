@@ -9,13 +9,14 @@ use datafusion::common::{SchemaExt as _, not_impl_err, plan_err};
 use datafusion::datasource::sink::DataSinkExec;
 use datafusion::error::Result;
 use datafusion::logical_expr::dml::InsertOp;
-use datafusion::logical_expr::{Expr, TableType};
+use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
 use datafusion::physical_plan::ExecutionPlan;
 use dipc::crossing::arrow_59::schema_out;
 
+use super::filter::{Filter, support};
 use super::insert::DipcSink;
 use super::reading::same_columns;
-use super::scan::DipcScanExec;
+use super::scan::{DipcScanExec, Wanted};
 use super::server::{DipcServer, external};
 
 /// A ticket as a table of DataFusion.
@@ -28,8 +29,10 @@ use super::server::{DipcServer, external};
 /// A table in parts has a partition for each part, and at most `target_partitions`. If the server
 /// says that the order of the parts matters, they are read one after another, in one partition.
 ///
-/// Columns that a query does not need, and rows past its `LIMIT`, are not sent, unless the server
-/// is of an earlier release. Filters are evaluated on this side.
+/// Columns that a query does not need, rows that its conditions drop, and rows past its `LIMIT` are
+/// not sent, unless the server is of an earlier release. Conditions that the server cannot evaluate
+/// stay on this side, and so does all that can fail for a row, as a cast or a division by a column.
+/// Comparisons of floats are evaluated on both sides, for NaN is ordered on this side alone.
 ///
 /// `INSERT INTO` puts the rows to the ticket, as one stream. What becomes of them, and of the rows
 /// that were there before, is up to the server's host. `INSERT OVERWRITE` is refused.
@@ -92,12 +95,19 @@ impl TableProvider for DipcTableProvider {
         TableType::Base
     }
 
-    // Filters stay above the scan: `supports_filters_pushdown` is the default, which takes none.
+    fn supports_filters_pushdown(
+        &self,
+        filters: &[&Expr],
+    ) -> Result<Vec<TableProviderFilterPushDown>> {
+        let schema = &self.table.schema;
+        Ok(filters.iter().map(|it| support(it, schema)).collect())
+    }
+
     async fn scan(
         &self,
         state: &dyn Session,
         projection: Option<&Vec<usize>>,
-        _filters: &[Expr],
+        filters: &[Expr],
         limit: Option<usize>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let table = &self.table;
@@ -114,7 +124,12 @@ impl TableProvider for DipcTableProvider {
             );
         }
         let most = state.config().target_partitions();
-        let scan = DipcScanExec::new(table, &description, most, projection.cloned(), limit)?;
+        let wanted = Wanted {
+            projection: projection.cloned(),
+            filter: Filter::new(filters, &table.schema, state)?,
+            fetch: limit,
+        };
+        let scan = DipcScanExec::new(table, &description, most, wanted)?;
         Ok(Arc::new(scan))
     }
 

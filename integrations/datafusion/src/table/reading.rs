@@ -1,27 +1,29 @@
 //! The batches of one part, on their way in.
 
+use std::collections::HashSet;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use datafusion::arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
+use datafusion::arrow::array::{RecordBatch, RecordBatchOptions};
 use datafusion::arrow::datatypes::{Schema, SchemaRef};
+use datafusion::common::internal_err;
 use datafusion::error::Result;
+use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::metrics::{Count, ExecutionPlanMetricsSet, MetricBuilder};
 use dipc::crossing::arrow_59::{CrossedStream, stream};
 use dipc::{Endpoint, Error, GetOptions, Status};
 use futures::Stream;
 
+use super::filter::passed;
 use super::provider::Table;
+use super::scan::Wanted;
 
 /// What the parts of one partition are read for.
 #[derive(Debug)]
 pub(super) struct Reading {
     pub(super) table: Arc<Table>,
-    /// Columns of the table that are wanted; `None`: all.
-    pub(super) projection: Option<Vec<usize>>,
-    /// Most rows of a part that are wanted.
-    pub(super) fetch: Option<usize>,
+    pub(super) wanted: Wanted,
     /// The schema of the batches that come out.
     pub(super) schema: SchemaRef,
     pub(super) figures: Figures,
@@ -38,93 +40,148 @@ pub(super) struct Figures {
 /// The batches of one part. A drop before the end cancels its stream.
 pub(super) struct PartStream {
     batches: CrossedStream,
-    /// The server has left out what nobody wants.
-    is_selected: bool,
+    /// What the server has left to this side.
+    predicate: Option<Arc<dyn PhysicalExpr>>,
+    /// Places of the wanted columns in the batches that come.
+    places: Vec<usize>,
     reading: Arc<Reading>,
 }
 
+/// A way to ask for a part.
+struct Way {
+    options: GetOptions,
+    /// Places in the table of the columns that come.
+    columns: Vec<usize>,
+    /// The filter is left to this side.
+    filters_here: bool,
+}
+
 impl Reading {
-    /// Asks for the columns and rows of a part that somebody wants. A server that knows no
-    /// selections sends all of the part, and [`PartStream`] leaves out what nobody wants.
+    /// Asks for the columns and rows of a part that somebody wants. What a server cannot leave out,
+    /// [`PartStream`] does.
     pub(super) async fn open(self: Arc<Self>, part: Endpoint) -> Result<PartStream> {
+        let here = |error| self.table.error(error);
         let server = &self.table.server;
-        let get = async |options: &GetOptions| {
-            let asked = (server.client).get_part_async(&server.uris, &part, options);
-            asked.await.and_then(stream)
-        };
-        let asked = match self.selecting()? {
-            None => (get(&server.get).await, false),
-            Some(options) => match get(&options).await {
-                Err(error) if error.status() == Status::Unsupported => {
-                    (get(&server.get).await, false)
+        let mut ways = self.ways().map_err(here)?.into_iter().peekable();
+        while let Some(way) = ways.next() {
+            let asked = (server.client).get_part_async(&server.uris, &part, &way.options);
+            match asked.await.and_then(stream) {
+                Err(error) if error.status() == Status::Unsupported && ways.peek().is_some() => {}
+                batches => {
+                    let batches = batches.map_err(here)?;
+                    return self.part(&part, &way, batches);
                 }
-                asked => (asked, true),
-            },
-        };
-        let (batches, is_selected) = (asked.0.map_err(|error| self.table.error(error))?, asked.1);
-        let expected = if is_selected {
-            &self.schema
+            }
+        }
+        internal_err!("no way to ask for a part")
+    }
+
+    /// The ways to ask, the best first. Servers of earlier releases know no filters, or no
+    /// selections at all, and so do others than libdipc's; the last way is known to all.
+    fn ways(&self) -> dipc::Result<Vec<Way>> {
+        let mut ways = Vec::with_capacity(3);
+        let Wanted {
+            projection,
+            filter,
+            fetch,
+        } = &self.wanted;
+        if let Some(filter) = filter
+            && let Some(message) = &filter.message
+        {
+            let way = self.selecting(!filter.is_whole)?;
+            let options = way.options.filter(message.clone())?;
+            ways.push(Way { options, ..way });
+        }
+        if projection.is_some() || fetch.is_some() {
+            ways.push(self.selecting(filter.is_some())?);
+        }
+        ways.push(Way {
+            options: self.table.server.get.clone(),
+            columns: (0..self.table.schema.fields().len()).collect(),
+            filters_here: filter.is_some(),
+        });
+        Ok(ways)
+    }
+
+    /// A get of the columns and rows that are wanted. With a filter on this side rows are counted
+    /// behind it.
+    fn selecting(&self, filters_here: bool) -> dipc::Result<Way> {
+        let table = self.table.schema.fields();
+        let mut options = self.table.server.get.clone();
+        let mut columns =
+            (self.wanted.projection.clone()).unwrap_or_else(|| (0..table.len()).collect());
+        if filters_here && let Some(filter) = &self.wanted.filter {
+            columns.extend(filter.columns());
+            let mut known = HashSet::new();
+            columns.retain(|place| known.insert(*place));
+        }
+        let names: Vec<_> = (columns.iter())
+            .map(|place| table[*place].name().as_str())
+            .collect();
+        let is_only = |name: &str| table.iter().filter(|it| it.name() == name).count() == 1;
+        if self.wanted.projection.is_none() || !names.iter().all(|name| is_only(name)) {
+            columns = (0..table.len()).collect();
         } else {
-            &self.table.schema
-        };
+            options = options.columns(names)?;
+        }
+        if !filters_here && let Some(rows) = self.wanted.fetch {
+            options = options.rows(..rows as u64);
+        }
+        Ok(Way {
+            options,
+            columns,
+            filters_here,
+        })
+    }
+
+    fn part(
+        self: Arc<Self>,
+        part: &Endpoint,
+        way: &Way,
+        batches: CrossedStream,
+    ) -> Result<PartStream> {
+        let came = self.table.schema.project(&way.columns)?;
         // The columns are taken by their places.
-        if !same_columns(&batches.schema(), expected) {
+        if !same_columns(&batches.schema(), &came) {
             let ticket = String::from_utf8_lossy(part.ticket());
             return Err(self.table.error(Error::invalid_data(format!(
                 "its part {ticket} has other columns than the table: register the table again"
             ))));
         }
+        let filter = self.wanted.filter.as_ref().filter(|_| way.filters_here);
+        let places = match &self.wanted.projection {
+            None => (0..way.columns.len()).collect(),
+            Some(wanted) => (wanted.iter())
+                .filter_map(|place| way.columns.iter().position(|it| it == place))
+                .collect(),
+        };
         Ok(PartStream {
             batches,
-            is_selected,
+            predicate: filter.map(|filter| filter.over(&came)).transpose()?,
+            places,
             reading: self,
         })
     }
+}
 
-    /// The options of a get of columns and rows; `None` where the whole part is wanted, or a column
-    /// cannot be asked for by its name.
-    fn selecting(&self) -> Result<Option<GetOptions>> {
-        let columns = self.table.schema.fields();
-        let is_named_once = |name: &str| columns.iter().filter(|it| it.name() == name).count() == 1;
-        let names: Vec<_> = self
-            .schema
-            .fields()
-            .iter()
-            .map(|it| it.name().as_str())
-            .collect();
-        if (self.projection.is_none() && self.fetch.is_none())
-            || !names.iter().all(|name| is_named_once(name))
-        {
-            return Ok(None);
-        }
-        let mut options = self.table.server.get.clone();
-        if self.projection.is_some() {
-            let named = options.columns(names);
-            options = named.map_err(|error| self.table.error(error))?;
-        }
-        if let Some(rows) = self.fetch {
-            options = options.rows(..rows as u64);
-        }
-        Ok(Some(options))
-    }
-
-    fn wanted(&self, batch: &RecordBatch) -> Result<RecordBatch> {
-        let columns = match &self.projection {
-            None => batch.columns().to_vec(),
-            Some(places) => (places.iter())
-                .map(|place| Arc::clone(batch.column(*place)))
-                .collect(),
+impl PartStream {
+    /// The wanted rows and columns, with the schema that the plan has promised.
+    fn wanted(&self, batch: RecordBatch) -> Result<RecordBatch> {
+        let batch = match &self.predicate {
+            None => batch,
+            Some(predicate) => passed(predicate, &batch)?,
         };
-        self.named(batch, columns)
-    }
-
-    /// The columns with the schema that the plan has promised.
-    fn named(&self, batch: &RecordBatch, columns: Vec<ArrayRef>) -> Result<RecordBatch> {
+        let columns = self
+            .places
+            .iter()
+            .map(|place| Arc::clone(batch.column(*place)));
         // A count of rows needs no column.
         let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
-        let schema = Arc::clone(&self.schema);
+        let schema = Arc::clone(&self.reading.schema);
         Ok(RecordBatch::try_new_with_options(
-            schema, columns, &options,
+            schema,
+            columns.collect(),
+            &options,
         )?)
     }
 }
@@ -145,11 +202,9 @@ impl Stream for PartStream {
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let next = ready!(Pin::new(&mut self.batches).poll_next(context));
-        let reading = &self.reading;
         Poll::Ready(next.map(|batch| match batch {
-            Ok(batch) if self.is_selected => reading.named(&batch, batch.columns().to_vec()),
-            Ok(batch) => reading.wanted(&batch),
-            Err(error) => Err(reading.table.error(error)),
+            Ok(batch) => self.wanted(batch),
+            Err(error) => Err(self.reading.table.error(error)),
         }))
     }
 }

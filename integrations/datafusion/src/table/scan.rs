@@ -21,6 +21,7 @@ use datafusion::physical_plan::{
 use dipc::{Description, Endpoint};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 
+use super::filter::Filter;
 use super::provider::Table;
 use super::reading::{Figures, Reading};
 use super::server::parts_of;
@@ -30,7 +31,18 @@ use super::statistics::Totals;
 /// server can fill its window meanwhile.
 const ASKED_AT_ONCE: usize = 2;
 
-/// Reads a table, or some columns and the first rows of it.
+/// What a scan gives of its table.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Wanted {
+    /// Places of columns; `None`: all.
+    pub(crate) projection: Option<Vec<usize>>,
+    /// Which rows; `None`: all.
+    pub(crate) filter: Option<Filter>,
+    /// Most rows of each partition.
+    pub(crate) fetch: Option<usize>,
+}
+
+/// Reads a table, or some columns and rows of it.
 ///
 /// Its metrics are those of any scan, and the bytes of bodies that were lent, copied and received.
 #[derive(Debug, Clone)]
@@ -41,9 +53,7 @@ pub struct DipcScanExec {
     /// Whether the order of the parts matters.
     is_ordered: bool,
     totals: Totals,
-    projection: Option<Vec<usize>>,
-    /// Most rows of each partition.
-    fetch: Option<usize>,
+    wanted: Wanted,
     properties: Arc<PlanProperties>,
     metrics: ExecutionPlanMetricsSet,
 }
@@ -54,8 +64,7 @@ impl DipcScanExec {
         table: &Arc<Table>,
         description: &Description,
         most: usize,
-        projection: Option<Vec<usize>>,
-        fetch: Option<usize>,
+        wanted: Wanted,
     ) -> Result<Self> {
         let parts = parts_of(description, &table.ticket);
         let is_ordered = description.is_ordered();
@@ -65,18 +74,17 @@ impl DipcScanExec {
         };
         let partitions = grouped(parts, most);
         let totals = Totals::new(description, &partitions);
-        Self::of(table, partitions, is_ordered, totals, projection, fetch)
+        Self::of(table, partitions, is_ordered, totals, wanted)
     }
 
     /// A scan of these parts, of which nothing else is known.
     pub(crate) fn of_parts(
         table: &Arc<Table>,
         partitions: Vec<Vec<Endpoint>>,
-        projection: Option<Vec<usize>>,
-        fetch: Option<usize>,
+        wanted: Wanted,
     ) -> Result<Self> {
         let totals = Totals::new(&Description::new(), &partitions);
-        Self::of(table, partitions, false, totals, projection, fetch)
+        Self::of(table, partitions, false, totals, wanted)
     }
 
     fn of(
@@ -84,10 +92,9 @@ impl DipcScanExec {
         partitions: Vec<Vec<Endpoint>>,
         is_ordered: bool,
         totals: Totals,
-        projection: Option<Vec<usize>>,
-        fetch: Option<usize>,
+        wanted: Wanted,
     ) -> Result<Self> {
-        let schema = project_schema(&table.schema, projection.as_ref())?;
+        let schema = project_schema(&table.schema, wanted.projection.as_ref())?;
         let properties = PlanProperties::new(
             EquivalenceProperties::new(schema),
             Partitioning::UnknownPartitioning(partitions.len()),
@@ -99,8 +106,7 @@ impl DipcScanExec {
             totals,
             partitions,
             is_ordered,
-            projection,
-            fetch,
+            wanted,
             properties: Arc::new(properties.with_scheduling_type(SchedulingType::Cooperative)),
             metrics: ExecutionPlanMetricsSet::new(),
         })
@@ -125,7 +131,7 @@ impl DipcScanExec {
             .min(self.partitions.len());
         let share = |parts| {
             let partitions = grouped(parts, most);
-            Self::of_parts(&self.table, partitions, self.projection.clone(), self.fetch)
+            Self::of_parts(&self.table, partitions, self.wanted.clone())
         };
         grouped(parts, count).into_iter().map(share).collect()
     }
@@ -138,8 +144,8 @@ impl DipcScanExec {
         &self.partitions
     }
 
-    pub(crate) fn projection(&self) -> Option<&[usize]> {
-        self.projection.as_deref()
+    pub(crate) fn wanted(&self) -> &Wanted {
+        &self.wanted
     }
 
     fn output(&self) -> SchemaRef {
@@ -162,9 +168,12 @@ impl ExecutionPlan for DipcScanExec {
 
     fn apply_expressions(
         &self,
-        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+        visit: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
     ) -> Result<TreeNodeRecursion> {
-        Ok(TreeNodeRecursion::Continue)
+        match &self.wanted.filter {
+            Some(filter) => visit(&filter.predicate),
+            None => Ok(TreeNodeRecursion::Continue),
+        }
     }
 
     fn replace_children(
@@ -198,8 +207,7 @@ impl ExecutionPlan for DipcScanExec {
         };
         let reading = Arc::new(Reading {
             table: Arc::clone(&self.table),
-            projection: self.projection.clone(),
-            fetch: self.fetch,
+            wanted: self.wanted.clone(),
             schema: self.output(),
             figures: Figures::new(&self.metrics, partition),
         });
@@ -212,7 +220,7 @@ impl ExecutionPlan for DipcScanExec {
         Ok(Box::pin(LimitStream::new(
             make_cooperative(batches),
             0,
-            self.fetch,
+            self.wanted.fetch,
             BaselineMetrics::new(&self.metrics, partition),
         )))
     }
@@ -226,19 +234,31 @@ impl ExecutionPlan for DipcScanExec {
         _: &[Arc<Statistics>],
         args: &StatisticsArgs,
     ) -> Result<Arc<Statistics>> {
-        let is_whole = self.projection.is_none();
+        let Wanted {
+            projection,
+            filter,
+            fetch,
+        } = &self.wanted;
+        let is_whole = projection.is_none();
         let statistics =
-            (self.totals).statistics(args.partition(), self.fetch, is_whole, &self.output());
-        Ok(Arc::new(statistics))
+            (self.totals).statistics(args.partition(), *fetch, is_whole, &self.output());
+        Ok(Arc::new(match filter {
+            None => statistics,
+            Some(_) => statistics.to_inexact(),
+        }))
     }
 
     fn fetch(&self) -> Option<usize> {
-        self.fetch
+        self.wanted.fetch
     }
 
     fn with_fetch(&self, fetch: Option<usize>) -> Option<Arc<dyn ExecutionPlan>> {
-        Some(Arc::new(Self {
+        let wanted = Wanted {
             fetch,
+            ..self.wanted.clone()
+        };
+        Some(Arc::new(Self {
+            wanted,
             metrics: ExecutionPlanMetricsSet::new(),
             ..self.clone()
         }))
@@ -252,7 +272,10 @@ impl DisplayAs for DipcScanExec {
         if matches!(kind, DisplayFormatType::TreeRender) {
             writeln!(f, "table={table}")?;
             writeln!(f, "parts={parts}")?;
-            return match self.fetch {
+            if let Some(filter) = &self.wanted.filter {
+                writeln!(f, "filter={filter}")?;
+            }
+            return match self.wanted.fetch {
                 Some(fetch) => writeln!(f, "fetch={fetch}"),
                 None => Ok(()),
             };
@@ -262,12 +285,15 @@ impl DisplayAs for DipcScanExec {
             f,
             "DipcScanExec: table={table}, parts={parts}, partitions={partitions}"
         )?;
-        if self.projection.is_some() {
+        if self.wanted.projection.is_some() {
             let output = self.output();
             let names = output.fields().iter().map(|it| it.name().as_str());
             write!(f, ", projection=[{}]", names.collect::<Vec<_>>().join(", "))?;
         }
-        match self.fetch {
+        if let Some(filter) = &self.wanted.filter {
+            write!(f, ", filter={filter}")?;
+        }
+        match self.wanted.fetch {
             Some(fetch) => write!(f, ", fetch={fetch}"),
             None => Ok(()),
         }

@@ -62,7 +62,8 @@ impl DipcServer {
         }
     }
 
-    /// The options of gets, describes and lists: headers, time limits, window and so on.
+    /// The options of gets, describes and lists: headers, time limits, window and so on. Columns,
+    /// rows and a filter are those of each query; set none here.
     #[must_use]
     pub fn get_options(mut self, options: GetOptions) -> Self {
         self.get = options;

@@ -39,7 +39,7 @@ impl Totals {
     }
 
     /// Statistics of one partition, or of all, that give at most `fetch` rows each. `is_whole`: of
-    /// all columns.
+    /// all columns. With a filter they are those of all rows, and inexact.
     pub(super) fn statistics(
         &self,
         partition: Option<usize>,

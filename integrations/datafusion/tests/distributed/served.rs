@@ -1,11 +1,12 @@
 //! Tables of libdipc in queries on workers.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use datafusion::arrow::array::{ArrayRef, Int64Array, RecordBatch};
 use dipc::crossing::arrow_59::{batch_in, schema_in};
-use dipc::{Description, Endpoint, Error, Request, Server};
+use dipc::{Description, Endpoint, Error, Request, Server, Status};
 use dipc_datafusion::DipcServer;
 
 use crate::cluster::{self, urls};
@@ -19,6 +20,17 @@ type Readers = Arc<Mutex<BTreeSet<i32>>>;
 
 /// Serves the table `numbers`, in parts.
 fn serve(parts: i64, is_ordered: bool) -> (Server, String, Readers) {
+    serve_to(parts, is_ordered, |_| Ok(()))
+}
+
+/// The same, to requests that `decide` lets pass.
+fn serve_to(
+    parts: i64,
+    is_ordered: bool,
+    decide: impl Fn(&Request<'_>) -> dipc::Result<()> + Send + Sync + 'static,
+) -> (Server, String, Readers) {
+    static SERVERS: AtomicUsize = AtomicUsize::new(0);
+    let number = SERVERS.fetch_add(1, Ordering::Relaxed);
     let readers = Arc::new(Mutex::new(BTreeSet::new()));
     let seen = Arc::clone(&readers);
     let note = move |request: &Request<'_>| {
@@ -27,13 +39,10 @@ fn serve(parts: i64, is_ordered: bool) -> (Server, String, Readers) {
                 .unwrap()
                 .extend(request.process().map(|it| it.pid));
         }
-        Ok(())
+        decide(request)
     };
     let server = Server::builder().authorizer(note).build().unwrap();
-    let name = format!(
-        "shm:@dipc-served-{}-{parts}-{is_ordered}",
-        std::process::id()
-    );
+    let name = format!("shm:@dipc-served-{}-{number}", std::process::id());
     let uri = server.listen(&name).unwrap();
     let numbers = |first: i64| {
         let column: ArrayRef = Arc::new(Int64Array::from_iter_values(first..first + ROWS));
@@ -109,6 +118,41 @@ async fn workers_share_the_parts() {
     let readers = readers.lock().unwrap();
     assert_eq!(readers.len(), workers.len(), "{readers:?}");
     assert!(!readers.contains(&i32::try_from(std::process::id()).unwrap()));
+}
+
+/// Promise of `DipcTables`: servers evaluate the filters of workers; of one that knows none, the
+/// workers do.
+#[tokio::test(flavor = "multi_thread")]
+async fn workers_ask_for_filtered_tables() {
+    let tables = Tables::new().await;
+    let workers = cluster::start(2, "shm");
+    for is_known in [true, false] {
+        let filtered = Arc::new(AtomicUsize::new(0));
+        let seen = Arc::clone(&filtered);
+        let (_server, uri, readers) = serve_to(4, false, move |request| {
+            if request.selection().filter().is_none() {
+                return Ok(());
+            }
+            seen.fetch_add(1, Ordering::Relaxed);
+            match is_known {
+                true => Ok(()),
+                false => Err(Error::new(Status::Unsupported, "what may this be?")),
+            }
+        });
+        let on = tables.on(urls(&workers), options()).await;
+        let numbers = DipcServer::new(&uri).unwrap();
+        numbers.register(&on, "numbers", "numbers").await.unwrap();
+        let sql = "SELECT id % 10 AS k, count(*) AS n, sum(id) AS s FROM numbers \
+                   WHERE id BETWEEN 990 AND 1009 OR id IN (1, 2500, 3999, 4000) \
+                   GROUP BY k ORDER BY k LIMIT 2";
+        let (got, _) = text_and_plan(&on, sql).await;
+        // 990, 1000, 2500; 1, 991, 1001.
+        for line in ["| 0 | 3 | 4490 |", "| 1 | 3 | 1993 |"] {
+            assert!(got.contains(line), "{got}");
+        }
+        assert_eq!(readers.lock().unwrap().len(), workers.len());
+        assert_eq!(filtered.load(Ordering::Relaxed), 4);
+    }
 }
 
 /// Promise of the command: `--server` names a server's tables, and workers read them.

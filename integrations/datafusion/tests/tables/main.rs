@@ -7,6 +7,7 @@
     reason = "in tests a panic is how a failure shows"
 )]
 
+mod filters;
 mod inserts;
 mod server;
 mod streams;

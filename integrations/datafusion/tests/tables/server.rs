@@ -14,6 +14,7 @@ use dipc::{
     Batches, Description, Endpoint, Error, Provider, Reader, Request, Result, Server, Status,
 };
 
+use crate::filters::types;
 use crate::wide::wide;
 
 /// Set in the environment of the server's process.
@@ -147,6 +148,7 @@ fn serve() {
     publish(&server, b"prices", &prices()).unwrap();
     publish(&server, b"lists/names", &[names()]).unwrap();
     publish(&server, b"wide", &[wide()]).unwrap();
+    publish(&server, b"types", &[types()]).unwrap();
     parts(&server, &tcp);
     endless(&server);
     let said = |request: &Request<'_>| {

@@ -140,7 +140,8 @@ async fn brought(context: &SessionContext, query: &str) -> usize {
     sum("bytes_lent") + sum("bytes_received")
 }
 
-/// Promise of `DipcTableProvider`: columns and rows that a query does not need are not sent.
+/// Promise of `DipcTableProvider`: columns and rows that a query does not need, or drops, are not
+/// sent.
 #[tokio::test]
 async fn only_wanted_columns_and_rows_are_sent() {
     let server = Serving::start();
@@ -151,6 +152,11 @@ async fn only_wanted_columns_and_rows_are_sent() {
             ("SELECT * FROM dipc.public.prices", 16_000, 17_000),
             ("SELECT price FROM dipc.public.prices", 8_000, 9_000),
             ("SELECT price FROM dipc.public.prices LIMIT 10", 80, 200),
+            (
+                "SELECT price FROM dipc.public.prices WHERE id > 989",
+                80,
+                200,
+            ),
         ] {
             let bytes = brought(&context, query).await;
             assert!((least..most).contains(&bytes), "{query}: {bytes} bytes");

@@ -34,7 +34,9 @@ int32_t dipc_process(const struct ArrowArray *array) {
   /* The offset of the batch is that of a slice of all columns. */
   for (int64_t row = array->offset; row < array->offset + array->length; row++) {
     if (!dipc_is_valid(values, row)) continue;
-    if (__builtin_add_overflow(sum, numbers[row], &sum)) return dipc_failed("the sum is too large for int64");
+    if (__builtin_add_overflow(sum, numbers[row], &sum)) {
+      return dipc_failed("the sum is too large for int64");
+    }
     count++;
   }
   return 0;

@@ -2,7 +2,7 @@
 
 use std::alloc::{self, Layout};
 use std::cell::Cell;
-use std::panic;
+use std::panic::{self, PanicHookInfo};
 use std::{ptr, slice};
 
 use arrow_array::ffi::FFI_ArrowArray;
@@ -50,6 +50,14 @@ impl Sink for Host {
 fn fail(text: &str) {
     // SAFETY: the server copies the text before it returns.
     unsafe { host::fail(text.as_ptr(), text.len()) }
+}
+
+fn panic_text(panic: &PanicHookInfo<'_>) -> String {
+    let text = panic.payload_as_str().unwrap_or("no text");
+    match panic.location() {
+        Some(location) => format!("panic at {location}: {text}"),
+        None => format!("panic: {text}"),
+    }
 }
 
 fn answer(result: Result<()>) -> i32 {
@@ -104,7 +112,7 @@ pub unsafe fn init(
     input: *const FFI_ArrowSchema,
     output: *mut FFI_ArrowSchema,
 ) -> i32 {
-    panic::set_hook(Box::new(|panic| fail(&panic.to_string())));
+    panic::set_hook(Box::new(|panic| fail(&panic_text(panic))));
     // SAFETY: the caller's promise.
     let name = unsafe { bytes(name) };
     // SAFETY: the caller's promise.

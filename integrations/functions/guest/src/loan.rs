@@ -1,7 +1,6 @@
 //! Input, which the server lends for the time of one call.
 
 use std::ffi::c_void;
-use std::mem::size_of;
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

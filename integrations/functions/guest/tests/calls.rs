@@ -1,5 +1,13 @@
 //! Promises of the crate to those who write functions, without a server.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::cast_possible_truncation,
+    reason = "a failure ends the test"
+)]
+
 use std::collections::HashMap;
 use std::error::Error;
 use std::fmt;

@@ -6,6 +6,7 @@
 //! module's code goes to a server once, when the server says that it lacks it.
 //!
 //! A server runs no functions until its operator [enables](enable) them with a [`Policy`].
+//! docs/code-to-the-data.md shows this program:
 //!
 //! ```no_run
 //! use dipc::{Client, Server};

@@ -40,8 +40,8 @@ pub enum Error {
     /// The call has ended before: it failed, or its input has ended.
     #[error("the call is over")]
     Over,
-    /// This host cannot run a sandbox.
-    #[error("no sandbox here: {0}")]
+    /// This host cannot run a sandbox, or no further instance.
+    #[error("the host runs no module: {0}")]
     Host(String),
     /// A folder of a cache, or a file there, could not be used.
     #[error("{path}: {source}")]

@@ -1,5 +1,6 @@
 use std::collections::HashMap;
-use std::fmt::Write;
+use std::fmt::Write as _;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
@@ -134,10 +135,12 @@ impl Modules {
             return Ok(());
         };
         let path = folder.join(file_name(hash));
-        // Another process never sees half a file, and two of them write the same.
-        let part = folder.join(format!("{}.{}.part", file_name(hash), std::process::id()));
-        fs::write(&part, wasm).map_err(at(&part))?;
-        fs::rename(&part, &path).map_err(at(&path))?;
+        // Nobody sees half a file, and whoever writes the same module writes the same bytes.
+        let part = tempfile::Builder::new().suffix(".part").tempfile_in(folder);
+        let mut part = part.map_err(at(folder))?;
+        part.write_all(wasm).map_err(at(folder))?;
+        part.persist(&path)
+            .map_err(|error| at(&path)(error.error))?;
         self.sweep(folder).map_err(at(folder))
     }
 

@@ -22,7 +22,8 @@ pub type Outputs = Vec<RecordBatch>;
 /// A function that runs on one table.
 ///
 /// Call [`process`](Self::process) for each batch and then [`finish`](Self::finish), or drop it at
-/// any time. It may move between threads, but one step runs on one thread, and blocks it.
+/// any time. It may move between threads, but one step runs on one thread, and blocks it. This
+/// thread needs a stack of 2 MiB, of which the module may use 512 KiB.
 pub struct Running {
     guest: Guest,
     functions: Functions,
@@ -339,8 +340,13 @@ impl Guest {
                 value: state.limits().fuel,
             },
             _ if state.wants_memory => state.out_of_memory(),
-            Some(trap) => Error::Trap(trap.to_string()),
-            None => Error::Trap(format!("{error:#}")),
+            // A panic sets its text, and then stops by a trap.
+            Some(trap) => match state.failure.take() {
+                Some(text) => Error::Function(text),
+                None => Error::Trap(trap.to_string()),
+            },
+            // The system has no memory for an instance, for example.
+            None => Error::Host(format!("{error:#}")),
         }
     }
 }

@@ -10,7 +10,11 @@ use crate::{Error, Module, Options, Result};
 ///
 /// It has one thread of its own, which sleeps while no module runs. The thread ends with the last
 /// clone, [`Module`] and [`Running`](crate::Running) of the sandbox. A child that was forked has no
-/// such thread, so it must make a sandbox of its own.
+/// such thread, so it must make a sandbox of its own. Compilation uses rayon's threads, which the
+/// process shares; a folder for code has one more thread.
+///
+/// The first sandbox of a process handles the signals of faults (SIGSEGV and its like), by which a
+/// module that leaves its memory is stopped. Faults of other code go to the handlers from before.
 #[derive(Clone)]
 pub struct Sandbox(pub(crate) Arc<Inner>);
 

@@ -23,6 +23,7 @@ impl Function for Short {
 /// Panics at its first batch.
 pub(crate) struct Panics;
 
+#[allow(clippy::panic, reason = "the fault of this function")]
 impl Function for Panics {
     fn init(_: &[u8], _: Option<&Schema>) -> Result<(Self, Output)> {
         Ok((Panics, Output::Bytes))

@@ -12,6 +12,9 @@ use super::read::{Memory, count_at, i64_at, u32_at};
 use super::{ARRAY_BYTES, DEPTH};
 use crate::{Error, Result};
 
+/// Bytes of the host's memory that an array or a buffer takes beside its values, about.
+const OVERHEAD: u64 = 256;
+
 /// What reading a batch may cost.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Budget {
@@ -51,7 +54,7 @@ pub(crate) fn batch(
     let raw = Raw::read(memory, pointer)?;
     budget.rows = budget.rows.checked_sub(raw.length).ok_or(Refused::Rows)?;
     let mut reader = Reader { memory, budget };
-    reader.spend(0, raw.length)?;
+    reader.spend(OVERHEAD, raw.length)?;
     let fields = schema.fields();
     raw.expect(Kind::Struct, fields.len())?;
     if reader
@@ -176,7 +179,7 @@ impl Reader<'_, '_> {
             .checked_add(start)
             .ok_or_else(|| wrong("a huge offset"))?;
         // What lies in no buffer counts too, so that no few bytes stand for endless rows.
-        self.spend(ARRAY_BYTES as u64, length)?;
+        self.spend(OVERHEAD, length)?;
         let nulls = if kind.has_validity() {
             self.validity(&raw, begin, length)?
         } else {
@@ -345,7 +348,7 @@ impl Reader<'_, '_> {
             .bytes(sizes, data.checked_mul(8).ok_or_else(|| wrong("views"))?)?;
         for (index, bytes) in sizes.chunks_exact(8).enumerate() {
             let bytes = count_at(bytes, 0, "size of a view's data")?;
-            self.spend(ARRAY_BYTES as u64, 0)?;
+            self.spend(OVERHEAD, 0)?;
             buffers.push(self.copy(array.buffer(self.memory, index + 2)?, bytes)?);
         }
         Ok(buffers)

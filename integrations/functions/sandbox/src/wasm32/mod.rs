@@ -7,6 +7,8 @@
 pub(crate) mod array_in;
 pub(crate) mod image;
 mod kind;
+#[cfg(test)]
+mod mutations;
 pub(crate) mod read;
 pub(crate) mod schema_in;
 pub(crate) mod schema_out;

@@ -208,13 +208,42 @@ impl<'a> Writer<'a> {
     }
 
     fn views(&mut self, image: &mut Image<'a>) -> Result<()> {
-        self.fixed(image, 0, 16)?;
+        let buffers = self.data.buffers();
+        let views = &buffers[0][self.begin * 16..(self.begin + self.length) * 16];
+        let needed: usize = views.chunks_exact(16).map(far_length).sum();
+        let held: usize = buffers[1..].iter().map(|buffer| buffer.len()).sum();
+        // Few rows of a large table often share its whole buffers.
+        if needed < held / 2 && i32::try_from(needed).is_ok() {
+            let (views, bytes) = self.gather(views);
+            let size = (bytes.len() as u64).to_le_bytes().to_vec();
+            self.buffer(image, Piece::Owned(views))?;
+            self.buffer(image, Piece::Owned(bytes))?;
+            return self.buffer(image, Piece::Owned(size));
+        }
+        self.buffer(image, Piece::Bytes(views))?;
         let mut sizes = Vec::new();
-        for buffer in &self.data.buffers()[1..] {
+        for buffer in &buffers[1..] {
             sizes.extend_from_slice(&(buffer.len() as u64).to_le_bytes());
             self.buffer(image, Piece::Bytes(buffer))?;
         }
         self.buffer(image, Piece::Owned(sizes))
+    }
+
+    /// Copies what views point to into one buffer, and the views, which then point there.
+    fn gather(&self, views: &[u8]) -> (Vec<u8>, Vec<u8>) {
+        let (mut moved, mut bytes) = (views.to_vec(), Vec::new());
+        for view in moved.chunks_exact_mut(16) {
+            let length = far_length(view);
+            if length == 0 {
+                continue;
+            }
+            let (buffer, from) = (word(view, 8), word(view, 12));
+            let place = bytes.len();
+            bytes.extend_from_slice(&self.data.buffers()[1 + buffer][from..from + length]);
+            view[8..12].fill(0);
+            view[12..].copy_from_slice(&u32::try_from(place).unwrap_or(u32::MAX).to_le_bytes());
+        }
+        (moved, bytes)
     }
 
     /// Writes the rows of all children from `start` on; all of them without a length.
@@ -239,6 +268,18 @@ impl<'a> Writer<'a> {
         }
         Ok(())
     }
+}
+
+/// Bytes of a view that lie in another buffer.
+fn far_length(view: &[u8]) -> usize {
+    match word(view, 0) {
+        0..=12 => 0,
+        length => length,
+    }
+}
+
+fn word(view: &[u8], at: usize) -> usize {
+    super::read::u32_at(view, at) as usize
 }
 
 /// The offset at an index. Arrays of the host have offsets that fit.

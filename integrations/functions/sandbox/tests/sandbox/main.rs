@@ -8,4 +8,8 @@
 )]
 
 mod calls;
+mod hostile;
+mod kept;
+mod lies;
 mod support;
+mod types;

@@ -31,7 +31,6 @@ impl Default for Wat {
             fields: String::new(),
             // One block lives at a time, from the second page on.
             alloc: "
-                (local $end i32)
                 (local.set $end (i32.add (i32.const 65536) (local.get $length)))
                 (if (i32.gt_u (local.get $end) (i32.mul (memory.size) (i32.const 65536)))
                     (then (if (i32.eq (i32.const -1) (memory.grow (i32.sub
@@ -66,6 +65,7 @@ impl Wat {
             {fields}
             (func (export "dipc_abi_version") (result i32) (i32.const 1))
             (func (export "dipc_alloc") (param $length i32) (param $alignment i32) (result i32)
+                (local $end i32)
                 {alloc})
             (func (export "dipc_free") (param i32 i32 i32))
             (func (export "dipc_init")

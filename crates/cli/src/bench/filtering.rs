@@ -1,0 +1,197 @@
+//! What it saves to filter at the server, beside getting the whole table and filtering it at the
+//! client: one table, one condition, one set of kernels.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use arrow::array::{ArrayRef, Int64Array, RecordBatch};
+use arrow::datatypes::Schema;
+use dipc::arena::{Arena, ArenaOptions};
+use dipc::arrow::stream::ArrayReader as _;
+use dipc::arrow::{batch_from_c, batch_to_c, schema_to_c};
+use dipc::client::{Client, GetOptions};
+use dipc::device::DeviceKind;
+use dipc::filter::Filter;
+use dipc::filter::build::{Builder, literal};
+use dipc::server::Server;
+
+use super::case::{Case, Memory};
+use super::client::new_client;
+use super::message::{Filtered, Filtering, Outcome, Ready, Usage};
+use super::server::TABLE;
+use super::worker::Parent;
+use crate::listen;
+use crate::report::as_float;
+
+/// Values of the column that the condition compares: from 0 on, equally frequent.
+const VALUES: u64 = 1 << 20;
+
+/// A listening server with the table.
+pub fn start(case: &Case) -> Result<(Arc<Server>, Ready)> {
+    let server = Arc::new(Server::new(case.server_options()?)?);
+    let arena = match case.memory {
+        Memory::Arena => Some(Arena::new(DeviceKind::CPU, ArenaOptions::default())?),
+        Memory::Heap => None,
+    };
+    let batches = (0..case.distinct()).map(|number| {
+        let batch = batch(case, number)?;
+        Ok(batch_to_c(match &arena {
+            Some(arena) => arena.copy_batch(&batch)?,
+            None => batch,
+        }))
+    });
+    let batches = batches.collect::<Result<_>>()?;
+    let schema = schema_to_c(&case.shape().schema())?;
+    let outcome = server.publish(TABLE, schema, batches);
+    outcome.map_err(|(error, _)| error)?;
+    let uri = listen(&server, &case.address())?;
+    let sums = Vec::new();
+    Ok((server, Ready { uri, sums }))
+}
+
+/// A batch whose first column is random, within [`VALUES`]; the others have other numbers.
+fn batch(case: &Case, number: u64) -> Result<RecordBatch> {
+    let first = number * case.rows;
+    let column = |column: u64| -> ArrayRef {
+        let rows = first..first + case.rows;
+        Arc::new(match column {
+            0 => Int64Array::from_iter_values(rows.map(|row| (mixed(row) % VALUES).cast_signed())),
+            other => Int64Array::from_iter_values(rows.map(|row| (row + other).cast_signed())),
+        })
+    };
+    let columns = (0..u64::from(case.columns)).map(column).collect();
+    Ok(RecordBatch::try_new(
+        Arc::new(case.shape().schema()),
+        columns,
+    )?)
+}
+
+/// A number without a pattern (the finaliser of SplitMix64).
+fn mixed(number: u64) -> u64 {
+    let number = number.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    let number = (number ^ (number >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    let number = (number ^ (number >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    number ^ (number >> 31)
+}
+
+/// Gets the table in both ways in turn, until the time of the case is over.
+pub fn run(case: &Case, ready: &Ready, parent: &Parent) -> Result<()> {
+    let ways = Ways::new(case, ready)?;
+    // It makes connections and mappings, and shows that both ways have the same result.
+    let (whole, filtered) = (ways.at_client()?, ways.at_server()?);
+    ensure!(
+        whole.passed == filtered.passed && whole.passed > 0,
+        "{} rows have passed at the client, and {} at the server",
+        whole.passed,
+        filtered.passed
+    );
+    parent.say(())?;
+    if !parent.go()? {
+        return Ok(());
+    }
+    let before = Usage::now()?;
+    let start = Instant::now();
+    let (mut at_client, mut at_server) = (Filtering::default(), Filtering::default());
+    while at_server.gets == 0 || start.elapsed() < case.seconds {
+        at_client.add(&ways.at_client()?);
+        // The other way moves less in the same time.
+        let share = Instant::now();
+        let time = Duration::from_secs_f64(at_client.seconds / as_float(at_client.gets));
+        while at_server.gets < at_client.gets || share.elapsed() < time {
+            at_server.add(&ways.at_server()?);
+        }
+    }
+    let after = Usage::now()?;
+    parent.say(Outcome {
+        seconds: start.elapsed().as_secs_f64(),
+        fetches: at_client.gets + at_server.gets,
+        cpu_seconds: after.cpu_seconds - before.cpu_seconds,
+        peak_bytes: after.peak_bytes,
+        filtered: Some(Filtered {
+            at_client,
+            at_server,
+        }),
+        ..Outcome::default()
+    })
+}
+
+/// The two ways to the rows that pass.
+struct Ways<'a> {
+    client: Client,
+    uri: &'a str,
+    filter: Filter,
+    schema: Arc<Schema>,
+    whole: GetOptions,
+    filtered: GetOptions,
+    rows: u64,
+}
+
+impl<'a> Ways<'a> {
+    fn new(case: &Case, ready: &'a Ready) -> Result<Self> {
+        let schema = case.shape().schema();
+        let message = message(case, &schema)?;
+        let filter = Filter::parse(&message, &schema)?;
+        let whole = case.get_options();
+        let mut filtered = whole.clone();
+        filtered.selection.set_filter(message)?;
+        Ok(Self {
+            client: new_client(case)?,
+            uri: &ready.uri,
+            filter,
+            schema: Arc::new(schema),
+            whole,
+            filtered,
+            rows: case.distinct() * case.rows,
+        })
+    }
+
+    /// Gets the whole table, and filters it here.
+    fn at_client(&self) -> Result<Filtering> {
+        self.get(&self.whole, |batch| {
+            Ok(self.filter.apply(batch)?.num_rows())
+        })
+    }
+
+    /// Gets the rows that pass.
+    fn at_server(&self) -> Result<Filtering> {
+        self.get(&self.filtered, |batch| Ok(batch.num_rows()))
+    }
+
+    fn get(
+        &self,
+        options: &GetOptions,
+        passed: impl Fn(&RecordBatch) -> Result<usize>,
+    ) -> Result<Filtering> {
+        let start = Instant::now();
+        let mut stream = self.client.get(&[self.uri], TABLE, options, None)?;
+        let mut all = 0;
+        while let Some(array) = stream.next()? {
+            // SAFETY: the stream checks its arrays against its schema, which is the case's.
+            let batch = unsafe { batch_from_c(array, &self.schema) }?;
+            all += passed(&batch)? as u64;
+        }
+        let stats = stream.stats();
+        Ok(Filtering {
+            gets: 1,
+            seconds: start.elapsed().as_secs_f64(),
+            rows: self.rows,
+            passed: all,
+            bytes: stats.bytes_lent + stats.bytes_received,
+        })
+    }
+}
+
+/// The filter `c0 < limit`, which the case's share of the rows passes.
+fn message(case: &Case, schema: &Schema) -> Result<Vec<u8>> {
+    let mut builder = Builder::new(schema);
+    let (column, _) = builder.column(&["c0".to_owned()])?;
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "a share of the values is not greater than their number"
+    )]
+    let limit = (case.passing / 100.0 * as_float(VALUES)) as i64;
+    let limit = literal(&Int64Array::from(vec![limit]))?;
+    let root = builder.call("lt", vec![column, limit]);
+    Ok(builder.finish(root))
+}

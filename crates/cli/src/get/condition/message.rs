@@ -1,0 +1,150 @@
+//! The message of a condition, once the table's columns are known.
+
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result, anyhow, bail};
+use arrow::array::{
+    Array, ArrayRef, BooleanArray, Decimal128Array, Float64Array, Int64Array, StringArray,
+    new_null_array,
+};
+use arrow::compute::{CastOptions, cast_with_options};
+use arrow::datatypes::{DataType, Schema, TimeUnit};
+use dipc::filter::Filter;
+use dipc::filter::build::{Builder, Expression, any_of, literal};
+
+use super::{Condition, Term};
+
+impl Condition {
+    /// The extended expression of Substrait for tables of `schema`.
+    ///
+    /// # Errors
+    ///
+    /// The text names the column that there is not, the literal that its column cannot have, or
+    /// what filters cannot do with the types.
+    pub fn message(&self, schema: &Schema) -> Result<Vec<u8>> {
+        let mut builder = Builder::new(schema);
+        let root = encode(&mut builder, &self.0, None)?;
+        let message = builder.finish(root);
+        // What the server would say as well, before it is asked.
+        Filter::parse(&message, schema)?;
+        Ok(message)
+    }
+}
+
+/// The expression for a term. A literal takes the type of the column `beside` it.
+fn encode(builder: &mut Builder<'_>, of: &Term, beside: Option<&DataType>) -> Result<Expression> {
+    let arguments = match of {
+        Term::Column(path) => return Ok(builder.column(path)?.0),
+        Term::Call(_, arguments) | Term::AnyOf(arguments) => arguments,
+        value => return Ok(literal(&array(value, beside)?)?),
+    };
+    let beside = match of {
+        Term::Call(name, _) if !compares(name) => None,
+        _ => beside_of(builder, arguments)?,
+    };
+    let mut encoded = Vec::with_capacity(arguments.len());
+    for argument in arguments {
+        encoded.push(encode(builder, argument, beside.as_ref())?);
+    }
+    Ok(match of {
+        Term::Call(name, _) => builder.call(name, encoded),
+        _ => {
+            let options = encoded.split_off(1);
+            let value = encoded.pop().context("a list without a value")?;
+            any_of(value, options)
+        }
+    })
+}
+
+/// Whether the arguments of a function are values of one type.
+fn compares(name: &str) -> bool {
+    !matches!(name, "and" | "or" | "xor" | "not" | "like" | "ilike")
+        && !matches!(name, "add" | "subtract" | "multiply" | "divide" | "modulus")
+}
+
+/// The type of the first column among `arguments`.
+fn beside_of(builder: &mut Builder<'_>, arguments: &[Term]) -> Result<Option<DataType>> {
+    let mut columns = arguments.iter().filter_map(|argument| match argument {
+        Term::Column(path) => Some(path),
+        _ => None,
+    });
+    let column = columns.next().map(|path| builder.column(path));
+    Ok(column.transpose()?.map(|(_, of)| of))
+}
+
+/// One row with the value of a literal.
+fn array(of: &Term, beside: Option<&DataType>) -> Result<ArrayRef> {
+    match of {
+        Term::Number(digits) => number(digits),
+        Term::Boolean(value) => Ok(Arc::new(BooleanArray::from(vec![*value]))),
+        Term::Null => match beside {
+            Some(beside) => Ok(new_null_array(beside, 1)),
+            None => bail!("NULL stands beside a column alone: IS NULL asks whether there is none"),
+        },
+        Term::Text(text) => match beside {
+            Some(beside) => read(text, beside),
+            None => read(text, &DataType::Utf8),
+        },
+        Term::Date(text) => read(text, &DataType::Date32),
+        Term::Time(text) => read(text, &DataType::Time64(unit_of(text))),
+        Term::Timestamp(text) => {
+            let zone = match beside {
+                Some(DataType::Timestamp(_, Some(_))) => Some("UTC".into()),
+                _ => None,
+            };
+            read(text, &DataType::Timestamp(unit_of(text), zone))
+        }
+        Term::Column(_) | Term::Call(..) | Term::AnyOf(_) => bail!("no literal"),
+    }
+}
+
+/// A text as a value of type `to`.
+fn read(text: &str, to: &DataType) -> Result<ArrayRef> {
+    let strict = CastOptions {
+        safe: false,
+        ..CastOptions::default()
+    };
+    let value = StringArray::from(vec![text]);
+    let cast = cast_with_options(&value, to, &strict);
+    cast.map_err(|_| anyhow!("'{text}' is no value of type {to}"))
+}
+
+/// The unit of a time as it is written.
+fn unit_of(text: &str) -> TimeUnit {
+    let fraction = text.rsplit_once('.').map_or("", |(_, fraction)| fraction);
+    match fraction
+        .find(|it: char| !it.is_ascii_digit())
+        .unwrap_or(fraction.len())
+    {
+        0..=6 => TimeUnit::Microsecond,
+        _ => TimeUnit::Nanosecond,
+    }
+}
+
+/// A number as it is written: whole, with a fraction, or with an exponent.
+fn number(text: &str) -> Result<ArrayRef> {
+    if let Ok(whole) = text.parse::<i64>() {
+        return Ok(Arc::new(Int64Array::from(vec![whole])));
+    }
+    if text.contains(['e', 'E']) {
+        let value = text.parse::<f64>();
+        let value = value.map_err(|error| anyhow!("{text}: {error}"))?;
+        return Ok(Arc::new(Float64Array::from(vec![value])));
+    }
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
+    let digits = format!("{whole}{fraction}");
+    let most = || anyhow!("{text}: a number has at most 38 digits");
+    let value = digits.parse::<i128>().map_err(|_| most())?;
+    let scale = i8::try_from(fraction.len()).map_err(|_| most())?;
+    let digits = value
+        .unsigned_abs()
+        .checked_ilog10()
+        .map_or(1, |log| log + 1);
+    let precision = u8::try_from(digits).map_err(|_| most())?;
+    let precision = precision.max(scale.unsigned_abs());
+    let array = Decimal128Array::from(vec![value]);
+    let array = array.with_precision_and_scale(precision, scale);
+    array
+        .map(|array| Arc::new(array) as Arc<dyn Array>)
+        .map_err(|_| most())
+}

@@ -1,0 +1,432 @@
+//! Expressions of DataFusion as those of Substrait.
+//!
+//! What has a translation means the same on both sides, and cannot fail for a row: DataFusion may
+//! not evaluate a condition for rows that another one has dropped, and the server evaluates all.
+
+use datafusion::arrow::datatypes::{DataType, Schema};
+use datafusion::common::ScalarValue;
+use datafusion::functions::{core, math, string};
+use datafusion::logical_expr::expr::{InList, ScalarFunction};
+use datafusion::logical_expr::{Between, BinaryExpr, Case, Expr, Like, Operator};
+
+use super::columns::{Columns, Place};
+use super::literal::{bare, literal, number_type};
+use super::message::{self, Argument, Expression, FunctionOption, IfClause, IfThen, Kind, OrList};
+use super::types::{is_alike, is_comparable, is_text, plain, widens};
+
+/// Most levels of expressions in expressions, and most expressions, that a server takes.
+const MOST_LEVELS: usize = 64;
+const MOST_EXPRESSIONS: usize = 1024;
+
+/// Translates the expressions of one message.
+#[derive(Debug)]
+pub(super) struct Translator<'a> {
+    pub(super) columns: Columns<'a>,
+    /// The names of the functions that are called, by their numbers.
+    pub(super) functions: Vec<&'static str>,
+    expressions: usize,
+}
+
+/// An expression of the message.
+#[derive(Debug, Clone)]
+pub(super) struct Term {
+    pub(super) expression: Expression,
+    /// Its type, without dictionaries and runs.
+    pub(super) of: DataType,
+    pub(super) literal: Option<ScalarValue>,
+    pub(super) levels: usize,
+    /// A condition that more rows pass than in DataFusion.
+    pub(super) is_wider: bool,
+}
+
+impl<'a> Translator<'a> {
+    pub(super) fn new(schema: &'a Schema) -> Self {
+        Self {
+            columns: Columns::new(schema),
+            functions: Vec::new(),
+            expressions: 0,
+        }
+    }
+
+    /// The expression; `None` if it has no translation.
+    pub(super) fn term(&mut self, expr: &Expr, level: usize) -> Option<Term> {
+        if level >= MOST_LEVELS {
+            return None;
+        }
+        let level = level + 1;
+        match expr {
+            Expr::Alias(alias) => self.term(&alias.expr, level),
+            Expr::Column(column) => {
+                let place = self.columns.named(&column.name)?;
+                self.field(&place)
+            }
+            Expr::Literal(value, _) => self.literal(value),
+            Expr::BinaryExpr(binary) => self.binary(binary, level),
+            Expr::Not(inner) => self.test("not", inner, level),
+            Expr::IsTrue(inner) => self.test("is_true", inner, level),
+            Expr::IsNotTrue(inner) => self.test("is_not_true", inner, level),
+            Expr::IsFalse(inner) => self.test("is_false", inner, level),
+            Expr::IsNotFalse(inner) => self.test("is_not_false", inner, level),
+            Expr::IsUnknown(inner) => self.test("is_null", inner, level),
+            Expr::IsNotUnknown(inner) => self.test("is_not_null", inner, level),
+            Expr::IsNull(inner) => self.unary("is_null", inner, level),
+            Expr::IsNotNull(inner) => self.unary("is_not_null", inner, level),
+            Expr::Negative(inner) => {
+                let term = self.term(inner, level)?;
+                let of = term.of.clone();
+                calculates(&of).then(|| self.wrapping("negate", vec![term], of))?
+            }
+            Expr::Between(between) => self.between(between, level),
+            Expr::Like(like) => self.like(like, level),
+            Expr::InList(list) => self.in_list(list, level),
+            Expr::Case(case) => self.case(case, level),
+            Expr::Cast(cast) => self.cast(&cast.expr, cast.field.data_type(), level),
+            Expr::TryCast(cast) => self.cast(&cast.expr, cast.field.data_type(), level),
+            Expr::ScalarFunction(call) => self.function(call, level),
+            _ => None,
+        }
+    }
+
+    /// A call of a function that the server knows.
+    pub(super) fn call(
+        &mut self,
+        name: &'static str,
+        arguments: Vec<Term>,
+        of: DataType,
+    ) -> Option<Term> {
+        self.call_with(name, arguments, of, Vec::new())
+    }
+
+    fn call_with(
+        &mut self,
+        name: &'static str,
+        arguments: Vec<Term>,
+        of: DataType,
+        options: Vec<FunctionOption>,
+    ) -> Option<Term> {
+        let is_wider = arguments.iter().any(|it| it.is_wider);
+        // The opposite of a condition that more rows pass is one that fewer pass.
+        if is_wider && !matches!(name, "and" | "or") {
+            return None;
+        }
+        let known = self.functions.iter().position(|known| *known == name);
+        let anchor = known.unwrap_or_else(|| {
+            self.functions.push(name);
+            self.functions.len() - 1
+        });
+        let levels = arguments.iter().map(|it| it.levels).max();
+        let value = |term: Term| Argument {
+            value: Some(term.expression),
+        };
+        let call = message::ScalarFunction {
+            reference: u32::try_from(anchor).ok()?,
+            arguments: arguments.into_iter().map(value).collect(),
+            options,
+        };
+        let term = self.counted(Kind::ScalarFunction(call), of, levels.unwrap_or(0))?;
+        Some(Term { is_wider, ..term })
+    }
+
+    /// A call whose result keeps its lowest bits where it does not fit, as in DataFusion.
+    fn wrapping(&mut self, name: &'static str, arguments: Vec<Term>, of: DataType) -> Option<Term> {
+        let overflow = FunctionOption {
+            name: "overflow".to_owned(),
+            preference: vec!["SILENT".to_owned()],
+        };
+        self.call_with(name, arguments, of, vec![overflow])
+    }
+
+    /// An expression over others of `levels`; `None` if it is one too many for a server.
+    fn counted(&mut self, kind: Kind, of: DataType, levels: usize) -> Option<Term> {
+        self.expressions += 1;
+        let fits = self.expressions <= MOST_EXPRESSIONS && levels < MOST_LEVELS;
+        fits.then_some(Term {
+            expression: Expression { kind: Some(kind) },
+            of,
+            literal: None,
+            levels: levels + 1,
+            is_wider: false,
+        })
+    }
+
+    fn field(&mut self, place: &Place<'a>) -> Option<Term> {
+        let of = plain(place.field.data_type()).clone();
+        self.counted(Kind::Selection(place.reference()?), of, 0)
+    }
+
+    fn literal(&mut self, value: &ScalarValue) -> Option<Term> {
+        let of = plain(&value.data_type()).clone();
+        let term = self.counted(Kind::Literal(literal(value)?), of, 0)?;
+        let literal = Some(bare(value).clone());
+        Some(Term { literal, ..term })
+    }
+
+    fn unary(&mut self, name: &'static str, inner: &Expr, level: usize) -> Option<Term> {
+        let term = self.term(inner, level)?;
+        self.call(name, vec![term], DataType::Boolean)
+    }
+
+    /// A function of a condition.
+    fn test(&mut self, name: &'static str, inner: &Expr, level: usize) -> Option<Term> {
+        let term = self.condition(inner, level)?;
+        self.call(name, vec![term], DataType::Boolean)
+    }
+
+    pub(super) fn condition(&mut self, expr: &Expr, level: usize) -> Option<Term> {
+        let term = self.term(expr, level)?;
+        (term.of == DataType::Boolean).then_some(term)
+    }
+
+    fn binary(&mut self, binary: &BinaryExpr, level: usize) -> Option<Term> {
+        let BinaryExpr { left, op, right } = binary;
+        let name = match op {
+            Operator::And | Operator::Or => return self.joined(binary, level),
+            Operator::Plus => "add",
+            Operator::Minus => "subtract",
+            Operator::Multiply => "multiply",
+            Operator::Divide => "divide",
+            Operator::Modulo => "modulus",
+            _ => {
+                let (left, right) = (self.term(left, level)?, self.term(right, level)?);
+                return self.comparison(*op, left, right);
+            }
+        };
+        let (left, right) = (self.term(left, level)?, self.term(right, level)?);
+        let of = left.of.clone();
+        let divides = matches!(op, Operator::Divide | Operator::Modulo);
+        let can_fail = divides && of.is_integer() && !right.divides();
+        if of != right.of || !calculates(&of) || can_fail {
+            return None;
+        }
+        self.wrapping(name, vec![left, right], of)
+    }
+
+    /// A chain of `and` or `or`, as one call.
+    fn joined(&mut self, binary: &BinaryExpr, level: usize) -> Option<Term> {
+        let name = match binary.op {
+            Operator::And => "and",
+            _ => "or",
+        };
+        let mut rights = vec![&*binary.right];
+        let mut first = &*binary.left;
+        while let Expr::BinaryExpr(inner) = first
+            && inner.op == binary.op
+        {
+            rights.push(&inner.right);
+            first = &inner.left;
+        }
+        let all = std::iter::once(first).chain(rights.into_iter().rev());
+        let terms = all
+            .map(|it| self.condition(it, level))
+            .collect::<Option<_>>();
+        self.call(name, terms?, DataType::Boolean)
+    }
+
+    fn between(&mut self, between: &Between, level: usize) -> Option<Term> {
+        let value = self.term(&between.expr, level)?;
+        let (low, high) = (
+            self.term(&between.low, level)?,
+            self.term(&between.high, level)?,
+        );
+        let (name, lower, upper) = match between.negated {
+            false => ("and", Operator::GtEq, Operator::LtEq),
+            true => ("or", Operator::Lt, Operator::Gt),
+        };
+        let lower = self.comparison(lower, value.clone(), low)?;
+        let upper = self.comparison(upper, value, high)?;
+        self.call(name, vec![lower, upper], DataType::Boolean)
+    }
+
+    fn like(&mut self, like: &Like, level: usize) -> Option<Term> {
+        let text = self.term(&like.expr, level)?;
+        let pattern = self.term(&like.pattern, level)?;
+        let is_known = matches!(like.escape_char, None | Some('\\'));
+        if !is_known || pattern.literal.is_none() || !is_text(&text.of) || !is_text(&pattern.of) {
+            return None;
+        }
+        let name = match like.case_insensitive {
+            false => "like",
+            true => "ilike",
+        };
+        let found = self.call(name, vec![text, pattern], DataType::Boolean)?;
+        self.negated(found, like.negated)
+    }
+
+    fn negated(&mut self, term: Term, is_negated: bool) -> Option<Term> {
+        match is_negated {
+            false => Some(term),
+            true => self.call("not", vec![term], DataType::Boolean),
+        }
+    }
+
+    fn in_list(&mut self, list: &InList, level: usize) -> Option<Term> {
+        let value = self.term(&list.expr, level)?;
+        let mut options = Vec::with_capacity(list.list.len());
+        for option in &list.list {
+            let Expr::Literal(option, _) = option else {
+                return None;
+            };
+            let is_known = option.is_null() || !value.of.is_floating() || is_exact(option);
+            if !is_alike(&value.of, plain(&option.data_type())) || !is_known {
+                return None;
+            }
+            options.push(Expression {
+                kind: Some(Kind::Literal(literal(option)?)),
+            });
+        }
+        if !is_comparable(&value.of) {
+            return None;
+        }
+        let levels = value.levels.max(1);
+        let members = OrList {
+            value: Some(Box::new(value.expression)),
+            options,
+        };
+        let found = self.counted(Kind::SingularOrList(members), DataType::Boolean, levels)?;
+        self.negated(found, list.negated)
+    }
+
+    fn case(&mut self, case: &Case, level: usize) -> Option<Term> {
+        let base = match &case.expr {
+            Some(base) => Some(self.term(base, level)?),
+            None => None,
+        };
+        let (mut clauses, mut results, mut levels) = (Vec::new(), Vec::new(), 0);
+        for (when, then) in &case.when_then_expr {
+            let condition = match &base {
+                None => self.condition(when, level)?,
+                Some(base) => {
+                    let value = self.term(when, level)?;
+                    self.comparison(Operator::Eq, base.clone(), value)?
+                }
+            };
+            let then = self.term(then, level)?;
+            if condition.is_wider || then.is_wider {
+                return None;
+            }
+            levels = levels.max(condition.levels).max(then.levels);
+            results.push(then.of);
+            clauses.push(IfClause {
+                condition: Some(condition.expression),
+                then: Some(then.expression),
+            });
+        }
+        let mut otherwise = None;
+        if let Some(expr) = &case.else_expr {
+            let term = self.term(expr, level)?;
+            if term.is_wider {
+                return None;
+            }
+            levels = levels.max(term.levels);
+            results.push(term.of);
+            otherwise = Some(Box::new(term.expression));
+        }
+        let of = alike(&results)?;
+        self.counted(Kind::IfThen(IfThen { clauses, otherwise }), of, levels)
+    }
+
+    /// A cast that keeps all values.
+    fn cast(&mut self, inner: &Expr, to: &DataType, level: usize) -> Option<Term> {
+        let (term, to) = (self.term(inner, level)?, plain(to));
+        if is_alike(&term.of, to) {
+            // The server compares these as they are.
+            let of = to.clone();
+            return Some(Term { of, ..term });
+        }
+        if !widens(&term.of, to) {
+            return None;
+        }
+        let levels = term.levels;
+        let cast = message::Cast {
+            to: Some(number_type(to)?),
+            input: Some(term.expression),
+        };
+        self.counted(Kind::Cast(Box::new(cast)), to.clone(), levels)
+    }
+
+    fn function(&mut self, call: &ScalarFunction, level: usize) -> Option<Term> {
+        let function = &call.func;
+        if *function == core::get_field() {
+            let place = self.place(&call.args, level)?;
+            return self.field(&place);
+        }
+        let known = [
+            (string::starts_with(), "starts_with"),
+            (string::ends_with(), "ends_with"),
+            (string::contains(), "contains"),
+            (string::lower(), "lower"),
+            (string::upper(), "upper"),
+            (math::isnan(), "is_nan"),
+            (core::coalesce(), "coalesce"),
+        ];
+        // By the function itself: a session may have another one of the name.
+        let (_, name) = known.into_iter().find(|(known, _)| known == function)?;
+        let arguments = call.args.iter().map(|it| self.term(it, level));
+        let arguments = arguments.collect::<Option<Vec<_>>>()?;
+        let types: Vec<_> = arguments.iter().map(|it| it.of.clone()).collect();
+        let are_texts = types.iter().all(is_text);
+        let of = match name {
+            "coalesce" => alike(&types)?,
+            "is_nan" => types[..]
+                .first()?
+                .is_floating()
+                .then_some(DataType::Boolean)?,
+            "lower" | "upper" => are_texts.then(|| types.first().cloned())??,
+            _ => are_texts.then_some(DataType::Boolean)?,
+        };
+        self.call(name, arguments, of)
+    }
+
+    /// The field that `get_field` with these arguments gives.
+    fn place(&mut self, arguments: &[Expr], level: usize) -> Option<Place<'a>> {
+        let (base, names) = arguments.split_first()?;
+        let base = match base {
+            Expr::Column(column) => self.columns.named(&column.name)?,
+            Expr::ScalarFunction(inner)
+                if level < MOST_LEVELS && inner.func == core::get_field() =>
+            {
+                self.place(&inner.args, level + 1)?
+            }
+            _ => return None,
+        };
+        names.iter().try_fold(base, |place, name| match name {
+            Expr::Literal(name, _) => place.child(name.try_as_str()??),
+            _ => None,
+        })
+    }
+}
+
+impl Term {
+    /// An integer by which every other one can be divided.
+    fn divides(&self) -> bool {
+        let value = self.literal.as_ref().map(ScalarValue::to_string);
+        value.is_some_and(|value| !matches!(&*value, "0" | "-1" | "NULL"))
+    }
+}
+
+/// Numbers that both sides calculate with in the same way.
+fn calculates(of: &DataType) -> bool {
+    of.is_integer() || matches!(of, DataType::Float32 | DataType::Float64)
+}
+
+/// Whether the float is equal to the same values on both sides.
+pub(super) fn is_exact(value: &ScalarValue) -> bool {
+    float(value).is_some_and(|value| value != 0.0 && !value.is_nan())
+}
+
+pub(super) fn float(value: &ScalarValue) -> Option<f64> {
+    match bare(value) {
+        ScalarValue::Float16(value) => value.map(Into::into),
+        ScalarValue::Float32(value) => value.map(Into::into),
+        ScalarValue::Float64(value) => *value,
+        _ => None,
+    }
+}
+
+/// The type of values of these types, if they take each other's place as they are.
+fn alike(types: &[DataType]) -> Option<DataType> {
+    let known = types.iter().find(|of| !of.is_null())?;
+    let mut all = types.iter().filter(|of| !of.is_null());
+    let is_known = is_comparable(known) && all.all(|of| is_alike(known, of));
+    is_known.then(|| known.clone())
+}

@@ -1,0 +1,151 @@
+//! The server's process.
+
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use arrow::array::RecordBatch;
+use dipc::{Batches, Error, Provider, Reader, Request, Result, Server, Status};
+use dipc_functions::{Limits, Policy, enable};
+use ed25519_dalek::SigningKey;
+
+use crate::{module, schema, table};
+
+/// Set for the server's process: where it listens, and what it allows.
+const PLACE: &str = "DIPC_TEST_FUNCTIONS_PLACE";
+const POLICY: &str = "DIPC_TEST_FUNCTIONS_POLICY";
+
+/// A server in another process. It ends with this value.
+pub struct Serving {
+    child: Child,
+    pub uri: String,
+    /// The harness of the process writes more at its end.
+    _output: BufReader<ChildStdout>,
+}
+
+impl Serving {
+    /// One server for each transport, with this policy.
+    pub fn all(policy: &'static str) -> impl Iterator<Item = Self> {
+        ["shm", "tcp"]
+            .into_iter()
+            .map(|scheme| Self::start(scheme, policy))
+    }
+
+    pub fn start(scheme: &str, policy: &str) -> Self {
+        static NUMBER: AtomicUsize = AtomicUsize::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let place = match scheme {
+            "shm" => format!("shm:@dipc-functions-{}-{number}", std::process::id()),
+            _ => format!("{scheme}://127.0.0.1:0"),
+        };
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "serving::serves", "--ignored", "--nocapture"])
+            .env(PLACE, place)
+            .env(POLICY, policy)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut output = BufReader::new(child.stdout.take().unwrap());
+        let mut lines = output.by_ref().lines();
+        let uri = lines.find_map(|line| Some(line.unwrap().split_once("at=")?.1.to_owned()));
+        Self {
+            uri: uri.expect("a URI"),
+            child,
+            _output: output,
+        }
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        drop(self.child.stdin.take());
+        let status = self.child.wait().unwrap();
+        if !std::thread::panicking() {
+            assert!(status.success(), "the server's process: {status}");
+        }
+    }
+}
+
+/// The key whose signatures the policy `signed` takes.
+pub fn key() -> SigningKey {
+    SigningKey::from_bytes(&[42; 32])
+}
+
+fn policy(name: &str) -> Policy {
+    let mut policy = Policy::new();
+    // Each module is compiled once for all servers of these tests.
+    policy.sandbox.code_folder = Some(Path::new(env!("CARGO_TARGET_TMPDIR")).join("code"));
+    match name {
+        "any" => policy = policy.allow_any_module(),
+        "filter" => policy = policy.allow_module(module("filter").hash()),
+        "signed" => policy = policy.allow_key(key().verifying_key().as_bytes()).unwrap(),
+        "named" => policy = policy.allow_any_module().allow_principal("ann"),
+        "tight" => {
+            policy = policy.allow_any_module();
+            policy.limits = Limits {
+                fuel: 200_000_000,
+                time: Duration::from_secs(5),
+                memory_bytes: 4 << 20,
+                output_rows: 5_000,
+                output_bytes: 1 << 20,
+                ..Limits::default()
+            };
+            policy.sandbox.module_bytes = 1 << 20;
+        }
+        "nothing" => {}
+        other => panic!("{other} is no policy of these tests"),
+    }
+    policy
+}
+
+/// Keeps what clients put under `stored`, and has `provided`.
+#[derive(Default)]
+struct Host(Arc<Mutex<Vec<RecordBatch>>>);
+
+impl Provider for Host {
+    fn get(&self, request: &Request<'_>) -> Result<Batches> {
+        match request.ticket() {
+            b"provided" => Ok(Batches::of(schema(), table(3))),
+            b"stored" => Ok(Batches::of(schema(), self.0.lock().unwrap().clone())),
+            _ => Err(Error::new(Status::NotFound, "no such table here")),
+        }
+    }
+
+    fn put(&self, _: &Request<'_>, table: Reader) -> Result<()> {
+        let batches: Vec<_> = table
+            .collect::<Result<_, _>>()
+            .map_err(|error| Error::new(Status::Provider, error.to_string()))?;
+        *self.0.lock().unwrap() = batches;
+        Ok(())
+    }
+}
+
+/// The server's process: until its input ends.
+#[test]
+#[ignore = "the process of the server, which tests start"]
+fn serves() {
+    let place = std::env::var(PLACE).expect("a test starts this process");
+    let name = std::env::var(POLICY).unwrap();
+    let server = Server::builder()
+        .trusted_network(true)
+        .authorizer(|request: &Request<'_>| {
+            if let Some(name) = request.headers().get("name") {
+                request.set_principal(&String::from_utf8_lossy(name));
+            }
+            Ok(())
+        })
+        .build()
+        .unwrap();
+    server.publish("published", &schema(), table(3)).unwrap();
+    server.handler(Host::default()).unwrap();
+    if name != "off" {
+        enable(&server, policy(&name)).unwrap();
+    }
+    println!("at={}", server.listen(&place).unwrap());
+    std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
+    server.stop(Duration::from_secs(10)).unwrap();
+}

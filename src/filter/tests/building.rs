@@ -1,0 +1,168 @@
+//! Messages that this crate makes, read by the filters of this crate.
+
+use std::sync::Arc;
+
+use arrow::array::{
+    Array as _, ArrayRef, AsArray as _, Int32Array, RecordBatch, StringArray, StringViewArray,
+    StructArray,
+};
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, Field, TimeUnit};
+
+use crate::error::Status;
+use crate::filter::Filter;
+use crate::filter::build::{Builder, any_of, literal};
+
+/// Two rows of `of`: the numbers 1 and 2, or as near to these as the type allows.
+fn rows(of: &DataType) -> ArrayRef {
+    let numbers: ArrayRef = Arc::new(Int32Array::from(vec![1, 2]));
+    let wide = || cast(&numbers, &DataType::Int64).unwrap();
+    let texts = || cast(&numbers, &DataType::Utf8).unwrap();
+    match of {
+        DataType::Boolean => cast(&Int32Array::from(vec![1, 0]), of).unwrap(),
+        of if of.is_binary() => cast(&texts(), of).unwrap(),
+        DataType::Date32 | DataType::Time32(_) => cast(&numbers, of).unwrap(),
+        of if of.is_temporal() => cast(&wide(), of).unwrap(),
+        _ => cast(&numbers, of).unwrap(),
+    }
+}
+
+/// Promise of the builder: a literal of each type is the value that it was made of, beside a column
+/// of its type, and a typed null is none.
+#[test]
+fn literals_are_the_values_that_they_were_made_of() {
+    use DataType::{
+        Binary, BinaryView, Boolean, Date32, Date64, Decimal32, Decimal64, Decimal128, Float16,
+        Float32, Float64, Int8, Int16, Int32, Int64, LargeBinary, LargeUtf8, Time32, Time64,
+        Timestamp, UInt8, UInt16, UInt32, UInt64, Utf8, Utf8View,
+    };
+    let zone = || Some("+01:00".into());
+    for of in [
+        Boolean,
+        Int8,
+        Int16,
+        Int32,
+        Int64,
+        UInt8,
+        UInt16,
+        UInt32,
+        UInt64,
+        Float16,
+        Float32,
+        Float64,
+        Utf8,
+        LargeUtf8,
+        Utf8View,
+        Binary,
+        LargeBinary,
+        BinaryView,
+        Date32,
+        Date64,
+        Decimal32(9, 2),
+        Decimal64(18, 2),
+        Decimal128(38, 2),
+        Time32(TimeUnit::Second),
+        Time32(TimeUnit::Millisecond),
+        Time64(TimeUnit::Microsecond),
+        Time64(TimeUnit::Nanosecond),
+        Timestamp(TimeUnit::Second, None),
+        Timestamp(TimeUnit::Millisecond, zone()),
+        Timestamp(TimeUnit::Microsecond, zone()),
+        Timestamp(TimeUnit::Nanosecond, None),
+    ] {
+        let column = rows(&of);
+        let batch = RecordBatch::try_from_iter([("c", column.clone())]).unwrap();
+        let schema = batch.schema();
+        for value in [column.slice(0, 1), arrow::array::new_null_array(&of, 1)] {
+            let mut builder = Builder::new(&schema);
+            let (found, _) = builder.column(&["c".to_owned()]).unwrap();
+            let root = builder.call("equal", vec![found, literal(&value).unwrap()]);
+            let filter = Filter::parse(&builder.finish(root), &schema);
+            let filter = filter.unwrap_or_else(|error| panic!("{of}: {error}"));
+            let passed = filter.apply(&batch).unwrap();
+            let expected = usize::from(value.null_count() == 0);
+            assert_eq!(passed, batch.slice(0, expected), "{of}");
+        }
+    }
+}
+
+/// Promise of the builder: columns are found by their names, in structs too, whatever stands beside
+/// them in the table; a name that is not there is told with those that are.
+#[test]
+fn columns_are_found_by_name() {
+    let inner = |name, values: Vec<i32>| {
+        let field = Arc::new(Field::new(name, DataType::Int32, true));
+        (field, Arc::new(Int32Array::from(values)) as ArrayRef)
+    };
+    let inner = StructArray::from(vec![inner("a", vec![5, 6]), inner("b", vec![7, 8])]);
+    let texts = StringArray::from(vec!["x", "y"]);
+    let columns: [(&str, ArrayRef); 3] = [
+        ("first", Arc::new(texts.clone())),
+        ("s", Arc::new(inner)),
+        ("last", Arc::new(texts)),
+    ];
+    let batch = RecordBatch::try_from_iter(columns).unwrap();
+    let schema = batch.schema();
+    let path = |names: &[&str]| {
+        names
+            .iter()
+            .map(|name| (*name).to_owned())
+            .collect::<Vec<_>>()
+    };
+    let mut builder = Builder::new(&schema);
+    let (last, _) = builder.column(&path(&["last"])).unwrap();
+    let (b, of) = builder.column(&path(&["s", "b"])).unwrap();
+    assert_eq!(of, DataType::Int32);
+    let eight = literal(&Int32Array::from(vec![8])).unwrap();
+    let texts = ["y", "z"].map(|text| literal(&StringArray::from(vec![text])).unwrap());
+    let equal = builder.call("equal", vec![b, eight]);
+    let root = builder.call("and", vec![equal, any_of(last, texts.to_vec())]);
+    let filter = Filter::parse(&builder.finish(root), &schema).unwrap();
+    assert_eq!(filter.columns(), [1, 2]);
+    assert_eq!(filter.apply(&batch).unwrap(), batch.slice(1, 1));
+
+    let mut builder = Builder::new(&schema);
+    for (names, text) in [
+        (&["Last"][..], "there are \"first\", \"s\", \"last\""),
+        (&["s", "c"][..], "there are \"a\", \"b\""),
+        (&["last", "a"][..], "without fields"),
+    ] {
+        let error = builder.column(&path(names)).unwrap_err();
+        assert_eq!(error.status(), Status::InvalidArgument);
+        assert!(error.text().contains(text), "{error}");
+    }
+}
+
+/// Promise of `Filter::apply`: views of few rows hold the bytes of these rows alone, and views that
+/// share bytes go on sharing them.
+#[test]
+fn views_hold_what_their_rows_use() {
+    let held = |batch: &RecordBatch| {
+        let buffers = batch.column(1).as_string_view().data_buffers();
+        buffers
+            .iter()
+            .map(arrow::buffer::Buffer::len)
+            .sum::<usize>()
+    };
+    let long = |row: i32| format!("a text that is too long for a view, of row {row}");
+    let own = StringViewArray::from_iter((0..1000).map(|row| (row % 7 != 0).then(|| long(row))));
+    let keys = Int32Array::from(vec![0; 1000]);
+    let shared = arrow::compute::take(&StringViewArray::from(vec![long(1)]), &keys, None).unwrap();
+    let numbers: ArrayRef = Arc::new(Int32Array::from_iter_values(0..1000));
+    for (texts, most) in [(Arc::new(own) as ArrayRef, 3 * 60), (shared, 60)] {
+        let batch = RecordBatch::try_from_iter([("n", numbers.clone()), ("t", texts)]).unwrap();
+        let schema = batch.schema();
+        let mut builder = Builder::new(&schema);
+        let (n, _) = builder.column(&["n".to_owned()]).unwrap();
+        let three = literal(&Int32Array::from(vec![3])).unwrap();
+        let root = builder.call("lt", vec![n, three]);
+        let filter = Filter::parse(&builder.finish(root), &schema).unwrap();
+        let passed = filter.apply(&batch).unwrap();
+        assert_eq!(passed, batch.slice(0, 3));
+        assert!(held(&passed) <= most, "{} bytes", held(&passed));
+        assert_eq!(
+            filter.apply(&passed).unwrap().column(1).to_data(),
+            passed.column(1).to_data()
+        );
+    }
+}
