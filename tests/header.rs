@@ -1,4 +1,5 @@
-//! The headers of `include` are cbindgen's output for `src/ffi`, and compile as C and C++.
+//! The headers of `include` are cbindgen's output for `src/ffi`, and compile as C and C++. So does
+//! that of `integrations/functions/c`, which is no part of this workspace but of its C API.
 
 #![allow(
     clippy::unwrap_used,
@@ -14,29 +15,40 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// A generated header: its name, its configuration, and the folder of its source.
+/// A generated header: its name, its folder, its configuration, and the folder of its source.
 struct Header {
     name: &'static str,
+    folder: &'static str,
     config: &'static str,
     source: &'static str,
 }
 
-const HEADERS: [Header; 2] = [
+const HEADERS: [Header; 3] = [
     Header {
         name: "dipc.h",
+        folder: "include",
         config: "cbindgen.toml",
         source: "src/ffi",
     },
     Header {
         name: "dipc_machines.h",
+        folder: "include",
         config: "cbindgen.machines.toml",
         source: "src/ffi/machines",
     },
+    Header {
+        name: "dipc_functions.h",
+        folder: "integrations/functions/include",
+        config: "integrations/functions/c/cbindgen.toml",
+        source: FUNCTIONS,
+    },
 ];
+
+const FUNCTIONS: &str = "integrations/functions/c/src";
 
 impl Header {
     fn path(&self) -> PathBuf {
-        root().join("include").join(self.name)
+        root().join(self.folder).join(self.name)
     }
 
     /// The header of the current source.
@@ -46,9 +58,14 @@ impl Header {
         let mut sources: Vec<_> = fs::read_dir(root().join(self.source))
             .unwrap()
             .map(|entry| entry.unwrap().path())
-            // Without mod.rs: its `mod` lines would add every file twice.
             .filter(|path| path.extension().is_some_and(|extension| extension == "rs"))
-            .filter(|path| !path.ends_with("mod.rs"))
+            // The `mod` lines of the first two would add every file twice. The third has functions
+            // of another library.
+            .filter(|path| {
+                !["mod.rs", "lib.rs", "sys.rs"]
+                    .iter()
+                    .any(|name| path.ends_with(name))
+            })
             .collect();
         sources.sort();
         // Basic types come first, so that the header reads top-down.
@@ -117,7 +134,7 @@ fn the_committed_headers_are_the_generated_ones() {
             .find(|(_, (old, new))| old != new);
         if let Some((line, (old, new))) = difference {
             panic!(
-                "include/{name} is not what {} gives; run `DIPC_BLESS=1 cargo test --test header`\n\
+                "{name} is not what {} gives; run `DIPC_BLESS=1 cargo test --test header`\n\
                  line {}\ncommitted: {old}\ngenerated: {new}",
                 header.source,
                 line + 1
@@ -126,7 +143,7 @@ fn the_committed_headers_are_the_generated_ones() {
         assert_eq!(
             committed.len(),
             generated.len(),
-            "include/{name} has another length"
+            "{name} has another length"
         );
     }
 }
@@ -174,15 +191,8 @@ fn compiles(compiler: &str, arguments: &[&str], extension: &str, source: &str) {
     fs::write(&file, source).unwrap();
     let output = Command::new(compiler)
         .args(arguments)
-        .args([
-            "-Wall",
-            "-Wextra",
-            "-Werror",
-            "-pedantic",
-            "-fsyntax-only",
-            "-I",
-        ])
-        .arg(root().join("include"))
+        .args(["-Wall", "-Wextra", "-Werror", "-pedantic", "-fsyntax-only"])
+        .args(HEADERS.map(|header| format!("-I{}", root().join(header.folder).display())))
         .arg(&file)
         .output()
         .unwrap_or_else(|error| panic!("cannot run {compiler}: {error}"));
@@ -221,4 +231,49 @@ fn arrow_structs_have_the_same_layout() {
         _Static_assert(sizeof(struct ArrowArrayStream) == 40, \"ArrowArrayStream\");\n\
         _Static_assert(sizeof(struct ArrowDeviceArrayStream) == 48, \"ArrowDeviceArrayStream\");\n";
     compiles("cc", &["-std=c11"], "c", source);
+}
+
+/// Promise of `sys.rs` of `integrations/functions/c`: its functions and numbers are those of `dipc.h`.
+/// A compiler of C sees both declarations of each.
+#[test]
+fn declarations_of_libdipc_are_those_of_its_header() {
+    let source = fs::read_to_string(root().join(FUNCTIONS).join("sys.rs")).unwrap();
+    let (rest, block) = source.split_once("unsafe extern \"C\" {\n").unwrap();
+    let block = block.strip_suffix("\n}\n").unwrap();
+    let exports = block
+        .replace(
+            "    pub fn ",
+            "#[unsafe(no_mangle)]\npub unsafe extern \"C\" fn ",
+        )
+        .replace("dipc_status;", "dipc_status {}")
+        .replace("i32;", "i32 {}")
+        .replace("usize;", "usize {}")
+        .replace("c_char;", "c_char {}")
+        .replace(");", ") {}");
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("sys.rs");
+    fs::write(&file, exports).unwrap();
+    let config = cbindgen::Config {
+        header: None,
+        ..cbindgen::Config::from_file(root().join("integrations/functions/c/cbindgen.toml"))
+            .unwrap()
+    };
+    let builder = cbindgen::Builder::new().with_config(config).with_src(&file);
+    let mut declarations = Vec::new();
+    builder.generate().unwrap().write(&mut declarations);
+    let declarations = String::from_utf8(declarations).unwrap();
+    let count = declarations.matches(");").count();
+    assert_eq!(count, block.matches("pub fn ").count(), "{declarations}");
+
+    let mut probe = declarations;
+    for line in rest.lines().filter(|line| line.starts_with("pub const ")) {
+        let (name, value) = line["pub const ".len()..].split_once(':').unwrap();
+        let value = value.split_once("= ").unwrap().1.trim_end_matches(';');
+        let value = value.replace("u64::MAX", "UINT64_MAX");
+        probe += &format!("_Static_assert({name} == {value}, \"{name}\");\n");
+    }
+    for (name, size) in [("ArrowDeviceArray", 128), ("ArrowDeviceArrayStream", 48)] {
+        probe += &format!("_Static_assert(sizeof(struct {name}) == {size}, \"{name}\");\n");
+    }
+    compiles("cc", &["-std=c11"], "c", &probe);
 }

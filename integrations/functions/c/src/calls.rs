@@ -1,0 +1,355 @@
+//! Calls of libdipc, by safe names.
+
+use std::ffi::{CStr, CString};
+
+use crate::error::{Failure, Result, Said, call};
+use crate::stream::Stream;
+use crate::sys::*;
+
+/// A handle of libdipc's that this library has made, and frees.
+pub struct Owned<T> {
+    pointer: *mut T,
+    free: unsafe extern "C" fn(*mut T),
+}
+
+impl<T> Owned<T> {
+    /// The handle that `make` writes to its first argument.
+    ///
+    /// # Safety
+    ///
+    /// `make` calls a function that makes a handle, and `free` is the one that frees it.
+    pub unsafe fn new(
+        make: impl FnOnce(*mut *mut T, *mut *mut dipc_error) -> dipc_status,
+        free: unsafe extern "C" fn(*mut T),
+    ) -> Result<Self> {
+        let mut pointer = std::ptr::null_mut();
+        call(|error| make(&raw mut pointer, error))?;
+        Ok(Self { pointer, free })
+    }
+
+    pub fn as_ptr(&self) -> *mut T {
+        self.pointer
+    }
+}
+
+impl<T> Drop for Owned<T> {
+    fn drop(&mut self) {
+        // SAFETY: `new`'s caller promised the function that frees it, and this is its one owner.
+        unsafe { (self.free)(self.pointer) };
+    }
+}
+
+/// What a function writes to a buffer: its arguments are the buffer, its size, the place for the
+/// length, and that for the error. Text comes without its NUL.
+fn read(
+    write: impl Fn(*mut u8, usize, *mut usize, *mut *mut dipc_error) -> dipc_status,
+) -> Result<Vec<u8>> {
+    let mut length = 0;
+    call(|error| write(std::ptr::null_mut(), 0, &raw mut length, error))?;
+    let mut buffer = vec![0; length + 1];
+    call(|error| write(buffer.as_mut_ptr(), buffer.len(), &raw mut length, error))?;
+    buffer.truncate(length);
+    Ok(buffer)
+}
+
+fn unless_missing<T>(result: Result<T>) -> Result<Option<T>> {
+    match result {
+        Err(failure) if failure.code() == DIPC_ERR_NOT_FOUND => Ok(None),
+        result => result.map(Some),
+    }
+}
+
+pub type Headers = Owned<dipc_headers>;
+
+impl Headers {
+    /// A copy of a caller's headers; without any for NULL.
+    ///
+    /// # Safety
+    ///
+    /// `headers` is NULL or live.
+    pub unsafe fn copy_of(headers: *const dipc_headers) -> Result<Self> {
+        // SAFETY: the functions belong together.
+        let copy =
+            unsafe { Self::new(|out, error| dipc_headers_new(out, error), dipc_headers_free) }?;
+        // SAFETY: the caller promises it.
+        let count = unsafe { dipc_headers_count(headers) };
+        for index in 0..count {
+            // SAFETY: the caller promises live headers, and `read` a buffer of the size.
+            let key = read(|buffer, size, length, error| unsafe {
+                dipc_headers_key(headers, index, buffer.cast(), size, length, error)
+            })?;
+            // SAFETY: as above.
+            let value = read(|buffer, size, length, error| unsafe {
+                dipc_headers_value(headers, index, buffer, size, length, error)
+            })?;
+            let key = CString::new(key).unwrap_or_default();
+            // SAFETY: the copy is live, and this function's own.
+            unsafe { add(copy.as_ptr(), &key, &value) }?;
+        }
+        Ok(copy)
+    }
+
+    /// The first value of a key.
+    pub fn get(&self, key: &str) -> Result<Option<Vec<u8>>> {
+        let key = self::key(key);
+        // SAFETY: the headers are live, the key is NUL-terminated, and `read` has a buffer of the
+        // size.
+        unless_missing(read(|buffer, size, length, error| unsafe {
+            dipc_headers_get(self.as_ptr(), key.as_ptr(), buffer, size, length, error)
+        }))
+    }
+}
+
+/// A key of a header, for C.
+pub fn key(name: &str) -> CString {
+    CString::new(name).unwrap_or_default()
+}
+
+/// Adds a pair to headers.
+///
+/// # Safety
+///
+/// `headers` is NULL, or live and used by nobody else.
+pub unsafe fn add(headers: *mut dipc_headers, key: &CStr, value: &[u8]) -> Result<()> {
+    // SAFETY: the caller promises the headers; key and value live during the call.
+    call(|error| unsafe {
+        dipc_headers_add(headers, key.as_ptr(), value.as_ptr(), value.len(), error)
+    })
+}
+
+/// A client's request.
+#[derive(Clone, Copy)]
+pub struct Request(*const dipc_request);
+
+// SAFETY: several threads may use a const handle at once.
+unsafe impl Send for Request {}
+
+impl Request {
+    /// # Safety
+    ///
+    /// The request is live for as long as this value and its copies are used.
+    pub unsafe fn new(request: *const dipc_request) -> Self {
+        Self(request)
+    }
+
+    pub fn verb(self) -> i32 {
+        // SAFETY: `new`'s caller promised a live request.
+        unsafe { dipc_request_verb(self.0) }
+    }
+
+    pub fn headers(self) -> Result<Headers> {
+        // SAFETY: `new`'s caller promised a live request; the functions belong together.
+        unsafe {
+            Headers::new(
+                |out, error| dipc_request_headers(self.0, out, error),
+                dipc_headers_free,
+            )
+        }
+    }
+
+    /// The name that the server's authorizer has given the client.
+    pub fn principal(self) -> Result<Option<String>> {
+        // SAFETY: `new`'s caller promised a live request, and `read` has a buffer of the size.
+        let name = unless_missing(read(|buffer, size, length, error| unsafe {
+            dipc_request_principal(self.0, buffer.cast(), size, length, error)
+        }))?;
+        Ok(name.map(|name| String::from_utf8_lossy(&name).into_owned()))
+    }
+
+    /// Accepts the client's table.
+    pub fn source(self) -> Result<Stream> {
+        let mut out = ArrowDeviceArrayStream::released();
+        // SAFETY: `new`'s caller promised a live request; the place is writable.
+        call(|error| unsafe { dipc_request_source(self.0, &raw mut out, error) })?;
+        // SAFETY: libdipc gave a stream away.
+        Ok(unsafe { Stream::new(out) })
+    }
+
+    /// Has the server answer a get as without the middleware.
+    pub fn forward_get(self) -> Result<Stream> {
+        let mut out = ArrowDeviceArrayStream::released();
+        let none = std::ptr::null_mut();
+        // SAFETY: `new`'s caller promised a live request; the place is writable.
+        call(|error| unsafe { dipc_request_forward(self.0, none, &raw mut out, error) })?;
+        // SAFETY: libdipc gave a stream away.
+        Ok(unsafe { Stream::new(out) })
+    }
+
+    /// Has the server's host take a table in the place of the client's.
+    pub fn forward_put(self, mut table: Stream) -> Result<()> {
+        let none = std::ptr::null_mut();
+        let table = table.as_mut_ptr();
+        // SAFETY: `new`'s caller promised a live request; the call takes the table, and leaves it
+        // released.
+        call(|error| unsafe { dipc_request_forward(self.0, table, none, error) })
+    }
+
+    /// Says to the client why its request fails.
+    pub fn fail(self, said: &Said) {
+        let text = said.c_text();
+        // SAFETY: `new`'s caller promised a live request. The text is UTF-8, so that nothing fails.
+        unsafe { dipc_request_fail(self.0, said.code, text.as_ptr(), std::ptr::null_mut()) };
+    }
+}
+
+/// Options of a get: those of a caller, or new ones.
+///
+/// # Errors
+///
+/// The headers are too long.
+///
+/// # Safety
+///
+/// `options` is NULL, or live and used by nobody else.
+pub unsafe fn get_options(
+    options: *mut dipc_get_options,
+    headers: &Headers,
+) -> Result<Given<dipc_get_options>> {
+    let given = match options.is_null() {
+        false => Given::Caller(options),
+        // SAFETY: the functions belong together.
+        true => Given::New(unsafe {
+            Owned::new(
+                |out, error| dipc_get_options_new(out, error),
+                dipc_get_options_free,
+            )
+        }?),
+    };
+    // SAFETY: the options are live: the caller promises it, or they are new.
+    call(|error| unsafe { dipc_get_options_set_headers(given.as_ptr(), headers.as_ptr(), error) })?;
+    Ok(given)
+}
+
+/// As [`get_options`], of a put.
+///
+/// # Errors
+///
+/// As [`get_options`].
+///
+/// # Safety
+///
+/// As [`get_options`].
+pub unsafe fn put_options(
+    options: *mut dipc_put_options,
+    headers: &Headers,
+) -> Result<Given<dipc_put_options>> {
+    let given = match options.is_null() {
+        false => Given::Caller(options),
+        // SAFETY: the functions belong together.
+        true => Given::New(unsafe {
+            Owned::new(
+                |out, error| dipc_put_options_new(out, error),
+                dipc_put_options_free,
+            )
+        }?),
+    };
+    // SAFETY: the options are live: the caller promises it, or they are new.
+    call(|error| unsafe { dipc_put_options_set_headers(given.as_ptr(), headers.as_ptr(), error) })?;
+    Ok(given)
+}
+
+/// A handle of a caller's, or one of this library's.
+pub enum Given<T> {
+    Caller(*mut T),
+    New(Owned<T>),
+}
+
+impl<T> Given<T> {
+    pub fn as_ptr(&self) -> *mut T {
+        match self {
+            Self::Caller(pointer) => *pointer,
+            Self::New(owned) => owned.as_ptr(),
+        }
+    }
+}
+
+/// Where a client finds a server, as a caller in C says it.
+#[derive(Clone, Copy)]
+pub struct Server {
+    pub client: *const dipc_client,
+    pub uris: *const *const std::ffi::c_char,
+    pub n_uris: usize,
+    pub cancel: *const dipc_cancel,
+}
+
+impl Server {
+    /// Gets a table.
+    ///
+    /// # Safety
+    ///
+    /// The pointers are what dipc_client_get() takes.
+    pub unsafe fn get(
+        self,
+        ticket: &[u8],
+        options: *const dipc_get_options,
+        out: *mut ArrowDeviceArrayStream,
+    ) -> Result<()> {
+        let (ticket, length) = (ticket.as_ptr(), ticket.len());
+        let Self {
+            client,
+            uris,
+            n_uris,
+            cancel,
+        } = self;
+        // SAFETY: the caller promises it.
+        call(|error| unsafe {
+            dipc_client_get(
+                client, uris, n_uris, ticket, length, options, cancel, out, error,
+            )
+        })
+    }
+
+    /// Begins a put.
+    ///
+    /// # Safety
+    ///
+    /// The pointers are what dipc_client_put() takes.
+    pub unsafe fn put(
+        self,
+        descriptor: &[u8],
+        options: *const dipc_put_options,
+        source: *mut ArrowDeviceArrayStream,
+        out: *mut *mut dipc_put,
+    ) -> Result<()> {
+        let (descriptor, length) = (descriptor.as_ptr(), descriptor.len());
+        let Self {
+            client,
+            uris,
+            n_uris,
+            cancel,
+        } = self;
+        // SAFETY: the caller promises it.
+        call(|error| unsafe {
+            dipc_client_put(
+                client, uris, n_uris, descriptor, length, options, cancel, source, out, error,
+            )
+        })
+    }
+
+    /// Puts a table of this library's, and waits until the server has taken it.
+    ///
+    /// # Safety
+    ///
+    /// The pointers are what dipc_client_put() takes.
+    pub unsafe fn put_all(self, mut table: Stream, options: *const dipc_put_options) -> Result<()> {
+        let source = table.as_mut_ptr();
+        // SAFETY: the caller promises the pointers; the functions belong together.
+        let put = unsafe {
+            Owned::new(
+                |out, error| match self.put(b"", options, source, out) {
+                    Ok(()) => DIPC_OK,
+                    Err(failure) => failure.report(error),
+                },
+                dipc_put_free,
+            )
+        }?;
+        let none = std::ptr::null_mut();
+        // SAFETY: the put is live, and this function's own.
+        call(|error| unsafe { dipc_put_finish(put.as_ptr(), DIPC_FOREVER, none, error) })
+    }
+}
+
+/// A failure that a server's answer may be.
+pub fn is(result: &Result<()>, code: dipc_status) -> bool {
+    matches!(result, Err(failure) if Failure::code(failure) == code)
+}

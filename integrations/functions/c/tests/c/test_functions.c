@@ -1,0 +1,537 @@
+/* Functions: servers in processes of their own, which run example modules, over shared memory, tcp
+ * and ucx.
+ *
+ *   test_functions MODULES SIGNATURE     MODULES has the modules of tools/build-functions.sh;
+ *                                        SIGNATURE has a key, and with it signed filter.wasm */
+#include <dipc_functions.h>
+
+#include "forked.h"
+
+#define BATCHES 20
+#define ROWS 1000
+#define ALL (BATCHES * ROWS)
+#define BYTES(text) (const uint8_t *)(text), strlen(text)
+
+typedef struct {
+  uint8_t bytes[1 << 22];
+  size_t len;
+} file;
+
+static const char *modules, *signature;
+
+static void read_file(const char *folder, const char *name, file *out) {
+  char path[4096];
+  snprintf(path, sizeof path, "%s/%s", folder, name);
+  FILE *stream = fopen(path, "rb");
+  if (stream == NULL) FAIL("cannot open %s", path);
+  out->len = fread(out->bytes, 1, sizeof out->bytes, stream);
+  CHECK(feof(stream));
+  fclose(stream);
+}
+
+static dipc_function_module *module_of(const char *name) {
+  static file wasm;
+  dipc_function_module *module = NULL;
+  read_file(modules, name, &wasm);
+  OK(dipc_function_module_new(wasm.bytes, wasm.len, &module, &error_));
+  return module;
+}
+
+static dipc_function_message *message_of(const char *name, const char *function,
+                                         const char *arguments) {
+  dipc_function_module *module = module_of(name);
+  dipc_function_message *message = NULL;
+  OK(dipc_function_message_new(module, function, BYTES(arguments), &message, &error_));
+  dipc_function_module_free(module);
+  return message;
+}
+
+/* Reads a table with the ids from `first` on; returns the rows. */
+static int64_t read_rows(struct ArrowDeviceArrayStream *table, int64_t first) {
+  struct ArrowDeviceArray batch;
+  int64_t rows = 0;
+  for (;;) {
+    if (table->get_next(table, &batch) != 0) FAIL("%s", table->get_last_error(table));
+    if (batch.array.release == NULL) break;
+    if (batch.array.length > 0) table_check(&batch.array, first + rows, batch.array.length);
+    rows += batch.array.length;
+    batch.array.release(&batch.array);
+  }
+  table->release(table);
+  return rows;
+}
+
+/* Takes tables whose descriptor is the id of their first row. */
+static int32_t host(void *userdata, dipc_request *request, struct ArrowDeviceArrayStream *out) {
+  struct ArrowDeviceArrayStream table;
+  struct ArrowDeviceArray batch;
+  char first[32] = "";
+  size_t len = 0;
+  (void)userdata;
+  if (dipc_request_verb(request) != DIPC_VERB_PUT) {
+    (void)out;
+    OK(dipc_request_fail(request, DIPC_ERR_NOT_FOUND, "no such table", &error_));
+    return 1;
+  }
+  OK(dipc_request_ticket(request, (uint8_t *)first, sizeof first - 1, &len, &error_));
+  OK(dipc_request_source(request, &table, &error_));
+  if (strcmp(first, "fails") == 0) {
+    CHECK(table.get_next(&table, &batch) != 0);
+    table.release(&table);
+    return 1;
+  }
+  CHECK_EQ(read_rows(&table, atoll(first)), ALL - atoll(first));
+  return 0;
+}
+
+static void allow(dipc_functions_policy *policy, const char *name) {
+  uint8_t hash[32];
+  dipc_function_module *module = module_of(name);
+  OK(dipc_function_module_hash(module, hash, &error_));
+  OK(dipc_functions_policy_allow_module(policy, hash, &error_));
+  dipc_function_module_free(module);
+}
+
+static dipc_functions_policy *new_policy(void) {
+  dipc_functions_policy *policy = NULL;
+  OK(dipc_functions_policy_new(&policy, &error_));
+  return policy;
+}
+
+static void enable(dipc_server *server, dipc_functions_policy *policy) {
+  publish(server, "table", BATCHES, ROWS, NULL);
+  OK(dipc_server_set_handler(server, host, NULL, NULL, 0, &error_));
+  OK(dipc_functions_enable(server, policy, &error_));
+  dipc_functions_policy_free(policy);
+}
+
+static void offer_listed(dipc_server *server) {
+  dipc_functions_policy *policy = new_policy();
+  allow(policy, "filter.wasm");
+  allow(policy, "words.wasm");
+  allow(policy, "faults.wasm");
+  enable(server, policy);
+}
+
+static void offer_nothing(dipc_server *server) {
+  enable(server, new_policy());
+}
+
+static void offer_signed(dipc_server *server) {
+  static file key;
+  dipc_functions_policy *policy = new_policy();
+  read_file(signature, "key", &key);
+  CHECK_EQ(key.len, 32);
+  OK(dipc_functions_policy_allow_key(policy, key.bytes, &error_));
+  enable(server, policy);
+}
+
+static void offer_little(dipc_server *server) {
+  dipc_functions_policy *policy = new_policy();
+  OK(dipc_functions_policy_allow_any_module(policy, &error_));
+  OK(dipc_functions_policy_set_limit(policy, DIPC_FUNCTIONS_LIMIT_OUTPUT_ROWS, 5000, &error_));
+  OK(dipc_functions_policy_set_limit(policy, DIPC_FUNCTIONS_LIMIT_FUEL, 100 << 20, &error_));
+  enable(server, policy);
+}
+
+static void offer_tiny_modules(dipc_server *server) {
+  dipc_functions_policy *policy = new_policy();
+  OK(dipc_functions_policy_allow_any_module(policy, &error_));
+  OK(dipc_functions_policy_set_limit(policy, DIPC_FUNCTIONS_LIMIT_MODULE_BYTES, 1000, &error_));
+  enable(server, policy);
+}
+
+static dipc_status try_get(const dipc_client *client, const char *uri,
+                           const dipc_function_message *message, const char *ticket,
+                           dipc_error **error) {
+  struct ArrowDeviceArrayStream stream;
+  const dipc_status status = dipc_function_get(message, client, &uri, 1, BYTES(ticket), NULL, NULL,
+                                               NULL, &stream, error);
+  if (status == DIPC_OK) stream.release(&stream);
+  return status;
+}
+
+/* The stream fails with a status and a text after its schema. */
+static void fails_later(struct ArrowDeviceArrayStream *stream, dipc_status status,
+                        const char *part) {
+  struct ArrowDeviceArray batch;
+  for (;;) {
+    if (stream->get_next(stream, &batch) != 0) break;
+    if (batch.array.release == NULL) FAIL("the stream ended well");
+    batch.array.release(&batch.array);
+  }
+  FAILS(status, part, dipc_stream_status(stream, &error_));
+  stream->release(stream);
+}
+
+static void gets(const dipc_client *client, const char *uri) {
+  struct ArrowDeviceArrayStream stream;
+  dipc_get_options *options = NULL;
+  dipc_function_message *message = message_of("filter.wasm", "keep", "id>9");
+  OK(dipc_function_get(message, client, &uri, 1, TICKET("table"), NULL, NULL, NULL, &stream,
+                       &error_));
+  CHECK_EQ(read_rows(&stream, 10), ALL - 10);
+
+  /* Rows are counted of what the function gives. */
+  OK(dipc_get_options_new(&options, &error_));
+  OK(dipc_get_options_set_range(options, 5, 100, &error_));
+  OK(dipc_function_get(message, client, &uri, 1, TICKET("table"), options, NULL, NULL, &stream,
+                       &error_));
+  CHECK_EQ(read_rows(&stream, 15), 100);
+  dipc_get_options_free(options);
+  FAILS(DIPC_ERR_NOT_FOUND, "no such table", try_get(client, uri, message, "absent", &error_));
+  dipc_function_message_free(message);
+}
+
+static void puts_through(const dipc_client *client, const char *uri) {
+  struct ArrowDeviceArrayStream source;
+  dipc_put *put = NULL;
+  uint64_t batches = 0;
+  dipc_function_message *message = message_of("filter.wasm", "keep", "id>9");
+  table_stream(&source, BATCHES, ROWS, -1, NULL);
+  OK(dipc_function_put(message, client, &uri, 1, TICKET("10"), NULL, NULL, NULL, &source, &put,
+                       &error_));
+  CHECK(source.release == NULL);
+  OK(dipc_put_finish(put, DIPC_FOREVER, &batches, &error_));
+  CHECK_EQ(batches, BATCHES);
+  dipc_put_free(put);
+  dipc_function_message_free(message);
+
+  /* The function's failure is the put's, whatever the host says. */
+  message = message_of("faults.wasm", "panics", "");
+  table_stream(&source, BATCHES, ROWS, -1, NULL);
+  OK(dipc_function_put(message, client, &uri, 1, TICKET("fails"), NULL, NULL, NULL, &source, &put,
+                       &error_));
+  FAILS(DIPC_ERR_PROVIDER, "stopped by a trap",
+        dipc_put_finish(put, DIPC_FOREVER, NULL, &error_));
+  dipc_put_free(put);
+  dipc_function_message_free(message);
+  table_wait_live(0);
+}
+
+static void runs_alone(const dipc_client *client, const char *uri) {
+  struct ArrowDeviceArrayStream stream;
+  struct ArrowDeviceArray batch;
+  dipc_function_message *message = message_of("words.wasm", "reverse", "stream");
+  OK(dipc_function_run(message, client, &uri, 1, NULL, NULL, NULL, &stream, &error_));
+  CHECK_EQ(stream.get_next(&stream, &batch), 0);
+  CHECK_EQ(batch.array.length, 1);
+  CHECK_EQ(memcmp(batch.array.children[0]->buffers[2], "maerts", 6), 0);
+  batch.array.release(&batch.array);
+  CHECK_EQ(stream.get_next(&stream, &batch), 0);
+  CHECK(batch.array.release == NULL);
+  stream.release(&stream);
+  dipc_function_message_free(message);
+}
+
+/* For an event loop: the module first, then the headers of a message with dipc_client_start(). */
+static void polls(const dipc_client *client, const char *uri) {
+  struct ArrowDeviceArrayStream stream;
+  dipc_function_module *module = module_of("filter.wasm");
+  dipc_function_message *message = NULL;
+  dipc_headers *headers = NULL;
+  dipc_get_options *options = NULL;
+  dipc_pending *pending = NULL;
+  OK(dipc_function_message_new(module, "keep", TICKET("id>9"), &message, &error_));
+  OK(dipc_headers_new(&headers, &error_));
+  OK(dipc_function_message_headers(message, false, headers, &error_));
+  OK(dipc_get_options_new(&options, &error_));
+  OK(dipc_get_options_set_headers(options, headers, &error_));
+  dipc_headers_free(headers);
+
+  for (int has_module = 0; has_module < 2; has_module++) {
+    OK(dipc_client_start(client, DIPC_VERB_GET, &uri, 1, TICKET("table"), options, NULL, &pending,
+                         &error_));
+    wait_until_readable(pending);
+    if (!has_module) {
+      FAILS(DIPC_ERR_NOT_FOUND, "send it first",
+            dipc_pending_try_stream(pending, &stream, &error_));
+      OK(dipc_function_send_module(module, client, &uri, 1, NULL, NULL, NULL, &error_));
+      /* It may be there. */
+      OK(dipc_function_send_module(module, client, &uri, 1, NULL, NULL, NULL, &error_));
+    } else {
+      OK(dipc_pending_try_stream(pending, &stream, &error_));
+      CHECK_EQ(read_rows(&stream, 10), ALL - 10);
+    }
+    dipc_pending_free(pending);
+  }
+  dipc_get_options_free(options);
+  dipc_function_message_free(message);
+  dipc_function_module_free(module);
+}
+
+/* Failures end their call alone. */
+static void fails(const dipc_client *client, const char *uri) {
+  struct ArrowDeviceArrayStream stream;
+  static const struct {
+    const char *name, *function, *arguments, *part;
+  } at_once[] = {
+      {"filter.wasm", "no such function", "", "no such function"},
+      {"filter.wasm", "keep", "colour>3", "colour"},
+  }, later[] = {
+      {"faults.wasm", "panics", "", "stopped by a trap"},
+      {"faults.wasm", "short", "", "the function failed"},
+  };
+  for (size_t i = 0; i < sizeof at_once / sizeof *at_once; i++) {
+    dipc_function_message *message =
+        message_of(at_once[i].name, at_once[i].function, at_once[i].arguments);
+    FAILS(DIPC_ERR_PROVIDER, at_once[i].part, try_get(client, uri, message, "table", &error_));
+    dipc_function_message_free(message);
+  }
+  for (size_t i = 0; i < sizeof later / sizeof *later; i++) {
+    dipc_function_message *message =
+        message_of(later[i].name, later[i].function, later[i].arguments);
+    OK(dipc_function_get(message, client, &uri, 1, TICKET("table"), NULL, NULL, NULL, &stream,
+                         &error_));
+    fails_later(&stream, DIPC_ERR_PROVIDER, later[i].part);
+    dipc_function_message_free(message);
+  }
+  dipc_function_message *message = message_of("sum.wasm", "sum", "id");
+  FAILS(DIPC_ERR_PERMISSION, "does not allow", try_get(client, uri, message, "table", &error_));
+  dipc_function_message_free(message);
+  gets(client, uri);
+}
+
+static void forbids(const dipc_client *client, const char *uri) {
+  struct ArrowDeviceArrayStream source;
+  dipc_put *put = NULL;
+  dipc_function_message *message = message_of("filter.wasm", "keep", "id>9");
+  FAILS(DIPC_ERR_PERMISSION, "does not allow the module",
+        try_get(client, uri, message, "table", &error_));
+  /* Nothing of a put's table is read before the server has accepted. */
+  table_stream(&source, BATCHES, ROWS, -1, NULL);
+  FAILS(DIPC_ERR_PERMISSION, "does not allow the module",
+        dipc_function_put(message, client, &uri, 1, TICKET("10"), NULL, NULL, NULL, &source, &put,
+                          &error_));
+  CHECK(put == NULL);
+  CHECK_EQ(table_check_stream(&source), ALL);
+  dipc_function_message_free(message);
+  /* Other requests are served as ever. */
+  source = get(client, uri, "table");
+  CHECK_EQ(table_check_stream(&source), ALL);
+}
+
+static void wants_signatures(const dipc_client *client, const char *uri) {
+  static file signed_;
+  dipc_function_module *module = module_of("filter.wasm");
+  dipc_function_message *message = NULL;
+  read_file(signature, "signature", &signed_);
+  CHECK_EQ(signed_.len, 64);
+  FAILS(DIPC_ERR_PERMISSION, "with a signature alone",
+        dipc_function_send_module(module, client, &uri, 1, NULL, NULL, NULL, &error_));
+  FAILS(DIPC_ERR_INVALID_ARGUMENT, "63 bytes",
+        dipc_function_module_set_signature(module, signed_.bytes, 63, &error_));
+  signed_.bytes[5] ^= 1;
+  OK(dipc_function_module_set_signature(module, signed_.bytes, 64, &error_));
+  FAILS(DIPC_ERR_PERMISSION, "none of the server's keys",
+        dipc_function_send_module(module, client, &uri, 1, NULL, NULL, NULL, &error_));
+  signed_.bytes[5] ^= 1;
+  OK(dipc_function_module_set_signature(module, signed_.bytes, 64, &error_));
+  OK(dipc_function_message_new(module, "keep", TICKET("id>9"), &message, &error_));
+  OK(try_get(client, uri, message, "table", &error_));
+  dipc_function_message_free(message);
+  dipc_function_module_free(module);
+}
+
+static void keeps_bounds(const dipc_client *client, const char *uri) {
+  struct ArrowDeviceArrayStream stream;
+  dipc_function_message *message = message_of("faults.wasm", "copies", "");
+  OK(dipc_function_get(message, client, &uri, 1, TICKET("table"), NULL, NULL, NULL, &stream,
+                       &error_));
+  fails_later(&stream, DIPC_ERR_OUT_OF_RESOURCES, "output rows: 5000");
+  dipc_function_message_free(message);
+  message = message_of("words.wasm", "words", "a b a");
+  OK(dipc_function_run(message, client, &uri, 1, NULL, NULL, NULL, &stream, &error_));
+  stream.release(&stream);
+  dipc_function_message_free(message);
+}
+
+static void takes_no_module(const dipc_client *client, const char *uri) {
+  dipc_function_module *module = module_of("filter.wasm");
+  FAILS(DIPC_ERR_OUT_OF_RESOURCES, "1000 bytes",
+        dipc_function_send_module(module, client, &uri, 1, NULL, NULL, NULL, &error_));
+  dipc_function_module_free(module);
+  OK(dipc_function_module_new((const uint8_t *)"no module", 9, &module, &error_));
+  FAILS(DIPC_ERR_INVALID_DATA, "refused",
+        dipc_function_send_module(module, client, &uri, 1, NULL, NULL, NULL, &error_));
+  dipc_function_module_free(module);
+}
+
+static int32_t authorize(void *userdata, dipc_request *request) {
+  dipc_headers *headers = NULL;
+  char name[32] = "";
+  size_t len = 0;
+  (void)userdata;
+  OK(dipc_request_headers(request, &headers, &error_));
+  if (dipc_headers_get(headers, "name", (uint8_t *)name, sizeof name - 1, &len, NULL) == DIPC_OK) {
+    OK(dipc_request_set_principal(request, name, &error_));
+  }
+  dipc_headers_free(headers);
+  return 0;
+}
+
+/* The caller's own headers go with the module and with the call. */
+static void knows_principals(const dipc_client *client) {
+  char address[DIPC_URI_BYTES];
+  const char *uri = address;
+  static const char *const names[] = {"ann", "eve"};
+  struct ArrowDeviceArrayStream stream;
+  dipc_server_options *options = NULL;
+  dipc_functions_policy *policy = new_policy();
+  OK(dipc_server_options_new(&options, &error_));
+  OK(dipc_server_options_set_authorizer(options, authorize, NULL, NULL, &error_));
+  dipc_server *server = new_server(options, address);
+  dipc_server_options_free(options);
+  OK(dipc_functions_policy_allow_any_module(policy, &error_));
+  OK(dipc_functions_policy_allow_principal(policy, "ann", &error_));
+  enable(server, policy);
+
+  dipc_function_message *message = message_of("filter.wasm", "keep", "id>9");
+  FAILS(DIPC_ERR_PERMISSION, "has no name", try_get(client, uri, message, "table", &error_));
+  for (int i = 0; i < 2; i++) {
+    dipc_headers *headers = NULL;
+    OK(dipc_headers_new(&headers, &error_));
+    OK(dipc_headers_add(headers, "name", BYTES(names[i]), &error_));
+    FAILS(i ? DIPC_ERR_PERMISSION : DIPC_OK, i ? "does not let \"eve\"" : "",
+          dipc_function_get(message, client, &uri, 1, TICKET("table"), NULL, headers, NULL, &stream,
+                            &error_));
+    if (i == 0) CHECK_EQ(read_rows(&stream, 10), ALL - 10);
+    CHECK_EQ(dipc_headers_count(headers), 1);
+    dipc_headers_free(headers);
+  }
+  dipc_function_message_free(message);
+  dipc_server_free(server);
+}
+
+#define NULLS(name, call) FAILS(DIPC_ERR_NULL_ARGUMENT, name " is NULL", call)
+
+/* NULL for each pointer of each function. */
+static void nulls(const dipc_client *client) {
+  const char *uri = "shm:@nobody";
+  uint8_t bytes[64] = {0};
+  char address[DIPC_URI_BYTES];
+  struct ArrowDeviceArrayStream stream;
+  dipc_put *put = NULL;
+  dipc_headers *headers = NULL;
+  dipc_functions_policy *policy = new_policy();
+  dipc_function_module *module = NULL;
+  dipc_function_message *message = NULL;
+  dipc_server *server = new_server(NULL, address);
+
+  NULLS("out", dipc_functions_policy_new(NULL, &error_));
+  NULLS("policy", dipc_functions_policy_allow_module(NULL, bytes, &error_));
+  NULLS("hash", dipc_functions_policy_allow_module(policy, NULL, &error_));
+  NULLS("policy", dipc_functions_policy_allow_key(NULL, bytes, &error_));
+  NULLS("key", dipc_functions_policy_allow_key(policy, NULL, &error_));
+  NULLS("policy", dipc_functions_policy_allow_any_module(NULL, &error_));
+  NULLS("policy", dipc_functions_policy_allow_principal(NULL, "ann", &error_));
+  NULLS("principal", dipc_functions_policy_allow_principal(policy, NULL, &error_));
+  NULLS("policy", dipc_functions_policy_set_limit(NULL, DIPC_FUNCTIONS_LIMIT_FUEL, 1, &error_));
+  NULLS("policy", dipc_functions_policy_set_folder(NULL, "/tmp", &error_));
+  NULLS("folder", dipc_functions_policy_set_folder(policy, NULL, &error_));
+  NULLS("policy", dipc_functions_policy_set_code_folder(NULL, "/tmp", &error_));
+  NULLS("folder", dipc_functions_policy_set_code_folder(policy, NULL, &error_));
+  NULLS("policy", dipc_functions_enable(server, NULL, &error_));
+  NULLS("server", dipc_functions_enable(NULL, policy, &error_));
+  CHECK_EQ(dipc_functions_enable(server, NULL, NULL), DIPC_ERR_NULL_ARGUMENT);
+  CHECK_EQ(dipc_functions_enable(NULL, policy, NULL), DIPC_ERR_NULL_ARGUMENT);
+  dipc_functions_policy_free(NULL);
+
+  NULLS("wasm", dipc_function_module_new(NULL, 1, &module, &error_));
+  NULLS("out", dipc_function_module_new(bytes, 1, NULL, &error_));
+  OK(dipc_function_module_new(NULL, 0, &module, &error_));
+  NULLS("module", dipc_function_module_hash(NULL, bytes, &error_));
+  NULLS("out", dipc_function_module_hash(module, NULL, &error_));
+  NULLS("module", dipc_function_module_set_signature(NULL, bytes, 64, &error_));
+  NULLS("signature", dipc_function_module_set_signature(module, NULL, 64, &error_));
+  NULLS("module", dipc_function_send_module(NULL, client, &uri, 1, NULL, NULL, NULL, &error_));
+  NULLS("client", dipc_function_send_module(module, NULL, &uri, 1, NULL, NULL, NULL, &error_));
+  NULLS("uris", dipc_function_send_module(module, client, NULL, 1, NULL, NULL, NULL, &error_));
+  dipc_function_module_free(NULL);
+
+  NULLS("module", dipc_function_message_new(NULL, "f", NULL, 0, &message, &error_));
+  NULLS("function", dipc_function_message_new(module, NULL, NULL, 0, &message, &error_));
+  NULLS("arguments", dipc_function_message_new(module, "f", NULL, 1, &message, &error_));
+  NULLS("out", dipc_function_message_new(module, "f", NULL, 0, NULL, &error_));
+  OK(dipc_function_message_new(module, "f", NULL, 0, &message, &error_));
+  OK(dipc_headers_new(&headers, &error_));
+  NULLS("message", dipc_function_message_headers(NULL, true, headers, &error_));
+  NULLS("headers", dipc_function_message_headers(message, true, NULL, &error_));
+  CHECK_EQ(dipc_headers_count(headers), 0);
+  dipc_headers_free(headers);
+
+  NULLS("message", dipc_function_get(NULL, client, &uri, 1, NULL, 0, NULL, NULL, NULL, &stream,
+                                     &error_));
+  NULLS("client", dipc_function_get(message, NULL, &uri, 1, NULL, 0, NULL, NULL, NULL, &stream,
+                                    &error_));
+  NULLS("uris", dipc_function_get(message, client, NULL, 1, NULL, 0, NULL, NULL, NULL, &stream,
+                                  &error_));
+  NULLS("ticket", dipc_function_get(message, client, &uri, 1, NULL, 1, NULL, NULL, NULL, &stream,
+                                    &error_));
+  NULLS("out", dipc_function_get(message, client, &uri, 1, NULL, 0, NULL, NULL, NULL, NULL,
+                                 &error_));
+  NULLS("message", dipc_function_run(NULL, client, &uri, 1, NULL, NULL, NULL, &stream, &error_));
+  NULLS("client", dipc_function_run(message, NULL, &uri, 1, NULL, NULL, NULL, &stream, &error_));
+  NULLS("uris", dipc_function_run(message, client, NULL, 1, NULL, NULL, NULL, &stream, &error_));
+  NULLS("out", dipc_function_run(message, client, &uri, 1, NULL, NULL, NULL, NULL, &error_));
+  table_stream(&stream, 1, 1, -1, NULL);
+  NULLS("message", dipc_function_put(NULL, client, &uri, 1, NULL, 0, NULL, NULL, NULL, &stream,
+                                     &put, &error_));
+  NULLS("client", dipc_function_put(message, NULL, &uri, 1, NULL, 0, NULL, NULL, NULL, &stream,
+                                    &put, &error_));
+  NULLS("uris", dipc_function_put(message, client, NULL, 1, NULL, 0, NULL, NULL, NULL, &stream,
+                                  &put, &error_));
+  NULLS("descriptor", dipc_function_put(message, client, &uri, 1, NULL, 1, NULL, NULL, NULL,
+                                        &stream, &put, &error_));
+  NULLS("source", dipc_function_put(message, client, &uri, 1, NULL, 0, NULL, NULL, NULL, NULL,
+                                    &put, &error_));
+  NULLS("out", dipc_function_put(message, client, &uri, 1, NULL, 0, NULL, NULL, NULL, &stream, NULL,
+                                 &error_));
+  CHECK(put == NULL && stream.release != NULL);
+  stream.release(&stream);
+  dipc_function_message_free(NULL);
+  dipc_function_message_free(message);
+  dipc_function_module_free(module);
+
+  FAILS(DIPC_ERR_INVALID_ARGUMENT, "limit is 11",
+        dipc_functions_policy_set_limit(policy, 11, 1, &error_));
+  memset(bytes, 0xff, sizeof bytes);
+  FAILS(DIPC_ERR_INVALID_ARGUMENT, "no public key",
+        dipc_functions_policy_allow_key(policy, bytes, &error_));
+  OK(dipc_functions_policy_set_folder(policy, "/dev/null/no", &error_));
+  FAILS(DIPC_ERR_IO, "/dev/null/no", dipc_functions_enable(server, policy, &error_));
+  dipc_functions_policy_free(policy);
+  dipc_server_free(server);
+}
+
+int main(int count, char **arguments) {
+  CHECK_EQ(count, 3);
+  modules = arguments[1];
+  signature = arguments[2];
+  forked_server listed = fork_server(offer_listed), nothing = fork_server(offer_nothing),
+                with_key = fork_server(offer_signed), little = fork_server(offer_little),
+                tiny = fork_server(offer_tiny_modules);
+  dipc_client *client = new_client();
+  polls(client, listed.uris[0]);
+  for (int i = 0; i < 3; i++) {
+    const char *uri = uri_of(&listed, i);
+    if (uri == NULL) continue;
+    gets(client, uri);
+    puts_through(client, uri);
+    runs_alone(client, uri);
+    fails(client, uri);
+    forbids(client, nothing.uris[i]);
+  }
+  wants_signatures(client, with_key.uris[0]);
+  keeps_bounds(client, little.uris[0]);
+  takes_no_module(client, tiny.uris[0]);
+  knows_principals(client);
+  nulls(client);
+  dipc_client_free(client);
+  end_server(&listed);
+  end_server(&nothing);
+  end_server(&with_key);
+  end_server(&little);
+  end_server(&tiny);
+  return 0;
+}
