@@ -78,8 +78,10 @@ def test_an_exchange_goes_through_a_function(server):
         writer, reader = client.exchange(server.uri, b"", TABLE.schema, headers=headers)
         with writer, reader:
             writer.write(TABLE.to_batches()[0])
-            batch = pa.record_batch(next(iter(reader)))
+            batch = pa.record_batch(next(reader))
             assert pa.Table.from_batches([batch]) == CHEAP
+            assert writer.finish() == 1
+            assert next(reader, None) is None
 
 
 def test_a_put_goes_through_a_function(server):
@@ -143,7 +145,7 @@ def test_principals_are_those_of_the_authorizer():
 def test_failures_and_bounds_end_their_call_alone(server):
     faults, filter_ = module("faults"), module("filter")
     functions.enable(server, any_module=True, limits={"output_rows": 9_980, "time": 30})
-    with pytest.raises(dipc.ProviderError, match="trap"):
+    with pytest.raises(dipc.ProviderError, match="is too much"):
         functions.Message(faults, "panics").get(server.uri, "prices").read_all()
     with pytest.raises(dipc.ProviderError, match="colour"):
         functions.Message(filter_, "keep", "colour>3").get(server.uri, "prices")

@@ -202,7 +202,7 @@ static void puts_through(const dipc_client *client, const char *uri) {
   table_stream(&source, BATCHES, ROWS, -1, NULL);
   OK(dipc_function_put(message, client, &uri, 1, TICKET("fails"), NULL, NULL, NULL, &source, &put,
                        &error_));
-  FAILS(DIPC_ERR_PROVIDER, "stopped by a trap",
+  FAILS(DIPC_ERR_PROVIDER, "a batch of 1000 rows is too much",
         dipc_put_finish(put, DIPC_FOREVER, NULL, &error_));
   dipc_put_free(put);
   dipc_function_message_free(message);
@@ -269,7 +269,7 @@ static void fails(const dipc_client *client, const char *uri) {
       {"filter.wasm", "no such function", "", "no such function"},
       {"filter.wasm", "keep", "colour>3", "colour"},
   }, later[] = {
-      {"faults.wasm", "panics", "", "stopped by a trap"},
+      {"faults.wasm", "panics", "", "a batch of 1000 rows is too much"},
       {"faults.wasm", "short", "", "the function failed"},
   };
   for (size_t i = 0; i < sizeof at_once / sizeof *at_once; i++) {
