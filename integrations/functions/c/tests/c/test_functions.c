@@ -533,10 +533,11 @@ int main(int count, char **arguments) {
   knows_principals(client);
   nulls(client);
   dipc_client_free(client);
-  end_server(&listed);
-  end_server(&nothing);
-  end_server(&with_key);
-  end_server(&little);
+  /* The last first: each has the ends of the pipes that were there when it was forked. */
   end_server(&tiny);
+  end_server(&little);
+  end_server(&with_key);
+  end_server(&nothing);
+  end_server(&listed);
   return 0;
 }
