@@ -23,6 +23,19 @@ adbc_in_python() {
   PYTHONPATH=$work/site "$python" -m pytest -q -rs integrations/adbc/tests/python
 }
 
+# libdipc_functions.so, which links with libdipc.so; `cargo test` does not make it. With the flags of
+# `make test` libdipc is not built twice.
+functions_library() {
+  cargo build "${flags[@]}" --workspace --all-features --lib --bin dipc
+  (cd integrations && cargo build "${flags[@]}" "${packages[@]}" --lib)
+}
+
+functions_in_python() {
+  PYTHON=$python DIPC_LIBRARY=$root/target/$profile/libdipc.so bindings/python/install.sh "$work/site"
+  DIPC_FUNCTIONS_LIBRARY=$root/integrations/target/$profile/libdipc_functions.so PYTHONPATH=$work/site \
+    "$python" -m pytest -q -rs integrations/functions/tests/python
+}
+
 # Distributed SQL between network namespaces, of which one dies, by the command that the tests have built.
 in_namespaces() {
   local apart=(unshare --net) tool why
@@ -48,13 +61,16 @@ for part in "${parts[@]}"; do
   packages=(--package "libdipc-$part")
   if [ "$part" = functions ]; then
     modules
-    packages=(--package dipc-guest --package libdipc-sandbox --package libdipc-functions)
+    packages=(--package dipc-guest --package libdipc-sandbox --package libdipc-functions
+      --package libdipc-functions-c)
+    functions_library
   fi
   (cd integrations && cargo clippy "${flags[@]}" "${packages[@]}" --all-targets -- -D warnings)
   (cd integrations && cargo test "${flags[@]}" "${packages[@]}")
   case $part in
     adbc) adbc_in_python ;;
     datafusion) in_namespaces ;;
+    functions) functions_in_python ;;
   esac
   printf 'test-integrations: %s took %s s\n' "$part" "$((SECONDS - begun))"
 done

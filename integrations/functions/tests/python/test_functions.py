@@ -1,0 +1,187 @@
+"""dipc.functions: a server in this process, and modules that tools/build-functions.sh has built.
+
+The environment names their folder, ``DIPC_FUNCTIONS_MODULES``, and the library, ``DIPC_FUNCTIONS_LIBRARY``.
+"""
+
+import ctypes
+import hashlib
+import itertools
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import dipc
+import pyarrow as pa
+import pytest
+from dipc import _abi, _library, functions
+
+ROOT = pathlib.Path(__file__).resolve().parents[4]
+MODULES = pathlib.Path(os.environ.get("DIPC_FUNCTIONS_MODULES", ROOT / "integrations/target/modules"))
+TABLE = pa.table({"id": range(10_000), "price": [i / 4 for i in range(10_000)]})
+CHEAP = TABLE.slice(39)
+"""The rows with a price greater than 9.5."""
+NUMBERS = itertools.count()
+
+
+def module(name):
+    return functions.Module(MODULES / f"{name}.wasm")
+
+
+def served(**options):
+    server = dipc.Server(**options)
+    server.publish("prices", TABLE)
+    server.uri = server.listen(f"shm:@dipc-functions-python-{os.getpid()}-{next(NUMBERS)}")
+    return server
+
+
+@pytest.fixture
+def server():
+    with served() as server:
+        yield server
+
+
+def test_a_get_goes_through_a_function(server):
+    wasm = module("filter")
+    functions.enable(server, modules=[wasm])
+    message = functions.Message(wasm, "keep", "price>9.5")
+    for _ in range(2):
+        assert message.get(server.uri, "prices").read_all() == CHEAP
+    assert message.get(server.uri, "prices", columns=["id"], first_row=1, rows=5).read_all() == CHEAP.select(
+        ["id"]
+    ).slice(1, 5)
+    with pytest.raises(dipc.NotFoundError):
+        message.get(server.uri, "absent")
+    # Other requests are answered as ever.
+    assert dipc.get(server.uri, "prices").read_all() == TABLE
+
+
+def test_a_function_runs_alone(server):
+    wasm = module("words")
+    functions.enable(server, modules=[wasm.hash])
+    assert functions.Message(wasm, "reverse", "stream").call(server.uri) == b"maerts"
+    assert functions.Message(wasm, "reverse").call(server.uri) == b""
+    words = functions.Message(wasm, "words", b"b a b")
+    assert words.run(server.uri).read_all().to_pydict() == {"word": ["a", "b"], "count": [1, 2]}
+    with pytest.raises(dipc.InvalidDataError, match="Message.run"):
+        words.call(server.uri)
+
+
+def test_an_exchange_goes_through_a_function(server):
+    wasm = module("filter")
+    functions.enable(server, modules=[wasm])
+    wasm.send(server.uri)
+    wasm.send(server.uri)
+    headers = functions.Message(wasm, "keep", "price>9.5").headers()
+    with dipc.Client() as client:
+        writer, reader = client.exchange(server.uri, b"", TABLE.schema, headers=headers)
+        with writer, reader:
+            writer.write(TABLE.to_batches()[0])
+            batch = pa.record_batch(next(reader))
+            assert pa.Table.from_batches([batch]) == CHEAP
+            assert writer.finish() == 1
+            assert next(reader, None) is None
+
+
+def test_a_put_goes_through_a_function(server):
+    wasm, taken = module("filter"), []
+
+    # Handlers in Python are of the pull form, behind which no middleware can stand.
+    @ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
+    def take(_userdata, request, _out):
+        table, host = _abi.ArrowDeviceArrayStream(), _abi.ArrowArrayStream()
+        _library.checked("dipc_request_source")(request, ctypes.byref(table))
+        _library.checked("dipc_stream_to_host")(ctypes.byref(table), ctypes.byref(host))
+        taken.append(pa.RecordBatchReader._import_from_c(ctypes.addressof(host)).read_all())
+        return 0
+
+    functions.enable(server, modules=[wasm])
+    message = functions.Message(wasm, "keep", b"price>9.5")
+    with pytest.raises(dipc.UnsupportedError):
+        message.put(server.uri, "mine", TABLE)
+    with server._handle as pointer:
+        _library.checked("dipc_server_set_handler")(pointer, take, None, None, 0)
+    # Such a reader can be read once.
+    assert message.put(server.uri, "mine", TABLE.to_reader(1000)).batches == 10
+    assert taken == [CHEAP]
+
+
+def test_nothing_runs_that_is_not_allowed(server):
+    wasm = module("filter")
+    message = functions.Message(wasm, "keep", "price>9.5")
+    # Without a middleware a module is a table like others, which no handler takes.
+    with pytest.raises(dipc.UnsupportedError):
+        wasm.send(server.uri)
+    functions.enable(server)
+    with pytest.raises(dipc.PermissionError, match="does not allow the module"):
+        message.get(server.uri, "prices")
+    functions.enable(server, modules=[bytes(32)])
+    with pytest.raises(dipc.PermissionError, match=wasm.hash.hex()):
+        message.get(server.uri, "prices")
+    functions.enable(server, keys=[bytes.fromhex("ea4a6c63e29c520abef5507b132ec5f9954776aebebe7b92421eea691446d22c")])
+    with pytest.raises(dipc.PermissionError, match="with a signature alone"):
+        wasm.send(server.uri)
+    with pytest.raises(dipc.PermissionError, match="none of the server's keys"):
+        functions.Module(MODULES / "filter.wasm", signature=bytes(64)).send(server.uri)
+    with pytest.raises(dipc.InvalidDataError, match="refused"):
+        functions.enable(server, any_module=True)
+        functions.Module(b"no module").send(server.uri)
+    assert message.get(server.uri, "prices").read_all() == CHEAP
+
+
+def test_principals_are_those_of_the_authorizer():
+    wasm = module("filter")
+    message = functions.Message(wasm, "keep", "price>9.5")
+    with served(authorizer=lambda request: request.headers.get("name", b"").decode() or None) as server:
+        functions.enable(server, modules=[wasm], principals=["ann"])
+        with pytest.raises(dipc.PermissionError, match="no name"):
+            message.get(server.uri, "prices")
+        with pytest.raises(dipc.PermissionError, match="eve"):
+            message.get(server.uri, "prices", headers={"name": "eve"})
+        assert message.get(server.uri, "prices", headers={"name": "ann"}).read_all() == CHEAP
+
+
+def test_failures_and_bounds_end_their_call_alone(server):
+    faults, filter_ = module("faults"), module("filter")
+    functions.enable(server, any_module=True, limits={"output_rows": 9_980, "time": 30})
+    with pytest.raises(dipc.ProviderError, match="is too much"):
+        functions.Message(faults, "panics").get(server.uri, "prices").read_all()
+    with pytest.raises(dipc.ProviderError, match="colour"):
+        functions.Message(filter_, "keep", "colour>3").get(server.uri, "prices")
+    with pytest.raises(dipc.OutOfResourcesError, match="output rows: 9980"):
+        functions.Message(faults, "copies").get(server.uri, "prices").read_all()
+    assert functions.Message(filter_, "keep", "price>9.5").get(server.uri, "prices").read_all() == CHEAP
+
+
+def test_arguments_are_checked(server, tmp_path):
+    wasm = module("filter")
+    assert wasm.hash == hashlib.sha256((MODULES / "filter.wasm").read_bytes()).digest()
+    functions.enable(server, any_module=True, folder=tmp_path / "modules", code_folder=tmp_path / "code")
+    wasm.send(server.uri)
+    assert [path.name for path in (tmp_path / "modules").iterdir()] == [f"{wasm.hash.hex()}.wasm"]
+    for wrong in ({"modules": [b"short"]}, {"keys": [b"short"]}, {"limits": {"speed": 1}}, {"principals": []}):
+        with pytest.raises(dipc.InvalidArgumentError):
+            functions.enable(server, **wrong)
+    with pytest.raises(dipc.IoError):
+        functions.enable(server, folder="/dev/null/no")
+    with pytest.raises(dipc.InvalidArgumentError):
+        functions.Module(b"", signature=b"short")
+
+
+def test_functions_are_declared_as_the_header_has_them():
+    text = (ROOT / "integrations/functions/include/dipc_functions.h").read_text()
+    found = re.findall(r"^(?:dipc_status|void) (dipc_\w+)\(([^()]*)\);", text, flags=re.MULTILINE)
+    counts = {name: parameters.count(",") for name, parameters in found}
+    declared = {name: len(shape) for name, shape in functions.STATUS_FUNCTIONS.items()}
+    assert {name: counts[name] for name in declared} == declared
+    assert set(functions.FREE_FUNCTIONS) <= counts.keys()
+    limits = re.findall(r"#define DIPC_FUNCTIONS_LIMIT_(\w+) (\d+)$", text, flags=re.MULTILINE)
+    assert {name.lower().removesuffix("_ns"): int(number) for name, number in limits} == functions.LIMITS
+
+
+def test_a_missing_library_is_told():
+    script = "import dipc\ntry:\n    import dipc.functions\nexcept ImportError as error:\n    print(error)"
+    environment = {**os.environ, "DIPC_FUNCTIONS_LIBRARY": "/nowhere/libdipc_functions.so"}
+    text = subprocess.run([sys.executable, "-c", script], env=environment, text=True, stdout=subprocess.PIPE).stdout
+    assert "/nowhere/libdipc_functions.so" in text and "DIPC_FUNCTIONS_LIBRARY" in text
