@@ -127,9 +127,16 @@ where
     }
 }
 
+/// The error of a server, by its URI without parameters; one that names a server names no other.
 fn named(error: Error, uri: &str) -> Error {
-    match error.text().starts_with(AT) {
-        true => error,
-        false => Error::new(error.status(), format!("{AT}{uri}: {}", error.text())),
-    }
+    let text = error.text();
+    let text = match text.find(AT) {
+        Some(begin) => text[begin..].to_owned(),
+        None => format!("{AT}{}: {text}", bare(uri)),
+    };
+    Error::new(error.status(), text)
+}
+
+fn bare(uri: &str) -> &str {
+    uri.split_once('?').map_or(uri, |(bare, _)| bare)
 }

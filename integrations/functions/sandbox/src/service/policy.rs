@@ -66,8 +66,8 @@ impl Policy {
         self
     }
 
-    /// Lets functions that ask for it go on at this server: a URI as its clients write it, or, with
-    /// `*` at its end, all that begin so. Without peers no call leaves its server.
+    /// Lets functions that ask for it go on at this server: a URI, whose parameters do not matter, or,
+    /// with `*` at its end, all that begin so. Without peers no call leaves its server.
     ///
     /// A function chooses the URI, and this server asks in its own name: name servers alone that may
     /// be reached by everybody who may run a function here. A beginning should contain the port's
@@ -91,7 +91,7 @@ impl Policy {
     pub fn ensure_peer(&self, uri: &str) -> Result<(), Refusal> {
         let fits = |peer: &String| match peer.strip_suffix('*') {
             Some(beginning) => uri.starts_with(beginning),
-            None => uri == peer,
+            None => bare(uri) == bare(peer),
         };
         match self.peers.iter().any(fits) {
             true => Ok(()),
@@ -154,6 +154,11 @@ impl Policy {
             false => Err(not_listed(hash)),
         }
     }
+}
+
+/// A URI without its parameters, which name tags of a connection.
+fn bare(uri: &str) -> &str {
+    uri.split_once('?').map_or(uri, |(bare, _)| bare)
 }
 
 fn not_listed(hash: &Hash) -> Refusal {
