@@ -77,6 +77,16 @@ DIPC_IMPORT(emit_bytes) int32_t dipc_emit_bytes(const void *bytes, size_t length
 /* Sets the text, UTF-8, of the failure that the function returns next. Copied. */
 DIPC_IMPORT(fail) void dipc_fail(const char *text, size_t length);
 
+/* Has the call go on at another server once dipc_finish() has returned 0: this function runs there on
+ * the table `descriptor` (of no length: without a table), with `state` as its arguments. Its output has
+ * the same schema and follows this one's. `uri` is UTF-8 of at most 4 KiB, `descriptor` has at most
+ * 64 KiB, `state` 48 KiB. Copied. Returns 0, after which another call of it ends the call; or 1 if the
+ * server lets the call go nowhere: the function may give out what it has, or fail without a text,
+ * whereupon the client is told so. */
+DIPC_IMPORT(forward)
+int32_t dipc_forward(const char *uri, size_t uri_length, const void *descriptor, size_t descriptor_length,
+                     const void *state, size_t state_length);
+
 /* What a module defines. Each returns 0, or another number for a failure, with which the call ends. */
 
 /* Begins a call of the function `name`. `arguments` are bytes that client and function agree on.

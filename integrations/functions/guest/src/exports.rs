@@ -8,10 +8,10 @@ use std::{ptr, slice};
 use arrow_array::ffi::FFI_ArrowArray;
 use arrow_schema::ffi::FFI_ArrowSchema;
 
-use crate::Result;
 use crate::call::{self, Call};
 use crate::entry::Entry;
 use crate::out::Sink;
+use crate::{NoHop, Result};
 
 /// Imports of the ABI.
 mod host {
@@ -22,6 +22,14 @@ mod host {
         pub(super) fn emit(array: *const FFI_ArrowArray) -> i32;
         pub(super) fn emit_bytes(bytes: *const u8, length: usize) -> i32;
         pub(super) fn fail(text: *const u8, length: usize);
+        pub(super) fn forward(
+            uri: *const u8,
+            uri_length: usize,
+            descriptor: *const u8,
+            descriptor_length: usize,
+            state: *const u8,
+            state_length: usize,
+        ) -> i32;
     }
 }
 
@@ -45,6 +53,24 @@ impl Sink for Host {
         // SAFETY: the server copies the bytes before it returns.
         unsafe { host::emit_bytes(bytes.as_ptr(), bytes.len()) == 0 }
     }
+
+    fn forward(&mut self, uri: &str, descriptor: &[u8], state: &[u8]) -> bool {
+        let (uri, uri_length) = (uri.as_ptr(), uri.len());
+        let (descriptor, descriptor_length) = (descriptor.as_ptr(), descriptor.len());
+        let (state, length) = (state.as_ptr(), state.len());
+        // SAFETY: the server copies all three before it returns.
+        let over = unsafe {
+            host::forward(
+                uri,
+                uri_length,
+                descriptor,
+                descriptor_length,
+                state,
+                length,
+            )
+        };
+        over == 0
+    }
 }
 
 fn fail(text: &str) {
@@ -63,6 +89,8 @@ fn panic_text(panic: &PanicHookInfo<'_>) -> String {
 fn answer(result: Result<()>) -> i32 {
     match result {
         Ok(()) => 0,
+        // The server has a text for it, with its bound.
+        Err(error) if error.is::<NoHop>() => 1,
         Err(error) => {
             fail(&call::text(error.as_ref()));
             1

@@ -57,4 +57,4 @@ pub use copy::{copy_array, copy_batch};
 #[doc(hidden)]
 pub use entry::Entry;
 pub use function::{Function, Output, Result};
-pub use out::Out;
+pub use out::{NoHop, Out};

@@ -12,7 +12,22 @@ use crate::{Output, Result};
 pub(crate) trait Sink {
     fn emit(&mut self, array: &FFI_ArrowArray) -> bool;
     fn emit_bytes(&mut self, bytes: &[u8]) -> bool;
+    /// True if the call goes on there.
+    fn forward(&mut self, uri: &str, descriptor: &[u8], state: &[u8]) -> bool;
 }
+
+/// The server lets the call go on at no other server: it allows none, or the call has been at too
+/// many. A function that returns this error ends its call with the server's own text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NoHop;
+
+impl fmt::Display for NoHop {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the call may go on at no other server")
+    }
+}
+
+impl std::error::Error for NoHop {}
 
 /// Takes what a function gives out.
 pub struct Out {
@@ -63,6 +78,28 @@ impl Out {
             self.wanted = self.sink.emit_bytes(bytes);
         }
         Ok(())
+    }
+
+    /// Has the call go on at another server once [`finish`](crate::Function::finish) has returned
+    /// well: this function runs there on the table `descriptor` (empty: without a table), with
+    /// `state` as its arguments, and its output, of the same schema, follows this one's.
+    ///
+    /// At most once in a call; the server ends a call that asks twice. `uri` has at most 4 KiB,
+    /// `descriptor` 64 KiB, `state` 48 KiB.
+    ///
+    /// # Errors
+    ///
+    /// [`NoHop`]; the function may give out what it has.
+    pub fn forward(
+        &mut self,
+        uri: &str,
+        descriptor: &[u8],
+        state: &[u8],
+    ) -> std::result::Result<(), NoHop> {
+        match self.sink.forward(uri, descriptor, state) {
+            true => Ok(()),
+            false => Err(NoHop),
+        }
     }
 
     /// False once the receiver needs no more rows. What is given out then is thrown away, so a

@@ -21,6 +21,8 @@ pub struct Given {
     pub batches: Vec<RecordBatch>,
     /// Values that are bytes.
     pub values: Vec<Vec<u8>>,
+    /// Where the call goes on: URI, descriptor and state.
+    pub forward: Option<(String, Vec<u8>, Vec<u8>)>,
 }
 
 /// A whole call, as a server makes it: `input` is a schema and batches of it.
@@ -84,6 +86,12 @@ impl Sink for Rc<RefCell<Lists>> {
 
     fn emit_bytes(&mut self, bytes: &[u8]) -> bool {
         self.borrow_mut().given.values.push(bytes.to_vec());
+        true
+    }
+
+    fn forward(&mut self, uri: &str, descriptor: &[u8], state: &[u8]) -> bool {
+        let forward = (uri.to_owned(), descriptor.to_vec(), state.to_vec());
+        self.borrow_mut().given.forward = Some(forward);
         true
     }
 }

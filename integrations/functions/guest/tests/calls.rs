@@ -269,8 +269,33 @@ fn values_are_bytes() {
     let batches = vec![];
     assert_eq!(
         testing::call::<Bytes>(b"", None).unwrap(),
-        Given { batches, values }
+        Given {
+            batches,
+            values,
+            forward: None
+        }
     );
+}
+
+/// Goes on elsewhere.
+struct Goes;
+
+impl Function for Goes {
+    fn init(_: &[u8], _: Option<&Schema>) -> Result<(Self, Output)> {
+        Ok((Goes, Output::Bytes))
+    }
+
+    fn finish(&mut self, out: &mut Out) -> Result<()> {
+        Ok(out.forward("shm:@b", b"table", b"state")?)
+    }
+}
+
+/// Promise of `Out::forward`, for tests of a function.
+#[test]
+fn a_test_sees_where_a_call_goes_on() {
+    let given = testing::call::<Goes>(b"", None).unwrap();
+    let forward = ("shm:@b".into(), b"table".to_vec(), b"state".to_vec());
+    assert_eq!(given.forward, Some(forward));
 }
 
 #[test]

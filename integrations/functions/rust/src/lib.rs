@@ -5,6 +5,10 @@
 //! put (the client's table does, before the server's host has it), with an exchange, or alone. The
 //! module's code goes to a server once, when the server says that it lacks it.
 //!
+//! A function may go on at another server: one that follows pointers, for example, or the edges of a
+//! graph whose tables lie on several. The server where it is follows, if its [`Policy`] lists the
+//! other one ([`Policy::allow_peer`]), and passes the answer on.
+//!
 //! A server runs no functions until its operator [enables](enable) them with a [`Policy`].
 //! docs/code-to-the-data.md shows this program:
 //!
@@ -26,6 +30,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod chain;
 mod message;
 mod module;
 mod server;
@@ -34,4 +39,4 @@ pub use dipc_sandbox::service::{Hash, Policy, signed_bytes};
 pub use dipc_sandbox::{Limits, ModulesOptions, Options};
 pub use message::Message;
 pub use module::Module;
-pub use server::enable;
+pub use server::{enable, enable_with};

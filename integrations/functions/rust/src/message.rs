@@ -173,9 +173,18 @@ impl Message {
     ///
     /// As [`get`](Self::get).
     pub fn run(&self, client: &Client, uris: impl Into<Uris>) -> Result<Reader> {
+        self.run_with(client, uris, &GetOptions::new())
+    }
+
+    pub(crate) fn run_with(
+        &self,
+        client: &Client,
+        uris: impl Into<Uris>,
+        options: &GetOptions,
+    ) -> Result<Reader> {
         let uris = uris.into();
         let headers = self.asking(&Ask::Alone(self.call.clone()))?;
-        let options = GetOptions::new().headers(headers);
+        let options = options.clone().headers(headers);
         self.sending(client, &uris, || {
             client.get_with(uris.clone(), b"", &options)
         })

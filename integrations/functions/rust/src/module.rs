@@ -27,6 +27,15 @@ impl Module {
         }
     }
 
+    /// The module of a server, which has checked the hash.
+    pub(crate) fn known(hash: Hash, wasm: Arc<[u8]>) -> Self {
+        Self {
+            hash,
+            wasm,
+            signature: None,
+        }
+    }
+
     /// The module of a file.
     ///
     /// # Errors

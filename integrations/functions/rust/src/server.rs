@@ -1,12 +1,16 @@
-use arrow::array::AsArray as _;
+use std::sync::Arc;
+
+use arrow::array::{AsArray as _, RecordBatch};
 use arrow::datatypes::DataType;
 use arrow::error::ArrowError;
-use dipc::{Batches, Error, Provider, Reader, Request, Result, Server, Status};
+use dipc::{Batches, Client, Error, Provider, Reader, Request, Result, Server, Status};
 use dipc_sandbox::service::{
-    ARGUMENTS, Answer, Ask, Call, Ended, HEADER, Hash, Refusal, SIGNATURE,
+    ARGUMENTS, Answer, Ask, Call, Ended, HEADER, HOPS, Hash, Refusal, SIGNATURE,
 };
 use dipc_sandbox::service::{Policy, Service};
 use dipc_sandbox::{Error as Failure, Running};
+
+use crate::chain::{Chain, Place};
 
 /// Lets clients of `server` run functions, as the policy says. It is the server's middleware.
 ///
@@ -15,11 +19,27 @@ use dipc_sandbox::{Error as Failure, Running};
 /// `Unsupported`: this machine cannot run a sandbox. `Io`: a folder of the policy cannot be used.
 /// `Stopped`.
 pub fn enable(server: &Server, policy: Policy) -> Result<()> {
-    let service = Service::new(policy).map_err(failed)?;
-    server.middleware(HEADER, Functions(service))
+    // A chain that comes back to a server holds a connection for each visit.
+    let idle = usize::try_from(policy.limits.hops).unwrap_or(usize::MAX);
+    let peers = Client::builder().max_idle(idle.max(8)).build()?;
+    enable_with(server, policy, peers)
 }
 
-struct Functions(Service);
+/// [`enable`], with a client of the host's for the servers where functions go on
+/// ([`Policy::allow_peer`]): one with the certificates that they ask for, for example.
+///
+/// These servers see this one as their client. Of a request's headers none is passed on, and so no
+/// `authorization`.
+///
+/// # Errors
+///
+/// As [`enable`].
+pub fn enable_with(server: &Server, policy: Policy, peers: Client) -> Result<()> {
+    let service = Service::new(policy).map_err(failed)?;
+    server.middleware(HEADER, Functions(Arc::new(Place { service, peers })))
+}
+
+struct Functions(Arc<Place>);
 
 impl Provider for Functions {
     fn get(&self, request: &Request<'_>) -> Result<Batches> {
@@ -28,11 +48,12 @@ impl Provider for Functions {
                 // Without the module the table's provider has nothing to do.
                 self.ensure_here(&call, request)?;
                 let table = request.forward_get()?;
-                self.answer(&call, request, table)
+                self.answer(call, request, table)
             }
             Ask::Alone(call) => {
                 let running = self.start(&call, request, None)?;
-                Ok(batches(Answer::new(running, std::iter::empty())))
+                let answer = Answer::new(running, std::iter::empty());
+                Ok(self.chain(answer, call, request))
             }
             Ask::Module(_) => Err(malformed("a module is sent by a put")),
         }
@@ -42,12 +63,16 @@ impl Provider for Functions {
         let principal = request.principal();
         let principal = principal.as_deref();
         match ask(request)? {
-            Ask::Call(call) => self.0.ensure_may_call(&call, principal).map_err(refused),
+            Ask::Call(call) => self
+                .0
+                .service
+                .ensure_may_call(&call, principal)
+                .map_err(refused),
             Ask::Alone(_) => Err(malformed("a function without a table is called by a get")),
             Ask::Module(hash) => {
                 let signature = request.headers().get(SIGNATURE);
-                (self.0.ensure_may_send(&hash, signature, principal)).map_err(refused)?;
-                match self.0.has(&hash).map_err(refused)? {
+                (self.0.service.ensure_may_send(&hash, signature, principal)).map_err(refused)?;
+                match self.0.service.has(&hash).map_err(refused)? {
                     true => Err(Error::new(
                         Status::AlreadyExists,
                         format!("the module {hash} is here"),
@@ -60,7 +85,7 @@ impl Provider for Functions {
 
     fn put(&self, request: &Request<'_>, table: Reader) -> Result<()> {
         match ask(request)? {
-            Ask::Call(call) => request.forward_put(self.answer(&call, request, table)?),
+            Ask::Call(call) => request.forward_put(self.answer(call, request, table)?),
             Ask::Alone(_) => Err(malformed("a function without a table is called by a get")),
             Ask::Module(hash) => self.keep(&hash, table),
         }
@@ -68,7 +93,7 @@ impl Provider for Functions {
 
     fn exchange(&self, request: &Request<'_>, table: Reader) -> Result<Batches> {
         match ask(request)? {
-            Ask::Call(call) => self.answer(&call, request, table),
+            Ask::Call(call) => self.answer(call, request, table),
             _ => Err(malformed("an exchange calls a function on its table")),
         }
     }
@@ -78,23 +103,36 @@ impl Functions {
     fn start(&self, call: &Call, request: &Request<'_>, table: Option<&Reader>) -> Result<Running> {
         let principal = request.principal();
         let schema = table.map(Reader::schema);
-        (self.0.start(call, principal.as_deref(), schema.as_ref())).map_err(refused)
+        let started = (self.0.service).start(call, principal.as_deref(), schema.as_ref());
+        let mut running = started.map_err(refused)?;
+        if let Some(left) = hops(request)? {
+            running.limit_hops(left);
+        }
+        Ok(running)
     }
 
-    fn answer(&self, call: &Call, request: &Request<'_>, table: Reader) -> Result<Batches> {
-        let running = self.start(call, request, Some(&table))?;
-        Ok(batches(Answer::new(running, table)))
+    fn answer(&self, call: Call, request: &Request<'_>, table: Reader) -> Result<Batches> {
+        let running = self.start(&call, request, Some(&table))?;
+        Ok(self.chain(Answer::new(running, table), call, request))
+    }
+
+    fn chain<T>(&self, answer: Answer<T>, call: Call, request: &Request<'_>) -> Batches
+    where
+        T: Iterator<Item = Result<RecordBatch, ArrowError>> + Send + 'static,
+    {
+        let chain = Chain::new(answer, Arc::clone(&self.0), call, request.time_left());
+        Batches::new(chain.schema(), chain)
     }
 
     fn ensure_here(&self, call: &Call, request: &Request<'_>) -> Result<()> {
         let principal = request.principal();
-        let here = self.0.ensure_may_call(call, principal.as_deref());
+        let here = self.0.service.ensure_may_call(call, principal.as_deref());
         here.map_err(refused)
     }
 
     fn keep(&self, hash: &Hash, mut table: Reader) -> Result<()> {
         let mut wasm = Vec::new();
-        let most = self.0.policy().sandbox.module_bytes;
+        let most = self.0.service.policy().sandbox.module_bytes;
         while let Some(batch) = table.next_batch()? {
             let parts = (batch.columns().first())
                 .filter(|column| *column.data_type() == DataType::Binary)
@@ -107,7 +145,7 @@ impl Functions {
                 wasm.extend_from_slice(part);
             }
         }
-        self.0.keep(hash, &wasm).map_err(refused)
+        self.0.service.keep(hash, &wasm).map_err(refused)
     }
 }
 
@@ -117,26 +155,33 @@ fn ask(request: &Request<'_>) -> Result<Ask> {
     Ask::parse(value, headers.get(ARGUMENTS)).map_err(refused)
 }
 
-/// The batches of an answer. An error keeps its status.
-fn batches<T>(answer: Answer<T>) -> Batches
-where
-    T: Iterator<Item = Result<arrow::array::RecordBatch, ArrowError>> + Send + 'static,
-{
-    let schema = answer.schema();
-    let batches = answer.map(|batch| {
-        batch.map_err(|ended| match ended {
-            Ended::Table(error) => error,
-            Ended::Function(error) => ArrowError::from(failed(error)),
-        })
-    });
-    Batches::new(schema, batches)
+/// The hops that a call of another server has left.
+fn hops(request: &Request<'_>) -> Result<Option<u32>> {
+    let Some(value) = request.headers().get(HOPS) else {
+        return Ok(None);
+    };
+    let number = str::from_utf8(value)
+        .ok()
+        .and_then(|text| text.parse().ok());
+    match number {
+        Some(number) => Ok(Some(number)),
+        None => Err(malformed("the header `function-hops` is no number of hops")),
+    }
+}
+
+/// An error keeps its status.
+pub(crate) fn ended(ended: Ended) -> ArrowError {
+    match ended {
+        Ended::Table(error) => error,
+        Ended::Function(error) => ArrowError::from(failed(error)),
+    }
 }
 
 fn malformed(text: &str) -> Error {
     Error::new(Status::InvalidArgument, text)
 }
 
-fn refused(refusal: Refusal) -> Error {
+pub(crate) fn refused(refusal: Refusal) -> Error {
     let status = match refusal {
         Refusal::Missing(_) => Status::NotFound,
         Refusal::Forbidden(_) => Status::Permission,

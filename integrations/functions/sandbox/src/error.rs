@@ -71,6 +71,9 @@ pub enum Bound {
     StepBytes,
     /// [`Options::module_bytes`](crate::Options::module_bytes)
     ModuleBytes,
+    /// [`Limits::hops`](crate::Limits::hops): the value is this host's own, and a host where the
+    /// call was before may have a lower one.
+    Hops,
 }
 
 impl fmt::Display for Bound {
@@ -83,6 +86,7 @@ impl fmt::Display for Bound {
             Self::OutputBytes => "output bytes",
             Self::StepBytes => "output bytes of one step",
             Self::ModuleBytes => "the module's bytes",
+            Self::Hops => "hops to other servers",
         })
     }
 }

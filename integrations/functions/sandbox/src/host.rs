@@ -8,17 +8,22 @@ use arrow::array::{ArrayRef, BinaryBuilder, RecordBatch};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use wasmtime::{Caller, Linker, ResourceLimiter, UpdateDeadline};
 
+use crate::forward::Asked;
 use crate::wasm32::array_in::{self, Budget, Refused};
 use crate::wasm32::read::Memory;
-use crate::{Bound, Error, Limits, Outputs, Result};
+use crate::{Bound, Error, Forward, Limits, Outputs, Result};
 
 /// The module of all imports.
 pub(crate) const MODULE: &str = "dipc";
 
 /// The imports that a module may have, with the numbers of their parameters and results, all of
 /// type i32.
-pub(crate) const IMPORTS: [(&str, usize, usize); 3] =
-    [("emit", 1, 1), ("emit_bytes", 2, 1), ("fail", 2, 0)];
+pub(crate) const IMPORTS: [(&str, usize, usize); 4] = [
+    ("emit", 1, 1),
+    ("emit_bytes", 2, 1),
+    ("fail", 2, 0),
+    ("forward", 6, 1),
+];
 
 /// Elements of all tables of a module: references to functions, for the most part.
 const TABLE_ELEMENTS: usize = 1 << 20;
@@ -43,6 +48,11 @@ pub(crate) struct State {
     pub(crate) failure: Option<String>,
     /// The module has asked for more memory than it may have.
     pub(crate) wants_memory: bool,
+    /// How often the call may still go on elsewhere.
+    pub(crate) hops: u32,
+    /// The module was told that it may not go on.
+    pub(crate) wants_hop: bool,
+    pub(crate) forward: Option<Forward>,
     table_elements: usize,
     rows: u64,
     bytes: u64,
@@ -77,6 +87,24 @@ pub(crate) fn define(linker: &mut Linker<State>) -> wasmtime::Result<()> {
         "fail",
         |caller: Caller<'_, State>, text: u32, length: u32| {
             with_memory(caller, |state, memory| state.fail(memory, text, length))
+        },
+    )?;
+    linker.func_wrap(
+        MODULE,
+        "forward",
+        |caller: Caller<'_, State>,
+         uri,
+         uri_length,
+         descriptor,
+         descriptor_length,
+         state,
+         length| {
+            let asked = Asked {
+                uri: (uri, uri_length),
+                descriptor: (descriptor, descriptor_length),
+                state: (state, length),
+            };
+            with_memory(caller, |state, memory| state.forward(memory, &asked))
         },
     )?;
     Ok(())
@@ -135,6 +163,9 @@ impl State {
             stop: None,
             failure: None,
             wants_memory: false,
+            hops: limits.hops,
+            wants_hop: false,
+            forward: None,
             table_elements: 0,
             rows: limits.output_rows,
             bytes: limits.output_bytes,
@@ -160,6 +191,13 @@ impl State {
         Error::Limit {
             bound: Bound::Memory,
             value: self.limits.memory_bytes,
+        }
+    }
+
+    pub(crate) fn out_of_hops(&self) -> Error {
+        Error::Limit {
+            bound: Bound::Hops,
+            value: self.limits.hops.into(),
         }
     }
 
@@ -227,6 +265,19 @@ impl State {
         let text = String::from_utf8_lossy(kept);
         self.failure = Some(text.replace(char::is_control, "\u{fffd}"));
         Ok(())
+    }
+
+    fn forward(&mut self, memory: Memory<'_>, asked: &Asked) -> Result<u32> {
+        self.ensure_emitting()?;
+        if self.forward.is_some() {
+            return Err(Error::Data("a call goes on at two servers".into()));
+        }
+        let forward = asked.read(memory)?;
+        self.wants_hop = self.hops == 0;
+        if !self.wants_hop {
+            self.forward = Some(forward);
+        }
+        Ok(self.wants_hop.into())
     }
 
     fn ensure_emitting(&self) -> Result<()> {

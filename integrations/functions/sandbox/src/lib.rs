@@ -33,9 +33,10 @@
 //!
 //! # What a module can do
 //!
-//! A module is code of somebody who is not trusted. It has its own memory, and three functions of
-//! the host: to put out a batch, to put out bytes, and to give the text of a failure. It has no
-//! clock, no files, no network and no threads. Its instructions, time, memory and output are
+//! A module is code of somebody who is not trusted. It has its own memory, and four functions of
+//! the host: to put out a batch, to put out bytes, to give the text of a failure, and to name the
+//! server where the call shall go on. It has no clock, no files, no network and no threads: the
+//! host decides whether a call goes on. Its instructions, time, memory and output are
 //! bounded ([`Limits`]). All that it puts out is checked and copied. Each call has an instance of
 //! its own, and nothing of it outlives the call.
 //!
@@ -61,11 +62,20 @@
 //!   emit(array) -> enough                       puts out a batch; 1: nobody needs more
 //!   emit_bytes(bytes, length) -> enough         puts out a value, if the output is bytes
 //!   fail(text, length)                          tells of the failure that is returned next
+//!   forward(uri, uri_length, descriptor, descriptor_length, state, state_length) -> over
+//!                                               has the call go on elsewhere; 1: it may not
 //! ```
 //!
 //! A module need not import all of them, and no others. `emit` and `emit_bytes` belong into
 //! `dipc_process` and `dipc_finish`, and the host has copied what they point to when they return.
 //! A code is 0, or any other number for a failure.
+//!
+//! `forward` belongs there too. Once `dipc_finish` has returned 0, the same function of the same
+//! module runs at the server at `uri` (UTF-8, at most 4 KiB), on its table `descriptor` (at most
+//! 64 KiB; none: on no table), with `state` (at most 48 KiB) as its arguments. Its output follows
+//! this one's and has the same schema. A call goes on at one server: another `forward` after a 0
+//! ends it with an error. A function that fails without a text after a 1 has reached the bound
+//! of hops.
 //!
 //! `dipc_init` gets the ArrowSchema of the input, 0 in a call without a table, and an ArrowSchema
 //! of zeros, into which it writes the schema of its output, a struct. Left as it is, the output is
@@ -76,6 +86,7 @@
 //! host's structs, and the host does not call that of the module's.
 
 mod error;
+mod forward;
 mod host;
 mod limits;
 mod module;
@@ -87,6 +98,7 @@ mod ticker;
 mod wasm32;
 
 pub use error::{Bound, Error, Result};
+pub use forward::Forward;
 pub use limits::{Limits, Options};
 pub use module::Module;
 pub use modules::{Modules, ModulesOptions};

@@ -18,6 +18,9 @@ pub struct Limits {
     /// Bytes that one step (a batch of the input, or its end) may put out. The host holds them
     /// until the step has ended. Default: 256 MiB.
     pub step_bytes: u64,
+    /// How often the call may go on at another server ([`Forward`](crate::Forward)), counted from
+    /// its first server. 0 for a host that does not follow. Default: 64.
+    pub hops: u32,
 }
 
 impl Default for Limits {
@@ -29,6 +32,7 @@ impl Default for Limits {
             output_rows: 1 << 32,
             output_bytes: 64 << 30,
             step_bytes: 256 << 20,
+            hops: 64,
         }
     }
 }

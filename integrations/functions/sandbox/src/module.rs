@@ -26,6 +26,7 @@ pub struct Module(Arc<Compiled>);
 struct Compiled {
     sandbox: Arc<Inner>,
     code: InstancePre<State>,
+    wasm: Arc<[u8]>,
     hash: [u8; 32],
     size: usize,
 }
@@ -44,14 +45,20 @@ impl Module {
         check_exports(&module)?;
         let image = module.image_range();
         let code = sandbox.linker.instantiate_pre(&module).map_err(refused)?;
-        // The bytes of the code, and those that it was made of, which a cache may keep too.
+        // The bytes of the code, and those that it was made of.
         let size = (image.end as usize - image.start as usize) + wasm.len();
         Ok(Self(Arc::new(Compiled {
             sandbox,
             code,
+            wasm: wasm.into(),
             hash: hash(wasm),
             size,
         })))
+    }
+
+    /// The module's bytes, as they came. Shared with the module.
+    pub fn wasm(&self) -> Arc<[u8]> {
+        Arc::clone(&self.0.wasm)
     }
 
     /// SHA-256 of the module's bytes.

@@ -11,7 +11,7 @@ use crate::sandbox::Inner;
 use crate::wasm32::image::{Image, Piece};
 use crate::wasm32::read::Memory;
 use crate::wasm32::{ALIGNMENT, SCHEMA_BYTES, schema_in, schema_out, write};
-use crate::{Bound, Error, Limits, Result};
+use crate::{Bound, Error, Forward, Limits, Result};
 
 /// The version of the interface between host and module.
 const ABI_VERSION: u32 = 1;
@@ -30,6 +30,8 @@ pub struct Running {
     schema: SchemaRef,
     input: Option<SchemaRef>,
     over: bool,
+    /// The function has ended well.
+    finished: bool,
 }
 
 /// Stops a [`Running`] from any thread. A clone stops the same call.
@@ -96,6 +98,7 @@ impl Running {
             schema,
             input: input.cloned(),
             over: false,
+            finished: false,
         })
     }
 
@@ -141,7 +144,26 @@ impl Running {
         let outputs =
             self.step(|guest, functions| guest.emitting(|guest| guest.call(&functions.finish, ())));
         self.over = true;
+        self.finished = outputs.is_ok();
         outputs
+    }
+
+    /// Lowers the number of hops that the call has left, if it came from another host.
+    pub fn limit_hops(&mut self, left: u32) {
+        let state = self.guest.store.data_mut();
+        state.hops = state.hops.min(left);
+    }
+
+    /// How often the call may still go on elsewhere.
+    pub fn hops(&self) -> u32 {
+        self.guest.store.data().hops
+    }
+
+    /// Where the call goes on, once [`finish`](Self::finish) has returned its last output. The host
+    /// follows, or ends the call with an error. `None`: the call is complete, or has failed.
+    pub fn take_forward(&mut self) -> Option<Forward> {
+        let forward = self.guest.store.data_mut().forward.take();
+        forward.filter(|_| self.finished)
     }
 
     fn step<T>(&mut self, body: impl FnOnce(&mut Guest, &Functions) -> Result<T>) -> Result<T> {
@@ -296,6 +318,7 @@ impl Guest {
         Err(match state.failure.take() {
             Some(text) => Error::Function(text),
             None if state.wants_memory => state.out_of_memory(),
+            None if state.wants_hop => state.out_of_hops(),
             None => Error::Function(format!("it returned {code} and no text")),
         })
     }

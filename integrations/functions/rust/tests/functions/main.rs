@@ -8,6 +8,7 @@
 )]
 
 mod calls;
+mod chains;
 mod limits;
 mod refusals;
 mod serving;

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use arrow::array::RecordBatch;
+use arrow::array::{ArrayRef, Int64Array, RecordBatch};
 use dipc::{Batches, Error, Provider, Reader, Request, Result, Server, Status};
 use dipc_functions::{Limits, Policy, enable};
 use ed25519_dalek::SigningKey;
@@ -97,9 +97,32 @@ fn policy(name: &str) -> Policy {
             policy.sandbox.module_bytes = 1 << 20;
         }
         "nothing" => {}
+        name if name.starts_with("part-") => {
+            policy = policy.allow_any_module();
+            for peer in ["shm:@dipc-functions-*", "tcp://127.0.0.1:*"] {
+                policy = policy.allow_peer(peer);
+            }
+            policy.limits.hops = 60;
+        }
+        name if name.starts_with("alone-") => policy = policy.allow_any_module(),
         other => panic!("{other} is no policy of these tests"),
     }
     policy
+}
+
+/// Places of one part of the chase.
+pub const PLACES: i64 = 1000;
+
+/// The next place of a place, of four parts.
+pub fn next(place: i64) -> i64 {
+    (place * 7 + 1003) % (4 * PLACES)
+}
+
+/// Part of the table of the chase.
+fn part(part: i64) -> RecordBatch {
+    let places = part * PLACES..(part + 1) * PLACES;
+    let column: ArrayRef = Arc::new(Int64Array::from_iter_values(places.map(next)));
+    RecordBatch::try_from_iter([("next", column)]).unwrap()
 }
 
 /// Keeps what clients put under `stored`, and has `provided`.
@@ -141,6 +164,11 @@ fn serves() {
         .build()
         .unwrap();
     server.publish("published", &schema(), table(3)).unwrap();
+    if let Some((_, number)) = name.split_once('-') {
+        let batch = part(number.parse().unwrap());
+        let ticket = format!("next-{number}");
+        (server.publish(ticket, &batch.schema(), [batch.clone()])).unwrap();
+    }
     server.handler(Host::default()).unwrap();
     if name != "off" {
         enable(&server, policy(&name)).unwrap();

@@ -4,7 +4,7 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use arrow::error::ArrowError;
 
-use crate::{Error, Running};
+use crate::{Error, Forward, Running};
 
 /// Why an answer ends early.
 #[derive(Debug, thiserror::Error)]
@@ -45,6 +45,13 @@ where
     /// The schema of the batches.
     pub fn schema(&self) -> SchemaRef {
         self.running.schema()
+    }
+
+    /// Where the call goes on, once its last batch was taken, and how many hops are left before
+    /// that one; `None`: nowhere.
+    pub fn take_forward(&mut self) -> Option<(Forward, u32)> {
+        let hops = self.running.hops();
+        Some((self.running.take_forward()?, hops))
     }
 
     /// The function's output for the next batch of the table, or for its end.

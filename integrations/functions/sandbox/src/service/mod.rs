@@ -7,10 +7,12 @@ mod answer;
 mod ask;
 mod policy;
 
+use std::sync::Arc;
+
 use arrow::datatypes::SchemaRef;
 
 pub use answer::{Answer, Ended};
-pub use ask::{ARGUMENTS, Ask, Call, HEADER, Hash, SIGNATURE, signed_bytes};
+pub use ask::{ARGUMENTS, Ask, Call, HEADER, HOPS, Hash, SIGNATURE, signed_bytes};
 pub use policy::Policy;
 
 use crate::{Error, Module, Modules, Running, Sandbox};
@@ -120,8 +122,23 @@ impl Service {
         input: Option<&SchemaRef>,
     ) -> Result<Running, Refusal> {
         let module = self.module(call, principal)?;
-        let running = module.start(&call.function, &call.arguments, input, &self.policy.limits)?;
+        let limits = &self.policy.limits;
+        let mut running = module.start(&call.function, &call.arguments, input, limits)?;
+        // Without peers there is nowhere to go.
+        if !self.policy.has_peers() {
+            running.limit_hops(0);
+        }
         Ok(running)
+    }
+
+    /// The bytes of a module that is here, for a server where a call of it goes on.
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal::Missing`], and those of [`Modules::get`].
+    pub fn wasm(&self, hash: &Hash) -> Result<Arc<[u8]>, Refusal> {
+        let module = self.modules.get(&hash.0)?;
+        Ok(module.ok_or(Refusal::Missing(*hash))?.wasm())
     }
 
     fn module(&self, call: &Call, principal: Option<&str>) -> Result<Module, Refusal> {

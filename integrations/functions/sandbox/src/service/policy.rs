@@ -15,6 +15,8 @@ pub struct Policy {
     keys: Vec<VerifyingKey>,
     /// `None`: every client that the server's authorizer lets through.
     principals: Option<BTreeSet<String>>,
+    /// Servers where calls may go on.
+    peers: BTreeSet<String>,
     /// What one call may use.
     pub limits: Limits,
     /// The greatest module, and where compiled code is kept.
@@ -62,6 +64,41 @@ impl Policy {
     pub fn allow_principal(mut self, principal: impl Into<String>) -> Self {
         (self.principals.get_or_insert_default()).insert(principal.into());
         self
+    }
+
+    /// Lets functions that ask for it go on at this server: a URI, whose parameters do not matter, or,
+    /// with `*` at its end, all that begin so. Without peers no call leaves its server.
+    ///
+    /// A function chooses the URI, and this server asks in its own name: name servers alone that may
+    /// be reached by everybody who may run a function here. A beginning should contain the port's
+    /// colon, as `tcp://node-1:*`, since other hosts' names may begin alike.
+    #[must_use]
+    pub fn allow_peer(mut self, uri: impl Into<String>) -> Self {
+        self.peers.insert(uri.into());
+        self
+    }
+
+    /// Whether calls may leave the server.
+    pub fn has_peers(&self) -> bool {
+        !self.peers.is_empty()
+    }
+
+    /// Decides whether a call may go on at a server.
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal::Forbidden`].
+    pub fn ensure_peer(&self, uri: &str) -> Result<(), Refusal> {
+        let fits = |peer: &String| match peer.strip_suffix('*') {
+            Some(beginning) => uri.starts_with(beginning),
+            None => bare(uri) == bare(peer),
+        };
+        match self.peers.iter().any(fits) {
+            true => Ok(()),
+            false => Err(Refusal::Forbidden(format!(
+                "the server does not let functions go on at {uri:?}"
+            ))),
+        }
     }
 
     pub(super) fn ensure_principal(&self, principal: Option<&str>) -> Result<(), Refusal> {
@@ -117,6 +154,11 @@ impl Policy {
             false => Err(not_listed(hash)),
         }
     }
+}
+
+/// A URI without its parameters, which name tags of a connection.
+fn bare(uri: &str) -> &str {
+    uri.split_once('?').map_or(uri, |(bare, _)| bare)
 }
 
 fn not_listed(hash: &Hash) -> Refusal {

@@ -8,6 +8,7 @@
 )]
 
 mod calls;
+mod forwards;
 mod hostile;
 mod kept;
 mod lies;

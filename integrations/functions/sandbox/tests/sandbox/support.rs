@@ -61,6 +61,7 @@ impl Wat {
             (import "dipc" "emit" (func $emit (param i32) (result i32)))
             (import "dipc" "emit_bytes" (func $emit_bytes (param i32 i32) (result i32)))
             (import "dipc" "fail" (func $fail (param i32 i32)))
+            (import "dipc" "forward" (func $forward (param i32 i32 i32 i32 i32 i32) (result i32)))
             (memory (export "memory") {pages})
             {fields}
             (func (export "dipc_abi_version") (result i32) (i32.const 1))

@@ -1,0 +1,142 @@
+//! Calls that go on at other servers.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+use arrow::error::ArrowError;
+use dipc::{Client, Error, GetOptions, Headers, Reader, Result, Status};
+use dipc_sandbox::Forward;
+use dipc_sandbox::service::{Answer, Call, HOPS, Service};
+
+use crate::server::{ended, refused};
+use crate::{Message, Module};
+
+/// Begins the text of an error of another server, once: a chain names the server that failed.
+const AT: &str = "where the function went on, at ";
+
+/// A server's modules, and its client for the servers where calls go on.
+pub(crate) struct Place {
+    pub(crate) service: Service,
+    pub(crate) peers: Client,
+}
+
+/// The output of a call: of its function here, and then of the server where it goes on.
+pub(crate) struct Chain<T> {
+    stage: Stage<T>,
+    schema: SchemaRef,
+    place: Arc<Place>,
+    call: Call,
+    deadline: Option<Instant>,
+}
+
+enum Stage<T> {
+    Here(Box<Answer<T>>),
+    /// With the server's URI. What the function held here is free.
+    There(Box<Reader>, String),
+    Over,
+}
+
+impl<T> Chain<T>
+where
+    T: Iterator<Item = Result<RecordBatch, ArrowError>>,
+{
+    pub(crate) fn new(
+        answer: Answer<T>,
+        place: Arc<Place>,
+        call: Call,
+        time_left: Option<Duration>,
+    ) -> Self {
+        Self {
+            schema: answer.schema(),
+            stage: Stage::Here(Box::new(answer)),
+            place,
+            call,
+            deadline: time_left.and_then(|left| Instant::now().checked_add(left)),
+        }
+    }
+
+    pub(crate) fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.schema)
+    }
+
+    fn go_on(&self, forward: &Forward, hops: u32) -> Result<Reader> {
+        let Forward {
+            uri,
+            descriptor,
+            state,
+        } = forward;
+        let Place { service, peers } = &*self.place;
+        service.policy().ensure_peer(uri).map_err(refused)?;
+        let hash = self.call.module;
+        let module = Module::known(hash, service.wasm(&hash).map_err(refused)?);
+        let mut headers = Headers::new();
+        headers.add(HOPS, hops.saturating_sub(1).to_string())?;
+        let message = Message::new(&module, &self.call.function, state).headers(headers);
+        let mut options = GetOptions::new();
+        if let Some(deadline) = self.deadline {
+            options = options.deadline(deadline.saturating_duration_since(Instant::now()));
+        }
+        let reader = match descriptor.is_empty() {
+            true => message.run_with(peers, uri, &options),
+            false => message.get_with(peers, uri, descriptor, &options),
+        };
+        let reader = reader.map_err(|error| named(error, uri))?;
+        if reader.schema() != self.schema {
+            let text = "the output has another schema than before".to_owned();
+            return Err(named(Error::new(Status::InvalidData, text), uri));
+        }
+        Ok(reader)
+    }
+
+    /// A batch, if there is one at this stage.
+    fn step(&mut self) -> Result<Option<RecordBatch>, ArrowError> {
+        let answer = match &mut self.stage {
+            Stage::Here(answer) => answer,
+            Stage::There(reader, uri) => {
+                return Ok(reader.next_batch().map_err(|error| named(error, uri))?);
+            }
+            Stage::Over => return Ok(None),
+        };
+        if let Some(batch) = answer.next() {
+            return batch.map(Some).map_err(ended);
+        }
+        let Some((forward, hops)) = answer.take_forward() else {
+            return Ok(None);
+        };
+        self.stage = Stage::Over;
+        let reader = self.go_on(&forward, hops)?;
+        self.stage = Stage::There(Box::new(reader), forward.uri);
+        self.step()
+    }
+}
+
+impl<T> Iterator for Chain<T>
+where
+    T: Iterator<Item = Result<RecordBatch, ArrowError>>,
+{
+    type Item = Result<RecordBatch, ArrowError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let next = self.step();
+        if !matches!(next, Ok(Some(_))) {
+            self.stage = Stage::Over;
+        }
+        next.transpose()
+    }
+}
+
+/// The error of a server, by its URI without parameters; one that names a server names no other.
+fn named(error: Error, uri: &str) -> Error {
+    let text = error.text();
+    let text = match text.find(AT) {
+        Some(begin) => text[begin..].to_owned(),
+        None => format!("{AT}{}: {text}", bare(uri)),
+    };
+    Error::new(error.status(), text)
+}
+
+fn bare(uri: &str) -> &str {
+    uri.split_once('?').map_or(uri, |(bare, _)| bare)
+}
