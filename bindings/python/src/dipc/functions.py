@@ -212,7 +212,7 @@ class Module:
         self.hash = out.raw
 
     def send(self, uri: Uris, *, client: Client | None = None, headers: HeadersLike = ()) -> None:
-        """Sends the module to a server, which compiles and keeps it; it may be there. A :class:`Message` does so itself.
+        """Sends the module to a server, which compiles and keeps it. A :class:`Message` does so itself.
 
         :param client: The client that sends it, where that of :func:`dipc.get` does not do.
         :param headers: Headers for the server's authorizer.
@@ -237,7 +237,7 @@ class Message:
 
     :param module: Where the function is.
     :param function: Its name.
-    :param arguments: Bytes for it; text is taken as UTF-8. With the other headers of a request they have at most 64 KiB.
+    :param arguments: Bytes for it; text is taken as UTF-8. With a request's other headers they have at most 64 KiB.
     """
 
     def __init__(self, module: Module, function: str, arguments: Data = b"") -> None:
@@ -318,9 +318,7 @@ class Message:
         sender = client or shared_client()
         return self._sending(uri, sender, options, lambda given: sender.get(uri, ticket, **given), alone)
 
-    def _sending(
-        self, uri: Uris, client: Client, options: Any, send: Callable[[Any], T], alone: bool = False
-    ) -> T:
+    def _sending(self, uri: Uris, client: Client, options: Any, send: Callable[[Any], T], alone: bool = False) -> T:
         """Sends, and sends the module first where the server may lack it. A server that says NotFoundError lacks the
         module or the table: then the second answer tells."""
         own = Headers(options.get("headers", ()))

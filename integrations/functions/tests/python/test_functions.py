@@ -183,5 +183,6 @@ def test_functions_are_declared_as_the_header_has_them():
 def test_a_missing_library_is_told():
     script = "import dipc\ntry:\n    import dipc.functions\nexcept ImportError as error:\n    print(error)"
     environment = {**os.environ, "DIPC_FUNCTIONS_LIBRARY": "/nowhere/libdipc_functions.so"}
-    text = subprocess.run([sys.executable, "-c", script], env=environment, text=True, stdout=subprocess.PIPE).stdout
-    assert "/nowhere/libdipc_functions.so" in text and "DIPC_FUNCTIONS_LIBRARY" in text
+    text = subprocess.check_output([sys.executable, "-c", script], env=environment, text=True)
+    assert "/nowhere/libdipc_functions.so" in text
+    assert "DIPC_FUNCTIONS_LIBRARY" in text
