@@ -241,7 +241,8 @@ class Message:
     """
 
     def __init__(self, module: Module, function: str, arguments: Data = b"") -> None:
-        self.module, self.function = module, function
+        self.module: Module = module
+        self.function: str = function
         name, data = _arguments.text_bytes(function, "a function"), _arguments.data_bytes(arguments, "arguments")
         with module._handle as pointer:
             self._handle = _made("message", "function_message", pointer, name, data, len(data))
