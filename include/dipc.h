@@ -1316,6 +1316,29 @@ dipc_status dipc_arena_dealloc(const struct dipc_arena *arena,
                                struct dipc_error **error);
 
 /**
+ * Finds the file that has bytes of a host arena of this process. A mapping of the file has the
+ * same memory, as the arena's own does; one that is made now and can be written has to be private
+ * (MAP_PRIVATE).
+ *
+ * The file has a whole region: map no more than the pages of your own bytes. It cannot shrink.
+ * Blocks that are given back get other content, in all mappings.
+ *
+ * @param data        The first byte, in a block that is not given back during the call.
+ * @param len_bytes   How many bytes.
+ * @param out_fd      Receives a file descriptor of the arena's, valid until the block is given
+ *                    back; the caller does not close it.
+ * @param out_offset  Receives the offset of the first byte in the file.
+ * @param error       May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_NOTHING: no host arena has all of these bytes in one region.
+ *         DIPC_ERR_NULL_ARGUMENT.
+ */
+dipc_status dipc_arena_find_file(const void *data,
+                                 size_t len_bytes,
+                                 int32_t *out_fd,
+                                 uint64_t *out_offset,
+                                 struct dipc_error **error);
+
+/**
  * Reads one figure of an arena.
  *
  * @param arena  Arena.

@@ -103,7 +103,7 @@ pub mod transport;
 #[doc(inline)]
 pub use api::*;
 #[doc(inline)]
-pub use arena::{Arena, ArenaBuffer, ArenaOptions};
+pub use arena::{Arena, ArenaBuffer, ArenaFile, ArenaOptions};
 #[doc(inline)]
 pub use arrow::Compression;
 #[doc(inline)]

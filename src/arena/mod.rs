@@ -10,6 +10,7 @@
 
 mod buffers;
 mod bytes;
+mod file;
 mod memory;
 mod registry;
 mod room;
@@ -25,6 +26,7 @@ use crate::device::region::Region;
 use crate::error::{Error, Result};
 
 pub use buffers::ArenaBuffer;
+pub use file::ArenaFile;
 pub use registry::{Finder, Regions, dealloc, find, find_on_gpu};
 
 /// Options of an [`Arena`].

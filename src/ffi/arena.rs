@@ -1,14 +1,15 @@
 //! Arenas: memory that can be lent.
 
 use std::ffi::c_void;
+use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
 
 use crate::arena::{self, Arena, ArenaOptions};
 use crate::device::DeviceKind;
 use crate::error::Error;
 use crate::ffi::error::dipc_error;
-use crate::ffi::guard::{ErrorOut, guard, guard_free, guard_mut, guard_ref};
-use crate::ffi::handle::{HandleState, try_option, try_out};
+use crate::ffi::guard::{ErrorOut, Polled, guard, guard_free, guard_mut, guard_ref};
+use crate::ffi::handle::{HandleState, null_argument, try_option, try_out};
 use crate::ffi::server::unknown_stat;
 use crate::ffi::status::dipc_status;
 
@@ -248,6 +249,52 @@ pub unsafe extern "C" fn dipc_arena_dealloc(
             // SAFETY: as above.
             (Some(block), None) => unsafe { arena::dealloc(block) },
         }
+    })
+}
+
+/// Finds the file that has bytes of a host arena of this process. A mapping of the file has the
+/// same memory, as the arena's own does; one that is made now and can be written has to be private
+/// (MAP_PRIVATE).
+///
+/// The file has a whole region: map no more than the pages of your own bytes. It cannot shrink.
+/// Blocks that are given back get other content, in all mappings.
+///
+/// @param data        The first byte, in a block that is not given back during the call.
+/// @param len_bytes   How many bytes.
+/// @param out_fd      Receives a file descriptor of the arena's, valid until the block is given
+///                    back; the caller does not close it.
+/// @param out_offset  Receives the offset of the first byte in the file.
+/// @param error       May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. DIPC_NOTHING: no host arena has all of these bytes in one region.
+///         DIPC_ERR_NULL_ARGUMENT.
+///
+/// # Safety
+///
+/// `out_fd`, `out_offset` and `error` are NULL or writable. `data` is not read.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_arena_find_file(
+    data: *const c_void,
+    len_bytes: usize,
+    out_fd: *mut i32,
+    out_offset: *mut u64,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    guard(error, || {
+        // SAFETY: the caller promises `out_fd` is NULL or writable.
+        let out_fd = unsafe { try_out(out_fd, "out_fd") }?;
+        // SAFETY: the caller promises `out_offset` is NULL or writable.
+        let out_offset = unsafe { try_out(out_offset, "out_offset") }?;
+        if data.is_null() {
+            return Err(null_argument("data"));
+        }
+        let Some((region, offset)) = arena::find(data.cast(), len_bytes) else {
+            return Ok(Polled::Nothing);
+        };
+        out_fd.set(region.fd().as_raw_fd());
+        out_offset.set(offset);
+        Ok(Polled::Done)
     })
 }
 

@@ -1,6 +1,8 @@
 /* Arenas: blocks, limits, lending without a copy, and life after the handle. */
 #include "util.h"
 
+#include <sys/mman.h>
+
 static uint64_t arena_stat(const dipc_arena *arena, int32_t stat) {
   uint64_t value = UINT64_MAX;
   OK(dipc_arena_stat(arena, stat, &value, &error_));
@@ -52,6 +54,32 @@ static void blocks_come_and_go(void) {
   if (!has_driver())
     FAILS(DIPC_ERR_UNSUPPORTED, "libcuda.so.1",
           dipc_arena_new(ARROW_DEVICE_CUDA, 0, NULL, &arena, &error_));
+}
+
+static void another_mapping_of_the_file_has_a_blocks_bytes(void) {
+  dipc_arena *arena = NULL;
+  OK(dipc_arena_new(ARROW_DEVICE_CPU, 0, NULL, &arena, &error_));
+  const size_t length = 64 << 10;
+  void *blocks[2];
+  for (int i = 0; i < 2; i++) {
+    OK(dipc_arena_alloc(arena, length, &blocks[i], &error_));
+    memset(blocks[i], 'a' + i, length);
+  }
+  int fd = -1;
+  uint64_t offset = 0;
+  OK(dipc_arena_find_file(blocks[1], length, &fd, &offset, &error_));
+  const uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), before = offset % page;
+  CHECK(mmap(NULL, page, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) == MAP_FAILED);
+  char *mapped = mmap(NULL, before + length, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd,
+                      (off_t)(offset - before));
+  CHECK(mapped != MAP_FAILED);
+  CHECK(memcmp(mapped + before, blocks[1], length) == 0);
+  memset(mapped + before, 'z', length);
+  CHECK(*(char *)blocks[1] == 'b');
+  CHECK_EQ(munmap(mapped, before + length), 0);
+  STATUS(DIPC_NOTHING, dipc_arena_find_file(blocks[0], (size_t)1 << 40, &fd, &offset, &error_));
+  for (int i = 0; i < 2; i++) OK(dipc_arena_dealloc(arena, blocks[i], &error_));
+  dipc_arena_free(arena);
 }
 
 static void arena_tables_are_lent_without_a_copy(void) {
@@ -126,6 +154,7 @@ static void other_tables_are_copied_once_or_sent(void) {
 
 int main(void) {
   blocks_come_and_go();
+  another_mapping_of_the_file_has_a_blocks_bytes();
   arena_tables_are_lent_without_a_copy();
   other_tables_are_copied_once_or_sent();
   return 0;

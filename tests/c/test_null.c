@@ -602,6 +602,13 @@ static void arenas(void) {
   CHECK(block == &arena);
   OK(dipc_arena_dealloc(arena, NULL, &error_));
   OK(dipc_arena_dealloc(NULL, NULL, &error_));
+  int fd = -7;
+  uint64_t offset = 77;
+  NULLS("data", dipc_arena_find_file(NULL, 8, &fd, &offset, &error_));
+  NULLS("out_fd", dipc_arena_find_file(&fd, 8, NULL, &offset, &error_));
+  NULLS("out_offset", dipc_arena_find_file(&fd, 8, &fd, NULL, &error_));
+  STATUS(DIPC_NOTHING, dipc_arena_find_file(&fd, sizeof fd, &fd, &offset, &error_));
+  CHECK(fd == -7 && offset == 77);
   NULLS("arena", dipc_arena_stat(NULL, DIPC_ARENA_STAT_USED_BYTES, &figure, &error_));
   NULLS("out", dipc_arena_stat(arena, DIPC_ARENA_STAT_USED_BYTES, NULL, &error_));
   STATUS(DIPC_ERR_INVALID_ARGUMENT, dipc_arena_stat(arena, 0, &figure, &error_));

@@ -19,6 +19,7 @@
 mod arguments;
 mod calls;
 mod error;
+mod files;
 pub mod message;
 pub mod module;
 pub mod policy;

@@ -14,6 +14,7 @@ use dipc_sandbox::service::{
 use crate::arguments::{invalid, shared};
 use crate::calls::{Request, key};
 use crate::error::{Failure, Result, Said, call, caught, guard};
+use crate::files::Arenas;
 use crate::policy::dipc_functions_policy;
 use crate::stream::{Listener, Stream, Table, export};
 use crate::sys::*;
@@ -42,7 +43,9 @@ pub unsafe extern "C" fn dipc_functions_enable(
     let body = || {
         // SAFETY: the caller promises `policy` is NULL or live.
         let policy = unsafe { shared(policy, "policy") }?;
-        let service = Service::new(policy.policy.clone())?;
+        let mut policy = policy.policy.clone();
+        policy.sandbox.files = Some(Arc::new(Arenas));
+        let service = Service::new(policy)?;
         let userdata = Box::into_raw(Box::new(service));
         let (data, header) = (userdata.cast(), key(HEADER));
         // SAFETY: the caller promises `server` is NULL or live. Both functions take the userdata, a

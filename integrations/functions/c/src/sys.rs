@@ -80,6 +80,13 @@ unsafe extern "C" {
         error: *mut *mut dipc_error,
     ) -> dipc_status;
     pub fn dipc_error_free(error: *mut dipc_error);
+    pub fn dipc_arena_find_file(
+        data: *const c_void,
+        len_bytes: usize,
+        out_fd: *mut i32,
+        out_offset: *mut u64,
+        error: *mut *mut dipc_error,
+    ) -> dipc_status;
     pub fn dipc_headers_new(
         out: *mut *mut dipc_headers,
         error: *mut *mut dipc_error,

@@ -31,12 +31,13 @@
 //! ```
 
 mod chain;
+mod files;
 mod message;
 mod module;
 mod server;
 
 pub use dipc_sandbox::service::{Hash, Policy, signed_bytes};
-pub use dipc_sandbox::{Limits, ModulesOptions, Options};
+pub use dipc_sandbox::{HostFile, HostFiles, Limits, ModulesOptions, Options};
 pub use message::Message;
 pub use module::Module;
 pub use server::{enable, enable_with};

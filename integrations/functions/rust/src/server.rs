@@ -11,6 +11,7 @@ use dipc_sandbox::service::{Policy, Service};
 use dipc_sandbox::{Error as Failure, Running};
 
 use crate::chain::{Chain, Place};
+use crate::files::Arenas;
 
 /// Lets clients of `server` run functions, as the policy says. It is the server's middleware.
 ///
@@ -34,7 +35,8 @@ pub fn enable(server: &Server, policy: Policy) -> Result<()> {
 /// # Errors
 ///
 /// As [`enable`].
-pub fn enable_with(server: &Server, policy: Policy, peers: Client) -> Result<()> {
+pub fn enable_with(server: &Server, mut policy: Policy, peers: Client) -> Result<()> {
+    (policy.sandbox.files).get_or_insert_with(|| Arc::new(Arenas));
     let service = Service::new(policy).map_err(failed)?;
     server.middleware(HEADER, Functions(Arc::new(Place { service, peers })))
 }

@@ -1,4 +1,5 @@
-//! What a function costs beside its own work: `cargo bench -p libdipc-sandbox`.
+//! What a function costs beside its own work: `cargo bench -p libdipc-sandbox`. With
+//! DIPC_FUNCTIONS_MODULES, the folder of tools/build-functions.sh, also what an example costs.
 
 #![allow(clippy::expect_used, reason = "a bench that fails ends")]
 
@@ -44,11 +45,11 @@ fn median(runs: usize, mut body: impl FnMut()) -> Duration {
     times[runs / 2]
 }
 
-fn first_result(module: &Module, batch: &RecordBatch) {
+fn first_result(module: &Module, (function, arguments): (&str, &str), batch: &RecordBatch) {
     let limits = Limits::default();
     let schema = batch.schema();
     let mut running = module
-        .start("f", b"", Some(&schema), &limits)
+        .start(function, arguments.as_bytes(), Some(&schema), &limits)
         .expect("a start");
     black_box(running.process(batch).expect("rows"));
 }
@@ -92,14 +93,32 @@ fn main() {
     let small = RecordBatch::try_from_iter([("column", column)]).expect("a batch");
 
     let cold = median(21, || {
-        first_result(&sandbox.compile(&wasm).expect("a module"), &small)
+        first_result(
+            &sandbox.compile(&wasm).expect("a module"),
+            ("f", ""),
+            &small,
+        )
     });
     println!("first result of a new module: {cold:?}");
     let module = sandbox.compile(&wasm).expect("a module");
     println!(
         "first result of a kept one: {:?}",
-        median(1001, || first_result(&module, &small))
+        median(1001, || first_result(&module, ("f", ""), &small))
     );
+    if let Some(folder) = std::env::var_os("DIPC_FUNCTIONS_MODULES") {
+        let wasm = std::fs::read(std::path::Path::new(&folder).join("filter.wasm"));
+        let module = sandbox
+            .compile(&wasm.expect("filter.wasm"))
+            .expect("a module");
+        println!(
+            "first result of the example `filter`, kept: {:?}",
+            median(1001, || first_result(
+                &module,
+                ("keep", "column>-1"),
+                &small
+            ))
+        );
+    }
 
     for rows in [1 << 10, 1 << 16, 1 << 20, 8 << 20] {
         pass_through(

@@ -1,5 +1,8 @@
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
+
+use crate::HostFiles;
 
 /// What one call of a function may use, from its start to its end.
 #[derive(Clone, Debug)]
@@ -45,6 +48,9 @@ pub struct Options {
     /// A folder for compiled code, made if it is missing. Code from there runs unchecked: nobody
     /// but this host may write there. `None` (default): each process compiles for itself.
     pub code_folder: Option<PathBuf>,
+    /// Finds the files behind input, of which large buffers are then mapped and not copied. `None`
+    /// (default): all input is copied.
+    pub files: Option<Arc<dyn HostFiles>>,
 }
 
 impl Default for Options {
@@ -52,6 +58,7 @@ impl Default for Options {
         Self {
             module_bytes: 16 << 20,
             code_folder: None,
+            files: None,
         }
     }
 }

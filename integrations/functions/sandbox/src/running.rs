@@ -1,3 +1,4 @@
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -7,10 +8,11 @@ use arrow::datatypes::SchemaRef;
 use wasmtime::{Instance, InstancePre, Store, Trap, TypedFunc, WasmParams, WasmResults};
 
 use crate::host::{self, Signals, State};
+use crate::memory;
 use crate::sandbox::Inner;
 use crate::wasm32::image::{Image, Piece};
 use crate::wasm32::read::Memory;
-use crate::wasm32::{ALIGNMENT, SCHEMA_BYTES, schema_in, schema_out, write};
+use crate::wasm32::{SCHEMA_BYTES, schema_in, schema_out, write};
 use crate::{Bound, Error, Forward, Limits, Result};
 
 /// The version of the interface between host and module.
@@ -45,6 +47,15 @@ struct Guest {
     used: Duration,
 }
 
+/// Memory of the module's own that the host has taken for its input.
+struct Block {
+    base: u32,
+    length: u32,
+    alignment: u32,
+    /// Where in the whole memory pages of files may lie.
+    mapped: Range<usize>,
+}
+
 struct Functions {
     alloc: TypedFunc<(u32, u32), u32>,
     free: TypedFunc<(u32, u32, u32), ()>,
@@ -73,7 +84,8 @@ impl Running {
         let mut guest = Guest::new(sandbox, limits)?;
         let instance = guest.run(|store| code.instantiate(store))?;
         let functions = guest.functions(&instance)?;
-        let base = guest.place(&functions, &image)?;
+        let block = guest.place(&functions, &image)?;
+        let base = block.base;
         // All pieces lie in the block, which was checked to lie in the memory.
         let at = |place: u32| base + place;
         let code = guest.call(
@@ -90,7 +102,7 @@ impl Running {
         guest.ensure_well(code)?;
         let schema = schema_in::read(Memory(guest.memory()?), at(output))?;
         guest.store.data_mut().schema.clone_from(&schema);
-        guest.call(&functions.free, (base, image.length(), ALIGNMENT))?;
+        guest.free(&functions, block)?;
         let schema = schema.unwrap_or_else(host::bytes_schema);
         Ok(Self {
             guest,
@@ -123,12 +135,14 @@ impl Running {
         self.ensure_open()?;
         self.ensure_fits(batch)?;
         let columns = write::columns(batch);
-        let mut image = Image::default();
+        let sandbox = Arc::clone(&self.guest.sandbox);
+        let mut image = Image::with_files(sandbox.files.as_deref());
         let array = write::batch(&mut image, batch.num_rows(), &columns)?;
         self.step(|guest, functions| {
-            let base = guest.place(functions, &image)?;
-            let outputs = guest.emitting(|guest| guest.call(&functions.process, base + array))?;
-            guest.call(&functions.free, (base, image.length(), ALIGNMENT))?;
+            let block = guest.place(functions, &image)?;
+            let array = block.base + array;
+            let outputs = guest.emitting(|guest| guest.call(&functions.process, array))?;
+            guest.free(functions, block)?;
             Ok(outputs)
         })
     }
@@ -275,28 +289,46 @@ impl Guest {
         }
     }
 
-    /// Writes an image into memory of the module's own, and returns where it lies.
-    fn place(&mut self, functions: &Functions, image: &Image<'_>) -> Result<u32> {
-        let base = self.call(&functions.alloc, (image.length(), ALIGNMENT))?;
+    /// Writes an image into memory of the module's own.
+    fn place(&mut self, functions: &Functions, image: &Image<'_>) -> Result<Block> {
+        let (length, alignment) = (image.length(), image.alignment());
+        let base = self.call(&functions.alloc, (length, alignment))?;
         if base == 0 {
             return Err(match self.store.data().wants_memory {
                 true => self.store.data().out_of_memory(),
-                false => Error::Function(format!("no memory for {} bytes", image.length())),
+                false => Error::Function(format!("no memory for {length} bytes")),
             });
         }
-        let end = u64::from(base) + u64::from(image.length());
-        let range = usize::try_from(end).map(|end| base as usize..end);
-        let Some(memory) = self.store.data().memory else {
-            return Ok(base);
+        let begin = base as usize;
+        let range = (begin.checked_add(length as usize)).map(|end| begin..end);
+        let block = range.and_then(|range| self.memory_mut()?.get_mut(range));
+        let Some(block) = block.filter(|_| base.is_multiple_of(alignment)) else {
+            return Err(Error::Data(format!("dipc_alloc gives {base:#x}")));
         };
-        let block = range
-            .ok()
-            .and_then(|range| memory.data_mut(&mut self.store).get_mut(range));
-        match block {
-            Some(block) if base.is_multiple_of(ALIGNMENT) => image.write(block, base),
-            _ => return Err(Error::Data(format!("dipc_alloc gives {base:#x}"))),
+        let mapped = image.write(block, base)?;
+        Ok(Block {
+            base,
+            length,
+            alignment,
+            mapped: begin + mapped.start..begin + mapped.end,
+        })
+    }
+
+    /// Gives a block back to the module, without the pages of files: their bytes may be others'
+    /// when the module runs again.
+    fn free(&mut self, functions: &Functions, block: Block) -> Result<()> {
+        if !block.mapped.is_empty()
+            && let Some(pages) = self.memory_mut().and_then(|all| all.get_mut(block.mapped))
+        {
+            memory::clear(pages)
+                .map_err(|error| Error::Host(format!("the input cannot be unmapped: {error}")))?;
         }
-        Ok(base)
+        self.call(&functions.free, (block.base, block.length, block.alignment))
+    }
+
+    fn memory_mut(&mut self) -> Option<&mut [u8]> {
+        let memory = self.store.data().memory?;
+        Some(memory.data_mut(&mut self.store))
     }
 
     /// Runs a step that may put out.

@@ -3,6 +3,7 @@ use std::sync::Arc;
 use wasmtime::{Cache, CacheConfig, Config, Engine, Linker};
 
 use crate::host::{self, State};
+use crate::memory::{Creator, HostFiles};
 use crate::ticker::Ticker;
 use crate::{Error, Module, Options, Result};
 
@@ -24,6 +25,7 @@ pub(crate) struct Inner {
     pub(crate) linker: Linker<State>,
     pub(crate) ticker: Ticker,
     pub(crate) module_bytes: usize,
+    pub(crate) files: Option<Arc<dyn HostFiles>>,
 }
 
 impl Sandbox {
@@ -38,12 +40,17 @@ impl Sandbox {
         let mut linker = Linker::new(&engine);
         host::define(&mut linker).map_err(unable)?;
         let ticker = Ticker::new(&engine)?;
-        let module_bytes = options.module_bytes;
+        let Options {
+            module_bytes,
+            files,
+            ..
+        } = options;
         Ok(Self(Arc::new(Inner {
             engine,
             linker,
             ticker,
             module_bytes,
+            files,
         })))
     }
 
@@ -73,6 +80,9 @@ fn config(options: &Options) -> Result<Config> {
         .wasm_simd(true)
         .wasm_multi_memory(false)
         .wasm_memory64(false)
+        // A memory of the host's begins with copies of the module's data.
+        .memory_init_cow(false)
+        .with_host_memory(Arc::new(Creator))
         // Nobody is shown where in the module a trap was.
         .wasm_backtrace_max_frames(None);
     if let Some(folder) = &options.code_folder {

@@ -1,4 +1,12 @@
+use std::ops::Range;
+
 use super::{ALIGNMENT, ARRAY_BYTES, SCHEMA_BYTES};
+use crate::memory::{self, HostFile, HostFiles};
+use crate::{Error, Result};
+
+/// Smaller buffers are copied: they fit the caches, and calls of the system and page faults take
+/// longer.
+const LEAST_MAPPED: usize = 1 << 20;
 
 /// Where a piece of an image lies, counted from the image's begin.
 pub(crate) type Place = u32;
@@ -6,7 +14,10 @@ pub(crate) type Place = u32;
 /// What is written into a guest's memory as one block, before its address is known.
 #[derive(Default)]
 pub(crate) struct Image<'a> {
+    files: Option<&'a dyn HostFiles>,
     length: u32,
+    /// More than [`ALIGNMENT`] if pages are mapped.
+    page_bytes: Option<u32>,
     pieces: Vec<(Place, Piece<'a>)>,
 }
 
@@ -14,6 +25,12 @@ pub(crate) struct Image<'a> {
 pub(crate) enum Piece<'a> {
     /// Bytes as they are.
     Bytes(&'a [u8]),
+    /// Bytes of which whole pages are a file's too.
+    Mapped {
+        bytes: &'a [u8],
+        pages: Range<usize>,
+        file: HostFile,
+    },
     /// Bytes that were made for this image.
     Owned(Vec<u8>),
     /// Bits from the bit `offset` on, so many.
@@ -62,6 +79,19 @@ pub(crate) struct Schema {
 }
 
 impl<'a> Image<'a> {
+    /// An image that maps large buffers, where the files behind them are known.
+    pub(crate) fn with_files(files: Option<&'a dyn HostFiles>) -> Self {
+        Self {
+            files,
+            ..Self::default()
+        }
+    }
+
+    /// What the image's address is a multiple of.
+    pub(crate) fn alignment(&self) -> u32 {
+        self.page_bytes.unwrap_or(ALIGNMENT)
+    }
+
     /// Bytes of the whole image.
     pub(crate) fn length(&self) -> u32 {
         self.length
@@ -82,25 +112,72 @@ impl<'a> Image<'a> {
 
     /// Adds a piece; `None` if the image outgrows 32 bits.
     pub(crate) fn add(&mut self, piece: Piece<'a>) -> Option<Place> {
+        let piece = match piece {
+            Piece::Bytes(bytes) => self.mapped(bytes)?,
+            piece => piece,
+        };
         let place = self.reserve(piece.length())?;
         self.put(place, piece);
         Some(place)
     }
 
+    /// Large bytes of a file as their pages, with room before them so that they begin as far behind
+    /// the begin of a page as they do in the file; `None` if the image outgrows 32 bits.
+    fn mapped(&mut self, bytes: &'a [u8]) -> Option<Piece<'a>> {
+        let files = (self.files).filter(|_| bytes.len() >= LEAST_MAPPED);
+        let address = bytes.as_ptr() as usize;
+        let page = memory::page_bytes();
+        let behind = address % page;
+        let file = files.and_then(|files| files.find(bytes)).filter(|file| {
+            address.is_multiple_of(ALIGNMENT as usize) && file.offset % page as u64 == behind as u64
+        });
+        let Some(file) = file else {
+            return Some(Piece::Bytes(bytes));
+        };
+        let page = u32::try_from(page).ok()?;
+        let gap = u32::try_from(behind).ok()?.wrapping_sub(self.length) % page;
+        self.length = self.length.checked_add(gap)?;
+        self.page_bytes = Some(page);
+        Some(Piece::Mapped {
+            bytes,
+            pages: memory::whole_pages(address, bytes.len()),
+            file,
+        })
+    }
+
     /// Writes the image into `block`, which lies at `base` of the guest's memory and is as long
-    /// as the image.
-    pub(crate) fn write(&self, block: &mut [u8], base: u32) {
+    /// as the image. Returns the part of the block that may hold pages of files.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Host`]: the system cannot map the pages. A part of the block then has no memory.
+    pub(crate) fn write(&self, block: &mut [u8], base: u32) -> Result<Range<usize>> {
+        let mut mapped = 0..0;
         for (place, piece) in &self.pieces {
             let place = *place as usize;
-            piece.write(&mut block[place..place + piece.length()], base);
+            let to = &mut block[place..place + piece.length()];
+            piece.write(to, base);
+            if let Piece::Mapped { pages, file, .. } = piece {
+                let offset = file.offset + pages.start as u64;
+                memory::map(&mut to[pages.clone()], file.file.as_fd(), offset)
+                    .map_err(|error| Error::Host(format!("the input cannot be mapped: {error}")))?;
+                // Pieces lie in the order of their places.
+                mapped.start = if mapped.is_empty() {
+                    place + pages.start
+                } else {
+                    mapped.start
+                };
+                mapped.end = place + pages.end;
+            }
         }
+        Ok(mapped)
     }
 }
 
 impl Piece<'_> {
     fn length(&self) -> usize {
         match self {
-            Self::Bytes(bytes) => bytes.len(),
+            Self::Bytes(bytes) | Self::Mapped { bytes, .. } => bytes.len(),
             Self::Owned(bytes) => bytes.len(),
             Self::Bits { length, .. } => length.div_ceil(8),
             Self::Offsets { bytes, .. } => bytes.len(),
@@ -113,6 +190,10 @@ impl Piece<'_> {
     fn write(&self, to: &mut [u8], base: u32) {
         match self {
             Self::Bytes(bytes) => to.copy_from_slice(bytes),
+            Self::Mapped { bytes, pages, .. } => {
+                to[..pages.start].copy_from_slice(&bytes[..pages.start]);
+                to[pages.end..].copy_from_slice(&bytes[pages.end..]);
+            }
             Self::Owned(bytes) => to.copy_from_slice(bytes),
             Self::Bits { bytes, offset, .. } => shift_bits(bytes, *offset, to),
             Self::Offsets {

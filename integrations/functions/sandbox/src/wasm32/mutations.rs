@@ -170,7 +170,7 @@ fn table() -> RecordBatch {
 fn memory(image: &Image<'_>) -> Vec<u8> {
     let base = BASE as usize;
     let mut memory = vec![0; base + image.length() as usize];
-    image.write(&mut memory[base..], BASE);
+    image.write(&mut memory[base..], BASE).expect("no pages");
     memory
 }
 

@@ -12,5 +12,6 @@ mod forwards;
 mod hostile;
 mod kept;
 mod lies;
+mod mapped;
 mod support;
 mod types;
