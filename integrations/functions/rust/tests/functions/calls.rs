@@ -1,11 +1,14 @@
 //! What functions do where they are allowed.
 
+use arrow::array::{Array as _, AsArray as _};
 use dipc::{GetOptions, Headers, PutOptions, Status};
 use dipc_functions::Message;
 use futures::TryStreamExt as _;
 
 use crate::serving::Serving;
-use crate::{ROWS, above, batch, client, filter, module, numbers, read, schema, table};
+use crate::{
+    LARGE, ROWS, above, batch, batch_of, client, filter, module, numbers, read, schema, table,
+};
 
 /// Promise of `Message::get`: the server's table comes as the function makes it, of published tables
 /// and of providers; columns and rows are those of the function's output.
@@ -27,6 +30,27 @@ fn a_get_brings_what_the_function_makes_of_a_table() {
         let error = error.unwrap_err();
         assert_eq!(error.status(), Status::NotFound);
         assert!(error.text().contains("no such table"), "{error}");
+    }
+}
+
+/// Promise of `enable`: large batches of an arena, which a sandbox maps, come to a function as others
+/// do, and stay as they were.
+#[test]
+fn a_function_reads_large_batches_of_an_arena() {
+    let bound = LARGE - 1000;
+    for server in Serving::all("any") {
+        let client = client();
+        let whole = batch_of(0, LARGE);
+        for _ in 0..2 {
+            let got = read(filter(bound).get(&client, &server.uri, "large").unwrap());
+            let wanted: Vec<_> = (bound + 1..LARGE).filter(|n| n % 10 != 9).collect();
+            assert_eq!(numbers(&got), [wanted.clone(), wanted].concat());
+            let last = got[1].column(1).as_string::<i32>();
+            let text = format!("row {}", LARGE - 1 - i64::from((LARGE - 1) % 10 == 9));
+            assert_eq!(last.value(last.len() - 1), text);
+        }
+        let after = read(client.get(&server.uri, "large").unwrap());
+        assert_eq!(after, [whole.clone(), whole.slice(8, whole.num_rows() - 8)]);
     }
 }
 

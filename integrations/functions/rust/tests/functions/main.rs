@@ -23,6 +23,8 @@ use dipc::{Client, Reader, Result};
 use dipc_functions::{Message, Module};
 
 const ROWS: i64 = 1000;
+/// Rows of a batch whose buffers a sandbox maps, if they lie in an arena.
+const LARGE: i64 = 1 << 18;
 
 fn schema() -> SchemaRef {
     Arc::new(Schema::new(vec![
@@ -33,8 +35,12 @@ fn schema() -> SchemaRef {
 
 /// Rows numbered from `first`; every tenth number is null.
 fn batch(first: i64) -> RecordBatch {
-    let numbers = Int64Array::from_iter((first..first + ROWS).map(|n| (n % 10 != 9).then_some(n)));
-    let texts = StringArray::from_iter((first..first + ROWS).map(|n| Some(format!("row {n}"))));
+    batch_of(first, ROWS)
+}
+
+fn batch_of(first: i64, rows: i64) -> RecordBatch {
+    let numbers = Int64Array::from_iter((first..first + rows).map(|n| (n % 10 != 9).then_some(n)));
+    let texts = StringArray::from_iter((first..first + rows).map(|n| Some(format!("row {n}"))));
     RecordBatch::try_new(schema(), vec![Arc::new(numbers), Arc::new(texts)]).unwrap()
 }
 

@@ -8,11 +8,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use arrow::array::{ArrayRef, Int64Array, RecordBatch};
-use dipc::{Batches, Error, Provider, Reader, Request, Result, Server, Status};
+use dipc::{Arena, Batches, Error, Provider, Reader, Request, Result, Server, Status};
 use dipc_functions::{Limits, Policy, enable};
 use ed25519_dalek::SigningKey;
 
-use crate::{module, schema, table};
+use crate::{LARGE, batch_of, module, schema, table};
 
 /// Set for the server's process: where it listens, and what it allows.
 const PLACE: &str = "DIPC_TEST_FUNCTIONS_PLACE";
@@ -164,6 +164,15 @@ fn serves() {
         .build()
         .unwrap();
     server.publish("published", &schema(), table(3)).unwrap();
+    let large = batch_of(0, LARGE);
+    let arena = Arena::host().unwrap();
+    let lent = arena.copy_batch(&large).unwrap();
+    (server.publish(
+        "large",
+        &schema(),
+        [lent.clone(), lent.slice(8, lent.num_rows() - 8)],
+    ))
+    .unwrap();
     if let Some((_, number)) = name.split_once('-') {
         let batch = part(number.parse().unwrap());
         let ticket = format!("next-{number}");
