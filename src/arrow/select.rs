@@ -67,6 +67,14 @@ impl Selector {
         Ok((selector, selected))
     }
 
+    /// Leaves the columns, by their positions, to the caller: from now on arrays come with these
+    /// alone. `None`: all are wanted.
+    pub fn take_columns(&mut self) -> Option<Vec<usize>> {
+        let columns = self.columns.take()?;
+        self.count = columns.len();
+        Some(columns)
+    }
+
     /// Whether no later array has a row that is wanted.
     pub fn is_complete(&self) -> bool {
         self.wanted == Some(0)

@@ -159,11 +159,24 @@ impl Filter {
     ///
     /// As [`Self::evaluate`].
     pub fn apply(&self, batch: &RecordBatch) -> Result<RecordBatch> {
+        self.apply_to(batch, None)
+    }
+
+    /// The same of these columns alone, by their positions; `None`: all.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::evaluate`]; [`Status::InvalidData`]: there is no such column.
+    pub fn apply_to(&self, batch: &RecordBatch, columns: Option<&[usize]>) -> Result<RecordBatch> {
         let passing = self.evaluate(batch)?;
+        let wanted = match columns.map(|columns| batch.project(columns)) {
+            None => batch.clone(),
+            Some(projected) => projected.map_err(|error| Error::invalid_data(error.to_string()))?,
+        };
         if passing.true_count() == batch.num_rows() {
-            return Ok(batch.clone());
+            return Ok(wanted);
         }
-        let passed = filter_record_batch(batch, &passing).map_err(failed)?;
+        let passed = filter_record_batch(&wanted, &passing).map_err(failed)?;
         let columns = passed.columns().iter().map(without_unused).collect();
         let options = RecordBatchOptions::new().with_row_count(Some(passed.num_rows()));
         RecordBatch::try_new_with_options(passed.schema(), columns, &options).map_err(failed)

@@ -17,6 +17,8 @@ use crate::filter::Filter;
 pub(super) struct RowFilter {
     filter: Filter,
     schema: SchemaRef,
+    /// The columns that the client wants, by their positions; `None`: all.
+    wanted: Option<Vec<usize>>,
     /// Checks each array before the filter reads it.
     whole: Encoder,
 }
@@ -26,18 +28,25 @@ impl RowFilter {
     ///
     /// As [`Filter::parse`]; `Unsupported`: the arrays are in a GPU's memory; `InvalidData` for the
     /// schema.
-    pub(super) fn new(message: &[u8], schema: &OwnedSchema, device_type: i32) -> Result<Self> {
+    pub(super) fn new(
+        message: &[u8],
+        schema: &OwnedSchema,
+        device_type: i32,
+        wanted: Option<Vec<usize>>,
+    ) -> Result<Self> {
         ensure_on_host(device_type)?;
         let whole = Encoder::new(schema, EncodeOptions::default())?;
         let schema = schema_from_c(schema)?;
         Ok(Self {
             filter: Filter::parse(message, &schema)?,
             schema: Arc::new(schema),
+            wanted,
             whole,
         })
     }
 
-    /// The rows of an array that pass. All of them are the array's own memory; some are copied.
+    /// The rows of an array that pass, of the wanted columns. All of them are the array's own
+    /// memory; some are copied.
     ///
     /// # Errors
     ///
@@ -61,8 +70,7 @@ impl RowFilter {
                 return Err((error, released));
             }
         };
-        match self.filter.apply(&batch) {
-            Ok(passed) if passed.num_rows() == batch.num_rows() => Ok(batch_to_c(batch)),
+        match self.filter.apply_to(&batch, self.wanted.as_deref()) {
             Ok(passed) => Ok(batch_to_c(passed)),
             Err(error) => Err((error, batch_to_c(batch))),
         }

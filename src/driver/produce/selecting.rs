@@ -37,9 +37,12 @@ impl Production {
             return self.begin(encoder, device_type);
         }
         let selecting = || {
-            let filter = selection.filter();
-            let filter = filter.map(|message| RowFilter::new(message, schema, device_type));
-            let (encoder, selector) = Encoder::selecting(schema, selection, self.options.encode)?;
+            let (encoder, mut selector) =
+                Encoder::selecting(schema, selection, self.options.encode)?;
+            let filter = selection.filter().map(|message| {
+                let wanted = selector.take_columns();
+                RowFilter::new(message, schema, device_type, wanted)
+            });
             Ok((encoder, selector, filter.transpose()?))
         };
         match selecting() {

@@ -421,6 +421,27 @@ fn other_columns_come_through() {
     assert_eq!(kept.column(0).as_primitive::<Int32Type>().values(), &[2, 3]);
 }
 
+/// Promise of `apply_to`: the columns that are asked for come alone, in their order; the filter may
+/// read others.
+#[test]
+fn the_columns_that_are_asked_for_come_alone() {
+    let column_of = |values: [i32; 3]| Arc::new(Int32Array::from(values.to_vec())) as ArrayRef;
+    let columns = [("a", [1, 2, 3]), ("b", [4, 5, 6]), ("c", [7, 8, 9])];
+    let columns = columns.map(|(name, values)| (name, column_of(values)));
+    let batch = RecordBatch::try_from_iter(columns).unwrap();
+    for (bound, first) in [(2, 1), (1, 0), (9, 3)] {
+        let message = message(&["gte"], call(0, &[column(&[0]), int(bound)]));
+        let filter = Filter::parse(&message.encode_to_vec(), &batch.schema()).unwrap();
+        let kept = filter.apply_to(&batch, Some(&[2, 1])).unwrap();
+        let wanted = batch.project(&[2, 1]).unwrap();
+        assert_eq!(kept, wanted.slice(first, 3 - first));
+        assert_eq!(
+            filter.apply_to(&batch, Some(&[])).unwrap().num_rows(),
+            3 - first
+        );
+    }
+}
+
 /// Promise of the type: threads share a filter.
 #[test]
 fn a_filter_is_shared_by_threads() {
