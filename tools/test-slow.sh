@@ -142,14 +142,18 @@ fuzz() {
     say "fuzz: skipped, for cargo-fuzz is missing: tools/setup.sh slow"
     return
   fi
-  step "fuzz: build" "$build_seconds" "${unstable[@]}" cargo fuzz build || return 0
-  for target in $(cargo fuzz list); do
-    # The fuzzer writes what it finds new into the first folder, and only reads the second: the
-    # committed corpus holds inputs that a person has chosen.
-    mkdir -p "target/fuzz-corpus/$target"
-    step "fuzz: $target" $((seconds + 120)) "${unstable[@]}" cargo fuzz run "$target" \
-      "target/fuzz-corpus/$target" "fuzz/corpus/$target" -- \
-      "-max_total_time=$seconds" -rss_limit_mb=4096 -timeout=20 || true
+  local folder
+  for folder in fuzz integrations/functions/sandbox/fuzz; do
+    local of=(--fuzz-dir "$folder")
+    step "fuzz: build $folder" "$build_seconds" "${unstable[@]}" cargo fuzz build "${of[@]}" || continue
+    for target in $(cargo fuzz list "${of[@]}"); do
+      # The fuzzer writes what it finds new into the first folder, and only reads the second: the
+      # committed corpus holds inputs that a person has chosen.
+      mkdir -p "target/fuzz-corpus/$target"
+      step "fuzz: $target" $((seconds + 120)) "${unstable[@]}" cargo fuzz run "${of[@]}" "$target" \
+        "$PWD/target/fuzz-corpus/$target" "$PWD/$folder/corpus/$target" -- \
+        "-max_total_time=$seconds" -rss_limit_mb=4096 -timeout=20 || true
+    done
   done
 }
 

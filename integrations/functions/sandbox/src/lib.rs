@@ -87,6 +87,9 @@
 
 mod error;
 mod forward;
+#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
+pub mod fuzzing;
 mod host;
 mod limits;
 mod memory;

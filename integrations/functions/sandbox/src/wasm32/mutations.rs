@@ -174,6 +174,29 @@ fn memory(image: &Image<'_>) -> Vec<u8> {
     memory
 }
 
+/// The fuzzer's first input is a whole table, so that it has something to change.
+#[test]
+fn the_corpus_of_the_fuzzer_has_the_table() {
+    let batch = table();
+    let columns = write::columns(&batch);
+    let mut image = Image::default();
+    let schema = BASE + schema_out::put(&mut image, &batch.schema()).unwrap();
+    let array = BASE + write::batch(&mut image, batch.num_rows(), &columns).unwrap();
+    let mut memory = memory(&image);
+    memory[..4].copy_from_slice(&schema.to_le_bytes());
+    memory[4..8].copy_from_slice(&array.to_le_bytes());
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/fuzz/corpus/output/table");
+    if std::env::var_os("DIPC_BLESS").is_some() {
+        std::fs::write(path, &memory).unwrap();
+    }
+    let kept = std::fs::read(path).unwrap();
+    assert_eq!(crate::fuzzing::read(&kept), Some(batch));
+    assert!(
+        kept == memory,
+        "{path} is old: run this test with DIPC_BLESS=1"
+    );
+}
+
 #[test]
 fn changed_batches_never_panic() {
     let batch = table();

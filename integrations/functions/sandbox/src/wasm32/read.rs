@@ -61,7 +61,7 @@ pub(super) fn utf8(bytes: &[u8]) -> Result<&str> {
 }
 
 /// A word of a struct whose bytes were read whole.
-pub(super) fn u32_at(bytes: &[u8], at: usize) -> u32 {
+pub(crate) fn u32_at(bytes: &[u8], at: usize) -> u32 {
     let mut word = [0; 4];
     word.copy_from_slice(&bytes[at..at + 4]);
     u32::from_le_bytes(word)
