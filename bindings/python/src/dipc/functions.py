@@ -9,7 +9,7 @@
 
 Needs the shared library libdipc_functions. The first of these that is there is taken: the file that the environment
 variable ``DIPC_FUNCTIONS_LIBRARY`` names (nothing else is tried then), the file beside libdipc, and what the system's
-loader finds.
+loader finds. ``make install-functions`` puts it beside an installed libdipc, which ``DIPC_LIBRARY`` can name.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def _load() -> ctypes.CDLL:
     raise LibraryError(
         "libdipc_functions was not found. Tried:\n  "
         + "\n  ".join(tried)
-        + f"\nInstall it beside libdipc, or let {VARIABLE} name the file {SONAME}."
+        + f"\nInstall it beside libdipc (make install-functions), or let {VARIABLE} name the file {SONAME}."
     )
 
 

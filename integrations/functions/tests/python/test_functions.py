@@ -1,6 +1,7 @@
 """dipc.functions: a server in this process, and modules that tools/build-functions.sh has built.
 
-The environment names their folder, ``DIPC_FUNCTIONS_MODULES``, and the library, ``DIPC_FUNCTIONS_LIBRARY``.
+The environment names their folder, ``DIPC_FUNCTIONS_MODULES``, the library, ``DIPC_FUNCTIONS_LIBRARY``, and a prefix
+where it is installed, ``DIPC_FUNCTIONS_PREFIX``.
 """
 
 import asyncio
@@ -261,6 +262,24 @@ def test_functions_are_declared_as_the_header_has_them():
     assert set(functions.FREE_FUNCTIONS) <= counts.keys()
     limits = re.findall(r"#define DIPC_FUNCTIONS_LIMIT_(\w+) (\d+)$", text, flags=re.MULTILINE)
     assert {name.lower().removesuffix("_ns"): int(number) for name, number in limits} == functions.LIMITS
+
+
+@pytest.mark.parametrize("by", ["DIPC_LIBRARY", "LD_LIBRARY_PATH"])
+def test_the_library_of_a_prefix_is_found(by):
+    """As `make install-functions` has filled it: beside the libdipc that is named, or by the system's loader."""
+    prefix = os.environ.get("DIPC_FUNCTIONS_PREFIX")
+    if prefix is None:
+        pytest.skip("DIPC_FUNCTIONS_PREFIX names no prefix")
+    folder = pathlib.Path(prefix) / "lib"
+    named = folder / _library.SONAME if by == "DIPC_LIBRARY" else folder
+    script = "import dipc.functions; print(open('/proc/self/maps').read())"
+    environment = {name: value for name, value in os.environ.items() if name != "DIPC_FUNCTIONS_LIBRARY"}
+    maps = subprocess.check_output([sys.executable, "-c", script], env={**environment, by: str(named)}, text=True)
+    files = {pathlib.Path(line.split()[-1]) for line in maps.splitlines() if "/libdipc" in line}
+    functions_file = (folder / functions.SONAME).resolve()
+    assert functions_file in files
+    # The process has one libdipc.
+    assert len([file for file in files if file.name.startswith("libdipc.so")]) == 1
 
 
 def test_a_missing_library_is_told():
