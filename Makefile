@@ -8,7 +8,7 @@ PYTHON = .tools/venv/bin/python
 # A toolchain that rustup has just installed may not be in the PATH yet.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: help demo test test-slow test-integrations gpu-check gpu-bundle lint bench bench-quick bench-build docs package install
+.PHONY: help demo test test-slow test-integrations gpu-check gpu-bundle lint bench bench-quick bench-build docs package install install-functions
 
 help:
 	@echo 'make demo       serve a table in one process, fetch it in another, compare'
@@ -22,6 +22,7 @@ help:
 	@echo 'make docs       the book with the references of all languages, into build/docs'
 	@echo 'make package    Debian packages, a tarball, a Python wheel and recipes, into build/packages'
 	@echo 'make install    into PREFIX ($(PREFIX))'
+	@echo 'make install-functions  libdipc_functions, beside the libdipc of PREFIX'
 
 # SCALE=1 makes the table six million rows.
 demo:
@@ -103,3 +104,10 @@ install:
 	cmake -S . -B build -DCMAKE_BUILD_TYPE=Release '-DDIPC_CARGO_TARGET_DIR=$(CURDIR)/target'
 	cmake --build build
 	cmake --install build --prefix '$(PREFIX)'
+
+install-functions:
+	@tools/setup.sh build
+	cmake -S integrations/functions/c -B build/functions -DCMAKE_BUILD_TYPE=Release '-DCMAKE_PREFIX_PATH=$(PREFIX)' \
+	  '-DDIPC_CARGO_TARGET_DIR=$(CURDIR)/integrations/target'
+	cmake --build build/functions
+	cmake --install build/functions --prefix '$(PREFIX)'

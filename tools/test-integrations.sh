@@ -30,9 +30,17 @@ functions_library() {
   (cd integrations && cargo build "${flags[@]}" "${packages[@]}" --lib)
 }
 
+# What `make install` and `make install-functions` give.
+functions_installed() {
+  local cargo_profile=${profile/debug/dev}
+  CARGO_FLAGS=${flags[*]/--release/} integrations/functions/c/test-install.sh "$cargo_profile" \
+    "$DIPC_FUNCTIONS_MODULES" "$work/prefix"
+}
+
 functions_in_python() {
   PYTHON=$python DIPC_LIBRARY=$root/target/$profile/libdipc.so bindings/python/install.sh "$work/site"
   DIPC_FUNCTIONS_LIBRARY=$root/integrations/target/$profile/libdipc_functions.so PYTHONPATH=$work/site \
+    DIPC_FUNCTIONS_PREFIX=$work/prefix \
     "$python" -m pytest -q -rs integrations/functions/tests/python
 }
 
@@ -70,7 +78,10 @@ for part in "${parts[@]}"; do
   case $part in
     adbc) adbc_in_python ;;
     datafusion) in_namespaces ;;
-    functions) functions_in_python ;;
+    functions)
+      functions_installed
+      functions_in_python
+      ;;
   esac
   printf 'test-integrations: %s took %s s\n' "$part" "$((SECONDS - begun))"
 done

@@ -48,6 +48,7 @@ def test_every_snippet_has_a_test():
     built = {path: path.read_text(encoding="utf-8") for path in ROOT.glob("tests/c/*.c")}
     built |= {path: path.read_text(encoding="utf-8") for path in ROOT.glob("bindings/cpp/examples/*.cpp")}
     built |= {path: path.read_text(encoding="utf-8") for path in ROOT.glob("integrations/functions/examples/**/*.*")}
+    built |= {path: path.read_text(encoding="utf-8") for path in ROOT.glob("integrations/functions/c/cmake/*/*.c")}
     manifest = ROOT / "integrations/Cargo.toml"
     built[manifest] = manifest.read_text(encoding="utf-8")
     seen = set()

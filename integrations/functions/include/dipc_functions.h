@@ -13,8 +13,9 @@
  *
  * A client has a module of WebAssembly and makes a message of it: a function with its arguments. It
  * sends the message with a get (the server's table goes through the function), with a put (the
- * client's table does, before the server's host has it), or alone. The module's code goes to a
- * server once, when the server says that it lacks it.
+ * client's table does, before the server's host has it), with an exchange (the function answers each
+ * batch as it comes), or alone. The module's code goes to a server once, when the server says that
+ * it lacks it.
  *
  * A server runs no functions until its operator enables them with a policy.
  *
@@ -238,6 +239,45 @@ dipc_status dipc_function_put(const struct dipc_function_message *message,
                               struct ArrowDeviceArrayStream *source,
                               dipc_put **out,
                               dipc_error **error);
+
+/**
+ * Exchanges a table with a function, which answers each batch as it comes: one table from here,
+ * batch by batch, and the function's output, on one connection at once. Where the server lacks the
+ * module, sends it and asks again, once. Then the calls of dipc_client_exchange() go on.
+ *
+ * @param message         Message.
+ * @param client          Client.
+ * @param uris            One string: the server's URI.
+ * @param n_uris          1.
+ * @param options         Of the table from here: its headers are replaced; exclusive during the
+ *                        call. NULL: the defaults.
+ * @param answer_options  Of the function's output, as for dipc_client_exchange(). Copied; NULL: the
+ *                        defaults.
+ * @param headers         Headers of the caller's own, as for the server's authorizer; may be NULL.
+ * @param cancel          Token that ends this call, and the calls of the put and the stream; may be
+ *                        NULL.
+ * @param schema          Of the table from here. Read, not moved.
+ * @param device_type     Device of the batches, as ARROW_DEVICE_CPU.
+ * @param out             Receives the put, to be freed by dipc_put_free().
+ * @param answers         Receives the stream of the function's output. Its get_schema waits for the
+ *                        function. An old value is overwritten, not released.
+ * @param error           May be NULL; on failure receives details for dipc_error_free().
+ * @return As dipc_client_exchange(), dipc_function_get() and dipc_function_send_module(). What fails
+ *         in the function after this call, both tables report.
+ */
+dipc_status dipc_function_exchange(const struct dipc_function_message *message,
+                                   const dipc_client *client,
+                                   const char *const *uris,
+                                   size_t n_uris,
+                                   dipc_put_options *options,
+                                   const dipc_get_options *answer_options,
+                                   const dipc_headers *headers,
+                                   const dipc_cancel *cancel,
+                                   const struct ArrowSchema *schema,
+                                   int32_t device_type,
+                                   dipc_put **out,
+                                   struct ArrowDeviceArrayStream *answers,
+                                   dipc_error **error);
 
 /**
  * Frees a message. NULL does nothing.

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
 from . import _abi, _arguments, _asking, _description, _filter, _library, _log, _options, _process, _source
 from ._arguments import Device, Path, Ticket, Uris
@@ -154,29 +154,14 @@ class Client:
             UnsupportedError for a server that takes no tables. DisconnectedError where the connection ends before the
             last word: whether the host has taken the table is not known then.
         """
-        source = _source.open_source(obj)
-        try:
-            # Moved, for a thread may still need it when this call has ended.
-            schema = Schema(_abi.move(source.schema))
-            with self._open(uri, ticket, schema, source.device_type, options).call() as writer:
-                writer.write_source(source)
-                return Taken(writer.finish(), list(writer.results()))
-        finally:
-            source.close()
+        return put_whole(obj, lambda schema, device: self._open(uri, ticket, schema, device, options).call())
 
     async def aput(self, uri: str, ticket: Ticket, obj: Any, **options: Unpack[PutOptions]) -> Taken:
         """:meth:`put` for coroutines; `obj` may also be an async iterable of batches.
 
         Cancelling the task fails the table.
         """
-        source = await _source.open_async(obj)
-        try:
-            schema = Schema(_abi.move(source.schema))
-            async with await self._open(uri, ticket, schema, source.device_type, options).acall() as writer:
-                await writer.awrite_source(source)
-                return Taken(await writer.afinish(), [result async for result in writer.aresults()])
-        finally:
-            await source.aclose()
+        return await aput_whole(obj, lambda schema, device: self._open(uri, ticket, schema, device, options).acall())
 
     def open_put(
         self, uri: str, ticket: Ticket, schema: Any, *, device: Device = "cpu", **options: Unpack[PutOptions]
@@ -244,6 +229,31 @@ class Client:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def put_whole(obj: Any, opened: Callable[[Schema, int], Writer]) -> Taken:
+    """For this package: sends a table by the writer that `opened` makes for its schema and type of device."""
+    source = _source.open_source(obj)
+    try:
+        # Moved, for a thread may still need it when this call has ended.
+        schema = Schema(_abi.move(source.schema))
+        with opened(schema, source.device_type) as writer:
+            writer.write_source(source)
+            return Taken(writer.finish(), list(writer.results()))
+    finally:
+        source.close()
+
+
+async def aput_whole(obj: Any, opened: Callable[[Schema, int], Awaitable[Writer]]) -> Taken:
+    """For this package: :func:`put_whole` for coroutines."""
+    source = await _source.open_async(obj)
+    try:
+        schema = Schema(_abi.move(source.schema))
+        async with await opened(schema, source.device_type) as writer:
+            await writer.awrite_source(source)
+            return Taken(await writer.afinish(), [result async for result in writer.aresults()])
+    finally:
+        await source.aclose()
 
 
 def _device_type(device: Device) -> int:

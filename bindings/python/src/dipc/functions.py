@@ -9,7 +9,7 @@
 
 Needs the shared library libdipc_functions. The first of these that is there is taken: the file that the environment
 variable ``DIPC_FUNCTIONS_LIBRARY`` names (nothing else is tried then), the file beside libdipc, and what the system's
-loader finds.
+loader finds. ``make install-functions`` puts it beside an installed libdipc, which ``DIPC_LIBRARY`` can name.
 """
 
 from __future__ import annotations
@@ -17,17 +17,18 @@ from __future__ import annotations
 import ctypes
 import os
 import pathlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Iterable, Mapping
 from ctypes import POINTER, c_bool, c_char_p, c_int32, c_size_t, c_uint64, c_void_p
 from typing import TYPE_CHECKING, Any, Callable, TypeVar
 
-from . import _abi, _arguments, _errors, _headers, _library, _source
-from ._arguments import Data, Path, Ticket, Uris
-from ._client import Client, shared_client
+from . import _abi, _arguments, _errors, _headers, _library, _wait
+from ._arguments import Data, Device, Path, Ticket, Uris
+from ._cancel import Cancel, Token
+from ._client import Client, aput_whole, put_whole, shared_client
 from ._handle import Handle, make
 from ._headers import Headers, HeadersLike
 from ._library import LibraryError
-from ._options import GetOptions, PutOptions
+from ._options import ExchangeOptions, GetOptions, PutOptions
 from ._put import Taken, Writer
 from ._reader import Batch, Reader
 from ._schema import Schema
@@ -88,7 +89,7 @@ def _load() -> ctypes.CDLL:
     raise LibraryError(
         "libdipc_functions was not found. Tried:\n  "
         + "\n  ".join(tried)
-        + f"\nInstall it beside libdipc, or let {VARIABLE} name the file {SONAME}."
+        + f"\nInstall it beside libdipc (make install-functions), or let {VARIABLE} name the file {SONAME}."
     )
 
 
@@ -211,19 +212,41 @@ class Module:
                 _checked("dipc_function_module_set_signature")(pointer, signed, len(signed))
         self.hash = out.raw
 
-    def send(self, uri: Uris, *, client: Client | None = None, headers: HeadersLike = ()) -> None:
+    def send(
+        self, uri: Uris, *, client: Client | None = None, headers: HeadersLike = (), cancel: Cancel | None = None
+    ) -> None:
         """Sends the module to a server, which compiles and keeps it. A :class:`Message` does so itself.
 
         :param client: The client that sends it, where that of :func:`dipc.get` does not do.
         :param headers: Headers for the server's authorizer.
+        :param cancel: Ends the call from another thread.
         :raises PermissionError: the server does not allow the module, or this client.
         :raises InvalidDataError: no sandbox takes it.
         :raises UnsupportedError: the server runs no functions.
         """
-        uris, client = _arguments.uris_bytes(uri), client or shared_client()
-        with self._handle as pointer, client._handle as sender, Headers(headers).handle() as own:
-            array = (c_char_p * len(uris))(*uris)
-            _checked("dipc_function_send_module")(pointer, sender, array, len(uris), None, own, None)
+        _wait.call(*self._sending(uri, client, headers, cancel))
+
+    async def asend(
+        self, uri: Uris, *, client: Client | None = None, headers: HeadersLike = (), cancel: Cancel | None = None
+    ) -> None:
+        """:meth:`send` for coroutines, on a helper thread: cancelling the task cancels the call."""
+        await _wait.acall(*self._sending(uri, client, headers, cancel))
+
+    def _sending(
+        self, uri: Uris, client: Client | None, headers: HeadersLike, cancel: Cancel | None
+    ) -> tuple[Callable[[], None], Callable[[], None]]:
+        """A call that sends the module and waits, and one that ends it."""
+        uris, sender, own = _arguments.uris_bytes(uri), client or shared_client(), Headers(headers)
+        array = (c_char_p * len(uris))(*uris)
+        token = Token()
+        if cancel is not None:
+            cancel.link(token)
+
+        def send() -> None:
+            with self._handle as module, sender._handle as pointer, own.handle() as added, token.handle as ends:
+                _checked("dipc_function_send_module")(module, pointer, array, len(uris), None, added, ends)
+
+        return send, token.trigger
 
     def __repr__(self) -> str:
         return f"<dipc.functions.Module {self.hash.hex()}>"
@@ -248,8 +271,8 @@ class Message:
             self._handle = _made("message", "function_message", pointer, name, data, len(data))
 
     def headers(self, *, alone: bool = False) -> Headers:
-        """The headers that make a request of this package one for the function, as :meth:`Client.aget` and
-        :meth:`Client.exchange`. :meth:`Module.send` comes first there.
+        """The headers that make another request of this package one for the function, as :meth:`Client.open_put`.
+        :meth:`Module.send` comes first there.
 
         :param alone: The function runs without a table, by a get.
         """
@@ -278,9 +301,19 @@ class Message:
         """
         return self._get(uri, ticket, False, client, options)
 
+    async def aget(
+        self, uri: Uris, ticket: Ticket, *, client: Client | None = None, **options: Unpack[GetOptions]
+    ) -> Reader:
+        """:meth:`get` for coroutines, on the running loop: cancelling the task cancels the call."""
+        return await self._aget(uri, ticket, False, client, options)
+
     def run(self, uri: Uris, *, client: Client | None = None, **options: Unpack[GetOptions]) -> Reader:
         """Runs the function alone, and gives the batches that it puts out. Raises as :meth:`get`."""
         return self._get(uri, b"", True, client, options)
+
+    async def arun(self, uri: Uris, *, client: Client | None = None, **options: Unpack[GetOptions]) -> Reader:
+        """:meth:`run` for coroutines, on the running loop: cancelling the task cancels the call."""
+        return await self._aget(uri, b"", True, client, options)
 
     def call(self, uri: Uris, *, client: Client | None = None, **options: Unpack[GetOptions]) -> bytes:
         """Runs the function alone, and gives the bytes that it puts out, one after another. Raises as :meth:`get`.
@@ -288,9 +321,14 @@ class Message:
         :raises InvalidDataError: the function puts out batches.
         """
         with self._get(uri, b"", True, client, options) as reader:
-            if [column.format for column in reader.schema.children] != ["z"]:
-                raise _errors.InvalidDataError("the function puts out batches, not bytes: use Message.run")
+            _ensure_bytes(reader.schema)
             return b"".join(_bytes(batch) for batch in reader)
+
+    async def acall(self, uri: Uris, *, client: Client | None = None, **options: Unpack[GetOptions]) -> bytes:
+        """:meth:`call` for coroutines, on the running loop: cancelling the task cancels the call."""
+        async with await self._aget(uri, b"", True, client, options) as reader:
+            _ensure_bytes(reader.schema)
+            return b"".join([_bytes(batch) async for batch in reader])
 
     def put(
         self, uri: str, descriptor: Ticket, table: Any, *, client: Client | None = None, **options: Unpack[PutOptions]
@@ -301,37 +339,103 @@ class Message:
         :raises DipcError: as :meth:`get` and :func:`dipc.put`.
         """
         sender = client or shared_client()
-        source = _source.open_source(table)
-        try:
-            # Moved, for a thread may still need it when this call has ended.
-            schema = Schema(_abi.move(source.schema))
 
-            def opened(given: Any) -> Writer:
-                return sender._open(uri, descriptor, schema, source.device_type, given).call()
+        def opened(schema: Schema, device: int) -> Writer:
+            return self._asked(
+                uri, sender, options, lambda given: sender._open(uri, descriptor, schema, device, given).call()
+            )
 
-            with self._sending(uri, sender, options, opened) as writer:
-                writer.write_source(source)
-                return Taken(writer.finish(), list(writer.results()))
-        finally:
-            source.close()
+        return put_whole(table, opened)
+
+    async def aput(
+        self, uri: str, descriptor: Ticket, table: Any, *, client: Client | None = None, **options: Unpack[PutOptions]
+    ) -> Taken:
+        """:meth:`put` for coroutines; `table` may also be an async iterable of batches.
+
+        Cancelling the task fails the table.
+        """
+        sender = client or shared_client()
+
+        async def opened(schema: Schema, device: int) -> Writer:
+            return await self._aasked(
+                uri, sender, options, lambda given: sender._open(uri, descriptor, schema, device, given).acall()
+            )
+
+        return await aput_whole(table, opened)
+
+    def exchange(
+        self,
+        uri: str,
+        schema: Any,
+        *,
+        device: Device = "cpu",
+        client: Client | None = None,
+        **options: Unpack[ExchangeOptions],
+    ) -> tuple[Writer, Reader]:
+        """Sends a table of a schema, batch by batch, and receives the function's output, which answers each batch as it
+        comes. The rest is as for :meth:`Client.exchange`.
+
+        :raises DipcError: as :meth:`get` and :meth:`Client.exchange`. What fails in the function later, both tables
+            raise.
+        """
+        sender = client or shared_client()
+        return self._asked(uri, sender, options, lambda given: sender._exchange(uri, b"", schema, device, given).call())
+
+    async def aexchange(
+        self,
+        uri: str,
+        schema: Any,
+        *,
+        device: Device = "cpu",
+        client: Client | None = None,
+        **options: Unpack[ExchangeOptions],
+    ) -> tuple[Writer, Reader]:
+        """:meth:`exchange` for coroutines."""
+        sender = client or shared_client()
+        return await self._aasked(
+            uri, sender, options, lambda given: sender._exchange(uri, b"", schema, device, given).acall()
+        )
 
     def _get(self, uri: Uris, ticket: Ticket, alone: bool, client: Client | None, options: Any) -> Reader:
         sender = client or shared_client()
-        return self._sending(uri, sender, options, lambda given: sender.get(uri, ticket, **given), alone)
+        return self._asked(uri, sender, options, lambda given: sender.get(uri, ticket, **given), alone)
 
-    def _sending(self, uri: Uris, client: Client, options: Any, send: Callable[[Any], T], alone: bool = False) -> T:
-        """Sends, and sends the module first where the server may lack it. A server that says NotFoundError lacks the
+    async def _aget(self, uri: Uris, ticket: Ticket, alone: bool, client: Client | None, options: Any) -> Reader:
+        sender = client or shared_client()
+        return await self._aasked(uri, sender, options, lambda given: sender.aget(uri, ticket, **given), alone)
+
+    def _asked(self, uri: Uris, client: Client, options: Any, ask: Callable[[Any], T], alone: bool = False) -> T:
+        """Asks, and sends the module first where the server may lack it. A server that says NotFoundError lacks the
         module or the table: then the second answer tells."""
-        own = Headers(options.get("headers", ()))
-        given = {**options, "headers": Headers([*own.pairs, *self.headers(alone=alone).pairs])}
+        own, given = self._given(options, alone)
         try:
-            return send(given)
+            return ask(given)
         except _errors.NotFoundError:
-            self.module.send(uri, client=client, headers=own)
-        return send(given)
+            self.module.send(uri, client=client, headers=own, cancel=options.get("cancel"))
+        return ask(given)
+
+    async def _aasked(
+        self, uri: Uris, client: Client, options: Any, ask: Callable[[Any], Awaitable[T]], alone: bool = False
+    ) -> T:
+        own, given = self._given(options, alone)
+        try:
+            return await ask(given)
+        except _errors.NotFoundError:
+            await self.module.asend(uri, client=client, headers=own, cancel=options.get("cancel"))
+        return await ask(given)
+
+    def _given(self, options: Any, alone: bool) -> tuple[Headers, Any]:
+        """The caller's own headers, and the options with those that ask for the function."""
+        own = Headers(options.get("headers", ()))
+        return own, {**options, "headers": Headers([*own.pairs, *self.headers(alone=alone).pairs])}
 
     def __repr__(self) -> str:
         return f"<dipc.functions.Message {self.function!r} of {self.module!r}>"
+
+
+def _ensure_bytes(schema: Schema) -> None:
+    if [column.format for column in schema.children] != ["z"]:
+        raise _errors.InvalidDataError("the function puts out batches, not bytes: use Message.run")
 
 
 def _bytes(batch: Batch) -> bytes:

@@ -2,6 +2,8 @@
 
 use std::ffi::{CStr, CString};
 
+use arrow::ffi::FFI_ArrowSchema;
+
 use crate::error::{Failure, Result, Said, call};
 use crate::stream::Stream;
 use crate::sys::*;
@@ -322,6 +324,45 @@ impl Server {
         call(|error| unsafe {
             dipc_client_put(
                 client, uris, n_uris, descriptor, length, options, cancel, source, out, error,
+            )
+        })
+    }
+
+    /// Begins an exchange: the options are of the table from here and of that from there.
+    ///
+    /// # Safety
+    ///
+    /// The pointers are what dipc_client_exchange() takes.
+    pub unsafe fn exchange(
+        self,
+        (options, answer_options): (*const dipc_put_options, *const dipc_get_options),
+        (schema, device_type): (*const FFI_ArrowSchema, i32),
+        out: *mut *mut dipc_put,
+        answers: *mut ArrowDeviceArrayStream,
+    ) -> Result<()> {
+        let Self {
+            client,
+            uris,
+            n_uris,
+            cancel,
+        } = self;
+        let none = std::ptr::null();
+        // SAFETY: the caller promises it; a descriptor of no bytes may be NULL.
+        call(|error| unsafe {
+            dipc_client_exchange(
+                client,
+                uris,
+                n_uris,
+                none,
+                0,
+                options,
+                answer_options,
+                cancel,
+                schema,
+                device_type,
+                out,
+                answers,
+                error,
             )
         })
     }

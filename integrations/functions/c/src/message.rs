@@ -2,6 +2,7 @@
 
 use std::ffi::c_char;
 
+use arrow::ffi::FFI_ArrowSchema;
 use dipc_sandbox::service::{ARGUMENTS, Ask, Call, HEADER};
 
 use crate::arguments::{bytes, exclusive, shared, text};
@@ -260,6 +261,73 @@ pub unsafe extern "C" fn dipc_function_put(
         let put = || unsafe { server.put(descriptor, options.as_ptr(), source, out) };
         // SAFETY: the caller promises the pointers.
         unsafe { message.sending(server, headers, put) }
+    };
+    // SAFETY: the caller promises `error` is NULL or writable.
+    unsafe { guard(error, body) }
+}
+
+/// Exchanges a table with a function, which answers each batch as it comes: one table from here,
+/// batch by batch, and the function's output, on one connection at once. Where the server lacks the
+/// module, sends it and asks again, once. Then the calls of dipc_client_exchange() go on.
+///
+/// @param message         Message.
+/// @param client          Client.
+/// @param uris            One string: the server's URI.
+/// @param n_uris          1.
+/// @param options         Of the table from here: its headers are replaced; exclusive during the
+///                        call. NULL: the defaults.
+/// @param answer_options  Of the function's output, as for dipc_client_exchange(). Copied; NULL: the
+///                        defaults.
+/// @param headers         Headers of the caller's own, as for the server's authorizer; may be NULL.
+/// @param cancel          Token that ends this call, and the calls of the put and the stream; may be
+///                        NULL.
+/// @param schema          Of the table from here. Read, not moved.
+/// @param device_type     Device of the batches, as ARROW_DEVICE_CPU.
+/// @param out             Receives the put, to be freed by dipc_put_free().
+/// @param answers         Receives the stream of the function's output. Its get_schema waits for the
+///                        function. An old value is overwritten, not released.
+/// @param error           May be NULL; on failure receives details for dipc_error_free().
+/// @return As dipc_client_exchange(), dipc_function_get() and dipc_function_send_module(). What fails
+///         in the function after this call, both tables report.
+///
+/// # Safety
+///
+/// As of dipc_function_get(), for `answer_options` too; `schema` is NULL, or a schema of Arrow's
+/// interface; `answers` is NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_function_exchange(
+    message: *const dipc_function_message,
+    client: *const dipc_client,
+    uris: *const *const c_char,
+    n_uris: usize,
+    options: *mut dipc_put_options,
+    answer_options: *const dipc_get_options,
+    headers: *const dipc_headers,
+    cancel: *const dipc_cancel,
+    schema: *const FFI_ArrowSchema,
+    device_type: i32,
+    out: *mut *mut dipc_put,
+    answers: *mut ArrowDeviceArrayStream,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    let body = || {
+        // SAFETY: the caller promises `message` is NULL or live.
+        let message = unsafe { shared(message, "message") }?;
+        let server = Server {
+            client,
+            uris,
+            n_uris,
+            cancel,
+        };
+        // SAFETY: the caller promises live headers.
+        let asking = unsafe { message.asking(headers, false) }?;
+        // SAFETY: the caller promises options that are NULL, or live and exclusive.
+        let options = unsafe { put_options(options, &asking) }?;
+        let options = (options.as_ptr().cast_const(), answer_options);
+        // SAFETY: the caller promises the pointers.
+        let exchange = || unsafe { server.exchange(options, (schema, device_type), out, answers) };
+        // SAFETY: the caller promises the pointers.
+        unsafe { message.sending(server, headers, exchange) }
     };
     // SAFETY: the caller promises `error` is NULL or writable.
     unsafe { guard(error, body) }

@@ -167,6 +167,21 @@ unsafe extern "C" {
         out: *mut *mut dipc_put,
         error: *mut *mut dipc_error,
     ) -> dipc_status;
+    pub fn dipc_client_exchange(
+        client: *const dipc_client,
+        uris: *const *const c_char,
+        n_uris: usize,
+        descriptor: *const u8,
+        descriptor_len_bytes: usize,
+        options: *const dipc_put_options,
+        answer_options: *const dipc_get_options,
+        cancel: *const dipc_cancel,
+        schema: *const FFI_ArrowSchema,
+        device_type: i32,
+        out: *mut *mut dipc_put,
+        answers: *mut ArrowDeviceArrayStream,
+        error: *mut *mut dipc_error,
+    ) -> dipc_status;
     pub fn dipc_put_finish(
         put: *mut dipc_put,
         timeout_ns: u64,

@@ -114,25 +114,38 @@ fn sign(folder: &Path, modules: &Path) {
     fs::write(folder.join("signature"), key.sign(&signed).to_bytes()).unwrap();
 }
 
-/// Promises of `dipc_functions.h`, in C: `tests/c/test_functions.c`. It runs the modules of
-/// tools/build-functions.sh in the folder that `DIPC_FUNCTIONS_MODULES` names.
-#[test]
-fn programs_in_c_send_and_run_functions() {
-    let Some(modules) = std::env::var_os("DIPC_FUNCTIONS_MODULES") else {
-        return println!("skipped: DIPC_FUNCTIONS_MODULES names no folder of modules");
-    };
-    let folder = tempfile::tempdir().unwrap();
-    let folder = folder.path();
-    libraries(folder);
-    sign(folder, Path::new(&modules));
-    let program = folder.join("test_functions");
+/// Modules that do what no compiler makes well: one that runs for ever, and one that takes memory
+/// until it gets none.
+fn write(folder: &Path) {
+    let grows = "(br_if $on (i32.ne (i32.const -1) (memory.grow (i32.const 1)))) (br $out)";
+    for (name, body) in [("spins", "(br $on)"), ("grows", grows)] {
+        let text = format!(
+            r#"(module
+              (memory (export "memory") 2)
+              (func (export "dipc_abi_version") (result i32) (i32.const 1))
+              (func (export "dipc_alloc") (param i32 i32) (result i32) (i32.const 65536))
+              (func (export "dipc_free") (param i32 i32 i32))
+              (func (export "dipc_init") (param i32 i32 i32 i32 i32 i32) (result i32) (i32.const 0))
+              (func (export "dipc_process") (param i32) (result i32) (i32.const 0))
+              (func (export "dipc_finish") (result i32)
+                (block $out (loop $on {body}))
+                (unreachable)))"#
+        );
+        let bytes = wat::parse_str(text).unwrap();
+        fs::write(folder.join(format!("{name}.wasm")), bytes).unwrap();
+    }
+}
+
+/// Compiles the program `tests/c/NAME.c` into a folder with [`libraries`], and runs it there.
+fn run_program(name: &str, modules: &Path, folder: &Path) {
+    let program = folder.join(name);
     let include = [
         root().join("include"),
         root().join("tests/c"),
         package().join("../include"),
     ];
     let sources = [
-        package().join("tests/c/test_functions.c"),
+        package().join("tests/c").join(name).with_extension("c"),
         root().join("tests/c/table.c"),
     ];
     let flags = [
@@ -163,8 +176,37 @@ fn programs_in_c_send_and_run_functions() {
     run("cc", &arguments);
     let mut path = OsString::from("LD_LIBRARY_PATH=");
     path.push(folder);
-    run(
-        "env",
-        &[&path, program.as_os_str(), &modules, folder.as_os_str()],
-    );
+    let words = [
+        &path,
+        program.as_os_str(),
+        modules.as_ref(),
+        folder.as_ref(),
+    ];
+    run("env", &words);
+}
+
+/// Runs a program of `tests/c` with the modules of tools/build-functions.sh, in the folder that
+/// `DIPC_FUNCTIONS_MODULES` names.
+fn run_with_modules(name: &str) {
+    let Some(modules) = std::env::var_os("DIPC_FUNCTIONS_MODULES") else {
+        return println!("skipped: DIPC_FUNCTIONS_MODULES names no folder of modules");
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let (modules, folder) = (Path::new(&modules), folder.path());
+    libraries(folder);
+    sign(folder, modules);
+    write(folder);
+    run_program(name, modules, folder);
+}
+
+/// Promises of `dipc_functions.h`, in C.
+#[test]
+fn programs_in_c_send_and_run_functions() {
+    run_with_modules("test_functions");
+}
+
+/// Promise of dipc_functions_policy_set_limit(): each bound ends its own request, and says so.
+#[test]
+fn bounds_that_c_sets_end_their_requests() {
+    run_with_modules("test_bounds");
 }

@@ -1,9 +1,12 @@
 """dipc.functions: a server in this process, and modules that tools/build-functions.sh has built.
 
-The environment names their folder, ``DIPC_FUNCTIONS_MODULES``, and the library, ``DIPC_FUNCTIONS_LIBRARY``.
+The environment names their folder, ``DIPC_FUNCTIONS_MODULES``, the library, ``DIPC_FUNCTIONS_LIBRARY``, and a prefix
+where it is installed, ``DIPC_FUNCTIONS_PREFIX``.
 """
 
+import asyncio
 import ctypes
+import functools
 import hashlib
 import itertools
 import os
@@ -71,23 +74,29 @@ def test_a_function_runs_alone(server):
 def test_an_exchange_goes_through_a_function(server):
     wasm = module("filter")
     functions.enable(server, modules=[wasm])
-    wasm.send(server.uri)
-    wasm.send(server.uri)
+    writer, reader = functions.Message(wasm, "keep", "price>9.5").exchange(server.uri, TABLE.schema)
+    with writer, reader:
+        writer.write(TABLE.to_batches()[0])
+        batch = pa.record_batch(next(reader))
+        assert pa.Table.from_batches([batch]) == CHEAP
+        assert writer.finish() == 1
+        assert next(reader, None) is None
+
+
+def test_headers_make_other_requests_ones_for_a_function(server):
+    wasm = module("filter")
+    functions.enable(server, modules=[wasm])
     headers = functions.Message(wasm, "keep", "price>9.5").headers()
-    with dipc.Client() as client:
-        writer, reader = client.exchange(server.uri, b"", TABLE.schema, headers=headers)
-        with writer, reader:
-            writer.write(TABLE.to_batches()[0])
-            batch = pa.record_batch(next(reader))
-            assert pa.Table.from_batches([batch]) == CHEAP
-            assert writer.finish() == 1
-            assert next(reader, None) is None
+    with pytest.raises(dipc.NotFoundError, match="send it first"):
+        dipc.get(server.uri, "prices", headers=headers)
+    wasm.send(server.uri)
+    wasm.send(server.uri)
+    assert dipc.get(server.uri, "prices", headers=headers).read_all() == CHEAP
 
 
-def test_a_put_goes_through_a_function(server):
-    wasm, taken = module("filter"), []
+def take_into(server, taken):
+    """Has the server take tables. Handlers in Python are of the pull form, behind which no middleware can stand."""
 
-    # Handlers in Python are of the pull form, behind which no middleware can stand.
     @ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
     def take(_userdata, request, _out):
         table, host = _abi.ArrowDeviceArrayStream(), _abi.ArrowArrayStream()
@@ -96,15 +105,90 @@ def test_a_put_goes_through_a_function(server):
         taken.append(pa.RecordBatchReader._import_from_c(ctypes.addressof(host)).read_all())
         return 0
 
+    server.take = take
+    with server._handle as pointer:
+        _library.checked("dipc_server_set_handler")(pointer, take, None, None, 0)
+
+
+def test_a_put_goes_through_a_function(server):
+    wasm, taken = module("filter"), []
     functions.enable(server, modules=[wasm])
     message = functions.Message(wasm, "keep", b"price>9.5")
     with pytest.raises(dipc.UnsupportedError):
         message.put(server.uri, "mine", TABLE)
-    with server._handle as pointer:
-        _library.checked("dipc_server_set_handler")(pointer, take, None, None, 0)
+    take_into(server, taken)
     # Such a reader can be read once.
     assert message.put(server.uri, "mine", TABLE.to_reader(1000)).batches == 10
     assert taken == [CHEAP]
+
+
+def coroutine(test):
+    """Runs a test that is a coroutine, on a loop of its own."""
+
+    @functools.wraps(test)
+    def run(server):
+        asyncio.run(asyncio.wait_for(test(server), 60))
+
+    return run
+
+
+@coroutine
+async def test_coroutines_get_what_functions_make_of_tables(server):
+    filter_, words = module("filter"), module("words")
+    functions.enable(server, modules=[filter_, words])
+    message = functions.Message(filter_, "keep", "price>9.5")
+    readers = await asyncio.gather(*[message.aget(server.uri, "prices", columns=["id"]) for _ in range(3)])
+    for reader in readers:
+        assert await reader.aread_all() == CHEAP.select(["id"])
+    with pytest.raises(dipc.NotFoundError):
+        await message.aget(server.uri, "absent")
+    assert await functions.Message(words, "reverse", "stream").acall(server.uri) == b"maerts"
+    reader = await functions.Message(words, "words", b"b a b").arun(server.uri)
+    assert (await reader.aread_all()).to_pydict() == {"word": ["a", "b"], "count": [1, 2]}
+    with pytest.raises(dipc.InvalidDataError, match="Message.run"):
+        await functions.Message(words, "words").acall(server.uri)
+
+
+@coroutine
+async def test_coroutines_send_tables_through_functions(server):
+    wasm, taken = module("filter"), []
+    functions.enable(server, modules=[wasm])
+    take_into(server, taken)
+    message = functions.Message(wasm, "keep", b"price>9.5")
+
+    async def batches():
+        for batch in TABLE.to_batches(max_chunksize=1000):
+            await asyncio.sleep(0)
+            yield batch
+
+    assert (await message.aput(server.uri, "mine", batches())).batches == 10
+    assert taken == [CHEAP]
+    writer, reader = await message.aexchange(server.uri, TABLE.schema)
+    async with writer, reader:
+        await writer.awrite(TABLE.to_batches()[0])
+        assert pa.Table.from_batches([pa.record_batch(await reader.__anext__())]) == CHEAP
+        assert await writer.afinish() == 1
+        assert [batch async for batch in reader] == []
+
+
+@coroutine
+async def test_a_cancelled_task_ends_the_sending_of_a_module(server):
+    wasm, asked, gone = module("filter"), asyncio.Event(), asyncio.Event()
+
+    async def never(_request):
+        asked.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            gone.set()
+
+    server.set_handler(put=never)
+    sending = asyncio.create_task(wasm.asend(server.uri))
+    await asked.wait()
+    sending.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await sending
+    await gone.wait()
 
 
 def test_nothing_runs_that_is_not_allowed(server):
@@ -178,6 +262,24 @@ def test_functions_are_declared_as_the_header_has_them():
     assert set(functions.FREE_FUNCTIONS) <= counts.keys()
     limits = re.findall(r"#define DIPC_FUNCTIONS_LIMIT_(\w+) (\d+)$", text, flags=re.MULTILINE)
     assert {name.lower().removesuffix("_ns"): int(number) for name, number in limits} == functions.LIMITS
+
+
+@pytest.mark.parametrize("by", ["DIPC_LIBRARY", "LD_LIBRARY_PATH"])
+def test_the_library_of_a_prefix_is_found(by):
+    """As `make install-functions` has filled it: beside the libdipc that is named, or by the system's loader."""
+    prefix = os.environ.get("DIPC_FUNCTIONS_PREFIX")
+    if prefix is None:
+        pytest.skip("DIPC_FUNCTIONS_PREFIX names no prefix")
+    folder = pathlib.Path(prefix) / "lib"
+    named = folder / _library.SONAME if by == "DIPC_LIBRARY" else folder
+    script = "import dipc.functions; print(open('/proc/self/maps').read())"
+    environment = {name: value for name, value in os.environ.items() if name != "DIPC_FUNCTIONS_LIBRARY"}
+    maps = subprocess.check_output([sys.executable, "-c", script], env={**environment, by: str(named)}, text=True)
+    files = {pathlib.Path(line.split()[-1]) for line in maps.splitlines() if "/libdipc" in line}
+    functions_file = (folder / functions.SONAME).resolve()
+    assert functions_file in files
+    # The process has one libdipc.
+    assert len([file for file in files if file.name.startswith("libdipc.so")]) == 1
 
 
 def test_a_missing_library_is_told():

@@ -1,51 +1,14 @@
 /* Functions: servers in processes of their own, which run example modules, over shared memory, tcp
  * and ucx.
  *
- *   test_functions MODULES SIGNATURE     MODULES has the modules of tools/build-functions.sh;
- *                                        SIGNATURE has a key, and with it signed filter.wasm;
- *                                        compiled code goes there too */
-#include <dipc_functions.h>
-
+ *   test_functions MODULES FOLDER     as modules.h says; FOLDER has a key, and with it signed
+ *                                     filter.wasm */
 #include "forked.h"
+#include "modules.h"
 
 #define BATCHES 20
 #define ROWS 1000
 #define ALL (BATCHES * ROWS)
-#define BYTES(text) (const uint8_t *)(text), strlen(text)
-
-typedef struct {
-  uint8_t bytes[1 << 22];
-  size_t len;
-} file;
-
-static const char *modules, *signature;
-
-static void read_file(const char *folder, const char *name, file *out) {
-  char path[4096];
-  snprintf(path, sizeof path, "%s/%s", folder, name);
-  FILE *stream = fopen(path, "rb");
-  if (stream == NULL) FAIL("cannot open %s", path);
-  out->len = fread(out->bytes, 1, sizeof out->bytes, stream);
-  CHECK(feof(stream));
-  fclose(stream);
-}
-
-static dipc_function_module *module_of(const char *name) {
-  static file wasm;
-  dipc_function_module *module = NULL;
-  read_file(modules, name, &wasm);
-  OK(dipc_function_module_new(wasm.bytes, wasm.len, &module, &error_));
-  return module;
-}
-
-static dipc_function_message *message_of(const char *name, const char *function,
-                                         const char *arguments) {
-  dipc_function_module *module = module_of(name);
-  dipc_function_message *message = NULL;
-  OK(dipc_function_message_new(module, function, BYTES(arguments), &message, &error_));
-  dipc_function_module_free(module);
-  return message;
-}
 
 /* Reads a table with the ids from `first` on; returns the rows. */
 static int64_t read_rows(struct ArrowDeviceArrayStream *table, int64_t first) {
@@ -93,16 +56,6 @@ static void allow(dipc_functions_policy *policy, const char *name) {
   dipc_function_module_free(module);
 }
 
-/* The servers share compiled code: a compiler that is not optimised is slow. */
-static dipc_functions_policy *new_policy(void) {
-  dipc_functions_policy *policy = NULL;
-  char folder[4096];
-  snprintf(folder, sizeof folder, "%s/code", signature);
-  OK(dipc_functions_policy_new(&policy, &error_));
-  OK(dipc_functions_policy_set_code_folder(policy, folder, &error_));
-  return policy;
-}
-
 static void enable(dipc_server *server, dipc_functions_policy *policy) {
   publish(server, "table", BATCHES, ROWS, NULL);
   OK(dipc_server_set_handler(server, host, NULL, NULL, 0, &error_));
@@ -125,7 +78,7 @@ static void offer_nothing(dipc_server *server) {
 static void offer_signed(dipc_server *server) {
   static file key;
   dipc_functions_policy *policy = new_policy();
-  read_file(signature, "key", &key);
+  read_file(folder, "key", &key);
   CHECK_EQ(key.len, 32);
   OK(dipc_functions_policy_allow_key(policy, key.bytes, &error_));
   enable(server, policy);
@@ -154,19 +107,6 @@ static dipc_status try_get(const dipc_client *client, const char *uri,
                                                NULL, &stream, error);
   if (status == DIPC_OK) stream.release(&stream);
   return status;
-}
-
-/* The stream fails with a status and a text after its schema. */
-static void fails_later(struct ArrowDeviceArrayStream *stream, dipc_status status,
-                        const char *part) {
-  struct ArrowDeviceArray batch;
-  for (;;) {
-    if (stream->get_next(stream, &batch) != 0) break;
-    if (batch.array.release == NULL) FAIL("the stream ended well");
-    batch.array.release(&batch.array);
-  }
-  FAILS(status, part, dipc_stream_status(stream, &error_));
-  stream->release(stream);
 }
 
 static void gets(const dipc_client *client, const char *uri) {
@@ -214,6 +154,65 @@ static void puts_through(const dipc_client *client, const char *uri) {
   table_wait_live(0);
 }
 
+static dipc_status try_exchange(const dipc_client *client, const char *uri,
+                                const dipc_function_message *message, dipc_put **put,
+                                struct ArrowDeviceArrayStream *answers, dipc_error **error) {
+  struct ArrowSchema schema;
+  table_schema(&schema);
+  const dipc_status status =
+      dipc_function_exchange(message, client, &uri, 1, NULL, NULL, NULL, NULL, &schema,
+                             ARROW_DEVICE_CPU, put, answers, error);
+  schema.release(&schema);
+  return status;
+}
+
+static void push(dipc_put *put, int64_t number) {
+  struct ArrowDeviceArray batch;
+  table_batch(&batch, number * ROWS, ROWS, NULL);
+  OK(dipc_put_push(put, &batch, NULL, 0, DIPC_FOREVER, &error_));
+}
+
+/* Sends the table batch by batch; the function's answer to each comes before the next is sent. */
+static void sends_and_reads(dipc_put *put, struct ArrowDeviceArrayStream *answers) {
+  struct ArrowDeviceArray batch;
+  uint64_t batches = 0;
+  for (int64_t i = 0; i < BATCHES; i++) {
+    const int64_t kept = i == 0 ? ROWS - 10 : ROWS;
+    push(put, i);
+    if (answers->get_next(answers, &batch) != 0) FAIL("%s", answers->get_last_error(answers));
+    CHECK_EQ(batch.array.length, kept);
+    table_check(&batch.array, (i + 1) * ROWS - kept, kept);
+    batch.array.release(&batch.array);
+  }
+  OK(dipc_put_finish(put, DIPC_FOREVER, &batches, &error_));
+  CHECK_EQ(batches, BATCHES);
+  CHECK_EQ(answers->get_next(answers, &batch), 0);
+  CHECK(batch.array.release == NULL);
+  answers->release(answers);
+  dipc_put_free(put);
+  table_wait_live(0);
+}
+
+static void exchanges(const dipc_client *client, const char *uri) {
+  struct ArrowDeviceArrayStream answers;
+  dipc_put *put = NULL;
+  dipc_function_message *message = message_of("filter.wasm", "keep", "id>9");
+  OK(try_exchange(client, uri, message, &put, &answers, &error_));
+  sends_and_reads(put, &answers);
+  dipc_function_message_free(message);
+
+  /* A function's failure ends both tables. */
+  message = message_of("faults.wasm", "panics", "");
+  OK(try_exchange(client, uri, message, &put, &answers, &error_));
+  push(put, 0);
+  fails_later(&answers, DIPC_ERR_PROVIDER, "a batch of 1000 rows is too much");
+  FAILS(DIPC_ERR_PROVIDER, "a batch of 1000 rows is too much",
+        dipc_put_finish(put, DIPC_FOREVER, NULL, &error_));
+  dipc_put_free(put);
+  dipc_function_message_free(message);
+  table_wait_live(0);
+}
+
 static void runs_alone(const dipc_client *client, const char *uri) {
   struct ArrowDeviceArrayStream stream;
   struct ArrowDeviceArray batch;
@@ -227,6 +226,31 @@ static void runs_alone(const dipc_client *client, const char *uri) {
   CHECK(batch.array.release == NULL);
   stream.release(&stream);
   dipc_function_message_free(message);
+}
+
+/* The server has the module. */
+static void polls_an_exchange(const dipc_client *client, const char *uri,
+                              const dipc_function_message *message) {
+  struct ArrowDeviceArrayStream answers;
+  struct ArrowSchema schema;
+  dipc_headers *headers = NULL;
+  dipc_put_options *options = NULL;
+  dipc_pending *pending = NULL;
+  dipc_put *put = NULL;
+  OK(dipc_headers_new(&headers, &error_));
+  OK(dipc_function_message_headers(message, false, headers, &error_));
+  OK(dipc_put_options_new(&options, &error_));
+  OK(dipc_put_options_set_headers(options, headers, &error_));
+  dipc_headers_free(headers);
+  table_schema(&schema);
+  OK(dipc_client_start_exchange(client, &uri, 1, NULL, 0, options, NULL, NULL, &schema,
+                                ARROW_DEVICE_CPU, &pending, &error_));
+  schema.release(&schema);
+  dipc_put_options_free(options);
+  wait_until_readable(pending);
+  OK(dipc_pending_try_exchange(pending, &put, &answers, &error_));
+  dipc_pending_free(pending);
+  sends_and_reads(put, &answers);
 }
 
 /* For an event loop: the module first, then the headers of a message with dipc_client_start(). */
@@ -261,6 +285,7 @@ static void polls(const dipc_client *client, const char *uri) {
     dipc_pending_free(pending);
   }
   dipc_get_options_free(options);
+  polls_an_exchange(client, uri, message);
   dipc_function_message_free(message);
   dipc_function_module_free(module);
 }
@@ -300,9 +325,12 @@ static void fails(const dipc_client *client, const char *uri) {
 static void forbids(const dipc_client *client, const char *uri) {
   struct ArrowDeviceArrayStream source;
   dipc_put *put = NULL;
+  struct ArrowDeviceArrayStream answers;
   dipc_function_message *message = message_of("filter.wasm", "keep", "id>9");
   FAILS(DIPC_ERR_PERMISSION, "does not allow the module",
         try_get(client, uri, message, "table", &error_));
+  FAILS(DIPC_ERR_PERMISSION, "does not allow the module",
+        try_exchange(client, uri, message, &put, &answers, &error_));
   /* Nothing of a put's table is read before the server has accepted. */
   table_stream(&source, BATCHES, ROWS, -1, NULL);
   FAILS(DIPC_ERR_PERMISSION, "does not allow the module",
@@ -320,7 +348,7 @@ static void wants_signatures(const dipc_client *client, const char *uri) {
   static file signed_;
   dipc_function_module *module = module_of("filter.wasm");
   dipc_function_message *message = NULL;
-  read_file(signature, "signature", &signed_);
+  read_file(folder, "signature", &signed_);
   CHECK_EQ(signed_.len, 64);
   FAILS(DIPC_ERR_PERMISSION, "with a signature alone",
         dipc_function_send_module(module, client, &uri, 1, NULL, NULL, NULL, &error_));
@@ -416,6 +444,7 @@ static void nulls(const dipc_client *client) {
   uint8_t bytes[64] = {0};
   char address[DIPC_URI_BYTES];
   struct ArrowDeviceArrayStream stream;
+  struct ArrowSchema schema;
   dipc_put *put = NULL;
   dipc_headers *headers = NULL;
   dipc_functions_policy *policy = new_policy();
@@ -494,6 +523,19 @@ static void nulls(const dipc_client *client) {
                                  &error_));
   CHECK(put == NULL && stream.release != NULL);
   stream.release(&stream);
+
+  table_schema(&schema);
+#define EXCHANGE(message, client, uris, schema, out, answers)                                      \
+  dipc_function_exchange(message, client, uris, 1, NULL, NULL, NULL, NULL, schema,                 \
+                         ARROW_DEVICE_CPU, out, answers, &error_)
+  NULLS("message", EXCHANGE(NULL, client, &uri, &schema, &put, &stream));
+  NULLS("client", EXCHANGE(message, NULL, &uri, &schema, &put, &stream));
+  NULLS("uris", EXCHANGE(message, client, NULL, &schema, &put, &stream));
+  NULLS("schema", EXCHANGE(message, client, &uri, NULL, &put, &stream));
+  NULLS("out", EXCHANGE(message, client, &uri, &schema, NULL, &stream));
+  NULLS("answers", EXCHANGE(message, client, &uri, &schema, &put, NULL));
+  CHECK(put == NULL && schema.release != NULL);
+  schema.release(&schema);
   dipc_function_message_free(NULL);
   dipc_function_message_free(message);
   dipc_function_module_free(module);
@@ -510,9 +552,7 @@ static void nulls(const dipc_client *client) {
 }
 
 int main(int count, char **arguments) {
-  CHECK_EQ(count, 3);
-  modules = arguments[1];
-  signature = arguments[2];
+  set_folders(count, arguments);
   forked_server listed = fork_server(offer_listed), nothing = fork_server(offer_nothing),
                 with_key = fork_server(offer_signed), little = fork_server(offer_little),
                 tiny = fork_server(offer_tiny_modules);
@@ -523,6 +563,7 @@ int main(int count, char **arguments) {
     if (uri == NULL) continue;
     gets(client, uri);
     puts_through(client, uri);
+    exchanges(client, uri);
     runs_alone(client, uri);
     fails(client, uri);
     forbids(client, nothing.uris[i]);

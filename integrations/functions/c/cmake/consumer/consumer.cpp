@@ -1,0 +1,2 @@
+// The program in C is one in C++ too.
+#include "consumer.c"
