@@ -249,6 +249,7 @@ fn declarations_of_libdipc_are_those_of_its_header() {
         .replace("i32;", "i32 {}")
         .replace("usize;", "usize {}")
         .replace("c_char;", "c_char {}")
+        .replace("bool;", "bool {}")
         .replace(");", ") {}");
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("sys.rs");

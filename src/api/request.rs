@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use super::provider::guarded;
 use super::{Batches, Reader};
 use crate::arrow::OwnedDeviceStream;
 use crate::arrow::stream::DeviceStreamReader;
@@ -82,6 +83,20 @@ impl Request<'_> {
     /// Whether the client has gone or has cancelled.
     pub fn is_cancelled(&self) -> bool {
         self.0.is_cancelled()
+    }
+
+    /// Calls `then` once [`is_cancelled`](Self::is_cancelled) is true, which may be now: to end a
+    /// computation, or this host's own requests to other servers by a [`Cancel`](crate::Cancel).
+    /// It runs on a thread of the library's, which it must not hold up. While the client is there
+    /// `then` is kept until the stream is over, and is then dropped.
+    pub fn when_cancelled(&self, then: impl FnOnce() + Send + 'static) {
+        self.0.when_cancelled(move || {
+            // A panic there is the host's own affair.
+            let _ = guarded(|| {
+                then();
+                Ok(())
+            });
+        });
     }
 
     /// Tells a client that puts that the first `batches` of its stream are safe, with bytes for its

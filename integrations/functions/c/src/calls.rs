@@ -125,6 +125,8 @@ pub struct Request(*const dipc_request);
 
 // SAFETY: several threads may use a const handle at once.
 unsafe impl Send for Request {}
+// SAFETY: as above.
+unsafe impl Sync for Request {}
 
 impl Request {
     /// # Safety
@@ -137,6 +139,12 @@ impl Request {
     pub fn verb(self) -> i32 {
         // SAFETY: `new`'s caller promised a live request.
         unsafe { dipc_request_verb(self.0) }
+    }
+
+    /// Whether the client has gone or has cancelled.
+    pub fn is_cancelled(self) -> bool {
+        // SAFETY: `new`'s caller promised a live request.
+        unsafe { dipc_request_is_cancelled(self.0) }
     }
 
     pub fn headers(self) -> Result<Headers> {

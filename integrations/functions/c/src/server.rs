@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use arrow::array::AsArray as _;
 use arrow::datatypes::DataType;
 use arrow::error::ArrowError;
-use dipc_sandbox::Running;
 use dipc_sandbox::service::{
     ARGUMENTS, Answer, Ask, Call, Ended, HEADER, Hash, SIGNATURE, Service,
 };
+use dipc_sandbox::{Canceller, Running};
 
 use crate::arguments::{invalid, shared};
 use crate::calls::{Request, key};
@@ -23,7 +23,8 @@ use crate::sys::*;
 /// (dipc_server_set_middleware()), and is replaced by another one.
 ///
 /// A function reads tables in host memory: the published ones, and those of the server's providers
-/// and handler. It runs on the thread of the request.
+/// and handler. It runs on the thread of the request, and ends in the middle of a step when the client
+/// goes or cancels.
 ///
 /// @param server  Server.
 /// @param policy  Copied.
@@ -210,7 +211,11 @@ impl<'a> Asked<'a> {
     fn start(&self, call: &Call, table: Option<&Table>) -> Result<Running> {
         let schema = table.map(Table::schema);
         let principal = self.principal.as_deref();
-        Ok(self.service.start(call, principal, schema.as_ref())?)
+        let request = self.request;
+        // The function ends before the request does.
+        let canceller = Canceller::when(move || request.is_cancelled());
+        let started = (self.service).start(call, principal, schema.as_ref(), &canceller);
+        Ok(started?)
     }
 
     fn answer(&self, call: &Call, table: Table, listener: Listener) -> Result<Stream> {

@@ -197,6 +197,7 @@ unsafe extern "C" {
         finalizer: dipc_finalizer,
         error: *mut *mut dipc_error,
     ) -> dipc_status;
+    pub fn dipc_request_is_cancelled(request: *const dipc_request) -> bool;
     pub fn dipc_request_verb(request: *const dipc_request) -> i32;
     pub fn dipc_request_headers(
         request: *const dipc_request,

@@ -6,9 +6,11 @@ use std::time::{Duration, Instant};
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use arrow::error::ArrowError;
-use dipc::{Client, Error, GetOptions, Headers, Reader, Result, Status};
-use dipc_sandbox::Forward;
+use dipc::{
+    Cancel, Client, Error, GetOptions, Headers, PutOptions, Reader, Request, Result, Status,
+};
 use dipc_sandbox::service::{Answer, Call, HOPS, Service};
+use dipc_sandbox::{Canceller, Forward};
 
 use crate::server::{ended, refused};
 use crate::{Message, Module};
@@ -22,6 +24,32 @@ pub(crate) struct Place {
     pub(crate) peers: Client,
 }
 
+/// What ends a call when its client goes or cancels.
+pub(crate) struct Ending {
+    pub(crate) function: Canceller,
+    /// Of the request to another server; `None` where calls stay here.
+    elsewhere: Option<Cancel>,
+}
+
+impl Ending {
+    pub(crate) fn of(request: &Request<'_>, place: &Place) -> Result<Self> {
+        let has_peers = place.service.policy().has_peers();
+        let elsewhere = has_peers.then(Cancel::new).transpose()?;
+        let function = Canceller::new();
+        let (signals, token) = (function.clone(), elsewhere.clone());
+        request.when_cancelled(move || {
+            signals.cancel();
+            if let Some(token) = token {
+                token.cancel();
+            }
+        });
+        Ok(Self {
+            function,
+            elsewhere,
+        })
+    }
+}
+
 /// The output of a call: of its function here, and then of the server where it goes on.
 pub(crate) struct Chain<T> {
     stage: Stage<T>,
@@ -29,6 +57,7 @@ pub(crate) struct Chain<T> {
     place: Arc<Place>,
     call: Call,
     deadline: Option<Instant>,
+    ending: Ending,
 }
 
 enum Stage<T> {
@@ -47,6 +76,7 @@ where
         place: Arc<Place>,
         call: Call,
         time_left: Option<Duration>,
+        ending: Ending,
     ) -> Self {
         Self {
             schema: answer.schema(),
@@ -54,6 +84,7 @@ where
             place,
             call,
             deadline: time_left.and_then(|left| Instant::now().checked_add(left)),
+            ending,
         }
     }
 
@@ -73,11 +104,16 @@ where
         let module = Module::known(hash, service.wasm(&hash).map_err(refused)?);
         let mut headers = Headers::new();
         headers.add(HOPS, hops.saturating_sub(1).to_string())?;
-        let message = Message::new(&module, &self.call.function, state).headers(headers);
-        let mut options = GetOptions::new();
+        let (mut options, mut sending) = (GetOptions::new(), PutOptions::new());
         if let Some(deadline) = self.deadline {
-            options = options.deadline(deadline.saturating_duration_since(Instant::now()));
+            let left = deadline.saturating_duration_since(Instant::now());
+            (options, sending) = (options.deadline(left), sending.deadline(left));
         }
+        if let Some(token) = &self.ending.elsewhere {
+            (options, sending) = (options.cancel(token), sending.cancel(token));
+        }
+        let message = Message::new(&module, &self.call.function, state);
+        let message = message.headers(headers).sending_module_by(sending);
         let reader = match descriptor.is_empty() {
             true => message.run_with(peers, uri, &options),
             false => message.get_with(peers, uri, descriptor, &options),

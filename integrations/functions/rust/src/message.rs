@@ -17,6 +17,8 @@ pub struct Message {
     module: Module,
     call: Call,
     headers: Headers,
+    /// Of the put of the module.
+    sending: PutOptions,
 }
 
 impl Message {
@@ -31,6 +33,7 @@ impl Message {
                 arguments: arguments.to_vec(),
             },
             headers: Headers::new(),
+            sending: PutOptions::new(),
         }
     }
 
@@ -38,6 +41,12 @@ impl Message {
     #[must_use]
     pub fn headers(mut self, headers: Headers) -> Self {
         self.headers = headers;
+        self
+    }
+
+    /// Sends the module, where a server lacks it, with these options.
+    pub(crate) fn sending_module_by(mut self, options: PutOptions) -> Self {
+        self.sending = options;
         self
     }
 
@@ -223,7 +232,7 @@ impl Message {
     }
 
     fn send_module(&self, client: &Client, uris: &Uris) -> Result<()> {
-        (self.module).send(client, uris.clone(), &PutOptions::new(), &self.headers)
+        (self.module).send(client, uris.clone(), &self.sending, &self.headers)
     }
 
     /// Sends, and sends the module first where the server may lack it. A server that says

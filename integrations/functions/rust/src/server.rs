@@ -10,10 +10,13 @@ use dipc_sandbox::service::{
 use dipc_sandbox::service::{Policy, Service};
 use dipc_sandbox::{Error as Failure, Running};
 
-use crate::chain::{Chain, Place};
+use crate::chain::{Chain, Ending, Place};
 use crate::files::Arenas;
 
 /// Lets clients of `server` run functions, as the policy says. It is the server's middleware.
+///
+/// A client that goes or cancels ends its function, also in the middle of a step, and the requests to
+/// other servers where its call has gone on.
 ///
 /// # Errors
 ///
@@ -53,9 +56,10 @@ impl Provider for Functions {
                 self.answer(call, request, table)
             }
             Ask::Alone(call) => {
-                let running = self.start(&call, request, None)?;
+                let ending = Ending::of(request, &self.0)?;
+                let running = self.start(&call, request, None, &ending)?;
                 let answer = Answer::new(running, std::iter::empty());
-                Ok(self.chain(answer, call, request))
+                Ok(self.chain(answer, call, request, ending))
             }
             Ask::Module(_) => Err(malformed("a module is sent by a put")),
         }
@@ -102,10 +106,17 @@ impl Provider for Functions {
 }
 
 impl Functions {
-    fn start(&self, call: &Call, request: &Request<'_>, table: Option<&Reader>) -> Result<Running> {
+    fn start(
+        &self,
+        call: &Call,
+        request: &Request<'_>,
+        table: Option<&Reader>,
+        ending: &Ending,
+    ) -> Result<Running> {
         let principal = request.principal();
         let schema = table.map(Reader::schema);
-        let started = (self.0.service).start(call, principal.as_deref(), schema.as_ref());
+        let (principal, schema) = (principal.as_deref(), schema.as_ref());
+        let started = (self.0.service).start(call, principal, schema, &ending.function);
         let mut running = started.map_err(refused)?;
         if let Some(left) = hops(request)? {
             running.limit_hops(left);
@@ -114,15 +125,28 @@ impl Functions {
     }
 
     fn answer(&self, call: Call, request: &Request<'_>, table: Reader) -> Result<Batches> {
-        let running = self.start(&call, request, Some(&table))?;
-        Ok(self.chain(Answer::new(running, table), call, request))
+        let ending = Ending::of(request, &self.0)?;
+        let running = self.start(&call, request, Some(&table), &ending)?;
+        Ok(self.chain(Answer::new(running, table), call, request, ending))
     }
 
-    fn chain<T>(&self, answer: Answer<T>, call: Call, request: &Request<'_>) -> Batches
+    fn chain<T>(
+        &self,
+        answer: Answer<T>,
+        call: Call,
+        request: &Request<'_>,
+        ending: Ending,
+    ) -> Batches
     where
         T: Iterator<Item = Result<RecordBatch, ArrowError>> + Send + 'static,
     {
-        let chain = Chain::new(answer, Arc::clone(&self.0), call, request.time_left());
+        let chain = Chain::new(
+            answer,
+            Arc::clone(&self.0),
+            call,
+            request.time_left(),
+            ending,
+        );
         Batches::new(chain.schema(), chain)
     }
 

@@ -66,6 +66,14 @@ pub(crate) struct State {
 pub(crate) struct Signals {
     pub(crate) cancelled: AtomicBool,
     pub(crate) no_more: AtomicBool,
+    /// Tells whether whoever waits for the call has gone.
+    pub(crate) gone: Option<Box<dyn Fn() -> bool + Send + Sync>>,
+}
+
+impl Signals {
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.cancelled.load(Ordering::Relaxed) || self.gone.as_ref().is_some_and(|gone| gone())
+    }
 }
 
 /// Defines the imports.
@@ -129,7 +137,7 @@ fn with_memory<T>(
 
 /// Ends a call whose time is over or that was cancelled. Called at each tick.
 pub(crate) fn tick(state: &mut State) -> wasmtime::Result<UpdateDeadline> {
-    if state.signals.cancelled.load(Ordering::Relaxed) {
+    if state.signals.is_cancelled() {
         return Err(state.stopped(Error::Cancelled));
     }
     if state
@@ -152,14 +160,14 @@ pub(crate) fn bytes_schema() -> SchemaRef {
 }
 
 impl State {
-    pub(crate) fn new(limits: &Limits) -> Self {
+    pub(crate) fn new(limits: &Limits, signals: Arc<Signals>) -> Self {
         Self {
             limits: limits.clone(),
             memory: None,
             schema: None,
             emitting: false,
             deadline: None,
-            signals: Arc::default(),
+            signals,
             stop: None,
             failure: None,
             wants_memory: false,

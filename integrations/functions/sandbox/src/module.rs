@@ -6,7 +6,7 @@ use wasmtime::{ExternType, InstancePre, ValType};
 
 use crate::host::{self, State};
 use crate::sandbox::Inner;
-use crate::{Bound, Error, Limits, Result, Running};
+use crate::{Bound, Canceller, Error, Limits, Result, Running};
 
 /// Functions that a module must export, with the numbers of their parameters and results, all of
 /// type i32.
@@ -88,6 +88,22 @@ impl Module {
         input: Option<&SchemaRef>,
         limits: &Limits,
     ) -> Result<Running> {
+        self.start_with(function, arguments, input, limits, &Canceller::new())
+    }
+
+    /// [`start`](Self::start), which `canceller` can stop already while the function begins.
+    ///
+    /// # Errors
+    ///
+    /// As [`start`](Self::start); [`Error::Cancelled`].
+    pub fn start_with(
+        &self,
+        function: &str,
+        arguments: &[u8],
+        input: Option<&SchemaRef>,
+        limits: &Limits,
+        canceller: &Canceller,
+    ) -> Result<Running> {
         let Compiled { sandbox, code, .. } = &*self.0;
         Running::start(
             Arc::clone(sandbox),
@@ -95,6 +111,7 @@ impl Module {
             (function, arguments),
             input,
             limits,
+            canceller,
         )
     }
 }

@@ -37,7 +37,7 @@ pub struct Running {
 }
 
 /// Stops a [`Running`] from any thread. A clone stops the same call.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub struct Canceller(Arc<Signals>);
 
 /// An instance, and what its calls have used.
@@ -71,6 +71,7 @@ impl Running {
         (function, arguments): (&str, &[u8]),
         input: Option<&SchemaRef>,
         limits: &Limits,
+        canceller: &Canceller,
     ) -> Result<Self> {
         let mut image = Image::default();
         let name = add(&mut image, Piece::Bytes(function.as_bytes()))?;
@@ -81,7 +82,7 @@ impl Running {
             None => None,
         };
 
-        let mut guest = Guest::new(sandbox, limits)?;
+        let mut guest = Guest::new(sandbox, limits, canceller)?;
         let instance = guest.run(|store| code.instantiate(store))?;
         let functions = guest.functions(&instance)?;
         let block = guest.place(&functions, &image)?;
@@ -217,6 +218,20 @@ impl std::fmt::Debug for Running {
 }
 
 impl Canceller {
+    /// For one call ([`Module::start_with`](crate::Module::start_with)).
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// One that also cancels by itself once `gone` is true. The host asks every few milliseconds
+    /// while a step runs, on the thread of the step.
+    pub fn when(gone: impl Fn() -> bool + Send + Sync + 'static) -> Self {
+        Self(Arc::new(Signals {
+            gone: Some(Box::new(gone)),
+            ..Signals::default()
+        }))
+    }
+
     /// Ends the call within milliseconds with [`Error::Cancelled`], in a step that runs or in the
     /// next one.
     pub fn cancel(&self) {
@@ -236,8 +251,9 @@ impl std::fmt::Debug for Canceller {
 }
 
 impl Guest {
-    fn new(sandbox: Arc<Inner>, limits: &Limits) -> Result<Self> {
-        let mut store = Store::new(&sandbox.engine, State::new(limits));
+    fn new(sandbox: Arc<Inner>, limits: &Limits, canceller: &Canceller) -> Result<Self> {
+        let state = State::new(limits, Arc::clone(&canceller.0));
+        let mut store = Store::new(&sandbox.engine, state);
         store.limiter(|state| state);
         store.epoch_deadline_callback(|mut store| host::tick(store.data_mut()));
         store
@@ -366,7 +382,7 @@ impl Guest {
     /// Runs code of the module within the call's bounds.
     fn run<R>(&mut self, body: impl FnOnce(&mut Store<State>) -> wasmtime::Result<R>) -> Result<R> {
         let state = self.store.data_mut();
-        if state.signals.cancelled.load(Ordering::Relaxed) {
+        if state.signals.is_cancelled() {
             return Err(Error::Cancelled);
         }
         let begin = Instant::now();

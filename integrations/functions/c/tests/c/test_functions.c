@@ -3,6 +3,8 @@
  *
  *   test_functions MODULES FOLDER     as modules.h says; FOLDER has a key, and with it signed
  *                                     filter.wasm */
+#include <stdatomic.h>
+
 #include "forked.h"
 #include "modules.h"
 
@@ -25,6 +27,35 @@ static int64_t read_rows(struct ArrowDeviceArrayStream *table, int64_t first) {
   return rows;
 }
 
+static void (*table_release)(struct ArrowDeviceArrayStream *table);
+static atomic_bool was_released;
+
+static void release_watched(struct ArrowDeviceArrayStream *table) {
+  table_release(table);
+  atomic_store(&was_released, true);
+}
+
+/* Gives the table `watched`, and `released` with one row once that was released. */
+static int32_t give(dipc_request *request, struct ArrowDeviceArrayStream *out) {
+  char ticket[32] = "";
+  size_t len = 0;
+  OK(dipc_request_ticket(request, (uint8_t *)ticket, sizeof ticket - 1, &len, &error_));
+  if (strcmp(ticket, "watched") == 0) {
+    atomic_store(&was_released, false);
+    table_stream(out, 1, ROWS, -1, NULL);
+    table_release = out->release;
+    out->release = release_watched;
+    return 0;
+  }
+  if (strcmp(ticket, "released") == 0) {
+    while (!atomic_load(&was_released)) sleep_ms(10);
+    table_stream(out, 1, 1, -1, NULL);
+    return 0;
+  }
+  OK(dipc_request_fail(request, DIPC_ERR_NOT_FOUND, "no such table", &error_));
+  return 1;
+}
+
 /* Takes tables whose descriptor is the id of their first row. */
 static int32_t host(void *userdata, dipc_request *request, struct ArrowDeviceArrayStream *out) {
   struct ArrowDeviceArrayStream table;
@@ -32,11 +63,7 @@ static int32_t host(void *userdata, dipc_request *request, struct ArrowDeviceArr
   char first[32] = "";
   size_t len = 0;
   (void)userdata;
-  if (dipc_request_verb(request) != DIPC_VERB_PUT) {
-    (void)out;
-    OK(dipc_request_fail(request, DIPC_ERR_NOT_FOUND, "no such table", &error_));
-    return 1;
-  }
+  if (dipc_request_verb(request) != DIPC_VERB_PUT) return give(request, out);
   OK(dipc_request_ticket(request, (uint8_t *)first, sizeof first - 1, &len, &error_));
   OK(dipc_request_source(request, &table, &error_));
   if (strcmp(first, "fails") == 0) {
@@ -366,6 +393,36 @@ static void wants_signatures(const dipc_client *client, const char *uri) {
   dipc_function_module_free(module);
 }
 
+static void gets_table(const dipc_client *client, const char *uri) {
+  struct ArrowDeviceArrayStream stream = get(client, uri, "table");
+  CHECK_EQ(table_check_stream(&stream), ALL);
+}
+
+/* A client that leaves ends its function in the middle of a step, and others go on. */
+static void leaves(const dipc_client *client, const char *uri) {
+  struct ArrowDeviceArrayStream stream;
+  struct timespec begin, end;
+  dipc_function_message *message = message_of("faults.wasm", "endless", "");
+  dipc_cancel *cancel = NULL;
+  OK(dipc_cancel_new(&cancel, &error_));
+  OK(dipc_function_get(message, client, &uri, 1, TICKET("watched"), NULL, NULL, cancel, &stream,
+                       &error_));
+  dipc_function_message_free(message);
+  gets_table(client, uri);
+  /* The step runs, which nobody hears. */
+  sleep_ms(200);
+  clock_gettime(CLOCK_MONOTONIC, &begin);
+  OK(dipc_cancel_trigger(cancel, &error_));
+  stream.release(&stream);
+  dipc_cancel_free(cancel);
+  /* The server's host says when the table of the function is released. */
+  stream = get(client, uri, "released");
+  CHECK_EQ(table_check_stream(&stream), 1);
+  clock_gettime(CLOCK_MONOTONIC, &end);
+  CHECK(end.tv_sec - begin.tv_sec < 20);
+  gets_table(client, uri);
+}
+
 static void keeps_bounds(const dipc_client *client, const char *uri) {
   struct ArrowDeviceArrayStream stream;
   dipc_function_message *message = message_of("faults.wasm", "copies", "");
@@ -566,6 +623,7 @@ int main(int count, char **arguments) {
     exchanges(client, uri);
     runs_alone(client, uri);
     fails(client, uri);
+    leaves(client, uri);
     forbids(client, nothing.uris[i]);
   }
   wants_signatures(client, with_key.uris[0]);

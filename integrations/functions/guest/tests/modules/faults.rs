@@ -73,9 +73,25 @@ impl Function for Copies {
     }
 }
 
+/// Never comes to an end.
+pub(crate) struct Endless;
+
+impl Function for Endless {
+    fn init(_: &[u8], _: Option<&Schema>) -> Result<(Self, Output)> {
+        Ok((Endless, Output::Bytes))
+    }
+
+    fn process(&mut self, batch: &RecordBatch, _: &mut Out) -> Result<()> {
+        loop {
+            std::hint::black_box(batch);
+        }
+    }
+}
+
 dipc_guest::functions! {
     "short" => Short,
     "panics" => Panics,
     "keeps" => Keeps,
     "copies" => Copies,
+    "endless" => Endless,
 }

@@ -9,6 +9,7 @@
 
 mod calls;
 mod chains;
+mod leaving;
 mod limits;
 mod refusals;
 mod serving;

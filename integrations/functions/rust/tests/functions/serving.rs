@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use arrow::array::{ArrayRef, Int64Array, RecordBatch};
+use arrow::error::ArrowError;
 use dipc::{Arena, Batches, Error, Provider, Reader, Request, Result, Server, Status};
 use dipc_functions::{Limits, Policy, enable};
 use ed25519_dalek::SigningKey;
@@ -23,7 +24,7 @@ pub struct Serving {
     child: Child,
     pub uri: String,
     /// The harness of the process writes more at its end.
-    _output: BufReader<ChildStdout>,
+    output: BufReader<ChildStdout>,
 }
 
 impl Serving {
@@ -55,8 +56,18 @@ impl Serving {
         Self {
             uri: uri.expect("a URI"),
             child,
-            _output: output,
+            output,
         }
+    }
+}
+
+impl Serving {
+    /// Waits until the process says that its table `watched` is asked for (`asked`), or dropped
+    /// (`left`).
+    pub fn hear(&mut self, word: &str) {
+        let mut lines = self.output.by_ref().lines();
+        let heard = lines.find(|line| line.as_ref().unwrap() == word);
+        assert!(heard.is_some(), "the server's process never says {word}");
     }
 }
 
@@ -125,7 +136,24 @@ fn part(part: i64) -> RecordBatch {
     RecordBatch::try_from_iter([("next", column)]).unwrap()
 }
 
-/// Keeps what clients put under `stored`, and has `provided`.
+/// A table that says when it is dropped.
+struct Watched(std::vec::IntoIter<RecordBatch>);
+
+impl Iterator for Watched {
+    type Item = Result<RecordBatch, ArrowError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.0.next().map(Ok)
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        println!("left");
+    }
+}
+
+/// Keeps what clients put under `stored`, and has `provided` and `watched`.
 #[derive(Default)]
 struct Host(Arc<Mutex<Vec<RecordBatch>>>);
 
@@ -133,16 +161,26 @@ impl Provider for Host {
     fn get(&self, request: &Request<'_>) -> Result<Batches> {
         match request.ticket() {
             b"provided" => Ok(Batches::of(schema(), table(3))),
+            b"watched" => {
+                println!("asked");
+                Ok(Batches::new(schema(), Watched(table(3).into_iter())))
+            }
             b"stored" => Ok(Batches::of(schema(), self.0.lock().unwrap().clone())),
             _ => Err(Error::new(Status::NotFound, "no such table here")),
         }
     }
 
-    fn put(&self, _: &Request<'_>, table: Reader) -> Result<()> {
-        let batches: Vec<_> = table
-            .collect::<Result<_, _>>()
-            .map_err(|error| Error::new(Status::Provider, error.to_string()))?;
-        *self.0.lock().unwrap() = batches;
+    fn put(&self, request: &Request<'_>, table: Reader) -> Result<()> {
+        let is_watched = request.ticket() == b"watched";
+        if is_watched {
+            println!("asked");
+        }
+        let batches: Result<Vec<_>, _> = table.collect();
+        if is_watched {
+            println!("left");
+        }
+        *self.0.lock().unwrap() =
+            batches.map_err(|error| Error::new(Status::Provider, error.to_string()))?;
         Ok(())
     }
 }

@@ -15,7 +15,7 @@ pub use answer::{Answer, Ended};
 pub use ask::{ARGUMENTS, Ask, Call, HEADER, HOPS, Hash, SIGNATURE, signed_bytes};
 pub use policy::Policy;
 
-use crate::{Error, Module, Modules, Running, Sandbox};
+use crate::{Canceller, Error, Module, Modules, Running, Sandbox};
 
 /// Why a request was refused, or has failed.
 #[derive(Debug, thiserror::Error)]
@@ -110,7 +110,7 @@ impl Service {
         self.module(call, principal).map(drop)
     }
 
-    /// Begins a function on a table of this schema, or alone.
+    /// Begins a function on a table of this schema, or alone. `canceller` ends it.
     ///
     /// # Errors
     ///
@@ -120,10 +120,12 @@ impl Service {
         call: &Call,
         principal: Option<&str>,
         input: Option<&SchemaRef>,
+        canceller: &Canceller,
     ) -> Result<Running, Refusal> {
         let module = self.module(call, principal)?;
         let limits = &self.policy.limits;
-        let mut running = module.start(&call.function, &call.arguments, input, limits)?;
+        let (function, arguments) = (&call.function, &call.arguments);
+        let mut running = module.start_with(function, arguments, input, limits, canceller)?;
         // Without peers there is nowhere to go.
         if !self.policy.has_peers() {
             running.limit_hops(0);
