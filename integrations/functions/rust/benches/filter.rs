@@ -216,6 +216,11 @@ fn starts() {
         let keep = Message::new(&module("filter"), "keep", b"c0>-1");
         let sum = Message::new(&module("c-sum"), "sum", b"c0");
         let server = Serving::start(scheme, "wasm", BATCH);
+        let native = Serving::start(scheme, "native", BATCH);
+        let mut headers = Headers::new();
+        headers.add("keep", "-1").unwrap();
+        let options = GetOptions::new().headers(headers);
+        let by_middleware = || drain(client.get_with(&native.uri, "one", &options).unwrap(), None);
         let get =
             |message: &Message| drain(message.get(&client, &server.uri, "one").unwrap(), None);
         let plain = || drain(client.get(&server.uri, "one").unwrap(), None);
@@ -231,6 +236,7 @@ fn starts() {
             ("in C, sent and compiled", cold[1]),
             ("in Rust, kept (median)", typical(&|| get(&keep))),
             ("in C, kept (median)", typical(&|| get(&sum))),
+            ("none: a native filter (median)", typical(&by_middleware)),
             ("none: a get of one row (median)", typical(&plain)),
         ] {
             println!("| {scheme} | {name} | {:.0} |", time.as_secs_f64() * 1e6);

@@ -1,13 +1,16 @@
-//! Linear memories of modules: mappings of this crate, whose pages may become those of a file.
+//! Pages of files in the linear memories of modules.
+//!
+//! wasmtime maps the memory of an instance on demand, never moves it, changes the protection of pages
+//! beyond its size alone, and unmaps it as a whole. So pages within its size can be replaced. This is
+//! how its pinned version works, and no promise of its interface: look again for another version, and
+//! before memories are pooled.
 
 use std::fmt;
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::ptr;
 
-use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
-use wasmtime::{LinearMemory, MemoryCreator, MemoryType};
+use rustix::mm::{MapFlags, ProtFlags};
 
 /// Finds the files behind memory of the host, so that a module gets whole pages of its input
 /// without a copy ([`Options::files`](crate::Options::files)).
@@ -41,89 +44,6 @@ pub(crate) fn page_bytes() -> usize {
     rustix::param::page_size()
 }
 
-/// Makes the memories of a sandbox.
-pub(crate) struct Creator;
-
-/// A reservation with a guard behind it. Its first `size` bytes are the module's.
-struct Linear {
-    base: *mut u8,
-    size: usize,
-    capacity: usize,
-    length: usize,
-}
-
-// SAFETY: a mapping belongs to the process, and this type reads and writes none of it.
-unsafe impl Send for Linear {}
-// SAFETY: as above.
-unsafe impl Sync for Linear {}
-
-// SAFETY: each memory is a mapping of its own, of zeros, as large as asked, and the guard behind it
-// stays without access.
-unsafe impl MemoryCreator for Creator {
-    fn new_memory(
-        &self,
-        _type: MemoryType,
-        minimum: usize,
-        _maximum: Option<usize>,
-        reserved: Option<usize>,
-        guard: usize,
-    ) -> Result<Box<dyn LinearMemory>, String> {
-        let capacity = reserved.ok_or("a memory of 32 bits has a reservation")?;
-        let length = capacity.checked_add(guard).ok_or("a reservation of all")?;
-        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-        // SAFETY: the system chooses addresses that nobody has.
-        let base = unsafe {
-            rustix::mm::mmap_anonymous(ptr::null_mut(), length, ProtFlags::empty(), flags)
-        };
-        let base = base.map_err(|error| format!("{length} bytes of addresses: {error}"))?;
-        let mut memory = Linear {
-            base: base.cast(),
-            size: 0,
-            capacity,
-            length,
-        };
-        memory.grow_to(minimum).map_err(|error| error.to_string())?;
-        Ok(Box::new(memory))
-    }
-}
-
-// SAFETY: the base never moves, and all bytes below the size can be read and written.
-unsafe impl LinearMemory for Linear {
-    fn byte_size(&self) -> usize {
-        self.size
-    }
-
-    fn byte_capacity(&self) -> usize {
-        self.capacity
-    }
-
-    fn grow_to(&mut self, size: usize) -> wasmtime::Result<()> {
-        let more = (size.checked_sub(self.size))
-            .filter(|_| size <= self.capacity)
-            .ok_or_else(|| wasmtime::Error::msg("a memory beyond its reservation"))?;
-        if more > 0 {
-            let access = MprotectFlags::READ | MprotectFlags::WRITE;
-            // SAFETY: the range lies within this mapping, and was without access.
-            unsafe { rustix::mm::mprotect(self.base.add(self.size).cast(), more, access) }
-                .map_err(io::Error::from)?;
-        }
-        self.size = size;
-        Ok(())
-    }
-
-    fn as_ptr(&self) -> *mut u8 {
-        self.base
-    }
-}
-
-impl Drop for Linear {
-    fn drop(&mut self) {
-        // SAFETY: the mapping is this value's, and nobody has its addresses any more.
-        let unmapped = unsafe { rustix::mm::munmap(self.base.cast(), self.length) };
-        debug_assert!(unmapped.is_ok(), "a whole mapping can be unmapped");
-    }
-}
-
 /// The whole pages among `length` bytes that lie at an address.
 pub(crate) fn whole_pages(address: usize, length: usize) -> Range<usize> {
     let page = page_bytes();
@@ -136,7 +56,8 @@ pub(crate) fn whole_pages(address: usize, length: usize) -> Range<usize> {
 /// its own.
 pub(crate) fn map(pages: &mut [u8], file: BorrowedFd<'_>, offset: u64) -> io::Result<()> {
     let flags = MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE;
-    // SAFETY: `pages` are whole pages of a `Linear`, which nobody else has.
+    // SAFETY: `pages` are whole pages of a memory that can be read and written, and nobody else has
+    // them.
     unsafe {
         rustix::mm::mmap(
             pages.as_mut_ptr().cast(),

@@ -1,9 +1,9 @@
 use std::sync::Arc;
 
-use wasmtime::{Cache, CacheConfig, Config, Engine, Linker};
+use wasmtime::{Cache, CacheConfig, Config, Engine, InstanceAllocationStrategy, Linker};
 
 use crate::host::{self, State};
-use crate::memory::{Creator, HostFiles};
+use crate::memory::HostFiles;
 use crate::ticker::Ticker;
 use crate::{Error, Module, Options, Result};
 
@@ -80,9 +80,9 @@ fn config(options: &Options) -> Result<Config> {
         .wasm_simd(true)
         .wasm_multi_memory(false)
         .wasm_memory64(false)
-        // A memory of the host's begins with copies of the module's data.
-        .memory_init_cow(false)
-        .with_host_memory(Arc::new(Creator))
+        // `memory` replaces pages.
+        .allocation_strategy(InstanceAllocationStrategy::OnDemand)
+        .memory_may_move(false)
         // Nobody is shown where in the module a trap was.
         .wasm_backtrace_max_frames(None);
     if let Some(folder) = &options.code_folder {
