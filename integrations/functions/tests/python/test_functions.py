@@ -294,7 +294,8 @@ def test_the_library_of_a_prefix_is_found(by):
     folder = pathlib.Path(prefix) / "lib"
     named = folder / _library.SONAME if by == "DIPC_LIBRARY" else folder
     script = "import dipc.functions; print(open('/proc/self/maps').read())"
-    environment = {name: value for name, value in os.environ.items() if name != "DIPC_FUNCTIONS_LIBRARY"}
+    others = ("DIPC_LIBRARY", "DIPC_FUNCTIONS_LIBRARY")
+    environment = {name: value for name, value in os.environ.items() if name not in others}
     maps = subprocess.check_output([sys.executable, "-c", script], env={**environment, by: str(named)}, text=True)
     files = {pathlib.Path(line.split()[-1]) for line in maps.splitlines() if "/libdipc" in line}
     functions_file = (folder / functions.SONAME).resolve()
