@@ -2254,7 +2254,10 @@ dipc_status dipc_server_set_middleware(const struct dipc_server *server,
 /**
  * Passes a request of a middleware on to what answers it without the middleware: the published
  * table, the provider of the ticket, or the handler. They see the same ticket and headers, and no
- * selection: the library selects of what the middleware gives.
+ * selection: the library selects of what the middleware gives. A host of the pull form gets the
+ * request by dipc_server_next_request(); the call waits until the host has begun its stream, or
+ * has taken the table of a put. The host's arrays are released where those of its other streams
+ * are.
  *
  * @param request  Request that a middleware's provider has.
  * @param table    For DIPC_VERB_PUT and DIPC_VERB_EXCHANGE: the table that goes on in the place of
@@ -2267,7 +2270,8 @@ dipc_status dipc_server_set_middleware(const struct dipc_server *server,
  * @param error    May be NULL; on failure receives details for dipc_error_free().
  * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT: out is missing. DIPC_ERR_INVALID_ARGUMENT: the request
  *         is not a middleware's, or table or out does not go with its verb. DIPC_ERR_UNSUPPORTED:
- *         there is no handler that takes tables, or the ticket is served in the pull form.
+ *         there is no handler that takes tables, or an exchange would go to a host of the pull
+ *         form. DIPC_ERR_CANCELLED: the client went while the call waited for such a host.
  *         DIPC_ERR_NOT_FOUND. DIPC_ERR_STOPPED. Otherwise the status of the provider behind.
  */
 dipc_status dipc_request_forward(const struct dipc_request *request,

@@ -149,8 +149,9 @@ impl Request<'_> {
     /// # Errors
     ///
     /// `InvalidArgument`: the request is not a get that a middleware has. `NotFound`: the server
-    /// has no such ticket. `Unsupported`: the ticket is served in the pull form, or its table is
-    /// not in host memory. `Stopped`, and what the ticket's provider says.
+    /// has no such ticket. `Unsupported`: its table is not in host memory. `Cancelled`: the client
+    /// went while a host of the pull form had not begun. `Stopped`, and what the ticket's provider
+    /// says.
     pub fn forward_get(&self) -> Result<Reader> {
         self.forward(None)
     }
@@ -161,7 +162,8 @@ impl Request<'_> {
     /// # Errors
     ///
     /// `InvalidArgument`: the request is not a put that a middleware has. `Unsupported`: the server
-    /// has no handler, or one of the pull form. `Stopped`, and what the handler says.
+    /// has no handler. `Cancelled`: the client went while a handler of the pull form had the table.
+    /// `Stopped`, and what the handler says.
     pub fn forward_put(&self, table: Batches) -> Result<()> {
         self.0.forward(Some(table.export())).map(drop)
     }
@@ -171,7 +173,8 @@ impl Request<'_> {
     ///
     /// # Errors
     ///
-    /// As of [`forward_put`](Self::forward_put), for an exchange.
+    /// As of [`forward_put`](Self::forward_put), for an exchange. `Unsupported`, too: the handler is
+    /// one of the pull form.
     pub fn forward_exchange(&self, table: Batches) -> Result<Reader> {
         self.forward(Some(table.export()))
     }

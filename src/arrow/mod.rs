@@ -25,4 +25,4 @@ pub use encode::{Compression, EncodeOptions, EncodedMessage, EncodedMessages, En
 pub use owned::{
     CStruct, Owned, OwnedArray, OwnedDeviceArray, OwnedDeviceStream, OwnedSchema, OwnedStream,
 };
-pub(crate) use shared::share;
+pub(crate) use shared::{share, view};

@@ -11,6 +11,7 @@ use std::thread::JoinHandle;
 
 use parking_lot::Mutex;
 
+use crate::arrow::{OwnedDeviceArray, view};
 use crate::error::{Error, Result};
 use crate::transport::Owner;
 
@@ -176,6 +177,16 @@ impl<T: Send + 'static> Drop for Deferred<T> {
             self.callbacks.drop_later(Owner::One(Box::new(thing)));
         }
     }
+}
+
+/// The same array for another reader of this process, whose release gives the host's to
+/// `callbacks`. Always there.
+pub fn lent_array(array: OwnedDeviceArray, callbacks: Callbacks) -> Option<OwnedDeviceArray> {
+    let holder = Arc::new(Deferred::new(array, callbacks));
+    let array = holder.get()?;
+    // SAFETY: the holder owns the array, gives it out for reading alone, and drops it as the last
+    // thing.
+    Some(unsafe { view(array.raw(), Arc::clone(&holder)) })
 }
 
 /// Keeps memory of the host's alive. As [`Deferred`], without memory of its own on the heap.

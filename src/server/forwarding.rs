@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
+use super::core::ServerCore;
+use super::relay::Relay;
 use super::selecting::PublishedTable;
 use super::tickets::{Entry, Provider, provided};
 use super::{Request, Server};
@@ -83,8 +85,8 @@ impl Request {
     /// # Errors
     ///
     /// `InvalidArgument`: the request is not a middleware's, or a table is missing or too much.
-    /// `Unsupported`: the pull form stands behind the middleware. `NotFound`, `Stopped`, and what
-    /// the host says.
+    /// `Unsupported`: an exchange, and the pull form stands behind the middleware. `Cancelled`: the
+    /// client has gone. `NotFound`, `Stopped`, and what the host says.
     pub fn forward(&self, table: Option<OwnedDeviceStream>) -> Result<Option<OwnedDeviceStream>> {
         let core = self.server_behind()?;
         if table.is_some() != self.verb().has_source() {
@@ -96,18 +98,15 @@ impl Request {
             Verb::Get => core.tickets.find(self.ticket())?,
             _ => core.tickets.taker()?,
         };
+        let forwarded = Forwarded {
+            table: Mutex::new(table.map(DeviceStreamReader::new)),
+        };
         let provider = match entry {
             Entry::Provider(provider) => provider,
             Entry::Published(table) => return PublishedTable(table).open(self).map(Some),
-            Entry::Pull => {
-                return Err(Error::unsupported(
-                    "a request cannot be forwarded to a ticket that is served in the pull form",
-                ));
-            }
+            Entry::Pull => return self.forward_to_pull(&core, forwarded),
         };
-        let request = Box::new(self.behind(Forwarded {
-            table: Mutex::new(table.map(DeviceStreamReader::new)),
-        }));
+        let request = Box::new(self.behind(forwarded));
         let stopped = || Error::new(Status::Stopped, "the server serves the ticket no more");
         let host = provider.get().ok_or_else(stopped)?;
         if self.verb() == Verb::Put {
@@ -124,6 +123,35 @@ impl Request {
             request,
             _provider: Arc::clone(&provider),
         }))))
+    }
+
+    /// Queues the request for a host of the pull form, and waits until it has begun its answer, or
+    /// has taken the table of a put.
+    fn forward_to_pull(
+        &self,
+        core: &ServerCore,
+        forwarded: Forwarded,
+    ) -> Result<Option<OwnedDeviceStream>> {
+        if self.verb() == Verb::Exchange {
+            return Err(Error::unsupported(
+                "an exchange cannot be forwarded to a host of the pull form",
+            ));
+        }
+        let is_put = self.verb() == Verb::Put;
+        let relay = Relay::new(&core.me, is_put, core.pulls.callbacks.clone());
+        let loses = Arc::downgrade(&relay);
+        self.when_cancelled(move || {
+            if let Some(relay) = loses.upgrade() {
+                relay.lost();
+            }
+        });
+        let mut request = self.behind(forwarded);
+        request.relay = Some(Arc::clone(&relay));
+        core.pulls.put(request);
+        match is_put {
+            true => relay.wait_taken().map(|()| None),
+            false => relay.open().map(Some),
+        }
     }
 }
 

@@ -13,6 +13,7 @@ mod peers;
 mod pulls;
 mod pushing;
 mod refusing;
+mod relay;
 mod request;
 mod selecting;
 mod source;

@@ -1,9 +1,14 @@
 //! The pull form: a host that pushes the batches of a stream.
 
+use std::os::fd::{AsRawFd as _, BorrowedFd, RawFd};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::Request;
+use super::core::ServerCore;
+use super::request::{PullAnswer, answered_before};
 use crate::arrow::{OwnedDeviceArray, OwnedSchema};
+use crate::driver::callbacks::Callbacks;
 use crate::driver::clock;
 use crate::error::{Error, Result, Status};
 
@@ -17,6 +22,9 @@ impl Request {
     /// the stream. `InvalidArgument`, too, if the [selection](Self::selection) does not fit the
     /// schema: then the client has been told.
     pub fn start(&self, schema: &OwnedSchema, device_type: i32) -> Result<()> {
+        if let Some(relay) = &self.relay {
+            return relay.start(schema, device_type);
+        }
         let mut pull = self.pull(None)?;
         let selection = self.selection_left();
         (pull.production).start_selected(schema, device_type, &selection)?;
@@ -38,6 +46,9 @@ impl Request {
         timeout: Option<Duration>,
     ) -> Result<(), (Error, OwnedDeviceArray)> {
         let deadline = timeout.map(clock::after);
+        if let Some(relay) = &self.relay {
+            return relay.push(array, custom_metadata, deadline);
+        }
         let mut pull = match self.pull(deadline) {
             Ok(pull) => pull,
             Err(error) => return Err((error, array)),
@@ -50,6 +61,9 @@ impl Request {
     /// Pull form: whether the client has all rows that it has selected. More batches are useless
     /// then; the host may finish the stream.
     pub fn is_complete(&self) -> bool {
+        if let Some(relay) = &self.relay {
+            return relay.is_complete();
+        }
         // Another thread may wait for the client, and hold the lock.
         let pull = self.pull.as_ref().and_then(|pull| pull.try_lock());
         pull.is_some_and(|pull| pull.production.is_complete())
@@ -58,9 +72,96 @@ impl Request {
     /// Pull form: batches that the client has room for now, if they are small enough. After 0 the
     /// descriptor of [`fd`](Self::fd) tells when there may be room.
     pub(super) fn room(&self) -> Result<u64> {
+        if let Some(relay) = &self.relay {
+            return Ok(relay.room());
+        }
         match self.pull(None)?.production.room() {
             Err(error) if error.status() == Status::Timeout => Ok(0),
             room => room,
         }
+    }
+
+    /// Pull form: a descriptor for an event loop, readable when a call of [`push`](Self::push) or
+    /// [`finish`](Self::finish) that had no time left may go on; not to be read. It is readable at
+    /// first, and for good behind the end. The request owns it.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` for a provider's request, `OutOfResources` when the process has no file
+    /// descriptor left.
+    pub fn fd(&self) -> Result<RawFd> {
+        self.with_fd(|fd| fd.as_raw_fd())
+    }
+
+    /// Calls `with` with the descriptor of [`fd`](Self::fd).
+    pub fn with_fd<T>(&self, with: impl FnOnce(BorrowedFd<'_>) -> T) -> Result<T> {
+        match &self.relay {
+            Some(relay) => relay.fd().map(with),
+            None => Ok(with(self.pull(None)?.production.fd()?)),
+        }
+    }
+
+    /// Pull form: the server, for a stream that the host has not begun.
+    pub(super) fn ensure_unanswered(&self) -> Result<Arc<ServerCore>> {
+        if self.place.lock().is_some() {
+            let text = "the client of this request sends a table, and gets none";
+            return Err(Error::invalid_argument(text));
+        }
+        let server = match &self.relay {
+            Some(relay) => {
+                relay.ensure_fresh()?;
+                Weak::clone(&relay.server)
+            }
+            None => {
+                let pull = self.pull(None)?;
+                pull.production.ensure_fresh()?;
+                Weak::clone(&pull.server)
+            }
+        };
+        let stopped = || Error::new(Status::Stopped, "the server was stopped");
+        let core = server.upgrade().ok_or_else(stopped)?;
+        core.ensure_running()?;
+        Ok(core)
+    }
+
+    /// Pull form: has the arrays of a stream that the host has not begun released by `callbacks`.
+    pub(super) fn release_by(&self, callbacks: Callbacks) -> Result<()> {
+        match &self.relay {
+            Some(relay) => relay.release_by(callbacks),
+            None => self.pull(None)?.production.release_by(callbacks),
+        }
+    }
+
+    /// Pull form: completes the stream. Waits at most `timeout` until the last batches are sent. To a
+    /// client that sends a stream: the host has taken all of it.
+    ///
+    /// # Errors
+    ///
+    /// `Timeout` (call again), `Cancelled`, `Disconnected`; `InvalidArgument`, also where the
+    /// request was failed.
+    pub fn finish(&self, timeout: Option<Duration>) -> Result<()> {
+        if let Some(relay) = &self.relay {
+            return relay.finish();
+        }
+        if let Some(place) = self.place.lock().take() {
+            place.ending();
+            return self.sent()?.answer(Ok(()));
+        }
+        if self.pull.is_none() && self.source.as_ref().is_some_and(|it| it.is_answered()) {
+            return Err(answered_before());
+        }
+        let deadline = timeout.map(clock::after);
+        let mut pull = self.pull(deadline)?;
+        if pull.answer == Some(PullAnswer::Failed) {
+            return Err(answered_before());
+        }
+        pull.production.finish(deadline)?;
+        pull.answer = Some(PullAnswer::Finished);
+        let answered = match &self.source {
+            Some(source) => source.answer(Ok(())),
+            None => Ok(()),
+        };
+        pull.production.let_go();
+        answered
     }
 }

@@ -1,13 +1,12 @@
 //! A client's request for a stream.
 
-use std::os::fd::{AsRawFd as _, BorrowedFd, RawFd};
+use std::os::fd::BorrowedFd;
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::driver::callbacks::Callbacks;
 use crate::driver::clock;
 use crate::driver::figures::{LABEL_BYTES, Record, label_of};
 use crate::driver::produce::{OutStream, Production};
@@ -16,6 +15,7 @@ use crate::proto::{self, Headers, Selection, Timestamp, Verb};
 use crate::server::authorizing::{Allowed, refused};
 use crate::server::core::ServerCore;
 use crate::server::forwarding::Forwarded;
+use crate::server::relay::Relay;
 use crate::server::selecting::Selected;
 use crate::server::source::Source;
 use crate::server::streams::Slot;
@@ -37,8 +37,10 @@ pub struct Request {
     pub(super) source: Option<Arc<Source>>,
     /// The request is a middleware's, which has passed it on.
     pub(super) forwarded: Option<Forwarded>,
+    /// The middleware waits for the host's answer, in the pull form.
+    pub(super) relay: Option<Arc<Relay>>,
     /// The place of a stream that the client sends, in the pull form, until the answer.
-    place: Mutex<Option<Arc<Slot>>>,
+    pub(super) place: Mutex<Option<Arc<Slot>>>,
     /// Takes the host's decision about the request, in the pull form.
     undecided: Mutex<Option<SyncSender<Result<Allowed>>>>,
 }
@@ -111,14 +113,14 @@ impl AskedFor {
 pub(super) struct PullStream {
     pub(super) production: Production,
     /// The host has said its last word, once.
-    answer: Option<PullAnswer>,
+    pub(super) answer: Option<PullAnswer>,
     /// Counts the stream as active. After `production`, so that the stream ends first.
     _slot: Arc<Slot>,
-    server: Weak<ServerCore>,
+    pub(super) server: Weak<ServerCore>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum PullAnswer {
+pub(super) enum PullAnswer {
     Finished,
     Failed,
 }
@@ -132,6 +134,7 @@ impl Request {
             pull: None,
             source: None,
             forwarded: None,
+            relay: None,
             place: Mutex::new(None),
             undecided: Mutex::new(None),
         }
@@ -325,72 +328,6 @@ impl Request {
         self.stream.when_lost(Box::new(then));
     }
 
-    /// Pull form: a descriptor for an event loop, readable when a call of [`push`](Self::push) or
-    /// [`finish`](Self::finish) that had no time left may go on; not to be read. It is readable at
-    /// first, and for good behind the end. The request owns it.
-    ///
-    /// # Errors
-    ///
-    /// `InvalidArgument` for a provider's request, `OutOfResources` when the process has no file
-    /// descriptor left.
-    pub fn fd(&self) -> Result<RawFd> {
-        Ok(self.pull(None)?.production.fd()?.as_raw_fd())
-    }
-
-    /// Calls `with` with the descriptor of [`fd`](Self::fd).
-    pub fn with_fd<T>(&self, with: impl FnOnce(BorrowedFd<'_>) -> T) -> Result<T> {
-        Ok(with(self.pull(None)?.production.fd()?))
-    }
-
-    /// Pull form: the server, for a stream that the host has not begun.
-    pub(super) fn ensure_unanswered(&self) -> Result<Arc<ServerCore>> {
-        if self.place.lock().is_some() {
-            let text = "the client of this request sends a table, and gets none";
-            return Err(Error::invalid_argument(text));
-        }
-        let pull = self.pull(None)?;
-        pull.production.ensure_fresh()?;
-        let stopped = || Error::new(Status::Stopped, "the server was stopped");
-        let core = pull.server.upgrade().ok_or_else(stopped)?;
-        core.ensure_running()?;
-        Ok(core)
-    }
-
-    /// Pull form: has the arrays of a stream that the host has not begun released by `callbacks`.
-    pub(super) fn release_by(&self, callbacks: Callbacks) -> Result<()> {
-        self.pull(None)?.production.release_by(callbacks)
-    }
-
-    /// Pull form: completes the stream. Waits at most `timeout` until the last batches are sent. To a
-    /// client that sends a stream: the host has taken all of it.
-    ///
-    /// # Errors
-    ///
-    /// `Timeout` (call again), `Cancelled`, `Disconnected`; `InvalidArgument`, also where the
-    /// request was failed.
-    pub fn finish(&self, timeout: Option<Duration>) -> Result<()> {
-        if let Some(place) = self.place.lock().take() {
-            place.ending();
-            return self.sent()?.answer(Ok(()));
-        }
-        if self.pull.is_none() && self.source.as_ref().is_some_and(|it| it.is_answered()) {
-            return Err(answered_before());
-        }
-        let deadline = timeout.map(clock::after);
-        let mut pull = self.pull(deadline)?;
-        if pull.answer == Some(PullAnswer::Failed) {
-            return Err(answered_before());
-        }
-        pull.production.finish(deadline)?;
-        pull.answer = Some(PullAnswer::Finished);
-        let answered = match &self.source {
-            Some(source) => source.answer(Ok(())),
-            None => Ok(()),
-        };
-        pull.production.let_go();
-        answered
-    }
-
     /// Fails the stream with a reason. Pull form: the stream ends now, and a call on another thread
     /// that waits for the client returns `Cancelled`. Provider: the reason replaces the text of the
     /// failure that the provider returns next. `code` is a code of `Status`; any other number
@@ -399,6 +336,9 @@ impl Request {
     pub fn fail(&self, code: i32, text: &str) {
         if let Some(word) = self.undecided.lock().take() {
             return self.decided(&word, Err(refused(code, text.to_owned())));
+        }
+        if let Some(relay) = &self.relay {
+            return relay.fail(code, text);
         }
         if let (Some(source), Some(place)) = (&self.source, self.place.lock().take()) {
             place.ending();
@@ -468,8 +408,9 @@ impl Drop for Request {
             let text = "the server's host has not decided about this request";
             self.fail(Status::Permission.code(), text);
         }
-        // In the pull form, unanswered. A provider's request has neither.
-        if self.place.get_mut().is_some() || (self.pull.is_some() && self.source.is_some()) {
+        // In the pull form, unanswered. A provider's request has none of these.
+        let is_sent = self.pull.is_some() && self.source.is_some();
+        if self.place.get_mut().is_some() || is_sent || self.relay.is_some() {
             let text = "the server's host dropped the request";
             self.fail(Status::Provider.code(), text);
         }

@@ -18,7 +18,7 @@ from ._handle import Handle
 from ._headers import Headers, HeadersLike
 from ._reader import Reader
 from ._schema import Schema
-from ._stream import Stream
+from ._stream import Stream, is_foreign
 
 log = logging.getLogger("dipc")
 
@@ -174,7 +174,8 @@ class Request:
         struct = _abi.ArrowDeviceArrayStream()
         with self.handle as pointer:
             _source(pointer, ctypes.addressof(struct))
-        self._reader = Reader(Stream(struct, _Refusal(self), 0.0, is_cancelled_by_close=False))
+        stream = Stream(struct, _Refusal(self), 0.0, is_cancelled_by_close=False, is_foreign=is_foreign(struct))
+        self._reader = Reader(stream)
         return self._reader
 
     async def asource(self) -> Reader:

@@ -54,6 +54,15 @@ _BUSY_SECONDS = 1e-3
 """While another thread waits in a stream, how often a coroutine looks whether it is free."""
 
 
+def is_foreign(struct: _abi.ArrowDeviceArrayStream) -> bool:
+    """Whether a stream is not of a client of the library, as the table that a middleware has changed."""
+    try:
+        _library.number_of(_stat, ctypes.addressof(struct), _STATS[0])
+    except _errors.InvalidArgumentError:
+        return True
+    return False
+
+
 class Stream:
     """Owns an ``ArrowDeviceArrayStream`` of ``dipc_client_get()``. One call at a time; others wait."""
 
@@ -65,10 +74,11 @@ class Stream:
         *,
         has_schema: bool = True,
         is_cancelled_by_close: bool = True,
+        is_foreign: bool = False,
     ) -> None:
         """Moves out of `struct`. Looks for batches for `spin` seconds before the main thread sleeps.
 
-        Without `has_schema` the schema may be still to come.
+        Without `has_schema` the schema may be still to come. One that `is_foreign` is not of a client of the library.
         """
         self._is_cancelled_by_close = is_cancelled_by_close
         self.token = token
@@ -83,8 +93,9 @@ class Stream:
         self._turn = Turn()
         self._stats = StreamStats(*[0] * len(StreamStats._fields))
         self._headers = Headers()
-        # Copies of another stream's batches have no descriptor: only :meth:`next` gives them.
-        self.is_copied: bool = False
+        # Copies of another stream's batches, and foreign streams, have no descriptor: only :meth:`next` gives them.
+        self.is_copied: bool = is_foreign
+        self._is_foreign = is_foreign
         self._schema: Schema | None = None
         self._keep(_capsule.wrap(struct))
         if has_schema:
@@ -123,10 +134,11 @@ class Stream:
     def _failure(self) -> _errors.DipcError:
         """Why a callback of the stream failed."""
         address = ctypes.addressof(self._struct)
-        try:
-            _status(address)
-        except _errors.DipcError as error:
-            return error
+        if not self._is_foreign:
+            try:
+                _status(address)
+            except _errors.DipcError as error:
+                return error
         text = _abi.GET_LAST_ERROR(self._struct.get_last_error)(address)
         return _errors.IoError((text or b"the stream gave no reason").decode(errors="replace"))
 
@@ -183,6 +195,8 @@ class Stream:
 
     def _read_metadata(self) -> bytes:
         """Encoded custom metadata of the batch that was given last."""
+        if self._is_foreign:
+            return b""
         address = ctypes.addressof(self._struct)
         # Few batches have any, and a buffer for it takes longer to make than this to ask.
         length = ctypes.c_size_t()
@@ -257,6 +271,8 @@ class Stream:
         except StopIteration:
             raise
         except Exception:
+            if self._is_foreign:
+                raise
             try:
                 _status(ctypes.addressof(self._struct))
             except _errors.DipcError as error:
@@ -269,6 +285,8 @@ class Stream:
             return self._stats if self._gone else self._read_stats()
 
     def _read_stats(self) -> StreamStats:
+        if self._is_foreign:
+            return self._stats
         address = ctypes.addressof(self._struct)
         return StreamStats(*(_library.number_of(_stat, address, which) for which in _STATS))
 
@@ -278,6 +296,8 @@ class Stream:
             return self._headers if self._gone else self._read_headers()
 
     def _read_headers(self) -> Headers:
+        if self._is_foreign:
+            return self._headers
         return _headers.read(_answer_headers, ctypes.addressof(self._struct))
 
     def _remember(self) -> None:

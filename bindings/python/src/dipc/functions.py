@@ -145,10 +145,10 @@ def enable(
     folder: Path | None = None,
     code_folder: Path | None = None,
 ) -> None:
-    """Lets clients of a server run functions on its published tables, alone, and on tables that they exchange.
+    """Lets clients of a server run functions on its tables, published or of a Python function (:meth:`Server.serve`,
+    :meth:`Server.set_handler`), on tables that they put or exchange, and alone.
 
-    Tables of a Python function (:meth:`Server.serve`, :meth:`Server.set_handler`) do not go through functions: such a
-    request raises UnsupportedError. A further call replaces what the first has said.
+    A further call replaces what the first has said.
 
     :param modules: Modules that may run: each a :class:`Module`, or its hash, 32 bytes.
     :param keys: Public keys of Ed25519, 32 bytes each: a module that the owner of one has signed may run too.

@@ -5,7 +5,6 @@ where it is installed, ``DIPC_FUNCTIONS_PREFIX``.
 """
 
 import asyncio
-import ctypes
 import functools
 import hashlib
 import itertools
@@ -18,7 +17,7 @@ import sys
 import dipc
 import pyarrow as pa
 import pytest
-from dipc import _abi, _library, functions
+from dipc import _library, functions
 
 ROOT = pathlib.Path(__file__).resolve().parents[4]
 MODULES = pathlib.Path(os.environ.get("DIPC_FUNCTIONS_MODULES", ROOT / "integrations/target/modules"))
@@ -94,20 +93,24 @@ def test_headers_make_other_requests_ones_for_a_function(server):
     assert dipc.get(server.uri, "prices", headers=headers).read_all() == CHEAP
 
 
-def take_into(server, taken):
-    """Has the server take tables. Handlers in Python are of the pull form, behind which no middleware can stand."""
+def test_a_get_of_a_function_in_python_goes_through_a_function(server):
+    wasm = module("filter")
+    functions.enable(server, modules=[wasm])
+    message = functions.Message(wasm, "keep", "price>9.5")
 
-    @ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
-    def take(_userdata, request, _out):
-        table, host = _abi.ArrowDeviceArrayStream(), _abi.ArrowArrayStream()
-        _library.checked("dipc_request_source")(request, ctypes.byref(table))
-        _library.checked("dipc_stream_to_host")(ctypes.byref(table), ctypes.byref(host))
-        taken.append(pa.RecordBatchReader._import_from_c(ctypes.addressof(host)).read_all())
-        return 0
+    def fails():
+        yield TABLE.to_batches(max_chunksize=1000)[0]
+        raise ValueError("no more today")
 
-    server.take = take
-    with server._handle as pointer:
-        _library.checked("dipc_server_set_handler")(pointer, take, None, None, 0)
+    server.serve("table", lambda: TABLE)
+    server.serve("batches", lambda: iter(TABLE.to_batches(max_chunksize=1000)))
+    server.serve("fails", fails)
+    for ticket in ("table", "batches"):
+        assert message.get(server.uri, ticket).read_all() == CHEAP
+        # The function ends early, and so does what Python gives.
+        assert message.get(server.uri, ticket, rows=5).read_all() == CHEAP.slice(0, 5)
+    with pytest.raises(dipc.ProviderError, match="no more today"):
+        message.get(server.uri, "fails").read_all()
 
 
 def test_a_put_goes_through_a_function(server):
@@ -116,10 +119,21 @@ def test_a_put_goes_through_a_function(server):
     message = functions.Message(wasm, "keep", b"price>9.5")
     with pytest.raises(dipc.UnsupportedError):
         message.put(server.uri, "mine", TABLE)
-    take_into(server, taken)
+    server.set_handler(put=lambda request: taken.append(request.source().read_all()))
     # Such a reader can be read once.
     assert message.put(server.uri, "mine", TABLE.to_reader(1000)).batches == 10
     assert taken == [CHEAP]
+    with pytest.raises(dipc.ProviderError, match="colour"):
+        functions.Message(wasm, "keep", b"colour>9.5").put(server.uri, "mine", TABLE)
+
+    def reads_one(request):
+        with request.source() as table:
+            assert pa.table(next(table)) == CHEAP.slice(0, 961)
+            raise ValueError("one is enough")
+
+    server.set_handler(put=reads_one)
+    with pytest.raises(dipc.ProviderError, match="one is enough"):
+        message.put(server.uri, "mine", TABLE.to_reader(1000))
 
 
 def coroutine(test):
@@ -153,16 +167,23 @@ async def test_coroutines_get_what_functions_make_of_tables(server):
 async def test_coroutines_send_tables_through_functions(server):
     wasm, taken = module("filter"), []
     functions.enable(server, modules=[wasm])
-    take_into(server, taken)
     message = functions.Message(wasm, "keep", b"price>9.5")
 
-    async def batches():
+    async def take(request):
+        reader = await request.asource()
+        taken.append(await reader.aread_all())
+
+    server.set_handler(put=take)
+
+    async def batches(_request=None):
         for batch in TABLE.to_batches(max_chunksize=1000):
             await asyncio.sleep(0)
             yield batch
 
     assert (await message.aput(server.uri, "mine", batches())).batches == 10
     assert taken == [CHEAP]
+    server.serve("coroutine", batches)
+    assert await (await message.aget(server.uri, "coroutine")).aread_all() == CHEAP
     writer, reader = await message.aexchange(server.uri, TABLE.schema)
     async with writer, reader:
         await writer.awrite(TABLE.to_batches()[0])
@@ -273,7 +294,8 @@ def test_the_library_of_a_prefix_is_found(by):
     folder = pathlib.Path(prefix) / "lib"
     named = folder / _library.SONAME if by == "DIPC_LIBRARY" else folder
     script = "import dipc.functions; print(open('/proc/self/maps').read())"
-    environment = {name: value for name, value in os.environ.items() if name != "DIPC_FUNCTIONS_LIBRARY"}
+    others = ("DIPC_LIBRARY", "DIPC_FUNCTIONS_LIBRARY")
+    environment = {name: value for name, value in os.environ.items() if name not in others}
     maps = subprocess.check_output([sys.executable, "-c", script], env={**environment, by: str(named)}, text=True)
     files = {pathlib.Path(line.split()[-1]) for line in maps.splitlines() if "/libdipc" in line}
     functions_file = (folder / functions.SONAME).resolve()
