@@ -474,7 +474,8 @@ void dipc_functions_policy_free(struct dipc_functions_policy *policy);
  * (dipc_server_set_middleware()), and is replaced by another one.
  *
  * A function reads tables in host memory: the published ones, and those of the server's providers
- * and handler. It runs on the thread of the request.
+ * and handler. It runs on the thread of the request, and ends in the middle of a step when the client
+ * goes or cancels.
  *
  * @param server  Server.
  * @param policy  Copied.
