@@ -9,14 +9,11 @@ use arrow::error::ArrowError;
 use dipc::{
     Cancel, Client, Error, GetOptions, Headers, PutOptions, Reader, Request, Result, Status,
 };
-use dipc_sandbox::service::{Answer, Call, HOPS, Service};
+use dipc_sandbox::service::{Answer, Call, HOPS, Service, arose_at};
 use dipc_sandbox::{Canceller, Forward};
 
 use crate::server::{ended, refused};
 use crate::{Message, Module};
-
-/// Begins the text of an error of another server, once: a chain names the server that failed.
-const AT: &str = "where the function went on, at ";
 
 /// A server's modules, and its client for the servers where calls go on.
 pub(crate) struct Place {
@@ -104,7 +101,9 @@ where
         let module = Module::known(hash, service.wasm(&hash).map_err(refused)?);
         let mut headers = Headers::new();
         headers.add(HOPS, hops.saturating_sub(1).to_string())?;
-        let (mut options, mut sending) = (GetOptions::new(), PutOptions::new());
+        let stall = service.policy().limits.stall;
+        let mut options = GetOptions::new().stall_timeout(stall);
+        let mut sending = PutOptions::new().stall_timeout(stall);
         if let Some(deadline) = self.deadline {
             let left = deadline.saturating_duration_since(Instant::now());
             (options, sending) = (options.deadline(left), sending.deadline(left));
@@ -163,16 +162,7 @@ where
     }
 }
 
-/// The error of a server, by its URI without parameters; one that names a server names no other.
+/// The error of a server where a call went on.
 fn named(error: Error, uri: &str) -> Error {
-    let text = error.text();
-    let text = match text.find(AT) {
-        Some(begin) => text[begin..].to_owned(),
-        None => format!("{AT}{}: {text}", bare(uri)),
-    };
-    Error::new(error.status(), text)
-}
-
-fn bare(uri: &str) -> &str {
-    uri.split_once('?').map_or(uri, |(bare, _)| bare)
+    Error::new(error.status(), arose_at(uri, error.text()))
 }

@@ -5,7 +5,7 @@ use arrow::datatypes::DataType;
 use arrow::error::ArrowError;
 use dipc::{Batches, Client, Error, Provider, Reader, Request, Result, Server, Status};
 use dipc_sandbox::service::{
-    ARGUMENTS, Answer, Ask, Call, Ended, HEADER, HOPS, Hash, Refusal, SIGNATURE,
+    ARGUMENTS, Answer, Ask, Call, Ended, HEADER, HOPS, Hash, Refusal, SIGNATURE, hops,
 };
 use dipc_sandbox::service::{Policy, Service};
 use dipc_sandbox::{Error as Failure, Running};
@@ -118,7 +118,7 @@ impl Functions {
         let (principal, schema) = (principal.as_deref(), schema.as_ref());
         let started = (self.0.service).start(call, principal, schema, &ending.function);
         let mut running = started.map_err(refused)?;
-        if let Some(left) = hops(request)? {
+        if let Some(left) = hops(request.headers().get(HOPS)).map_err(refused)? {
             running.limit_hops(left);
         }
         Ok(running)
@@ -179,20 +179,6 @@ fn ask(request: &Request<'_>) -> Result<Ask> {
     let headers = request.headers();
     let value = headers.get(HEADER).unwrap_or_default();
     Ask::parse(value, headers.get(ARGUMENTS)).map_err(refused)
-}
-
-/// The hops that a call of another server has left.
-fn hops(request: &Request<'_>) -> Result<Option<u32>> {
-    let Some(value) = request.headers().get(HOPS) else {
-        return Ok(None);
-    };
-    let number = str::from_utf8(value)
-        .ok()
-        .and_then(|text| text.parse().ok());
-    match number {
-        Some(number) => Ok(Some(number)),
-        None => Err(malformed("the header `function-hops` is no number of hops")),
-    }
 }
 
 /// An error keeps its status.

@@ -24,6 +24,10 @@ pub struct Limits {
     /// How often the call may go on at another server ([`Forward`](crate::Forward)), counted from
     /// its first server. 0 for a host that does not follow. Default: 64.
     pub hops: u32,
+    /// How long a server where the call goes on may send nothing while this one waits for it. It
+    /// sends nothing while a step runs there, nor while it waits for a further server itself.
+    /// Default: ten minutes.
+    pub stall: Duration,
 }
 
 impl Default for Limits {
@@ -36,6 +40,7 @@ impl Default for Limits {
             output_bytes: 64 << 30,
             step_bytes: 256 << 20,
             hops: 64,
+            stall: Duration::from_secs(600),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A module for tests: functions that break the rules, and one that keeps a copy.
+//! A module for tests: functions that break the rules, one that keeps a copy, and one that goes on.
 
 use std::cell::RefCell;
 
@@ -88,10 +88,35 @@ impl Function for Endless {
     }
 }
 
+/// Gives its input out, and goes on at the server and table of its first line, `URI DESCRIPTOR`.
+pub(crate) struct Goes(Vec<u8>);
+
+impl Function for Goes {
+    fn init(arguments: &[u8], input: Option<&Schema>) -> Result<(Self, Output)> {
+        let output = Output::table(input.ok_or("no table")?.clone());
+        Ok((Goes(arguments.to_vec()), output))
+    }
+
+    fn process(&mut self, batch: &RecordBatch, out: &mut Out) -> Result<()> {
+        out.emit(batch)
+    }
+
+    fn finish(&mut self, out: &mut Out) -> Result<()> {
+        let lines = str::from_utf8(&self.0)?;
+        let Some((first, others)) = lines.split_once('\n') else {
+            return Ok(());
+        };
+        let (uri, descriptor) = first.split_once(' ').ok_or("a line is URI DESCRIPTOR")?;
+        out.forward(uri, descriptor.as_bytes(), others.as_bytes())?;
+        Ok(())
+    }
+}
+
 dipc_guest::functions! {
     "short" => Short,
     "panics" => Panics,
     "keeps" => Keeps,
     "copies" => Copies,
     "endless" => Endless,
+    "goes" => Goes,
 }

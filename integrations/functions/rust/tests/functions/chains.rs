@@ -2,11 +2,11 @@
 
 use arrow::array::AsArray as _;
 use arrow::datatypes::Int64Type;
-use dipc::{Error, Reader, Result, Status};
+use dipc::{Error, GetOptions, PutOptions, Reader, Result, Status};
 use dipc_functions::Message;
 
 use crate::serving::{PLACES, Serving, next};
-use crate::{client, module, read};
+use crate::{batch, client, module, numbers, read, schema, table};
 
 /// Four servers that follow one another, each with a quarter of the places.
 fn four(scheme: &str) -> Vec<Serving> {
@@ -107,5 +107,37 @@ fn an_error_names_the_server_where_it_arose() {
             "{error}"
         );
         assert_ne!(error.status(), Status::Provider, "{error}");
+    }
+}
+
+/// Promise of a chain: in a put and in an exchange it goes on as in a get. What the next server makes
+/// of its table follows what this one has made of the client's.
+#[test]
+fn puts_and_exchanges_go_on_too() {
+    for scheme in ["shm", "tcp"] {
+        let (first, next) = (
+            Serving::start(scheme, "part-0"),
+            Serving::start(scheme, "part-1"),
+        );
+        let on = format!("{} published\n", next.uri);
+        let message = Message::new(&module("faults"), "goes", on.as_bytes());
+        let (client, sent) = (client(), batch(7_000));
+        let there = numbers(&table(3));
+        let expected = [numbers([&sent]), there].concat();
+
+        let batches = [sent.clone()];
+        message
+            .put(&client, &first.uri, "mine", batches, &schema())
+            .unwrap();
+        let stored = read(client.get(&first.uri, "stored").unwrap());
+        assert_eq!(numbers(&stored), expected, "{scheme}");
+
+        let options = (&PutOptions::new(), &GetOptions::new());
+        let begun = message.exchange(&client, &first.uri, &schema(), options);
+        let (mut put, reader) = begun.unwrap();
+        let answer = std::thread::spawn(|| read(reader));
+        put.push(sent.clone()).unwrap();
+        put.finish().unwrap();
+        assert_eq!(numbers(&answer.join().unwrap()), expected, "{scheme}");
     }
 }

@@ -18,7 +18,7 @@ const URI: &str = "DIPC_TEST_FUNCTIONS_URI";
 
 /// Never ends in `init`, or in the first step that follows. With a route as its arguments `process`
 /// does nothing, and the call goes on at the table `watched` of the first server of the route.
-fn endless(in_init: bool) -> Module {
+pub fn endless(in_init: bool) -> Module {
     let init = match in_init {
         true => "(loop $again (br $again))",
         false => "",
@@ -52,7 +52,7 @@ fn endless(in_init: bool) -> Module {
 }
 
 /// Servers where a call goes on, one after the other: each URI behind its length.
-fn route(uris: &[&str]) -> Vec<u8> {
+pub fn route(uris: &[&str]) -> Vec<u8> {
     let length = |uri: &str| u8::try_from(uri.len()).unwrap();
     (uris.iter())
         .flat_map(|uri| [&[length(uri)], uri.as_bytes()].concat())

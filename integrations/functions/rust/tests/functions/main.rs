@@ -9,6 +9,7 @@
 
 mod calls;
 mod chains;
+mod failing;
 mod leaving;
 mod limits;
 mod refusals;

@@ -23,6 +23,7 @@ const POLICY: &str = "DIPC_TEST_FUNCTIONS_POLICY";
 pub struct Serving {
     child: Child,
     pub uri: String,
+    was_killed: bool,
     /// The harness of the process writes more at its end.
     output: BufReader<ChildStdout>,
 }
@@ -56,12 +57,19 @@ impl Serving {
         Self {
             uri: uri.expect("a URI"),
             child,
+            was_killed: false,
             output,
         }
     }
 }
 
 impl Serving {
+    /// Kills the process.
+    pub fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.was_killed = true;
+    }
+
     /// Waits until the process says that its table `watched` is asked for (`asked`), or dropped
     /// (`left`).
     pub fn hear(&mut self, word: &str) {
@@ -75,7 +83,7 @@ impl Drop for Serving {
     fn drop(&mut self) {
         drop(self.child.stdin.take());
         let status = self.child.wait().unwrap();
-        if !std::thread::panicking() {
+        if !self.was_killed && !std::thread::panicking() {
             assert!(status.success(), "the server's process: {status}");
         }
     }
@@ -108,12 +116,15 @@ fn policy(name: &str) -> Policy {
             policy.sandbox.module_bytes = 1 << 20;
         }
         "nothing" => {}
-        name if name.starts_with("part-") => {
+        name if name.starts_with("part-") || name.starts_with("stalls-") => {
             policy = policy.allow_any_module();
             for peer in ["shm:@dipc-functions-*", "tcp://127.0.0.1:*"] {
                 policy = policy.allow_peer(peer);
             }
             policy.limits.hops = 60;
+            if name.starts_with("stalls-") {
+                policy.limits.stall = Duration::from_secs(3);
+            }
         }
         name if name.starts_with("alone-") => policy = policy.allow_any_module(),
         other => panic!("{other} is no policy of these tests"),

@@ -12,9 +12,6 @@ pub const ARGUMENTS: &str = "function-arguments";
 /// The header with the signature of a module: Ed25519 over [`signed_bytes`].
 pub const SIGNATURE: &str = "function-signature";
 
-/// The header with the number of hops that a call has left which comes from another server.
-pub const HOPS: &str = "function-hops";
-
 /// The SHA-256 of a module's bytes, which names the module.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Hash(pub [u8; 32]);

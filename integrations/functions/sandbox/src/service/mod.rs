@@ -5,6 +5,7 @@
 
 mod answer;
 mod ask;
+mod elsewhere;
 mod policy;
 
 use std::sync::Arc;
@@ -12,7 +13,8 @@ use std::sync::Arc;
 use arrow::datatypes::SchemaRef;
 
 pub use answer::{Answer, Ended};
-pub use ask::{ARGUMENTS, Ask, Call, HEADER, HOPS, Hash, SIGNATURE, signed_bytes};
+pub use ask::{ARGUMENTS, Ask, Call, HEADER, Hash, SIGNATURE, signed_bytes};
+pub use elsewhere::{HOPS, arose_at, hops};
 pub use policy::Policy;
 
 use crate::{Canceller, Error, Module, Modules, Running, Sandbox};

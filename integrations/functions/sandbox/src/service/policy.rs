@@ -4,6 +4,7 @@ use ed25519_dalek::{Signature, VerifyingKey};
 
 use super::Refusal;
 use super::ask::{Hash, signed_bytes};
+use super::elsewhere::bare;
 use crate::{Error, Limits, ModulesOptions, Options};
 
 /// What the operator of a server allows its clients to run. Nothing, until it names modules, keys
@@ -154,11 +155,6 @@ impl Policy {
             false => Err(not_listed(hash)),
         }
     }
-}
-
-/// A URI without its parameters, which name tags of a connection.
-fn bare(uri: &str) -> &str {
-    uri.split_once('?').map_or(uri, |(bare, _)| bare)
 }
 
 fn not_listed(hash: &Hash) -> Refusal {

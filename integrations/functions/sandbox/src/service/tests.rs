@@ -80,6 +80,62 @@ fn a_policy_allows_what_it_names() {
     assert!(forbids(named.ensure_principal(None)));
 }
 
+/// Promise of `Policy::allow_peer`: a URI stands for itself with any parameters, one that ends with `*`
+/// for all that begin so, and nothing for any other.
+#[test]
+fn a_policy_lets_calls_go_on_at_its_peers() {
+    let goes = |policy: &Policy, uri| match policy.ensure_peer(uri) {
+        Ok(()) => true,
+        Err(Refusal::Forbidden(text)) => {
+            assert!(text.contains(uri), "{text}");
+            false
+        }
+        Err(other) => panic!("{other}"),
+    };
+    let none = Policy::new();
+    assert!(!none.has_peers());
+    assert!(!goes(&none, "shm:@one") && !goes(&none, ""));
+
+    let one = none.allow_peer("tcp://node-1:4000?want_data=7");
+    assert!(one.has_peers());
+    assert!(goes(&one, "tcp://node-1:4000"));
+    assert!(goes(&one, "tcp://node-1:4000?want_data=8&free_data=9"));
+    assert!(!goes(&one, "tcp://node-1:40001"));
+    assert!(!goes(&one, "tcp://node-1"));
+    assert!(!goes(&one, "tls://node-1:4000"));
+
+    let more = one.allow_peer("shm:@lake-*").allow_peer("shm:@two");
+    assert!(goes(&more, "tcp://node-1:4000") && goes(&more, "shm:@two"));
+    assert!(goes(&more, "shm:@lake-1?want_data=7") && goes(&more, "shm:@lake-"));
+    assert!(!goes(&more, "shm:@lake") && !goes(&more, "shm:@two-2"));
+    assert!(goes(&Policy::new().allow_peer("*"), "ucx://anywhere"));
+}
+
+/// Promise of the header `function-hops`: a number, or none.
+#[test]
+fn hops_are_a_number() {
+    assert_eq!(hops(None).unwrap(), None);
+    assert_eq!(hops(Some(b"17")).unwrap(), Some(17));
+    for wrong in ["", "-1", "many", "4294967296"] {
+        let read = hops(Some(wrong.as_bytes()));
+        assert!(matches!(read, Err(Refusal::Malformed(_))), "{wrong}");
+    }
+}
+
+/// Promise of `arose_at`: a chain names the server where an error arose, and no other.
+#[test]
+fn an_error_of_a_chain_names_one_server() {
+    let last = arose_at("tcp://last:1?want_data=7", "no memory");
+    assert_eq!(
+        last,
+        "where the function went on, at tcp://last:1: no memory"
+    );
+    assert_eq!(
+        arose_at("tcp://first:1", &format!("a stream: {last}")),
+        last
+    );
+}
+
 /// Promise of `Service::keep`: a module is kept under its own hash alone.
 #[test]
 fn a_module_has_its_own_hash() {
