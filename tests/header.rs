@@ -250,6 +250,7 @@ fn declarations_of_libdipc_are_those_of_its_header() {
         .replace("usize;", "usize {}")
         .replace("c_char;", "c_char {}")
         .replace("bool;", "bool {}")
+        .replace("u64;", "u64 {}")
         .replace(");", ") {}");
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("sys.rs");

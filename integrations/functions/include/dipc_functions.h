@@ -87,6 +87,18 @@
 #define DIPC_FUNCTIONS_LIMIT_FOLDER_BYTES 10
 
 /**
+ * How often a call may go on at another server (dipc_functions_policy_allow_peer()), counted from its
+ * first server. Default: 64.
+ */
+#define DIPC_FUNCTIONS_LIMIT_HOPS 11
+
+/**
+ * Nanoseconds that a server where a call goes on may send nothing while this one waits for it. It
+ * sends nothing while a step runs there, nor while it waits for a further server. Default: 600 s.
+ */
+#define DIPC_FUNCTIONS_LIMIT_STALL_NS 12
+
+/**
  * A function of a module, with arguments, on its way to a server. It can be sent any number of
  * times, to any servers.
  */
@@ -423,6 +435,24 @@ dipc_status dipc_functions_policy_allow_principal(struct dipc_functions_policy *
                                                   dipc_error **error);
 
 /**
+ * Lets functions that ask for it go on at a server. Without a call of this, no call leaves its
+ * server.
+ *
+ * A function chooses the URI, and this server asks in its own name: name servers alone that may be
+ * reached by everybody who may run a function here. A beginning should contain the port's colon, as
+ * tcp://node-1:*, since other hosts' names may begin alike.
+ *
+ * @param policy  Policy to change; exclusive during the call.
+ * @param uri     A URI, whose parameters do not matter, or, with `*` at its end, all that begin so;
+ *                UTF-8. Copied.
+ * @param error   May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: the URI is not UTF-8.
+ */
+dipc_status dipc_functions_policy_allow_peer(struct dipc_functions_policy *policy,
+                                             const char *uri,
+                                             dipc_error **error);
+
+/**
  * Sets a bound.
  *
  * @param policy  Policy to change; exclusive during the call.
@@ -476,6 +506,10 @@ void dipc_functions_policy_free(struct dipc_functions_policy *policy);
  * A function reads tables in host memory: the published ones, and those of the server's providers
  * and handler. It runs on the thread of the request, and ends in the middle of a step when the client
  * goes or cancels.
+ *
+ * Where the policy has peers (dipc_functions_policy_allow_peer()), a function may go on there. The
+ * server asks them by a client with the default options, and none of the request's headers is
+ * passed on.
  *
  * @param server  Server.
  * @param policy  Copied.

@@ -52,6 +52,7 @@ STATUS_FUNCTIONS: dict[str, list[Any]] = {
     "dipc_functions_policy_allow_key": [P, BYTES],
     "dipc_functions_policy_allow_any_module": [P],
     "dipc_functions_policy_allow_principal": [P, TEXT],
+    "dipc_functions_policy_allow_peer": [P, TEXT],
     "dipc_functions_policy_set_limit": [P, c_int32, c_uint64],
     "dipc_functions_policy_set_folder": [P, TEXT],
     "dipc_functions_policy_set_code_folder": [P, TEXT],
@@ -67,7 +68,7 @@ FREE_FUNCTIONS = ("dipc_functions_policy_free", "dipc_function_module_free", "di
 
 LIMITS = {
     "fuel": 1, "time": 2, "memory_bytes": 3, "output_rows": 4, "output_bytes": 5, "step_bytes": 6, "module_bytes": 7,
-    "modules": 8, "modules_bytes": 9, "folder_bytes": 10,
+    "modules": 8, "modules_bytes": 9, "folder_bytes": 10, "hops": 11, "stall": 12,
 }  # fmt: skip
 
 
@@ -141,6 +142,7 @@ def enable(
     keys: Iterable[bytes] = (),
     any_module: bool = False,
     principals: Iterable[str] | None = None,
+    peers: Iterable[str] = (),
     limits: Mapping[str, float] | None = None,
     folder: Path | None = None,
     code_folder: Path | None = None,
@@ -155,8 +157,11 @@ def enable(
     :param any_module: Every module may run: the sandbox alone stands between its code and this machine.
     :param principals: Names of the clients that may ask, as the server's authorizer gives them; by default every client
         that the server admits.
+    :param peers: Servers where a function may have its call go on: URIs, whose parameters do not matter, or, with ``*``
+        at the end, all that begin so. A function chooses among them, and this server asks them in its own name.
     :param limits: Bounds by name. For one call: "fuel" (about one for each instruction), "time" (seconds inside the
-        module), "memory_bytes", "output_rows", "output_bytes", "step_bytes" (output of one batch). For modules:
+        module), "memory_bytes", "output_rows", "output_bytes", "step_bytes" (output of one batch), "hops" (how often
+        it may go on at another server), "stall" (seconds that such a server may send nothing). For modules:
         "module_bytes" (of one), "modules" and "modules_bytes" (compiled ones in memory), "folder_bytes".
     :param folder: A folder for modules, which outlive the process there.
     :param code_folder: A folder for compiled code. It runs unchecked: nobody but the server's user may write there.
@@ -177,9 +182,14 @@ def enable(
                 raise _errors.InvalidArgumentError("principals is a list of one name or more")
             for name in names:
                 _checked("dipc_functions_policy_allow_principal")(policy, _arguments.text_bytes(name, "a principal"))
+        if isinstance(peers, str):
+            raise _errors.InvalidArgumentError("peers is a list of URIs")
+        for peer in peers:
+            _checked("dipc_functions_policy_allow_peer")(policy, _arguments.text_bytes(peer, "a peer"))
         for name, value in (limits or {}).items():
             which = _arguments.choice(name, "a limit", LIMITS)
-            number = _arguments.nanoseconds(value, name) if name == "time" else _arguments.count(int(value), name)
+            is_time = name in ("time", "stall")
+            number = _arguments.nanoseconds(value, name) if is_time else _arguments.count(int(value), name)
             _checked("dipc_functions_policy_set_limit")(policy, which, number)
         for setter, path in (("set_folder", folder), ("set_code_folder", code_folder)):
             if path is not None:

@@ -1,10 +1,13 @@
 //! Calls of libdipc, by safe names.
 
 use std::ffi::{CStr, CString};
+use std::os::fd::BorrowedFd;
 
 use arrow::ffi::FFI_ArrowSchema;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
 
-use crate::error::{Failure, Result, Said, call};
+use crate::error::{Failure, Result, Said, call, tried};
 use crate::stream::Stream;
 use crate::sys::*;
 
@@ -145,6 +148,46 @@ impl Request {
     pub fn is_cancelled(self) -> bool {
         // SAFETY: `new`'s caller promised a live request.
         unsafe { dipc_request_is_cancelled(self.0) }
+    }
+
+    /// How long the client still waits; DIPC_FOREVER: without an end.
+    pub fn time_left_ns(self) -> u64 {
+        // SAFETY: `new`'s caller promised a live request.
+        unsafe { dipc_request_time_left_ns(self.0) }
+    }
+
+    /// Waits until a descriptor is readable.
+    ///
+    /// # Errors
+    ///
+    /// `Cancelled`: the client has gone or has cancelled.
+    ///
+    /// # Safety
+    ///
+    /// The descriptor is open during the call.
+    pub unsafe fn wait(self, fd: i32) -> Result<()> {
+        let mut gone = -1;
+        // SAFETY: `new`'s caller promised a live request; the place is writable.
+        call(|error| unsafe { dipc_request_cancel_fd(self.0, &raw mut gone, error) })?;
+        // SAFETY: the caller promises it.
+        let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+        // SAFETY: the descriptor is the request's, which is live.
+        let gone = unsafe { BorrowedFd::borrow_raw(gone) };
+        let mut both = [fd, gone].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+        match poll(&mut both, None) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(errno) => {
+                let text = format!("cannot wait for another server: {errno}");
+                return Err(Failure::new(DIPC_ERR_IO, text));
+            }
+        }
+        match self.is_cancelled() {
+            true => Err(Failure::new(
+                DIPC_ERR_CANCELLED,
+                "the client has gone or has cancelled",
+            )),
+            false => Ok(()),
+        }
     }
 
     pub fn headers(self) -> Result<Headers> {
@@ -309,6 +352,49 @@ impl Server {
         })
     }
 
+    /// Gets a table for a request, and leaves when the request's client does.
+    ///
+    /// # Safety
+    ///
+    /// The pointers are what dipc_client_start() takes.
+    pub unsafe fn get_for(
+        self,
+        request: Request,
+        ticket: &[u8],
+        options: *const dipc_get_options,
+    ) -> Result<Stream> {
+        let (ticket, length, verb) = (ticket.as_ptr(), ticket.len(), DIPC_VERB_GET);
+        let Self {
+            client,
+            uris,
+            n_uris,
+            cancel,
+        } = self;
+        // SAFETY: the caller promises the pointers; the functions belong together.
+        let pending = unsafe {
+            Owned::new(
+                |out, error| {
+                    dipc_client_start(
+                        client, verb, uris, n_uris, ticket, length, options, cancel, out, error,
+                    )
+                },
+                dipc_pending_free,
+            )
+        }?;
+        let pending = pending.as_ptr();
+        let mut out = ArrowDeviceArrayStream::released();
+        let mut fd = -1;
+        // SAFETY: the request is live, and so are the places.
+        call(|error| unsafe { dipc_pending_fd(pending, &raw mut fd, error) })?;
+        // SAFETY: as above.
+        while !tried(|error| unsafe { dipc_pending_try_stream(pending, &raw mut out, error) })? {
+            // SAFETY: the descriptor is the pending request's, which is live.
+            unsafe { request.wait(fd) }?;
+        }
+        // SAFETY: libdipc gave a stream away.
+        Ok(unsafe { Stream::new(out) })
+    }
+
     /// Begins a put.
     ///
     /// # Safety
@@ -399,6 +485,6 @@ impl Server {
 }
 
 /// A failure that a server's answer may be.
-pub fn is(result: &Result<()>, code: dipc_status) -> bool {
+pub fn is<T>(result: &Result<T>, code: dipc_status) -> bool {
     matches!(result, Err(failure) if Failure::code(failure) == code)
 }

@@ -140,12 +140,21 @@ impl From<Failed> for Said {
 ///
 /// What libdipc reports.
 pub fn call(function: impl FnOnce(*mut *mut dipc_error) -> dipc_status) -> Result<()> {
+    tried(function).map(drop)
+}
+
+/// [`call`], of a function that may find nothing yet: false for DIPC_NOTHING.
+///
+/// # Errors
+///
+/// As [`call`].
+pub fn tried(function: impl FnOnce(*mut *mut dipc_error) -> dipc_status) -> Result<bool> {
     let mut error = std::ptr::null_mut();
     let status = function(&raw mut error);
     match NonNull::new(error) {
         Some(error) => Err(Failure::There(Given(error))),
         None if status < 0 => Err(Failure::new(status, "libdipc gave no text")),
-        None => Ok(()),
+        None => Ok(status != DIPC_NOTHING),
     }
 }
 

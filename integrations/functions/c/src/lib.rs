@@ -18,6 +18,7 @@
 
 mod arguments;
 mod calls;
+mod chain;
 mod error;
 mod files;
 pub mod message;

@@ -14,8 +14,8 @@ use crate::sys::*;
 /// A function of a module, with arguments, on its way to a server. It can be sent any number of
 /// times, to any servers.
 pub struct dipc_function_message {
-    module: dipc_function_module,
-    call: Call,
+    pub(crate) module: dipc_function_module,
+    pub(crate) call: Call,
 }
 
 /// Makes a call of a function.
@@ -356,7 +356,11 @@ impl dipc_function_message {
     /// # Safety
     ///
     /// `headers` is NULL or live.
-    unsafe fn asking(&self, headers: *const dipc_headers, alone: bool) -> Result<Headers> {
+    pub(crate) unsafe fn asking(
+        &self,
+        headers: *const dipc_headers,
+        alone: bool,
+    ) -> Result<Headers> {
         // SAFETY: the caller promises it.
         let asking = unsafe { Headers::copy_of(headers) }?;
         // SAFETY: the copy is live, and this function's own.

@@ -174,6 +174,15 @@ pub unsafe extern "C" fn dipc_function_send_module(
 }
 
 impl dipc_function_module {
+    /// The module of a server, which has checked the hash.
+    pub(crate) fn known(hash: Hash, wasm: Arc<[u8]>) -> Self {
+        Self {
+            wasm,
+            hash,
+            signature: None,
+        }
+    }
+
     /// # Safety
     ///
     /// The pointers are those of dipc_function_send_module().

@@ -40,6 +40,13 @@ pub const DIPC_FUNCTIONS_LIMIT_MODULES_BYTES: i32 = 9;
 /// Bytes of all modules in the folder of dipc_functions_policy_set_folder(). Default: 1 GiB.
 pub const DIPC_FUNCTIONS_LIMIT_FOLDER_BYTES: i32 = 10;
 
+/// How often a call may go on at another server (dipc_functions_policy_allow_peer()), counted from its
+/// first server. Default: 64.
+pub const DIPC_FUNCTIONS_LIMIT_HOPS: i32 = 11;
+/// Nanoseconds that a server where a call goes on may send nothing while this one waits for it. It
+/// sends nothing while a step runs there, nor while it waits for a further server. Default: 600 s.
+pub const DIPC_FUNCTIONS_LIMIT_STALL_NS: i32 = 12;
+
 /// Makes a policy that allows nothing.
 ///
 /// @param out    Receives the policy, to be freed by dipc_functions_policy_free().
@@ -180,6 +187,36 @@ pub unsafe extern "C" fn dipc_functions_policy_allow_principal(
     unsafe { changing(policy, error, change) }
 }
 
+/// Lets functions that ask for it go on at a server. Without a call of this, no call leaves its
+/// server.
+///
+/// A function chooses the URI, and this server asks in its own name: name servers alone that may be
+/// reached by everybody who may run a function here. A beginning should contain the port's colon, as
+/// tcp://node-1:*, since other hosts' names may begin alike.
+///
+/// @param policy  Policy to change; exclusive during the call.
+/// @param uri     A URI, whose parameters do not matter, or, with `*` at its end, all that begin so;
+///                UTF-8. Copied.
+/// @param error   May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: the URI is not UTF-8.
+///
+/// # Safety
+///
+/// `policy` is NULL, or live and used by nobody else; `uri` is NULL or NUL-terminated; `error` is
+/// NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_functions_policy_allow_peer(
+    policy: *mut dipc_functions_policy,
+    uri: *const c_char,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `uri` is NULL or NUL-terminated.
+    let uri = || unsafe { text(uri, "uri") };
+    let change = |policy: Policy| Ok(policy.allow_peer(uri()?));
+    // SAFETY: the caller promises what `changing` asks.
+    unsafe { changing(policy, error, change) }
+}
+
 /// Sets a bound.
 ///
 /// @param policy  Policy to change; exclusive during the call.
@@ -211,6 +248,10 @@ pub unsafe extern "C" fn dipc_functions_policy_set_limit(
             DIPC_FUNCTIONS_LIMIT_MODULES => policy.modules.count = number,
             DIPC_FUNCTIONS_LIMIT_MODULES_BYTES => policy.modules.bytes = number,
             DIPC_FUNCTIONS_LIMIT_FOLDER_BYTES => policy.modules.folder_bytes = value,
+            DIPC_FUNCTIONS_LIMIT_HOPS => {
+                policy.limits.hops = u32::try_from(value).unwrap_or(u32::MAX);
+            }
+            DIPC_FUNCTIONS_LIMIT_STALL_NS => policy.limits.stall = Duration::from_nanos(value),
             _ => return Err(invalid(format!("limit is {limit}: there is no such limit"))),
         }
         Ok(policy)

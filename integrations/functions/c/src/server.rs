@@ -3,17 +3,18 @@
 use std::ffi::c_void;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use arrow::array::AsArray as _;
+use arrow::array::{AsArray as _, RecordBatch};
 use arrow::datatypes::DataType;
 use arrow::error::ArrowError;
 use dipc_sandbox::service::{
-    ARGUMENTS, Answer, Ask, Call, Ended, HEADER, Hash, SIGNATURE, Service,
+    ARGUMENTS, Answer, Ask, Call, HEADER, HOPS, Hash, SIGNATURE, Service, hops,
 };
 use dipc_sandbox::{Canceller, Running};
 
 use crate::arguments::{invalid, shared};
 use crate::calls::{Request, key};
-use crate::error::{Failure, Result, Said, call, caught, guard};
+use crate::chain::{Chain, Place};
+use crate::error::{Failure, Result, call, caught, guard};
 use crate::files::Arenas;
 use crate::policy::dipc_functions_policy;
 use crate::stream::{Listener, Stream, Table, export};
@@ -25,6 +26,10 @@ use crate::sys::*;
 /// A function reads tables in host memory: the published ones, and those of the server's providers
 /// and handler. It runs on the thread of the request, and ends in the middle of a step when the client
 /// goes or cancels.
+///
+/// Where the policy has peers (dipc_functions_policy_allow_peer()), a function may go on there. The
+/// server asks them by a client with the default options, and none of the request's headers is
+/// passed on.
 ///
 /// @param server  Server.
 /// @param policy  Copied.
@@ -46,11 +51,11 @@ pub unsafe extern "C" fn dipc_functions_enable(
         let policy = unsafe { shared(policy, "policy") }?;
         let mut policy = policy.policy.clone();
         policy.sandbox.files = Some(Arc::new(Arenas));
-        let service = Service::new(policy)?;
-        let userdata = Box::into_raw(Box::new(service));
+        let place = Place::new(Service::new(policy)?)?;
+        let userdata = Box::into_raw(Box::new(Arc::new(place)));
         let (data, header) = (userdata.cast(), key(HEADER));
         // SAFETY: the caller promises `server` is NULL or live. Both functions take the userdata, a
-        // service, which any thread may use.
+        // place, which any thread may use.
         let set = call(|error| unsafe {
             dipc_server_set_middleware(
                 server,
@@ -73,12 +78,12 @@ pub unsafe extern "C" fn dipc_functions_enable(
 
 /// Libdipc calls the middleware on several threads.
 const fn is_shared<T: Send + Sync>() {}
-const _: () = is_shared::<Service>();
+const _: () = is_shared::<Arc<Place>>();
 
 unsafe extern "C" fn finalize(userdata: *mut c_void) {
     let _ = caught(|| {
         // SAFETY: dipc_functions_enable() made it by `Box::into_raw`; libdipc calls once.
-        drop(unsafe { Box::from_raw(userdata.cast::<Service>()) });
+        drop(unsafe { Box::from_raw(userdata.cast::<Arc<Place>>()) });
         Ok(())
     });
 }
@@ -88,12 +93,12 @@ unsafe extern "C" fn provide(
     request: *mut dipc_request,
     out: *mut ArrowDeviceArrayStream,
 ) -> i32 {
-    // SAFETY: dipc_functions_enable() put a service there, which lives until the finalizer has run.
-    let service = unsafe { &*userdata.cast::<Service>() };
+    // SAFETY: dipc_functions_enable() put a place there, which lives until the finalizer has run.
+    let place = unsafe { &*userdata.cast::<Arc<Place>>() };
     // SAFETY: the request is valid until the stream is released, or until this call returns where it
     // gives none.
     let request = unsafe { Request::new(request) };
-    match caught(|| answer(service, request)) {
+    match caught(|| answer(place, request)) {
         Ok(Some(stream)) => {
             // SAFETY: libdipc passes a place for a stream.
             unsafe { out.write(stream.into_raw()) };
@@ -107,8 +112,8 @@ unsafe extern "C" fn provide(
     }
 }
 
-fn answer(service: &Service, request: Request) -> Result<Option<Stream>> {
-    let asked = Asked::read(service, request)?;
+fn answer(place: &Arc<Place>, request: Request) -> Result<Option<Stream>> {
+    let asked = Asked::read(place, request)?;
     match request.verb() {
         DIPC_VERB_GET => asked.get().map(Some),
         DIPC_VERB_PUT => asked.put().map(|()| None),
@@ -121,25 +126,42 @@ fn answer(service: &Service, request: Request) -> Result<Option<Stream>> {
 
 /// A request for functions.
 struct Asked<'a> {
-    service: &'a Service,
+    place: &'a Arc<Place>,
     request: Request,
     ask: Ask,
+    /// That the call has left, if it comes from another server.
+    hops: Option<u32>,
     signature: Option<Vec<u8>>,
     principal: Option<String>,
 }
 
 impl<'a> Asked<'a> {
-    fn read(service: &'a Service, request: Request) -> Result<Self> {
+    fn read(place: &'a Arc<Place>, request: Request) -> Result<Self> {
         let headers = request.headers()?;
         let value = headers.get(HEADER)?.unwrap_or_default();
         let arguments = headers.get(ARGUMENTS)?;
         Ok(Self {
-            service,
+            place,
             request,
+            hops: hops(headers.get(HOPS)?.as_deref())?,
             ask: Ask::parse(&value, arguments.as_deref())?,
             signature: headers.get(SIGNATURE)?,
             principal: request.principal()?,
         })
+    }
+
+    fn service(&self) -> &Service {
+        &self.place.service
+    }
+
+    /// The batches of an answer, here and where the call goes on, as a stream.
+    fn chain<T>(&self, answer: Answer<T>, call: &Call, listener: Listener) -> Stream
+    where
+        T: Iterator<Item = Result<RecordBatch, ArrowError>> + Send + 'static,
+    {
+        // The stream ends before its request does.
+        let chain = Chain::new(answer, Arc::clone(self.place), call.clone(), self.request);
+        export(chain.schema(), chain, listener)
     }
 
     fn get(&self) -> Result<Stream> {
@@ -154,10 +176,8 @@ impl<'a> Asked<'a> {
             }
             Ask::Alone(call) => {
                 let running = self.start(call, None)?;
-                Ok(stream_of(
-                    Answer::new(running, std::iter::empty()),
-                    listener,
-                ))
+                let answer = Answer::new(running, std::iter::empty());
+                Ok(self.chain(answer, call, listener))
             }
             Ask::Module(_) => Err(invalid("a module is sent by a put")),
         }
@@ -190,16 +210,15 @@ impl<'a> Asked<'a> {
     }
 
     fn ensure_may_call(&self, call: &Call) -> Result<()> {
-        Ok(self
-            .service
-            .ensure_may_call(call, self.principal.as_deref())?)
+        let principal = self.principal.as_deref();
+        Ok(self.service().ensure_may_call(call, principal)?)
     }
 
     /// Refuses a module that may not come, or is here.
     fn ensure_may_send(&self, hash: &Hash) -> Result<()> {
         let (signature, principal) = (self.signature.as_deref(), self.principal.as_deref());
-        self.service.ensure_may_send(hash, signature, principal)?;
-        match self.service.has(hash)? {
+        self.service().ensure_may_send(hash, signature, principal)?;
+        match self.service().has(hash)? {
             true => Err(Failure::new(
                 DIPC_ERR_ALREADY_EXISTS,
                 format!("the module {hash} is here"),
@@ -214,13 +233,19 @@ impl<'a> Asked<'a> {
         let request = self.request;
         // The function ends before the request does.
         let canceller = Canceller::when(move || request.is_cancelled());
-        let started = (self.service).start(call, principal, schema.as_ref(), &canceller);
-        Ok(started?)
+        let started = self
+            .service()
+            .start(call, principal, schema.as_ref(), &canceller);
+        let mut running = started?;
+        if let Some(left) = self.hops {
+            running.limit_hops(left);
+        }
+        Ok(running)
     }
 
     fn answer(&self, call: &Call, table: Table, listener: Listener) -> Result<Stream> {
         let running = self.start(call, Some(&table))?;
-        Ok(stream_of(Answer::new(running, table), listener))
+        Ok(self.chain(Answer::new(running, table), call, listener))
     }
 
     /// Sends the function's output on. What ends it is the put's failure, whatever the host that
@@ -243,7 +268,7 @@ impl<'a> Asked<'a> {
 
     fn keep(&self, hash: &Hash, mut table: Table) -> Result<()> {
         let mut wasm = Vec::new();
-        let most = self.service.policy().sandbox.module_bytes;
+        let most = self.service().policy().sandbox.module_bytes;
         while let Some(batch) = table.next_batch()? {
             let parts = (batch.columns().first())
                 .filter(|column| *column.data_type() == DataType::Binary)
@@ -256,30 +281,6 @@ impl<'a> Asked<'a> {
                 wasm.extend_from_slice(part);
             }
         }
-        Ok(self.service.keep(hash, &wasm)?)
+        Ok(self.service().keep(hash, &wasm)?)
     }
-}
-
-/// The batches of an answer as a stream.
-fn stream_of<T>(answer: Answer<T>, listener: Listener) -> Stream
-where
-    T: Iterator<Item = Result<arrow::array::RecordBatch, ArrowError>> + Send + 'static,
-{
-    let schema = answer.schema();
-    let batches = answer.map(|batch| {
-        batch.map_err(|ended| match ended {
-            Ended::Function(failed) => Said::from(failed),
-            Ended::Table(error) => of_table(&error),
-        })
-    });
-    export(schema, batches, listener)
-}
-
-/// What a table said as it failed, on its way through an iterator of the `arrow` crate.
-fn of_table(error: &ArrowError) -> Said {
-    match error {
-        ArrowError::ExternalError(source) => source.downcast_ref::<Said>().cloned(),
-        _ => None,
-    }
-    .unwrap_or_else(|| Said::new(DIPC_ERR_PROVIDER, error.to_string()))
 }

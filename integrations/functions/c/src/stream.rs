@@ -8,7 +8,8 @@ use arrow::datatypes::{DataType, Schema, SchemaRef};
 use arrow::error::ArrowError;
 use arrow::ffi::{FFI_ArrowArray, FFI_ArrowSchema, from_ffi_and_data_type};
 
-use crate::error::{Failure, Result, Said, call, caught};
+use crate::calls::Request;
+use crate::error::{Failure, Result, Said, call, caught, tried};
 use crate::sys::*;
 
 impl ArrowDeviceArrayStream {
@@ -101,10 +102,27 @@ impl Table {
     ///
     /// As [`new`](Self::new).
     pub fn next_batch(&mut self) -> Result<Option<RecordBatch>> {
+        self.read(Stream::next)
+    }
+
+    /// [`next_batch`](Self::next_batch) of a stream of dipc_client_start(), which leaves when the
+    /// client of `request` does.
+    ///
+    /// # Errors
+    ///
+    /// As [`next_batch`](Self::next_batch); `Cancelled`.
+    pub fn next_batch_for(&mut self, request: Request) -> Result<Option<RecordBatch>> {
+        self.read(|stream| stream.next_for(request))
+    }
+
+    fn read(
+        &mut self,
+        next: impl FnOnce(&mut Stream) -> Result<Option<ArrowDeviceArray>>,
+    ) -> Result<Option<RecordBatch>> {
         if self.has_ended {
             return Ok(None);
         }
-        let batch = self.stream.next().and_then(|array| {
+        let batch = next(&mut self.stream).and_then(|array| {
             let batch = array.map(|array| batch_of(array, &self.schema));
             batch.transpose()
         });
@@ -136,6 +154,19 @@ impl Stream {
             0 => Ok(Some(array)),
             _ => Err(self.failure()),
         }
+    }
+
+    fn next_for(&mut self, request: Request) -> Result<Option<ArrowDeviceArray>> {
+        let mut array = ArrowDeviceArray::host(FFI_ArrowArray::empty());
+        let (stream, mut fd) = (self.as_mut_ptr(), -1);
+        // SAFETY: the stream is live and this is its one user; the place is writable.
+        while !tried(|error| unsafe { dipc_stream_try_next(stream, &raw mut array, error) })? {
+            // SAFETY: as above.
+            call(|error| unsafe { dipc_stream_fd(stream, &raw mut fd, error) })?;
+            // SAFETY: the descriptor is the stream's, which is live.
+            unsafe { request.wait(fd) }?;
+        }
+        Ok((!array.array.is_released()).then_some(array))
     }
 
     /// Why a call of the stream failed: libdipc's own streams know the status.

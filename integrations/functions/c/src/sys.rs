@@ -1,6 +1,6 @@
 //! What `dipc.h` declares, as far as this library calls it. A test compares the declarations.
 
-use std::ffi::{c_char, c_void};
+use std::ffi::{c_char, c_int, c_void};
 
 use arrow::ffi::{FFI_ArrowArray, FFI_ArrowSchema};
 
@@ -8,6 +8,7 @@ use arrow::ffi::{FFI_ArrowArray, FFI_ArrowSchema};
 pub type dipc_status = i32;
 
 pub const DIPC_OK: i32 = 0;
+pub const DIPC_NOTHING: i32 = 1;
 pub const DIPC_ERR_NULL_ARGUMENT: i32 = -1;
 pub const DIPC_ERR_INVALID_ARGUMENT: i32 = -2;
 pub const DIPC_ERR_UNSUPPORTED: i32 = -4;
@@ -37,8 +38,8 @@ macro_rules! opaque {
 }
 
 opaque! {
-    dipc_cancel dipc_client dipc_error dipc_get_options dipc_headers dipc_put dipc_put_options
-    dipc_request dipc_server
+    dipc_cancel dipc_client dipc_client_options dipc_error dipc_get_options dipc_headers dipc_pending
+    dipc_put dipc_put_options dipc_request dipc_server
 }
 
 /// Arrow's array on a device.
@@ -133,6 +134,16 @@ unsafe extern "C" {
         headers: *const dipc_headers,
         error: *mut *mut dipc_error,
     ) -> dipc_status;
+    pub fn dipc_get_options_set_deadline_ns(
+        options: *mut dipc_get_options,
+        deadline_ns: u64,
+        error: *mut *mut dipc_error,
+    ) -> dipc_status;
+    pub fn dipc_get_options_set_stall_timeout_ns(
+        options: *mut dipc_get_options,
+        stall_timeout_ns: u64,
+        error: *mut *mut dipc_error,
+    ) -> dipc_status;
     pub fn dipc_get_options_free(options: *mut dipc_get_options);
     pub fn dipc_put_options_new(
         out: *mut *mut dipc_put_options,
@@ -143,7 +154,66 @@ unsafe extern "C" {
         headers: *const dipc_headers,
         error: *mut *mut dipc_error,
     ) -> dipc_status;
+    pub fn dipc_put_options_set_deadline_ns(
+        options: *mut dipc_put_options,
+        deadline_ns: u64,
+        error: *mut *mut dipc_error,
+    ) -> dipc_status;
+    pub fn dipc_put_options_set_stall_timeout_ns(
+        options: *mut dipc_put_options,
+        stall_timeout_ns: u64,
+        error: *mut *mut dipc_error,
+    ) -> dipc_status;
     pub fn dipc_put_options_free(options: *mut dipc_put_options);
+    pub fn dipc_client_options_new(
+        out: *mut *mut dipc_client_options,
+        error: *mut *mut dipc_error,
+    ) -> dipc_status;
+    pub fn dipc_client_options_set_max_idle(
+        options: *mut dipc_client_options,
+        max_idle: usize,
+        error: *mut *mut dipc_error,
+    ) -> dipc_status;
+    pub fn dipc_client_options_free(options: *mut dipc_client_options);
+    pub fn dipc_client_new(
+        options: *const dipc_client_options,
+        out: *mut *mut dipc_client,
+        error: *mut *mut dipc_error,
+    ) -> dipc_status;
+    pub fn dipc_client_free(client: *mut dipc_client);
+    pub fn dipc_client_start(
+        client: *const dipc_client,
+        verb: i32,
+        uris: *const *const c_char,
+        n_uris: usize,
+        descriptor: *const u8,
+        descriptor_len_bytes: usize,
+        options: *const dipc_get_options,
+        cancel: *const dipc_cancel,
+        out: *mut *mut dipc_pending,
+        error: *mut *mut dipc_error,
+    ) -> dipc_status;
+    pub fn dipc_pending_fd(
+        pending: *const dipc_pending,
+        out: *mut c_int,
+        error: *mut *mut dipc_error,
+    ) -> dipc_status;
+    pub fn dipc_pending_try_stream(
+        pending: *const dipc_pending,
+        out: *mut ArrowDeviceArrayStream,
+        error: *mut *mut dipc_error,
+    ) -> dipc_status;
+    pub fn dipc_pending_free(pending: *mut dipc_pending);
+    pub fn dipc_stream_fd(
+        stream: *const ArrowDeviceArrayStream,
+        out: *mut c_int,
+        error: *mut *mut dipc_error,
+    ) -> dipc_status;
+    pub fn dipc_stream_try_next(
+        stream: *const ArrowDeviceArrayStream,
+        out: *mut ArrowDeviceArray,
+        error: *mut *mut dipc_error,
+    ) -> dipc_status;
     pub fn dipc_client_get(
         client: *const dipc_client,
         uris: *const *const c_char,
@@ -198,6 +268,12 @@ unsafe extern "C" {
         error: *mut *mut dipc_error,
     ) -> dipc_status;
     pub fn dipc_request_is_cancelled(request: *const dipc_request) -> bool;
+    pub fn dipc_request_cancel_fd(
+        request: *const dipc_request,
+        out_fd: *mut i32,
+        error: *mut *mut dipc_error,
+    ) -> dipc_status;
+    pub fn dipc_request_time_left_ns(request: *const dipc_request) -> u64;
     pub fn dipc_request_verb(request: *const dipc_request) -> i32;
     pub fn dipc_request_headers(
         request: *const dipc_request,

@@ -259,13 +259,36 @@ def test_failures_and_bounds_end_their_call_alone(server):
     assert functions.Message(filter_, "keep", "price>9.5").get(server.uri, "prices").read_all() == CHEAP
 
 
+def test_a_function_goes_on_at_a_peer(server):
+    faults = module("faults")
+    with served() as other:
+        message = functions.Message(faults, "goes", f"{other.uri} prices\n{server.uri} prices\n")
+        functions.enable(other, any_module=True, peers=[server.uri])
+        functions.enable(server, modules=[faults], peers=["shm:@dipc-functions-python-*"])
+        assert message.get(server.uri, "prices").read_all() == pa.concat_tables([TABLE] * 3)
+        functions.enable(
+            server, modules=[faults], peers=["shm:@dipc-functions-python-*"], limits={"hops": 1, "stall": 9}
+        )
+        with pytest.raises(dipc.OutOfResourcesError, match="hops to other servers"):
+            message.get(server.uri, "prices").read_all()
+        functions.enable(server, modules=[faults], peers=["shm:@nobody"])
+        with pytest.raises(dipc.PermissionError, match=other.uri.split("?")[0]):
+            message.get(server.uri, "prices").read_all()
+
+
 def test_arguments_are_checked(server, tmp_path):
     wasm = module("filter")
     assert wasm.hash == hashlib.sha256((MODULES / "filter.wasm").read_bytes()).digest()
     functions.enable(server, any_module=True, folder=tmp_path / "modules", code_folder=tmp_path / "code")
     wasm.send(server.uri)
     assert [path.name for path in (tmp_path / "modules").iterdir()] == [f"{wasm.hash.hex()}.wasm"]
-    for wrong in ({"modules": [b"short"]}, {"keys": [b"short"]}, {"limits": {"speed": 1}}, {"principals": []}):
+    for wrong in (
+        {"modules": [b"short"]},
+        {"keys": [b"short"]},
+        {"limits": {"speed": 1}},
+        {"principals": []},
+        {"peers": "shm:@one"},
+    ):
         with pytest.raises(dipc.InvalidArgumentError):
             functions.enable(server, **wrong)
     with pytest.raises(dipc.IoError):

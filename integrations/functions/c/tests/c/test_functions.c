@@ -98,6 +98,16 @@ static void offer_listed(dipc_server *server) {
   enable(server, policy);
 }
 
+static void offer_onward(dipc_server *server) {
+  dipc_functions_policy *policy = new_policy();
+  allow(policy, "faults.wasm");
+  OK(dipc_functions_policy_allow_peer(policy, "shm:@dipc-c-forked-*", &error_));
+  OK(dipc_functions_policy_allow_peer(policy, "tcp://127.0.0.1:*", &error_));
+  OK(dipc_functions_policy_allow_peer(policy, "ucx://127.0.0.1:*", &error_));
+  OK(dipc_functions_policy_set_limit(policy, DIPC_FUNCTIONS_LIMIT_HOPS, 2, &error_));
+  enable(server, policy);
+}
+
 static void offer_nothing(dipc_server *server) {
   enable(server, new_policy());
 }
@@ -398,11 +408,13 @@ static void gets_table(const dipc_client *client, const char *uri) {
   CHECK_EQ(table_check_stream(&stream), ALL);
 }
 
-/* A client that leaves ends its function in the middle of a step, and others go on. */
-static void leaves(const dipc_client *client, const char *uri) {
+/* A client that leaves ends its function in the middle of a step, at `at`, and others go on. */
+static void leaves(const dipc_client *client, const char *uri, const char *at) {
   struct ArrowDeviceArrayStream stream;
   struct timespec begin, end;
-  dipc_function_message *message = message_of("faults.wasm", "endless", "");
+  char arguments[2 * DIPC_URI_BYTES] = "";
+  if (at != uri) snprintf(arguments, sizeof arguments, "%s watched\n", at);
+  dipc_function_message *message = message_of("faults.wasm", "endless", arguments);
   dipc_cancel *cancel = NULL;
   OK(dipc_cancel_new(&cancel, &error_));
   OK(dipc_function_get(message, client, &uri, 1, TICKET("watched"), NULL, NULL, cancel, &stream,
@@ -416,11 +428,58 @@ static void leaves(const dipc_client *client, const char *uri) {
   stream.release(&stream);
   dipc_cancel_free(cancel);
   /* The server's host says when the table of the function is released. */
-  stream = get(client, uri, "released");
+  stream = get(client, at, "released");
   CHECK_EQ(table_check_stream(&stream), 1);
   clock_gettime(CLOCK_MONOTONIC, &end);
   CHECK(end.tv_sec - begin.tv_sec < 20);
   gets_table(client, uri);
+}
+
+/* A function that goes on elsewhere: the rows of `table` here, and then of the next server. */
+static void goes_on(const dipc_client *client, const char *uri, const char *next,
+                    const char *unlisted) {
+  struct ArrowDeviceArrayStream stream;
+  char arguments[4 * DIPC_URI_BYTES];
+  dipc_function_message *message;
+  snprintf(arguments, sizeof arguments, "%s table\n%s table\n", next, uri);
+  message = message_of("faults.wasm", "goes", arguments);
+  OK(dipc_function_get(message, client, &uri, 1, TICKET("table"), NULL, NULL, NULL, &stream,
+                       &error_));
+  for (int64_t part = 0; part < 3; part++) {
+    struct ArrowDeviceArray batch;
+    for (int64_t rows = 0; rows < ALL; rows += batch.array.length) {
+      if (rows > 0) batch.array.release(&batch.array);
+      if (stream.get_next(&stream, &batch) != 0) FAIL("%s", stream.get_last_error(&stream));
+      CHECK(batch.array.release != NULL);
+      table_check(&batch.array, rows, batch.array.length);
+    }
+    batch.array.release(&batch.array);
+  }
+  stream.release(&stream);
+  dipc_function_message_free(message);
+
+  /* Two hops are the most. */
+  snprintf(arguments, sizeof arguments, "%s table\n%s table\n%s table\n", next, uri, next);
+  message = message_of("faults.wasm", "goes", arguments);
+  OK(dipc_function_get(message, client, &uri, 1, TICKET("table"), NULL, NULL, NULL, &stream,
+                       &error_));
+  fails_later(&stream, DIPC_ERR_OUT_OF_RESOURCES, "hops to other servers");
+  dipc_function_message_free(message);
+
+  /* The next server's own failure, with its name. */
+  snprintf(arguments, sizeof arguments, "%s absent\n", next);
+  message = message_of("faults.wasm", "goes", arguments);
+  OK(dipc_function_get(message, client, &uri, 1, TICKET("table"), NULL, NULL, NULL, &stream,
+                       &error_));
+  fails_later(&stream, DIPC_ERR_NOT_FOUND, "where the function went on, at ");
+  dipc_function_message_free(message);
+
+  snprintf(arguments, sizeof arguments, "%s table\n", unlisted);
+  message = message_of("faults.wasm", "goes", arguments);
+  OK(dipc_function_get(message, client, &uri, 1, TICKET("table"), NULL, NULL, NULL, &stream,
+                       &error_));
+  fails_later(&stream, DIPC_ERR_PERMISSION, "does not let functions go on");
+  dipc_function_message_free(message);
 }
 
 static void keeps_bounds(const dipc_client *client, const char *uri) {
@@ -517,6 +576,8 @@ static void nulls(const dipc_client *client) {
   NULLS("policy", dipc_functions_policy_allow_any_module(NULL, &error_));
   NULLS("policy", dipc_functions_policy_allow_principal(NULL, "ann", &error_));
   NULLS("principal", dipc_functions_policy_allow_principal(policy, NULL, &error_));
+  NULLS("policy", dipc_functions_policy_allow_peer(NULL, "shm:@one", &error_));
+  NULLS("uri", dipc_functions_policy_allow_peer(policy, NULL, &error_));
   NULLS("policy", dipc_functions_policy_set_limit(NULL, DIPC_FUNCTIONS_LIMIT_FUEL, 1, &error_));
   NULLS("policy", dipc_functions_policy_set_folder(NULL, "/tmp", &error_));
   NULLS("folder", dipc_functions_policy_set_folder(policy, NULL, &error_));
@@ -597,8 +658,8 @@ static void nulls(const dipc_client *client) {
   dipc_function_message_free(message);
   dipc_function_module_free(module);
 
-  FAILS(DIPC_ERR_INVALID_ARGUMENT, "limit is 11",
-        dipc_functions_policy_set_limit(policy, 11, 1, &error_));
+  FAILS(DIPC_ERR_INVALID_ARGUMENT, "limit is 13",
+        dipc_functions_policy_set_limit(policy, 13, 1, &error_));
   bytes[0] = 2; /* No point of the curve has this y. */
   FAILS(DIPC_ERR_INVALID_ARGUMENT, "no public key",
         dipc_functions_policy_allow_key(policy, bytes, &error_));
@@ -612,7 +673,8 @@ int main(int count, char **arguments) {
   set_folders(count, arguments);
   forked_server listed = fork_server(offer_listed), nothing = fork_server(offer_nothing),
                 with_key = fork_server(offer_signed), little = fork_server(offer_little),
-                tiny = fork_server(offer_tiny_modules);
+                tiny = fork_server(offer_tiny_modules), onward = fork_server(offer_onward),
+                further = fork_server(offer_onward);
   dipc_client *client = new_client();
   polls(client, listed.uris[0]);
   for (int i = 0; i < 3; i++) {
@@ -623,7 +685,9 @@ int main(int count, char **arguments) {
     exchanges(client, uri);
     runs_alone(client, uri);
     fails(client, uri);
-    leaves(client, uri);
+    leaves(client, uri, uri);
+    leaves(client, onward.uris[i], further.uris[i]);
+    goes_on(client, onward.uris[i], further.uris[i], "shm:@elsewhere");
     forbids(client, nothing.uris[i]);
   }
   wants_signatures(client, with_key.uris[0]);
@@ -633,6 +697,8 @@ int main(int count, char **arguments) {
   nulls(client);
   dipc_client_free(client);
   /* The last first: each has the ends of the pipes that were there when it was forked. */
+  end_server(&further);
+  end_server(&onward);
   end_server(&tiny);
   end_server(&little);
   end_server(&with_key);

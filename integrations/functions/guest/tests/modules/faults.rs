@@ -73,18 +73,23 @@ impl Function for Copies {
     }
 }
 
-/// Never comes to an end.
-pub(crate) struct Endless;
+/// Never comes to an end. With a line `URI DESCRIPTOR`, it does so there.
+pub(crate) struct Endless(Vec<u8>);
 
 impl Function for Endless {
-    fn init(_: &[u8], _: Option<&Schema>) -> Result<(Self, Output)> {
-        Ok((Endless, Output::Bytes))
+    fn init(arguments: &[u8], _: Option<&Schema>) -> Result<(Self, Output)> {
+        Ok((Endless(arguments.to_vec()), Output::Bytes))
     }
 
     fn process(&mut self, batch: &RecordBatch, _: &mut Out) -> Result<()> {
-        loop {
+        while self.0.is_empty() {
             std::hint::black_box(batch);
         }
+        Ok(())
+    }
+
+    fn finish(&mut self, out: &mut Out) -> Result<()> {
+        forward(&self.0, out)
     }
 }
 
@@ -102,14 +107,17 @@ impl Function for Goes {
     }
 
     fn finish(&mut self, out: &mut Out) -> Result<()> {
-        let lines = str::from_utf8(&self.0)?;
-        let Some((first, others)) = lines.split_once('\n') else {
-            return Ok(());
-        };
-        let (uri, descriptor) = first.split_once(' ').ok_or("a line is URI DESCRIPTOR")?;
-        out.forward(uri, descriptor.as_bytes(), others.as_bytes())?;
-        Ok(())
+        forward(&self.0, out)
     }
+}
+
+fn forward(lines: &[u8], out: &mut Out) -> Result<()> {
+    let Some((first, others)) = str::from_utf8(lines)?.split_once('\n') else {
+        return Ok(());
+    };
+    let (uri, descriptor) = first.split_once(' ').ok_or("a line is URI DESCRIPTOR")?;
+    out.forward(uri, descriptor.as_bytes(), others.as_bytes())?;
+    Ok(())
 }
 
 dipc_guest::functions! {
