@@ -13,6 +13,7 @@ mod failing;
 mod leaving;
 mod limits;
 mod refusals;
+mod search;
 mod serving;
 
 use std::path::PathBuf;

@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use arrow::array::{ArrayRef, Int64Array, RecordBatch};
+use arrow::array::{ArrayRef, Int64Array, ListArray, RecordBatch};
+use arrow::datatypes::Int64Type;
 use arrow::error::ArrowError;
 use dipc::{Arena, Batches, Error, Provider, Reader, Request, Result, Server, Status};
 use dipc_functions::{Limits, Policy, enable};
@@ -140,6 +141,27 @@ pub fn next(place: i64) -> i64 {
     (place * 7 + 1003) % (4 * PLACES)
 }
 
+/// Where the edges of a vertex of the search lead, of four parts.
+pub fn edges(vertex: i64) -> [i64; 6] {
+    let pairs = [
+        (7, 1_003),
+        (2_654_435_761, 5),
+        (1_103_515_245, 12_345),
+        (69_069, 1),
+        (31 + vertex, 17),
+        (3 * vertex, 77),
+    ];
+    pairs.map(|(factor, more)| (vertex * factor + more) % (4 * PLACES))
+}
+
+/// Part of the table of the search.
+fn edges_of(part: i64) -> RecordBatch {
+    let vertices = part * PLACES..(part + 1) * PLACES;
+    let lists = vertices.map(|vertex| Some(edges(vertex).map(Some)));
+    let column: ArrayRef = Arc::new(ListArray::from_iter_primitive::<Int64Type, _, _>(lists));
+    RecordBatch::try_from_iter([("to", column)]).unwrap()
+}
+
 /// Part of the table of the chase.
 fn part(part: i64) -> RecordBatch {
     let places = part * PLACES..(part + 1) * PLACES;
@@ -223,9 +245,11 @@ fn serves() {
     ))
     .unwrap();
     if let Some((_, number)) = name.split_once('-') {
-        let batch = part(number.parse().unwrap());
-        let ticket = format!("next-{number}");
-        (server.publish(ticket, &batch.schema(), [batch.clone()])).unwrap();
+        let number = number.parse().unwrap();
+        for (ticket, batch) in [("next", part(number)), ("edges", edges_of(number))] {
+            let ticket = format!("{ticket}-{number}");
+            (server.publish(ticket, &batch.schema(), [batch.clone()])).unwrap();
+        }
     }
     server.handler(Host::default()).unwrap();
     if name != "off" {
