@@ -180,12 +180,15 @@ fn errors_come_through_the_middleware() {
     assert_eq!(error.status(), Status::OutOfResources, "{error}");
     assert!(error.text().contains("the disk is full"), "{error}");
 
+    // An exchange alone does not go on to the pull form.
     server.pull_handler().unwrap();
-    let error = client.get_with(&uri, "table", &options).map(drop);
+    let options = PutOptions::new().headers(headers("yes"));
+    let both = (&options, &GetOptions::new());
+    let exchanged = client.exchange(&uri, b"any", &schema(), both);
+    let error = exchanged.and_then(|(mut put, _answers)| put.finish());
     assert_eq!(error.unwrap_err().status(), Status::Unsupported);
     server.clear_handler().unwrap();
     let sent = Batches::of(schema(), table(1));
-    let options = PutOptions::new().headers(headers("yes"));
     let error = client.put_with(&uri, "any", sent, &options).unwrap_err();
     assert_eq!(error.status(), Status::Unsupported);
     assert!(error.text().contains("takes no tables"), "{error}");
