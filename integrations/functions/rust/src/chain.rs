@@ -155,7 +155,13 @@ where
 
     fn next(&mut self) -> Option<Self::Item> {
         let next = self.step();
-        if !matches!(next, Ok(Some(_))) {
+        let is_over = match &next {
+            Ok(Some(_)) => false,
+            // The function's memory is given back behind the stream's end.
+            Ok(None) => !matches!(self.stage, Stage::Here(_)),
+            Err(_) => true,
+        };
+        if is_over {
             self.stage = Stage::Over;
         }
         next.transpose()
