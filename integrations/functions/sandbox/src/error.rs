@@ -71,6 +71,8 @@ pub enum Bound {
     StepBytes,
     /// [`Options::module_bytes`](crate::Options::module_bytes)
     ModuleBytes,
+    /// [`ModulesOptions::bytes`](crate::ModulesOptions::bytes), with room for a module at all
+    KeptBytes,
     /// [`Limits::hops`](crate::Limits::hops): the value is this host's own, and a host where the
     /// call was before may have a lower one.
     Hops,
@@ -86,6 +88,7 @@ impl fmt::Display for Bound {
             Self::OutputBytes => "output bytes",
             Self::StepBytes => "output bytes of one step",
             Self::ModuleBytes => "the module's bytes",
+            Self::KeptBytes => "bytes of kept modules",
             Self::Hops => "hops to other servers",
         })
     }

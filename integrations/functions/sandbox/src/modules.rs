@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use std::{fs, io};
 
 use crate::module::hash;
-use crate::{Error, Module, Result, Sandbox};
+use crate::{Bound, Error, Module, Result, Sandbox};
 
 /// How [`Modules`] are kept.
 #[derive(Clone, Debug)]
@@ -87,12 +87,26 @@ impl Modules {
     ///
     /// # Errors
     ///
-    /// As those of [`Sandbox::compile`]; [`Error::Folder`] if the folder cannot be written.
+    /// As those of [`Sandbox::compile`]; [`Error::Folder`] if the folder cannot be written;
+    /// [`Error::Limit`] if there is no folder and the compiled module is larger than all that may be
+    /// kept.
     pub fn insert(&self, wasm: &[u8]) -> Result<Module> {
         if let Some(module) = self.lock().get(&hash(wasm)) {
             return Ok(module);
         }
         let module = self.sandbox.compile(wasm)?;
+        let ModulesOptions {
+            count,
+            bytes,
+            folder,
+            ..
+        } = &self.options;
+        if folder.is_none() && (*count == 0 || module.size_bytes() > *bytes) {
+            return Err(Error::Limit {
+                bound: Bound::KeptBytes,
+                value: *bytes as u64,
+            });
+        }
         self.write(&module.hash(), wasm)?;
         self.keep(module)
     }

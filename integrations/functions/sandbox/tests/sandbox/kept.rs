@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use dipc_sandbox::{Error, Limits, Modules, ModulesOptions, Options, Running, Sandbox};
+use dipc_sandbox::{Bound, Error, Limits, Modules, ModulesOptions, Options, Running, Sandbox};
 
 use crate::support::{Wat, call, numbers, sandbox};
 
@@ -62,6 +62,24 @@ fn the_module_that_was_not_used_for_longest_goes_first() {
     // A module that went still runs.
     let batch = numbers(vec![1]);
     assert_eq!(call(&b, &batch, &Limits::default()).unwrap(), [batch]);
+}
+
+#[test]
+fn a_module_for_which_there_is_no_room_at_all_is_refused() {
+    for (count, bytes) in [(64, 1000), (0, 1 << 30)] {
+        let options = ModulesOptions {
+            count,
+            bytes,
+            ..ModulesOptions::default()
+        };
+        let modules = Modules::new(sandbox(), options).unwrap();
+        let error = modules.insert(&numbered(1)).unwrap_err();
+        let bound = Bound::KeptBytes;
+        assert!(
+            matches!(error, Error::Limit { bound: it, .. } if it == bound),
+            "{error}"
+        );
+    }
 }
 
 #[test]
