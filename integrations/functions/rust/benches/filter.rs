@@ -1,13 +1,14 @@
 //! A filter that travels, beside the other ways to have some rows of a table.
 //!
-//!     cargo bench -p libdipc-functions --bench filter [-- MILLIONS]
+//!     cargo bench -p libdipc-functions --bench filter [-- MILLIONS [ROWS]]
 //!
-//! A server in a process of its own has a table of eight int64 columns (default: 4 million rows) in
-//! memory that it can lend. Ways: `everything` (the client gets the table and filters by arrow-rs'
-//! kernel), `wasm` (the function `keep` at the server), `wasm, copied` (the same, with all input copied
-//! and not mapped) and `native` (the same kernel at the server, as middleware). All ways in turns; the
-//! best of each counts. Then the start of a function: the time to the first batch of a one-row table,
-//! for a module that the server lacks, and for one that it has, written in Rust and in C.
+//! A server in a process of its own has a table of eight int64 columns in memory that it can lend:
+//! 4 million rows in batches of 65,536, unless told otherwise. Ways: `everything` (the client gets the
+//! table and filters by arrow-rs' kernel), `wasm` (the function `keep` at the server), `wasm, copied`
+//! (the same, with all input copied and not mapped) and `native` (the same kernel at the server, as
+//! middleware). All ways in turns; the best of each counts. Then the start of a function: the time to
+//! the first batch of a one-row table, for a module that the server lacks, and for one that it has,
+//! written in Rust and in C.
 
 #![allow(
     clippy::unwrap_used,
@@ -32,7 +33,7 @@ const ROUNDS: usize = 5;
 /// Values of the first column are below this, and equally frequent.
 const VALUES: usize = 1000;
 
-fn batch(first: usize) -> RecordBatch {
+fn batch(first: usize, rows: usize) -> RecordBatch {
     let columns = (0..8).map(|column| {
         let value = |row: usize| match column {
             // A permutation of the rows of a batch, so that no run of rows passes.
@@ -40,7 +41,7 @@ fn batch(first: usize) -> RecordBatch {
             _ => (row * 8 + column) as i64,
         };
         let values: ArrayRef = Arc::new(Int64Array::from_iter_values(
-            (first..first + BATCH).map(value),
+            (first..first + rows).map(value),
         ));
         (format!("c{column}"), values)
     });
@@ -78,11 +79,15 @@ impl HostFiles for NoFiles {
 }
 
 /// The server's process: the table, and functions (`wasm`) or the native filter.
-fn serve(place: &str, way: &str, rows: usize) {
+fn serve(place: &str, way: &str, rows: usize, of_batch: usize) {
     let server = Server::builder().trusted_network(true).build().unwrap();
     let arena = Arena::host().unwrap();
-    let batches: Vec<_> = (0..rows.div_ceil(BATCH))
-        .map(|index| arena.copy_batch(&batch(index * BATCH)).unwrap())
+    let batches: Vec<_> = (0..rows.div_ceil(of_batch))
+        .map(|index| {
+            arena
+                .copy_batch(&batch(index * of_batch, of_batch))
+                .unwrap()
+        })
         .collect();
     let schema = batches[0].schema();
     server
@@ -114,13 +119,19 @@ struct Serving {
 }
 
 impl Serving {
-    fn start(scheme: &str, way: &str, rows: usize) -> Self {
+    fn start(scheme: &str, way: &str, rows: usize, of_batch: usize) -> Self {
         let place = match scheme {
             "shm" => format!("shm:@dipc-bench-functions-{way}-{}", std::process::id()),
             _ => format!("{scheme}://127.0.0.1:0"),
         };
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["serve", &place, way, &rows.to_string()])
+            .args([
+                "serve",
+                &place,
+                way,
+                &rows.to_string(),
+                &of_batch.to_string(),
+            ])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -159,15 +170,15 @@ fn timed<T>(run: impl FnOnce() -> T) -> (Duration, T) {
     (begun.elapsed(), result)
 }
 
-fn rates(rows: usize) {
+fn rates(rows: usize, of_batch: usize) {
     println!(
         "| transport | rows that pass | way | million rows/s | MB moved | beside `everything` | beside `native` |"
     );
     println!("|---|---|---|---|---|---|---|");
     for scheme in ["shm", "tcp"] {
-        let wasm = Serving::start(scheme, "wasm", rows);
-        let copied = Serving::start(scheme, "copied", rows);
-        let native = Serving::start(scheme, "native", rows);
+        let wasm = Serving::start(scheme, "wasm", rows, of_batch);
+        let copied = Serving::start(scheme, "copied", rows, of_batch);
+        let native = Serving::start(scheme, "native", rows, of_batch);
         let client = Client::new().unwrap();
         for (share, bound) in [("0.1 %", 998), ("10 %", 899), ("90 %", 99)] {
             let message = Message::new(&module("filter"), "keep", format!("c0>{bound}").as_bytes());
@@ -215,8 +226,8 @@ fn starts() {
         let client = Client::new().unwrap();
         let keep = Message::new(&module("filter"), "keep", b"c0>-1");
         let sum = Message::new(&module("c-sum"), "sum", b"c0");
-        let server = Serving::start(scheme, "wasm", BATCH);
-        let native = Serving::start(scheme, "native", BATCH);
+        let server = Serving::start(scheme, "wasm", BATCH, BATCH);
+        let native = Serving::start(scheme, "native", BATCH, BATCH);
         let mut headers = Headers::new();
         headers.add("keep", "-1").unwrap();
         let options = GetOptions::new().headers(headers);
@@ -250,15 +261,22 @@ fn main() {
         .filter(|it| it != "--bench")
         .collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        ["serve", place, way, rows] => serve(place, way, rows.parse().unwrap()),
+        ["serve", place, way, rows, of_batch] => {
+            serve(place, way, rows.parse().unwrap(), of_batch.parse().unwrap())
+        }
         [] => {
-            rates(4 << 20);
+            rates(4 << 20, BATCH);
             starts();
         }
         [millions] => {
-            rates(millions.parse::<usize>().expect("MILLIONS is a number") << 20);
+            rates(number(millions) << 20, BATCH);
             starts();
         }
-        _ => panic!("usage: filter [MILLIONS]"),
+        [millions, of_batch] => rates(number(millions) << 20, number(of_batch)),
+        _ => panic!("usage: filter [MILLIONS [ROWS]]"),
     }
+}
+
+fn number(text: &str) -> usize {
+    text.parse().expect("a number")
 }
