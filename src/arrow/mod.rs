@@ -10,6 +10,7 @@ pub mod decode;
 pub mod description;
 pub mod encode;
 pub mod format;
+mod null_views;
 mod owned;
 pub mod select;
 mod shared;
@@ -22,6 +23,7 @@ pub use batches::{
 };
 pub use copy::copy_schema;
 pub use encode::{Compression, EncodeOptions, EncodedMessage, EncodedMessages, Encoder};
+pub(crate) use null_views::clear_null_views;
 pub use owned::{
     CStruct, Owned, OwnedArray, OwnedDeviceArray, OwnedDeviceStream, OwnedSchema, OwnedStream,
 };

@@ -473,7 +473,7 @@ dipc_status dipc_functions_policy_set_limit(struct dipc_functions_policy *policy
  * @param policy  Policy to change; exclusive during the call.
  * @param folder  Path; dipc_functions_enable() makes the folder if it is missing.
  * @param error   May be NULL; on failure receives details for dipc_error_free().
- * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: an empty path.
  */
 dipc_status dipc_functions_policy_set_folder(struct dipc_functions_policy *policy,
                                              const char *folder,
@@ -486,7 +486,7 @@ dipc_status dipc_functions_policy_set_folder(struct dipc_functions_policy *polic
  * @param policy  Policy to change; exclusive during the call.
  * @param folder  Path; dipc_functions_enable() makes the folder if it is missing.
  * @param error   May be NULL; on failure receives details for dipc_error_free().
- * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: an empty path.
  */
 dipc_status dipc_functions_policy_set_code_folder(struct dipc_functions_policy *policy,
                                                   const char *folder,

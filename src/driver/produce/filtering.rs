@@ -6,7 +6,8 @@ use arrow::datatypes::SchemaRef;
 
 use crate::arrow::abi::ArrowDeviceArray;
 use crate::arrow::{
-    EncodeOptions, Encoder, OwnedDeviceArray, OwnedSchema, batch_from_c, batch_to_c, schema_from_c,
+    EncodeOptions, Encoder, OwnedDeviceArray, OwnedSchema, batch_from_c, batch_to_c,
+    clear_null_views, schema_from_c,
 };
 use crate::device::DeviceKind;
 use crate::error::{Error, Result};
@@ -62,7 +63,9 @@ impl RowFilter {
         let array = self.whole.check(array)?;
         // SAFETY: the host promises an array that follows the interface, and its numbers have just
         // been compared with the schema.
-        let batch = match unsafe { batch_from_c(array, &self.schema) } {
+        let batch = unsafe { batch_from_c(array, &self.schema) };
+        // The kernels read values of null rows.
+        let batch = match batch.and_then(clear_null_views) {
             Ok(batch) => batch,
             Err(error) => {
                 // SAFETY: `empty` is a released struct.

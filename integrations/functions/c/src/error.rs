@@ -123,7 +123,7 @@ impl From<Failed> for Failure {
 impl From<Failed> for Said {
     fn from(failed: Failed) -> Self {
         let code = match failed {
-            Failed::Module(_) => DIPC_ERR_INVALID_DATA,
+            Failed::Module(_) | Failed::Batch(_) => DIPC_ERR_INVALID_DATA,
             Failed::Limit { .. } => DIPC_ERR_OUT_OF_RESOURCES,
             Failed::Input(_) | Failed::Host(_) => DIPC_ERR_UNSUPPORTED,
             Failed::Cancelled => DIPC_ERR_CANCELLED,

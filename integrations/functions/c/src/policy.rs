@@ -266,7 +266,7 @@ pub unsafe extern "C" fn dipc_functions_policy_set_limit(
 /// @param policy  Policy to change; exclusive during the call.
 /// @param folder  Path; dipc_functions_enable() makes the folder if it is missing.
 /// @param error   May be NULL; on failure receives details for dipc_error_free().
-/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: an empty path.
 ///
 /// # Safety
 ///
@@ -293,7 +293,7 @@ pub unsafe extern "C" fn dipc_functions_policy_set_folder(
 /// @param policy  Policy to change; exclusive during the call.
 /// @param folder  Path; dipc_functions_enable() makes the folder if it is missing.
 /// @param error   May be NULL; on failure receives details for dipc_error_free().
-/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: an empty path.
 ///
 /// # Safety
 ///
@@ -319,6 +319,9 @@ pub unsafe extern "C" fn dipc_functions_policy_set_code_folder(
 unsafe fn path(folder: *const c_char) -> Result<PathBuf> {
     // SAFETY: the caller promises it.
     let folder = unsafe { c_str(folder, "folder") }?;
+    if folder.is_empty() {
+        return Err(invalid("folder is an empty path"));
+    }
     Ok(OsStr::from_bytes(folder.to_bytes()).into())
 }
 

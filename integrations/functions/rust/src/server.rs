@@ -205,7 +205,7 @@ pub(crate) fn refused(refusal: Refusal) -> Error {
 
 fn failed(failure: Failure) -> Error {
     let status = match failure {
-        Failure::Module(_) => Status::InvalidData,
+        Failure::Module(_) | Failure::Batch(_) => Status::InvalidData,
         Failure::Limit { .. } => Status::OutOfResources,
         Failure::Input(_) | Failure::Host(_) => Status::Unsupported,
         Failure::Cancelled => Status::Cancelled,

@@ -34,6 +34,9 @@ pub enum Error {
     /// The caller's table or arguments cannot be given to a module.
     #[error("the function's input is not supported: {0}")]
     Input(String),
+    /// A batch of the caller's table is no Arrow data.
+    #[error("the function's input is wrong: {0}")]
+    Batch(String),
     /// The call was cancelled by its [`Canceller`](crate::Canceller).
     #[error("the call was cancelled")]
     Cancelled,

@@ -319,7 +319,9 @@ impl Guest {
         let range = (begin.checked_add(length as usize)).map(|end| begin..end);
         let block = range.and_then(|range| self.memory_mut()?.get_mut(range));
         let Some(block) = block.filter(|_| base.is_multiple_of(alignment)) else {
-            return Err(Error::Data(format!("dipc_alloc gives {base:#x}")));
+            return Err(Error::Data(format!(
+                "dipc_alloc gives {base:#x}, where no {length} bytes begin at a multiple of {alignment}"
+            )));
         };
         let mapped = image.write(block, base)?;
         Ok(Block {

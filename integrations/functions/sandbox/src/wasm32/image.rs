@@ -159,8 +159,13 @@ impl<'a> Image<'a> {
             piece.write(to, base);
             if let Piece::Mapped { pages, file, .. } = piece {
                 let offset = file.offset + pages.start as u64;
-                memory::map(&mut to[pages.clone()], file.file.as_fd(), offset)
-                    .map_err(|error| Error::Host(format!("the input cannot be mapped: {error}")))?;
+                memory::map(&mut to[pages.clone()], file.file.as_fd(), offset).map_err(
+                    |error| {
+                        Error::Host(format!(
+                            "the input cannot be mapped: {error} (vm.max_map_count)"
+                        ))
+                    },
+                )?;
                 // Pieces lie in the order of their places.
                 mapped.start = if mapped.is_empty() {
                     place + pages.start

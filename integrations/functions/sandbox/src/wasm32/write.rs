@@ -1,11 +1,17 @@
 //! Arrays into an image. Slices are cut: a guest gets the rows of a slice alone.
 
+use std::borrow::Cow;
+use std::fmt::Display;
+
 use arrow::array::{ArrayData, RecordBatch};
 
 use super::ALIGNMENT;
 use super::image::{Array, Image, Piece, Place};
 use super::kind::Kind;
 use crate::{Error, Result};
+
+/// Bytes of a view.
+const VIEW: usize = 16;
 
 /// The columns of a batch as [`batch`] wants them.
 pub(crate) fn columns(batch: &RecordBatch) -> Vec<ArrayData> {
@@ -50,6 +56,12 @@ fn array<'a>(
 ) -> Result<Place> {
     let kind = Kind::of(data.data_type())
         .ok_or_else(|| Error::Input(format!("a column of {}", data.data_type())))?;
+    if start.checked_add(length).is_none_or(|end| end > data.len()) {
+        return Err(wrong(format!(
+            "{length} rows from {start} on, of {}",
+            data.len()
+        )));
+    }
     let mut writer = Writer {
         data,
         start,
@@ -138,7 +150,8 @@ impl<'a> Writer<'a> {
             }
             Kind::Variable { width } => {
                 let (first, length) = self.offsets(image, width)?;
-                let bytes = &self.data.buffers()[1][first..first + length];
+                let bytes = self.data.buffers()[1].get(first..first + length);
+                let bytes = bytes.ok_or_else(|| wrong("offsets behind the values"))?;
                 self.buffer(image, Piece::Bytes(bytes))?;
             }
             Kind::View => self.views(image)?,
@@ -195,6 +208,8 @@ impl<'a> Writer<'a> {
         let bytes = &buffer[self.begin * width..(self.begin + self.length + 1) * width];
         let first = offset_at(bytes, 0, width);
         let last = offset_at(bytes, self.length, width);
+        let values = last.checked_sub(first);
+        let values = values.ok_or_else(|| wrong("offsets that decrease"))?;
         let piece = match first {
             0 => Piece::Bytes(bytes),
             base => Piece::Offsets {
@@ -204,23 +219,28 @@ impl<'a> Writer<'a> {
             },
         };
         self.buffer(image, piece)?;
-        Ok((first, last - first))
+        Ok((first, values))
     }
 
     fn views(&mut self, image: &mut Image<'a>) -> Result<()> {
         let buffers = self.data.buffers();
-        let views = &buffers[0][self.begin * 16..(self.begin + self.length) * 16];
-        let needed: usize = views.chunks_exact(16).map(far_length).sum();
+        let views = &buffers[0][self.begin * VIEW..(self.begin + self.length) * VIEW];
+        let views = self.without_undefined(views);
+        let needed: usize = views.chunks_exact(VIEW).map(far_length).sum();
         let held: usize = buffers[1..].iter().map(|buffer| buffer.len()).sum();
         // Few rows of a large table often share its whole buffers.
         if needed < held / 2 && i32::try_from(needed).is_ok() {
-            let (views, bytes) = self.gather(views);
+            let (views, bytes) = self.gather(&views)?;
             let size = (bytes.len() as u64).to_le_bytes().to_vec();
             self.buffer(image, Piece::Owned(views))?;
             self.buffer(image, Piece::Owned(bytes))?;
             return self.buffer(image, Piece::Owned(size));
         }
-        self.buffer(image, Piece::Bytes(views))?;
+        let views = match views {
+            Cow::Borrowed(views) => Piece::Bytes(views),
+            Cow::Owned(views) => Piece::Owned(views),
+        };
+        self.buffer(image, views)?;
         let mut sizes = Vec::new();
         for buffer in &buffers[1..] {
             sizes.extend_from_slice(&(buffer.len() as u64).to_le_bytes());
@@ -229,21 +249,42 @@ impl<'a> Writer<'a> {
         self.buffer(image, Piece::Owned(sizes))
     }
 
+    /// The views with zeros in null rows, whose views Arrow leaves undefined.
+    fn without_undefined(&self, views: &'a [u8]) -> Cow<'a, [u8]> {
+        let nulls = self.data.nulls().filter(|nulls| nulls.null_count() > 0);
+        let Some(nulls) = nulls.map(|nulls| nulls.slice(self.start, self.length)) else {
+            return Cow::Borrowed(views);
+        };
+        let rows = || views.chunks_exact(VIEW).enumerate();
+        if !rows().any(|(row, view)| nulls.is_null(row) && view != [0; VIEW]) {
+            return Cow::Borrowed(views);
+        }
+        let mut sound = views.to_vec();
+        for (row, view) in sound.chunks_exact_mut(VIEW).enumerate() {
+            if nulls.is_null(row) {
+                view.fill(0);
+            }
+        }
+        Cow::Owned(sound)
+    }
+
     /// Copies what views point to into one buffer, and the views, which then point there.
-    fn gather(&self, views: &[u8]) -> (Vec<u8>, Vec<u8>) {
+    fn gather(&self, views: &[u8]) -> Result<(Vec<u8>, Vec<u8>)> {
         let (mut moved, mut bytes) = (views.to_vec(), Vec::new());
-        for view in moved.chunks_exact_mut(16) {
+        for view in moved.chunks_exact_mut(VIEW) {
             let length = far_length(view);
             if length == 0 {
                 continue;
             }
             let (buffer, from) = (word(view, 8), word(view, 12));
             let place = bytes.len();
-            bytes.extend_from_slice(&self.data.buffers()[1 + buffer][from..from + length]);
+            let value = (self.data.buffers().get(1 + buffer))
+                .and_then(|buffer| buffer.get(from..from + length));
+            bytes.extend_from_slice(value.ok_or_else(|| wrong("a view behind its buffer"))?);
             view[8..12].fill(0);
             view[12..].copy_from_slice(&u32::try_from(place).unwrap_or(u32::MAX).to_le_bytes());
         }
-        (moved, bytes)
+        Ok((moved, bytes))
     }
 
     /// Writes the rows of all children from `start` on; all of them without a length.
@@ -291,6 +332,10 @@ fn offset_at(bytes: &[u8], index: usize, width: usize) -> usize {
 
 fn add<'a>(image: &mut Image<'a>, piece: Piece<'a>) -> Result<Place> {
     image.add(piece).ok_or_else(too_large)
+}
+
+fn wrong(text: impl Display) -> Error {
+    Error::Batch(text.to_string())
 }
 
 fn too_large() -> Error {

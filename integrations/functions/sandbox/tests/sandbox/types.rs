@@ -4,11 +4,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow::array::*;
-use arrow::buffer::{NullBuffer, OffsetBuffer, ScalarBuffer};
+use arrow::buffer::{Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
 use arrow::datatypes::*;
 
 use crate::support::{Wat, call};
-use dipc_sandbox::Limits;
+use dipc_sandbox::{Error, Limits};
 
 /// The array whole, in slices, and empty, alone and as a column that may not be null.
 fn round_trip(array: impl Array + 'static) {
@@ -358,4 +358,45 @@ fn a_slice_takes_the_memory_of_its_rows_alone() {
         let batch = RecordBatch::try_from_iter([("column", array.slice(40, 2))]).unwrap();
         assert_eq!(call(&module, &batch, &limits).unwrap(), [batch]);
     }
+}
+
+/// Views of `text`s that point behind their buffer in the null rows, and where `everywhere` in all.
+fn wild_views(everywhere: bool) -> StringViewArray {
+    let wild = 20 | 1 << 64 | 500 << 96;
+    let text = 20 | u128::from(u32::from_le_bytes(*b"text")) << 32;
+    let views = vec![wild, if everywhere { wild } else { text }, wild];
+    let bytes = Buffer::from(b"text that is far away and more of it that nobody uses".to_vec());
+    let nulls = NullBuffer::from(vec![false, true, false]);
+    // SAFETY: nothing here reads the views; the sandbox trusts none of them.
+    unsafe { StringViewArray::new_unchecked(views.into(), [bytes].into(), Some(nulls)) }
+}
+
+#[test]
+fn views_of_null_rows_may_be_anything() {
+    for rows in [0..3, 1..3, 0..2] {
+        let column: ArrayRef = Arc::new(wild_views(false).slice(rows.start, rows.len()));
+        let batch = RecordBatch::try_from_iter_with_nullable([("views", column, true)]).unwrap();
+        let outputs = call(&Wat::default().module(), &batch, &Limits::default()).unwrap();
+        let texts = outputs[0].column(0).as_string_view().iter();
+        let wanted = [None, Some("text that is far awa"), None];
+        assert!(texts.eq(wanted[rows].iter().copied()));
+    }
+}
+
+#[test]
+fn wild_views_of_the_hosts_table_end_the_call() {
+    let column: ArrayRef = Arc::new(wild_views(true).slice(1, 1));
+    let batch = RecordBatch::try_from_iter_with_nullable([("views", column, true)]).unwrap();
+    let error = call(&Wat::default().module(), &batch, &Limits::default()).unwrap_err();
+    assert!(matches!(error, Error::Batch(_)), "{error}");
+}
+
+#[test]
+fn offsets_behind_the_values_end_the_call() {
+    let wild = OffsetBuffer::<i32>::new(vec![0, 9000].into());
+    // SAFETY: nothing here reads the values.
+    let column = unsafe { StringArray::new_unchecked(wild, Buffer::from([b'a'; 8]), None) };
+    let batch = RecordBatch::try_from_iter([("texts", Arc::new(column) as ArrayRef)]).unwrap();
+    let error = call(&Wat::default().module(), &batch, &Limits::default()).unwrap_err();
+    assert!(matches!(error, Error::Batch(_)), "{error}");
 }
