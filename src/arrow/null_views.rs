@@ -93,7 +93,11 @@ mod tests {
         let nulls = NullBuffer::from(vec![false, true, false]);
         // SAFETY: none of the tests reads a view before it is cleared.
         unsafe {
-            StringViewArray::new_unchecked(views.into(), [Buffer::from([0; 64])].into(), Some(nulls))
+            StringViewArray::new_unchecked(
+                views.into(),
+                [Buffer::from([0; 64])].into(),
+                Some(nulls),
+            )
         }
     }
 

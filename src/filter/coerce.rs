@@ -132,7 +132,7 @@ fn target(nodes: &[Node]) -> Result<Target> {
 
 fn unlike(nodes: &[Node]) -> Error {
     Error::unsupported(format!(
-        "filters do not compare or join {}: cast one to the type of the other",
+        "filters do not compare or join {}: write a value in the type of its column, or cast one",
         listed(nodes)
     ))
 }

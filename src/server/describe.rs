@@ -18,6 +18,7 @@ impl ServerCore {
     /// An answer of the server's own shows what the client may get, as the host decides.
     pub(super) fn entry(&self, link: &Arc<EndLink>, request: &proto::Request) -> Result<Entry> {
         let ticket = &request.ticket;
+        self.tickets.ensure_middleware(request)?;
         if let Some(middleware) = self.tickets.middleware(request) {
             return Ok(middleware);
         }

@@ -15,6 +15,9 @@ use crate::error::{Error, Result, Status};
 use crate::proto::{self, Verb, ensure_ticket_fits};
 use crate::server::Request;
 
+/// The header of a request that names the header of the middleware without which it has no meaning.
+const NEEDS_MIDDLEWARE: &str = "needs-middleware";
+
 /// Gives the streams of a ticket.
 ///
 /// Each call runs on a thread for this stream only, which then pulls the stream. So a provider may
@@ -167,6 +170,22 @@ impl Tickets {
         let middleware = middleware.as_ref()?;
         request.headers.get(&middleware.header)?;
         Some(middleware.entry.clone())
+    }
+
+    /// Refuses a request that another middleware than the server's has to answer (rule Q13).
+    pub(super) fn ensure_middleware(&self, request: &proto::Request) -> Result<()> {
+        let Some(needed) = request.headers.get(NEEDS_MIDDLEWARE) else {
+            return Ok(());
+        };
+        let middleware = self.middleware.read();
+        match middleware.as_ref() {
+            Some(middleware) if middleware.header.as_bytes() == needed => Ok(()),
+            _ => Err(Error::unsupported(format!(
+                "the request needs a middleware for the header {}, and this server's program has \
+                 set none; for `function` it has to enable functions",
+                shown(needed)
+            ))),
+        }
     }
 
     pub(super) fn find(&self, ticket: &[u8]) -> Result<Entry> {

@@ -248,3 +248,49 @@ fn a_host_refuses_a_table_before_it_comes() {
     refused(client.put_with(&uri, "full", sent, &options).unwrap_err());
     assert!(host.0.lock().unwrap().is_empty());
 }
+
+/// Rule Q13: a request that needs a middleware is refused where the server has none, or another one.
+#[test]
+fn a_request_that_needs_a_middleware_is_refused_without_it() {
+    let server = Server::builder().trusted_network(true).build().unwrap();
+    let host = Host::default();
+    server.publish("published", &schema(), table(2)).unwrap();
+    server.handler(host.clone()).unwrap();
+    let uri = server.listen("tcp://127.0.0.1:0").unwrap();
+    let client = Client::new().unwrap();
+    let mut needs = Headers::new();
+    needs.add("halve", "yes").unwrap();
+    needs.add("needs-middleware", "halve").unwrap();
+    let gets = GetOptions::new().headers(needs.clone());
+    let puts = PutOptions::new().headers(needs);
+    let refused = || {
+        let put = client.put_with(&uri, "any", Batches::of(schema(), table(1)), &puts);
+        let exchange = client.exchange(&uri, b"any", &schema(), (&puts, &gets));
+        let answers = [
+            client.get_with(&uri, "published", &gets).map(drop),
+            client.get_with(&uri, "table", &gets).map(drop),
+            put.map(drop),
+            exchange
+                .and_then(|(mut put, _answers)| put.finish())
+                .map(drop),
+        ];
+        for answer in answers {
+            let error = answer.unwrap_err();
+            assert_eq!(error.status(), Status::Unsupported, "{error}");
+            assert!(error.text().contains("`halve`"), "{error}");
+        }
+        assert!(host.0.lock().unwrap().is_empty());
+    };
+    refused();
+    server.middleware("other", Halving).unwrap();
+    refused();
+    server.middleware("halve", Halving).unwrap();
+    let rows = |reader: Reader| reader.map(|batch| batch.unwrap().num_rows()).sum::<usize>();
+    let all = rows(client.get(&uri, "published").unwrap());
+    assert_eq!(
+        rows(client.get_with(&uri, "published", &gets).unwrap()),
+        all / 2
+    );
+    server.clear_middleware().unwrap();
+    refused();
+}

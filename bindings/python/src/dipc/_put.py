@@ -143,7 +143,11 @@ class Writer:
             yield result
 
     def finish(self) -> int:
-        """Ends the table, and waits until the server's host has taken it. Gives the number of batches taken."""
+        """Ends the table, and waits until the server's host has taken it. Gives the number of batches taken.
+
+        In an exchange the host may take the rest only while its answer is read: read it in another thread, or in
+        another task (:meth:`afinish`), where the answer may be more than a few batches or come at the end alone.
+        """
         try:
             taken = self._wait(_finished)
         except _errors.DipcError:

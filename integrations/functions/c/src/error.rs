@@ -126,6 +126,7 @@ impl From<Failed> for Said {
             Failed::Module(_) | Failed::Batch(_) => DIPC_ERR_INVALID_DATA,
             Failed::Limit { .. } => DIPC_ERR_OUT_OF_RESOURCES,
             Failed::Input(_) | Failed::Host(_) => DIPC_ERR_UNSUPPORTED,
+            Failed::NoPeers => DIPC_ERR_PERMISSION,
             Failed::Cancelled => DIPC_ERR_CANCELLED,
             Failed::Folder { .. } => DIPC_ERR_IO,
             _ => DIPC_ERR_PROVIDER,

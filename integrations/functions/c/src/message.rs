@@ -3,7 +3,7 @@
 use std::ffi::c_char;
 
 use arrow::ffi::FFI_ArrowSchema;
-use dipc_sandbox::service::{ARGUMENTS, Ask, Call, HEADER};
+use dipc_sandbox::service::{ARGUMENTS, Ask, Call, HEADER, NEEDS};
 
 use crate::arguments::{bytes, exclusive, shared, text};
 use crate::calls::{Headers, Server, add, get_options, is, key, put_options};
@@ -343,6 +343,8 @@ impl dipc_function_message {
             false => Ask::Call(self.call.clone()),
         };
         // SAFETY: the caller promises it.
+        unsafe { add(headers, &key(NEEDS), HEADER.as_bytes()) }?;
+        // SAFETY: as above.
         unsafe { add(headers, &key(HEADER), ask.header().as_bytes()) }?;
         if self.call.arguments.is_empty() {
             return Ok(());

@@ -4,7 +4,7 @@ use std::ffi::c_char;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, BinaryArray, RecordBatch};
-use dipc_sandbox::service::{Ask, HEADER, Hash, SIGNATURE};
+use dipc_sandbox::service::{Ask, HEADER, Hash, NEEDS, SIGNATURE};
 
 use crate::arguments::{bytes, exclusive, invalid, shared};
 use crate::calls::{Headers, Server, add, is, key, put_options};
@@ -196,6 +196,8 @@ impl dipc_function_module {
         let headers = unsafe { Headers::copy_of(headers) }?;
         let ask = Ask::Module(self.hash).header();
         // SAFETY: the headers are live, and this function's own.
+        unsafe { add(headers.as_ptr(), &key(NEEDS), HEADER.as_bytes()) }?;
+        // SAFETY: as above.
         unsafe { add(headers.as_ptr(), &key(HEADER), ask.as_bytes()) }?;
         if let Some(signature) = &self.signature {
             // SAFETY: as above.

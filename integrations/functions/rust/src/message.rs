@@ -3,7 +3,7 @@ use arrow::datatypes::{DataType, SchemaRef};
 use dipc::{
     AsyncReader, Client, Error, GetOptions, Headers, Put, PutOptions, Reader, Result, Status, Uris,
 };
-use dipc_sandbox::service::{ARGUMENTS, Ask, Call, HEADER};
+use dipc_sandbox::service::{ARGUMENTS, Ask, Call, HEADER, NEEDS};
 
 use crate::Module;
 
@@ -224,6 +224,7 @@ impl Message {
     /// The headers of a request.
     fn asking(&self, ask: &Ask) -> Result<Headers> {
         let mut headers = self.headers.clone();
+        headers.add(NEEDS, HEADER)?;
         headers.add(HEADER, ask.header())?;
         if !self.call.arguments.is_empty() {
             headers.add(ARGUMENTS, self.call.arguments.clone())?;

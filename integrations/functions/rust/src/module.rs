@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, BinaryArray, RecordBatch};
 use dipc::{Batches, Client, Error, Headers, PutOptions, Result, Status, Uris};
-use dipc_sandbox::service::{Ask, HEADER, Hash, SIGNATURE};
+use dipc_sandbox::service::{Ask, HEADER, Hash, NEEDS, SIGNATURE};
 
 /// Bytes of a module in one row.
 const PART: usize = 1 << 20;
@@ -83,6 +83,7 @@ impl Module {
         headers: &Headers,
     ) -> Result<()> {
         let mut headers = headers.clone();
+        headers.add(NEEDS, HEADER)?;
         headers.add(HEADER, Ask::Module(self.hash).header())?;
         if let Some(signature) = &self.signature {
             headers.add(SIGNATURE, signature.to_vec())?;

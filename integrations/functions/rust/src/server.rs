@@ -208,6 +208,7 @@ fn failed(failure: Failure) -> Error {
         Failure::Module(_) | Failure::Batch(_) => Status::InvalidData,
         Failure::Limit { .. } => Status::OutOfResources,
         Failure::Input(_) | Failure::Host(_) => Status::Unsupported,
+        Failure::NoPeers => Status::Permission,
         Failure::Cancelled => Status::Cancelled,
         Failure::Folder { .. } => Status::Io,
         _ => Status::Provider,

@@ -37,6 +37,12 @@ pub enum Error {
     /// A batch of the caller's table is no Arrow data.
     #[error("the function's input is wrong: {0}")]
     Batch(String),
+    /// The function asks to go on elsewhere, which this host does not allow
+    /// ([`Policy::allow_peer`](crate::service::Policy::allow_peer)).
+    #[error(
+        "the function asks to go on at another server, and the policy of this one lists none (allow_peer)"
+    )]
+    NoPeers,
     /// The call was cancelled by its [`Canceller`](crate::Canceller).
     #[error("the call was cancelled")]
     Cancelled,
@@ -76,6 +82,8 @@ pub enum Bound {
     ModuleBytes,
     /// [`ModulesOptions::bytes`](crate::ModulesOptions::bytes), with room for a module at all
     KeptBytes,
+    /// [`ModulesOptions::count`](crate::ModulesOptions::count), which is 0
+    KeptModules,
     /// [`Limits::hops`](crate::Limits::hops): the value is this host's own, and a host where the
     /// call was before may have a lower one.
     Hops,
@@ -92,6 +100,7 @@ impl fmt::Display for Bound {
             Self::StepBytes => "output bytes of one step",
             Self::ModuleBytes => "the module's bytes",
             Self::KeptBytes => "bytes of kept modules",
+            Self::KeptModules => "kept modules",
             Self::Hops => "hops to other servers",
         })
     }

@@ -50,6 +50,8 @@ pub(crate) struct State {
     pub(crate) wants_memory: bool,
     /// How often the call may still go on elsewhere.
     pub(crate) hops: u32,
+    /// Calls stay at this host.
+    pub(crate) stays: bool,
     /// The module was told that it may not go on.
     pub(crate) wants_hop: bool,
     pub(crate) forward: Option<Forward>,
@@ -172,6 +174,7 @@ impl State {
             failure: None,
             wants_memory: false,
             hops: limits.hops,
+            stays: false,
             wants_hop: false,
             forward: None,
             table_elements: 0,
@@ -203,6 +206,9 @@ impl State {
     }
 
     pub(crate) fn out_of_hops(&self) -> Error {
+        if self.stays {
+            return Error::NoPeers;
+        }
         Error::Limit {
             bound: Bound::Hops,
             value: self.limits.hops.into(),

@@ -101,11 +101,14 @@ impl Modules {
             folder,
             ..
         } = &self.options;
-        if folder.is_none() && (*count == 0 || module.size_bytes() > *bytes) {
-            return Err(Error::Limit {
-                bound: Bound::KeptBytes,
-                value: *bytes as u64,
-            });
+        let reached = match folder {
+            None if *count == 0 => Some((Bound::KeptModules, *count)),
+            None if module.size_bytes() > *bytes => Some((Bound::KeptBytes, *bytes)),
+            _ => None,
+        };
+        if let Some((bound, value)) = reached {
+            let value = value as u64;
+            return Err(Error::Limit { bound, value });
         }
         self.write(&module.hash(), wasm)?;
         self.keep(module)

@@ -163,6 +163,12 @@ impl Running {
         outputs
     }
 
+    /// Has the call stay at this host, as a bound of no hops does, with another error.
+    pub(crate) fn forbid_hops(&mut self) {
+        let state = self.guest.store.data_mut();
+        (state.hops, state.stays) = (0, true);
+    }
+
     /// Lowers the number of hops that the call has left, if it came from another host.
     pub fn limit_hops(&mut self, left: u32) {
         let state = self.guest.store.data_mut();

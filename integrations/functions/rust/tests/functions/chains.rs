@@ -91,7 +91,14 @@ fn a_call_goes_to_listed_servers_alone() {
 
     let alone = [Serving::start("shm", "alone-0")];
     let error = fails(chase(&alone, &uris(&servers), 1, 1_000));
-    assert_eq!(error.status(), Status::OutOfResources, "{error}");
+    assert_eq!(error.status(), Status::Permission, "{error}");
+    assert!(error.text().contains("allow_peer"), "{error}");
+
+    // A server that runs no functions gives no rows of its table in their place.
+    let off = Serving::start("shm", "off");
+    let error = fails(chase(&servers[..1], &[off.uri.as_str(); 4], 1, 1_000));
+    assert_eq!(error.status(), Status::Unsupported, "{error}");
+    assert!(error.text().contains("enable functions"), "{error}");
 }
 
 /// Promise of a chain: the error of the next server keeps its status, and names that server.

@@ -18,20 +18,33 @@ fn named(name: &str) -> Headers {
     headers
 }
 
-/// Promise of `enable`: without it a server runs nothing: the request is served as any other, and a
-/// module is not taken.
+/// Promise of `enable`: a server without it runs nothing, and says so: it gives no table and takes
+/// none as if the function had run.
 #[test]
 fn functions_are_off_by_default() {
     let server = Serving::start("shm", "off");
-    let client = client();
-    let got = read(
-        filter(2_900)
-            .get(&client, &server.uri, "published")
-            .unwrap(),
-    );
-    assert_eq!(got, table(3));
-    let alone = Message::new(&module("words"), "reverse", b"abc").call(&client, &server.uri);
-    assert!(alone.is_err());
+    let (client, uri) = (client(), &server.uri);
+    let words = Message::new(&module("words"), "reverse", b"abc");
+    let filter = filter(2_900);
+    let put = filter.put(&client, uri, "stored", table(1), &schema());
+    let options = (&PutOptions::new(), &GetOptions::new());
+    let exchange = filter.exchange(&client, uri, &schema(), options);
+    let refused = [
+        filter.get(&client, uri, "published").map(drop),
+        filter.get(&client, uri, "provided").map(drop),
+        put.map(drop),
+        exchange
+            .and_then(|(mut put, _answers)| put.finish())
+            .map(drop),
+        words.call(&client, uri).map(drop),
+        module("words").send(&client, uri, &PutOptions::new(), &Headers::new()),
+    ];
+    for answer in refused {
+        let error = answer.unwrap_err();
+        assert_eq!(error.status(), Status::Unsupported, "{error}");
+        assert!(error.text().contains("enable functions"), "{error}");
+    }
+    assert_eq!(read(client.get(uri, "stored").unwrap()), []);
 }
 
 /// Promise of `Policy`: a new policy allows nothing, one with hashes allows those alone.

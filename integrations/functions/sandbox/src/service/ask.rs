@@ -7,6 +7,9 @@ use crate::module;
 /// The header that makes a request one for functions. Its value is `call HASH FUNCTION`,
 /// `alone HASH FUNCTION` or `module HASH`.
 pub const HEADER: &str = "function";
+/// The header, with [`HEADER`] as its value, by which a server that runs no functions refuses the
+/// request (libdipc's rule Q13).
+pub const NEEDS: &str = "needs-middleware";
 /// The header with the arguments of a call.
 pub const ARGUMENTS: &str = "function-arguments";
 /// The header with the signature of a module: Ed25519 over [`signed_bytes`].

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use arrow::datatypes::SchemaRef;
 
 pub use answer::{Answer, Ended};
-pub use ask::{ARGUMENTS, Ask, Call, HEADER, Hash, SIGNATURE, signed_bytes};
+pub use ask::{ARGUMENTS, Ask, Call, HEADER, Hash, NEEDS, SIGNATURE, signed_bytes};
 pub use elsewhere::{HOPS, arose_at, hops};
 pub use policy::Policy;
 
@@ -128,9 +128,8 @@ impl Service {
         let limits = &self.policy.limits;
         let (function, arguments) = (&call.function, &call.arguments);
         let mut running = module.start_with(function, arguments, input, limits, canceller)?;
-        // Without peers there is nowhere to go.
         if !self.policy.has_peers() {
-            running.limit_hops(0);
+            running.forbid_hops();
         }
         Ok(running)
     }

@@ -97,7 +97,8 @@ impl Policy {
         match self.peers.iter().any(fits) {
             true => Ok(()),
             false => Err(Refusal::Forbidden(format!(
-                "the server does not let functions go on at {uri:?}"
+                "the server does not let functions go on at {uri:?}: its policy does not list it \
+                 (allow_peer)"
             ))),
         }
     }
@@ -158,5 +159,7 @@ impl Policy {
 }
 
 fn not_listed(hash: &Hash) -> Refusal {
-    Refusal::Forbidden(format!("the server does not allow the module {hash}"))
+    Refusal::Forbidden(format!(
+        "the server does not allow the module {hash}: its policy lists other modules or none"
+    ))
 }

@@ -66,7 +66,10 @@ fn the_module_that_was_not_used_for_longest_goes_first() {
 
 #[test]
 fn a_module_for_which_there_is_no_room_at_all_is_refused() {
-    for (count, bytes) in [(64, 1000), (0, 1 << 30)] {
+    for (count, bytes, bound) in [
+        (64, 1000, Bound::KeptBytes),
+        (0, 1 << 30, Bound::KeptModules),
+    ] {
         let options = ModulesOptions {
             count,
             bytes,
@@ -74,7 +77,6 @@ fn a_module_for_which_there_is_no_room_at_all_is_refused() {
         };
         let modules = Modules::new(sandbox(), options).unwrap();
         let error = modules.insert(&numbered(1)).unwrap_err();
-        let bound = Bound::KeptBytes;
         assert!(
             matches!(error, Error::Limit { bound: it, .. } if it == bound),
             "{error}"
