@@ -16,9 +16,14 @@
 //! use dipc::{Client, Server};
 //! use dipc_functions::{Message, Module, Policy, enable};
 //!
+//! # use arrow::array::{ArrayRef, Float64Array, RecordBatch};
+//! # let prices: ArrayRef = std::sync::Arc::new(Float64Array::from(vec![8.5, 12.25]));
+//! # let batch = RecordBatch::try_from_iter([("price", prices)])?;
+//! # let (schema, batches) = (batch.schema(), [batch]);
 //! // The server.
 //! let module = Module::read("filter.wasm")?;
 //! let server = Server::new()?;
+//! server.publish("prices", &schema, batches)?;
 //! enable(&server, Policy::new().allow_module(module.hash()))?;
 //! let uri = server.listen("shm:@functions")?;
 //!

@@ -12,7 +12,7 @@ use crate::memory;
 use crate::sandbox::Inner;
 use crate::wasm32::image::{Image, Piece};
 use crate::wasm32::read::Memory;
-use crate::wasm32::{SCHEMA_BYTES, schema_in, schema_out, write};
+use crate::wasm32::{ALIGNMENT, SCHEMA_BYTES, schema_in, schema_out, write};
 use crate::{Bound, Error, Forward, Limits, Result};
 
 /// The version of the interface between host and module.
@@ -49,9 +49,11 @@ struct Guest {
 
 /// Memory of the module's own that the host has taken for its input.
 struct Block {
+    /// Where the image begins.
     base: u32,
+    /// What the module has given, and how many bytes.
+    given: u32,
     length: u32,
-    alignment: u32,
     /// Where in the whole memory pages of files may lie.
     mapped: Range<usize>,
 }
@@ -313,27 +315,36 @@ impl Guest {
 
     /// Writes an image into memory of the module's own.
     fn place(&mut self, functions: &Functions, image: &Image<'_>) -> Result<Block> {
-        let (length, alignment) = (image.length(), image.alignment());
-        let base = self.call(&functions.alloc, (length, alignment))?;
-        if base == 0 {
+        // A module aligns its memory to 64 bytes: the image begins at the first page in the block.
+        let slack = image.alignment() - ALIGNMENT;
+        let length = (image.length().checked_add(slack))
+            .ok_or_else(|| Error::Input("more than 4 GiB for one call".into()))?;
+        let given = self.call(&functions.alloc, (length, ALIGNMENT))?;
+        if given == 0 {
             return Err(match self.store.data().wants_memory {
                 true => self.store.data().out_of_memory(),
                 false => Error::Function(format!("no memory for {length} bytes")),
             });
         }
-        let begin = base as usize;
-        let range = (begin.checked_add(length as usize)).map(|end| begin..end);
+        let base = (given.checked_next_multiple_of(image.alignment()))
+            .filter(|base| given.is_multiple_of(ALIGNMENT) && base - given <= slack);
+        let range = base.and_then(|base| {
+            let begin = base as usize;
+            Some(begin..begin.checked_add(image.length() as usize)?)
+        });
         let block = range.and_then(|range| self.memory_mut()?.get_mut(range));
-        let Some(block) = block.filter(|_| base.is_multiple_of(alignment)) else {
+        let (Some(base), Some(block)) = (base, block) else {
             return Err(Error::Data(format!(
-                "dipc_alloc gives {base:#x}, where no {length} bytes begin at a multiple of {alignment}"
+                "dipc_alloc gives {given:#x}, where no {length} bytes begin at a multiple of \
+                 {ALIGNMENT}"
             )));
         };
         let mapped = image.write(block, base)?;
+        let begin = base as usize;
         Ok(Block {
             base,
+            given,
             length,
-            alignment,
             mapped: begin + mapped.start..begin + mapped.end,
         })
     }
@@ -347,7 +358,7 @@ impl Guest {
             memory::clear(pages)
                 .map_err(|error| Error::Host(format!("the input cannot be unmapped: {error}")))?;
         }
-        self.call(&functions.free, (block.base, block.length, block.alignment))
+        self.call(&functions.free, (block.given, block.length, ALIGNMENT))
     }
 
     fn memory_mut(&mut self) -> Option<&mut [u8]> {

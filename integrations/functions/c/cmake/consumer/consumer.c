@@ -68,7 +68,10 @@ int main(int count, char **arguments) {
   char uri[DIPC_URI_BYTES];
   size_t len = 0;
   dipc_server *server = NULL;
-  if (count != 3) return 2;
+  if (count != 3) {
+    fprintf(stderr, "usage: %s ADDRESS words.wasm\n", arguments[0]);
+    return 2;
+  }
   dipc_function_module *module = read_module(arguments[2]);
   check(dipc_server_new(NULL, &server, &error));
   enable(server, module);

@@ -292,3 +292,22 @@ fn a_module_with_atomic_operations_is_refused() {
     let error = Sandbox::new(options).unwrap().compile(&wat.bytes());
     assert!(matches!(error, Err(Error::Module(_))), "{error:?}");
 }
+
+#[test]
+fn a_module_that_aligns_to_64_bytes_alone_gets_pages_too() {
+    let memory = Memory::new();
+    let alloc = Wat::default().alloc;
+    let (most, result) = alloc.rsplit_once("65536").unwrap();
+    let begin = "(i32.const 65536) (local.get $length)";
+    let most = most.replace(begin, "(i32.const 65600) (local.get $length)");
+    let wat = Wat {
+        alloc: format!("{most}65600{result}"),
+        ..Wat::default()
+    };
+    let module = module(memory.clone(), &wat);
+    let batch = memory.numbers(7);
+    for batch in [batch.slice(0, 200_000), batch] {
+        assert_eq!(call(&module, &batch, &Limits::default()).unwrap(), [batch]);
+    }
+    assert_eq!(memory.found.load(Ordering::Relaxed), 2);
+}
