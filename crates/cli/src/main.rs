@@ -24,6 +24,7 @@ mod serve;
 mod service;
 mod signals;
 mod sink;
+mod soundness;
 mod source;
 mod top;
 mod tpch;

@@ -20,6 +20,7 @@ use parquet::file::properties::WriterProperties;
 use tempfile::{NamedTempFile, TempPath};
 
 use crate::lengths::{ensure_writable, pieces};
+use crate::soundness::ensure_sound;
 use crate::{calm, display, output};
 
 /// A path, whose ending names the format: `.arrow`, `.arrows`, `.parquet` or `.csv`; or `-`, an
@@ -229,6 +230,7 @@ fn write_pieces(
 ) -> Result<()> {
     ensure_writable(batch)?;
     for piece in pieces(batch) {
+        ensure_sound(&piece)?;
         write(&piece)?;
         check()?;
     }
