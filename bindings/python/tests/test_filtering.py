@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
+import struct
 
 import polars as pl
 import pyarrow as pa
@@ -286,3 +287,16 @@ def test_lazy_frames_have_filters_of_their_own(server):
     frame = dipc.polars.scan(server.uri, "table", filter=FIELD("number") >= 500)
     assert frame.head(3).select("text").collect()["text"].to_list() == ["row 500", "row 501", "row 502"]
     assert frame.filter(pl.col("number") < 510).collect().height == 10
+
+
+def test_views_of_null_rows_are_undefined(server):
+    """Arrow leaves the view of a null row undefined: a filter does not follow it."""
+    views = struct.pack("<I4sII", 200, b"xxxx", 5, 900) + struct.pack("<I12s", 3, b"abc")
+    buffers = [pa.py_buffer(b"\x02"), pa.py_buffer(views), pa.py_buffer(b"x" * 1000)]
+    column = pa.Array.from_buffers(pa.string_view(), 2, buffers)
+    column.validate(full=True)
+    server.publish("undefined", pa.table({"text": column}))
+    got = dipc.get(server.uri, "undefined", filter=pc.field("text") == "x" * 200).read_all()
+    assert pa.table(got).num_rows == 0
+    got = dipc.get(server.uri, "undefined", filter=pc.field("text") == "abc").read_all()
+    assert pa.table(got)["text"].to_pylist() == ["abc"]
