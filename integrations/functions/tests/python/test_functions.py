@@ -196,20 +196,22 @@ async def test_coroutines_send_tables_through_functions(server):
 async def test_a_cancelled_task_ends_the_sending_of_a_module(server):
     wasm, asked, gone = module("filter"), asyncio.Event(), asyncio.Event()
 
-    async def never(_request):
+    async def silent(reader, writer):
+        await reader.read(1024)
         asked.set()
-        try:
-            await asyncio.Event().wait()
-        finally:
-            gone.set()
+        # The word that ends the request.
+        await reader.read(1024)
+        gone.set()
+        writer.close()
 
-    server.set_handler(put=never)
-    sending = asyncio.create_task(wasm.asend(server.uri))
-    await asked.wait()
-    sending.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await sending
-    await gone.wait()
+    async with await asyncio.start_server(silent, "127.0.0.1", 0) as listener:
+        port = listener.sockets[0].getsockname()[1]
+        sending = asyncio.create_task(wasm.asend(f"tcp://127.0.0.1:{port}"))
+        await asked.wait()
+        sending.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await sending
+        await gone.wait()
 
 
 def test_nothing_runs_that_is_not_allowed(server):
