@@ -37,9 +37,15 @@ impl Holdings {
     fn of(process: &Child) -> Self {
         let of = |what: &str| format!("/proc/{}/{what}", process.id());
         let count = |what: &str| fs::read_dir(of(what)).unwrap().count();
+        // A process makes one watch of files in memory, when it first needs one, and keeps it.
+        let is_watch = |entry: &std::io::Result<fs::DirEntry>| {
+            let link = entry.as_ref().ok().map(|entry| fs::read_link(entry.path()));
+            link.is_some_and(|link| link.is_ok_and(|link| link.as_os_str() == "anon_inode:inotify"))
+        };
+        let watches = fs::read_dir(of("fd")).unwrap().filter(is_watch);
         let maps = fs::read_to_string(of("maps")).unwrap();
         Self {
-            descriptors: count("fd"),
+            descriptors: count("fd") - watches.count(),
             threads: count("task"),
             regions: maps.lines().filter(|line| line.contains("memfd:")).count(),
         }
