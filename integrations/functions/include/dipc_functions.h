@@ -501,7 +501,7 @@ void dipc_functions_policy_free(struct dipc_functions_policy *policy);
 
 /**
  * Lets clients of a server run functions, as a policy says. It is the server's middleware
- * (dipc_server_set_middleware()), and is replaced by another one.
+ * (dipc_server_set_middleware()); another one that is set replaces it, and turns functions off.
  *
  * A function reads tables in host memory: the published ones, and those of the server's providers
  * and handler. It runs on the thread of the request, and ends in the middle of a step when the client

@@ -39,9 +39,7 @@ pub enum Error {
     Batch(String),
     /// The function asks to go on elsewhere, which this host does not allow
     /// ([`Policy::allow_peer`](crate::service::Policy::allow_peer)).
-    #[error(
-        "the function asks to go on at another server, and the policy of this one lists none (allow_peer)"
-    )]
+    #[error("the function asks for another server, and this one's policy lists none (allow_peer)")]
     NoPeers,
     /// The call was cancelled by its [`Canceller`](crate::Canceller).
     #[error("the call was cancelled")]
