@@ -1492,6 +1492,26 @@ dipc_status dipc_batch_metadata(const struct ArrowDeviceArray *batch,
                                 struct dipc_error **error);
 
 /**
+ * Checks that a batch of one schema fits into a stream of another. C's batches have no schema of
+ * their own, so a host whose batches have one asks before it hands a batch over: the receiver
+ * would read the values by the names and types of the stream's schema.
+ *
+ * Names, order and types of the columns, and of the fields of structs and unions, are the same.
+ * Metadata may differ, and so may the names of parts that a type has once: a list's values, a
+ * map's entries, keys and values. A column that the stream's schema declares without nulls may be
+ * declared with nulls; a batch that has some is refused when it is sent.
+ *
+ * @param stream_schema  Schema of the stream; not moved.
+ * @param batch_schema   Schema of the batch; not moved.
+ * @param error          May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: a schema is released.
+ *         DIPC_ERR_INVALID_DATA: the first difference, or a schema that is not of a table.
+ */
+dipc_status dipc_batch_check_schema(const struct ArrowSchema *stream_schema,
+                                    const struct ArrowSchema *batch_schema,
+                                    struct dipc_error **error);
+
+/**
  * Makes a client. Starts one thread, which ends after the client's last connection.
  *
  * @param options  Copied; NULL: the defaults.

@@ -52,6 +52,7 @@ macro_rules! version {
             use crate::api::{Batches, Reader};
             use crate::arrow::abi::{ArrowArray, ArrowSchema};
             use crate::arrow::batches::on_host;
+            use crate::arrow::columns::ensure_same_columns;
             use crate::arrow::{OwnedSchema, batch_from_c, batch_to_c, schema_from_c, schema_to_c};
             use crate::error::{Error, Result};
 
@@ -122,12 +123,12 @@ macro_rules! version {
                 ///
                 /// # Errors
                 ///
-                /// `InvalidData` if the batch has other columns than the schema.
+                /// `InvalidData`, with the first difference, if the batch has other columns than the
+                /// schema.
                 pub fn batch(&self, batch: RecordBatch) -> Result<arrow::array::RecordBatch> {
-                    if batch.schema_ref().fields() != self.outside.fields() {
-                        return Err(Error::invalid_data(
-                            "the batch has other columns than the schema",
-                        ));
+                    let given = batch.schema_ref();
+                    if given.fields() != self.outside.fields() {
+                        ensure_same_columns(&self.inside, &schema_in(given)?)?;
                     }
                     let exported = FFI_ArrowArray::new(&StructArray::from(batch).to_data());
                     // SAFETY: as in `schema_in`, for the struct of arrays.
@@ -194,11 +195,7 @@ macro_rules! version {
                 schema: &arrow::datatypes::SchemaRef,
             ) -> Result<arrow::array::RecordBatch> {
                 let entrance = Entrance::new(batch.schema_ref())?;
-                if entrance.schema().fields() != schema.fields() {
-                    return Err(Error::invalid_data(
-                        "the batch has other columns than the schema",
-                    ));
-                }
+                ensure_same_columns(schema, entrance.schema())?;
                 let entrance = Entrance {
                     inside: Arc::clone(schema),
                     ..entrance

@@ -16,7 +16,8 @@ use super::nonblocking::{no_wait, readable};
 use super::readiness::Readiness;
 use super::{Request, Server};
 use crate::arrow::OwnedDeviceArray;
-use crate::arrow::batches::{batch_to_c, ensure_types, provider_error};
+use crate::arrow::batches::{batch_to_c, provider_error};
+use crate::arrow::columns::ensure_columns;
 use crate::arrow::schema_to_c;
 use crate::device::DeviceKind;
 use crate::error::{Error, Result, Status};
@@ -128,7 +129,7 @@ impl PulledRequest {
             });
             match next.await? {
                 Some(Ok(batch)) => {
-                    ensure_types(schema, &batch)?;
+                    ensure_columns(schema, &batch)?;
                     self.push(batch_to_c(batch)).await?;
                     sent += 1;
                 }

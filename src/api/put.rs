@@ -5,7 +5,8 @@ use std::time::Duration;
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 
-use crate::arrow::batches::{batch_to_c, ensure_types};
+use crate::arrow::batches::batch_to_c;
+use crate::arrow::columns::ensure_columns;
 use crate::arrow::format::write_metadata;
 use crate::client::{self, PutStats};
 use crate::error::{Error, Result, Status};
@@ -45,7 +46,7 @@ impl Put {
         K: AsRef<str>,
         V: AsRef<str>,
     {
-        ensure_types(&self.schema, &batch)?;
+        ensure_columns(&self.schema, &batch)?;
         let pairs: Vec<_> = metadata.into_iter().collect();
         let pairs: Vec<_> = (pairs.iter())
             .map(|(key, value)| (key.as_ref(), value.as_ref()))
@@ -62,7 +63,7 @@ impl Put {
         batch: RecordBatch,
         timeout: Option<Duration>,
     ) -> Result<(), (Error, RecordBatch)> {
-        if let Err(error) = ensure_types(&self.schema, &batch) {
+        if let Err(error) = ensure_columns(&self.schema, &batch) {
             return Err((error, batch));
         }
         // Cheap: the buffers are shared.

@@ -9,7 +9,8 @@ use arrow::datatypes::SchemaRef;
 
 use super::provider::Provided;
 use super::{Description, Provider, ServerBuilder};
-use crate::arrow::batches::{batch_to_c, ensure_types};
+use crate::arrow::batches::batch_to_c;
+use crate::arrow::columns::ensure_columns;
 use crate::arrow::{OwnedDeviceArray, OwnedSchema, schema_to_c};
 use crate::error::Result;
 use crate::proto::Role;
@@ -259,7 +260,7 @@ fn table(
     batches: impl IntoIterator<Item = RecordBatch>,
 ) -> Result<(OwnedSchema, Vec<OwnedDeviceArray>)> {
     let arrays = (batches.into_iter())
-        .map(|batch| ensure_types(schema, &batch).map(|()| batch_to_c(batch)))
+        .map(|batch| ensure_columns(schema, &batch).map(|()| batch_to_c(batch)))
         .collect::<Result<_>>()?;
     Ok((schema_to_c(schema)?, arrays))
 }

@@ -12,6 +12,7 @@ use arrow::ffi::{FFI_ArrowArray, FFI_ArrowSchema, from_ffi_and_data_type};
 use arrow::record_batch::RecordBatchReader;
 
 use crate::arrow::abi::{ArrowArray, ArrowDeviceArray, ArrowSchema};
+use crate::arrow::columns::ensure_columns;
 use crate::arrow::stream::{ArrayReader, DeviceStreamReader, export_device_stream};
 use crate::arrow::{OwnedDeviceArray, OwnedDeviceStream, OwnedSchema};
 use crate::device::DeviceKind;
@@ -209,8 +210,8 @@ impl ArrayReader for Batches {
         match self.0.next() {
             Some(Ok(batch)) => {
                 // Nothing else ensures that the batches have the reader's schema. A consumer would
-                // read an array of another type past its end.
-                ensure_types(&self.0.schema(), &batch)?;
+                // read an array of another type past its end, and other columns by wrong names.
+                ensure_columns(&self.0.schema(), &batch)?;
                 Ok(Some(batch_to_c(batch)))
             }
             Some(Err(error)) => Err(provider_error(error)),
@@ -225,22 +226,6 @@ impl ArrayReader for Batches {
     fn keeps_status(&self) -> bool {
         true
     }
-}
-
-/// Fails if the columns of a batch do not have the types of the reader's schema.
-pub(crate) fn ensure_types(declared: &Schema, batch: &RecordBatch) -> Result<()> {
-    let actual = batch.columns().iter().map(|column| column.data_type());
-    let declared = declared.fields().iter().map(|field| field.data_type());
-    let same = actual.len() == declared.len()
-        && actual
-            .zip(declared)
-            .all(|(actual, declared)| actual.equals_datatype(declared));
-    if same {
-        return Ok(());
-    }
-    Err(Error::invalid_data(
-        "the reader's batch does not have the columns of the reader's schema",
-    ))
 }
 
 /// Converts an error of a reader. An [`Error`] of this crate inside stays as it is.
@@ -339,6 +324,7 @@ mod tests {
         let items = [
             RecordBatch::try_from_iter([("number", other), ("word", Arc::clone(&word))]).unwrap(),
             RecordBatch::try_from_iter([("word", word)]).unwrap(),
+            batch().project(&[1, 0]).unwrap(),
         ];
         for item in items {
             let reader =

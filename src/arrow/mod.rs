@@ -5,6 +5,7 @@ mod annotated;
 pub mod async_consumer;
 pub mod async_stream;
 pub(crate) mod batches;
+pub mod columns;
 mod copy;
 pub mod decode;
 pub mod description;

@@ -1,12 +1,14 @@
 //! Custom metadata of a batch, which Arrow's structs have no place for.
 
-use crate::arrow::abi::ArrowDeviceArray;
+use crate::arrow::abi::{ArrowDeviceArray, ArrowSchema};
+use crate::arrow::columns::ensure_same_columns;
 use crate::arrow::format::{parse_metadata, write_metadata};
-use crate::arrow::{CStruct, OwnedDeviceArray, annotate, annotation};
+use crate::arrow::{CStruct, OwnedDeviceArray, annotate, annotation, schema_from_c};
 use crate::error::Error;
 use crate::ffi::error::dipc_error;
 use crate::ffi::guard::{ErrorOut, guard};
 use crate::ffi::handle::null_argument;
+use crate::ffi::loan::try_schema;
 use crate::ffi::status::dipc_status;
 use crate::ffi::text::{TextOut, try_bytes};
 
@@ -94,5 +96,41 @@ pub unsafe extern "C" fn dipc_batch_metadata(
         // SAFETY: the caller promises both are NULL or writable.
         let out = unsafe { TextOut::new(buffer, size_bytes, out_len_bytes) }?;
         out.set_bytes(annotation(batch))
+    })
+}
+
+/// Checks that a batch of one schema fits into a stream of another. C's batches have no schema of
+/// their own, so a host whose batches have one asks before it hands a batch over: the receiver
+/// would read the values by the names and types of the stream's schema.
+///
+/// Names, order and types of the columns, and of the fields of structs and unions, are the same.
+/// Metadata may differ, and so may the names of parts that a type has once: a list's values, a
+/// map's entries, keys and values. A column that the stream's schema declares without nulls may be
+/// declared with nulls; a batch that has some is refused when it is sent.
+///
+/// @param stream_schema  Schema of the stream; not moved.
+/// @param batch_schema   Schema of the batch; not moved.
+/// @param error          May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: a schema is released.
+///         DIPC_ERR_INVALID_DATA: the first difference, or a schema that is not of a table.
+///
+/// # Safety
+///
+/// `stream_schema` and `batch_schema` are NULL or schemas that follow Arrow's C data interface and
+/// that nobody writes to; `error` is NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_batch_check_schema(
+    stream_schema: *const ArrowSchema,
+    batch_schema: *const ArrowSchema,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    guard(error, || {
+        // SAFETY: the caller promises `stream_schema` is NULL or a schema.
+        let declared = unsafe { try_schema(stream_schema, "stream_schema") }?;
+        // SAFETY: the caller promises `batch_schema` is NULL or a schema.
+        let given = unsafe { try_schema(batch_schema, "batch_schema") }?;
+        ensure_same_columns(&schema_from_c(&declared)?, &schema_from_c(&given)?)
     })
 }

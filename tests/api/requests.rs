@@ -142,6 +142,7 @@ fn tables_are_described_and_listed() {
             "panics later",
             "published",
             "stream",
+            "swapped columns",
         ];
         let own = own.map(str::as_bytes);
         assert_eq!(names, own);
@@ -187,5 +188,32 @@ fn a_panic_of_a_provider_fails_its_stream() {
             assert!(error.text().contains("a bug of the host"), "{error}");
         }
         assert_eq!(all(client.get(&server.uri, "published").unwrap()), table(3));
+    }
+}
+
+/// Promise of the API: every batch has the columns of its stream's schema, by name, order and type,
+/// whichever way it goes.
+#[test]
+fn batches_of_other_columns_are_refused() {
+    let swapped = || batch(0, 10).project(&[1, 0]).unwrap();
+    let told = |error: dipc::Error| {
+        assert_eq!(error.status(), Status::InvalidData, "{error}");
+        assert!(
+            error.text().contains("column 1 is \"text\" and not \"n\""),
+            "{error}"
+        );
+    };
+    let here = dipc::Server::new().unwrap();
+    told(
+        here.publish("t", &schema(), [batch(0, 10), swapped()])
+            .unwrap_err(),
+    );
+    for server in Serving::all() {
+        let client = Client::new().unwrap();
+        let table = Batches::of(schema(), [batch(0, 10), swapped()]);
+        told(client.put(&server.uri, "swapped", table).unwrap_err());
+        let mut reader = client.get(&server.uri, "swapped columns").unwrap();
+        assert_eq!(reader.next_batch().unwrap(), Some(batch(0, 10)));
+        told(reader.next_batch().unwrap_err());
     }
 }

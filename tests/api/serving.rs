@@ -163,6 +163,12 @@ fn serves() {
         })
         .unwrap();
     server
+        .serve("swapped columns", |_: &Request<'_>| {
+            let swapped = batch(10, 10).project(&[1, 0]).unwrap();
+            Ok(Batches::of(schema(), [batch(0, 10), swapped]))
+        })
+        .unwrap();
+    server
         .serve("endless", |_: &Request<'_>| {
             let batches = (0..).map(|n| Ok::<_, ArrowError>(batch(n, 1000)));
             Ok(Batches::new(schema(), batches))

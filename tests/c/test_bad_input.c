@@ -1156,7 +1156,30 @@ static void a_descriptor_is_closed_by_the_host(void) {
   alarm(0);
 }
 
+/* A batch's columns are those of its stream, by name, order and type. */
+static void batches_of_other_columns_are_told(void) {
+  struct ArrowSchema stream, batch;
+  table_schema(&stream);
+  table_schema(&batch);
+  OK(dipc_batch_check_schema(&stream, &batch, &error_));
+  const char *name = batch.children[1]->name;
+  batch.children[1]->name = "other";
+  FAILS(DIPC_ERR_INVALID_DATA, "column 2 is \"other\" and not \"name\"",
+        dipc_batch_check_schema(&stream, &batch, &error_));
+  batch.children[1]->name = name;
+  const char *format = batch.children[0]->format;
+  batch.children[0]->format = "i";
+  FAILS(DIPC_ERR_INVALID_DATA, "\"id\" is of type Int32 and not Int64",
+        dipc_batch_check_schema(&stream, &batch, &error_));
+  batch.children[0]->format = format;
+  batch.release(&batch);
+  FAILS(DIPC_ERR_INVALID_ARGUMENT, "batch_schema is released",
+        dipc_batch_check_schema(&stream, &batch, &error_));
+  stream.release(&stream);
+}
+
 int main(void) {
+  batches_of_other_columns_are_told();
   a_descriptor_that_is_too_long_is_refused();
   headers_that_are_wrong_are_refused();
   a_server_without_a_handler_takes_no_tables();

@@ -86,6 +86,8 @@ static void puts_and_sources(void) {
   NULLS("put", dipc_put_push(NULL, &batch, NULL, 0, 0, &error_));
   NULLS("batch", dipc_batch_set_metadata(NULL, NULL, 0, &error_));
   NULLS("metadata", dipc_batch_set_metadata(&batch, NULL, 8, &error_));
+  NULLS("stream_schema", dipc_batch_check_schema(NULL, &schema, &error_));
+  NULLS("batch_schema", dipc_batch_check_schema(&schema, NULL, &error_));
   NULLS("batch", dipc_batch_metadata(NULL, NULL, 0, &len, &error_));
   NULLS("out_len_bytes", dipc_batch_metadata(&batch, NULL, 0, NULL, &error_));
   NULLS("client",

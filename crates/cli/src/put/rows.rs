@@ -3,9 +3,10 @@
 use std::collections::VecDeque;
 
 use anyhow::{Context as _, Result, bail};
-use arrow::datatypes::{Schema, SchemaRef};
+use arrow::datatypes::SchemaRef;
 use arrow::error::ArrowError;
 use arrow::record_batch::RecordBatch;
+use dipc::arrow::columns::difference;
 
 use crate::get::narrow;
 use crate::get::progress::Totals;
@@ -83,60 +84,4 @@ fn open(file: &str, reading: Reading) -> Result<(Reader, Option<u64>)> {
     }
     let source = Source::parse(file)?;
     Ok((source.reader(reading)?, source.rows()?))
-}
-
-/// Why rows of `next` do not fit into a table of `first`.
-fn difference(first: &Schema, next: &Schema) -> Option<String> {
-    let (firsts, nexts) = (first.fields(), next.fields());
-    if firsts.len() != nexts.len() {
-        return Some(format!(
-            "it has {} columns, not {}",
-            nexts.len(),
-            firsts.len()
-        ));
-    }
-    let mut pairs = firsts.iter().zip(nexts);
-    let (first, next) = pairs.find(|(first, next)| {
-        first.name() != next.name()
-            || first.data_type() != next.data_type()
-            || next.is_nullable() && !first.is_nullable()
-    })?;
-    let text = |field: &arrow::datatypes::Field| {
-        let null = if field.is_nullable() {
-            ""
-        } else {
-            ", not null"
-        };
-        format!("{:?} ({}{null})", field.name(), field.data_type())
-    };
-    Some(format!("it has {} for {}", text(next), text(first)))
-}
-
-#[cfg(test)]
-mod tests {
-    use arrow::datatypes::{DataType, Field};
-
-    use super::*;
-
-    /// Promise of `put`: several files are one table if their columns are the same. A column
-    /// without nulls takes none of a later file.
-    #[test]
-    fn columns_must_continue() {
-        let schema =
-            |name: &str, kind, nullable| Schema::new(vec![Field::new(name, kind, nullable)]);
-        let first = schema("a", DataType::Int32, true);
-        assert_eq!(
-            difference(&first, &schema("a", DataType::Int32, false)),
-            None
-        );
-        for other in [
-            schema("b", DataType::Int32, true),
-            schema("a", DataType::Int64, true),
-            Schema::empty(),
-        ] {
-            assert!(difference(&first, &other).is_some(), "{other}");
-        }
-        let full = schema("a", DataType::Int32, false);
-        assert!(difference(&full, &first).unwrap().contains("not null"));
-    }
 }
