@@ -257,8 +257,7 @@ impl Type {
 
     /// Checks the children of a field of this type. The error is a text.
     // Choice: entries and keys of maps, and run ends, may have the nullable flag, which the format
-    // forbids. Common engines export such maps, no code reads the flag, and a consumer can check
-    // it.
+    // forbids. Common engines export such maps, and the flag promises nothing that code relies on.
     pub fn check_children<'a>(
         &self,
         mut children: impl ExactSizeIterator<Item = Child<'a>>,

@@ -49,7 +49,35 @@ impl Checker<'_> {
             Some(encoding) => self.indices(id, encoding.bits, encoding.signed, ancestors),
             None => self.values(field, id, Some(ancestors)),
         }
+        .and_then(|()| self.declared_nulls(field, id, ancestors))
         .map_err(|error| error.context(format_args!("column {:?}", field.name)))
+    }
+
+    /// Refuses a reachable null in a column that the schema declares without nulls. Its validity has
+    /// been checked.
+    fn declared_nulls(
+        &self,
+        field: &DecodedField,
+        id: usize,
+        ancestors: &Ancestors<'_>,
+    ) -> Result<()> {
+        let has_bitmap = field.dictionary.is_some() || field.layout.has_validity();
+        if field.nullable || !has_bitmap {
+            return Ok(());
+        }
+        let node = self.columns.nodes[id];
+        if self.columns.buffers[node.buffer(0)].at.len == 0 {
+            return Ok(());
+        }
+        let bitmap = self.bitmap(&node)?;
+        for row in 0..node.len()? {
+            if !bitmap.get(row) && self.is_reachable(Some(ancestors), row)? {
+                return Err(Error::invalid_data(format!(
+                    "row {row} is null, and the schema declares the column without nulls"
+                )));
+            }
+        }
+        Ok(())
     }
 
     fn values(

@@ -14,6 +14,7 @@ mod checks;
 mod column;
 mod compare;
 mod compression;
+mod declared;
 mod dictionaries;
 mod fault;
 mod foresee;
@@ -39,6 +40,7 @@ use std::sync::Arc;
 use smallvec::{SmallVec, smallvec};
 
 use column::Column;
+use declared::DeclaredFull;
 use dictionaries::{Change, FoundDictionary, SentDictionaries};
 use fault::{Checked, Fault};
 use header::{Headers, Packing, Subject};
@@ -114,6 +116,7 @@ pub struct Encoder {
     options: EncodeOptions,
     schema_header: Arc<[u8]>,
     headers: Headers,
+    declared_full: DeclaredFull,
     plan: Plan,
     dictionaries: SentDictionaries,
     /// For arrays on a GPU: a stream of the device of the last array.
@@ -159,11 +162,13 @@ impl Encoder {
         let mut headers = Headers::default();
         let schema_header = headers.schema(&schema);
         let dictionaries = SentDictionaries::of(&schema);
+        let declared_full = DeclaredFull::of(&schema.fields);
         Self {
             schema,
             options,
             schema_header,
             headers,
+            declared_full,
             plan: Plan::default(),
             dictionaries,
             stream: None,
@@ -187,7 +192,8 @@ impl Encoder {
     ///
     /// # Errors
     ///
-    /// `InvalidData` with the field and the fault; `Unsupported` for memory that this build cannot
+    /// `InvalidData` with the field and the fault, or if a column that the schema declares without
+    /// nulls has some; `Unsupported` for memory that this build cannot
     /// read; `OutOfMemory`. The array is released then. The encoder is unchanged and can encode the
     /// next array.
     pub fn encode(
@@ -342,6 +348,7 @@ impl Encoder {
             schema,
             options,
             headers,
+            declared_full,
             plan,
             dictionaries,
             ..
@@ -413,6 +420,7 @@ impl Encoder {
         }
         plan.clear();
         plan.children(&batch, start, batch.len)?;
+        declared_full.check(&plan.nodes)?;
         let subject = Subject::Batch(&metadata);
         messages.push(message(HeaderKind::RecordBatch, subject, batch.len, plan)?);
         dictionaries.remember(found, owner);

@@ -362,3 +362,58 @@ fn text_beside_a_null_is_left_alone() {
         assert_eq!(read.value(1), "\0\0\0");
     }
 }
+
+/// Rule A8, level full: a reachable null in a column that the schema declares without nulls is
+/// refused; one below a null of its parent is no value of the column.
+#[test]
+fn nulls_in_a_column_declared_without_are_found() {
+    let number = |valid: &[bool]| {
+        raw(
+            DataType::Int64,
+            2,
+            Some(valid),
+            vec![Buffer::from_slice_ref([1i64, 2])],
+            vec![],
+        )
+    };
+    let strict = |kind| Arc::new(Field::new("x", kind, false));
+    let structs = |valid: &[bool], child: &[bool]| {
+        let kind = DataType::Struct(vec![strict(DataType::Int64)].into());
+        raw(kind, 2, Some(valid), vec![], vec![number(child)])
+    };
+    let lists = |valid: &[bool]| {
+        let kind = DataType::List(strict(DataType::Int64));
+        raw(
+            kind,
+            2,
+            Some(valid),
+            vec![Buffer::from_slice_ref([0i32, 1, 2])],
+            vec![number(&[true, false])],
+        )
+    };
+    for (array, nullable, is_taken) in [
+        (number(&[true, false]), true, true),
+        (number(&[true, true]), false, true),
+        (number(&[true, false]), false, false),
+        (structs(&[true, true], &[true, false]), true, false),
+        (structs(&[true, false], &[true, false]), true, true),
+        (lists(&[true, true]), true, false),
+        (lists(&[true, false]), true, true),
+    ] {
+        let field = Field::new("c", array.data_type().clone(), nullable);
+        let schema = Arc::new(Schema::new(vec![field]));
+        let text = format!("{array:?}");
+        // SAFETY: wrong on purpose. It is only written.
+        let batch =
+            unsafe { RecordBatch::new_unchecked(Arc::clone(&schema), vec![make_array(array)], 2) };
+        let bytes = write(&schema, &[batch], IpcWriteOptions::default());
+        for place in PLACES {
+            let found = decode(&bytes, Level::Full, place).map(drop);
+            assert_eq!(found.is_ok(), is_taken, "{text}");
+            if let Err(error) = found {
+                assert!(error.text().contains("row 1 is null"), "{error}");
+            }
+            decode(&bytes, Level::Structure, place).unwrap();
+        }
+    }
+}

@@ -4,6 +4,7 @@ mod bitmaps;
 mod broken;
 mod columns;
 mod compression;
+mod declared;
 mod decoder;
 mod dictionaries;
 mod golden;

@@ -1,0 +1,88 @@
+//! Columns that the schema declares without nulls.
+
+use std::sync::Arc;
+
+use arrow::array::{
+    Array as _, ArrayRef, DictionaryArray, Int64Array, ListArray, NullArray, StructArray,
+};
+use arrow::buffer::NullBuffer;
+use arrow::datatypes::{DataType, Field, Int8Type, Schema};
+
+use super::super::*;
+use super::support::{batch_of, encoder, export, named};
+
+/// The field as its schema declares it without nulls, and everything in it that lies in a struct.
+fn full(field: &Field) -> Field {
+    let kind = match field.data_type() {
+        DataType::Struct(fields) => {
+            DataType::Struct(fields.iter().map(|field| full(field)).collect())
+        }
+        other => other.clone(),
+    };
+    Field::new(field.name(), kind, false)
+}
+
+fn encode(column: ArrayRef) -> Result<EncodedMessages> {
+    let batch = batch_of(vec![
+        named("first", Arc::new(Int64Array::from(vec![1; column.len()]))),
+        named("c", column),
+    ]);
+    let fields: Vec<_> = batch
+        .schema()
+        .fields()
+        .iter()
+        .map(|field| full(field))
+        .collect();
+    encoder(&Schema::new(fields), EncodeOptions::default()).encode(export(&batch), None)
+}
+
+fn pair(valid: Option<Vec<bool>>, values: Vec<Option<i64>>) -> ArrayRef {
+    let values: ArrayRef = Arc::new(Int64Array::from(values));
+    let fields = vec![Field::new("x", DataType::Int64, true)];
+    Arc::new(StructArray::new(
+        fields.into(),
+        vec![values],
+        valid.map(NullBuffer::from),
+    ))
+}
+
+/// Promise of a schema: a column that it declares without nulls has none. The text has the path.
+#[test]
+fn nulls_in_a_column_declared_without_are_refused() {
+    let indices: DictionaryArray<Int8Type> = vec![Some("a"), None].into_iter().collect();
+    let list = ListArray::from_iter_primitive::<arrow::datatypes::Int64Type, _, _>([
+        Some(vec![Some(1)]),
+        None,
+    ]);
+    let columns: [(ArrayRef, &str); 5] = [
+        (
+            Arc::new(Int64Array::from(vec![Some(1), None])),
+            "field `c`: 1 values are null",
+        ),
+        (Arc::new(indices), "field `c`"),
+        (Arc::new(list), "field `c`"),
+        (
+            pair(None, vec![None, None]),
+            "field `c.x`: 2 values are null",
+        ),
+        (
+            pair(Some(vec![true, false]), vec![Some(1), Some(2)]),
+            "field `c`: 1 values",
+        ),
+    ];
+    for (column, text) in columns {
+        let error = encode(column).unwrap_err();
+        assert_eq!(error.status(), crate::error::Status::InvalidData);
+        assert!(error.text().contains(text), "{error}");
+    }
+}
+
+/// Columns that have none are sent, also as slices of columns that have; so is the type Null, which
+/// has nothing else.
+#[test]
+fn columns_without_nulls_are_sent() {
+    let numbers = Int64Array::from(vec![None, Some(1), Some(2)]);
+    encode(Arc::new(numbers.slice(1, 2))).unwrap();
+    encode(Arc::new(NullArray::new(3))).unwrap();
+    encode(pair(None, vec![Some(1), Some(2)])).unwrap();
+}
