@@ -134,7 +134,7 @@ func dipcgoProduceNext(handle C.uintptr_t, out *C.struct_ArrowDeviceArray) (code
 		return 0 // out is cleared, which is the end
 	}
 	batch := p.reader.RecordBatch()
-	if err := sameTypes(p.schema, batch.Schema()); err != nil {
+	if err := sameColumns(p.schema, batch.Schema()); err != nil {
 		return C.int(p.fail(err))
 	}
 	if err := exportBatch(batch, out, nil); err != nil {
@@ -213,21 +213,21 @@ func cWords(text string) *C.char {
 	return C.CString(strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "\uFFFD"))
 }
 
-// sameTypes refuses a batch whose columns are not of the types that the client was told: C reads
-// their buffers by those types.
-func sameTypes(told, given *arrow.Schema) error {
-	if told == given {
+// sameColumns refuses a batch whose columns are not those that the other side was told: their values are
+// read by that schema.
+func sameColumns(told, given *arrow.Schema) error {
+	if told == given || told.Equal(given) {
 		return nil
 	}
-	if told.NumFields() != given.NumFields() {
-		return &Error{Status: ErrInvalidData, Text: fmt.Sprintf(
-			"a batch has %d columns and the schema %d", given.NumFields(), told.NumFields())}
-	}
-	for i, field := range told.Fields() {
-		if other := given.Field(i); !arrow.TypeEqual(field.Type, other.Type) {
-			return &Error{Status: ErrInvalidData, Text: fmt.Sprintf(
-				"column %q of a batch is of type %s and the schema says %s", field.Name, other.Type, field.Type)}
+	schemas := (*[2]C.struct_ArrowSchema)(C.calloc(2, C.sizeof_struct_ArrowSchema))
+	defer C.free(unsafe.Pointer(schemas))
+	for i, schema := range []*arrow.Schema{told, given} {
+		if err := exportSchema(schema, &schemas[i]); err != nil {
+			return err
 		}
+		defer C.dipcgo_schema_release(&schemas[i])
 	}
-	return nil
+	var failure *C.dipc_error
+	status := C.dipc_batch_check_schema(&schemas[0], &schemas[1], &failure)
+	return check(status, failure)
 }

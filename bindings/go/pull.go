@@ -175,7 +175,7 @@ func (r *Request) Push(ctx context.Context, batch arrow.RecordBatch) error {
 	case schema == nil:
 		return invalid("the stream has no schema yet: start it first")
 	}
-	if err := sameTypes(schema, batch.Schema()); err != nil {
+	if err := sameColumns(schema, batch.Schema()); err != nil {
 		return err
 	}
 	array := (*C.struct_ArrowDeviceArray)(C.calloc(1, C.sizeof_struct_ArrowDeviceArray))

@@ -103,6 +103,7 @@ func TestProviderFailsOnTheWay(t *testing.T) {
 	server, uri := newServer(t)
 	wrongType := arrow.NewSchema([]arrow.Field{{Name: "n", Type: arrow.PrimitiveTypes.Int32}}, nil)
 	twoColumns := arrow.NewSchema([]arrow.Field{numbersSchema.Field(0), {Name: "m", Type: arrow.PrimitiveTypes.Int64}}, nil)
+	otherName := arrow.NewSchema([]arrow.Field{{Name: "m", Type: arrow.PrimitiveTypes.Int64}}, nil)
 	empty := func(schema *arrow.Schema) arrow.RecordBatch {
 		builder := array.NewRecordBuilder(memory.DefaultAllocator, schema)
 		defer builder.Release()
@@ -118,9 +119,11 @@ func TestProviderFailsOnTheWay(t *testing.T) {
 			dipc.ErrProvider, "broken pipe dream"},
 		{"panic", func() (arrow.RecordBatch, error) { panic("lost") }, dipc.ErrProvider, "panicked: lost"},
 		{"wrong type", func() (arrow.RecordBatch, error) { return empty(wrongType), nil },
-			dipc.ErrInvalidData, `column "n" of a batch is of type int32 and the schema says int64`},
+			dipc.ErrInvalidData, `"n" is of type Int32 and not Int64`},
+		{"other name", func() (arrow.RecordBatch, error) { return empty(otherName), nil },
+			dipc.ErrInvalidData, `column 1 is "m" and not "n"`},
 		{"two columns", func() (arrow.RecordBatch, error) { return empty(twoColumns), nil },
-			dipc.ErrInvalidData, "2 columns and the schema 1"},
+			dipc.ErrInvalidData, "it has 2 columns and not 1"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			n := 0

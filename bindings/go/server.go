@@ -280,7 +280,7 @@ func (s *Server) put(
 		if batch == nil {
 			return invalid("batch %d of ticket %q is nil", i, ticket)
 		}
-		if err := sameTypes(schema, batch.Schema()); err != nil {
+		if err := sameColumns(schema, batch.Schema()); err != nil {
 			return err
 		}
 		if err := exportBatch(batch, &exported[i], nil); err != nil {

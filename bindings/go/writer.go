@@ -105,7 +105,7 @@ func (w *Writer) Write(ctx context.Context, batch arrow.RecordBatch) error {
 	if batch == nil {
 		return invalid("the batch is nil")
 	}
-	if err := sameTypes(w.schema, batch.Schema()); err != nil {
+	if err := sameColumns(w.schema, batch.Schema()); err != nil {
 		return err
 	}
 	array := (*C.struct_ArrowDeviceArray)(C.calloc(1, C.sizeof_struct_ArrowDeviceArray))

@@ -166,6 +166,24 @@ struct BatchTraits<arrow::Result<T>> {
   }
 };
 
+namespace detail {
+
+/// Fails where a batch of a reader has other columns than the reader: they would be read by the
+/// names and types of its schema.
+inline arrow::Status ensure_fits(const arrow::Schema& stream, const arrow::Schema& batch) {
+  if (&stream == &batch || batch.Equals(stream)) return arrow::Status::OK();
+  const auto declared = to_schema(stream);
+  if (!declared) return to_arrow(declared.error());
+  const auto given = to_schema(batch);
+  if (!given) return to_arrow(given.error());
+  const auto checked = call([&](dipc_error** error) {
+    return dipc_batch_check_schema(declared->get(), given->get(), error);
+  });
+  return checked ? arrow::Status::OK() : to_arrow(checked.error());
+}
+
+}  // namespace detail
+
 template <>
 struct StreamTraits<std::shared_ptr<arrow::RecordBatchReader>> {
   static Result<Stream> convert(std::shared_ptr<arrow::RecordBatchReader> reader) {
@@ -177,17 +195,27 @@ struct StreamTraits<std::shared_ptr<arrow::RecordBatchReader>> {
         *std::move(schema),
         [reader = std::move(reader),
          knows_metadata = true]() mutable -> arrow::Result<arrow::RecordBatchWithMetadata> {
-          if (knows_metadata) {
-            auto both = reader->ReadNext();
-            if (both.ok() || !both.status().IsNotImplemented()) return both;
-            // Readers without metadata do not have this function.
-            knows_metadata = false;
+          ARROW_ASSIGN_OR_RAISE(auto both, read(*reader, knows_metadata));
+          if (both.batch != nullptr) {
+            ARROW_RETURN_NOT_OK(detail::ensure_fits(*reader->schema(), *both.batch->schema()));
           }
-          arrow::RecordBatchWithMetadata plain;
-          ARROW_RETURN_NOT_OK(reader->ReadNext(&plain.batch));
-          return plain;
+          return both;
         },
         device_type);
+  }
+
+ private:
+  static arrow::Result<arrow::RecordBatchWithMetadata> read(arrow::RecordBatchReader& reader,
+                                                            bool& knows_metadata) {
+    if (knows_metadata) {
+      auto both = reader.ReadNext();
+      if (both.ok() || !both.status().IsNotImplemented()) return both;
+      // Readers without metadata do not have this function.
+      knows_metadata = false;
+    }
+    arrow::RecordBatchWithMetadata plain;
+    ARROW_RETURN_NOT_OK(reader.ReadNext(&plain.batch));
+    return plain;
   }
 };
 

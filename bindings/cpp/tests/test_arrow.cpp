@@ -145,6 +145,20 @@ TEST(Arrow, EverythingArrowIsAStream) {
             dipc::Status::null_argument);
 }
 
+// Promise: a reader's batches have the columns of its schema, or the stream fails.
+TEST(Arrow, BatchesOfOtherColumnsAreRefused) {
+  const auto batch = small_batch();
+  const auto renamed = batch->schema()->WithNames({"other"}).ValueOrDie();
+  const auto other = arrow::RecordBatch::Make(renamed, batch->num_rows(), batch->columns());
+  const Pair pair;
+  pair.server.serve("changing", [=](dipc::RequestRef) {
+    return arrow::RecordBatchReader::Make({batch, other}, batch->schema());
+  }).value();
+  const auto table = dipc::to_table(pair.get("changing").value());
+  EXPECT_EQ(table.status(), dipc::Status::invalid_data);
+  EXPECT_NE(table.error().text().find("column 1 is \"other\""), std::string_view::npos);
+}
+
 TEST(Arrow, BatchesGoAlone) {
   const auto batch = small_batch();
   auto array = dipc::to_array(*batch).value();

@@ -205,7 +205,7 @@ def test_failures_reach_the_client(run):
             for obj, kind, match in (
                 (raises, dipc.ProviderError, "ValueError: out of paper"), (fails, dipc.BusyError, "out of ink"),
                 (nothing, dipc.ProviderError, "gave no batch"), (wrong, dipc.ProviderError, "cannot serve int"),
-                (other_schemas, dipc.ProviderError, "another schema"),
+                (other_schemas, dipc.InvalidDataError, "columns of the stream"),
             ):  # fmt: skip
                 with pytest.raises(kind, match=match):
                     await served(server, obj, obj.__name__)

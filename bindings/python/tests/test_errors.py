@@ -75,8 +75,8 @@ def fail_later():
 
 
 def change_schema():
-    yield table(10)
-    yield pa.table({"other": [1.5]})
+    yield pa.table({"amount": [1], "price": [2]})
+    yield pa.table({"price": [2], "amount": [1]})
 
 
 def give_nothing():
@@ -89,7 +89,7 @@ def give_nothing():
         (raise_error, dipc.ProviderError, "KeyError: 'no such luck'"),
         (raise_typed, dipc.PermissionError, "ticket is not for you"),
         (fail_later, dipc.ProviderError, "ValueError: out of paper: é漢"),
-        (change_schema, dipc.ProviderError, "another schema than its first"),
+        (change_schema, dipc.InvalidDataError, 'column 1 is "price" and not "amount"'),
         (give_nothing, dipc.ProviderError, "no batch, and so no schema"),
         (lambda: 42, dipc.ProviderError, "TypeError: cannot serve int"),
         (lambda: [42], dipc.ProviderError, "TypeError: cannot serve int"),

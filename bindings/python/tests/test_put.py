@@ -308,8 +308,37 @@ def test_wrong_arguments_are_found_here(uri):
         dipc.put(uri, "any", table(), compression="zip")
     with pytest.raises(TypeError, match="__arrow_c_schema__"):
         dipc.open_put(uri, "any", 7)
-    with dipc.open_put(uri, "any", SCHEMA) as writer, pytest.raises(ValueError, match="not the table"):
+    with dipc.open_put(uri, "any", SCHEMA) as writer, pytest.raises(ValueError, match="columns of the stream"):
         writer.write(pa.table({"n": [1]}))
+
+
+def test_batches_of_other_columns_are_refused(uri, server):
+    """Promise of a table: each batch has the first one's columns, by name, order and type; metadata may differ."""
+    first, second = pa.record_batch({"price": [1], "amount": [10]}), pa.record_batch({"amount": [30], "price": [3]})
+    difference = 'column 1 is "amount" and not "price"'
+    with pytest.raises(dipc.InvalidDataError, match=difference):
+        dipc.put(uri, "any", [first, second])
+    with pytest.raises(dipc.InvalidDataError, match=difference), dipc.open_put(uri, "any", first.schema) as writer:
+        writer.write(first)
+        writer.write(second)
+    with pytest.raises(dipc.InvalidDataError, match=difference):
+        server.publish("t", [first, second])
+    noted = first.replace_schema_metadata({"note": "1"})
+    server.publish("t", [first, noted])
+    assert dipc.get(server.uri, "t").read_all() == pa.Table.from_batches([first, first])
+    inner = [pa.record_batch({"s": [{name: 1}]}) for name in ("a", "b")]
+    with pytest.raises(dipc.InvalidDataError, match='"s" has the field "b" in the place of "a"'):
+        server.publish("nested", inner)
+
+
+def test_nulls_in_a_column_declared_without_are_refused(uri, server):
+    strict = pa.schema([pa.field("n", pa.int64(), nullable=False)])
+    batch = pa.record_batch([pa.array([1, None])], schema=strict)
+    with pytest.raises(dipc.InvalidDataError, match="declares the column without nulls"):
+        dipc.put(uri, "any", batch)
+    server.serve("t", lambda: batch)
+    with pytest.raises(dipc.InvalidDataError, match="declares the column without nulls"):
+        dipc.get(server.uri, "t").read_all()
 
 
 def test_a_server_without_a_handler_takes_none(server):

@@ -82,6 +82,7 @@ STATUS_FUNCTIONS: dict[str, list[Any]] = {
     "dipc_log_set": [c_int32, P, P, P],
     "dipc_cancel_new": [OUT],
     "dipc_cancel_trigger": [P],
+    "dipc_batch_check_schema": [P, P],
     "dipc_arena_options_new": [OUT],
     "dipc_arena_options_set_region_bytes": [P, U64],
     "dipc_arena_options_set_max_bytes": [P, U64],

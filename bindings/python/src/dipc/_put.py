@@ -74,7 +74,6 @@ class Writer:
         self.schema = schema
         self._handle = Handle("writer", pointer, _free)
         self._token = token
-        self._shape = _shape(schema)
         # The library's calls on one table exclude each other; none waits.
         self._one = threading.Lock()
         self._readable: Readable | None = None
@@ -85,7 +84,7 @@ class Writer:
         """Sends a batch, or all batches of a table, stream or iterable. Waits for a slow server."""
         source = _source.open_source(obj)
         try:
-            self._ensure_shape(source.schema)
+            self._ensure_fits(source.schema)
             self.write_source(source)
         finally:
             source.close()
@@ -106,7 +105,7 @@ class Writer:
         """
         source = await _source.open_async(obj)
         try:
-            self._ensure_shape(source.schema)
+            self._ensure_fits(source.schema)
             await self.awrite_source(source)
         finally:
             await source.aclose()
@@ -236,9 +235,8 @@ class Writer:
     def __repr__(self) -> str:
         return f"<dipc.Writer of {self.schema!r}>"
 
-    def _ensure_shape(self, schema: _abi.ArrowSchema) -> None:
-        if _source.shape(schema) != self._shape:
-            raise ValueError(f"the batch is {Schema(schema)!r}, which is not the table's {self.schema!r}")
+    def _ensure_fits(self, schema: _abi.ArrowSchema) -> None:
+        _source.ensure_fits(self.schema, schema)
 
     def _try(self, pointer: c_void_p, call: Callable[[c_void_p], T]) -> T | None:
         """Makes a call that does not wait; None where it has to."""
@@ -292,14 +290,6 @@ class Writer:
                 await readable.wait()
                 self._turn.begin()
             return found
-
-
-def _shape(schema: Schema) -> tuple[object, ...]:
-    struct = schema.export()
-    try:
-        return _source.shape(struct)
-    finally:
-        _abi.release(struct)
 
 
 def _pushing(batch: _abi.ArrowDeviceArray, metadata: bytes) -> Callable[[c_void_p], bool]:

@@ -8,8 +8,10 @@ from typing import Any, Protocol
 
 from . import _abi, _capsule, _errors, _library
 from ._reader import Batch, Reader
+from ._schema import Schema
 
 _from_host = _library.checked("dipc_stream_from_host")
+_check_schema = _library.checked("dipc_batch_check_schema")
 
 KINDS = (
     "an object with __arrow_c_device_stream__, __arrow_c_stream__, __arrow_c_device_array__ or "
@@ -198,14 +200,15 @@ class _Joined:
 
     def __init__(self, first: object) -> None:
         self._source = open_source(first)
-        self.schema = _abi.move(self._source.schema)
+        # `schema` goes to whoever sends it, long before the last batch.
+        self._declared = Schema(self._source.schema)
+        self.schema = self._declared.export()
         self.device_type = self._source.device_type
 
     def _go_on(self, item: object) -> None:
         self._source.close()
         self._source = open_source(item)
-        if shape(self._source.schema) != shape(self.schema):
-            raise ValueError("the iterable gave a batch of another schema than its first one")
+        ensure_fits(self._declared, self._source.schema)
 
     def _release(self) -> None:
         _abi.release(self.schema)
@@ -261,12 +264,10 @@ class _AsyncConcatenated(_Joined):
         await _aclose(self._items)
 
 
-def shape(schema: _abi.ArrowSchema) -> tuple[object, ...]:
-    """What must not change between batches: the types, in order. Names and metadata may."""
-    children = (ctypes.c_void_p * schema.n_children).from_address(schema.children) if schema.n_children else ()
-    dictionary = _abi.ArrowSchema.from_address(schema.dictionary) if schema.dictionary else None
-    return (
-        schema.format,
-        tuple(shape(_abi.ArrowSchema.from_address(child)) for child in children),
-        None if dictionary is None else shape(dictionary),
-    )
+def ensure_fits(stream: Schema, batch: _abi.ArrowSchema) -> None:
+    """Raises InvalidDataError with the first difference where a batch has other columns than its stream."""
+    declared = stream.export()
+    try:
+        _check_schema(ctypes.addressof(declared), ctypes.addressof(batch))
+    finally:
+        _abi.release(declared)
