@@ -289,7 +289,7 @@ impl ClientCore {
         };
         let start = Instant::now();
         let mut connection = transport.connect(uri, &link_options)?;
-        if link_options.checksums {
+        if link_options.checksums && !connection.identity().profile.is_intact {
             ensure_checksums_are_known(uri)?;
             let by = start + link_options.connect_time();
             connection = checked::agree(connection, by, cancel)?;
@@ -415,14 +415,15 @@ fn within(connect_timeout: Duration, deadline: Option<Duration>) -> Duration {
 
 /// # Errors
 ///
-/// `Unsupported`: a baseline server, which has no checksums.
+/// `Unsupported`: a server that may be a baseline server, which has no checksums. The question for
+/// them, which nothing precedes, may end it.
 fn ensure_checksums_are_known(uri: &Uri) -> Result<()> {
-    if uri.extension {
+    if uri.extension && !uri.is_bare {
         return Ok(());
     }
     Err(Error::unsupported(format!(
-        "the server at {} has no checksums, for its URI does not say `dipc=1`: ask without, or use \
-         the URI that a server of libdipc printed",
+        "the server at {} may have no checksums, for its URI does not say `dipc=1`: ask without \
+         them, or use the whole URI that a server of libdipc printed",
         uri.bare()
     )))
 }

@@ -23,6 +23,9 @@ pub struct Uri {
     pub tags: Tags,
     /// Whether the server speaks our extension.
     pub extension: bool,
+    /// The URI says nothing of the extension: it is a bare address, and the server's own messages
+    /// have to show that it is libdipc's (rule U5).
+    pub is_bare: bool,
     /// The role that the URI names, if any.
     pub role: Option<Role>,
     /// Data that the transport needs to reach lent memory.
@@ -72,6 +75,7 @@ impl Uri {
             address: address.to_owned(),
             tags: Tags::default_for(role),
             extension: true,
+            is_bare: false,
             role: (role != Role::Both).then_some(role),
             remote_handle: None,
             ucx_version: None,
@@ -412,6 +416,7 @@ impl Parameters {
             address,
             tags,
             extension,
+            is_bare: bare,
             role,
             remote_handle: self.remote_handle,
             ucx_version: self.dipc_ucx,

@@ -1,7 +1,8 @@
 //! Streams that clients send (rules Q2 to Q4, Q10).
 
 use std::os::fd::OwnedFd;
-use std::sync::mpsc;
+use std::sync::{Mutex, mpsc};
+use std::thread;
 use std::time::Duration;
 
 use arrow::array::RecordBatch;
@@ -43,6 +44,38 @@ fn options(subject: Subject) -> PutOptions {
 fn push(put: &mut Put, batch: &RecordBatch) -> Result<()> {
     put.push(export(batch), None, None)
         .map_err(|(error, _)| error)
+}
+
+/// Rule U5: a bare address is enough to put a table, also where the client first waits for a sign
+/// that the server is libdipc's; and the host may take its time before it asks for the table.
+#[test]
+fn a_table_crosses_to_a_bare_address() {
+    for subject in SUBJECTS {
+        let (server, uri) = server(subject, ServerOptions::default());
+        let ((asks, asked), (go, waits)) = (mpsc::channel(), mpsc::channel());
+        let waits = Mutex::new(waits);
+        take_by(&server, move |request| {
+            asks.send(()).unwrap();
+            let told = waits.lock().unwrap().recv_timeout(Duration::from_secs(60));
+            told.map_err(|_| Error::timeout("no word of the test"))?;
+            let batches = read_all(&mut request.source()?)?;
+            assert_same(&batches, &[batch(0, 10)]);
+            Ok(())
+        });
+        let bare = uri.split('?').next().unwrap();
+        let client = client();
+        for _ in 0..2 {
+            let sending = thread::scope(|scope| {
+                let sending = scope.spawn(|| put(&client, bare, subject));
+                asked.recv_timeout(Duration::from_secs(60)).unwrap();
+                go.send(()).unwrap();
+                sending.join().unwrap()
+            });
+            let mut put = sending.unwrap();
+            push(&mut put, &batch(0, 10)).unwrap();
+            assert_eq!(put.finish(None).unwrap(), 1, "{}", subject.scheme);
+        }
+    }
 }
 
 /// Rules Q2 to Q4: a table crosses to the server's host, value for value, with headers both ways,

@@ -12,7 +12,8 @@ use arrow::datatypes::SchemaRef;
 use arrow::ipc::reader::StreamReader;
 use arrow::ipc::writer::StreamWriter;
 use dipc::cancel::Cancel;
-use dipc::client::GetOptions;
+use dipc::client::{Client, GetOptions, PutOptions};
+use dipc::device::DeviceKind;
 use dipc::error::Status;
 use dipc::log::{LogRecord, Sink};
 use dipc::proto::Role;
@@ -295,11 +296,32 @@ fn a_bare_address_does_no_harm_to_the_peer() {
             asked.join().unwrap()
         });
         assert_eq!(asked.map(drop).unwrap_err().status(), Status::Cancelled);
+        put_in_vain(&client, bare);
+        let checked = GetOptions {
+            checksums: true,
+            ..GetOptions::default()
+        };
+        let asked = client.get(&[bare], name(&table).as_bytes(), &checked, None);
+        let error = asked.map(drop).unwrap_err();
+        assert_eq!(error.status(), Status::Unsupported, "{error}");
+        assert!(error.text().contains("`dipc=1`"), "{error}");
     }
     let mut stream = client()
         .get(&uris, name(&table).as_bytes(), &GetOptions::default(), None)
         .unwrap();
     assert!(read_all(&mut stream).unwrap() == read(&table).1);
+}
+
+/// Asks to put a table, and gives up.
+fn put_in_vain(client: &Client, uri: &str) {
+    let options = PutOptions {
+        connect_timeout: Duration::from_millis(300),
+        ..PutOptions::default()
+    };
+    let described = (&export_schema(&common::schema()), DeviceKind::CPU.0);
+    let asked = client.put(&[uri], b"t", described, &options, None);
+    let error = asked.map(drop).unwrap_err();
+    assert_eq!(error.status(), Status::Timeout, "{error}");
 }
 
 /// Writes each event to the standard error output.

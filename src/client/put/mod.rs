@@ -11,8 +11,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::asking::{ClientCore, ConnectionKey};
-use crate::arrow::OwnedDeviceArray;
 use crate::arrow::stream::{ArrayReader as _, DeviceStreamReader};
+use crate::arrow::{OwnedDeviceArray, OwnedSchema};
 use crate::cancel::Cancel;
 use crate::driver::clock;
 use crate::driver::end::{Answers, EndLink, HostResult};
@@ -45,6 +45,9 @@ pub struct Put {
     results: VecDeque<HostResult>,
     /// The connection is back with the client.
     is_released: bool,
+    /// The schema and the device of the arrays, until a server at a bare address has shown that it
+    /// is libdipc's.
+    unsent: Option<(OwnedSchema, i32)>,
 }
 
 /// What a put has sent so far.
@@ -151,7 +154,7 @@ impl Put {
     pub fn fail(&mut self, code: i32, text: &str) {
         if self.outcome.is_none() {
             let status = Status::from_code(code).unwrap_or(Status::Provider);
-            self.production.fail(code, text);
+            self.fail_production(code, text);
             self.outcome = Some(Err(Error::new(status, text)));
         }
         self.release();
@@ -324,10 +327,20 @@ impl Put {
             }
             _ => error,
         };
-        self.production.fail(Status::Cancelled.code(), error.text());
+        self.fail_production(Status::Cancelled.code(), error.text());
         // The host has the error.
         let _ = self.end(Err(error.clone()));
         error
+    }
+
+    fn fail_production(&mut self, code: i32, text: &str) {
+        if self.unsent.take().is_some() {
+            // ABORT could end a server of another make.
+            let error = Error::disconnected("the server has not answered the request");
+            self.link
+                .interfere(|end, effects| end.close(error, effects));
+        }
+        self.production.fail(code, text);
     }
 
     fn end(&mut self, outcome: Result<u64>) -> Result<u64> {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::Put;
 use crate::arrow::decode::DecodeOptions;
-use crate::arrow::{EncodeOptions, OwnedSchema};
+use crate::arrow::{EncodeOptions, OwnedSchema, copy_schema};
 use crate::cancel::Cancel;
 use crate::client::asking::{ClientCore, ensure_secrets_are_safe};
 use crate::client::pool::ConnectionKind;
@@ -108,9 +108,20 @@ impl WantedPut<'_> {
             headers: Headers::new(),
             results: VecDeque::new(),
             is_released: false,
+            unsent: None,
         };
         let (schema, device_type) = self.described;
-        let failure = put.production.ask(&request, schema, device_type).err();
+        // Choice: where metadata are messages that a server takes without having asked, a server of
+        // another make would get the schema, and with it more than it knows (rule R2).
+        let holds_back = self.uri.uri.is_bare && !put.link.profile().is_ordered;
+        let asked = put
+            .production
+            .ask(&request)
+            .and_then(|()| match holds_back {
+                true => copy_schema(schema).map(|schema| Some((schema, device_type))),
+                false => put.production.start(schema, device_type).map(|()| None),
+            });
+        let failure = asked.map(|unsent| put.unsent = unsent).err();
         Ok(AskedPut {
             put,
             answers,
@@ -166,8 +177,16 @@ impl AskedPut {
         }
         let Self { put, limit, .. } = self;
         let by = put.due.map_or(limit.by, |due| due.min(limit.by));
-        let is_granted = |answers: &mut Answers| answers.is_granted.then_some(());
         loop {
+            if put.is_heard()
+                && let Some((schema, device_type)) = put.unsent.take()
+            {
+                put.production.start(&schema, device_type)?;
+            }
+            let sends_schema = put.unsent.is_some();
+            let is_answered = |answers: &mut Answers| {
+                (answers.is_granted || sends_schema && answers.is_heard).then_some(())
+            };
             // From the first word of the server on, the stall timeout and the deadline count.
             let is_late = clock::now() >= by && (put.is_heard() || put.is_due());
             let until = match is_late {
@@ -179,7 +198,8 @@ impl AskedPut {
                 true => until,
                 false => Some(clock::now()),
             };
-            let error = match put.production.wait_for_answer(deadline, is_granted) {
+            let error = match put.production.wait_for_answer(deadline, is_answered) {
+                Ok(()) if sends_schema => continue,
                 Ok(()) => {
                     put.waits_since = None;
                     return Ok(true);

@@ -1,18 +1,17 @@
 //! A stream that a client sends: the request, and the waits for the server's answers.
 
 use super::Production;
-use crate::arrow::OwnedSchema;
 use crate::driver::end::{Answers, End};
 use crate::error::Result;
 use crate::proto::{Request, Timestamp};
 
 impl Production {
-    /// Asks the server to take the stream, and sends the schema (rule Q3).
+    /// Asks the server to take the stream. [`start`](Self::start) sends the schema (rule Q3).
     ///
     /// # Errors
     ///
-    /// As [`start`](Self::start) and [`End::ask`].
-    pub fn ask(&mut self, request: &Request, schema: &OwnedSchema, device_type: i32) -> Result<()> {
+    /// As [`End::ask`].
+    pub fn ask(&mut self, request: &Request) -> Result<()> {
         if let Some(account) = &mut self.account {
             account.is_asked = true;
         }
@@ -20,7 +19,7 @@ impl Production {
         for outlet in &mut self.outlets {
             outlet.ask(|end, effects| end.ask(request, effects))?;
         }
-        self.start(schema, device_type)
+        Ok(())
     }
 
     /// Waits until the server has said what `find` looks for. What can be sent is sent meanwhile.
