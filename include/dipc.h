@@ -3896,8 +3896,9 @@ dipc_status dipc_server_set_handler_pull(const struct dipc_server *server,
 
 /**
  * Sets how many connections the server keeps. Further clients get DIPC_ERR_BUSY. Up to 64 places
- * are only for processes of the server's own user, by shm. Default: half of the files that the
- * process may open (RLIMIT_NOFILE).
+ * are only for processes of the server's own user, by shm. Default: as many as take half of the
+ * files that the process may open (RLIMIT_NOFILE): one over shm takes two, one over tcp one for each
+ * socket.
  *
  * @param options          Options to change; exclusive during the call.
  * @param max_connections  Connections; at least 1.
@@ -4041,7 +4042,8 @@ dipc_status dipc_server_listen_fd(const struct dipc_server *server,
 dipc_status dipc_server_options_new(struct dipc_server_options **out, struct dipc_error **error);
 
 /**
- * Sets how many streams are served at once. Further requests are refused with DIPC_ERR_BUSY. Each
+ * Sets how many streams are served at once. Further requests are refused with DIPC_ERR_BUSY; one
+ * with a deadline is asked again until then, and so waits for a place. Each
  * stream of a provider uses one thread. A stream whose client has gone does not count, even if its
  * provider has not returned; dipc_server_options_set_max_providers() limits those. An eighth of
  * the streams, 64 at most, is only for processes of the server's own user, by shm. Default: 64.

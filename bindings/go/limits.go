@@ -6,7 +6,8 @@ import "C"
 import "time"
 
 // WithMaxConnections sets how many connections the server keeps; one more client is refused with
-// [ErrBusy]. Default: half of the files that the process may open.
+// [ErrBusy]. Default: as many as take half of the files that the process may open. One over shm takes
+// two, one over tcp one for each socket.
 func WithMaxConnections(connections int) ServerOption {
 	return atLeastOne("connection", connections, func(o *C.dipc_server_options, n C.size_t, failure **C.dipc_error) C.dipc_status {
 		return C.dipc_server_options_set_max_connections(o, n, failure)

@@ -25,8 +25,9 @@ func (o BodyOption) setServer(options *C.dipc_server_options) error { return o.s
 func (o BodyOption) setPut(r *putRequest) error                     { return o.put(r) }
 func (o BodyOption) setExchange(r *exchangeRequest) error           { return o.put(&r.putRequest) }
 
-// WithMaxStreams sets how many streams are served at once; one more is refused with [ErrBusy].
-// Default 64.
+// WithMaxStreams sets how many streams are served at once; one more is refused with [ErrBusy], unless
+// the deadline of its context lets it wait for a place. An eighth, 64 at most, is only for processes of
+// the server's own user, over shm. Default 64.
 func WithMaxStreams(streams int) ServerOption {
 	return serverOption(func(o *C.dipc_server_options) error {
 		if streams < 1 {

@@ -79,7 +79,9 @@ impl ServerBuilder {
         self
     }
 
-    /// Most streams served at once; further requests are refused with `Busy`. Default: 64.
+    /// Most streams served at once; further requests are refused with `Busy`, and those with a
+    /// deadline wait for a place. An eighth, 64 at most, is only for processes of the server's own
+    /// user, over shm. Default: 64.
     pub fn max_streams(mut self, count: usize) -> Self {
         self.0.max_streams = count;
         self
@@ -99,7 +101,8 @@ impl ServerBuilder {
         self
     }
 
-    /// Most connections. Default: half of the files that the process may open.
+    /// Most connections. Default: as many as take half of the files that the process may open. One
+    /// over shm takes two, one over tcp one for each socket.
     pub fn max_connections(mut self, count: usize) -> Self {
         self.0.max_connections = Some(count);
         self

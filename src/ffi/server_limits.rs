@@ -10,8 +10,9 @@ use crate::ffi::server_options::dipc_server_options;
 use crate::ffi::status::dipc_status;
 
 /// Sets how many connections the server keeps. Further clients get DIPC_ERR_BUSY. Up to 64 places
-/// are only for processes of the server's own user, by shm. Default: half of the files that the
-/// process may open (RLIMIT_NOFILE).
+/// are only for processes of the server's own user, by shm. Default: as many as take half of the
+/// files that the process may open (RLIMIT_NOFILE): one over shm takes two, one over tcp one for each
+/// socket.
 ///
 /// @param options          Options to change; exclusive during the call.
 /// @param max_connections  Connections; at least 1.

@@ -61,7 +61,8 @@ pub unsafe extern "C" fn dipc_server_options_new(
     })
 }
 
-/// Sets how many streams are served at once. Further requests are refused with DIPC_ERR_BUSY. Each
+/// Sets how many streams are served at once. Further requests are refused with DIPC_ERR_BUSY; one
+/// with a deadline is asked again until then, and so waits for a place. Each
 /// stream of a provider uses one thread. A stream whose client has gone does not count, even if its
 /// provider has not returned; dipc_server_options_set_max_providers() limits those. An eighth of
 /// the streams, 64 at most, is only for processes of the server's own user, by shm. Default: 64.

@@ -7,33 +7,78 @@ use rustix::process::{Resource, getrlimit};
 
 use crate::driver::end::EndLink;
 use crate::error::Result;
-use crate::server::peers::{Bounds, PeerKey};
+use crate::server::peers::{Bounds, CONNECTIONS, DESCRIPTORS, PeerKey};
 use crate::transport::PeerOrigin;
 
-/// Descriptors of one connection, at most but for regions.
-const DESCRIPTORS: usize = 2;
-/// The default bound where the process may open any number of files.
+/// Descriptors of a connection over shm: the socket, and the peer's process.
+const DESCRIPTORS_OVER_SHM: usize = 2;
+/// The default bound on descriptors where the process may open any number of files.
 const MOST: usize = 1 << 20;
+
+/// What a server's connections may be and have: a number, or by default a share of the files that
+/// this process may open.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ConnectionBounds {
+    connections: Bounds,
+    descriptors: Bounds,
+}
 
 /// The connections of one server, by their numbers.
 #[derive(Default)]
 pub(super) struct Connections {
-    links: HashMap<u64, Arc<EndLink>>,
-    peers: HashMap<PeerKey, usize>,
+    links: HashMap<u64, (Arc<EndLink>, usize)>,
+    all: Held,
+    peers: HashMap<PeerKey, Held>,
 }
 
-/// The bounds on connections, as given, or their defaults: half of the files that this process may
-/// open, and half of the connections for one peer.
-pub(super) fn bounds(all: Option<usize>, each: Option<usize>) -> Bounds {
-    let files = getrlimit(Resource::Nofile).current;
-    let files = files.and_then(|files| usize::try_from(files).ok());
-    let default = files.map_or(MOST, |files| (files / DESCRIPTORS).clamp(1, MOST));
-    Bounds::new(all.unwrap_or(default), each)
+/// What a peer has, or all of them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Held {
+    connections: usize,
+    descriptors: usize,
+}
+
+impl ConnectionBounds {
+    /// The bounds as given, or their defaults: half of the files for all connections, and half of
+    /// that for those of one peer. A host that gives a number knows its limit of files.
+    pub(super) fn new(all: Option<usize>, each: Option<usize>) -> Self {
+        let files = getrlimit(Resource::Nofile).current;
+        let files = files.and_then(|files| usize::try_from(files).ok());
+        let half = files.map_or(MOST, |files| (files / 2).clamp(1, MOST));
+        let any = Some(usize::MAX);
+        let (connections, descriptors) = match (all, each) {
+            (Some(all), each) => ((all, each), (usize::MAX, any)),
+            (None, Some(each)) => ((usize::MAX, Some(each)), (half, any)),
+            (None, None) => ((usize::MAX, any), (half, None)),
+        };
+        Self {
+            connections: Bounds::new(&CONNECTIONS, connections.0, connections.1),
+            descriptors: Bounds::new(&DESCRIPTORS, descriptors.0, descriptors.1),
+        }
+    }
+
+    /// How many connections there may be, each as one over shm.
+    pub(super) fn most(self) -> usize {
+        let by_files = self.descriptors.all() / DESCRIPTORS_OVER_SHM;
+        self.connections.all().min(by_files.max(1))
+    }
+}
+
+impl Held {
+    fn add(&mut self, descriptors: usize) {
+        self.connections += 1;
+        self.descriptors += descriptors;
+    }
+
+    fn remove(&mut self, descriptors: usize) {
+        self.connections -= 1;
+        self.descriptors -= descriptors;
+    }
 }
 
 impl Connections {
     pub(super) fn all(&self) -> impl Iterator<Item = &Arc<EndLink>> {
-        self.links.values()
+        self.links.values().map(|(link, _)| link)
     }
 
     /// Whether there is a place for another connection of a peer.
@@ -41,27 +86,34 @@ impl Connections {
     /// # Errors
     ///
     /// `Busy`.
-    pub(super) fn ensure_place(&self, origin: &PeerOrigin, bounds: Bounds) -> Result<()> {
+    pub(super) fn ensure_place(&self, origin: &PeerOrigin, bounds: ConnectionBounds) -> Result<()> {
         let key = PeerKey::of(origin);
-        let of_peer = self.peers.get(&key).copied().unwrap_or(0);
-        bounds.ensure_place("connections", key, (self.links.len(), of_peer))
+        let of_peer = self.peers.get(&key).copied().unwrap_or_default();
+        let counts = (self.all.connections, of_peer.connections);
+        bounds.connections.ensure_place(key, counts)?;
+        let counts = (self.all.descriptors, of_peer.descriptors);
+        bounds.descriptors.ensure_place(key, counts)
     }
 
-    pub(super) fn add(&mut self, link: &Arc<EndLink>) {
+    /// Counts a connection, which has so many descriptors.
+    pub(super) fn add(&mut self, link: &Arc<EndLink>, descriptors: usize) {
         let key = PeerKey::of(link.origin());
-        self.links.insert(link.beside.id, Arc::clone(link));
-        *self.peers.entry(key).or_default() += 1;
+        self.links
+            .insert(link.beside.id, (Arc::clone(link), descriptors));
+        self.all.add(descriptors);
+        self.peers.entry(key).or_default().add(descriptors);
     }
 
     /// Returns whether it was one of them.
     pub(super) fn remove(&mut self, link: &EndLink) -> bool {
-        if self.links.remove(&link.beside.id).is_none() {
+        let Some((_, descriptors)) = self.links.remove(&link.beside.id) else {
             return false;
-        }
+        };
+        self.all.remove(descriptors);
         let key = PeerKey::of(link.origin());
-        if let Some(count) = self.peers.get_mut(&key) {
-            *count -= 1;
-            if *count == 0 {
+        if let Some(held) = self.peers.get_mut(&key) {
+            held.remove(descriptors);
+            if *held == Held::default() {
                 self.peers.remove(&key);
             }
         }
@@ -90,7 +142,11 @@ mod tests {
     fn with(peers: &[(&PeerOrigin, usize)]) -> Connections {
         let mut connections = Connections::default();
         for (origin, count) in peers {
-            connections.peers.insert(PeerKey::of(origin), *count);
+            for _ in 0..*count {
+                let held = connections.peers.entry(PeerKey::of(origin)).or_default();
+                held.add(1);
+                connections.all.add(1);
+            }
         }
         connections
     }
@@ -99,7 +155,7 @@ mod tests {
     /// not make two of one.
     #[test]
     fn one_peer_has_a_bound() {
-        let bounds = bounds(Some(100), None);
+        let bounds = ConnectionBounds::new(Some(300), Some(50));
         let stranger = shm(getuid().as_raw() + 1);
         let full = with(&[
             (&at("10.0.0.7:1"), 50),
@@ -116,6 +172,23 @@ mod tests {
         ] {
             let place = full.ensure_place(&origin, bounds);
             assert_eq!(place.is_ok(), has_place, "{origin:?}");
+        }
+    }
+
+    /// A bound of one peer holds without one on all.
+    #[test]
+    fn each_bound_may_be_given_alone() {
+        let stranger = shm(getuid().as_raw() + 1);
+        let full = with(&[(&stranger, 5)]);
+        for (all, each, has_place) in [
+            (None, None, true),
+            (None, Some(5), false),
+            (Some(64), Some(5), false),
+            (Some(64), None, true),
+            (Some(10), None, false),
+        ] {
+            let place = full.ensure_place(&stranger, ConnectionBounds::new(all, each));
+            assert_eq!(place.is_ok(), has_place, "{all:?}, {each:?}");
         }
     }
 }

@@ -23,10 +23,9 @@ use crate::fork::Generation;
 use crate::proto::{self, Role, RoleTags, SenderConfig, Timestamp, Uri, Verb};
 use crate::server::answers::Answers;
 use crate::server::authorizing::{Allowed, Authorizing};
-use crate::server::connections::Connections;
+use crate::server::connections::{ConnectionBounds, Connections};
 use crate::server::draining::Draining;
 use crate::server::figures::ServerFigures;
-use crate::server::peers::Bounds;
 use crate::server::pulls::PullQueues;
 use crate::server::refusing::with_retry;
 use crate::server::request::AskedFor;
@@ -54,7 +53,7 @@ pub(super) struct ServerCore {
     pub(super) threads: Threads,
     pub(super) listeners: Mutex<Vec<Listening>>,
     pub(super) links: Mutex<Connections>,
-    pub(super) bounds: Bounds,
+    pub(super) bounds: ConnectionBounds,
     pub(super) next_link: AtomicU64,
     pub(super) pulls: PullQueues,
     pub(super) answers: Answers,
@@ -115,6 +114,7 @@ impl ServerCore {
         tags: RoleTags,
     ) -> Result<(), NotTaken> {
         let origin = &connection.identity().origin;
+        let descriptors = connection.descriptors();
         let place = self.links.lock().ensure_place(origin, self.bounds);
         if let Err(error) = place.map_err(|error| self.draining.refusal().unwrap_or(error)) {
             let peer = &connection.identity().peer;
@@ -139,7 +139,7 @@ impl ServerCore {
         };
         let link = EndLink::start(id, connection, config, limits, &self.io, host)
             .map_err(|error| error.context(format_args!("the peer is {peer}")))?;
-        self.links.lock().add(&link);
+        self.links.lock().add(&link, descriptors);
         self.figures.opened();
         // The connection may have ended, or missed the cut, before it was in the list.
         if link.is_closed() || self.cutting.load(Ordering::Acquire) {
@@ -256,7 +256,7 @@ impl ServerCore {
         let calls_host = matches!(entry, Entry::Provider(_) | Entry::Pull);
         let most_provided = calls_host.then(|| self.options.most_providers());
         let limits = StreamLimits {
-            bounds: Bounds::new(self.options.max_streams, self.options.max_streams_per_peer),
+            bounds: self.options.stream_bounds(),
             is_granted: !asked.extension
                 || asked.request.verb == Verb::Put
                 || asked.request.credit.batches > 0,

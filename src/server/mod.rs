@@ -61,6 +61,7 @@ use crate::proto::{Role, RoleTags, Tags, Uri};
 use crate::transport::{self, MemoryBudget, TlsOptions};
 use answers::Answers;
 use authorizing::{Asking, Authorizing};
+use connections::ConnectionBounds;
 use draining::Draining;
 use figures::ServerFigures;
 use pulls::PullQueues;
@@ -100,7 +101,8 @@ impl Server {
         };
         let authorizing =
             asking.map(|way| Arc::new(Authorizing::new(way, options.most_providers())));
-        let bounds = connections::bounds(options.max_connections, options.max_connections_per_peer);
+        let bounds =
+            ConnectionBounds::new(options.max_connections, options.max_connections_per_peer);
         let core = Arc::new_cyclic(|me| ServerCore {
             options,
             link_options,

@@ -7,6 +7,7 @@ use crate::arrow::decode::Level;
 use crate::driver::figures::{STATUSES, StreamSums};
 use crate::proto::Credit;
 use crate::server::SharedAuthorizer;
+use crate::server::peers::{Bounds, STREAMS};
 use crate::transport::{BodyPolicy, LinkOptions};
 
 /// Options for streams that clients send.
@@ -51,10 +52,11 @@ pub struct ServerOptions {
     /// gone; further requests are refused with `Busy`. `None`: `max_streams` and 64 more.
     pub max_providers: Option<usize>,
     /// Most connections; further ones are refused with `Busy`. Some places are kept for processes
-    /// of the server's own user. `None`: half of the files that the process may open.
+    /// of the server's own user. `None`: as many as take half of the files that the process may
+    /// open. One over shm takes two, one over tcp one for each socket.
     pub max_connections: Option<usize>,
     /// Most connections of one machine, or of one other user of this one. `None`: half of
-    /// `max_connections`.
+    /// `max_connections`, or of its files.
     pub max_connections_per_peer: Option<usize>,
     /// Most streams of one machine, or of one other user of this one. `None`: half of
     /// `max_streams`.
@@ -126,6 +128,11 @@ impl ServerOptions {
         let streams = u64::try_from(self.max_streams).unwrap_or(u64::MAX);
         let share = self.max_bytes.checked_div(streams).unwrap_or(u64::MAX);
         share.max(Self::LEAST_QUEUED)
+    }
+
+    /// The bounds on streams.
+    pub(super) fn stream_bounds(&self) -> Bounds {
+        Bounds::new(&STREAMS, self.max_streams, self.max_streams_per_peer)
     }
 
     /// [`max_providers`](Self::max_providers), or its default.

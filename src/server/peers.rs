@@ -23,11 +23,51 @@ pub(super) enum PeerKey {
     Itself,
 }
 
-/// Bounds on a thing that peers have: connections, streams.
+/// A thing that peers have, in words for those who are refused.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Thing {
+    name: &'static str,
+    /// What bounds all of them, and those of one peer.
+    all: &'static str,
+    each: &'static str,
+    /// How `each` follows from `all` where the host has not set it.
+    half: &'static str,
+    /// What raises the bounds.
+    raise: &'static str,
+}
+
+pub(super) const STREAMS: Thing = Thing {
+    name: "streams",
+    all: "max_streams",
+    each: "max_streams_per_peer",
+    half: ", by default half of max_streams",
+    raise: "raise it",
+};
+
+pub(super) const CONNECTIONS: Thing = Thing {
+    name: "connections",
+    all: "max_connections",
+    each: "max_connections_per_peer",
+    half: ", by default half of max_connections",
+    raise: "raise it",
+};
+
+/// Descriptors that connections have.
+pub(super) const DESCRIPTORS: Thing = Thing {
+    name: "files open for connections",
+    all: "half of its limit (ulimit -n)",
+    each: "a quarter of its limit (ulimit -n)",
+    half: "",
+    raise: "raise that limit or set max_connections",
+};
+
+/// Bounds on a thing that peers have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Bounds {
+    thing: &'static Thing,
     all: usize,
-    each: usize,
+    /// `None`: half of all.
+    each: Option<usize>,
 }
 
 impl PeerKey {
@@ -56,11 +96,8 @@ impl PeerKey {
 
 impl Bounds {
     /// `each`: of one peer; `None`: half of all.
-    pub(super) fn new(all: usize, each: Option<usize>) -> Self {
-        Self {
-            all,
-            each: each.unwrap_or((all / 2).max(1)),
-        }
+    pub(super) fn new(thing: &'static Thing, all: usize, each: Option<usize>) -> Self {
+        Self { thing, all, each }
     }
 
     /// The bound on all.
@@ -73,34 +110,124 @@ impl Bounds {
         RESERVE.min(self.all / 8)
     }
 
-    /// Whether there is a place for one more of a peer. `things` names them, as in the option
-    /// `max_things`. All peers have `taken.0` of them, and this one has `taken.1`.
+    /// Whether there is a place for one more of a peer. All peers have `taken.0`, and this one has
+    /// `taken.1`.
     ///
     /// # Errors
     ///
     /// `Busy`.
     pub(super) fn ensure_place(
         self,
-        things: &str,
         peer: PeerKey,
         (taken, of_peer): (usize, usize),
     ) -> Result<()> {
-        let busy = |text: String| Err(Error::new(Status::Busy, text));
-        if peer.is_bounded() && of_peer >= self.each {
-            return busy(format!(
-                "this client's machine or user has as many {things} ({of_peer}) as \
-                 max_{things}_per_peer allows"
+        let Thing { name, all, .. } = self.thing;
+        let (most, reserve) = (self.all, self.reserve());
+        let (each, half) = match self.each {
+            Some(each) => (each, ""),
+            None => ((most / 2).max(1), self.thing.half),
+        };
+        if peer.is_bounded() && of_peer >= each {
+            return self.refuse(format_args!(
+                "this client's machine or user has as many {name} as {} allows ({each}{half})",
+                self.thing.each
             ));
         }
-        let most = match peer.is_own() {
-            true => self.all,
-            false => self.all - self.reserve(),
-        };
         if taken >= most {
-            return busy(format!(
-                "the server has as many {things} ({taken}) as max_{things} allows; try again later"
+            return self.refuse(format_args!(
+                "the server has as many {name} as {all} allows ({most})"
+            ));
+        }
+        if !peer.is_own() && taken >= most - reserve {
+            return self.refuse(format_args!(
+                "the server has {taken} {name} of the {most} that {all} allows, and keeps the last \
+                 {reserve} for processes of its own user over shm"
             ));
         }
         Ok(())
+    }
+
+    fn refuse(self, why: std::fmt::Arguments<'_>) -> Result<()> {
+        let raise = self.thing.raise;
+        let text = format!(
+            "{why}; {raise} at the server, or give the request a deadline: until then it waits for \
+             a place"
+        );
+        Err(Error::new(Status::Busy, text))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Rule Q8: a refusal names the setting that was met and its number, what raises it, and that
+    /// a deadline makes the request wait.
+    #[test]
+    fn a_refusal_names_its_setting() {
+        let stranger = PeerKey::User(getuid().as_raw() + 1);
+        let own = PeerKey::Itself;
+        let streams = Bounds::new(&STREAMS, 64, None);
+        let given = Bounds::new(&STREAMS, 64, Some(3));
+        let files = Bounds::new(&DESCRIPTORS, 512, None);
+        for (bounds, peer, counts, words) in [
+            (
+                streams,
+                own,
+                (64, 64),
+                "streams as max_streams allows (64); raise it",
+            ),
+            (
+                streams,
+                PeerKey::Here,
+                (64, 64),
+                "as max_streams allows (64); raise it",
+            ),
+            (
+                streams,
+                PeerKey::Here,
+                (56, 56),
+                "56 streams of the 64 that max_streams allows",
+            ),
+            (
+                streams,
+                stranger,
+                (32, 32),
+                "max_streams_per_peer allows (32, by default half of",
+            ),
+            (
+                given,
+                stranger,
+                (3, 3),
+                "max_streams_per_peer allows (3); raise it",
+            ),
+            (
+                files,
+                own,
+                (512, 512),
+                "half of its limit (ulimit -n) allows (512); raise that",
+            ),
+            (
+                files,
+                stranger,
+                (256, 256),
+                "a quarter of its limit (ulimit -n) allows (256);",
+            ),
+        ] {
+            let error = bounds.ensure_place(peer, counts).unwrap_err();
+            assert_eq!(error.status(), Status::Busy, "{error}");
+            assert!(error.text().contains(words), "{error}");
+            assert!(
+                error.text().contains("give the request a deadline"),
+                "{error}"
+            );
+            let (taken, of_peer) = (counts.0 - 1, counts.1 - 1);
+            bounds
+                .ensure_place(peer, (taken, of_peer))
+                .unwrap_or_else(|error| {
+                    // The places before the last are not for everybody.
+                    assert!(peer == PeerKey::Here && counts.0 == 64, "{error}");
+                });
+        }
     }
 }

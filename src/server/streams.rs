@@ -217,7 +217,7 @@ impl Streams {
 impl StreamCounts {
     fn ensure_place(&self, peer: PeerKey, bounds: Bounds) -> Result<()> {
         let of_peer = self.peers.get(&peer).copied().unwrap_or(0);
-        bounds.ensure_place("streams", peer, (self.running.len(), of_peer))
+        bounds.ensure_place(peer, (self.running.len(), of_peer))
     }
 
     /// The connections of the running streams, at most once in each `pause`: a flood of requests
@@ -246,7 +246,7 @@ impl StreamCounts {
         let now = clock::now();
         // Where the peer itself has too many, the place of another peer is of no use to it.
         let of_peer = self.peers.get(&peer).copied().unwrap_or(0);
-        let only_own = bounds.ensure_place("streams", peer, (0, of_peer)).is_err();
+        let only_own = bounds.ensure_place(peer, (0, of_peer)).is_err();
         let mut longest = None;
         for (number, stream) in &mut self.running {
             let Some((awaited, link)) = awaited.remove(number) else {

@@ -270,6 +270,10 @@ impl Connection for Checked {
         self.inner.identity()
     }
 
+    fn descriptors(&self) -> usize {
+        self.inner.descriptors()
+    }
+
     fn queue(&mut self, message: Outgoing) -> Result<()> {
         let message = if self.is_on() {
             seal(message)?

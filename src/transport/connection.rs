@@ -103,6 +103,11 @@ pub trait Connection: Send {
     /// Facts that never change.
     fn identity(&self) -> &Identity;
 
+    /// The descriptors that it has, but for those of memory.
+    fn descriptors(&self) -> usize {
+        1 + usize::from(self.identity().readiness.peer_death.is_some())
+    }
+
     /// Takes a message. The transport may write it at once; [`flush`](Self::flush) writes the rest.
     /// A control message of a client may wait until one of the server's has come.
     ///

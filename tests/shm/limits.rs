@@ -4,20 +4,24 @@
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixListener};
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::sync::atomic::Ordering;
 
 use dipc::arena::{Arena, ArenaOptions};
+use dipc::client::GetOptions;
 use dipc::device::region::Region;
 use dipc::device::{BufferRef, DeviceKind};
 use dipc::error::Status;
 use dipc::proto::Uri;
+use dipc::server::{Server, ServerOptions};
 use dipc::transport::{BodyPolicy, Incoming, LinkOptions, Outgoing, Placement, by_scheme};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::child::{assert_in_child, in_child};
 use crate::ring::{Bare, asking, ring_frame};
-use crate::{bare_peer, bare_server, connect, frame, listen, name, next, region_frame, send_with};
+use crate::{
+    bare_peer, bare_server, connect, eventually, frame, listen, name, next, region_frame, send_with,
+};
 
 /// Uses up all descriptors except `left`, until the drop of the result.
 fn use_up(left: usize) -> Vec<OwnedFd> {
@@ -211,6 +215,44 @@ fn child_accepts() {
     drop(taken);
     assert!(listener.accept().unwrap().is_some());
     drop(client);
+}
+
+/// Rule Q8: idle connections over shm do not take all descriptors, of which each has two. A further
+/// client hears at once that the server is busy, and why.
+#[test]
+fn idle_connections_leave_descriptors() {
+    in_child("limits::child_has_idle_connections");
+}
+
+#[test]
+#[ignore = "run by idle_connections_leave_descriptors"]
+fn child_has_idle_connections() {
+    const FILES: usize = 256;
+    drop(use_up(0));
+    let limit = getrlimit(Resource::Nofile);
+    let files = Rlimit {
+        current: Some(FILES as u64),
+        ..limit
+    };
+    setrlimit(Resource::Nofile, files).unwrap();
+    let server = Server::new(ServerOptions::default()).unwrap();
+    let name = name();
+    let uri = server.listen(&format!("shm:@{name}")).unwrap();
+    let address = SocketAddr::from_abstract_name(&name).unwrap();
+    let connect = || UnixStream::connect_addr(&address).unwrap();
+    let idle: Vec<_> = (0..FILES / 4).map(|_| connect()).collect();
+    eventually("all are connected", || {
+        server.stats().connections == idle.len() as u64
+    });
+    let get = || crate::idle::client().get(&[&uri], b"t", &GetOptions::default(), None);
+    let error = get().map(drop).unwrap_err();
+    assert_eq!(error.status(), Status::Busy, "{error}");
+    assert!(error.text().contains("ulimit -n"), "{error}");
+    drop(idle);
+    eventually("there is a place again", || {
+        let error = get().map(drop).unwrap_err();
+        error.status() == Status::NotFound
+    });
 }
 
 /// Beyond the file size limit bodies travel as bytes, no ring is made, and an arena reports an

@@ -139,6 +139,18 @@ fn until_error(connection: &mut dyn Connection) -> (Vec<Incoming>, Error) {
     }
 }
 
+/// Waits for a condition that another thread causes; fails after ten seconds.
+fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !holds() {
+        assert!(
+            start.elapsed() < Duration::from_secs(10),
+            "not within ten seconds: {what}"
+        );
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
 /// Waits up to ten seconds.
 fn readable(fd: &impl AsFd) -> bool {
     let timeout = Timespec {

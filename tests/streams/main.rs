@@ -11,6 +11,7 @@
 mod asking;
 mod authorizing;
 mod bounds;
+mod cancelling;
 mod carrying;
 mod checksums;
 #[path = "../common/mod.rs"]

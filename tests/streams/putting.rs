@@ -21,9 +21,12 @@ use crate::common::child::{assert_in_child, in_child};
 use crate::common::{FnTaker, batch, export, export_schema, in_arena, read_all, schema, stream_of};
 use crate::{SUBJECTS, Subject, assert_same, client, eventually, server};
 
-const HOST: i32 = 1;
+pub(crate) const HOST: i32 = 1;
 
-fn take_by(server: &Server, take: impl Fn(&Request) -> Result<()> + Send + Sync + 'static) {
+pub(crate) fn take_by(
+    server: &Server,
+    take: impl Fn(&Request) -> Result<()> + Send + Sync + 'static,
+) {
     let handler = server.set_handler(Box::new(FnTaker(take)));
     handler.map_err(|(error, _)| error).unwrap();
 }
@@ -34,14 +37,14 @@ fn put(client: &Client, uri: &str, subject: Subject) -> Result<Put> {
     client.put(&[uri], b"a table", described, &options(subject), None)
 }
 
-fn options(subject: Subject) -> PutOptions {
+pub(crate) fn options(subject: Subject) -> PutOptions {
     PutOptions {
         connections: subject.options().connections,
         ..PutOptions::default()
     }
 }
 
-fn push(put: &mut Put, batch: &RecordBatch) -> Result<()> {
+pub(crate) fn push(put: &mut Put, batch: &RecordBatch) -> Result<()> {
     put.push(export(batch), None, None)
         .map_err(|(error, _)| error)
 }

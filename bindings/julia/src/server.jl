@@ -10,7 +10,8 @@ Serves tables to clients; listens at `uri` where one is given. See [`Dipc.serve`
     println(Dipc.uri(server))
     wait(server)                  # until close(server), or Ctrl-C
 
-- `max_streams`: streams served at once; one more is refused with `Dipc.ERR_BUSY` (64)
+- `max_streams`: streams served at once; one more is refused with `Dipc.ERR_BUSY`, or waits until its
+  `deadline`. An eighth, 64 at most, is only for processes of the server's own user, over shm (64)
 - `max_providers`: streams that providers are busy with, those included whose clients have gone
   (`max_streams` and 64 more)
 - `authorizer`: decides about each request before anything is done for it: a function of the
@@ -19,8 +20,8 @@ Serves tables to clients; listens at `uri` where one is given. See [`Dipc.serve`
   `Dipc.DipcError`, whose status and text the client gets; any other exception refuses with
   `Dipc.ERR_PERMISSION` and its text. For a list or a description it is also called with the verb `:get` for
   each ticket that the answer would show. By default whoever can connect may do everything
-- `max_connections`: connections in all; one more client is refused with `Dipc.ERR_BUSY` (half of the
-  files that the process may open)
+- `max_connections`: connections in all; one more client is refused with `Dipc.ERR_BUSY` (as many as take
+  half of the files that the process may open: one over shm takes two, one over tcp one for each socket)
 - `max_connections_per_peer`, `max_streams_per_peer`: of them, and of streams at once, for one other machine
   or user (half)
 - `max_request_bytes`: the most memory of requests of more than 64 KiB that have come in part, of all clients

@@ -122,8 +122,8 @@ pub struct Args {
     #[arg(long, value_name = "N", value_parser = crate::parse::count)]
     max_providers: Option<NonZeroUsize>,
 
-    /// Most connections of all clients, and as many of Flight's [default: half of the limit on open
-    /// files; for Flight an eighth]
+    /// Most connections of all clients, and as many of Flight's [default: as many as take half of
+    /// the limit on open files, of which one over shm takes two; for Flight an eighth]
     #[arg(long, value_name = "N", value_parser = crate::parse::count)]
     max_connections: Option<NonZeroUsize>,
 

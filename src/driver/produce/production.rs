@@ -59,7 +59,7 @@ pub struct Production {
     pub(super) token: Option<Arc<dyn Watched>>,
     /// When the poller wakes the host, whatever happens.
     pub(super) alarm: Option<Timestamp>,
-    /// Ends each wait for the consumer.
+    /// Once it is cancelled, nothing more is sent, and each wait for the consumer ends.
     pub(super) cancel: Option<Cancel>,
 }
 
@@ -155,9 +155,13 @@ impl Production {
             true => Err(Error::invalid_argument(
                 "the stream has been finished already",
             )),
-            false if self.has_room => Ok(()),
+            false if self.has_room => self.ensure_not_cancelled(),
             false => self.wait_for_room(deadline),
         }
+    }
+
+    fn ensure_not_cancelled(&self) -> Result<()> {
+        self.cancel.as_ref().map_or(Ok(()), Cancel::check)
     }
 
     /// Waits until everything said so far has been sent and the consumer has room for more. Fails
@@ -239,9 +243,6 @@ impl Production {
         let is_done = done(self)?;
         if !is_done && self.stream.is_given_up() {
             return Err(Error::cancelled("another call has failed the request"));
-        }
-        if !is_done && let Some(cancel) = &self.cancel {
-            cancel.check()?;
         }
         Ok(is_done)
     }
@@ -357,7 +358,9 @@ impl Production {
     }
 
     /// Sends what can be sent now. Returns whether every part that is present has sent everything.
+    /// Every wait calls this, so a cancel ends each of them.
     pub(super) fn advance(&mut self) -> Result<bool> {
+        self.ensure_not_cancelled()?;
         self.take_up_joined();
         let mut caught_up = true;
         for index in 0..self.outlets.len() {

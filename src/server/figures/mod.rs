@@ -167,7 +167,7 @@ impl Server {
     pub fn stats_text(&self) -> String {
         let options = &self.core.options;
         let limits = text::Limits {
-            connections: self.core.bounds.all() as u64,
+            connections: self.core.bounds.most() as u64,
             streams: options.max_streams as u64,
             region_bytes: options.link.budget.limit(),
         };

@@ -123,6 +123,9 @@ pub struct JoinTarget {
 }
 
 impl SocketWatch {
+    /// The epoll and the timer.
+    const DESCRIPTORS: usize = 2;
+
     fn new(sockets: &[WatchedSocket]) -> Result<Self, Errno> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         let end_timer = Timer::new()?;
@@ -325,6 +328,11 @@ impl TcpConnection {
 impl Connection for TcpConnection {
     fn identity(&self) -> &Identity {
         &self.identity
+    }
+
+    fn descriptors(&self) -> usize {
+        let watch = self.watch.as_ref().map_or(0, |_| SocketWatch::DESCRIPTORS);
+        self.sockets.len() + watch
     }
 
     fn queue(&mut self, message: Outgoing) -> Result<()> {

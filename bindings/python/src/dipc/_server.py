@@ -85,7 +85,8 @@ class Server:
     Use it in a ``with`` or ``async with`` block, or close it. An open one is closed when it is collected and when the
     interpreter ends.
 
-    :param max_streams: How many streams are served at once; 64 by default. One more is refused as busy.
+    :param max_streams: How many streams are served at once; 64 by default. One more is refused as busy, or waits for a
+        place if it has a `deadline`. An eighth, 64 at most, is only for processes of the server's own user, over shm.
     :param max_providers: How many streams functions may be busy with at once, those included whose clients
         have gone; by default `max_streams` and 64 more. A function that waits should also wait for
         :attr:`Request.cancel_fd`.
@@ -102,8 +103,9 @@ class Server:
         A coroutine function decides on the running loop, without a thread.
         For a list or a description it is also called for each ticket that the answer would show, with the verb
         ``Verb.GET``. By default whoever can connect may do everything.
-    :param max_connections: How many connections the server keeps; half of the files that the process may open by
-        default. One more client is refused as busy.
+    :param max_connections: How many connections the server keeps; by default as many as take half of the files that
+        the process may open: one over shm takes two, one over tcp one for each socket. One more client is refused as
+        busy.
     :param max_connections_per_peer: How many one other machine or user may have; half of `max_connections` by default.
     :param max_streams_per_peer: How many streams one other machine or user may have at once; half of `max_streams` by
         default.
