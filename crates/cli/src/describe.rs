@@ -12,7 +12,7 @@ use dipc::client::{Client, ClientOptions, GetOptions};
 use indicatif::HumanCount;
 use serde::Serialize;
 
-use crate::display::escape;
+use crate::display::{escape, width};
 use crate::report::{bytes_text, counted};
 use crate::{UsageError, flight, output, signals};
 
@@ -191,10 +191,7 @@ fn table_of(rows: &[Row]) -> String {
         let uris = escape(&row.uris.join(" ")).into_owned();
         [ticket(row), count(row.rows), bytes(row.bytes), uris]
     }));
-    let width = |column: usize| {
-        let widths = cells.iter().map(|row| row[column].chars().count());
-        widths.max().unwrap_or(0)
-    };
+    let width = |column: usize| width(cells.iter().map(|row| row[column].as_str()));
     let (first, second, third) = (width(0), width(1), width(2));
     let lines = cells.iter().map(|[ticket, rows, bytes, uris]| {
         let line = format!("{ticket:first$}  {rows:>second$}  {bytes:>third$}  {uris}");
@@ -218,11 +215,11 @@ fn text_of(table: &Table) -> String {
     match &table.columns {
         None => text.push_str("\nthe columns are not known before the table is fetched"),
         Some(columns) => {
-            let width = columns.iter().map(|it| escape(&it.name).chars().count());
-            let width = width.max().unwrap_or(0);
-            for column in columns {
+            let names: Vec<_> = columns.iter().map(|it| escape(&it.name)).collect();
+            let width = width(names.iter().map(|name| &**name));
+            for (column, name) in columns.iter().zip(&names) {
                 let null = if column.nullable { "" } else { ", not null" };
-                let (name, kind) = (escape(&column.name), escape(&column.r#type));
+                let kind = escape(&column.r#type);
                 // To write to a string does not fail.
                 let _ = write!(text, "\n  {name:width$}  {kind}{null}");
             }
@@ -237,4 +234,42 @@ fn text_of(table: &Table) -> String {
         text.push_str(&table_of(&table.endpoints));
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Promise of `ls` and `describe`: a ticket or a column's name of any length is shown, and the
+    /// columns of the others stay where they are.
+    #[test]
+    fn long_names_are_shown() {
+        let row = |ticket: &str| Row {
+            ticket: ticket.to_owned(),
+            uris: Vec::new(),
+            rows: Some(3),
+            bytes: None,
+        };
+        let long = "t".repeat(1 << 17);
+        let listed = table_of(&[row("short"), row(&long)]);
+        assert!(listed.contains(&long));
+        let short = listed.lines().find(|line| line.starts_with("short"));
+        assert!(short.unwrap().len() < 200, "{short:?}");
+
+        let column = Column {
+            name: long.clone(),
+            r#type: "Int32".to_owned(),
+            nullable: true,
+        };
+        let told = text_of(&Table {
+            ticket: long.clone(),
+            rows: None,
+            bytes: None,
+            batches: None,
+            columns: Some(vec![column]),
+            endpoints: vec![row(&long)],
+            is_ordered: false,
+        });
+        assert!(told.contains(&format!("\n  {long}  Int32")));
+    }
 }
