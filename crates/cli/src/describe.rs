@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Result;
+use arrow::datatypes::Schema;
 use dipc::arrow::description::{Description, Endpoint};
 use dipc::arrow::schema_from_c;
 use dipc::cancel::Cancel;
@@ -13,13 +14,14 @@ use indicatif::HumanCount;
 use serde::Serialize;
 
 use crate::display::{escape, width};
+use crate::flight::{self, Listed, Listing, Times};
 use crate::report::{bytes_text, counted};
-use crate::{UsageError, flight, output, signals};
+use crate::{UsageError, output, signals};
 
 /// Arguments of `dipc ls`.
 #[derive(clap::Args)]
 pub struct ListArgs {
-    /// The server's URI
+    /// The server's URI, or that of an Arrow Flight server (grpc://HOST:PORT, grpc+unix:///PATH)
     uri: String,
 
     /// List only tickets that begin with PREFIX
@@ -33,11 +35,15 @@ pub struct ListArgs {
 /// Arguments of `dipc describe`.
 #[derive(clap::Args)]
 pub struct DescribeArgs {
-    /// The server's URI
+    /// The server's URI, or that of an Arrow Flight server (grpc://HOST:PORT, grpc+unix:///PATH)
     uri: String,
 
-    /// The ticket of the table
+    /// The ticket of the table; at a Flight server, its NAME
     ticket: String,
+
+    /// Ask a Flight server for the command TICKET, not for the path [TICKET]
+    #[arg(long)]
+    command: bool,
 
     #[command(flatten)]
     asking: Asking,
@@ -67,12 +73,24 @@ struct Asking {
 }
 
 impl Asking {
-    fn start(&self, uri: &str) -> Result<(Client, GetOptions, Cancel)> {
-        if flight::is_flight(uri) {
-            let text =
-                "a Flight server is not asked: give a URI that dipc serve prints behind `ready`";
-            return Err(UsageError(text.to_owned()).into());
-        }
+    /// A token that the first signal cancels.
+    fn cancel() -> Result<Cancel> {
+        let cancel = Cancel::new()?;
+        let first = cancel.clone();
+        signals::watch(move || first.cancel(), signals::give_up)?;
+        Ok(cancel)
+    }
+
+    fn start_flight(&self, uri: &str) -> Result<Listing> {
+        let times = Times {
+            connect: self.timeout,
+            stall: Some(self.timeout),
+            deadline: None,
+        };
+        Ok(Listing::of(uri, times, &self.trust, &Self::cancel()?)?)
+    }
+
+    fn start(&self) -> Result<(Client, GetOptions, Cancel)> {
         let client = Client::new(ClientOptions {
             any_user: self.any_user,
             settings: crate::settings(&self.settings)?,
@@ -86,10 +104,7 @@ impl Asking {
             send_secrets: self.trust.send_secrets,
             ..GetOptions::default()
         };
-        let cancel = Cancel::new()?;
-        let first = cancel.clone();
-        signals::watch(move || first.cancel(), signals::give_up)?;
-        Ok((client, options, cancel))
+        Ok((client, options, Self::cancel()?))
     }
 }
 
@@ -110,6 +125,17 @@ impl From<&Endpoint> for Row {
             uris: endpoint.uris.clone(),
             rows: endpoint.rows,
             bytes: endpoint.bytes,
+        }
+    }
+}
+
+impl From<&(String, Vec<String>)> for Row {
+    fn from((ticket, uris): &(String, Vec<String>)) -> Self {
+        Self {
+            ticket: ticket.clone(),
+            uris: uris.clone(),
+            rows: None,
+            bytes: None,
         }
     }
 }
@@ -135,11 +161,22 @@ struct Table {
 
 /// Runs `dipc ls`.
 pub fn list(args: &ListArgs) -> Result<ExitCode> {
-    let (client, options, cancel) = args.asking.start(&args.uri)?;
-    let prefix = args.prefix.as_bytes();
-    let stream = client.list(&[&args.uri], prefix, &options, Some(&cancel))?;
-    let listed = Description::read(Box::new(stream))?;
-    let rows: Vec<Row> = listed.endpoints.iter().map(Row::from).collect();
+    let rows: Vec<Row> = if flight::is_flight(&args.uri) {
+        let listed = args.asking.start_flight(&args.uri)?.list(&args.prefix)?;
+        let row = |listed: Listed| Row {
+            ticket: listed.name,
+            uris: Vec::new(),
+            rows: listed.rows,
+            bytes: listed.bytes,
+        };
+        listed.into_iter().map(row).collect()
+    } else {
+        let (client, options, cancel) = args.asking.start()?;
+        let prefix = args.prefix.as_bytes();
+        let stream = client.list(&[&args.uri], prefix, &options, Some(&cancel))?;
+        let listed = Description::read(Box::new(stream))?;
+        listed.endpoints.iter().map(Row::from).collect()
+    };
     if args.asking.json {
         output::print_json(&rows)?;
     } else {
@@ -150,28 +187,37 @@ pub fn list(args: &ListArgs) -> Result<ExitCode> {
 
 /// Runs `dipc describe`.
 pub fn describe(args: &DescribeArgs) -> Result<ExitCode> {
-    let (client, options, cancel) = args.asking.start(&args.uri)?;
-    let ticket = args.ticket.as_bytes();
-    let (described, _) = client.describe(&[&args.uri], ticket, &options, Some(&cancel))?;
-    let schema = described.schema()?;
-    let schema = schema.as_ref().map(schema_from_c).transpose()?;
-    let columns = schema.map(|schema| {
-        let fields = schema.fields().iter();
-        let column = fields.map(|field| Column {
-            name: field.name().clone(),
-            r#type: field.data_type().to_string(),
-            nullable: field.is_nullable(),
-        });
-        column.collect()
-    });
-    let table = Table {
-        ticket: args.ticket.clone(),
-        rows: described.rows,
-        bytes: described.bytes,
-        batches: described.batches,
-        columns,
-        endpoints: described.endpoints.iter().map(Row::from).collect(),
-        is_ordered: described.is_ordered,
+    let table = if flight::is_flight(&args.uri) {
+        let listing = args.asking.start_flight(&args.uri)?;
+        let described = listing.describe(&args.ticket, args.command)?;
+        Table {
+            ticket: args.ticket.clone(),
+            rows: described.rows,
+            bytes: described.bytes,
+            batches: None,
+            columns: described.schema.as_ref().map(columns_of),
+            endpoints: described.endpoints.iter().map(Row::from).collect(),
+            is_ordered: described.is_ordered,
+        }
+    } else {
+        if args.command {
+            let text = "--command is for Flight servers: dipc describe grpc://HOST:PORT COMMAND";
+            return Err(UsageError(text.to_owned()).into());
+        }
+        let (client, options, cancel) = args.asking.start()?;
+        let ticket = args.ticket.as_bytes();
+        let (described, _) = client.describe(&[&args.uri], ticket, &options, Some(&cancel))?;
+        let schema = described.schema()?;
+        let schema = schema.as_ref().map(schema_from_c).transpose()?;
+        Table {
+            ticket: args.ticket.clone(),
+            rows: described.rows,
+            bytes: described.bytes,
+            batches: described.batches,
+            columns: schema.as_ref().map(columns_of),
+            endpoints: described.endpoints.iter().map(Row::from).collect(),
+            is_ordered: described.is_ordered,
+        }
     };
     if args.asking.json {
         output::print_json(&table)?;
@@ -179,6 +225,16 @@ pub fn describe(args: &DescribeArgs) -> Result<ExitCode> {
         output::print(&text_of(&table))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn columns_of(schema: &Schema) -> Vec<Column> {
+    let fields = schema.fields().iter();
+    let column = fields.map(|field| Column {
+        name: field.name().clone(),
+        r#type: field.data_type().to_string(),
+        nullable: field.is_nullable(),
+    });
+    column.collect()
 }
 
 /// Rows with aligned columns, under a heading.
