@@ -113,7 +113,7 @@ pub fn table(schema: &Schema, batches: &[RecordBatch]) -> Result<String, ArrowEr
     let mut shown = vec![RecordBatch::new_empty(Arc::clone(&schema))];
     for batch in batches {
         let cells = |column: &ArrayRef| -> ArrayRef {
-            let texts = Texts::new(column, "");
+            let texts = Texts::new(column, "null");
             let rows = 0..column.len();
             Arc::new(StringArray::from_iter_values(
                 rows.map(|row| escape(&texts.text(row, MAX_CELL)).into_owned()),

@@ -67,7 +67,7 @@ pub struct Args {
     /// Fetch only rows for which CONDITION is true, an expression of SQL such as "price > 2.5 AND
     /// name LIKE 'a%'". The server evaluates it, before --offset and --limit
     #[arg(long = "where", value_name = "CONDITION", conflicts_with = "verify")]
-    #[arg(value_parser = Condition::parse)]
+    #[arg(allow_hyphen_values = true, value_parser = Condition::parse)]
     condition: Option<Condition>,
 
     /// Skip the first N rows of the table; the server does not send them
