@@ -60,6 +60,10 @@
 #[doc = include_str!("../docs/guide/rust.md")]
 struct Guide;
 
+#[cfg(doctest)]
+#[doc = include_str!("../docs/guide/tls.md")]
+struct GuideToTls;
+
 // Layers, where imports point to the right only: `ffi`, `api` → `server`, `client`, `arena` →
 // `driver` → `transport`, `device`, `filter`, `arrow`, `proto` → `error`.
 mod api;

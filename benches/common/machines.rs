@@ -39,6 +39,7 @@ impl ReceiverStep {
             first_seq: 0,
             stall_timeout: None,
             silence_timeout: None,
+            given_deadline: None,
             answer: None,
         })
         .unwrap();

@@ -45,6 +45,7 @@ impl BareReceiver {
             first_seq: options.first_seq,
             stall_timeout: options.stall_timeout,
             silence_timeout: Some(SILENCE_TIMEOUT),
+            given_deadline: None,
             // The host connects, and limits the time itself.
             answer: None,
         };

@@ -62,6 +62,7 @@ fn limited(window: u64, extension: bool, decode: DecodeOptions) -> BareReceiver 
         first_seq: FIRST_SEQ,
         stall_timeout: None,
         silence_timeout: None,
+        given_deadline: None,
         answer: None,
     };
     BareReceiver::new(config, decode).unwrap()

@@ -243,7 +243,8 @@ impl ClientCore {
         let kept = self.reuse(&uri.uri, key);
         let is_reused = kept.is_some();
         let dial = DialOptions {
-            connect_timeout: within(options.connect_timeout, options.deadline),
+            connect_timeout: options.connect_timeout,
+            deadline: options.deadline,
             unexpected_bytes,
             kind: key.1,
         };
@@ -277,7 +278,7 @@ impl ClientCore {
     ) -> Result<Turner<End>> {
         let transport = transport::by_scheme(&uri.scheme)?;
         let link_options = LinkOptions {
-            connect_timeout: options.connect_timeout,
+            connect_timeout: options.time(),
             cancel: cancel.cloned(),
             any_user: self.options.any_user,
             unexpected_bytes: options.unexpected_bytes,
@@ -288,11 +289,13 @@ impl ClientCore {
             ..LinkOptions::default()
         };
         let start = Instant::now();
-        let mut connection = transport.connect(uri, &link_options)?;
+        let connected = transport.connect(uri, &link_options);
+        let mut connection = connected.map_err(|error| options.explain(error))?;
         if link_options.checksums && !connection.identity().profile.is_intact {
             ensure_checksums_are_known(uri)?;
             let by = start + link_options.connect_time();
-            connection = checked::agree(connection, by, cancel)?;
+            let agreed = checked::agree(connection, by, cancel);
+            connection = agreed.map_err(|error| options.explain(error))?;
         }
         let peer = &connection.identity().peer;
         tracing::debug!("connected to {} ({peer})", uri.bare());
@@ -393,13 +396,16 @@ impl Source for ClientCore {
 /// What a new connection is made with.
 struct DialOptions {
     connect_timeout: Duration,
+    /// Of the whole stream.
+    deadline: Option<Duration>,
     unexpected_bytes: u64,
     kind: ConnectionKind,
 }
 
 fn dial(options: &GetOptions) -> DialOptions {
     DialOptions {
-        connect_timeout: within(options.connect_timeout, options.deadline),
+        connect_timeout: options.connect_timeout,
+        deadline: options.deadline,
         unexpected_bytes: options.window.bytes,
         kind: ConnectionKind {
             sockets: options.connections,
@@ -408,9 +414,26 @@ fn dial(options: &GetOptions) -> DialOptions {
     }
 }
 
-/// The time for a connection of a stream with this deadline.
-fn within(connect_timeout: Duration, deadline: Option<Duration>) -> Duration {
-    deadline.map_or(connect_timeout, |deadline| deadline.min(connect_timeout))
+impl DialOptions {
+    /// The time for a connection.
+    fn time(&self) -> Duration {
+        self.earlier_deadline().unwrap_or(self.connect_timeout)
+    }
+
+    fn earlier_deadline(&self) -> Option<Duration> {
+        self.deadline
+            .filter(|deadline| *deadline < self.connect_timeout)
+    }
+
+    /// A time-out that the deadline has set names it.
+    fn explain(&self, error: Error) -> Error {
+        match (error.status(), self.earlier_deadline()) {
+            (Status::Timeout, Some(deadline)) => error.context(format_args!(
+                "the stream has not begun within its deadline of {deadline:?}"
+            )),
+            _ => error,
+        }
+    }
 }
 
 /// # Errors

@@ -9,6 +9,9 @@ use crate::driver::{clock, waiting};
 use crate::error::{Error, Result, Status};
 use crate::proto::Timestamp;
 
+/// The shortest pause, whatever the server asks for: requests at once would be a load for both.
+const SHORTEST: Duration = Duration::from_millis(10);
+
 /// The longest pause, unless the server asks for a longer one.
 const LONGEST: Duration = Duration::from_secs(5);
 
@@ -34,6 +37,7 @@ impl Tries {
         let (Status::Busy, Some(due), Some(advised)) = (error.status(), self.due, advised) else {
             return Err(error);
         };
+        let advised = advised.max(SHORTEST);
         let left = clock::until(due);
         if left <= advised {
             return Err(error);
@@ -86,6 +90,23 @@ fn random() -> u8 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::Advice;
+
+    /// Rule Q8: a server that asks for no pause does not make its clients ask without one.
+    #[test]
+    fn there_is_always_a_pause() {
+        let mut tries = Tries::until(Some(clock::after(Duration::from_secs(60))));
+        let advice = Advice {
+            retry_after: Some(Duration::ZERO),
+            ..Advice::default()
+        };
+        let busy = Error::new(Status::Busy, "full").with_advice(Some(advice));
+        for _ in 0..3 {
+            let before = clock::now();
+            let next = tries.next(busy.clone()).unwrap();
+            assert!(next >= before.saturating_add(SHORTEST));
+        }
+    }
 
     /// Rule Q8: each pause is at least as long as the server has advised, and later ones are
     /// longer.

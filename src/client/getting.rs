@@ -105,6 +105,7 @@ impl<'a> Wanted<'a> {
             first_seq: options.first_seq,
             stall_timeout: options.stall_timeout,
             silence_timeout: Some(SILENCE_TIMEOUT),
+            given_deadline: options.deadline,
             answer: Some(answer),
         }
     }

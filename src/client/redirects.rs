@@ -60,8 +60,11 @@ impl Redirects {
     /// Nowhere: `error`, after the errors that led there.
     pub(super) fn after(&mut self, client: &ClientCore, error: Error) -> Result<Arc<[KnownUri]>> {
         let is_refusal = error.advice().is_some();
-        if !is_refusal && (self.asked == 0 || !is_no_answer(error.status())) {
+        if !is_refusal && self.asked == 0 {
             return Err(error);
+        }
+        if !is_refusal && !is_no_answer(error.status()) {
+            return Err(error.context(format_args!("at {}, where the server led", self.last)));
         }
         for uri in error.advice().iter().flat_map(|it| &it.elsewhere) {
             self.note(client, uri);
@@ -308,7 +311,10 @@ mod tests {
             .after(&client, refusal(&["tcp://b:1", "tcp://c:1"]))
             .unwrap();
         let unknown = Error::new(Status::NotFound, "no such ticket");
-        assert_eq!(redirects.after(&client, unknown.clone()), Err(unknown));
+        let error = redirects.after(&client, unknown).unwrap_err();
+        assert_eq!(error.status(), Status::NotFound);
+        assert!(error.text().starts_with("at tcp://b:1"), "{error}");
+        assert!(error.text().ends_with("no such ticket"), "{error}");
     }
 
     /// Rule Q7: a server that the caller has not named does not learn its token.

@@ -52,6 +52,7 @@ pub fn receiver(data: &[u8]) {
         first_seq,
         stall_timeout: Some(Duration::from_nanos(100)),
         silence_timeout: None,
+        given_deadline: None,
         answer: None,
     };
     let Ok(receiver) = Receiver::new(config) else {

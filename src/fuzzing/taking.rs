@@ -38,6 +38,7 @@ pub fn taking(data: &[u8]) {
         first_seq,
         stall_timeout: Some(Duration::from_nanos(100)),
         silence_timeout: None,
+        given_deadline: None,
         answer: None,
     };
     let mut now = Timestamp::default();

@@ -88,6 +88,7 @@ impl Source {
             first_seq,
             stall_timeout: options.stall_timeout,
             silence_timeout: None,
+            given_deadline: None,
             answer: None,
         };
         let same_user = link.look(End::same_user);

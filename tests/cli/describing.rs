@@ -69,7 +69,7 @@ fn errors_name_the_cause() {
     );
     let told = failure(1, &["ls", &address()]);
     assert!(told.contains("no server"), "{told}");
-    let told = failure(2, &["ls", "grpc://127.0.0.1:1"]);
+    let told = failure(1, &["ls", "grpc://127.0.0.1:1"]);
     assert!(told.contains("Flight"), "{told}");
     failure(2, &["describe", &server.uri]);
 }

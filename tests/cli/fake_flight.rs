@@ -30,7 +30,7 @@ pub struct Answers {
     pub command_only: bool,
     /// The messages for every ticket.
     pub messages: Messages,
-    /// After these messages `DoGet` is silent, and does not end.
+    /// After these messages `DoGet` is silent, and does not end; nor does `DoPut`.
     pub hangs: bool,
 }
 
@@ -161,7 +161,10 @@ impl FlightService for Fake {
     }
 
     async fn do_put(&self, _: Request<Streaming<FlightData>>) -> Answer<Self::DoPutStream> {
-        never()
+        match self.0.hangs {
+            true => Ok(Response::new(stream::pending().boxed())),
+            false => never(),
+        }
     }
 
     async fn do_exchange(

@@ -12,6 +12,7 @@ mod ends;
 mod fake_flight;
 mod figures;
 mod flight;
+mod flight_asking;
 mod flight_ends;
 mod holding;
 mod limits;

@@ -1,7 +1,7 @@
 //! tcp between processes, and between network namespaces that stand for machines: a slow and lossy
 //! link, a cut link, and killed processes.
 
-use std::io::{Read as _, Seek as _};
+use std::io::{Read as _, Seek as _, Write as _};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -46,6 +46,29 @@ pub fn fail_of(child: Child) -> String {
     assert_eq!(output.status.code(), Some(1), "{told}");
     assert_eq!(told.trim_end().lines().count(), 1, "{told}");
     told
+}
+
+/// Promise of tcp: at the port of another program, what that says is told at once.
+#[test]
+fn another_program_is_told_by_its_words() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = path_in(&folder, "small.arrow");
+    write_arrow(std::path::Path::new(&file), &table(5));
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let uri = format!("tcp://{}", listener.local_addr().unwrap());
+    let speaker = std::thread::spawn(move || {
+        for _ in 0..2 {
+            let (mut socket, _) = listener.accept().unwrap();
+            let _ = socket.write_all(b"220 welcome\r\n");
+            // Nothing more comes until the client has gone.
+            let _ = socket.read_to_end(&mut Vec::new());
+        }
+    });
+    for args in [&["get", &uri, "t"][..], &["put", &uri, "t", &file]] {
+        let told = failure(1, args);
+        assert!(told.contains("220 welcome"), "{told}");
+    }
+    speaker.join().unwrap();
 }
 
 /// Rule E8: tables arrive with a checksum in each message, in both directions.

@@ -232,7 +232,7 @@ fn an_address_that_cannot_be_listened_at_is_told() {
         let port = taken.local_addr().unwrap().port();
         for (address, told) in [
             ("192.0.2.1:0".to_owned(), "is no address of this machine"),
-            (format!("127.0.0.1:{port}"), "is taken by another process"),
+            (format!("127.0.0.1:{port}"), "is taken already"),
         ] {
             let at = format!("ucx://{address}");
             let args = ["serve", "--listen", &at, TRUSTED, "--tpch", "region"];

@@ -113,6 +113,7 @@ impl RawClient {
             first_seq: 0,
             stall_timeout: None,
             silence_timeout: None,
+            given_deadline: None,
             answer: None,
         };
         let mut receiver = Receiver::new(config)?;

@@ -8,13 +8,11 @@ PREFIX has an installed libdipc with the command. A language whose tools are mis
 
 import os
 import re
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from support import ROOT, needs, run
+from support import ROOT, TOOLS, needs, run, section_of
+from support import compiled as compiled_in
 from support import serving as serving_at
 
 PAGE = (ROOT / "docs/quick-start.md").read_text(encoding="utf-8")
@@ -24,10 +22,7 @@ ADDRESS = f"shm:@quick-start-{os.getpid()}"
 
 def programs(section: str) -> list[str]:
     """The code of a section, with this run's address."""
-    body = re.search(rf"^## {re.escape(section)}\n(.*?)(?=^## |\Z)", PAGE, re.DOTALL | re.MULTILINE)
-    blocks = re.findall(r"^```\w+\n(.*?)^```$", body[1], re.DOTALL | re.MULTILINE)
-    assert blocks, section
-    return [block.replace("shm:@quick-start", ADDRESS) for block in blocks]
+    return [block.replace("shm:@quick-start", ADDRESS) for _, block in section_of(PAGE, section)]
 
 
 def serving(command: list[str], **options):
@@ -44,54 +39,18 @@ def taker(folder: Path) -> list[str]:
 
 def compiled(section: str, folder: Path) -> list[list[str]]:
     """Commands of the section's programs, in order."""
+    if section != "Rust":
+        return compiled_in(section, programs(section), folder)
+    # Cargo has built them with the tests, with the page's address.
     commands = []
-    for number, program in enumerate(programs(section)):
-        out = folder / f"program{number}"
-        if section in ("C", "C++"):
-            compiler, suffix, standard = {"C": ("cc", ".c", "-std=c11"), "C++": ("c++", ".cpp", "-std=c++17")}[section]
-            source = out.with_suffix(suffix)
-            source.write_text(program, encoding="utf-8")
-            flags = run(["pkg-config", "--cflags", "--libs", "dipc"]).split()
-            run([compiler, standard, "-Wall", "-Werror", str(source), "-o", str(out), *flags, "-ldl"])
-            commands.append([str(out)])
-        elif section == "Go":
-            # The package is this tree's, with its dependencies.
-            source = ROOT / "bindings/go/examples" / f"quickstart{os.getpid()}_{number}"
-            source.mkdir()
-            try:
-                (source / "main.go").write_text(program, encoding="utf-8")
-                run(["go", "build", "-o", str(out), "."], cwd=source)
-            finally:
-                shutil.rmtree(source)
-            commands.append([str(out)])
-        elif section == "Rust":
-            # Cargo has built them with the tests, with the page's address.
-            name = ("serve", "get", "put")[number]
-            source = (ROOT / f"examples/{name}.rs").read_text(encoding="utf-8")
-            assert source.split("\n\n", 1)[1].replace("shm:@quick-start", ADDRESS) == program
-            built = ROOT / f"target/debug/examples/{name}"
-            if not built.exists():
-                pytest.skip(f"{built} is not built: cargo build --examples")
-            commands.append([str(built)])
-        elif section == "Julia":
-            source = out.with_suffix(".jl")
-            source.write_text(program, encoding="utf-8")
-            commands.append([julia(), "--startup-file=no", f"--project={ROOT / 'bindings/julia'}", str(source)])
-        else:
-            source = out.with_suffix(".py")
-            source.write_text(program, encoding="utf-8")
-            commands.append([sys.executable, str(source)])
+    for name, program in zip(("serve", "get", "put"), programs(section)):
+        source = (ROOT / f"examples/{name}.rs").read_text(encoding="utf-8")
+        assert source.split("\n\n", 1)[1].replace("shm:@quick-start", ADDRESS) == program
+        built = ROOT / f"target/debug/examples/{name}"
+        if not built.exists():
+            pytest.skip(f"{built} is not built: cargo build --examples")
+        commands.append([str(built)])
     return commands
-
-
-def julia() -> str:
-    found = subprocess.run([ROOT / "bindings/julia/julia.sh"], capture_output=True, text=True, check=False)
-    if found.returncode != 0:
-        pytest.skip(f"there is no Julia that works: {found.stderr.strip()}")
-    return found.stdout.strip()
-
-
-TOOLS = {"C": ["cc", "pkg-config"], "C++": ["c++", "pkg-config"], "Go": ["go"]}
 
 
 LANGUAGES = ["Python", "Rust", "Go", "Julia", "C++", "C"]

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Result;
+use arrow::datatypes::Schema;
 use dipc::arrow::description::{Description, Endpoint};
 use dipc::arrow::schema_from_c;
 use dipc::cancel::Cancel;
@@ -12,14 +13,15 @@ use dipc::client::{Client, ClientOptions, GetOptions};
 use indicatif::HumanCount;
 use serde::Serialize;
 
-use crate::display::escape;
+use crate::display::{escape, width};
+use crate::flight::{self, Listed, Listing, Times};
 use crate::report::{bytes_text, counted};
-use crate::{UsageError, flight, output, signals};
+use crate::{UsageError, output, signals};
 
 /// Arguments of `dipc ls`.
 #[derive(clap::Args)]
 pub struct ListArgs {
-    /// The server's URI
+    /// The server's URI, or that of an Arrow Flight server (grpc://HOST:PORT, grpc+unix:///PATH)
     uri: String,
 
     /// List only tickets that begin with PREFIX
@@ -33,11 +35,15 @@ pub struct ListArgs {
 /// Arguments of `dipc describe`.
 #[derive(clap::Args)]
 pub struct DescribeArgs {
-    /// The server's URI
+    /// The server's URI, or that of an Arrow Flight server (grpc://HOST:PORT, grpc+unix:///PATH)
     uri: String,
 
-    /// The ticket of the table
+    /// The ticket of the table; at a Flight server, its NAME
     ticket: String,
+
+    /// Ask a Flight server for the command TICKET, not for the path [TICKET]
+    #[arg(long)]
+    command: bool,
 
     #[command(flatten)]
     asking: Asking,
@@ -67,12 +73,24 @@ struct Asking {
 }
 
 impl Asking {
-    fn start(&self, uri: &str) -> Result<(Client, GetOptions, Cancel)> {
-        if flight::is_flight(uri) {
-            let text =
-                "a Flight server is not asked: give a URI that dipc serve prints behind `ready`";
-            return Err(UsageError(text.to_owned()).into());
-        }
+    /// A token that the first signal cancels.
+    fn cancel() -> Result<Cancel> {
+        let cancel = Cancel::new()?;
+        let first = cancel.clone();
+        signals::watch(move || first.cancel(), signals::give_up)?;
+        Ok(cancel)
+    }
+
+    fn start_flight(&self, uri: &str) -> Result<Listing> {
+        let times = Times {
+            connect: self.timeout,
+            stall: Some(self.timeout),
+            deadline: None,
+        };
+        Ok(Listing::of(uri, times, &self.trust, &Self::cancel()?)?)
+    }
+
+    fn start(&self) -> Result<(Client, GetOptions, Cancel)> {
         let client = Client::new(ClientOptions {
             any_user: self.any_user,
             settings: crate::settings(&self.settings)?,
@@ -86,10 +104,7 @@ impl Asking {
             send_secrets: self.trust.send_secrets,
             ..GetOptions::default()
         };
-        let cancel = Cancel::new()?;
-        let first = cancel.clone();
-        signals::watch(move || first.cancel(), signals::give_up)?;
-        Ok((client, options, cancel))
+        Ok((client, options, Self::cancel()?))
     }
 }
 
@@ -110,6 +125,17 @@ impl From<&Endpoint> for Row {
             uris: endpoint.uris.clone(),
             rows: endpoint.rows,
             bytes: endpoint.bytes,
+        }
+    }
+}
+
+impl From<&(String, Vec<String>)> for Row {
+    fn from((ticket, uris): &(String, Vec<String>)) -> Self {
+        Self {
+            ticket: ticket.clone(),
+            uris: uris.clone(),
+            rows: None,
+            bytes: None,
         }
     }
 }
@@ -135,11 +161,22 @@ struct Table {
 
 /// Runs `dipc ls`.
 pub fn list(args: &ListArgs) -> Result<ExitCode> {
-    let (client, options, cancel) = args.asking.start(&args.uri)?;
-    let prefix = args.prefix.as_bytes();
-    let stream = client.list(&[&args.uri], prefix, &options, Some(&cancel))?;
-    let listed = Description::read(Box::new(stream))?;
-    let rows: Vec<Row> = listed.endpoints.iter().map(Row::from).collect();
+    let rows: Vec<Row> = if flight::is_flight(&args.uri) {
+        let listed = args.asking.start_flight(&args.uri)?.list(&args.prefix)?;
+        let row = |listed: Listed| Row {
+            ticket: listed.name,
+            uris: Vec::new(),
+            rows: listed.rows,
+            bytes: listed.bytes,
+        };
+        listed.into_iter().map(row).collect()
+    } else {
+        let (client, options, cancel) = args.asking.start()?;
+        let prefix = args.prefix.as_bytes();
+        let stream = client.list(&[&args.uri], prefix, &options, Some(&cancel))?;
+        let listed = Description::read(Box::new(stream))?;
+        listed.endpoints.iter().map(Row::from).collect()
+    };
     if args.asking.json {
         output::print_json(&rows)?;
     } else {
@@ -150,28 +187,37 @@ pub fn list(args: &ListArgs) -> Result<ExitCode> {
 
 /// Runs `dipc describe`.
 pub fn describe(args: &DescribeArgs) -> Result<ExitCode> {
-    let (client, options, cancel) = args.asking.start(&args.uri)?;
-    let ticket = args.ticket.as_bytes();
-    let (described, _) = client.describe(&[&args.uri], ticket, &options, Some(&cancel))?;
-    let schema = described.schema()?;
-    let schema = schema.as_ref().map(schema_from_c).transpose()?;
-    let columns = schema.map(|schema| {
-        let fields = schema.fields().iter();
-        let column = fields.map(|field| Column {
-            name: field.name().clone(),
-            r#type: field.data_type().to_string(),
-            nullable: field.is_nullable(),
-        });
-        column.collect()
-    });
-    let table = Table {
-        ticket: args.ticket.clone(),
-        rows: described.rows,
-        bytes: described.bytes,
-        batches: described.batches,
-        columns,
-        endpoints: described.endpoints.iter().map(Row::from).collect(),
-        is_ordered: described.is_ordered,
+    let table = if flight::is_flight(&args.uri) {
+        let listing = args.asking.start_flight(&args.uri)?;
+        let described = listing.describe(&args.ticket, args.command)?;
+        Table {
+            ticket: args.ticket.clone(),
+            rows: described.rows,
+            bytes: described.bytes,
+            batches: None,
+            columns: described.schema.as_ref().map(columns_of),
+            endpoints: described.endpoints.iter().map(Row::from).collect(),
+            is_ordered: described.is_ordered,
+        }
+    } else {
+        if args.command {
+            let text = "--command is for Flight servers: dipc describe grpc://HOST:PORT COMMAND";
+            return Err(UsageError(text.to_owned()).into());
+        }
+        let (client, options, cancel) = args.asking.start()?;
+        let ticket = args.ticket.as_bytes();
+        let (described, _) = client.describe(&[&args.uri], ticket, &options, Some(&cancel))?;
+        let schema = described.schema()?;
+        let schema = schema.as_ref().map(schema_from_c).transpose()?;
+        Table {
+            ticket: args.ticket.clone(),
+            rows: described.rows,
+            bytes: described.bytes,
+            batches: described.batches,
+            columns: schema.as_ref().map(columns_of),
+            endpoints: described.endpoints.iter().map(Row::from).collect(),
+            is_ordered: described.is_ordered,
+        }
     };
     if args.asking.json {
         output::print_json(&table)?;
@@ -179,6 +225,16 @@ pub fn describe(args: &DescribeArgs) -> Result<ExitCode> {
         output::print(&text_of(&table))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn columns_of(schema: &Schema) -> Vec<Column> {
+    let fields = schema.fields().iter();
+    let column = fields.map(|field| Column {
+        name: field.name().clone(),
+        r#type: field.data_type().to_string(),
+        nullable: field.is_nullable(),
+    });
+    column.collect()
 }
 
 /// Rows with aligned columns, under a heading.
@@ -191,10 +247,7 @@ fn table_of(rows: &[Row]) -> String {
         let uris = escape(&row.uris.join(" ")).into_owned();
         [ticket(row), count(row.rows), bytes(row.bytes), uris]
     }));
-    let width = |column: usize| {
-        let widths = cells.iter().map(|row| row[column].chars().count());
-        widths.max().unwrap_or(0)
-    };
+    let width = |column: usize| width(cells.iter().map(|row| row[column].as_str()));
     let (first, second, third) = (width(0), width(1), width(2));
     let lines = cells.iter().map(|[ticket, rows, bytes, uris]| {
         let line = format!("{ticket:first$}  {rows:>second$}  {bytes:>third$}  {uris}");
@@ -218,11 +271,11 @@ fn text_of(table: &Table) -> String {
     match &table.columns {
         None => text.push_str("\nthe columns are not known before the table is fetched"),
         Some(columns) => {
-            let width = columns.iter().map(|it| escape(&it.name).chars().count());
-            let width = width.max().unwrap_or(0);
-            for column in columns {
+            let names: Vec<_> = columns.iter().map(|it| escape(&it.name)).collect();
+            let width = width(names.iter().map(|name| &**name));
+            for (column, name) in columns.iter().zip(&names) {
                 let null = if column.nullable { "" } else { ", not null" };
-                let (name, kind) = (escape(&column.name), escape(&column.r#type));
+                let kind = escape(&column.r#type);
                 // To write to a string does not fail.
                 let _ = write!(text, "\n  {name:width$}  {kind}{null}");
             }
@@ -237,4 +290,42 @@ fn text_of(table: &Table) -> String {
         text.push_str(&table_of(&table.endpoints));
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Promise of `ls` and `describe`: a ticket or a column's name of any length is shown, and the
+    /// columns of the others stay where they are.
+    #[test]
+    fn long_names_are_shown() {
+        let row = |ticket: &str| Row {
+            ticket: ticket.to_owned(),
+            uris: Vec::new(),
+            rows: Some(3),
+            bytes: None,
+        };
+        let long = "t".repeat(1 << 17);
+        let listed = table_of(&[row("short"), row(&long)]);
+        assert!(listed.contains(&long));
+        let short = listed.lines().find(|line| line.starts_with("short"));
+        assert!(short.unwrap().len() < 200, "{short:?}");
+
+        let column = Column {
+            name: long.clone(),
+            r#type: "Int32".to_owned(),
+            nullable: true,
+        };
+        let told = text_of(&Table {
+            ticket: long.clone(),
+            rows: None,
+            bytes: None,
+            batches: None,
+            columns: Some(vec![column]),
+            endpoints: vec![row(&long)],
+            is_ordered: false,
+        });
+        assert!(told.contains(&format!("\n  {long}  Int32")));
+    }
 }

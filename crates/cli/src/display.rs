@@ -17,6 +17,9 @@ use crate::calm;
 /// Longest text of a cell, because one value can be a list of any length.
 const MAX_CELL: usize = 1 << 16;
 
+/// Widest column of a list, in characters. A longer text stands out of its column.
+const MAX_WIDTH: usize = 100;
+
 /// Longest line of the log, because peers can cause long texts.
 const MAX_LINE: usize = 4096;
 
@@ -92,6 +95,12 @@ impl<W: io::Write> io::Write for Escaped<W> {
     }
 }
 
+/// The width of a list's column that has these texts, for `format!`, which refuses large widths.
+pub fn width<'a>(texts: impl Iterator<Item = &'a str>) -> usize {
+    let widths = texts.map(|text| text.chars().count());
+    widths.max().unwrap_or(0).min(MAX_WIDTH)
+}
+
 /// Rows as a table. No value makes it fail: a reason stands in place of a value that cannot be
 /// shown.
 pub fn table(schema: &Schema, batches: &[RecordBatch]) -> Result<String, ArrowError> {
@@ -104,7 +113,7 @@ pub fn table(schema: &Schema, batches: &[RecordBatch]) -> Result<String, ArrowEr
     let mut shown = vec![RecordBatch::new_empty(Arc::clone(&schema))];
     for batch in batches {
         let cells = |column: &ArrayRef| -> ArrayRef {
-            let texts = Texts::new(column, "");
+            let texts = Texts::new(column, "null");
             let rows = 0..column.len();
             Arc::new(StringArray::from_iter_values(
                 rows.map(|row| escape(&texts.text(row, MAX_CELL)).into_owned()),

@@ -57,6 +57,14 @@ fn what_steers_a_terminal_is_written_out() {
     }
 }
 
+/// Promise of `--head`: a null is no empty text.
+#[test]
+fn nulls_are_no_empty_texts() {
+    let words: ArrayRef = Arc::new(StringArray::from(vec![None, Some("")]));
+    let shown = shown(vec![("word", words)]);
+    assert_eq!(shown.matches("null").count(), 1, "{shown}");
+}
+
 /// Every log event stays one line.
 #[test]
 fn log_lines_are_escaped() {

@@ -18,6 +18,7 @@ use dipc::client::{Client, ClientOptions, GetOptions};
 use dipc::device::Target as Device;
 use dipc::{Selection, Status};
 
+pub use columns::Columns;
 use condition::Condition;
 use progress::{Progress, Totals};
 pub use stream::Counted;
@@ -66,7 +67,7 @@ pub struct Args {
     /// Fetch only rows for which CONDITION is true, an expression of SQL such as "price > 2.5 AND
     /// name LIKE 'a%'". The server evaluates it, before --offset and --limit
     #[arg(long = "where", value_name = "CONDITION", conflicts_with = "verify")]
-    #[arg(value_parser = Condition::parse)]
+    #[arg(allow_hyphen_values = true, value_parser = Condition::parse)]
     condition: Option<Condition>,
 
     /// Skip the first N rows of the table; the server does not send them
@@ -169,11 +170,6 @@ pub fn run(args: &Args) -> Result<ExitCode> {
                     serve prints";
         return Err(UsageError(text.to_owned()).into());
     }
-    if by_flight && (args.offset > 0 || args.limit.is_some() || args.condition.is_some()) {
-        let text = "a Flight server gives whole tables: --where, --offset and --limit are for the \
-                    URIs that dipc serve prints";
-        return Err(UsageError(text.to_owned()).into());
-    }
     let to_stdout = args.output.as_ref().is_some_and(Target::is_stdout);
     if to_stdout && stdout().is_terminal() {
         let text = "a terminal cannot show an Arrow stream: give --output - a pipe or a file";
@@ -227,20 +223,14 @@ impl Args {
     /// name columns is no error: it may name a column whose name has a comma, which only the work on
     /// the rows finds.
     fn selection(&self, filter: Option<Vec<u8>>) -> dipc::Result<Selection> {
-        let mut selection = self.rows(filter)?;
-        if let Some(names) = &self.columns {
-            let _ = selection.set_columns(names.split(','));
-        }
-        Ok(selection)
-    }
-
-    /// The same with all columns.
-    fn rows(&self, filter: Option<Vec<u8>>) -> dipc::Result<Selection> {
         let mut selection = Selection::new();
         if let Some(filter) = filter {
             selection.set_filter(filter)?;
         }
         selection.set_rows(self.offset, self.limit);
+        if let Some(names) = &self.columns {
+            let _ = selection.set_columns(names.split(','));
+        }
         Ok(selection)
     }
 }
@@ -289,8 +279,36 @@ fn ask_totals(
     })
 }
 
-/// Asks a server of libdipc for the table. Where the server cannot select the columns, all columns
-/// are fetched: the work on the rows leaves out the others, or says which there are.
+/// Asks for the selection of `options`. Where the server cannot select the columns, asks for all of
+/// them: the work on the rows leaves out the others, or says which there are.
+pub fn ask_selected<T>(
+    options: &GetOptions,
+    ask: impl Fn(&GetOptions) -> dipc::Result<T>,
+) -> dipc::Result<T> {
+    let selection = &options.selection;
+    match ask(options) {
+        Err(error)
+            if selection.columns().is_some()
+                && matches!(
+                    error.status(),
+                    Status::Unsupported | Status::InvalidArgument
+                ) =>
+        {
+            let mut rows = Selection::new();
+            if let Some(filter) = selection.filter() {
+                rows.set_filter(filter)?;
+            }
+            rows.set_rows(selection.first_row(), selection.rows());
+            ask(&GetOptions {
+                selection: rows,
+                ..options.clone()
+            })
+        }
+        asked => asked,
+    }
+}
+
+/// Asks a server of libdipc for the table.
 fn open(
     args: &Args,
     (client, options): (&Client, &GetOptions),
@@ -305,24 +323,26 @@ fn open(
             false => Box::new(client.get(uris, ticket, options, Some(cancel))?),
         })
     };
-    let mut options = GetOptions {
+    let options = GetOptions {
         selection,
         ..options.clone()
     };
-    match ask(&options) {
-        Err(error)
-            if options.selection.columns().is_some()
-                && matches!(
-                    error.status(),
-                    Status::Unsupported | Status::InvalidArgument
-                ) =>
-        {
-            let filter = options.selection.filter().map(<[u8]>::to_vec);
-            options.selection = args.rows(filter)?;
-            ask(&options)
-        }
-        asked => asked,
-    }
+    ask_selected(&options, ask)
+}
+
+/// Asks a Flight server for the table.
+fn open_flight(args: &Args, request: flight::Request<'_>) -> Result<Box<dyn Counted>> {
+    let asked = flight::Asked::of(request)?;
+    let filter = (args.condition.as_ref())
+        .map(|condition| {
+            let schema = asked
+                .schema()
+                .context("--where needs the table's columns")?;
+            condition.message(&schema).context("--where")
+        })
+        .transpose()?;
+    let selection = args.selection(filter)?;
+    Ok(Box::new(asked.fetch(selection, args.columns.as_deref())?))
 }
 
 /// Fetches a table, and does the work of `args` with it.
@@ -356,28 +376,34 @@ fn fetch(
         options.connect_timeout = timeout;
         options.stall_timeout = Some(timeout);
     }
-    let condition = args.condition.as_ref();
-    let filter = condition
-        .map(|it| ask_filter(it, (&client, &options), (uris, ticket), cancel))
-        .transpose()?;
-    let selection = args.selection(filter)?;
     let shows_progress = !args.json && !args.wants_head_alone() && Progress::is_shown();
     let mut totals = Totals::default();
-    if shows_progress && !uris.iter().any(|uri| flight::is_flight(uri)) {
-        totals = ask_totals((&client, &options), (uris, ticket), &selection, cancel);
-    }
     let stream: Box<dyn Counted> = match uris {
-        [uri] if flight::is_flight(uri) => Box::new(flight::FlightFetch::open(flight::Request {
-            uri,
-            name: ticket,
-            command: args.command,
-            trusted_network: args.trusted_network,
-            client,
-            options,
-            trust: &args.trust,
-            cancel: cancel.clone(),
-        })?),
-        uris => open(args, (&client, &options), (uris, ticket), selection, cancel)?,
+        [uri] if flight::is_flight(uri) => {
+            let request = flight::Request {
+                uri,
+                name: ticket,
+                command: args.command,
+                trusted_network: args.trusted_network,
+                client,
+                options,
+                trust: &args.trust,
+                cancel: cancel.clone(),
+            };
+            open_flight(args, request)?
+        }
+        uris => {
+            let from = (&client, &options);
+            let condition = args.condition.as_ref();
+            let filter = condition
+                .map(|it| ask_filter(it, from, (uris, ticket), cancel))
+                .transpose()?;
+            let selection = args.selection(filter)?;
+            if shows_progress {
+                totals = ask_totals(from, (uris, ticket), &selection, cancel);
+            }
+            open(args, from, (uris, ticket), selection, cancel)?
+        }
     };
     if args.condition.is_none() {
         totals.rows = totals.rows.or(stream.total_rows());

@@ -176,13 +176,13 @@ fn remedy(name: &str, error: &anyhow::Error) -> &'static str {
         "; `dipc ls URI` lists its tickets"
     } else if output::io_kind(error) == Some(io::ErrorKind::FileTooLarge) {
         "; raise the limit on the size of files (ulimit -f)"
-    } else if ["get", "put", "ls", "describe"].contains(&name)
-        && error.chain().any(is_late)
-        && !error
-            .chain()
-            .any(|part| part.to_string().contains("--timeout"))
-    {
-        "; --timeout sets this time"
+    } else if ["get", "put", "ls", "describe"].contains(&name) && error.chain().any(is_late) {
+        let says = |text: &str| error.chain().any(|part| part.to_string().contains(text));
+        match () {
+            () if says("--timeout") || says("--deadline") => "",
+            () if says("within its deadline of") => "; --deadline sets this time",
+            () => "; --timeout sets this time",
+        }
     } else {
         ""
     }

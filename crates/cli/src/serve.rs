@@ -50,9 +50,9 @@ use crate::{UsageError, listening, service, signals};
 /// Arguments of `dipc serve`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Where to listen: shm:@NAME (abstract), shm:/PATH, tcp://HOST:PORT or ucx://HOST:PORT (port
-    /// 0: any); may be given several times. Sockets of a service manager (LISTEN_FDS) are served
-    /// too
+    /// Where to listen: shm:@NAME (abstract), shm:/PATH, tcp://HOST:PORT, tls://HOST:PORT (with
+    /// --tls-cert and --tls-key) or ucx://HOST:PORT (port 0: any); may be given several times.
+    /// Sockets of a service manager (LISTEN_FDS) are served too
     #[arg(long, value_name = "URI")]
     listen: Vec<String>,
 

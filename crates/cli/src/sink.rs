@@ -9,11 +9,12 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context as _, Result, anyhow, bail};
+use anyhow::{Context as _, Result, bail};
 use arrow::csv;
 use arrow::datatypes::Schema;
 use arrow::ipc::writer::{FileWriter, StreamWriter};
 use arrow::record_batch::RecordBatch;
+use dipc::error::Error;
 use parquet::arrow::ArrowWriter;
 use parquet::basic::Compression;
 use parquet::file::properties::WriterProperties;
@@ -175,10 +176,11 @@ impl Sink {
         match &mut self.writer {
             Writer::File(writer) => writer.write(batch).map_err(|error| {
                 if error.to_string().contains("Dictionary replacement") {
-                    anyhow!(
+                    Error::unsupported(format!(
                         "{error}; an Arrow file cannot replace a dictionary, an Arrow stream \
                          (.arrows) can"
-                    )
+                    ))
+                    .into()
                 } else {
                     anyhow::Error::from(error)
                 }

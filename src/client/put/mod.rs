@@ -35,6 +35,8 @@ pub struct Put {
     is_exchange: bool,
     /// When the whole has to be over.
     due: Option<Timestamp>,
+    /// The deadline that the program gave, for texts.
+    deadline: Option<Duration>,
     /// Since when the host waits for the server in vain.
     waits_since: Option<Timestamp>,
     /// All batches have been sent.
@@ -288,9 +290,10 @@ impl Put {
             };
         }
         if self.is_due() {
-            return self.give_up(Error::timeout(
-                "the stream has not ended within its deadline",
-            ));
+            let time = self.deadline.unwrap_or_default();
+            return self.give_up(Error::timeout(format!(
+                "the stream has not ended within its deadline of {time:?}"
+            )));
         }
         let begun = self.waits_since.unwrap_or_else(clock::now);
         match self.stall_timeout {

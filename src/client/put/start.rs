@@ -102,6 +102,7 @@ impl WantedPut<'_> {
             stall_timeout: options.stall_timeout,
             is_exchange: answers.is_some(),
             due: self.due,
+            deadline: self.options.deadline,
             waits_since: None,
             is_sent: false,
             outcome: None,
@@ -298,6 +299,7 @@ fn read_answers(
         first_seq: 0,
         stall_timeout: options.stall_timeout,
         silence_timeout: None,
+        given_deadline: options.deadline,
         answer: None,
     };
     let decode = options.decode(turner.link().look(End::same_user));

@@ -215,6 +215,7 @@ fn begin(name: &str) -> Begun {
         first_seq: 0,
         stall_timeout: None,
         silence_timeout: None,
+        given_deadline: None,
         answer: None,
     };
     let (decode, target) = (DecodeOptions::default(), Target::Host);

@@ -97,7 +97,8 @@ impl<B> Receiver<B> {
             return;
         }
         if self.deadline.is_some_and(|deadline| now >= deadline) {
-            let time = self.config.request.deadline.unwrap_or_default();
+            let given = self.config.given_deadline;
+            let time = given.or(self.config.request.deadline).unwrap_or_default();
             self.fail(Error::timeout(format!(
                 "the stream has not ended within its deadline of {time:?}"
             )));

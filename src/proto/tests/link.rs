@@ -204,6 +204,7 @@ impl World {
             first_seq: setup.first_seq,
             stall_timeout: None,
             silence_timeout: None,
+            given_deadline: None,
             answer: None,
         }
     }

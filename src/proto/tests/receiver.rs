@@ -49,6 +49,7 @@ fn config(extension: bool, separate: bool) -> ReceiverConfig {
         first_seq: 0,
         stall_timeout: Some(STALL),
         silence_timeout: None,
+        given_deadline: None,
         answer: None,
     }
 }
@@ -353,7 +354,9 @@ fn a_stream_ends_at_its_deadline() {
     for waiting in [false, true] {
         let mut asked = config(true, false);
         asked.stall_timeout = None;
+        // Connecting has taken some of the time that the program gave.
         asked.request.deadline = Some(Duration::from_secs(3));
+        asked.given_deadline = Some(Duration::from_secs(4));
         let mut receiver = started(asked);
         receiver
             .handle_control(NOW, Side::Metadata, &stream())
@@ -371,7 +374,7 @@ fn a_stream_ends_at_its_deadline() {
         receiver.handle_timeout(deadline);
         let error = receiver.error().unwrap();
         assert_eq!(error.status(), Status::Timeout);
-        assert!(error.text().contains("deadline of 3s"), "{error}");
+        assert!(error.text().contains("deadline of 4s"), "{error}");
         let (transmits, _) = drain(&mut receiver);
         assert!(
             transmits.iter().any(|transmit| matches!(

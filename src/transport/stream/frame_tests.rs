@@ -267,3 +267,31 @@ fn bodies_before_their_headers_have_a_limit() {
     assert_eq!(error.status(), Status::Protocol);
     assert!(error.text().contains("before their headers"), "{error}");
 }
+
+/// Promise of tcp: what another program says is told at once, also if it says too little for a
+/// header, and waits then.
+#[test]
+fn strangers_are_told_apart_by_their_first_words() {
+    let said = |bytes: &[u8]| read_one(&mut FrameReader::new(1 << 20), bytes);
+    for greeting in [
+        "SSH-2.0-OpenSSH",
+        "HTTP/1.1 400 Bad Request\r\n\r\n",
+        "+OK POP3 ready",
+    ] {
+        let error = said(greeting.as_bytes()).unwrap_err();
+        assert_eq!(error.status(), Status::Protocol, "{error}");
+        assert!(error.text().contains(&greeting[..8]), "{error}");
+    }
+    let alert = [21, 3, 3, 0, 2, 2, 50];
+    let error = said(&alert).unwrap_err();
+    assert!(error.text().contains("begins with tls://"), "{error}");
+
+    // A header of this protocol may come in any pieces.
+    let whole = frame(FrameClass::Tagged, 5 | LIST_BIT, b"list");
+    let mut reader = FrameReader::new(1 << 20);
+    let pieces = whole.iter().map(std::slice::from_ref);
+    let read: Vec<_> = pieces
+        .filter_map(|byte| read_one(&mut reader, byte).unwrap())
+        .collect();
+    assert_eq!(read.len(), 1);
+}

@@ -77,9 +77,7 @@ impl Head {
         let length = number(header, 0);
         let tag = number(header, 8);
         if header[17..].iter().any(|byte| *byte != 0) {
-            return Err(Error::protocol(
-                "the peer sent a frame whose padding is not zero: it does not speak this protocol",
-            ));
+            return Err(of_stranger(header));
         }
         let (class, what, most) = match header[16] {
             0 => (FrameClass::Untagged, "metadata", metadata_bytes),
@@ -104,6 +102,31 @@ impl Head {
         }
         Ok(Self::Bytes { class, tag, length })
     }
+}
+
+/// Whether these first bytes of a header already begin none: a length of 2^48 bytes or more. Peers
+/// that speak first, and those that answer a request with few words, are told apart so.
+pub fn is_strange(begun: &[u8]) -> bool {
+    begun.iter().take(8).skip(6).any(|byte| *byte != 0)
+}
+
+/// The error for bytes that begin no frame.
+pub fn of_stranger(bytes: &[u8]) -> Error {
+    if matches!(bytes, [0x15 | 0x16, 3, ..]) {
+        return Error::disconnected(
+            "the peer answered with a word of TLS: its address begins with tls://",
+        );
+    }
+    let is_readable = |byte: &&u8| matches!(byte, b' '..=b'~');
+    let said = bytes
+        .iter()
+        .take_while(is_readable)
+        .map(|byte| char::from(*byte));
+    let said: String = said.collect();
+    Error::protocol(match said.len() {
+        ..4 => "the peer sent what is no frame: it does not speak this protocol".to_owned(),
+        _ => format!("the peer does not speak this protocol: it says {said:?}"),
+    })
 }
 
 fn number(header: &[u8; HEADER_BYTES], at: usize) -> u64 {

@@ -239,9 +239,7 @@ pub(in crate::transport) fn bind(
     let failed = |errno| match errno {
         Errno::ADDRINUSE => Error::os_as(
             Status::AddressInUse,
-            format_args!(
-                "{address} ({candidate}) is taken by another process; port 0 takes a free one"
-            ),
+            format_args!("{address} ({candidate}) is taken already; port 0 takes a free one"),
             errno,
         ),
         Errno::ADDRNOTAVAIL => Error::os_as(

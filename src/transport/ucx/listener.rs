@@ -188,7 +188,7 @@ fn taken(address: &Address, reuses: bool) -> Error {
     };
     Error::new(
         Status::AddressInUse,
-        format!("{address} is taken by another process{hint}; port 0 takes a free one"),
+        format!("{address} is taken already{hint}; port 0 takes a free one"),
     )
 }
 

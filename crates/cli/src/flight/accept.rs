@@ -10,7 +10,7 @@ use dipc::error::{Error, Status as DipcStatus};
 use dipc::proto::Verb;
 use tokio::runtime::Handle;
 use tokio::time::Instant;
-use tonic::{Status, Streaming};
+use tonic::{Code, Status, Streaming};
 
 use crate::flight::audit::{Audit, Visitor};
 use crate::flight::decode::FlightDecoder;
@@ -144,14 +144,54 @@ fn receive(
 }
 
 fn refusal(error: Error) -> Status {
-    let text = error.text().to_owned();
-    match error.status() {
+    let code = match error.status() {
+        // The client's table is at fault.
         DipcStatus::InvalidArgument | DipcStatus::InvalidData | DipcStatus::Protocol => {
-            Status::invalid_argument(text)
+            Code::InvalidArgument
         }
-        DipcStatus::AlreadyExists => Status::already_exists(text),
-        DipcStatus::Unsupported => Status::unimplemented(text),
-        DipcStatus::OutOfMemory => Status::resource_exhausted(text),
-        _ => Status::internal(text),
+        status => code_of(status),
+    };
+    Status::new(code, error.text())
+}
+
+/// The code of gRPC for an error of this side.
+pub(super) fn code_of(status: DipcStatus) -> Code {
+    match status {
+        DipcStatus::NotFound => Code::NotFound,
+        DipcStatus::AlreadyExists => Code::AlreadyExists,
+        DipcStatus::Unsupported => Code::Unimplemented,
+        DipcStatus::Permission => Code::PermissionDenied,
+        DipcStatus::OutOfMemory | DipcStatus::OutOfResources | DipcStatus::Busy => {
+            Code::ResourceExhausted
+        }
+        DipcStatus::Timeout => Code::DeadlineExceeded,
+        DipcStatus::Cancelled => Code::Cancelled,
+        DipcStatus::Stopped => Code::Unavailable,
+        _ => Code::Internal,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Promise of flight.md: a refusal has the code that says whose fault it is.
+    #[test]
+    fn refusals_have_fitting_codes() {
+        for (error, code) in [
+            (
+                Error::unsupported("a replaced dictionary"),
+                Code::Unimplemented,
+            ),
+            (Error::invalid_data("damaged"), Code::InvalidArgument),
+            (Error::out_of_memory("large"), Code::ResourceExhausted),
+            (
+                Error::new(DipcStatus::Permission, "no"),
+                Code::PermissionDenied,
+            ),
+            (Error::new(DipcStatus::Io, "a full disk"), Code::Internal),
+        ] {
+            assert_eq!(refusal(error.clone()).code(), code, "{error}");
+        }
     }
 }

@@ -6,16 +6,18 @@ use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use arrow_flight::flight_service_client::FlightServiceClient;
-use arrow_flight::{FlightData, FlightDescriptor, FlightInfo, PutResult, Ticket};
+use arrow_flight::{Criteria, FlightData, FlightDescriptor, FlightInfo, PutResult, Ticket};
 use dipc::cancel::Cancel;
 use dipc::error::{Error, Result, Status};
 use futures::future::{Either, select};
 use futures::stream;
-use tokio::io::Interest;
+use rustls::pki_types::ServerName;
 use tokio::io::unix::AsyncFd;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, Interest};
+use tokio::net::TcpStream;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc;
 use tonic::metadata::{Ascii, MetadataValue};
@@ -31,15 +33,25 @@ use crate::trust::{AUTHORIZATION, ClientTrust};
 /// record batch.
 pub(super) const MAX_MESSAGE: usize = i32::MAX as usize;
 
+/// Limits of the waits for a server.
+#[derive(Debug, Clone, Copy)]
+pub struct Times {
+    /// For connecting, and for the first answer.
+    pub connect: Duration,
+    /// How long the server may be silent during a wait.
+    pub stall: Option<Duration>,
+    /// For everything, from now on.
+    pub deadline: Option<Duration>,
+}
+
 /// The runtime for calls, and the limits of their waits.
 pub struct Caller {
     runtime: Runtime,
     /// Readable once the caller's token is cancelled.
     cancelled: AsyncFd<OwnedFd>,
-    /// Time limit for connecting.
-    connect_timeout: Duration,
-    /// How long the server may be silent during a wait.
-    stall_timeout: Option<Duration>,
+    times: Times,
+    /// When the deadline began to run.
+    begun: Instant,
     /// Certificates, for grpc+tls.
     trust: ClientTrust,
     /// The header with the token.
@@ -47,12 +59,9 @@ pub struct Caller {
 }
 
 impl Caller {
-    /// Starts a runtime with one thread.
-    pub fn new(
-        cancel: &Cancel,
-        (connect_timeout, stall_timeout): (Duration, Option<Duration>),
-        trust: &ClientTrust,
-    ) -> Result<Arc<Self>> {
+    /// Starts a runtime with one thread. The deadline begins to run.
+    pub fn new(cancel: &Cancel, times: Times, trust: &ClientTrust) -> Result<Arc<Self>> {
+        let begun = Instant::now();
         let invalid = |error: anyhow::Error| Error::invalid_argument(whole(&error));
         let authorization = trust.authorization().map_err(invalid)?;
         let authorization = authorization.map(|value| value.parse()).transpose();
@@ -78,8 +87,8 @@ impl Caller {
         Ok(Arc::new(Self {
             runtime,
             cancelled: cancelled.map_err(|error| Error::io(doing, &error))?,
-            connect_timeout,
-            stall_timeout,
+            times,
+            begun,
             trust: trust.clone(),
             authorization,
         }))
@@ -95,15 +104,37 @@ impl Caller {
         request
     }
 
-    /// Waits for `call`, until the server has been silent for too long or the token is cancelled.
+    /// How much of the deadline is left; `None`: there is no deadline.
+    ///
+    /// # Errors
+    ///
+    /// `Timeout`: nothing is left.
+    pub fn left(&self) -> Result<Option<Duration>> {
+        let Some(deadline) = self.times.deadline else {
+            return Ok(None);
+        };
+        let left = deadline.saturating_sub(self.begun.elapsed());
+        if left.is_zero() {
+            return Err(late(deadline));
+        }
+        Ok(Some(left))
+    }
+
+    /// Waits for `call`, until the server has been silent for too long, the deadline has come or the
+    /// token is cancelled.
     fn wait<T>(&self, limit: Option<Duration>, call: impl Future<Output = T>) -> Result<T> {
+        let left = self.left()?;
+        let by_deadline = left.filter(|left| limit.is_none_or(|limit| *left < limit));
         let limited = async {
-            match limit {
+            match by_deadline.or(limit) {
                 None => Ok(call.await),
-                Some(limit) => tokio::time::timeout(limit, call).await.map_err(|_| {
-                    Error::timeout(format!(
-                        "the server said nothing for {limit:?}; --timeout sets how long it may"
-                    ))
+                Some(time) => tokio::time::timeout(time, call).await.map_err(|_| {
+                    match (by_deadline, self.times.deadline) {
+                        (Some(_), Some(deadline)) => late(deadline),
+                        _ => Error::timeout(format!(
+                            "the server said nothing for {time:?}; --timeout sets how long it may"
+                        )),
+                    }
                 }),
             }
         };
@@ -144,10 +175,11 @@ impl Peer {
                 ),
             ));
         }
-        let endpoint = endpoint(uri, &caller.trust)?.connect_timeout(caller.connect_timeout);
+        let connect_timeout = caller.times.connect;
+        let endpoint = endpoint(uri, &caller.trust)?.connect_timeout(connect_timeout);
         let channel = caller
             // The connector's own limit covers only the TCP handshake.
-            .wait(Some(caller.connect_timeout), endpoint.connect())
+            .wait(Some(connect_timeout), endpoint.connect())
             .map_err(|error| error.context(format_args!("cannot connect to {uri}")))?
             .map_err(|error| {
                 let text = format!(
@@ -176,9 +208,50 @@ impl Peer {
     pub fn info(&self, descriptor: FlightDescriptor) -> Result<FlightInfo> {
         let mut client = self.client.clone();
         let call = client.get_flight_info(self.caller.request(descriptor));
-        // The system accepts connections even for a stopped server.
-        self.answer(self.caller.wait(Some(self.caller.connect_timeout), call))
-            .map(tonic::Response::into_inner)
+        self.first_answer(call)
+    }
+
+    /// `ListFlights`: the tables, of those that `criteria` stands for.
+    ///
+    /// # Errors
+    ///
+    /// As [`info`](Self::info).
+    pub fn list(&self, criteria: &[u8]) -> Result<Vec<FlightInfo>> {
+        let mut client = self.client.clone();
+        let call = client.list_flights(self.caller.request(Criteria {
+            expression: criteria.to_vec().into(),
+        }));
+        let mut answers = self.first_answer(call)?;
+        let mut infos = Vec::new();
+        while let Some(info) = self.answer(self.caller.wait(self.stall(), answers.message()))? {
+            infos.push(info);
+        }
+        Ok(infos)
+    }
+
+    /// Waits for the answer to a connection's first call. The system accepts connections even for a
+    /// stopped server.
+    fn first_answer<T>(
+        &self,
+        call: impl Future<Output = Result<tonic::Response<T>, tonic::Status>>,
+    ) -> Result<T> {
+        let answer = self.answer(self.caller.wait(Some(self.caller.times.connect), call));
+        match answer {
+            Ok(answer) => Ok(answer.into_inner()),
+            Err(error) if error.status() == Status::Disconnected => {
+                Err(match speaks_tls(&self.uri, &self.caller) {
+                    true => error.context(
+                        "TLS is spoken there: grpc+tls:// in the place of grpc:// speaks it too",
+                    ),
+                    false => error,
+                })
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn stall(&self) -> Option<Duration> {
+        self.caller.times.stall
     }
 
     /// `DoGet`: the stream of messages. Does not wait for the first message.
@@ -189,7 +262,7 @@ impl Peer {
     pub fn do_get(&self, ticket: Ticket) -> Result<Streaming<FlightData>> {
         let mut client = self.client.clone();
         let call = client.do_get(self.caller.request(ticket));
-        self.answer(self.caller.wait(self.caller.stall_timeout, call))
+        self.answer(self.caller.wait(self.stall(), call))
             .map(tonic::Response::into_inner)
     }
 
@@ -199,10 +272,7 @@ impl Peer {
     ///
     /// As [`info`](Self::info).
     pub fn next(&self, messages: &mut Streaming<FlightData>) -> Result<Option<FlightData>> {
-        self.answer(
-            self.caller
-                .wait(self.caller.stall_timeout, messages.message()),
-        )
+        self.answer(self.caller.wait(self.stall(), messages.message()))
     }
 
     /// Begins `DoPut`, which sends what comes through `messages` up to `None`. Without that the
@@ -236,9 +306,7 @@ impl Peer {
         messages: &mpsc::Sender<Option<FlightData>>,
         message: Option<FlightData>,
     ) -> Result<()> {
-        let sent = self
-            .caller
-            .wait(self.caller.stall_timeout, messages.send(message))?;
+        let sent = self.caller.wait(self.stall(), messages.send(message))?;
         sent.map_err(|_| {
             Error::disconnected(format!(
                 "the Flight server at {} ended the call before the end of the table",
@@ -253,7 +321,7 @@ impl Peer {
     ///
     /// The server's error, as the nearest status; `Timeout`, `Cancelled`.
     pub fn outcome(&self, call: &mut Call) -> Result<Option<PutResult>> {
-        let outcome = self.caller.wait(self.caller.stall_timeout, call)?;
+        let outcome = self.caller.wait(self.stall(), call)?;
         let outcome = outcome.map_err(|error| Error::disconnected(error.to_string()))?;
         self.answer(Ok(outcome))
     }
@@ -266,15 +334,59 @@ impl Peer {
     }
 }
 
+/// The error of a call that the deadline has ended.
+fn late(deadline: Duration) -> Error {
+    Error::timeout(format!(
+        "the call has not ended within its deadline of {deadline:?}; --deadline sets this time"
+    ))
+}
+
+/// Whether TLS is spoken where a call in plain text has failed: gRPC's own error tells of a broken
+/// connection alone.
+fn speaks_tls(uri: &str, caller: &Caller) -> bool {
+    let url = Url::parse(uri.trim()).ok();
+    let plain = url.filter(|url| matches!(url.scheme(), "grpc" | "grpc+tcp"));
+    let Some(address) = plain.and_then(|url| Some((url.host_str()?.to_owned(), url.port()?)))
+    else {
+        return false;
+    };
+    let asked = async {
+        let mut socket = TcpStream::connect((bare(&address.0), address.1)).await?;
+        socket.write_all(&hello(bare(&address.0))?).await?;
+        let mut answer = [0; 2];
+        socket.read_exact(&mut answer).await?;
+        anyhow::Ok(answer)
+    };
+    let answer = caller.wait(Some(caller.times.connect), asked);
+    // A record of the handshake or an alert, and the version of TLS.
+    matches!(answer, Ok(Ok([0x15 | 0x16, 3])))
+}
+
+/// A client's first words in TLS.
+fn hello(host: &str) -> anyhow::Result<Vec<u8>> {
+    let provider = rustls::crypto::ring::default_provider();
+    let config = rustls::ClientConfig::builder_with_provider(Arc::new(provider))
+        .with_safe_default_protocol_versions()?
+        .with_root_certificates(rustls::RootCertStore::empty())
+        .with_no_client_auth();
+    let name = ServerName::try_from(host.to_owned())?;
+    let mut client = rustls::ClientConnection::new(Arc::new(config), name)?;
+    let mut bytes = Vec::new();
+    client.write_tls(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// A host as it stands in a URI, without the brackets of an address of IPv6.
+fn bare(host: &str) -> &str {
+    host.trim_start_matches('[').trim_end_matches(']')
+}
+
 /// Whether nobody between this process and the server can read what is sent.
 fn is_private(uri: &str) -> bool {
     let url = Url::parse(uri.trim());
     url.is_ok_and(|url| match (url.scheme(), url.host_str()) {
         ("grpc+tls" | "grpc+unix", _) | (_, Some("localhost")) => true,
-        (_, Some(host)) => {
-            let bare = host.trim_start_matches('[').trim_end_matches(']');
-            bare.parse().is_ok_and(|ip: IpAddr| ip.is_loopback())
-        }
+        (_, Some(host)) => bare(host).parse().is_ok_and(|ip: IpAddr| ip.is_loopback()),
         _ => false,
     })
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use arrow::datatypes::Schema;
 use arrow_flight::{FlightDescriptor, FlightEndpoint, FlightInfo};
+use dipc::Selection;
 use dipc::arrow::decode::{DecodeOptions, Decoder};
 use dipc::arrow::stream::ArrayReader;
 use dipc::arrow::{OwnedDeviceArray, OwnedSchema, schema_from_c, schema_to_c};
@@ -17,10 +18,11 @@ use dipc::proto::Header;
 use serde::Serialize;
 use tracing::{info, warn};
 
-use crate::flight::caller::{Caller, Peer};
+use crate::flight::caller::{Caller, Peer, Times};
 use crate::flight::do_get::DoGet;
 use crate::flight::locations::{Route, Unusable, routes};
-use crate::get::Counted;
+use crate::flight::narrowed::narrow;
+use crate::get::{Counted, ask_selected};
 use crate::trust::ClientTrust;
 
 /// How the data of one endpoint was fetched.
@@ -52,14 +54,116 @@ pub struct Request<'a> {
     pub cancel: Cancel,
 }
 
-/// A table whose parts, the endpoints, are fetched one after the other.
-pub struct FlightFetch {
+/// A table that a Flight server was asked for. Nothing of it is fetched yet.
+pub struct Asked {
     caller: Arc<Caller>,
     peer: Peer,
+    info: FlightInfo,
     trusted_network: bool,
     client: Client,
     options: GetOptions,
     cancel: Cancel,
+}
+
+impl Asked {
+    /// Asks for the table. The deadline of the options begins to run.
+    ///
+    /// # Errors
+    ///
+    /// `Unreachable`, `NotFound` and other errors of the server.
+    pub fn of(request: Request<'_>) -> Result<Self> {
+        let Request {
+            uri,
+            name,
+            command,
+            trusted_network,
+            client,
+            options,
+            trust,
+            cancel,
+        } = request;
+        let times = Times {
+            connect: options.connect_timeout,
+            stall: options.stall_timeout,
+            deadline: options.deadline,
+        };
+        let caller = Caller::new(&cancel, times, trust)?;
+        let peer = Peer::connect(&caller, uri)?;
+        let info = ask(&peer, name, command)?;
+        Ok(Self {
+            caller,
+            peer,
+            info,
+            trusted_network,
+            client,
+            options,
+            cancel,
+        })
+    }
+
+    /// The table's schema.
+    ///
+    /// # Errors
+    ///
+    /// `Protocol`: the server does not tell it.
+    pub fn schema(&self) -> Result<Schema> {
+        schema_of(&self.info, self.options.decode(false))
+    }
+
+    /// Begins to fetch a part of the table, with the columns of `names` alone. Waits for the schema.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported` where rows are selected and no server can do so. If no location of the first
+    /// endpoint works, the error of the last location.
+    pub fn fetch(self, selection: Selection, names: Option<&str>) -> Result<FlightFetch> {
+        let counts_rows = selection.first_row() > 0 || selection.rows().is_some();
+        let (endpoints, has_one) = (self.info.endpoint.clone(), self.info.endpoint.len() < 2);
+        if counts_rows && !has_one {
+            return Err(Error::unsupported(format!(
+                "the table comes from {} endpoints, and --offset and --limit count the rows of one",
+                endpoints.len()
+            )));
+        }
+        let selects_rows = counts_rows || selection.filter().is_some();
+        // -1 where the server does not know.
+        let total_rows = u64::try_from(self.info.total_records).ok();
+        let mut fetch = FlightFetch {
+            rest: endpoints.into(),
+            current: None,
+            schema: Schema::empty(),
+            ended: StreamStats::default(),
+            taken: Vec::new(),
+            total_rows: total_rows.filter(|_| !selects_rows),
+            selects_rows,
+            names: names.map(str::to_owned),
+            asked: Self {
+                options: GetOptions {
+                    selection,
+                    ..self.options
+                },
+                ..self
+            },
+        };
+        fetch.schema = match fetch.begin_next()? {
+            Some(mut first) => {
+                let schema = schema_from_c(&first.schema()?)?;
+                fetch.current = Some(first);
+                schema
+            }
+            None => fetch.asked.schema()?,
+        };
+        Ok(fetch)
+    }
+}
+
+/// A table whose parts, the endpoints, are fetched one after the other.
+pub struct FlightFetch {
+    asked: Asked,
+    /// Rows are left out, which only a server of libdipc can do.
+    selects_rows: bool,
+    /// The columns that are wanted; `None`: all.
+    names: Option<String>,
     /// Endpoints that are not begun.
     rest: VecDeque<FlightEndpoint>,
     /// The endpoint that is being fetched.
@@ -72,53 +176,6 @@ pub struct FlightFetch {
 }
 
 impl FlightFetch {
-    /// Asks for the table, and waits for its schema.
-    ///
-    /// # Errors
-    ///
-    /// `Unreachable`, `NotFound` and other errors of the server. If no location of the first
-    /// endpoint works, the error of the last location.
-    pub fn open(request: Request<'_>) -> Result<Self> {
-        let Request {
-            uri,
-            name,
-            command,
-            trusted_network,
-            client,
-            options,
-            trust,
-            cancel,
-        } = request;
-        let times = (options.connect_timeout, options.stall_timeout);
-        let caller = Caller::new(&cancel, times, trust)?;
-        let peer = Peer::connect(&caller, uri)?;
-        let info = ask(&peer, name, command)?;
-        let mut fetch = Self {
-            caller,
-            peer,
-            trusted_network,
-            client,
-            options,
-            cancel,
-            rest: info.endpoint.iter().cloned().collect(),
-            current: None,
-            schema: Schema::empty(),
-            ended: StreamStats::default(),
-            taken: Vec::new(),
-            // -1 where the server does not know.
-            total_rows: u64::try_from(info.total_records).ok(),
-        };
-        fetch.schema = match fetch.begin_next()? {
-            Some(mut first) => {
-                let schema = schema_from_c(&first.schema()?)?;
-                fetch.current = Some(first);
-                schema
-            }
-            None => schema_of(&info, fetch.options.decode(false))?,
-        };
-        Ok(fetch)
-    }
-
     /// Begins the next endpoint, if there is one.
     fn begin_next(&mut self) -> Result<Option<Box<dyn Counted>>> {
         let Some(endpoint) = self.rest.pop_front() else {
@@ -129,7 +186,7 @@ impl FlightFetch {
             .ok_or_else(|| Error::protocol("an endpoint of the Flight server has no ticket"))?;
         let locations: Vec<_> = endpoint.location.into_iter().map(|l| l.uri).collect();
         let mut last: Option<(String, Error)> = None;
-        for route in routes(&locations, self.trusted_network) {
+        for route in routes(&locations, self.asked.trusted_network) {
             // Logs all errors but the last, which the caller gets.
             if let Some((location, reason)) = last.take() {
                 warn!(location, %reason, "skipped");
@@ -145,15 +202,20 @@ impl FlightFetch {
             let (by, from) = match &route {
                 Route::Dissociated(uris) => ("libdipc", uris.clone()),
                 Route::DoGet(uri) => ("DoGet", vec![uri.clone()]),
-                Route::Here => ("DoGet", vec![self.peer.uri().to_owned()]),
+                Route::Here => ("DoGet", vec![self.asked.peer.uri().to_owned()]),
             };
-            match self.try_route(&route, &ticket) {
+            let opened = self.try_route(&route, &ticket);
+            match opened.and_then(|stream| narrow(stream, self.names.as_deref())) {
                 Ok(stream) => {
                     info!(by, from = from.join(" "), "fetching");
                     self.taken.push(Taken { by, from });
                     return Ok(Some(stream));
                 }
                 Err(error) if error.status() == Status::Cancelled => return Err(error),
+                // Nothing is left for another location either.
+                Err(_) if self.asked.caller.left().is_err() => {
+                    self.asked.caller.left()?;
+                }
                 Err(error) => last = Some((from.join(" "), error)),
             }
         }
@@ -169,34 +231,53 @@ impl FlightFetch {
     }
 
     fn try_route(&self, route: &Route, ticket: &arrow_flight::Ticket) -> Result<Box<dyn Counted>> {
+        let Asked {
+            caller,
+            peer,
+            client,
+            options,
+            cancel,
+            ..
+        } = &self.asked;
+        if self.selects_rows && !matches!(route, Route::Dissociated(_)) {
+            return Err(Error::unsupported(
+                "DoGet gives whole tables: --where, --offset and --limit need a location of \
+                 libdipc, as dipc serve --listen tells one",
+            ));
+        }
+        let decode = options.decode(false);
         Ok(match route {
             Route::Dissociated(uris) => {
                 let uris: Vec<&str> = uris.iter().map(String::as_str).collect();
-                let cancel = Some(&self.cancel);
+                let options = GetOptions {
+                    deadline: caller.left()?,
+                    ..options.clone()
+                };
                 // Rule R4: `want_data` carries the endpoint's ticket.
-                let get = self
-                    .client
-                    .get(&uris, &ticket.ticket, &self.options, cancel);
-                Box::new(get?)
+                let ask =
+                    |options: &GetOptions| client.get(&uris, &ticket.ticket, options, Some(cancel));
+                Box::new(ask_selected(&options, ask)?)
             }
             Route::DoGet(uri) => {
-                let peer = Peer::connect(&self.caller, uri)?;
-                Box::new(DoGet::open(
-                    &peer,
-                    ticket.clone(),
-                    self.options.decode(false),
-                )?)
+                let peer = Peer::connect(caller, uri)?;
+                Box::new(DoGet::open(&peer, ticket.clone(), decode)?)
             }
-            Route::Here => {
-                let options = self.options.decode(false);
-                Box::new(DoGet::open(&self.peer, ticket.clone(), options)?)
-            }
+            Route::Here => Box::new(DoGet::open(peer, ticket.clone(), decode)?),
+        })
+    }
+
+    /// The next array of the endpoint that is being fetched. The deadline is the whole fetch's, and
+    /// so an endpoint's own text does not name it.
+    fn next_of(caller: &Caller, current: &mut dyn Counted) -> Result<Option<OwnedDeviceArray>> {
+        current.next().map_err(|error| match error.status() {
+            Status::Timeout => caller.left().err().unwrap_or(error),
+            _ => error,
         })
     }
 }
 
 /// Calls `GetFlightInfo` with the name as a path of one part, or as a command.
-fn ask(peer: &Peer, name: &str, command: bool) -> Result<FlightInfo> {
+pub(super) fn ask(peer: &Peer, name: &str, command: bool) -> Result<FlightInfo> {
     if command {
         return peer.info(FlightDescriptor::new_cmd(name.to_owned()));
     }
@@ -211,7 +292,7 @@ fn ask(peer: &Peer, name: &str, command: bool) -> Result<FlightInfo> {
 }
 
 /// The schema in the answer of a Flight server, for a table without endpoints and so without rows.
-fn schema_of(info: &FlightInfo, options: DecodeOptions) -> Result<Schema> {
+pub(super) fn schema_of(info: &FlightInfo, options: DecodeOptions) -> Result<Schema> {
     let missing = || Error::protocol("the Flight server tells neither endpoints nor a schema");
     // An encapsulated message: a marker (absent before Arrow 0.15), the length of the header, and
     // the header.
@@ -230,7 +311,7 @@ impl ArrayReader for FlightFetch {
 
     fn next(&mut self) -> Result<Option<OwnedDeviceArray>> {
         while let Some(current) = &mut self.current {
-            if let Some(array) = current.next()? {
+            if let Some(array) = Self::next_of(&self.asked.caller, current.as_mut())? {
                 return Ok(Some(array));
             }
             self.ended = self.ended + current.stats();

@@ -7,6 +7,8 @@
 //! | `caller`, `do_get` | blocking calls to Flight servers; a `DoGet` as a stream of arrays |
 //! | `put` | `dipc put grpc://…`: a table by `DoPut` |
 //! | `decode` | the messages of a table, decoded |
+//! | `listing` | `dipc ls grpc://…` and `dipc describe grpc://…` |
+//! | `narrowed` | some columns of a fetched table |
 //! | `fetch` | `dipc get grpc://…`: fetches from the endpoints and their locations |
 //! | `tables`, `encode`, `service` | the served tables, their messages, the answers to calls |
 //! | `audit` | who calls, what that client may do, and a line for an audit of each call |
@@ -24,13 +26,17 @@ mod do_get;
 mod encode;
 mod fetch;
 mod incoming;
+mod listing;
 mod locations;
+mod narrowed;
 mod put;
 mod server;
 mod service;
 mod tables;
 
-pub use fetch::{FlightFetch, Request, Taken};
+pub use caller::Times;
+pub use fetch::{Asked, Request, Taken};
+pub use listing::{Listed, Listing};
 pub use locations::is_flight;
 pub use put::FlightPut;
 pub use server::{FlightServer, Gate};

@@ -11,7 +11,7 @@ use dipc::error::{Error, Result};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use crate::flight::caller::{Caller, Peer};
+use crate::flight::caller::{Caller, Peer, Times};
 use crate::flight::encode::FlightEncoder;
 use crate::trust::ClientTrust;
 
@@ -47,7 +47,11 @@ impl FlightPut {
         cancel: &Cancel,
     ) -> Result<Self> {
         let mut encoder = FlightEncoder::new(schema);
-        let times = (options.connect_timeout, options.stall_timeout);
+        let times = Times {
+            connect: options.connect_timeout,
+            stall: options.stall_timeout,
+            deadline: options.deadline,
+        };
         let caller = Caller::new(cancel, times, trust)?;
         let peer = Peer::connect(&caller, uri)?;
         let (messages, receiver) = mpsc::channel(AHEAD);

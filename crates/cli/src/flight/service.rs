@@ -206,7 +206,9 @@ async fn blocking<T: Send + 'static>(
 }
 
 fn failed(error: &anyhow::Error) -> Status {
-    Status::internal(whole(error))
+    let known = error.downcast_ref::<dipc::Error>();
+    let code = known.map_or(Code::Internal, |error| accept::code_of(error.status()));
+    Status::new(code, whole(error))
 }
 
 fn read_schema(table: &Table) -> anyhow::Result<Vec<u8>> {

@@ -39,6 +39,11 @@ impl Columns {
         Ok(Self(found))
     }
 
+    /// Whether these are all columns of the table, in its order.
+    pub fn are_all_of(&self, schema: &Schema) -> bool {
+        self.0.iter().copied().eq(0..schema.fields().len())
+    }
+
     /// The schema with these columns alone.
     pub fn of_schema(&self, schema: &Schema) -> Result<Arc<Schema>, ArrowError> {
         schema.project(&self.0).map(Arc::new)
@@ -67,6 +72,9 @@ mod tests {
         assert_eq!(find("c,a").unwrap(), Columns(vec![3, 0]));
         assert_eq!(find("a,b").unwrap(), Columns(vec![2]));
         assert_eq!(find("b").unwrap(), Columns(vec![1, 4]));
+        let first = schema.project(&[0, 1]).unwrap();
+        let all = |names| Columns::find(names, &first).unwrap().are_all_of(&first);
+        assert!(all("a,b") && !all("b,a") && !all("a"));
         let missing = find("a,d").unwrap_err().to_string();
         assert!(
             missing.contains("\"d\"; the table has a, b, a,b, c"),

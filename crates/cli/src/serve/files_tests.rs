@@ -42,4 +42,9 @@ fn an_existing_file_is_taken_whole() {
     std::fs::write(&path, b"").unwrap();
     let path = path.to_str().unwrap();
     assert_eq!(named(path), pair("year=2026", path));
+    // A ticket may have slashes.
+    assert_eq!(
+        named(&format!("team/sales={path}")),
+        pair("team/sales", path)
+    );
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::page::Sample;
-use crate::display::escape;
+use crate::display::{escape, width};
 use crate::report::bytes_text;
 
 /// Most characters of a ticket.
@@ -178,8 +178,7 @@ impl Figures {
         }
         for line in &lines {
             for (at, cell) in line.iter().enumerate() {
-                let widths = lines.iter().map(|line| line[at].chars().count());
-                let width = widths.max().unwrap_or(0);
+                let width = width(lines.iter().map(|line| line[at].as_str()));
                 match at {
                     0 => table.push_str(&format!("{cell:<width$}")),
                     _ => table.push_str(&format!("  {cell:>width$}")),

@@ -36,7 +36,7 @@ pub fn server(files: &TlsFiles) -> Result<ServerConfig> {
     let (chain, key) = identity(files)?.ok_or_else(|| {
         Error::invalid_argument(
             "a tls:// listener needs a certificate and its key: give both files \
-             (dipc_server_options_set_tls, `dipc serve --tls-cert FILE --tls-key FILE`)",
+             (tls, in the command --tls-cert FILE --tls-key FILE)",
         )
     })?;
     let builder = ServerConfig::builder_with_provider(Arc::clone(&PROVIDER))
@@ -138,7 +138,7 @@ fn system_roots() -> Result<RootCertStore> {
         .collect();
     Err(Error::invalid_argument(format!(
         "this system has no certificate authorities{why}: install them (ca-certificates), or give \
-         a file of them (dipc_client_options_set_tls_ca, --tls-ca FILE)"
+         a file of them (tls_ca, in the command --tls-ca FILE)"
     )))
 }
 

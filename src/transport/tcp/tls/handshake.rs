@@ -32,6 +32,8 @@ const READ_BYTES: usize = 16 << 10;
 pub trait Side: Sized {
     /// rustls' name for it.
     type Data;
+    /// The option with the authorities that it trusts, as most languages have it.
+    const AUTHORITIES: &str;
 
     /// Looks at what came.
     fn process<'c, 'i>(
@@ -48,6 +50,7 @@ pub trait Side: Sized {
 
 impl Side for UnbufferedClientConnection {
     type Data = ClientConnectionData;
+    const AUTHORITIES: &str = "tls_ca";
 
     fn process<'c, 'i>(
         &'c mut self,
@@ -68,6 +71,7 @@ impl Side for UnbufferedClientConnection {
 
 impl Side for UnbufferedServerConnection {
     type Data = ServerConnectionData;
+    const AUTHORITIES: &str = "tls_client_ca";
 
     fn process<'c, 'i>(
         &'c mut self,
@@ -170,7 +174,7 @@ impl<S: Side> Handshake<S> {
                     // and does not look at them while it has something to say.
                     while self.tls.common().wants_write() && self.step().is_ok() {}
                     let _ = self.write();
-                    return Err(refusal::explain(&error));
+                    return Err(refusal::of_handshake(&error, S::AUTHORITIES));
                 }
             };
             if !self.write()? {

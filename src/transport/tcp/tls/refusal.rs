@@ -41,6 +41,24 @@ pub fn explain(error: &TlsError) -> Error {
     }
 }
 
+/// [`explain`] for a handshake; `authorities` names the option with the authorities that this side
+/// trusts.
+pub fn of_handshake(error: &TlsError, authorities: &str) -> Error {
+    let explained = explain(error);
+    match error {
+        TlsError::InvalidCertificate(
+            CertificateError::UnknownIssuer | CertificateError::BadSignature,
+        ) => Error::new(
+            explained.status(),
+            format!(
+                "{}; name that authority's file ({authorities}, in the command --tls-ca FILE)",
+                explained.text()
+            ),
+        ),
+        _ => explained,
+    }
+}
+
 fn of_certificate(why: &CertificateError) -> String {
     match why {
         CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
@@ -51,10 +69,7 @@ fn of_certificate(why: &CertificateError) -> String {
         }
         // An authority may have the name of another, as one has after a new key.
         CertificateError::UnknownIssuer | CertificateError::BadSignature => {
-            "its certificate is of an authority that is not trusted here; name that authority's \
-             file (--tls-ca FILE, dipc_client_options_set_tls_ca, \
-             dipc_server_options_set_tls_client_ca)"
-                .to_owned()
+            "its certificate is of an authority that is not trusted here".to_owned()
         }
         CertificateError::NotValidForName => {
             "its certificate is for another name than it was called by".to_owned()
@@ -77,8 +92,9 @@ fn of_certificate(why: &CertificateError) -> String {
         }
         // rustls passes on what it has no name for.
         other if format!("{other:?}").contains("CaUsedAsEndEntity") => {
-            "its certificate is an authority's own, as one that signs itself is; have an authority \
-             sign one for it"
+            "its certificate is an authority's own, as `openssl req -x509` makes them; make it again \
+             with -addext basicConstraints=critical,CA:FALSE, or have the authority sign another one \
+             for the server"
                 .to_owned()
         }
         other => format!("its certificate is not sound ({other})"),
@@ -98,8 +114,8 @@ pub fn of_alert(alert: AlertDescription) -> Error {
     let of_ours = |text: &str| Error::new(Status::Permission, text.to_owned());
     match alert {
         AlertDescription::CertificateRequired => of_ours(
-            "asks for this side's certificate; give one (--tls-cert, --tls-key, \
-             dipc_client_options_set_tls)",
+            "asks for this side's certificate; give one and its key (tls, in the command --tls-cert \
+             FILE --tls-key FILE)",
         ),
         AlertDescription::UnknownCA => {
             of_ours("does not know the authority of this side's certificate")
