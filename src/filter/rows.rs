@@ -42,7 +42,7 @@ pub fn ensure_bounded(batch: &RecordBatch) -> Result<()> {
     Err(Error::unsupported(format!(
         "a batch has {rows} rows that take no memory (nulls, runs, values without bytes), more than \
          the {MOST_FREE_ROWS} that filters go through: ask for the table without a filter, or have \
-         the server give smaller batches"
+         smaller batches served"
     )))
 }
 

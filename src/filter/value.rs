@@ -270,7 +270,10 @@ fn runs_at(array: &ArrayRef, rows: impl Iterator<Item = Option<usize>>) -> UInt6
         let mut run = 0;
         rows.map(|row| {
             let row = row?.saturating_add(runs.offset());
-            let begins = |run: usize| ends.get(run.wrapping_sub(1)).is_none_or(|end| end.as_usize() <= row);
+            let begins = |run: usize| {
+                ends.get(run.wrapping_sub(1))
+                    .is_none_or(|end| end.as_usize() <= row)
+            };
             // Rows mostly come in order, and lie in the run of the row before or in the next one.
             if !(begins(run) && ends.get(run).is_some_and(|end| end.as_usize() > row)) {
                 run = ends.partition_point(|end| end.as_usize() <= row).min(last);

@@ -21,6 +21,7 @@ mod outputs;
 mod putting;
 mod putting_ends;
 mod putting_flight;
+mod rows;
 #[path = "../common/sample.rs"]
 mod sample;
 mod service;
