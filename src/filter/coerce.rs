@@ -132,7 +132,7 @@ fn target(nodes: &[Node]) -> Result<Target> {
 
 fn unlike(nodes: &[Node]) -> Error {
     Error::unsupported(format!(
-        "filters do not compare or join {}: write a value in the type of its column, or cast one",
+        "filters do not compare or join {}: write a value in the type of its column",
         listed(nodes)
     ))
 }
@@ -201,7 +201,8 @@ fn class(of: &DataType) -> Option<Class> {
     })
 }
 
-/// The smallest type that has all values of `a` and `b`.
+/// The smallest type that has all values of `a` and `b`; 64-bit floats for a float and another
+/// number, though these round long numbers.
 fn common(a: &DataType, b: &DataType) -> Option<DataType> {
     use DataType::{FixedSizeBinary, Null, Timestamp};
     if a == b {

@@ -15,6 +15,7 @@ mod message;
 mod names;
 mod node;
 mod parse;
+pub mod rows;
 #[cfg(test)]
 mod tests;
 mod types;
@@ -23,11 +24,11 @@ mod value;
 use std::sync::Arc;
 
 use arrow::array::{
-    Array, ArrayRef, AsArray, BinaryViewArray, BooleanArray, GenericByteViewArray, RecordBatch,
-    RecordBatchOptions, StringViewArray,
+    Array, ArrayRef, AsArray, BinaryViewArray, BooleanArray, BooleanBufferBuilder,
+    GenericByteViewArray, RecordBatch, RecordBatchOptions, StringViewArray,
 };
-use arrow::buffer::Buffer;
-use arrow::compute::{concat, filter_record_batch};
+use arrow::buffer::{Buffer, NullBuffer};
+use arrow::compute::FilterBuilder;
 use arrow::datatypes::{ByteViewType, DataType, Schema};
 use arrow::error::ArrowError;
 use prost::bytes::Bytes;
@@ -37,7 +38,7 @@ use self::message::ExtendedExpression;
 use self::names::Names;
 use self::node::Node;
 use self::parse::Parser;
-use self::value::{Column, Value};
+use self::value::{Column, Found};
 use crate::error::{Error, Result, Status};
 
 /// Most bytes of a message.
@@ -52,6 +53,9 @@ pub const MOST_NODES: usize = 1024;
 /// Rows of a batch that go through all expressions together. The results of expressions take memory
 /// until they are joined, and a message chooses how many there are.
 const ROWS_AT_ONCE: usize = 16 << 10;
+
+/// Most rows of a batch that are chosen by their numbers.
+const MOST_NUMBERED: usize = 1 << 20;
 
 /// A condition on the rows of a table.
 pub struct Filter {
@@ -127,29 +131,41 @@ impl Filter {
     ///
     /// [`Status::InvalidArgument`]: the text says why the filter has no result for a row, for
     /// example a division by zero. [`Status::InvalidData`]: `batch` has another schema.
-    /// [`Status::OutOfMemory`].
+    /// [`Status::OutOfMemory`]. [`Status::Unsupported`]: as [`rows::ensure_bounded`].
     pub fn evaluate(&self, batch: &RecordBatch) -> Result<BooleanArray> {
-        let columns = self.columns.iter().map(|column| column.load(batch));
-        let columns = columns.collect::<Result<Vec<ArrayRef>>>()?;
-        let rows = batch.num_rows();
-        if rows <= ROWS_AT_ONCE {
-            return self.part(&columns, rows);
-        }
-        let mut parts = Vec::with_capacity(rows.div_ceil(ROWS_AT_ONCE));
-        for start in (0..rows).step_by(ROWS_AT_ONCE) {
-            let len = ROWS_AT_ONCE.min(rows - start);
-            let columns = columns.iter().map(|column| column.slice(start, len));
-            parts.push(self.part(&columns.collect::<Vec<_>>(), len)?);
-        }
-        let parts: Vec<&dyn Array> = parts.iter().map(|part| part as &dyn Array).collect();
-        let all = concat(&parts).map_err(failed)?;
-        Value::Array(all).booleans(rows).map_err(failed)
+        self.passing(batch, &mut || Ok(()))
     }
 
-    /// Which of `rows` pass; `columns` are those of the filter.
-    fn part(&self, columns: &[ArrayRef], rows: usize) -> Result<BooleanArray> {
-        let value = self.root.evaluate(columns).map_err(failed)?;
-        value.booleans(rows).map_err(failed)
+    /// Which rows of `batch` pass. Calls `check` between parts; its error ends the work.
+    fn passing(&self, batch: &RecordBatch, check: Check<'_>) -> Result<BooleanArray> {
+        rows::ensure_bounded(batch)?;
+        let columns = self.columns.iter().map(|column| column.find(batch));
+        let columns = columns.collect::<Result<Vec<_>>>()?;
+        let rows = batch.num_rows();
+        if rows <= ROWS_AT_ONCE {
+            return self.part(&columns, 0, rows);
+        }
+        let mut values = BooleanBufferBuilder::new(rows);
+        let mut known = BooleanBufferBuilder::new(rows);
+        for start in (0..rows).step_by(ROWS_AT_ONCE) {
+            check()?;
+            let part = self.part(&columns, start, ROWS_AT_ONCE.min(rows - start))?;
+            values.append_buffer(part.values());
+            match part.nulls() {
+                Some(nulls) => known.append_buffer(nulls.inner()),
+                None => known.append_n(part.len(), true),
+            }
+        }
+        let known = NullBuffer::new(known.finish());
+        Ok(BooleanArray::new(values.finish(), Some(known)))
+    }
+
+    /// Which of `len` rows pass; `columns` are those of the filter.
+    fn part(&self, columns: &[Found<'_>], start: usize, len: usize) -> Result<BooleanArray> {
+        let columns = columns.iter().map(|column| column.rows(start, len));
+        let columns = columns.collect::<Result<Vec<_>, _>>().map_err(failed)?;
+        let value = self.root.evaluate(&columns).map_err(failed)?;
+        value.booleans(len).map_err(failed)
     }
 
     /// The rows of `batch` that pass; if all do, `batch` itself. Columns of views keep the bytes of
@@ -159,16 +175,22 @@ impl Filter {
     ///
     /// As [`Self::evaluate`].
     pub fn apply(&self, batch: &RecordBatch) -> Result<RecordBatch> {
-        self.apply_to(batch, None)
+        self.apply_to(batch, None, &mut || Ok(()))
     }
 
-    /// The same of these columns alone, by their positions; `None`: all.
+    /// The same of these columns alone, by their positions; `None`: all. Calls `check` between
+    /// parts of the work; its error ends the work.
     ///
     /// # Errors
     ///
     /// As [`Self::evaluate`]; [`Status::InvalidData`]: there is no such column.
-    pub fn apply_to(&self, batch: &RecordBatch, columns: Option<&[usize]>) -> Result<RecordBatch> {
-        let passing = self.evaluate(batch)?;
+    pub fn apply_to(
+        &self,
+        batch: &RecordBatch,
+        columns: Option<&[usize]>,
+        check: Check<'_>,
+    ) -> Result<RecordBatch> {
+        let passing = self.passing(batch, check)?;
         let wanted = match columns.map(|columns| batch.project(columns)) {
             None => batch.clone(),
             Some(projected) => projected.map_err(|error| Error::invalid_data(error.to_string()))?,
@@ -176,12 +198,25 @@ impl Filter {
         if passing.true_count() == batch.num_rows() {
             return Ok(wanted);
         }
-        let passed = filter_record_batch(&wanted, &passing).map_err(failed)?;
-        let columns = passed.columns().iter().map(without_unused).collect();
-        let options = RecordBatchOptions::new().with_row_count(Some(passed.num_rows()));
-        RecordBatch::try_new_with_options(passed.schema(), columns, &options).map_err(failed)
+        let mut builder = FilterBuilder::new(&passing);
+        // The numbers of the rows that pass are faster to follow than the bits of all, and larger.
+        if wanted.num_columns() > 1 && wanted.num_rows() <= MOST_NUMBERED {
+            builder = builder.optimize();
+        }
+        let passing = builder.build();
+        let mut columns = Vec::with_capacity(wanted.num_columns());
+        for column in wanted.columns() {
+            check()?;
+            let passed = passing.filter(column).map_err(failed)?;
+            columns.push(without_unused(&passed));
+        }
+        let options = RecordBatchOptions::new().with_row_count(Some(passing.count()));
+        RecordBatch::try_new_with_options(wanted.schema(), columns, &options).map_err(failed)
     }
 }
+
+/// Asks whether work goes on.
+pub type Check<'a> = &'a mut dyn FnMut() -> Result<()>;
 
 /// A column of views without the bytes that no row uses, if these are most. The kernels keep all.
 fn without_unused(column: &ArrayRef) -> ArrayRef {

@@ -1,12 +1,13 @@
 //! Values on their way through a filter: whole columns, and single rows that stand for all rows.
 
-use std::sync::Arc;
-
 use arrow::array::{
-    Array, ArrayRef, AsArray, BooleanArray, Datum, RecordBatch, UInt64Array, new_null_array,
+    Array, ArrayRef, AsArray, BooleanArray, Datum, RecordBatch, UInt64Array, new_empty_array,
 };
-use arrow::compute::{cast, is_null, nullif, take};
-use arrow::datatypes::{DataType, Field};
+use arrow::buffer::NullBuffer;
+use arrow::compute::{cast, nullif, take};
+use arrow::datatypes::{
+    ArrowNativeType, DataType, Field, Int16Type, Int32Type, Int64Type, RunEndIndexType, UInt64Type,
+};
 use arrow::error::ArrowError;
 
 use crate::error::{Error, Result};
@@ -103,29 +104,25 @@ impl Column {
         self.path == other.path
     }
 
-    /// The values in `batch`: a struct's nulls are its fields' too; dictionaries and runs are
-    /// unpacked.
-    pub(super) fn load(&self, batch: &RecordBatch) -> Result<ArrayRef> {
+    /// Where `batch` has the values. Nothing is done for each row.
+    pub(super) fn find(&self, batch: &RecordBatch) -> Result<Found<'_>> {
         let (&top, fields) = self.path.split_first().ok_or_else(|| self.absent())?;
-        let mut array = batch
-            .columns()
-            .get(top)
-            .ok_or_else(|| self.absent())?
-            .clone();
+        let top = batch.columns().get(top);
+        let mut array = top.ok_or_else(|| self.absent())?.clone();
+        let mut nulls = None;
         for &place in fields {
             let parent = array.as_struct_opt().ok_or_else(|| self.absent())?;
+            let own = parent.nulls().filter(|nulls| nulls.null_count() > 0);
+            nulls = NullBuffer::union(nulls.as_ref(), own);
             let child = parent.columns().get(place).ok_or_else(|| self.absent())?;
-            array = match parent.nulls() {
-                Some(nulls) if nulls.null_count() > 0 => {
-                    let child = unpack(child).map_err(super::failed)?;
-                    hide(&child, &array).map_err(super::failed)?
-                }
-                _ => child.clone(),
-            };
+            array = child.clone();
         }
-        let array = unpack(&array).map_err(super::failed)?;
-        match *array.data_type() == self.plain {
-            true => Ok(array),
+        match *array.data_type() == self.declared {
+            true => Ok(Found {
+                stored: Stored::new(&array).map_err(super::failed)?,
+                nulls,
+                plain: &self.plain,
+            }),
             false => Err(self.absent()),
         }
     }
@@ -138,17 +135,39 @@ impl Column {
     }
 }
 
-/// `child` with nulls where `parent` has them.
-fn hide(child: &ArrayRef, parent: &ArrayRef) -> Result<ArrayRef, ArrowError> {
+/// The values of a column in one batch.
+pub(super) struct Found<'a> {
+    stored: Stored,
+    /// The nulls of the structs around it, which are its own too.
+    nulls: Option<NullBuffer>,
+    plain: &'a DataType,
+}
+
+impl Found<'_> {
+    /// Some rows, unpacked.
+    pub(super) fn rows(&self, start: usize, len: usize) -> Result<ArrayRef, ArrowError> {
+        if len == 0 {
+            return Ok(new_empty_array(self.plain));
+        }
+        let array = self.stored.rows(start, len)?;
+        match &self.nulls {
+            Some(nulls) => hide(&array, &nulls.slice(start, len)),
+            None => Ok(array),
+        }
+    }
+}
+
+/// `child` with nulls where `nulls` has them.
+fn hide(child: &ArrayRef, nulls: &NullBuffer) -> Result<ArrayRef, ArrowError> {
     match child.data_type() {
         DataType::Null => Ok(child.clone()),
         // A union has no nulls of its own.
         DataType::Union(_, _) => {
             let rows = 0..child.len();
-            let shown = rows.map(|row| parent.is_valid(row).then_some(row as u64));
+            let shown = rows.map(|row| nulls.is_valid(row).then_some(row as u64));
             take(child, &UInt64Array::from_iter(shown), None)
         }
-        _ => nullif(child, &is_null(parent)?),
+        _ => nullif(child, &BooleanArray::new(!nulls.inner(), None)),
     }
 }
 
@@ -172,25 +191,105 @@ pub(super) fn view(of: DataType) -> DataType {
     }
 }
 
-/// Dictionaries and runs as arrays of their values. Texts become views: unpacked, each row has its
-/// own place, and long values their one copy.
-fn unpack(array: &ArrayRef) -> Result<ArrayRef, ArrowError> {
-    match array.data_type() {
-        DataType::Dictionary(_, _) => {
-            let dictionary = array.as_any_dictionary();
-            let values = viewed(&unpack(dictionary.values())?)?;
-            take(&values, dictionary.keys(), None)
-        }
-        DataType::RunEndEncoded(ends, values) => {
-            let to = view(plain(values.data_type()));
-            if array.is_empty() {
-                return Ok(new_null_array(&to, 0));
+/// An array, whose dictionaries and runs are unpacked for a few rows at a time: of runs there may
+/// be many more rows than bytes. Texts become views: unpacked, each row has its own place, and long
+/// values their one copy.
+enum Stored {
+    Plain(ArrayRef),
+    /// Keys, and the values that they choose.
+    Dictionary(ArrayRef, Box<Stored>),
+    Runs(ArrayRef, Box<Stored>),
+}
+
+impl Stored {
+    fn new(array: &ArrayRef) -> Result<Self, ArrowError> {
+        Ok(match array.data_type() {
+            DataType::Dictionary(_, _) => {
+                let dictionary = array.as_any_dictionary();
+                let keys = dictionary.keys().slice(0, array.len());
+                Self::Dictionary(keys, Self::values(dictionary.values())?)
             }
-            let values = Arc::new(Field::new(values.name(), to.clone(), true));
-            let runs = cast(array, &DataType::RunEndEncoded(ends.clone(), values))?;
-            cast(&runs, &to)
+            DataType::RunEndEncoded(ends, _) => {
+                let values = match ends.data_type() {
+                    DataType::Int16 => array.as_run::<Int16Type>().values(),
+                    DataType::Int32 => array.as_run::<Int32Type>().values(),
+                    _ => array.as_run::<Int64Type>().values(),
+                };
+                Self::Runs(array.clone(), Self::values(values)?)
+            }
+            _ => Self::Plain(array.clone()),
+        })
+    }
+
+    /// The values of a dictionary or of runs.
+    fn values(array: &ArrayRef) -> Result<Box<Self>, ArrowError> {
+        Ok(Box::new(match Self::new(array)? {
+            // Views of values without bytes would be larger than these.
+            Self::Plain(array) if *array.data_type() != DataType::FixedSizeBinary(0) => {
+                Self::Plain(viewed(&array)?)
+            }
+            stored => stored,
+        }))
+    }
+
+    /// Some rows; at least one.
+    fn rows(&self, start: usize, len: usize) -> Result<ArrayRef, ArrowError> {
+        match self {
+            Self::Plain(array) => Ok(array.slice(start, len)),
+            Self::Dictionary(keys, values) => values.pick(&keys.slice(start, len)),
+            Self::Runs(array, values) => {
+                values.pick(&runs_at(array, (start..start + len).map(Some)))
+            }
         }
-        _ => Ok(array.clone()),
+    }
+
+    /// The rows at these places, of which some may be null.
+    fn pick(&self, places: &dyn Array) -> Result<ArrayRef, ArrowError> {
+        match self {
+            Self::Plain(array) => viewed(&take(array, places, None)?),
+            Self::Dictionary(keys, values) => values.pick(&take(keys, places, None)?),
+            Self::Runs(array, values) => {
+                let places = cast(places, &DataType::UInt64)?;
+                let places = places.as_primitive::<UInt64Type>().iter();
+                let places = places.map(|place| place.and_then(|place| place.try_into().ok()));
+                values.pick(&runs_at(array, places))
+            }
+        }
+    }
+}
+
+/// The runs in which rows of an array are.
+fn runs_at(array: &ArrayRef, rows: impl Iterator<Item = Option<usize>>) -> UInt64Array {
+    fn of<R: RunEndIndexType>(
+        array: &ArrayRef,
+        rows: impl Iterator<Item = Option<usize>>,
+    ) -> UInt64Array {
+        let runs = array.as_run::<R>().run_ends();
+        let ends = runs.values();
+        let last = ends.len().saturating_sub(1);
+        let mut run = 0;
+        rows.map(|row| {
+            let row = row?.saturating_add(runs.offset());
+            let begins = |run: usize| {
+                ends.get(run.wrapping_sub(1))
+                    .is_none_or(|end| end.as_usize() <= row)
+            };
+            // Rows mostly come in order, and lie in the run of the row before or in the next one.
+            if !(begins(run) && ends.get(run).is_some_and(|end| end.as_usize() > row)) {
+                run = ends.partition_point(|end| end.as_usize() <= row).min(last);
+            }
+            Some(run as u64)
+        })
+        .collect()
+    }
+    match array.data_type() {
+        DataType::RunEndEncoded(ends, _) if *ends.data_type() == DataType::Int16 => {
+            of::<Int16Type>(array, rows)
+        }
+        DataType::RunEndEncoded(ends, _) if *ends.data_type() == DataType::Int32 => {
+            of::<Int32Type>(array, rows)
+        }
+        _ => of::<Int64Type>(array, rows),
     }
 }
 

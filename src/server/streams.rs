@@ -39,6 +39,8 @@ struct StreamCounts {
     provided: usize,
     /// Active streams whose clients have gone.
     lost: usize,
+    /// How many of these each peer has left: they count towards its own bound.
+    left: HashMap<PeerKey, usize>,
     served: u64,
     /// When to look next which streams wait for their clients.
     next_look: Option<Timestamp>,
@@ -137,6 +139,7 @@ impl Streams {
         Ok(Arc::new(Slot {
             streams: Arc::clone(self),
             number,
+            peer,
             provided: limits.most_provided.is_some(),
             is_lost: Mutex::new(false),
         }))
@@ -217,6 +220,7 @@ impl Streams {
 impl StreamCounts {
     fn ensure_place(&self, peer: PeerKey, bounds: Bounds) -> Result<()> {
         let of_peer = self.peers.get(&peer).copied().unwrap_or(0);
+        let of_peer = of_peer + self.left.get(&peer).copied().unwrap_or(0);
         bounds.ensure_place(peer, (self.running.len(), of_peer))
     }
 
@@ -273,11 +277,15 @@ impl StreamCounts {
             return;
         };
         self.ungranted -= usize::from(!stream.is_granted);
-        if let Some(count) = self.peers.get_mut(&stream.peer) {
-            *count -= 1;
-            if *count == 0 {
-                self.peers.remove(&stream.peer);
-            }
+        remove_one(&mut self.peers, stream.peer);
+    }
+}
+
+fn remove_one(counts: &mut HashMap<PeerKey, usize>, peer: PeerKey) {
+    if let Some(count) = counts.get_mut(&peer) {
+        *count -= 1;
+        if *count == 0 {
+            counts.remove(&peer);
         }
     }
 }
@@ -286,6 +294,7 @@ impl StreamCounts {
 pub struct Slot {
     streams: Arc<Streams>,
     number: u64,
+    peer: PeerKey,
     /// The stream counts towards `max_providers`.
     provided: bool,
     /// Locked before the streams' counts.
@@ -300,12 +309,14 @@ impl Slot {
     }
 
     /// Called when the stream's client has gone: another stream may run, even if the provider has
-    /// not returned.
+    /// not returned. Until then the stream counts as one of its peer.
     pub fn lost(&self) {
         self.ending();
         let mut is_lost = self.is_lost.lock();
         if !std::mem::replace(&mut *is_lost, true) {
-            self.streams.counts.lock().lost += 1;
+            let mut counts = self.streams.counts.lock();
+            counts.lost += 1;
+            *counts.left.entry(self.peer).or_default() += 1;
         }
     }
 }
@@ -317,8 +328,34 @@ impl Drop for Slot {
         counts.end_running(self.number);
         counts.active -= 1;
         counts.provided -= usize::from(self.provided);
-        counts.lost -= usize::from(lost);
+        if lost {
+            counts.lost -= 1;
+            remove_one(&mut counts.left, self.peer);
+        }
         drop(counts);
         self.streams.ended.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{IpAddr, Ipv4Addr};
+
+    use super::*;
+
+    /// Rule Q8: streams that a peer has left count towards its bound until they end, and towards
+    /// no other peer's.
+    #[test]
+    fn streams_that_a_peer_has_left_are_its_own() {
+        let peers = [1, 2].map(|last| PeerKey::Machine(IpAddr::V4(Ipv4Addr::new(192, 0, 2, last))));
+        let bounds = Bounds::new(100, Some(3));
+        let mut counts = StreamCounts::default();
+        counts.peers.insert(peers[0], 1);
+        counts.left.insert(peers[0], 2);
+        let error = counts.ensure_place(peers[0], bounds).unwrap_err();
+        assert_eq!(error.status(), Status::Busy);
+        counts.ensure_place(peers[1], bounds).unwrap();
+        remove_one(&mut counts.left, peers[0]);
+        counts.ensure_place(peers[0], bounds).unwrap();
     }
 }

@@ -22,6 +22,7 @@ mod outputs;
 mod putting;
 mod putting_ends;
 mod putting_flight;
+mod rows;
 #[path = "../common/sample.rs"]
 mod sample;
 mod service;

@@ -1,16 +1,20 @@
 //! Filters of a get (rule Q12).
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use arrow::array::{AsArray as _, Int64Array, RecordBatch, StringArray};
+use arrow::array::{ArrayRef, AsArray as _, Int64Array, NullArray, RecordBatch, StringArray};
 use arrow::compute::{concat_batches, is_null};
 use arrow::datatypes::Int64Type;
 use dipc::arena::{Arena, ArenaOptions};
+use dipc::cancel::Cancel;
 use dipc::client::GetOptions;
 use dipc::device::DeviceKind;
 use dipc::error::{Result, Status};
+use dipc::filter::build::Builder;
+use dipc::filter::rows::MOST_FREE_ROWS;
 use dipc::proto::{Credit, Selection};
 use dipc::server::{Request, ServerOptions};
 use dipc::transport::BodyPolicy;
@@ -19,7 +23,7 @@ use crate::common::{
     FnProvider, batch, export, export_schema, in_arena, read_all, schema, stream_of,
 };
 use crate::selecting::{FORMS, ROWS, every_form, publish, table};
-use crate::{SHM, SUBJECTS, client, serve, server};
+use crate::{SHM, SUBJECTS, client, eventually, serve, server};
 
 // Messages of pyarrow's `Expression.to_substrait`, for the schema of these tests.
 
@@ -294,5 +298,64 @@ fn a_push_behind_the_end_is_not_the_clients_fault() {
             (250..first).collect::<Vec<_>>()
         );
         read.1.unwrap();
+    }
+}
+
+/// Notes its drop.
+struct Ends(Arc<AtomicBool>);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+/// Promise of filters: a filter at work on a batch ends with its client.
+#[test]
+fn a_filter_at_work_ends_with_its_client() {
+    let column: ArrayRef = Arc::new(NullArray::new(MOST_FREE_ROWS));
+    let batch = RecordBatch::try_from_iter_with_nullable([("n", column, true)]).unwrap();
+    let schema = batch.schema();
+    let mut builder = Builder::new(&schema);
+    let column = builder.column(&["n".to_owned()]).unwrap().0;
+    let tests = (0..500).map(|_| builder.call("is_null", vec![column.clone()]));
+    let tests = tests.collect();
+    let root = builder.call("or", tests);
+    let message = builder.finish(root);
+    for subject in SUBJECTS {
+        let (server, uri) = server(subject, ServerOptions::default());
+        let flags = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
+        let [begun, ended] = flags.clone();
+        let batch = batch.clone();
+        let provider = FnProvider(move |_: &Request| {
+            let (begun, batch, ends) = (begun.clone(), batch.clone(), Ends(ended.clone()));
+            let schema = batch.schema();
+            let batches = std::iter::once_with(move || {
+                begun.store(true, Ordering::SeqCst);
+                Ok(batch)
+            });
+            // The stream has it until its end.
+            let batches = batches.inspect(move |_| _ = &ends);
+            Ok(stream_of(schema, batches))
+        });
+        serve(&server, "t", Box::new(provider));
+        let client = client();
+        let cancel = Cancel::new().unwrap();
+        let [begun, ended] = flags;
+        thread::scope(|scope| {
+            let asking = scope.spawn(|| {
+                let options = GetOptions {
+                    selection: filter(&message),
+                    ..subject.options()
+                };
+                let stream = client.get(&[&uri], b"t", &options, Some(&cancel));
+                stream.and_then(|mut stream| read_all(&mut stream))
+            });
+            eventually("the filter has its batch", || begun.load(Ordering::SeqCst));
+            cancel.cancel();
+            let error = asking.join().unwrap().unwrap_err();
+            assert_eq!(error.status(), Status::Cancelled, "{error}");
+        });
+        eventually("the filter has ended", || ended.load(Ordering::SeqCst));
     }
 }

@@ -15,14 +15,14 @@ use std::sync::Arc;
 use anyhow::{Result, bail};
 use arrow::array::{
     Array, ArrayRef, AsArray as _, BooleanArray, FixedSizeListArray, GenericListArray,
-    GenericListViewArray, OffsetSizeTrait, StructArray, UInt64Array, UnionArray, make_array,
+    GenericListViewArray, OffsetSizeTrait, StructArray, UInt64Array, UnionArray,
 };
 use arrow::compute::{cast, filter, take};
 use arrow::datatypes::{DataType, Field, Schema, UnionMode};
 use arrow::record_batch::RecordBatch;
 use xxhash_rust::xxh3::Xxh3;
 
-use crate::lengths::{MAX_VALUES, PIECE};
+use crate::lengths::{MAX_VALUES, PART_BYTES, PIECE, run_values, widest};
 
 /// An error stops the work.
 type Check<'a> = &'a dyn Fn() -> dipc::error::Result<()>;
@@ -333,9 +333,6 @@ impl Node {
     }
 }
 
-/// Most bytes to decode at once, unless a single value has more.
-const PART_BYTES: usize = 64 << 20;
-
 /// The parts for decoding `len` rows of at most `width` bytes: first row and number of rows of each
 /// part.
 fn parts(len: usize, width: usize) -> impl Iterator<Item = (usize, usize)> {
@@ -343,36 +340,6 @@ fn parts(len: usize, width: usize) -> impl Iterator<Item = (usize, usize)> {
     (0..len)
         .step_by(rows)
         .map(move |start| (start, rows.min(len - start)))
-}
-
-/// The values of an array of runs.
-fn run_values(array: &ArrayRef) -> ArrayRef {
-    let data = array.to_data();
-    match data.child_data() {
-        [_, values] => make_array(values.clone()),
-        _ => Arc::clone(array),
-    }
-}
-
-/// The bytes of the widest value. For nested types the bytes of all values together, as an upper
-/// bound.
-fn widest(values: &ArrayRef) -> usize {
-    fn longest(lengths: impl Iterator<Item = usize>) -> usize {
-        lengths.max().unwrap_or(0)
-    }
-    match values.data_type() {
-        DataType::Utf8 => longest(values.as_string::<i32>().offsets().lengths()),
-        DataType::LargeUtf8 => longest(values.as_string::<i64>().offsets().lengths()),
-        DataType::Binary => longest(values.as_binary::<i32>().offsets().lengths()),
-        DataType::LargeBinary => longest(values.as_binary::<i64>().offsets().lengths()),
-        DataType::Utf8View => longest(values.as_string_view().lengths().map(|n| n as usize)),
-        DataType::BinaryView => longest(values.as_binary_view().lengths().map(|n| n as usize)),
-        DataType::FixedSizeBinary(width) => usize::try_from(*width).unwrap_or(0),
-        DataType::Null | DataType::Boolean => 1,
-        data_type => data_type
-            .primitive_width()
-            .unwrap_or_else(|| values.get_array_memory_size()),
-    }
 }
 
 /// First and last of a list's offsets.

@@ -3,32 +3,92 @@
 //! values. Work value by value would not end, or would fill the memory.
 
 use anyhow::{Result, bail};
-use arrow::array::{Array as _, ArrayData, ArrayRef, AsArray as _};
+use arrow::array::{Array, ArrayData, ArrayRef, AsArray as _, make_array};
 use arrow::datatypes::DataType;
 use arrow::record_batch::RecordBatch;
+use dipc::filter::rows::{MOST_FREE_ROWS, has_rows_in_memory};
 
 /// Rows to work on at once.
 pub const PIECE: usize = 1 << 20;
-/// Most values without memory that one batch may have.
-pub const MAX_VALUES: usize = 1 << 32;
+/// Most bytes to decode at once, unless a single value has more.
+pub const PART_BYTES: usize = 64 << 20;
+/// Most values without memory that one batch may have: the limit of filters.
+pub const MAX_VALUES: usize = MOST_FREE_ROWS;
 /// The same limit for values that must all be in memory at once, such as the values of one list.
-pub const MAX_AT_ONCE: usize = 1 << 26;
+pub const MAX_AT_ONCE: usize = MAX_VALUES;
 
-/// The batch in parts of no more than [`PIECE`] rows.
+/// The batch in parts of no more than [`PIECE`] rows, and of no more than [`PART_BYTES`] in the
+/// values that rows share.
 pub fn pieces(batch: &RecordBatch) -> impl Iterator<Item = RecordBatch> + '_ {
     let rows = batch.num_rows();
+    let shared = batch.columns().iter().map(|column| widest_shared(column));
+    let width = shared.fold(0, usize::saturating_add);
+    let step = (PART_BYTES / width.max(1)).clamp(1, PIECE);
     (0..rows)
-        .step_by(PIECE)
-        .map(move |start| batch.slice(start, PIECE.min(rows - start)))
+        .step_by(step)
+        .map(move |start| batch.slice(start, step.min(rows - start)))
+}
+
+/// The bytes of the widest value that rows of a column share: those of dictionaries and runs.
+fn widest_shared(array: &dyn Array) -> usize {
+    match array.data_type() {
+        DataType::Dictionary(_, _) => widest(array.as_any_dictionary().values()),
+        DataType::RunEndEncoded(_, _) => widest(&run_values(&make_array(array.to_data()))),
+        DataType::Struct(_) => {
+            let columns = array.as_struct().columns().iter();
+            let shared = columns.map(|column| widest_shared(column));
+            shared.fold(0, usize::saturating_add)
+        }
+        _ => 0,
+    }
+}
+
+/// The values of an array of runs.
+pub fn run_values(array: &ArrayRef) -> ArrayRef {
+    let data = array.to_data();
+    match data.child_data() {
+        [_, values] => make_array(values.clone()),
+        _ => array.clone(),
+    }
+}
+
+/// The bytes of the widest value. For nested types the bytes of all values together, as an upper
+/// bound.
+pub fn widest(values: &ArrayRef) -> usize {
+    fn longest(lengths: impl Iterator<Item = usize>) -> usize {
+        lengths.max().unwrap_or(0)
+    }
+    match values.data_type() {
+        DataType::Utf8 => longest(values.as_string::<i32>().offsets().lengths()),
+        DataType::LargeUtf8 => longest(values.as_string::<i64>().offsets().lengths()),
+        DataType::Binary => longest(values.as_binary::<i32>().offsets().lengths()),
+        DataType::LargeBinary => longest(values.as_binary::<i64>().offsets().lengths()),
+        DataType::Utf8View => longest(values.as_string_view().lengths().map(|n| n as usize)),
+        DataType::BinaryView => longest(values.as_binary_view().lengths().map(|n| n as usize)),
+        DataType::FixedSizeBinary(width) => usize::try_from(*width).unwrap_or(0),
+        DataType::Null | DataType::Boolean => 1,
+        data_type => data_type
+            .primitive_width()
+            .unwrap_or_else(|| values.get_array_memory_size()),
+    }
 }
 
 /// Whether every value of the batch can be written out, row by row.
 pub fn ensure_writable(batch: &RecordBatch) -> Result<()> {
-    if batch.num_columns() == 0 && batch.num_rows() > MAX_VALUES {
-        bail!(too_many("the table", batch.num_rows(), MAX_VALUES));
+    let rows = batch.num_rows();
+    let fields = batch.schema_ref().fields();
+    // Beside a column with memory the rows are not more than its bits.
+    let is_bounded = (fields.iter()).any(|field| has_rows_in_memory(field.data_type()));
+    let most = if is_bounded {
+        rows.max(MAX_VALUES)
+    } else {
+        MAX_VALUES
+    };
+    for (field, column) in fields.iter().zip(batch.columns()) {
+        check(field.name(), &column.to_data(), most)?;
     }
-    for (field, column) in batch.schema_ref().fields().iter().zip(batch.columns()) {
-        check(field.name(), &column.to_data(), MAX_VALUES)?;
+    if rows > most {
+        bail!(too_many("the table", rows, most));
     }
     Ok(())
 }
@@ -84,7 +144,7 @@ fn check(name: &str, data: &ArrayData, most: usize) -> Result<()> {
 
 /// How many values the views of a list-view array show together.
 fn shown_values(data: &ArrayData) -> usize {
-    let array: ArrayRef = arrow::array::make_array(data.clone());
+    let array: ArrayRef = make_array(data.clone());
     let sizes = |total: usize, size: usize| total.saturating_add(size);
     match array.data_type() {
         DataType::ListView(_) => {
@@ -107,8 +167,8 @@ mod tests {
     use std::sync::Arc;
 
     use arrow::array::{
-        Array, FixedSizeBinaryArray, FixedSizeListArray, Int64Array, LargeListArray,
-        LargeListViewArray, NullArray, RecordBatchOptions, RunArray, StringArray, StructArray,
+        FixedSizeBinaryArray, FixedSizeListArray, Int64Array, LargeListArray, LargeListViewArray,
+        NullArray, RecordBatchOptions, RunArray, StringArray, StructArray,
     };
     use arrow::buffer::{Buffer, OffsetBuffer};
     use arrow::datatypes::{Field, Int64Type, Schema};

@@ -11,7 +11,7 @@ use crate::arrow::{
 };
 use crate::device::DeviceKind;
 use crate::error::{Error, Result};
-use crate::filter::Filter;
+use crate::filter::{Check, Filter};
 
 /// The filter of one stream.
 #[derive(Debug)]
@@ -47,15 +47,16 @@ impl RowFilter {
     }
 
     /// The rows of an array that pass, of the wanted columns. All of them are the array's own
-    /// memory; some are copied.
+    /// memory; some are copied. Calls `check` between parts of the work; its error ends the work.
     ///
     /// # Errors
     ///
-    /// As [`Filter::apply`], and as [`Encoder::check`], with the array. An array of which rows
+    /// As [`Filter::apply_to`], and as [`Encoder::check`], with the array. An array of which rows
     /// themselves are null is released.
     pub(super) fn apply(
         &mut self,
         array: OwnedDeviceArray,
+        check: Check<'_>,
     ) -> Result<OwnedDeviceArray, (Error, OwnedDeviceArray)> {
         if let Err(error) = ensure_on_host(array.raw().device_type) {
             return Err((error, array));
@@ -73,7 +74,7 @@ impl RowFilter {
                 return Err((error, released));
             }
         };
-        match self.filter.apply_to(&batch, self.wanted.as_deref()) {
+        match self.filter.apply_to(&batch, self.wanted.as_deref(), check) {
             Ok(passed) => Ok(batch_to_c(passed)),
             Err(error) => Err((error, batch_to_c(batch))),
         }

@@ -242,7 +242,7 @@ impl Production {
         }
         let is_done = done(self)?;
         if !is_done && self.stream.is_given_up() {
-            return Err(Error::cancelled("another call has failed the request"));
+            return Err(given_up());
         }
         Ok(is_done)
     }
@@ -420,6 +420,10 @@ impl Production {
 /// Where an item is in a log that begins with the item `first`.
 fn place(item: u64, first: u64) -> usize {
     usize::try_from(item - first).unwrap_or(usize::MAX)
+}
+
+pub(super) fn given_up() -> Error {
+    Error::cancelled("another call has failed the request")
 }
 
 pub(super) fn no_schema() -> Error {

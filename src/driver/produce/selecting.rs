@@ -1,6 +1,7 @@
 //! The beginning and the batches of a stream on its way out, with what its client has selected.
 
 use super::filtering::RowFilter;
+use super::production::given_up;
 use super::{Production, ensure_served};
 use crate::arrow::select::{Part, into_whole};
 use crate::arrow::{Encoder, OwnedDeviceArray, OwnedSchema};
@@ -76,7 +77,7 @@ impl Production {
         };
         let filtered = match self.ensure_room(deadline) {
             Ok(()) => filter
-                .apply(array)
+                .apply(array, &mut || self.ensure_streaming())
                 .map_err(|(error, array)| (self.blame_client(error), array)),
             // The array is given back as it came, and the client is not to blame.
             Err(error) => Err((error, array)),
@@ -146,8 +147,15 @@ impl Production {
         Ok(())
     }
 
-    /// Fails where the consumer has gone, or has cancelled: nothing is sent, which would tell.
+    /// Fails where the consumer has gone, or has cancelled, or the host has given up: nothing is
+    /// sent, which would tell.
     fn ensure_streaming(&mut self) -> Result<()> {
+        if self.stream.is_given_up() {
+            return Err(given_up());
+        }
+        if let Some(cancel) = &self.cancel {
+            cancel.check()?;
+        }
         let present = self.outlets.iter_mut().filter(|it| it.turner.is_some());
         for outlet in present {
             outlet.look();

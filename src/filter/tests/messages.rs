@@ -432,11 +432,16 @@ fn the_columns_that_are_asked_for_come_alone() {
     for (bound, first) in [(2, 1), (1, 0), (9, 3)] {
         let message = message(&["gte"], call(0, &[column(&[0]), int(bound)]));
         let filter = Filter::parse(&message.encode_to_vec(), &batch.schema()).unwrap();
-        let kept = filter.apply_to(&batch, Some(&[2, 1])).unwrap();
+        let kept = filter
+            .apply_to(&batch, Some(&[2, 1]), &mut || Ok(()))
+            .unwrap();
         let wanted = batch.project(&[2, 1]).unwrap();
         assert_eq!(kept, wanted.slice(first, 3 - first));
         assert_eq!(
-            filter.apply_to(&batch, Some(&[])).unwrap().num_rows(),
+            filter
+                .apply_to(&batch, Some(&[]), &mut || Ok(()))
+                .unwrap()
+                .num_rows(),
             3 - first
         );
     }

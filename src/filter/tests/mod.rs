@@ -5,3 +5,4 @@ mod building;
 mod golden;
 mod hostile;
 mod messages;
+mod rows;

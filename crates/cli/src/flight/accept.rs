@@ -20,7 +20,8 @@ use crate::serve::Accepting;
 /// How long a client may take to say what it sends. Meanwhile the call counts as a stream.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Takes the table of a `DoPut`; blocks. The result is the table's ticket here.
+/// Takes the table of a `DoPut`; blocks. The result is the table's ticket here. `gone`: whether the
+/// client has left.
 ///
 /// # Errors
 ///
@@ -30,12 +31,13 @@ pub fn take(
     mut messages: Streaming<FlightData>,
     runtime: &Handle,
     visitor: &Visitor,
+    gone: &dyn Fn() -> bool,
 ) -> Result<PutResult, Status> {
     let (name, first) = begin(&mut messages, runtime)?;
     let audit = visitor.admit("DoPut", Verb::Put, &name)?;
     let first = first.ok_or_else(|| Status::invalid_argument("the call has no schema"));
-    let ticket =
-        first.and_then(|first| receive(accepting, &name, &first, messages, (runtime, &audit)));
+    let ticket = first
+        .and_then(|first| receive(accepting, &name, &first, messages, (runtime, &audit, gone)));
     audit.end(&ticket);
     let ticket = ticket?;
     Ok(PutResult {
@@ -55,6 +57,7 @@ pub fn exchange(
     mut messages: Streaming<FlightData>,
     runtime: &Handle,
     visitor: &Visitor,
+    gone: &dyn Fn() -> bool,
 ) -> Result<(Vec<u8>, Audit), Status> {
     let (name, first) = begin(&mut messages, runtime)?;
     // Without a table it is what DoGet is.
@@ -67,7 +70,8 @@ pub fn exchange(
     let taken = match (first, accepting) {
         (None, _) => Ok(name),
         (Some(first), Some(accepting)) => {
-            receive(accepting, &name, &first, messages, (runtime, &audit)).map(String::into_bytes)
+            receive(accepting, &name, &first, messages, (runtime, &audit, gone))
+                .map(String::into_bytes)
         }
         (Some(_), None) => Err(Status::unimplemented(
             "this server takes no tables (dipc serve --accept does): end the sending behind the \
@@ -120,7 +124,7 @@ fn receive(
     name: &[u8],
     first: &FlightData,
     mut messages: Streaming<FlightData>,
-    (runtime, audit): (&Handle, &Audit),
+    (runtime, audit, gone): (&Handle, &Audit, &dyn Fn() -> bool),
 ) -> Result<String, Status> {
     let options = DecodeOptions::of_peer(false, None, accepting.message_limit());
     let missing = || Status::invalid_argument("the call has no schema");
@@ -128,6 +132,10 @@ fn receive(
     let mut decoder = decoder.ok_or_else(missing)?;
     let schema = Arc::new(schema_from_c(&decoder.schema()).map_err(refusal)?);
     let mut incoming = accepting.begin(name, &schema).map_err(refusal)?;
+    let check = || match gone() {
+        true => Err(Error::cancelled("the client has gone")),
+        false => Ok(()),
+    };
     // The call ends well only by its client's word.
     while let Some(message) = runtime.block_on(messages.message())? {
         audit.carried(message.data_body.len() as u64);
@@ -135,7 +143,7 @@ fn receive(
             // SAFETY: the decoder has checked the array, at level full, against its schema, which
             // is `schema` (rule A8).
             let batch = unsafe { batch_from_c(array, &schema) }.map_err(refusal)?;
-            incoming.write(&batch).map_err(refusal)?;
+            incoming.write(&batch, &check).map_err(refusal)?;
         }
     }
     let ticket = incoming.ticket().to_owned();

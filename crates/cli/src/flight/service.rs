@@ -411,7 +411,9 @@ impl FlightService for Service {
         let runtime = Handle::current();
         let (sender, mut receiver) = mpsc::channel(1);
         tokio::task::spawn_blocking(move || {
-            let taken = calm::catch(|| accept::take(&accepting, messages, &runtime, &visitor));
+            let gone = || sender.is_closed();
+            let taken =
+                calm::catch(|| accept::take(&accepting, messages, &runtime, &visitor, &gone));
             let taken = taken.unwrap_or_else(|panic| Err(Status::internal(panic)));
             if let Err(status) = &taken {
                 let reason = status.message();
@@ -442,8 +444,10 @@ impl FlightService for Service {
             (self.accepting.clone(), self.tables.clone(), self.counters());
         let (sender, receiver) = mpsc::channel(AHEAD);
         tokio::task::spawn_blocking(move || {
+            let gone = || sender.is_closed();
+            let accepting = accepting.as_ref();
             let taken =
-                calm::catch(|| accept::exchange(accepting.as_ref(), messages, &runtime, &visitor));
+                calm::catch(|| accept::exchange(accepting, messages, &runtime, &visitor, &gone));
             let taken = taken.unwrap_or_else(|panic| Err(Status::internal(panic)));
             match taken.and_then(|(ticket, audit)| Ok((find(&tables, &ticket)?, audit))) {
                 Ok((table, audit)) => serve(&table, &sender, &counters, (slot, audit)),

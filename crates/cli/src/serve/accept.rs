@@ -31,6 +31,13 @@ const TEMPORARY: &str = ".dipc-put-";
 /// Most bytes of a name. With an ending it is a name for every file system.
 const MOST_NAME: usize = 200;
 
+/// Most bytes of a file for each byte that came from the client. A few bytes can stand for long
+/// values in many rows.
+const MOST_GROWTH: u64 = 16;
+
+/// Most bytes of a file, however few have come.
+const SMALL_FILE: u64 = 256 << 20;
+
 /// The header that tells a client under which name its table is served.
 pub const TICKET_HEADER: &str = "ticket";
 
@@ -164,9 +171,10 @@ impl Accepting {
         let target = Target::file(path.clone()).map_err(|error| failed(&error))?;
         let sink = || Sink::create_beside(target, schema, TEMPORARY, self.rules.replaces);
         // A writer panics over a type that its format lacks.
-        let sink = calm::catch(sink)
+        let mut sink = calm::catch(sink)
             .map_err(|_| changed(&path))?
             .map_err(|error| failed(&error))?;
+        sink.bound(SMALL_FILE);
         Ok(Incoming {
             accepting: Arc::clone(self),
             ticket,
@@ -262,14 +270,18 @@ impl Incoming {
         &self.ticket
     }
 
-    /// Writes rows.
+    /// Writes rows. Calls `check` regularly; its error stops the work.
     ///
     /// # Errors
     ///
-    /// `Provider`: what the system or the format refuses.
-    pub fn write(&mut self, batch: &RecordBatch) -> Result<()> {
+    /// `Provider`: what the system or the format refuses. `Unsupported`: the file would be many
+    /// times larger than what has come.
+    pub fn write(&mut self, batch: &RecordBatch, check: &dyn Fn() -> Result<()>) -> Result<()> {
+        check()?;
         let sink = &mut self.sink;
-        calm::catch(|| sink.write(batch, &|| Ok(())))
+        let came = batch.get_array_memory_size() as u64;
+        sink.allow(came.saturating_mul(MOST_GROWTH));
+        calm::catch(|| sink.write(batch, check))
             .map_err(Error::invalid_data)?
             .map_err(|error| failed(&error))?;
         self.rows += batch.num_rows() as u64;
@@ -388,6 +400,19 @@ fn failed(error: &anyhow::Error) -> Error {
     Error::new(status, whole(error))
 }
 
+/// Ends the work for a client that has gone, or whose time is over.
+fn ensure_wanted(request: &Request) -> Result<()> {
+    if request.is_cancelled() {
+        return Err(Error::cancelled("the client has gone, or has cancelled"));
+    }
+    match request.time_left() {
+        Some(left) if left.is_zero() => Err(Error::timeout(
+            "the table was not written within the client's deadline",
+        )),
+        _ => Ok(()),
+    }
+}
+
 /// Takes the tables of libdipc's clients. The answer to an exchange is the table as it is served
 /// thereafter.
 pub struct Taker(pub Arc<Accepting>);
@@ -407,7 +432,7 @@ impl Taker {
             // SAFETY: the stream is one of libdipc's own, which hands out only arrays that it has
             // checked against its schema (rule A8), which is that of the request.
             let batch = unsafe { batch_from_c(array, &schema) }?;
-            incoming.write(&batch)?;
+            incoming.write(&batch, &|| ensure_wanted(request))?;
         }
         incoming.finish()?;
         Ok(ticket)

@@ -74,6 +74,12 @@ fn beside_of(builder: &mut Builder<'_>, arguments: &[Term]) -> Result<Option<Dat
 
 /// One row with the value of a literal.
 fn array(of: &Term, beside: Option<&DataType>) -> Result<ArrayRef> {
+    if let (Some(DataType::Duration(_)), false) = (beside, *of == Term::Null) {
+        bail!(
+            "a condition has no form for durations: it compares such a column with another one of \
+             durations, or asks IS NULL"
+        );
+    }
     match of {
         Term::Number(digits) => number(digits),
         Term::Boolean(value) => Ok(Arc::new(BooleanArray::from(vec![*value]))),
@@ -82,25 +88,86 @@ fn array(of: &Term, beside: Option<&DataType>) -> Result<ArrayRef> {
             None => bail!("NULL stands beside a column alone: IS NULL asks whether there is none"),
         },
         Term::Text(text) => match beside {
-            Some(beside) => read(text, beside),
-            None => read(text, &DataType::Utf8),
+            Some(beside) => as_written(text, beside),
+            None => cast(text, &DataType::Utf8),
         },
-        Term::Date(text) => read(text, &DataType::Date32),
-        Term::Time(text) => read(text, &DataType::Time64(unit_of(text))),
+        Term::Date(text) => exactly(text, &DataType::Date32),
+        Term::Time(text) => cast(text, &DataType::Time64(unit_of(text)?)),
         Term::Timestamp(text) => {
             let zone = match beside {
                 Some(DataType::Timestamp(_, zone)) => zone.clone(),
                 _ => None,
             };
-            read(text, &DataType::Timestamp(unit_of(text), zone))
+            cast(text, &DataType::Timestamp(unit_of(text)?, zone))
         }
         Term::Column(_) | Term::Call(..) | Term::AnyOf(_) => bail!("no literal"),
     }
 }
 
+/// A text beside a column of type `to`: the value of that type, or one of a finer type if the text
+/// has more digits. The server compares both exactly.
+fn as_written(text: &str, to: &DataType) -> Result<ArrayRef> {
+    let finest = match finest(text, to)? {
+        None => return cast(text, to),
+        Some(finest) => finest,
+    };
+    // A text that cannot be read in the finer type, such as a far date, has no digits for it.
+    match (finest, cast(text, to)) {
+        (Ok(finest), Ok(plain)) if is_same(&plain, &finest) => Ok(plain),
+        (Ok(finest), _) => Ok(finest),
+        (Err(_), Ok(plain)) if !has_fraction(text) => Ok(plain),
+        (Err(error), _) => Err(error),
+    }
+}
+
+/// A text in a type that keeps all its digits; `None`: type `to` does, or refuses the text.
+fn finest(text: &str, to: &DataType) -> Result<Option<Result<ArrayRef>>> {
+    Ok(match to {
+        DataType::Date32 | DataType::Date64 => {
+            Some(cast(text, &DataType::Timestamp(unit_of(text)?, None)))
+        }
+        DataType::Timestamp(_, zone) => Some(cast(
+            text,
+            &DataType::Timestamp(unit_of(text)?, zone.clone()),
+        )),
+        DataType::Time32(_) | DataType::Time64(_) => {
+            Some(cast(text, &DataType::Time64(unit_of(text)?)))
+        }
+        of if of.is_decimal() => Some(
+            match text.contains(['e', 'E']) && text.trim().parse::<f64>().is_ok() {
+                true => Err(anyhow!("'{text}': write a decimal without an exponent")),
+                false => number(text.trim()).map_err(|_| no_value(text, to)),
+            },
+        ),
+        // As a number without quotes.
+        of if of.is_floating() => number(text).ok().map(Ok),
+        _ => None,
+    })
+}
+
+/// Whether a value is the same in a finer type.
+fn is_same(plain: &ArrayRef, finest: &ArrayRef) -> bool {
+    let there = cast_with_options(plain, finest.data_type(), &CastOptions::default());
+    there.is_ok_and(|there| there.as_ref() == finest.as_ref())
+}
+
+/// Whether a text has more than a date, or than a whole number.
+fn has_fraction(text: &str) -> bool {
+    text.contains([':', '.', 'e', 'E'])
+}
+
+/// A text as a value of type `to`, which has all its digits.
+fn exactly(text: &str, to: &DataType) -> Result<ArrayRef> {
+    let value = as_written(text, to)?;
+    match value.data_type() == to {
+        true => Ok(value),
+        false => Err(no_value(text, to)),
+    }
+}
+
 /// A text as a value of type `to`. A time without an offset is in UTC where `to` has a zone, whose
 /// name is no part of the value.
-fn read(text: &str, to: &DataType) -> Result<ArrayRef> {
+fn cast(text: &str, to: &DataType) -> Result<ArrayRef> {
     let to = match to {
         DataType::Timestamp(unit, Some(_)) => &DataType::Timestamp(*unit, Some("+00:00".into())),
         to => to,
@@ -110,19 +177,23 @@ fn read(text: &str, to: &DataType) -> Result<ArrayRef> {
         ..CastOptions::default()
     };
     let value = StringArray::from(vec![text]);
-    let cast = cast_with_options(&value, to, &strict);
-    cast.map_err(|_| anyhow!("'{text}' is no value of type {to}"))
+    cast_with_options(&value, to, &strict).map_err(|_| no_value(text, to))
+}
+
+fn no_value(text: &str, of: &DataType) -> anyhow::Error {
+    anyhow!("'{text}' is no value of type {of}")
 }
 
 /// The unit of a time as it is written.
-fn unit_of(text: &str) -> TimeUnit {
+fn unit_of(text: &str) -> Result<TimeUnit> {
     let fraction = text.rsplit_once('.').map_or("", |(_, fraction)| fraction);
     match fraction
         .find(|it: char| !it.is_ascii_digit())
         .unwrap_or(fraction.len())
     {
-        0..=6 => TimeUnit::Microsecond,
-        _ => TimeUnit::Nanosecond,
+        0..=6 => Ok(TimeUnit::Microsecond),
+        7..=9 => Ok(TimeUnit::Nanosecond),
+        _ => bail!("'{text}': times have at most 9 digits behind the point"),
     }
 }
 
