@@ -125,3 +125,7 @@ fn shown(ty: &DataType) -> String {
     text
 }
 
+
+#[cfg(test)]
+#[path = "types_tests.rs"]
+mod tests;
