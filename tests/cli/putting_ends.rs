@@ -1,9 +1,10 @@
 //! How tables end that are being put: signals, kill -9 on either side, a full disk, rights.
 
 use std::fs::{self, Permissions};
+use std::io::Read as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use rustix::process::Signal;
 
@@ -116,7 +117,8 @@ fn a_stopped_server_fails_what_is_under_way() {
 }
 
 /// Promise of `serve --accept`: a full disk fails the table, tells the client, and leaves nothing.
-/// A file size limit stands for the disk.
+/// The server's log names the file, the client does not learn where it is. A file size limit stands
+/// for the disk.
 #[test]
 fn a_full_disk_takes_no_half_table() {
     let small = small_files();
@@ -126,16 +128,30 @@ fn a_full_disk_takes_no_half_table() {
     command.arg(env!("CARGO_BIN_EXE_dipc"));
     let at = address();
     let into = ["--accept", folder.path().to_str().unwrap()];
-    let server = Server::start_as(command, &at, &at, &into);
+    command.stderr(Stdio::piped());
+    let mut server = Server::start_as(command, &at, &at, &into);
     for name in ["t.arrow", "t.arrows", "t.parquet"] {
         let told = failure(1, &["put", &server.uri, name, "tpch:lineitem:0.01"]);
         assert!(
             told.contains(name) && told.contains("File too large"),
             "{told}"
         );
+        assert!(!told.contains(folder.path().to_str().unwrap()), "{told}");
         assert!(files(folder.path()).is_empty());
     }
     assert!(run(&["put", &server.uri, "t", &small.one]).status.success());
+    let mut stderr = server.child.stderr.take().unwrap();
+    assert!(server.stop().0.success());
+    let mut log = String::new();
+    stderr.read_to_string(&mut log).unwrap();
+    for name in ["t.arrow", "t.arrows", "t.parquet"] {
+        let path = folder.path().join(name);
+        let path = path.to_str().unwrap();
+        let is_told = |line: &str| {
+            line.contains("WARN") && line.contains(path) && line.contains("File too large")
+        };
+        assert!(log.lines().any(is_told), "{log}");
+    }
 }
 
 /// A server without the right to write, and clients of another user: refused with the reason.
@@ -160,10 +176,12 @@ fn rights_are_those_of_the_server() {
     other.uid(OTHER_USER);
     let at = address();
     let into = ["--any-user", "--accept", folder.path().to_str().unwrap()];
-    let server = Server::start_as(other, &at, &at, &into);
-    let told = failure(1, &["put", &server.uri, "t", &small.one, "--any-user"]);
+    let output = other.args(["serve", "--listen", &at]).args(into).output();
+    let output = output.unwrap();
+    let told = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{told}");
     assert!(
-        told.contains("cannot write in") && told.contains("denied"),
+        told.contains("cannot take tables into") && told.contains("denied"),
         "{told}"
     );
     assert!(files(folder.path()).is_empty());

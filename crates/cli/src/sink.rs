@@ -1,6 +1,10 @@
 //! Writes a fetched table to a file or to stdout. A file appears whole under its name, or not at
 //! all.
 
+mod durations;
+mod parquet;
+mod types;
+
 use std::fmt;
 use std::fs::{self, File, Permissions};
 use std::io::{self, BufWriter, Write as _};
@@ -15,14 +19,15 @@ use arrow::datatypes::Schema;
 use arrow::ipc::writer::{FileWriter, StreamWriter};
 use arrow::record_batch::RecordBatch;
 use dipc::error::Error;
-use parquet::arrow::ArrowWriter;
-use parquet::basic::Compression;
-use parquet::file::properties::WriterProperties;
 use tempfile::{NamedTempFile, TempPath};
 
 use crate::lengths::{ensure_writable, pieces};
 use crate::soundness::ensure_sound;
 use crate::{calm, display, output};
+
+use durations::ensure_written;
+use parquet::ParquetWriter;
+use types::Narrow;
 
 /// A path, whose ending names the format: `.arrow`, `.arrows`, `.parquet` or `.csv`; or `-`, an
 /// Arrow stream on stdout.
@@ -39,6 +44,17 @@ enum OutputFormat {
     Stream,
     Parquet,
     Csv,
+}
+
+impl OutputFormat {
+    /// Checks the types of the columns; Arrow's own formats have all.
+    fn ensure_holds(self, schema: &Schema) -> dipc::error::Result<()> {
+        match self {
+            Self::Stdout | Self::File | Self::Stream => Ok(()),
+            Self::Parquet => Narrow::Parquet.ensure_holds(schema),
+            Self::Csv => Narrow::Csv.ensure_holds(schema),
+        }
+    }
 }
 
 impl Target {
@@ -86,7 +102,7 @@ type Output = BufWriter<File>;
 enum Writer {
     File(Box<FileWriter<Output>>),
     Stream(Box<StreamWriter<Output>>),
-    Parquet(Box<ArrowWriter<Output>>),
+    Parquet(Box<ParquetWriter>),
     Csv(Box<csv::Writer<Output>>),
 }
 
@@ -122,8 +138,9 @@ pub struct Sink {
 }
 
 impl Sink {
-    /// Begins to write a table with these columns.
+    /// Begins to write a table with these columns, if the format can hold them.
     pub fn create(target: &Target, schema: &Schema) -> Result<Self> {
+        target.format.ensure_holds(schema)?;
         let (file, place) = if target.is_stdout() {
             // Not the standard library's stdout, which looks for line ends.
             let file = io::stdout().as_fd().try_clone_to_owned();
@@ -152,6 +169,7 @@ impl Sink {
         prefix: &str,
         replaces: bool,
     ) -> Result<Self> {
+        target.format.ensure_holds(schema)?;
         let (file, temporary) = temporary_beside(&target.path, prefix)?;
         let place = Place::File {
             temporary,
@@ -211,6 +229,11 @@ impl Sink {
         .map_err(|error| self.place.refused(error))
     }
 
+    /// Whether [`write`](Self::write) checks every value, as writers do that follow them.
+    pub fn is_checking(&self) -> bool {
+        matches!(self.writer, Writer::Parquet(_) | Writer::Csv(_))
+    }
+
     /// Completes the table; a file gets its name.
     ///
     /// Fails like [`Sink::write`].
@@ -242,11 +265,8 @@ impl Sink {
 }
 
 /// Ends a file that grows over its bound.
-fn ensure_small(writer: &ArrowWriter<Output>, most: u64) -> Result<()> {
-    let bytes = writer
-        .bytes_written()
-        .saturating_add(writer.in_progress_size());
-    match u64::try_from(bytes).unwrap_or(u64::MAX) > most {
+fn ensure_small(writer: &ParquetWriter, most: u64) -> Result<()> {
+    match writer.bytes() > most {
         false => Ok(()),
         true => Err(dipc::error::Error::unsupported(format!(
             "the Parquet file would have more than {most} bytes, many times what has come: give \
@@ -273,6 +293,7 @@ fn write_pieces(
 
 /// Writes rows as text. A value may make Arrow's formatter panic.
 fn write_csv(writer: &mut csv::Writer<Output>, batch: &RecordBatch) -> Result<()> {
+    ensure_written(batch)?;
     let batch = display::with_known_zones(batch);
     calm::catch(|| writer.write(&batch)).map_err(anyhow::Error::msg)??;
     Ok(())
@@ -292,6 +313,8 @@ fn temporary_beside(path: &Path, prefix: &str) -> Result<(File, TempPath)> {
         // The usual mode of new files; the umask applies.
         .permissions(Permissions::from_mode(0o666))
         .tempfile_in(folder)
+        // The error has the whole path, too.
+        .map_err(|error| io::Error::from(error.kind()))
         .with_context(|| format!("cannot write in {}", folder.display()))?;
     Ok(NamedTempFile::into_parts(file))
 }
@@ -302,19 +325,8 @@ fn open(format: OutputFormat, output: Output, schema: &Schema) -> Result<Writer>
         OutputFormat::Stream | OutputFormat::Stdout => {
             Writer::Stream(Box::new(StreamWriter::try_new(output, schema)?))
         }
-        OutputFormat::Parquet => {
-            let properties = WriterProperties::builder()
-                .set_compression(Compression::SNAPPY)
-                .build();
-            let schema = Arc::new(schema.clone());
-            Writer::Parquet(Box::new(ArrowWriter::try_new(
-                output,
-                schema,
-                Some(properties),
-            )?))
-        }
+        OutputFormat::Parquet => Writer::Parquet(Box::new(ParquetWriter::new(output, schema)?)),
         OutputFormat::Csv => {
-            ensure_flat(schema)?;
             let mut writer = csv::Writer::new(output);
             // The names of the columns, also of a table without batches.
             write_csv(
@@ -324,20 +336,6 @@ fn open(format: OutputFormat, output: Output, schema: &Schema) -> Result<Writer>
             Writer::Csv(Box::new(writer))
         }
     })
-}
-
-/// CSV has no values within values.
-fn ensure_flat(schema: &Schema) -> Result<()> {
-    let mut fields = schema.fields().iter();
-    match fields.find(|field| field.data_type().is_nested()) {
-        Some(field) => bail!(
-            "column {:?} has the type {}, and CSV has no values within values: leave it out by \
-             --columns, or write .parquet or .arrow",
-            field.name(),
-            field.data_type()
-        ),
-        None => Ok(()),
-    }
 }
 
 fn close(writer: Writer) -> Result<File> {
@@ -350,7 +348,7 @@ fn close(writer: Writer) -> Result<File> {
             writer.finish()?;
             writer.into_inner()?
         }
-        Writer::Parquet(writer) => writer.into_inner()?,
+        Writer::Parquet(writer) => writer.close()?,
         Writer::Csv(writer) => writer.into_inner(),
     };
     output.flush()?;

@@ -1,15 +1,23 @@
 //! Values that are checked before a writer follows them.
 
-use anyhow::{Context as _, Result};
 use arrow::array::Array as _;
 use arrow::record_batch::RecordBatch;
+use dipc::error::{Error, Result};
 
 /// Checks all values of the batch: those that come from a process of the same user are unchecked, and
 /// the writers of Parquet and CSV follow offsets and views as they are.
+///
+/// # Errors
+///
+/// `InvalidData`, with the column.
 pub fn ensure_sound(batch: &RecordBatch) -> Result<()> {
     for (field, column) in batch.schema_ref().fields().iter().zip(batch.columns()) {
-        let sound = column.to_data().validate_full();
-        sound.with_context(|| format!("the column {} is no Arrow data", field.name()))?;
+        column.to_data().validate_full().map_err(|error| {
+            Error::invalid_data(format!(
+                "the column {} is no Arrow data: {error}",
+                field.name()
+            ))
+        })?;
     }
     Ok(())
 }

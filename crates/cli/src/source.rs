@@ -3,6 +3,7 @@
 //! Each stream opens the source anew, so that many clients can read it at once, each at its own
 //! pace.
 
+pub mod coarse;
 mod expansion;
 mod file;
 mod footer;

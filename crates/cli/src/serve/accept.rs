@@ -12,6 +12,7 @@ use dipc::arrow::description::Description;
 use dipc::arrow::stream::ArrayReader as _;
 use dipc::arrow::{OwnedDeviceStream, batch_from_c, export_batches, schema_from_c, schema_to_c};
 use dipc::error::{Error, Result, Status};
+use dipc::lines::Lines;
 use dipc::proto::{Headers, Verb};
 use dipc::server::{Provider, Request, Server};
 use parking_lot::Mutex;
@@ -23,6 +24,7 @@ use crate::output::{io_kind, whole};
 use crate::serve::files::ENDINGS;
 use crate::serve::offering::SourceProvider;
 use crate::sink::{Sink, Target};
+use crate::soundness::ensure_sound;
 use crate::source::{Reading, Source};
 
 /// The beginning of the names of files that are being written.
@@ -37,6 +39,9 @@ const MOST_GROWTH: u64 = 16;
 
 /// Most bytes of a file, however few have come.
 const SMALL_FILE: u64 = 256 << 20;
+
+/// Clients can cause any number of lines.
+static LINES: Lines = Lines::new();
 
 /// The header that tells a client under which name its table is served.
 pub const TICKET_HEADER: &str = "ticket";
@@ -103,6 +108,9 @@ impl Folder {
                 fs::remove_file(entry.path()).with_context(doing)?;
             }
         }
+        // A folder that cannot be written is known before the first client comes.
+        let trial = tempfile::Builder::new().prefix(TEMPORARY).tempfile_in(path);
+        trial.with_context(doing)?;
         let path = path.to_path_buf();
         Ok(Self { path, handle })
     }
@@ -168,12 +176,13 @@ impl Accepting {
     pub fn begin(self: &Arc<Self>, name: &[u8], schema: &Schema) -> Result<Incoming> {
         let (ticket, ending) = ticket_of(name)?;
         let path = self.path_for(&ticket, ending)?;
-        let target = Target::file(path.clone()).map_err(|error| failed(&error))?;
+        let failed = |error| self.failed(&path, &error);
+        let target = Target::file(path.clone()).map_err(failed)?;
         let sink = || Sink::create_beside(target, schema, TEMPORARY, self.rules.replaces);
-        // A writer panics over a type that its format lacks.
+        // Whatever else a writer panics over.
         let mut sink = calm::catch(sink)
             .map_err(|_| changed(&path))?
-            .map_err(|error| failed(&error))?;
+            .map_err(failed)?;
         sink.bound(SMALL_FILE);
         Ok(Incoming {
             accepting: Arc::clone(self),
@@ -217,6 +226,25 @@ impl Accepting {
             ));
         }
         Ok(path)
+    }
+
+    /// The error of a file for its client, which need not know where the files are. What is no
+    /// refusal is logged.
+    fn failed(&self, path: &Path, error: &anyhow::Error) -> Error {
+        if let Some(error) = error.downcast_ref::<Error>() {
+            return error.clone();
+        }
+        let text = whole(error);
+        let status = match io_kind(error) {
+            Some(io::ErrorKind::AlreadyExists) => Status::AlreadyExists,
+            _ => {
+                LINES.say(|more| warn!(file = %path.display(), reason = text, "not taken{more}"));
+                Status::Provider
+            }
+        };
+        let folder = self.folder.path.display().to_string();
+        let text = text.replace(&format!("{folder}/"), "");
+        Error::new(status, text.replace(&folder, "the directory for tables"))
     }
 
     /// Serves a table that is whole.
@@ -281,9 +309,15 @@ impl Incoming {
         let sink = &mut self.sink;
         let came = batch.get_array_memory_size() as u64;
         sink.allow(came.saturating_mul(MOST_GROWTH));
-        calm::catch(|| sink.write(batch, check))
+        let write = || {
+            if !sink.is_checking() {
+                ensure_sound(batch)?;
+            }
+            sink.write(batch, check)
+        };
+        calm::catch(write)
             .map_err(Error::invalid_data)?
-            .map_err(|error| failed(&error))?;
+            .map_err(|error| self.accepting.failed(&self.path, &error))?;
         self.rows += batch.num_rows() as u64;
         Ok(())
     }
@@ -316,7 +350,7 @@ impl Incoming {
         let sink = self.sink;
         calm::catch(|| sink.finish_if(readable))
             .map_err(Error::invalid_data)?
-            .map_err(|error| failed(&error))?;
+            .map_err(|error| accepting.failed(&self.path, &error))?;
         // The file has its name, so this is no failure of the table. Not every file system can.
         if let Err(error) = accepting.folder.handle.sync_all() {
             warn!(reason = %error, "the name may not outlive a failure of the machine");
@@ -364,7 +398,10 @@ fn ensure_regular(path: &Path) -> Result<PathBuf> {
     match fs::symlink_metadata(path) {
         Ok(metadata) if !metadata.is_file() => Err(Error::new(
             Status::AlreadyExists,
-            format!("{} is no regular file", path.display()),
+            format!(
+                "{} is no regular file",
+                path.file_name().unwrap_or_default().display()
+            ),
         )),
         _ => Ok(path.to_path_buf()),
     }
@@ -387,17 +424,6 @@ fn changed(path: &Path) -> Error {
          .arrows",
         path.file_name().unwrap_or_default().display()
     ))
-}
-
-fn failed(error: &anyhow::Error) -> Error {
-    if let Some(error) = error.downcast_ref::<Error>() {
-        return error.clone();
-    }
-    let status = match io_kind(error) {
-        Some(io::ErrorKind::AlreadyExists) => Status::AlreadyExists,
-        _ => Status::Provider,
-    };
-    Error::new(status, whole(error))
 }
 
 /// Ends the work for a client that has gone, or whose time is over.
@@ -447,7 +473,9 @@ impl Provider for Taker {
                 let table = self.0.tables.find(ticket.as_bytes());
                 let gone = || Error::new(Status::NotFound, "the table has gone meanwhile");
                 let reader = table.ok_or_else(gone)?.reader();
-                Ok(export_batches(reader.map_err(|error| failed(&error))?))
+                let path = Path::new(&ticket);
+                let reader = reader.map_err(|error| self.0.failed(path, &error))?;
+                Ok(export_batches(reader))
             }
             // The server asks only where it has nothing.
             Verb::List => Description::default().stream(),

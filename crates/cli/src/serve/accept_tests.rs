@@ -1,8 +1,9 @@
-//! Tests of the names of taken tables.
+//! Tests of taken tables: their names, and what is refused.
 
 use std::cell::Cell;
 
-use arrow::array::{ArrayRef, NullArray};
+use arrow::array::{Array as _, ArrayRef, ListArray, NullArray};
+use arrow::buffer::{OffsetBuffer, ScalarBuffer};
 use dipc::server::ServerOptions;
 
 use super::*;
@@ -86,5 +87,47 @@ fn a_writer_ends_with_its_client() {
         .unwrap_err();
     assert!(error.text().contains(".arrows"), "{error}");
     drop(incoming);
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+/// Promise of `--accept`: a directory that cannot be written is refused at the start.
+#[test]
+fn a_directory_that_cannot_be_written_is_refused() {
+    // Also the root user cannot write there.
+    let told = format!("{:#}", Folder::open(Path::new("/proc")).err().unwrap());
+    assert!(told.starts_with("cannot take tables into /proc"), "{told}");
+    let folder = tempfile::tempdir().unwrap();
+    Folder::open(folder.path()).unwrap();
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+/// Promise of `--accept`: what is taken can be read. Senders of the same user are not checked when
+/// their memory is mapped, so every format is checked before it is written.
+#[test]
+fn unsound_batches_are_refused_in_every_format() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Arc::new(Server::new(ServerOptions::default()).unwrap());
+    let rules = Rules {
+        ending: Ending::Arrow,
+        replaces: false,
+        reading: Reading::default(),
+    };
+    let open = Folder::open(folder.path()).unwrap();
+    let accepting = Accepting::new(open, rules, &server, Tables::default());
+    let offsets = ScalarBuffer::from(vec![0, 1 << 20]);
+    // SAFETY: nothing reads the values before they are checked.
+    let offsets = unsafe { OffsetBuffer::new_unchecked(offsets) };
+    let values = ListArray::from_iter_primitive::<arrow::datatypes::Int32Type, _, _>([Some([])]);
+    let data = values.into_data().into_builder();
+    let data = data.buffers(vec![offsets.into_inner().into_inner()]);
+    // SAFETY: as above.
+    let column: ArrayRef = arrow::array::make_array(unsafe { data.build_unchecked() });
+    let batch = RecordBatch::try_from_iter([("l", column)]).unwrap();
+    for name in ["t.arrow", "t.arrows", "t.parquet"] {
+        let mut incoming = accepting.begin(name.as_bytes(), &batch.schema()).unwrap();
+        let error = incoming.write(&batch, &|| Ok(())).unwrap_err();
+        assert_eq!(error.status(), Status::InvalidData, "{name}");
+        assert!(error.text().contains("column l"), "{}", error.text());
+    }
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
 }

@@ -126,6 +126,38 @@ pub fn values(
     behind.ok_or_else(|| ParquetError::General("levels do not end within the page".to_owned()))
 }
 
+/// Checks that no time of a page of INT96 is too far for a 64-bit number of nanoseconds, which the
+/// crate makes of it unchecked.
+///
+/// # Errors
+///
+/// Such a time; levels that do not end within the page.
+pub fn ensure_near(page: &Page, levels: (i16, i16)) -> Result<(), ParquetError> {
+    /// Nanoseconds of a day, and the Julian day of 1970-01-01.
+    const DAY: i128 = 86_400_000_000_000;
+    const EPOCH: i128 = 2_440_588;
+    let (encoding, data) = values(page, levels)?;
+    let is_dictionary = matches!(page, Page::DictionaryPage { .. });
+    if !is_dictionary && encoding != Encoding::PLAIN {
+        return Ok(());
+    }
+    for value in data.chunks_exact(12) {
+        let (time, day) = value.split_at(8);
+        let time = time.try_into().map_or(0, u64::from_le_bytes);
+        let day = day.try_into().map_or(0, u32::from_le_bytes);
+        let nanoseconds = (i128::from(day) - EPOCH) * DAY + i128::from(time);
+        if i64::try_from(nanoseconds).is_err() {
+            return Err(ParquetError::General(
+                "a column of INT96 has a time outside the years 1678 to 2262, which nanoseconds \
+                 do not reach: write the file with times of INT64 in microseconds (Spark: \
+                 spark.sql.parquet.outputTimestampType=TIMESTAMP_MICROS)"
+                    .to_owned(),
+            ));
+        }
+    }
+    Ok(())
+}
+
 fn skip_levels(bytes: &[u8], max: i16, encoding: Encoding, values: u32) -> Option<&[u8]> {
     if max == 0 {
         return Some(bytes);

@@ -285,18 +285,26 @@ fn metadata(thrift: &mut Thrift<'_>) -> Result<Option<()>> {
     })
 }
 
-fn arrow_schema(text: &[u8]) -> Result<()> {
-    let damaged = |cause: String| anyhow!("its metadata ARROW:schema is damaged: {cause}");
-    let bytes = base64::engine::general_purpose::STANDARD
+/// The message of Arrow's schema, from its text.
+pub fn arrow_message(text: &[u8]) -> Result<Vec<u8>> {
+    let mut bytes = base64::engine::general_purpose::STANDARD
         .decode(text)
-        .map_err(|error| damaged(error.to_string()))?;
+        .map_err(|error| damaged(&error.to_string()))?;
     // The length may precede the message, as in a stream.
-    let message = match bytes.strip_prefix(&[0xff; 4]) {
-        Some(rest) => rest.get(4..).unwrap_or_default(),
-        None => &bytes,
-    };
+    if bytes.starts_with(&[0xff; 4]) {
+        bytes.drain(..bytes.len().min(8));
+    }
+    Ok(bytes)
+}
+
+fn damaged(cause: &str) -> anyhow::Error {
+    anyhow!("its metadata ARROW:schema is damaged: {cause}")
+}
+
+fn arrow_schema(text: &[u8]) -> Result<()> {
+    let message = &arrow_message(text)?[..];
     let verified = ipc::root_as_message_with_opts(&verifier_options(message.len()), message);
-    let message = verified.map_err(|error| damaged(error.to_string()))?;
+    let message = verified.map_err(|error| damaged(&error.to_string()))?;
     let schema = message.header_as_schema();
     for field in schema
         .and_then(|schema| schema.fields())

@@ -6,7 +6,7 @@ use std::io::Read;
 use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, anyhow};
 use flate2::read::MultiGzDecoder;
 use lz4_flex::frame::FrameDecoder;
 use parquet::arrow::arrow_reader::RowGroups;
@@ -51,6 +51,7 @@ impl Group {
             end: start.saturating_add(len),
             compression: chunk.compression(),
             column,
+            name: chunk.column_path().string(),
             room: Arc::clone(&self.room),
         })
     }
@@ -97,6 +98,8 @@ pub struct Pages {
     end: u64,
     compression: Compression,
     column: usize,
+    /// The path of the column, for errors.
+    name: String,
     room: Arc<Room>,
 }
 
@@ -195,7 +198,8 @@ impl Pages {
             kind == header.kind && page.buffer().len() as u64 <= header.unpacked.max(header.packed),
             "the header of a page can be read in two ways"
         );
-        self.room.add_values(self.column, page)?;
+        let counted = self.room.add_values(self.column, page);
+        counted.map_err(|error| anyhow!("column {}: {error}", self.name))?;
         Ok(Some(page.clone()))
     }
 }

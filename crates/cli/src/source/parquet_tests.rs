@@ -3,14 +3,20 @@
 use std::sync::Arc;
 
 use ::parquet::arrow::ArrowWriter;
+use ::parquet::data_type::{
+    ByteArray, ByteArrayType, DataType as Physical, FixedLenByteArray, FixedLenByteArrayType,
+    Int96, Int96Type,
+};
 use ::parquet::file::metadata::{
     ColumnChunkMetaDataBuilder, ParquetMetaData, ParquetMetaDataReader, ParquetMetaDataWriter,
     RowGroupMetaData,
 };
 use ::parquet::file::properties::WriterProperties;
+use ::parquet::file::writer::SerializedFileWriter;
+use ::parquet::schema::parser::parse_message_type;
 
-use arrow::array::{ArrayRef, AsArray as _, Int32Array};
-use arrow::datatypes::{DataType, Field as ArrowField};
+use arrow::array::{ArrayRef, AsArray as _, Int32Array, TimestampSecondArray};
+use arrow::datatypes::{DataType, Field as ArrowField, TimestampNanosecondType};
 use arrow::record_batch::RecordBatch;
 
 use super::tests::{batch, failure, file, parquet, read};
@@ -303,4 +309,75 @@ fn integers_past_their_width_are_refused() {
             }
         }
     }
+}
+
+/// A file of one column of this type, a value in each row, by the writer of pages.
+fn one_column<T: Physical>(ty: &str, values: &[T::T]) -> Vec<u8> {
+    let schema = Arc::new(parse_message_type(&format!("message m {{ {ty}; }}")).unwrap());
+    let mut bytes = Vec::new();
+    let mut writer = SerializedFileWriter::new(&mut bytes, schema, Arc::default()).unwrap();
+    let mut group = writer.next_row_group().unwrap();
+    let mut column = group.next_column().unwrap().unwrap();
+    column.typed::<T>().write_batch(values, None, None).unwrap();
+    column.close().unwrap();
+    group.close().unwrap();
+    writer.close().unwrap();
+    bytes
+}
+
+/// Times of INT96 that nanoseconds do not reach are refused by column, and none wraps.
+#[test]
+fn far_times_are_refused() {
+    let time = |day: u32| {
+        let mut time = Int96::new();
+        time.set_data(1000, 0, day);
+        time
+    };
+    // The days of 1970, 2262 and 9999, and the first one.
+    let epoch = 2_440_588;
+    for (day, near) in [
+        (epoch, true),
+        (epoch + 106_750, true),
+        (5_373_484, false),
+        (0, false),
+    ] {
+        let bytes = one_column::<Int96Type>("REQUIRED INT96 t", &[time(epoch), time(day)]);
+        if near {
+            let batches = read(file(&bytes).path(), None).unwrap();
+            let times = batches[0].column(0);
+            let times = times.as_primitive::<TimestampNanosecondType>();
+            let days = i64::from(day - epoch);
+            assert_eq!(times.value(1), days * 86_400_000_000_000 + 1000);
+        } else {
+            let told = failure(&bytes);
+            assert!(
+                told.contains("column t") && told.contains("INT64"),
+                "{told}"
+            );
+        }
+    }
+}
+
+/// Parquet's own types become Arrow's extension types where no schema of Arrow is in the file, as
+/// Arrow C++ reads them.
+#[test]
+fn logical_types_become_extension_types() {
+    let uuid = FixedLenByteArray::from(vec![7; 16]);
+    let json = ByteArray::from("{}");
+    let uuid =
+        one_column::<FixedLenByteArrayType>("REQUIRED FIXED_LEN_BYTE_ARRAY (16) c (UUID)", &[uuid]);
+    let json = one_column::<ByteArrayType>("REQUIRED BINARY c (JSON)", &[json]);
+    for (bytes, name) in [(uuid, "arrow.uuid"), (json, "arrow.json")] {
+        let schema = read(file(&bytes).path(), None).unwrap()[0].schema();
+        assert_eq!(schema.field(0).extension_type_name(), Some(name));
+    }
+}
+
+/// Seconds that another writer has written as plain integers stay what they are.
+#[test]
+fn plain_seconds_are_read_as_seconds() {
+    let seconds: ArrayRef = Arc::new(TimestampSecondArray::from(vec![1, 2]));
+    let table = RecordBatch::try_from_iter([("t", seconds)]).unwrap();
+    let back = read(file(&parquet(&table)).path(), None).unwrap();
+    assert_eq!(back[0].columns(), table.columns());
 }

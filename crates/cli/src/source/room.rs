@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use arrow::datatypes::{DataType, Field};
+use arrow::datatypes::{DataType, Field, TimeUnit};
 use parking_lot::Mutex;
 use parquet::basic::{ConvertedType, Encoding, LogicalType, Type};
 use parquet::column::page::Page;
@@ -38,6 +38,8 @@ struct ColumnCost {
     is_text: bool,
     is_repeated: bool,
     max_levels: (i16, i16),
+    /// Whether days and nanoseconds of a day become nanoseconds of all time.
+    is_far: bool,
 }
 
 /// A column of the row group being read.
@@ -171,6 +173,9 @@ impl Room {
     /// Counts an unpacked page before it is decoded.
     pub fn add_values(&self, index: usize, page: &Page) -> Result<(), ParquetError> {
         let shape = self.shapes[index];
+        if shape.is_far {
+            expansion::ensure_near(page, shape.max_levels)?;
+        }
         if let Page::DictionaryPage {
             buf, num_values, ..
         } = page
@@ -294,6 +299,7 @@ fn shape(column: &ColumnDescriptor, lists: FixedLists) -> ColumnCost {
         is_text: column.physical_type() == Type::BYTE_ARRAY,
         is_repeated,
         max_levels: levels,
+        is_far: column.physical_type() == Type::INT96 && lists.of_nanoseconds,
     }
 }
 
@@ -306,6 +312,8 @@ struct FixedLists {
     /// Values for each value of the file, in lists inside other lists.
     of_value: u64,
     is_repeated: bool,
+    /// Whether the column's type counts nanoseconds.
+    of_nanoseconds: bool,
 }
 
 /// Adds the lists of each column of a type.
@@ -333,6 +341,9 @@ fn fixed_lists(ty: &DataType, mut lists: FixedLists, all: &mut Vec<FixedLists>) 
             *count = (*count).max(1).saturating_mul(size);
             fixed_lists(field.data_type(), lists, all);
         }
-        _ => all.push(lists),
+        ty => {
+            lists.of_nanoseconds = matches!(ty, DataType::Timestamp(TimeUnit::Nanosecond, _));
+            all.push(lists);
+        }
     }
 }

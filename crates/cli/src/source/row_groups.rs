@@ -10,9 +10,8 @@ use std::io::{Read as _, Seek as _, SeekFrom};
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, anyhow, bail};
-use arrow::array::ArrayRef;
-use arrow::compute::{CastOptions, can_cast_types, cast_with_options};
-use arrow::datatypes::{Schema, SchemaRef};
+use arrow::compute::can_cast_types;
+use arrow::datatypes::{Fields, Schema, SchemaRef};
 use arrow::error::ArrowError;
 use arrow::record_batch::{RecordBatch, RecordBatchOptions, RecordBatchReader};
 use dipc::arrow::decode::DecodeOptions;
@@ -21,9 +20,10 @@ use parquet::arrow::arrow_reader::{
 };
 use parquet::arrow::{FieldLevels, ProjectionMask, parquet_to_arrow_field_levels};
 use parquet::column::page::Page;
-use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader, RowGroupMetaData};
+use parquet::file::metadata::{KeyValue, ParquetMetaData, ParquetMetaDataReader, RowGroupMetaData};
 
 use super::Reading;
+use super::coarse;
 use super::footer;
 use super::pages::Group;
 use super::room::Room;
@@ -70,17 +70,32 @@ impl ParquetReader {
         check_rows(&metadata).context("footer")?;
         check_places(&metadata, start).context("footer")?;
         let mut metadata = for_arrow(metadata)?;
-        let schema = Arc::new(Schema::new(metadata.schema().fields().clone()));
+        let mut given = metadata.schema().fields().to_vec();
+        let narrow = Arc::clone(metadata.schema());
+        let changed = coarse::restored(
+            metadata.parquet_schema(),
+            key_values(&metadata),
+            narrow.fields(),
+        )?;
         if let Some(wide) = wide {
             let wide = for_arrow(ParquetMetaDataReader::decode_metadata(&wide)?)?;
-            let fields = wide.schema().fields().iter().zip(schema.fields());
+            let fields = wide.schema().fields().iter().zip(narrow.fields());
             let mut types = fields.map(|(wide, field)| (wide.data_type(), field.data_type()));
             if types.all(|(wide, narrow)| wide == narrow || can_cast_types(wide, narrow)) {
                 metadata = wide;
             }
         }
         let columns = metadata.parquet_schema();
-        let fields = metadata.schema().fields();
+        let mut read = metadata.schema().fields().to_vec();
+        if !changed.is_empty() {
+            let stored = coarse::read_as_stored(columns, key_values(&metadata))?;
+            for (index, ty) in &changed {
+                read[*index] = Arc::clone(&stored.fields()[*index]);
+                given[*index] = Arc::new(given[*index].as_ref().clone().with_data_type(ty.clone()));
+            }
+        }
+        let schema = Arc::new(Schema::new(given));
+        let fields = &Fields::from(read);
         let levels = parquet_to_arrow_field_levels(columns, ProjectionMask::all(), Some(fields))?;
         let limit = reading
             .message_limit
@@ -227,22 +242,16 @@ impl ParquetReader {
 }
 
 impl ParquetReader {
-    /// Converts integers that were read with 32 bits to the schema's types.
+    /// Converts integers that were read with 32 bits, and times that were read in milliseconds, to
+    /// the schema's types.
     fn narrow(&self, batch: RecordBatch) -> Result<RecordBatch> {
         if batch.schema_ref() == &self.schema {
             return Ok(batch);
         }
-        let options = CastOptions {
-            safe: false,
-            ..CastOptions::default()
-        };
         let columns = batch.columns().iter().zip(self.schema.fields());
         let columns = columns
             .map(|(column, field)| {
-                if column.data_type() == field.data_type() {
-                    return Ok(ArrayRef::clone(column));
-                }
-                cast_with_options(column, field.data_type(), &options).map_err(|error| {
+                coarse::exactly(column, field.data_type()).map_err(|error| {
                     anyhow!(
                         "column {:?} has a value that its type cannot have: {error}",
                         field.name()
@@ -270,6 +279,11 @@ impl RecordBatchReader for ParquetReader {
     fn schema(&self) -> SchemaRef {
         SchemaRef::clone(&self.schema)
     }
+}
+
+/// The metadata of the file itself.
+fn key_values(metadata: &ArrowReaderMetadata) -> Option<&Vec<KeyValue>> {
+    metadata.metadata().file_metadata().key_value_metadata()
 }
 
 fn for_arrow(metadata: ParquetMetaData) -> Result<ArrowReaderMetadata> {
