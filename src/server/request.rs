@@ -404,15 +404,21 @@ pub(super) fn answered_before() -> Error {
 
 impl Drop for Request {
     fn drop(&mut self) {
-        if self.undecided.get_mut().is_some() {
+        let left = |code: Status, text: &'static str| match self.is_cancelled() {
+            true => (Status::Cancelled, "the client has gone or has cancelled its request"),
+            false => (code, text),
+        };
+        if self.undecided.lock().is_some() {
             let text = "the server's host has not decided about this request";
-            self.fail(Status::Permission.code(), text);
+            let (status, text) = left(Status::Permission, text);
+            self.fail(status.code(), text);
         }
         // In the pull form, unanswered. A provider's request has none of these.
         let is_sent = self.pull.is_some() && self.source.is_some();
-        if self.place.get_mut().is_some() || is_sent || self.relay.is_some() {
+        if self.place.lock().is_some() || is_sent || self.relay.is_some() {
             let text = "the server's host dropped the request";
-            self.fail(Status::Provider.code(), text);
+            let (status, text) = left(Status::Provider, text);
+            self.fail(status.code(), text);
         }
     }
 }

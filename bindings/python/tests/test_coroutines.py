@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import threading
 
 import pyarrow as pa
 import pytest
+import uvloop
 
 import dipc
 from conftest import STREAMS, WAIT, are_fewer, new_address, no_helpers, scripts, table, threads
@@ -395,3 +397,77 @@ def test_threads_ask_a_loop(run):
             thread.join(WAIT)
 
     run(main())
+
+
+@pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def loop(request):
+    loop = request.param()
+    yield loop
+    loop.close()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("how", ["a stream", "a decision"])
+def test_a_loop_that_is_closed_ends_what_it_serves(loop, how):
+    """Streams under way and new requests get an error, the server is not ready, and its stop ends."""
+    entered = threading.Event()
+
+    async def stuck():
+        entered.set()
+        yield table(10)
+        await asyncio.Event().wait()
+
+    async def undecided(_request):
+        entered.set()
+        await asyncio.Event().wait()
+
+    async def begin():
+        server = dipc.Server(authorizer=undecided if how == "a decision" else None)
+        server.serve("x", stuck)
+        return server, server.listen(new_address())
+
+    async def asked():
+        while not entered.is_set():
+            await asyncio.sleep(0.001)
+
+    server, uri = loop.run_until_complete(begin())
+    with server:
+        assert server.is_ready
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            client = pool.submit(lambda: dipc.get(uri, "x").read_all())
+            loop.run_until_complete(asked())
+            loop.close()
+            with pytest.raises(dipc.StoppedError, match="the event loop that serves the ticket is closed"):
+                client.result(WAIT)
+        with pytest.raises(dipc.StoppedError, match="the event loop that serves the ticket is closed"):
+            dipc.get(uri, "x")
+        assert not server.is_ready
+        server.stop(WAIT)
+
+
+def test_a_server_goes_on_beside_a_closed_loop(loop):
+    """What threads and another loop serve is served on, whichever loop has taken the requests."""
+
+    async def batches():
+        yield table(10)
+
+    async def serve(server, ticket):
+        server.serve(ticket, batches)
+
+    async def ask(uri):
+        return (await (await dipc.aget(uri, "other")).aread_all()).num_rows
+
+    with new_server() as server:
+        loop.run_until_complete(serve(server, "x"))
+        other = asyncio.new_event_loop()
+        other.run_until_complete(serve(server, "other"))
+        loop.close()
+        assert server.is_ready
+        assert other.run_until_complete(ask(server.uri)) == 10
+        other.close()
+        with pytest.raises(dipc.StoppedError):
+            dipc.get(server.uri, "other")
+        assert not server.is_ready
+        server.serve("threads", lambda: table(10))
+        assert server.is_ready
+        assert dipc.get(server.uri, "threads").read_all().num_rows == 10

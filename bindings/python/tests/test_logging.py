@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
 
@@ -176,6 +177,7 @@ def has_thread():
 
 client = dipc.Client()
 assert not has_thread()
+import asyncio
 import logging
 # As a library does: it is no listener.
 logging.getLogger().addHandler(logging.NullHandler())
@@ -288,3 +290,79 @@ def test_threads_do_not_pile_up(level):
         dipc.refresh_log()
     dipc._log.flush()
     assert threads() < before + 25
+
+
+def test_a_handlers_answer_is_a_line_and_its_fault_has_a_stack(heard):
+    """What clients can cause is bounded, and has no stack."""
+
+    def answers(request):
+        if request.ticket == b"fault":
+            raise KeyError("a fault")
+        raise dipc.NotFoundError("not a query")
+
+    async def coroutine(request):
+        answers(request)
+
+    async def ask_coroutine():
+        async with dipc.Server() as server:
+            server.set_handler(coroutine)
+            with pytest.raises(dipc.NotFoundError):
+                await dipc.aget(server.listen(new_address()), "x")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(dipc._request, "_answers", dipc._log.Lines())
+        patch.setattr(logging.getLogger("dipc"), "level", logging.INFO)
+        logging.getLogger().manager._clear_cache()
+        asyncio.run(ask_coroutine())
+        with dipc.Server() as server:
+            server.set_handler(answers)
+            uri = server.listen(new_address())
+            for _ in range(10):
+                with pytest.raises(dipc.NotFoundError, match="not a query"):
+                    dipc.get(uri, "x")
+            with pytest.raises(dipc.ProviderError, match="a fault"):
+                dipc.get(uri, "fault")
+            # One that takes no get is asked: it is the client who causes the line.
+            server.set_handler(put=lambda request: None)
+            with pytest.raises(dipc.NotFoundError):
+                dipc.get(uri, "x")
+    logging.getLogger().manager._clear_cache()
+    own = [record for record in heard if record.name == "dipc"]
+    answered = [record for record in own if "not a query" in record.getMessage()]
+    assert [record.levelno for record in answered] == [logging.INFO] * 5
+    assert not any(record.exc_info for record in answered)
+    assert "more lines of this kind are dropped" in answered[-1].getMessage()
+    assert [record.levelno for record in own if record.exc_info] == [logging.ERROR]
+
+
+@pytest.mark.parametrize("what", ["put", "decision"])
+def test_the_audit_says_that_a_client_has_gone(heard, level, what):
+    """A coroutine that its client has left is cancelled, and its request is not called dropped by the host."""
+    level("dipc", logging.INFO)
+    ended = []
+
+    async def main():
+        cancel = dipc.Cancel()
+
+        async def stuck(_request):
+            cancel.trigger()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ended.append(what)
+
+        async with dipc.Server(authorizer=stuck if what == "decision" else None) as server:
+            server.set_handler(table, put=stuck) if what == "put" else server.publish("x", table(ROWS))
+            uri = server.listen(new_address())
+            with pytest.raises(dipc.CancelledError):
+                if what == "put":
+                    await dipc.aput(uri, "x", table(ROWS), cancel=cancel)
+                else:
+                    await dipc.aget(uri, "x", cancel=cancel)
+            while not ended:
+                await asyncio.sleep(0.001)
+
+    asyncio.run(asyncio.wait_for(main(), WAIT))
+    dipc._log.flush()
+    [audit] = [record.getMessage() for record in heard if record.name == "dipc.audit"]
+    assert "DIPC_ERR_CANCELLED: the client has gone or has cancelled its request" in audit

@@ -1,7 +1,8 @@
 """Tickets that coroutines serve, on the running loop and without a thread.
 
 The loop watches the server's descriptor for requests, and a request's for a client that takes batches again.
-Where the client goes, the task that serves it is cancelled.
+Where the client goes, the task that serves it is cancelled. A loop that is closed runs no task again: its clients get
+an error at once, and a thread takes the requests that come.
 """
 
 from __future__ import annotations
@@ -9,18 +10,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
+import functools
 import inspect
 import logging
 import os
+import threading
+import weakref
 from collections.abc import Coroutine, Iterator
 from ctypes import c_int, c_size_t, c_void_p
 from typing import Any, Callable
 
-from . import _abi, _errors, _library
+from . import _abi, _afterlife, _errors, _library
 from ._handle import Handle
-from ._loop import Readable, Turn
+from ._loop import Readable, Turn, unwatch
 from ._provider import OnLoop, answer_of, ensure_nothing
-from ._request import ClientGoneError, Request, Verb, refuse_for, send, tell
+from ._request import ClientGoneError, Request, Verb, log_failure, refuse_for, send, tell
 
 log = logging.getLogger("dipc")
 
@@ -36,52 +40,110 @@ _DRAIN_SECONDS = 0.02
 _LATER_SECONDS = 1.0
 """The same where nothing is known to be held: memory of a GPU is kept until the process of a client that left has
 ended."""
+_NEVER_SECONDS = 1e9
+_NO_LOOP = "the event loop that serves the ticket is closed"
 
 Loop = asyncio.AbstractEventLoop
+
+
+class _Served:
+    """A request that a loop serves, with its task once that has begun."""
+
+    def __init__(self, loop: Loop) -> None:
+        self.loop = loop
+        self.task: asyncio.Task[None] | None = None
 
 
 class Coroutines:
     """The streams of one server that coroutines serve, and the loop that takes its requests."""
 
-    def __init__(self, server: Handle, accept: Callable[[Request], None]) -> None:
+    def __init__(self, server: Handle, accept: Callable[[Request], None], take_over: Callable[[], None]) -> None:
+        """`take_over` is called where a loop was closed, and has requests taken without it."""
         self._server = server
         self._accept = accept
+        self._take_over = take_over
+        # Reentrant: a signal handler may use what the main thread is just using.
+        self._lock = threading.RLock()
         # The loop that watches, and its own copy of the server's descriptor, which may be closed before.
         self._watching: tuple[Loop, int] | None = None
-        # Those that are served, with their tasks once those have begun.
-        self._tasks: dict[Request, asyncio.Task[None] | None] = {}
+        # A timer of each loop, which the loop alone holds: with it dies what tells of the loop's end.
+        self._lives: dict[Loop, weakref.ref[asyncio.TimerHandle]] = {}
+        self._served: dict[Request, _Served] = {}
         self._drains_later = self._looks_later = False
 
     def watch(self, loop: Loop) -> None:
         """Has `loop`, which runs on this thread, take requests, unless another one does."""
-        if self._watching is not None:
-            if not self._watching[0].is_closed():
+        with self._lock:
+            if loop not in self._lives:
+                # A loop has no call for its end, but drops its timers then.
+                life = _afterlife.when_dead(functools.partial(self._lose, loop))
+                self._lives[loop] = weakref.ref(loop.call_later(_NEVER_SECONDS, _nothing, life))
+            if self._watching is not None:
                 return
-            os.close(self._watching[1])
-        fd = c_int()
-        with self._server as server:
-            _request_fd(server, ctypes.byref(fd))
-            self._watching = loop, os.dup(fd.value)
-        loop.add_reader(self._watching[1], self._take)
+            fd = c_int()
+            with self._server as server:
+                _request_fd(server, ctypes.byref(fd))
+                self._watching = loop, os.dup(fd.value)
+            loop.add_reader(self._watching[1], self._take)
 
     def stop(self) -> None:
         """No more requests are taken."""
-        watching, self._watching = self._watching, None
+        with self._lock:
+            watching, self._watching = self._watching, None
+            lives, self._lives = self._lives, {}
         if watching is not None:
             _call_on(watching[0], lambda: _unwatch(*watching), lambda: os.close(watching[1]))
+        for loop, reference in lives.items():
+            timer = reference()
+            if timer is not None:
+                _call_on(loop, timer.cancel, _nothing)
 
     def cut(self) -> None:
         """Ends the streams; their loop may be unable to hear that they are cut."""
-        for request, task in list(self._tasks.items()):
+        for request, served in list(self._served.items()):
             with contextlib.suppress(_errors.DipcError), request.handle as pointer:
                 tell(pointer, _errors.StoppedError("the server was stopped"))
-            if task is not None:
-                _call_on(task.get_loop(), task.cancel, lambda: None)
+            if served.task is not None:
+                _call_on(served.loop, served.task.cancel, _nothing)
+
+    def _lose(self, loop: Loop) -> None:
+        """Ends what a loop has served, and watched, that was closed."""
+        if not loop.is_closed():
+            # The server was stopped.
+            return
+        with self._lock:
+            self._lives.pop(loop, None)
+            watching = self._watching
+            if watching is not None and watching[0] is loop:
+                self._watching = None
+                os.close(watching[1])
+            lost = [request for request, served in self._served.items() if served.loop is loop]
+            # The timers went with the loop.
+            self._drains_later = self._looks_later = False
+        self._take_over()
+        for request in lost:
+            self._abandon(request)
+
+    def _abandon(self, request: Request) -> None:
+        """Ends a request whose loop was closed, and the coroutine of its task, which nothing else does."""
+        with self._lock:
+            served = self._served.pop(request, None)
+        if served is None:
+            return
+        with contextlib.suppress(_errors.DipcError), request.handle as pointer:
+            tell(pointer, _errors.StoppedError(_NO_LOOP))
+        try:
+            if served.task is not None:
+                served.task.get_coro().close()
+        except Exception:
+            log.exception("what serves ticket %s cannot be ended on its closed loop", request.ticket)
+        request.close()
 
     async def ended(self, timeout: float) -> None:
         """Waits for the tasks of the running loop, but for the calling one."""
         loop, mine = asyncio.get_running_loop(), asyncio.current_task()
-        tasks = [task for task in self._tasks.values() if task and task is not mine and task.get_loop() is loop]
+        of_loop = [served.task for served in list(self._served.values()) if served.loop is loop]
+        tasks = [task for task in of_loop if task is not None and task is not mine]
         if tasks:
             await asyncio.wait(tasks, timeout=timeout)
 
@@ -94,15 +156,17 @@ class Coroutines:
         self._begin(request, authorizer.loop, lambda: self._decide(request, authorizer))
 
     def _begin(self, request: Request, loop: Loop, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        served = _Served(loop)
+
         def begin() -> None:
-            self._tasks[request] = loop.create_task(work())
+            served.task = loop.create_task(work())
 
-        def give_up() -> None:
-            del self._tasks[request]
-            raise _errors.StoppedError("the loop that serves the ticket is closed")
-
-        self._tasks[request] = None
-        _call_on(loop, begin, give_up)
+        with self._lock:
+            self._served[request] = served
+        _call_on(loop, begin, lambda: self._abandon(request))
+        if loop.is_closed():
+            # It may have been closed just after it has taken the call.
+            self._abandon(request)
 
     def _take(self) -> None:
         try:
@@ -117,19 +181,29 @@ class Coroutines:
     async def _decide(self, request: Request, authorizer: OnLoop) -> None:
         """Asks the host whether the client may do what it asks for."""
         try:
-            request.allow(await authorizer(request))
+            with _client_watched(request):
+                name = await authorizer(request)
+            request.allow(name)
         except asyncio.CancelledError:
-            # Whoever has cut it has told the client already.
-            with contextlib.suppress(_errors.DipcError):
-                refuse_for(request, _errors.StoppedError("the task that decides about the request was cancelled"))
+            if not request.cancelled:
+                # Whoever has cut it has told the client already.
+                with contextlib.suppress(_errors.DipcError):
+                    refuse_for(request, _errors.StoppedError("the task that decides about the request was cancelled"))
+                raise
+        except GeneratorExit:
+            # Its loop was closed, of which the client knows.
             raise
         except BaseException as error:
             refuse_for(request, error)
             if not isinstance(error, Exception):
                 raise
         finally:
-            request.close()
-            del self._tasks[request]
+            self._end(request)
+
+    def _end(self, request: Request) -> None:
+        with self._lock:
+            self._served.pop(request, None)
+        request.close()
 
     async def _serve(self, request: Request, provide: OnLoop) -> None:
         """One stream, from the provider's call to its end."""
@@ -144,15 +218,17 @@ class Coroutines:
                     if not request.cancelled:
                         tell(pointer, _errors.CancelledError("the task that serves the ticket was cancelled"))
                         raise
+                except GeneratorExit:
+                    # Its loop was closed, of which the client knows.
+                    raise
                 except BaseException as error:
-                    log.exception("the provider of ticket %s failed", request.ticket)
+                    log_failure(request, error)
                     tell(pointer, error)
                     if not isinstance(error, Exception):
                         raise
         finally:
-            request.close()
-            del self._tasks[request]
-            if not self._drains_later:
+            self._end(request)
+            if not self._drains_later and not provide.loop.is_closed():
                 self._drain()
 
     async def _send(self, request: Request, pointer: c_void_p, provide: OnLoop) -> None:
@@ -243,7 +319,7 @@ def _client_watched(request: Request) -> Iterator[None]:
     try:
         yield
     finally:
-        loop.remove_reader(fd)
+        unwatch(loop, fd)
         os.close(fd)
 
 
@@ -265,3 +341,7 @@ def _call_on(loop: Loop, call: Callable[[], object], otherwise: Callable[[], Non
 def _unwatch(loop: Loop, fd: int) -> None:
     loop.remove_reader(fd)
     os.close(fd)
+
+
+def _nothing(*_held: object) -> None:
+    pass

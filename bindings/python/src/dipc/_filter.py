@@ -63,38 +63,64 @@ def unbound(ticket: Ticket, options: GetOptions) -> Unbound | None:
     return Unbound(ticket, given, options) if _arguments.is_expression(given) else None
 
 
+_ARITHMETIC = ("add", "subtract", "multiply", "divide", "modulus", "negate")
+
+
 def _message(expression: Expression, schema: pa.Schema) -> Any:
     """The expression for tables of a schema, as a message of Substrait."""
     import pyarrow as pa
 
-    schema, left_out = pa.schema([field.with_type(_plain(field.type)) for field in schema]), []
     try:
-        try:
-            return expression.to_substrait(schema, allow_arrow_extensions=True)
-        except NotImplementedError:
-            # A column's type, maybe. The message needs none but the columns that the expression names.
-            left_out = [field.name for field in schema if not _is_expressible(field)]
-            if not left_out:
-                raise
-            fewer = pa.schema([field for field in schema if field.name not in left_out])
-            return expression.to_substrait(fewer, allow_arrow_extensions=True)
-    except pa.ArrowException as error:
-        is_unknown = isinstance(error, NotImplementedError)
-        kind = _errors.UnsupportedError if is_unknown else _errors.InvalidArgumentError
-        note = f" (Substrait has no form for the types of {', '.join(left_out)})" if left_out else ""
-        raise kind(f"pyarrow makes no message of the filter {expression}: {error}{note}") from error
+        return _substrait_of(expression, schema, pa.int64())
+    except _errors.UnsupportedError:
+        # Where whole numbers are compared with others, pyarrow would have a cast of the column in the message.
+        with contextlib.suppress(_errors.DipcError):
+            message = _substrait_of(expression, schema, pa.float64())
+            # A quotient of whole numbers is another one. A function's name is field 3 of its declaration.
+            if not any(bytes([0x1A, len(name)]) + name.encode() in bytes(message) for name in _ARITHMETIC):
+                return message
+        raise
 
 
-def _plain(type: pa.DataType) -> pa.DataType:
-    """The type of a column's values. The server asks for no types, and pyarrow would write casts to that one."""
+def _substrait_of(expression: Expression, schema: pa.Schema, whole: pa.DataType) -> Any:
+    """The message, if whole numbers are taken for those of `whole`."""
     import pyarrow as pa
 
+    schema = pa.schema([field.with_type(_plain(field.type, whole)) for field in schema])
+    # The message needs no columns but those that the expression names.
+    expressible = pa.schema([field for field in schema if _is_expressible(field)])
+    try:
+        return expression.to_substrait(expressible, allow_arrow_extensions=True)
+    except pa.ArrowException as error:
+        left_out = [name for name in schema.names if name not in expressible.names]
+        named = [name for name in left_out if f"FieldRef.Name({name})" in str(error)]
+        is_wrong = "No match for FieldRef" in str(error) and not named
+        why = f"Substrait has no form for the type of column {named[0]}" if named else str(error)
+        text = f"pyarrow makes no message of the filter {expression}: {why}"
+        if is_wrong:
+            raise _errors.InvalidArgumentError(text) from error
+        raise _errors.UnsupportedError(f"{text}; leave this condition out, and filter the rows that come") from error
+
+
+def _plain(type: pa.DataType, whole: pa.DataType) -> pa.DataType:
+    """A type for a column's values, to which pyarrow writes no casts. The server asks for no types.
+
+    Numbers get the widest type, whose literals are plain numbers; of others pyarrow may make no message.
+    """
+    import pyarrow as pa
+    from pyarrow import types
+
     if isinstance(type, (pa.DictionaryType, pa.RunEndEncodedType)):
-        return _plain(type.value_type)
+        return _plain(type.value_type, whole)
     if isinstance(type, pa.BaseExtensionType):
-        return _plain(type.storage_type)
+        return _plain(type.storage_type, whole)
     if isinstance(type, pa.StructType):
-        return pa.struct([field.with_type(_plain(field.type)) for field in type])
+        return pa.struct([field.with_type(_plain(field.type, whole)) for field in type])
+    if types.is_integer(type):
+        # Of the widest ones without a sign, some have no other type that holds them.
+        return type if type == pa.uint64() and whole == pa.int64() else whole
+    if type in (pa.float16(), pa.float32()):
+        return pa.float64()
     return {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}.get(type, type)
 
 

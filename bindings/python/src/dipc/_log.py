@@ -14,6 +14,7 @@ import logging
 import socket
 import sys
 import threading
+import time
 import traceback
 from ctypes import c_void_p
 
@@ -39,6 +40,33 @@ _lock = threading.RLock()
 _level = _below = _NOBODY
 _delivery: _Delivery | None = None
 _is_unsupported = False
+
+
+class Lines:
+    """Bounds the lines of one kind that clients can cause."""
+
+    _MOST, _SECONDS = 5, 10
+
+    def __init__(self) -> None:
+        # Reentrant: a signal handler may log while the main thread counts.
+        self._lock = threading.RLock()
+        self._until = 0.0
+        self._left = 0
+
+    def say(self, level: int, text: str, *arguments: object) -> None:
+        """Logs a line, unless there were as many already within ten seconds."""
+        if not _logger.isEnabledFor(level):
+            return
+        with self._lock:
+            now = time.monotonic()
+            if now >= self._until:
+                self._until, self._left = now + self._SECONDS, self._MOST
+            if self._left == 0:
+                return
+            self._left -= 1
+            is_last = self._left == 0
+        more = f"; more lines of this kind are dropped for up to {self._SECONDS} s" if is_last else ""
+        _logger.log(level, text + more, *arguments)
 
 
 def follow() -> None:

@@ -97,5 +97,11 @@ class Readable:
                 future.set_result(None)
 
     def _unwatch(self, loop: asyncio.AbstractEventLoop) -> list[asyncio.Future[None]]:
-        loop.remove_reader(self.fd)
+        unwatch(loop, self.fd)
         return self._waiting.pop(loop)
+
+
+def unwatch(loop: asyncio.AbstractEventLoop, fd: int) -> None:
+    """Ends the watch of a descriptor. A coroutine that a closed loop has left ends when it is collected."""
+    if not loop.is_closed():
+        loop.remove_reader(fd)

@@ -12,7 +12,7 @@ from collections.abc import Awaitable
 from ctypes import c_int32, c_void_p
 from typing import Any, Callable, NamedTuple
 
-from . import _abi, _arguments, _errors, _headers, _library, _wait
+from . import _abi, _arguments, _errors, _headers, _library, _log, _wait
 from ._arguments import FOREVER
 from ._handle import Handle
 from ._headers import Headers, HeadersLike
@@ -331,6 +331,25 @@ def tell(request: c_void_p, error: BaseException) -> None:
     status = error.status if isinstance(error, _errors.DipcError) else _errors.Status.PROVIDER
     # Text with lone surrogates is no UTF-8.
     _fail(request, status, text_of(error).encode(errors="replace"))
+
+
+_ANSWERS = (
+    _errors.AlreadyExistsError, _errors.BusyError, _errors.InvalidArgumentError, _errors.NotFoundError,
+    _errors.PermissionError, _errors.UnsupportedError,
+)  # fmt: skip
+"""What a host raises as its answer to a request, rather than as a fault of its own."""
+_answers, _stops = _log.Lines(), _log.Lines()
+
+
+def log_failure(request: Request, error: BaseException) -> None:
+    """Logs why a request fails: an answer in a line, a fault of the host with its stack."""
+    said = (request.ticket, text_of(error))
+    if isinstance(error, _ANSWERS) and not isinstance(error, _errors.ClosedError):
+        _answers.say(logging.INFO, "ticket %s is refused: %s", *said)
+    elif isinstance(error, (_errors.OutOfResourcesError, _errors.StoppedError)):
+        _stops.say(logging.WARNING, "ticket %s is refused: %s", *said)
+    else:
+        log.error("the provider of ticket %s failed", request.ticket, exc_info=error)
 
 
 def refuse(request: Request, error: BaseException) -> None:

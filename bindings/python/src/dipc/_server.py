@@ -224,10 +224,13 @@ class Server:
 
     @property
     def is_ready(self) -> bool:
-        """Whether it takes requests: it listens, and neither drains nor was closed."""
+        """Whether it takes requests: it listens, and neither drains nor was closed.
+
+        False, too, once the event loops of all coroutines that serve, or decide, are closed.
+        """
         try:
             with self._handle as server:
-                return bool(_is_ready(server))
+                return bool(_is_ready(server)) and not self._pump.is_lost
         except _errors.DipcError:
             return False
 
@@ -263,7 +266,8 @@ class Server:
 
         A coroutine function, or an async generator of batches, runs on the loop that runs now, as a task for
         each client, which is cancelled where the client goes. No thread has a part in it. It may also return a
-        :class:`Reader`, or another async iterable of batches.
+        :class:`Reader`, or another async iterable of batches. Once the loop is closed, clients get StoppedError, those
+        too that are in the middle of a stream.
 
         An object is asked for its batches anew for each client; a stream (as a RecordBatchReader) therefore
         serves one client only. See :meth:`publish` for tables that many clients fetch.

@@ -23,7 +23,7 @@ from ._cancel import Token
 from ._coroutines import Coroutines
 from ._handle import Handle
 from ._provider import Answers, OnLoop, Provider, answer, ensure_nothing
-from ._request import Authorizer, ClientGoneError, Request, Verb, refuse_for, send, tell
+from ._request import Authorizer, ClientGoneError, Request, Verb, log_failure, refuse_for, send, tell
 
 log = logging.getLogger("dipc")
 
@@ -44,7 +44,8 @@ the process of a client that left has ended."""
 class Pump:
     """The threads behind one server: one that takes requests, and one for each stream under way.
 
-    Where coroutines serve, their loop takes requests too. Tickets that they alone serve have no thread.
+    Where coroutines serve, their loop takes requests too. Tickets that they alone serve have no thread, until their
+    loop is closed.
     """
 
     def __init__(self, server: Handle, authorizer: Authorizer | OnLoop | None = None) -> None:
@@ -53,7 +54,7 @@ class Pump:
         self._token = Token()
         # By ticket; None: the handler of every other ticket.
         self._answers: dict[bytes | None, Answers] = {}
-        self._coroutines = Coroutines(server, self._accept)
+        self._coroutines = Coroutines(server, self._accept, self._start)
         self._condition = threading.Condition()
         self._running = 0
         # Clients of published tables wait for the decision, too.
@@ -62,6 +63,13 @@ class Pump:
             self._coroutines.watch(authorizer.loop)
         elif self._started:
             self._begin(self._take_requests)
+
+    def _start(self) -> None:
+        """Starts the thread that takes requests, unless there is one."""
+        with self._condition:
+            if not self._started:
+                self._started = True
+                self._begin(self._take_requests)
 
     def add(self, ticket: bytes | None, serve: Callable[[], object], answers: Answers) -> None:
         """Serves a ticket, or every other one: calls `serve`, which tells the library."""
@@ -80,16 +88,25 @@ class Pump:
             loops = [provide.loop for provide in answers.values() if isinstance(provide, OnLoop)]
             if loops:
                 self._coroutines.watch(loops[0])
-            if len(loops) < len(answers) and not self._started:
-                self._started = True
-                self._begin(self._take_requests)
+            if len(loops) < len(answers):
+                self._start()
 
     def remove(self, ticket: bytes | None) -> None:
         with self._condition:
             self._answers.pop(ticket, None)
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether nothing of it can serve: every loop of its coroutines, or the authorizer's, is closed."""
+        with self._condition:
+            providers = [provide for answers in self._answers.values() for provide in answers.values()]
+        return _is_closed(self._authorizer) or (bool(providers) and all(map(_is_closed, providers)))
+
     def stop(self) -> None:
         """No more requests are taken."""
+        with self._condition:
+            # A loop that is closed later needs no thread.
+            self._started = True
         self._token.trigger()
         self._coroutines.stop()
 
@@ -160,9 +177,9 @@ class Pump:
             else:
                 self._begin(functools.partial(self._serve, request, provide))
         except (RuntimeError, _errors.DipcError) as error:
-            log.warning("ticket %s is refused: %s", request.ticket, error)
             if not isinstance(error, _errors.DipcError):
                 error = _errors.OutOfResourcesError(f"the server cannot start a thread: {error}")
+            log_failure(request, error)
             with request.handle as pointer:
                 tell(pointer, error)
             request.close()
@@ -201,8 +218,8 @@ class Pump:
                     self._send(request, pointer, provide)
                 except ClientGoneError:
                     log.debug("%s: the client is gone (%s)", request.ticket, request.peer)
-                except BaseException as error:
-                    log.exception("the provider of ticket %s failed", request.ticket)
+                except BaseException as error:  # noqa: BLE001  log_failure() logs it
+                    log_failure(request, error)
                     tell(pointer, error)
         finally:
             request.close()
@@ -228,6 +245,10 @@ class Pump:
                 _send_batches(pointer, source)
         finally:
             source.close()
+
+
+def _is_closed(function: object) -> bool:
+    return isinstance(function, OnLoop) and function.loop.is_closed()
 
 
 def _missing(request: Request) -> _errors.DipcError:
