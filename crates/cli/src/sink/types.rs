@@ -125,7 +125,6 @@ fn shown(ty: &DataType) -> String {
     text
 }
 
-
 #[cfg(test)]
 #[path = "types_tests.rs"]
 mod tests;
