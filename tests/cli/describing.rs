@@ -91,6 +91,8 @@ fn a_directory_is_served() {
         .map(|row| row["ticket"].as_str().unwrap())
         .collect();
     assert_eq!(tickets, ["a", "b=1"]);
+    let shown = json(&["describe", &server.uri, "b=1", "--json"]);
+    assert_eq!((&shown["rows"], &shown["batches"]), (&40.into(), &1.into()));
     let report = json(&[
         "get",
         &server.uri,

@@ -13,8 +13,11 @@ use dipc::error::{Error, Status};
 use crate::report::bytes_text;
 use crate::source::Reader;
 
+/// A batch and its custom metadata, encoded as `ArrowSchema.metadata`.
+pub type Annotated = (RecordBatch, Vec<u8>);
+
 /// Reads a whole table into `arena`, whose limit is `room` bytes.
-pub fn load(reader: Reader, arena: &Arena, room: u64) -> Result<Vec<RecordBatch>> {
+pub fn load(mut reader: Reader, arena: &Arena, room: u64) -> Result<Vec<Annotated>> {
     let mut mover = Mover {
         arena,
         room,
@@ -22,8 +25,8 @@ pub fn load(reader: Reader, arena: &Arena, room: u64) -> Result<Vec<RecordBatch>
         now: HashMap::new(),
     };
     let mut batches = Vec::new();
-    for batch in reader {
-        batches.push(mover.batch(&batch?)?);
+    while let Some(batch) = reader.next() {
+        batches.push((mover.batch(&batch?)?, reader.metadata().to_vec()));
     }
     Ok(batches)
 }
@@ -155,6 +158,7 @@ mod tests {
     use dipc::device::DeviceKind;
 
     use super::*;
+    use crate::source::Plain;
 
     fn arena() -> Arena {
         let options = ArenaOptions {
@@ -194,7 +198,8 @@ mod tests {
     fn load_all(batches: Vec<RecordBatch>, arena: &Arena) -> Vec<RecordBatch> {
         let schema = batches[0].schema();
         let reader = RecordBatchIterator::new(batches.into_iter().map(Ok), schema);
-        load(Box::new(reader), arena, u64::MAX).unwrap()
+        let loaded = load(Box::new(Plain(reader)), arena, u64::MAX).unwrap();
+        loaded.into_iter().map(|(batch, _)| batch).collect()
     }
 
     fn check_lendable(data: &ArrayData) {
@@ -251,7 +256,7 @@ mod tests {
         };
         let arena = Arena::new(DeviceKind::CPU, options).unwrap();
         let reader = RecordBatchIterator::new([Ok(batch())], batch().schema());
-        let error = load(Box::new(reader), &arena, 8192).unwrap_err();
+        let error = load(Box::new(Plain(reader)), &arena, 8192).unwrap_err();
         assert!(format!("{error:#}").contains("--max-memory"), "{error:#}");
         assert_eq!(arena.used_bytes(), 0);
     }

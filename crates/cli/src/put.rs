@@ -185,7 +185,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 }
 
 /// Sends the rows, and waits until the server has taken them.
-fn send(args: &Args, rows: Rows, cancel: &Cancel) -> Result<Report> {
+fn send(args: &Args, mut rows: Rows, cancel: &Cancel) -> Result<Report> {
     let start = Instant::now();
     let totals = rows.totals();
     let mut sending = begin(args, &rows.schema(), cancel)?;
@@ -194,12 +194,12 @@ fn send(args: &Args, rows: Rows, cancel: &Cancel) -> Result<Report> {
         false => Progress::hidden(),
     };
     let mut count = 0;
-    for batch in rows {
+    while let Some(batch) = rows.next() {
         let batch = batch.map_err(|error| sending.fail(error))?;
         // Reading can be slower than the server, so it checks for signals too.
         cancel.check()?;
         count += batch.num_rows() as u64;
-        sending.push(batch)?;
+        sending.push(batch, rows.metadata())?;
         let stats = sending.stats();
         let mut shown = StreamStats::default();
         shown.rows = count;
@@ -269,13 +269,15 @@ enum Sending {
 }
 
 impl Sending {
-    fn push(&mut self, batch: RecordBatch) -> Result<()> {
+    /// Sends a batch, and its custom metadata.
+    fn push(&mut self, batch: RecordBatch, metadata: &[u8]) -> Result<()> {
         match self {
             Self::Libdipc { put, .. } => {
-                let pushed = put.push(batch_to_c(batch), None, None);
+                let metadata = (!metadata.is_empty()).then_some(metadata);
+                let pushed = put.push(batch_to_c(batch), metadata, None);
                 Ok(pushed.map_err(|(error, _)| error)?)
             }
-            Self::Flight(put) => Ok(put.push(&batch)?),
+            Self::Flight(put) => Ok(put.push(&batch, metadata)?),
         }
     }
 

@@ -3,8 +3,10 @@
 //! Each stream opens the source anew, so that many clients can read it at once, each at its own
 //! pace.
 
+mod annotated;
 pub mod coarse;
 mod expansion;
+mod figures;
 mod file;
 mod footer;
 mod messages;
@@ -33,8 +35,11 @@ use crate::source::row_groups::ParquetReader;
 use crate::source::stream::StreamReader;
 use crate::tpch::{self, Table};
 
+pub use annotated::{Plain, TableReader, export, with_metadata};
+pub use figures::Figures;
+
 /// A table being read.
-pub type Reader = Box<dyn RecordBatchReader + Send>;
+pub type Reader = Box<dyn TableReader>;
 
 /// Rows of a batch if neither the file nor the caller gives a number.
 pub const DEFAULT_BATCH_ROWS: usize = 65_536;
@@ -109,25 +114,36 @@ impl Source {
 
     /// What is known of the table before it is read.
     pub fn describe(&self, reading: Reading) -> Result<Description> {
+        let figures = self.figures(reading)?;
         let mut description = Description {
-            rows: self.rows()?,
+            rows: figures.rows,
+            bytes: figures.bytes,
+            batches: figures.batches,
             ..Description::default()
         };
         description.set_schema(&schema_to_c(&self.reader(reading)?.schema())?)?;
         Ok(description)
     }
 
-    /// The number of rows, where the file has it in one place.
-    pub fn rows(&self) -> Result<Option<u64>> {
+    /// The size, where the file tells it without its values.
+    pub fn figures(&self, reading: Reading) -> Result<Figures> {
         let Self::File(path) = self else {
-            return Ok(None);
+            return Ok(Figures::default());
         };
         let name = path.display();
         let mut file = File::open(path).with_context(|| format!("cannot open {name}"))?;
         let len = file.metadata()?.len();
         match detect(&mut file, len)? {
-            Format::Parquet => row_groups::rows(&mut file, len).map(Some),
-            Format::ArrowFile | Format::ArrowStream => Ok(None),
+            Format::Parquet => Ok(Figures {
+                rows: Some(row_groups::rows(&mut file, len)?),
+                ..Figures::default()
+            }),
+            Format::ArrowFile => {
+                file::figures(file, len, reading.batch_rows).with_context(|| name.to_string())
+            }
+            Format::ArrowStream => {
+                stream::figures(file, len, reading.batch_rows).with_context(|| name.to_string())
+            }
         }
     }
 
@@ -141,7 +157,7 @@ impl Source {
         let mut file = File::open(path).with_context(|| format!("cannot open {name}"))?;
         let len = file.metadata()?.len();
         if detect(&mut file, len)? == Format::ArrowStream {
-            stream::follow(file, len).with_context(|| name.to_string())?;
+            stream::figures(file, len, None).with_context(|| name.to_string())?;
         }
         Ok(())
     }
@@ -287,6 +303,8 @@ struct FileSource {
     schema: SchemaRef,
     batch_rows: Option<usize>,
     rest: Option<RecordBatch>,
+    /// Those of the batch of which the last slice was.
+    metadata: Vec<u8>,
 }
 
 impl FileSource {
@@ -298,6 +316,7 @@ impl FileSource {
             schema,
             batch_rows: reading.batch_rows,
             rest: None,
+            metadata: Vec::new(),
         })
     }
 
@@ -316,7 +335,11 @@ impl Iterator for FileSource {
             None => {
                 let inner = self.inner.as_mut()?;
                 match calm::catch(|| inner.next()) {
-                    Ok(Some(Ok(batch))) => batch,
+                    Ok(Some(Ok(batch))) => {
+                        self.metadata.clear();
+                        self.metadata.extend_from_slice(inner.metadata());
+                        batch
+                    }
                     Ok(Some(Err(ArrowError::ExternalError(cause)))) => {
                         return Some(Err(self.failed(cause.to_string())));
                     }
@@ -339,6 +362,12 @@ impl Iterator for FileSource {
 impl RecordBatchReader for FileSource {
     fn schema(&self) -> SchemaRef {
         Arc::clone(&self.schema)
+    }
+}
+
+impl TableReader for FileSource {
+    fn metadata(&self) -> &[u8] {
+        &self.metadata
     }
 }
 

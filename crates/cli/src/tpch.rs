@@ -12,7 +12,7 @@ use tpchgen_arrow::{
     SupplierArrow,
 };
 
-use crate::source::Reader;
+use crate::source::{Plain, Reader};
 
 /// The largest scale factor: beyond it keys overflow the generators' integers.
 const MAX_SCALE: f64 = 100_000.0;
@@ -34,9 +34,9 @@ macro_rules! tables {
             /// Its rows at `scale`, in batches of `batch_rows`. Every call gives the same rows.
             pub fn reader(self, scale: f64, batch_rows: usize) -> Reader {
                 match self {
-                    $(Self::$variant => Box::new(
+                    $(Self::$variant => Box::new(Plain(
                         $arrow::new($generator::new(scale, 1, 1)).with_batch_size(batch_rows),
-                    ),)*
+                    )),)*
                 }
             }
         }

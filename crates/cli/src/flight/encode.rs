@@ -12,6 +12,7 @@ use arrow_flight::{FlightData, IpcMessage, SchemaAsIpc};
 use dipc::error::{Error, Result};
 
 use crate::lend::compact;
+use crate::source::with_metadata;
 
 /// Largest body of a message with more than one row, in bytes. Many clients of gRPC refuse messages
 /// of more than 4 MiB.
@@ -51,7 +52,7 @@ impl FlightEncoder {
     }
 
     /// Passes the messages of a batch to `send` in order, until `send` breaks. A large batch is
-    /// split.
+    /// split; each part has the custom metadata, which are encoded as `ArrowSchema.metadata`.
     ///
     /// # Errors
     ///
@@ -59,6 +60,7 @@ impl FlightEncoder {
     pub fn encode(
         &mut self,
         batch: &RecordBatch,
+        metadata: &[u8],
         send: &mut dyn FnMut(FlightData) -> ControlFlow<()>,
     ) -> Result<ControlFlow<()>> {
         let given = batch.columns().iter().map(|column| column.data_type());
@@ -79,11 +81,11 @@ impl FlightEncoder {
         let rows = batch.num_rows();
         let step = self.rows_of_a_part(batch, message.arrow_data.len())?;
         if step >= rows {
-            return Ok(send(message.into()));
+            return Ok(send(with_metadata(message, metadata)?.into()));
         }
         for start in (0..rows).step_by(step) {
             let part = batch.slice(start, step.min(rows - start));
-            if self.encode(&part, send)?.is_break() {
+            if self.encode(&part, metadata, send)?.is_break() {
                 return Ok(ControlFlow::Break(()));
             }
         }
@@ -155,7 +157,7 @@ mod tests {
         let mut encoder = FlightEncoder::new(&batch.schema());
         encoder.schema();
         let mut messages = Vec::new();
-        let flow = encoder.encode(batch, &mut |message| {
+        let flow = encoder.encode(batch, b"", &mut |message| {
             messages.push(message);
             ControlFlow::Continue(())
         });
@@ -219,7 +221,7 @@ mod tests {
         let mut encoder = FlightEncoder::new(&large().schema());
         encoder.schema();
         let mut sent = 0;
-        let flow = encoder.encode(&large(), &mut |_| {
+        let flow = encoder.encode(&large(), b"", &mut |_| {
             sent += 1;
             if sent < 2 {
                 ControlFlow::Continue(())
@@ -231,6 +233,38 @@ mod tests {
         assert_eq!(sent, 2);
     }
 
+    /// Custom metadata of a batch stand in each message of it, in their order and with keys that come
+    /// twice.
+    #[test]
+    fn metadata_of_batches_are_sent() {
+        let pairs = [("k", "1"), ("k", "2"), ("", "x")];
+        let metadata = dipc::arrow::format::write_metadata(&pairs).unwrap();
+        let mut encoder = FlightEncoder::new(&large().schema());
+        encoder.schema();
+        let mut messages = Vec::new();
+        let flow = encoder.encode(&large(), &metadata, &mut |message| {
+            messages.push(message);
+            ControlFlow::Continue(())
+        });
+        assert!(flow.unwrap().is_continue());
+        let mut rows = 0;
+        for message in &messages {
+            let header = Header::parse(&message.data_header).unwrap();
+            if header.kind() != HeaderKind::RecordBatch {
+                continue;
+            }
+            assert_eq!(header.body_len(), message.data_body.len() as u64);
+            let root = arrow::ipc::root_as_message(header.bytes()).unwrap();
+            rows += root.header_as_record_batch().unwrap().length();
+            let sent = root.custom_metadata().unwrap();
+            let sent: Vec<_> = (sent.iter())
+                .map(|pair| (pair.key().unwrap(), pair.value().unwrap()))
+                .collect();
+            assert_eq!(sent, pairs);
+        }
+        assert_eq!(rows, 1 << 20);
+    }
+
     /// A batch with another schema is refused: its arrays would be read with a wrong type.
     #[test]
     fn batches_of_other_columns_are_refused() {
@@ -240,7 +274,7 @@ mod tests {
         let word: ArrayRef = Arc::new(StringArray::from(vec!["x"]));
         let other = RecordBatch::try_from_iter([("n", Arc::clone(&word)), ("kind", word)]).unwrap();
         for wrong in [other, batch.project(&[0]).unwrap()] {
-            let outcome = encoder.encode(&wrong, &mut |_| ControlFlow::Continue(()));
+            let outcome = encoder.encode(&wrong, b"", &mut |_| ControlFlow::Continue(()));
             assert!(outcome.unwrap_err().text().contains("columns"));
         }
     }

@@ -71,15 +71,15 @@ impl FlightPut {
         Ok(put)
     }
 
-    /// Sends a batch; waits for a slow server.
+    /// Sends a batch with its custom metadata; waits for a slow server.
     ///
     /// # Errors
     ///
     /// The server's error; `Timeout`, `Cancelled`.
-    pub fn push(&mut self, batch: &RecordBatch) -> Result<()> {
+    pub fn push(&mut self, batch: &RecordBatch, metadata: &[u8]) -> Result<()> {
         let mut outcome = Ok(());
         let (peer, messages, stats) = (&self.peer, &self.messages, &mut self.stats);
-        let flow = self.encoder.encode(batch, &mut |message| {
+        let flow = self.encoder.encode(batch, metadata, &mut |message| {
             let len = message.data_body.len() as u64;
             outcome = peer.send(messages, Some(message));
             if outcome.is_err() {

@@ -225,7 +225,7 @@ fn pump(
     counters: &Counters,
     audit: &Audit,
 ) -> anyhow::Result<()> {
-    let reader = table.reader()?;
+    let mut reader = table.reader()?;
     let mut encoder = FlightEncoder::new(&reader.schema());
     // Waits for a slow client, and fails after it has gone.
     let mut send = |message: FlightData| {
@@ -240,8 +240,9 @@ fn pump(
     if send(encoder.schema()).is_break() {
         return Ok(());
     }
-    for batch in reader {
-        if encoder.encode(&batch?, &mut send)?.is_break() {
+    while let Some(batch) = reader.next() {
+        let flow = encoder.encode(&batch?, reader.metadata(), &mut send)?;
+        if flow.is_break() {
             break;
         }
     }

@@ -5,10 +5,12 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use arrow::datatypes::SchemaRef;
-use arrow::record_batch::{RecordBatch, RecordBatchIterator};
+use arrow::error::ArrowError;
+use arrow::record_batch::{RecordBatch, RecordBatchReader};
 use parking_lot::RwLock;
 
-use crate::source::{Reader, Reading, Source};
+use crate::lend::Annotated;
+use crate::source::{Reader, Reading, Source, TableReader};
 
 /// The tables, by their tickets. Clones share them.
 #[derive(Clone, Default)]
@@ -47,8 +49,8 @@ pub enum Table {
     Loaded {
         /// Its columns.
         schema: SchemaRef,
-        /// Its rows.
-        batches: Vec<RecordBatch>,
+        /// Its rows, each batch with its metadata.
+        batches: Vec<Annotated>,
     },
 }
 
@@ -57,9 +59,12 @@ impl Table {
     pub fn rows(&self) -> Option<u64> {
         match self {
             Self::Source { rows, .. } => *rows,
-            Self::Loaded { batches, .. } => {
-                Some(batches.iter().map(|batch| batch.num_rows() as u64).sum())
-            }
+            Self::Loaded { batches, .. } => Some(
+                batches
+                    .iter()
+                    .map(|(batch, _)| batch.num_rows() as u64)
+                    .sum(),
+            ),
         }
     }
 
@@ -69,10 +74,40 @@ impl Table {
             Self::Source {
                 source, reading, ..
             } => source.reader(*reading),
-            Self::Loaded { schema, batches } => Ok(Box::new(RecordBatchIterator::new(
-                batches.clone().into_iter().map(Ok),
-                SchemaRef::clone(schema),
-            ))),
+            Self::Loaded { schema, batches } => Ok(Box::new(LoadedReader {
+                schema: SchemaRef::clone(schema),
+                rest: batches.clone().into_iter(),
+                metadata: Vec::new(),
+            })),
         }
+    }
+}
+
+/// Reads a table in memory.
+struct LoadedReader {
+    schema: SchemaRef,
+    rest: std::vec::IntoIter<Annotated>,
+    metadata: Vec<u8>,
+}
+
+impl Iterator for LoadedReader {
+    type Item = Result<RecordBatch, ArrowError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let (batch, metadata) = self.rest.next()?;
+        self.metadata = metadata;
+        Some(Ok(batch))
+    }
+}
+
+impl RecordBatchReader for LoadedReader {
+    fn schema(&self) -> SchemaRef {
+        SchemaRef::clone(&self.schema)
+    }
+}
+
+impl TableReader for LoadedReader {
+    fn metadata(&self) -> &[u8] {
+        &self.metadata
     }
 }

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 use arrow::datatypes::SchemaRef;
-use arrow::record_batch::{RecordBatch, RecordBatchIterator};
+use arrow::error::ArrowError;
+use arrow::record_batch::{RecordBatch, RecordBatchReader};
 use dipc::cancel::Cancel;
 
 use super::Args;
@@ -12,7 +13,7 @@ use super::columns::Columns;
 use crate::checksum::Checksum;
 use crate::report::{Report, Verified};
 use crate::sink::Sink;
-use crate::source::Reader;
+use crate::source::{Reader, TableReader};
 use crate::verify::Verify;
 use crate::{display, output};
 
@@ -141,6 +142,37 @@ impl Work {
 pub fn narrow(reader: Reader, names: &str) -> Result<Reader> {
     let columns = Columns::find(names, &reader.schema())?;
     let schema = columns.of_schema(&reader.schema())?;
-    let batches = reader.map(move |batch| batch.and_then(|batch| columns.of_batch(&batch)));
-    Ok(Box::new(RecordBatchIterator::new(batches, schema)))
+    Ok(Box::new(Narrowed {
+        reader,
+        columns,
+        schema,
+    }))
+}
+
+/// A table with some of its columns.
+struct Narrowed {
+    reader: Reader,
+    columns: Columns,
+    schema: SchemaRef,
+}
+
+impl Iterator for Narrowed {
+    type Item = Result<RecordBatch, ArrowError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let batch = self.reader.next()?;
+        Some(batch.and_then(|batch| self.columns.of_batch(&batch)))
+    }
+}
+
+impl RecordBatchReader for Narrowed {
+    fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.schema)
+    }
+}
+
+impl TableReader for Narrowed {
+    fn metadata(&self) -> &[u8] {
+        self.reader.metadata()
+    }
 }

@@ -55,6 +55,11 @@ impl Rows {
         SchemaRef::clone(&self.schema)
     }
 
+    /// The custom metadata of the batch given last.
+    pub fn metadata(&self) -> &[u8] {
+        self.rest.front().map_or(&[], |reader| reader.metadata())
+    }
+
     /// What is known of the size.
     pub fn totals(&self) -> Totals {
         Totals {
@@ -83,5 +88,5 @@ fn open(file: &str, reading: Reading) -> Result<(Reader, Option<u64>)> {
         return Ok((stdin_reader(reading)?, None));
     }
     let source = Source::parse(file)?;
-    Ok((source.reader(reading)?, source.rows()?))
+    Ok((source.reader(reading)?, source.figures(reading)?.rows))
 }

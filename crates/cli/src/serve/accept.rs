@@ -10,7 +10,7 @@ use arrow::datatypes::Schema;
 use arrow::record_batch::RecordBatch;
 use dipc::arrow::description::Description;
 use dipc::arrow::stream::ArrayReader as _;
-use dipc::arrow::{OwnedDeviceStream, batch_from_c, export_batches, schema_from_c, schema_to_c};
+use dipc::arrow::{OwnedDeviceStream, batch_from_c, schema_from_c, schema_to_c};
 use dipc::error::{Error, Result, Status};
 use dipc::lines::Lines;
 use dipc::proto::{Headers, Verb};
@@ -25,7 +25,7 @@ use crate::serve::files::ENDINGS;
 use crate::serve::offering::SourceProvider;
 use crate::sink::{Sink, Target};
 use crate::soundness::ensure_sound;
-use crate::source::{Reading, Source};
+use crate::source::{Reading, Source, export};
 
 /// The beginning of the names of files that are being written.
 const TEMPORARY: &str = ".dipc-put-";
@@ -343,7 +343,9 @@ impl Incoming {
             if !has_same_columns(&reader.schema(), &self.schema) {
                 return Err(changed(&self.path).into());
             }
+            let figures = source.figures(reading)?;
             description.rows = Some(self.rows);
+            (description.bytes, description.batches) = (figures.bytes, figures.batches);
             description.set_schema(&schema_to_c(&self.schema)?)?;
             Ok(())
         };
@@ -475,7 +477,7 @@ impl Provider for Taker {
                 let reader = table.ok_or_else(gone)?.reader();
                 let path = Path::new(&ticket);
                 let reader = reader.map_err(|error| self.0.failed(path, &error))?;
-                Ok(export_batches(reader))
+                Ok(export(reader))
             }
             // The server asks only where it has nothing.
             Verb::List => Description::default().stream(),

@@ -4,7 +4,7 @@ use anyhow::{Context as _, Result};
 use dipc::arena::{Arena, ArenaOptions};
 use dipc::arrow::stream::DeviceStreamReader;
 use dipc::arrow::transfer::{move_into, move_to};
-use dipc::arrow::{OwnedDeviceStream, batch_to_c, export_batches, schema_to_c};
+use dipc::arrow::{OwnedDeviceStream, annotate, batch_to_c, schema_to_c};
 use dipc::device::{DeviceKind, Target};
 use dipc::error::{Error, Status};
 use dipc::server::{Provider, Request, Server};
@@ -15,7 +15,7 @@ use crate::flight::Table;
 use crate::lend;
 use crate::output::whole;
 use crate::report::bytes_text;
-use crate::source::{Reader, Reading, Source};
+use crate::source::{Reader, Reading, Source, export};
 
 /// Serves one ticket. Gives the table, to serve it by Flight too. `room` is the number of bytes
 /// left for the arenas of further tickets.
@@ -33,7 +33,7 @@ pub(super) fn offer(
             .with_context(|| format!("cannot serve {source} from {}", args.device))?;
         info!(ticket = name, %source, batches, device = %args.device, "serving");
         // `DoGet` of Flight knows no GPUs, so it reads the table from its source.
-        let rows = source.rows()?;
+        let rows = source.figures(reading)?.rows;
         return Ok(Table::Source {
             source,
             reading,
@@ -64,7 +64,9 @@ pub(super) fn offer(
         lend::load(reader, &arena, *room).with_context(|| format!("cannot serve {source}"))?;
     *room = room.saturating_sub(arena.mapped_bytes());
     let count = batches.len();
-    let exported = batches.iter().cloned().map(batch_to_c).collect();
+    let exported = batches.iter().cloned();
+    let exported = exported.map(|(batch, metadata)| annotate(batch_to_c(batch), &metadata));
+    let exported = exported.collect();
     server
         .publish(ticket, schema_to_c(&schema)?, exported)
         .map_err(|(error, _)| error)?;
@@ -94,7 +96,7 @@ fn upload(
     args: &Args,
     room: &mut u64,
 ) -> Result<usize> {
-    let host = Box::new(DeviceStreamReader::new(export_batches(reader)));
+    let host = Box::new(DeviceStreamReader::new(export(reader)));
     let arena = args.arena.then(|| arena(args, *room)).transpose()?;
     let mut moved = match arena.as_ref().and_then(Arena::room) {
         Some(place) => move_into(host, place).map_err(|error| lend::explained(error, *room))?,
@@ -132,7 +134,7 @@ impl Provider for SourceProvider {
             .source
             .reader(self.reading)
             .map_err(|error| Error::new(Status::Provider, whole(&error)))?;
-        Ok(export_batches(reader))
+        Ok(export(reader))
     }
 
     /// Files must not change while they are served, but by `--replace`.

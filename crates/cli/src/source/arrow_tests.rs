@@ -332,3 +332,27 @@ fn golden_files_are_read() {
         }
     }
 }
+
+/// Promise of `describe`: Arrow files and streams say rows, batches and bytes of their bodies, as
+/// they are served.
+#[test]
+fn files_say_their_size() {
+    let table = batch(30);
+    for bytes in [arrow_file(&table), arrow_stream(&table, false)] {
+        let file = file(&bytes);
+        let source = Source::File(file.path().to_path_buf());
+        let figures = |batch_rows| {
+            let reading = Reading {
+                batch_rows,
+                ..Reading::default()
+            };
+            let batches = read(file.path(), batch_rows).unwrap().len();
+            let figures = source.figures(reading).unwrap();
+            assert_eq!(figures.rows, Some(30));
+            assert_eq!(figures.batches, Some(batches as u64));
+            figures.bytes.unwrap()
+        };
+        assert!(figures(None) >= 30 && figures(None) < bytes.len() as u64);
+        assert_eq!(figures(Some(7)), figures(None));
+    }
+}

@@ -16,6 +16,8 @@ use dipc::device::HostBuffer;
 use dipc::error::{Error, Result};
 use dipc::proto::{Header, HeaderKind, verifier_options};
 
+use super::annotated::TableReader;
+use super::figures::{Counted, Figures};
 use super::messages::{Batches, Input};
 
 /// The first and the last bytes.
@@ -50,13 +52,7 @@ impl FileReader {
     /// `InvalidData`, `Protocol` and `Unsupported`, with a reason.
     pub fn open(file: File, len: u64, message_limit: Option<u64>) -> Result<Self> {
         let mut input = Input::new(file, len);
-        let footer_start = find_footer(&mut input, len)?;
-        let mut memory = HostBuffer::new(usize::try_from(len - TAIL - footer_start).unwrap_or(0))?;
-        input.seek(footer_start, len)?;
-        input.read(memory.as_mut_slice())?;
-        let footer = Footer::parse(memory.as_slice(), footer_start)
-            .map_err(|error| error.context("footer"))?;
-
+        let (footer, footer_start) = Footer::read(&mut input, len)?;
         let schema = first_message(&mut input, footer_start)?;
         let batches = Batches::new(&schema, message_limit)?;
         if !same_fields(&read_schema(&schema)?.fields, &footer.schema.fields) {
@@ -150,6 +146,31 @@ impl RecordBatchReader for FileReader {
     }
 }
 
+impl TableReader for FileReader {
+    fn metadata(&self) -> &[u8] {
+        self.batches.metadata()
+    }
+}
+
+/// Reads the headers that the footer of a file of `len` bytes names. Larger batches than `most` rows
+/// count as several.
+///
+/// # Errors
+///
+/// `InvalidData`, `Protocol` and `Unsupported`, with a reason.
+pub fn figures(file: File, len: u64, most: Option<usize>) -> Result<Figures> {
+    let mut input = Input::new(file, len);
+    let (footer, _) = Footer::read(&mut input, len)?;
+    let mut counted = Counted::default();
+    for place in footer.places {
+        input.seek(place.start, place.body)?;
+        if let Some(header) = input.header()? {
+            counted.add(&header, most)?;
+        }
+    }
+    Ok(counted.figures())
+}
+
 /// The offset of the footer.
 fn find_footer(input: &mut Input, len: u64) -> Result<u64> {
     let cut = || {
@@ -195,6 +216,16 @@ struct Footer {
 }
 
 impl Footer {
+    /// Reads the footer of a file of `len` bytes. Gives its offset too.
+    fn read(input: &mut Input, len: u64) -> Result<(Self, u64)> {
+        let start = find_footer(input, len)?;
+        let mut memory = HostBuffer::new(usize::try_from(len - TAIL - start).unwrap_or(0))?;
+        input.seek(start, len)?;
+        input.read(memory.as_mut_slice())?;
+        let footer = Self::parse(memory.as_slice(), start);
+        Ok((footer.map_err(|error| error.context("footer"))?, start))
+    }
+
     fn parse(bytes: &[u8], footer_start: u64) -> Result<Self> {
         let footer = ipc::root_as_footer_with_opts(&verifier_options(bytes.len()), bytes)
             .map_err(|error| Error::invalid_data(format!("it is not a flatbuffer: {error}")))?;

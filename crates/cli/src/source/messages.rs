@@ -10,7 +10,7 @@ use std::sync::Arc;
 use arrow::datatypes::SchemaRef;
 use arrow::record_batch::RecordBatch;
 use dipc::arrow::decode::{DecodeOptions, Decoder, ReceivedBody};
-use dipc::arrow::{batch_from_c, schema_from_c};
+use dipc::arrow::{annotation, batch_from_c, schema_from_c};
 use dipc::device::HostBuffer;
 use dipc::error::{Error, Result};
 use dipc::proto::Header;
@@ -207,6 +207,8 @@ impl Input {
 pub struct Batches {
     decoder: Decoder,
     schema: SchemaRef,
+    /// Those of the last batch.
+    metadata: Vec<u8>,
 }
 
 impl Batches {
@@ -222,12 +224,21 @@ impl Batches {
         }
         let decoder = Decoder::new(schema, options)?;
         let schema = Arc::new(schema_from_c(&decoder.schema())?);
-        Ok(Self { decoder, schema })
+        Ok(Self {
+            decoder,
+            schema,
+            metadata: Vec::new(),
+        })
     }
 
     /// The schema.
     pub fn schema(&self) -> SchemaRef {
         Arc::clone(&self.schema)
+    }
+
+    /// The custom metadata of the last batch, encoded as `ArrowSchema.metadata`.
+    pub fn metadata(&self) -> &[u8] {
+        &self.metadata
     }
 
     /// Adds a dictionary.
@@ -247,6 +258,9 @@ impl Batches {
     /// Those of [`Decoder::batch`] and of [`batch_from_c`].
     pub fn batch(&mut self, header: &Header, body: &ReceivedBody) -> Result<RecordBatch> {
         let batch = self.decoder.batch(header, body)?;
+        self.metadata.clear();
+        self.metadata
+            .extend_from_slice(annotation(batch.array.raw()));
         // SAFETY: the decoder has checked the array, at level full, against the schema that
         // `self.schema` was made of (rule A8).
         unsafe { batch_from_c(batch.array, &self.schema) }

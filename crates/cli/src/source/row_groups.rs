@@ -23,6 +23,7 @@ use parquet::column::page::Page;
 use parquet::file::metadata::{KeyValue, ParquetMetaData, ParquetMetaDataReader, RowGroupMetaData};
 
 use super::Reading;
+use super::annotated::TableReader;
 use super::coarse;
 use super::footer;
 use super::pages::Group;
@@ -280,6 +281,8 @@ impl RecordBatchReader for ParquetReader {
         SchemaRef::clone(&self.schema)
     }
 }
+
+impl TableReader for ParquetReader {}
 
 /// The metadata of the file itself.
 fn key_values(metadata: &ArrowReaderMetadata) -> Option<&Vec<KeyValue>> {

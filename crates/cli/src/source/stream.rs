@@ -8,6 +8,8 @@ use arrow::record_batch::{RecordBatch, RecordBatchReader};
 use dipc::error::{Error, Result};
 use dipc::proto::HeaderKind;
 
+use super::annotated::TableReader;
+use super::figures::{Counted, Figures};
 use super::messages::{Batches, Input};
 
 /// Reads a stream from front to back.
@@ -72,22 +74,27 @@ impl StreamReader {
     }
 }
 
-/// Reads the headers of a stream of `len` bytes up to its end.
+/// Reads the headers of a stream of `len` bytes up to its end. Larger batches than `most` rows count
+/// as several.
 ///
 /// # Errors
 ///
 /// `InvalidData` for a cut stream, `InvalidData` and `Protocol` for bytes that are no message.
-pub fn follow(file: File, len: u64) -> Result<()> {
+pub fn figures(file: File, len: u64, most: Option<usize>) -> Result<Figures> {
     let mut input = Input::new(file, len);
+    let mut counted = Counted::default();
     loop {
         let at = input.at();
         let next = input.header().and_then(|header| match header {
-            Some(header) => input.pass(&header).map(Some),
+            Some(header) => {
+                counted.add(&header, most)?;
+                input.pass(&header).map(Some)
+            }
             None => input.ensure_ended().map(|()| None),
         });
         let next = next.map_err(|error| error.context(format_args!("message at offset {at}")));
         if next?.is_none() {
-            return Ok(());
+            return Ok(counted.figures());
         }
     }
 }
@@ -106,5 +113,11 @@ impl Iterator for StreamReader {
 impl RecordBatchReader for StreamReader {
     fn schema(&self) -> SchemaRef {
         self.batches.schema()
+    }
+}
+
+impl TableReader for StreamReader {
+    fn metadata(&self) -> &[u8] {
+        self.batches.metadata()
     }
 }
