@@ -115,7 +115,7 @@ impl Head {
 /// `Protocol`, or `Disconnected` for the answer of a peer that expects TLS: another program is there.
 pub fn ensure_familiar(begun: &[u8]) -> Result<()> {
     // An alert has 7 bytes, and its sender may say no more.
-    if matches!(begun, [0x15, 3, _, _, _, _, 1.., ..]) {
+    if matches!(begun, [0x15, 3, _, _, _, _, 1..=255, ..]) {
         return Err(Error::disconnected(
             "the peer answered with a word of TLS: its address begins with tls://",
         ));
