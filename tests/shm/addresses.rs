@@ -59,7 +59,7 @@ fn a_live_server_is_refused() {
         assert!(
             error
                 .text()
-                .contains(&format!("pid {}", std::process::id())),
+                .contains(&format!("this process itself (pid {}", std::process::id())),
             "{error}"
         );
     }

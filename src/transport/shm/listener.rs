@@ -174,7 +174,7 @@ fn in_use(address: &SocketAddress, who: impl std::fmt::Display) -> Error {
 fn taken(address: &SocketAddress) -> Error {
     match probe(address) {
         Ok(ListenerProbe::Live(Some(peer))) if peer.pid.cast_unsigned() == std::process::id() => {
-            in_use(address, " by this process: it listens there already")
+            in_use(address, format_args!(" by this process itself ({peer})"))
         }
         Ok(ListenerProbe::Live(Some(peer))) => {
             let who = format_args!(" by a process ({peer}): end it, or listen at another address");

@@ -14,7 +14,7 @@ use crate::proto::{BodyKind, Bytes, body_tag};
 use crate::transport::Incoming;
 use crate::transport::options::{Charge, MemoryBudget};
 use crate::transport::stream::header::{
-    FrameClass, HEADER_BYTES, Head, MAX_METADATA_BYTES, MAX_TAGGED_BYTES, is_strange, of_stranger,
+    FrameClass, HEADER_BYTES, Head, MAX_METADATA_BYTES, MAX_TAGGED_BYTES, ensure_familiar,
 };
 
 /// A message grows by at least this much as it arrives.
@@ -170,11 +170,8 @@ impl FrameReader {
                     bytes[*have..*have + taken.len()].copy_from_slice(taken);
                     *have += taken.len();
                     if *have < HEADER_BYTES {
-                        let begun = &bytes[..*have];
-                        return match is_strange(begun) {
-                            true => Err(of_stranger(begun)),
-                            false => Ok(None),
-                        };
+                        ensure_familiar(&bytes[..*have])?;
+                        return Ok(None);
                     }
                     let header = *bytes;
                     let begun = self.begin(&header, input);

@@ -76,8 +76,11 @@ impl Head {
     ) -> Result<Self> {
         let length = number(header, 0);
         let tag = number(header, 8);
+        ensure_familiar(header)?;
         if header[17..].iter().any(|byte| *byte != 0) {
-            return Err(of_stranger(header));
+            return Err(Error::protocol(
+                "the peer sent a frame whose padding is not zero: it does not speak this protocol",
+            ));
         }
         let (class, what, most) = match header[16] {
             0 => (FrameClass::Untagged, "metadata", metadata_bytes),
@@ -104,29 +107,32 @@ impl Head {
     }
 }
 
-/// Whether these first bytes of a header already begin none: a length of 2^48 bytes or more. Peers
-/// that speak first, and those that answer a request with few words, are told apart so.
-pub fn is_strange(begun: &[u8]) -> bool {
-    begun.iter().take(8).skip(6).any(|byte| *byte != 0)
-}
-
-/// The error for bytes that begin no frame.
-pub fn of_stranger(bytes: &[u8]) -> Error {
-    if matches!(bytes, [0x15 | 0x16, 3, ..]) {
-        return Error::disconnected(
+/// Ensures that the first bytes of a header may begin one: no message has 2^48 bytes. The verdict is
+/// the same however the bytes come.
+///
+/// # Errors
+///
+/// `Protocol`, or `Disconnected` for the answer of a peer that expects TLS: another program is there.
+pub fn ensure_familiar(begun: &[u8]) -> Result<()> {
+    // An alert has 7 bytes, and its sender may say no more.
+    if matches!(begun, [0x15, 3, _, _, _, _, 1..=255, ..]) {
+        return Err(Error::disconnected(
             "the peer answered with a word of TLS: its address begins with tls://",
-        );
+        ));
     }
-    let is_readable = |byte: &&u8| matches!(byte, b' '..=b'~');
-    let said = bytes
-        .iter()
-        .take_while(is_readable)
-        .map(|byte| char::from(*byte));
-    let said: String = said.collect();
-    Error::protocol(match said.len() {
-        ..4 => "the peer sent what is no frame: it does not speak this protocol".to_owned(),
-        _ => format!("the peer does not speak this protocol: it says {said:?}"),
-    })
+    let Some((first @ [.., sixth, seventh], _)) = begun.split_first_chunk::<8>() else {
+        return Ok(());
+    };
+    if (*sixth, *seventh) == (0, 0) {
+        return Ok(());
+    }
+    let is_readable = first.iter().all(|byte| matches!(byte, b' '..=b'~'));
+    Err(Error::protocol(match str::from_utf8(first) {
+        Ok(said) if is_readable => {
+            format!("the peer does not speak this protocol: its first words are {said:?}")
+        }
+        _ => "the peer sent what is no frame: it does not speak this protocol".to_owned(),
+    }))
 }
 
 fn number(header: &[u8; HEADER_BYTES], at: usize) -> u64 {
