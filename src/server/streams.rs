@@ -342,13 +342,14 @@ mod tests {
     use std::net::{IpAddr, Ipv4Addr};
 
     use super::*;
+    use crate::server::peers::STREAMS;
 
     /// Rule Q8: streams that a peer has left count towards its bound until they end, and towards
     /// no other peer's.
     #[test]
     fn streams_that_a_peer_has_left_are_its_own() {
         let peers = [1, 2].map(|last| PeerKey::Machine(IpAddr::V4(Ipv4Addr::new(192, 0, 2, last))));
-        let bounds = Bounds::new(100, Some(3));
+        let bounds = Bounds::new(&STREAMS, 100, Some(3));
         let mut counts = StreamCounts::default();
         counts.peers.insert(peers[0], 1);
         counts.left.insert(peers[0], 2);

@@ -28,7 +28,7 @@ impl DeclaredFull {
     /// Adds fields whose first node is `next`, inside the structs of `path` and `nodes`.
     fn add(&mut self, fields: &[Field], next: &mut usize, path: &[String], nodes: &[usize]) {
         for field in fields {
-            let path = [path, &[field.name.clone()]].concat();
+            let path = [path, std::slice::from_ref(&field.name)].concat();
             let nodes = [nodes, &[*next]].concat();
             *next += 1;
             if field.dictionary.is_some() {

@@ -90,7 +90,7 @@ fn bare_uris_have_the_defaults() {
         (uri.tags, uri.role),
         (Tags::default_for(Role::Data), Some(Role::Data))
     );
-    assert!(uri.extension);
+    assert!(uri.extension && uri.is_bare);
 }
 
 /// Rules U1, E1: want_data alone means a public peer; dipc means a libdipc server.
@@ -275,7 +275,7 @@ proptest! {
         prop_assume!(tags.validate().is_ok());
         let uri = Uri {
             scheme: "shm".into(), address, tags, extension, role, remote_handle, ucx_version,
-            host,
+            host, is_bare: false,
         };
         prop_assert_eq!(Uri::parse(&uri.to_string()).unwrap(), uri);
     }
