@@ -31,13 +31,6 @@ const TEMPORARY: &str = ".dipc-put-";
 /// Most bytes of a name. With an ending it is a name for every file system.
 const MOST_NAME: usize = 200;
 
-/// Most bytes of a file for each byte that came from the client. A few bytes can stand for long
-/// values in many rows.
-const MOST_GROWTH: u64 = 16;
-
-/// Most bytes of a file, however few have come.
-const SMALL_FILE: u64 = 256 << 20;
-
 /// The header that tells a client under which name its table is served.
 pub const TICKET_HEADER: &str = "ticket";
 
@@ -174,7 +167,7 @@ impl Accepting {
         let mut sink = calm::catch(sink)
             .map_err(|_| changed(&path))?
             .map_err(|error| failed(&error))?;
-        sink.bound(SMALL_FILE);
+        sink.growth().bound();
         Ok(Incoming {
             accepting: Arc::clone(self),
             ticket,
@@ -279,8 +272,7 @@ impl Incoming {
     pub fn write(&mut self, batch: &RecordBatch, check: &dyn Fn() -> Result<()>) -> Result<()> {
         check()?;
         let sink = &mut self.sink;
-        let came = batch.get_array_memory_size() as u64;
-        sink.allow(came.saturating_mul(MOST_GROWTH));
+        sink.growth().came(batch.get_array_memory_size() as u64);
         calm::catch(|| sink.write(batch, check))
             .map_err(Error::invalid_data)?
             .map_err(|error| failed(&error))?;
