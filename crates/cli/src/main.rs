@@ -10,6 +10,7 @@ mod display;
 mod documents;
 mod flight;
 mod get;
+mod growth;
 mod info;
 mod lend;
 mod lengths;

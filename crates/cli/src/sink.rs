@@ -21,6 +21,7 @@ use arrow::record_batch::RecordBatch;
 use dipc::error::Error;
 use tempfile::{NamedTempFile, TempPath};
 
+use crate::growth::Growth;
 use crate::lengths::{ensure_writable, pieces};
 use crate::soundness::ensure_sound;
 use crate::{calm, display, output};
@@ -133,8 +134,7 @@ impl Place {
 pub struct Sink {
     writer: Writer,
     place: Place,
-    /// Most bytes of a Parquet file. Those of other formats grow with what is given.
-    most_bytes: u64,
+    growth: Growth,
 }
 
 impl Sink {
@@ -185,18 +185,13 @@ impl Sink {
         Ok(Self {
             writer,
             place,
-            most_bytes: u64::MAX,
+            growth: Growth::default(),
         })
     }
 
-    /// Bounds the file by `bytes`, and by what is [allowed](Self::allow) beside these.
-    pub fn bound(&mut self, bytes: u64) {
-        self.most_bytes = bytes;
-    }
-
-    /// Has a bounded file take more bytes.
-    pub fn allow(&mut self, bytes: u64) {
-        self.most_bytes = self.most_bytes.saturating_add(bytes);
+    /// The bound of a Parquet file. Files of other formats grow with what is given.
+    pub fn growth(&mut self) -> &mut Growth {
+        &mut self.growth
     }
 
     /// Writes rows. Calls `check` regularly; its error stops the work.
@@ -222,7 +217,7 @@ impl Sink {
             Writer::Stream(writer) => writer.write(batch).map_err(anyhow::Error::from),
             Writer::Parquet(writer) => write_pieces(batch, check, |piece| {
                 writer.write(piece)?;
-                ensure_small(writer, self.most_bytes)
+                self.growth.ensure(writer.bytes())
             }),
             Writer::Csv(writer) => write_pieces(batch, check, |piece| write_csv(writer, piece)),
         }
@@ -261,18 +256,6 @@ impl Sink {
             false => temporary.persist_noclobber(&path),
         };
         named.map_err(|error| error.error).with_context(doing)
-    }
-}
-
-/// Ends a file that grows over its bound.
-fn ensure_small(writer: &ParquetWriter, most: u64) -> Result<()> {
-    match writer.bytes() > most {
-        false => Ok(()),
-        true => Err(dipc::error::Error::unsupported(format!(
-            "the Parquet file would have more than {most} bytes, many times what has come: give \
-             the table a name that ends in .arrow or .arrows"
-        ))
-        .into()),
     }
 }
 
@@ -377,10 +360,7 @@ fn final_path(path: &Path) -> Result<PathBuf> {
 mod tests {
     use std::os::unix::fs::symlink;
 
-    use arrow::array::{
-        ArrayRef, DictionaryArray, Int32Array, ListArray, StringArray, StringViewArray,
-        TimestampSecondArray,
-    };
+    use arrow::array::{ArrayRef, Int32Array, ListArray, StringViewArray, TimestampSecondArray};
     use arrow::datatypes::Int32Type;
 
     use super::*;
@@ -467,26 +447,6 @@ mod tests {
             assert_eq!(back.columns(), batch().columns(), "{name}");
         }
         assert_eq!(names(folder.path()).len(), 6);
-    }
-
-    /// Promise of `Sink::bound`: a file that grows over its bound ends between two parts of a batch.
-    #[test]
-    fn a_bounded_file_ends() {
-        let folder = tempfile::tempdir().unwrap();
-        let target = Target::parse(folder.path().join("t.parquet").to_str().unwrap()).unwrap();
-        let noise =
-            (0..2_u32 << 20).map(|n| char::from(b'a' + (n.wrapping_mul(n) >> 9) as u8 % 26));
-        let word = StringArray::from(vec![noise.collect::<String>()]);
-        let keys = Int32Array::from(vec![0; 10_000]);
-        let column: ArrayRef = Arc::new(DictionaryArray::new(keys, Arc::new(word)));
-        let batch = RecordBatch::try_from_iter([("word", column)]).unwrap();
-        let mut sink = Sink::create(&target, &batch.schema()).unwrap();
-        sink.bound(1 << 20);
-        sink.allow(1 << 20);
-        let error = sink.write(&batch, &|| Ok(())).unwrap_err();
-        assert!(format!("{error:#}").contains("many times"), "{error:#}");
-        drop(sink);
-        assert_eq!(names(folder.path()), [""; 0]);
     }
 
     /// Promise of `--output`: an unfinished file is removed.

@@ -106,7 +106,8 @@ fn a_column_with_memory_bounds_its_batch() {
 fn encodings_have_the_rows_of_their_values() {
     let words = StringArray::from(vec![Some("x"), None, Some("y")]);
     let rows = 2 * ROWS_AT_ONCE;
-    let keys = |len: usize| (0..len).map(|row| (row % 7 > 0).then_some((row % 3) as i32));
+    let keys =
+        |len: usize| (0..len).map(|row| (row % 7 > 0).then(|| i32::try_from(row % 3).unwrap()));
     let ends = |runs: i64| {
         (1..=runs)
             .map(|run| run * (rows as i64) / runs)

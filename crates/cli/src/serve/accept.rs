@@ -33,13 +33,6 @@ const TEMPORARY: &str = ".dipc-put-";
 /// Most bytes of a name. With an ending it is a name for every file system.
 const MOST_NAME: usize = 200;
 
-/// Most bytes of a file for each byte that came from the client. A few bytes can stand for long
-/// values in many rows.
-const MOST_GROWTH: u64 = 16;
-
-/// Most bytes of a file, however few have come.
-const SMALL_FILE: u64 = 256 << 20;
-
 /// Clients can cause any number of lines.
 static LINES: Lines = Lines::new();
 
@@ -183,7 +176,7 @@ impl Accepting {
         let mut sink = calm::catch(sink)
             .map_err(|_| changed(&path))?
             .map_err(failed)?;
-        sink.bound(SMALL_FILE);
+        sink.growth().bound();
         Ok(Incoming {
             accepting: Arc::clone(self),
             ticket,
@@ -307,8 +300,7 @@ impl Incoming {
     pub fn write(&mut self, batch: &RecordBatch, check: &dyn Fn() -> Result<()>) -> Result<()> {
         check()?;
         let sink = &mut self.sink;
-        let came = batch.get_array_memory_size() as u64;
-        sink.allow(came.saturating_mul(MOST_GROWTH));
+        sink.growth().came(batch.get_array_memory_size() as u64);
         let write = || {
             if !sink.is_checking() {
                 ensure_sound(batch)?;

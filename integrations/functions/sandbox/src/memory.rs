@@ -71,6 +71,21 @@ pub(crate) fn map(pages: &mut [u8], file: BorrowedFd<'_>, offset: u64) -> io::Re
     Ok(())
 }
 
+/// Copies a file's bytes from `offset` on into pages of a linear memory, by the system: if a failed
+/// [`map`] has left no memory there, this fails too, and is no fault of an access.
+pub(crate) fn copy(pages: &mut [u8], file: BorrowedFd<'_>, offset: u64) -> io::Result<()> {
+    let mut done = 0;
+    while done < pages.len() {
+        match rustix::io::pread(file, &mut pages[done..], offset + done as u64) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(read) => done += read,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
 /// Replaces pages of a linear memory by zeros.
 pub(crate) fn clear(pages: &mut [u8]) -> io::Result<()> {
     let flags = MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE;
@@ -80,3 +95,58 @@ pub(crate) fn clear(pages: &mut [u8]) -> io::Result<()> {
 }
 
 const ACCESS: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
+
+#[cfg(test)]
+mod tests {
+    use std::io::ErrorKind;
+    use std::process::Command;
+
+    use super::*;
+
+    const PAGE: usize = 4096;
+    const FLAGS: MapFlags = MapFlags::PRIVATE.union(MapFlags::NORESERVE);
+
+    fn pages(bytes: usize) -> *mut std::ffi::c_void {
+        // SAFETY: the system chooses the address.
+        unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), bytes, ACCESS, FLAGS) }.unwrap()
+    }
+
+    /// Uses up the mappings of the process: each second page gets other rights.
+    fn crowd() {
+        let bytes = 4_000_000 * PAGE;
+        let crowd = pages(bytes);
+        let none = rustix::mm::MprotectFlags::empty();
+        let is_full = (0..bytes).step_by(2 * PAGE).any(|at| {
+            // SAFETY: the page is one of `crowd`, which nobody reads.
+            unsafe { rustix::mm::mprotect(crowd.wrapping_byte_add(at), PAGE, none) }.is_err()
+        });
+        assert!(is_full);
+    }
+
+    /// Pages of a file that the system does not map any more are copied. In a process of its own.
+    #[test]
+    fn pages_are_copied_where_there_are_no_more_mappings() {
+        const OWN: &str = "DIPC_CROWDED";
+        if std::env::var_os(OWN).is_none() {
+            let mut own = Command::new(std::env::current_exe().unwrap());
+            own.args(["pages_are_copied_where_there_are_no_more_mappings"]);
+            let output = own.env(OWN, "1").output().unwrap();
+            assert!(output.status.success(), "{output:?}");
+            assert!(String::from_utf8_lossy(&output.stdout).contains("1 passed"));
+            return;
+        }
+        let mut file = tempfile::tempfile().unwrap();
+        std::io::Write::write_all(&mut file, &[7; 4 * PAGE]).unwrap();
+        let guest = pages(16 * PAGE);
+        // SAFETY: the pages are readable and writable to the end of the process.
+        let guest = unsafe { std::slice::from_raw_parts_mut(guest.cast::<u8>(), 16 * PAGE) };
+        let to = &mut guest[4 * PAGE..8 * PAGE];
+        crowd();
+        let error = map(to, file.as_fd(), 0).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::OutOfMemory);
+        copy(to, file.as_fd(), 0).unwrap();
+        assert!(to.iter().all(|byte| *byte == 7));
+        let error = copy(to, file.as_fd(), PAGE as u64).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::UnexpectedEof);
+    }
+}

@@ -1,3 +1,4 @@
+use std::io::ErrorKind;
 use std::ops::Range;
 
 use super::{ALIGNMENT, ARRAY_BYTES, SCHEMA_BYTES};
@@ -150,7 +151,7 @@ impl<'a> Image<'a> {
     ///
     /// # Errors
     ///
-    /// [`Error::Host`]: the system cannot map the pages. A part of the block then has no memory.
+    /// [`Error::Host`]: the system can neither map the pages nor copy them. A part of the block then has no memory.
     pub(crate) fn write(&self, block: &mut [u8], base: u32) -> Result<Range<usize>> {
         let mut mapped = 0..0;
         for (place, piece) in &self.pieces {
@@ -159,13 +160,21 @@ impl<'a> Image<'a> {
             piece.write(to, base);
             if let Piece::Mapped { pages, file, .. } = piece {
                 let offset = file.offset + pages.start as u64;
-                memory::map(&mut to[pages.clone()], file.file.as_fd(), offset).map_err(
-                    |error| {
-                        Error::Host(format!(
-                            "the input cannot be mapped: {error} (vm.max_map_count)"
-                        ))
-                    },
-                )?;
+                let (to, file) = (&mut to[pages.clone()], file.file.as_fd());
+                match memory::map(to, file, offset) {
+                    Ok(()) => {}
+                    // A process has only so many mappings (vm.max_map_count).
+                    Err(error) if error.kind() == ErrorKind::OutOfMemory => {
+                        memory::copy(to, file, offset).map_err(|error| {
+                            Error::Host(format!("the input cannot be copied: {error}"))
+                        })?;
+                        continue;
+                    }
+                    Err(error) => {
+                        let text = format!("the input cannot be mapped: {error}");
+                        return Err(Error::Host(text));
+                    }
+                }
                 // Pieces lie in the order of their places.
                 mapped.start = if mapped.is_empty() {
                     place + pages.start
