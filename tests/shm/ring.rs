@@ -366,7 +366,7 @@ fn a_server_that_writes_nonsense_is_cut() {
             socket.write_all(&switch).unwrap();
         });
     }
-    server_ends_in("padding", |ring, socket| {
+    server_ends_in("does not speak this protocol", |ring, socket| {
         ring.put(b"GET /lineitem HTTP/1.1\r\nHost: x\r\n\r\n");
         socket.write_all(&switch).unwrap();
     });

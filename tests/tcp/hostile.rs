@@ -31,15 +31,15 @@ fn ends_in(bytes: &[u8], text: &str) {
 /// Bytes of people and scanners at an open port: the error names each.
 #[test]
 fn garbage_is_refused() {
-    ends_in(b"GET /lineitem HTTP/1.1\r\nHost: x\r\n\r\n", "padding");
+    ends_in(b"GET /lineitem HTTP/1.1\r\nHost: x\r\n\r\n", "GET /lin");
     ends_in(
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03padding and more",
-        "padding",
+        "does not speak this protocol",
     );
-    ends_in(b"SSH-2.0-OpenSSH_9.6p1 Debian\r\n", "padding");
+    ends_in(b"SSH-2.0-OpenSSH_9.6p1 Debian\r\n", "SSH-2.0-");
     let mut huge = frame(0, 0, b"");
-    huge[7] = 0x80;
-    ends_in(&huge, "9223372036854775808 bytes");
+    huge[5] = 0x80;
+    ends_in(&huge, "140737488355328 bytes");
     // Messages that only a server may send.
     let mut long = frame(0, 0, b"");
     long[..8].copy_from_slice(&(256_u64 << 20).to_le_bytes());
