@@ -265,18 +265,23 @@ fn pyarrow_exchanges_tables() {
 #[test]
 fn pyarrow_learns_the_rows() {
     let files = tempfile::tempdir().unwrap();
-    let (known, unknown) = (path_in(&files, "ta.parquet"), path_in(&files, "tb.arrow"));
-    write_parquet(Path::new(&known), &table(70));
-    write_arrow(Path::new(&unknown), &table(7));
+    let (parquet, arrow) = (path_in(&files, "ta.parquet"), path_in(&files, "tb.arrow"));
+    write_parquet(Path::new(&parquet), &table(70));
+    write_arrow(Path::new(&arrow), &table(7));
     let folder = tempfile::tempdir().unwrap();
-    let (server, at) = accept(folder.path(), &[&known, &unknown]);
-    assert!(run(&["put", &at, "tc", &unknown]).status.success());
-    assert!(run(&["put", &at, "u", &unknown]).status.success());
-    let Some(mut rows) = peer(&["rows", &server.uri, "t"]) else {
-        return;
-    };
-    let told = said(&rows.output().unwrap());
-    assert_eq!(told, "ta 70 70\ntb -1 -1\ntc 7 7\n");
+    let (server, at) = accept(folder.path(), &[&parquet, &arrow, "--tpch", "nation"]);
+    assert!(run(&["put", &at, "tc", &arrow]).status.success());
+    assert!(run(&["put", &at, "u", &arrow]).status.success());
+    for (prefix, rows) in [
+        ("t", "ta 70 70\ntb 7 7\ntc 7 7\n"),
+        // Nobody has counted a generated table.
+        ("nation", "nation -1 -1\n"),
+    ] {
+        let Some(mut peer) = peer(&["rows", &server.uri, prefix]) else {
+            return;
+        };
+        assert_eq!(said(&peer.output().unwrap()), rows);
+    }
 }
 
 /// Promise of `serve --flight --accept`: a call that its client cancels, or whose deadline passes,

@@ -233,8 +233,8 @@ mod tests {
         assert_eq!(sent, 2);
     }
 
-    /// Custom metadata of a batch stand in each message of it, in their order and with keys that come
-    /// twice.
+    /// Custom metadata of a batch stand in each message of it, in their order and with keys that
+    /// come twice.
     #[test]
     fn metadata_of_batches_are_sent() {
         let pairs = [("k", "1"), ("k", "2"), ("", "x")];

@@ -35,9 +35,9 @@ impl Narrow {
             if let Some((path, ty)) = self.lacking(field) {
                 let others = match self {
                     Self::Csv if Self::Parquet.lacking(field).is_none() => {
-                        ".arrow, .arrows and .parquet"
+                        ".arrow, .arrows or .parquet"
                     }
-                    _ => ".arrow and .arrows",
+                    _ => ".arrow or .arrows",
                 };
                 return Err(Error::unsupported(format!(
                     "{self} cannot hold column {path:?}, which has the type {}: write {others}, \

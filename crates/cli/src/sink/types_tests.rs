@@ -227,7 +227,7 @@ fn every_type_comes_back_or_is_refused_by_name() {
                 let told = format!("{error:#}");
                 let begins = told.starts_with("Parquet cannot hold column \"c");
                 assert!(
-                    begins && told.contains("write .arrow and .arrows"),
+                    begins && told.contains("write .arrow or .arrows"),
                     "{ty}: {told}"
                 );
             }

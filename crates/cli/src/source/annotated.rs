@@ -182,8 +182,8 @@ mod tests {
         file
     }
 
-    /// Promise of `serve` and `put`: batches keep their custom metadata, in order and with keys that
-    /// come twice; slices of a batch have them all, and a batch without metadata has none.
+    /// Promise of `serve` and `put`: batches keep their custom metadata, in order and with keys
+    /// that come twice; slices of a batch have them all, and a batch without metadata has none.
     #[test]
     fn batches_keep_their_metadata() {
         let first = write_metadata(&[("k", "1"), ("k", "2")]).unwrap();

@@ -152,8 +152,8 @@ impl TableReader for FileReader {
     }
 }
 
-/// Reads the headers that the footer of a file of `len` bytes names. Larger batches than `most` rows
-/// count as several.
+/// Reads the headers that the footer of a file of `len` bytes names. Larger batches than `most`
+/// rows count as several.
 ///
 /// # Errors
 ///

@@ -52,7 +52,14 @@ pub fn check(bytes: &[u8]) -> Result<Option<Vec<u8>>> {
             Some(leaves) => row_groups(thrift, leaves),
             None => bail!("it has no schema before its row groups"),
         },
-        (5, Kind::List) => metadata(thrift),
+        (5, _) => {
+            ensure_list(thrift, "key_value_metadata", kind, Kind::Struct)?;
+            metadata(thrift)
+        }
+        (7, _) => {
+            ensure_list(thrift, "column_orders", kind, Kind::Struct)?;
+            Ok(thrift.skip(kind))
+        }
         // The encryption algorithm; the footer itself may be plain.
         (8, _) => bail!("the file is encrypted; decrypt it first"),
         _ => Ok(thrift.skip(kind)),
@@ -213,9 +220,25 @@ fn row_groups(thrift: &mut Thrift<'_>, leaves: &[Leaf<'_>]) -> Result<Option<()>
                 }
                 whole
             }
+            (4, _) => {
+                ensure_list(thrift, "sorting_columns", kind, Kind::Struct)?;
+                Ok(thrift.skip(kind))
+            }
             _ => Ok(thrift.skip(kind)),
         })
     })
+}
+
+/// Checks an optional field, which the crate reads as a list of these values whatever its kind is.
+/// Other readers skip a field of another kind.
+fn ensure_list(thrift: &Thrift<'_>, name: &str, kind: Kind, of: Kind) -> Result<()> {
+    let mut ahead = thrift.clone();
+    let is_list =
+        kind == Kind::List && (ahead.list()).is_none_or(|(count, kind)| count == 0 || kind == of);
+    if !is_list {
+        bail!("its field {name} is not the list that Parquet has there: write the file again");
+    }
+    Ok(())
 }
 
 /// The column of a row group for this field.
@@ -258,6 +281,16 @@ fn column(thrift: &mut Thrift<'_>, leaf: &Leaf<'_>) -> Result<Option<()>> {
                     );
                 }
                 Ok(Some(()))
+            }
+            (2 | 8 | 13, _) => {
+                let (field, of) = match id {
+                    2 => ("encodings", Kind::Integer),
+                    8 => ("key_value_metadata", Kind::Struct),
+                    _ => ("encoding_stats", Kind::Struct),
+                };
+                let field = format!("{field} of column {:?}", name());
+                ensure_list(thrift, &field, kind, of)?;
+                Ok(thrift.skip(kind))
             }
             _ => Ok(thrift.skip(kind)),
         }),

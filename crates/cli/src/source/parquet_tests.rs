@@ -381,3 +381,24 @@ fn plain_seconds_are_read_as_seconds() {
     let back = read(file(&parquet(&table)).path(), None).unwrap();
     assert_eq!(back[0].columns(), table.columns());
 }
+
+/// A field of another type than Parquet has there, which other readers skip, is refused by name.
+#[test]
+fn fields_of_another_type_are_refused_by_name() {
+    let (pages, footer) = two_groups();
+    let bytes = put_together(&pages, footer.row_groups().to_vec());
+    let at = bytes.len() - 8;
+    let length = u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap()) as usize;
+    let key = bytes
+        .windows(12)
+        .rposition(|part| part == b"ARROW:schema")
+        .unwrap();
+    assert!(key > at - length);
+    // A field, a list of one struct, and in the struct a text of 12 bytes.
+    assert_eq!(bytes[key - 4..key], [0x19, 0x1c, 0x18, 12]);
+    // A list of one text.
+    let mut wrong = bytes;
+    wrong[key - 3] = 0x18;
+    let told = failure(&wrong);
+    assert!(told.contains("field key_value_metadata"), "{told}");
+}

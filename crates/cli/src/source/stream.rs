@@ -74,8 +74,8 @@ impl StreamReader {
     }
 }
 
-/// Reads the headers of a stream of `len` bytes up to its end. Larger batches than `most` rows count
-/// as several.
+/// Reads the headers of a stream of `len` bytes up to its end. Larger batches than `most` rows
+/// count as several.
 ///
 /// # Errors
 ///

@@ -39,6 +39,7 @@ impl Kind {
 
 /// Bytes being read. A function returns `None` if they break the protocol or the caller's
 /// expectation.
+#[derive(Clone)]
 pub struct Thrift<'a> {
     rest: &'a [u8],
     depth: usize,
