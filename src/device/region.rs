@@ -8,20 +8,16 @@ use std::ops::Deref;
 use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use rustix::fs::{FallocateFlags, FileType, SealFlags};
 use rustix::io::{Errno, retry_on_intr};
-use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
+use rustix::mm::{MapFlags, ProtFlags, mmap};
 
 use crate::device::BufferRef;
 pub use crate::device::lendable::Freed;
 use crate::device::lendable::Lendable;
 use crate::device::memfd::{FileCharge, Memfd, Process, ensure_whole};
 use crate::error::{Error, Result, Status};
-
-/// Linux's number on every processor; the crate libc has it for glibc alone.
-const MADV_COLLAPSE: libc::c_int = 25;
 
 /// Most bytes of a region: an address on the wire has 48 bits for the offset.
 pub const MAX_REGION_BYTES: u64 = 1 << 48;
@@ -30,14 +26,6 @@ pub const MAX_REGION_BYTES: u64 = 1 << 48;
 const SEALS: SealFlags = SealFlags::SHRINK
     .union(SealFlags::GROW)
     .union(SealFlags::FUTURE_WRITE);
-
-/// The size of a huge page. On a system with another size, regions have small pages.
-pub const HUGE_PAGE_BYTES: usize = 2 << 20;
-
-/// Huge pages are requested in steps of this many bytes. After a step that takes longer than the
-/// patience, no more are requested.
-const COLLAPSE_STEP: usize = 16 << 20;
-const COLLAPSE_PATIENCE: Duration = Duration::from_millis(100);
 
 /// Pages are allocated in steps of this many bytes, so that a signal repeats one step only.
 const ALLOCATE_STEP: u64 = 16 << 20;
@@ -56,86 +44,16 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Maps `len` bytes of the file; `len` is whole pages. A mapping of at least a huge page begins
-    /// at a multiple of a huge page, so that the page table can have huge pages.
-    fn new(fd: &OwnedFd, len: usize, prot: ProtFlags) -> Result<Self> {
-        let failed = |errno| Error::os(format_args!("cannot map a region of {len} bytes"), errno);
-        if len < HUGE_PAGE_BYTES {
-            // SAFETY: without an address hint the kernel picks an unmapped address.
-            let mapped = unsafe { mmap(std::ptr::null_mut(), len, prot, MapFlags::SHARED, fd, 0) };
-            return Self::at(mapped.map_err(failed)?.cast(), len);
-        }
-        let reserved = len.checked_add(HUGE_PAGE_BYTES).ok_or(Errno::NOMEM);
-        let reserved = reserved.map_err(failed)?;
-        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-        // SAFETY: as above.
-        let range =
-            unsafe { mmap_anonymous(std::ptr::null_mut(), reserved, ProtFlags::empty(), flags) };
-        // From here on, the drop of `range` unmaps the reservation after an error.
-        let range = Self::at(range.map_err(failed)?.cast(), reserved)?;
-        let front = range.data.as_ptr().align_offset(HUGE_PAGE_BYTES);
-        let begin = range.data.as_ptr().wrapping_add(front);
-        // SAFETY: `front` is less than a huge page, so the `len` bytes lie within the range. Nobody
-        // else knows the range, so its pages may be replaced.
-        unsafe {
-            mmap(
-                begin.cast(),
-                len,
-                prot,
-                MapFlags::SHARED | MapFlags::FIXED,
-                fd,
-                0,
-            )
-        }
-        .map_err(failed)?;
-        let back = reserved - front - len;
-        let whole = std::mem::ManuallyDrop::new(range);
-        for (start, len) in [
-            (whole.data.as_ptr(), front),
-            (begin.wrapping_add(len), back),
-        ] {
-            if len > 0 {
-                // SAFETY: this part of the range lies before or behind the file's pages, and nobody
-                // knows it.
-                let _ = unsafe { munmap(start.cast(), len) };
-            }
-        }
-        Self::at(begin, len)
-    }
-
-    /// Takes ownership of a mapping.
-    fn at(mapped: *mut u8, len: usize) -> Result<Self> {
-        let data = NonNull::new(mapped)
+    /// Maps `len` bytes of the file; `len` is whole pages.
+    fn new(fd: &OwnedFd, len: usize, prot: ProtFlags, flags: MapFlags) -> Result<Self> {
+        // SAFETY: without an address hint the kernel picks an unmapped address.
+        let mapped = unsafe { mmap(std::ptr::null_mut(), len, prot, flags, fd, 0) };
+        let mapped = mapped.map_err(|errno| {
+            Error::os(format_args!("cannot map a region of {len} bytes"), errno)
+        })?;
+        let data = NonNull::new(mapped.cast())
             .ok_or_else(|| Error::new(Status::Io, "the system mapped a region at address 0"))?;
         Ok(Self { data, len })
-    }
-
-    /// Requests huge pages. The system merges small pages of the file and adds missing ones, but
-    /// skips a huge page without any small page. If the system has no huge pages, the pages stay
-    /// small.
-    fn collapse(&self) {
-        let whole = self.len - self.len % HUGE_PAGE_BYTES;
-        for at in (0..whole).step_by(COLLAPSE_STEP) {
-            let start = Instant::now();
-            let len = COLLAPSE_STEP.min(whole - at);
-            let step = self.data.as_ptr().wrapping_add(at);
-            // SAFETY: the range is a part of this mapping; the advice changes no contents.
-            let result = unsafe { libc::madvise(step.cast(), len, MADV_COLLAPSE) };
-            // On fragmented memory the system has to compact first. That is worth the time of one
-            // step, not of a whole large region.
-            if result != 0 || start.elapsed() > COLLAPSE_PATIENCE {
-                return;
-            }
-        }
-    }
-
-    /// Maps the same file again at the same address and fills the page table at once. Later faults,
-    /// one for each page, would cost more.
-    fn populate(self, fd: &OwnedFd, prot: ProtFlags) -> Result<Self, Errno> {
-        let flags = MapFlags::SHARED | MapFlags::FIXED | MapFlags::POPULATE;
-        // SAFETY: `self` owns the mapping, and nobody points into it yet, so it may be replaced.
-        unsafe { mmap(self.data.as_ptr().cast(), self.len, prot, flags, fd, 0) }?;
-        Ok(self)
     }
 }
 
@@ -184,15 +102,10 @@ impl Region {
         let file = Memfd::create(name, len).map_err(|error| error.context(doing()))?;
         let fd = file.fd();
         let prot = ProtFlags::READ | ProtFlags::WRITE;
-        let mapping = Mapping::new(fd, map_len, prot)?;
-        if allocate_first_pages(fd, len).map_err(|e| Error::os(doing(), e))? {
-            mapping.collapse();
-        }
-        // Allocates the pages that `collapse` did not.
         allocate(fd, len).map_err(|e| Error::os(doing(), e))?;
-        let mapping = mapping
-            .populate(fd, prot)
-            .map_err(|e| Error::os(doing(), e))?;
+        // The page table is filled at once. Later faults, one for each page, would cost more.
+        let flags = MapFlags::SHARED | MapFlags::POPULATE;
+        let mapping = Mapping::new(fd, map_len, prot, flags)?;
         // After mapping: FUTURE_WRITE permits the existing writable mapping.
         rustix::fs::fcntl_add_seals(fd, SEALS | SealFlags::SEAL)
             .map_err(|errno| Error::os("cannot seal a region", errno))?;
@@ -272,20 +185,6 @@ fn ensure_available(len: u64) -> Result<()> {
     }
 }
 
-/// Allocates the first page of each huge page. Returns false if the file is shorter than a huge
-/// page.
-///
-/// By default a memfd has huge pages only if the administrator enabled them. But the system makes a
-/// huge page from small pages on request ([`Mapping::collapse`]), and zeroes the missing pages
-/// without a copy. Huge pages are faster to allocate, and cause fewer page faults for a reader.
-fn allocate_first_pages(fd: &OwnedFd, len: u64) -> Result<bool, Errno> {
-    let huge = HUGE_PAGE_BYTES as u64;
-    for index in 0..len / huge {
-        retry_on_intr(|| rustix::fs::fallocate(fd, FallocateFlags::empty(), index * huge, 1))?;
-    }
-    Ok(len >= huge)
-}
-
 fn allocate(fd: &OwnedFd, len: u64) -> Result<(), Errno> {
     let mut done = 0;
     while done < len {
@@ -333,7 +232,7 @@ impl MappedRegion {
         ensure_whole(&fd, size, "the peer's region")?;
         let map_len = usize::try_from(size)
             .map_err(|_| Error::protocol("the peer's region is larger than the address space"))?;
-        let mapping = Mapping::new(&fd, map_len, ProtFlags::READ)?;
+        let mapping = Mapping::new(&fd, map_len, ProtFlags::READ, MapFlags::SHARED)?;
         Ok(Self { mapping })
     }
 

@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::device::region::HUGE_PAGE_BYTES;
 use crate::device::{BufferRef, memfd};
 use crate::error::Result;
 use crate::fork::Generation;
@@ -27,6 +26,8 @@ use crate::transport::{BodyPolicy, Lease, Lender, LinkOptions, OnGpu, Placement,
 /// Size of a connection's first region for copies, where the options allow that. Small bodies share
 /// regions, since each takes a descriptor here and a mapping at the peer.
 const FIRST_REGION_BYTES: u64 = 1 << 20;
+/// Size of later ones, at least.
+const LEAST_REGION_BYTES: u64 = 2 << 20;
 
 /// [`Lender`] over regions.
 #[derive(Debug)]
@@ -326,7 +327,7 @@ fn take_block(core: &PoolCore, place: &impl LendingPlace, len: u64) -> Result<Op
 fn region_bytes(pooled: u64, needed: u64, largest: u64) -> u64 {
     let least = match pooled {
         0 => FIRST_REGION_BYTES,
-        _ => HUGE_PAGE_BYTES as u64,
+        _ => LEAST_REGION_BYTES,
     };
     let needed = needed.max(1);
     let bodies = (pooled / 10).max(least).div_ceil(needed);
