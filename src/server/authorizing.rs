@@ -163,7 +163,8 @@ impl ServerCore {
             Err(asking) => {
                 let text = format!(
                     "the server's host already decides about {asking} requests, as many as \
-                     max_providers allows; try again later"
+                     max_providers allows; raise it at the server, or give the request a \
+                     deadline: until then it waits for a place"
                 );
                 return self.refuse(turner, &asked, None, &Error::new(Status::Busy, text));
             }

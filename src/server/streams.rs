@@ -118,7 +118,8 @@ impl Streams {
         {
             let text = format!(
                 "the server's providers are busy with {} streams, its most (max_providers), and \
-                 the clients of {} of these have gone; try again",
+                 the clients of {} of these have gone; raise it at the server, or give the request \
+                 a deadline: until then it waits for a place",
                 counts.provided, counts.lost
             );
             return Err(Error::new(Status::Busy, text));
