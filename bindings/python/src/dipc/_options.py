@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from ctypes import c_char_p
 from typing import Any, TypedDict
 
-from . import _arguments
+from . import _arguments, _errors, _handle, _library
 from ._arguments import Body, Compression, DeviceOrAsSent, Filter, Validation
 from ._cancel import Cancel
 from ._handle import Setting
@@ -166,6 +166,15 @@ def _selection(options: GetOptions) -> list[Setting]:
         most = _arguments.FOREVER if rows is None else _arguments.count(rows, "rows")
         values.append(("range", (first, most)))
     return values
+
+
+def fits(options: GetOptions) -> bool:
+    """Whether a request has room for the selection: names of columns, and a filter."""
+    try:
+        _handle.options("get_options", _selection(options), _library.checked, _library.plain("dipc_get_options_free"))
+    except _errors.InvalidArgumentError:
+        return False
+    return True
 
 
 def selects(options: GetOptions) -> bool:

@@ -55,16 +55,22 @@ class Table:
     ) -> Reader:
         """Asks for the table.
 
-        :param columns: Those that are needed, where not all are. A server that knows no selections sends all.
+        :param columns: Those that are needed, where not all are. A server that knows no selections sends all, and all
+            are asked for where a request cannot name so many.
         :param rows: How many are needed, likewise.
         :param filter: A filter that all rows pass which are needed. Others may come, too: from a server that cannot
-            evaluate it, and where the options choose the rows, which it would change.
+            evaluate it, where it takes a request too many bytes, and where the options choose the rows, which it would
+            change.
         :raises InvalidDataError: it has other columns than :meth:`schema` says, by which the engine would read them.
         """
         schema, wanted = self.schema(), self._wanted(columns, rows)
+        if not _options.fits(wanted):
+            wanted = self._wanted(None, rows)
         ways = [wanted] if wanted == self._options else [wanted, self._options]
         if filter is not None and all(self._options.get(name) is None for name in ("filter", "first_row", "rows")):
-            ways.insert(0, cast("GetOptions", {**wanted, "filter": filter}))
+            filtered = cast("GetOptions", {**wanted, "filter": filter})
+            if _options.fits(filtered):
+                ways.insert(0, filtered)
         reader = self._first(ways)
         found, known = _columns(reader.schema), _columns(schema)
         if found != known and (columns is None or not set(found) <= set(known)):
