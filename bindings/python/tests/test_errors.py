@@ -323,3 +323,10 @@ def test_another_version_is_refused(tmp_path, source, words):
     code, text = load({"DIPC_LIBRARY": str(other)})
     assert code == 1
     assert f"LibraryError: {other} {words}" in text
+
+
+def test_wrong_arguments_say_what_is_right():
+    with pytest.raises(TypeError, match=r"no option 'client': call the method of the client, as dipc\.Client"):
+        dipc.get("shm:@x", "x", client=None)
+    with pytest.raises(TypeError, match="a URI is text, or a list of two, not NoneType"):
+        dipc.get(None, "x")

@@ -9,6 +9,7 @@ from conftest import table
 from dipc._table import Table
 from engines import MOST, ROWS, is_lent, made, serving
 
+pa = pytest.importorskip("pyarrow")
 pl = pytest.importorskip("polars")
 
 ENGINES = pytest.mark.parametrize("engine", ["in-memory", "streaming"])
@@ -252,3 +253,11 @@ def test_tables_wider_than_a_request_can_name(server, query):
     server.publish("wide", wide)
     got = WIDE[query](dipc.polars.scan(server.uri, "wide"), names).collect()
     assert got.equals(WIDE[query](wide.lazy(), names).collect())
+
+
+@pytest.mark.parametrize("type", [pa.decimal256(50, 2), pa.list_(pa.decimal256(50, 2))])
+def test_a_type_that_engines_lack_is_named_with_the_remedy(server, type):
+    server.publish("wide", pa.table({"number": [1], "big": pa.array([None], type)}))
+    with pytest.raises(Exception, match="column 'big', a decimal of 256 bits: name the others by the option columns="):
+        dipc.polars.scan(server.uri, "wide").collect()
+    assert dipc.polars.scan(server.uri, "wide", columns=["number"]).collect().shape == (1, 1)

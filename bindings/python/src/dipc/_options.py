@@ -35,7 +35,8 @@ class RequestOptions(TypedDict, total=False):
     cancel: Cancel | None
     """Ends this call and the stream from another thread."""
     connect_timeout: float | None
-    """Seconds that connecting may take, up to the server's first answer; 10 by default."""
+    """Seconds from connecting to the server's first answer; 10 by default. A note that the request has arrived is one,
+    which the server sends where its provider takes longer: only ``deadline`` and ``stall_timeout`` end the wait then."""
     stall_timeout: float | None
     """Seconds that the server may say nothing, and take nothing, while something is waited for; for ever by default,
     and a server that dies is noticed all the same."""
@@ -105,7 +106,8 @@ def of_request(options: Mapping[str, Any], known: Any = RequestOptions) -> list[
     """The settings of every request, less the headers. Raises TypeError where an option is none of the `known`."""
     unknown = options.keys() - known.__annotations__.keys()
     if unknown:
-        raise TypeError(f"there is no option {min(unknown)!r}")
+        hint = ": call the method of the client, as dipc.Client(…).get(…)" if "client" in unknown else ""
+        raise TypeError(f"there is no option {min(unknown)!r}{hint}")
     return [
         ("send_secrets", (bool(options.get("send_secrets", False)),)),
         ("checksums", (bool(options.get("checksums", False)),)),

@@ -30,7 +30,14 @@ class Table:
     def schema(self) -> Schema:
         """Asked for once, since the engine's plan holds on to it."""
         if self._schema is None:
-            self._schema = self._ask()
+            schema = self._ask()
+            for column in schema.children:
+                if _has_wide_decimals(column):
+                    raise _errors.UnsupportedError(
+                        f"the engine has no type for column {column.name!r}, a decimal of 256 bits: name the others by "
+                        "the option columns=, or have the server cast it"
+                    )
+            self._schema = schema
         return self._schema
 
     def _ask(self) -> Schema:
@@ -113,6 +120,11 @@ class Table:
 
     def __repr__(self) -> str:
         return f"<dipc table {self._ticket!r} of {self._uri!r}>"
+
+
+def _has_wide_decimals(schema: Schema) -> bool:
+    parts = [*schema.children, *([] if schema.dictionary is None else [schema.dictionary])]
+    return (schema.format.startswith("d:") and schema.format.endswith(",256")) or any(map(_has_wide_decimals, parts))
 
 
 def _columns(schema: Schema) -> tuple[object, ...]:
