@@ -405,7 +405,10 @@ pub(super) fn answered_before() -> Error {
 impl Drop for Request {
     fn drop(&mut self) {
         let left = |code: Status, text: &'static str| match self.is_cancelled() {
-            true => (Status::Cancelled, "the client has gone or has cancelled its request"),
+            true => (
+                Status::Cancelled,
+                "the client has gone or has cancelled its request",
+            ),
             false => (code, text),
         };
         if self.undecided.lock().is_some() {

@@ -249,7 +249,7 @@ WIDE = {
 @pytest.mark.parametrize("query", WIDE)
 def test_tables_wider_than_a_request_can_name(server, query):
     names = [f"column number {number}" for number in range(6000)]
-    wide = pl.DataFrame({name: [number, None] for number, name in enumerate(names)}, {name: pl.Int32 for name in names})
+    wide = pl.DataFrame({name: [number, None] for number, name in enumerate(names)}, dict.fromkeys(names, pl.Int32))
     server.publish("wide", wide)
     got = WIDE[query](dipc.polars.scan(server.uri, "wide"), names).collect()
     assert got.equals(WIDE[query](wide.lazy(), names).collect())

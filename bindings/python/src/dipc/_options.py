@@ -36,7 +36,8 @@ class RequestOptions(TypedDict, total=False):
     """Ends this call and the stream from another thread."""
     connect_timeout: float | None
     """Seconds from connecting to the server's first answer; 10 by default. A note that the request has arrived is one,
-    which the server sends where its provider takes longer: only ``deadline`` and ``stall_timeout`` end the wait then."""
+    which the server sends where its provider takes longer: ``deadline`` and ``stall_timeout`` alone end the wait
+    then."""
     stall_timeout: float | None
     """Seconds that the server may say nothing, and take nothing, while something is waited for; for ever by default,
     and a server that dies is noticed all the same."""
