@@ -172,8 +172,9 @@ func WithDeadline(deadline time.Time) GetOption {
 	return getOption(func(r *getRequest) error { return r.endAt(deadline) })
 }
 
-// WithConnectTimeout sets how long connecting may take, up to the server's first answer. Default 10 s. The
-// context may end it earlier.
+// WithConnectTimeout sets how long connecting may take, up to the server's first answer. Default 10 s. A note
+// that the request has arrived is one, which the server sends where its provider takes longer: only the
+// context and [WithStallTimeout] end the wait then.
 func WithConnectTimeout(timeout time.Duration) CallOption {
 	return CallOption{
 		get: func(r *getRequest) error {

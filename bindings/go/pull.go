@@ -33,7 +33,8 @@ func (s *Server) SetHandlerPull() error {
 
 // NextRequest waits for the next request of the pull form. Goroutines that wait, here or in the methods
 // of a [Request], occupy no thread of the system. The limits are [WithMaxStreams] and
-// [WithMaxProviders].
+// [WithMaxProviders]. Clients wait while nobody calls it: a program that takes no more requests, as where
+// ctx has ended, calls [Server.Close], which tells them.
 func (s *Server) NextRequest(ctx context.Context) (request *Request, err error) {
 	object, err := s.handle.use()
 	if err != nil {

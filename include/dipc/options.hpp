@@ -126,7 +126,9 @@ struct Window {
 
 /// Given to Client::get(), Client::describe() and Client::list().
 struct GetOptions {
-  std::optional<std::chrono::nanoseconds> connect_timeout = {};  ///< Up to the first answer.
+  /// Up to the first answer. A note that the request has arrived is one, which the server sends where
+  /// its provider takes longer: only `deadline` and `stall_timeout` end the wait then.
+  std::optional<std::chrono::nanoseconds> connect_timeout = {};
   std::optional<std::chrono::nanoseconds> stall_timeout = {};  ///< Of a server that is silent.
   std::optional<std::chrono::nanoseconds> deadline = {};  ///< Up to the end of the stream.
   Headers headers = {};  ///< For the server's host. A server that knows no headers refuses them.
@@ -160,7 +162,9 @@ struct GetOptions {
 
 /// Given to Client::put() and Client::put_open().
 struct PutOptions {
-  std::optional<std::chrono::nanoseconds> connect_timeout = {};  ///< Up to the first answer.
+  /// Up to the first answer. A note that the request has arrived is one, which the server sends where
+  /// its provider takes longer: only `deadline` and `stall_timeout` end the wait then.
+  std::optional<std::chrono::nanoseconds> connect_timeout = {};
   /// Of a server that takes nothing and says nothing.
   std::optional<std::chrono::nanoseconds> stall_timeout = {};
   std::optional<std::chrono::nanoseconds> deadline = {};  ///< Up to the end of the table.

@@ -45,7 +45,9 @@ macro_rules! common {
                 Self::default()
             }
 
-            /// Time limit from connecting to the server's first answer. Default: 10 s.
+            /// Time limit from connecting to the server's first answer. Default: 10 s. A note that
+            /// the request has arrived is one, which the server sends where its provider takes
+            /// longer: only the deadline and the stall timeout end the wait then.
             #[must_use]
             pub fn connect_timeout(mut self, limit: Duration) -> Self {
                 self.inner.connect_timeout = limit;

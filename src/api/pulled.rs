@@ -41,6 +41,10 @@ impl Server {
 
     /// The next request of the queue. A dropped future takes none.
     ///
+    /// Requests wait while nobody takes them. A runtime that is dropped ends its tasks, and with
+    /// them the requests that they hold, but not the server: drop or stop that too, so that clients
+    /// which come later are told.
+    ///
     /// # Errors
     ///
     /// `Stopped`.

@@ -205,3 +205,29 @@ fn a_table_goes_on_when_its_client_reads_again() {
         assert_eq!(rows.expect("the table stands still").unwrap(), 64 << 17);
     });
 }
+
+/// Promise of `Server::next_request`: a runtime that is dropped fails what its tasks answer, and a
+/// stop tells those whom nobody answers.
+#[test]
+fn a_dropped_runtime_and_a_stop_leave_nobody_waiting() {
+    let server = Server::builder().build().unwrap();
+    let uri = server.listen("tcp://127.0.0.1:0").unwrap();
+    server.pull_handler().unwrap();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let asked = server.clone();
+    runtime.spawn(async move {
+        while let Ok(request) = asked.next_request().await {
+            tokio::spawn(answer(request, Living::default()));
+        }
+    });
+    let client = Client::new().unwrap();
+    let mut reader = client.get(&uri, "pending").unwrap();
+    drop(runtime);
+    let error = reader.next_batch().unwrap_err();
+    assert_eq!(error.status(), Status::Provider);
+    let later = std::thread::spawn(move || client.get(&uri, "few").map(drop));
+    server.stop(Duration::ZERO).unwrap();
+    let error = later.join().unwrap().unwrap_err();
+    let ends = [Status::Stopped, Status::Disconnected, Status::Unreachable];
+    assert!(ends.contains(&error.status()), "{error}");
+}

@@ -294,7 +294,10 @@ function accept_requests(server::Server)
             try
                 accept_request(server) || break
             catch exception
-                exception isa InterruptException || rethrow()
+                if !(exception isa InterruptException)
+                    give_up(server)
+                    rethrow()
+                end
                 pass_on(server, exception)
             end
         end
@@ -302,6 +305,12 @@ function accept_requests(server::Server)
         drain_releases(server)
         leave(server)
     end
+    return
+end
+
+# Nobody takes requests any more. Clients are told so, rather than wait for ever.
+function give_up(server)
+    ccall(@c(dipc_server_stop), Int32, (Ptr{Cvoid}, UInt64, Ptr{Ptr{Cvoid}}), server.pointer, 0, C_NULL)
     return
 end
 

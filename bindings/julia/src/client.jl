@@ -130,7 +130,9 @@ Asks a server for a ticket, and returns once the schema is there.
 - `ticket`: text or bytes
 - `client`: a [`Dipc.Client`](@ref)
 - `cancel`: a [`Dipc.Cancel`](@ref), which ends this call and the stream
-- `connect_timeout`: seconds or a `Dates` period, up to the server's first answer (10 s)
+- `connect_timeout`: seconds or a `Dates` period, up to the server's first answer (10 s).
+  A note that the request has arrived is one, which the server sends where its provider takes
+  longer: only `deadline` and `stall_timeout` end the wait then
 - `stall_timeout`: how long the server may say nothing (no limit)
 - `deadline`: how long the whole stream may take, from the request on; then it fails with
   `Dipc.ERR_TIMEOUT`. The server sees what is left (no limit)

@@ -35,6 +35,29 @@ end
     end
 end
 
+@testset "a server whose task has failed tells its clients" begin
+    server = Dipc.Server(address())
+    Dipc.serve(server, "numbers", (a = [1],))
+    gate = Channel{Nothing}(1)
+    Dipc.serve(() -> (take!(gate); (a = [1],)), server, "stuck")
+    uri = Dipc.uri(server)
+    @test Dipc.table(Dipc.get(uri, "numbers")).a == [1]
+    asked = @async status(() -> Dipc.get(uri, "stuck"))
+    while server.active == 0
+        yield()
+    end
+    schedule(server.task, ErrorException("no such luck"); error = true)
+    @test occursin("no such luck", sprint(showerror, thrown(() -> wait(server))))
+    ends = (Dipc.ERR_STOPPED, Dipc.ERR_DISCONNECTED)
+    @test fetch(asked) in ends
+    @test status(() -> Dipc.get(uri, "numbers")) in (Dipc.ERR_UNREACHABLE, ends...)
+    @test occursin("no such luck", sprint(showerror, thrown(() -> close(server))))
+    put!(gate, nothing)
+    while server.active > 0
+        yield()
+    end
+end
+
 @testset "use after close" begin
     server = Dipc.Server(address())
     client = Dipc.Client()

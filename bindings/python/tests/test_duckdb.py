@@ -9,6 +9,7 @@ from conftest import table
 from engines import MOST, ROWS, made, serving
 
 duckdb = pytest.importorskip("duckdb")
+pa = pytest.importorskip("pyarrow")
 
 
 @pytest.fixture(scope="module")
@@ -157,3 +158,13 @@ def test_a_server_of_this_process_may_need_python(server, connection):
     dipc.duckdb.register(connection, "there", server.uri, "x")
     for _ in range(2):
         assert connection.sql("SELECT sum(number) FROM there").fetchall() == [(sum(range(1000)),)]
+
+
+@pytest.mark.parametrize("type", [pa.decimal256(50, 2), pa.list_(pa.decimal256(50, 2))])
+def test_a_type_that_engines_lack_is_named_with_the_remedy(server, type):
+    server.publish("wide", pa.table({"number": [1], "big": pa.array([None], type)}))
+    connection = duckdb.connect()
+    with pytest.raises(Exception, match="column 'big', a decimal of 256 bits: name the others by the option columns="):
+        dipc.duckdb.register(connection, "wide", server.uri, "wide")
+    dipc.duckdb.register(connection, "narrow", server.uri, "wide", columns=["number"])
+    assert connection.sql("FROM narrow").fetchall() == [(1,)]

@@ -9,6 +9,7 @@ from conftest import table
 from dipc._table import Table
 from engines import MOST, ROWS, is_lent, made, serving
 
+pa = pytest.importorskip("pyarrow")
 pl = pytest.importorskip("polars")
 
 ENGINES = pytest.mark.parametrize("engine", ["in-memory", "streaming"])
@@ -229,3 +230,34 @@ def test_types(server, name):
 def test_a_server_of_this_process_may_need_python(server):
     server.serve("x", lambda: (table(100, start) for start in range(0, 1000, 100)))
     assert dipc.polars.scan(server.uri, "x").select(pl.col("number").sum()).collect().item() == sum(range(1000))
+
+
+WIDE = {
+    "all": lambda frame, names: frame,
+    "a filter": lambda frame, names: frame.filter(pl.col(names[5]) == 5),
+    "more columns than a request names": lambda frame, names: frame.select(names[:5000]),
+    "these and a filter": lambda frame, names: frame.filter(pl.col(names[5]) == 5).select(names[5:5005]),
+    "these and rows": lambda frame, names: frame.select(names[:5000]).head(1),
+    "names of too many bytes": lambda frame, names: frame.select(names[:3600]),
+    "names and a filter of too many bytes": lambda frame, names: frame.filter(
+        pl.col(names[1]).is_in(list(range(10_000)))
+    ).select(names[:2500]),
+    "all but one": lambda frame, names: frame.drop(names[0]),
+}
+
+
+@pytest.mark.parametrize("query", WIDE)
+def test_tables_wider_than_a_request_can_name(server, query):
+    names = [f"column number {number}" for number in range(6000)]
+    wide = pl.DataFrame({name: [number, None] for number, name in enumerate(names)}, dict.fromkeys(names, pl.Int32))
+    server.publish("wide", wide)
+    got = WIDE[query](dipc.polars.scan(server.uri, "wide"), names).collect()
+    assert got.equals(WIDE[query](wide.lazy(), names).collect())
+
+
+@pytest.mark.parametrize("type", [pa.decimal256(50, 2), pa.list_(pa.decimal256(50, 2))])
+def test_a_type_that_engines_lack_is_named_with_the_remedy(server, type):
+    server.publish("wide", pa.table({"number": [1], "big": pa.array([None], type)}))
+    with pytest.raises(Exception, match="column 'big', a decimal of 256 bits: name the others by the option columns="):
+        dipc.polars.scan(server.uri, "wide").collect()
+    assert dipc.polars.scan(server.uri, "wide", columns=["number"]).collect().shape == (1, 1)

@@ -417,3 +417,46 @@ def test_a_server_that_drains_leads_elsewhere():
         with pytest.raises(dipc.BusyError, match="the server drains"):
             dipc.get(uri, "table")
     assert not other.is_ready
+
+
+def test_a_stream_is_given_to_one_client():
+    """Another one would find nothing left of it, and take that for an empty table."""
+    streams = {}
+
+    def get(request):
+        return streams.setdefault(request.ticket, table(10).to_reader())
+
+    async def coroutine(request):
+        return get(request)
+
+    async def main():
+        async with dipc.Server() as server:
+            uri = server.listen(new_address())
+            server.set_handler(coroutine)
+            assert (await (await dipc.aget(uri, "coroutine")).aread_all()).num_rows == 10
+            with pytest.raises(dipc.ProviderError, match="make one anew for each client"):
+                await dipc.aget(uri, "coroutine")
+
+    asyncio.run(main())
+    with dipc.Server() as server:
+        uri = server.listen(new_address())
+        server.set_handler(get)
+        assert dipc.get(uri, "thread").read_all().num_rows == 10
+        with pytest.raises(dipc.ProviderError, match="make one anew for each client"):
+            dipc.get(uri, "thread")
+        # One that is made anew may lie where an earlier one has lain.
+        server.set_handler(lambda: table(10).to_reader())
+        for _ in range(100):
+            assert dipc.get(uri, "anew").read_all().num_rows == 10
+
+
+def test_a_request_names_its_verb():
+    verbs = []
+    with dipc.Server(authorizer=lambda request: verbs.append(request.verb)) as server:
+        server.publish("x", table(10))
+        uri = server.listen(new_address())
+        dipc.get(uri, "x").read_all()
+        dipc.list_tickets(uri)
+    assert all(isinstance(verb, dipc.Verb) for verb in verbs)
+    assert verbs[0] is dipc.Verb.GET
+    assert dipc.Verb.LIST in verbs

@@ -8,7 +8,7 @@ use arrow::error::ArrowError;
 use arrow::record_batch::{RecordBatchIterator, RecordBatchReader};
 use dipc::{Cancel, Reader};
 
-use crate::error::guarded;
+use crate::error::{from_arrow, guarded};
 use crate::exports;
 
 /// What ADBC calls a result set.
@@ -54,6 +54,46 @@ struct Results(Reader);
 /// The result set that `reader` reads, with the token that ends it.
 pub(crate) fn of(reader: Reader, token: Arc<Cancel>) -> ResultSet {
     until(Results(reader), token)
+}
+
+/// Some columns of a result set.
+struct Columns {
+    results: Results,
+    places: Vec<usize>,
+    schema: SchemaRef,
+}
+
+/// As [`of`], with the columns alone that have these places.
+pub(crate) fn columns_of(
+    reader: Reader,
+    places: Vec<usize>,
+    token: Arc<Cancel>,
+) -> adbc_core::error::Result<ResultSet> {
+    let schema = Arc::new(reader.schema().project(&places).map_err(from_arrow)?);
+    let results = Results(reader);
+    Ok(until(
+        Columns {
+            results,
+            places,
+            schema,
+        },
+        token,
+    ))
+}
+
+impl Iterator for Columns {
+    type Item = Result<RecordBatch, ArrowError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let next = self.results.next()?;
+        Some(next.and_then(|batch| batch.project(&self.places)))
+    }
+}
+
+impl RecordBatchReader for Columns {
+    fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.schema)
+    }
 }
 
 impl Iterator for Results {

@@ -1,6 +1,6 @@
 //! Which columns and rows of its result set a statement asks for.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use adbc_core::error::Result;
 use adbc_core::options::OptionValue;
@@ -54,19 +54,28 @@ impl Selection {
         self.0.is_empty()
     }
 
-    /// `options` of a get of these columns and rows.
-    pub(crate) fn of(&self, mut options: GetOptions) -> Result<GetOptions> {
-        if let Some(columns) = self.columns()? {
-            options = options.columns(columns).or_adbc()?;
-        }
-        if let Some(filter) = self.0.get(FILTER) {
-            options = options.filter(filter.clone()).or_adbc()?;
-        }
+    /// `options` of a get of these columns and rows; and whether the columns are left to this side,
+    /// since a request cannot name so many.
+    pub(crate) fn of(&self, options: GetOptions) -> Result<(GetOptions, bool)> {
         let first = self.rows(OFFSET)?.unwrap_or(0);
-        Ok(match self.rows(LIMIT)? {
+        let options = match self.rows(LIMIT)? {
             None => options.rows(first..),
             Some(rows) => options.rows(first..first.saturating_add(rows)),
-        })
+        };
+        let filtered = |options: GetOptions| match self.0.get(FILTER) {
+            None => Ok(options),
+            Some(filter) => options.filter(filter.clone()).or_adbc(),
+        };
+        let Some(columns) = self.columns()? else {
+            return Ok((filtered(options)?, false));
+        };
+        let mut known = HashSet::new();
+        let is_once = columns.iter().all(|name| known.insert(name.clone()));
+        match (options.clone().columns(columns).or_adbc()).and_then(filtered) {
+            Ok(options) => Ok((options, false)),
+            Err(_) if is_once => Ok((filtered(options)?, true)),
+            Err(error) => Err(error),
+        }
     }
 
     /// What is left of `schema`.
@@ -75,8 +84,20 @@ impl Selection {
     ///
     /// `InvalidArguments`: it does not have one of the columns, or has several of its name.
     pub(crate) fn schema(&self, schema: Schema) -> Result<Schema> {
+        match self.places(&schema)? {
+            None => Ok(schema),
+            Some(places) => schema.project(&places).map_err(from_arrow),
+        }
+    }
+
+    /// The places in `schema` of the columns; `None`: all.
+    ///
+    /// # Errors
+    ///
+    /// As [`schema`](Self::schema).
+    pub(crate) fn places(&self, schema: &Schema) -> Result<Option<Vec<usize>>> {
         let Some(columns) = self.columns()? else {
-            return Ok(schema);
+            return Ok(None);
         };
         let place = |name: &String| {
             let fields = schema.fields().iter().enumerate();
@@ -91,8 +112,7 @@ impl Selection {
                 ))),
             }
         };
-        let places = columns.iter().map(place).collect::<Result<Vec<_>>>()?;
-        schema.project(&places).map_err(from_arrow)
+        columns.iter().map(place).collect::<Result<_>>().map(Some)
     }
 
     fn rows(&self, name: &str) -> Result<Option<u64>> {
@@ -177,6 +197,25 @@ mod tests {
         for bad in ["", "a,", ",a", "a,,b", "\"a", "\"a\"b", "a\"b\"", "\"\"\""] {
             assert_eq!(names_in(bad), None, "{bad}");
         }
+    }
+
+    /// Promise of the table of options: what a request cannot name is selected on this side.
+    #[test]
+    fn more_columns_than_a_request_names_are_selected_here() {
+        let names: Vec<_> = (0..5000).map(|number| format!("c{number}")).collect();
+        let set = |count: usize, filter: usize| {
+            let mut selection = Selection::default();
+            selection.set(COLUMNS, names[..count].join(",").as_str().into())?;
+            selection.set(FILTER, vec![7; filter].as_slice().into())?;
+            selection.of(GetOptions::new()).map(|(_, is_left)| is_left)
+        };
+        assert!(!set(4000, 0).unwrap());
+        assert!(set(5000, 0).unwrap());
+        assert!(set(2, (64 << 10) - 16).unwrap());
+        let mut selection = Selection::default();
+        let twice = [names.as_slice(), &names[..1]].concat().join(",");
+        let error = selection.set(COLUMNS, twice.as_str().into()).unwrap_err();
+        assert_eq!(error.status, Status::InvalidArguments, "{error}");
     }
 
     /// Promise of the table of options: a value that cannot be used is refused, and changes nothing.

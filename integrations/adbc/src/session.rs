@@ -29,13 +29,21 @@ impl Session {
         selection: &Selection,
         token: Arc<Cancel>,
     ) -> Result<ResultSet> {
-        let options = selection.of(self.settings.get_until(&token)?)?;
+        let (options, is_left) = selection.of(self.settings.get_until(&token)?)?;
         let in_parts = self.settings.in_parts()?;
         let reader = guarded(|| match in_parts {
             true => self.client.get_parts(&self.uri, descriptor, &options),
             false => self.client.get_with(&self.uri, descriptor, &options),
         });
-        Ok(results::of(reader.or_adbc()?, token))
+        let reader = reader.or_adbc()?;
+        let places = match is_left {
+            true => selection.places(&reader.schema())?,
+            false => None,
+        };
+        match places {
+            Some(places) => results::columns_of(reader, places, token),
+            None => Ok(results::of(reader, token)),
+        }
     }
 
     /// The result set of one partition.

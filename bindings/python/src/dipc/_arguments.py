@@ -103,6 +103,8 @@ def uri_bytes(uri: str) -> bytes:
 
 def uris_bytes(uris: Uris) -> list[bytes]:
     """One URI, or two for metadata and bodies."""
+    if not isinstance(uris, Sequence):
+        raise TypeError(f"a URI is text, or a list of two, not {type(uris).__name__}")
     return [uri_bytes(uri) for uri in ([uris] if isinstance(uris, str) else uris)]
 
 

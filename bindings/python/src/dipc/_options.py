@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from ctypes import c_char_p
 from typing import Any, TypedDict
 
-from . import _arguments
+from . import _arguments, _errors, _handle, _library
 from ._arguments import Body, Compression, DeviceOrAsSent, Filter, Validation
 from ._cancel import Cancel
 from ._handle import Setting
@@ -35,7 +35,9 @@ class RequestOptions(TypedDict, total=False):
     cancel: Cancel | None
     """Ends this call and the stream from another thread."""
     connect_timeout: float | None
-    """Seconds that connecting may take, up to the server's first answer; 10 by default."""
+    """Seconds from connecting to the server's first answer; 10 by default. A note that the request has arrived is one,
+    which the server sends where its provider takes longer: ``deadline`` and ``stall_timeout`` alone end the wait
+    then."""
     stall_timeout: float | None
     """Seconds that the server may say nothing, and take nothing, while something is waited for; for ever by default,
     and a server that dies is noticed all the same."""
@@ -105,7 +107,8 @@ def of_request(options: Mapping[str, Any], known: Any = RequestOptions) -> list[
     """The settings of every request, less the headers. Raises TypeError where an option is none of the `known`."""
     unknown = options.keys() - known.__annotations__.keys()
     if unknown:
-        raise TypeError(f"there is no option {min(unknown)!r}")
+        hint = ": call the method of the client, as dipc.Client(…).get(…)" if "client" in unknown else ""
+        raise TypeError(f"there is no option {min(unknown)!r}{hint}")
     return [
         ("send_secrets", (bool(options.get("send_secrets", False)),)),
         ("checksums", (bool(options.get("checksums", False)),)),
@@ -166,6 +169,15 @@ def _selection(options: GetOptions) -> list[Setting]:
         most = _arguments.FOREVER if rows is None else _arguments.count(rows, "rows")
         values.append(("range", (first, most)))
     return values
+
+
+def fits(options: GetOptions) -> bool:
+    """Whether a request has room for the selection: names of columns, and a filter."""
+    try:
+        _handle.options("get_options", _selection(options), _library.checked, _library.plain("dipc_get_options_free"))
+    except _errors.InvalidArgumentError:
+        return False
+    return True
 
 
 def selects(options: GetOptions) -> bool:

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import threading
+import weakref
 from typing import Any, Callable
 
 from . import _errors, _source
 from ._description import Description
 from ._request import Authorizer, Request, Verb
+
+_FEW = 16
+"""So many streams are known before those that have died are looked for."""
 
 Provider = Callable[[Request], Any]
 Answers = dict[int, Provider]
@@ -104,6 +109,7 @@ def authorizer_of(function: Any) -> Authorizer | OnLoop | None:
 def answer(request: Request, given: Any) -> _source.Source:
     """What a provider or handler gave, as batches."""
     if request.verb in (Verb.GET, Verb.EXCHANGE):
+        _ensure_unread(given)
         return _source.open_source(given)
     if request.verb == Verb.LIST:
         given = Description(endpoints=given)
@@ -121,10 +127,37 @@ def ensure_nothing(given: object) -> None:
 async def answer_of(request: Request, given: Any) -> _source.AsyncSource:
     """As :func:`answer`, for what a coroutine gave."""
     if request.verb in (Verb.GET, Verb.EXCHANGE):
+        _ensure_unread(given)
         return await _source.open_async(given)
     if request.verb == Verb.LIST and hasattr(given, "__aiter__"):
         given = [endpoint async for endpoint in given]
     return _source.NeverWaits(answer(request, given))
+
+
+_given: dict[int, weakref.ref[Any]] = {}
+"""Streams that providers gave to clients, by their identity."""
+_given_lock = threading.RLock()
+
+
+def _ensure_unread(given: Any) -> None:
+    """Raises ProviderError for a stream that an earlier client was given, of which it would find nothing left."""
+    if not _source.is_read_once(given):
+        return
+    try:
+        reference = weakref.ref(given)
+    except TypeError:
+        # Not every type can be watched.
+        return
+    with _given_lock:
+        if len(_given) > 2 * _FEW:
+            for number in [number for number, known in _given.items() if known() is None]:
+                del _given[number]
+        known = _given.get(id(given))
+        if known is not None and known() is given:
+            raise _errors.ProviderError(
+                "the provider gave a stream that an earlier client has read: make one anew for each client"
+            )
+        _given[id(given)] = reference
 
 
 class _Once:

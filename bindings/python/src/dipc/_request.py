@@ -114,8 +114,8 @@ class Request:
     def __init__(self, pointer: c_void_p) -> None:
         self.handle: Handle = Handle("request", pointer, _request_free)
         self._ticket = _library.bytes_of(_ticket, pointer, size=256)
-        self.verb: int = _verb(pointer)
-        """What the client wants: a :class:`Verb`."""
+        self.verb = Verb(_verb(pointer))
+        """What the client wants."""
         self._reader: Reader | None = None
 
     def close(self) -> None:

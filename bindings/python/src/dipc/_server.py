@@ -82,7 +82,8 @@ class ServerStats(NamedTuple):
 class Server:
     """Serves tables to clients. Any thread may use it, also several at once.
 
-    Use it in a ``with`` or ``async with`` block, or close it. An open one is closed when it is collected and when the
+    Use it in a ``with`` or ``async with`` block, or close it. An open one is closed soon after it is collected, by
+    another thread, so that its address may still be in use for a moment, and when the
     interpreter ends.
 
     :param max_streams: How many streams are served at once; 64 by default. One more is refused as busy, or waits for a

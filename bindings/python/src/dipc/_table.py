@@ -30,7 +30,14 @@ class Table:
     def schema(self) -> Schema:
         """Asked for once, since the engine's plan holds on to it."""
         if self._schema is None:
-            self._schema = self._ask()
+            schema = self._ask()
+            for column in schema.children:
+                if _has_wide_decimals(column):
+                    raise _errors.UnsupportedError(
+                        f"the engine has no type for column {column.name!r}, a decimal of 256 bits: name the others by "
+                        "the option columns=, or have the server cast it"
+                    )
+            self._schema = schema
         return self._schema
 
     def _ask(self) -> Schema:
@@ -55,16 +62,22 @@ class Table:
     ) -> Reader:
         """Asks for the table.
 
-        :param columns: Those that are needed, where not all are. A server that knows no selections sends all.
+        :param columns: Those that are needed, where not all are. A server that knows no selections sends all, and all
+            are asked for where a request cannot name so many.
         :param rows: How many are needed, likewise.
         :param filter: A filter that all rows pass which are needed. Others may come, too: from a server that cannot
-            evaluate it, and where the options choose the rows, which it would change.
+            evaluate it, where it takes a request too many bytes, and where the options choose the rows, which it would
+            change.
         :raises InvalidDataError: it has other columns than :meth:`schema` says, by which the engine would read them.
         """
         schema, wanted = self.schema(), self._wanted(columns, rows)
+        if not _options.fits(wanted):
+            wanted = self._wanted(None, rows)
         ways = [wanted] if wanted == self._options else [wanted, self._options]
         if filter is not None and all(self._options.get(name) is None for name in ("filter", "first_row", "rows")):
-            ways.insert(0, cast("GetOptions", {**wanted, "filter": filter}))
+            filtered = cast("GetOptions", {**wanted, "filter": filter})
+            if _options.fits(filtered):
+                ways.insert(0, filtered)
         reader = self._first(ways)
         found, known = _columns(reader.schema), _columns(schema)
         if found != known and (columns is None or not set(found) <= set(known)):
@@ -107,6 +120,11 @@ class Table:
 
     def __repr__(self) -> str:
         return f"<dipc table {self._ticket!r} of {self._uri!r}>"
+
+
+def _has_wide_decimals(schema: Schema) -> bool:
+    parts = [*schema.children, *([] if schema.dictionary is None else [schema.dictionary])]
+    return (schema.format.startswith("d:") and schema.format.endswith(",256")) or any(map(_has_wide_decimals, parts))
 
 
 def _columns(schema: Schema) -> tuple[object, ...]:

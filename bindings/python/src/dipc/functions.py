@@ -201,7 +201,7 @@ def enable(
 class Module:
     """A module of WebAssembly, as a client has it. It does not change, and any thread may use it.
 
-    :param wasm: Its bytes, or the path of its file. The server checks them.
+    :param wasm: Its bytes, or the path of its file. The server checks all but how they begin.
     :param signature: 64 bytes, for servers that allow modules by a key: a signature of Ed25519 over
         ``b"libdipc function module 1\\0"`` and the hash.
     """
@@ -213,6 +213,10 @@ class Module:
         if not isinstance(wasm, (bytes, bytearray, memoryview)):
             wasm = pathlib.Path(wasm).read_bytes()
         wasm = bytes(wasm)
+        if not wasm.startswith(b"\0asm"):
+            raise _errors.InvalidDataError(
+                "the bytes are no module of WebAssembly, which begins with \\0asm: give a file NAME.wasm, compiled"
+            )
         self._handle = _made("module", "function_module", wasm, len(wasm))
         out = ctypes.create_string_buffer(32)
         with self._handle as pointer:
