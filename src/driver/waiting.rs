@@ -3,9 +3,6 @@
 //! To sleep and to be woken costs both ends tens of microseconds. A thread therefore looks first:
 //! for as long as its host has asked ([`spin`]), or for a moment, if such moments have been worth
 //! their time ([`Looks`]). Then it sleeps ([`sleep`]).
-//!
-//! A thread that looks does not yield its processor. On a busy machine the system may let a thread
-//! wait for seconds that has yielded often, and with it whoever waits for a lock that it has.
 
 use std::time::Duration;
 
@@ -24,7 +21,7 @@ use crate::transport::Readiness;
 pub const LONGEST_LOOK: Duration = Duration::from_micros(50);
 /// After so many looks in vain, one after the other, there is one look for each 2^4 sleeps.
 const MOST_IN_VAIN: u32 = 4;
-/// Looks of a thread that spins before it reads the clock.
+/// Looks of a thread that spins before it reads the clock and offers its processor.
 const LOOKS_AT_ONCE: u32 = 32;
 /// How long a holder may be in the host's code before the I/O thread stands in: the peer may
 /// cancel, return memory that the host waits for, or die. To stand in wakes a second thread, so a
@@ -57,7 +54,8 @@ impl Looks {
         }
         let start = clock::now();
         loop {
-            std::hint::spin_loop();
+            // The other end may need this processor.
+            std::thread::yield_now();
             if look() {
                 self.in_vain = 0;
                 return true;
@@ -85,7 +83,8 @@ pub fn spin(
         if (0..LOOKS_AT_ONCE).any(|_| look(None)) || cancel.is_some_and(Cancel::is_cancelled) {
             return true;
         }
-        std::hint::spin_loop();
+        // The other end may need this processor.
+        std::thread::yield_now();
         let now = clock::now();
         if now.saturating_since(start) >= time {
             return false;

@@ -222,6 +222,7 @@ impl ServerCore {
                 record,
                 asked_for,
                 slot,
+                yields: self.options.spin.is_zero(),
             })),
             Entry::Pull | Entry::Published(_) => {
                 let production = production(self.produce(self.pulls.callbacks.clone(), &record));
@@ -405,6 +406,8 @@ struct ProvidedStream {
     record: Arc<Record>,
     asked_for: AskedFor,
     slot: Arc<Slot>,
+    /// The thread yields its processor once after the first batch.
+    yields: bool,
 }
 
 impl StreamWork for ProvidedStream {
@@ -416,13 +419,14 @@ impl StreamWork for ProvidedStream {
             record,
             asked_for,
             slot,
+            yields,
         } = *self;
         let provider = provider.get()?;
         let _span = record.enter_stream();
         // The request lives until the host's stream is released.
         let request = Request::for_provider(stream, asked_for);
         let mut reader = None;
-        let sent = provide(&**provider, &request, &mut production, &mut reader);
+        let sent = provide(&**provider, &request, &mut production, yields, &mut reader);
         if let Err(error) = sent {
             let (code, text) = request.failure(&error);
             production.fail(code, &text);
@@ -444,6 +448,7 @@ pub(super) fn provide(
     provider: &dyn Provider,
     request: &Request,
     production: &mut Production,
+    yields: bool,
     reader: &mut Option<DeviceStreamReader>,
 ) -> Result<()> {
     let reader = reader.insert(DeviceStreamReader::new(provider.open(request)?));
@@ -451,6 +456,7 @@ pub(super) fn provide(
     let schema = reader.schema()?;
     let selection = request.selection_left();
     production.start_selected(&schema, reader.device_type(), &selection)?;
+    let mut is_first = true;
     while !production.is_complete() {
         // Wait first, then pull: a slow consumer also slows the producer.
         production.wait_for_room(None)?;
@@ -458,6 +464,10 @@ pub(super) fn provide(
         production
             .push(batch, None, None)
             .map_err(|(error, _)| error)?;
+        if std::mem::take(&mut is_first) && yields {
+            // The client may wait for this processor, and for the first batch only.
+            std::thread::yield_now();
+        }
     }
     request.ensure_not_failed()?;
     production.finish(None)

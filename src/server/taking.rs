@@ -147,7 +147,7 @@ impl StreamWork for TakenStream {
         let mut reader = None;
         let taken = match &mut production {
             None => (provider.take(&request)).and_then(|()| request.ensure_not_failed()),
-            Some(production) => provide(&**provider, &request, production, &mut reader),
+            Some(production) => provide(&**provider, &request, production, true, &mut reader),
         };
         ending(&slot)();
         let outcome = taken.map_err(|error| request.failure(&error));

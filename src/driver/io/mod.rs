@@ -229,6 +229,8 @@ impl Reactor {
             }
             if !events.is_empty() {
                 idle_since = clock::now();
+            } else if spins {
+                std::thread::yield_now();
             }
             for event in &events {
                 self.tell(event.data.u64());
