@@ -353,3 +353,15 @@ def test_device_streams(server):
     batch = next(reader)
     assert (batch.device_type, len(batch), batch.num_columns) == (1, 10_000, 2)
     assert pa.record_batch(batch).num_rows == 10_000
+
+
+def test_an_arena_copies_empty_slices():
+    """Promise of Arena.copy: it takes what pyarrow.table() takes, also chunks without rows behind the first row."""
+    arena = dipc.Arena()
+    for column in (pa.array(["a", "b", "c"]), pa.array(["a", "b", "a"]).dictionary_encode(), pa.array([1, 2, 3])):
+        for begin in range(4):
+            empty = column.slice(begin, 0)
+            whole = pa.table({"c": pa.chunked_array([empty, column, empty])})
+            assert arena.copy(whole) == whole
+            nothing = pa.table({"c": pa.chunked_array([empty, empty])})
+            assert arena.copy(nothing) == nothing

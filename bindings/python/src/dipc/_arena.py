@@ -127,12 +127,14 @@ class Arena:
         import pyarrow as pa
 
         table = pa.table(obj)
+        # pyarrow writes wrong lengths for an empty slice that begins behind the first row.
+        rows = pa.Table.from_batches([batch for batch in table.to_batches() if batch.num_rows], table.schema)
         size = pa.MockOutputStream()
         with pa.ipc.new_stream(size, table.schema) as writer:
-            writer.write_table(table)
+            writer.write_table(rows)
         buffer = pa.py_buffer(self.alloc(size.size()))
         with pa.ipc.new_stream(pa.FixedSizeBufferWriter(buffer), table.schema) as writer:
-            writer.write_table(table)
+            writer.write_table(rows)
         return pa.ipc.open_stream(buffer).read_all()
 
     @property
