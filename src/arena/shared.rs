@@ -217,6 +217,11 @@ impl<R: ArenaRegion> ArenaCore<R> {
             return;
         }
         let identity = region.blocks().identity();
+        let known = state.regions.get(&region.address());
+        if known.is_none_or(|known| known.blocks().identity() != identity) {
+            // Another region, emptied at the same time, has stayed in its place.
+            return;
+        }
         if state.closed || region.blocks().is_tainted() {
             // Rule F4: a tainted region goes with its last block.
             state.remove(|other| other.blocks().identity() == identity);
