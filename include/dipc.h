@@ -2867,6 +2867,8 @@ dipc_status dipc_put_options_new(struct dipc_put_options **out, struct dipc_erro
 
 /**
  * Sets how long the server may take from the connection to its first answer. Default: 10 s.
+ * It ends the wait for a server that is silent, not the wait for a host that decides: that ends by
+ * the stall time-out and the deadline.
  *
  * @param options  Options to change; exclusive during the call.
  * @param connect_timeout_ns  Nanoseconds.

@@ -446,14 +446,9 @@ impl FromStr for Uri {
     }
 }
 
+/// The whole URI: of a bare address too, with what its server is taken to be.
 impl fmt::Display for Uri {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.is_bare {
-            write!(f, "{}", self.bare())?;
-            return self
-                .role
-                .map_or(Ok(()), |role| write!(f, "?dipc_role={}", role.as_str()));
-        }
         write!(f, "{}?want_data={}", self.bare(), self.tags.want_data)?;
         if let Some(free_data) = self.tags.free_data {
             write!(f, "&free_data={free_data}")?;
