@@ -6,7 +6,12 @@ pub fn uri(data: &[u8]) {
         return;
     };
     if let Ok(uri) = Uri::parse(text) {
-        assert_eq!(Uri::parse(&uri.to_string()), Ok(uri));
+        let text = uri.to_string();
+        let whole = Uri {
+            is_bare: false,
+            ..uri
+        };
+        assert_eq!(Uri::parse(&text), Ok(whole));
     }
     let pair: Vec<&str> = text.splitn(2, '\n').collect();
     if let Ok(uris) = Uri::parse_all(&pair) {
