@@ -83,12 +83,14 @@ func TestExtensionTypes(t *testing.T) {
 	} {
 		opaque := extensions.NewOpaqueType(storage, "a thing", "a vendor")
 		for around, wrapped := range map[string]func(arrow.DataType) arrow.DataType{
-			"":           func(inner arrow.DataType) arrow.DataType { return inner },
-			"list of ":   func(inner arrow.DataType) arrow.DataType { return arrow.ListOf(inner) },
-			"struct of ": func(inner arrow.DataType) arrow.DataType { return arrow.StructOf(arrow.Field{Name: "x", Type: inner}) },
+			"":         func(inner arrow.DataType) arrow.DataType { return inner },
+			"list of ": func(inner arrow.DataType) arrow.DataType { return arrow.ListOf(inner) },
+			"struct of ": func(inner arrow.DataType) arrow.DataType {
+				return arrow.StructOf(arrow.Field{Name: "x", Type: inner, Nullable: true})
+			},
 		} {
 			t.Run(around+name, func(t *testing.T) {
-				extended := arrow.Field{Name: "e", Type: wrapped(opaque), Metadata: arrow.NewMetadata([]string{"k"}, []string{"v"})}
+				extended := arrow.Field{Name: "e", Type: wrapped(opaque), Nullable: true, Metadata: arrow.NewMetadata([]string{"k"}, []string{"v"})}
 				schema := arrow.NewSchema([]arrow.Field{extended}, nil)
 				column := array.MakeArrayOfNull(memory.DefaultAllocator, wrapped(storage), 3)
 				defer column.Release()

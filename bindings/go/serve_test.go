@@ -219,7 +219,7 @@ func TestRefusedArguments(t *testing.T) {
 	other := arrow.NewSchema([]arrow.Field{{Name: "n", Type: arrow.BinaryTypes.String}}, nil)
 	batch := numbers(memory.DefaultAllocator, 0, 1)
 	defer batch.Release()
-	fails(t, server.Publish("t", other, batch), dipc.ErrInvalidData, "int64")
+	fails(t, server.Publish("t", other, batch), dipc.ErrInvalidData, "Int64")
 	_, err := server.Listen("carrier pigeon")
 	fails(t, err, dipc.ErrInvalidURI, "")
 	_, err = server.Listen("shm:@a\x00b")

@@ -490,7 +490,7 @@ static void streams_are_limited(void) {
   dipc_client *client = new_client();
   struct ArrowDeviceArrayStream first = get(client, uri, "long"), second;
   const char *uris[] = {uri};
-  FAILS(DIPC_ERR_BUSY, "streams (1)",
+  FAILS(DIPC_ERR_BUSY, "max_streams allows (1)",
         dipc_client_get(client, uris, 1, TICKET("long"), NULL, NULL, &second, &error_));
   CHECK_EQ(table_check_stream(&first), 100000);
   for (int i = 0; server_stat(server, DIPC_SERVER_STAT_STREAMS_ACTIVE) > 0 && i < 1000; i++)

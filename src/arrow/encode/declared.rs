@@ -56,7 +56,8 @@ impl DeclaredFull {
             };
             if nulls(last) > 0 && structs.iter().all(|node| nulls(node) == 0) {
                 let fault = Fault::invalid(format!(
-                    "{} values are null, and the schema declares the column without nulls",
+                    "{} values are null, and the schema declares the column without nulls: declare it \
+                     nullable",
                     nulls(last)
                 ));
                 return Err(
