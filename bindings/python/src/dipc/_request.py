@@ -114,7 +114,7 @@ class Request:
     def __init__(self, pointer: c_void_p) -> None:
         self.handle: Handle = Handle("request", pointer, _request_free)
         self._ticket = _library.bytes_of(_ticket, pointer, size=256)
-        self.verb = Verb(_verb(pointer))
+        self.verb: Verb = Verb(_verb(pointer))
         """What the client wants."""
         self._reader: Reader | None = None
 
