@@ -24,7 +24,7 @@ pub(crate) fn ensure_columns(declared: &Schema, batch: &RecordBatch) -> Result<(
     ensure_same_columns(declared, given)
 }
 
-/// [`ensure_columns`] for the schema of a batch.
+/// Fails if a batch of the schema `given` does not have the columns of its stream's schema.
 ///
 /// # Errors
 ///
