@@ -1498,8 +1498,9 @@ dipc_status dipc_batch_metadata(const struct ArrowDeviceArray *batch,
  *
  * Names, order and types of the columns, and of the fields of structs and unions, are the same.
  * Metadata may differ, and so may the names of parts that a type has once: a list's values, a
- * map's entries, keys and values. A column that the stream's schema declares without nulls may be
- * declared with nulls; a batch that has some is refused when it is sent.
+ * map's entries, keys and values. The stream's schema may declare a column without nulls that the
+ * batch's schema declares with nulls: this call does not look at values. The library refuses a batch
+ * with nulls in such a column when it sends the batch.
  *
  * @param stream_schema  Schema of the stream; not moved.
  * @param batch_schema   Schema of the batch; not moved.

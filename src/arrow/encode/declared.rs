@@ -1,6 +1,7 @@
 //! Columns that a schema declares without nulls.
 //!
-//! Consumers need not look for nulls there, so a batch that has some is refused.
+//! A consumer may skip the check for nulls in such a column. The encoder therefore refuses a batch
+//! with nulls there.
 
 use super::fault::{Checked, Fault};
 use super::pair::Pair;
