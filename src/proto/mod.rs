@@ -1,7 +1,7 @@
 //! The Dissociated IPC protocol as state machines: no unsafe code, clock, I/O or threads.
 //!
-//! [`Sender`] is the producing side of one connection. [`Receiver`] is the consuming side of one
-//! stream. [`FreeQueue`] gathers the returns of one connection. None of them reads payload bytes:
+//! [`Session`] is one end of a connection. [`Sender`] is its producing side. [`Receiver`] is the
+//! consuming side of one stream. [`FreeQueue`] gathers the returns of one connection. None of them reads payload bytes:
 //! they pass on descriptions and handles of the caller.
 //!
 //! Call order: call `handle_*` for each input, or a command. After each such call, call
@@ -31,6 +31,7 @@ mod receiver;
 mod request;
 mod selection;
 mod sender;
+mod session;
 mod tag;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod testing;
@@ -62,6 +63,10 @@ pub use request::{MAX_TICKET_BYTES, Request, ensure_ticket_fits};
 pub use selection::{MAX_SELECTION_BYTES, MOST_COLUMNS, Selection};
 pub(crate) use sender::is_answer;
 pub use sender::{OutBody, Sender, SenderConfig, SenderEvent, SenderState, Transmit, WindowRoom};
+pub use session::{
+    ArrivedRequest, Early, Handled, Held, HostResult, InMessage, PeerMemory, PutProgress, PutStage,
+    QuietTimes, Session, SessionEvent,
+};
 pub use tag::{BodyKind, Role, RoleTags, Tags, body_of_tag, body_tag, parse_body_tag};
 pub use time::Timestamp;
 pub use uri::Uri;

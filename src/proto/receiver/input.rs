@@ -43,12 +43,22 @@ impl<B> Receiver<B> {
         self.conclude(result)
     }
 
-    /// Takes a control message.
+    /// Takes a control message that was decoded.
     ///
     /// # Errors
     ///
     /// As [`handle_metadata`](Self::handle_metadata), or the error in an ERROR message, if no
     /// message is left to hand out first.
+    pub fn handle(&mut self, now: Timestamp, side: Side, message: Control) -> Result<(), Error> {
+        let result = self.control(now, side, message);
+        self.conclude(result)
+    }
+
+    /// Takes a control message.
+    ///
+    /// # Errors
+    ///
+    /// As [`handle`](Self::handle).
     pub fn handle_control(
         &mut self,
         now: Timestamp,

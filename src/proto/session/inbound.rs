@@ -1,0 +1,158 @@
+//! The stream that comes in: when its messages may come, and who has them until it is read.
+
+use super::{Early, Held, Session};
+use crate::error::{Error, Result};
+use crate::proto::{Control, SenderState};
+
+/// Most messages that may overtake a request: the schema, and an ABORT.
+const MOST_OVERTAKING: usize = 4;
+
+/// The direction in which the peer sends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Inbound {
+    /// A server of which no client has wanted to send.
+    Never,
+    /// Between streams.
+    Idle,
+    /// A server's host decides about a stream that the client may begin to send meanwhile.
+    Undecided,
+    /// A stream comes in.
+    Open,
+    /// No stream comes after the last one, of which the rest is thrown away.
+    Retired,
+}
+
+impl Inbound {
+    /// Whether the peer may announce its memory: streams come in here, or have come.
+    pub(super) fn has_come(self) -> bool {
+        self != Self::Never
+    }
+}
+
+impl<P, K, M> Session<P, K, M> {
+    /// At a server: the host decides about a stream that the client sends. The stream's messages
+    /// are kept until [`begin_receiving`](Self::begin_receiving).
+    pub fn await_decision(&mut self) {
+        self.inbound = Inbound::Undecided;
+    }
+
+    /// A stream is about to come in. Of its bodies `early_bytes` are kept while nobody reads it.
+    pub fn begin_receiving(&mut self, early_bytes: u64) {
+        self.inbound = Inbound::Open;
+        self.early.body_limit = early_bytes;
+    }
+
+    /// Everything of a stream has come, or nothing more comes.
+    pub fn end_receiving(&mut self) {
+        self.early.clear();
+        if matches!(self.inbound, Inbound::Open | Inbound::Undecided) {
+            self.inbound = Inbound::Idle;
+        }
+        self.set_host_waiting(None);
+    }
+
+    /// No stream comes after the last one: the connection serves the arrays that point into the
+    /// peer's memory.
+    pub fn retire(&mut self) {
+        self.inbound = Inbound::Retired;
+    }
+
+    /// The client's stream has come to its end (rule Q10).
+    pub fn incoming_over(&mut self) {
+        if self.is_server() {
+            self.sender.incoming_over();
+        }
+    }
+
+    /// Whether a stream comes in.
+    pub fn is_receiving(&self) -> bool {
+        self.inbound == Inbound::Open
+    }
+
+    /// Whether streams come in here, or have come.
+    pub fn has_received(&self) -> bool {
+        self.inbound.has_come()
+    }
+
+    /// The next message that came before the reader of the stream.
+    pub fn take_early(&mut self) -> Option<Early<M>> {
+        match self.inbound {
+            Inbound::Open => self.early.pop(),
+            _ => None,
+        }
+    }
+
+    /// Whether such messages wait for the reader.
+    pub fn has_early(&self) -> bool {
+        self.is_receiving() && self.early.len() > 0
+    }
+
+    /// Whether so many of them wait that nothing more is read (rule Q11).
+    pub fn is_full_of_early(&self) -> bool {
+        self.early.is_full()
+    }
+
+    /// Keeps a message of the stream that comes in, which nobody reads now: its reader is in the
+    /// host's code, the host decides about the stream, or the message has overtaken the request
+    /// (rule Q3). A retired connection throws it away.
+    ///
+    /// # Errors
+    ///
+    /// The peer sends a message that nobody asked for.
+    pub fn set_aside(&mut self, message: M, control: Option<Control>, held: Held) -> Result<()> {
+        match self.inbound {
+            Inbound::Retired => Ok(()),
+            Inbound::Open | Inbound::Undecided => {
+                self.early.push(message, control, held);
+                Ok(())
+            }
+            Inbound::Never | Inbound::Idle if self.may_overtake_request() => {
+                self.early.push(message, control, held);
+                Ok(())
+            }
+            Inbound::Never | Inbound::Idle => Err(self.unasked(match held {
+                Held::Body(_) => "a body",
+                Held::Other(_) => "a message",
+            })),
+        }
+    }
+
+    /// Nothing can be read now. `is_waiting`: the transport has a body that was not announced.
+    /// Returns whether the transport is to forget that body.
+    ///
+    /// # Errors
+    ///
+    /// The peer sends a body that nobody asked for; the server is being stopped.
+    pub fn nothing_came(&self, is_waiting: bool) -> Result<bool> {
+        match (is_waiting, self.inbound) {
+            // The reader of the stream announces the body.
+            (true, Inbound::Open) => Ok(false),
+            (true, Inbound::Retired) => Ok(true),
+            (true, _) => Err(self.unasked("a body")),
+            // The server waits for the client's end, so that the client loses nothing unread.
+            (false, Inbound::Idle | Inbound::Retired)
+                if self.is_dismissed() && !self.sender.is_asking() =>
+            {
+                Err(Error::disconnected("the server is being stopped"))
+            }
+            (false, _) => Ok(false),
+        }
+    }
+
+    /// Whether a message may come before the request to which it belongs (rule Q3).
+    pub(super) fn may_overtake_request(&self) -> bool {
+        self.is_server()
+            && !self.is_ordered
+            && self.sender.state() == SenderState::Idle
+            && self.early.len() < MOST_OVERTAKING
+    }
+
+    fn unasked(&self, what: &str) -> Error {
+        Error::protocol(match self.is_server() {
+            // Rule M1.
+            true => format!("the client sent {what} that only servers send"),
+            // Rule E4.
+            false => format!("the server sent {what} while no stream was asked for"),
+        })
+    }
+}

@@ -1,0 +1,97 @@
+//! How long a server keeps a connection over which nothing is asked for.
+
+use std::time::Duration;
+
+use super::Session;
+use super::role::SessionRole;
+use crate::error::Error;
+use crate::proto::{SenderState, Timestamp};
+
+/// Times of a connection at a server.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct QuietTimes {
+    /// How long the first request may take to come; `None`: for ever.
+    pub request: Option<Duration>,
+    /// How long a connection without a stream is kept, up to twice this time; `None`: for ever.
+    pub idle: Option<Duration>,
+}
+
+/// The time that a server gives a connection.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Wait {
+    /// When to look next whether something was asked for.
+    at: Option<Timestamp>,
+    /// What the last look saw.
+    seen: Seen,
+    idle: Option<Duration>,
+}
+
+/// What a look at a connection saw.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Seen {
+    /// Nothing was asked for, and neither side had memory of the other: the next look that sees the
+    /// same ends the connection.
+    Quiet,
+    Busy,
+}
+
+impl Wait {
+    pub(super) fn for_first_request(times: QuietTimes, now: Timestamp) -> Self {
+        // Without a time for the first request, the connection is an idle one from the beginning.
+        let first = times.request.or(times.idle);
+        Self {
+            at: first.map(|time| now.saturating_add(time)),
+            seen: match times.request {
+                Some(_) => Seen::Quiet,
+                None => Seen::Busy,
+            },
+            idle: times.idle,
+        }
+    }
+
+    pub(super) fn requested(&mut self) {
+        self.seen = Seen::Busy;
+    }
+}
+
+impl<P, K, M> Session<P, K, M> {
+    /// When [`handle_timeout`](Self::handle_timeout) is due.
+    pub fn poll_timeout(&self) -> Option<Timestamp> {
+        match &self.role {
+            SessionRole::Server(server) if self.closed.is_none() => server.quiet.at,
+            _ => None,
+        }
+    }
+
+    /// Notes that time has passed. `is_written`: nothing waits for room at the transport.
+    ///
+    /// # Errors
+    ///
+    /// `Timeout`: nothing was asked for too long, and neither side has memory of the other. The
+    /// caller closes the connection.
+    pub fn handle_timeout(&mut self, now: Timestamp, is_written: bool) -> Result<(), Error> {
+        let is_idle = self.sender.state() == SenderState::Idle
+            && self.sender.lent_outstanding() == 0
+            && is_written
+            && !self.has_waiting()
+            && !self.has_received();
+        let SessionRole::Server(server) = &mut self.role else {
+            return Ok(());
+        };
+        let wait = &mut server.quiet;
+        if self.closed.is_some() || wait.at.take_if(|at| *at <= now).is_none() {
+            return Ok(());
+        }
+        if is_idle && wait.seen == Seen::Quiet {
+            return Err(Error::timeout(
+                "the client has asked for nothing for too long",
+            ));
+        }
+        wait.seen = match is_idle {
+            true => Seen::Quiet,
+            false => Seen::Busy,
+        };
+        wait.at = wait.idle.map(|idle| now.saturating_add(idle));
+        Ok(())
+    }
+}
