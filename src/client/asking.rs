@@ -324,11 +324,11 @@ impl ClientCore {
         // Rule Q10: without order, messages of a stream that failed could come between those of the
         // next one.
         let is_settled = |end: &End| {
-            let is_ordered = link.profile().is_ordered || end.has_ended_well();
-            is_ordered && !end.is_asking()
+            let is_ordered = link.profile().is_ordered || end.session.has_ended_well();
+            is_ordered && !end.session.is_asking()
         };
         let Some(turner) = link.take() else { return };
-        if link.look(End::is_receiving) {
+        if link.look(|end| end.session.is_receiving()) {
             // The server's stream of an exchange keeps it in the end.
             return;
         }

@@ -171,7 +171,7 @@ impl ServerCore {
         };
         turner.step_to_host(|served, _| {
             if asked.request.verb.has_source() {
-                served.await_decision();
+                served.session.await_decision();
             }
         });
         Begun::Thread(Box::new(Undecided {

@@ -20,7 +20,7 @@ use crate::driver::produce::{
 use crate::driver::turning::Turner;
 use crate::error::{Error, Result, Status};
 use crate::fork::Generation;
-use crate::proto::{self, Role, RoleTags, SenderConfig, Timestamp, Uri, Verb};
+use crate::proto::{self, QuietTimes, Role, RoleTags, SenderConfig, Timestamp, Uri, Verb};
 use crate::server::answers::Answers;
 use crate::server::authorizing::{Allowed, Authorizing};
 use crate::server::connections::{ConnectionBounds, Connections};
@@ -134,8 +134,10 @@ impl ServerCore {
         let limits = ServedLimits {
             region_idle: self.link_options.region_idle,
             most_queued: self.options.most_queued(),
-            request_time: self.options.request_timeout,
-            idle_time: self.options.idle_timeout,
+            quiet: QuietTimes {
+                request: self.options.request_timeout,
+                idle: self.options.idle_timeout,
+            },
         };
         let link = EndLink::start(id, connection, config, limits, &self.io, host)
             .map_err(|error| error.context(format_args!("the peer is {peer}")))?;

@@ -15,11 +15,11 @@ use crate::arrow::stream::{ArrayReader as _, DeviceStreamReader};
 use crate::arrow::{OwnedDeviceArray, OwnedSchema};
 use crate::cancel::Cancel;
 use crate::driver::clock;
-use crate::driver::end::{Answers, EndLink, HostResult};
+use crate::driver::end::EndLink;
 use crate::driver::figures::Counters;
 use crate::driver::produce::Production;
 use crate::error::{Error, Result, Status};
-use crate::proto::{Headers, Timestamp};
+use crate::proto::{Headers, HostResult, PutProgress, Timestamp};
 
 /// A stream of record batches that a client sends. Dropping it unfinished fails the stream.
 pub struct Put {
@@ -200,7 +200,7 @@ impl Put {
     fn wait_for<R>(
         &mut self,
         timeout: Option<Duration>,
-        find: impl Fn(&mut Answers) -> Option<R>,
+        find: impl Fn(&mut PutProgress) -> Option<R>,
     ) -> Result<R> {
         loop {
             let deadline = self.wait_limit(timeout);
@@ -275,9 +275,8 @@ impl Put {
     /// The error for the host. All but the end of the host's own time ends the stream.
     fn explain(&mut self, error: Error) -> Error {
         // The server's word explains more than what failed because of it.
-        let is_refused =
-            |answers: &mut Answers| matches!(answers.outcome, Some(Err(_))).then_some(());
-        if self.production.answers(is_refused).is_some() {
+        let is_refused = |put: &mut PutProgress| matches!(put.outcome, Some(Err(_))).then_some(());
+        if self.production.progress(is_refused).is_some() {
             return self.give_up(error);
         }
         if error.status() != Status::Timeout {
@@ -322,7 +321,7 @@ impl Put {
         if let Some(Err(before)) = &self.outcome {
             return before.clone();
         }
-        let said = self.production.answers(|answers| answers.outcome.clone());
+        let said = self.production.progress(|answers| answers.outcome.clone());
         let error = match said {
             Some(Err(refusal)) => refusal,
             _ if self.is_sent && error.status() == Status::Disconnected => {
@@ -354,9 +353,7 @@ impl Put {
     }
 
     fn take_headers(&mut self) {
-        let headers = self
-            .production
-            .answers(|answers| Some(answers.headers.clone()));
+        let headers = self.production.progress(|put| Some(put.headers.clone()));
         self.headers = headers.unwrap_or_else(|| std::mem::take(&mut self.headers));
     }
 
@@ -366,8 +363,7 @@ impl Put {
             return;
         }
         self.take_headers();
-        let results =
-            (self.production).answers(|answers| Some(std::mem::take(&mut answers.results)));
+        let results = (self.production).progress(|put| Some(std::mem::take(&mut put.results)));
         self.results = results.unwrap_or_default();
         self.production.let_go();
         self.link.interfere(|end, effects| end.stop_asking(effects));
@@ -375,11 +371,11 @@ impl Put {
     }
 }
 
-fn word_of(answers: &mut Answers) -> Option<Word> {
-    if let Some(result) = answers.results.pop_front() {
+fn word_of(put: &mut PutProgress) -> Option<Word> {
+    if let Some(result) = put.results.pop_front() {
         return Some(Word::Result(result));
     }
-    answers.outcome.clone().map(Word::Outcome)
+    put.outcome.clone().map(Word::Outcome)
 }
 
 impl Drop for Put {

@@ -13,7 +13,7 @@ use crate::client::pool::ConnectionKind;
 use crate::client::uris::KnownUri;
 use crate::client::{GetOptions, PutOptions};
 use crate::driver::clock;
-use crate::driver::end::{Answers, End};
+use crate::driver::end::End;
 use crate::driver::fetch::{Fetch, Stream};
 use crate::driver::figures::Counters;
 use crate::driver::produce::{Counting, OutStream, ProduceOptions, Production};
@@ -21,8 +21,8 @@ use crate::driver::turning::Turner;
 use crate::error::{Error, Result, Status};
 use crate::proto::{
     AnswerLimit, BODY_KIND_LIST, BODY_KIND_PACKED, FEATURE_HEADERS, FEATURE_IN_PLACE,
-    FEATURE_PENDING, FEATURE_REPEAT, FEATURE_RETURN, Headers, ReceiverConfig, Request, Role,
-    SideConfig, StreamInfo, Timestamp, VERSION, Verb,
+    FEATURE_PENDING, FEATURE_REPEAT, FEATURE_RETURN, Headers, PutProgress, PutStage,
+    ReceiverConfig, Request, Role, SideConfig, StreamInfo, Timestamp, VERSION, Verb,
 };
 
 /// What a client asks a server to take. With `answers` the server sends a stream too (rule Q5).
@@ -185,9 +185,11 @@ impl AskedPut {
                 put.production.start(&schema, device_type)?;
             }
             let sends_schema = put.unsent.is_some();
-            let is_answered = |answers: &mut Answers| {
-                (answers.is_granted || sends_schema && answers.is_heard).then_some(())
+            let awaited = match sends_schema {
+                true => PutStage::Heard,
+                false => PutStage::Granted,
             };
+            let is_answered = |put: &mut PutProgress| (put.stage >= awaited).then_some(());
             // From the first word of the server on, the stall timeout and the deadline count.
             let is_late = clock::now() >= by && (put.is_heard() || put.is_due());
             let until = match is_late {
@@ -277,8 +279,8 @@ impl Put {
     }
 
     pub(super) fn is_heard(&mut self) -> bool {
-        let heard = |answers: &mut Answers| answers.is_heard.then_some(());
-        self.production.answers(heard).is_some()
+        let heard = |put: &mut PutProgress| (put.stage >= PutStage::Heard).then_some(());
+        self.production.progress(heard).is_some()
     }
 }
 

@@ -22,8 +22,8 @@ impl EndLink {
     /// outlives a [`cut`](Self::cut); where not, it is asked again.
     pub fn end_sending(&self) -> bool {
         let reads_on = self.profile().is_read_after_close;
-        self.interfere(|served, effects| match served.sender.state() {
-            _ if served.closed.is_some() => true,
+        self.interfere(|served, effects| match served.session.state() {
+            _ if served.is_over() => true,
             SenderState::Requested
             | SenderState::Streaming
             | SenderState::Taking
@@ -36,16 +36,12 @@ impl EndLink {
 
 impl End {
     fn cut(&mut self, error: &Error, effects: &mut EndEffects) {
-        if self.closed.is_some() {
+        if self.is_over() {
             return;
         }
         // What is queued is written now, or never.
         self.writes = Writes::AtOnce;
-        let in_stream = matches!(
-            self.sender.state(),
-            SenderState::Streaming | SenderState::Requested | SenderState::Taking
-        );
-        if self.sender.is_extension() && in_stream {
+        if self.session.is_extension() && self.session.is_serving() {
             self.send_failure(error.status().code(), error.text(), effects);
         }
         self.pump(effects);
@@ -56,17 +52,12 @@ impl End {
     /// Has the peer end the connection, since what it has not read is lost once this side does.
     /// Returns whether it need not be waited for.
     fn dismiss(&mut self, effects: &mut EndEffects) -> bool {
-        let is_first = self.dismissed_at.is_none();
-        let since = *self.dismissed_at.get_or_insert_with(clock::now);
-        if self.sender.is_extension() {
-            if is_first {
-                // It fails only where the connection is over.
-                let _ = self.sender.go_away();
-                self.pump(effects);
-            }
-            return self.closed.is_some();
+        let since = self.session.dismiss(clock::now());
+        self.pump(effects);
+        if self.session.is_extension() {
+            return self.is_over();
         }
-        let was_served = self.sender.state() == SenderState::Ended;
+        let was_served = self.session.state() == SenderState::Ended;
         self.connection.finish() && (!was_served || clock::since(since) >= BASELINE_WAIT)
     }
 }

@@ -8,7 +8,7 @@ use crate::driver::callbacks::HostOwner;
 use crate::driver::telling;
 use crate::error::{Error, Result};
 use crate::lines::Lines;
-use crate::proto::{Control, Transmit, body_of_tag, is_answer};
+use crate::proto::{Handled, InMessage, PeerMemory, Transmit};
 use crate::transport::{Incoming, Outgoing, Owner, Payload, PeerRegions};
 
 /// A packed body on its way to a transport.
@@ -24,72 +24,43 @@ pub enum Gathered {
 pub type LentHold = (Owner, Option<HostOwner>);
 
 impl End {
-    /// Takes a message that concerns the connection, or what this side sends. Returns whether the
-    /// message was one of them: any other concerns the stream that comes in. A descriptor that came
-    /// with another message is closed. On an error the caller [closes](Self::close) the connection.
-    pub fn handles(&mut self, message: &mut Incoming, effects: &mut EndEffects) -> Result<bool> {
-        match message {
-            Incoming::Tagged { tag, bytes } => {
-                let is_body = self.receives && body_of_tag(*tag).is_some();
-                let is_own = !is_body && (self.is_server || self.sender.takes(*tag));
-                if is_own {
-                    self.sender.handle_tagged(*tag, bytes)?;
-                }
-                Ok(is_own)
+    /// Takes a message that has come, and does what it tells of the peer's memory. A descriptor
+    /// that came with another message is closed. On an error the caller [closes](Self::close) the
+    /// connection.
+    pub fn handle(&mut self, message: &mut Incoming, effects: &mut EndEffects) -> Result<Handled> {
+        let mut fd = None;
+        let message = match message {
+            Incoming::Metadata(_) => InMessage::Metadata,
+            Incoming::Body { .. } | Incoming::GpuBody { .. } => InMessage::Body,
+            Incoming::Tagged { tag, bytes } => InMessage::Tagged { tag: *tag, bytes },
+            Incoming::Control { bytes, fd: came } => {
+                fd = came.take();
+                InMessage::Control(bytes)
             }
-            Incoming::Control { bytes, fd } => {
-                let fd = fd.take();
-                // Rule E3: unknown kinds are ignored.
-                match Control::decode(bytes)? {
-                    Some(control) => self.handles_control(&control, fd, effects),
-                    None => Ok(true),
-                }
-            }
-            Incoming::Metadata(_) | Incoming::Body { .. } | Incoming::GpuBody { .. } => Ok(false),
+        };
+        match self.session.handle(message)? {
+            Handled::Memory(memory) => self.learn(memory, fd, effects).map(|()| Handled::Done),
+            handled => Ok(handled),
         }
     }
 
-    fn handles_control(
+    fn learn(
         &mut self,
-        control: &Control,
+        memory: PeerMemory,
         fd: Option<OwnedFd>,
         effects: &mut EndEffects,
-    ) -> Result<bool> {
-        match control {
-            Control::Region { id, handle } if self.receives => {
-                let map = |regions: &mut dyn PeerRegions| regions.map(*id, handle, fd);
-                self.connection.with_regions(map)?;
+    ) -> Result<()> {
+        match memory {
+            PeerMemory::Region { id, handle } => {
+                let map = |regions: &mut dyn PeerRegions| regions.map(id, &handle, fd);
+                self.connection.with_regions(map)
             }
-            Control::RegionGone { id } if self.receives => {
-                self.retire_peers_region(*id, effects)?;
+            PeerMemory::RegionGone { id } => self.retire_peers_region(id, effects),
+            PeerMemory::Ready { seq, event, handle } => {
+                let order = |regions: &mut dyn PeerRegions| regions.order(seq, event, &handle);
+                self.connection.with_regions(order)
             }
-            Control::Ready { seq, event, handle } if self.receives => {
-                let order = |regions: &mut dyn PeerRegions| regions.order(*seq, *event, handle);
-                self.connection.with_regions(order)?;
-            }
-            Control::GoAway if !self.is_server => self.is_dismissed = true,
-            Control::Abort { .. } if self.may_overtake_request() => return Ok(false),
-            Control::Abort { .. } if self.receives => {
-                // The stream that comes in ends with it, too.
-                self.sender.handle(control)?;
-                effects.lost.clone_from(&self.watch);
-                return Ok(false);
-            }
-            Control::Credit { .. } | Control::Return { .. } | Control::RegionForgotten { .. }
-                if self.sender.is_extension() =>
-            {
-                self.sender.handle(control)?;
-            }
-            _ if self.is_server => self.sender.handle(control)?,
-            Control::Error { .. } if self.sender.is_asking() => {
-                // Rule Q5: it ends both streams of an exchange.
-                self.sender.handle(control)?;
-                return Ok(!self.is_receiving);
-            }
-            _ if self.sender.is_asking() && is_answer(control) => self.sender.handle(control)?,
-            _ => return Ok(false),
         }
-        Ok(true)
     }
 
     /// Queues a message of the state machine.

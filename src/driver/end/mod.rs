@@ -13,12 +13,11 @@ mod taking;
 mod turning;
 mod upkeep;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-pub use asking::{Answers, HostResult};
 pub use message::{Gathered, LentHold};
 pub use receiving::peer_has_ended;
 pub use sending::{Awaited, SendRoom, Writes};
@@ -30,24 +29,20 @@ use crate::driver::produce::{ClientWatch, Publication};
 use crate::driver::turning::{Link, Turn, Turner};
 use crate::error::{Error, Result, Status};
 use crate::fork::Generation;
-use crate::proto::{Headers, Request, Role, RoleTags, Sender, SenderConfig, Side, Tags, Timestamp};
+pub use crate::proto::ArrivedRequest;
+use crate::proto::{
+    Headers, QuietTimes, Role, RoleTags, Sender, SenderConfig, Session, Side, Tags, Timestamp,
+};
 use crate::transport::{Connection, Incoming, Lender, LinkOptions, Readiness};
 
 /// A connection, as its threads share it.
 pub type EndLink = Link<End>;
 
-/// A request that arrived.
-#[derive(Debug)]
-pub struct ArrivedRequest {
-    /// Ticket, credit and stream id.
-    pub request: Request,
-    /// Whether the peer speaks our extension (rule E1).
-    pub extension: bool,
-    /// Which streams the connection shall carry.
-    pub role: Role,
-    /// When it came.
-    pub at: Timestamp,
-}
+/// The sending side of a connection.
+pub type OutSender = Sender<Gathered, LentHold>;
+
+/// What an end knows of the protocol.
+pub type EndSession = Session<Gathered, LentHold, Incoming>;
 
 /// The server that accepted a connection. Calls come without locks held.
 pub trait Host: Send + Sync {
@@ -78,10 +73,8 @@ pub struct ServedLimits {
     pub region_idle: Duration,
     /// While more bytes than this wait to be written, nothing new is produced.
     pub most_queued: u64,
-    /// How long the first request may take to come; `None`: for ever.
-    pub request_time: Option<Duration>,
-    /// How long a connection without a stream is kept, up to twice this time; `None`: for ever.
-    pub idle_time: Option<Duration>,
+    /// How long it may go without a request.
+    pub quiet: QuietTimes,
 }
 
 /// A stream that needs a thread of its own.
@@ -114,11 +107,9 @@ impl Beside {
 /// One end of a connection.
 pub struct End {
     id: u64,
-    /// This end accepted the connection.
-    is_server: bool,
     pub(super) connection: Box<dyn Connection>,
     generation: Generation,
-    sender: Sender<Gathered, LentHold>,
+    pub session: EndSession,
     lender: Option<Arc<dyn Lender>>,
     region_idle: Duration,
     /// Where more bytes than this wait to be written, nothing new is produced.
@@ -128,14 +119,9 @@ pub struct End {
     publication: Option<Box<Publication>>,
     /// Told when the client of the stream now served has gone.
     watch: Option<Arc<ClientWatch>>,
-    /// A request that came while the connection had a holder.
-    waiting_request: Option<Box<ArrivedRequest>>,
-    is_cancelled: bool,
     /// The last read was ended by its budget. The descriptor does not tell of messages that the
     /// transport has already.
     has_unread: bool,
-    /// The client has heard that its request was read.
-    is_pending_said: bool,
     /// More messages are about to follow those that are queued, and share their system call.
     writes: Writes,
     /// The last write found no room for everything.
@@ -144,43 +130,13 @@ pub struct End {
     retire_at: Option<Timestamp>,
     /// When to ask next whether the peer's machine still answers.
     probe_at: Option<Timestamp>,
-    /// At a server: nothing was asked for since the last look.
-    is_quiet: bool,
-    /// When to look next whether something was asked for.
-    quiet_at: Option<Timestamp>,
-    /// How long a connection without a stream may be quiet, at least.
-    idle_time: Option<Duration>,
-    /// When the peer was first given the time to read what was said last, at a stop.
-    dismissed_at: Option<Timestamp>,
     returns: Arc<ReturnQueue>,
     /// Messages may come that the descriptor does not tell of.
     is_awake: bool,
-    /// No stream comes after the last one, of which the rest is thrown away.
-    is_retired: bool,
-    /// The server serves no stream after the last one (GOAWAY).
-    is_dismissed: bool,
-    /// Streams come in here: regions of the peer are mapped.
-    receives: bool,
-    /// A stream comes in now.
-    is_receiving: bool,
-    /// At a server: the host decides about a stream that the client may begin to send meanwhile.
-    is_undecided: bool,
-    /// At a server whose host waits for more of a client's stream: how many batches it has had.
-    host_has_had: Option<u64>,
-    /// At a server: messages of a client's stream that the stream's holder has not read, the bytes
-    /// of their bodies, and the limit for these.
-    early: VecDeque<Incoming>,
-    early_bytes: u64,
-    /// Bytes of the messages among them that are no bodies.
-    early_other_bytes: u64,
-    early_limit: u64,
-    /// What the server has said of a stream that this client sends.
-    answers: Option<Box<Answers>>,
     /// Keeps the connection of a client while memory is lent and the pool has it no more.
     outlives: Option<Arc<EndLink>>,
     /// The stream that its consumer has left, and which of its connections this is.
     pub(super) left: Option<(Side, Arc<Left>)>,
-    closed: Option<Error>,
 }
 
 /// What is to be done once the lock is released.
@@ -224,13 +180,11 @@ impl EndLink {
         host: Weak<dyn Host>,
     ) -> Result<Arc<Self>> {
         let free_tag = config.tags.both.and_then(|tags| tags.free_data);
-        let mut end = End::new(connection, config, free_tag);
-        (end.id, end.is_server, end.receives) = (id, true, false);
-        (end.region_idle, end.most_queued) = (limits.region_idle, limits.most_queued);
-        end.idle_time = limits.idle_time;
-        // Without a time for the first request, the connection is an idle one from the beginning.
-        end.quiet_at = limits.request_time.or(limits.idle_time).map(clock::after);
-        end.is_quiet = limits.request_time.is_some();
+        let is_ordered = connection.identity().profile.is_ordered;
+        let session = Session::server(config, is_ordered, limits.quiet, clock::now());
+        let mut end = End::new(connection, session, free_tag);
+        (end.id, end.region_idle) = (id, limits.region_idle);
+        end.most_queued = limits.most_queued;
         let identity = end.connection.identity().clone();
         let beside = Beside {
             host: Some(host),
@@ -238,7 +192,7 @@ impl EndLink {
         };
         let link = Self::new(end, beside, identity, io);
         link.ready();
-        match link.look(|served| served.closed.clone()) {
+        match link.look(|served| served.closed().cloned()) {
             // The peer may have gone meanwhile, which is no failure here.
             Some(error) if error.status() == Status::OutOfResources => Err(error),
             _ => Ok(link),
@@ -251,8 +205,7 @@ impl EndLink {
         if self.is_checked() {
             return None;
         }
-        // A client sends to peers with the extension alone.
-        if self.look(|end| !end.is_server || end.sender.is_extension()) {
+        if self.look(|end| end.session.is_extension()) {
             return Some(lender);
         }
         lender.for_baseline()
@@ -270,7 +223,7 @@ impl EndLink {
 
     /// Buffers lent and not yet given back.
     pub fn lent_outstanding(&self) -> u64 {
-        self.look(|served| served.sender.lent_outstanding() as u64)
+        self.look(|served| served.session.lent_outstanding() as u64)
     }
 
     /// Adds headers to the next answer.
@@ -280,10 +233,7 @@ impl EndLink {
     /// `InvalidArgument`: the headers are too long, or no stream is asked for or runs. Why the
     /// connection is over.
     pub fn add_answer_headers(&self, headers: &Headers) -> Result<()> {
-        self.interfere(|served, _| match &served.closed {
-            Some(error) => Err(error.clone()),
-            None => served.sender.add_answer_headers(headers),
-        })
+        self.interfere(|served, _| served.session.add_answer_headers(headers))
     }
 
     /// Fails if something ended the stream.
@@ -310,53 +260,35 @@ impl End {
             tags: RoleTags::only(Role::Both, tags),
             ..SenderConfig::default()
         };
-        let end = Self::new(connection, config, tags.free_data);
+        let is_ordered = connection.identity().profile.is_ordered;
+        let session = Session::client(config, is_ordered);
+        let end = Self::new(connection, session, tags.free_data);
         let (identity, beside) = (end.connection.identity().clone(), end.beside());
         Link::held(end, beside, identity, io)
     }
 
     /// `free_tag` is the `free_data` of the server's URI (rule U2).
-    fn new(connection: Box<dyn Connection>, config: SenderConfig, free_tag: Option<u64>) -> Self {
+    fn new(connection: Box<dyn Connection>, session: EndSession, free_tag: Option<u64>) -> Self {
         Self {
             id: 0,
-            is_server: false,
             lender: connection.lender(),
             connection,
             generation: Generation::now(),
-            sender: Sender::new(config),
+            session,
             region_idle: LinkOptions::default().region_idle,
             most_queued: u64::MAX,
             announced: HashMap::new(),
             publication: None,
             watch: None,
-            waiting_request: None,
-            is_cancelled: false,
             has_unread: false,
-            is_pending_said: false,
             writes: Writes::AtOnce,
             is_full: false,
             retire_at: None,
             probe_at: None,
-            is_quiet: true,
-            quiet_at: None,
-            idle_time: None,
-            dismissed_at: None,
             returns: Arc::new(ReturnQueue::new(free_tag)),
             is_awake: false,
-            is_retired: false,
-            is_dismissed: false,
-            receives: true,
-            is_receiving: false,
-            is_undecided: false,
-            host_has_had: None,
-            early: VecDeque::new(),
-            early_bytes: 0,
-            early_other_bytes: 0,
-            early_limit: 0,
-            answers: None,
             outlives: None,
             left: None,
-            closed: None,
         }
     }
 

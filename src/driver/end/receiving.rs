@@ -10,17 +10,8 @@ use crate::driver::telling;
 use crate::driver::turning::{ANSWERS_HIGH_WATER_BYTES, Budget};
 use crate::driver::waiting::RETRY;
 use crate::error::{Error, Result, Status};
-use crate::proto::SenderState;
+use crate::proto::{Handled, Held};
 use crate::transport::{Incoming, Outgoing, PeerRegions, Unmapped};
-
-/// Most messages that are read in place of a holder that is in the host's code.
-const MOST_EARLY: usize = 1024;
-
-/// Most bytes of those that are no bodies, and one message more.
-const MOST_EARLY_BYTES: u64 = 64 << 20;
-
-/// Most messages that may overtake a request: the schema, and an ABORT.
-const MOST_OVERTAKING: usize = 4;
 
 impl End {
     /// Whether the peer runs as the same user.
@@ -31,32 +22,20 @@ impl End {
     /// Whether it can serve another stream: it is not over, and what the server has announced is
     /// there.
     pub fn is_sound(&mut self) -> bool {
-        self.closed.is_none()
-            && !self.is_dismissed
+        self.session.closed().is_none()
+            && !self.session.is_dismissed()
             && self.connection.with_regions(|regions| regions.is_sound())
-    }
-
-    /// Whether a stream comes in.
-    pub fn is_receiving(&self) -> bool {
-        self.is_receiving
     }
 
     /// Why the connection is over, once it is.
     pub fn closed(&self) -> Option<&Error> {
-        self.closed.as_ref()
+        self.session.closed()
     }
 
     /// See [`PeerRegions::misses_gpus`].
     pub fn misses_gpus(&mut self) -> bool {
         self.connection
             .with_regions(|regions| regions.misses_gpus())
-    }
-
-    /// At a server: the host decides about a stream that the client sends. Up to
-    /// [`begin_receiving`](Self::begin_receiving) its messages are kept.
-    pub fn await_decision(&mut self) {
-        self.receives = true;
-        self.is_undecided = true;
     }
 
     /// A stream is about to come in. `gpu` is where its packed bodies shall go
@@ -68,10 +47,7 @@ impl End {
         gpus: &[[u8; 16]],
         early_bytes: u64,
     ) {
-        self.receives = true;
-        self.is_receiving = true;
-        self.is_undecided = false;
-        self.early_limit = early_bytes;
+        self.session.begin_receiving(early_bytes);
         self.connection.begin_stream(early_bytes);
         self.connection.with_regions(|regions| {
             regions.receive_on(gpu);
@@ -80,28 +56,17 @@ impl End {
         self.wake();
     }
 
-    /// At a server: the host waits for more of the client's stream, after so many batches; `None`:
-    /// it has something to do.
-    pub fn set_host_waiting(&mut self, batches: Option<u64>) {
-        self.host_has_had = batches;
-    }
-
     /// Everything of a stream has come, or nothing more comes.
     pub fn end_receiving(&mut self) {
         self.connection.forget_bodies();
         self.connection.end_stream();
-        self.early.clear();
-        self.early_bytes = 0;
-        self.early_other_bytes = 0;
-        self.is_receiving = false;
-        self.is_undecided = false;
-        self.host_has_had = None;
+        self.session.end_receiving();
     }
 
     /// No stream comes after the last one: the connection serves the arrays that point into its
     /// memory.
     pub fn retire(&mut self, link: &Arc<EndLink>, effects: &mut EndEffects) {
-        self.is_retired = true;
+        self.session.retire();
         self.outlives = Some(Arc::clone(link));
         self.let_go(effects);
     }
@@ -109,8 +74,7 @@ impl End {
     /// Ends a connection that no client has any more, unless the server still has memory of it, or
     /// owes an answer.
     pub(super) fn let_go(&mut self, effects: &mut EndEffects) {
-        let is_needed = self.sender.lent_outstanding() > 0 || self.sender.is_asking();
-        if self.closed.is_some() || !is_needed {
+        if !self.session.is_needed() {
             effects.unkept = self.outlives.take();
         }
     }
@@ -132,12 +96,12 @@ impl End {
 
     /// Whether something waits for room to be written.
     pub fn is_writing(&self) -> bool {
-        self.closed.is_none() && self.connection.queued().bytes > 0
+        self.session.closed().is_none() && self.connection.queued().bytes > 0
     }
 
     /// Sends messages, and with them the returns that wait, in one system call.
     pub fn say(&mut self, messages: impl IntoIterator<Item = Outgoing>, effects: &mut EndEffects) {
-        if self.closed.is_some() {
+        if self.session.closed().is_some() {
             return;
         }
         for message in messages.into_iter().chain(self.returns.take()) {
@@ -156,37 +120,18 @@ impl End {
         }
     }
 
-    /// The next message, which may be [the connection's own](Self::handles). `asks_for_death`: once
-    /// nothing is left to be read, the system is asked whether the peer's process has ended. On an
-    /// error the caller [closes](Self::close) the connection.
+    /// The next message that has not been read. `asks_for_death`: once nothing is left to be read,
+    /// the system is asked whether the peer's process has ended. On an error the caller
+    /// [closes](Self::close) the connection.
     pub fn receive(&mut self, asks_for_death: bool) -> Result<Option<Incoming>> {
-        // What came before the end counts.
-        if self.is_receiving
-            && let Some(message) = self.early.pop_front()
-        {
-            *self.early_count(&message) -= message.held_bytes();
-            return Ok(Some(message));
-        }
-        self.receive_new(asks_for_death)
-    }
-
-    /// Whether messages are kept for the stream that comes in.
-    pub fn has_early(&self) -> bool {
-        self.is_receiving && !self.early.is_empty()
-    }
-
-    /// The next message that has not been read.
-    fn receive_new(&mut self, asks_for_death: bool) -> Result<Option<Incoming>> {
-        if let Some(error) = &self.closed {
-            return Err(error.clone());
-        }
+        self.session.ensure_open()?;
         // A message is not moved on its way up, which would take as long as to read it.
         let mut received = self.connection.receive();
         if matches!(received, Ok(None)) {
             if asks_for_death && self.readiness().peer_has_died() {
                 return Err(peer_has_ended(
                     &self.connection.identity().peer,
-                    self.is_server,
+                    self.session.is_server(),
                 ));
             }
             // The caller first gets all messages, also those that came after the read above, and
@@ -206,7 +151,7 @@ impl End {
                     && error.status() == Status::Disconnected
                     && self.readiness().peer_dies_within(RETRY) =>
             {
-                *error = peer_has_ended(&self.connection.identity().peer, self.is_server);
+                *error = peer_has_ended(&self.connection.identity().peer, self.session.is_server());
             }
             Ok(None) | Err(_) => {}
         }
@@ -216,85 +161,30 @@ impl End {
     /// A failure to write ends nothing: the peer may be gone, and its last messages are not read
     /// yet. The reader finds the end behind them.
     pub(super) fn reads_on(&self) -> bool {
-        !self.is_server
+        !self.session.is_server()
     }
 
-    /// Reads a message that is of no stream that comes in, if there is one. Returns whether there
-    /// was.
+    /// Reads a message, if there is one, and keeps it if it belongs to the stream that comes in.
+    /// Returns whether there was one.
     pub(super) fn read_own(&mut self, budget: Budget, effects: &mut EndEffects) -> Result<bool> {
-        if self.is_full_of_early() {
+        if self.session.is_full_of_early() {
             return Ok(false);
         }
-        let Some(mut message) = self.receive_new(budget.asks_for_death)? else {
-            return self.nothing_came().map(|()| false);
-        };
-        if !self.handles(&mut message, effects)? && !self.is_retired {
-            if self.may_be_early() {
-                *self.early_count(&message) += message.held_bytes();
-                self.early.push_back(message);
-                return Ok(true);
+        let Some(mut message) = self.receive(budget.asks_for_death)? else {
+            if self.session.nothing_came(self.connection.is_waiting())? {
+                self.connection.forget_bodies();
             }
-            return Err(self.unasked(match message {
-                Incoming::Body { .. } | Incoming::GpuBody { .. } => "a body",
-                _ => "a message",
-            }));
+            return Ok(false);
+        };
+        if let Handled::Stream(control) = self.handle(&mut message, effects)? {
+            let bytes = message.held_bytes();
+            let held = match message.body_len() {
+                0 => Held::Other(bytes),
+                _ => Held::Body(bytes),
+            };
+            self.session.set_aside(message, control, held)?;
         }
         Ok(true)
-    }
-
-    /// Nothing can be read, perhaps since a body waits that was not announced.
-    fn nothing_came(&mut self) -> Result<()> {
-        if self.connection.is_waiting() {
-            // The holder of the stream announces the body.
-            if self.is_receiving {
-                return Ok(());
-            }
-            if !self.is_retired {
-                return Err(self.unasked("a body"));
-            }
-            self.connection.forget_bodies();
-        } else if self.is_dismissed && !self.is_receiving && !self.sender.is_asking() {
-            // The server waits for the client's end, so that the client loses nothing unread.
-            return Err(Error::disconnected("the server is being stopped"));
-        }
-        Ok(())
-    }
-
-    /// Whether a message may be kept for the stream that comes in: its holder is in the host's code,
-    /// or the host decides about it, or the message has overtaken the request (rule Q3).
-    pub(super) fn may_be_early(&self) -> bool {
-        self.is_receiving || self.is_undecided || self.may_overtake_request()
-    }
-
-    pub(super) fn may_overtake_request(&self) -> bool {
-        self.is_server
-            && !self.connection.identity().profile.is_ordered
-            && self.sender.state() == SenderState::Idle
-            && self.early.len() < MOST_OVERTAKING
-    }
-
-    /// Whether so much of a client's stream is kept that nothing more is read (rule Q11).
-    pub(super) fn is_full_of_early(&self) -> bool {
-        self.early_bytes > self.early_limit
-            || self.early_other_bytes > MOST_EARLY_BYTES
-            || self.early.len() >= MOST_EARLY
-    }
-
-    /// The count of bytes for such a message. The window bounds bodies, and headers do not use it.
-    fn early_count(&mut self, message: &Incoming) -> &mut u64 {
-        match message.body_len() {
-            0 => &mut self.early_other_bytes,
-            _ => &mut self.early_bytes,
-        }
-    }
-
-    fn unasked(&self, what: &str) -> Error {
-        Error::protocol(match self.is_server {
-            // Rule M1.
-            true => format!("the client sent {what} that only servers send"),
-            // Rule E4.
-            false => format!("the server sent {what} while no stream was asked for"),
-        })
     }
 
     /// Tells the peer that it may free a region.
@@ -331,11 +221,11 @@ impl End {
 impl Drop for End {
     fn drop(&mut self) {
         // A forked child closes its copies of the descriptors, and sends nothing.
-        if self.closed.is_some() || !self.generation.is_same_process() {
+        if self.session.closed().is_some() || !self.generation.is_same_process() {
             return;
         }
         self.say(None, &mut EndEffects::default());
-        if self.closed.is_none() {
+        if self.session.closed().is_none() {
             let peer = &self.connection.identity().peer;
             tracing::debug!("the connection to {peer} ends: nothing needs it");
         }

@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 
-use super::asking::Answers;
-use super::{End, EndEffects, Gathered, LentHold};
+use super::{End, EndEffects, OutSender};
 use crate::driver::produce::{ClientWatch, Publication};
 use crate::error::{Error, Result};
-use crate::proto::{Headers, Sender, StreamInfo, WindowRoom};
+use crate::proto::{Headers, StreamInfo, WindowRoom};
 use crate::transport::RegionNotice;
 
 /// While more bytes than this wait to be written, nothing new is produced: a baseline peer gives no
@@ -76,10 +75,9 @@ impl End {
     pub fn awaited(&self) -> Option<Awaited> {
         let room = self.room();
         let reads_on = room.may_pull().unwrap_or(true);
-        // A host that has something to read does not wait.
-        let had = self.host_has_had.filter(|_| !self.has_early());
+        let had = self.session.host_has_had();
         let batches = had.or_else(|| (!reads_on).then_some(room.taken))?;
-        let lent = self.sender.lent_outstanding();
+        let lent = self.session.lent_outstanding();
         let (queued, received) = (self.connection.queued().bytes, self.connection.received());
         // Bytes that come bring only a stream of the client's further.
         let received = had.map_or(0, |_| received);
@@ -89,34 +87,21 @@ impl End {
     /// Room for messages now.
     pub fn room(&self) -> SendRoom {
         SendRoom {
-            ended: self.ensure_streaming().err(),
+            ended: self.session.ensure_streaming().err(),
             is_crowded: self.is_crowded(),
-            window: self.sender.room(),
-            // A client that asks for the next stream has done with this one.
-            taken: match &self.waiting_request {
-                Some(_) => u64::MAX,
-                None => self.sender.batches_taken(),
-            },
+            window: self.session.room(),
+            taken: self.session.batches_taken(),
         }
     }
 
     /// Whether half of the consumer's window is used.
     pub fn is_half_used(&self) -> bool {
-        self.sender.is_half_used()
+        self.session.is_half_used()
     }
 
     /// Fails if something ended the stream.
     pub fn ensure_streaming(&self) -> Result<()> {
-        if let Some(error) = &self.closed {
-            return Err(error.clone());
-        }
-        if self.is_cancelled {
-            return Err(Error::cancelled("the client cancelled the stream"));
-        }
-        match self.answers.as_deref().and_then(Answers::refusal) {
-            Some(error) => Err(error.clone()),
-            None => Ok(()),
-        }
+        self.session.ensure_streaming()
     }
 
     /// Runs `step` on the state machine and queues what it gives, with `announce` told to the peer
@@ -124,33 +109,31 @@ impl End {
     pub fn queue<R>(
         &mut self,
         announce: &[RegionNotice],
-        step: impl FnOnce(&mut Sender<Gathered, LentHold>) -> R,
+        step: impl FnOnce(&mut OutSender) -> R,
         effects: &mut EndEffects,
     ) -> Result<R> {
-        if let Some(error) = &self.closed {
-            return Err(error.clone());
-        }
+        self.session.ensure_open()?;
         for notice in announce {
             if let Some(fd) = &notice.fd {
                 self.announced.insert(notice.id, Arc::clone(fd));
             }
-            self.sender.announce_region(notice.id, &notice.handle)?;
+            (self.session.sender()).announce_region(notice.id, &notice.handle)?;
         }
-        let result = step(&mut self.sender);
+        let result = step(self.session.sender());
         self.pump_unwritten(effects);
-        self.closed.clone().map_or(Ok(result), Err)
+        self.session.ensure_open().map(|()| result)
     }
 
     /// [`queue`](Self::queue), and writes the queue now or later.
     pub fn send<R>(
         &mut self,
         writes: Writes,
-        step: impl FnOnce(&mut Sender<Gathered, LentHold>) -> R,
+        step: impl FnOnce(&mut OutSender) -> R,
         effects: &mut EndEffects,
     ) -> Result<R> {
         let result = self.queue(&[], step, effects)?;
         self.write_later(writes, effects);
-        self.closed.clone().map_or(Ok(result), Err)
+        self.session.ensure_open().map(|()| result)
     }
 
     /// Begins the stream that was asked for. Written with the messages that follow.
@@ -160,7 +143,7 @@ impl End {
         schema: Arc<[u8]>,
         effects: &mut EndEffects,
     ) -> Result<()> {
-        let begin = |sender: &mut Sender<Gathered, LentHold>| {
+        let begin = |sender: &mut OutSender| {
             // A client has asked already.
             if !sender.is_asking() {
                 sender.accept(info)?;
@@ -185,7 +168,7 @@ impl End {
 
     /// Writes as much of the queue as there is room for.
     pub(super) fn write(&mut self, effects: &mut EndEffects) {
-        if self.closed.is_some() {
+        if self.session.closed().is_some() {
             return;
         }
         match self.connection.flush() {
@@ -194,7 +177,7 @@ impl End {
             Err(_) if self.reads_on() => {}
             Err(error) => self.close(error, effects),
         }
-        if !self.is_server {
+        if self.reads_on() {
             self.write_later_at(effects);
         }
     }
@@ -203,21 +186,22 @@ impl End {
     pub fn send_refusal(&mut self, error: &Error, effects: &mut EndEffects) {
         if let Some(advice) = error.advice() {
             // It fails only where no request waits, or where so much advice does not fit.
-            let _ = self.sender.add_answer_headers(&Headers::of_advice(advice));
+            let headers = Headers::of_advice(advice);
+            let _ = self.session.add_answer_headers(&headers);
         }
         self.send_failure(error.status().code(), error.text(), effects);
     }
 
     /// Refuses the request, or ends the stream, with an error. A peer that has gone is not told.
     pub fn send_failure(&mut self, status: i32, text: &str, effects: &mut EndEffects) {
-        let tell = |sender: &mut Sender<Gathered, LentHold>| sender.fail(status, text);
+        let tell = |sender: &mut OutSender| sender.fail(status, text);
         let _ = self.send(Writes::AtOnce, tell, effects);
     }
 
     /// Sends a published table from now on, in the turns of the connection. On a connection that is
     /// over, the stream ends.
     pub fn publish(&mut self, mut publication: Box<Publication>, effects: &mut EndEffects) {
-        match &self.closed {
+        match self.session.closed() {
             None => self.publication = Some(publication),
             Some(error) => {
                 publication.lost(error);

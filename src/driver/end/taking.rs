@@ -1,37 +1,33 @@
 //! A connection's part in a stream of the client's that this server takes: its answers.
 
-use super::{End, EndEffects, EndLink, Gathered, LentHold, Writes};
-use crate::error::{Error, Result};
-use crate::proto::{Grant, Sender, StreamInfo};
+use super::{End, EndEffects, EndLink, OutSender, Writes};
+use crate::error::Result;
+use crate::proto::{Grant, StreamInfo};
 
 impl End {
     /// Tells the client that its request was read, and that the answer takes longer.
     pub fn say_pending(&mut self, effects: &mut EndEffects) {
-        self.is_pending_said = true;
-        self.sender.say_pending();
+        self.session.say_pending();
         self.pump(effects);
     }
 
     /// The client's stream has come to its end.
     pub fn incoming_over(&mut self, effects: &mut EndEffects) {
-        if self.is_server {
-            self.sender.incoming_over();
-            self.pump_own(effects);
-        }
+        self.session.incoming_over();
+        self.pump_own(effects);
     }
 
     /// Answers the client of the stream `mark`, unless that stream is over.
     fn answer(
         &mut self,
         mark: u64,
-        answer: impl FnOnce(&mut Sender<Gathered, LentHold>) -> Result<()>,
+        answer: impl FnOnce(&mut OutSender) -> Result<()>,
         effects: &mut EndEffects,
     ) -> Result<()> {
-        self.ensure_streaming()?;
-        if self.sender.mark() != Some(mark) {
-            return Err(Error::cancelled("the client's stream is over"));
-        }
-        self.send(Writes::AtOnce, answer, effects)?
+        let answered = self.session.answer(mark, answer);
+        self.pump_unwritten(effects);
+        self.write_later(Writes::AtOnce, effects);
+        self.session.ensure_open().and(answered)
     }
 }
 
@@ -42,7 +38,7 @@ impl EndLink {
     ///
     /// `Cancelled`, or the connection is over.
     pub fn grant(&self, mark: u64, info: StreamInfo, grant: Grant) -> Result<()> {
-        let answer = |sender: &mut Sender<Gathered, LentHold>| sender.grant(info, grant);
+        let answer = |sender: &mut OutSender| sender.grant(info, grant);
         self.interfere(|end, effects| end.answer(mark, answer, effects))
     }
 
@@ -52,7 +48,7 @@ impl EndLink {
     ///
     /// As [`Sender::say_result`], or the connection is over.
     pub fn say_result(&self, mark: u64, batches: u64, bytes: &[u8]) -> Result<()> {
-        let answer = |sender: &mut Sender<Gathered, LentHold>| sender.say_result(batches, bytes);
+        let answer = |sender: &mut OutSender| sender.say_result(batches, bytes);
         self.interfere(|end, effects| end.answer(mark, answer, effects))
     }
 
@@ -62,7 +58,7 @@ impl EndLink {
     ///
     /// As [`Sender::finish_taking`], or the connection is over.
     pub fn finish_taking(&self, mark: u64, batches: u64) -> Result<()> {
-        let answer = |sender: &mut Sender<Gathered, LentHold>| sender.finish_taking(batches);
+        let answer = |sender: &mut OutSender| sender.finish_taking(batches);
         self.interfere(|end, effects| end.answer(mark, answer, effects))
     }
 
@@ -70,7 +66,7 @@ impl EndLink {
     pub fn serve_no_more(&self) {
         self.interfere(|end, effects| {
             // It fails only where the connection is over.
-            let _ = end.sender.go_away();
+            let _ = end.session.sender().go_away();
             end.pump(effects);
         });
     }
@@ -79,7 +75,7 @@ impl EndLink {
     pub fn fail_taking(&self, mark: u64, status: i32, text: &str) {
         self.interfere(|end, effects| {
             // The next request may have come already.
-            if end.sender.mark() == Some(mark) {
+            if end.session.sender().mark() == Some(mark) {
                 end.send_failure(status, text, effects);
             }
         });

@@ -8,7 +8,7 @@ use super::sending::{HELD_HIGH_WATER_BYTES, QUEUE_HIGH_WATER_BYTES};
 use super::*;
 use crate::driver::clock;
 use crate::driver::turning::Budget;
-use crate::proto::{BODY_KIND_PACKED, SenderEvent, StreamInfo, Tags};
+use crate::proto::{BODY_KIND_PACKED, StreamInfo, Tags};
 use crate::transport::{Identity, Incoming, Outgoing, PeerOrigin, Profile, Queued};
 
 /// A transport whose sends come to their end while it receives, and whose close takes back what the
@@ -150,7 +150,7 @@ fn begin_stream(served: &mut End, effects: &mut EndEffects) {
         device_id: -1,
         body_kinds: BODY_KIND_PACKED,
     };
-    let asks = |sender: &mut Sender<Gathered, LentHold>| {
+    let asks = |sender: &mut OutSender| {
         sender.handle_tagged(Tags::DEFAULT.want_data, b"t").unwrap();
     };
     served.send(Writes::AtOnce, asks, effects).unwrap();
@@ -262,7 +262,7 @@ fn a_request_waits_for_the_holder() {
     let mut turner = served.take().unwrap();
     assert!(served.take().is_none());
     let request = turner.step(|served, effects| {
-        let asks = |sender: &mut Sender<Gathered, LentHold>| {
+        let asks = |sender: &mut OutSender| {
             sender.handle_tagged(Tags::DEFAULT.want_data, b"t").unwrap();
         };
         served.send(Writes::AtOnce, asks, effects).unwrap();
@@ -275,7 +275,7 @@ fn a_request_waits_for_the_holder() {
     assert_eq!(request, b"t");
     drop(turner);
     // `Nobody` takes it, by the I/O thread.
-    wait_until(|| served.look(|served| served.waiting_request.is_none()));
+    wait_until(|| served.look(|served| !served.session.has_waiting()));
     io.shut_down();
 }
 
@@ -300,22 +300,4 @@ fn messages_past_the_budget_are_read() {
     wait_until(|| AtomicU64::load(&unread, Ordering::SeqCst) == 0);
     wait_until(|| served.look(|served| !served.wants().soon));
     io.shut_down();
-}
-
-/// Rule Q4: a server may say any number of results. The last 1,024 wait for the client's host;
-/// later ones cover the others.
-#[test]
-fn results_that_nobody_reads_have_a_limit() {
-    let io = IoThread::start("dipc-test-io", Duration::ZERO).unwrap();
-    let link = serve(&io, &Arc::default(), false);
-    link.interfere(|end, effects| {
-        end.answers = Some(Box::default());
-        for batches in 1..=5000 {
-            let bytes = vec![7; 100];
-            end.answered(SenderEvent::Result { batches, bytes }, effects);
-        }
-        let results = &end.answers().unwrap().results;
-        assert_eq!(results.len(), 1024);
-        assert_eq!(results.back().unwrap().batches, 5000);
-    });
 }

@@ -3,22 +3,20 @@
 use std::sync::Arc;
 
 use super::receiving::peer_has_ended;
-use super::{ArrivedRequest, Begun, Beside, End, EndEffects, EndLink, Writes};
+use super::{ArrivedRequest, Begun, Beside, End, EndEffects, EndLink, LentHold, Writes};
 use crate::driver::clock;
 use crate::driver::produce::{Publication, TableProgress};
 use crate::driver::turning::{ANSWERS_HIGH_WATER_BYTES, Budget, Turn, Wants};
 use crate::driver::waiting::RETRY;
 use crate::error::Error;
-use crate::proto::{SenderEvent, SenderState, Timestamp};
-
-use super::LentHold;
+use crate::proto::{SenderState, SessionEvent, Timestamp};
 
 impl Turn for End {
     type Beside = Beside;
     type Effects = EndEffects;
 
     fn turn(&mut self, budget: Budget, effects: &mut EndEffects) -> Wants {
-        if let Some(request) = self.waiting_request.take() {
+        if let Some(request) = self.session.take_waiting() {
             effects.request = Some(request);
             return self.wants_and(true);
         }
@@ -46,14 +44,12 @@ impl Turn for End {
 
     fn turn_as_deputy(&mut self, budget: Budget, effects: &mut EndEffects) -> Wants {
         // The answer takes its time.
-        if !std::mem::replace(&mut self.is_pending_said, true) {
-            self.sender.say_pending();
-        }
+        self.session.say_pending();
         self.turn_without_request(budget, effects)
     }
 
     fn wants(&self) -> Wants {
-        let soon = self.waiting_request.is_some() || self.begins() || self.has_unread;
+        let soon = self.session.has_waiting() || self.begins() || self.has_unread;
         self.wants_and(soon || self.is_awake)
     }
 
@@ -73,7 +69,7 @@ impl Turn for End {
         let times = [
             self.retire_at,
             self.probe_at,
-            self.quiet_at,
+            self.session.poll_timeout(),
             self.returns.deadline(),
             left,
         ];
@@ -88,7 +84,7 @@ impl Turn for End {
     }
 
     fn is_over(&self) -> bool {
-        self.closed.is_some()
+        self.session.closed().is_some()
     }
 
     fn settle(link: &Arc<EndLink>, effects: EndEffects) {
@@ -136,7 +132,7 @@ impl Turn for End {
             },
             // The thread of the last stream has taken the connection meanwhile.
             Some((None, request)) => {
-                link.interfere(|served, _| served.waiting_request = Some(request));
+                link.interfere(|served, _| served.session.put_back(request));
             }
             None => {}
         }
@@ -152,7 +148,7 @@ impl End {
         let wants = self.turn(budget, effects);
         match effects.request.take() {
             Some(request) => {
-                self.waiting_request = Some(request);
+                self.session.put_back(request);
                 self.wants()
             }
             None => wants,
@@ -161,7 +157,7 @@ impl End {
 
     /// The holder gives the connection back before it has begun the stream of `request`.
     pub fn put_back(&mut self, request: ArrivedRequest) {
-        self.waiting_request = Some(Box::new(request));
+        self.session.put_back(Box::new(request));
     }
 
     /// Messages of the published table that have been sent, while there is one to be sent.
@@ -181,18 +177,20 @@ impl End {
     /// request waits for the end of the stream that comes in.
     pub fn pump_own(&mut self, effects: &mut EndEffects) {
         self.pump(effects);
-        self.waiting_request = effects.request.take().or(self.waiting_request.take());
+        if let Some(request) = effects.request.take() {
+            self.session.put_back(request);
+        }
     }
 
     /// The same as [`pump`](Self::pump), but nothing is written.
     pub(super) fn pump_unwritten(&mut self, effects: &mut EndEffects) {
-        while self.closed.is_none() {
-            if let Some(transmit) = self.sender.poll_transmit() {
+        while !self.is_over() {
+            if let Some(transmit) = self.session.poll_transmit() {
                 if let Err(error) = self.transmit(transmit) {
                     self.close(error, effects);
                 }
-            } else if let Some(event) = self.sender.poll_event() {
-                self.handle(event, effects);
+            } else if let Some(event) = self.session.poll_event(clock::now) {
+                self.do_event(event, effects);
             } else {
                 return;
             }
@@ -210,7 +208,7 @@ impl End {
             return left.turn(side, self, budget, effects) > 0;
         }
         for read in 0..budget.messages {
-            if self.closed.is_some() {
+            if self.is_over() {
                 return false;
             }
             if self.is_flooded() {
@@ -238,12 +236,12 @@ impl End {
                 return true;
             }
         }
-        self.closed.is_none()
+        !self.is_over()
     }
 
     /// The connection is over. Rule F4: memory that the peer may have mapped is given up first.
     pub fn close(&mut self, error: Error, effects: &mut EndEffects) {
-        if self.closed.is_some() {
+        if self.is_over() {
             return;
         }
         tracing::debug!(
@@ -255,11 +253,10 @@ impl End {
             publication.lost(&error);
             effects.published = Some(publication);
         }
-        self.closed = Some(error);
         if let Some(lender) = &self.lender {
             lender.abandon();
         }
-        let lent = self.sender.handle_disconnect();
+        let lent = self.session.handle_disconnect(error);
         let lent = (!lent.is_empty()).then(|| Box::new(lent) as Box<dyn Send>);
         effects.given_up = self.connection.close(lent);
         effects.lost = self.watch.take();
@@ -269,7 +266,7 @@ impl End {
 
     fn ensure_peer_lives(&mut self, effects: &mut EndEffects) {
         if self.readiness().peer_has_died() {
-            let error = peer_has_ended(&self.connection.identity().peer, self.is_server);
+            let error = peer_has_ended(&self.connection.identity().peer, self.session.is_server());
             self.close(error, effects);
         }
     }
@@ -280,7 +277,9 @@ impl End {
         budget: Budget,
         effects: &mut EndEffects,
     ) -> Option<TableProgress> {
-        let mut publication = self.publication.take_if(|_| self.closed.is_none())?;
+        let mut publication = self
+            .publication
+            .take_if(|_| self.session.closed().is_none())?;
         let progress = publication.advance(self, budget, effects);
         self.writes = Writes::AtOnce;
         if progress == TableProgress::Over {
@@ -299,14 +298,14 @@ impl End {
     }
 
     fn wants_and(&self, soon: bool) -> Wants {
-        if self.closed.is_some() {
+        if self.is_over() {
             return Wants::default();
         }
         let is_flooded = self.is_flooded();
         let queued = self.connection.queued().bytes > 0;
         // A body that waits for its holder must not end a sleep.
-        let is_held_up =
-            self.is_full_of_early() || (self.is_receiving && self.connection.is_waiting());
+        let is_held_up = self.session.is_full_of_early()
+            || (self.session.is_receiving() && self.connection.is_waiting());
         // Where the descriptor cannot tell when there is room, time does.
         let at = (is_flooded && !self.readiness().socket).then(|| clock::after(RETRY));
         Wants {
@@ -319,40 +318,25 @@ impl End {
 
     /// The peer asks for one thing after the other and does not read the answers.
     fn is_flooded(&self) -> bool {
-        self.is_server
+        self.session.is_server()
             && self.connection.queued().bytes > ANSWERS_HIGH_WATER_BYTES
-            && self.sender.state() != SenderState::Streaming
+            && self.session.state() != SenderState::Streaming
     }
 
-    fn handle(&mut self, event: SenderEvent<LentHold>, effects: &mut EndEffects) {
+    fn do_event(&mut self, event: SessionEvent<LentHold>, effects: &mut EndEffects) {
         match event {
-            SenderEvent::Requested {
-                request,
-                extension,
-                role,
-            } => {
-                self.is_cancelled = false;
-                self.is_pending_said = false;
-                self.is_quiet = false;
+            SessionEvent::Requested(asked) => {
                 if self.probe_at.is_none() {
                     self.probe(effects);
                 }
-                if let Some(lender) = self.lender.as_ref().filter(|_| extension) {
+                let request = &asked.request;
+                if let Some(lender) = self.lender.as_ref().filter(|_| asked.extension) {
                     lender.set_client(request.lent_limit, request.device_type, &request.gpus);
                 }
-                effects.request = Some(Box::new(ArrivedRequest {
-                    request,
-                    extension,
-                    role,
-                    at: clock::now(),
-                }));
+                effects.request = Some(asked);
             }
-            SenderEvent::Cancelled => {
-                self.is_cancelled = true;
-                effects.lost.clone_from(&self.watch);
-            }
-            SenderEvent::CreditChanged => {}
-            SenderEvent::Freed(hold) => {
+            SessionEvent::Lost => effects.lost.clone_from(&self.watch),
+            SessionEvent::Freed(hold) => {
                 // Under the lock: memory that is back must not count as lent if the connection
                 // ends.
                 drop(hold);
@@ -360,16 +344,20 @@ impl End {
                 self.retire_at.get_or_insert_with(|| clock::after(idle));
                 self.let_go(effects);
             }
-            SenderEvent::RegionForgotten { id } => {
+            SessionEvent::RegionForgotten { id } => {
                 if let Some(lender) = &self.lender {
                     lender.region_forgotten(id);
                 }
             }
-            SenderEvent::Pending
-            | SenderEvent::Granted { .. }
-            | SenderEvent::Refused { .. }
-            | SenderEvent::Result { .. }
-            | SenderEvent::Finished { .. } => self.answered(event, effects),
+            SessionEvent::Granted {
+                lent_limit,
+                device_type,
+            } => {
+                if let Some(lender) = &self.lender {
+                    lender.set_client(lent_limit, device_type, &[]);
+                }
+            }
+            SessionEvent::Answered => self.let_go(effects),
         }
     }
 }

@@ -3,7 +3,6 @@
 
 use super::{End, EndEffects};
 use crate::driver::clock;
-use crate::error::Error;
 use crate::proto::{SenderState, Timestamp};
 
 impl End {
@@ -21,7 +20,7 @@ impl End {
     /// Retires regions that must not stay open at the peer.
     pub(super) fn retire_at_once(&mut self, effects: &mut EndEffects) {
         let due = self.lender.as_ref().map(|lender| lender.take_retired());
-        if self.closed.is_none() {
+        if self.session.closed().is_none() {
             self.retire_regions(due.unwrap_or_default());
             self.pump(effects);
         }
@@ -39,35 +38,23 @@ impl End {
     pub(super) fn probe_when_due(&mut self, now: Timestamp, effects: &mut EndEffects) {
         let is_due = self.probe_at.take_if(|at| *at <= now).is_some();
         if is_due
-            && (self.sender.state() != SenderState::Idle || self.connection.queued().bytes > 0)
+            && (self.session.state() != SenderState::Idle || self.connection.queued().bytes > 0)
         {
             self.probe(effects);
         }
     }
 
-    /// Ends a connection at a server over which nothing is asked for, when it is time to look. What
-    /// either side still has of the other's memory keeps it.
+    /// Ends a connection over which nothing is asked for, when it is time to look.
     pub(super) fn end_quiet_when_due(&mut self, now: Timestamp, effects: &mut EndEffects) {
-        if self.quiet_at.take_if(|at| *at <= now).is_none() || self.closed.is_some() {
-            return;
+        let is_written = self.connection.queued().bytes == 0;
+        if let Err(error) = self.session.handle_timeout(now, is_written) {
+            self.close(error, effects);
         }
-        let is_idle = self.sender.state() == SenderState::Idle
-            && self.sender.lent_outstanding() == 0
-            && self.connection.queued().bytes == 0
-            && self.publication.is_none()
-            && self.waiting_request.is_none()
-            && !self.receives;
-        if is_idle && self.is_quiet {
-            let error = Error::timeout("the client has asked for nothing for too long");
-            return self.close(error, effects);
-        }
-        self.is_quiet = is_idle;
-        self.quiet_at = self.idle_time.map(clock::after);
     }
 
     fn retire_regions(&mut self, ids: Vec<u16>) {
         for id in ids {
-            if let Err(error) = self.sender.retire_region(id) {
+            if let Err(error) = self.session.sender().retire_region(id) {
                 tracing::error!("region {id} cannot be retired: {error}");
             }
         }

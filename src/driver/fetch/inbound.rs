@@ -13,8 +13,8 @@ use crate::driver::end::{End, EndLink};
 use crate::driver::turning::{Budget, Wants};
 use crate::error::{Error, Result};
 use crate::proto::{
-    Body, BodyKind, Header, InBody, Message, Receiver, ReceiverEvent, ReceiverState,
-    ReceiverTransmit, Side, StreamInfo, Timestamp, body_tag,
+    Body, BodyKind, Control, Handled, Header, InBody, Message, Receiver, ReceiverEvent,
+    ReceiverState, ReceiverTransmit, Side, StreamInfo, Timestamp, body_tag,
 };
 use crate::transport::{Incoming, Outgoing, Payload, Resolved};
 
@@ -111,7 +111,7 @@ impl Inbound {
             end.write_on(effects);
         } else if let Some(error) = end.closed() {
             queue.outgoing.clear();
-            if !end.has_early() {
+            if !end.session.has_early() {
                 self.receiver.handle_disconnect(side, error);
             }
         } else {
@@ -164,16 +164,25 @@ impl Inbound {
         // The clock is read once for all messages, and not where there is none.
         let (mut read, mut bytes, mut now) = (0, 0, None);
         while read < budget.messages && bytes < budget.bytes && self.may_read(side) {
-            let mut received = end.receive(budget.asks_for_death);
+            if let Some(early) = end.session.take_early() {
+                bytes += early.message.held_bytes();
+                let now = *now.get_or_insert_with(clock::now);
+                self.deliver(side, end, (early.message, early.control), now);
+                read += 1;
+                continue;
+            }
+            let (mut received, mut control) = (end.receive(budget.asks_for_death), None);
             if let Ok(Some(message)) = &mut received {
-                let handled = end.handles(message, effects);
+                let handled = end.handle(message, effects);
                 // ERROR and ABORT concern both streams of an exchange.
-                if matches!(message, Incoming::Control { .. }) || matches!(handled, Ok(true)) {
+                if matches!(message, Incoming::Control { .. })
+                    || matches!(handled, Ok(Handled::Done))
+                {
                     end.pump_own(effects);
                 }
                 match handled {
-                    Ok(false) => {}
-                    Ok(true) => {
+                    Ok(Handled::Stream(of_stream)) => control = of_stream,
+                    Ok(_) => {
                         read += 1;
                         continue;
                     }
@@ -183,11 +192,8 @@ impl Inbound {
             match received {
                 Ok(Some(message)) => {
                     bytes += message.held_bytes();
-                    self.deliver(side, message, *now.get_or_insert_with(clock::now));
-                    if self.has_one_link() {
-                        // Rule D8: before the next message, which may be the body.
-                        self.take_up(end);
-                    }
+                    let now = *now.get_or_insert_with(clock::now);
+                    self.deliver(side, end, (message, control), now);
                 }
                 Ok(None) if end.connection.is_waiting() && self.is_broken() => {
                     end.connection.forget_bodies()
@@ -211,12 +217,19 @@ impl Inbound {
         Ok(read)
     }
 
-    fn deliver(&mut self, side: Side, message: Incoming, now: Timestamp) {
+    fn deliver(
+        &mut self,
+        side: Side,
+        end: &mut End,
+        (message, control): (Incoming, Option<Control>),
+        now: Timestamp,
+    ) {
         // An error is kept by the machine, which is closed by it.
         match message {
             Incoming::Metadata(bytes) => drop(self.receiver.handle_metadata(now, &bytes)),
-            Incoming::Control { bytes, .. } => {
-                drop(self.receiver.handle_control(now, side, &bytes));
+            Incoming::Control { .. } => {
+                let handle = |control| self.receiver.handle(now, side, control);
+                drop(control.map(handle));
             }
             Incoming::Tagged { tag, bytes } => {
                 drop(self.receiver.handle_body(now, tag, InBody::List(&bytes)));
@@ -225,6 +238,10 @@ impl Inbound {
                 self.deliver_packed(now, seq, PackedBody::Host(memory))
             }
             Incoming::GpuBody { seq, body } => self.deliver_packed(now, seq, PackedBody::Gpu(body)),
+        }
+        if self.has_one_link() {
+            // Rule D8: before the next message, which may be the body.
+            self.take_up(end);
         }
     }
 

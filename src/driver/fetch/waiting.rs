@@ -32,7 +32,7 @@ impl Fetch {
         {
             let batches = waits.then_some(self.stats.batches);
             for (_, connection) in self.connections.iter_mut() {
-                connection.step(|end, _| end.set_host_waiting(batches));
+                connection.step(|end, _| end.session.set_host_waiting(batches));
             }
         }
     }

@@ -1,9 +1,9 @@
 //! A stream that a client sends: the request, and the waits for the server's answers.
 
 use super::Production;
-use crate::driver::end::{Answers, End};
+use crate::driver::end::End;
 use crate::error::Result;
-use crate::proto::{Request, Timestamp};
+use crate::proto::{PutProgress, Request, Timestamp};
 
 impl Production {
     /// Asks the server to take the stream. [`start`](Self::start) sends the schema (rule Q3).
@@ -30,11 +30,11 @@ impl Production {
     pub fn wait_for_answer<R>(
         &mut self,
         deadline: Option<Timestamp>,
-        mut find: impl FnMut(&mut Answers) -> Option<R>,
+        mut find: impl FnMut(&mut PutProgress) -> Option<R>,
     ) -> Result<R> {
         let mut found = None;
         self.wait_until(deadline, |this| {
-            found = this.answers(&mut find);
+            found = this.progress(&mut find);
             if found.is_none() {
                 // An answer counts, also that of a connection that has ended behind it.
                 this.advance()?;
@@ -55,20 +55,20 @@ impl Production {
     pub fn wait_for_room_or<R>(
         &mut self,
         deadline: Option<Timestamp>,
-        mut find: impl FnMut(&mut Answers) -> Option<R>,
+        mut find: impl FnMut(&mut PutProgress) -> Option<R>,
     ) -> Result<Option<R>> {
         let mut found = None;
         self.wait_until(deadline, |this| {
-            found = this.answers(&mut find);
+            found = this.progress(&mut find);
             Ok(found.is_some() || (this.advance()? && this.may_pull()?))
         })?;
         Ok(found)
     }
 
     /// Looks at what the server has said.
-    pub fn answers<R>(&mut self, find: impl FnMut(&mut Answers) -> Option<R>) -> Option<R> {
+    pub fn progress<R>(&mut self, find: impl FnMut(&mut PutProgress) -> Option<R>) -> Option<R> {
         let outlet = self.outlets.first_mut()?;
-        let look = |end: &mut End, _: &mut _| Ok(end.answers().and_then(find));
+        let look = |end: &mut End, _: &mut _| Ok(end.session.put_mut().and_then(find));
         outlet.ask(look).ok().flatten()
     }
 }

@@ -7,12 +7,12 @@ use crate::arena;
 use crate::arrow::EncodedMessage;
 use crate::device::{BufferRef, DeviceKind};
 use crate::driver::callbacks::HostOwner;
-use crate::driver::end::{End, EndEffects, EndLink, Gathered, LentHold, SendRoom};
+use crate::driver::end::{End, EndEffects, EndLink, Gathered, LentHold, OutSender, SendRoom};
 use crate::driver::figures::{Counters, Served, nanos};
 use crate::driver::produce::{Counting, ProduceOptions, on_gpu};
 use crate::driver::telling::Account;
 use crate::error::Result;
-use crate::proto::{Bytes, HeaderKind, OutBody, Role, Sender, Timestamp};
+use crate::proto::{Bytes, HeaderKind, OutBody, Role, Timestamp};
 use crate::transport::{
     BodyPolicy, COPIED_BYTES, Lender, OnGpu, Payload, Placement, ReadyNotice, RegionNotice,
 };
@@ -36,7 +36,7 @@ impl Placed {
     }
 
     fn queue(self, served: &mut End, effects: &mut EndEffects) -> Result<()> {
-        let send = |sender: &mut Sender<Gathered, LentHold>| {
+        let send = |sender: &mut OutSender| {
             if let Some(ready) = self.ready {
                 sender.announce_ready(ready.event, &ready.handle)?;
             }
@@ -207,7 +207,7 @@ impl Placer {
             announce, ready, ..
         }) = self.waiting.take()
         {
-            let tell = |sender: &mut Sender<Gathered, LentHold>| {
+            let tell = |sender: &mut OutSender| {
                 ready.map(|ready| sender.announce_ready(ready.event, &ready.handle))
             };
             // A connection that is over has nobody to tell.
