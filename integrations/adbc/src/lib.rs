@@ -94,9 +94,10 @@
 //! | `dipc.limit` | most rows that pass behind those | all |
 //!
 //! These are for `ExecuteQuery`: what is not selected is not sent, but of more columns than a request
-//! can name (4,096, in 64 KiB with the filter) the server sends all, and the driver selects. An empty value lifts them. The
-//! schema of `ExecuteSchema` has the columns; `ExecutePartitions` is refused with them. A server that
-//! knows no selections, or a function of the filter, fails the query with `NotImplemented`.
+//! can name (4,096, in 64 KiB with the filter) the server sends all, and the driver selects. An empty
+//! value lifts them. The schema of `ExecuteSchema` has the columns; `ExecutePartitions` is refused
+//! with them. A server that knows no selections, or a function of the filter, fails the query with
+//! `NotImplemented`.
 //!
 //! # Ingestion
 //!

@@ -10,7 +10,7 @@ use adbc_ffi::FFI_AdbcDriverInitFunc;
 use arrow::array::RecordBatchReader as _;
 
 use crate::serving::Serving;
-use crate::{all, batch, connect, driver, library, options, query, schema, table};
+use crate::{all, batch, connect, driver, library, many, options, query, schema, table};
 
 /// Promise of the entry points: both are there, and a driver manager finds the one of the library's
 /// name. The library exports nothing that another libdipc of the process could take the place of.
@@ -53,6 +53,39 @@ fn tables_arrive_as_they_were() {
         statement.set_substrait_plan(b"\xff").unwrap();
         assert_eq!(all(statement.execute().unwrap()), table(1));
         assert_eq!(statement.execute_update().unwrap(), None);
+    }
+}
+
+/// Promise of "Options": `dipc.columns` may name more columns than a request can, which names 4,096.
+/// Then rows are counted as ever, and a name that the table lacks is refused as ever.
+#[test]
+fn statements_name_any_number_of_columns() {
+    for server in Serving::all() {
+        let mut connection = connect(&server.uri, &[]);
+        for count in [4096, 4097, 4200] {
+            let wanted = many(count, true);
+            let names: Vec<_> = (0..count).rev().map(|it| format!("c{it}")).collect();
+            let mut statement = query(&mut connection, "many");
+            let mut set = |name: &str, value: &str| statement.set_option(name.into(), value.into());
+            set("dipc.columns", &names.join(",")).unwrap();
+            set("dipc.offset", "2").unwrap();
+            set("dipc.limit", "3").unwrap();
+            let unknown = [names.as_slice(), &["d".to_owned()]].concat().join(",");
+            let twice = [names.as_slice(), &names[..1]].concat().join(",");
+            let error = set("dipc.columns", &twice).unwrap_err();
+            assert_eq!(error.status, Status::InvalidArguments, "{error}");
+            let results = statement.execute().unwrap();
+            assert_eq!(results.schema(), wanted.schema());
+            assert_eq!(all(results), [wanted.slice(2, 3)]);
+            assert_eq!(statement.execute_schema().unwrap(), *wanted.schema());
+            let option = OptionStatement::from("dipc.columns");
+            statement
+                .set_option(option, unknown.as_str().into())
+                .unwrap();
+            let error = statement.execute().err().unwrap();
+            assert_eq!(error.status, Status::InvalidArguments, "{error}");
+            assert!(error.message.contains("\"d\""), "{error}");
+        }
     }
 }
 

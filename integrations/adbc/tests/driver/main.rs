@@ -49,6 +49,21 @@ fn texts(values: impl IntoIterator<Item = String>) -> RecordBatch {
     RecordBatch::try_from_iter([("text", Arc::new(texts) as _)]).unwrap()
 }
 
+/// Columns from `c0` on, or the last one first if it is turned. Each value tells its column and its
+/// row.
+fn many(columns: i64, is_turned: bool) -> RecordBatch {
+    let column = |place| {
+        let number = if is_turned {
+            columns - 1 - place
+        } else {
+            place
+        };
+        let values = Int64Array::from_iter_values((0..8).map(|row| number * 10 + row));
+        (format!("c{number}"), Arc::new(values) as _)
+    };
+    RecordBatch::try_from_iter((0..columns).map(column)).unwrap()
+}
+
 /// Cargo builds the shared library beside the tests.
 fn library() -> PathBuf {
     let deps = std::env::current_exe()

@@ -14,7 +14,7 @@ use dipc::{
     Arena, Batches, Description, Endpoint, Error, Provider, Reader, Request, Result, Server, Status,
 };
 
-use crate::{batch, schema, table, texts};
+use crate::{batch, many, schema, table, texts};
 
 /// Set for the server's process: where it listens.
 const PLACE: &str = "DIPC_TEST_ADBC_PLACE";
@@ -180,6 +180,8 @@ fn serves() {
         .collect::<Vec<_>>();
     server.publish("numbers", &schema(), lent).unwrap();
     server.publish(b"\xff", &schema(), table(1)).unwrap();
+    let wide = many(4200, false);
+    server.publish("many", &wide.schema(), [wide]).unwrap();
     server
         .serve("made", |_: &Request<'_>| {
             let batches = (0..5).map(|n| Ok::<_, ArrowError>(batch(n, 10)));
