@@ -11,12 +11,12 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 
 use super::Request;
+use super::asked::{Asked, Asker, Begun, Question};
 use super::core::ServerCore;
-use super::request::AskedFor;
-use super::threads::send_table;
-use crate::driver::end::{ArrivedRequest, Begun, End, EndLink, StreamWork};
+use super::request::{AskedFor, Reply, Sent};
+use super::threads::StreamWork;
+use crate::driver::end::EndLink;
 use crate::driver::produce::OutStream;
-use crate::driver::turning::Turner;
 use crate::error::{Error, Result, Status};
 use crate::proto::{self, Verb};
 
@@ -66,9 +66,9 @@ pub(super) struct Authorizing {
 }
 
 /// A question under way. The drop ends it, also where the host's code panics.
-struct Question(Arc<Authorizing>);
+struct Deciding(Arc<Authorizing>);
 
-impl Drop for Question {
+impl Drop for Deciding {
     fn drop(&mut self) {
         self.0.asking.fetch_sub(1, Relaxed);
     }
@@ -99,11 +99,11 @@ impl Authorizing {
     }
 
     /// A place for a question. The error is the number of questions, as many as there may be.
-    fn question(self: &Arc<Self>) -> Result<Question, usize> {
-        let question = Question(Arc::clone(self));
+    fn deciding(self: &Arc<Self>) -> Result<Deciding, usize> {
+        let deciding = Deciding(Arc::clone(self));
         match self.asking.fetch_add(1, Relaxed) {
             asking if asking >= self.most => Err(asking),
-            _ => Ok(question),
+            _ => Ok(deciding),
         }
     }
 
@@ -118,18 +118,20 @@ impl Authorizing {
         let stopped = || Error::new(Status::Stopped, "the server was stopped");
         let way = self.way.lock().clone().ok_or_else(stopped)?;
         let stream = OutStream::without_batches(ticket.to_vec(), Arc::clone(link));
-        let request = Request::for_provider(stream, asked_for);
+        let request = |reply| Request::new(stream, asked_for, reply, Sent::Nothing);
         let authorizer = match way {
             Asking::Call(authorizer) => authorizer,
             Asking::Pull => {
                 let (word, answer) = mpsc::sync_channel(1);
                 let core = core.upgrade().ok_or_else(stopped)?;
-                core.pulls.put(request.undecided(word));
+                let word = Reply::Decided(Mutex::new(Some(word)));
+                core.pulls.put(request(word));
                 // The server can go while the host decides.
                 drop(core);
                 return answer.recv().unwrap_or_else(|_| Err(stopped()));
             }
         };
+        let request = request(Reply::Returned);
         let decided = (authorizer.0.authorize(&request)).and_then(|()| request.ensure_not_failed());
         match decided {
             Ok(()) => Ok(Allowed {
@@ -151,35 +153,35 @@ pub(super) fn refused(code: i32, text: String) -> Error {
 }
 
 impl ServerCore {
-    /// Asks the host about a request on a thread of its own.
-    pub(super) fn authorize_first(
-        &self,
-        authorizing: &Arc<Authorizing>,
-        mut turner: Turner<End>,
-        asked: ArrivedRequest,
-    ) -> Begun {
-        let question = match authorizing.question() {
-            Ok(question) => question,
+    /// Has the host decide about a request, on a thread of its own.
+    pub(super) fn decide(&self, mut question: Question) -> Asked {
+        let Some(authorizing) = &self.authorizing else {
+            return Asked::Decided(question, Allowed::default());
+        };
+        let deciding = match authorizing.deciding() {
+            Ok(deciding) => deciding,
             Err(asking) => {
                 let text = format!(
                     "the server's host already decides about {asking} requests, as many as \
                      max_providers allows; raise it at the server, or give the request a \
                      deadline: until then it waits for a place"
                 );
-                return self.refuse(turner, &asked, None, &Error::new(Status::Busy, text));
+                return self.refuse(question, None, &Error::new(Status::Busy, text));
             }
         };
-        turner.step_to_host(|served, _| {
-            if asked.request.verb.has_source() {
-                served.session.await_decision();
-            }
-        });
-        Begun::Thread(Box::new(Undecided {
-            turner,
-            asked,
+        let has_source = question.request.request.verb.has_source();
+        if let Asker::Turner(turner) = &mut question.connection {
+            turner.step_to_host(|served, _| {
+                if has_source {
+                    served.session.await_decision();
+                }
+            });
+        }
+        Asked::Begun(Begun::Thread(Box::new(Undecided {
             question,
+            deciding,
             core: Weak::clone(&self.me),
-        }))
+        })))
     }
 
     /// Whether the client of `link` may get a ticket that an answer of the server would show.
@@ -201,41 +203,35 @@ impl ServerCore {
 
 /// A request that the host has not decided about.
 struct Undecided {
-    turner: Turner<End>,
-    asked: ArrivedRequest,
     question: Question,
+    deciding: Deciding,
     /// The host may take for ever: the server can go meanwhile.
     core: Weak<ServerCore>,
 }
 
 impl StreamWork for Undecided {
-    fn run(self: Box<Self>) -> Option<Turner<End>> {
+    fn run(self: Box<Self>) -> Begun {
         let Self {
-            turner,
-            asked,
             question,
+            deciding,
             core,
         } = *self;
-        let request = &asked.request;
+        let request = &question.request.request;
         let asked_for = AskedFor::of(request);
-        let decided = (question.0).decide(&core, turner.link(), &request.ticket, asked_for);
-        drop(question);
-        let core = core.upgrade()?;
-        let begun = match decided {
-            Ok(allowed) => core.begin_allowed(turner, &asked, allowed),
-            Err(error) => core.refuse(turner, &asked, None, &error),
+        let decided = (deciding.0).decide(&core, question.link(), &request.ticket, asked_for);
+        drop(deciding);
+        let Some(core) = core.upgrade() else {
+            return Begun::Elsewhere;
         };
-        drop(core);
-        match begun {
-            Begun::Here(turner) => send_table(turner),
-            Begun::Thread(work) => work.run(),
-            Begun::Elsewhere => None,
-        }
+        core.advance(match decided {
+            Ok(allowed) => Asked::Decided(question, allowed),
+            Err(error) => core.refuse(question, None, &error),
+        })
     }
 
     fn refuse(self: Box<Self>, error: &Error) {
         if let Some(core) = self.core.upgrade() {
-            drop(core.refuse(self.turner, &self.asked, None, error));
+            drop(core.refuse(self.question, None, error));
         }
     }
 }

@@ -6,7 +6,9 @@ use parking_lot::Mutex;
 
 use super::core::ServerCore;
 use super::relay::Relay;
+use super::request::Reply;
 use super::selecting::PublishedTable;
+use super::source::Source;
 use super::tickets::{Entry, Provider, provided};
 use super::{Request, Server};
 use crate::arrow::stream::{ArrayReader, DeviceStreamReader, export_device_stream};
@@ -19,6 +21,8 @@ use crate::proto::{Headers, Verb};
 pub(super) struct Forwarded {
     /// The table in the place of the client's, until the host takes it.
     table: Mutex<Option<DeviceStreamReader>>,
+    /// The stream of the client, to which the host's results go.
+    pub(super) source: Option<Arc<Source>>,
 }
 
 impl Forwarded {
@@ -100,13 +104,14 @@ impl Request {
         };
         let forwarded = Forwarded {
             table: Mutex::new(table.map(DeviceStreamReader::new)),
+            source: self.sent.by_client().cloned(),
         };
         let provider = match entry {
             Entry::Provider(provider) => provider,
             Entry::Published(table) => return PublishedTable(table).open(self).map(Some),
             Entry::Pull => return self.forward_to_pull(&core, forwarded),
         };
-        let request = Box::new(self.behind(forwarded));
+        let request = Box::new(self.behind(forwarded, Reply::Returned));
         let stopped = || Error::new(Status::Stopped, "the server serves the ticket no more");
         let host = provider.get().ok_or_else(stopped)?;
         if self.verb() == Verb::Put {
@@ -145,9 +150,8 @@ impl Request {
                 relay.lost();
             }
         });
-        let mut request = self.behind(forwarded);
-        request.relay = Some(Arc::clone(&relay));
-        core.pulls.put(request);
+        let reply = Reply::Relayed(Arc::clone(&relay));
+        core.pulls.put(self.behind(forwarded, reply));
         match is_put {
             true => relay.wait_taken().map(|()| None),
             false => relay.open().map(Some),

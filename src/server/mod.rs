@@ -1,6 +1,7 @@
 //! A server: its tickets, its connections, and the streams between them.
 
 mod answers;
+mod asked;
 mod authorizing;
 mod connections;
 mod core;
@@ -10,6 +11,7 @@ mod figures;
 mod forwarding;
 mod options;
 mod peers;
+mod providing;
 mod pulls;
 mod pushing;
 mod refusing;
@@ -111,7 +113,7 @@ impl Server {
             tickets: Tickets::default(),
             authorizing,
             streams: Arc::default(),
-            threads: Threads::default(),
+            threads: Threads::new(me),
             listeners: Mutex::default(),
             links: Mutex::default(),
             bounds,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::Request;
 use super::core::ServerCore;
-use super::request::{PullAnswer, answered_before};
+use super::request::{PullAnswer, Reply, answered_before};
 use crate::arrow::{OwnedDeviceArray, OwnedSchema};
 use crate::driver::callbacks::Callbacks;
 use crate::driver::clock;
@@ -22,7 +22,7 @@ impl Request {
     /// the stream. `InvalidArgument`, too, if the [selection](Self::selection) does not fit the
     /// schema: then the client has been told.
     pub fn start(&self, schema: &OwnedSchema, device_type: i32) -> Result<()> {
-        if let Some(relay) = &self.relay {
+        if let Reply::Relayed(relay) = &self.reply {
             return relay.start(schema, device_type);
         }
         let mut pull = self.pull(None)?;
@@ -46,7 +46,7 @@ impl Request {
         timeout: Option<Duration>,
     ) -> Result<(), (Error, OwnedDeviceArray)> {
         let deadline = timeout.map(clock::after);
-        if let Some(relay) = &self.relay {
+        if let Reply::Relayed(relay) = &self.reply {
             return relay.push(array, custom_metadata, deadline);
         }
         let mut pull = match self.pull(deadline) {
@@ -61,18 +61,21 @@ impl Request {
     /// Pull form: whether the client has all rows that it has selected. More batches are useless
     /// then; the host may finish the stream.
     pub fn is_complete(&self) -> bool {
-        if let Some(relay) = &self.relay {
-            return relay.is_complete();
+        match &self.reply {
+            Reply::Relayed(relay) => relay.is_complete(),
+            Reply::Pushed(pull) => {
+                // Another thread may wait for the client, and hold the lock.
+                let pull = pull.try_lock();
+                pull.is_some_and(|pull| pull.production.is_complete())
+            }
+            Reply::Returned | Reply::Decided(_) | Reply::Taken(_) => false,
         }
-        // Another thread may wait for the client, and hold the lock.
-        let pull = self.pull.as_ref().and_then(|pull| pull.try_lock());
-        pull.is_some_and(|pull| pull.production.is_complete())
     }
 
     /// Pull form: batches that the client has room for now, if they are small enough. After 0 the
     /// descriptor of [`fd`](Self::fd) tells when there may be room.
     pub(super) fn room(&self) -> Result<u64> {
-        if let Some(relay) = &self.relay {
+        if let Reply::Relayed(relay) = &self.reply {
             return Ok(relay.room());
         }
         match self.pull(None)?.production.room() {
@@ -95,24 +98,24 @@ impl Request {
 
     /// Calls `with` with the descriptor of [`fd`](Self::fd).
     pub fn with_fd<T>(&self, with: impl FnOnce(BorrowedFd<'_>) -> T) -> Result<T> {
-        match &self.relay {
-            Some(relay) => relay.fd().map(with),
-            None => Ok(with(self.pull(None)?.production.fd()?)),
+        match &self.reply {
+            Reply::Relayed(relay) => relay.fd().map(with),
+            _ => Ok(with(self.pull(None)?.production.fd()?)),
         }
     }
 
     /// Pull form: the server, for a stream that the host has not begun.
     pub(super) fn ensure_unanswered(&self) -> Result<Arc<ServerCore>> {
-        if self.place.lock().is_some() {
-            let text = "the client of this request sends a table, and gets none";
-            return Err(Error::invalid_argument(text));
-        }
-        let server = match &self.relay {
-            Some(relay) => {
+        let server = match &self.reply {
+            Reply::Taken(_) => {
+                let text = "the client of this request sends a table, and gets none";
+                return Err(Error::invalid_argument(text));
+            }
+            Reply::Relayed(relay) => {
                 relay.ensure_fresh()?;
                 Weak::clone(&relay.server)
             }
-            None => {
+            _ => {
                 let pull = self.pull(None)?;
                 pull.production.ensure_fresh()?;
                 Weak::clone(&pull.server)
@@ -126,9 +129,9 @@ impl Request {
 
     /// Pull form: has the arrays of a stream that the host has not begun released by `callbacks`.
     pub(super) fn release_by(&self, callbacks: Callbacks) -> Result<()> {
-        match &self.relay {
-            Some(relay) => relay.release_by(callbacks),
-            None => self.pull(None)?.production.release_by(callbacks),
+        match &self.reply {
+            Reply::Relayed(relay) => relay.release_by(callbacks),
+            _ => self.pull(None)?.production.release_by(callbacks),
         }
     }
 
@@ -140,15 +143,14 @@ impl Request {
     /// `Timeout` (call again), `Cancelled`, `Disconnected`; `InvalidArgument`, also where the
     /// request was failed.
     pub fn finish(&self, timeout: Option<Duration>) -> Result<()> {
-        if let Some(relay) = &self.relay {
-            return relay.finish();
-        }
-        if let Some(place) = self.place.lock().take() {
-            place.ending();
-            return self.sent()?.answer(Ok(()));
-        }
-        if self.pull.is_none() && self.source.as_ref().is_some_and(|it| it.is_answered()) {
-            return Err(answered_before());
+        match &self.reply {
+            Reply::Relayed(relay) => return relay.finish(),
+            Reply::Taken(place) => {
+                let place = place.lock().take().ok_or_else(answered_before)?;
+                place.ending();
+                return self.client_stream()?.answer(Ok(()));
+            }
+            Reply::Returned | Reply::Decided(_) | Reply::Pushed(_) => {}
         }
         let deadline = timeout.map(clock::after);
         let mut pull = self.pull(deadline)?;
@@ -157,7 +159,7 @@ impl Request {
         }
         pull.production.finish(deadline)?;
         pull.answer = Some(PullAnswer::Finished);
-        let answered = match &self.source {
+        let answered = match self.sent.by_client() {
             Some(source) => source.answer(Ok(())),
             None => Ok(()),
         };

@@ -31,18 +31,32 @@ pub struct Request {
     asked: AskedFor,
     /// The provider's own reason for a failure.
     failure: Mutex<Option<(i32, String)>>,
-    /// The host's end of the stream, in the pull form.
-    pub(super) pull: Option<Mutex<PullStream>>,
-    /// The stream that the client sends.
-    pub(super) source: Option<Arc<Source>>,
-    /// The request is a middleware's, which has passed it on.
-    pub(super) forwarded: Option<Forwarded>,
-    /// The middleware waits for the host's answer, in the pull form.
-    pub(super) relay: Option<Arc<Relay>>,
-    /// The place of a stream that the client sends, in the pull form, until the answer.
-    pub(super) place: Mutex<Option<Arc<Slot>>>,
-    /// Takes the host's decision about the request, in the pull form.
-    undecided: Mutex<Option<SyncSender<Result<Allowed>>>>,
+    pub(super) reply: Reply,
+    pub(super) sent: Sent,
+}
+
+/// How the host answers a request.
+pub(super) enum Reply {
+    /// By what its call returns, and its stream.
+    Returned,
+    /// Pull form: by its word whether the client may do this. `None`: the host has said it.
+    Decided(Mutex<Option<SyncSender<Result<Allowed>>>>),
+    /// Pull form: by a stream that it pushes.
+    Pushed(Mutex<PullStream>),
+    /// Pull form: by its word that it has taken the table of a put. The place of that stream, until
+    /// the host has said it.
+    Taken(Mutex<Option<Arc<Slot>>>),
+    /// Pull form: to the middleware that has passed the request on, and waits.
+    Relayed(Arc<Relay>),
+}
+
+/// The table that comes with a request.
+pub(super) enum Sent {
+    Nothing,
+    /// The client's.
+    Client(Arc<Source>),
+    /// What the middleware sends in its place.
+    Forwarded(Forwarded),
 }
 
 /// What the client said beside the ticket.
@@ -110,6 +124,17 @@ impl AskedFor {
     }
 }
 
+impl Sent {
+    /// The stream of the client, also where the middleware has taken it.
+    pub(super) fn by_client(&self) -> Option<&Arc<Source>> {
+        match self {
+            Self::Nothing => None,
+            Self::Client(source) => Some(source),
+            Self::Forwarded(forwarded) => forwarded.source.as_ref(),
+        }
+    }
+}
+
 pub(super) struct PullStream {
     pub(super) production: Production,
     /// The host has said its last word, once.
@@ -119,6 +144,17 @@ pub(super) struct PullStream {
     pub(super) server: Weak<ServerCore>,
 }
 
+impl PullStream {
+    pub(super) fn new(production: Production, slot: Arc<Slot>, server: &Weak<ServerCore>) -> Self {
+        Self {
+            production,
+            answer: None,
+            _slot: slot,
+            server: Weak::clone(server),
+        }
+    }
+}
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum PullAnswer {
     Finished,
@@ -126,54 +162,15 @@ pub(super) enum PullAnswer {
 }
 
 impl Request {
-    pub(super) fn for_provider(stream: Arc<OutStream>, asked: AskedFor) -> Self {
+    /// A request whose host has the stream that the client sends, if it sends one.
+    pub(super) fn new(stream: Arc<OutStream>, asked: AskedFor, reply: Reply, sent: Sent) -> Self {
         Self {
             stream,
             asked,
             failure: Mutex::new(None),
-            pull: None,
-            source: None,
-            forwarded: None,
-            relay: None,
-            place: Mutex::new(None),
-            undecided: Mutex::new(None),
+            reply,
+            sent,
         }
-    }
-
-    /// The host decides about the request, in the pull form.
-    pub(super) fn undecided(mut self, word: SyncSender<Result<Allowed>>) -> Self {
-        self.undecided = Mutex::new(Some(word));
-        self
-    }
-
-    /// The client sends a stream.
-    pub(super) fn with_source(mut self, source: &Arc<Source>) -> Self {
-        self.source = Some(Arc::clone(source));
-        self
-    }
-
-    /// Counts the stream that the client sends as active, in the pull form.
-    pub(super) fn with_place(mut self, place: Arc<Slot>) -> Self {
-        self.place = Mutex::new(Some(place));
-        self
-    }
-
-    pub(super) fn for_pull(
-        stream: Arc<OutStream>,
-        asked: AskedFor,
-        production: Production,
-        slot: Arc<Slot>,
-        server: &Weak<ServerCore>,
-    ) -> Self {
-        let pull = Mutex::new(PullStream {
-            production,
-            answer: None,
-            _slot: slot,
-            server: Weak::clone(server),
-        });
-        let mut request = Self::for_provider(stream, asked);
-        request.pull = Some(pull);
-        request
     }
 
     /// The ticket that the client asked for.
@@ -207,11 +204,14 @@ impl Request {
     }
 
     /// The same request for those behind the middleware, with the table that the middleware sends.
-    pub(super) fn behind(&self, forwarded: Forwarded) -> Self {
-        let mut request = Self::for_provider(Arc::clone(&self.stream), self.asked.forwarded());
-        request.source.clone_from(&self.source);
-        request.forwarded = Some(forwarded);
-        request
+    pub(super) fn behind(&self, forwarded: Forwarded, reply: Reply) -> Self {
+        let stream = Arc::clone(&self.stream);
+        Self::new(
+            stream,
+            self.asked.forwarded(),
+            reply,
+            Sent::Forwarded(forwarded),
+        )
     }
 
     pub(super) fn selected(&self) -> &Selected {
@@ -260,7 +260,7 @@ impl Request {
     /// Pull form: the host has to decide whether the client may do this, by [`allow`](Self::allow)
     /// or [`fail`](Self::fail).
     pub fn is_undecided(&self) -> bool {
-        self.undecided.lock().is_some()
+        matches!(&self.reply, Reply::Decided(word) if word.lock().is_some())
     }
 
     /// Pull form: allows what the client asks for.
@@ -270,7 +270,10 @@ impl Request {
     /// `InvalidArgument` for a request that the host need not decide about, or for a second call.
     pub fn allow(&self) -> Result<()> {
         let none = || Error::invalid_argument("there is nothing to decide about this request");
-        let word = self.undecided.lock().take().ok_or_else(none)?;
+        let Reply::Decided(word) = &self.reply else {
+            return Err(none());
+        };
+        let word = word.lock().take().ok_or_else(none)?;
         self.decided(&word, Ok(()));
         Ok(())
     }
@@ -334,20 +337,27 @@ impl Request {
     /// becomes `Provider` for the client. An undecided request is refused by it, and there any
     /// other number becomes `Permission`.
     pub fn fail(&self, code: i32, text: &str) {
-        if let Some(word) = self.undecided.lock().take() {
-            return self.decided(&word, Err(refused(code, text.to_owned())));
-        }
-        if let Some(relay) = &self.relay {
-            return relay.fail(code, text);
-        }
-        if let (Some(source), Some(place)) = (&self.source, self.place.lock().take()) {
-            place.ending();
-            // It fails only where the client is told already.
-            let _ = source.answer(Err((code, text.to_owned())));
-            return;
-        }
-        match &self.pull {
-            Some(pull) => {
+        let refuse_sent = || {
+            if let Some(source) = self.sent.by_client() {
+                // It fails only where the client is told already.
+                let _ = source.answer(Err((code, text.to_owned())));
+            }
+        };
+        match &self.reply {
+            Reply::Returned => *self.failure.lock() = Some((code, text.to_owned())),
+            Reply::Decided(word) => {
+                if let Some(word) = word.lock().take() {
+                    self.decided(&word, Err(refused(code, text.to_owned())));
+                }
+            }
+            Reply::Relayed(relay) => relay.fail(code, text),
+            Reply::Taken(place) => {
+                if let Some(place) = place.lock().take() {
+                    place.ending();
+                    refuse_sent();
+                }
+            }
+            Reply::Pushed(pull) => {
                 // Another call may wait for the client and hold the lock: this ends its wait.
                 self.stream.give_up();
                 let PullStream {
@@ -355,13 +365,9 @@ impl Request {
                 } = &mut *pull.lock();
                 answer.get_or_insert(PullAnswer::Failed);
                 production.fail(code, text);
-                if let Some(source) = &self.source {
-                    // It fails only where the client is told already.
-                    let _ = source.answer(Err((code, text.to_owned())));
-                }
+                refuse_sent();
                 production.let_go();
             }
-            None => *self.failure.lock() = Some((code, text.to_owned())),
         }
     }
 
@@ -382,12 +388,12 @@ impl Request {
 
     /// The host's end of the stream, once no other call uses it.
     pub(super) fn pull(&self, deadline: Option<Timestamp>) -> Result<MutexGuard<'_, PullStream>> {
-        let pull = self.pull.as_ref().ok_or_else(|| {
-            Error::invalid_argument(
+        let Reply::Pushed(pull) = &self.reply else {
+            return Err(Error::invalid_argument(
                 "this request belongs to a provider, which gives its batches by a stream; push, \
                  start and finish are for tickets served in the pull form",
-            )
-        })?;
+            ));
+        };
         match deadline {
             None => Ok(pull.lock()),
             Some(deadline) => pull.try_lock_for(clock::until(deadline)).ok_or_else(|| {
@@ -411,16 +417,19 @@ impl Drop for Request {
             ),
             false => (code, text),
         };
-        if self.undecided.lock().is_some() {
-            let text = "the server's host has not decided about this request";
-            let (status, text) = left(Status::Permission, text);
-            self.fail(status.code(), text);
-        }
-        // In the pull form, unanswered. A provider's request has none of these.
-        let is_sent = self.pull.is_some() && self.source.is_some();
-        if self.place.lock().is_some() || is_sent || self.relay.is_some() {
-            let text = "the server's host dropped the request";
-            let (status, text) = left(Status::Provider, text);
+        let dropped = (Status::Provider, "the server's host dropped the request");
+        let unanswered = match &self.reply {
+            Reply::Decided(word) if word.lock().is_some() => Some((
+                Status::Permission,
+                "the server's host has not decided about this request",
+            )),
+            Reply::Taken(place) if place.lock().is_some() => Some(dropped),
+            Reply::Pushed(_) if self.sent.by_client().is_some() => Some(dropped),
+            Reply::Relayed(_) => Some(dropped),
+            _ => None,
+        };
+        if let Some((status, text)) = unanswered {
+            let (status, text) = left(status, text);
             self.fail(status.code(), text);
         }
     }

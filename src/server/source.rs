@@ -17,9 +17,10 @@ use crate::driver::turning::{Bell, Turner};
 use crate::error::{Error, Result, Status};
 use crate::proto::{
     self, BODY_KIND_LIST, BODY_KIND_PACKED, FEATURE_IN_PLACE, FEATURE_REPEAT, FEATURE_RETURN,
-    Grant, ReceiverConfig, SideConfig, StreamInfo, Tags, VERSION, Verb,
+    Grant, Headers, ReceiverConfig, SideConfig, StreamInfo, Tags, VERSION, Verb,
 };
-use crate::server::request::answered_before;
+use crate::server::core::ServerCore;
+use crate::server::request::{Sent, answered_before};
 use crate::server::{Request, TakeOptions};
 
 /// A stream that a client sends.
@@ -245,6 +246,33 @@ impl Source {
     }
 }
 
+impl ServerCore {
+    /// The stream that the client of `request` sends.
+    ///
+    /// # Errors
+    ///
+    /// The system's. The connection comes back.
+    pub(super) fn source(
+        &self,
+        turner: Turner<End>,
+        request: &proto::Request,
+    ) -> Result<Arc<Source>, (Error, Turner<End>)> {
+        let mut take = self.options.take.clone();
+        // What all clients may have here unread is bounded, as what waits for them is.
+        take.window.bytes = take.window.bytes.min(self.options.most_queued());
+        Source::new(turner, request, &take, self.options.first_seq)
+    }
+}
+
+/// Refuses the stream, with what the error advises.
+pub(super) fn refuse_stream(source: &Source, error: &Error) {
+    if let Some(advice) = error.advice() {
+        let _ = (source.link()).add_answer_headers(&Headers::of_advice(advice));
+    }
+    // It fails only where the client has gone.
+    let _ = source.answer(Err((error.status().code(), error.text().to_owned())));
+}
+
 /// A table on its way to the host.
 pub enum SentTable {
     /// Of the client.
@@ -262,9 +290,9 @@ impl Request {
     /// `InvalidArgument` for a client that sends none, or once the host has taken the stream; or
     /// the error that ended the stream.
     pub fn source_schema(&self) -> Result<OwnedSchema> {
-        match &self.forwarded {
-            Some(forwarded) => forwarded.schema(),
-            None => self.sent()?.schema(),
+        match &self.sent {
+            Sent::Forwarded(forwarded) => forwarded.schema(),
+            Sent::Client(_) | Sent::Nothing => self.client_stream()?.schema(),
         }
     }
 
@@ -276,7 +304,7 @@ impl Request {
     /// `InvalidArgument` for a client that sends none, or for a second call; or the error that
     /// ended the stream.
     pub fn source(&self) -> Result<Stream> {
-        self.sent()?.take()
+        self.client_stream()?.take()
     }
 
     /// [`source`](Self::source), or what the middleware sends in its place.
@@ -285,9 +313,9 @@ impl Request {
     ///
     /// As [`source`](Self::source).
     pub fn table(&self) -> Result<SentTable> {
-        match &self.forwarded {
-            Some(forwarded) => forwarded.take().map(SentTable::Forwarded),
-            None => Ok(SentTable::Client(Box::new(self.source()?))),
+        match &self.sent {
+            Sent::Forwarded(forwarded) => forwarded.take().map(SentTable::Forwarded),
+            Sent::Client(_) | Sent::Nothing => Ok(SentTable::Client(Box::new(self.source()?))),
         }
     }
 
@@ -299,15 +327,15 @@ impl Request {
     /// [`MOST_RESULT`](crate::proto::MOST_RESULT) bytes; `Cancelled`, `Disconnected`.
     pub fn say_result(&self, batches: u64, bytes: &[u8]) -> Result<()> {
         // The batches of a middleware are not those that the client counts.
-        let batches = match &self.forwarded {
-            Some(_) => 0,
-            None => batches,
+        let batches = match &self.sent {
+            Sent::Forwarded(_) => 0,
+            Sent::Client(_) | Sent::Nothing => batches,
         };
-        self.sent()?.say_result(batches, bytes)
+        self.client_stream()?.say_result(batches, bytes)
     }
 
-    pub(super) fn sent(&self) -> Result<&Arc<Source>> {
-        (self.source.as_ref())
+    pub(super) fn client_stream(&self) -> Result<&Arc<Source>> {
+        (self.sent.by_client())
             .ok_or_else(|| Error::invalid_argument("the client of this request sends no stream"))
     }
 }

@@ -5,20 +5,46 @@
 //! wakes only this thread.
 
 use std::io;
-use std::sync::Arc;
 use std::sync::mpsc::{self, Sender};
+use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
+use super::asked::{Asked, Begun, Question};
+use super::core::ServerCore;
+
 use crate::driver::clock;
-use crate::driver::end::{ArrivedRequest, Begun, End, StreamWork};
+use crate::driver::end::{ArrivedRequest, End};
 use crate::driver::io::{Source as _, guarded};
 use crate::driver::turning::{Bell, Budget, Turn as _, Turner, Wants};
 use crate::driver::waiting::{self, Looks, RETRY};
 use crate::error::Error;
 use crate::proto::Timestamp;
+
+/// A stream that needs a thread of its own.
+pub(super) trait StreamWork: Send {
+    /// Serves the stream. Gives the connection back, where it is free for the next request.
+    fn run(self: Box<Self>) -> Begun;
+
+    /// Ends the stream, for which there is no thread.
+    fn refuse(self: Box<Self>, error: &Error);
+}
+
+/// A published table whose bodies are copied, on a thread for this stream only.
+pub(super) struct HeavyTable(pub(super) Turner<End>);
+
+impl StreamWork for HeavyTable {
+    fn run(self: Box<Self>) -> Begun {
+        Begun::Here(self.0)
+    }
+
+    fn refuse(self: Box<Self>, error: &Error) {
+        // Without a thread the I/O thread sends the table, while other connections wait.
+        tracing::debug!("a table is sent by the I/O thread: {error}");
+    }
+}
 
 /// How long a thread waits for its next stream.
 const IDLE: Duration = Duration::from_secs(2);
@@ -26,14 +52,13 @@ const IDLE: Duration = Duration::from_secs(2);
 const MOST_IDLE: usize = 16;
 
 /// The threads of one server. The drop ends waiting threads; working threads end with their stream.
-#[derive(Default)]
 pub(super) struct Threads {
     shared: Arc<Shared>,
 }
 
 /// Held by each thread to its very end.
-#[derive(Default)]
 struct Shared {
+    server: Weak<ServerCore>,
     waiting: Mutex<IdleThreads>,
     ended: Condvar,
 }
@@ -72,6 +97,17 @@ struct IdleThread {
 }
 
 impl Threads {
+    /// The threads of `server`.
+    pub(super) fn new(server: &Weak<ServerCore>) -> Self {
+        Self {
+            shared: Arc::new(Shared {
+                server: Weak::clone(server),
+                waiting: Mutex::default(),
+                ended: Condvar::new(),
+            }),
+        }
+    }
+
     /// Runs `work` on a waiting or a new thread. Refuses it if the system has no thread left.
     pub(super) fn run(&self, work: Box<dyn StreamWork>) {
         let waiting = self.shared.waiting.lock().threads.pop();
@@ -134,7 +170,7 @@ fn start(
         .spawn(move || {
             let work = taken.lock().take();
             if let Some(work) = work {
-                serve(&counted.0.waiting, work);
+                serve(&counted.0, work);
             }
         });
     let Err(error) = started else { return Ok(()) };
@@ -143,11 +179,18 @@ fn start(
 }
 
 /// Serves streams until the thread has been idle for a while. A panic ends the thread.
-fn serve(waiting: &Mutex<IdleThreads>, first: Box<dyn StreamWork>) {
-    let mut work = first;
+fn serve(shared: &Shared, first: Box<dyn StreamWork>) {
+    let mut begun = first.run();
     let mut bell = None;
     loop {
-        let turner = work.run();
+        let turner = match begun {
+            Begun::Thread(work) => {
+                begun = work.run();
+                continue;
+            }
+            Begun::Here(turner) => send_table(turner),
+            Begun::Elsewhere => None,
+        };
         // Without a descriptor to sleep on, the thread ends; the next stream gets a new thread.
         let bell = match &bell {
             Some(bell) => bell,
@@ -156,8 +199,8 @@ fn serve(waiting: &Mutex<IdleThreads>, first: Box<dyn StreamWork>) {
                 Err(_) => return,
             },
         };
-        match wait(waiting, bell, turner) {
-            Some(next) => work = next,
+        match wait(shared, bell, turner) {
+            Some(next) => begun = Begun::Thread(next),
             None => return,
         }
     }
@@ -165,7 +208,7 @@ fn serve(waiting: &Mutex<IdleThreads>, first: Box<dyn StreamWork>) {
 
 /// Waits for the thread's next work; `None` after a while without work, or after a close.
 fn wait(
-    waiting: &Mutex<IdleThreads>,
+    shared: &Shared,
     bell: &Arc<Bell>,
     mut turner: Option<Turner<End>>,
 ) -> Option<Box<dyn StreamWork>> {
@@ -175,7 +218,7 @@ fn wait(
     }
     let mut soon = false;
     loop {
-        let (number, receiver) = enlist(waiting, bell)?;
+        let (number, receiver) = enlist(&shared.waiting, bell)?;
         let mut request = turner.as_mut().and_then(|turner| spin(turner, bell));
         let mut died = false;
         if request.is_none() {
@@ -186,7 +229,7 @@ fn wait(
             });
             died = waiting::sleep(held, Some(bell), None, Some(until)).ok()?;
         }
-        if strike(waiting, number) {
+        if strike(&shared.waiting, number) {
             // Another thread has taken this one off the list: work comes, or the server has ended.
             if let (Some(turner), Some(request)) = (&mut turner, request) {
                 turner.step(|served, _| served.put_back(request));
@@ -205,7 +248,8 @@ fn wait(
         if let Some(request) = request
             && let Some(held) = turner.take()
         {
-            match held.link().beside.host()?.begin(held, request) {
+            let asked = Asked::Arrived(Question::new(held, request));
+            match shared.server.upgrade()?.advance(asked) {
                 Begun::Here(back) => (turner, soon) = (Some(back), true),
                 Begun::Thread(work) => return Some(work),
                 Begun::Elsewhere => {}
@@ -277,7 +321,10 @@ fn strike(waiting: &Mutex<IdleThreads>, number: u64) -> bool {
 
 /// Sends a published table to its end, on a thread for this stream only. Gives the connection back,
 /// unless it has ended.
-pub(super) fn send_table(mut turner: Turner<End>) -> Option<Turner<End>> {
+fn send_table(mut turner: Turner<End>) -> Option<Turner<End>> {
+    if turner.link().look(End::published_messages).is_none() {
+        return Some(turner);
+    }
     let bell = Bell::new().ok().map(Arc::new);
     turner.set_bell(bell.clone());
     let mut looks = Looks::default();
@@ -319,9 +366,9 @@ mod tests {
     struct Task<F>(F);
 
     impl<F: FnOnce() + Send> StreamWork for Task<F> {
-        fn run(self: Box<Self>) -> Option<Turner<End>> {
+        fn run(self: Box<Self>) -> Begun {
             (self.0)();
-            None
+            Begun::Elsewhere
         }
 
         fn refuse(self: Box<Self>, error: &Error) {
@@ -350,7 +397,7 @@ mod tests {
     /// Promise: each active stream has a thread, which serves the next stream too.
     #[test]
     fn a_thread_serves_stream_after_stream() {
-        let threads = Threads::default();
+        let threads = Threads::new(&Weak::new());
         let first = run_on(&threads).recv().unwrap();
         wait_idle(&threads, 1);
         assert_eq!(run_on(&threads).recv().unwrap(), first);
@@ -369,7 +416,7 @@ mod tests {
     fn a_thread_that_is_woken_for_nothing_waits_on() {
         // On a busy machine the idle time may pass before the check: then the test tries again.
         for _ in 0..100 {
-            let threads = Threads::default();
+            let threads = Threads::new(&Weak::new());
             let start = clock::now();
             let is_late = || clock::since(start) > IDLE / 2;
             let first = run_on(&threads).recv().unwrap();
@@ -404,7 +451,7 @@ mod tests {
     /// Promise: a panic of one stream's work ends that stream's thread only.
     #[test]
     fn a_panic_loses_no_thread_but_its_own() {
-        let threads = Threads::default();
+        let threads = Threads::new(&Weak::new());
         let first = run_on(&threads).recv().unwrap();
         wait_idle(&threads, 1);
         let dropped = Arc::new(());
@@ -424,7 +471,7 @@ mod tests {
     /// Promise: waiting threads end with their server, busy threads with their work.
     #[test]
     fn threads_end_with_their_server() {
-        let threads = Threads::default();
+        let threads = Threads::new(&Weak::new());
         run_on(&threads).recv().unwrap();
         let (go, told) = mpsc::channel::<()>();
         wait_idle(&threads, 1);

@@ -27,7 +27,7 @@ use crate::driver::fetch::{Left, LeftStream, ReturnQueue};
 use crate::driver::io::{IoThread, Source};
 use crate::driver::produce::{ClientWatch, Publication};
 use crate::driver::turning::{Link, Turn, Turner};
-use crate::error::{Error, Result, Status};
+use crate::error::{Result, Status};
 use crate::fork::Generation;
 pub use crate::proto::ArrivedRequest;
 use crate::proto::{
@@ -46,24 +46,12 @@ pub type EndSession = Session<Gathered, LentHold, Incoming>;
 
 /// The server that accepted a connection. Calls come without locks held.
 pub trait Host: Send + Sync {
-    /// Begins the stream that the peer of `turner`'s connection asks for, or refuses the request.
-    fn begin(&self, turner: Turner<End>, request: ArrivedRequest) -> Begun;
-
-    /// Runs `work` on a thread of its own.
-    fn run(&self, work: Box<dyn StreamWork>);
+    /// Answers the request that the peer of `turner`'s connection has sent, on the I/O thread, which
+    /// turns the connection again behind this call.
+    fn requested(&self, turner: Turner<End>, request: ArrivedRequest);
 
     /// The connection is over, and everything it held is on its way back.
     fn closed(&self, link: &Arc<EndLink>);
-}
-
-/// Where a stream is served that has begun.
-pub enum Begun {
-    /// Where the connection is turned; also after a refusal.
-    Here(Turner<End>),
-    /// On a thread of its own.
-    Thread(Box<dyn StreamWork>),
-    /// By a host of the pull form, or by the thread of the stream's other part.
-    Elsewhere,
 }
 
 /// What a server allows a connection.
@@ -75,15 +63,6 @@ pub struct ServedLimits {
     pub most_queued: u64,
     /// How long it may go without a request.
     pub quiet: QuietTimes,
-}
-
-/// A stream that needs a thread of its own.
-pub trait StreamWork: Send {
-    /// Serves the stream. Gives the connection back, where it is free for the next request.
-    fn run(self: Box<Self>) -> Option<Turner<End>>;
-
-    /// Ends the stream, for which there is no thread.
-    fn refuse(self: Box<Self>, error: &Error);
 }
 
 /// What of a connection needs no lock.

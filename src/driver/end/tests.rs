@@ -70,11 +70,9 @@ impl Connection for EndsWhileReceiving {
 struct Nobody;
 
 impl Host for Nobody {
-    fn begin(&self, turner: Turner<End>, _: ArrivedRequest) -> Begun {
-        Begun::Here(turner)
+    fn requested(&self, turner: Turner<End>, _: ArrivedRequest) {
+        turner.give_back_here();
     }
-
-    fn run(&self, _: Box<dyn StreamWork>) {}
 
     fn closed(&self, _: &Arc<EndLink>) {}
 }

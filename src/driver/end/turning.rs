@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::receiving::peer_has_ended;
-use super::{ArrivedRequest, Begun, Beside, End, EndEffects, EndLink, LentHold, Writes};
+use super::{ArrivedRequest, Beside, End, EndEffects, EndLink, LentHold, Writes};
 use crate::driver::clock;
 use crate::driver::produce::{Publication, TableProgress};
 use crate::driver::turning::{ANSWERS_HIGH_WATER_BYTES, Budget, Turn, Wants};
@@ -124,12 +124,7 @@ impl Turn for End {
             return;
         };
         match request.map(|request| (link.take(), request)) {
-            Some((Some(turner), request)) => match host.begin(turner, *request) {
-                // This is the I/O thread, which turns the connection again after a request.
-                Begun::Here(turner) => turner.give_back_here(),
-                Begun::Thread(work) => host.run(work),
-                Begun::Elsewhere => {}
-            },
+            Some((Some(turner), request)) => host.requested(turner, *request),
             // The thread of the last stream has taken the connection meanwhile.
             Some((None, request)) => {
                 link.interfere(|served, _| served.session.put_back(request));

@@ -14,9 +14,7 @@ use crate::arrow::{Encoder, batch_to_c, schema_to_c};
 use crate::device::{BufferRef, Target};
 use crate::driver::callbacks::Deferred;
 use crate::driver::clock;
-use crate::driver::end::{
-    ArrivedRequest, Begun as Start, End, EndLink, Host, ServedLimits, StreamWork,
-};
+use crate::driver::end::{ArrivedRequest, End, EndLink, Host, ServedLimits};
 use crate::driver::fetch::{Connections, Fetch};
 use crate::driver::io::IoThread;
 use crate::driver::turning::Turn as _;
@@ -104,11 +102,9 @@ impl Connection for Connected {
 struct Asks(mpsc::Sender<(Turner<End>, ArrivedRequest)>);
 
 impl Host for Asks {
-    fn begin(&self, turner: Turner<End>, request: ArrivedRequest) -> Start {
+    fn requested(&self, turner: Turner<End>, request: ArrivedRequest) {
         self.0.send((turner, request)).unwrap();
-        Start::Elsewhere
     }
-    fn run(&self, _: Box<dyn StreamWork>) {}
     fn closed(&self, _: &Arc<EndLink>) {}
 }
 
