@@ -44,8 +44,8 @@ fn no_case_is_left_out() {
     assert_eq!(named, there);
 }
 
-/// Promise of `serve`: a file that cannot be read whole is refused with its name and a reason, at
-/// the server's start or to the client, and ends no process.
+/// Promise of `serve`: a file that cannot be read whole is refused with a reason and ends no process:
+/// at the server's start with its name, later with its ticket.
 #[test]
 fn cases_are_refused_by_serve() {
     let folder = tempfile::tempdir().unwrap();
@@ -63,17 +63,17 @@ fn cases_are_refused_by_serve() {
         until("it serves or has ended", || {
             child.try_wait().unwrap().is_some() || run(&["get", &at, "good"]).status.success()
         });
-        let told = if child.try_wait().unwrap().is_none() {
+        let (told, name) = if child.try_wait().unwrap().is_none() {
             let told = failure(1, &["get", &at, "bad"]);
             // The server still works.
             assert!(run(&["get", &at, "good"]).status.success(), "{name}");
             signal(&child, rustix::process::Signal::TERM);
             child.wait_with_output().unwrap();
-            told
+            (told, "the table \"bad\"")
         } else {
             let output = child.wait_with_output().unwrap();
             assert_eq!(output.status.code(), Some(1), "{name}");
-            text(&output.stderr)
+            (text(&output.stderr), name)
         };
         assert!(told.contains(said) && told.contains(name), "{told}");
     }
@@ -180,7 +180,7 @@ fn small_parquet_files_take_no_memory() {
         let bounds = ["--max-message", limit, "--max-memory", "0"];
         let server = Server::start(&[&bounds[..], &[&packed, &repeated]].concat());
         let told = failure(1, &["get", &server.uri, "packed"]);
-        let said = told.contains("packed.parquet") && told.contains("raise --max-message");
+        let said = told.contains("the table \"packed\"") && told.contains("raise --max-message");
         assert!(said, "{told}");
         let report = json(&["get", &server.uri, "repeated", "--json", "--checksum"]);
         assert_eq!(report["rows"], 6_000);

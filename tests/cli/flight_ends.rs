@@ -132,7 +132,8 @@ fn a_file_that_is_gone_is_the_streams_error() {
     let server = Server::start_flight(&[&path, "--tpch", "nation"]);
     fs::remove_file(&path).unwrap();
     let told = failure(1, &["get", &server.uri, "table"]);
-    assert!(told.contains("table.arrow"), "{told}");
+    assert!(told.contains("the table \"table\": No such file"), "{told}");
+    assert!(!told.contains("table.arrow"), "{told}");
     assert!(run(&["get", &server.uri, "nation"]).status.success());
 }
 

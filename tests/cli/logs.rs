@@ -3,7 +3,9 @@
 use std::fs::{self, File};
 use std::path::Path;
 
-use super::support::{Server, address, dipc, path_in, run, table, text, write_arrow};
+use super::support::{
+    Server, address, dipc, path_in, run, table, text, write_arrow, write_parquet, write_stream,
+};
 
 /// `--log`: at debug and trace dependencies log nothing, such as HTTP/2 frames.
 #[test]
@@ -60,7 +62,7 @@ fn a_failure_is_told_at_both_ends() {
     assert!(!failed.status.success());
     let told = text(&failed.stderr);
     assert!(
-        told.contains("the server: ") && told.contains("gone.arrow"),
+        told.contains("the server: ") && told.contains("the table \"gone\""),
         "{told}"
     );
     server.stop();
@@ -72,6 +74,80 @@ fn a_failure_is_told_at_both_ends() {
     ] {
         assert!(log.contains(words), "{words}: {log}");
     }
+}
+
+/// Promise of `serve`: a client learns the ticket and the kind of fault of a file that cannot be
+/// read, and never where the file is; the operator's log has the path and the cause.
+#[test]
+fn files_that_cannot_be_read_are_told_without_paths() {
+    let faults: [(&str, fn(&str), &str); 4] = [
+        ("gone.arrow", remove, "No such file"),
+        ("turned.parquet", turn_to_folder, "is a directory"),
+        ("damaged.parquet", cut, "begins as a Parquet file"),
+        // Opened well, and found to be cut off while it is read.
+        ("cut.arrows", cut, "cut off"),
+    ];
+    for arena in [false, true] {
+        let folder = tempfile::tempdir().unwrap();
+        let kept = folder.path().to_str().unwrap();
+        let paths = faults.map(|(name, ..)| path_in(&folder, name));
+        for path in &paths {
+            let write = match path.rsplit('.').next() {
+                Some("parquet") => write_parquet,
+                Some("arrows") => write_stream,
+                _ => write_arrow,
+            };
+            write(Path::new(path), &table(1000));
+        }
+        let log = tempfile::NamedTempFile::new().unwrap();
+        let mut command = dipc();
+        command.stderr(log.reopen().unwrap());
+        let at = address();
+        let mut args: Vec<_> = paths.iter().map(String::as_str).collect();
+        if arena {
+            args.push("--arena");
+        }
+        let mut by_flight = dipc();
+        by_flight.stderr(log.reopen().unwrap());
+        // Without a libdipc address of its own that a client could be led to.
+        let flight = Server::start_flight_as(by_flight, &args);
+        let server = Server::start_as(command, &at, &at, &args);
+        for (path, (_, fault, _)) in paths.iter().zip(faults) {
+            fault(path);
+        }
+        for (path, (name, _, kind)) in paths.iter().zip(faults) {
+            let (ticket, _) = name.split_once('.').unwrap();
+            for uri in [&server.uri, &flight.uri] {
+                let got = run(&["get", uri, ticket]);
+                assert_eq!(got.status.success(), arena, "{uri}: {}", text(&got.stderr));
+                let told = text(&got.stderr);
+                assert!(!told.contains(kept), "{told}");
+                assert!(
+                    arena || (told.contains(ticket) && told.contains(kind)),
+                    "{told}"
+                );
+            }
+            let log = fs::read_to_string(log.path()).unwrap();
+            let is_told = |line: &str| {
+                line.contains("WARN") && line.contains(path.as_str()) && line.contains(kind)
+            };
+            assert_eq!(log.lines().any(is_told), !arena, "{path}: {log}");
+        }
+    }
+}
+
+fn remove(path: &str) {
+    fs::remove_file(path).unwrap();
+}
+
+fn turn_to_folder(path: &str) {
+    remove(path);
+    fs::create_dir(path).unwrap();
+}
+
+fn cut(path: &str) {
+    let file = File::options().write(true).open(path).unwrap();
+    file.set_len(file.metadata().unwrap().len() / 2).unwrap();
 }
 
 /// A long ticket is short in the logs of both ends.

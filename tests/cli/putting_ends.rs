@@ -37,6 +37,24 @@ fn a_client_that_goes_leaves_nothing() {
     assert_equal(&server.uri, "t", &small.one);
 }
 
+/// Promise of `serve --accept`: a client is told why its table is not taken, and not where the
+/// server's folder is, also where the operator named that by `.`.
+#[test]
+fn a_folder_that_is_gone_is_told_without_its_path() {
+    let small = small_files();
+    let folder = tempfile::tempdir().unwrap();
+    let at = address();
+    let mut command = dipc();
+    command.current_dir(folder.path());
+    let server = Server::start_as(command, &at, &at, &["--accept", "."]);
+    let path = folder.path().to_str().unwrap().to_owned();
+    fs::remove_dir_all(folder.path()).unwrap();
+    let told = failure(1, &["put", &server.uri, "t.arrow", &small.one]);
+    assert!(!told.contains(&path), "{told}");
+    let expected = "dipc: the server: cannot write in the directory for tables: entity not found";
+    assert_eq!(told.trim_end(), expected);
+}
+
 /// The same for a client that reads files.
 #[test]
 fn an_interrupted_file_leaves_nothing() {

@@ -22,6 +22,7 @@ mod parse;
 mod put;
 mod report;
 mod serve;
+mod served;
 mod service;
 mod signals;
 mod sink;

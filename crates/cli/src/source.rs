@@ -103,12 +103,17 @@ impl Source {
 
     /// Opens the table.
     pub fn reader(&self, reading: Reading) -> Result<Reader> {
+        self.reader_as(&self.to_string(), reading)
+    }
+
+    /// Opens the table. Errors, also those of the reader, call it `name` in place of its path.
+    pub fn reader_as(&self, name: &str, reading: Reading) -> Result<Reader> {
         match self {
             Self::Tpch { table, scale } => {
                 let rows = reading.batch_rows.unwrap_or(DEFAULT_BATCH_ROWS);
                 Ok(table.reader(*scale, rows))
             }
-            Self::File(path) => open_file(path, reading),
+            Self::File(path) => open_file(path, name, reading),
         }
     }
 
@@ -180,8 +185,7 @@ fn table_names() -> String {
     names.join(", ")
 }
 
-fn open_file(path: &Path, reading: Reading) -> Result<Reader> {
-    let name = path.display().to_string();
+fn open_file(path: &Path, name: &str, reading: Reading) -> Result<Reader> {
     let metadata = fs::metadata(path).with_context(|| format!("cannot open {name}"))?;
     if metadata.is_dir() {
         bail!("{name} is a directory; name the files in it one by one");
@@ -193,14 +197,14 @@ fn open_file(path: &Path, reading: Reading) -> Result<Reader> {
     let mut file = File::open(path).with_context(|| format!("cannot open {name}"))?;
     // Another file may have taken the name meanwhile.
     let len = file.metadata()?.len();
-    let format = detect(&mut file, len).with_context(|| name.clone())?;
+    let format = detect(&mut file, len).with_context(|| name.to_owned())?;
     let damaged = || format!("{name} begins as {} but cannot be read", format.describe());
     // The readers of Arrow's crates panic on some damaged files instead of failing.
     let inner = calm::catch(|| open_as(file, len, format, reading))
         .map_err(|text| anyhow!(text))
         .and_then(|opened| opened)
         .with_context(damaged)?;
-    Ok(FileSource::of(name, inner, reading))
+    Ok(FileSource::of(name.to_owned(), inner, reading))
 }
 
 /// An Arrow stream on stdin.
@@ -294,7 +298,7 @@ fn detect(file: &mut File, len: u64) -> Result<Format> {
     bail!("the first bytes are of no format known here; {TAKEN}")
 }
 
-/// A file being read. Its name precedes every error, panics of the reader become errors, and larger
+/// A file being read. Its name, which need not be its path, precedes every error, panics of the reader become errors, and larger
 /// batches than wanted are sliced.
 struct FileSource {
     name: String,

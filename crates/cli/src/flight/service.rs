@@ -11,6 +11,7 @@ use arrow_flight::{
     Action, ActionType, Criteria, Empty, FlightData, FlightDescriptor, FlightEndpoint, FlightInfo,
     HandshakeRequest, HandshakeResponse, Location, PollInfo, PutResult, SchemaResult, Ticket,
 };
+use dipc::lines::Lines;
 use dipc::proto::Verb;
 use futures::StreamExt as _;
 use futures::stream::{self, BoxStream};
@@ -31,6 +32,9 @@ use crate::serve::{Accepting, Access};
 /// Messages that a reader may prepare ahead of the connection. This limits the memory of a stream
 /// to a few MiB.
 const AHEAD: usize = 4;
+
+/// Clients can cause any number of lines.
+static LINES: Lines = Lines::new();
 
 type Answer<T> = Result<Response<T>, Status>;
 
@@ -262,10 +266,10 @@ fn serve(
         Err(panic) => Err(Status::internal(panic)),
     };
     if let Err(status) = &end {
-        warn!(
-            reason = status.message(),
-            "a table could not be sent by Flight"
-        );
+        LINES.say(|more| {
+            let reason = status.message();
+            warn!(reason, "a table could not be sent by Flight{more}");
+        });
     }
     counters.streams.fetch_add(1, Ordering::Relaxed);
     match messages.is_closed() {
@@ -330,7 +334,8 @@ impl FlightService for Service {
             let schemas = tables.iter().filter_map(|(ticket, table)| {
                 let schema = read_schema(table).inspect_err(|error| {
                     let name = String::from_utf8_lossy(ticket);
-                    warn!(ticket = %name, reason = whole(error), "not listed");
+                    let reason = whole(error);
+                    LINES.say(|more| warn!(ticket = %name, reason, "not listed{more}"));
                 });
                 Some((ticket.clone(), (schema.ok()?, table.rows())))
             });

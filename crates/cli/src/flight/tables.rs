@@ -10,7 +10,8 @@ use arrow::record_batch::{RecordBatch, RecordBatchReader};
 use parking_lot::RwLock;
 
 use crate::lend::Annotated;
-use crate::source::{Reader, Reading, Source, TableReader};
+use crate::served::Served;
+use crate::source::{Reader, TableReader};
 
 /// The tables, by their tickets. Clones share them.
 #[derive(Clone, Default)]
@@ -39,9 +40,7 @@ pub enum Table {
     /// A source that each read opens anew.
     Source {
         /// The source.
-        source: Source,
-        /// Options for reading it.
-        reading: Reading,
+        source: Served,
         /// Its rows, if they are known.
         rows: Option<u64>,
     },
@@ -71,9 +70,7 @@ impl Table {
     /// Reads the table from its start.
     pub fn reader(&self) -> Result<Reader> {
         match self {
-            Self::Source {
-                source, reading, ..
-            } => source.reader(*reading),
+            Self::Source { source, .. } => source.reader(),
             Self::Loaded { schema, batches } => Ok(Box::new(LoadedReader {
                 schema: SchemaRef::clone(schema),
                 rest: batches.clone().into_iter(),

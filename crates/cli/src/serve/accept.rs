@@ -23,6 +23,7 @@ use crate::flight::{Table, Tables};
 use crate::output::{io_kind, whole};
 use crate::serve::files::ENDINGS;
 use crate::serve::offering::SourceProvider;
+use crate::served::Served;
 use crate::sink::{Sink, Target};
 use crate::soundness::ensure_sound;
 use crate::source::{Reading, Source, export};
@@ -104,7 +105,9 @@ impl Folder {
         // A folder that cannot be written is known before the first client comes.
         let trial = tempfile::Builder::new().prefix(TEMPORARY).tempfile_in(path);
         trial.with_context(doing)?;
-        let path = path.to_path_buf();
+        // Errors for clients have the path taken out of their texts, which a relative one, as `.`,
+        // would not allow.
+        let path = fs::canonicalize(path).with_context(doing)?;
         Ok(Self { path, handle })
     }
 
@@ -242,18 +245,15 @@ impl Accepting {
 
     /// Serves a table that is whole.
     fn serve(&self, ticket: &str, path: PathBuf, description: Description) {
-        let source = Source::File(path);
-        let reading = self.rules.reading;
+        let source = Served::new(ticket.as_bytes(), Source::File(path), self.rules.reading);
         let provider = Box::new(SourceProvider {
             source: source.clone(),
-            reading,
             is_fixed: !self.rules.replaces,
         });
         self.tables.insert(
             ticket.as_bytes().to_vec(),
             Table::Source {
                 source,
-                reading,
                 rows: description.rows,
             },
         );
@@ -467,8 +467,8 @@ impl Provider for Taker {
                 let table = self.0.tables.find(ticket.as_bytes());
                 let gone = || Error::new(Status::NotFound, "the table has gone meanwhile");
                 let reader = table.ok_or_else(gone)?.reader();
-                let path = Path::new(&ticket);
-                let reader = reader.map_err(|error| self.0.failed(path, &error))?;
+                let failed = |error| Error::new(Status::Provider, whole(&error));
+                let reader = reader.map_err(failed)?;
                 Ok(export(reader))
             }
             // The server asks only where it has nothing.

@@ -15,7 +15,8 @@ use crate::flight::Table;
 use crate::lend;
 use crate::output::whole;
 use crate::report::bytes_text;
-use crate::source::{Reader, Reading, Source, export};
+use crate::served::Served;
+use crate::source::{Reader, Source, export};
 
 /// Serves one ticket. Gives the table, to serve it by Flight too. `room` is the number of bytes
 /// left for the arenas of further tickets.
@@ -35,16 +36,15 @@ pub(super) fn offer(
         // `DoGet` of Flight knows no GPUs, so it reads the table from its source.
         let rows = source.figures(reading)?.rows;
         return Ok(Table::Source {
-            source,
-            reading,
+            source: Served::new(ticket, source, reading),
             rows,
         });
     }
     if !args.arena {
         info!(ticket = name, %source, "serving");
+        let served = Served::new(ticket, source.clone(), reading);
         let provider = Box::new(SourceProvider {
-            source: source.clone(),
-            reading,
+            source: served.clone(),
             is_fixed: !args.replace,
         });
         server.serve(ticket, provider).map_err(|(error, _)| error)?;
@@ -52,8 +52,7 @@ pub(super) fn offer(
         let rows = description.rows;
         server.set_description(ticket, description)?;
         return Ok(Table::Source {
-            source,
-            reading,
+            source: served,
             rows,
         });
     }
@@ -122,8 +121,7 @@ fn upload(
 
 /// A provider that opens its source anew for each stream.
 pub(super) struct SourceProvider {
-    pub(super) source: Source,
-    pub(super) reading: Reading,
+    pub(super) source: Served,
     /// Whether the source stays as it is.
     pub(super) is_fixed: bool,
 }
@@ -132,7 +130,7 @@ impl Provider for SourceProvider {
     fn open(&self, _: &Request) -> dipc::error::Result<OwnedDeviceStream> {
         let reader = self
             .source
-            .reader(self.reading)
+            .reader()
             .map_err(|error| Error::new(Status::Provider, whole(&error)))?;
         Ok(export(reader))
     }

@@ -1,0 +1,88 @@
+//! Tables as clients know them: by their tickets. The files stay the operator's.
+
+use std::sync::Arc;
+
+use anyhow::Result;
+use arrow::datatypes::SchemaRef;
+use arrow::error::ArrowError;
+use arrow::record_batch::{RecordBatch, RecordBatchReader};
+use dipc::lines::Lines;
+use tracing::warn;
+
+use crate::output::whole;
+use crate::source::{Reader, Reading, Source, TableReader};
+
+/// Most characters of a ticket in an error.
+const TICKET_CHARS: usize = 200;
+
+/// A source that is read for clients. Its errors name the ticket; the log has the file with the
+/// cause.
+#[derive(Debug, Clone)]
+pub struct Served {
+    /// What errors call the table.
+    name: Arc<str>,
+    source: Source,
+    reading: Reading,
+    /// Clients can cause any number. Each table has its own, so that none hides another's fault.
+    lines: Arc<Lines>,
+}
+
+impl Served {
+    /// The table of a ticket.
+    pub fn new(ticket: &[u8], source: Source, reading: Reading) -> Self {
+        let ticket: String = (String::from_utf8_lossy(ticket).chars())
+            .take(TICKET_CHARS)
+            .collect();
+        Self {
+            name: format!("the table {ticket:?}").into(),
+            source,
+            reading,
+            lines: Arc::default(),
+        }
+    }
+
+    /// Reads the table from its start.
+    ///
+    /// # Errors
+    ///
+    /// Those of the file, now and while it is read, without its path.
+    pub fn reader(&self) -> Result<Reader> {
+        let inner = self.source.reader_as(&self.name, self.reading);
+        let inner = inner.inspect_err(|error| self.warn(&whole(error)))?;
+        Ok(Box::new(ServedReader {
+            served: self.clone(),
+            inner,
+        }))
+    }
+
+    fn warn(&self, reason: &str) {
+        let file = &self.source;
+        (self.lines).say(|more| warn!(%file, reason, "a table cannot be read{more}"));
+    }
+}
+
+struct ServedReader {
+    served: Served,
+    inner: Reader,
+}
+
+impl Iterator for ServedReader {
+    type Item = Result<RecordBatch, ArrowError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let batch = self.inner.next()?;
+        Some(batch.inspect_err(|error| self.served.warn(&error.to_string())))
+    }
+}
+
+impl RecordBatchReader for ServedReader {
+    fn schema(&self) -> SchemaRef {
+        self.inner.schema()
+    }
+}
+
+impl TableReader for ServedReader {
+    fn metadata(&self) -> &[u8] {
+        self.inner.metadata()
+    }
+}
