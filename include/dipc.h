@@ -325,8 +325,9 @@ struct ArrowAsyncDeviceStreamHandler {
 
 /**
  * Problems that the library handled: a provider failed, with its text; the server was too busy for
- * a peer. Events that a peer can cause at will are logged at a limited rate, with the number of
- * omitted events.
+ * a peer. Events that a peer can cause at will are logged at a limited rate, and the last line says
+ * so. What a provider answers (not found, permission, busy, already exists, unsupported, invalid
+ * argument), and a selection that does not fit its table, are told by the line of INFO alone.
  */
 #define DIPC_LOG_WARN 2
 

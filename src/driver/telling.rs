@@ -109,17 +109,9 @@ impl Account {
 
     /// Warns that this is the doing of who provides the stream.
     pub fn warn_of_provider(&self, status: i32, text: &str) {
-        static FAILURES: Lines = Lines::new();
-        // A handler that does not know a ticket has not failed.
-        if self.is_asked || status == Status::NotFound.code() {
-            return;
+        if let Some(name) = self.name.as_ref().filter(|_| !self.is_asked) {
+            warn_of_provider(name, status, text);
         }
-        let (Some(name), status) = (&self.name, symbol(status)) else {
-            return;
-        };
-        FAILURES.say(|more| {
-            tracing::warn!("{name}: its provider failed: {status}: {text}{more}");
-        });
     }
 
     fn figures(&self) -> String {
@@ -129,6 +121,34 @@ impl Account {
         );
         format!("{batches}, {rows}, {}", counted(self.bytes, "byte", "s"))
     }
+}
+
+/// Warns that the provider of `what` has failed. An answer that it chose, and a selection that does
+/// not fit the table, are the client's doing: the line of INFO about the end tells them.
+pub fn warn_of_provider(what: impl Display, status: i32, text: &str) {
+    static FAILURES: Lines = Lines::new();
+    if is_answer(status) {
+        return;
+    }
+    let status = symbol(status);
+    FAILURES.say(|more| {
+        tracing::warn!("{what}: its provider failed: {status}: {text}{more}");
+    });
+}
+
+/// True for what a host answers to a request, rather than for a fault of its own.
+fn is_answer(status: i32) -> bool {
+    matches!(
+        Status::from_code(status),
+        Some(
+            Status::AlreadyExists
+                | Status::Busy
+                | Status::InvalidArgument
+                | Status::NotFound
+                | Status::Permission
+                | Status::Unsupported
+        )
+    )
 }
 
 /// What the log calls a stream; `None`: nobody listens.

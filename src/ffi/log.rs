@@ -15,8 +15,9 @@ use crate::log::{self, LogRecord, Sink};
 /// Failures that no call can report.
 pub const DIPC_LOG_ERROR: i32 = 1;
 /// Problems that the library handled: a provider failed, with its text; the server was too busy for
-/// a peer. Events that a peer can cause at will are logged at a limited rate, with the number of
-/// omitted events.
+/// a peer. Events that a peer can cause at will are logged at a limited rate, and the last line says
+/// so. What a provider answers (not found, permission, busy, already exists, unsupported, invalid
+/// argument), and a selection that does not fit its table, are told by the line of INFO alone.
 pub const DIPC_LOG_WARN: i32 = 2;
 /// Servers start and stop to listen. Each stream's begin and end, at both sides, with ticket, peer,
 /// status, batches, rows and bytes. For an audit, each request that is refused or has ended, at the

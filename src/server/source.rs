@@ -197,6 +197,7 @@ impl Source {
     ///
     /// The client was not told of the success that the host said, or it was told an outcome before.
     pub(super) fn answer(&self, outcome: Result<(), (i32, String)>) -> Result<()> {
+        let is_gone = self.link.ensure_streaming().is_err();
         // Another thread may wait for the client, with the lock or with the stream.
         self.over.cancel();
         let (fetch, is_taken) = {
@@ -237,7 +238,11 @@ impl Source {
             let failed = result.as_ref().err();
             let failed = failed.map(|error| (error.status().code(), error.text()));
             let said = failure.as_ref().map(|(code, text)| (*code, text.as_str()));
-            record.end(said.or(failed).map_or(Ok(()), Err));
+            let failed = said.or(failed);
+            if let Some((code, text)) = failed.filter(|_| !is_gone) {
+                record.warn_of_taker(code, text);
+            }
+            record.end(failed.map_or(Ok(()), Err));
         }
         if let Some(fetch) = fetch {
             fetch.end(drop);

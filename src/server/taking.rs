@@ -13,7 +13,23 @@ use super::tickets::Provider;
 use crate::driver::callbacks::Deferred;
 use crate::driver::figures::Record;
 use crate::driver::produce::Production;
-use crate::error::Error;
+use crate::error::{Error, Status};
+
+/// Answers at its drop where nobody has: a client must not wait for a handler that has panicked, or
+/// that was taken back.
+struct Unanswered(Arc<Source>);
+
+impl Drop for Unanswered {
+    fn drop(&mut self) {
+        if !self.0.is_answered() {
+            let text = "the server's handler ended without an answer to the table";
+            // It fails only where there was an answer.
+            let _ = self
+                .0
+                .answer(Err((Status::Provider.code(), text.to_owned())));
+        }
+    }
+}
 
 /// A stream of a client that a provider takes.
 pub(super) struct TakenStream {
@@ -36,6 +52,7 @@ impl StreamWork for TakenStream {
             source,
             slot,
         } = *self;
+        let _unanswered = Unanswered(Arc::clone(&source));
         let Some(provider) = provider.get() else {
             return Begun::Elsewhere;
         };

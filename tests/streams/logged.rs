@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dipc::client::GetOptions;
-use dipc::error::Status;
+use dipc::arrow::OwnedDeviceStream;
+use dipc::client::{GetOptions, PutOptions};
+use dipc::error::{Error, Result, Status};
 use dipc::log::{self, LogRecord, Sink};
 use dipc::proto::Credit;
-use dipc::server::{Request, ServerOptions};
+use dipc::server::{Provider, Request, ServerOptions};
 use parking_lot::Mutex;
 use tracing::Level;
 
@@ -16,7 +17,7 @@ use crate::common::{FnProvider, batch, broken, counting, export, export_schema, 
 use crate::{SHM, client, eventually, serve, server};
 
 /// A sink, in a process without other tests.
-#[derive(Clone, Default)]
+#[derive(Debug, Clone, Default)]
 struct Kept(Arc<Mutex<Vec<LogRecord>>>);
 
 impl Sink for Kept {
@@ -69,7 +70,7 @@ fn child_logs() {
         let published = server.publish(b"published", export_schema(&schema()), table);
         published.map_err(|(error, _)| error).unwrap();
         let failing = FnProvider(|request: &Request| {
-            request.fail(-9, "the disk is on fire");
+            request.fail(-17, "the disk is on fire");
             Err(broken("and gave no text"))
         });
         serve(&server, "failing", Box::new(failing));
@@ -98,10 +99,10 @@ fn child_logs() {
             kept.comes(Level::INFO, &ended);
         }
         let error = get("failing").unwrap_err();
-        assert_eq!(error.status(), Status::Permission);
+        assert_eq!(error.status(), Status::Io);
         assert_eq!(error.text(), "the server: the disk is on fire");
         assert_eq!(error.cause().unwrap().text(), "the disk is on fire");
-        let told = ["`failing`", "DIPC_ERR_PERMISSION", "the disk is on fire"];
+        let told = ["`failing`", "DIPC_ERR_IO", "the disk is on fire"];
         kept.comes(Level::WARN, &told);
         kept.comes(Level::INFO, &told);
         assert_eq!(kept.count(Level::WARN, &["no text"]), 0);
@@ -154,6 +155,106 @@ fn child_logs() {
     // A warning for some refusals by a busy server, not for each.
     let busy = kept.count(Level::WARN, &["`published`", "DIPC_ERR_BUSY", "max"]);
     assert!(busy <= 20, "{busy}");
+}
+
+/// `dipc.h`, WARN: what a handler answers by a status, and a selection that does not fit its table,
+/// are no warnings, whatever the form of serving; faults of a handler are, also those of a put.
+#[test]
+fn answers_are_no_warnings() {
+    in_child("logged::child_answers");
+}
+
+#[test]
+#[ignore = "run by answers_are_no_warnings"]
+fn child_answers() {
+    assert_in_child();
+    let kept = Kept::default();
+    log::set(Level::INFO, Some(kept.clone()))
+        .map_err(|(error, _)| error)
+        .unwrap();
+    let (server, uri) = server(SHM, ServerOptions::default());
+    let answers = [
+        Status::NotFound,
+        Status::Permission,
+        Status::Busy,
+        Status::AlreadyExists,
+        Status::InvalidArgument,
+        Status::Unsupported,
+    ];
+    let said = move |request: &Request| {
+        let ticket = String::from_utf8_lossy(request.ticket()).into_owned();
+        let named = answers.iter().find(|it| it.symbol() == ticket);
+        match ticket.as_str() {
+            "panics" => panic!("the handler panics on purpose"),
+            _ => Err::<(), _>(Error::new(*named.unwrap_or(&Status::Provider), "so it is")),
+        }
+    };
+    server
+        .set_handler(Box::new(Both(said)))
+        .map_err(|(error, _)| error)
+        .unwrap();
+    serve(&server, "provided", counting(3, 10));
+    server.serve_pull(b"pulled").unwrap();
+    let client = client();
+    let get = |ticket: &str, options: &GetOptions| {
+        let mut stream = client.get(&[&uri], ticket.as_bytes(), options, None)?;
+        read_all(&mut stream)
+    };
+    let put = |ticket: &str| {
+        let described = (&export_schema(&schema()), 1);
+        let options = PutOptions::default();
+        client
+            .put(&[&uri], ticket.as_bytes(), described, &options, None)
+            .and_then(|mut put| put.finish(None))
+    };
+    for answer in answers {
+        for _ in 0..10 {
+            let error = get(answer.symbol(), &GetOptions::default()).unwrap_err();
+            assert_eq!(error.status(), answer);
+            assert_eq!(put(answer.symbol()).unwrap_err().status(), answer);
+        }
+        kept.comes(Level::INFO, &[answer.symbol(), " to ", "so it is"]);
+        kept.comes(Level::INFO, &["a request for", answer.symbol(), "so it is"]);
+    }
+    // A filter whose message is none, and a column that is not there.
+    let mut filtered = GetOptions::default();
+    filtered.selection.set_filter(b"\xff").unwrap();
+    let mut selected = GetOptions::default();
+    selected.selection.set_columns(["nowhere"]).unwrap();
+    for options in [&filtered, &selected] {
+        get("provided", options).unwrap_err();
+        std::thread::scope(|scope| {
+            let asking = scope.spawn(|| get("pulled", options));
+            let request = server.next_request(Some(Duration::from_secs(60)), None);
+            let request = request.unwrap().unwrap();
+            let error = request.start(&export_schema(&schema()), 1).unwrap_err();
+            // As hosts do.
+            request.fail(error.status().code(), error.text());
+            asking.join().unwrap().unwrap_err();
+        });
+    }
+    kept.comes(Level::INFO, &["`pulled`", "has ended", "nowhere"]);
+    // Behind everything above: lines come in their order.
+    for ticket in ["broken", "panics"] {
+        get(ticket, &GetOptions::default()).unwrap_err();
+        kept.comes(Level::WARN, &[ticket, " to ", "its provider failed"]);
+        put(ticket).unwrap_err();
+        kept.comes(Level::WARN, &["a put of", ticket, "its provider failed"]);
+    }
+    assert_eq!(kept.count(Level::WARN, &[]), 4, "{kept:?}");
+}
+
+/// A handler of gets and puts.
+struct Both<F>(F);
+
+impl<F: Fn(&Request) -> Result<()> + Send + Sync + 'static> Provider for Both<F> {
+    fn open(&self, request: &Request) -> Result<OwnedDeviceStream> {
+        (self.0)(request).and_then(|()| Err(Error::unsupported("it never succeeds")))
+    }
+
+    fn take(&self, request: &Request) -> Result<()> {
+        (self.0)(request)
+    }
 }
 
 /// `dipc.h`, INFO: the line of a stream that ends early counts the sent batches, without the batch

@@ -13,7 +13,7 @@ use tracing::{Level, Span, event_enabled};
 use super::{Counters, Labels, nanos, place_of};
 use crate::driver::clock;
 use crate::driver::fetch::StreamStats;
-use crate::driver::telling::{readable, shown, symbol};
+use crate::driver::telling::{self, readable, shown, symbol};
 use crate::error::{Error, Result, Status};
 use crate::proto::{Headers, Timestamp, Verb};
 use crate::transport::PeerOrigin;
@@ -181,6 +181,19 @@ impl Record {
         }
     }
 
+    /// Warns where a client's table was not taken by a fault of the host. The stream of an exchange
+    /// has an account for that.
+    pub fn warn_of_taker(&self, status: i32, text: &str) {
+        let is_of_client = matches!(
+            Status::from_code(status),
+            Some(Status::InvalidData | Status::Protocol | Status::Disconnected | Status::Cancelled)
+        );
+        if self.verb == Verb::Put && !is_of_client {
+            let what = format!("a put of {} from {}", shown(&self.ticket), self.peer);
+            telling::warn_of_provider(what, status, text);
+        }
+    }
+
     /// The request has ended. Only the first call counts.
     pub fn end(&self, outcome: Result<(), (i32, &str)>) {
         if self.is_over.swap(true, Relaxed) {
@@ -215,8 +228,11 @@ impl Record {
 
 impl Drop for Record {
     fn drop(&mut self) {
-        let text = "the request was dropped";
-        self.end(Err((Status::Provider.code(), text)));
+        let (status, text) = (Status::Provider.code(), "the request was dropped");
+        if !self.is_over.load(Relaxed) {
+            self.warn_of_taker(status, text);
+        }
+        self.end(Err((status, text)));
     }
 }
 

@@ -33,8 +33,9 @@ use crate::serve::{Accepting, Access};
 /// to a few MiB.
 const AHEAD: usize = 4;
 
-/// Clients can cause any number of lines.
+/// Clients can cause any number of lines. Those of refusals hide no fault of this side.
 static LINES: Lines = Lines::new();
+static REFUSALS: Lines = Lines::new();
 
 type Answer<T> = Result<Response<T>, Status>;
 
@@ -305,6 +306,20 @@ fn answers(
     .boxed()
 }
 
+/// Logs why a client's table is not taken. A fault of this side is a warning; what the client did,
+/// also that it has gone, is a line of INFO.
+fn tell_refusal(status: &Status, what: &str, is_gone: bool) {
+    let reason = status.message();
+    let is_fault = matches!(
+        status.code(),
+        Code::Internal | Code::ResourceExhausted | Code::Unavailable
+    );
+    match is_fault && !is_gone {
+        true => LINES.say(|more| warn!(reason, "{what}{more}")),
+        false => REFUSALS.say(|more| info!(reason, "{what}{more}")),
+    }
+}
+
 fn unimplemented<T>(what: &str) -> Result<T, Status> {
     Err(Status::unimplemented(format!(
         "dipc serve does not know {what}: it answers ListFlights, GetFlightInfo, GetSchema, \
@@ -422,13 +437,7 @@ impl FlightService for Service {
                 calm::catch(|| accept::take(&accepting, messages, &runtime, &visitor, &gone));
             let taken = taken.unwrap_or_else(|panic| Err(Status::internal(panic)));
             if let Err(status) = &taken {
-                let reason = status.message();
-                match status.code() {
-                    Code::PermissionDenied | Code::Unauthenticated => {
-                        info!(reason, "a table was refused by DoPut");
-                    }
-                    _ => warn!(reason, "a table was not taken by DoPut"),
-                }
+                tell_refusal(status, "a table was not taken by DoPut", gone());
             }
             // The client may ask again at once, and it may have gone.
             drop(slot);
@@ -458,7 +467,7 @@ impl FlightService for Service {
             match taken.and_then(|(ticket, audit)| Ok((find(&tables, &ticket)?, audit))) {
                 Ok((table, audit)) => serve(&table, &sender, &counters, (slot, audit)),
                 Err(status) => {
-                    warn!(reason = status.message(), "no answer to DoExchange");
+                    tell_refusal(&status, "no answer to DoExchange", gone());
                     drop(slot);
                     // The client may have gone.
                     let _ = sender.blocking_send(Err(status));
