@@ -4,8 +4,11 @@ use std::fs::{self, Permissions};
 use std::io::Read as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
-use std::process::{Command, Stdio};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 
+use arrow::array::{ArrayRef, NullArray, RecordBatch};
 use rustix::process::Signal;
 
 use crate::putting::{accept, assert_equal, begin_stream, files, put_stdin, small_files};
@@ -53,6 +56,52 @@ fn a_folder_that_is_gone_is_told_without_its_path() {
     assert!(!told.contains(&path), "{told}");
     let expected = "dipc: the server: cannot write in the directory for tables: entity not found";
     assert_eq!(told.trim_end(), expected);
+}
+
+/// The same for a table whose one batch is long work for the server: the work ends with its client,
+/// and the client's place is free.
+#[test]
+fn work_on_a_batch_ends_with_its_client() {
+    let sources = tempfile::tempdir().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    // Rows without bytes: all of them have come when the server begins to write.
+    let column = |number: usize| (format!("c{number}"), Arc::new(NullArray::new(1 << 26)) as _);
+    let batch = RecordBatch::try_from_iter_with_nullable(
+        (0..16)
+            .map(column)
+            .map(|(name, column): (_, ArrayRef)| (name, column, true)),
+    );
+    let long = path_in(&sources, "long.arrows");
+    write_stream(Path::new(&long), &batch.unwrap());
+    let server = accept(folder.path(), &["--max-streams", "1"]);
+    let mut client = dipc()
+        .args(["put", &server.uri, "t.parquet", &long])
+        .spawn()
+        .unwrap();
+    until("the table is being written", || {
+        !files(folder.path()).is_empty()
+    });
+    let before = ticks(&server.child);
+    until("the writer works", || ticks(&server.child) > before + 10);
+    client.kill().unwrap();
+    assert!(!wait(&mut client).success(), "the work was over already");
+    until("nothing is left", || files(folder.path()).is_empty());
+    let small = small_files();
+    until("the place is free", || {
+        run(&["put", &server.uri, "t", &small.one]).status.success()
+    });
+    assert_eq!(files(folder.path()), ["t.arrow"]);
+    // Whole, the work takes many times as much.
+    let used = ticks(&server.child) - before;
+    assert!(used < 500, "{used} ticks");
+}
+
+/// Processor time that a process has used, in the system's ticks.
+fn ticks(child: &Child) -> u64 {
+    let stat = fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap();
+    // The name may have spaces, and ends with the last parenthesis.
+    let (_, fields) = stat.rsplit_once(')').unwrap();
+    fields.split_whitespace().nth(11).unwrap().parse().unwrap()
 }
 
 /// The same for a client that reads files.
