@@ -76,11 +76,14 @@ fn a_failure_is_told_at_both_ends() {
     }
 }
 
+/// The name of a file, what happens to it, and what a client is told.
+type Fault = (&'static str, fn(&str), &'static str);
+
 /// Promise of `serve`: a client learns the ticket and the kind of fault of a file that cannot be
 /// read, and never where the file is; the operator's log has the path and the cause.
 #[test]
 fn files_that_cannot_be_read_are_told_without_paths() {
-    let faults: [(&str, fn(&str), &str); 4] = [
+    let faults: [Fault; 4] = [
         ("gone.arrow", remove, "No such file"),
         ("turned.parquet", turn_to_folder, "is a directory"),
         ("damaged.parquet", cut, "begins as a Parquet file"),
