@@ -1,76 +1,25 @@
-//! The state that a client's streams share, and the request for a stream.
+//! The request for a stream.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
-
-use foldhash::HashSet;
-use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use super::busy::Tries;
+use super::core::{ClientCore, dial};
 use super::getting::{AskedStream, Wanted};
-use super::ids::StreamIds;
-use super::pool::{ConnectionKind, IdleConnection, Pool};
-use super::uris::{KnownUri, KnownUris};
-use super::{ClientOptions, GetOptions, PutOptions, Stream};
+use super::uris::{KnownUri, MOST_KNOWN};
+use super::{GetOptions, Stream};
 use crate::cancel::Cancel;
-use crate::driver::callbacks::Callbacks;
+use crate::device::Target;
 use crate::driver::clock;
 use crate::driver::end::{End, EndLink};
-use crate::driver::fetch::{Connections, Fetch};
-use crate::driver::io::{IoThread, Source};
-use crate::driver::telling::{Account, shown};
+use crate::driver::fetch::{Fetch, Retry};
+use crate::driver::telling::Account;
 use crate::driver::turning::Turner;
+use crate::driver::wording::shown;
 use crate::error::{Error, Result, Status};
-use crate::fork::Generation;
-use crate::proto::{AnswerLimit, Headers, Timestamp, Uri, Verb};
-use crate::transport::{self, LinkOptions, checked};
-
-/// How long a connection is idle before the I/O thread watches it. Mostly the next stream comes
-/// earlier, which saves system calls.
-const UNWATCHED: Duration = Duration::from_millis(100);
-
-/// The key of an idle connection: the URI and the kind.
-pub(super) type ConnectionKey = (Arc<str>, ConnectionKind);
-
-pub(super) struct ClientCore {
-    pub(super) options: ClientOptions,
-    pub(super) generation: Generation,
-    io: IoThread,
-    me: Weak<Self>,
-    pub(super) uris: KnownUris,
-    pub(super) pool: Mutex<Pool>,
-    /// A timer is set, at which the I/O thread begins to watch idle connections.
-    watching: AtomicBool,
-    ids: StreamIds,
-    /// Releases the host's arrays; `None` before the first put.
-    callbacks: Mutex<Option<Callbacks>>,
-    /// URIs of servers whose GPU memory this process cannot open. Requests to them name no GPU.
-    pub(super) closed_gpus: Mutex<HashSet<Arc<str>>>,
-    pub(super) streams: AtomicU64,
-    pub(super) connections: AtomicU64,
-}
+use crate::proto::{Headers, Timestamp, Verb};
 
 impl ClientCore {
-    pub(super) fn start(options: ClientOptions) -> Result<Arc<Self>> {
-        let io = IoThread::start("dipc-client-io", Duration::ZERO)?;
-        let ids = StreamIds::new()?;
-        Ok(Arc::new_cyclic(|me| Self {
-            options,
-            generation: Generation::now(),
-            io,
-            me: Weak::clone(me),
-            uris: KnownUris::default(),
-            pool: Mutex::default(),
-            watching: AtomicBool::new(false),
-            ids,
-            callbacks: Mutex::default(),
-            closed_gpus: Mutex::default(),
-            streams: AtomicU64::new(0),
-            connections: AtomicU64::new(0),
-        }))
-    }
-
     /// Asks for a stream, and has the log tell of it.
     pub(super) fn open(
         self: &Arc<Self>,
@@ -154,6 +103,16 @@ impl ClientCore {
         }
     }
 
+    /// Asks once more, for bodies outside GPUs.
+    pub(super) fn again(self: &Arc<Self>, wanted: &Wanted<'_>) -> Box<dyn Retry> {
+        Box::new(Fallback {
+            client: Arc::clone(self),
+            uris: Arc::clone(wanted.uris),
+            ticket: wanted.ticket.to_vec(),
+            options: wanted.options.clone(),
+        })
+    }
+
     /// Connects, and asks for a stream. The server has not answered then.
     pub(super) fn begin(
         self: &Arc<Self>,
@@ -197,258 +156,49 @@ impl ClientCore {
             }
         }
     }
-
-    /// The connections of one stream, the time limit of the server's answer, and whether the
-    /// connections are reused.
-    fn connections(
-        &self,
-        metadata: &KnownUri,
-        data: Option<&KnownUri>,
-        key: Option<&ConnectionKey>,
-        options: &GetOptions,
-        cancel: Option<&Cancel>,
-    ) -> Result<(Connections, AnswerLimit, bool)> {
-        let kept = key.and_then(|key| self.reuse(&metadata.uri, key));
-        let reused = kept.is_some();
-        let mut start = clock::now();
-        let metadata = match kept {
-            Some(kept) => kept,
-            None => self.connect(&metadata.uri, &dial(options), cancel)?,
-        };
-        let data = match data {
-            Some(data) => {
-                start = clock::now();
-                Some(self.connect(&data.uri, &dial(options), cancel)?)
-            }
-            None => None,
-        };
-        let answer = AnswerLimit {
-            by: start.saturating_add(options.connect_timeout),
-            timeout: options.connect_timeout,
-        };
-        Ok((Connections { metadata, data }, answer, reused))
-    }
-
-    /// The connection of a stream that this client sends, the time limit of the server's answer,
-    /// and whether the connection is reused.
-    pub(super) fn connection(
-        &self,
-        uri: &KnownUri,
-        key: &ConnectionKey,
-        options: &PutOptions,
-        unexpected_bytes: u64,
-        cancel: Option<&Cancel>,
-    ) -> Result<(Turner<End>, AnswerLimit, bool)> {
-        let start = clock::now();
-        let kept = self.reuse(&uri.uri, key);
-        let is_reused = kept.is_some();
-        let dial = DialOptions {
-            connect_timeout: options.connect_timeout,
-            deadline: options.deadline,
-            unexpected_bytes,
-            kind: key.1,
-        };
-        let turner = match kept {
-            Some(kept) => kept,
-            None => self.connect(&uri.uri, &dial, cancel)?,
-        };
-        let answer = AnswerLimit {
-            by: start.saturating_add(options.connect_timeout),
-            timeout: options.connect_timeout,
-        };
-        Ok((turner, answer, is_reused))
-    }
-
-    /// An idle connection of an earlier stream. It may be dead.
-    fn reuse(&self, uri: &Uri, (name, kind): &ConnectionKey) -> Option<Turner<End>> {
-        let kept = self.pool.lock().take(name, *kind)?;
-        tracing::debug!(
-            "the connection to {} ({}) is used again",
-            uri.bare(),
-            kept.link().peer()
-        );
-        Some(kept)
-    }
-
-    fn connect(
-        &self,
-        uri: &Uri,
-        options: &DialOptions,
-        cancel: Option<&Cancel>,
-    ) -> Result<Turner<End>> {
-        let transport = transport::by_scheme(&uri.scheme)?;
-        let link_options = LinkOptions {
-            connect_timeout: options.time(),
-            cancel: cancel.cloned(),
-            any_user: self.options.any_user,
-            unexpected_bytes: options.unexpected_bytes,
-            connections: options.kind.sockets,
-            checksums: options.kind.checksums,
-            settings: self.options.settings.clone(),
-            tls: Arc::clone(&self.options.tls),
-            ..LinkOptions::default()
-        };
-        let start = Instant::now();
-        let connected = transport.connect(uri, &link_options);
-        let mut connection = connected.map_err(|error| options.explain(error))?;
-        if link_options.checksums && !connection.identity().profile.is_intact {
-            ensure_checksums_are_known(uri)?;
-            let by = start + link_options.connect_time();
-            let agreed = checked::agree(connection, by, cancel);
-            connection = agreed.map_err(|error| options.explain(error))?;
-        }
-        let peer = &connection.identity().peer;
-        tracing::debug!("connected to {} ({peer})", uri.bare());
-        self.connections.fetch_add(1, Ordering::Relaxed);
-        Ok(End::open(connection, uri.tags, &self.io))
-    }
-
-    /// The id of a stream on one connection.
-    pub(super) fn next_id(&self) -> Result<u128> {
-        self.ids.next(false)
-    }
-
-    /// The thread that releases the host's arrays, which starts with the first put.
-    pub(super) fn callbacks(&self) -> Result<Callbacks> {
-        let mut started = self.callbacks.lock();
-        if let Some(callbacks) = &*started {
-            return Ok(callbacks.clone());
-        }
-        // The thread ends with the last array.
-        let (callbacks, _) = Callbacks::start()?;
-        Ok(started.insert(callbacks).clone())
-    }
-
-    /// Takes back the connection of a stream that this client has sent.
-    pub(super) fn keep(&self, link: &Arc<EndLink>, key: &ConnectionKey) {
-        // Rule Q10: without order, messages of a stream that failed could come between those of the
-        // next one.
-        let is_settled = |end: &End| {
-            let is_ordered = link.profile().is_ordered || end.session.has_ended_well();
-            is_ordered && !end.session.is_asking()
-        };
-        let Some(turner) = link.take() else { return };
-        if link.look(|end| end.session.is_receiving()) {
-            // The server's stream of an exchange keeps it in the end.
-            return;
-        }
-        if link.look(is_settled) {
-            let connections = Connections {
-                metadata: turner,
-                data: None,
-            };
-            self.put_back(connections, Some(key));
-        } else {
-            IdleConnection::Owned(turner).retire();
-        }
-    }
-
-    /// Takes idle connections back. Keeps those that can serve the next stream.
-    fn put_back(&self, connections: Connections, key: Option<&ConnectionKey>) {
-        let Connections { metadata, data } = connections;
-        for mut token in [Some(metadata), data].into_iter().flatten() {
-            // A connection on which GPU memory could not be opened is not kept.
-            let can_serve = token.step(|end, _| end.closed().is_none() && !end.misses_gpus());
-            let unused = match key {
-                Some((uri, kind)) if can_serve => {
-                    let most = self.options.most_idle();
-                    self.watch_soon();
-                    self.pool.lock().keep(uri, *kind, token, most)
-                }
-                _ => Some(IdleConnection::Owned(token)),
-            };
-            if let Some(unused) = unused {
-                unused.retire();
-            }
-        }
-    }
-
-    fn source(&self) -> Weak<dyn Source> {
-        Weak::clone(&self.me) as Weak<Self>
-    }
-
-    fn watch_soon(&self) {
-        if !self.watching.swap(true, Ordering::AcqRel) {
-            self.io.call_at(clock::after(UNWATCHED), self.source());
-        }
-    }
 }
 
-impl Source for ClientCore {
-    fn ready(&self) {}
-
-    fn timer(&self) {
-        // First, so that later connections set a timer of their own.
-        self.watching.store(false, Ordering::Release);
-        let time = self.options.idle_timeout;
-        let (expired, next) = {
-            // The lock keeps other threads from taking a connection meanwhile.
-            let mut pool = self.pool.lock();
-            (pool.watch(time), pool.next_look(time))
-        };
-        if let Some(next) = next {
-            self.io.call_at(next, self.source());
-        }
-        expired.into_iter().for_each(IdleConnection::retire);
-    }
-}
-
-/// What a new connection is made with.
-struct DialOptions {
-    connect_timeout: Duration,
-    /// Of the whole stream.
-    deadline: Option<Duration>,
-    unexpected_bytes: u64,
-    kind: ConnectionKind,
-}
-
-fn dial(options: &GetOptions) -> DialOptions {
-    DialOptions {
-        connect_timeout: options.connect_timeout,
-        deadline: options.deadline,
-        unexpected_bytes: options.window.bytes,
-        kind: ConnectionKind {
-            sockets: options.connections,
-            checksums: options.checksums,
-        },
-    }
-}
-
-impl DialOptions {
-    /// The time for a connection.
-    fn time(&self) -> Duration {
-        self.earlier_deadline().unwrap_or(self.connect_timeout)
-    }
-
-    fn earlier_deadline(&self) -> Option<Duration> {
-        self.deadline
-            .filter(|deadline| *deadline < self.connect_timeout)
-    }
-
-    /// A time-out that the deadline has set names it.
-    fn explain(&self, error: Error) -> Error {
-        match (error.status(), self.earlier_deadline()) {
-            (Status::Timeout, Some(deadline)) => error.context(format_args!(
-                "the stream has not begun within its deadline of {deadline:?}"
-            )),
-            _ => error,
-        }
-    }
-}
-
-/// # Errors
+/// A second request for a stream, after its bodies on a GPU could not be opened.
 ///
-/// `Unsupported`: a server that may be a baseline server, which has no checksums. The question for
-/// them, which nothing precedes, may end it.
-fn ensure_checksums_are_known(uri: &Uri) -> Result<()> {
-    if uri.extension && !uri.is_bare {
-        return Ok(());
+/// A server and a client may see the same GPU and still be unable to share its memory. Containers
+/// may separate the namespaces that handles need, and a process under MPS cannot export handles.
+/// The first body shows this. While the consumer has no array, the client can ask again, for bodies
+/// outside GPUs. The provider is then called twice.
+struct Fallback {
+    client: Arc<ClientCore>,
+    uris: Arc<[KnownUri]>,
+    ticket: Vec<u8>,
+    options: GetOptions,
+}
+
+impl Retry for Fallback {
+    fn ask(
+        self: Box<Self>,
+        target: Option<Target>,
+        error: &Error,
+        cancel: Option<&Cancel>,
+    ) -> Result<Stream> {
+        let Self {
+            client,
+            uris,
+            ticket,
+            mut options,
+        } = *self;
+        tracing::debug!("asked again for bodies elsewhere: {error}");
+        // A full GPU may have room later, so its server is not marked as closed.
+        if error.status() != Status::OutOfMemory
+            && let Some(bodies) = uris.last()
+        {
+            let name = Arc::clone(&bodies.name);
+            let mut closed = client.closed_gpus.lock();
+            if closed.len() >= MOST_KNOWN {
+                closed.clear();
+            }
+            closed.insert(name);
+        }
+        options.device = target.unwrap_or(options.device);
+        client.ask(&uris, (Verb::Get, &ticket), &options, false, cancel)
     }
-    Err(Error::unsupported(format!(
-        "the server at {} may have no checksums, for its URI does not say `dipc=1`: ask without \
-         them, or use the whole URI that a server of libdipc printed",
-        uri.bare()
-    )))
 }
 
 /// Rule Q7: a token is not sent where others can read it, unless the caller insists.
@@ -473,19 +223,4 @@ pub(super) fn ensure_secrets_are_safe<'a>(
         open.peer()
     );
     Err(Error::new(Status::Permission, text))
-}
-
-/// Ends a stream for its consumer. Its connection serves the next stream, at once or after the
-/// server has confirmed the end.
-pub(super) fn end(client: Weak<ClientCore>, fetch: Box<Fetch>, key: Option<ConnectionKey>) {
-    fetch.end(move |connections| match client.upgrade() {
-        Some(client) => client.put_back(connections, key.as_ref()),
-        None => {
-            let Connections { metadata, data } = connections;
-            let tokens = [Some(metadata), data].into_iter().flatten();
-            tokens
-                .map(IdleConnection::Owned)
-                .for_each(IdleConnection::retire);
-        }
-    });
 }

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::asking::{ClientCore, ConnectionKey, end};
-use super::fallback::Fallback;
+use super::core::{ClientCore, ConnectionKey, end};
 use super::uris::KnownUri;
 use super::{GetOptions, SILENCE_TIMEOUT, Stream};
 use crate::arrow::decode::DecodeOptions;
@@ -19,9 +18,9 @@ use crate::proto::{
 
 /// What a client asks for.
 pub(super) struct Wanted<'a> {
-    uris: &'a Arc<[KnownUri]>,
+    pub(super) uris: &'a Arc<[KnownUri]>,
     verb: Verb,
-    ticket: &'a [u8],
+    pub(super) ticket: &'a [u8],
     pub(super) options: &'a GetOptions,
     /// GPUs in whose memory the server may lend bodies.
     gpus: Vec<[u8; UUID_BYTES]>,
@@ -158,13 +157,7 @@ impl AskedStream {
         let ending = move |fetch| end(owner, fetch, key);
         let mut stream = Stream::new(fetch, decode, cancel, Box::new(ending));
         if !wanted.gpus.is_empty() {
-            let (uris, options) = (wanted.uris, wanted.options);
-            stream.set_retry(Box::new(Fallback::new(
-                client,
-                uris,
-                wanted.ticket,
-                options,
-            )));
+            stream.set_retry(client.again(wanted));
         }
         Ok(Some(stream))
     }

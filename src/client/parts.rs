@@ -11,14 +11,14 @@ use arrow::datatypes::{DataType, Field, Schema};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
-use super::asking::ClientCore;
+use super::core::ClientCore;
 use super::uris::KnownUri;
 use super::{Client, GetOptions, NextBatch, Stream, StreamStats};
 use crate::arrow::description::{Description, Endpoint};
 use crate::arrow::stream::ArrayReader;
 use crate::arrow::{OwnedDeviceArray, OwnedSchema, copy_schema, schema_from_c};
 use crate::cancel::Cancel;
-use crate::driver::telling::shown;
+use crate::driver::wording::shown;
 use crate::error::{Error, Result, Status};
 use crate::proto::Verb;
 

@@ -9,8 +9,8 @@ use super::requests::{Request, Requests};
 use super::{Put, Stream};
 use crate::arrow::description::Description;
 use crate::cancel::Cancel;
+use crate::driver::bell::Bell;
 use crate::driver::signal::Signal;
-use crate::driver::turning::Bell;
 use crate::error::{Error, Result};
 use crate::proto::Headers;
 

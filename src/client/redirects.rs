@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::asking::ClientCore;
+use super::core::ClientCore;
 use super::uris::KnownUri;
 use super::{GetOptions, PutOptions, Stream};
 use crate::cancel::Cancel;

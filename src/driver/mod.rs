@@ -5,7 +5,7 @@
 //! - [`end`], [`fetch`]: the two ends of a connection.
 //! - [`produce`]: streams on their way out. [`fetch`] has those on their way in.
 //! - [`io`]: the I/O thread, one for each server and each client. It never calls the host.
-//! - [`polling`], [`signal`]: descriptors for hosts that sleep in an event loop of their own.
+//! - [`polling`], [`signal`], [`bell`]: descriptors for hosts that sleep in an event loop of their own.
 //! - [`waiting`]: how long a thread looks, holds back and sleeps.
 //! - [`stream_loop`]: a thread that calls the host for many streams.
 //! - [`callbacks`]: the thread that releases the host's arrays.
@@ -16,7 +16,9 @@
 //! host is called or a thread sleeps. No lock of another connection is taken under it.
 
 pub mod acceptor;
+pub mod bell;
 pub mod callbacks;
+mod client_watch;
 pub mod clock;
 pub mod end;
 pub mod fetch;
@@ -26,8 +28,10 @@ pub mod io;
 pub mod polling;
 pub mod produce;
 mod refusing;
+mod returns;
 pub mod signal;
 pub mod stream_loop;
 pub mod telling;
 pub mod turning;
 pub mod waiting;
+pub mod wording;

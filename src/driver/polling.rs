@@ -13,9 +13,10 @@ use rustix::time::{
 };
 use smallvec::SmallVec;
 
+use crate::driver::bell::Bell;
 use crate::driver::clock;
 use crate::driver::signal::{Reason, Signal};
-use crate::driver::turning::{Bell, Wants};
+use crate::driver::waiting::Wants;
 use crate::error::{Error, Result};
 use crate::fork::Generation;
 use crate::proto::Timestamp;

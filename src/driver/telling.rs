@@ -7,27 +7,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tracing::{Level, event_enabled};
 
 use crate::driver::figures::Record;
-use crate::error::Status;
-use crate::lines::Lines;
+use crate::driver::wording::{shown, symbol, warn_of_provider};
 use crate::proto::{BodyKind, Control, Header, Prefix, PrefixKind, Tags, body_of_tag};
 use crate::transport::{Connection, Incoming, Outgoing};
-
-/// Most bytes of a ticket in a line.
-const TICKET_BYTES: usize = 100;
-
-/// A ticket as a line shows it, between backticks.
-pub fn shown(ticket: &[u8]) -> String {
-    format!("`{}`", readable(ticket))
-}
-
-/// A ticket as a field shows it: it is the peer's, and may be any bytes.
-pub fn readable(ticket: &[u8]) -> String {
-    let (start, cut) = match ticket.get(..TICKET_BYTES) {
-        Some(start) if ticket.len() > TICKET_BYTES => (start, "…"),
-        _ => (ticket, ""),
-    };
-    format!("{}{cut}", start.escape_ascii())
-}
 
 /// A stream, from its first line in the log to its last.
 #[derive(Debug)]
@@ -123,34 +105,6 @@ impl Account {
     }
 }
 
-/// Warns that the provider of `what` has failed. An answer that it chose, and a selection that does
-/// not fit the table, are the client's doing: the line of INFO about the end tells them.
-pub fn warn_of_provider(what: impl Display, status: i32, text: &str) {
-    static FAILURES: Lines = Lines::new();
-    if is_answer(status) {
-        return;
-    }
-    let status = symbol(status);
-    FAILURES.say(|more| {
-        tracing::warn!("{what}: its provider failed: {status}: {text}{more}");
-    });
-}
-
-/// True for what a host answers to a request, rather than for a fault of its own.
-fn is_answer(status: i32) -> bool {
-    matches!(
-        Status::from_code(status),
-        Some(
-            Status::AlreadyExists
-                | Status::Busy
-                | Status::InvalidArgument
-                | Status::NotFound
-                | Status::Permission
-                | Status::Unsupported
-        )
-    )
-}
-
 /// What the log calls a stream; `None`: nobody listens.
 fn name(way: &str, ticket: &[u8], peer: impl Display) -> Option<String> {
     static NUMBER: AtomicU64 = AtomicU64::new(1);
@@ -164,13 +118,6 @@ fn name(way: &str, ticket: &[u8], peer: impl Display) -> Option<String> {
 fn counted(number: u64, one: &str, plural: &str) -> String {
     let plural = if number == 1 { "" } else { plural };
     format!("{number} {one}{plural}")
-}
-
-/// The name of a status; a number of the host's is the provider's.
-pub fn symbol(status: i32) -> &'static str {
-    Status::from_code(status)
-        .unwrap_or(Status::Provider)
-        .symbol()
 }
 
 /// Tells of a message that is sent over `link`.
@@ -237,18 +184,4 @@ fn control(bytes: &[u8]) -> String {
         Err(_) => "not valid".to_owned(),
     };
     format!("control message {name}, {} bytes", bytes.len())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Tickets are any bytes, of up to a megabyte.
-    #[test]
-    fn tickets_are_shown_in_one_short_line() {
-        assert_eq!(shown(b"a\n\xff"), "`a\\n\\xff`");
-        assert_eq!(shown(&[b'x'; 100]).len(), 102);
-        let long = shown(&[b'\n'; 101]);
-        assert_eq!(long, format!("`{}…`", "\\n".repeat(100)));
-    }
 }

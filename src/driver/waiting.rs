@@ -10,8 +10,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use smallvec::SmallVec;
 
 use crate::cancel::Cancel;
+use crate::driver::bell::Bell;
 use crate::driver::clock;
-use crate::driver::turning::{Bell, Wants};
 use crate::error::{Error, Result};
 use crate::proto::Timestamp;
 use crate::transport::Readiness;
@@ -34,6 +34,19 @@ pub const UPKEEP: Duration = Duration::from_millis(1);
 /// that is held, a full queue, a thread that cannot be woken, the end of a process whose sockets
 /// have ended.
 pub const RETRY: Duration = Duration::from_millis(10);
+
+/// What an owner waits for after a turn.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Wants {
+    /// Something to read.
+    pub read: bool,
+    /// Room to write.
+    pub write: bool,
+    /// A time at which the connection is turned whatever the descriptors say.
+    pub at: Option<Timestamp>,
+    /// Nothing: the budget ended the turn, and there may be more to do now.
+    pub soon: bool,
+}
 
 /// The looks of one thread before its sleeps. Looks in vain make the next ones rare, so that a
 /// connection on which little happens costs nothing.

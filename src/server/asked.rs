@@ -351,7 +351,7 @@ impl ServerCore {
         let wanted = (asked.request.ticket.as_slice(), asked.role);
         let (ending, place) = (ending(&slot), Box::new(slot));
         let publication = Publication::new(&link, wanted, table, &options, ending, place);
-        turner.step(|served, effects| served.publish(publication, effects));
+        turner.step(|served, effects| served.send_in_turns(publication, effects));
         if is_light {
             Begun::Here(turner)
         } else {

@@ -10,10 +10,11 @@ use crate::arrow::decode::{DecodeOptions, Decoder};
 use crate::arrow::stream::DeviceStreamReader;
 use crate::cancel::Cancel;
 use crate::device::DeviceKind;
+use crate::driver::bell::Bell;
 use crate::driver::end::{End, EndLink};
 use crate::driver::fetch::{Fetch, Stream};
 use crate::driver::figures::Record;
-use crate::driver::turning::{Bell, Turner};
+use crate::driver::turning::Turner;
 use crate::error::{Error, Result, Status};
 use crate::proto::{
     self, BODY_KIND_LIST, BODY_KIND_PACKED, FEATURE_IN_PLACE, FEATURE_REPEAT, FEATURE_RETURN,

@@ -15,10 +15,12 @@ use parking_lot::{Condvar, Mutex};
 use super::asked::{Asked, Begun, Question};
 use super::core::ServerCore;
 
+use crate::driver::bell::Bell;
 use crate::driver::clock;
 use crate::driver::end::{ArrivedRequest, End};
 use crate::driver::io::{Source as _, guarded};
-use crate::driver::turning::{Bell, Budget, Turn as _, Turner, Wants};
+use crate::driver::turning::{Budget, Turn as _, Turner};
+use crate::driver::waiting::Wants;
 use crate::driver::waiting::{self, Looks, RETRY};
 use crate::error::Error;
 use crate::proto::Timestamp;
@@ -322,7 +324,7 @@ fn strike(waiting: &Mutex<IdleThreads>, number: u64) -> bool {
 /// Sends a published table to its end, on a thread for this stream only. Gives the connection back,
 /// unless it has ended.
 fn send_table(mut turner: Turner<End>) -> Option<Turner<End>> {
-    if turner.link().look(End::published_messages).is_none() {
+    if turner.link().look(End::sent_in_turns).is_none() {
         return Some(turner);
     }
     let bell = Bell::new().ok().map(Arc::new);
@@ -331,12 +333,12 @@ fn send_table(mut turner: Turner<End>) -> Option<Turner<End>> {
     let mut budget = Budget::WOKEN;
     loop {
         let wants = turn_table(&mut turner, budget);
-        let Some(sent) = turner.link().look(End::published_messages) else {
+        let Some(sent) = turner.link().look(End::sent_in_turns) else {
             break;
         };
         let goes_on = |turner: &mut Turner<End>| {
             turn_table(turner, Budget::LOOK);
-            turner.link().look(End::published_messages) != Some(sent)
+            turner.link().look(End::sent_in_turns) != Some(sent)
         };
         if wants.soon || looks.look(|| goes_on(&mut turner)) {
             continue;

@@ -10,7 +10,7 @@ use crate::arrow::OwnedDeviceStream;
 use crate::arrow::description::Description;
 use crate::driver::callbacks::{Callbacks, Deferred};
 use crate::driver::produce::Published;
-use crate::driver::telling::shown;
+use crate::driver::wording::shown;
 use crate::error::{Error, Result, Status};
 use crate::proto::{self, Verb, ensure_ticket_fits};
 use crate::server::Request;

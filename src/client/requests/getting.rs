@@ -9,7 +9,7 @@ use crate::arrow::description::{Description, MAX_ENDPOINTS};
 use crate::arrow::stream::ArrayReader;
 use crate::arrow::{OwnedDeviceArray, OwnedSchema};
 use crate::cancel::Cancel;
-use crate::client::asking::ClientCore;
+use crate::client::core::ClientCore;
 use crate::client::getting::{AskedStream, Wanted};
 use crate::client::redirects::Redirects;
 use crate::client::uris::KnownUri;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::{Request, not_asked};
 use crate::arrow::OwnedSchema;
 use crate::cancel::Cancel;
-use crate::client::asking::ClientCore;
+use crate::client::core::ClientCore;
 use crate::client::put::{AskedPut, WantedPut};
 use crate::client::redirects::Redirects;
 use crate::client::uris::KnownUri;

@@ -8,8 +8,10 @@ mod asking;
 mod leaving;
 mod message;
 mod receiving;
+mod returning;
 mod sending;
 mod taking;
+mod turned;
 mod turning;
 mod upkeep;
 
@@ -21,11 +23,12 @@ use std::time::Duration;
 pub use message::{Gathered, LentHold};
 pub use receiving::peer_has_ended;
 pub use sending::{Awaited, SendRoom, Writes};
+pub use turned::{Afterwards, Leftover, Outbound, Progress};
 
+use crate::driver::client_watch::ClientWatch;
 use crate::driver::clock;
-use crate::driver::fetch::{Left, LeftStream, ReturnQueue};
 use crate::driver::io::{IoThread, Source};
-use crate::driver::produce::{ClientWatch, Publication};
+use crate::driver::returns::ReturnQueue;
 use crate::driver::turning::{Link, Turn, Turner};
 use crate::error::{Result, Status};
 use crate::fork::Generation;
@@ -95,7 +98,8 @@ pub struct End {
     most_queued: u64,
     /// Descriptors of regions whose REGION message has not left the state machine.
     announced: HashMap<u16, Arc<OwnedFd>>,
-    publication: Option<Box<Publication>>,
+    /// The stream that the turns of the connection send.
+    outbound: Option<Box<dyn Outbound>>,
     /// Told when the client of the stream now served has gone.
     watch: Option<Arc<ClientWatch>>,
     /// The last read was ended by its budget. The descriptor does not tell of messages that the
@@ -115,7 +119,7 @@ pub struct End {
     /// Keeps the connection of a client while memory is lent and the pool has it no more.
     outlives: Option<Arc<EndLink>>,
     /// The stream that its consumer has left, and which of its connections this is.
-    pub(super) left: Option<(Side, Arc<Left>)>,
+    pub(super) left: Option<(Side, Arc<dyn Leftover>)>,
 }
 
 /// What is to be done once the lock is released.
@@ -127,8 +131,8 @@ pub struct EndEffects {
     given_up: Option<Box<dyn Send>>,
     /// A stream that has lost its client.
     lost: Option<Arc<ClientWatch>>,
-    /// The table has been sent; dropping this frees the stream's place.
-    published: Option<Box<Publication>>,
+    /// The stream is over; dropping this frees its place.
+    sent: Option<Box<dyn Outbound>>,
     closed: bool,
     /// Something could not be written: when to try again.
     write_at: Option<Timestamp>,
@@ -137,7 +141,7 @@ pub struct EndEffects {
     /// The connection has nothing to outlive its client for.
     unkept: Option<Arc<EndLink>>,
     /// The end of a stream that its consumer has left.
-    pub(super) over: Option<Box<LeftStream>>,
+    pub(super) over: Option<Afterwards>,
 }
 
 impl EndEffects {
@@ -257,7 +261,7 @@ impl End {
             region_idle: LinkOptions::default().region_idle,
             most_queued: u64::MAX,
             announced: HashMap::new(),
-            publication: None,
+            outbound: None,
             watch: None,
             has_unread: false,
             writes: Writes::AtOnce,

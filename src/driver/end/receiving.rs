@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{End, EndEffects, EndLink};
 use crate::device::cuda::Device;
 use crate::driver::clock;
-use crate::driver::fetch::forget;
+use crate::driver::returns::forget;
 use crate::driver::telling;
 use crate::driver::turning::{ANSWERS_HIGH_WATER_BYTES, Budget};
 use crate::driver::waiting::RETRY;

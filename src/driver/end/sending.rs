@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use super::Outbound;
 use super::{End, EndEffects, OutSender};
-use crate::driver::produce::{ClientWatch, Publication};
+use crate::driver::client_watch::ClientWatch;
 use crate::error::{Error, Result};
 use crate::proto::{Headers, StreamInfo, WindowRoom};
 use crate::transport::RegionNotice;
@@ -198,14 +199,14 @@ impl End {
         let _ = self.send(Writes::AtOnce, tell, effects);
     }
 
-    /// Sends a published table from now on, in the turns of the connection. On a connection that is
-    /// over, the stream ends.
-    pub fn publish(&mut self, mut publication: Box<Publication>, effects: &mut EndEffects) {
+    /// Sends a stream from now on, in the turns of the connection. On a connection that is over, the
+    /// stream ends.
+    pub fn send_in_turns(&mut self, mut outbound: Box<dyn Outbound>, effects: &mut EndEffects) {
         match self.session.closed() {
-            None => self.publication = Some(publication),
+            None => self.outbound = Some(outbound),
             Some(error) => {
-                publication.lost(error);
-                effects.published = Some(publication);
+                outbound.lost(error);
+                effects.sent = Some(outbound);
             }
         }
     }

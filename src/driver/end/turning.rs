@@ -3,11 +3,13 @@
 use std::sync::Arc;
 
 use super::receiving::peer_has_ended;
-use super::{ArrivedRequest, Beside, End, EndEffects, EndLink, LentHold, Writes};
+use super::{
+    ArrivedRequest, Beside, End, EndEffects, EndLink, LentHold, Outbound, Progress, Writes,
+};
 use crate::driver::clock;
-use crate::driver::produce::{Publication, TableProgress};
-use crate::driver::turning::{ANSWERS_HIGH_WATER_BYTES, Budget, Turn, Wants};
+use crate::driver::turning::{ANSWERS_HIGH_WATER_BYTES, Budget, Turn};
 use crate::driver::waiting::RETRY;
+use crate::driver::waiting::Wants;
 use crate::error::Error;
 use crate::proto::{SenderState, SessionEvent, Timestamp};
 
@@ -30,14 +32,14 @@ impl Turn for End {
         // A stream that begins is answered before anything else is read.
         let mut soon = self.begins() || self.read(budget, effects);
         let progress = match effects.request {
-            None => self.send_publication(budget, effects),
+            None => self.send_outbound(budget, effects),
             Some(_) => None,
         };
         self.pump(effects);
         soon |= match progress {
             // Asked last: this turn has written.
-            Some(TableProgress::Soon) => !self.is_crowded(),
-            Some(TableProgress::Waits | TableProgress::Over) | None => false,
+            Some(Progress::Soon) => !self.is_crowded(),
+            Some(Progress::Waits | Progress::Over) | None => false,
         };
         self.wants_and(soon)
     }
@@ -92,7 +94,7 @@ impl Turn for End {
             request,
             given_up,
             lost,
-            published,
+            sent,
             closed,
             write_at,
             unmapping,
@@ -100,7 +102,7 @@ impl Turn for End {
             over,
         } = effects;
         drop((given_up, unkept));
-        drop(published);
+        drop(sent);
         if let Some(lender) = &link.beside.lender
             && lender.has_retired()
         {
@@ -114,7 +116,7 @@ impl Turn for End {
         }
         link.forget_when_unmapped(unmapping);
         if let Some(stream) = over {
-            stream.end();
+            stream();
         }
         // For most batches there is nothing else.
         if request.is_none() && !closed {
@@ -155,10 +157,10 @@ impl End {
         self.session.put_back(Box::new(request));
     }
 
-    /// Messages of the published table that have been sent, while there is one to be sent.
-    pub fn published_messages(&self) -> Option<usize> {
-        let publication = self.publication.as_ref()?;
-        Some(publication.sent().unwrap_or(0))
+    /// Messages of a stream that the turns send, while there is one.
+    pub fn sent_in_turns(&self) -> Option<usize> {
+        let outbound = self.outbound.as_ref()?;
+        Some(outbound.sent().unwrap_or(0))
     }
 
     /// Queues all messages of the state machine, does its events, and writes the queue in one
@@ -244,9 +246,9 @@ impl End {
             self.id,
             self.connection.identity().peer
         );
-        if let Some(mut publication) = self.publication.take() {
-            publication.lost(&error);
-            effects.published = Some(publication);
+        if let Some(mut outbound) = self.outbound.take() {
+            outbound.lost(&error);
+            effects.sent = Some(outbound);
         }
         if let Some(lender) = &self.lender {
             lender.abandon();
@@ -266,30 +268,24 @@ impl End {
         }
     }
 
-    /// Sends on from a published table, if there is one.
-    fn send_publication(
-        &mut self,
-        budget: Budget,
-        effects: &mut EndEffects,
-    ) -> Option<TableProgress> {
-        let mut publication = self
-            .publication
-            .take_if(|_| self.session.closed().is_none())?;
-        let progress = publication.advance(self, budget, effects);
+    /// Sends on a stream, if there is one.
+    fn send_outbound(&mut self, budget: Budget, effects: &mut EndEffects) -> Option<Progress> {
+        let mut outbound = self.outbound.take_if(|_| self.session.closed().is_none())?;
+        let progress = outbound.advance(self, budget, effects);
         self.writes = Writes::AtOnce;
-        if progress == TableProgress::Over {
-            effects.published = Some(publication);
+        if progress == Progress::Over {
+            effects.sent = Some(outbound);
         } else {
             // To write may have closed the connection.
-            self.publish(publication, effects);
+            self.send_in_turns(outbound, effects);
         }
         Some(progress)
     }
 
-    /// Whether a published table is to be sent of which nothing has been sent.
+    /// Whether a stream is to be sent of which nothing has been sent.
     fn begins(&self) -> bool {
-        let is_new = |publication: &Publication| publication.sent().is_none();
-        self.publication.as_deref().is_some_and(is_new)
+        let is_new = |outbound: &dyn Outbound| outbound.sent().is_none();
+        self.outbound.as_deref().is_some_and(is_new)
     }
 
     fn wants_and(&self, soon: bool) -> Wants {

@@ -10,7 +10,8 @@ use super::returns::LentBody;
 use crate::driver::clock;
 use crate::driver::end::EndEffects;
 use crate::driver::end::{End, EndLink};
-use crate::driver::turning::{Budget, Wants};
+use crate::driver::turning::Budget;
+use crate::driver::waiting::Wants;
 use crate::error::{Error, Result};
 use crate::proto::{
     Body, BodyKind, Control, Handled, Header, InBody, Message, Receiver, ReceiverEvent,

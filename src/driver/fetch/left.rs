@@ -9,8 +9,7 @@ use parking_lot::Mutex;
 use super::Connections;
 use super::inbound::Inbound;
 use crate::driver::clock;
-use crate::driver::end::End;
-use crate::driver::end::EndEffects;
+use crate::driver::end::{Afterwards, End, EndEffects, Leftover};
 use crate::driver::turning::{Budget, Turn as _};
 use crate::error::Error;
 use crate::lines::Lines;
@@ -31,7 +30,7 @@ pub type Home = Box<dyn FnOnce(Connections) + Send>;
 pub struct Left(Mutex<Option<Box<LeftStream>>>);
 
 /// What its consumer has left of a stream.
-pub struct LeftStream {
+struct LeftStream {
     inbound: Inbound,
     home: Home,
     /// When the server last sent something, and how long it may be silent.
@@ -60,24 +59,19 @@ impl Left {
                 // A body that nobody wants is not announced either: it is thrown away.
                 end.connection.forget_bodies();
                 end.wake();
-                end.left = Some((side, left));
+                end.left = Some((side, left as Arc<dyn Leftover>));
                 is_cut |= end.is_over();
             });
         }
         // Nobody may turn a connection any more that was cut meanwhile, and each keeps the stream.
         if is_cut && let Some(stream) = left.take() {
-            stream.end();
+            stream();
         }
     }
+}
 
-    /// Reads one of the connections. Returns how many messages there were.
-    pub fn turn(
-        &self,
-        side: Side,
-        end: &mut End,
-        budget: Budget,
-        effects: &mut EndEffects,
-    ) -> usize {
+impl Leftover for Left {
+    fn turn(&self, side: Side, end: &mut End, budget: Budget, effects: &mut EndEffects) -> usize {
         let mut left = self.0.lock();
         let Some(stream) = left.as_deref_mut() else {
             end.left = None;
@@ -94,24 +88,22 @@ impl Left {
         }
         if is_endless || stream.inbound.is_over() {
             end.left = None;
-            effects.over = left.take();
+            effects.over = left.take().map(afterwards);
         }
         read
     }
 
-    /// When the server has been silent for too long.
-    pub fn deadline(&self) -> Option<Timestamp> {
+    fn deadline(&self) -> Option<Timestamp> {
         let left = self.0.lock();
         let stream = left.as_deref()?;
         Some(stream.heard.saturating_add(stream.patience))
     }
 
-    /// Ends the stream if the server has been silent for too long.
-    pub fn end_silence(&self, now: Timestamp, effects: &mut EndEffects) {
+    fn end_silence(&self, now: Timestamp, effects: &mut EndEffects) {
         if self.deadline().is_none_or(|deadline| now < deadline) {
             return;
         }
-        if let Some(stream) = self.take() {
+        if let Some(stream) = self.0.lock().take() {
             static SAID: Lines = Lines::new();
             let silent = stream.patience;
             SAID.say(|more| {
@@ -120,14 +112,17 @@ impl Left {
                      {silent:?}{more}"
                 );
             });
-            effects.over = Some(stream);
+            effects.over = Some(afterwards(stream));
         }
     }
 
-    /// The stream, for whoever ends it.
-    pub fn take(&self) -> Option<Box<LeftStream>> {
-        self.0.lock().take()
+    fn take(&self) -> Option<Afterwards> {
+        self.0.lock().take().map(afterwards)
     }
+}
+
+fn afterwards(stream: Box<LeftStream>) -> Afterwards {
+    Box::new(move || stream.end())
 }
 
 fn endless() -> Error {
@@ -139,7 +134,7 @@ fn endless() -> Error {
 
 impl LeftStream {
     /// Gives the connections back where they can be used again. No lock of a connection is held.
-    pub fn end(self) {
+    fn end(self) {
         let Self { inbound, home, .. } = self;
         if !inbound.is_settled() {
             inbound.close();

@@ -11,27 +11,26 @@ mod packed;
 mod polling;
 mod returns;
 mod sides;
-mod stats;
 mod stream;
 mod waiting;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use left::{Home, Left, LeftStream, SILENCE_TIMEOUT};
-pub use returns::ReturnQueue;
-pub(in crate::driver) use returns::forget;
+use left::Left;
+pub use left::{Home, SILENCE_TIMEOUT};
 pub use sides::Sides;
-pub use stats::StreamStats;
 pub use stream::{Ending, Retry, Stream};
 
 use crate::arrow::decode::{DecodeOptions, DecodedBatch, Decoder, Level, ReceivedBody};
 use crate::cancel::Cancel;
 use crate::device::Target;
 use crate::device::cuda::Device;
+use crate::driver::bell::Bell;
 use crate::driver::clock;
 use crate::driver::end::{End, EndLink};
-use crate::driver::turning::{Bell, Budget, Turner};
+use crate::driver::figures::StreamStats;
+use crate::driver::turning::{Budget, Turner};
 use crate::driver::waiting::Looks;
 use crate::error::{Error, Result};
 use crate::proto::{Header, Headers, Receiver, ReceiverConfig};

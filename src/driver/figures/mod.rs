@@ -6,6 +6,7 @@
 mod histogram;
 mod labels;
 mod record;
+mod stream;
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -13,6 +14,7 @@ use std::time::Duration;
 pub use histogram::{BUCKETS, Histogram, HistogramSums, upper_bound};
 pub use labels::{HANDLER, LABEL_BYTES, LIST, Labels, MOST_LABELS, OTHER, label_of};
 pub use record::{Asker, Record, audit_refusal};
+pub use stream::StreamStats;
 
 use crate::error::Status;
 use crate::proto::Verb;

@@ -10,10 +10,9 @@ use tracing::field::Empty;
 use tracing::span::EnteredSpan;
 use tracing::{Level, Span, event_enabled};
 
-use super::{Counters, Labels, nanos, place_of};
+use super::{Counters, Labels, StreamStats, nanos, place_of};
 use crate::driver::clock;
-use crate::driver::fetch::StreamStats;
-use crate::driver::telling::{self, readable, shown, symbol};
+use crate::driver::wording::{readable, shown, symbol, warn_of_provider};
 use crate::error::{Error, Result, Status};
 use crate::proto::{Headers, Timestamp, Verb};
 use crate::transport::PeerOrigin;
@@ -190,7 +189,7 @@ impl Record {
         );
         if self.verb == Verb::Put && !is_of_client {
             let what = format!("a put of {} from {}", shown(&self.ticket), self.peer);
-            telling::warn_of_provider(what, status, text);
+            warn_of_provider(what, status, text);
         }
     }
 

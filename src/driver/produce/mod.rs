@@ -18,8 +18,8 @@ use std::sync::Arc;
 
 pub(crate) use body::gather;
 pub use production::Production;
-pub use publication::{Publication, TableProgress};
-pub use stream::{ClientWatch, OutStream};
+pub use publication::Publication;
+pub use stream::OutStream;
 pub use table::{Published, TableParts};
 
 use crate::arrow::EncodeOptions;

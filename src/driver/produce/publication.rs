@@ -11,22 +11,11 @@ use super::table::Published;
 use super::{Counting, ProduceOptions, ensure_served, stream_info};
 use crate::driver::callbacks::{Deferred, HostOwner};
 use crate::driver::clock;
-use crate::driver::end::{End, EndEffects, EndLink, Writes};
+use crate::driver::end::{End, EndEffects, EndLink, Outbound, Progress, Writes};
 use crate::driver::telling::Account;
 use crate::driver::turning::Budget;
 use crate::error::{Error, Result, Status};
 use crate::proto::{HeaderKind, Role, Timestamp};
-
-/// How far a turn has come with a published table.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TableProgress {
-    /// The client's credit is used.
-    Waits,
-    /// The budget is used, or too much waits to be written.
-    Soon,
-    /// The stream has ended, well or not.
-    Over,
-}
 
 /// One stream of a published table.
 pub struct Publication {
@@ -72,43 +61,6 @@ impl Publication {
         })
     }
 
-    /// Messages sent behind the schema; `None` before the stream was accepted.
-    pub fn sent(&self) -> Option<usize> {
-        self.is_accepted.then_some(self.next)
-    }
-
-    /// Sends what can be sent now.
-    pub fn advance(
-        &mut self,
-        served: &mut End,
-        budget: Budget,
-        effects: &mut EndEffects,
-    ) -> TableProgress {
-        let progress = self.send_some(served, budget, effects);
-        match &progress {
-            Ok(TableProgress::Over) => {
-                if let Some(account) = self.account.take() {
-                    account.end();
-                }
-            }
-            Ok(_) => {}
-            Err(error) => {
-                self.lost(error);
-                self.placer.give_up(served, effects);
-                served.send_failure(error.status().code(), error.text(), effects);
-            }
-        }
-        progress.unwrap_or(TableProgress::Over)
-    }
-
-    /// The stream ends early.
-    pub fn lost(&mut self, error: &Error) {
-        self.end();
-        if let Some(account) = self.account.take() {
-            account.fail(error.status().code(), error.text());
-        }
-    }
-
     /// Counts the rows of a batch, of which the other part of the stream counts none.
     fn count_read(&self, rows: u64) {
         if self.placer.role != Role::Metadata {
@@ -127,11 +79,11 @@ impl Publication {
         served: &mut End,
         budget: Budget,
         effects: &mut EndEffects,
-    ) -> Result<TableProgress> {
+    ) -> Result<Progress> {
         served.ensure_streaming()?;
         let shared = Arc::clone(&self.table);
         let Some(table) = shared.get() else {
-            return Ok(TableProgress::Over);
+            return Ok(Progress::Over);
         };
         if !self.is_accepted {
             ensure_served(table.device_type())?;
@@ -146,10 +98,10 @@ impl Publication {
                 let Some(message) = table.message(self.next) else {
                     self.end();
                     served.send(Writes::Later, |sender| sender.end(), effects)??;
-                    return Ok(TableProgress::Over);
+                    return Ok(Progress::Over);
                 };
                 if bytes >= budget.bytes {
-                    return Ok(TableProgress::Soon);
+                    return Ok(Progress::Soon);
                 }
                 let owner = || HostOwner::share(&shared);
                 if self.given.is_none() {
@@ -174,14 +126,45 @@ impl Publication {
                 .send(clock::now, served, &mut self.account, effects)?;
             served.write_later(Writes::Later, effects);
         }
-        Ok(TableProgress::Soon)
+        Ok(Progress::Soon)
     }
 }
 
-fn waits(served: &End) -> TableProgress {
+impl Outbound for Publication {
+    fn sent(&self) -> Option<usize> {
+        self.is_accepted.then_some(self.next)
+    }
+
+    fn advance(&mut self, served: &mut End, budget: Budget, effects: &mut EndEffects) -> Progress {
+        let progress = self.send_some(served, budget, effects);
+        match &progress {
+            Ok(Progress::Over) => {
+                if let Some(account) = self.account.take() {
+                    account.end();
+                }
+            }
+            Ok(_) => {}
+            Err(error) => {
+                self.lost(error);
+                self.placer.give_up(served, effects);
+                served.send_failure(error.status().code(), error.text(), effects);
+            }
+        }
+        progress.unwrap_or(Progress::Over)
+    }
+
+    fn lost(&mut self, error: &Error) {
+        self.end();
+        if let Some(account) = self.account.take() {
+            account.fail(error.status().code(), error.text());
+        }
+    }
+}
+
+fn waits(served: &End) -> Progress {
     match served.is_crowded() {
-        true => TableProgress::Soon,
-        false => TableProgress::Waits,
+        true => Progress::Soon,
+        false => Progress::Waits,
     }
 }
 

@@ -1,16 +1,15 @@
 //! A stream on its way out, as its connections, its request and its thread share it.
 
-use std::os::fd::{AsFd as _, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
-use smallvec::SmallVec;
 
-use crate::cancel::Cancel;
+use crate::driver::bell::Bell;
+use crate::driver::client_watch::ClientWatch;
 use crate::driver::end::{End, EndLink};
-use crate::driver::host_fd::HostFd;
-use crate::driver::turning::{Bell, Turner};
+use crate::driver::turning::Turner;
 use crate::error::{Error, Result};
 use crate::proto::{Headers, Role};
 use crate::transport::PeerOrigin;
@@ -43,36 +42,6 @@ pub(super) struct Outlets {
     headers: Headers,
     /// The stream is over: nobody may join any more.
     pub(super) over: bool,
-}
-
-/// Hears that a stream has lost its client.
-#[derive(Default)]
-pub struct ClientWatch {
-    loss: Mutex<Loss>,
-    /// Cancelled with the stream; made when it is asked for.
-    token: OnceLock<(Cancel, HostFd)>,
-}
-
-#[derive(Default)]
-struct Loss {
-    is_lost: bool,
-    then: SmallVec<[Box<dyn FnOnce() + Send>; 1]>,
-}
-
-impl ClientWatch {
-    /// The client has gone or has cancelled. No lock of a connection is held.
-    pub fn lost(&self) {
-        let then = {
-            let mut loss = self.loss.lock();
-            loss.is_lost = true;
-            // Under the lock, under which a token that is made later looks first.
-            if let Some((token, _)) = self.token.get() {
-                token.cancel();
-            }
-            std::mem::take(&mut loss.then)
-        };
-        then.into_iter().for_each(|then| then());
-    }
 }
 
 impl OutStream {
@@ -175,32 +144,13 @@ impl OutStream {
 
     /// Calls `then` once the consumer has gone or has cancelled, which may be now.
     pub fn when_lost(&self, then: Box<dyn FnOnce() + Send>) {
-        let mut loss = self.watch.loss.lock();
-        if loss.is_lost {
-            drop(loss);
-            then();
-        } else {
-            loss.then.push(then);
-        }
+        self.watch.when_lost(then);
     }
 
     /// A descriptor that is readable once the consumer has gone or has cancelled. Fails if the
     /// process has no file descriptor left.
     pub fn lost_fd(&self) -> Result<BorrowedFd<'_>> {
-        let loss = self.watch.loss.lock();
-        let (token, fd) = match self.watch.token.get() {
-            Some(token) => token,
-            None => {
-                let token = Cancel::new()?;
-                let fd = HostFd::twin(&token)?;
-                let made = (token, fd);
-                self.watch.token.get_or_init(|| made)
-            }
-        };
-        if loss.is_lost {
-            token.cancel();
-        }
-        Ok(fd.as_fd())
+        self.watch.fd()
     }
 
     /// Adds headers to the server's next answer, on each connection of the stream: the client
@@ -229,7 +179,7 @@ impl OutStream {
         self.links()
             .iter()
             .any(|link| link.ensure_streaming().is_err())
-            || self.watch.loss.lock().is_lost
+            || self.watch.is_lost()
     }
 
     pub(super) fn links(&self) -> Vec<Arc<EndLink>> {

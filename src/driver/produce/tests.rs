@@ -338,7 +338,7 @@ fn publish(begun: &mut Begun) -> mpsc::Receiver<&'static str> {
     let wanted = (b"t".as_slice(), Role::Both);
     let publication = Publication::new(&begun.link, wanted, table, &begun.produce, ending, place);
     let mut turner = begun.turner.take().unwrap();
-    turner.step(|served, effects| served.publish(publication, effects));
+    turner.step(|served, effects| served.send_in_turns(publication, effects));
     drop(turner);
     heard
 }

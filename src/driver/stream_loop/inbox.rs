@@ -7,7 +7,7 @@ use std::thread::{self, ThreadId};
 use parking_lot::Mutex;
 
 use super::LoopStream;
-use crate::driver::turning::Bell;
+use crate::driver::bell::Bell;
 use crate::error::Result;
 use crate::fork::Generation;
 

@@ -6,9 +6,11 @@ use std::sync::{Arc, Weak};
 use parking_lot::{Mutex, MutexGuard};
 
 use super::ownership::Owner;
-use super::{Bell, Budget, Turn, Turner, Wants};
+use super::{Budget, Turn, Turner};
+use crate::driver::bell::Bell;
 use crate::driver::clock;
 use crate::driver::io::{EventFlags, IoThread, Registration, Source, TURNS_AT_ONCE};
+use crate::driver::waiting::Wants;
 use crate::driver::waiting::{HOST_PATIENCE, RETRY, UPKEEP};
 use crate::error::{Error, Status};
 use crate::fork::Generation;

@@ -4,15 +4,14 @@
 //! connection, [`Turn::turn`], for every transport and both ends. Its callers are the I/O thread,
 //! which owns the connection while nobody holds the [`Turner`], and the holder of that token.
 
-mod bell;
 mod link;
 mod ownership;
 mod turner;
 
-pub use bell::Bell;
 pub use link::Link;
 pub use turner::Turner;
 
+use crate::driver::waiting::Wants;
 use crate::error::Error;
 use crate::proto::Timestamp;
 
@@ -55,19 +54,6 @@ impl Budget {
         writes_on: false,
         ..Self::WOKEN
     };
-}
-
-/// What an owner waits for after a turn.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Wants {
-    /// Something to read.
-    pub read: bool,
-    /// Room to write.
-    pub write: bool,
-    /// A time at which the connection is turned whatever the descriptors say.
-    pub at: Option<Timestamp>,
-    /// Nothing: the budget ended the turn, and there may be more to do now.
-    pub soon: bool,
 }
 
 /// One end of a connection: the state that only the owner changes.

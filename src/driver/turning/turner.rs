@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::{Bell, Link, Turn};
+use super::{Link, Turn};
+use crate::driver::bell::Bell;
 
 /// The right to turn a connection. Its holder turns the connection, or sleeps on the connection's
 /// descriptors and its own bell. Dropping it gives the connection back to the I/O thread.

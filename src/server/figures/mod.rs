@@ -15,7 +15,7 @@ use crate::driver::end::{ArrivedRequest, EndLink};
 use crate::driver::figures::{
     Asker, ByStatus, HANDLER, LIST, Labels, Record, StreamSums, audit_refusal, label_of,
 };
-use crate::driver::telling::shown;
+use crate::driver::wording::shown;
 use crate::error::{Error, Result, Status};
 use crate::fork::PerProcess;
 use crate::lines::Lines;

@@ -1,0 +1,54 @@
+//! What goes back to the peer: lent bodies, and regions that are not mapped any more.
+
+use std::sync::Arc;
+
+use super::EndLink;
+use crate::device::cuda::later;
+use crate::driver::clock;
+use crate::proto::Return;
+
+impl EndLink {
+    /// Tells the peer of regions, which it may then free, once a thread of ours has unmapped them.
+    pub fn forget_when_unmapped(self: &Arc<Self>, ids: Vec<u16>) {
+        for id in ids {
+            let weak = Arc::downgrade(self);
+            let tell = move || {
+                if let Some(link) = weak.upgrade() {
+                    link.forget(id);
+                }
+            };
+            if later::after(tell).is_err() {
+                self.forget(id);
+            }
+        }
+    }
+
+    /// Has the I/O thread tell the peer that a region is not mapped any more.
+    fn forget(&self, id: u16) {
+        self.beside.returns.forget(id);
+        self.look_after(clock::now());
+    }
+
+    /// Gives bodies back to the server: many at once, few when the time of rule F5 is over. Safe
+    /// from any thread; does nothing in a forked child.
+    pub fn free(&self, bodies: impl IntoIterator<Item = Return>) {
+        if self.free_later(bodies) {
+            // Another thread that has the connection says them.
+            let _ = self.try_interfere(|end, effects| end.write_on(effects));
+        }
+    }
+
+    /// The same by a thread that has the connection's lock: it says them with its next turn.
+    /// Returns whether they are to be said at once.
+    pub fn free_later(&self, bodies: impl IntoIterator<Item = Return>) -> bool {
+        let mut bodies = bodies.into_iter().peekable();
+        if bodies.peek().is_none() || !self.generation().is_same_process() {
+            return false;
+        }
+        let (is_due, at) = self.beside.returns.push(bodies);
+        if let Some(at) = at {
+            self.look_after(at);
+        }
+        is_due
+    }
+}

@@ -1,0 +1,47 @@
+//! Streams that the turns of a connection bring further, whoever turns it.
+
+use super::{End, EndEffects};
+use crate::driver::turning::Budget;
+use crate::error::Error;
+use crate::proto::{Side, Timestamp};
+
+/// How far a turn has come with a stream that this end sends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Progress {
+    /// The client's credit is used.
+    Waits,
+    /// The budget is used, or too much waits to be written.
+    Soon,
+    /// The stream has ended, well or not.
+    Over,
+}
+
+/// A stream that this end sends.
+pub trait Outbound: Send {
+    /// Sends what can be sent now.
+    fn advance(&mut self, end: &mut End, budget: Budget, effects: &mut EndEffects) -> Progress;
+
+    /// Messages sent behind the schema; `None` before the stream was accepted.
+    fn sent(&self) -> Option<usize>;
+
+    /// The stream ends early.
+    fn lost(&mut self, error: &Error);
+}
+
+/// What is done once no lock is held.
+pub type Afterwards = Box<dyn FnOnce() + Send>;
+
+/// The rest of a stream that its consumer has left.
+pub trait Leftover: Send + Sync {
+    /// Reads one of its connections. Returns how many messages there were.
+    fn turn(&self, side: Side, end: &mut End, budget: Budget, effects: &mut EndEffects) -> usize;
+
+    /// When the server has been silent for too long.
+    fn deadline(&self) -> Option<Timestamp>;
+
+    /// Ends the stream if the server has been silent for too long.
+    fn end_silence(&self, now: Timestamp, effects: &mut EndEffects);
+
+    /// What ends the stream, for whoever does it first.
+    fn take(&self) -> Option<Afterwards>;
+}
