@@ -1,4 +1,4 @@
-//! The kernels of `kernels/kernels.cu`. The driver compiles them for a device at their first use.
+//! The kernels of `kernels.cu`. The driver compiles them for a device at their first use.
 
 use std::ffi::{CStr, c_void};
 
@@ -9,7 +9,7 @@ use crate::device::cuda::stream::Stream;
 use crate::error::{Error, Result};
 
 /// The kernels as PTX, with the final NUL that the driver requires.
-const IMAGE: &str = concat!(include_str!("kernels/kernels.ptx"), "\0");
+const IMAGE: &str = concat!(include_str!("kernels.ptx"), "\0");
 /// Threads in a block.
 const THREADS: u32 = 256;
 /// Most blocks for one bitmap.

@@ -382,5 +382,4 @@ mod bomb_tests;
 #[cfg(test)]
 mod parquet_tests;
 #[cfg(test)]
-#[path = "source_tests.rs"]
 mod tests;

@@ -303,5 +303,5 @@ impl<K> Ledger<K> {
 }
 
 #[cfg(test)]
-#[path = "tests/ledger.rs"]
+#[path = "../tests/ledger.rs"]
 mod tests;

@@ -355,5 +355,4 @@ impl Visit for Text {
 }
 
 #[cfg(test)]
-#[path = "log_tests.rs"]
 mod tests;
