@@ -30,8 +30,7 @@ use crate::driver::clock;
 use crate::driver::io::{IoThread, Source};
 use crate::driver::returns::ReturnQueue;
 use crate::driver::turning::{Link, Turn, Turner};
-use crate::error::{Result, Status};
-use crate::fork::Generation;
+use crate::error::{Error, Result, Status};
 pub use crate::proto::ArrivedRequest;
 use crate::proto::{
     Headers, QuietTimes, Role, RoleTags, Sender, SenderConfig, Session, Side, Tags, Timestamp,
@@ -88,9 +87,7 @@ impl Beside {
 
 /// One end of a connection.
 pub struct End {
-    id: u64,
     pub(super) connection: Box<dyn Connection>,
-    generation: Generation,
     pub session: EndSession,
     lender: Option<Arc<dyn Lender>>,
     region_idle: Duration,
@@ -116,10 +113,16 @@ pub struct End {
     returns: Arc<ReturnQueue>,
     /// Messages may come that the descriptor does not tell of.
     is_awake: bool,
-    /// Keeps the connection of a client while memory is lent and the pool has it no more.
-    outlives: Option<Arc<EndLink>>,
+    kept: Kept,
+}
+
+/// What keeps the connection of a client that neither a consumer nor the pool has.
+enum Kept {
+    Nothing,
     /// The stream that its consumer has left, and which of its connections this is.
-    pub(super) left: Option<(Side, Arc<dyn Leftover>)>,
+    Leftover(Side, Arc<dyn Leftover>),
+    /// Lent memory, or a server that owes its last word.
+    Retired(Arc<EndLink>),
 }
 
 /// What is to be done once the lock is released.
@@ -133,7 +136,8 @@ pub struct EndEffects {
     lost: Option<Arc<ClientWatch>>,
     /// The stream is over; dropping this frees its place.
     sent: Option<Box<dyn Outbound>>,
-    closed: bool,
+    /// Why the connection is over, which it is since this turn.
+    closed: Option<Error>,
     /// Something could not be written: when to try again.
     write_at: Option<Timestamp>,
     /// Regions that a thread of ours is about to unmap.
@@ -166,10 +170,10 @@ impl EndLink {
         let is_ordered = connection.identity().profile.is_ordered;
         let session = Session::server(config, is_ordered, limits.quiet, clock::now());
         let mut end = End::new(connection, session, free_tag);
-        (end.id, end.region_idle) = (id, limits.region_idle);
-        end.most_queued = limits.most_queued;
+        (end.region_idle, end.most_queued) = (limits.region_idle, limits.most_queued);
         let identity = end.connection.identity().clone();
         let beside = Beside {
+            id,
             host: Some(host),
             ..end.beside()
         };
@@ -253,10 +257,8 @@ impl End {
     /// `free_tag` is the `free_data` of the server's URI (rule U2).
     fn new(connection: Box<dyn Connection>, session: EndSession, free_tag: Option<u64>) -> Self {
         Self {
-            id: 0,
             lender: connection.lender(),
             connection,
-            generation: Generation::now(),
             session,
             region_idle: LinkOptions::default().region_idle,
             most_queued: u64::MAX,
@@ -270,14 +272,13 @@ impl End {
             probe_at: None,
             returns: Arc::new(ReturnQueue::new(free_tag)),
             is_awake: false,
-            outlives: None,
-            left: None,
+            kept: Kept::Nothing,
         }
     }
 
     fn beside(&self) -> Beside {
         Beside {
-            id: self.id,
+            id: 0,
             lender: self.lender.clone(),
             host: None,
             returns: Arc::clone(&self.returns),

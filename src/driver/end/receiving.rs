@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{End, EndEffects, EndLink};
+use super::{End, EndEffects, EndLink, Kept, Leftover};
 use crate::device::cuda::Device;
 use crate::driver::clock;
 use crate::driver::returns::forget;
@@ -10,7 +10,7 @@ use crate::driver::telling;
 use crate::driver::turning::{ANSWERS_HIGH_WATER_BYTES, Budget};
 use crate::driver::waiting::RETRY;
 use crate::error::{Error, Result, Status};
-use crate::proto::{Handled, Held};
+use crate::proto::{Handled, Held, Side};
 use crate::transport::{Incoming, Outgoing, PeerRegions, Unmapped};
 
 impl End {
@@ -67,7 +67,7 @@ impl End {
     /// memory.
     pub fn retire(&mut self, link: &Arc<EndLink>, effects: &mut EndEffects) {
         self.session.retire();
-        self.outlives = Some(Arc::clone(link));
+        self.kept = Kept::Retired(Arc::clone(link));
         self.let_go(effects);
     }
 
@@ -75,7 +75,34 @@ impl End {
     /// owes an answer.
     pub(super) fn let_go(&mut self, effects: &mut EndEffects) {
         if !self.session.is_needed() {
-            effects.unkept = self.outlives.take();
+            self.let_go_retired(effects);
+        }
+    }
+
+    pub(super) fn let_go_retired(&mut self, effects: &mut EndEffects) {
+        if let Kept::Retired(link) = &mut self.kept {
+            effects.unkept = Some(Arc::clone(link));
+            self.kept = Kept::Nothing;
+        }
+    }
+
+    /// Has the rest of a stream keep the connection: it is read in the connection's turns.
+    pub fn keep_for(&mut self, side: Side, left: Arc<dyn Leftover>) {
+        self.kept = Kept::Leftover(side, left);
+    }
+
+    /// The rest of a stream that keeps the connection, and which of its connections this is.
+    pub(super) fn leftover(&self) -> Option<(Side, Arc<dyn Leftover>)> {
+        match &self.kept {
+            Kept::Leftover(side, left) => Some((*side, Arc::clone(left))),
+            Kept::Nothing | Kept::Retired(_) => None,
+        }
+    }
+
+    /// Nothing of such a stream comes any more.
+    pub fn forget_leftover(&mut self) {
+        if matches!(self.kept, Kept::Leftover(..)) {
+            self.kept = Kept::Nothing;
         }
     }
 
@@ -215,21 +242,6 @@ impl End {
         if self.is_writing() {
             effects.write_at = Some(clock::after(RETRY));
         }
-    }
-}
-
-impl Drop for End {
-    fn drop(&mut self) {
-        // A forked child closes its copies of the descriptors, and sends nothing.
-        if self.session.closed().is_some() || !self.generation.is_same_process() {
-            return;
-        }
-        self.say(None, &mut EndEffects::default());
-        if self.session.closed().is_none() {
-            let peer = &self.connection.identity().peer;
-            tracing::debug!("the connection to {peer} ends: nothing needs it");
-        }
-        // Not cut: the transport closes the regions that it mapped first.
     }
 }
 

@@ -61,13 +61,13 @@ impl Turn for End {
         self.end_quiet_when_due(now, effects);
         self.pump(effects);
         self.say(None, effects);
-        if let Some((_, left)) = self.left.clone() {
+        if let Some((_, left)) = self.leftover() {
             left.end_silence(now, effects);
         }
     }
 
     fn next_upkeep(&self) -> Option<Timestamp> {
-        let left = self.left.as_ref().and_then(|(_, left)| left.deadline());
+        let left = self.leftover().and_then(|(_, left)| left.deadline());
         let times = [
             self.retire_at,
             self.probe_at,
@@ -80,13 +80,26 @@ impl Turn for End {
 
     fn fail(&mut self, error: Error, effects: &mut EndEffects) {
         self.close(error, effects);
-        if let Some((_, left)) = self.left.take() {
+        if let Some((_, left)) = self.leftover() {
+            self.forget_leftover();
             effects.over = left.take();
         }
     }
 
     fn is_over(&self) -> bool {
         self.session.closed().is_some()
+    }
+
+    fn let_go(&mut self) {
+        if self.is_over() {
+            return;
+        }
+        self.say(None, &mut EndEffects::default());
+        if !self.is_over() {
+            let peer = &self.connection.identity().peer;
+            tracing::debug!("the connection to {peer} ends: nothing needs it");
+        }
+        // Not cut: the transport closes the regions that it mapped first.
     }
 
     fn settle(link: &Arc<EndLink>, effects: EndEffects) {
@@ -119,8 +132,11 @@ impl Turn for End {
             stream();
         }
         // For most batches there is nothing else.
-        if request.is_none() && !closed {
+        if request.is_none() && closed.is_none() {
             return;
+        }
+        if let Some(error) = &closed {
+            tracing::debug!("connection {} ({}): {error}", link.beside.id, link.peer());
         }
         let Some(host) = link.beside.host() else {
             return;
@@ -133,7 +149,7 @@ impl Turn for End {
             }
             None => {}
         }
-        if closed {
+        if closed.is_some() {
             host.closed(link);
         }
     }
@@ -201,7 +217,7 @@ impl End {
     }
 
     fn read_some(&mut self, budget: Budget, effects: &mut EndEffects) -> bool {
-        if let Some((side, left)) = self.left.clone() {
+        if let Some((side, left)) = self.leftover() {
             return left.turn(side, self, budget, effects) > 0;
         }
         for read in 0..budget.messages {
@@ -241,11 +257,7 @@ impl End {
         if self.is_over() {
             return;
         }
-        tracing::debug!(
-            "connection {} ({}): {error}",
-            self.id,
-            self.connection.identity().peer
-        );
+        effects.closed = Some(error.clone());
         if let Some(mut outbound) = self.outbound.take() {
             outbound.lost(&error);
             effects.sent = Some(outbound);
@@ -257,8 +269,7 @@ impl End {
         let lent = (!lent.is_empty()).then(|| Box::new(lent) as Box<dyn Send>);
         effects.given_up = self.connection.close(lent);
         effects.lost = self.watch.take();
-        effects.unkept = self.outlives.take();
-        effects.closed = true;
+        self.let_go_retired(effects);
     }
 
     fn ensure_peer_lives(&mut self, effects: &mut EndEffects) {

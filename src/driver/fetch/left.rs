@@ -59,7 +59,7 @@ impl Left {
                 // A body that nobody wants is not announced either: it is thrown away.
                 end.connection.forget_bodies();
                 end.wake();
-                end.left = Some((side, left as Arc<dyn Leftover>));
+                end.keep_for(side, left);
                 is_cut |= end.is_over();
             });
         }
@@ -74,7 +74,7 @@ impl Leftover for Left {
     fn turn(&self, side: Side, end: &mut End, budget: Budget, effects: &mut EndEffects) -> usize {
         let mut left = self.0.lock();
         let Some(stream) = left.as_deref_mut() else {
-            end.left = None;
+            end.forget_leftover();
             return 0;
         };
         let read = stream.inbound.turn(side, end, budget, effects);
@@ -87,7 +87,7 @@ impl Leftover for Left {
             end.close(endless(), effects);
         }
         if is_endless || stream.inbound.is_over() {
-            end.left = None;
+            end.forget_leftover();
             effects.over = left.take().map(afterwards);
         }
         read
@@ -149,7 +149,7 @@ impl LeftStream {
         let mut connections = Connections { metadata, data };
         for (_, connection) in connections.iter_mut() {
             connection.step(|end, _| {
-                end.left = None;
+                end.forget_leftover();
                 end.end_receiving();
             });
         }

@@ -315,6 +315,15 @@ impl<T: Turn> Link<T> {
     }
 }
 
+impl<T: Turn> Drop for Link<T> {
+    fn drop(&mut self) {
+        // A forked child closes its copies of the descriptors, and sends nothing.
+        if self.generation.is_same_process() {
+            self.held.get_mut().end.let_go();
+        }
+    }
+}
+
 impl<T: Turn> Source for Link<T> {
     fn ready(&self) {
         for turn in 0..TURNS_AT_ONCE {

@@ -86,6 +86,9 @@ pub trait Turn: Send + Sized + 'static {
     /// Whether the connection is over.
     fn is_over(&self) -> bool;
 
+    /// Says what waits, before the connection is dropped that nothing needs.
+    fn let_go(&mut self);
+
     /// Does the effects of a turn. No lock of a connection is held.
     fn settle(link: &std::sync::Arc<Link<Self>>, effects: Self::Effects);
 }
