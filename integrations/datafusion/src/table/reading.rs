@@ -77,7 +77,8 @@ impl Reading {
     }
 
     /// The ways to ask, the best first. Servers of earlier releases know no filters, or no
-    /// selections at all, and so do others than libdipc's; the last way is known to all.
+    /// selections at all, and so do others than libdipc's; the last way is known to all, and names
+    /// nothing that a request may be too small for.
     fn ways(&self) -> dipc::Result<Vec<Way>> {
         let mut ways = Vec::with_capacity(3);
         let Wanted {
@@ -88,12 +89,14 @@ impl Reading {
         if let Some(filter) = filter
             && let Some(message) = &filter.message
         {
-            let way = self.selecting(!filter.is_whole)?;
-            let options = way.options.filter(message.clone())?;
-            ways.push(Way { options, ..way });
+            let filtered = self.selecting(!filter.is_whole).and_then(|way| {
+                let options = way.options.filter(message.clone())?;
+                Ok(Way { options, ..way })
+            });
+            ways.extend(if_it_fits(filtered)?);
         }
         if projection.is_some() || fetch.is_some() {
-            ways.push(self.selecting(filter.is_some())?);
+            ways.extend(if_it_fits(self.selecting(filter.is_some()))?);
         }
         ways.push(Way {
             options: self.table.server.get.clone(),
@@ -219,6 +222,14 @@ impl Drop for PartStream {
         ] {
             figure.add(usize::try_from(bytes).unwrap_or(usize::MAX));
         }
+    }
+}
+
+/// `None` for a way whose columns or filter are more than a request can hold.
+fn if_it_fits(way: dipc::Result<Way>) -> dipc::Result<Option<Way>> {
+    match way {
+        Err(error) if error.status() == Status::InvalidArgument => Ok(None),
+        way => way.map(Some),
     }
 }
 

@@ -9,6 +9,7 @@
 
 mod filters;
 mod inserts;
+mod many;
 mod server;
 mod streams;
 mod wide;

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::io::{BufRead as _, BufReader, Read as _};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -15,6 +15,7 @@ use dipc::{
 };
 
 use crate::filters::types;
+use crate::many::many;
 use crate::wide::wide;
 
 /// Set in the environment of the server's process.
@@ -25,6 +26,8 @@ pub struct Serving {
     child: Child,
     /// Of shm and of tcp.
     pub uris: [String; 2],
+    /// The harness of the process writes more after a minute, and ends if nobody could read it.
+    _output: BufReader<ChildStdout>,
 }
 
 impl Serving {
@@ -36,12 +39,19 @@ impl Serving {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let ready = lines.map(Result::<_, std::io::Error>::unwrap);
+        let mut output = BufReader::new(child.stdout.take().unwrap());
+        let ready = output
+            .by_ref()
+            .lines()
+            .map(Result::<_, std::io::Error>::unwrap);
         let ready = ready.filter_map(|line| line.split_once("ready ").map(|it| it.1.to_owned()));
         let uris: Vec<_> = ready.take(2).collect();
         let uris = uris.try_into().expect("the server ended early");
-        Self { child, uris }
+        Self {
+            child,
+            uris,
+            _output: output,
+        }
     }
 
     /// Ends the server as `kill -9` does.
@@ -149,6 +159,7 @@ fn serve() {
     publish(&server, b"lists/names", &[names()]).unwrap();
     publish(&server, b"wide", &[wide()]).unwrap();
     publish(&server, b"types", &[types()]).unwrap();
+    publish(&server, b"many", &[many()]).unwrap();
     parts(&server, &tcp);
     endless(&server);
     let said = |request: &Request<'_>| {
