@@ -233,7 +233,7 @@ def test_nothing_runs_that_is_not_allowed(server):
         functions.Module(MODULES / "filter.wasm", signature=bytes(64)).send(server.uri)
     with pytest.raises(dipc.InvalidDataError, match="refused"):
         functions.enable(server, any_module=True)
-        functions.Module(b"no module").send(server.uri)
+        functions.Module(b"\0asm, and no module").send(server.uri)
     assert message.get(server.uri, "prices").read_all() == CHEAP
 
 
@@ -296,7 +296,16 @@ def test_arguments_are_checked(server, tmp_path):
     with pytest.raises(dipc.IoError):
         functions.enable(server, folder="/dev/null/no")
     with pytest.raises(dipc.InvalidArgumentError):
-        functions.Module(b"", signature=b"short")
+        functions.Module(b"\0asm", signature=b"short")
+
+
+@pytest.mark.parametrize("junk", [b"junk", b"", b"\0as", b"(module)", bytearray(b"junk"), memoryview(b"junk")])
+def test_junk_is_refused_before_it_is_sent(junk, tmp_path):
+    file = tmp_path / "junk.wasm"
+    file.write_bytes(junk)
+    for wasm in (junk, file, str(file)):
+        with pytest.raises(dipc.InvalidDataError, match="no module of WebAssembly.*give a file NAME.wasm"):
+            functions.Module(wasm)
 
 
 def test_functions_are_declared_as_the_header_has_them():
