@@ -117,7 +117,7 @@ fn each_named_option_exists() {
     let page = read("docs/security.md");
     let header = read("include/dipc.h");
     let command: String = ["serve", "get", "put"]
-        .map(|name| read(&format!("crates/cli/src/{name}.rs")))
+        .map(|name| read(&format!("crates/cli/src/{name}/mod.rs")))
         .concat();
     let mut options = 0;
     for table in tables(&page) {

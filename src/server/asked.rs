@@ -16,12 +16,12 @@ use super::taking::TakenStream;
 use super::threads::{HeavyTable, StreamWork};
 use super::tickets::Entry;
 use crate::driver::callbacks::{Callbacks, Deferred};
-use crate::driver::end::{ArrivedRequest, End, EndLink};
+use crate::driver::end::{End, EndLink};
 use crate::driver::figures::Record;
 use crate::driver::produce::{OutStream, Production, Publication, Published};
 use crate::driver::turning::Turner;
 use crate::error::{Error, Result};
-use crate::proto::{self, Role, Verb};
+use crate::proto::{self, ArrivedRequest, Role, Verb};
 
 /// A request, by how far the server has come with it.
 pub(super) enum Asked {

@@ -7,10 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::Mutex;
 
 use super::Server;
-use crate::driver::end::ArrivedRequest;
 use crate::driver::produce::OutStream;
 use crate::error::{Advice, Error, Result, Status};
-use crate::proto::{Role, Uri};
+use crate::proto::{ArrivedRequest, Role, Uri};
 use crate::server::core::ServerCore;
 
 /// Most URIs that a server which drains can name, and most bytes of one: clients read no more.

@@ -17,12 +17,13 @@ use super::core::ServerCore;
 
 use crate::driver::bell::Bell;
 use crate::driver::clock;
-use crate::driver::end::{ArrivedRequest, End};
+use crate::driver::end::End;
 use crate::driver::io::{Source as _, guarded};
 use crate::driver::turning::{Budget, Turn as _, Turner};
 use crate::driver::waiting::Wants;
 use crate::driver::waiting::{self, Looks, RETRY};
 use crate::error::Error;
+use crate::proto::ArrivedRequest;
 use crate::proto::Timestamp;
 
 /// A stream that needs a thread of its own.

@@ -31,9 +31,9 @@ use crate::driver::io::{IoThread, Source};
 use crate::driver::returns::ReturnQueue;
 use crate::driver::turning::{Link, Turn, Turner};
 use crate::error::{Error, Result, Status};
-pub use crate::proto::ArrivedRequest;
 use crate::proto::{
-    Headers, QuietTimes, Role, RoleTags, Sender, SenderConfig, Session, Side, Tags, Timestamp,
+    ArrivedRequest, Headers, QuietTimes, Role, RoleTags, Sender, SenderConfig, Session, Side, Tags,
+    Timestamp,
 };
 use crate::transport::{Connection, Incoming, Lender, LinkOptions, Readiness};
 
@@ -88,6 +88,7 @@ impl Beside {
 /// One end of a connection.
 pub struct End {
     pub(super) connection: Box<dyn Connection>,
+    /// What this end knows of the protocol.
     pub session: EndSession,
     lender: Option<Arc<dyn Lender>>,
     region_idle: Duration,

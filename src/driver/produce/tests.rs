@@ -14,14 +14,16 @@ use crate::arrow::{Encoder, batch_to_c, schema_to_c};
 use crate::device::{BufferRef, Target};
 use crate::driver::callbacks::Deferred;
 use crate::driver::clock;
-use crate::driver::end::{ArrivedRequest, End, EndLink, Host, ServedLimits};
+use crate::driver::end::{End, EndLink, Host, ServedLimits};
 use crate::driver::fetch::{Connections, Fetch};
 use crate::driver::io::IoThread;
 use crate::driver::turning::Turn as _;
 use crate::driver::turning::Turner;
 use crate::error::Error;
 use crate::error::{Result, Status};
-use crate::proto::{Credit, ReceiverConfig, Request, Role, SenderConfig, SideConfig, Tags, Uri};
+use crate::proto::{
+    ArrivedRequest, Credit, ReceiverConfig, Request, Role, SenderConfig, SideConfig, Tags, Uri,
+};
 use crate::transport::{
     self, Connection, Identity, Incoming, Lender, LinkOptions, OnGpu, Outgoing, Payload,
     PeerRegions, Placement, Queued,

@@ -11,7 +11,7 @@ use super::authorizing::Allowed;
 use super::core::ServerCore;
 use super::tickets::Entry;
 use super::{Server, ServerStats};
-use crate::driver::end::{ArrivedRequest, EndLink};
+use crate::driver::end::EndLink;
 use crate::driver::figures::{
     Asker, ByStatus, HANDLER, LIST, Labels, Record, StreamSums, audit_refusal, label_of,
 };
@@ -19,6 +19,7 @@ use crate::driver::wording::shown;
 use crate::error::{Error, Result, Status};
 use crate::fork::PerProcess;
 use crate::lines::Lines;
+use crate::proto::ArrivedRequest;
 use crate::proto::Verb;
 
 /// What a server counts besides its streams.
