@@ -330,7 +330,9 @@ impl ServerCore {
     }
 
     fn pushed(&self, production: Production, slot: Arc<Slot>) -> Reply {
-        Reply::Pushed(Mutex::new(PullStream::new(production, slot, &self.me)))
+        Reply::Pushed(Box::new(Mutex::new(PullStream::new(
+            production, slot, &self.me,
+        ))))
     }
 
     /// Begins to send a published table. The owner of the connection continues it.

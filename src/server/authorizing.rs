@@ -15,6 +15,7 @@ use super::asked::{Asked, Asker, Begun, Question};
 use super::core::ServerCore;
 use super::request::{AskedFor, Reply, Sent};
 use super::threads::StreamWork;
+use crate::driver::clock;
 use crate::driver::end::EndLink;
 use crate::driver::produce::OutStream;
 use crate::error::{Error, Result, Status};
@@ -192,7 +193,7 @@ impl ServerCore {
         ticket: &[u8],
     ) -> bool {
         self.authorizing.as_ref().is_none_or(|authorizing| {
-            let mut asked_for = AskedFor::of(asked);
+            let mut asked_for = AskedFor::of(asked, clock::now());
             asked_for.verb = Verb::Get;
             authorizing
                 .decide(&self.me, link, ticket, asked_for)
@@ -217,7 +218,7 @@ impl StreamWork for Undecided {
             core,
         } = *self;
         let request = &question.request.request;
-        let asked_for = AskedFor::of(request);
+        let asked_for = AskedFor::of(request, question.request.at);
         let decided = (deciding.0).decide(&core, question.link(), &request.ticket, asked_for);
         drop(deciding);
         let Some(core) = core.upgrade() else {

@@ -1,6 +1,7 @@
 //! Middleware: what answers requests before their tickets do, and may pass them on.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 
@@ -8,7 +9,7 @@ use super::core::ServerCore;
 use super::relay::Relay;
 use super::request::Reply;
 use super::selecting::PublishedTable;
-use super::source::Source;
+use super::source::{Source, not_read};
 use super::tickets::{Entry, Provider, provided};
 use super::{Request, Server};
 use crate::arrow::stream::{ArrayReader, DeviceStreamReader, export_device_stream};
@@ -21,6 +22,8 @@ use crate::proto::{Headers, Verb};
 pub(super) struct Forwarded {
     /// The table in the place of the client's, until the host takes it.
     table: Mutex<Option<DeviceStreamReader>>,
+    /// The host has read the table to its end.
+    is_read: Arc<AtomicBool>,
     /// The stream of the client, to which the host's results go.
     pub(super) source: Option<Arc<Source>>,
 }
@@ -31,7 +34,50 @@ impl Forwarded {
     }
 
     pub(super) fn take(&self) -> Result<DeviceStreamReader> {
-        self.table.lock().take().ok_or_else(no_table)
+        let reader = self.table.lock().take().ok_or_else(no_table)?;
+        let counted = ForwardedTable {
+            reader,
+            is_read: Arc::clone(&self.is_read),
+        };
+        Ok(DeviceStreamReader::new(export_device_stream(Box::new(
+            counted,
+        ))))
+    }
+
+    /// Fails if the host has left something of the table.
+    pub(super) fn ensure_read(&self) -> Result<()> {
+        match self.is_read.load(Ordering::Acquire) {
+            true => Ok(()),
+            false => Err(not_read(self.table.lock().is_none())),
+        }
+    }
+}
+
+/// A middleware's table in the hands of the host.
+struct ForwardedTable {
+    reader: DeviceStreamReader,
+    is_read: Arc<AtomicBool>,
+}
+
+impl ArrayReader for ForwardedTable {
+    fn schema(&mut self) -> Result<OwnedSchema> {
+        self.reader.schema()
+    }
+
+    fn next(&mut self) -> Result<Option<OwnedDeviceArray>> {
+        let next = self.reader.next()?;
+        if next.is_none() {
+            self.is_read.store(true, Ordering::Release);
+        }
+        Ok(next)
+    }
+
+    fn device_type(&self) -> i32 {
+        self.reader.device_type()
+    }
+
+    fn keeps_status(&self) -> bool {
+        true
     }
 }
 
@@ -104,6 +150,7 @@ impl Request {
         };
         let forwarded = Forwarded {
             table: Mutex::new(table.map(DeviceStreamReader::new)),
+            is_read: Arc::default(),
             source: self.sent.by_client().cloned(),
         };
         let provider = match entry {
@@ -117,7 +164,8 @@ impl Request {
         if self.verb() == Verb::Put {
             let taken = host
                 .take(&request)
-                .and_then(|()| request.ensure_not_failed());
+                .and_then(|()| request.ensure_not_failed())
+                .and_then(|()| request.sent.ensure_read());
             return taken.map(|()| None).map_err(|error| said(&request, &error));
         }
         let opened = host

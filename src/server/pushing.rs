@@ -11,6 +11,7 @@ use crate::arrow::{OwnedDeviceArray, OwnedSchema};
 use crate::driver::callbacks::Callbacks;
 use crate::driver::clock;
 use crate::error::{Error, Result, Status};
+use crate::proto::Verb;
 
 impl Request {
     /// Pull form: sends the schema, before the first batch. It is read, not moved.
@@ -144,7 +145,15 @@ impl Request {
     /// request was failed.
     pub fn finish(&self, timeout: Option<Duration>) -> Result<()> {
         match &self.reply {
-            Reply::Relayed(relay) => return relay.finish(),
+            Reply::Relayed(relay) => {
+                if self.verb() == Verb::Put
+                    && let Err(error) = self.sent.ensure_read()
+                {
+                    relay.fail(error.status().code(), error.text());
+                    return Err(error);
+                }
+                return relay.finish();
+            }
             Reply::Taken(place) => {
                 let place = place.lock().take().ok_or_else(answered_before)?;
                 place.ending();

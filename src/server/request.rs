@@ -42,7 +42,7 @@ pub(super) enum Reply {
     /// Pull form: by its word whether the client may do this. `None`: the host has said it.
     Decided(Mutex<Option<SyncSender<Result<Allowed>>>>),
     /// Pull form: by a stream that it pushes.
-    Pushed(Mutex<PullStream>),
+    Pushed(Box<Mutex<PullStream>>),
     /// Pull form: by its word that it has taken the table of a put. The place of that stream, until
     /// the host has said it.
     Taken(Mutex<Option<Arc<Slot>>>),
@@ -76,13 +76,13 @@ pub(super) struct AskedFor {
 }
 
 impl AskedFor {
-    /// Of a request that has just come.
-    pub(super) fn of(request: &proto::Request) -> Self {
+    /// Of a request that came `at` that time.
+    pub(super) fn of(request: &proto::Request, at: Timestamp) -> Self {
         Self {
             verb: request.verb,
             headers: request.headers.clone(),
             selected: Selected::new(&request.selection),
-            deadline: request.deadline.map(clock::after),
+            deadline: (request.deadline).map(|deadline| at.saturating_add(deadline)),
             principal: Mutex::new(None),
             label: Mutex::new(None),
             record: None,
@@ -119,12 +119,20 @@ impl AskedFor {
         Self {
             principal: Mutex::new(allowed.principal),
             record: Some(Arc::clone(record)),
-            ..Self::of(request)
+            ..Self::of(request, record.at())
         }
     }
 }
 
 impl Sent {
+    /// Fails if the host has left something of the table that a middleware sends.
+    pub(super) fn ensure_read(&self) -> Result<()> {
+        match self {
+            Self::Forwarded(forwarded) => forwarded.ensure_read(),
+            Self::Nothing | Self::Client(_) => Ok(()),
+        }
+    }
+
     /// The stream of the client, also where the middleware has taken it.
     pub(super) fn by_client(&self) -> Option<&Arc<Source>> {
         match self {
@@ -424,7 +432,9 @@ impl Drop for Request {
                 "the server's host has not decided about this request",
             )),
             Reply::Taken(place) if place.lock().is_some() => Some(dropped),
-            Reply::Pushed(_) if self.sent.by_client().is_some() => Some(dropped),
+            Reply::Pushed(_) if self.sent.by_client().is_some() || self.is_cancelled() => {
+                Some(dropped)
+            }
             Reply::Relayed(_) => Some(dropped),
             _ => None,
         };

@@ -216,16 +216,7 @@ impl Source {
         let failure = outcome.as_ref().err().cloned();
         let result = match (outcome, whole) {
             (Ok(()), Some(fetch)) => self.link.finish_taking(self.mark, fetch.stats().batches),
-            (Ok(()), None) => Err(Error::new(
-                Status::Provider,
-                match is_taken {
-                    true => "the server's host left the table before its end",
-                    false => {
-                        "the server's host did not take the table: its handler returned before it \
-                         read the client's stream"
-                    }
-                },
-            )),
+            (Ok(()), None) => Err(not_read(is_taken)),
             (Err((code, text)), _) => {
                 self.link.fail_taking(self.mark, code, &text);
                 Ok(())
@@ -344,6 +335,19 @@ impl Request {
         (self.sent.by_client())
             .ok_or_else(|| Error::invalid_argument("the client of this request sends no stream"))
     }
+}
+
+/// Why a table has not been taken whose host says that it has. `is_taken`: the host has begun to
+/// read it.
+pub(super) fn not_read(is_taken: bool) -> Error {
+    let text = match is_taken {
+        true => "the server's host left the table before its end",
+        false => {
+            "the server's host did not take the table: its handler returned before it read the \
+             client's stream"
+        }
+    };
+    Error::new(Status::Provider, text)
 }
 
 fn is_taken() -> Error {

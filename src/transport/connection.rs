@@ -52,6 +52,14 @@ impl Readiness {
         self.peer_dies_within(Duration::ZERO)
     }
 
+    /// Whether the peer has ended its side of the connection, which a socket tells although not
+    /// everything was read.
+    pub fn has_hung_up(&self) -> bool {
+        let mut polled = [PollFd::new(&self.fd, PollFlags::RDHUP)];
+        let now = Timespec::default();
+        self.socket && matches!(poll(&mut polled, Some(&now)), Ok(ready) if ready > 0)
+    }
+
     /// Whether the peer's process has ended, or ends within `wait`.
     pub fn peer_dies_within(&self, wait: Duration) -> bool {
         let Some(death) = &self.peer_death else {

@@ -195,7 +195,11 @@ impl End {
     /// Returns whether there was one.
     pub(super) fn read_own(&mut self, budget: Budget, effects: &mut EndEffects) -> Result<bool> {
         if self.session.is_full_of_early() {
-            return Ok(false);
+            // What a client says last is of no use without the client.
+            return match self.session.is_server() && self.readiness().has_hung_up() {
+                true => Err(Error::disconnected("the client has closed the connection")),
+                false => Ok(false),
+            };
         }
         let Some(mut message) = self.receive(budget.asks_for_death)? else {
             if self.session.nothing_came(self.connection.is_waiting())? {

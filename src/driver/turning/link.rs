@@ -259,6 +259,8 @@ impl<T: Turn> Link<T> {
         let mut flags = EventFlags::empty();
         flags.set(EventFlags::IN, wants.read || (wants.write && !socket));
         flags.set(EventFlags::OUT, wants.write && socket);
+        // Who reads nothing hears of the peer's end all the same.
+        flags.set(EventFlags::RDHUP, socket && flags.is_empty());
         flags
     }
 
