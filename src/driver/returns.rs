@@ -1,6 +1,6 @@
 //! What a receiver gives back to the sender of a connection.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
@@ -16,6 +16,8 @@ pub struct ReturnQueue {
     /// Many bodies wait, and another thread had the connection: it says them with its next turn.
     is_urgent: AtomicBool,
     forgotten: Mutex<Vec<u16>>,
+    /// Lent bodies that the host has.
+    held: AtomicUsize,
 }
 
 impl ReturnQueue {
@@ -25,7 +27,23 @@ impl ReturnQueue {
             bodies: Mutex::new(free_tag.map(FreeQueue::new)),
             is_urgent: AtomicBool::new(false),
             forgotten: Mutex::default(),
+            held: AtomicUsize::new(0),
         }
+    }
+
+    /// The host gets a lent body, until [`unhold`](Self::unhold).
+    pub fn hold(&self) {
+        self.held.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The host has released a lent body.
+    pub fn unhold(&self) {
+        self.held.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Whether the host has lent bodies.
+    pub fn is_holding(&self) -> bool {
+        self.held.load(Ordering::Relaxed) > 0
     }
 
     /// Whether bodies are to be said at once.

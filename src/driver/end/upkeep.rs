@@ -46,8 +46,8 @@ impl End {
 
     /// Ends a connection over which nothing is asked for, when it is time to look.
     pub(super) fn end_quiet_when_due(&mut self, now: Timestamp, effects: &mut EndEffects) {
-        let is_written = self.connection.queued().bytes == 0;
-        if let Err(error) = self.session.handle_timeout(now, is_written) {
+        let is_unused = self.connection.queued().bytes == 0 && !self.returns.is_holding();
+        if let Err(error) = self.session.handle_timeout(now, is_unused) {
             self.close(error, effects);
         }
     }

@@ -69,9 +69,9 @@ impl<P, K, M> Session<P, K, M> {
         self.inbound == Inbound::Open
     }
 
-    /// Whether streams come in here, or have come.
-    pub fn has_received(&self) -> bool {
-        self.inbound.has_come()
+    /// Whether a stream comes in, or the host decides about one.
+    pub(super) fn is_expecting(&self) -> bool {
+        matches!(self.inbound, Inbound::Open | Inbound::Undecided)
     }
 
     /// The next message that came before the reader of the stream.

@@ -63,18 +63,19 @@ impl<P, K, M> Session<P, K, M> {
         }
     }
 
-    /// Notes that time has passed. `is_written`: nothing waits for room at the transport.
+    /// Notes that time has passed. `is_unused`: nothing waits for room at the transport, and the host
+    /// has no memory of the peer's.
     ///
     /// # Errors
     ///
     /// `Timeout`: nothing was asked for too long, and neither side has memory of the other. The
     /// caller closes the connection.
-    pub fn handle_timeout(&mut self, now: Timestamp, is_written: bool) -> Result<(), Error> {
+    pub fn handle_timeout(&mut self, now: Timestamp, is_unused: bool) -> Result<(), Error> {
         let is_idle = self.sender.state() == SenderState::Idle
             && self.sender.lent_outstanding() == 0
-            && is_written
+            && is_unused
             && !self.has_waiting()
-            && !self.has_received();
+            && !self.is_expecting();
         let SessionRole::Server(server) = &mut self.role else {
             return Ok(());
         };

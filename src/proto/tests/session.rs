@@ -376,6 +376,22 @@ fn a_quiet_connection_is_closed() {
     assert_eq!(client().poll_timeout(), None);
 }
 
+/// A stream that the client has sent keeps the connection no longer than it comes.
+#[test]
+fn a_connection_is_quiet_again_after_a_put() {
+    let after = |seconds| Timestamp::default().saturating_add(Duration::from_secs(seconds));
+    let mut session = asked(Verb::Put);
+    session.begin_receiving(0);
+    session.sender().refuse(-5, "no").unwrap();
+    session.handle_timeout(after(30), true).unwrap();
+    session.handle_timeout(after(630), true).unwrap();
+    session.handle_timeout(after(1230), true).unwrap();
+    session.incoming_over();
+    session.end_receiving();
+    session.handle_timeout(after(1830), true).unwrap();
+    assert!(session.handle_timeout(after(2430), true).is_err());
+}
+
 /// Rule F2: a client that has stopped returning memory is needed until all of it is back.
 #[test]
 fn lent_memory_keeps_a_connection() {
@@ -405,5 +421,7 @@ fn lent_memory_keeps_a_connection() {
     assert!(!session.is_needed());
 }
 
+#[path = "put_link.rs"]
+mod put_link;
 #[path = "session_table.rs"]
 mod table;
