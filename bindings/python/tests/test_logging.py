@@ -234,8 +234,8 @@ def test_nothing_is_lost_at_the_end(script):
     assert (out, process.returncode) == ("", 0), errors
     assert "events were dropped" not in errors
     assert errors.count("dipc.audit a request for `x`") == 200
-    assert errors.count("DEBUG dipc.client.asking the connection") == 200
-    assert errors.count("WARNING dipc.driver.telling stream 401 of `fails`") == 1
+    assert errors.count("DEBUG dipc.client.core the connection") == 200
+    assert errors.count("WARNING dipc.driver.wording stream 401 of `fails`") == 1
     assert errors.count("INFO dipc.server.core a server stops") == 1
 
 
