@@ -167,6 +167,9 @@ impl Inbound {
         while read < budget.messages && bytes < budget.bytes && self.may_read(side) {
             if let Some(early) = end.session.take_early() {
                 bytes += early.message.held_bytes();
+                if early.control.is_some() {
+                    end.pump_own(effects);
+                }
                 let now = *now.get_or_insert_with(clock::now);
                 self.deliver(side, end, (early.message, early.control), now);
                 read += 1;

@@ -1,6 +1,6 @@
 //! The stream that comes in: when its messages may come, and who has them until it is read.
 
-use super::{Early, Held, Session};
+use super::{Early, Held, Session, SessionEvent};
 use crate::error::{Error, Result};
 use crate::proto::{Control, SenderState};
 
@@ -9,7 +9,7 @@ const MOST_OVERTAKING: usize = 4;
 
 /// The direction in which the peer sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Inbound {
+pub(super) enum InboundState {
     /// A server of which no client has wanted to send.
     Never,
     /// Between streams.
@@ -22,7 +22,7 @@ pub(super) enum Inbound {
     Retired,
 }
 
-impl Inbound {
+impl InboundState {
     /// Whether the peer may announce its memory: streams come in here, or have come.
     pub(super) fn has_come(self) -> bool {
         self != Self::Never
@@ -33,20 +33,20 @@ impl<P, K, M> Session<P, K, M> {
     /// At a server: the host decides about a stream that the client sends. The stream's messages
     /// are kept until [`begin_receiving`](Self::begin_receiving).
     pub fn await_decision(&mut self) {
-        self.inbound = Inbound::Undecided;
+        self.inbound = InboundState::Undecided;
     }
 
     /// A stream is about to come in. Of its bodies `early_bytes` are kept while nobody reads it.
     pub fn begin_receiving(&mut self, early_bytes: u64) {
-        self.inbound = Inbound::Open;
+        self.inbound = InboundState::Open;
         self.early.body_limit = early_bytes;
     }
 
     /// Everything of a stream has come, or nothing more comes.
     pub fn end_receiving(&mut self) {
         self.early.clear();
-        if matches!(self.inbound, Inbound::Open | Inbound::Undecided) {
-            self.inbound = Inbound::Idle;
+        if matches!(self.inbound, InboundState::Open | InboundState::Undecided) {
+            self.inbound = InboundState::Idle;
         }
         self.set_host_waiting(None);
     }
@@ -54,7 +54,7 @@ impl<P, K, M> Session<P, K, M> {
     /// No stream comes after the last one: the connection serves the arrays that point into the
     /// peer's memory.
     pub fn retire(&mut self) {
-        self.inbound = Inbound::Retired;
+        self.inbound = InboundState::Retired;
     }
 
     /// The client's stream has come to its end (rule Q10).
@@ -66,20 +66,29 @@ impl<P, K, M> Session<P, K, M> {
 
     /// Whether a stream comes in.
     pub fn is_receiving(&self) -> bool {
-        self.inbound == Inbound::Open
+        self.inbound == InboundState::Open
     }
 
     /// Whether a stream comes in, or the host decides about one.
     pub(super) fn is_expecting(&self) -> bool {
-        matches!(self.inbound, Inbound::Open | Inbound::Undecided)
+        matches!(self.inbound, InboundState::Open | InboundState::Undecided)
     }
 
     /// The next message that came before the reader of the stream.
     pub fn take_early(&mut self) -> Option<Early<M>> {
-        match self.inbound {
-            Inbound::Open => self.early.pop(),
-            _ => None,
+        if self.inbound != InboundState::Open {
+            return None;
         }
+        let early = self.early.pop()?;
+        if let Some(abort @ Control::Abort { .. }) = &early.control
+            && self.is_server()
+        {
+            // It may have overtaken the request, before which the sender knew no stream. The same
+            // message twice changes nothing.
+            let _ = self.sender.handle(abort);
+            self.events.push_back(SessionEvent::Lost);
+        }
+        Some(early)
     }
 
     /// Whether such messages wait for the reader.
@@ -101,16 +110,16 @@ impl<P, K, M> Session<P, K, M> {
     /// The peer sends a message that nobody asked for.
     pub fn set_aside(&mut self, message: M, control: Option<Control>, held: Held) -> Result<()> {
         match self.inbound {
-            Inbound::Retired => Ok(()),
-            Inbound::Open | Inbound::Undecided => {
+            InboundState::Retired => Ok(()),
+            InboundState::Open | InboundState::Undecided => {
                 self.early.push(message, control, held);
                 Ok(())
             }
-            Inbound::Never | Inbound::Idle if self.may_overtake_request() => {
+            InboundState::Never | InboundState::Idle if self.may_overtake_request() => {
                 self.early.push(message, control, held);
                 Ok(())
             }
-            Inbound::Never | Inbound::Idle => Err(self.unasked(match held {
+            InboundState::Never | InboundState::Idle => Err(self.unasked(match held {
                 Held::Body(_) => "a body",
                 Held::Other(_) => "a message",
             })),
@@ -126,11 +135,11 @@ impl<P, K, M> Session<P, K, M> {
     pub fn nothing_came(&self, is_waiting: bool) -> Result<bool> {
         match (is_waiting, self.inbound) {
             // The reader of the stream announces the body.
-            (true, Inbound::Open) => Ok(false),
-            (true, Inbound::Retired) => Ok(true),
+            (true, InboundState::Open) => Ok(false),
+            (true, InboundState::Retired) => Ok(true),
             (true, _) => Err(self.unasked("a body")),
             // The server waits for the client's end, so that the client loses nothing unread.
-            (false, Inbound::Idle | Inbound::Retired)
+            (false, InboundState::Idle | InboundState::Retired)
                 if self.is_dismissed() && !self.sender.is_asking() =>
             {
                 Err(Error::disconnected("the server is being stopped"))

@@ -19,7 +19,7 @@ use crate::proto::{
 };
 use early::EarlyMessages;
 pub use early::{Early, Held};
-use inbound::Inbound;
+use inbound::InboundState;
 pub use putting::{HostResult, PutProgress, PutStage};
 use role::{ClientRole, ServerRole, SessionRole};
 pub use timing::QuietTimes;
@@ -40,7 +40,7 @@ pub struct Session<P, K, M> {
     is_cancelled: bool,
     /// Messages of the transport keep their order.
     is_ordered: bool,
-    inbound: Inbound,
+    inbound: InboundState,
     early: EarlyMessages<M>,
     events: VecDeque<SessionEvent<K>>,
     closed: Option<Error>,
@@ -144,7 +144,7 @@ impl<P, K, M> Session<P, K, M> {
     /// The end that connected to a server.
     pub fn client(config: SenderConfig, is_ordered: bool) -> Self {
         let role = SessionRole::Client(ClientRole::default());
-        Self::new(role, config, is_ordered, Inbound::Idle)
+        Self::new(role, config, is_ordered, InboundState::Idle)
     }
 
     /// The end that accepted the connection, at `now`.
@@ -155,10 +155,15 @@ impl<P, K, M> Session<P, K, M> {
         now: Timestamp,
     ) -> Self {
         let role = SessionRole::Server(ServerRole::new(times, now));
-        Self::new(role, config, is_ordered, Inbound::Never)
+        Self::new(role, config, is_ordered, InboundState::Never)
     }
 
-    fn new(role: SessionRole, config: SenderConfig, is_ordered: bool, inbound: Inbound) -> Self {
+    fn new(
+        role: SessionRole,
+        config: SenderConfig,
+        is_ordered: bool,
+        inbound: InboundState,
+    ) -> Self {
         Self {
             role,
             sender: Sender::new(config),
@@ -235,7 +240,7 @@ impl<P, K, M> Session<P, K, M> {
                 Control::Error { .. } if self.sender.is_asking() => {
                     // Rule Q5: it ends both streams of an exchange.
                     self.sender.handle(&control)?;
-                    if self.inbound == Inbound::Open {
+                    if self.inbound == InboundState::Open {
                         return Ok(Handled::Stream(Some(control)));
                     }
                 }

@@ -375,7 +375,7 @@ impl PutWorld {
         true
     }
 
-    /// Rule Q10: what is left of a stream that was answered is read, and thrown away.
+    /// Rule Q10: the server reads and drops the rest of a stream that it has answered.
     fn read_rest(&mut self) -> bool {
         let Some(receiver) = &mut self.receiver else {
             return false;

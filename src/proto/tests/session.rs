@@ -240,6 +240,36 @@ fn a_few_messages_may_overtake_the_request() {
     );
 }
 
+/// Rules Q3, Q10: an ABORT that has overtaken its request ends the stream once the stream is read.
+#[test]
+fn an_abort_may_overtake_the_request() {
+    let mut session = server_of(false);
+    let abort = Control::Abort {
+        stream: 0,
+        status: -5,
+        seq: 1,
+        text: "no".into(),
+    };
+    let Handled::Stream(kept) = control(&mut session, &abort).unwrap() else {
+        panic!("it belongs to a stream");
+    };
+    session.set_aside("abort", kept, Held::Other(10)).unwrap();
+    let bytes = asks_to(Verb::Put).encode();
+    let tag = tags().dipc_want;
+    session
+        .handle(InMessage::Tagged { tag, bytes: &bytes })
+        .unwrap();
+    assert_eq!(events(&mut session).len(), 1);
+    session.begin_receiving(1000);
+    session.sender().refuse(-5, "no").unwrap();
+    assert_eq!(session.state(), SenderState::Draining);
+    let early = session.take_early().unwrap();
+    assert_eq!(early.control, Some(abort));
+    assert_eq!(events(&mut session), [SessionEvent::Lost]);
+    // Nothing more of the stream comes.
+    assert_eq!(session.state(), SenderState::Idle);
+}
+
 /// Rule Q11: a side reads on whatever its host does, up to what was granted and one body more, and
 /// up to a bound of other messages.
 #[test]
