@@ -65,7 +65,12 @@ impl Provider for Host {
         }
     }
 
-    fn put(&self, _: &Request<'_>, table: Reader) -> Result<()> {
+    fn put(&self, request: &Request<'_>, mut table: Reader) -> Result<()> {
+        match request.ticket() {
+            b"unread" => return Ok(()),
+            b"partly" => return table.next_batch().map(drop),
+            _ => {}
+        }
         let batches: Vec<_> = table.collect::<Result<_, _>>().unwrap();
         self.0.lock().unwrap().extend(batches);
         Ok(())
@@ -159,6 +164,23 @@ fn tables_of_clients_go_through_the_middleware() {
         assert_eq!(numbers(&[answer]), evens(100));
         assert_eq!(put.finish().unwrap(), 1);
         assert!(answers.next_batch().unwrap().is_none());
+    }
+}
+
+/// Rule Q4: a table counts as taken if the host behind the middleware has read it to its end.
+#[test]
+fn a_host_behind_reads_the_whole_table() {
+    for place in PLACES {
+        let (_server, uri) = with_middleware(place, &Host::default());
+        let client = Client::new().unwrap();
+        let options = PutOptions::new().headers(headers("yes"));
+        for ticket in ["unread", "partly"] {
+            let sent = Batches::of(schema(), table(3));
+            let error = client.put_with(&uri, ticket, sent, &options).unwrap_err();
+            assert_eq!(error.status(), Status::Provider, "{ticket}: {error}");
+            let text = "the server's host left the table before its end";
+            assert!(error.text().contains(text), "{ticket}: {error}");
+        }
     }
 }
 

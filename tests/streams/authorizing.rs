@@ -166,6 +166,49 @@ fn a_schema_waits_for_the_decision() {
     }
 }
 
+/// Tells how much time a request has left.
+struct TimeLeft(mpsc::Sender<Duration>);
+
+impl Provider for TimeLeft {
+    fn open(&self, request: &Request) -> Result<dipc::arrow::OwnedDeviceStream> {
+        self.0.send(request.time_left().unwrap()).unwrap();
+        Ok(stream_of(schema(), std::iter::once(Ok(batch(0, 3)))))
+    }
+
+    fn take(&self, request: &Request) -> Result<()> {
+        self.0.send(request.time_left().unwrap()).unwrap();
+        read_all(&mut request.source()?).map(drop)
+    }
+}
+
+/// Rule Q1: the deadline is of the whole request, and runs on while the host decides.
+#[test]
+fn a_deadline_runs_on_during_the_decision() {
+    for subject in SUBJECTS {
+        let (sender, left) = mpsc::channel();
+        let deciding_left = sender.clone();
+        let (server, uri) = deciding(subject, move |request| {
+            // A deadline that began anew would show.
+            thread::sleep(Duration::from_millis(50));
+            deciding_left.send(request.time_left().unwrap()).unwrap();
+            Ok(())
+        });
+        let handler = server.set_handler(Box::new(TimeLeft(sender)));
+        handler.map_err(|(error, _)| error).unwrap();
+        let options = GetOptions {
+            deadline: Some(Duration::from_secs(60)),
+            ..subject.options()
+        };
+        let mut stream = client().get(&[&uri], b"a", &options, None).unwrap();
+        read_all(&mut stream).unwrap();
+        let (deciding, serving) = (left.recv().unwrap(), left.recv().unwrap());
+        assert!(
+            serving <= deciding,
+            "{subject:?}: {serving:?}, {deciding:?}"
+        );
+    }
+}
+
 /// A client that cancels and goes while the host still decides leaves no stream behind, whatever
 /// the host decides.
 #[test]
