@@ -104,8 +104,8 @@ impl Service {
         let slot = Arc::clone(&self.slots).try_acquire_owned();
         slot.map_err(|_| {
             Status::resource_exhausted(format!(
-                "the server has as many streams as --max-streams allows ({}); raise it at the server, \
-                 or ask again when one of them has ended",
+                "the server has as many streams as --max-streams allows ({}); raise it at the \
+                 server, or ask again when one of them has ended",
                 self.max_streams
             ))
         })

@@ -298,8 +298,8 @@ fn detect(file: &mut File, len: u64) -> Result<Format> {
     bail!("the first bytes are of no format known here; {TAKEN}")
 }
 
-/// A file being read. Its name, which need not be its path, precedes every error, panics of the reader become errors, and larger
-/// batches than wanted are sliced.
+/// A file being read. Its name, which need not be its path, precedes every error. Panics of the
+/// reader become errors, and larger batches than wanted are sliced.
 struct FileSource {
     name: String,
     /// `None` after an error, so that a damaged reader is not used again.
