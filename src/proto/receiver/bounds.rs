@@ -54,7 +54,7 @@ impl MessageBounds {
         ))
     }
 
-    /// A message waits for the consumer from now on.
+    /// A message waits for its body or for the consumer from now on.
     pub(super) fn waits(&mut self, header: &Header) -> Result<(), Error> {
         let cost = cost(header);
         self.waiting = self.waiting.saturating_add(cost);
@@ -72,6 +72,16 @@ impl MessageBounds {
              ({} bytes): raise message_limit_bytes (--max-message) if the sender is trusted",
             self.waiting, self.headers
         ))
+    }
+
+    /// Whether the headers that wait take half of what may wait.
+    pub(super) fn is_half_full(&self) -> bool {
+        self.waiting > LEAST_HEADERS / 2
+    }
+
+    /// Nothing waits any more.
+    pub(super) fn forget(&mut self) {
+        self.waiting = 0;
     }
 
     /// The consumer takes a message.

@@ -104,6 +104,11 @@ impl CreditCount {
         Ok(())
     }
 
+    /// Whether the packed bodies that wait fill the window.
+    pub(super) fn is_used_up(&self) -> bool {
+        self.held > self.initial.bytes
+    }
+
     /// Counts a message that the consumer took; `packed` if its body was packed. Returns whether
     /// half the window has become free since the peer was last told.
     ///

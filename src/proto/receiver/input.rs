@@ -206,7 +206,8 @@ impl<B> Receiver<B> {
             let extension = self.config.metadata.extension;
             let in_place = self.spares_in_place();
             self.credit.arrived(&header, extension, in_place)?;
-            if let Err(error) = self.bounds.ensure_body(seq, &header) {
+            let bounds = self.bounds.ensure_body(seq, &header);
+            if let Err(error) = bounds.and_then(|()| self.bounds.waits(&header)) {
                 self.refused.get_or_insert(error);
             }
         }

@@ -434,6 +434,7 @@ impl<B> Receiver<B> {
             }
         }
         self.ready_bytes = 0;
+        self.bounds.forget();
         self.events
             .retain(|event| !matches!(event, ReceiverEvent::Expect { .. }));
     }
@@ -465,9 +466,6 @@ impl<B> Receiver<B> {
                 }
                 None => break,
             };
-            if let Err(error) = self.bounds.waits(&header) {
-                self.refused.get_or_insert(error);
-            }
             self.ready_bytes = self.ready_bytes.saturating_add(header.body_len());
             self.ready.push_back(Message { seq, header, body });
         }

@@ -4,6 +4,9 @@ use super::{Body, Message, Receiver, Side, StreamEnd};
 use crate::proto::HeaderKind;
 use crate::proto::receiver::ReceiverState;
 
+/// Most messages that wait for a consumer in whose place another reads.
+const MOST_WAITING: usize = 1024;
+
 /// Whether the consumer may take the message. The answer of its connection tells how a lent body
 /// goes back, and may arrive after the body if the transport keeps no order.
 pub(super) fn may_take<B>(data: &Option<StreamEnd>, message: &Message<B>) -> bool {
@@ -48,6 +51,16 @@ impl<B> Receiver<B> {
     pub fn is_held_up(&self) -> bool {
         let next = self.ready.front();
         next.is_some_and(|message| !may_take(&self.data, message))
+    }
+
+    /// Whether so much waits for the consumer that a side which reads in its place stops (rule Q11).
+    pub fn is_full(&self) -> bool {
+        self.ready.len() >= MOST_WAITING || self.credit.is_used_up() || self.bounds.is_half_full()
+    }
+
+    /// Whether the bodies come on a connection of their own.
+    pub fn is_split(&self) -> bool {
+        self.data.is_some()
     }
 
     /// Number of batches that the consumer can take now.

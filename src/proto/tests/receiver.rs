@@ -1251,8 +1251,8 @@ fn a_body_past_its_limit_is_refused_by_its_header() {
     }
 }
 
-/// Rule A8: dictionaries without bodies use no credit, and the headers of those that wait for the
-/// consumer have a limit. What it takes makes room.
+/// Rule A8: dictionaries without bytes use no credit, and the headers of those that wait for the
+/// consumer or for their bodies have a limit. What the consumer takes makes room.
 #[test]
 fn headers_that_wait_for_the_consumer_have_a_limit() {
     let (header, len) = dictionary(&vec![0; 100_000]);
@@ -1272,6 +1272,15 @@ fn headers_that_wait_for_the_consumer_have_a_limit() {
         .unwrap();
     assert_eq!(error.status(), Status::OutOfMemory);
     assert!(error.text().contains("wait for the consumer"), "{error}");
+    let mut receiver = streaming(true, false);
+    receiver.limit_messages(u64::MAX, 1);
+    let error = (0..2 * rounds)
+        .find_map(|number| {
+            let seq = u32::try_from(number + 1).unwrap();
+            receiver.handle_metadata(NOW, &metadata(seq, &header)).err()
+        })
+        .unwrap();
+    assert_eq!(error.status(), Status::OutOfMemory);
     let mut receiver = streaming(true, false);
     receiver.limit_messages(u64::MAX, 1);
     for number in 0..2 * rounds {
