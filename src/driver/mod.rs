@@ -25,6 +25,7 @@ pub mod fetch;
 pub mod figures;
 pub mod host_fd;
 pub mod io;
+mod packed;
 pub mod polling;
 pub mod produce;
 mod refusing;

@@ -316,10 +316,9 @@ fn a_body_past_its_limit_is_refused() {
     }
 }
 
-/// Rule Q11: what a server reads of a client's stream while its host is busy has a limit of bytes,
-/// also of headers, which use no credit.
+/// Rule Q11: of a client that has broken a rule the server reads no more, though its host is busy.
 #[test]
-fn headers_that_no_host_takes_are_not_read_without_end() {
+fn clients_that_break_a_rule_are_not_read_without_end() {
     const HEADER: usize = 1 << 20;
     const HEADERS: u32 = 200;
     for subject in SUBJECTS {
@@ -355,9 +354,9 @@ fn headers_that_no_host_takes_are_not_read_without_end() {
             same > 200
         });
         let read = u64::from(HEADERS) * HEADER as u64 - left;
-        // 64 MiB, a message, and what the system's buffers hold.
+        // What a turn reads, and what the system's buffers hold.
         assert!(
-            read < 100 << 20,
+            read < 32 << 20,
             "{}: {read} bytes were read",
             subject.scheme
         );

@@ -5,10 +5,11 @@ use std::os::fd::OwnedFd;
 use super::{End, EndEffects};
 use crate::device::cuda::GpuBody;
 use crate::driver::callbacks::HostOwner;
+use crate::driver::packed::PackedBody;
 use crate::driver::telling;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Status};
 use crate::lines::Lines;
-use crate::proto::{Handled, InMessage, PeerMemory, Transmit};
+use crate::proto::{BodiesWork, Handled, InMessage, PeerMemory, Timestamp, Transmit};
 use crate::transport::{Incoming, Outgoing, Owner, Payload, PeerRegions};
 
 /// A packed body on its way to a transport.
@@ -24,23 +25,34 @@ pub enum Gathered {
 pub type LentHold = (Owner, Option<HostOwner>);
 
 impl End {
-    /// Takes a message that has come, and does what it tells of the peer's memory. A descriptor
+    /// Takes a message that came at `now`, and does what it tells of the peer's memory. A descriptor
     /// that came with another message is closed. On an error the caller [closes](Self::close) the
     /// connection.
-    pub fn handle(&mut self, message: &mut Incoming, effects: &mut EndEffects) -> Result<Handled> {
+    pub(super) fn handle(
+        &mut self,
+        message: Incoming,
+        now: Timestamp,
+        effects: &mut EndEffects,
+    ) -> Result<()> {
         let mut fd = None;
+        let body = |seq, memory: PackedBody| InMessage::Body {
+            seq,
+            len: memory.len() as u64,
+            memory,
+        };
         let message = match message {
-            Incoming::Metadata(_) => InMessage::Metadata,
-            Incoming::Body { .. } | Incoming::GpuBody { .. } => InMessage::Body,
-            Incoming::Tagged { tag, bytes } => InMessage::Tagged { tag: *tag, bytes },
+            Incoming::Metadata(bytes) => InMessage::Metadata(bytes),
+            Incoming::Tagged { tag, bytes } => InMessage::Tagged { tag, bytes },
+            Incoming::Body { seq, memory } => body(seq, PackedBody::Host(memory)),
+            Incoming::GpuBody { seq, body: memory } => body(seq, PackedBody::Gpu(memory)),
             Incoming::Control { bytes, fd: came } => {
-                fd = came.take();
+                fd = came;
                 InMessage::Control(bytes)
             }
         };
-        match self.session.handle(message)? {
-            Handled::Memory(memory) => self.learn(memory, fd, effects).map(|()| Handled::Done),
-            handled => Ok(handled),
+        match self.session.handle(now, message)? {
+            Handled::Memory(memory) => self.learn(memory, fd, effects),
+            Handled::Done => Ok(()),
         }
     }
 
@@ -60,6 +72,35 @@ impl End {
                 let order = |regions: &mut dyn PeerRegions| regions.order(seq, event, &handle);
                 self.connection.with_regions(order)
             }
+        }
+    }
+
+    /// Does something for the bodies that come on this connection.
+    pub(super) fn work_for_bodies(&mut self, work: BodiesWork, effects: &mut EndEffects) {
+        let message = match work {
+            BodiesWork::Expect { seq, packed, list } => {
+                return self.connection.post_body(seq, packed, list);
+            }
+            BodiesWork::Abandoned(bodies) => return self.give_back(bodies, effects),
+            BodiesWork::Request { tag, bytes } => Transmit::Request {
+                tag,
+                bytes: bytes.into(),
+            },
+            BodiesWork::Control(bytes) => Transmit::Control {
+                bytes,
+                region: None,
+            },
+        };
+        let sent = self.transmit(message);
+        self.ensure_sent(sent, effects);
+    }
+
+    /// Ends the connection if a message could not be queued.
+    pub(super) fn ensure_sent(&mut self, sent: Result<()>, effects: &mut EndEffects) {
+        match sent {
+            Err(error) if self.reads_on() && error.status() == Status::Disconnected => {}
+            Err(error) => self.close(error, effects),
+            Ok(()) => {}
         }
     }
 

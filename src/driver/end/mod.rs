@@ -21,21 +21,22 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 pub use message::{Gathered, LentHold};
-pub use receiving::peer_has_ended;
+pub use receiving::{StreamGpus, hand_on_bodies, peer_has_ended};
 pub use sending::{Awaited, SendRoom, Writes};
-pub use turned::{Afterwards, Leftover, Outbound, Progress};
+pub use turned::{Afterwards, Outbound, Progress};
 
 use crate::driver::client_watch::ClientWatch;
 use crate::driver::clock;
 use crate::driver::io::{IoThread, Source};
+use crate::driver::packed::PackedBody;
 use crate::driver::returns::ReturnQueue;
 use crate::driver::turning::{Link, Turn, Turner};
 use crate::error::{Error, Result, Status};
 use crate::proto::{
-    ArrivedRequest, Headers, QuietTimes, Role, RoleTags, Sender, SenderConfig, Session, Side, Tags,
+    ArrivedRequest, Headers, QuietTimes, Role, RoleTags, Sender, SenderConfig, Session, Tags,
     Timestamp,
 };
-use crate::transport::{Connection, Incoming, Lender, LinkOptions, Readiness};
+use crate::transport::{Connection, Lender, LinkOptions, Readiness};
 
 /// A connection, as its threads share it.
 pub type EndLink = Link<End>;
@@ -44,7 +45,7 @@ pub type EndLink = Link<End>;
 pub type OutSender = Sender<Gathered, LentHold>;
 
 /// What an end knows of the protocol.
-pub type EndSession = Session<Gathered, LentHold, Incoming>;
+pub type EndSession = Session<Gathered, LentHold, PackedBody>;
 
 /// The server that accepted a connection. Calls come without locks held.
 pub trait Host: Send + Sync {
@@ -120,8 +121,10 @@ pub struct End {
 /// What keeps the connection of a client that neither a consumer nor the pool has.
 enum Kept {
     Nothing,
-    /// The stream that its consumer has left, and which of its connections this is.
-    Leftover(Side, Arc<dyn Leftover>),
+    /// A stream that its consumer has left: what is done behind its end.
+    Leftover(Afterwards),
+    /// The same, of which this connection carries the bodies, and the other one the stream.
+    LeftoverBodies(Afterwards, Arc<EndLink>),
     /// Lent memory, or a server that owes its last word.
     Retired(Arc<EndLink>),
 }
@@ -139,14 +142,16 @@ pub struct EndEffects {
     sent: Option<Box<dyn Outbound>>,
     /// Why the connection is over, which it is since this turn.
     closed: Option<Error>,
-    /// Something could not be written: when to try again.
-    write_at: Option<Timestamp>,
+    /// When to look after the connection.
+    look_at: Option<Timestamp>,
     /// Regions that a thread of ours is about to unmap.
     unmapping: Vec<u16>,
     /// The connection has nothing to outlive its client for.
     unkept: Option<Arc<EndLink>>,
-    /// The end of a stream that its consumer has left.
-    pub(super) over: Option<Afterwards>,
+    /// What is done behind the end of a stream that its consumer has left.
+    over: Option<Afterwards>,
+    /// Bodies have come for a stream that this other connection carries.
+    bodies_for: Option<Arc<EndLink>>,
 }
 
 impl EndEffects {

@@ -1,17 +1,28 @@
 //! A connection's part in a stream that comes in: messages, the peer's memory, and returns.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use super::{End, EndEffects, EndLink, Kept, Leftover};
+use super::{Afterwards, End, EndEffects, EndLink, EndSession, Kept};
 use crate::device::cuda::Device;
 use crate::driver::clock;
+use crate::driver::packed::PackedBody;
 use crate::driver::returns::forget;
 use crate::driver::telling;
 use crate::driver::turning::{ANSWERS_HIGH_WATER_BYTES, Budget};
-use crate::driver::waiting::RETRY;
+use crate::driver::waiting::{RETRY, Wants};
 use crate::error::{Error, Result, Status};
-use crate::proto::{Handled, Held, Side};
-use crate::transport::{Incoming, Outgoing, PeerRegions, Unmapped};
+use crate::proto::{IncomingStream, Return, Span, Timestamp};
+use crate::transport::{Incoming, Outgoing, PeerRegions, Resolved, Unmapped};
+
+/// GPUs that bodies of a stream come to.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct StreamGpus<'a> {
+    /// Where packed bodies go: see [`PeerRegions::receive_on`].
+    pub packed: Option<&'a Arc<Device>>,
+    /// UUIDs of those whose memory may be lent, as the request names them.
+    pub lent: &'a [[u8; 16]],
+}
 
 impl End {
     /// Whether the peer runs as the same user.
@@ -38,20 +49,32 @@ impl End {
             .with_regions(|regions| regions.misses_gpus())
     }
 
-    /// A stream is about to come in. `gpu` is where its packed bodies shall go
-    /// ([`PeerRegions::receive_on`]), `gpus` are those that the request names. `early_bytes`: so
-    /// much is read in place of a holder that is in the host's code.
+    /// A stream comes in. `early_bytes`: bodies of so many bytes may come before they are announced.
     pub fn begin_receiving(
         &mut self,
-        gpu: Option<&Arc<Device>>,
-        gpus: &[[u8; 16]],
+        stream: IncomingStream<PackedBody>,
+        gpus: StreamGpus<'_>,
         early_bytes: u64,
+        effects: &mut EndEffects,
     ) {
-        self.session.begin_receiving(early_bytes);
+        self.expect_bodies(gpus, early_bytes);
+        if let Err(error) = self.session.begin_receiving(clock::now(), stream) {
+            self.close(error, effects);
+        }
+        self.speak(effects);
+    }
+
+    /// The bodies come in of a stream that another connection carries.
+    pub fn begin_bodies(&mut self, gpus: StreamGpus<'_>, most_bytes: u64) {
+        self.expect_bodies(gpus, 0);
+        self.session.begin_bodies(most_bytes);
+    }
+
+    fn expect_bodies(&mut self, gpus: StreamGpus<'_>, early_bytes: u64) {
         self.connection.begin_stream(early_bytes);
         self.connection.with_regions(|regions| {
-            regions.receive_on(gpu);
-            regions.accept_gpus(gpus);
+            regions.receive_on(gpus.packed);
+            regions.accept_gpus(gpus.lent);
         });
         self.wake();
     }
@@ -86,23 +109,37 @@ impl End {
         }
     }
 
-    /// Has the rest of a stream keep the connection: it is read in the connection's turns.
-    pub fn keep_for(&mut self, side: Side, left: Arc<dyn Leftover>) {
-        self.kept = Kept::Leftover(side, left);
+    /// The consumer of the stream that comes in has left: the rest is read in the connection's
+    /// turns, and then `over` is called. Returns whether the connection is over, and `over` is never
+    /// called.
+    pub fn leave_stream(&mut self, patience: Duration, over: Afterwards) -> bool {
+        if let Some(stream) = self.session.stream_mut() {
+            stream.leave(clock::now(), patience);
+        }
+        self.keep(Kept::Leftover(over))
     }
 
-    /// The rest of a stream that keeps the connection, and which of its connections this is.
-    pub(super) fn leftover(&self) -> Option<(Side, Arc<dyn Leftover>)> {
-        match &self.kept {
-            Kept::Leftover(side, left) => Some((*side, Arc::clone(left))),
-            Kept::Nothing | Kept::Retired(_) => None,
+    /// The same, of which this connection carries the bodies, and `stream` the rest.
+    pub fn leave_bodies(&mut self, stream: Arc<EndLink>, over: Afterwards) -> bool {
+        self.session.discard_bodies();
+        self.keep(Kept::LeftoverBodies(over, stream))
+    }
+
+    fn keep(&mut self, kept: Kept) -> bool {
+        // A body that nobody wants is not announced either: it is thrown away.
+        self.connection.forget_bodies();
+        self.wake();
+        if self.session.closed().is_none() {
+            self.kept = kept;
         }
+        self.session.closed().is_some()
     }
 
     /// Nothing of such a stream comes any more.
-    pub fn forget_leftover(&mut self) {
-        if matches!(self.kept, Kept::Leftover(..)) {
-            self.kept = Kept::Nothing;
+    pub(super) fn end_leftover(&mut self, effects: &mut EndEffects) {
+        match std::mem::replace(&mut self.kept, Kept::Nothing) {
+            Kept::Leftover(over) | Kept::LeftoverBodies(over, _) => effects.over = Some(over),
+            kept @ (Kept::Nothing | Kept::Retired(_)) => self.kept = kept,
         }
     }
 
@@ -191,31 +228,108 @@ impl End {
         !self.session.is_server()
     }
 
-    /// Reads a message, if there is one, and keeps it if it belongs to the stream that comes in.
-    /// Returns whether there was one.
-    pub(super) fn read_own(&mut self, budget: Budget, effects: &mut EndEffects) -> Result<bool> {
-        if self.session.is_full_of_early() {
+    /// Reads what has come, up to the budget. Returns how many messages there were.
+    pub fn read(&mut self, budget: Budget, effects: &mut EndEffects) -> usize {
+        self.read_while(budget, |_| true, effects)
+    }
+
+    /// The same, as long as `goes_on` says.
+    pub fn read_while(
+        &mut self,
+        budget: Budget,
+        goes_on: impl Fn(&EndSession) -> bool,
+        effects: &mut EndEffects,
+    ) -> usize {
+        // The clock is read once for all messages, and not where there is none.
+        let (mut read, mut bytes, mut now) = (0, 0, None);
+        self.has_unread = false;
+        while self.session.closed().is_none() && goes_on(&self.session) {
+            if read >= budget.messages || bytes >= budget.bytes {
+                self.has_unread = true;
+                break;
+            }
+            if self.is_flooded() {
+                // Until the peer reads its answers; its death is still noticed.
+                self.ensure_peer_lives(effects);
+                break;
+            }
+            // Messages that came may be all that the event told of. Another event tells of a
+            // process that has ended.
+            let asks_for_death = budget.asks_for_death && read == 0;
+            match self.read_one(asks_for_death, &mut now, effects) {
+                Ok(Some(held)) => bytes += held,
+                Ok(None) => break,
+                Err(error) => {
+                    self.close(error, effects);
+                    break;
+                }
+            }
+            read += 1;
+            // A request, a return or a credit may be followed by the next at once.
+            self.pump(effects);
+            if effects.request.is_some() || effects.over.is_some() {
+                self.has_unread = true;
+                break;
+            }
+        }
+        if read > 0
+            && let Kept::LeftoverBodies(_, stream) = &self.kept
+        {
+            effects.bodies_for = Some(Arc::clone(stream));
+        }
+        read
+    }
+
+    /// Reads a message, if there is one. Returns how much memory it takes.
+    fn read_one(
+        &mut self,
+        asks_for_death: bool,
+        now: &mut Option<Timestamp>,
+        effects: &mut EndEffects,
+    ) -> Result<Option<u64>> {
+        if self.session.is_full() {
             // What a client says last is of no use without the client.
             return match self.session.is_server() && self.readiness().has_hung_up() {
                 true => Err(Error::disconnected("the client has closed the connection")),
-                false => Ok(false),
+                false => Ok(None),
             };
         }
-        let Some(mut message) = self.receive(budget.asks_for_death)? else {
+        let Some(message) = self.receive(asks_for_death)? else {
             if self.session.nothing_came(self.connection.is_waiting())? {
                 self.connection.forget_bodies();
             }
-            return Ok(false);
+            return Ok(None);
         };
-        if let Handled::Stream(control) = self.handle(&mut message, effects)? {
-            let bytes = message.held_bytes();
-            let held = match message.body_len() {
-                0 => Held::Other(bytes),
-                _ => Held::Body(bytes),
-            };
-            self.session.set_aside(message, control, held)?;
+        let bytes = message.held_bytes();
+        self.handle(message, *now.get_or_insert_with(clock::now), effects)?;
+        Ok(Some(bytes))
+    }
+
+    /// What a consumer waits for on this connection. `reads`: the stream may be read.
+    pub fn wants_of_consumer(&mut self, reads: bool) -> Wants {
+        // Messages that may not be read now must not end a sleep.
+        let read = reads && self.session.closed().is_none() && !self.connection.is_waiting();
+        Wants {
+            read,
+            write: self.is_writing(),
+            at: None,
+            soon: self.doze() && read,
         }
-        Ok(true)
+    }
+
+    /// Finds lent memory of the peer's.
+    pub fn resolve(&mut self, seq: u32, spans: Vec<Span>) -> Result<Resolved> {
+        self.connection
+            .with_regions(|regions| regions.resolve(seq, spans))
+    }
+
+    /// Gives back bodies that nobody will see.
+    pub(super) fn give_back(&mut self, bodies: Vec<Return>, effects: &mut EndEffects) {
+        let (is_due, at) = self.returns.push(bodies.into_iter());
+        effects.look_at_latest(at);
+        if is_due {
+            self.write_on(effects);
+        }
     }
 
     /// Tells the peer that it may free a region.
@@ -244,9 +358,43 @@ impl End {
     /// When to try to write again, where the holder may wait for something else.
     pub(super) fn write_later_at(&self, effects: &mut EndEffects) {
         if self.is_writing() {
-            effects.write_at = Some(clock::after(RETRY));
+            effects.look_at_latest(Some(clock::after(RETRY)));
         }
     }
+}
+
+impl EndEffects {
+    fn look_at_latest(&mut self, at: Option<Timestamp>) {
+        self.look_at = self.look_at.into_iter().chain(at).min();
+    }
+}
+
+/// Hands on what the connection `bodies` has brought to the stream, which the connection `stream`
+/// has, and does for it what is to be done. No lock of a connection is held.
+pub fn hand_on_bodies(bodies: &EndLink, stream: &EndLink) {
+    let (messages, closed) = bodies.interfere(|end, _| {
+        let messages = end.session.take_bodies();
+        (messages, end.session.closed().cloned())
+    });
+    let work = stream.interfere(|end, effects| {
+        let handled = (end.session).handle_bodies(clock::now(), messages, closed.as_ref());
+        if let Err(error) = &handled {
+            end.close(error.clone(), effects);
+        }
+        end.speak(effects);
+        let work = end
+            .session
+            .stream_mut()
+            .map(IncomingStream::take_bodies_work);
+        handled.map(|()| work.unwrap_or_default())
+    });
+    bodies.interfere(|end, effects| {
+        match work {
+            Ok(work) => (work.into_iter()).for_each(|work| end.work_for_bodies(work, effects)),
+            Err(error) => end.close(error, effects),
+        }
+        end.say(None, effects);
+    });
 }
 
 /// Why a connection is over whose peer's process has ended.

@@ -11,12 +11,6 @@ impl End {
         self.pump(effects);
     }
 
-    /// The client's stream has come to its end.
-    pub fn incoming_over(&mut self, effects: &mut EndEffects) {
-        self.session.incoming_over();
-        self.pump_own(effects);
-    }
-
     /// Answers the client of the stream `mark`, unless that stream is over.
     fn answer(
         &mut self,

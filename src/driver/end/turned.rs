@@ -3,7 +3,6 @@
 use super::{End, EndEffects};
 use crate::driver::turning::Budget;
 use crate::error::Error;
-use crate::proto::{Side, Timestamp};
 
 /// How far a turn has come with a stream that this end sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,18 +29,3 @@ pub trait Outbound: Send {
 
 /// What is done once no lock is held.
 pub type Afterwards = Box<dyn FnOnce() + Send>;
-
-/// The rest of a stream that its consumer has left.
-pub trait Leftover: Send + Sync {
-    /// Reads one of its connections. Returns how many messages there were.
-    fn turn(&self, side: Side, end: &mut End, budget: Budget, effects: &mut EndEffects) -> usize;
-
-    /// When the server has been silent for too long.
-    fn deadline(&self) -> Option<Timestamp>;
-
-    /// Ends the stream if the server has been silent for too long.
-    fn end_silence(&self, now: Timestamp, effects: &mut EndEffects);
-
-    /// What ends the stream, for whoever does it first.
-    fn take(&self) -> Option<Afterwards>;
-}

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::receiving::peer_has_ended;
+use super::receiving::{hand_on_bodies, peer_has_ended};
 use super::{
     ArrivedRequest, Beside, End, EndEffects, EndLink, LentHold, Outbound, Progress, Writes,
 };
@@ -11,6 +11,7 @@ use crate::driver::turning::{ANSWERS_HIGH_WATER_BYTES, Budget, Turn};
 use crate::driver::waiting::RETRY;
 use crate::driver::waiting::Wants;
 use crate::error::Error;
+use crate::lines::Lines;
 use crate::proto::{SenderState, SessionEvent, Timestamp};
 
 impl Turn for End {
@@ -30,7 +31,10 @@ impl Turn for End {
             self.write_on(effects);
         }
         // A stream that begins is answered before anything else is read.
-        let mut soon = self.begins() || self.read(budget, effects);
+        if !self.begins() {
+            self.read(budget, effects);
+        }
+        let mut soon = self.begins() || self.has_unread;
         let progress = match effects.request {
             None => self.send_outbound(budget, effects),
             Some(_) => None,
@@ -61,29 +65,20 @@ impl Turn for End {
         self.end_quiet_when_due(now, effects);
         self.pump(effects);
         self.say(None, effects);
-        if let Some((_, left)) = self.leftover() {
-            left.end_silence(now, effects);
-        }
     }
 
     fn next_upkeep(&self) -> Option<Timestamp> {
-        let left = self.leftover().and_then(|(_, left)| left.deadline());
         let times = [
             self.retire_at,
             self.probe_at,
             self.session.poll_timeout(),
             self.returns.deadline(),
-            left,
         ];
         times.into_iter().flatten().min()
     }
 
     fn fail(&mut self, error: Error, effects: &mut EndEffects) {
         self.close(error, effects);
-        if let Some((_, left)) = self.leftover() {
-            self.forget_leftover();
-            effects.over = left.take();
-        }
     }
 
     fn is_over(&self) -> bool {
@@ -109,10 +104,11 @@ impl Turn for End {
             lost,
             sent,
             closed,
-            write_at,
+            look_at,
             unmapping,
             unkept,
             over,
+            bodies_for,
         } = effects;
         drop((given_up, unkept));
         drop(sent);
@@ -124,12 +120,15 @@ impl Turn for End {
         if let Some(lost) = lost {
             lost.lost();
         }
-        if let Some(at) = write_at {
+        if let Some(at) = look_at {
             link.look_after(at);
         }
         link.forget_when_unmapped(unmapping);
-        if let Some(stream) = over {
-            stream();
+        if let Some(stream) = bodies_for {
+            hand_on_bodies(link, &stream);
+        }
+        if let Some(over) = over {
+            over();
         }
         // For most batches there is nothing else.
         if request.is_none() && closed.is_none() {
@@ -186,70 +185,29 @@ impl End {
         self.write_later(self.writes, effects);
     }
 
-    /// Does what follows from messages that concern the connection, or what this side sends. A
-    /// request waits for the end of the stream that comes in.
-    pub fn pump_own(&mut self, effects: &mut EndEffects) {
-        self.pump(effects);
-        if let Some(request) = effects.request.take() {
-            self.session.put_back(request);
-        }
-    }
-
-    /// The same as [`pump`](Self::pump), but nothing is written.
-    pub(super) fn pump_unwritten(&mut self, effects: &mut EndEffects) {
+    /// The same as [`pump`](Self::pump), but nothing is written. Returns whether there was a message.
+    pub(super) fn pump_unwritten(&mut self, effects: &mut EndEffects) -> bool {
+        let mut has_said = false;
         while !self.is_over() {
             if let Some(transmit) = self.session.poll_transmit() {
-                if let Err(error) = self.transmit(transmit) {
-                    self.close(error, effects);
-                }
+                has_said = true;
+                let sent = self.transmit(transmit);
+                self.ensure_sent(sent, effects);
             } else if let Some(event) = self.session.poll_event(clock::now) {
                 self.do_event(event, effects);
             } else {
-                return;
+                break;
             }
         }
+        has_said
     }
 
-    /// Reads what has come, up to the budget. Returns whether there may be more.
-    pub fn read(&mut self, budget: Budget, effects: &mut EndEffects) -> bool {
-        self.has_unread = self.read_some(budget, effects);
-        self.has_unread
-    }
-
-    fn read_some(&mut self, budget: Budget, effects: &mut EndEffects) -> bool {
-        if let Some((side, left)) = self.leftover() {
-            return left.turn(side, self, budget, effects) > 0;
+    /// Says what a consumer has to say, and with it the returns that wait.
+    pub fn speak(&mut self, effects: &mut EndEffects) {
+        match self.pump_unwritten(effects) {
+            true => self.say(None, effects),
+            false => self.write_on(effects),
         }
-        for read in 0..budget.messages {
-            if self.is_over() {
-                return false;
-            }
-            if self.is_flooded() {
-                // Until the peer reads its answers; its death is still noticed.
-                self.ensure_peer_lives(effects);
-                return false;
-            }
-            // Messages that came may be all that the event told of. Another event tells of a
-            // process that has ended.
-            let budget = Budget {
-                asks_for_death: budget.asks_for_death && read == 0,
-                ..budget
-            };
-            match self.read_own(budget, effects) {
-                Ok(true) => {}
-                Ok(false) => return false,
-                Err(error) => {
-                    self.close(error, effects);
-                    return false;
-                }
-            }
-            // A request, a return or a credit may be followed by the next at once.
-            self.pump(effects);
-            if effects.request.is_some() {
-                return true;
-            }
-        }
-        !self.is_over()
     }
 
     /// The connection is over. Rule F4: memory that the peer may have mapped is given up first.
@@ -270,9 +228,10 @@ impl End {
         effects.given_up = self.connection.close(lent);
         effects.lost = self.watch.take();
         self.let_go_retired(effects);
+        self.end_leftover(effects);
     }
 
-    fn ensure_peer_lives(&mut self, effects: &mut EndEffects) {
+    pub(super) fn ensure_peer_lives(&mut self, effects: &mut EndEffects) {
         if self.readiness().peer_has_died() {
             let error = peer_has_ended(&self.connection.identity().peer, self.session.is_server());
             self.close(error, effects);
@@ -306,8 +265,8 @@ impl End {
         let is_flooded = self.is_flooded();
         let queued = self.connection.queued().bytes > 0;
         // A body that waits for its holder must not end a sleep.
-        let is_held_up = self.session.is_full_of_early()
-            || (self.session.is_receiving() && self.connection.is_waiting());
+        let is_held_up =
+            self.session.is_full() || (self.session.is_receiving() && self.connection.is_waiting());
         // Where the descriptor cannot tell when there is room, time does.
         let at = (is_flooded && !self.readiness().socket).then(|| clock::after(RETRY));
         Wants {
@@ -319,7 +278,7 @@ impl End {
     }
 
     /// The peer asks for one thing after the other and does not read the answers.
-    fn is_flooded(&self) -> bool {
+    pub(super) fn is_flooded(&self) -> bool {
         self.session.is_server()
             && self.connection.queued().bytes > ANSWERS_HIGH_WATER_BYTES
             && self.session.state() != SenderState::Streaming
@@ -360,6 +319,18 @@ impl End {
                 }
             }
             SessionEvent::Answered => self.let_go(effects),
+            SessionEvent::Bodies(work) => self.work_for_bodies(work, effects),
+            SessionEvent::LeftOver => self.end_leftover(effects),
+            SessionEvent::Silent(silent) => {
+                static SAID: Lines = Lines::new();
+                SAID.say(|more| {
+                    tracing::warn!(
+                        "a cancelled stream is cut: its server has not said its end for \
+                         {silent:?}{more}"
+                    );
+                });
+                self.end_leftover(effects);
+            }
         }
     }
 }

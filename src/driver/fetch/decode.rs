@@ -6,7 +6,7 @@ use crate::device::cuda::Event;
 use crate::device::{DeviceKind, Target};
 use crate::driver::end::peer_has_ended;
 use crate::driver::fetch::Fetch;
-use crate::driver::fetch::inbound::{Taken, TakenBody};
+use crate::driver::fetch::taken::{Taken, TakenBody};
 use crate::driver::waiting::{LONGEST_LOOK, RETRY};
 use crate::error::{Error, Result, Status};
 use crate::proto::{Header, HeaderKind};
@@ -23,7 +23,7 @@ impl Fetch {
         if self.target != Target::AsSent {
             return self.target;
         }
-        let info = self.inbound.info.as_ref();
+        let info = self.stream(|stream| stream.info().cloned());
         let Some(info) = info.filter(|info| info.device_type == DeviceKind::CUDA.0) else {
             return Target::Host;
         };
@@ -80,11 +80,11 @@ impl Fetch {
     /// of a batch and came as bytes.
     fn follow_to(&mut self, gpu: Option<i32>) -> Result<()> {
         self.follow = false;
-        if let (Some(header), Some(ordinal)) = (&self.inbound.schema, gpu)
+        if let (Some(header), Some(ordinal)) = (self.schema(), gpu)
             && self.target != Target::Cuda(ordinal)
         {
             self.target = Target::Cuda(ordinal);
-            self.decoder = Some(Decoder::with_target(header, self.decode, self.target)?);
+            self.decoder = Some(Decoder::with_target(&header, self.decode, self.target)?);
         }
         if let Some(decoder) = &mut self.decoder {
             for (header, body) in self.early.drain(..) {

@@ -5,19 +5,18 @@
 //! - A stream that its consumer leaves before the end goes to the I/O thread (`left.rs`).
 
 mod decode;
-mod inbound;
 mod left;
-mod packed;
+mod looking;
 mod polling;
 mod returns;
 mod sides;
 mod stream;
+mod taken;
 mod waiting;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use left::Left;
 pub use left::{Home, SILENCE_TIMEOUT};
 pub use sides::Sides;
 pub use stream::{Ending, Retry, Stream};
@@ -28,16 +27,16 @@ use crate::device::Target;
 use crate::device::cuda::Device;
 use crate::driver::bell::Bell;
 use crate::driver::clock;
-use crate::driver::end::{End, EndLink};
+use crate::driver::end::{End, EndLink, StreamGpus};
 use crate::driver::figures::StreamStats;
-use crate::driver::turning::{Budget, Turner};
+use crate::driver::packed::PackedBody;
+use crate::driver::turning::Turner;
 use crate::driver::waiting::Looks;
 use crate::error::{Error, Result};
-use crate::proto::{Header, Headers, Receiver, ReceiverConfig};
+use crate::proto::{Header, Headers, IncomingStream, Receiver, ReceiverConfig, Rest};
 use crate::transport::Watched;
-use inbound::{Inbound, Taken};
-use packed::PackedBody;
-use waiting::Look;
+use looking::Look;
+use taken::Taken;
 
 /// What a consumer finds that does not wait.
 #[derive(Debug)]
@@ -50,15 +49,24 @@ pub enum NextBatch<T> {
     NotYet,
 }
 
+/// Who sends a stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum StreamSource {
+    Server,
+    Client,
+}
+
 /// The connections of a stream.
 pub type Connections = Sides<Turner<End>>;
 
 /// One stream on its way in.
 pub struct Fetch {
-    inbound: Inbound,
     connections: Connections,
     decoder: Option<Decoder>,
     decode: DecodeOptions,
+    source: StreamSource,
+    /// The stream has a time at which it must have ended.
+    has_deadline: bool,
     /// Where arrays shall be; [`Target::AsSent`] until it is known where the sender has them.
     target: Target,
     /// The server has them on a GPU, and they shall be there. The first body that is lent shows
@@ -94,6 +102,7 @@ impl Fetch {
         spin: Duration,
     ) -> Result<Box<Self>, (Error, Connections)> {
         let gpus = config.request.gpus.clone();
+        let most_bytes = config.request.credit.bytes;
         let prepared = gpu_of(target, decode.level)
             .and_then(|gpu| Receiver::new(config).map(|receiver| (gpu, receiver)));
         let (gpu, mut receiver) = match prepared {
@@ -101,11 +110,15 @@ impl Fetch {
             Err(error) => return Err((error, connections)),
         };
         receiver.start(clock::now());
-        let mut fetch = Self::new(receiver, connections, decode, target, spin);
-        for (_, connection) in fetch.connections.iter_mut() {
-            connection.step(|end, _| end.begin_receiving(gpu.as_ref(), &gpus, 0));
+        let gpus = StreamGpus {
+            packed: gpu.as_ref(),
+            lent: &gpus,
+        };
+        let mut fetch = Self::new(&receiver, connections, decode, target, spin);
+        if let Some(data) = &mut fetch.connections.data {
+            data.step(|end, _| end.begin_bodies(gpus, most_bytes));
         }
-        fetch.say();
+        fetch.begin(receiver, gpus, 0);
         Ok(fetch)
     }
 
@@ -127,10 +140,9 @@ impl Fetch {
             data: None,
         };
         let bell = Arc::new(Bell::new()?);
-        let mut fetch = Self::new(receiver, connections, decode, Target::Host, spin);
+        let mut fetch = Self::new(&receiver, connections, decode, Target::Host, spin);
         fetch.share(bell);
-        let connection = &mut fetch.connections.metadata;
-        connection.step(|end, _| end.begin_receiving(None, &[], early_bytes));
+        fetch.begin(receiver, StreamGpus::default(), early_bytes);
         fetch.leave();
         Ok(fetch)
     }
@@ -150,7 +162,7 @@ impl Fetch {
     /// Reads the stream that a client sends over `connection`. An error comes with the connection.
     pub fn of_client(
         config: ReceiverConfig,
-        mut connection: Turner<End>,
+        connection: Turner<End>,
         decode: DecodeOptions,
     ) -> Result<Box<Self>, (Error, Turner<End>)> {
         let early_bytes = config.request.credit.bytes;
@@ -158,36 +170,34 @@ impl Fetch {
             Ok(receiver) => receiver,
             Err(error) => return Err((error, connection)),
         };
-        connection.step(|end, _| end.begin_receiving(None, &[], early_bytes));
-        // Rule Q11: the connection is read whatever the host does.
-        connection.step_to_host(|_, _| ());
         let connections = Connections {
             metadata: connection,
             data: None,
         };
-        Ok(Self::new(
-            receiver,
-            connections,
-            decode,
-            Target::Host,
-            Duration::ZERO,
-        ))
+        let (target, spin) = (Target::Host, Duration::ZERO);
+        let mut fetch = Self::new(&receiver, connections, decode, target, spin);
+        fetch.begin(receiver, StreamGpus::default(), early_bytes);
+        // Rule Q11: the connection is read whatever the host does.
+        fetch.connections.metadata.step_to_host(|_, _| ());
+        Ok(fetch)
     }
 
     fn new(
-        mut receiver: Receiver<PackedBody>,
+        receiver: &Receiver<PackedBody>,
         connections: Connections,
         decode: DecodeOptions,
         target: Target,
         spin: Duration,
     ) -> Box<Self> {
-        receiver.limit_messages(decode.body_limit(), decode.message_limit);
-        let links = connections.map(|it| Arc::clone(it.link()));
         Box::new(Self {
-            inbound: Inbound::new(receiver, links),
             connections,
             decoder: None,
             decode,
+            source: match receiver.is_of_client() {
+                true => StreamSource::Client,
+                false => StreamSource::Server,
+            },
+            has_deadline: receiver.has_deadline(),
             target,
             follow: false,
             early: Vec::new(),
@@ -203,9 +213,30 @@ impl Fetch {
         })
     }
 
+    /// Hands the stream to its connection.
+    fn begin(
+        &mut self,
+        mut receiver: Receiver<PackedBody>,
+        gpus: StreamGpus<'_>,
+        early_bytes: u64,
+    ) {
+        receiver.limit_messages(self.decode.body_limit(), self.decode.message_limit);
+        let is_ordered = |it: &Turner<End>| it.link().profile().is_ordered;
+        let is_ordered = self.connections.iter().all(is_ordered);
+        let stream = IncomingStream::new(receiver, is_ordered);
+        (self.connections.metadata)
+            .step(|end, effects| end.begin_receiving(stream, gpus, early_bytes, effects));
+        self.hand_on();
+    }
+
     /// Whether every message has come, and the consumer has taken it.
     pub fn is_complete(&self) -> bool {
-        self.failed.is_none() && self.taken.is_none() && self.inbound.receiver.is_complete()
+        self.failed.is_none() && self.taken.is_none() && self.has_all()
+    }
+
+    /// Whether every message has come and was taken.
+    fn has_all(&self) -> bool {
+        self.stream(IncomingStream::is_complete)
     }
 
     /// Figures so far.
@@ -220,21 +251,21 @@ impl Fetch {
 
     /// Headers of the server's answer, so far.
     pub fn answer_headers(&self) -> Headers {
-        self.inbound.receiver.answer_headers().clone()
+        self.stream(|stream| stream.answer_headers().clone())
     }
 
     /// Who the server is.
     pub fn peer(&self) -> &str {
-        self.inbound.links.metadata.peer()
+        self.link().peer()
     }
 
     fn bodies(&self) -> &Arc<EndLink> {
-        self.inbound.links.bodies()
+        self.connections.bodies().link()
     }
 
     /// Whether the server has said its last word on this stream.
     pub fn is_settled(&self) -> bool {
-        self.inbound.is_settled()
+        left::rest(&self.links()) == Rest::Nothing
     }
 
     /// Where arrays will be, once the schema is there.
@@ -249,7 +280,7 @@ impl Fetch {
 
     /// The schema message, once it is there.
     pub fn schema(&self) -> Option<Arc<Header>> {
-        self.inbound.schema.clone()
+        self.stream(|stream| stream.schema().cloned())
     }
 
     /// Waits for the schema. Fails with whatever ended the stream.
@@ -263,7 +294,7 @@ impl Fetch {
     /// Whether the schema is there. Of an exchange it may come late.
     fn find_schema(&mut self, cancel: Option<&Cancel>) -> Result<bool> {
         while self.decoder.is_none() {
-            if let Some(header) = self.inbound.schema.clone() {
+            if let Some(header) = self.schema() {
                 // Rule E2: STREAM came before it.
                 let target = self.settle_target();
                 self.follow = self.target == Target::AsSent && target != Target::Host;
@@ -271,11 +302,14 @@ impl Fetch {
                 self.say_waiting(false);
                 let decoder = Decoder::with_target(&header, self.decode, self.target);
                 self.decoder = Some(decoder.map_err(|error| self.abort(error))?);
-            } else if let Some(Err(error)) = cancel.map(Cancel::check) {
+                break;
+            }
+            if let Some(Err(error)) = cancel.map(Cancel::check) {
                 // Also where the answer has come already.
                 return Err(self.abort(error));
-            } else if !self.look(Look::Wait) {
-                self.check()?;
+            }
+            self.check()?;
+            if !self.look(Look::Wait) {
                 self.say_waiting(true);
                 return Ok(false);
             }
@@ -307,7 +341,7 @@ impl Fetch {
     /// The consumer goes on with something else. Rule Q11: a server reads a client's stream
     /// meanwhile.
     pub fn leave(&mut self) {
-        if self.bell.is_some() || self.inbound.receiver.is_of_client() {
+        if self.bell.is_some() || self.source == StreamSource::Client {
             for (_, connection) in self.connections.iter_mut() {
                 connection.step_to_host(|end, _| end.doze());
             }
@@ -324,13 +358,13 @@ impl Fetch {
         }
         // Also where batches have come that need not be waited for.
         if let Some(Err(error)) = cancel.map(Cancel::check)
-            && !self.inbound.receiver.is_complete()
+            && !self.has_all()
         {
             return Err(self.abort(error));
         }
         // A consumer that always finds a batch does not wait, and time passes for it too.
-        if self.inbound.receiver.has_deadline() {
-            self.inbound.receiver.handle_timeout(clock::now());
+        if self.has_deadline {
+            self.change(|stream| stream.handle_timeout(clock::now()));
         }
         Ok(true)
     }
@@ -347,7 +381,7 @@ impl Fetch {
                     self.say_waiting(false);
                     return Ok(NextBatch::Batch(batch));
                 }
-            } else if self.inbound.receiver.is_complete() {
+            } else if self.has_all() {
                 // The last credit tells a server that waits for a second connection that there is
                 // none to come.
                 self.tell_credit();
@@ -364,16 +398,15 @@ impl Fetch {
     /// How many batches [`next`](Self::next) gives without waiting for the server. Where there are
     /// none, what the connections have is read first.
     pub fn batches_here(&mut self) -> usize {
-        self.say();
-        let here = self.inbound.receiver.batches_here();
-        if here > 0 || self.failed.is_some() || self.inbound.receiver.is_complete() {
+        let here = self.stream(IncomingStream::batches_here);
+        if here > 0 || self.failed.is_some() || self.has_all() {
             return here;
         }
         // The caller may wait for something else meanwhile, and this alone tells of the end of the
         // connection.
         self.doze();
         self.look(Look::Count);
-        self.inbound.receiver.batches_here()
+        self.stream(IncomingStream::batches_here)
     }
 
     /// Ends the stream: at its end, or early. The connections go `home`, at once or when the server
@@ -381,39 +414,33 @@ impl Fetch {
     pub fn end(mut self: Box<Self>, home: impl FnOnce(Connections) + Send + 'static) {
         // Also at a good end: what was lent for batches that nobody took goes back.
         self.cancel();
-        if self.is_settled() {
-            for (_, connection) in self.connections.iter_mut() {
-                connection.step(|end, _| end.end_receiving());
+        match left::rest(&self.links()) {
+            Rest::Nothing => {
+                for (_, connection) in self.connections.iter_mut() {
+                    connection.step(|end, _| end.end_receiving());
+                }
+                home(self.connections);
             }
-            home(self.connections);
-        } else if self.inbound.is_faulty() || self.inbound.is_cut() {
-            self.inbound.close();
-        } else {
+            Rest::Unusable => left::close(&self.links()),
             // What makes arrays is dropped on this thread: that waits for work on a GPU.
-            let Self {
-                inbound,
-                connections,
-                ..
-            } = *self;
-            Left::start(inbound, connections, Box::new(home));
+            Rest::More | Rest::Late => left::leave(self.connections, Box::new(home)),
         }
     }
 
     fn cancel(&mut self) {
-        if self.failed.is_none() && self.inbound.receiver.is_complete() {
+        if self.failed.is_none() && self.has_all() {
             // A server of the bodies alone hears of the end by the last credit.
             self.tell_credit();
             return;
         }
         self.failed
             .get_or_insert_with(|| Error::cancelled("the stream was cancelled by its consumer"));
-        self.inbound.receiver.cancel();
-        self.say();
+        self.change(IncomingStream::cancel);
     }
 
     fn check(&mut self) -> Result<()> {
-        match self.inbound.receiver.error() {
-            Some(error) => Err(self.failed.get_or_insert(error.clone()).clone()),
+        match self.change(|stream| stream.error().cloned()) {
+            Some(error) => Err(self.failed.get_or_insert(error).clone()),
             None => Ok(()),
         }
     }
@@ -422,63 +449,6 @@ impl Fetch {
         self.failed = Some(error.clone());
         self.cancel();
         error
-    }
-
-    /// One turn of each connection: says, reads, and takes a message, each under one lock. A
-    /// message that is there is taken without reading. Returns whether something came.
-    fn look(&mut self, look: Look) -> bool {
-        let Self {
-            connections,
-            inbound,
-            bell,
-            ..
-        } = self;
-        let takes = look == Look::Take;
-        // Before the read that sees what it rang for.
-        if let Some(bell) = bell.as_ref().filter(|bell| bell.has_rung()) {
-            bell.silence();
-        }
-        let budget = Budget {
-            asks_for_death: self.peer_has_died,
-            ..Budget::WOKEN
-        };
-        let (mut came, mut taken) = (false, None);
-        for (side, connection) in connections.iter_mut() {
-            connection.step(|end, effects| {
-                if takes && inbound.has_message() {
-                    inbound.say(side, end, effects);
-                } else {
-                    came |= inbound.turn(side, end, budget, effects) > 0;
-                }
-                if look != Look::Count {
-                    end.wake();
-                }
-                if takes && side == inbound.links.of_bodies() {
-                    taken = inbound.take(end, effects);
-                }
-            });
-        }
-        self.taken = taken;
-        // What the second connection brought may be to be said on the first.
-        if self.inbound.has_outgoing() {
-            self.say();
-        }
-        came || self.taken.is_some()
-    }
-
-    fn say(&mut self) {
-        for (side, connection) in self.connections.iter_mut() {
-            connection.step(|end, effects| self.inbound.say(side, end, effects));
-        }
-    }
-
-    /// Tells the server of everything that was taken.
-    fn tell_credit(&mut self) {
-        self.inbound.receiver.flush_credit();
-        self.inbound.collect();
-        if self.inbound.has_outgoing() {
-            self.say();
-        }
     }
 }
 

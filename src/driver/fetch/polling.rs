@@ -1,18 +1,11 @@
 //! A consumer that sleeps in an event loop of its own.
 
-use std::sync::Arc;
-
-use smallvec::SmallVec;
-
 use super::{Fetch, NextBatch};
 use crate::arrow::decode::DecodedBatch;
 use crate::cancel::Cancel;
 use crate::driver::clock;
-use crate::driver::end::End;
 use crate::driver::polling::Poller;
-use crate::driver::turning::Turner;
 use crate::error::Result;
-use crate::proto::Side;
 
 impl Fetch {
     /// [`next`](Self::next) without a wait. Where nothing has come, `poller` tells when to look
@@ -26,7 +19,7 @@ impl Fetch {
         cancel: Option<&Cancel>,
         poller: Option<&mut Poller>,
     ) -> Result<NextBatch<DecodedBatch>> {
-        self.inbound.receiver.handle_timeout(clock::now());
+        self.change(|stream| stream.handle_timeout(clock::now()));
         let mut found = self.find_at_once(cancel)?;
         if matches!(found, NextBatch::NotYet) && self.has_peer_died() {
             // What it left is read, and then its end.
@@ -53,7 +46,7 @@ impl Fetch {
     ///
     /// As [`wait_for_schema`](Self::wait_for_schema).
     pub fn try_schema(&mut self, cancel: Option<&Cancel>, poller: &mut Poller) -> Result<bool> {
-        self.inbound.receiver.handle_timeout(clock::now());
+        self.change(|stream| stream.handle_timeout(clock::now()));
         let mut found = self.find_schema(cancel)?;
         if !found && self.has_peer_died() {
             self.peer_has_died = true;
@@ -73,23 +66,13 @@ impl Fetch {
     }
 
     fn has_peer_died(&self) -> bool {
-        let mut links = self.inbound.links.iter();
-        links.any(|link| link.readiness().peer_has_died())
+        let links = self.links();
+        links.iter().any(|link| link.readiness().peer_has_died())
     }
 
     /// Has the poller tell of what the stream waits for.
     fn arm(&mut self, poller: &mut Poller) {
-        let Self {
-            connections,
-            inbound,
-            ..
-        } = self;
-        let at = inbound.receiver.poll_timeout();
-        let wants = |(side, connection): (Side, &mut Turner<End>)| {
-            let wants = connection.step(|end, _| inbound.wants(side, end));
-            (Arc::clone(connection.link()), wants)
-        };
-        let all: SmallVec<[_; 2]> = connections.iter_mut().map(wants).collect();
+        let (all, at) = self.wants();
         poller.wait_for(
             all.iter().map(|(link, wants)| (link.readiness(), *wants)),
             at,

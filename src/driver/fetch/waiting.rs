@@ -4,30 +4,23 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::Fetch;
+use super::looking::Look;
+use super::{Fetch, StreamSource};
 use crate::cancel::Cancel;
 use crate::driver::clock;
 use crate::driver::end::EndLink;
-use crate::driver::waiting;
+use crate::driver::waiting::{self, Wants};
 use crate::error::Result;
-use crate::proto::Timestamp;
+use crate::proto::{Side, Timestamp};
 
-/// What a consumer looks for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Look {
-    Take,
-    /// Anything that ends its wait.
-    Wait,
-    /// How many batches are there. The consumer then waits for something else, so that the
-    /// descriptors have to tell of what comes.
-    Count,
-}
+/// What is waited for on each connection of a stream.
+pub(super) type EachWants = SmallVec<[(Arc<EndLink>, Wants); 2]>;
 
 impl Fetch {
     /// At a server: has the connection know whether the host waits for the client's next batch.
     /// Others may want the place of a stream that waits for long.
     pub(super) fn say_waiting(&mut self, waits: bool) {
-        if self.inbound.receiver.is_of_client()
+        if self.source == StreamSource::Client
             && std::mem::replace(&mut self.is_waiting_said, waits) != waits
         {
             let batches = waits.then_some(self.stats.batches);
@@ -43,9 +36,9 @@ impl Fetch {
         if let Some(Err(error)) = cancel.map(Cancel::check) {
             return Err(self.abort(error));
         }
-        self.inbound.receiver.handle_timeout(clock::now());
+        self.change(|stream| stream.handle_timeout(clock::now()));
         self.check()?;
-        let finds = |this: &mut Self| this.look(look) || this.inbound.receiver.error().is_some();
+        let finds = |this: &mut Self| this.look(look);
         if !self.spin.is_zero()
             && waiting::spin(self.spin, cancel, |upkeep| {
                 if let Some(now) = upkeep {
@@ -70,12 +63,14 @@ impl Fetch {
     /// What a spinning consumer does each millisecond, before it looks.
     fn look_after(&mut self, now: Timestamp) {
         let has_died = |link: &Arc<EndLink>| link.readiness().peer_has_died();
-        self.peer_has_died = self.inbound.links.iter().any(has_died);
+        self.peer_has_died = self.links().iter().any(has_died);
         // A ring does not tell that the server has ended, or hung up.
         self.doze();
         // The server may wait for credit that is held back until half a window is taken.
-        self.inbound.receiver.flush_credit();
-        self.inbound.receiver.handle_timeout(now);
+        self.change(|stream| {
+            stream.flush_credit();
+            stream.handle_timeout(now);
+        });
     }
 
     /// Has the descriptors tell of what comes.
@@ -87,19 +82,25 @@ impl Fetch {
 
     /// Sleeps until one of the connections has something, or time has passed.
     fn sleep(&mut self, cancel: Option<&Cancel>) -> Result<()> {
-        let Self {
-            connections,
-            inbound,
-            bell,
-            ..
-        } = self;
-        let mut all = SmallVec::<[_; 2]>::new();
-        for (side, connection) in connections.iter_mut() {
-            let wants = connection.step(|end, _| inbound.wants(side, end));
-            all.push((connection.link().readiness(), wants));
-        }
-        let deadline = inbound.receiver.poll_timeout();
-        self.peer_has_died = waiting::sleep(all, bell.as_deref(), cancel, deadline)?;
+        let (all, deadline) = self.wants();
+        let all = all.iter().map(|(link, wants)| (link.readiness(), *wants));
+        let all = all.collect::<SmallVec<[_; 2]>>();
+        let bell = self.bell.as_deref();
+        self.peer_has_died = waiting::sleep(all, bell, cancel, deadline)?;
         Ok(())
+    }
+
+    /// What the stream waits for on each connection, and until when.
+    pub(super) fn wants(&mut self) -> (EachWants, Option<Timestamp>) {
+        let sides = [Side::Metadata, Side::Data];
+        let (reads, deadline) = self.stream(|stream| {
+            let reads = sides.map(|side| stream.may_read(side));
+            (reads, stream.poll_timeout())
+        });
+        let wants = (self.connections.iter_mut().zip(reads)).map(|((_, connection), reads)| {
+            let wants = connection.step(|end, _| end.wants_of_consumer(reads));
+            (Arc::clone(connection.link()), wants)
+        });
+        (wants.collect(), deadline)
     }
 }

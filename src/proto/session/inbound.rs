@@ -1,8 +1,10 @@
-//! The stream that comes in: when its messages may come, and who has them until it is read.
+//! The stream that comes in: when its messages may come, and where they go.
 
-use super::{Early, Held, Session, SessionEvent};
+use std::collections::VecDeque;
+
+use super::{IncomingStream, Rest, Session, SessionEvent, StreamMessage};
 use crate::error::{Error, Result};
-use crate::proto::{Control, SenderState};
+use crate::proto::{Control, SenderState, Side, Timestamp};
 
 /// Most messages that may overtake a request: the schema, and an ABORT.
 const MOST_OVERTAKING: usize = 4;
@@ -18,6 +20,10 @@ pub(super) enum InboundState {
     Undecided,
     /// A stream comes in.
     Open,
+    /// The bodies come in of a stream that another session has (rule U3).
+    Bodies,
+    /// The same, but they are thrown away.
+    Discarding,
     /// No stream comes after the last one, of which the rest is thrown away.
     Retired,
 }
@@ -29,23 +35,84 @@ impl InboundState {
     }
 }
 
-impl<P, K, M> Session<P, K, M> {
+impl<P, K, B> Session<P, K, B> {
     /// At a server: the host decides about a stream that the client sends. The stream's messages
     /// are kept until [`begin_receiving`](Self::begin_receiving).
     pub fn await_decision(&mut self) {
         self.inbound = InboundState::Undecided;
     }
 
-    /// A stream is about to come in. Of its bodies `early_bytes` are kept while nobody reads it.
-    pub fn begin_receiving(&mut self, early_bytes: u64) {
+    /// A stream comes in. It gets what has come of it before.
+    ///
+    /// # Errors
+    ///
+    /// Of a message that has come before.
+    pub fn begin_receiving(&mut self, now: Timestamp, stream: IncomingStream<B>) -> Result<()> {
         self.inbound = InboundState::Open;
-        self.early.body_limit = early_bytes;
+        let stream = self.stream.insert(Box::new(stream));
+        if let Some(error) = &self.closed {
+            stream.handle_disconnect(Side::Metadata, error);
+        }
+        let early = self.early.take();
+        early.into_iter().try_for_each(|message| {
+            if let StreamMessage::Control(abort @ Control::Abort { .. }) = &message
+                && self.is_server()
+            {
+                // It may have overtaken the request, before which the sender knew no stream. The
+                // same message twice changes nothing.
+                let _ = self.sender.handle(abort);
+                self.events.push_back(SessionEvent::Lost);
+            }
+            self.deliver_here(now, Side::Metadata, message)
+        })
+    }
+
+    /// The bodies come in of a stream that another session has. Of them `most_bytes` are kept until
+    /// [`take_bodies`](Self::take_bodies).
+    pub fn begin_bodies(&mut self, most_bytes: u64) {
+        self.inbound = InboundState::Bodies;
+        self.early.body_limit = most_bytes;
+    }
+
+    /// The consumer of the bodies has left: those that are not announced are thrown away.
+    pub fn discard_bodies(&mut self) {
+        if self.inbound == InboundState::Bodies {
+            self.inbound = InboundState::Discarding;
+        }
+    }
+
+    /// What has come for the stream whose bodies come here.
+    pub fn take_bodies(&mut self) -> VecDeque<StreamMessage<B>> {
+        self.early.take()
+    }
+
+    /// Takes messages that have come on the other connection of the stream, and whether that
+    /// connection is over.
+    ///
+    /// # Errors
+    ///
+    /// The peer broke a rule, and the caller closes the connections.
+    pub fn handle_bodies(
+        &mut self,
+        now: Timestamp,
+        messages: VecDeque<StreamMessage<B>>,
+        closed: Option<&Error>,
+    ) -> Result<()> {
+        let mut messages = messages.into_iter();
+        let handled = messages.try_for_each(|it| self.deliver_here(now, Side::Data, it));
+        if let Some(error) = closed
+            && let Some(stream) = &mut self.stream
+        {
+            stream.handle_disconnect(Side::Data, error);
+        }
+        handled
     }
 
     /// Everything of a stream has come, or nothing more comes.
     pub fn end_receiving(&mut self) {
-        self.early.clear();
-        if matches!(self.inbound, InboundState::Open | InboundState::Undecided) {
+        self.early.take();
+        self.stream = None;
+        if self.is_expecting() {
             self.inbound = InboundState::Idle;
         }
         self.set_host_waiting(None);
@@ -55,75 +122,114 @@ impl<P, K, M> Session<P, K, M> {
     /// peer's memory.
     pub fn retire(&mut self) {
         self.inbound = InboundState::Retired;
-    }
-
-    /// The client's stream has come to its end (rule Q10).
-    pub fn incoming_over(&mut self) {
-        if self.is_server() {
-            self.sender.incoming_over();
-        }
+        self.stream = None;
     }
 
     /// Whether a stream comes in.
     pub fn is_receiving(&self) -> bool {
-        self.inbound == InboundState::Open
+        matches!(
+            self.inbound,
+            InboundState::Open | InboundState::Bodies | InboundState::Discarding
+        )
     }
 
     /// Whether a stream comes in, or the host decides about one.
     pub(super) fn is_expecting(&self) -> bool {
-        matches!(self.inbound, InboundState::Open | InboundState::Undecided)
+        self.is_receiving() || self.inbound == InboundState::Undecided
     }
 
-    /// The next message that came before the reader of the stream.
-    pub fn take_early(&mut self) -> Option<Early<M>> {
-        if self.inbound != InboundState::Open {
-            return None;
+    /// The stream that comes in.
+    pub fn stream(&self) -> Option<&IncomingStream<B>> {
+        self.stream.as_deref()
+    }
+
+    /// The same, to be changed.
+    pub fn stream_mut(&mut self) -> Option<&mut IncomingStream<B>> {
+        self.stream.as_deref_mut()
+    }
+
+    /// Whether the consumer of the stream that comes in can take a message.
+    pub fn has_message(&self) -> bool {
+        (self.stream.as_ref()).is_some_and(|stream| stream.has_message())
+    }
+
+    /// What is still to come of the stream.
+    pub fn rest(&self) -> Rest {
+        match &self.stream {
+            Some(stream) if self.closed.is_none() => stream.rest(),
+            _ => Rest::Unusable,
         }
-        let early = self.early.pop()?;
-        if let Some(abort @ Control::Abort { .. }) = &early.control
-            && self.is_server()
-        {
-            // It may have overtaken the request, before which the sender knew no stream. The same
-            // message twice changes nothing.
-            let _ = self.sender.handle(abort);
-            self.events.push_back(SessionEvent::Lost);
-        }
-        Some(early)
     }
 
-    /// Whether such messages wait for the reader.
-    pub fn has_early(&self) -> bool {
-        self.is_receiving() && self.early.len() > 0
+    /// Whether so much waits for its consumer that nothing more is read (rule Q11).
+    pub fn is_full(&self) -> bool {
+        self.early.is_full() || (self.stream.as_ref()).is_some_and(|stream| stream.is_full())
     }
 
-    /// Whether so many of them wait that nothing more is read (rule Q11).
-    pub fn is_full_of_early(&self) -> bool {
-        self.early.is_full()
-    }
-
-    /// Keeps a message of the stream that comes in, which nobody reads now: its reader is in the
-    /// host's code, the host decides about the stream, or the message has overtaken the request
-    /// (rule Q3). A retired connection throws it away.
+    /// Takes a message of the stream that comes in: hands it to the stream, or keeps it while the
+    /// host decides about the stream, or since the message has overtaken the request (rule Q3). A
+    /// retired connection throws it away.
     ///
     /// # Errors
     ///
     /// The peer sends a message that nobody asked for.
-    pub fn set_aside(&mut self, message: M, control: Option<Control>, held: Held) -> Result<()> {
+    pub(super) fn deliver(
+        &mut self,
+        now: Timestamp,
+        message: StreamMessage<B>,
+        bytes: u64,
+    ) -> Result<()> {
         match self.inbound {
             InboundState::Retired => Ok(()),
-            InboundState::Open | InboundState::Undecided => {
-                self.early.push(message, control, held);
+            InboundState::Open => self.deliver_here(now, Side::Metadata, message),
+            InboundState::Undecided | InboundState::Bodies | InboundState::Discarding => {
+                self.early.push(message, bytes);
                 Ok(())
             }
             InboundState::Never | InboundState::Idle if self.may_overtake_request() => {
-                self.early.push(message, control, held);
+                self.early.push(message, bytes);
                 Ok(())
             }
-            InboundState::Never | InboundState::Idle => Err(self.unasked(match held {
-                Held::Body(_) => "a body",
-                Held::Other(_) => "a message",
+            InboundState::Never | InboundState::Idle => Err(self.unasked(match message {
+                StreamMessage::Body { .. } => "a body",
+                _ => "a message",
             })),
         }
+    }
+
+    fn deliver_here(
+        &mut self,
+        now: Timestamp,
+        side: Side,
+        message: StreamMessage<B>,
+    ) -> Result<()> {
+        let is_server = self.is_server();
+        let Some(stream) = &mut self.stream else {
+            return Ok(());
+        };
+        stream.deliver(now, side, message)?;
+        if is_server && stream.is_over_on_wire() {
+            // Rule Q10.
+            self.sender.incoming_over();
+        }
+        // Nobody answers for a stream of the server's own, which would wait for credit.
+        if is_server
+            && self.sender.state() == SenderState::Streaming
+            && stream.is_peer_at_fault()
+            && let Some(error) = stream.error()
+        {
+            return Err(error.clone());
+        }
+        Ok(())
+    }
+
+    /// The next event of the stream that comes in.
+    pub(super) fn poll_stream_event(&mut self) -> Option<SessionEvent<K>> {
+        let stream = self.stream.as_mut()?;
+        if let Some(work) = stream.poll_event() {
+            return Some(SessionEvent::Bodies(work));
+        }
+        (stream.has_just_ended()).then_some(SessionEvent::LeftOver)
     }
 
     /// Nothing can be read now. `is_waiting`: the transport has a body that was not announced.
@@ -134,9 +240,17 @@ impl<P, K, M> Session<P, K, M> {
     /// The peer sends a body that nobody asked for; the server is being stopped.
     pub fn nothing_came(&self, is_waiting: bool) -> Result<bool> {
         match (is_waiting, self.inbound) {
-            // The reader of the stream announces the body.
-            (true, InboundState::Open) => Ok(false),
-            (true, InboundState::Retired) => Ok(true),
+            (true, InboundState::Open) => match self.stream() {
+                Some(stream) if !stream.is_broken() && stream.is_split() => Ok(false),
+                Some(stream) if !stream.is_broken() => Err(Error::protocol(
+                    // Rule D1.
+                    "a large body came before its header, on one connection",
+                )),
+                _ => Ok(true),
+            },
+            // The other session announces the body.
+            (true, InboundState::Bodies) => Ok(false),
+            (true, InboundState::Retired | InboundState::Discarding) => Ok(true),
             (true, _) => Err(self.unasked("a body")),
             // The server waits for the client's end, so that the client loses nothing unread.
             (false, InboundState::Idle | InboundState::Retired)

@@ -1,38 +1,40 @@
 //! What one end of a connection knows of the protocol.
 //!
 //! A [`Session`] decides where each message belongs that arrives: to the connection, to the stream
-//! that this end sends, or to the stream that comes in. It has the request that waits for a holder,
-//! the answers to a client's request, and the messages that come before anybody reads them.
+//! that this end sends, or to the [stream that comes in](IncomingStream). It has both streams, the
+//! request that waits for a holder, the answers to a client's request, and the messages that come
+//! before their stream begins.
 
 mod early;
 mod inbound;
 mod putting;
 mod role;
+mod stream;
 mod timing;
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use crate::error::{Error, Result};
 use crate::proto::{
-    Control, Headers, Request, Role, Sender, SenderConfig, SenderEvent, SenderState, Timestamp,
-    Transmit, WindowRoom, body_of_tag, is_answer,
+    Bytes, Control, Headers, ReceiverTransmit, Request, Role, Sender, SenderConfig, SenderEvent,
+    SenderState, Side, Timestamp, Transmit, WindowRoom, body_of_tag, is_answer,
 };
 use early::EarlyMessages;
-pub use early::{Early, Held};
 use inbound::InboundState;
 pub use putting::{HostResult, PutProgress, PutStage};
 use role::{ClientRole, ServerRole, SessionRole};
+pub use stream::{BodiesWork, IncomingStream, Rest};
 pub use timing::QuietTimes;
 
 /// One end of a connection.
 ///
-/// `P` and `K` are those of its [`Sender`]. `M` is a message as the transport has it, kept until
-/// the stream is read to which the message belongs.
+/// `P` and `K` are those of its [`Sender`], and `B` is that of its [`Receiver`](crate::proto::Receiver).
 ///
 /// Call order: `handle_*` for each input, or a command; then [`poll_transmit`](Self::poll_transmit)
 /// and [`poll_event`](Self::poll_event) until both are `None`.
 #[derive(Debug)]
-pub struct Session<P, K, M> {
+pub struct Session<P, K, B> {
     role: SessionRole,
     sender: Sender<P, K>,
     /// The client has cancelled the stream that was asked for last. Longer than in the sender,
@@ -41,27 +43,51 @@ pub struct Session<P, K, M> {
     /// Messages of the transport keep their order.
     is_ordered: bool,
     inbound: InboundState,
-    early: EarlyMessages<M>,
+    /// The stream that comes in, until [`end_receiving`](Self::end_receiving).
+    stream: Option<Box<IncomingStream<B>>>,
+    early: EarlyMessages<B>,
     events: VecDeque<SessionEvent<K>>,
     closed: Option<Error>,
 }
 
-/// A message that arrived, without the memory of its body.
-#[derive(Debug, Clone, Copy)]
-pub enum InMessage<'a> {
+/// A message that arrived. `C` is a control message (rule E3), encoded or not.
+#[derive(Debug)]
+pub enum InMessage<B, C = Bytes> {
     /// Untagged (rule M2).
-    Metadata,
+    Metadata(Bytes),
     /// A tagged message other than a packed body.
     Tagged {
         /// The whole tag.
         tag: u64,
         /// The bytes.
-        bytes: &'a [u8],
+        bytes: Bytes,
     },
     /// A packed body (rule D3).
-    Body,
-    /// A control message (rule E3).
-    Control(&'a [u8]),
+    Body {
+        /// Number of its message.
+        seq: u32,
+        /// Number of bytes received.
+        len: u64,
+        /// The memory with the bytes.
+        memory: B,
+    },
+    /// A control message.
+    Control(C),
+}
+
+/// A message of a stream that comes in.
+pub type StreamMessage<B> = InMessage<B, Control>;
+
+impl<B> InMessage<B> {
+    /// Bytes of memory that it takes.
+    fn held_bytes(&self) -> u64 {
+        match self {
+            Self::Metadata(bytes) | Self::Tagged { bytes, .. } | Self::Control(bytes) => {
+                bytes.len() as u64
+            }
+            Self::Body { len, .. } => *len,
+        }
+    }
 }
 
 /// What is left to do with a message that arrived.
@@ -71,8 +97,16 @@ pub enum Handled {
     Done,
     /// It tells of memory of the peer's.
     Memory(PeerMemory),
-    /// It belongs to the stream that comes in. A control message is decoded.
-    Stream(Option<Control>),
+}
+
+/// Where a control message belongs.
+enum Routed {
+    /// It is dealt with.
+    Done,
+    /// It tells of memory of the peer's.
+    Memory(PeerMemory),
+    /// It belongs to the stream that comes in.
+    Stream(Control),
 }
 
 /// What a peer tells of memory that it lends.
@@ -136,11 +170,17 @@ pub enum SessionEvent<K> {
         /// Where the server wants bodies.
         device_type: i32,
     },
-    /// At a client: the server has said its last word on the stream.
+    /// At a client: the server has said its last word on the stream that this end sends.
     Answered,
+    /// Something to do for the bodies of the stream that comes in.
+    Bodies(BodiesWork),
+    /// A stream that its consumer has left is over.
+    LeftOver,
+    /// The peer has been silent for so long about a stream that its consumer has left.
+    Silent(Duration),
 }
 
-impl<P, K, M> Session<P, K, M> {
+impl<P, K, B> Session<P, K, B> {
     /// The end that connected to a server.
     pub fn client(config: SenderConfig, is_ordered: bool) -> Self {
         let role = SessionRole::Client(ClientRole::default());
@@ -170,56 +210,65 @@ impl<P, K, M> Session<P, K, M> {
             is_cancelled: false,
             is_ordered,
             inbound,
+            stream: None,
             early: EarlyMessages::new(),
             events: VecDeque::new(),
             closed: None,
         }
     }
 
-    /// Takes a message.
+    /// Takes a message that came at `now`.
     ///
     /// # Errors
     ///
     /// The peer broke a rule, and the caller closes the connection.
-    pub fn handle(&mut self, message: InMessage<'_>) -> Result<Handled> {
-        match message {
-            InMessage::Metadata | InMessage::Body => Ok(Handled::Stream(None)),
+    pub fn handle(&mut self, now: Timestamp, message: InMessage<B>) -> Result<Handled> {
+        let bytes = message.held_bytes();
+        let of_stream = match message {
+            InMessage::Metadata(bytes) => StreamMessage::Metadata(bytes),
+            InMessage::Body { seq, len, memory } => StreamMessage::Body { seq, len, memory },
             InMessage::Tagged { tag, bytes } => {
                 let is_body = self.inbound.has_come() && body_of_tag(tag).is_some();
-                if is_body || !(self.is_server() || self.sender.takes(tag)) {
-                    return Ok(Handled::Stream(None));
+                if !is_body && (self.is_server() || self.sender.takes(tag)) {
+                    self.sender.handle_tagged(tag, &bytes)?;
+                    return Ok(Handled::Done);
                 }
-                self.sender.handle_tagged(tag, bytes)?;
-                Ok(Handled::Done)
+                StreamMessage::Tagged { tag, bytes }
             }
             // Rule E3: unknown kinds are ignored.
-            InMessage::Control(bytes) => match Control::decode(bytes)? {
-                Some(control) => self.handle_control(control),
-                None => Ok(Handled::Done),
+            InMessage::Control(bytes) => match Control::decode(&bytes)? {
+                None => return Ok(Handled::Done),
+                Some(control) => match self.handle_control(control)? {
+                    Routed::Done => return Ok(Handled::Done),
+                    Routed::Memory(memory) => return Ok(Handled::Memory(memory)),
+                    Routed::Stream(control) => StreamMessage::Control(control),
+                },
             },
-        }
+        };
+        self.deliver(now, of_stream, bytes)?;
+        Ok(Handled::Done)
     }
 
-    fn handle_control(&mut self, control: Control) -> Result<Handled> {
+    fn handle_control(&mut self, control: Control) -> Result<Routed> {
         let receives = self.inbound.has_come();
         match control {
             Control::Region { id, handle } if receives => {
-                return Ok(Handled::Memory(PeerMemory::Region { id, handle }));
+                return Ok(Routed::Memory(PeerMemory::Region { id, handle }));
             }
             Control::RegionGone { id } if receives => {
-                return Ok(Handled::Memory(PeerMemory::RegionGone { id }));
+                return Ok(Routed::Memory(PeerMemory::RegionGone { id }));
             }
             Control::Ready { seq, event, handle } if receives => {
-                return Ok(Handled::Memory(PeerMemory::Ready { seq, event, handle }));
+                return Ok(Routed::Memory(PeerMemory::Ready { seq, event, handle }));
             }
             Control::Abort { .. } if self.may_overtake_request() => {
-                return Ok(Handled::Stream(Some(control)));
+                return Ok(Routed::Stream(control));
             }
             Control::Abort { .. } if receives && self.is_server() => {
                 // The stream that comes in ends with it, too.
                 self.sender.handle(&control)?;
                 self.events.push_back(SessionEvent::Lost);
-                return Ok(Handled::Stream(Some(control)));
+                return Ok(Routed::Stream(control));
             }
             Control::Credit { .. } | Control::Return { .. } | Control::RegionForgotten { .. }
                 if self.sender.is_extension() =>
@@ -228,11 +277,11 @@ impl<P, K, M> Session<P, K, M> {
             }
             _ => return self.handle_by_role(control),
         }
-        Ok(Handled::Done)
+        Ok(Routed::Done)
     }
 
     /// Takes a message that means something else at each end.
-    fn handle_by_role(&mut self, control: Control) -> Result<Handled> {
+    fn handle_by_role(&mut self, control: Control) -> Result<Routed> {
         match &mut self.role {
             SessionRole::Server(_) => self.sender.handle(&control)?,
             SessionRole::Client(client) => match control {
@@ -241,28 +290,43 @@ impl<P, K, M> Session<P, K, M> {
                     // Rule Q5: it ends both streams of an exchange.
                     self.sender.handle(&control)?;
                     if self.inbound == InboundState::Open {
-                        return Ok(Handled::Stream(Some(control)));
+                        return Ok(Routed::Stream(control));
                     }
                 }
                 _ if self.sender.is_asking() && is_answer(&control) => {
                     self.sender.handle(&control)?;
                 }
-                _ => return Ok(Handled::Stream(Some(control))),
+                _ => return Ok(Routed::Stream(control)),
             },
         }
-        Ok(Handled::Done)
+        Ok(Routed::Done)
     }
 
     /// Notes that the connection is over, and gives back every lend (rule F4): see
-    /// [`Sender::handle_disconnect`].
+    /// [`Sender::handle_disconnect`]. What has come of a stream can still be taken.
     pub fn handle_disconnect(&mut self, error: Error) -> Vec<K> {
+        if let Some(stream) = &mut self.stream {
+            stream.handle_disconnect(Side::Metadata, &error);
+        }
         self.closed = Some(error);
         self.sender.handle_disconnect()
     }
 
     /// The next message for the transport.
     pub fn poll_transmit(&mut self) -> Option<Transmit<P>> {
-        self.sender.poll_transmit()
+        if let Some(transmit) = self.sender.poll_transmit() {
+            return Some(transmit);
+        }
+        Some(match self.stream.as_mut()?.poll_transmit()? {
+            ReceiverTransmit::Tagged { tag, bytes, .. } => Transmit::Request {
+                tag,
+                bytes: bytes.into(),
+            },
+            ReceiverTransmit::Control { bytes, .. } => Transmit::Control {
+                bytes,
+                region: None,
+            },
+        })
     }
 
     /// The next event. `now` tells when a request came.
@@ -271,7 +335,9 @@ impl<P, K, M> Session<P, K, M> {
             if let Some(event) = self.events.pop_front() {
                 return Some(event);
             }
-            let event = self.sender.poll_event()?;
+            let Some(event) = self.sender.poll_event() else {
+                return self.poll_stream_event();
+            };
             if let Some(event) = self.event_of(event, &now) {
                 return Some(event);
             }
@@ -294,12 +360,18 @@ impl<P, K, M> Session<P, K, M> {
                 if let SessionRole::Server(server) = &mut self.role {
                     server.requested();
                 }
-                Some(SessionEvent::Requested(Box::new(ArrivedRequest {
+                let request = Box::new(ArrivedRequest {
                     request,
                     extension,
                     role,
                     at: now(),
-                })))
+                });
+                if self.inbound == InboundState::Open {
+                    // It waits for the end of the stream that comes in.
+                    self.put_back(request);
+                    return None;
+                }
+                Some(SessionEvent::Requested(request))
             }
             SenderEvent::Cancelled => {
                 self.is_cancelled = true;

@@ -51,7 +51,7 @@ impl PutProgress {
     }
 }
 
-impl<P, K, M> Session<P, K, M> {
+impl<P, K, B> Session<P, K, B> {
     /// At a client: asks the server to take the stream of the request.
     ///
     /// # Errors

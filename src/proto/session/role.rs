@@ -64,7 +64,7 @@ impl SessionRole {
     }
 }
 
-impl<P, K, M> Session<P, K, M> {
+impl<P, K, B> Session<P, K, B> {
     /// At a server: keeps a request until [`take_waiting`](Self::take_waiting).
     pub fn put_back(&mut self, request: Box<ArrivedRequest>) {
         if let SessionRole::Server(server) = &mut self.role {
@@ -107,7 +107,7 @@ impl<P, K, M> Session<P, K, M> {
     pub fn host_has_had(&self) -> Option<u64> {
         match &self.role {
             // A host that has something to read does not wait.
-            SessionRole::Server(server) => server.host_has_had.filter(|_| !self.has_early()),
+            SessionRole::Server(server) => server.host_has_had.filter(|_| !self.has_message()),
             SessionRole::Client(_) => None,
         }
     }

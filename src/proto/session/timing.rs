@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::Session;
 use super::role::SessionRole;
+use super::{IncomingStream, Session, SessionEvent};
 use crate::error::Error;
 use crate::proto::{SenderState, Timestamp};
 
@@ -54,13 +54,18 @@ impl Wait {
     }
 }
 
-impl<P, K, M> Session<P, K, M> {
+impl<P, K, B> Session<P, K, B> {
     /// When [`handle_timeout`](Self::handle_timeout) is due.
     pub fn poll_timeout(&self) -> Option<Timestamp> {
-        match &self.role {
-            SessionRole::Server(server) if self.closed.is_none() => server.quiet.at,
-            _ => None,
+        if self.closed.is_some() {
+            return None;
         }
+        let quiet = match &self.role {
+            SessionRole::Server(server) => server.quiet.at,
+            SessionRole::Client(_) => None,
+        };
+        let silent = self.stream().and_then(IncomingStream::silent_at);
+        quiet.into_iter().chain(silent).min()
     }
 
     /// Notes that time has passed. `is_unused`: nothing waits for room at the transport, and the host
@@ -71,6 +76,9 @@ impl<P, K, M> Session<P, K, M> {
     /// `Timeout`: nothing was asked for too long, and neither side has memory of the other. The
     /// caller closes the connection.
     pub fn handle_timeout(&mut self, now: Timestamp, is_unused: bool) -> Result<(), Error> {
+        if let Some(silent) = (self.stream_mut()).and_then(|stream| stream.take_silence(now)) {
+            self.events.push_back(SessionEvent::Silent(silent));
+        }
         let is_idle = self.sender.state() == SenderState::Idle
             && self.sender.lent_outstanding() == 0
             && is_unused

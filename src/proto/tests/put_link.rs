@@ -9,9 +9,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::proto::testing::{batch, schema};
 use crate::proto::{
-    Body, FEATURE_IN_PLACE, FEATURE_RETURN, FreeMessage, FreeQueue, InBody, OutBody, PutStage,
-    Receiver, ReceiverConfig, ReceiverEvent, ReceiverState, ReceiverTransmit, Return, Side,
-    SideConfig, Span, Tags, Verb,
+    Body, FEATURE_IN_PLACE, FEATURE_RETURN, FreeMessage, FreeQueue, OutBody, PutStage, Receiver,
+    ReceiverConfig, Return, SideConfig, Span, Tags, Verb, body_of_tag,
 };
 
 /// How a put ends.
@@ -61,9 +60,8 @@ struct PutWorld {
     setup: PutSetup,
     dice: u64,
     now: Timestamp,
-    client: Session<usize, usize, Wire>,
-    server: Session<usize, usize, Wire>,
-    receiver: Option<Receiver<usize>>,
+    client: Session<usize, usize, usize>,
+    server: Session<usize, usize, usize>,
     host: HostState,
     mark: u64,
     up: VecDeque<Wire>,
@@ -89,7 +87,6 @@ impl PutWorld {
             now: Timestamp::default(),
             client: Session::client(config(), ordered),
             server: Session::server(config(), ordered, times, Timestamp::default()),
-            receiver: None,
             host: HostState::Idle,
             mark: 0,
             up: VecDeque::new(),
@@ -207,7 +204,7 @@ impl PutWorld {
     }
 
     fn deliver_up(&mut self) -> bool {
-        if self.up.is_empty() || self.server.is_full_of_early() {
+        if self.up.is_empty() || self.server.is_full() {
             return false;
         }
         // Control messages and requests keep their order, as on every transport.
@@ -221,20 +218,8 @@ impl PutWorld {
         }
         let wire = self.up.remove(index).unwrap();
         self.deliveries += 1;
-        let handled = self.server.handle(message_of(&wire)).unwrap();
-        if let Handled::Stream(control) = handled {
-            let is_away = self.roll(3) == 0;
-            match &mut self.receiver {
-                // The reader takes what came before it first.
-                Some(receiver) if !is_away && !self.server.has_early() => {
-                    read(receiver, self.now, wire, control);
-                }
-                _ => self
-                    .server
-                    .set_aside(wire, control, Held::Other(1))
-                    .unwrap(),
-            }
-        }
+        let handled = self.server.handle(self.now, message_of(wire)).unwrap();
+        assert_eq!(handled, Handled::Done);
         true
     }
 
@@ -243,8 +228,8 @@ impl PutWorld {
             return false;
         };
         self.deliveries += 1;
-        let handled = self.client.handle(message_of(&wire)).unwrap();
-        assert_eq!(handled, Handled::Done, "{wire:?}");
+        let handled = self.client.handle(self.now, message_of(wire)).unwrap();
+        assert_eq!(handled, Handled::Done);
         true
     }
 
@@ -254,7 +239,7 @@ impl PutWorld {
             HostState::Idle => false,
             HostState::Deciding => self.decide(),
             HostState::Taking => self.take() || self.end_taking(),
-            HostState::Answered => self.read_rest(),
+            HostState::Answered => false,
         }
     }
 
@@ -277,8 +262,9 @@ impl PutWorld {
             given_deadline: None,
             answer: None,
         };
-        self.receiver = Some(Receiver::of_client(config, self.now).unwrap());
-        self.server.begin_receiving(u64::MAX);
+        let receiver = Receiver::of_client(config, self.now).unwrap();
+        let stream = IncomingStream::new(receiver, self.setup.ordered);
+        self.server.begin_receiving(self.now, stream).unwrap();
         if self.setup.fate == PutFate::Refused {
             self.answer_failure("not today");
             return true;
@@ -311,26 +297,28 @@ impl PutWorld {
         if told.is_err() {
             let _ = self.server.sender().fail(code, text);
         }
-        if let Some(receiver) = &mut self.receiver {
-            receiver.cancel();
-        }
+        self.leave();
         self.host = HostState::Answered;
     }
 
+    /// The host wants no more of the stream.
+    fn leave(&mut self) {
+        if let Some(stream) = self.server.stream_mut() {
+            stream.cancel();
+            stream.leave(self.now, Duration::from_secs(60));
+        }
+    }
+
     fn take(&mut self) -> bool {
-        let Some(receiver) = &mut self.receiver else {
+        let Some(stream) = self.server.stream_mut() else {
             return false;
         };
-        if let Some(early) = self.server.take_early() {
-            read(receiver, self.now, early.message, early.control);
-            return true;
-        }
         if matches!(self.setup.fate, PutFate::HostFails(after) if self.taken >= after) {
             self.answer_failure("the disk is full");
             return true;
         }
-        let Some(message) = receiver.next_message() else {
-            receiver.flush_credit();
+        let Some((message, back)) = stream.next_message() else {
+            stream.flush_credit();
             return false;
         };
         // Rules M4, M6: complete, in order, exact.
@@ -338,9 +326,9 @@ impl PutWorld {
         assert_eq!(message.header.bytes(), batch(&[len]).0);
         match message.body {
             Body::Packed(number) => assert_eq!((number, lends), (self.taken, false)),
-            Body::Lent(spans) => {
+            Body::Lent(_) => {
                 assert!(lends);
-                self.held.extend(receiver.to_return(message.seq, &spans));
+                self.held.extend(back);
             }
         }
         self.taken += 1;
@@ -348,19 +336,17 @@ impl PutWorld {
     }
 
     fn end_taking(&mut self) -> bool {
-        let Some(receiver) = &self.receiver else {
+        let Some(stream) = self.server.stream_mut() else {
             return false;
         };
-        if receiver.is_over_on_wire() {
-            self.server.incoming_over();
-        }
-        if receiver.is_complete() {
+        if stream.is_complete() {
             let taken = self.taken as u64;
             let finish = self
                 .server
                 .answer(self.mark, |sender| sender.finish_taking(taken));
             finish.unwrap();
-        } else if let Some(error) = receiver.error() {
+            self.leave();
+        } else if let Some(error) = stream.error() {
             // Rule Q10: the client gave up.
             assert!(
                 matches!(self.setup.fate, PutFate::ClientAborts(_)),
@@ -372,26 +358,6 @@ impl PutWorld {
             return false;
         }
         self.host = HostState::Answered;
-        true
-    }
-
-    /// Rule Q10: the server reads and drops the rest of a stream that it has answered.
-    fn read_rest(&mut self) -> bool {
-        let Some(receiver) = &mut self.receiver else {
-            return false;
-        };
-        receiver.cancel();
-        if let Some(early) = self.server.take_early() {
-            read(receiver, self.now, early.message, early.control);
-            return true;
-        }
-        if !receiver.is_over_on_wire() {
-            return false;
-        }
-        self.held.extend(receiver.abandoned());
-        self.server.incoming_over();
-        self.server.end_receiving();
-        self.receiver = None;
         true
     }
 
@@ -421,21 +387,6 @@ impl PutWorld {
     fn drain(&mut self) {
         self.up.extend(transmits(&mut self.client));
         self.down.extend(transmits(&mut self.server));
-        if let Some(receiver) = &mut self.receiver {
-            while let Some(transmit) = receiver.poll_transmit() {
-                let ReceiverTransmit::Control { bytes, .. } = transmit else {
-                    panic!("a server asks");
-                };
-                self.down.push_back(Wire::Control(bytes));
-            }
-            while let Some(event) = receiver.poll_event() {
-                assert!(matches!(
-                    event,
-                    ReceiverEvent::Schema(_) | ReceiverEvent::Expect { .. }
-                ));
-            }
-            self.held.extend(receiver.abandoned());
-        }
         while let Some(event) = self.client.poll_event(Timestamp::default) {
             match event {
                 SessionEvent::Freed(_) => self.lent -= 1,
@@ -444,12 +395,21 @@ impl PutWorld {
             }
         }
         while let Some(event) = self.server.poll_event(Timestamp::default) {
-            if let SessionEvent::Requested(request) = event {
-                // Rule E4: not before everything of the stream before it has come.
-                assert!(self.receiver.is_none());
-                self.mark = request.request.mark();
-                self.server.await_decision();
-                self.host = HostState::Deciding;
+            match event {
+                SessionEvent::Requested(request) => {
+                    // Rule E4: not before everything of the stream before it has come.
+                    assert!(self.server.stream().is_none());
+                    self.mark = request.request.mark();
+                    self.server.await_decision();
+                    self.host = HostState::Deciding;
+                }
+                SessionEvent::Bodies(BodiesWork::Abandoned(bodies)) => self.held.extend(bodies),
+                // Rule Q10: the server has read and dropped the rest.
+                SessionEvent::LeftOver => {
+                    assert_ne!(self.server.rest(), Rest::More);
+                    self.server.end_receiving();
+                }
+                _ => {}
             }
         }
     }
@@ -462,12 +422,10 @@ impl PutWorld {
         assert!(self.client.ensure_streaming().is_err());
         self.server.handle_disconnect(error.clone());
         assert!(self.server.ensure_streaming().is_err());
-        if let Some(receiver) = &mut self.receiver {
-            receiver.handle_disconnect(Side::Metadata, &error);
-            assert!(matches!(
-                receiver.state(),
-                ReceiverState::Failed | ReceiverState::Cancelled | ReceiverState::Ended
-            ));
+        // What came before the cut can still be taken.
+        if let Some(stream) = self.server.stream_mut() {
+            while stream.next_message().is_some() {}
+            assert!(stream.is_complete() || stream.error().is_some());
         }
     }
 
@@ -500,7 +458,7 @@ impl PutWorld {
         assert_eq!((self.lent, self.client.lent_outstanding()), (0, 0));
         assert_eq!(self.client.state(), SenderState::Idle);
         assert_eq!(self.server.state(), SenderState::Idle);
-        assert!(self.receiver.is_none() && !self.server.has_early());
+        assert!(self.server.stream().is_none());
     }
 
     /// Rule Q10: whether the connection may carry the next stream.
@@ -509,29 +467,19 @@ impl PutWorld {
     }
 }
 
-fn message_of(wire: &Wire) -> InMessage<'_> {
+fn message_of(wire: Wire) -> InMessage<usize> {
     match wire {
-        Wire::Metadata(_) => InMessage::Metadata,
-        Wire::Control(bytes) => InMessage::Control(bytes),
-        Wire::Tagged(tag, bytes) => InMessage::Tagged { tag: *tag, bytes },
-        Wire::Body(..) => InMessage::Body,
-    }
-}
-
-/// Hands a message to the receiver of its stream.
-fn read(receiver: &mut Receiver<usize>, now: Timestamp, wire: Wire, control: Option<Control>) {
-    let result = match wire {
-        Wire::Metadata(bytes) => receiver.handle_metadata(now, &bytes),
-        Wire::Control(_) => receiver.handle(now, Side::Metadata, control.unwrap()),
-        Wire::Tagged(tag, bytes) => receiver.handle_body(now, tag, InBody::List(&bytes)),
-        Wire::Body(tag, memory) => {
-            let len = memory_len(memory);
-            let memory = memory_number(memory);
-            receiver.handle_body(now, tag, InBody::Packed { len, memory })
-        }
-    };
-    if let Err(error) = result {
-        assert!(error.text().contains("out of luck"), "{error}");
+        Wire::Metadata(bytes) => InMessage::Metadata(bytes.into()),
+        Wire::Control(bytes) => InMessage::Control(bytes.into()),
+        Wire::Tagged(tag, bytes) => InMessage::Tagged {
+            tag,
+            bytes: bytes.into(),
+        },
+        Wire::Body(tag, memory) => InMessage::Body {
+            seq: body_of_tag(tag).unwrap().0,
+            len: memory_len(memory),
+            memory: memory_number(memory),
+        },
     }
 }
 
@@ -548,7 +496,7 @@ fn memory_len(memory: usize) -> u64 {
     (memory >> 16) as u64
 }
 
-fn transmits(session: &mut Session<usize, usize, Wire>) -> Vec<Wire> {
+fn transmits(session: &mut Session<usize, usize, usize>) -> Vec<Wire> {
     let next = || {
         Some(match session.poll_transmit()? {
             Transmit::Metadata { prefix, header } => {

@@ -2,7 +2,10 @@
 
 use super::*;
 use crate::error::Status;
-use crate::proto::{Credit, Grant, PutStage, Role, StreamInfo, Tags, Verb};
+use crate::proto::{
+    Credit, FEATURE_IN_PLACE, FEATURE_RETURN, Grant, PutStage, Receiver, ReceiverConfig, Role,
+    SideConfig, StreamInfo, Tags, Verb,
+};
 use std::time::Duration;
 
 type TestSession = Session<&'static str, &'static str, &'static str>;
@@ -58,11 +61,7 @@ pub(super) fn client() -> TestSession {
 pub(super) fn asked(verb: Verb) -> TestSession {
     let mut session = server_of(true);
     let bytes = asks_to(verb).encode();
-    let message = InMessage::Tagged {
-        tag: tags().dipc_want,
-        bytes: &bytes,
-    };
-    assert_eq!(session.handle(message).unwrap(), Handled::Done);
+    handle_tagged(&mut session, tags().dipc_want, &bytes);
     let event = session.poll_event(Timestamp::default).unwrap();
     assert!(matches!(event, SessionEvent::Requested(_)));
     session
@@ -76,7 +75,78 @@ pub(super) fn asking(verb: Verb) -> TestSession {
 }
 
 pub(super) fn control(session: &mut TestSession, message: &Control) -> Result<Handled> {
-    session.handle(InMessage::Control(&message.encode()))
+    let message = InMessage::Control(message.encode().into());
+    session.handle(Timestamp::default(), message)
+}
+
+fn handle_tagged(session: &mut TestSession, tag: u64, bytes: &[u8]) {
+    let bytes = bytes.into();
+    let message = InMessage::Tagged { tag, bytes };
+    let handled = session.handle(Timestamp::default(), message).unwrap();
+    assert_eq!(handled, Handled::Done);
+}
+
+/// A message that belongs to a stream: the schema, and further ones.
+fn metadata(seq: u32) -> InMessage<&'static str> {
+    let prefix = crate::proto::Prefix {
+        kind: crate::proto::PrefixKind::Metadata,
+        seq,
+    };
+    let header = crate::proto::testing::schema();
+    InMessage::Metadata([&prefix.encode()[..], &header].concat().into())
+}
+
+fn body(seq: u32, len: u64) -> InMessage<&'static str> {
+    let memory = "body";
+    InMessage::Body { seq, len, memory }
+}
+
+/// A stream of a server's get, or of the client of a put.
+pub(super) fn stream_of(
+    verb: Verb,
+    credit: Credit,
+    is_ordered: bool,
+) -> IncomingStream<&'static str> {
+    let config = ReceiverConfig {
+        request: Request {
+            credit,
+            features: FEATURE_IN_PLACE | FEATURE_RETURN,
+            ..asks_to(verb)
+        },
+        metadata: SideConfig {
+            tags: tags(),
+            extension: true,
+        },
+        data: None,
+        first_seq: 0,
+        stall_timeout: None,
+        silence_timeout: None,
+        given_deadline: None,
+        answer: None,
+    };
+    let now = Timestamp::default();
+    let receiver = match verb {
+        Verb::Put => Receiver::of_client(config, now),
+        Verb::Exchange => Receiver::of_exchange(config, now),
+        _ => Receiver::new(config).map(|mut receiver| {
+            receiver.start(now);
+            receiver
+        }),
+    };
+    IncomingStream::new(receiver.unwrap(), is_ordered)
+}
+
+/// Begins a stream that comes in.
+pub(super) fn receives(session: &mut TestSession, verb: Verb) {
+    let stream = stream_of(verb, WINDOW, true);
+    session
+        .begin_receiving(Timestamp::default(), stream)
+        .unwrap();
+}
+
+fn error_of(session: &mut TestSession) -> Option<String> {
+    let error = session.stream_mut()?.error()?;
+    Some(error.text().to_owned())
 }
 
 fn events(session: &mut TestSession) -> Vec<SessionEvent<&'static str>> {
@@ -181,17 +251,15 @@ fn a_refused_put_fails_with_the_servers_text() {
 #[test]
 fn an_error_ends_both_streams_of_an_exchange() {
     let mut session = asking(Verb::Exchange);
-    session.begin_receiving(0);
+    receives(&mut session, Verb::Exchange);
     let error = Control::Error {
         status: Status::Provider.code(),
         seq: 0,
         text: "no".into(),
         headers: Headers::new(),
     };
-    let Handled::Stream(Some(of_stream)) = control(&mut session, &error).unwrap() else {
-        panic!("the receiver has not seen it");
-    };
-    assert_eq!(of_stream, error);
+    assert_eq!(control(&mut session, &error).unwrap(), Handled::Done);
+    assert_eq!(error_of(&mut session).as_deref(), Some("the server: no"));
     events(&mut session);
     assert!(session.ensure_streaming().is_err());
 }
@@ -200,110 +268,156 @@ fn an_error_ends_both_streams_of_an_exchange() {
 #[test]
 fn an_abort_reaches_both_sides_of_a_server() {
     let mut session = asked(Verb::Exchange);
-    session.begin_receiving(1000);
+    receives(&mut session, Verb::Put);
     let abort = Control::Abort {
         stream: 0,
         status: -5,
-        seq: 1,
+        seq: 0,
         text: "no".into(),
     };
-    let handled = control(&mut session, &abort).unwrap();
-    assert_eq!(handled, Handled::Stream(Some(abort)));
+    assert_eq!(control(&mut session, &abort).unwrap(), Handled::Done);
     assert_eq!(events(&mut session), [SessionEvent::Lost]);
+    assert!(error_of(&mut session).unwrap().ends_with("no"));
 }
 
 /// Rule Q3: on a connection without order, four messages may overtake the request; more are a
 /// fault. With order there is none.
 #[test]
 fn a_few_messages_may_overtake_the_request() {
+    let now = Timestamp::default();
     let mut unordered = server_of(false);
-    for name in ["schema", "abort", "third", "fourth"] {
-        unordered.set_aside(name, None, Held::Other(10)).unwrap();
+    for seq in 0..4 {
+        unordered.handle(now, metadata(seq)).unwrap();
     }
-    let error = unordered
-        .set_aside("fifth", None, Held::Other(10))
-        .unwrap_err();
+    let error = unordered.handle(now, metadata(4)).unwrap_err();
     assert_eq!(
         error.text(),
         "the client sent a message that only servers send"
     );
-    // They wait for the reader of the stream.
-    assert!(unordered.take_early().is_none());
+    // They wait for their stream.
     unordered.await_decision();
-    assert!(unordered.take_early().is_none());
-    unordered.begin_receiving(0);
-    assert_eq!(unordered.take_early().unwrap().message, "schema");
-    assert!(
-        server_of(true)
-            .set_aside("schema", None, Held::Other(10))
-            .is_err()
-    );
+    let stream = stream_of(Verb::Put, WINDOW, false);
+    unordered.begin_receiving(now, stream).unwrap();
+    events(&mut unordered);
+    assert!(unordered.stream().unwrap().schema().is_some());
+    assert!(server_of(true).handle(now, metadata(0)).is_err());
 }
 
-/// Rules Q3, Q10: an ABORT that has overtaken its request ends the stream once the stream is read.
+/// Rules Q3, Q10: an ABORT that has overtaken its request ends the stream once the stream begins.
 #[test]
 fn an_abort_may_overtake_the_request() {
     let mut session = server_of(false);
     let abort = Control::Abort {
         stream: 0,
         status: -5,
-        seq: 1,
+        seq: 0,
         text: "no".into(),
     };
-    let Handled::Stream(kept) = control(&mut session, &abort).unwrap() else {
-        panic!("it belongs to a stream");
-    };
-    session.set_aside("abort", kept, Held::Other(10)).unwrap();
-    let bytes = asks_to(Verb::Put).encode();
-    let tag = tags().dipc_want;
-    session
-        .handle(InMessage::Tagged { tag, bytes: &bytes })
-        .unwrap();
+    control(&mut session, &abort).unwrap();
+    handle_tagged(&mut session, tags().dipc_want, &asks_to(Verb::Put).encode());
     assert_eq!(events(&mut session).len(), 1);
-    session.begin_receiving(1000);
+    session.await_decision();
     session.sender().refuse(-5, "no").unwrap();
     assert_eq!(session.state(), SenderState::Draining);
-    let early = session.take_early().unwrap();
-    assert_eq!(early.control, Some(abort));
+    let stream = stream_of(Verb::Put, WINDOW, false);
+    session
+        .begin_receiving(Timestamp::default(), stream)
+        .unwrap();
     assert_eq!(events(&mut session), [SessionEvent::Lost]);
+    assert!(error_of(&mut session).unwrap().ends_with("no"));
     // Nothing more of the stream comes.
     assert_eq!(session.state(), SenderState::Idle);
 }
 
-/// Rule Q11: a side reads on whatever its host does, up to what was granted and one body more, and
-/// up to a bound of other messages.
+/// Rule Q11: while the host decides, a side reads on up to one body, and up to a bound of other
+/// messages.
 #[test]
-fn what_waits_for_its_reader_is_bounded() {
+fn what_waits_for_the_decision_is_bounded() {
+    let now = Timestamp::default();
     let mut session = asked(Verb::Put);
-    session.begin_receiving(100);
-    session.set_aside("body", None, Held::Body(100)).unwrap();
-    assert!(!session.is_full_of_early());
-    session.set_aside("body", None, Held::Body(1)).unwrap();
-    assert!(session.is_full_of_early());
-    assert_eq!(session.take_early().unwrap().message, "body");
-    assert!(!session.is_full_of_early());
-    session
-        .set_aside("header", None, Held::Other((64 << 20) + 1))
-        .unwrap();
-    assert!(session.is_full_of_early());
-    // The stream is over: nothing of it is left for the next one.
+    session.await_decision();
+    assert!(!session.is_full());
+    session.handle(now, body(1, 100)).unwrap();
+    assert!(session.is_full());
     session.end_receiving();
-    assert!(!session.is_full_of_early());
-    session.begin_receiving(100);
-    for _ in 0..1024 {
-        assert!(!session.is_full_of_early());
-        session.set_aside("header", None, Held::Other(1)).unwrap();
+    assert!(!session.is_full());
+    session.await_decision();
+    for seq in 0..1024 {
+        assert!(!session.is_full());
+        session.handle(now, metadata(seq)).unwrap();
     }
-    assert!(session.is_full_of_early());
-    assert!(session.has_early());
+    assert!(session.is_full());
+}
+
+/// Rule Q11: a stream is read whatever its host does, until the window is full. What came before a
+/// cut can be taken, and then the stream fails.
+#[test]
+fn what_waits_for_the_host_is_bounded() {
+    let now = Timestamp::default();
+    let mut session = asked(Verb::Put);
+    receives(&mut session, Verb::Put);
+    let mut client = asking(Verb::Put);
+    let mut grant = GRANT;
+    grant.credit = Credit {
+        batches: 100,
+        bytes: 1_000_000,
+    };
+    let headers = Headers::new();
+    let info = INFO;
+    let granted = Control::Grant {
+        info,
+        grant,
+        headers,
+    };
+    control(&mut client, &granted).unwrap();
+    client
+        .sender()
+        .send_schema(crate::proto::testing::schema())
+        .unwrap();
+    let (header, len) = crate::proto::testing::batch(&[600]);
+    let mut sent = 0;
+    while !session.is_full() {
+        let (header, payload) = (header.clone(), "body");
+        let body = crate::proto::OutBody::Packed { len, payload };
+        client.sender().send_batch(header, len, body).unwrap();
+        sent += 1;
+        while let Some(transmit) = client.poll_transmit() {
+            let message = match transmit {
+                Transmit::Metadata { prefix, header } => InMessage::Metadata(
+                    [&prefix[..], header.as_deref().unwrap_or_default()]
+                        .concat()
+                        .into(),
+                ),
+                Transmit::Body { tag, packed } => InMessage::Body {
+                    seq: body_of_tag(tag).unwrap().0,
+                    len,
+                    memory: packed,
+                },
+                _ => continue,
+            };
+            session.handle(now, message).unwrap();
+        }
+        events(&mut session);
+    }
+    // The window has 1,000 bytes; the last batch may pass it.
+    assert_eq!(sent, 2);
+    session.handle_disconnect(Error::disconnected("cut"));
+    let stream = session.stream_mut().unwrap();
+    for _ in 0..sent {
+        assert!(stream.error().is_none());
+        assert!(stream.next_message().is_some());
+    }
+    assert!(stream.next_message().is_none());
+    assert_eq!(stream.error().unwrap().status(), Status::Disconnected);
 }
 
 /// Rule E4: nothing comes at a client that has not asked. A retired connection throws away the rest
 /// of its last stream.
 #[test]
 fn what_nobody_asked_for_is_a_fault() {
+    let now = Timestamp::default();
     let mut session = client();
-    let error = session.set_aside("body", None, Held::Body(1)).unwrap_err();
+    let error = session.handle(now, body(1, 1)).unwrap_err();
     assert_eq!(
         error.text(),
         "the server sent a body while no stream was asked for"
@@ -311,15 +425,78 @@ fn what_nobody_asked_for_is_a_fault() {
     assert!(session.nothing_came(true).is_err());
     assert!(!session.nothing_came(false).unwrap());
     session.retire();
-    session.set_aside("body", None, Held::Body(1)).unwrap();
+    session.handle(now, body(1, 1)).unwrap();
     assert!(session.nothing_came(true).unwrap());
+}
+
+/// Rule D1: over one connection a header comes before its body. Bodies of a stream that was left are
+/// thrown away.
+#[test]
+fn a_large_body_before_its_header_is_a_fault() {
+    let mut session = client();
+    receives(&mut session, Verb::Get);
+    assert!(session.nothing_came(true).is_err());
+    session.stream_mut().unwrap().cancel();
+    assert!(session.nothing_came(true).unwrap());
+}
+
+/// Rules U3, D5: what the connection of the bodies brings waits for the session of the stream.
+#[test]
+fn bodies_of_another_sessions_stream_wait() {
+    let now = Timestamp::default();
+    let mut session = client();
+    session.begin_bodies(100);
+    session.handle(now, body(1, 100)).unwrap();
+    assert!(!session.is_full());
+    session.handle(now, body(2, 1)).unwrap();
+    assert!(session.is_full());
+    assert!(!session.nothing_came(true).unwrap());
+    assert_eq!(session.take_bodies().len(), 2);
+    assert!(!session.is_full());
+    session.discard_bodies();
+    assert!(session.nothing_came(true).unwrap());
+}
+
+/// Rule E4: a stream that its consumer has left is over with the server's last word; a server that
+/// is silent is waited for as long as the consumer said.
+#[test]
+fn a_stream_that_was_left_ends() {
+    let at = |seconds| Timestamp::default().saturating_add(Duration::from_secs(seconds));
+    let left = || {
+        let mut session = client();
+        receives(&mut session, Verb::Get);
+        let stream = session.stream_mut().unwrap();
+        stream.cancel();
+        stream.leave(at(0), Duration::from_secs(60));
+        assert_eq!(events(&mut session), []);
+        session
+    };
+    let mut session = left();
+    assert_eq!(session.poll_timeout(), Some(at(60)));
+    session.handle_timeout(at(59), true).unwrap();
+    assert_eq!(events(&mut session), []);
+    session.handle_timeout(at(60), true).unwrap();
+    let silent = SessionEvent::Silent(Duration::from_secs(60));
+    assert_eq!(events(&mut session), [silent]);
+    assert_eq!((session.rest(), session.poll_timeout()), (Rest::More, None));
+    let mut session = left();
+    let error = Control::Error {
+        status: Status::Cancelled.code(),
+        seq: 0,
+        text: "left".into(),
+        headers: Headers::new(),
+    };
+    control(&mut session, &error).unwrap();
+    assert_eq!(session.rest(), Rest::Nothing);
+    assert_eq!(events(&mut session), [SessionEvent::LeftOver]);
+    assert_eq!(events(&mut session), []);
 }
 
 /// Rule E4, GOAWAY: the client ends the connection once the running stream has arrived.
 #[test]
 fn a_dismissed_client_ends_the_connection() {
     let mut session = client();
-    session.begin_receiving(0);
+    receives(&mut session, Verb::Get);
     assert_eq!(
         control(&mut session, &Control::GoAway).unwrap(),
         Handled::Done
@@ -351,10 +528,7 @@ fn pending_is_said_once() {
         ..asks_to(Verb::Get)
     };
     let bytes = request.encode();
-    let tag = tags().dipc_want;
-    session
-        .handle(InMessage::Tagged { tag, bytes: &bytes })
-        .unwrap();
+    handle_tagged(&mut session, tags().dipc_want, &bytes);
     events(&mut session);
     session.say_pending();
     session.say_pending();
@@ -367,10 +541,7 @@ fn pending_is_said_once() {
 fn a_request_waits_for_the_holder() {
     let mut session = server_of(true);
     let bytes = asks_to(Verb::Get).encode();
-    let tag = tags().dipc_want;
-    session
-        .handle(InMessage::Tagged { tag, bytes: &bytes })
-        .unwrap();
+    handle_tagged(&mut session, tags().dipc_want, &bytes);
     let at = Timestamp::from_nanos(7);
     let Some(SessionEvent::Requested(request)) = session.poll_event(|| at) else {
         panic!("no request");
@@ -411,12 +582,18 @@ fn a_quiet_connection_is_closed() {
 fn a_connection_is_quiet_again_after_a_put() {
     let after = |seconds| Timestamp::default().saturating_add(Duration::from_secs(seconds));
     let mut session = asked(Verb::Put);
-    session.begin_receiving(0);
+    receives(&mut session, Verb::Put);
     session.sender().refuse(-5, "no").unwrap();
     session.handle_timeout(after(30), true).unwrap();
     session.handle_timeout(after(630), true).unwrap();
     session.handle_timeout(after(1230), true).unwrap();
-    session.incoming_over();
+    let abort = Control::Abort {
+        stream: 0,
+        status: -5,
+        seq: 0,
+        text: "no".into(),
+    };
+    control(&mut session, &abort).unwrap();
     session.end_receiving();
     session.handle_timeout(after(1830), true).unwrap();
     assert!(session.handle_timeout(after(2430), true).is_err());

@@ -30,23 +30,23 @@ fn states() -> Vec<(&'static str, TestSession)> {
         (
             "server_put_taking",
             with(asked(Verb::Put), |session| {
-                session.begin_receiving(1000);
+                receives(session, Verb::Put);
                 session.sender().grant(INFO, GRANT).unwrap();
             }),
         ),
         (
             "server_put_draining",
             with(asked(Verb::Put), |session| {
-                session.begin_receiving(1000);
+                receives(session, Verb::Put);
                 session.sender().fail(-5, "no").unwrap();
             }),
         ),
         (
             "server_put_taken",
             with(asked(Verb::Put), |session| {
-                session.begin_receiving(1000);
+                session.await_decision();
                 session.sender().grant(INFO, GRANT).unwrap();
-                session.incoming_over();
+                session.sender().incoming_over();
                 session.end_receiving();
                 session.sender().finish_taking(0).unwrap();
             }),
@@ -54,14 +54,27 @@ fn states() -> Vec<(&'static str, TestSession)> {
         ("client_idle", client()),
         (
             "client_get",
-            with(client(), |session| session.begin_receiving(0)),
+            with(client(), |session| receives(session, Verb::Get)),
+        ),
+        (
+            "client_get_left",
+            with(client(), |session| {
+                receives(session, Verb::Get);
+                let stream = session.stream_mut().unwrap();
+                stream.cancel();
+                stream.leave(Timestamp::default(), Duration::from_secs(60));
+            }),
+        ),
+        (
+            "client_bodies",
+            with(client(), |session| session.begin_bodies(1000)),
         ),
         ("client_retired", with(client(), Session::retire)),
         ("client_put_asked", with(asking(Verb::Put), |_| {})),
         (
             "client_exchange",
             with(asking(Verb::Exchange), |session| {
-                session.begin_receiving(1000);
+                receives(session, Verb::Exchange);
                 let grant = Control::Grant {
                     info: INFO,
                     grant: GRANT,
@@ -167,20 +180,24 @@ fn messages() -> Vec<(String, Option<u64>, Vec<u8>)> {
 }
 
 /// What follows from a message: what is left to do with it, and the outputs.
-fn outcome(session: &mut TestSession, message: InMessage<'_>, aside: Held) -> String {
-    let mut line = match session.handle(message) {
+fn outcome(session: &mut TestSession, message: InMessage<&'static str>) -> String {
+    let mut line = match session.handle(Timestamp::default(), message) {
         Ok(Handled::Done) => "done".to_owned(),
         Ok(Handled::Memory(_)) => "the peer's memory".to_owned(),
-        Ok(Handled::Stream(control)) => {
-            let kept = session.set_aside("message", control, aside);
-            let kept = kept.map_or_else(|error| error.to_string(), |()| "taken".to_owned());
-            format!("for the stream that comes in, without a reader: {kept}")
-        }
         Err(error) => match error.rule() {
             Some(rule) => format!("{error} (rule {rule})"),
             None => error.to_string(),
         },
     };
+    let waits = session.take_bodies().len();
+    if waits > 0 {
+        line.push_str("; waits for its stream");
+    }
+    if let Some(stream) = session.stream_mut()
+        && let Some(error) = stream.error()
+    {
+        write!(line, "; the stream that comes in fails: {error}").unwrap();
+    }
     for name in sent(session) {
         write!(line, "; sends {name}").unwrap();
     }
@@ -202,19 +219,17 @@ fn every_role_state_and_message() {
         let mut table = String::new();
         for (message, tag, bytes) in messages() {
             let (_, mut session) = fresh();
+            let bytes = bytes.into();
             let input = match tag {
-                Some(tag) => InMessage::Tagged { tag, bytes: &bytes },
-                None => InMessage::Control(&bytes),
+                Some(tag) => InMessage::Tagged { tag, bytes },
+                None => InMessage::Control(bytes),
             };
-            let outcome = outcome(&mut session, input, Held::Other(10));
+            let outcome = outcome(&mut session, input);
             writeln!(table, "{message} -> {:?}: {outcome}", session.state()).unwrap();
         }
-        for (message, input, held) in [
-            ("metadata", InMessage::Metadata, Held::Other(10)),
-            ("packed body", InMessage::Body, Held::Body(10)),
-        ] {
+        for (message, input) in [("schema", metadata(0)), ("packed body", body(1, 10))] {
             let (_, mut session) = fresh();
-            let outcome = outcome(&mut session, input, held);
+            let outcome = outcome(&mut session, input);
             writeln!(table, "{message} -> {:?}: {outcome}", session.state()).unwrap();
         }
         insta::assert_snapshot!(format!("session_{name}"), table);

@@ -9,13 +9,13 @@ use crate::error::{Error, Result};
 use crate::proto::Header;
 
 #[derive(Debug)]
-pub(super) enum PackedBody {
+pub enum PackedBody {
     Host(HostBuffer),
     Gpu(GpuBody),
 }
 
 impl PackedBody {
-    pub(super) fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         match self {
             Self::Host(memory) => memory.len(),
             Self::Gpu(body) => body.len(),
@@ -23,7 +23,7 @@ impl PackedBody {
     }
 
     /// The GPU that it lies on, if it does.
-    pub(super) fn gpu(&self) -> Option<i32> {
+    pub fn gpu(&self) -> Option<i32> {
         match self {
             Self::Host(_) => None,
             Self::Gpu(body) => Some(body.device().ordinal()),
@@ -31,7 +31,7 @@ impl PackedBody {
     }
 
     /// Finds the header's buffers in it. Fails if it does not have the length that the header says.
-    pub(super) fn find(self, header: &Header) -> Result<ReceivedBody> {
+    pub fn find(self, header: &Header) -> Result<ReceivedBody> {
         match self {
             Self::Host(memory) => ReceivedBody::packed(header, memory),
             Self::Gpu(body) => packed_on_gpu(header, body),

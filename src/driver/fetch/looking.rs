@@ -1,0 +1,147 @@
+//! What a consumer does with its connections: it looks at the stream, which the session of the first
+//! connection has, reads, and takes messages.
+
+use std::sync::Arc;
+
+use super::taken::Taken;
+use super::{Connections, Fetch, Sides};
+use crate::driver::end::{End, EndLink, EndSession, hand_on_bodies};
+use crate::driver::packed::PackedBody;
+use crate::driver::turning::Budget;
+use crate::proto::{IncomingStream, Message, Return, Side};
+
+/// What a consumer looks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Look {
+    Take,
+    /// Anything that ends its wait.
+    Wait,
+    /// How many batches are there. The consumer then waits for something else, so that the
+    /// descriptors have to tell of what comes.
+    Count,
+}
+
+impl Fetch {
+    /// The state of the stream.
+    pub(super) fn stream<R: Default>(
+        &self,
+        look: impl FnOnce(&IncomingStream<PackedBody>) -> R,
+    ) -> R {
+        let look = |end: &End| end.session.stream().map(look);
+        self.link().look(look).unwrap_or_default()
+    }
+
+    /// Changes the state of the stream, and says what follows.
+    pub(super) fn change<R: Default>(
+        &mut self,
+        change: impl FnOnce(&mut IncomingStream<PackedBody>) -> R,
+    ) -> R {
+        let changed = self.connections.metadata.step(|end, effects| {
+            let changed = end.session.stream_mut().map(change);
+            end.speak(effects);
+            changed
+        });
+        self.hand_on();
+        changed.unwrap_or_default()
+    }
+
+    /// Hands on what the connections have for each other, where there are two.
+    pub(super) fn hand_on(&self) {
+        if let Some(data) = &self.connections.data {
+            hand_on_bodies(data.link(), self.link());
+        }
+    }
+
+    pub(super) fn link(&self) -> &Arc<EndLink> {
+        self.connections.metadata.link()
+    }
+
+    pub(super) fn links(&self) -> Sides<Arc<EndLink>> {
+        self.connections.map(|it| Arc::clone(it.link()))
+    }
+
+    /// One look at each connection: says, reads, and takes a message, each under one lock. A
+    /// message that is there is taken without reading. Returns whether something came.
+    pub(super) fn look(&mut self, look: Look) -> bool {
+        // Before the read that sees what it rang for.
+        if let Some(bell) = self.bell.as_ref().filter(|bell| bell.has_rung()) {
+            bell.silence();
+        }
+        let budget = Budget {
+            asks_for_death: self.peer_has_died,
+            ..Budget::WOKEN
+        };
+        let is_split = self.connections.data.is_some();
+        let awaits_schema = self.decoder.is_none();
+        let Connections { metadata, data } = &mut self.connections;
+        let link = Arc::clone(metadata.link());
+        let (mut came, mut taken) = metadata.step(|end, effects| {
+            end.write_on(effects);
+            let mut came = false;
+            if look != Look::Take || !end.session.has_message() {
+                let may_read = |session: &EndSession| may_read(session, Side::Metadata);
+                came = end.read_while(budget, may_read, effects) > 0;
+            }
+            if look != Look::Count {
+                end.wake();
+            }
+            end.speak(effects);
+            let takes = look == Look::Take && !is_split;
+            let taken = takes.then(|| next_message(end)).flatten();
+            let taken = taken.map(|message| Taken::find(message, end, &link));
+            if taken.is_some() {
+                // Credit, and perhaps an end, follow from taking it.
+                end.speak(effects);
+            }
+            (came || is_ready(&end.session, awaits_schema), taken)
+        });
+        if let Some(data) = data {
+            if metadata.step(|end, _| may_read(&end.session, Side::Data)) {
+                came |= data.step(|end, effects| {
+                    end.write_on(effects);
+                    let read = end.read(budget, effects);
+                    if look != Look::Count {
+                        end.wake();
+                    }
+                    read > 0
+                });
+            }
+            hand_on_bodies(data.link(), metadata.link());
+            let next = metadata.step(|end, effects| {
+                let next = (look == Look::Take).then(|| next_message(end)).flatten();
+                came |= is_ready(&end.session, awaits_schema);
+                end.speak(effects);
+                next
+            });
+            if let Some(message) = next {
+                let link = Arc::clone(data.link());
+                taken = Some(data.step(|end, _| Taken::find(message, end, &link)));
+                // Credit goes to both.
+                hand_on_bodies(data.link(), metadata.link());
+            }
+        }
+        self.taken = taken;
+        came || self.taken.is_some()
+    }
+
+    /// Tells the server of everything that was taken.
+    pub(super) fn tell_credit(&mut self) {
+        self.change(IncomingStream::flush_credit);
+    }
+}
+
+fn may_read(session: &EndSession, side: Side) -> bool {
+    let stream = session.stream();
+    stream.is_some_and(|stream| stream.may_read(side))
+}
+
+/// Whether a consumer has a reason to wake.
+fn is_ready(session: &EndSession, awaits_schema: bool) -> bool {
+    let stream = session.stream();
+    stream.is_none_or(|it| it.is_ready() || (awaits_schema && it.schema().is_some()))
+}
+
+/// The next message for the consumer, and how its lent body goes back.
+fn next_message(end: &mut End) -> Option<(Message<PackedBody>, Option<Return>)> {
+    end.session.stream_mut()?.next_message()
+}
