@@ -66,19 +66,20 @@ pub struct IncomingStream<B> {
     /// What the sender has said of the stream.
     info: Option<StreamInfo>,
     schema: Option<Arc<Header>>,
-    cut: Cut,
+    /// Connections that are over. The stream fails once all that came before is taken.
+    cuts: Vec<Cut>,
     left: Option<Left>,
     /// For the connection of the bodies.
     of_bodies: VecDeque<BodiesWork>,
 }
 
-/// Whether a connection of a stream is over.
+/// A connection of a stream that is over.
 #[derive(Debug)]
-enum Cut {
-    No,
-    /// The stream fails once all that came before is taken.
-    Waits(Side, Error),
-    Told,
+struct Cut {
+    side: Side,
+    error: Error,
+    /// The receiver knows.
+    is_told: bool,
 }
 
 /// A stream that its consumer has left.
@@ -102,7 +103,7 @@ impl<B> IncomingStream<B> {
             is_ordered,
             info: None,
             schema: None,
-            cut: Cut::No,
+            cuts: Vec::new(),
             left: None,
             of_bodies: VecDeque::new(),
         }
@@ -190,24 +191,29 @@ impl<B> IncomingStream<B> {
 
     /// Notes that a connection is over.
     pub fn handle_disconnect(&mut self, side: Side, error: &Error) {
-        if matches!(self.cut, Cut::No) {
-            self.cut = Cut::Waits(side, error.clone());
+        if self.cuts.iter().all(|cut| cut.side != side) {
+            self.cuts.push(Cut {
+                side,
+                error: error.clone(),
+                is_told: false,
+            });
         }
     }
 
     /// Lets the stream fail by a cut, once all that came before is taken.
-    fn apply_cut(&mut self) {
-        if let Cut::Waits(side, error) = &self.cut
-            && !self.has_message()
-        {
-            self.receiver.handle_disconnect(*side, error);
-            self.cut = Cut::Told;
+    fn apply_cuts(&mut self) {
+        if self.has_message() {
+            return;
+        }
+        for cut in self.cuts.iter_mut().filter(|cut| !cut.is_told) {
+            self.receiver.handle_disconnect(cut.side, &cut.error);
+            cut.is_told = true;
         }
     }
 
     /// Why the stream has failed, once all that came before is taken.
     pub fn error(&mut self) -> Option<&Error> {
-        self.apply_cut();
+        self.apply_cuts();
         self.receiver.error()
     }
 
@@ -236,9 +242,15 @@ impl<B> IncomingStream<B> {
         self.receiver.waiting() > 0 && !self.receiver.is_held_up()
     }
 
+    /// Number of messages that wait for the consumer.
+    pub fn waiting(&self) -> usize {
+        self.receiver.waiting()
+    }
+
     /// Whether a consumer that waits for a message has a reason to wake.
     pub fn is_ready(&self) -> bool {
-        let has_failed = self.receiver.error().is_some() || matches!(self.cut, Cut::Waits(..));
+        let has_failed =
+            self.receiver.error().is_some() || self.cuts.iter().any(|cut| !cut.is_told);
         self.has_message() || self.is_complete() || has_failed
     }
 
@@ -279,7 +291,7 @@ impl<B> IncomingStream<B> {
 
     /// The consumer wants no more.
     pub fn cancel(&mut self) {
-        self.apply_cut();
+        self.apply_cuts();
         self.receiver.cancel();
     }
 
@@ -318,7 +330,7 @@ impl<B> IncomingStream<B> {
     /// What is still to come, on connections of which none is over.
     pub fn rest(&self) -> Rest {
         let is_last = self.receiver.is_over_on_wire();
-        if !matches!(self.cut, Cut::No) {
+        if !self.cuts.is_empty() {
             return Rest::Unusable;
         }
         if is_last && (self.is_ordered || self.receiver.is_whole()) {
@@ -366,7 +378,8 @@ impl<B> IncomingStream<B> {
         self.receiver.is_peer_at_fault()
     }
 
-    fn state(&self) -> ReceiverState {
+    /// The state of the receiver.
+    pub fn state(&self) -> ReceiverState {
         self.receiver.state()
     }
 

@@ -1,5 +1,6 @@
-//! A sender and a receiver on a simulated link, which delays, reorders and cuts. A seed gives every
-//! choice, so a failure can be replayed.
+//! Sessions of a client and a server, of which the client gets a stream over one connection or two, on
+//! a simulated link, which delays, reorders and cuts. A seed gives every choice, so a failure can be
+//! replayed.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -101,11 +102,14 @@ enum Up {
     Control(Vec<u8>),
 }
 
-/// One connection: the server's end, and the messages under way.
+type TestSession = Session<usize, usize, usize>;
+
+/// One connection: its ends, and the messages under way.
 struct Wire {
     side: Side,
     role: Role,
-    sender: Sender<usize, usize>,
+    server: TestSession,
+    client: TestSession,
     down: VecDeque<Down>,
     up: VecDeque<Up>,
     frees: FreeQueue,
@@ -125,19 +129,22 @@ pub(super) struct World {
     setup: Setup,
     dice: Dice,
     now: Timestamp,
+    /// The first has the stream.
     wires: Vec<Wire>,
-    receiver: Receiver<usize>,
     /// Items handed out, and addresses that the consumer still holds.
     taken: usize,
     held: Vec<Return>,
     delivered: usize,
-    schema: bool,
     /// The true state of the window, to compare with the sender's count.
     batches_taken: u64,
     bytes_taken: u64,
     cut: bool,
     most_ready: usize,
+    /// Most messages that came for the stream at once.
+    most_handed_on: usize,
 }
+
+const START: Timestamp = Timestamp::from_nanos(0);
 
 impl World {
     pub(super) fn new(setup: Setup) -> Self {
@@ -152,7 +159,8 @@ impl World {
         let wires = roles.iter().map(|(side, role)| Wire {
             side: *side,
             role: *role,
-            sender: Sender::new(config),
+            server: Session::server(config, setup.ordered, QuietTimes::default(), START),
+            client: Session::client(SenderConfig::default(), setup.ordered),
             down: VecDeque::new(),
             up: VecDeque::new(),
             frees: FreeQueue::new(Tags::default_for(*role).free_data.unwrap()),
@@ -165,17 +173,16 @@ impl World {
         });
         Self {
             dice: Dice(setup.seed),
-            now: Timestamp::from_nanos(0),
+            now: START,
             wires: wires.collect(),
-            receiver: Receiver::new(Self::receiver_config(&setup)).unwrap(),
             taken: 0,
             held: Vec::new(),
             delivered: 0,
-            schema: false,
             batches_taken: 0,
             bytes_taken: 0,
             cut: false,
             most_ready: 0,
+            most_handed_on: 0,
             setup,
         }
     }
@@ -211,9 +218,9 @@ impl World {
 
     /// The next stream on the same connection (rule E4).
     pub(super) fn again(&mut self) {
-        assert!(self.receiver.is_over_on_wire() && self.held.is_empty());
-        self.receiver = Receiver::new(Self::receiver_config(&self.setup)).unwrap();
-        (self.taken, self.delivered, self.schema) = (0, 0, false);
+        assert!(self.is_reusable() && self.held.is_empty());
+        self.wires[0].client.end_receiving();
+        (self.taken, self.delivered) = (0, 0);
         (self.batches_taken, self.bytes_taken) = (0, 0);
         self.setup.fate = Fate::Whole;
         for wire in &mut self.wires {
@@ -225,16 +232,17 @@ impl World {
     /// Runs to the end with random steps. If no step changes anything before the stream is over,
     /// the test reports a deadlock.
     pub(super) fn run(&mut self) {
-        self.receiver.start(self.now);
+        self.start();
         self.drain();
         let mut idle = 0;
         while idle < 400 {
-            let step = match self.dice.roll(8) {
+            let step = match self.dice.roll(9) {
                 0 | 1 => self.produce(),
                 2 | 3 => self.deliver_down(),
                 4 => self.deliver_up(),
                 5 => self.consume(),
                 6 => self.free(),
+                7 => self.hand_on(None),
                 _ => self.pass_time(),
             };
             self.drain();
@@ -245,44 +253,91 @@ impl World {
             {
                 self.cut();
             }
+            // Connections of a stream with two are not used again.
+            if self.setup.separate
+                && !self.cut
+                && self.stream().state() == ReceiverState::Cancelled
+                && self.wires[0].client.rest() != Rest::More
+            {
+                self.cut();
+            }
         }
         self.check();
     }
 
+    fn start(&mut self) {
+        let mut receiver = Receiver::new(Self::receiver_config(&self.setup)).unwrap();
+        receiver.start(self.now);
+        let stream = IncomingStream::new(receiver, self.setup.ordered);
+        let (first, others) = self.wires.split_first_mut().unwrap();
+        first.client.begin_receiving(self.now, stream).unwrap();
+        for wire in others {
+            wire.client.begin_bodies(u64::MAX);
+        }
+    }
+
+    fn stream(&mut self) -> &mut IncomingStream<usize> {
+        self.wires[0].client.stream_mut().unwrap()
+    }
+
+    /// Hands on what the connection of the bodies has brought (rule U3), or its end.
+    fn hand_on(&mut self, closed: Option<&Error>) -> bool {
+        let [first, bodies] = &mut self.wires[..] else {
+            return false;
+        };
+        let messages = bodies.client.take_bodies();
+        let has_some = !messages.is_empty();
+        self.most_handed_on = self.most_handed_on.max(messages.len());
+        let handled = first.client.handle_bodies(self.now, messages, closed);
+        handled.unwrap();
+        has_some
+    }
+
+    fn client_up(transmit: Transmit<usize>) -> Up {
+        match transmit {
+            Transmit::Request { tag, bytes } => Up::Tagged(tag, bytes.into_vec()),
+            Transmit::Control { bytes, .. } => Up::Control(bytes),
+            _ => panic!("a client sends a body"),
+        }
+    }
+
+    fn work_for_bodies(&mut self, work: BodiesWork) {
+        let up = match work {
+            BodiesWork::Request { tag, bytes } => Up::Tagged(tag, bytes),
+            BodiesWork::Control(bytes) => Up::Control(bytes),
+            BodiesWork::Expect { packed, list, .. } => {
+                return assert!(packed % 64 == 0 && list >= 16);
+            }
+            BodiesWork::Abandoned(bodies) => {
+                return bodies.into_iter().for_each(|body| self.hold(body));
+            }
+        };
+        if !self.cut {
+            self.wires.last_mut().unwrap().up.push_back(up);
+        }
+    }
+
     fn drain(&mut self) {
-        while let Some(transmit) = self.receiver.poll_transmit() {
-            let (side, up) = match transmit {
-                ReceiverTransmit::Tagged { side, tag, bytes } => (side, Up::Tagged(tag, bytes)),
-                ReceiverTransmit::Control { side, bytes } => (side, Up::Control(bytes)),
-            };
-            let cut = self.cut;
-            let wire = self
-                .wires
-                .iter_mut()
-                .find(|wire| wire.side == side)
-                .unwrap();
-            if !cut {
-                wire.up.push_back(up);
+        while let Some(transmit) = self.wires[0].client.poll_transmit() {
+            let up = Self::client_up(transmit);
+            if !self.cut {
+                self.wires[0].up.push_back(up);
             }
         }
-        while let Some(event) = self.receiver.poll_event() {
+        while let Some(event) = self.wires[0].client.poll_event(Timestamp::default) {
             match event {
-                // Rule E2: the answer comes first, and the schema once.
-                ReceiverEvent::Stream { .. } => {
-                    assert!(self.setup.extension && !self.schema || self.setup.separate)
-                }
-                ReceiverEvent::Schema(header) => {
-                    assert!(!std::mem::replace(&mut self.schema, true));
-                    assert_eq!(header.bytes(), schema());
-                }
-                ReceiverEvent::Expect { packed, list, .. } => {
-                    assert!(packed % 64 == 0 && list >= 16)
-                }
+                SessionEvent::Bodies(work) => self.work_for_bodies(work),
                 other => panic!("{other:?}"),
             }
         }
+        for work in self.stream().take_bodies_work() {
+            self.work_for_bodies(work);
+        }
+        if let Some(header) = self.stream().schema() {
+            assert_eq!(header.bytes(), schema());
+        }
         for wire in &mut self.wires {
-            while let Some(transmit) = wire.sender.poll_transmit() {
+            while let Some(transmit) = wire.server.poll_transmit() {
                 let down = match transmit {
                     Transmit::Metadata { prefix, header } => Down::Metadata(
                         [&prefix[..], header.as_deref().unwrap_or_default()].concat(),
@@ -300,15 +355,12 @@ impl World {
                 };
                 wire.down.push_back(down);
             }
-            while let Some(event) = wire.sender.poll_event() {
+            while let Some(event) = wire.server.poll_event(Timestamp::default) {
                 match event {
-                    SenderEvent::Requested {
-                        request,
-                        extension,
-                        role,
-                    } => {
-                        assert_eq!((&*request.ticket, role), (&b"ticket"[..], wire.role));
-                        assert_eq!(extension, self.setup.extension);
+                    SessionEvent::Requested(arrived) => {
+                        let (ticket, role) = (&*arrived.request.ticket, arrived.role);
+                        assert_eq!((ticket, role), (&b"ticket"[..], wire.role));
+                        assert_eq!(arrived.extension, self.setup.extension);
                         let (device_type, device_id, body_kinds) = (1, -1, 3);
                         let (version, features) = (VERSION, 0);
                         let info = StreamInfo {
@@ -318,30 +370,20 @@ impl World {
                             device_id,
                             body_kinds,
                         };
-                        wire.sender.accept(info).unwrap();
+                        wire.server.sender().accept(info).unwrap();
                     }
-                    SenderEvent::Cancelled => {
+                    SessionEvent::Lost => {
                         // The stream may have ended in the same step.
-                        if wire.sender.is_cancelled() {
-                            wire.sender
-                                .fail(Status::Cancelled.code(), "cancelled")
-                                .unwrap();
+                        let sender = wire.server.sender();
+                        if sender.is_cancelled() {
+                            sender.fail(Status::Cancelled.code(), "cancelled").unwrap();
                         }
                         wire.done = true;
                     }
-                    SenderEvent::Pending
-                    | SenderEvent::Granted { .. }
-                    | SenderEvent::Refused { .. }
-                    | SenderEvent::Result { .. }
-                    | SenderEvent::Finished { .. } => panic!("a server asks"),
-                    SenderEvent::CreditChanged => {}
-                    SenderEvent::Freed(item) => *wire.lent.get_mut(&item).unwrap() -= 1,
-                    SenderEvent::RegionForgotten { .. } => panic!("no region was announced"),
+                    SessionEvent::Freed(item) => *wire.lent.get_mut(&item).unwrap() -= 1,
+                    other => panic!("{other:?}"),
                 }
             }
-        }
-        for body in self.receiver.abandoned() {
-            self.hold(body);
         }
     }
 
@@ -362,23 +404,24 @@ impl World {
     fn produce(&mut self) -> bool {
         let at = self.dice.roll(self.wires.len());
         let wire = &mut self.wires[at];
-        if wire.done || wire.sender.state() != SenderState::Streaming {
+        if wire.done || wire.server.state() != SenderState::Streaming {
             return false;
         }
         if !wire.schema_sent {
-            wire.sender.send_schema(schema()).unwrap();
+            wire.server.sender().send_schema(schema()).unwrap();
             wire.schema_sent = true;
             return true;
         }
         if self.setup.fate == Fate::Fails(wire.next) {
-            wire.sender
+            wire.server
+                .sender()
                 .fail(Status::Provider.code(), "out of luck")
                 .unwrap();
             wire.done = true;
             return true;
         }
         let Some(item) = self.setup.items.get(wire.next) else {
-            wire.sender.end().unwrap();
+            wire.server.sender().end().unwrap();
             wire.done = true;
             return true;
         };
@@ -388,12 +431,12 @@ impl World {
         let in_place = spared(item);
         // Works like a driver: pull when any batch may go, then send the batch and its dictionaries
         // one by one as the credit admits their sizes.
-        if !wire.pulled && !wire.sender.may_pull() {
-            assert!(len == 0 || in_place || !wire.sender.admits(len, false));
+        if !wire.pulled && !wire.server.sender().may_pull() {
+            assert!(len == 0 || in_place || !wire.server.sender().admits(len, false));
             return false;
         }
         wire.pulled = true;
-        if !wire.sender.admits(len, in_place) {
+        if !wire.server.sender().admits(len, in_place) {
             return false;
         }
         if self.setup.extension {
@@ -435,8 +478,12 @@ impl World {
             },
         };
         match item.dictionary {
-            true => wire.sender.send_dictionary(header, len, body).unwrap(),
-            false => wire.sender.send_batch(header, len, body).unwrap(),
+            true => wire
+                .server
+                .sender()
+                .send_dictionary(header, len, body)
+                .unwrap(),
+            false => wire.server.sender().send_batch(header, len, body).unwrap(),
         }
         wire.pulled = item.dictionary;
         wire.next += 1;
@@ -449,8 +496,10 @@ impl World {
             self.cut();
             return true;
         }
+        let side = self.wires[at].side;
+        let may_read = self.stream().may_read(side);
         let wire = &mut self.wires[at];
-        if wire.down.is_empty() || !self.receiver.may_read(wire.side) {
+        if wire.down.is_empty() || !may_read || wire.client.is_full() {
             return false;
         }
         // Control messages keep their order among themselves on every transport.
@@ -466,24 +515,28 @@ impl World {
             Down::Control(_) => first_control.unwrap(),
             _ => index,
         };
-        let side = wire.side;
         let down = wire.down.remove(index).unwrap();
         self.delivered += 1;
-        let result = match down {
-            Down::Metadata(bytes) => self.receiver.handle_metadata(self.now, &bytes),
-            Down::Control(bytes) => self.receiver.handle_control(self.now, side, &bytes),
-            Down::Body(tag, item) => {
-                let len = self.setup.items[item].header().1;
-                self.receiver
-                    .handle_body(self.now, tag, InBody::Packed { len, memory: item })
-            }
-            Down::List(tag, bytes) => {
-                self.receiver
-                    .handle_body(self.now, tag, InBody::List(&bytes))
-            }
+        let message = match down {
+            Down::Metadata(bytes) => InMessage::Metadata(bytes.into()),
+            Down::Control(bytes) => InMessage::Control(bytes.into()),
+            Down::Body(tag, item) => InMessage::Body {
+                seq: body_of_tag(tag).unwrap().0,
+                len: self.setup.items[item].header().1,
+                memory: item,
+            },
+            Down::List(tag, bytes) => InMessage::Tagged {
+                tag,
+                bytes: bytes.into(),
+            },
         };
-        if let Err(error) = result {
-            assert!(matches!(self.setup.fate, Fate::Fails(_)), "{error}");
+        let handled = wire.client.handle(self.now, message).unwrap();
+        assert_eq!(handled, Handled::Done);
+        let fate = self.setup.fate;
+        if let Some(error) = self.stream().error()
+            && error.status() != Status::Cancelled
+        {
+            assert!(matches!(fate, Fate::Fails(_)), "{error}");
             assert_eq!(error.status(), Status::Provider);
         }
         true
@@ -492,26 +545,36 @@ impl World {
     fn deliver_up(&mut self) -> bool {
         let at = self.dice.roll(self.wires.len());
         let wire = &mut self.wires[at];
-        match wire.up.pop_front() {
-            Some(Up::Tagged(tag, bytes)) => wire.sender.handle_tagged(tag, &bytes).unwrap(),
-            Some(Up::Control(bytes)) => wire.sender.handle_control(&bytes).unwrap(),
+        let message = match wire.up.pop_front() {
+            Some(Up::Tagged(tag, bytes)) => InMessage::Tagged {
+                tag,
+                bytes: bytes.into(),
+            },
+            Some(Up::Control(bytes)) => InMessage::Control(bytes.into()),
             None => return false,
-        }
+        };
+        let handled = wire.server.handle(self.now, message).unwrap();
+        assert_eq!(handled, Handled::Done);
         true
     }
 
     fn consume(&mut self) -> bool {
         if let Fate::Cancels(after) = self.setup.fate
             && self.taken >= after
-            && self.receiver.state() == ReceiverState::Streaming
+            && self.stream().state() == ReceiverState::Streaming
         {
-            self.receiver.cancel();
+            self.stream().cancel();
+            // What is still under way could come between the messages of the next stream.
+            if self.wires[0].client.rest() == Rest::Unusable {
+                self.cut();
+            }
             return true;
         }
-        self.most_ready = self.most_ready.max(self.receiver.waiting());
-        let Some(message) = self.receiver.next_message() else {
-            // The consumer is about to sleep.
-            self.receiver.flush_credit();
+        self.most_ready = self.most_ready.max(self.stream().waiting());
+        let Some((message, back)) = self.stream().next_message() else {
+            // What came before a cut is taken. The consumer is about to sleep.
+            let _ = self.stream().error();
+            self.stream().flush_credit();
             return false;
         };
         // Rules M4, M6: complete, in order, exact.
@@ -520,13 +583,11 @@ impl World {
         let ahead = u32::try_from(self.taken).unwrap() + 1;
         assert_eq!(message.seq, self.setup.first_seq.wrapping_add(ahead));
         assert_eq!(message.header.bytes(), header);
-        let mut back = None;
         match message.body {
             Body::Packed(memory) => assert_eq!((memory, item.lent), (self.taken, false)),
             Body::Lent(spans) => {
                 assert!(item.lent);
                 assert_eq!(spans, item.spans());
-                back = self.receiver.to_return(message.seq, &spans);
             }
         }
         self.taken += 1;
@@ -574,26 +635,27 @@ impl World {
         let reason = Error::disconnected("cut");
         for wire in &mut self.wires {
             // Rule F4: a disconnect gives back every lend.
-            for item in wire.sender.handle_disconnect() {
+            for item in wire.server.handle_disconnect(reason.clone()) {
                 *wire.lent.get_mut(&item).unwrap() -= 1;
             }
-            assert_eq!(wire.sender.lent_outstanding(), 0);
+            assert_eq!(wire.server.lent_outstanding(), 0);
             wire.down.clear();
             wire.up.clear();
             wire.frees = FreeQueue::new(1);
             wire.done = true;
-            self.receiver.handle_disconnect(wire.side, &reason);
+            wire.client.handle_disconnect(reason.clone());
         }
+        self.hand_on(Some(&reason));
     }
 
     fn check(&mut self) {
-        let state = self.receiver.state();
+        let failure = self.stream().error().cloned();
+        let state = self.stream().state();
         match self.setup.fate {
             Fate::Whole => assert_eq!(state, ReceiverState::Ended, "deadlock: {self:?}"),
             Fate::Fails(at) if self.setup.extension && at <= self.setup.items.len() => {
                 assert_eq!(state, ReceiverState::Failed, "deadlock: {self:?}");
-                let error = self.receiver.error().unwrap();
-                assert_eq!(error.text(), "the server: out of luck");
+                assert_eq!(failure.unwrap().text(), "the server: out of luck");
                 assert_eq!(self.taken, at.min(self.setup.items.len()));
             }
             // Rule E7: a baseline peer is cut off, and may have lost messages under way.
@@ -616,7 +678,7 @@ impl World {
             Fate::Cut(_) => {}
         }
         if state == ReceiverState::Ended {
-            assert!(self.receiver.is_complete(), "deadlock: {self:?}");
+            assert!(self.stream().is_complete(), "deadlock: {self:?}");
             assert_eq!(self.taken, self.setup.items.len());
         }
         // Rules F2, F3, F4: every lend has come back, once.
@@ -626,26 +688,27 @@ impl World {
                 "{:?}",
                 wire.lent
             );
-            assert_eq!(wire.sender.lent_outstanding(), 0, "{self:?}");
+            assert_eq!(wire.server.lent_outstanding(), 0, "{self:?}");
         }
         // A pause in reading limits a peer that counts no credit.
         if !self.setup.extension && self.setup.ordered {
             let batches = usize::try_from(self.setup.window.batches).unwrap();
-            assert!(self.most_ready <= batches.max(1) + 1, "{}", self.most_ready);
+            let most = batches.max(1) + 1 + self.most_handed_on;
+            assert!(self.most_ready <= most, "{} of {most}", self.most_ready);
         }
     }
 
     /// Whether the connection can carry the next stream.
     pub(super) fn is_reusable(&self) -> bool {
-        self.receiver.is_over_on_wire() && !self.setup.separate && self.setup.extension
+        let rest = self.wires[0].client.rest();
+        rest == Rest::Nothing && !self.setup.separate && self.setup.extension
     }
 }
 
 impl std::fmt::Debug for World {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("World")
-            .field("state", &self.receiver.state())
-            .field("error", &self.receiver.error())
+            .field("client", &self.wires[0].client)
             .field("taken", &self.taken)
             .field("held", &self.held.len())
             .field(
@@ -656,8 +719,8 @@ impl std::fmt::Debug for World {
                     .map(|w| {
                         (
                             w.next,
-                            w.sender.state(),
-                            w.sender.lent_outstanding(),
+                            w.server.state(),
+                            w.server.lent_outstanding(),
                             w.down.len(),
                             w.up.len(),
                         )

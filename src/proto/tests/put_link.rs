@@ -204,7 +204,7 @@ impl PutWorld {
     }
 
     fn deliver_up(&mut self) -> bool {
-        if self.up.is_empty() || self.server.is_full() {
+        if self.up.is_empty() || self.server.is_full() || self.server.closed().is_some() {
             return false;
         }
         // Control messages and requests keep their order, as on every transport.
@@ -404,11 +404,13 @@ impl PutWorld {
                     self.host = HostState::Deciding;
                 }
                 SessionEvent::Bodies(BodiesWork::Abandoned(bodies)) => self.held.extend(bodies),
-                // Rule Q10: the server has read and dropped the rest.
-                SessionEvent::LeftOver => {
-                    assert_ne!(self.server.rest(), Rest::More);
-                    self.server.end_receiving();
-                }
+                // Rule Q10: the server has read and dropped the rest, or closes a connection on which
+                // more may come.
+                SessionEvent::LeftOver => match self.server.rest() {
+                    Rest::Nothing => self.server.end_receiving(),
+                    Rest::Late => drop(self.server.handle_disconnect(Error::disconnected("late"))),
+                    rest => panic!("{rest:?}"),
+                },
                 _ => {}
             }
         }
