@@ -214,7 +214,7 @@ pub(super) fn ensure_secrets_are_safe<'a>(
         return Ok(());
     }
     let mut links = links.into_iter();
-    let Some(open) = links.find(|link| !link.origin().is_private()) else {
+    let Some(open) = links.find(|link| !link.is_private()) else {
         return Ok(());
     };
     let text = format!(

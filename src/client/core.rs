@@ -161,7 +161,7 @@ impl ClientCore {
         let start = Instant::now();
         let connected = transport.connect(uri, &link_options);
         let mut connection = connected.map_err(|error| options.explain(error))?;
-        if link_options.checksums && !connection.identity().profile.is_intact {
+        if link_options.checksums && !connection.identity().profile.trust.is_intact() {
             ensure_checksums_are_known(uri)?;
             let by = start + link_options.connect_time();
             let agreed = checked::agree(connection, by, cancel);

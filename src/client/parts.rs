@@ -21,6 +21,7 @@ use crate::cancel::Cancel;
 use crate::driver::wording::shown;
 use crate::error::{Error, Result, Status};
 use crate::proto::Verb;
+use crate::transport::trust_of;
 
 /// Most parts that are fetched at once. The next one begins where one has ended.
 const AT_ONCE: usize = 8;
@@ -268,8 +269,9 @@ fn trusted(
     options: &GetOptions,
 ) -> Result<Arc<[KnownUri]>> {
     let uris = core.uris.read(&[uri])?;
-    let is_ucx = |known: &KnownUri| known.uri.scheme == "ucx";
-    if options.trusted_network || origin.iter().any(is_ucx) || !uris.iter().any(is_ucx) {
+    let opens_memory = |known: &KnownUri| trust_of(&known.uri.scheme).opens_memory;
+    if options.trusted_network || origin.iter().any(opens_memory) || !uris.iter().any(opens_memory)
+    {
         return Ok(uris);
     }
     let text = "a description names a ucx address, whose server could read and write this \

@@ -16,6 +16,7 @@ use crate::cancel::Cancel;
 use crate::driver::clock;
 use crate::error::{Error, Result, Status};
 use crate::proto::{Headers, Timestamp, Uri, Verb};
+use crate::transport::trust_of;
 
 /// Most servers that one request is led to.
 const MOST: usize = 4;
@@ -119,8 +120,9 @@ impl Redirects {
             }
         };
         for known in &*uris {
-            let (scheme, bare) = (known.uri.scheme.as_str(), known.uri.bare());
-            if !may_lead(&origin.scheme, scheme, self.trusted_network) {
+            let bare = known.uri.bare();
+            let (from, to) = (trust_of(&origin.scheme), trust_of(&known.uri.scheme));
+            if !from.may_lead_to(to, self.trusted_network) {
                 tracing::info!("a server of {} is not followed to {bare}", origin.scheme);
                 return;
             }
@@ -181,17 +183,6 @@ impl ClientCore {
                 Err(again) => error = again,
             }
         }
-    }
-}
-
-/// Whether a server of one scheme may lead a client to a server of another one.
-fn may_lead(from: &str, to: &str, trusted_network: bool) -> bool {
-    let is_here = |scheme| matches!(scheme, "shm" | "mem");
-    match to {
-        "shm" | "mem" => is_here(from),
-        _ if from == "tls" => to == "tls",
-        "ucx" => trusted_network || from == "ucx",
-        _ => true,
     }
 }
 

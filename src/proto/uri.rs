@@ -225,6 +225,27 @@ pub(crate) fn escape_zone(address: &str) -> Cow<'_, str> {
     }
 }
 
+/// How the URIs of a scheme write the address (rule U1).
+#[derive(Clone, Copy)]
+enum AddressForm {
+    /// `/path` or `@name`.
+    PathOrName,
+    /// `//host:port`.
+    HostAndPort,
+    /// Unchanged, for the transport that knows the scheme.
+    Any,
+}
+
+impl AddressForm {
+    fn of(scheme: &str) -> Self {
+        match scheme {
+            "shm" => Self::PathOrName,
+            "tcp" | "tls" | "ucx" => Self::HostAndPort,
+            _ => Self::Any,
+        }
+    }
+}
+
 /// The address part of a URI.
 fn address(text: &str, url: &url::Url) -> Result<String, Error> {
     if !url.username().is_empty() || url.password().is_some() {
@@ -240,18 +261,19 @@ fn address(text: &str, url: &url::Url) -> Result<String, Error> {
             "the path of `{text}` has a control character"
         )));
     }
-    match (url.scheme(), url.host_str().filter(|host| !host.is_empty())) {
-        ("shm", Some(_)) => Err(invalid(format!(
+    let form = AddressForm::of(url.scheme());
+    match (form, url.host_str().filter(|host| !host.is_empty())) {
+        (AddressForm::PathOrName, Some(_)) => Err(invalid(format!(
             "`{text}` names a host: shm stays on one; write `shm:/path` with one slash"
         ))),
-        ("shm", None) => match path.as_bytes() {
+        (AddressForm::PathOrName, None) => match path.as_bytes() {
             [b'@', _, ..] | [b'/', _, ..] => Ok(path.into_owned()),
             _ => Err(invalid(format!(
                 "`{text}` has no usable address: write an absolute path, as in `shm:/run/demo`, or \
                  an abstract name, as in `shm:@demo`"
             ))),
         },
-        ("tcp" | "tls" | "ucx", host) => match (host, url.port(), &*path) {
+        (AddressForm::HostAndPort, host) => match (host, url.port(), &*path) {
             (Some(host), Some(port), "" | "/") => Ok(format!("{host}:{port}")),
             (Some(_), Some(_), _) => Err(invalid(format!(
                 "`{text}` has a path: write `{}://host:port`",
@@ -262,16 +284,15 @@ fn address(text: &str, url: &url::Url) -> Result<String, Error> {
                 url.scheme()
             ))),
         },
-        // Other schemes: unchanged, for the transport that knows the scheme.
-        (_, Some(host)) => match url.port() {
+        (AddressForm::Any, Some(host)) => match url.port() {
             Some(port) => Ok(format!("{host}:{port}{path}")),
             None => Ok(format!("{host}{path}")),
         },
-        (_, None) if is_host_and_port(&path) => Err(invalid(format!(
+        (AddressForm::Any, None) if is_host_and_port(&path) => Err(invalid(format!(
             "`{text}` lacks the slashes before its host: write `{}://host:port`",
             url.scheme()
         ))),
-        (_, None) => Ok(path.into_owned()),
+        (AddressForm::Any, None) => Ok(path.into_owned()),
     }
 }
 

@@ -52,11 +52,6 @@ impl Address {
         &self.host
     }
 
-    /// Whether what is sent there is encrypted and signed.
-    pub fn is_tls(&self) -> bool {
-        self.scheme == "tls"
-    }
-
     /// The same host with another port.
     pub fn with_port(&self, port: u16) -> Self {
         Self {

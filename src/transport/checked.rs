@@ -45,7 +45,7 @@ enum Phase {
 
 /// A server's connection, on which the client may ask for checksums.
 pub(crate) fn offer(inner: Box<dyn Connection>) -> Box<dyn Connection> {
-    if inner.identity().profile.is_intact {
+    if inner.identity().profile.trust.is_intact() {
         return inner;
     }
     let phase = Phase::Unasked;
@@ -63,7 +63,7 @@ pub(crate) fn agree(
     by: Instant,
     cancel: Option<&Cancel>,
 ) -> Result<Box<dyn Connection>> {
-    if inner.identity().profile.is_intact {
+    if inner.identity().profile.trust.is_intact() {
         return Ok(inner);
     }
     let bytes = Feature::Checksums.encode();

@@ -7,7 +7,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::error::Result;
 use crate::transport::regions::NoRegions;
-use crate::transport::{Incoming, Lender, Outgoing, PeerOrigin, PeerRegions, Watched};
+use crate::transport::{Incoming, Lender, Outgoing, PeerOrigin, PeerRegions, Trust, Watched};
 
 /// Which end of a connection this is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,9 +82,8 @@ pub struct Profile {
     pub is_read_after_close: bool,
     /// The connection takes packed bodies in a GPU's memory ([`Outgoing::GpuBody`]).
     pub sends_gpu: bool,
-    /// No fault of a network can change a message unseen: the connection does not leave this
-    /// machine, or is encrypted.
-    pub is_intact: bool,
+    /// What the way to the peer is trusted with.
+    pub trust: Trust,
 }
 
 impl Profile {
@@ -93,7 +92,7 @@ impl Profile {
         is_ordered: true,
         is_read_after_close: true,
         sends_gpu: false,
-        is_intact: true,
+        trust: Trust::HOST,
     };
 }
 

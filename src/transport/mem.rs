@@ -17,7 +17,7 @@ use crate::proto::{BodyKind, Uri, body_of_tag};
 use crate::transport::lend::{ByDescriptor, RegionPool, RegionTable};
 use crate::transport::{
     Connection, Identity, Incoming, Lender, LinkOptions, Listener, Outgoing, PeerOrigin,
-    PeerRegions, Profile, Queued, Readiness, Transport, Watched, sends_host_memory_only,
+    PeerRegions, Profile, Queued, Readiness, Transport, Trust, Watched, sends_host_memory_only,
 };
 
 /// The transport of scheme `mem:`.
@@ -30,6 +30,10 @@ static LISTENERS: Lazy<Mutex<HashMap<String, Weak<Backlog>>>> = Lazy::new(Mutex:
 impl Transport for Mem {
     fn scheme(&self) -> &'static str {
         "mem"
+    }
+
+    fn trust(&self) -> Trust {
+        Trust::PROCESS
     }
 
     fn available(&self) -> Result<()> {
@@ -170,7 +174,10 @@ impl MemConnection {
                 origin: PeerOrigin::MEM,
                 same_user: true,
                 readiness,
-                profile: Profile::SOCKET,
+                profile: Profile {
+                    trust: Trust::PROCESS,
+                    ..Profile::SOCKET
+                },
             },
             incoming: Arc::clone(incoming),
             outgoing: Arc::clone(outgoing),

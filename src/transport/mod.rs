@@ -35,6 +35,7 @@ pub mod shm;
 pub(crate) mod stream;
 pub mod tcp;
 mod tls_options;
+mod trust;
 pub mod ucx;
 mod wait;
 
@@ -51,6 +52,7 @@ pub use options::{BodyPolicy, LinkOptions, MemoryBudget, Settings};
 pub use peer::{PeerCertificate, PeerIds, PeerOrigin};
 pub use regions::{PeerRegions, Resolved, ResolvedGpu, Unmapped};
 pub use tls_options::{TlsFiles, TlsOptions};
+pub use trust::{Reach, Trust};
 
 use crate::device::outlive;
 use crate::error::{Error, Result};
@@ -60,6 +62,9 @@ use crate::proto::Uri;
 pub trait Transport: Send + Sync {
     /// The scheme of its URIs, without the colon.
     fn scheme(&self) -> &'static str;
+
+    /// What the way to its peers is trusted with.
+    fn trust(&self) -> Trust;
 
     /// Whether it works on this machine.
     ///
@@ -125,13 +130,19 @@ pub fn by_scheme(scheme: &str) -> Result<&'static dyn Transport> {
         .find(|transport| transport.scheme() == scheme)
         .ok_or_else(|| {
             // The transport within one process is for tests.
-            let schemes = ALL.iter().map(|transport| transport.scheme());
-            let known: Vec<_> = schemes.filter(|known| *known != "mem").collect();
+            let known = ALL.iter().filter(|it| it.trust().reach != Reach::Process);
+            let known: Vec<_> = known.map(|transport| transport.scheme()).collect();
             Error::unsupported(format!(
                 "this build has no transport for `{scheme}:`; it has {}",
                 known.join(", ")
             ))
         })
+}
+
+/// What the way to servers of a scheme is trusted with. One that this build does not know is
+/// trusted with as little as a network is.
+pub fn trust_of(scheme: &str) -> Trust {
+    by_scheme(scheme).map_or(Trust::NETWORK, |transport| transport.trust())
 }
 
 /// Whether memory is kept for peers that were cut off and may still read it: of a GPU until they
@@ -150,9 +161,9 @@ pub(crate) fn wait_closed(patience: Duration) {
 pub const ALL: &[&dyn Transport] = &[
     &shm::Shm,
     &ucx::Ucx,
-    &tcp::Tcp,
+    &tcp::Tcp::PLAIN,
     #[cfg(feature = "tls")]
-    &tcp::Tls,
+    &tcp::Tcp::TLS,
     &mem::Mem,
 ];
 

@@ -3,8 +3,6 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use crate::transport::address::is_loopback;
-
 /// Who is at the other end of a connection, as the system tells.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PeerOrigin {
@@ -67,40 +65,6 @@ impl PeerOrigin {
             process: None,
             address,
             certificate: None,
-        }
-    }
-
-    /// Nobody but this machine's administrator can read what the connection carries (rule Q7).
-    pub fn is_private(&self) -> bool {
-        match self.scheme {
-            "shm" | "mem" | "tls" => true,
-            "tcp" => self.address.as_ref().is_some_and(is_loopback),
-            _ => false,
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Rule Q7: shared memory, the loopback interface and TLS are private; networks and ucx are
-    /// not.
-    #[test]
-    fn networks_are_not_private() {
-        let at = |scheme, address: &str| PeerOrigin::at(scheme, address.parse().ok());
-        let ids = PeerIds {
-            pid: 1,
-            uid: 0,
-            gid: 0,
-        };
-        assert!(PeerOrigin::shm(ids).is_private() && PeerOrigin::MEM.is_private());
-        for address in ["127.0.0.1:1", "[::1]:1", "[::ffff:127.0.0.1]:1"] {
-            assert!(at("tcp", address).is_private(), "{address}");
-        }
-        assert!(at("tls", "10.0.0.1:1").is_private());
-        for (scheme, address) in [("tcp", "10.0.0.1:1"), ("tcp", "?"), ("ucx", "127.0.0.1:1")] {
-            assert!(!at(scheme, address).is_private(), "{scheme} {address}");
         }
     }
 }

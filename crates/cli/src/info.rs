@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use dipc::device::cuda::{self, Description, Driver};
-use dipc::transport::{self, Transport};
+use dipc::transport::{self, Reach, Transport};
 use serde::Serialize;
 
 use crate::output;
@@ -94,7 +94,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         ..Part::new(transport.scheme(), transport.available())
     };
     // The transport within one process is for tests.
-    let across = |transport: &&&dyn Transport| transport.scheme() != "mem";
+    let across = |transport: &&&dyn Transport| transport.trust().reach != Reach::Process;
     let info = Info {
         version: env!("CARGO_PKG_VERSION"),
         transports: transport::ALL

@@ -93,6 +93,12 @@ impl<T: Turn> Link<T> {
         &self.identity.origin
     }
 
+    /// Nobody but this machine's administrator can read what the connection carries (rule Q7).
+    pub fn is_private(&self) -> bool {
+        let address = self.origin().address.as_ref();
+        self.profile().trust.is_private(address)
+    }
+
     /// What to sleep on.
     pub fn readiness(&self) -> &Readiness {
         &self.identity.readiness

@@ -27,7 +27,7 @@ use crate::transport::connection::ConnectionEnd;
 use crate::transport::shm::connection::ShmConnection;
 use crate::transport::shm::listener::ShmListener;
 use crate::transport::shm::socket::{SocketAddress, new_socket};
-use crate::transport::{Connection, LinkOptions, Listener, Transport};
+use crate::transport::{Connection, LinkOptions, Listener, Transport, Trust};
 
 /// The first byte of a REGION message (rule E3), to which a descriptor belongs.
 const REGION_KIND: u8 = 5;
@@ -42,6 +42,10 @@ pub struct Shm;
 impl Transport for Shm {
     fn scheme(&self) -> &'static str {
         "shm"
+    }
+
+    fn trust(&self) -> Trust {
+        Trust::HOST
     }
 
     fn available(&self) -> Result<()> {

@@ -23,7 +23,7 @@ use crate::transport::tcp::socket::{Timer, has_arrived, has_fallen_silent};
 use crate::transport::tcp::wire::{PlainWire, TcpWire};
 use crate::transport::{
     Connection, Identity, Incoming, Outgoing, PeerCertificate, PeerOrigin, Profile, Queued,
-    Readiness, Watched,
+    Readiness, Transport as _, Trust, Watched,
 };
 
 /// If the peer ends one socket, how long the others may go on: what the peer sent before it closed
@@ -54,6 +54,7 @@ impl Connected {
 pub struct WatchedSocket {
     pub channel: Channel<TcpWire>,
     pub origin: PeerOrigin,
+    trust: Trust,
     patience: Patience,
     /// What the epoll of several sockets watches this one for; empty if it is not in there.
     watched: EventFlags,
@@ -72,11 +73,13 @@ impl WatchedSocket {
             Some(certificate) => format!("{peer}, {}", certificate.subject),
             None => peer.to_string(),
         };
+        let transport = wire.transport();
         let origin = PeerOrigin {
             certificate,
-            ..PeerOrigin::at(wire.scheme(), Some(peer))
+            ..PeerOrigin::at(transport.scheme(), Some(peer))
         };
         Self {
+            trust: transport.trust(),
             channel: Channel::new(socket, name, unexpected, wire),
             origin,
             patience,
@@ -144,10 +147,9 @@ impl SocketWatch {
 impl TcpConnection {
     /// Takes over one socket; `joins` at a server alone.
     pub fn new(socket: WatchedSocket, joins: Option<JoinTarget>) -> Self {
-        let peer = socket.channel.peer().to_owned();
         let fd = Arc::clone(socket.channel.socket());
-        let origin = socket.origin.clone();
-        let mut connection = Self::over(peer, origin, fd, smallvec![socket], None);
+        let identity = Self::identify(&socket, socket.channel.peer().to_owned(), fd);
+        let mut connection = Self::over(identity, smallvec![socket], None);
         connection.joins = joins;
         connection
     }
@@ -162,42 +164,42 @@ impl TcpConnection {
                 return Err((Error::os(doing, errno), sockets));
             }
         };
-        let first = sockets.first();
-        let peer = first.map_or("", |socket| socket.channel.peer());
-        let peer = format!("{peer} over {} sockets", sockets.len());
-        let origin = first.map_or(PeerOrigin::at("tcp", None), |socket| socket.origin.clone());
-        let fd = Arc::clone(&watch.epoll) as _;
-        Ok(Self::over(peer, origin, fd, sockets.into(), Some(watch)))
+        let first = &sockets[0];
+        let peer = format!("{} over {} sockets", first.channel.peer(), sockets.len());
+        let mut identity = Self::identify(first, peer, Arc::clone(&watch.epoll) as _);
+        identity.readiness.socket = false;
+        identity.profile.is_ordered = false;
+        Ok(Self::over(identity, sockets.into(), Some(watch)))
     }
 
-    fn over(
-        peer: String,
-        origin: PeerOrigin,
-        fd: Arc<dyn Watched>,
-        sockets: SmallVec<[WatchedSocket; 1]>,
-        watch: Option<SocketWatch>,
-    ) -> Self {
-        let readiness = Readiness {
-            fd,
-            socket: watch.is_none(),
-            peer_death: None,
-        };
-        let profile = Profile {
-            is_ordered: watch.is_none(),
-            is_intact: origin.scheme == "tls",
-            ..Profile::SOCKET
-        };
-        Self {
+    /// Of a connection whose first socket is `first`.
+    fn identify(first: &WatchedSocket, peer: String, fd: Arc<dyn Watched>) -> Identity {
+        Identity {
+            origin: first.origin.clone(),
+            peer,
             // Rule A8: it is never the same user. A port says nothing of the user behind it, not
             // even on the loopback interface: every user of the machine may listen at any free
             // port and connect to any, and the kernel's list of its sockets may be outdated.
-            identity: Identity {
-                origin,
-                peer,
-                same_user: false,
-                readiness,
-                profile,
+            same_user: false,
+            readiness: Readiness {
+                fd,
+                socket: true,
+                peer_death: None,
             },
+            profile: Profile {
+                trust: first.trust,
+                ..Profile::SOCKET
+            },
+        }
+    }
+
+    fn over(
+        identity: Identity,
+        sockets: SmallVec<[WatchedSocket; 1]>,
+        watch: Option<SocketWatch>,
+    ) -> Self {
+        Self {
+            identity,
             sockets,
             watch,
             ending: None,

@@ -11,11 +11,11 @@ use rustix::net::{AddressFamily, sockopt};
 use crate::error::{Error, Result, Status};
 use crate::fork::Generation;
 use crate::proto::{Role, Uri};
-use crate::transport::accept::BACKLOG;
-use crate::transport::accept::accept;
-use crate::transport::address::{Address, is_loopback};
+use crate::transport::accept::{BACKLOG, accept};
+use crate::transport::address::Address;
 use crate::transport::connection::ConnectionEnd;
 use crate::transport::patience::Patience;
+use crate::transport::tcp::Tcp;
 use crate::transport::tcp::connection::{Connected, JoinTarget, TcpConnection, WatchedSocket};
 use crate::transport::tcp::group::Groups;
 use crate::transport::tcp::socket::{new_socket, set_up, spare_pacing};
@@ -23,7 +23,7 @@ use crate::transport::tcp::socket::{new_socket, set_up, spare_pacing};
 use crate::transport::tcp::tls::handshakes::Handshakes;
 #[cfg(feature = "tls")]
 use crate::transport::tcp::wire::TcpWire;
-use crate::transport::{Connection, LinkOptions, Listener, MemoryBudget, Watched, given};
+use crate::transport::{Connection, LinkOptions, Listener, MemoryBudget, Trust, Watched, given};
 
 /// [`Listener`] over TCP.
 pub struct TcpListener {
@@ -55,14 +55,14 @@ struct Parts {
 impl Parts {
     #[cfg_attr(
         not(feature = "tls"),
-        allow(unused_variables, reason = "an address of tls needs more")
+        allow(unused_variables, reason = "encryption needs more")
     )]
-    fn of(address: &Address, options: &LinkOptions) -> Result<Self> {
+    fn of(trust: Trust, options: &LinkOptions) -> Result<Self> {
         Ok(Self {
             generation: Generation::now(),
             patience: Patience::of(options, "tcp")?,
             #[cfg(feature = "tls")]
-            handshakes: match address.is_tls() {
+            handshakes: match trust.is_encrypted {
                 true => Some(Handshakes::new(
                     Arc::clone(&options.tls),
                     options.handshake_time(),
@@ -78,16 +78,16 @@ impl TcpListener {
     /// Errors: `Permission` when other machines could connect, nothing is encrypted, and the
     /// options do not allow it; `AddressInUse`; `Unreachable` when the address is not one of this
     /// machine's; `Io`; of tls, as its files have them.
-    pub fn new(address: &Address, options: &LinkOptions) -> Result<Self> {
-        let parts = Parts::of(address, options)?;
+    pub fn new(address: &Address, trust: Trust, options: &LinkOptions) -> Result<Self> {
+        let parts = Parts::of(trust, options)?;
         let candidates = address.resolve(options.connect_time(), None)?;
         let mut bound = Err(Error::new(
             Status::Unreachable,
             format!("{address} stands for no address"),
         ));
         for candidate in &candidates {
-            bound =
-                ensure_allowed(address, candidate, options).and_then(|()| bind(address, candidate));
+            bound = ensure_allowed(address, candidate, trust, options)
+                .and_then(|()| bind(address, candidate));
             if bound.is_ok() {
                 break;
             }
@@ -98,15 +98,15 @@ impl TcpListener {
 
     /// Goes on with a socket that listens.
     /// Errors: `InvalidArgument` when it is none; `Permission`, `Io` and of tls as [`Self::new`].
-    pub fn by(socket: OwnedFd, scheme: &str, options: &LinkOptions) -> Result<Self> {
+    pub fn by(socket: OwnedFd, transport: Tcp, options: &LinkOptions) -> Result<Self> {
         let families = [AddressFamily::INET, AddressFamily::INET6];
-        let socket = given::listening(socket, &families, scheme)?;
+        let socket = given::listening(socket, &families, transport.scheme)?;
         let found = rustix::net::getsockname(&socket)
             .and_then(SocketAddr::try_from)
             .map_err(|errno| Error::os("cannot ask where a socket listens", errno))?;
-        let address = Address::of(&Uri::new(scheme, &found.to_string(), Role::Both))?;
-        let parts = Parts::of(&address, options)?;
-        ensure_allowed(&address, &found, options)?;
+        let address = Address::of(&Uri::new(transport.scheme, &found.to_string(), Role::Both))?;
+        let parts = Parts::of(transport.trust, options)?;
+        ensure_allowed(&address, &found, transport.trust, options)?;
         Self::listening(socket, &address, parts, options)
     }
 
@@ -213,22 +213,21 @@ impl Listener for TcpListener {
 }
 
 /// Refuses an address that other machines reach, where nothing is encrypted.
-fn ensure_allowed(address: &Address, at: &SocketAddr, options: &LinkOptions) -> Result<()> {
-    match is_loopback(at) || address.is_tls() || options.allow_remote {
-        true => Ok(()),
-        false => Err(remote_refused(address, at)),
+fn ensure_allowed(
+    address: &Address,
+    candidate: &SocketAddr,
+    trust: Trust,
+    options: &LinkOptions,
+) -> Result<()> {
+    if trust.is_private(Some(candidate)) || options.allow_remote {
+        return Ok(());
     }
-}
-
-fn remote_refused(address: &Address, candidate: &SocketAddr) -> Error {
-    Error::new(
-        Status::Permission,
-        format!(
-            "other machines could connect to {address} ({candidate}), and tcp neither encrypts nor \
-             asks who they are; listen by tls:// (--tls-cert, --tls-key), at 127.0.0.1 or [::1], or \
-             allow it (allow_remote, --allow-remote) where the network is trusted"
-        ),
-    )
+    let text = format!(
+        "other machines could connect to {address} ({candidate}), and tcp neither encrypts nor \
+         asks who they are; listen by tls:// (--tls-cert, --tls-key), at 127.0.0.1 or [::1], or \
+         allow it (allow_remote, --allow-remote) where the network is trusted"
+    );
+    Err(Error::new(Status::Permission, text))
 }
 
 /// Listens at one address; gives the port, too.

@@ -28,7 +28,7 @@ use crate::transport::patience::{PATIENCE_SETTING, Patience};
 use crate::transport::tcp::connection::{Connected, TcpConnection, WatchedSocket};
 use crate::transport::tcp::listener::TcpListener;
 use crate::transport::tcp::socket::set_up;
-use crate::transport::{Connection, LinkOptions, Listener, Outgoing, Transport};
+use crate::transport::{Connection, LinkOptions, Listener, Outgoing, Transport, Trust};
 
 /// Most sockets that wait at one listener for others of their groups, and as many for the end of
 /// their handshakes: a part of the files that the process may open, and room for the largest group.
@@ -44,13 +44,34 @@ fn most_waiting() -> usize {
 /// See [`most_waiting`].
 const MOST_WAITING: usize = 256;
 
-/// [`Transport`] for `tcp://host:port`.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Tcp;
+/// [`Transport`] for `tcp://host:port` and `tls://host:port`.
+#[derive(Debug, Clone, Copy)]
+pub struct Tcp {
+    scheme: &'static str,
+    trust: Trust,
+}
+
+impl Tcp {
+    /// In the clear.
+    pub const PLAIN: Self = Self {
+        scheme: "tcp",
+        trust: Trust::NETWORK,
+    };
+    /// Encrypted.
+    #[cfg(feature = "tls")]
+    pub const TLS: Self = Self {
+        scheme: "tls",
+        trust: Trust::ENCRYPTED,
+    };
+}
 
 impl Transport for Tcp {
     fn scheme(&self) -> &'static str {
-        "tcp"
+        self.scheme
+    }
+
+    fn trust(&self) -> Trust {
+        self.trust
     }
 
     fn available(&self) -> Result<()> {
@@ -66,51 +87,20 @@ impl Transport for Tcp {
     }
 
     fn listen(&self, uri: &Uri, options: &LinkOptions) -> Result<Box<dyn Listener>> {
-        listen(uri, options)
+        let address = Address::of(uri)?;
+        Ok(Box::new(TcpListener::new(&address, self.trust, options)?))
     }
 
     fn listen_by(&self, socket: OwnedFd, options: &LinkOptions) -> Result<Box<dyn Listener>> {
-        Ok(Box::new(TcpListener::by(socket, self.scheme(), options)?))
+        Ok(Box::new(TcpListener::by(socket, *self, options)?))
     }
 
     fn connect(&self, uri: &Uri, options: &LinkOptions) -> Result<Box<dyn Connection>> {
-        connect(uri, options)
+        connect(uri, self.trust, options)
     }
 }
 
-/// [`Transport`] for `tls://host:port`.
-#[cfg(feature = "tls")]
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Tls;
-
-#[cfg(feature = "tls")]
-impl Transport for Tls {
-    fn scheme(&self) -> &'static str {
-        "tls"
-    }
-
-    fn available(&self) -> Result<()> {
-        Ok(())
-    }
-
-    fn listen(&self, uri: &Uri, options: &LinkOptions) -> Result<Box<dyn Listener>> {
-        listen(uri, options)
-    }
-
-    fn listen_by(&self, socket: OwnedFd, options: &LinkOptions) -> Result<Box<dyn Listener>> {
-        Ok(Box::new(TcpListener::by(socket, self.scheme(), options)?))
-    }
-
-    fn connect(&self, uri: &Uri, options: &LinkOptions) -> Result<Box<dyn Connection>> {
-        connect(uri, options)
-    }
-}
-
-fn listen(uri: &Uri, options: &LinkOptions) -> Result<Box<dyn Listener>> {
-    Ok(Box::new(TcpListener::new(&Address::of(uri)?, options)?))
-}
-
-fn connect(uri: &Uri, options: &LinkOptions) -> Result<Box<dyn Connection>> {
+fn connect(uri: &Uri, trust: Trust, options: &LinkOptions) -> Result<Box<dyn Connection>> {
     if options.connections > MAX_SOCKETS {
         return Err(Error::invalid_argument(format!(
             "{} connections for one stream over {}: there can be {MAX_SOCKETS}",
@@ -123,7 +113,7 @@ fn connect(uri: &Uri, options: &LinkOptions) -> Result<Box<dyn Connection>> {
     } else {
         1
     };
-    let mut sockets = connect_sockets(&Address::of(uri)?, count.max(1), options)?;
+    let mut sockets = connect_sockets(&Address::of(uri)?, trust, count.max(1), options)?;
     if sockets.len() > 1 {
         join(&mut sockets)?;
         let joined = TcpConnection::joined(sockets).map_err(|(error, _)| error)?;
@@ -140,6 +130,7 @@ fn connect(uri: &Uri, options: &LinkOptions) -> Result<Box<dyn Connection>> {
 /// Opens `count` sockets, within `options.connect_timeout` in all.
 fn connect_sockets(
     address: &Address,
+    trust: Trust,
     count: u16,
     options: &LinkOptions,
 ) -> Result<Vec<WatchedSocket>> {
@@ -152,7 +143,10 @@ fn connect_sockets(
         let (socket, peer) =
             socket::connect(address, &candidates, start, options.connect_time(), cancel)?;
         set_up(&socket, ConnectionEnd::Client, patience)?;
-        let connected = secure(socket, peer, address, start, options)?;
+        let connected = match trust.is_encrypted {
+            true => secure(socket, peer, address, start, options)?,
+            false => Connected::plainly(socket, peer),
+        };
         let unexpected = options.unexpected_bytes;
         sockets.push(WatchedSocket::new(connected, unexpected, patience));
         // The others go to the same machine.
@@ -161,7 +155,7 @@ fn connect_sockets(
     Ok(sockets)
 }
 
-/// Agrees on TLS with the server, where the address asks for it.
+/// Agrees on TLS with the server.
 #[cfg(feature = "tls")]
 fn secure(
     socket: OwnedFd,
@@ -170,9 +164,6 @@ fn secure(
     start: Instant,
     options: &LinkOptions,
 ) -> Result<Connected> {
-    if !address.is_tls() {
-        return Ok(Connected::plainly(socket, peer));
-    }
     let socket = std::sync::Arc::new(socket);
     let (records, certificate) = tls::connect(&socket, address, start, options)?;
     Ok(Connected {

@@ -7,6 +7,7 @@ use rustix::io::Errno;
 
 use crate::error::Error;
 use crate::transport::stream::{Outbox, Wire};
+use crate::transport::tcp::Tcp;
 #[cfg(feature = "tls")]
 use crate::transport::tcp::tls::records::Records;
 
@@ -33,12 +34,12 @@ impl Wire for PlainWire {
 }
 
 impl TcpWire {
-    /// The scheme of the URIs that lead to it.
-    pub fn scheme(&self) -> &'static str {
+    /// The transport that it is of.
+    pub fn transport(&self) -> Tcp {
         match self {
-            Self::Plain(_) => "tcp",
+            Self::Plain(_) => Tcp::PLAIN,
             #[cfg(feature = "tls")]
-            Self::Tls(_) => "tls",
+            Self::Tls(_) => Tcp::TLS,
         }
     }
 

@@ -30,7 +30,7 @@ use crate::transport::ucx::silence;
 use crate::transport::ucx::tagged::Tagged;
 use crate::transport::{
     Connection, Identity, Incoming, Lender, Outgoing, PeerOrigin, PeerRegions, Profile, Queued,
-    Readiness,
+    Readiness, Trust,
 };
 
 /// Rounds of progress in one call that bring no message, after which others have their turn.
@@ -117,7 +117,7 @@ impl UcxConnection {
             // UCX drops what it has of an endpoint that fails.
             is_read_after_close: false,
             sends_gpu: link.worker.context().knows_cuda(),
-            is_intact: false,
+            trust: Trust::OPEN_MEMORY,
         };
         Self {
             identity: Identity {

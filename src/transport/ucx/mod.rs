@@ -53,7 +53,7 @@ use crate::transport::ucx::connection::UcxConnection;
 use crate::transport::ucx::context::Context;
 use crate::transport::ucx::lending::Lending;
 use crate::transport::ucx::listener::UcxListener;
-use crate::transport::{Connection, LinkOptions, Listener, Transport};
+use crate::transport::{Connection, LinkOptions, Listener, Transport, Trust};
 
 /// Buffers begin at multiples of this in memory that is lent or read (rule A2).
 const ALIGNMENT: usize = 64;
@@ -65,6 +65,10 @@ pub struct Ucx;
 impl Transport for Ucx {
     fn scheme(&self) -> &'static str {
         "ucx"
+    }
+
+    fn trust(&self) -> Trust {
+        Trust::OPEN_MEMORY
     }
 
     fn available(&self) -> Result<()> {
