@@ -346,7 +346,7 @@ impl ServerCore {
     ) -> Begun {
         let options = self.produce(callbacks, record);
         let link = Arc::clone(turner.link());
-        let lends = link.lender().is_some();
+        let lends = link.ways().lender.is_some();
         let is_light = table
             .get()
             .is_some_and(|table| table.is_light(options.body, lends, asked.extension));

@@ -110,7 +110,7 @@ impl ServerCore {
         tags: RoleTags,
     ) -> Result<(), NotTaken> {
         let origin = &connection.identity().origin;
-        let descriptors = connection.descriptors();
+        let descriptors = connection.identity().descriptors;
         let place = self.links.lock().ensure_place(origin, self.bounds);
         if let Err(error) = place.map_err(|error| self.draining.refusal().unwrap_or(error)) {
             let peer = &connection.identity().peer;

@@ -8,7 +8,7 @@
 //! is lent, and no body stays on a GPU on its way.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rustix::event::PollFlags;
 use rustix::io::Errno;
@@ -21,7 +21,7 @@ use crate::proto::{BodyKind, Bytes, body_tag};
 use crate::transport::features::{Feature, Scheme};
 use crate::transport::wait::wait;
 use crate::transport::{
-    Connection, Identity, Incoming, Lender, Outgoing, Payload, PeerRegions, Queued,
+    BodyWays, Connection, Identity, Incoming, Outgoing, Payload, PeerRegions, RegionPool, Traffic,
 };
 
 /// Bytes of a checksum, behind its message.
@@ -270,10 +270,6 @@ impl Connection for Checked {
         self.inner.identity()
     }
 
-    fn descriptors(&self) -> usize {
-        self.inner.descriptors()
-    }
-
     fn queue(&mut self, message: Outgoing) -> Result<()> {
         let message = if self.is_on() {
             seal(message)?
@@ -287,8 +283,8 @@ impl Connection for Checked {
         self.inner.flush()
     }
 
-    fn queued(&self) -> Queued {
-        self.inner.queued()
+    fn traffic(&self) -> Traffic {
+        self.inner.traffic()
     }
 
     fn finish(&mut self) -> bool {
@@ -336,10 +332,6 @@ impl Connection for Checked {
         Ok(None)
     }
 
-    fn received(&self) -> u64 {
-        self.inner.received()
-    }
-
     fn wake(&mut self) {
         self.inner.wake();
     }
@@ -348,16 +340,15 @@ impl Connection for Checked {
         self.inner.doze()
     }
 
-    fn probe(&mut self) -> Result<Option<Duration>> {
-        self.inner.probe()
+    fn ways(&self, extension: bool) -> BodyWays {
+        match self.is_on() {
+            true => BodyWays::default(),
+            false => self.inner.ways(extension),
+        }
     }
 
-    fn is_checked(&self) -> bool {
-        self.is_on()
-    }
-
-    fn lender(&self) -> Option<Arc<dyn Lender>> {
-        self.inner.lender().filter(|_| !self.is_on())
+    fn pool(&self) -> Option<Arc<RegionPool>> {
+        self.inner.pool().filter(|_| !self.is_on())
     }
 
     fn regions(&mut self) -> Option<&mut dyn PeerRegions> {

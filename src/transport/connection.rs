@@ -6,6 +6,8 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::error::Result;
+use crate::transport::lend::RegionPool;
+use crate::transport::patience::PeerMachine;
 use crate::transport::regions::NoRegions;
 use crate::transport::{Incoming, Lender, Outgoing, PeerOrigin, PeerRegions, Trust, Watched};
 
@@ -30,6 +32,8 @@ pub struct Identity {
     pub same_user: bool,
     /// The descriptors to sleep on.
     pub readiness: Readiness,
+    /// How many descriptors it has, but for those of memory.
+    pub descriptors: usize,
     /// How the connection behaves.
     pub profile: Profile,
 }
@@ -44,6 +48,8 @@ pub struct Readiness {
     pub socket: bool,
     /// Becomes readable when the peer's process has ended, where the system can tell.
     pub peer_death: Option<Arc<dyn Watched>>,
+    /// What tells whether the peer's machine answers, where a connection may outlive that unnoticed.
+    pub peer_machine: Option<PeerMachine>,
 }
 
 impl Readiness {
@@ -80,8 +86,6 @@ pub struct Profile {
     /// Messages that have reached the peer can be read after this side's
     /// [`close`](Connection::close).
     pub is_read_after_close: bool,
-    /// The connection takes packed bodies in a GPU's memory ([`Outgoing::GpuBody`]).
-    pub sends_gpu: bool,
     /// What the way to the peer is trusted with.
     pub trust: Trust,
 }
@@ -91,29 +95,45 @@ impl Profile {
     pub const SOCKET: Self = Self {
         is_ordered: true,
         is_read_after_close: true,
-        sends_gpu: false,
         trust: Trust::HOST,
     };
 }
 
-/// What a connection has queued and not yet written.
+/// Bytes on their way out, and those that have come.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Queued {
-    /// All bytes.
-    pub bytes: u64,
-    /// The bytes among them in memory made for the queue: not bodies sent from where they lie.
+pub struct Traffic {
+    /// Queued and not yet written.
+    pub queued: u64,
+    /// Those among them in memory made for the queue: not bodies sent from where they lie.
     pub held: u64,
+    /// All that have come, where they are seen before their message is whole: a peer on a slow
+    /// network is at work.
+    pub received: u64,
+}
+
+/// How bodies may travel to a peer, beside as bytes from host memory.
+#[derive(Clone, Default)]
+pub struct BodyWays {
+    /// What lends them.
+    pub lender: Option<Arc<dyn Lender>>,
+    /// Packed ones from a GPU's memory ([`Outgoing::GpuBody`]).
+    pub gpu: bool,
+}
+
+impl BodyWays {
+    /// Of a transport whose peers are lent regions, which are of our `extension`.
+    pub(super) fn lending(pool: &Arc<RegionPool>, extension: bool) -> Self {
+        Self {
+            lender: extension.then(|| Arc::clone(pool) as _),
+            gpu: false,
+        }
+    }
 }
 
 /// One connection to one peer. Every call returns at once.
 pub trait Connection: Send {
     /// Facts that never change.
     fn identity(&self) -> &Identity;
-
-    /// The descriptors that it has, but for those of memory.
-    fn descriptors(&self) -> usize {
-        1 + usize::from(self.identity().readiness.peer_death.is_some())
-    }
 
     /// Takes a message. The transport may write it at once; [`flush`](Self::flush) writes the rest.
     /// A control message of a client may wait until one of the server's has come.
@@ -130,13 +150,13 @@ pub trait Connection: Send {
     /// As [`queue`](Self::queue).
     fn flush(&mut self) -> Result<bool>;
 
-    /// What is queued and not yet written.
-    fn queued(&self) -> Queued;
+    /// What is on its way.
+    fn traffic(&self) -> Traffic;
 
     /// Nothing more will be sent: tells the peer so behind what is queued. Returns whether all
     /// that was sent outlives a [`close`](Self::close); if not, the caller asks again.
     fn finish(&mut self) -> bool {
-        self.queued().bytes == 0
+        self.traffic().queued == 0
     }
 
     /// A stream of the peer's is about to come. From now on the peer may announce memory, until
@@ -171,12 +191,6 @@ pub trait Connection: Send {
     /// `OutOfMemory`: the connection is over. Messages that came before are returned first.
     fn receive(&mut self) -> Result<Option<Incoming>>;
 
-    /// Counts the bytes that have come, where they are seen before their message is whole: a peer
-    /// on a slow network is at work.
-    fn received(&self) -> u64 {
-        0
-    }
-
     /// The caller looks for messages until it calls [`doze`](Self::doze). Until then messages may
     /// come without a system call, and the descriptor need not tell of them.
     fn wake(&mut self) {}
@@ -186,23 +200,15 @@ pub trait Connection: Send {
         false
     }
 
-    /// Asks the system whether the peer's machine still answers. Gives the time after which to ask
-    /// again while a stream is served, where a connection may outlive that machine unnoticed.
-    ///
-    /// # Errors
-    ///
-    /// `Disconnected`: it does not.
-    fn probe(&mut self) -> Result<Option<Duration>> {
-        Ok(None)
+    /// How bodies may travel to a peer that knows our `extension`, or does not (rule E1). Where
+    /// messages have checksums (rule E8) they travel as bytes from host memory.
+    fn ways(&self, extension: bool) -> BodyWays {
+        let _ = extension;
+        BodyWays::default()
     }
 
-    /// Whether each message has a checksum (rule E8). Bodies travel as bytes from host memory then.
-    fn is_checked(&self) -> bool {
-        false
-    }
-
-    /// The sending side's memory for lending, where the transport can lend.
-    fn lender(&self) -> Option<Arc<dyn Lender>> {
+    /// The regions that this side lends, where the transport can lend.
+    fn pool(&self) -> Option<Arc<RegionPool>> {
         None
     }
 

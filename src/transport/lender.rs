@@ -2,7 +2,6 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::time::Duration;
 
 use parking_lot::Mutex;
 
@@ -136,40 +135,4 @@ pub trait Lender: Send + Sync {
         gpu: Option<OnGpu<'_>>,
         policy: BodyPolicy,
     ) -> Result<Placement>;
-
-    /// What the client asked for: its own limit on copies lent and not returned (the lower of it
-    /// and the option holds from now on), where it wants bodies (an `ArrowDeviceType`, 0 as sent),
-    /// and the UUIDs of the GPUs that it reaches.
-    fn set_client(&self, lent_limit: u64, device_type: i32, gpus: &[[u8; 16]]);
-
-    /// Whether bodies on a GPU are lent there to this client, as far as can be told beforehand.
-    fn lends_on_gpus(&self) -> bool {
-        false
-    }
-
-    /// Whether [`take_retired`](Self::take_retired) would give something.
-    fn has_retired(&self) -> bool {
-        false
-    }
-
-    /// The ids of regions that must be retired at once.
-    fn take_retired(&self) -> Vec<u16> {
-        Vec::new()
-    }
-
-    /// The ids of regions that have been idle, for REGION_GONE messages, and the time until the
-    /// next look.
-    fn retire_idle(&self) -> (Vec<u16>, Option<Duration>);
-
-    /// The peer has acknowledged REGION_GONE: the id may be used again.
-    fn region_forgotten(&self, id: u16);
-
-    /// The lender for a peer that knows nothing of regions (rule E1), if it can be lent to.
-    fn for_baseline(&self) -> Option<Arc<dyn Lender>> {
-        None
-    }
-
-    /// The connection is over, and the peer may have memory mapped: nothing that is lent now is
-    /// ever written again (rule F4), and nothing more is lent.
-    fn abandon(&self);
 }

@@ -16,8 +16,8 @@ use crate::error::{Error, Result, Status};
 use crate::proto::{BodyKind, Uri, body_of_tag};
 use crate::transport::lend::{ByDescriptor, RegionPool, RegionTable};
 use crate::transport::{
-    Connection, Identity, Incoming, Lender, LinkOptions, Listener, Outgoing, PeerOrigin,
-    PeerRegions, Profile, Queued, Readiness, Transport, Trust, Watched, sends_host_memory_only,
+    BodyWays, Connection, Identity, Incoming, LinkOptions, Listener, Outgoing, PeerOrigin,
+    PeerRegions, Profile, Readiness, Traffic, Transport, Trust, Watched, sends_host_memory_only,
 };
 
 /// The transport of scheme `mem:`.
@@ -156,7 +156,7 @@ struct MemConnection {
     identity: Identity,
     incoming: Arc<Pipe>,
     outgoing: Arc<Pipe>,
-    lender: Arc<RegionPool>,
+    pool: Arc<RegionPool>,
     regions: RegionTable,
     closed: bool,
 }
@@ -167,6 +167,7 @@ impl MemConnection {
             fd: Arc::clone(&incoming.ready) as _,
             socket: true,
             peer_death: None,
+            peer_machine: None,
         };
         Self {
             identity: Identity {
@@ -174,6 +175,7 @@ impl MemConnection {
                 origin: PeerOrigin::MEM,
                 same_user: true,
                 readiness,
+                descriptors: 1,
                 profile: Profile {
                     trust: Trust::PROCESS,
                     ..Profile::SOCKET
@@ -181,7 +183,7 @@ impl MemConnection {
             },
             incoming: Arc::clone(incoming),
             outgoing: Arc::clone(outgoing),
-            lender: Arc::new(RegionPool::new(
+            pool: Arc::new(RegionPool::new(
                 options,
                 Box::new(ByDescriptor::default()),
                 None,
@@ -221,8 +223,8 @@ impl Connection for MemConnection {
         Ok(true)
     }
 
-    fn queued(&self) -> Queued {
-        Queued::default()
+    fn traffic(&self) -> Traffic {
+        Traffic::default()
     }
 
     fn post_body(&mut self, _seq: u32, _packed: u64, _list: u64) {}
@@ -244,8 +246,12 @@ impl Connection for MemConnection {
         }
     }
 
-    fn lender(&self) -> Option<Arc<dyn Lender>> {
-        Some(Arc::clone(&self.lender) as Arc<dyn Lender>)
+    fn ways(&self, extension: bool) -> BodyWays {
+        BodyWays::lending(&self.pool, extension)
+    }
+
+    fn pool(&self) -> Option<Arc<RegionPool>> {
+        Some(Arc::clone(&self.pool))
     }
 
     fn regions(&mut self) -> Option<&mut dyn PeerRegions> {
@@ -254,7 +260,7 @@ impl Connection for MemConnection {
 
     fn close(&mut self, lent: Option<Box<dyn Send>>) -> Option<Box<dyn Send>> {
         self.closed = true;
-        self.lender.abandon();
+        self.pool.abandon();
         self.incoming.close();
         self.outgoing.close();
         // Messages that nobody will read let go of what they hold.

@@ -24,7 +24,7 @@ pub enum Outgoing {
         payload: Payload,
     },
     /// Tagged: a packed body that lies in a GPU's memory whole, padding included, and can be read.
-    /// Only where the [profile](super::Profile::sends_gpu) says so.
+    /// Only where the connection's [ways](super::BodyWays::gpu) have it.
     GpuBody {
         /// The whole 64-bit tag.
         tag: u64,

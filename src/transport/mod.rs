@@ -44,7 +44,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use connection::{Connection, Identity, Profile, Queued, Readiness};
+pub use connection::{BodyWays, Connection, Identity, Profile, Readiness, Traffic};
+pub use lend::RegionPool;
 pub use lender::{Keep, Lease, Lender, OnGpu, Owner, Placement, ReadyNotice, RegionNotice};
 pub use message::{COPIED_BYTES, Incoming, Outgoing, Payload};
 pub(crate) use options::Charge;

@@ -1,13 +1,14 @@
 //! How long a peer's machine may not answer, and the system's keep-alive, which asks it.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd as _};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::net::sockopt;
 
-use crate::error::{Error, Result};
-use crate::transport::LinkOptions;
+use crate::error::{Error, Result, Status};
+use crate::transport::{LinkOptions, Watched};
 
 /// How long a peer's machine may not answer before its connections are over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,6 +43,69 @@ impl Patience {
     pub fn duration(self) -> Duration {
         self.0
     }
+}
+
+/// The machine of a peer that a connection may outlive unnoticed, while it serves a stream.
+#[derive(Debug, Clone)]
+pub struct PeerMachine {
+    sockets: Arc<[Arc<dyn Watched>]>,
+    patience: Patience,
+}
+
+impl PeerMachine {
+    /// At the other end of these sockets of tcp.
+    pub(super) fn new(sockets: Arc<[Arc<dyn Watched>]>, patience: Patience) -> Self {
+        Self { sockets, patience }
+    }
+
+    /// Asks the system whether it still answers; `peer` is its name.
+    ///
+    /// # Errors
+    ///
+    /// `Disconnected`: it does not.
+    pub fn ensure_answers(&self, peer: &str) -> Result<()> {
+        let is_silent = |socket| has_fallen_silent(socket, self.patience);
+        match self.sockets.iter().any(is_silent) {
+            true => Err(silence_error(peer, Errno::TIMEDOUT)),
+            false => Ok(()),
+        }
+    }
+
+    /// The time after which to ask again: a dead machine is noticed within a quarter more than the
+    /// time allowed.
+    pub fn pause(&self) -> Duration {
+        self.patience.0 / 4
+    }
+}
+
+/// The machine of `peer` does not answer, as `errno` says.
+pub fn silence_error(peer: &str, errno: Errno) -> Error {
+    let doing = format!(
+        "the peer ({peer}) does not answer any more: its machine is down, or the network to it"
+    );
+    Error::os_as(Status::Disconnected, doing, errno)
+}
+
+/// Whether what was sent, again and again, has not been acknowledged for as long as `patience` has.
+/// A client that is there and does not read still answers.
+fn has_fallen_silent(socket: impl AsFd, patience: Patience) -> bool {
+    // SAFETY: the structure holds integers alone, for which zeros are values.
+    let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
+    let mut len = libc::socklen_t::try_from(size_of::<libc::tcp_info>()).unwrap_or(0);
+    // SAFETY: `info` is writable for `len` bytes, its size, and `len` is writable.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            (&raw mut info).cast(),
+            &raw mut len,
+        )
+    };
+    // One probe of a closed window may be on its way to a peer that is there.
+    let unanswered = info.tcpi_retransmits > 0 || info.tcpi_probes > 1;
+    let since = Duration::from_millis(info.tcpi_last_ack_recv.into());
+    result == 0 && unanswered && since >= patience.duration()
 }
 
 /// Has the system ask the peer's while a socket is silent, and end the connection where no answer

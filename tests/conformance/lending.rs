@@ -7,8 +7,8 @@ use dipc::arena::{self, Arena, ArenaOptions};
 use dipc::device::{BufferRef, DeviceKind};
 use dipc::proto::{AddressList, BodyKind, Control, Span, body_tag};
 use dipc::transport::{
-    BodyPolicy, Connection, Incoming, Lease, Lender, LinkOptions, MemoryBudget, Outgoing, Payload,
-    Placement, Resolved, Unmapped,
+    BodyPolicy, Connection, Incoming, Lease, Lender as _, LinkOptions, MemoryBudget, Outgoing,
+    Payload, Placement, RegionPool, Resolved, Unmapped,
 };
 
 use crate::{Pair, SUBJECTS, Subject, pattern};
@@ -21,7 +21,7 @@ fn regional() -> impl Iterator<Item = Subject> {
     SUBJECTS.into_iter().filter(|subject| subject.regions)
 }
 
-fn lend(lender: &Arc<dyn Lender>, buffers: &[BufferRef]) -> Lease {
+fn lend(lender: &Arc<RegionPool>, buffers: &[BufferRef]) -> Lease {
     match lender.place(buffers, None, BodyPolicy::Auto).unwrap() {
         Placement::Lent(lease) => lease,
         Placement::Packed => panic!("not lent"),
@@ -103,7 +103,7 @@ fn arena() -> Arena {
 fn lent_buffers_arrive_equal() {
     for subject in lending() {
         let mut pair = subject.pair_with(&copying(subject));
-        let lender = pair.server.lender().expect("it lends");
+        let lender = pair.server.pool().expect("it lends");
         for size in [5000, 70 << 10, 20 << 20] {
             let (one, two) = (pattern(size, 1), pattern(777, 2));
             let buffers = [BufferRef::of(&one), BufferRef::EMPTY, BufferRef::of(&two)];
@@ -132,7 +132,7 @@ fn past_the_limit_bodies_travel_as_bytes() {
             ..copying(subject)
         };
         let pair = subject.pair_with(&options);
-        let lender = pair.server.lender().unwrap();
+        let lender = pair.server.pool().unwrap();
         let packed = |len: usize| {
             let bytes = vec![1; len];
             matches!(
@@ -159,7 +159,7 @@ fn past_the_limit_bodies_travel_as_bytes() {
 fn arena_memory_is_not_copied() {
     for subject in regional() {
         let mut pair = subject.pair_with(&copying(subject));
-        let lender = pair.server.lender().unwrap();
+        let lender = pair.server.pool().unwrap();
         let arena = arena();
         for size in [5000usize, 100 << 20] {
             let block = arena.alloc(size).unwrap();
@@ -189,9 +189,9 @@ fn arena_memory_is_not_copied() {
 #[test]
 fn where_lists_are_read_nothing_is_lent_unasked() {
     for subject in regional().filter(|subject| subject.pulls) {
-        assert!(subject.pair().server.lender().is_none());
+        assert!(subject.pair().server.pool().is_none());
         let asked = subject.pair_with(&copying(subject));
-        assert!(asked.server.lender().is_some());
+        assert!(asked.server.pool().is_some());
     }
 }
 
@@ -200,7 +200,7 @@ fn where_lists_are_read_nothing_is_lent_unasked() {
 fn memory_is_used_again_only_after_its_return() {
     for subject in regional() {
         let mut pair = subject.pair_with(&copying(subject));
-        let lender = pair.server.lender().unwrap();
+        let lender = pair.server.pool().unwrap();
         let mut leases = Vec::new();
         for n in 0..20u8 {
             let bytes = pattern(50_000, n);
@@ -237,7 +237,7 @@ fn idle_regions_are_retired() {
             ..copying(subject)
         };
         let mut pair = subject.pair_with(&options);
-        let lender = pair.server.lender().unwrap();
+        let lender = pair.server.pool().unwrap();
         let before = budget.used();
         for n in 0..5 {
             let bytes = pattern(50_000, n);
@@ -267,7 +267,7 @@ fn idle_regions_are_retired() {
 fn a_cut_leaves_lent_memory_unchanged() {
     for subject in regional() {
         let mut pair = subject.pair_with(&copying(subject));
-        let lender = pair.server.lender().unwrap();
+        let lender = pair.server.pool().unwrap();
         let arena = arena();
         let block = arena.alloc(50_000).unwrap();
         // SAFETY: the block has 50 000 bytes and is this test's alone.
@@ -320,7 +320,7 @@ fn a_region_message_brings_its_descriptor() {
         };
         let mut pair = subject.pair_with(&options);
         pair.client.begin_stream(0);
-        let lender = pair.server.lender().unwrap();
+        let lender = pair.server.pool().unwrap();
         let mut leases = Vec::new();
         for n in 0..6u8 {
             // One region for each body, and between them more bytes than a socket takes at once.

@@ -391,7 +391,7 @@ pub(crate) fn carry(
         assert!(start.elapsed() < Duration::from_secs(60), "a flush ends");
         thread::yield_now();
     }
-    assert_eq!(from.queued().bytes, 0);
+    assert_eq!(from.traffic().queued, 0);
     arrived
 }
 

@@ -226,7 +226,7 @@ fn a_peer_that_does_not_read_blocks_nobody() {
         if subject.bounded {
             assert!(!pair.server.flush().unwrap());
             // The system's buffers may take some of the bytes.
-            assert!(pair.server.queued().bytes > 20 << 20);
+            assert!(pair.server.traffic().queued > 20 << 20);
             let fd = pair.server.identity().readiness.clone().fd;
             assert!(
                 !ready_within(&fd, PollFlags::OUT, 0),
@@ -250,7 +250,7 @@ fn a_peer_that_does_not_read_blocks_nobody() {
         }
         assert!(seen.iter().all(|seen| *seen));
         assert!(pair.server.flush().unwrap());
-        assert_eq!(pair.server.queued().bytes, 0);
+        assert_eq!(pair.server.traffic().queued, 0);
     }
 }
 

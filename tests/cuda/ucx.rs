@@ -160,9 +160,7 @@ fn bodies_go_between_gpus() {
     // UCX's own choice, and its choice between machines.
     for tls in ["", "tcp,cuda_copy"] {
         let mut pair = Pair::new(tls);
-        assert!(
-            pair.server.identity().profile.sends_gpu && pair.client.identity().profile.sends_gpu
-        );
+        assert!(pair.server.ways(true).gpu && pair.client.ways(true).gpu);
         let mut seq: u32 = 0;
         for len in [1, 4096, 16 << 10, 100_001, (4 << 20) + 64] {
             for (sends, wants) in [(true, true), (true, false), (false, true), (false, false)] {
@@ -226,7 +224,7 @@ fn nothing_without_cuda() {
     }
     let device = Device::get(0).unwrap();
     let mut pair = Pair::new("");
-    assert!(!pair.server.identity().profile.sends_gpu);
+    assert!(!pair.server.ways(true).gpu);
     let error = pair
         .server
         .send(from_gpu(on_gpu(&device, b"never sent"), 1))

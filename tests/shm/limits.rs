@@ -14,7 +14,7 @@ use dipc::device::{BufferRef, DeviceKind};
 use dipc::error::Status;
 use dipc::proto::Uri;
 use dipc::server::{Server, ServerOptions};
-use dipc::transport::{BodyPolicy, Incoming, LinkOptions, Outgoing, Placement, by_scheme};
+use dipc::transport::{BodyPolicy, Incoming, Lender, LinkOptions, Outgoing, Placement, by_scheme};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::child::{assert_in_child, in_child};
@@ -53,7 +53,7 @@ fn lending_without_descriptors_falls_back_to_bytes() {
 #[ignore = "run by lending_without_descriptors_falls_back_to_bytes"]
 fn child_lends() {
     let (connection, _peer) = bare_peer();
-    let lender = connection.lender().unwrap();
+    let lender = connection.pool().unwrap();
     let arena = Arena::new(DeviceKind::CPU, ArenaOptions::default()).unwrap();
     let bytes = vec![1; 100_000];
     let buffers = [BufferRef::of(&bytes)];
@@ -276,14 +276,14 @@ fn child_has_small_files() {
     };
     let bytes = vec![1; 100_000];
     let buffers = [BufferRef::of(&bytes)];
-    let lends = |lender: &dyn dipc::transport::Lender| {
+    let lends = |lender: &dyn Lender| {
         matches!(
             lender.place(&buffers, None, BodyPolicy::Auto).unwrap(),
             Placement::Lent(_)
         )
     };
     let (mut connection, mut peer) = bare_peer();
-    let lender = connection.lender().unwrap();
+    let lender = connection.pool().unwrap();
     limit(50_000);
     assert!(!lends(&*lender));
     let arena = Arena::new(DeviceKind::CPU, ArenaOptions::default()).unwrap();
@@ -299,7 +299,7 @@ fn child_has_small_files() {
     assert!(
         matches!(next(connection.as_mut()), Ok(Incoming::Control { bytes, .. }) if bytes[..] == [200])
     );
-    assert_eq!(connection.queued().bytes, 0);
+    assert_eq!(connection.traffic().queued, 0);
     peer.set_nonblocking(true).unwrap();
     assert!(peer.read(&mut [0]).is_err(), "there is no ring");
     // Regions have the largest possible size.

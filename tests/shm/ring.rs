@@ -156,7 +156,7 @@ fn one_order_whichever_way_the_frames_go() {
                     }
                     // Like a driver: no message, a last look, then sleep.
                     if nothing && random.bool() && !client.doze() {
-                        let left = came < sent && server.queued().bytes == 0;
+                        let left = came < sent && server.traffic().queued == 0;
                         let fd = client.identity().readiness.clone().fd;
                         assert!(!left || ready(&fd), "seed {seed}: a wake-up was lost");
                     }

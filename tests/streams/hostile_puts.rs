@@ -348,7 +348,7 @@ fn clients_that_break_a_rule_are_not_read_without_end() {
         let mut same = 0;
         eventually("the server reads no more", || {
             let _ = raw.connection.flush();
-            let now = raw.connection.queued().bytes;
+            let now = raw.connection.traffic().queued;
             same = if now == left { same + 1 } else { 0 };
             left = now;
             same > 200

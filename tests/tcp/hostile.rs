@@ -104,7 +104,7 @@ fn regions_and_address_lists_are_refused() {
     let error = resolve(span(1 << 48, 8)).err().unwrap();
     assert_eq!(error.status(), Status::Protocol, "{error}");
     assert_eq!(resolve(span(0, 0)).unwrap().buffers.len(), 1);
-    assert!(connection.lender().is_none());
+    assert!(connection.pool().is_none());
 }
 
 /// `Connection::receive`: a sender that notices the end of its peer can read the peer's last

@@ -213,7 +213,7 @@ fn room_to_write_makes_the_descriptor_readable() {
     let size = 64 << 20;
     client.post_body(1, size as u64, 16);
     server.send(body(1, vec![3; size])).unwrap();
-    assert!(!server.flush().unwrap() && server.queued().bytes > 0);
+    assert!(!server.flush().unwrap() && server.traffic().queued > 0);
     assert!(!crate::readable_within(
         &server.identity().readiness.clone().fd,
         0
@@ -224,12 +224,12 @@ fn room_to_write_makes_the_descriptor_readable() {
             break memory;
         }
         assert!(start.elapsed() < Duration::from_secs(60));
-        if server.queued().bytes > 0 && readable(&server.identity().readiness.clone().fd) {
+        if server.traffic().queued > 0 && readable(&server.identity().readiness.clone().fd) {
             server.flush().unwrap();
         }
     };
     assert!(memory.as_slice().iter().all(|byte| *byte == 3));
-    assert_eq!(server.queued().bytes, 0);
+    assert_eq!(server.traffic().queued, 0);
     assert!(!crate::readable_within(
         &server.identity().readiness.clone().fd,
         0

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use dipc::device::BufferRef;
 use dipc::error::{Result, Status};
 use dipc::proto::{AddressList, BodyKind, Span, body_tag};
-use dipc::transport::{BodyPolicy, Incoming, Lease, Outgoing, Payload, Placement};
+use dipc::transport::{BodyPolicy, Incoming, Lease, Lender as _, Outgoing, Payload, Placement};
 
 use crate::pair::{Pair, metadata};
 use crate::works;
@@ -13,7 +13,7 @@ use crate::works;
 impl Pair {
     /// Lends `bytes`, without a word to the client.
     fn lend(&self, bytes: &[u8]) -> Lease {
-        let lender = self.server.lender().unwrap();
+        let lender = self.server.pool().unwrap();
         match lender
             .place(&[BufferRef::of(bytes)], None, BodyPolicy::Auto)
             .unwrap()

@@ -36,7 +36,7 @@ use crate::proto::{
     ArrivedRequest, Headers, QuietTimes, Role, RoleTags, Sender, SenderConfig, Session, Tags,
     Timestamp,
 };
-use crate::transport::{Connection, Lender, LinkOptions, Readiness};
+use crate::transport::{BodyWays, Connection, LinkOptions, Readiness, RegionPool};
 
 /// A connection, as its threads share it.
 pub type EndLink = Link<End>;
@@ -72,7 +72,7 @@ pub struct ServedLimits {
 pub struct Beside {
     /// Number of the connection at its server; 0 at a client.
     pub id: u64,
-    lender: Option<Arc<dyn Lender>>,
+    pool: Option<Arc<RegionPool>>,
     /// `None` at a client.
     host: Option<Weak<dyn Host>>,
     /// What goes back to the peer.
@@ -91,7 +91,7 @@ pub struct End {
     pub(super) connection: Box<dyn Connection>,
     /// What this end knows of the protocol.
     pub session: EndSession,
-    lender: Option<Arc<dyn Lender>>,
+    pool: Option<Arc<RegionPool>>,
     region_idle: Duration,
     /// Where more bytes than this wait to be written, nothing new is produced.
     most_queued: u64,
@@ -192,21 +192,15 @@ impl EndLink {
         }
     }
 
-    /// Memory for lending, where the transport has it and the peer understands it.
-    pub fn lender(&self) -> Option<Arc<dyn Lender>> {
-        let lender = self.beside.lender.clone()?;
-        if self.is_checked() {
-            return None;
-        }
-        if self.look(|end| end.session.is_extension()) {
-            return Some(lender);
-        }
-        lender.for_baseline()
+    /// How bodies may travel to the peer.
+    pub fn ways(&self) -> BodyWays {
+        self.look(|end| end.connection.ways(end.session.is_extension()))
     }
 
-    /// Whether each message has a checksum (rule E8).
-    pub fn is_checked(&self) -> bool {
-        self.look(|end| end.connection.is_checked())
+    /// Whether bodies on a GPU are lent there, as far as can be told beforehand.
+    pub fn lends_on_gpus(&self) -> bool {
+        let pool = self.beside.pool.as_ref();
+        pool.is_some_and(|pool| pool.lends_on_gpus())
     }
 
     /// Whether the connection is over.
@@ -263,7 +257,7 @@ impl End {
     /// `free_tag` is the `free_data` of the server's URI (rule U2).
     fn new(connection: Box<dyn Connection>, session: EndSession, free_tag: Option<u64>) -> Self {
         Self {
-            lender: connection.lender(),
+            pool: connection.pool(),
             connection,
             session,
             region_idle: LinkOptions::default().region_idle,
@@ -285,7 +279,7 @@ impl End {
     fn beside(&self) -> Beside {
         Beside {
             id: 0,
-            lender: self.lender.clone(),
+            pool: self.pool.clone(),
             host: None,
             returns: Arc::clone(&self.returns),
         }

@@ -160,7 +160,7 @@ impl End {
 
     /// Whether something waits for room to be written.
     pub fn is_writing(&self) -> bool {
-        self.session.closed().is_none() && self.connection.queued().bytes > 0
+        self.session.closed().is_none() && self.connection.traffic().queued > 0
     }
 
     /// Sends messages, and with them the returns that wait, in one system call.
@@ -334,7 +334,7 @@ impl End {
 
     /// Tells the peer that it may free a region.
     pub(super) fn forget(&mut self, id: u16, effects: &mut EndEffects) -> Result<()> {
-        if self.connection.queued().bytes > ANSWERS_HIGH_WATER_BYTES {
+        if self.connection.traffic().queued > ANSWERS_HIGH_WATER_BYTES {
             return Err(Error::protocol(
                 "the peer retires region after region and does not read the answers",
             ));

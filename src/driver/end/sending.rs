@@ -79,10 +79,10 @@ impl End {
         let had = self.session.host_has_had();
         let batches = had.or_else(|| (!reads_on).then_some(room.taken))?;
         let lent = self.session.lent_outstanding();
-        let (queued, received) = (self.connection.queued().bytes, self.connection.received());
+        let traffic = self.connection.traffic();
         // Bytes that come bring only a stream of the client's further.
-        let received = had.map_or(0, |_| received);
-        Some((batches, lent, queued, received))
+        let received = had.map_or(0, |_| traffic.received);
+        Some((batches, lent, traffic.queued, received))
     }
 
     /// Room for messages now.
@@ -162,7 +162,7 @@ impl End {
             Writes::AtOnce => 1,
             Writes::Later => ENOUGH_BYTES,
         };
-        if !self.is_full && self.connection.queued().bytes >= least {
+        if !self.is_full && self.connection.traffic().queued >= least {
             self.write(effects);
         }
     }
@@ -218,8 +218,8 @@ impl End {
 
     /// Whether so much waits to be written that nothing new is to be produced.
     pub fn is_crowded(&self) -> bool {
-        let queued = self.connection.queued();
-        queued.bytes > self.most_queued.min(QUEUE_HIGH_WATER_BYTES)
-            || queued.held > HELD_HIGH_WATER_BYTES
+        let traffic = self.connection.traffic();
+        traffic.queued > self.most_queued.min(QUEUE_HIGH_WATER_BYTES)
+            || traffic.held > HELD_HIGH_WATER_BYTES
     }
 }

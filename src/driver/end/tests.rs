@@ -9,7 +9,7 @@ use super::*;
 use crate::driver::clock;
 use crate::driver::turning::Budget;
 use crate::proto::{BODY_KIND_PACKED, StreamInfo, Tags};
-use crate::transport::{Identity, Incoming, Outgoing, PeerOrigin, Profile, Queued};
+use crate::transport::{Identity, Incoming, Outgoing, PeerOrigin, Profile, Traffic};
 
 /// A transport whose sends come to their end while it receives, and whose close takes back what the
 /// peer has not read, as over UCX.
@@ -38,11 +38,12 @@ impl Connection for EndsWhileReceiving {
         Ok(true)
     }
 
-    fn queued(&self) -> Queued {
-        let bytes = self.queued.load(Ordering::Relaxed);
-        Queued {
-            bytes,
-            held: if self.holds { bytes } else { 0 },
+    fn traffic(&self) -> Traffic {
+        let queued = self.queued.load(Ordering::Relaxed);
+        Traffic {
+            queued,
+            held: if self.holds { queued } else { 0 },
+            received: 0,
         }
     }
 
@@ -107,7 +108,9 @@ fn serve_counted(
                 fd: Arc::new(eventfd(0, EventfdFlags::CLOEXEC).unwrap()),
                 socket: false,
                 peer_death: None,
+                peer_machine: None,
             },
+            descriptors: 1,
             profile: Profile {
                 is_read_after_close: false,
                 ..Profile::SOCKET

@@ -112,8 +112,8 @@ impl Turn for End {
         } = effects;
         drop((given_up, unkept));
         drop(sent);
-        if let Some(lender) = &link.beside.lender
-            && lender.has_retired()
+        if let Some(pool) = &link.beside.pool
+            && pool.has_retired()
         {
             link.interfere(|served, effects| served.retire_at_once(effects));
         }
@@ -220,8 +220,8 @@ impl End {
             outbound.lost(&error);
             effects.sent = Some(outbound);
         }
-        if let Some(lender) = &self.lender {
-            lender.abandon();
+        if let Some(pool) = &self.pool {
+            pool.abandon();
         }
         let lent = self.session.handle_disconnect(error);
         let lent = (!lent.is_empty()).then(|| Box::new(lent) as Box<dyn Send>);
@@ -263,7 +263,7 @@ impl End {
             return Wants::default();
         }
         let is_flooded = self.is_flooded();
-        let queued = self.connection.queued().bytes > 0;
+        let queued = self.connection.traffic().queued > 0;
         // A body that waits for its holder must not end a sleep.
         let is_held_up =
             self.session.is_full() || (self.session.is_receiving() && self.connection.is_waiting());
@@ -280,7 +280,7 @@ impl End {
     /// The peer asks for one thing after the other and does not read the answers.
     pub(super) fn is_flooded(&self) -> bool {
         self.session.is_server()
-            && self.connection.queued().bytes > ANSWERS_HIGH_WATER_BYTES
+            && self.connection.traffic().queued > ANSWERS_HIGH_WATER_BYTES
             && self.session.state() != SenderState::Streaming
     }
 
@@ -291,8 +291,8 @@ impl End {
                     self.probe(effects);
                 }
                 let request = &asked.request;
-                if let Some(lender) = self.lender.as_ref().filter(|_| asked.extension) {
-                    lender.set_client(request.lent_limit, request.device_type, &request.gpus);
+                if let Some(pool) = self.pool.as_ref().filter(|_| asked.extension) {
+                    pool.set_client(request.lent_limit, request.device_type, &request.gpus);
                 }
                 effects.request = Some(asked);
             }
@@ -306,16 +306,16 @@ impl End {
                 self.let_go(effects);
             }
             SessionEvent::RegionForgotten { id } => {
-                if let Some(lender) = &self.lender {
-                    lender.region_forgotten(id);
+                if let Some(pool) = &self.pool {
+                    pool.region_forgotten(id);
                 }
             }
             SessionEvent::Granted {
                 lent_limit,
                 device_type,
             } => {
-                if let Some(lender) = &self.lender {
-                    lender.set_client(lent_limit, device_type, &[]);
+                if let Some(pool) = &self.pool {
+                    pool.set_client(lent_limit, device_type, &[]);
                 }
             }
             SessionEvent::Answered => self.let_go(effects),

@@ -9,9 +9,9 @@ impl End {
     /// Retires regions that have been idle, when it is time to look.
     pub(super) fn retire_when_due(&mut self, now: Timestamp) {
         if self.retire_at.take_if(|at| *at <= now).is_some()
-            && let Some(lender) = &self.lender
+            && let Some(pool) = &self.pool
         {
-            let (idle, next) = lender.retire_idle();
+            let (idle, next) = pool.retire_idle();
             self.retire_at = next.map(clock::after);
             self.retire_regions(idle);
         }
@@ -19,7 +19,7 @@ impl End {
 
     /// Retires regions that must not stay open at the peer.
     pub(super) fn retire_at_once(&mut self, effects: &mut EndEffects) {
-        let due = self.lender.as_ref().map(|lender| lender.take_retired());
+        let due = self.pool.as_ref().map(|pool| pool.take_retired());
         if self.session.closed().is_none() {
             self.retire_regions(due.unwrap_or_default());
             self.pump(effects);
@@ -28,8 +28,12 @@ impl End {
 
     /// Asks whether the peer's machine still answers, and when to ask again.
     pub(super) fn probe(&mut self, effects: &mut EndEffects) {
-        match self.connection.probe() {
-            Ok(next) => self.probe_at = next.map(clock::after),
+        let identity = self.connection.identity();
+        let Some(machine) = &identity.readiness.peer_machine else {
+            return;
+        };
+        match machine.ensure_answers(&identity.peer) {
+            Ok(()) => self.probe_at = Some(clock::after(machine.pause())),
             Err(error) => self.close(error, effects),
         }
     }
@@ -38,7 +42,7 @@ impl End {
     pub(super) fn probe_when_due(&mut self, now: Timestamp, effects: &mut EndEffects) {
         let is_due = self.probe_at.take_if(|at| *at <= now).is_some();
         if is_due
-            && (self.session.state() != SenderState::Idle || self.connection.queued().bytes > 0)
+            && (self.session.state() != SenderState::Idle || self.connection.traffic().queued > 0)
         {
             self.probe(effects);
         }
@@ -46,7 +50,7 @@ impl End {
 
     /// Ends a connection over which nothing is asked for, when it is time to look.
     pub(super) fn end_quiet_when_due(&mut self, now: Timestamp, effects: &mut EndEffects) {
-        let is_unused = self.connection.queued().bytes == 0 && !self.returns.is_holding();
+        let is_unused = self.connection.traffic().queued == 0 && !self.returns.is_holding();
         if let Err(error) = self.session.handle_timeout(now, is_unused) {
             self.close(error, effects);
         }

@@ -14,7 +14,7 @@ use crate::driver::telling::Account;
 use crate::error::Result;
 use crate::proto::{Bytes, HeaderKind, OutBody, Role, Timestamp};
 use crate::transport::{
-    BodyPolicy, COPIED_BYTES, Lender, OnGpu, Payload, Placement, ReadyNotice, RegionNotice,
+    BodyPolicy, BodyWays, COPIED_BYTES, OnGpu, Payload, Placement, ReadyNotice, RegionNotice,
 };
 
 /// A message whose body is in its place, or travels over another connection.
@@ -58,9 +58,8 @@ pub(super) struct Placer {
     counters: Arc<Counters>,
     /// When the request came whose first batch has not been sent.
     asked: Option<Timestamp>,
-    /// `None` where the transport or the peer knows no lent memory.
-    lender: Option<Arc<dyn Lender>>,
-    sends_gpu: bool,
+    ways: BodyWays,
+    lends_on_gpus: bool,
     /// Placed, and not sent: rule E5 may ask for room that there is not.
     waiting: Option<Placed>,
 }
@@ -75,25 +74,24 @@ impl Placer {
                 Counting::Request(record) => Some(record.at()),
                 Counting::Alone(_) => None,
             },
-            lender: None,
-            sends_gpu: false,
+            ways: BodyWays::default(),
+            lends_on_gpus: false,
             waiting: None,
         }
     }
 
     /// Learns how bodies may travel over `link`, which depends on the request.
     pub(super) fn join(&mut self, link: &EndLink) {
-        self.lender = link.lender();
-        self.sends_gpu = link.profile().sends_gpu && !link.is_checked();
+        self.ways = link.ways();
+        self.lends_on_gpus = link.lends_on_gpus();
     }
 
     /// Where the bodies of a stream lie on their way, if the producer's are of `device_type`.
     pub(super) fn device_in_transit(&self, device_type: i32) -> i32 {
         let kind = DeviceKind(device_type);
-        let lends = self.lender.as_ref().is_some_and(|it| it.lends_on_gpus());
         match kind {
             DeviceKind::CUDA | DeviceKind::CUDA_MANAGED
-                if lends && self.options.body != BodyPolicy::Packed =>
+                if self.lends_on_gpus && self.options.body != BodyPolicy::Packed =>
             {
                 DeviceKind::CUDA.0
             }
@@ -225,7 +223,7 @@ impl Placer {
         let gpu = (message.owner.gpu()).map(|(stream, ready)| OnGpu { stream, ready });
         // Rule A4: compressed bodies are packed ones.
         let lends = self.options.body != BodyPolicy::Packed && !message.compressed;
-        if let Some(lender) = self.lender.as_ref().filter(|_| lends)
+        if let Some(lender) = self.ways.lender.as_ref().filter(|_| lends)
             && let Placement::Lent(lease) =
                 lender.place(&message.buffers, gpu, self.options.body)?
         {
@@ -279,7 +277,7 @@ impl Placer {
             }
             return Ok(Gathered::Host(Payload::Bytes(bytes)));
         };
-        if let Some(body) = on_gpu::gather(self.sends_gpu, message, gpu.stream)? {
+        if let Some(body) = on_gpu::gather(self.ways.gpu, message, gpu.stream)? {
             count(&counters.bytes_copied_on_device, len);
             return Ok(Gathered::Gpu(body));
         }

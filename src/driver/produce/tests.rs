@@ -25,8 +25,8 @@ use crate::proto::{
     ArrivedRequest, Credit, ReceiverConfig, Request, Role, SenderConfig, SideConfig, Tags, Uri,
 };
 use crate::transport::{
-    self, Connection, Identity, Incoming, Lender, LinkOptions, OnGpu, Outgoing, Payload,
-    PeerRegions, Placement, Queued,
+    self, BodyWays, Connection, Identity, Incoming, Lender, LinkOptions, OnGpu, Outgoing, Payload,
+    PeerRegions, Placement, Traffic,
 };
 
 /// A lender that would lend everything in place, and then cannot: its region cannot be exported,
@@ -37,12 +37,6 @@ impl Lender for Refusing {
     fn place(&self, _: &[BufferRef], _: Option<OnGpu<'_>>, _: BodyPolicy) -> Result<Placement> {
         Ok(Placement::Packed)
     }
-    fn set_client(&self, _: u64, _: i32, _: &[[u8; 16]]) {}
-    fn retire_idle(&self) -> (Vec<u16>, Option<Duration>) {
-        (Vec::new(), None)
-    }
-    fn region_forgotten(&self, _: u16) {}
-    fn abandon(&self) {}
 }
 
 /// A connection with that lender.
@@ -74,8 +68,8 @@ impl Connection for Connected {
     fn flush(&mut self) -> Result<bool> {
         self.0.flush()
     }
-    fn queued(&self) -> Queued {
-        self.0.queued()
+    fn traffic(&self) -> Traffic {
+        self.0.traffic()
     }
     fn post_body(&mut self, seq: u32, packed: u64, list: u64) {
         self.0.post_body(seq, packed, list);
@@ -90,8 +84,11 @@ impl Connection for Connected {
     fn is_waiting(&self) -> bool {
         self.0.is_waiting()
     }
-    fn lender(&self) -> Option<Arc<dyn Lender>> {
-        Some(Arc::new(Refusing))
+    fn ways(&self, _: bool) -> BodyWays {
+        BodyWays {
+            lender: Some(Arc::new(Refusing)),
+            gpu: false,
+        }
     }
     fn regions(&mut self) -> Option<&mut dyn PeerRegions> {
         self.0.regions()

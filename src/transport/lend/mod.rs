@@ -24,7 +24,7 @@ mod table;
 pub(super) use export::{ByDescriptor, Export, ExportedRegion, PeerProcess};
 pub(super) use gpu::handle::GpuHandle;
 pub use mappings::MappingBudget;
-pub(super) use pool::RegionPool;
+pub use pool::RegionPool;
 pub(super) use table::RegionTable;
 
 /// An address is the region's id above this bit and the offset in it below.

@@ -151,6 +151,74 @@ impl RegionPool {
             core: Arc::new(core),
         }
     }
+
+    /// What the client asked for: its own limit on copies lent and not returned (the lower of it
+    /// and the option holds from now on), where it wants bodies (an `ArrowDeviceType`, 0 as sent),
+    /// and the UUIDs of the GPUs that it reaches.
+    pub fn set_client(&self, lent_limit: u64, device_type: i32, gpus: &[[u8; 16]]) {
+        if let Some(mut regions) = self.core.lock() {
+            regions.lent_limit = lent_limit.min(self.core.options.lent_limit);
+            // Bodies as they are, or on a CUDA device.
+            regions.gpus = match device_type {
+                0 | 2 => gpus.to_vec(),
+                _ => Vec::new(),
+            };
+        }
+    }
+
+    /// Whether bodies on a GPU are lent there to this client, as far as can be told beforehand.
+    pub fn lends_on_gpus(&self) -> bool {
+        self.core.generation.is_same_process() && gpu::lends(&self.core)
+    }
+
+    /// Whether [`take_retired`](Self::take_retired) would give something.
+    pub fn has_retired(&self) -> bool {
+        self.core.due.load(Ordering::Relaxed)
+    }
+
+    /// The ids of regions that must be retired at once.
+    pub fn take_retired(&self) -> Vec<u16> {
+        let Some(mut regions) = self.core.lock() else {
+            return Vec::new();
+        };
+        self.core.due.store(false, Ordering::Relaxed);
+        std::mem::take(&mut regions.due)
+    }
+
+    /// The ids of regions that have been idle, for REGION_GONE messages, and the time until the
+    /// next look.
+    pub fn retire_idle(&self) -> (Vec<u16>, Option<Duration>) {
+        let idle = self.core.options.region_idle;
+        let retired = self
+            .core
+            .lock()
+            .map(|mut regions| regions.retire_idle(idle));
+        // Unmapping is slow; the regions drop after the lock.
+        let (gone, next, _unknown) = retired.unwrap_or_default();
+        (gone, next)
+    }
+
+    /// The peer has acknowledged REGION_GONE: the id may be used again.
+    pub fn region_forgotten(&self, id: u16) {
+        // A peer that forgets what was not retired changes nothing.
+        let forgotten = self.core.lock().and_then(|mut regions| regions.forget(id));
+        if let Some(mut forgotten) = forgotten {
+            gpu::forgotten(&self.core.peer, forgotten.charge.take());
+        }
+    }
+
+    /// The connection is over, and the peer may have memory mapped: nothing that is lent now is
+    /// ever written again (rule F4), and nothing more is lent.
+    pub fn abandon(&self) {
+        // Rule F4: the pool's own regions go whole, so no block of them is ever used again.
+        let remains = self.core.lock().map(|mut regions| regions.abandon());
+        if let Some(remains) = remains {
+            let peer = &self.core.peer;
+            remains.out.iter().for_each(|memory| memory.abandon(peer));
+            gpu::let_go(peer, remains.retiring);
+            gpu::keep_charges(peer, remains.charges);
+        }
+    }
 }
 
 impl Lender for RegionPool {
@@ -169,63 +237,6 @@ impl Lender for RegionPool {
             None => lend(&self.core, &HostPlace(None), buffers)?,
         };
         Ok(lease.map_or(Placement::Packed, Placement::Lent))
-    }
-
-    fn set_client(&self, lent_limit: u64, device_type: i32, gpus: &[[u8; 16]]) {
-        if let Some(mut regions) = self.core.lock() {
-            regions.lent_limit = lent_limit.min(self.core.options.lent_limit);
-            // Bodies as they are, or on a CUDA device.
-            regions.gpus = match device_type {
-                0 | 2 => gpus.to_vec(),
-                _ => Vec::new(),
-            };
-        }
-    }
-
-    fn lends_on_gpus(&self) -> bool {
-        self.core.generation.is_same_process() && gpu::lends(&self.core)
-    }
-
-    fn has_retired(&self) -> bool {
-        self.core.due.load(Ordering::Relaxed)
-    }
-
-    fn take_retired(&self) -> Vec<u16> {
-        let Some(mut regions) = self.core.lock() else {
-            return Vec::new();
-        };
-        self.core.due.store(false, Ordering::Relaxed);
-        std::mem::take(&mut regions.due)
-    }
-
-    fn retire_idle(&self) -> (Vec<u16>, Option<Duration>) {
-        let idle = self.core.options.region_idle;
-        let retired = self
-            .core
-            .lock()
-            .map(|mut regions| regions.retire_idle(idle));
-        // Unmapping is slow; the regions drop after the lock.
-        let (gone, next, _unknown) = retired.unwrap_or_default();
-        (gone, next)
-    }
-
-    fn region_forgotten(&self, id: u16) {
-        // A peer that forgets what was not retired changes nothing.
-        let forgotten = self.core.lock().and_then(|mut regions| regions.forget(id));
-        if let Some(mut forgotten) = forgotten {
-            gpu::forgotten(&self.core.peer, forgotten.charge.take());
-        }
-    }
-
-    fn abandon(&self) {
-        // Rule F4: the pool's own regions go whole, so no block of them is ever used again.
-        let remains = self.core.lock().map(|mut regions| regions.abandon());
-        if let Some(remains) = remains {
-            let peer = &self.core.peer;
-            remains.out.iter().for_each(|memory| memory.abandon(peer));
-            gpu::let_go(peer, remains.retiring);
-            gpu::keep_charges(peer, remains.charges);
-        }
     }
 }
 

@@ -16,8 +16,8 @@ use crate::transport::shm::ring::{FILE_BYTES, RingReader, RingWriter};
 use crate::transport::shm::socket::SocketPeer;
 use crate::transport::stream::Channel;
 use crate::transport::{
-    Connection, Identity, Incoming, Lender, LinkOptions, MemoryBudget, Outgoing, PeerOrigin,
-    PeerRegions, Profile, Queued, Readiness, Unmapped,
+    BodyWays, Connection, Identity, Incoming, LinkOptions, MemoryBudget, Outgoing, PeerOrigin,
+    PeerRegions, Profile, Readiness, Traffic, Unmapped,
 };
 
 /// [`Connection`] over shared memory.
@@ -29,7 +29,7 @@ pub struct ShmConnection {
     /// The peer's process, as what it is given counts by.
     whom: Option<Process>,
     regions: RegionTable,
-    lender: Arc<dyn Lender>,
+    pool: Arc<RegionPool>,
     /// What memory of ours for the peer counts against.
     budget: Arc<MemoryBudget>,
     /// This end accepted the connection.
@@ -106,12 +106,14 @@ impl ShmConnection {
             fd: Arc::clone(channel.socket()),
             socket: true,
             peer_death: death.map(|death| death as _),
+            peer_machine: None,
         };
         Ok(Self {
             identity: Identity {
                 peer: peer.to_string(),
                 origin: PeerOrigin::shm(peer.ids()),
                 same_user: peer.is_same_user(),
+                descriptors: 1 + usize::from(readiness.peer_death.is_some()),
                 readiness,
                 profile: Profile::SOCKET,
             },
@@ -119,7 +121,7 @@ impl ShmConnection {
             socket,
             whom,
             regions: RegionTable::of_peer(peer.uid, &options.mappings),
-            lender: Arc::new(pool),
+            pool: Arc::new(pool),
             budget: options.budget,
             is_server: end == ConnectionEnd::Server,
             extension: false,
@@ -244,8 +246,8 @@ impl Connection for ShmConnection {
         self.channel.flush()
     }
 
-    fn queued(&self) -> Queued {
-        self.channel.queued()
+    fn traffic(&self) -> Traffic {
+        self.channel.traffic()
     }
 
     fn begin_stream(&mut self, early_bytes: u64) {
@@ -316,8 +318,12 @@ impl Connection for ShmConnection {
         has_bytes && self.channel.is_aside()
     }
 
-    fn lender(&self) -> Option<Arc<dyn Lender>> {
-        Some(Arc::clone(&self.lender))
+    fn ways(&self, extension: bool) -> BodyWays {
+        BodyWays::lending(&self.pool, extension)
+    }
+
+    fn pool(&self) -> Option<Arc<RegionPool>> {
+        Some(Arc::clone(&self.pool))
     }
 
     fn regions(&mut self) -> Option<&mut dyn PeerRegions> {
@@ -327,7 +333,7 @@ impl Connection for ShmConnection {
     fn close(&mut self, lent: Option<Box<dyn Send>>) -> Option<Box<dyn Send>> {
         // The regions stay: messages that came before the end may still be resolved.
         // Rule F4: the peer may hold on to what it has mapped.
-        self.lender.abandon();
+        self.pool.abandon();
         self.channel.close();
         lent
     }
@@ -344,7 +350,7 @@ impl Drop for ShmConnection {
                 let _ = rustix::net::shutdown(&socket, rustix::net::Shutdown::Both);
             };
             if later::after(end).is_ok() {
-                self.lender.abandon();
+                self.pool.abandon();
                 return;
             }
         }

@@ -9,10 +9,11 @@ use rustix::net::Shutdown;
 
 use crate::error::{Error, Result, Status};
 use crate::fork::Generation;
+use crate::transport::patience::silence_error;
 use crate::transport::stream::buffer::ReadBuffer;
 use crate::transport::stream::outbox::send;
 use crate::transport::stream::{FrameReader, Outbox};
-use crate::transport::{Incoming, Outgoing, Queued, Watched};
+use crate::transport::{Incoming, Outgoing, Traffic, Watched};
 
 /// What [`Wire::read_aside`] found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -169,11 +170,6 @@ impl<I: Wire> Channel<I> {
         self.drained = false;
     }
 
-    /// Bytes that the socket has given so far.
-    pub fn received(&self) -> u64 {
-        self.received
-    }
-
     /// Whether the next frame is beside the socket.
     pub fn is_aside(&self) -> bool {
         self.is_aside
@@ -189,12 +185,13 @@ impl<I: Wire> Channel<I> {
         self.reader.is_waiting()
     }
 
-    /// See [`Connection::queued`](crate::transport::Connection::queued).
-    pub fn queued(&self) -> Queued {
-        let (queued, unsent) = (self.outbox.queued(), self.wire.unsent());
-        Queued {
-            bytes: queued.bytes + unsent,
-            held: queued.held + unsent,
+    /// See [`Connection::traffic`](crate::transport::Connection::traffic).
+    pub fn traffic(&self) -> Traffic {
+        let (outbox, unsent) = (self.outbox.traffic(), self.wire.unsent());
+        Traffic {
+            queued: outbox.queued + unsent,
+            held: outbox.held + unsent,
+            received: self.received,
         }
     }
 
@@ -240,7 +237,7 @@ impl<I: Wire> Channel<I> {
         if self.broken.is_some() {
             return true;
         }
-        if self.queued().bytes > 0 {
+        if self.traffic().queued > 0 {
             return false;
         }
         self.finished = true;
@@ -419,7 +416,7 @@ impl<I: Wire> Channel<I> {
                 self.peer,
                 self.place()
             )),
-            errno if is_silence(errno.raw_os_error()) => self.silence_error(errno),
+            errno if is_silence(errno.raw_os_error()) => silence_error(&self.peer, errno),
             errno => Error::os(
                 format_args!("cannot read from the peer ({})", self.peer),
                 errno,
@@ -437,21 +434,12 @@ impl<I: Wire> Channel<I> {
                 "too many descriptors of regions are on their way to peers that do not read them; \
                  raise the limit of open files (ulimit -n)",
             ),
-            errno if is_silence(errno.raw_os_error()) => self.silence_error(errno),
+            errno if is_silence(errno.raw_os_error()) => silence_error(&self.peer, errno),
             errno => Error::os(
                 format_args!("cannot write to the peer ({})", self.peer),
                 errno,
             ),
         }
-    }
-
-    /// The peer's machine does not answer, as `errno` says.
-    pub fn silence_error(&self, errno: Errno) -> Error {
-        let doing = format!(
-            "the peer ({}) does not answer any more: its machine is down, or the network to it",
-            self.peer
-        );
-        Error::os_as(Status::Disconnected, doing, errno)
     }
 
     /// See [`Connection::close`](crate::transport::Connection::close).

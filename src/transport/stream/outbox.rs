@@ -16,7 +16,7 @@ use crate::proto::Bytes;
 use crate::transport::stream::header::{
     FrameClass, HEADER_BYTES, MAX_CONTROL_BYTES, MAX_METADATA_BYTES, SWITCH, encode_header,
 };
-use crate::transport::{COPIED_BYTES, Outgoing, Payload, Queued, sends_host_memory_only};
+use crate::transport::{COPIED_BYTES, Outgoing, Payload, Traffic, sends_host_memory_only};
 
 /// Most runs of memory in one system call (`UIO_MAXIOV`).
 const MAX_RUNS: usize = 1024;
@@ -207,10 +207,11 @@ impl Outbox {
     }
 
     /// What is queued and not yet written. A frame that is half written is held whole.
-    pub fn queued(&self) -> Queued {
-        Queued {
-            bytes: self.queued,
+    pub fn traffic(&self) -> Traffic {
+        Traffic {
+            queued: self.queued,
             held: self.held,
+            received: 0,
         }
     }
 

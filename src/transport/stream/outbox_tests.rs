@@ -98,6 +98,6 @@ fn messages_of_all_sizes_leave_in_order() {
     }
     assert_eq!(came.len(), wanted.len());
     assert!(came == wanted);
-    assert_eq!(outbox.queued(), Queued::default());
+    assert_eq!(outbox.traffic(), Traffic::default());
     assert!(outbox.is_flushed());
 }

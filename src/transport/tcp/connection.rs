@@ -16,14 +16,14 @@ use smallvec::{SmallVec, smallvec};
 use crate::error::{Error, Result};
 use crate::proto::body_of_tag;
 use crate::transport::features::{Feature, Scheme};
-use crate::transport::patience::Patience;
+use crate::transport::patience::{Patience, PeerMachine};
 use crate::transport::stream::Channel;
 use crate::transport::tcp::group::Groups;
-use crate::transport::tcp::socket::{Timer, has_arrived, has_fallen_silent};
+use crate::transport::tcp::socket::{Timer, has_arrived};
 use crate::transport::tcp::wire::{PlainWire, TcpWire};
 use crate::transport::{
-    Connection, Identity, Incoming, Outgoing, PeerCertificate, PeerOrigin, Profile, Queued,
-    Readiness, Transport as _, Trust, Watched,
+    Connection, Identity, Incoming, Outgoing, PeerCertificate, PeerOrigin, Profile, Readiness,
+    Traffic, Transport as _, Trust,
 };
 
 /// If the peer ends one socket, how long the others may go on: what the peer sent before it closed
@@ -147,9 +147,7 @@ impl SocketWatch {
 impl TcpConnection {
     /// Takes over one socket; `joins` at a server alone.
     pub fn new(socket: WatchedSocket, joins: Option<JoinTarget>) -> Self {
-        let fd = Arc::clone(socket.channel.socket());
-        let identity = Self::identify(&socket, socket.channel.peer().to_owned(), fd);
-        let mut connection = Self::over(identity, smallvec![socket], None);
+        let mut connection = Self::over(smallvec![socket], None);
         connection.joins = joins;
         connection
     }
@@ -157,24 +155,27 @@ impl TcpConnection {
     /// Takes over two or more sockets, in the order of their numbers.
     /// Errors: Of the system: no descriptors are left. With the sockets given back.
     pub fn joined(sockets: Vec<WatchedSocket>) -> Result<Self, (Error, Vec<WatchedSocket>)> {
-        let watch = match SocketWatch::new(&sockets) {
-            Ok(watch) => watch,
+        match SocketWatch::new(&sockets) {
+            Ok(watch) => Ok(Self::over(sockets.into(), Some(watch))),
             Err(errno) => {
                 let doing = "cannot set up a connection of several sockets";
-                return Err((Error::os(doing, errno), sockets));
+                Err((Error::os(doing, errno), sockets))
             }
-        };
-        let first = &sockets[0];
-        let peer = format!("{} over {} sockets", first.channel.peer(), sockets.len());
-        let mut identity = Self::identify(first, peer, Arc::clone(&watch.epoll) as _);
-        identity.readiness.socket = false;
-        identity.profile.is_ordered = false;
-        Ok(Self::over(identity, sockets.into(), Some(watch)))
+        }
     }
 
-    /// Of a connection whose first socket is `first`.
-    fn identify(first: &WatchedSocket, peer: String, fd: Arc<dyn Watched>) -> Identity {
-        Identity {
+    fn over(sockets: SmallVec<[WatchedSocket; 1]>, watch: Option<SocketWatch>) -> Self {
+        let first = &sockets[0];
+        let (name, socket) = (first.channel.peer(), first.channel.socket());
+        let (peer, fd) = match &watch {
+            None => (name.to_owned(), Arc::clone(socket)),
+            Some(watch) => (
+                format!("{name} over {} sockets", sockets.len()),
+                Arc::clone(&watch.epoll) as _,
+            ),
+        };
+        let each = sockets.iter().map(|it| Arc::clone(it.channel.socket()));
+        let identity = Identity {
             origin: first.origin.clone(),
             peer,
             // Rule A8: it is never the same user. A port says nothing of the user behind it, not
@@ -183,21 +184,17 @@ impl TcpConnection {
             same_user: false,
             readiness: Readiness {
                 fd,
-                socket: true,
+                socket: watch.is_none(),
                 peer_death: None,
+                peer_machine: Some(PeerMachine::new(each.collect(), first.patience)),
             },
+            descriptors: sockets.len() + watch.as_ref().map_or(0, |_| SocketWatch::DESCRIPTORS),
             profile: Profile {
+                is_ordered: watch.is_none(),
                 trust: first.trust,
                 ..Profile::SOCKET
             },
-        }
-    }
-
-    fn over(
-        identity: Identity,
-        sockets: SmallVec<[WatchedSocket; 1]>,
-        watch: Option<SocketWatch>,
-    ) -> Self {
+        };
         Self {
             identity,
             sockets,
@@ -332,11 +329,6 @@ impl Connection for TcpConnection {
         &self.identity
     }
 
-    fn descriptors(&self) -> usize {
-        let watch = self.watch.as_ref().map_or(0, |_| SocketWatch::DESCRIPTORS);
-        self.sockets.len() + watch
-    }
-
     fn queue(&mut self, message: Outgoing) -> Result<()> {
         self.ensure_open()?;
         let index = match &message {
@@ -371,11 +363,12 @@ impl Connection for TcpConnection {
         Ok(all)
     }
 
-    fn queued(&self) -> Queued {
-        let queued = self.sockets.iter().map(|socket| socket.channel.queued());
-        queued.fold(Queued::default(), |sum, part| Queued {
-            bytes: sum.bytes + part.bytes,
+    fn traffic(&self) -> Traffic {
+        let parts = self.sockets.iter().map(|socket| socket.channel.traffic());
+        parts.fold(Traffic::default(), |sum, part| Traffic {
+            queued: sum.queued + part.queued,
             held: sum.held + part.held,
+            received: sum.received.wrapping_add(part.received),
         })
     }
 
@@ -385,7 +378,7 @@ impl Connection for TcpConnection {
         // Of several, none is ended before all is there: the peer takes the end of one socket for
         // the end of them all.
         if self.sockets.len() > 1
-            && (self.queued().bytes > 0 || !self.sockets.iter().all(WatchedSocket::has_arrived))
+            && (self.traffic().queued > 0 || !self.sockets.iter().all(WatchedSocket::has_arrived))
         {
             return false;
         }
@@ -429,30 +422,10 @@ impl Connection for TcpConnection {
         })
     }
 
-    fn received(&self) -> u64 {
-        let received = self.sockets.iter().map(|socket| socket.channel.received());
-        received.fold(0, u64::wrapping_add)
-    }
-
     /// A body that waits on another socket than the first does not hold up its header.
     fn is_waiting(&self) -> bool {
         let first = self.sockets.first();
         first.is_some_and(|socket| socket.channel.is_waiting())
-    }
-
-    fn probe(&mut self) -> Result<Option<Duration>> {
-        let mut next = None;
-        for WatchedSocket {
-            channel, patience, ..
-        } in &self.sockets
-        {
-            if has_fallen_silent(channel.socket(), *patience) {
-                return Err(channel.silence_error(Errno::TIMEDOUT));
-            }
-            // A dead machine is noticed within a quarter more than the time allowed.
-            next = Some(patience.duration() / 4);
-        }
-        Ok(next)
     }
 
     fn close(&mut self, lent: Option<Box<dyn Send>>) -> Option<Box<dyn Send>> {

@@ -61,28 +61,6 @@ pub fn spare_pacing(socket: &OwnedFd, peer: &SocketAddr) {
     }
 }
 
-/// Whether what was sent, again and again, has not been acknowledged for as long as `patience` has.
-/// A client that is there and does not read still answers.
-pub fn has_fallen_silent(socket: impl AsFd, patience: Patience) -> bool {
-    // SAFETY: the structure holds integers alone, for which zeros are values.
-    let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
-    let mut len = libc::socklen_t::try_from(size_of::<libc::tcp_info>()).unwrap_or(0);
-    // SAFETY: `info` is writable for `len` bytes, its size, and `len` is writable.
-    let result = unsafe {
-        libc::getsockopt(
-            socket.as_fd().as_raw_fd(),
-            libc::IPPROTO_TCP,
-            libc::TCP_INFO,
-            (&raw mut info).cast(),
-            &raw mut len,
-        )
-    };
-    // One probe of a closed window may be on its way to a peer that is there.
-    let unanswered = info.tcpi_retransmits > 0 || info.tcpi_probes > 1;
-    let since = Duration::from_millis(info.tcpi_last_ack_recv.into());
-    result == 0 && unanswered && since >= patience.duration()
-}
-
 /// Whether the peer's system has acknowledged all that was sent, an end included.
 pub fn has_arrived(socket: impl AsFd) -> bool {
     let mut unacknowledged: libc::c_int = 0;

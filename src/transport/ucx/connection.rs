@@ -23,14 +23,15 @@ use crate::transport::ucx::context::Context;
 use crate::transport::ucx::endpoint::Endpoint;
 use crate::transport::ucx::error::not_connected;
 use crate::transport::ucx::key::Key;
+use crate::transport::ucx::lending::Lenders;
 use crate::transport::ucx::link::Link;
 use crate::transport::ucx::operations::Pending;
 use crate::transport::ucx::pull::Pulls;
 use crate::transport::ucx::silence;
 use crate::transport::ucx::tagged::Tagged;
 use crate::transport::{
-    Connection, Identity, Incoming, Lender, Outgoing, PeerOrigin, PeerRegions, Profile, Queued,
-    Readiness, Trust,
+    BodyWays, Connection, Identity, Incoming, Outgoing, PeerOrigin, PeerRegions, Profile,
+    Readiness, RegionPool, Traffic, Trust,
 };
 
 /// Rounds of progress in one call that bring no message, after which others have their turn.
@@ -45,8 +46,10 @@ pub struct UcxConnection {
     tagged: Tagged,
     /// At a client that asked UCX for remote reads.
     pulls: Option<Pulls>,
+    /// UCX sends and receives memory of GPUs.
+    knows_cuda: bool,
     /// At a server that lends.
-    lender: Option<Arc<dyn Lender>>,
+    lenders: Option<Lenders>,
     /// The GPU whose memory UCX has been given here: current during every call from then on, for
     /// any of them may begin or finish a copy.
     gpu: Option<Arc<Device>>,
@@ -116,7 +119,6 @@ impl UcxConnection {
             is_ordered: false,
             // UCX drops what it has of an endpoint that fails.
             is_read_after_close: false,
-            sends_gpu: link.worker.context().knows_cuda(),
             trust: Trust::OPEN_MEMORY,
         };
         Self {
@@ -129,14 +131,17 @@ impl UcxConnection {
                     fd: Arc::clone(link.worker.ready()) as _,
                     socket: false,
                     peer_death: None,
+                    peer_machine: None,
                 },
+                descriptors: 1,
                 profile,
             },
             api: link.worker.api(),
+            knows_cuda: link.worker.context().knows_cuda(),
             gpu: None,
             tagged,
             pulls: None,
-            lender: None,
+            lenders: None,
             unproven: (link.shared.peer == Peer::Server).then(Vec::new),
             link: Some(link),
             inbox: VecDeque::new(),
@@ -162,9 +167,9 @@ impl UcxConnection {
         }
     }
 
-    /// Lends by `lender`, at a server.
-    pub fn lend(&mut self, lender: Arc<dyn Lender>) {
-        self.lender = Some(lender);
+    /// Lends by `lenders`, at a server.
+    pub fn lend(&mut self, lenders: Lenders) {
+        self.lenders = Some(lenders);
     }
 
     /// Reads what the server lends: one that `announces` regions, or whose URI has the `key` to
@@ -307,10 +312,10 @@ impl Connection for UcxConnection {
         self.over.clone().map_or(Ok(self.queued_bytes == 0), Err)
     }
 
-    fn queued(&self) -> Queued {
-        Queued {
-            bytes: self.queued_bytes,
-            held: 0,
+    fn traffic(&self) -> Traffic {
+        Traffic {
+            queued: self.queued_bytes,
+            ..Traffic::default()
         }
     }
 
@@ -382,8 +387,15 @@ impl Connection for UcxConnection {
         }
     }
 
-    fn lender(&self) -> Option<Arc<dyn Lender>> {
-        self.lender.clone()
+    fn ways(&self, extension: bool) -> BodyWays {
+        BodyWays {
+            lender: self.lenders.as_ref().map(|it| it.of_peer(extension)),
+            gpu: self.knows_cuda,
+        }
+    }
+
+    fn pool(&self) -> Option<Arc<RegionPool>> {
+        self.lenders.as_ref().map(|it| Arc::clone(&it.pool))
     }
 
     fn regions(&mut self) -> Option<&mut dyn PeerRegions> {
@@ -391,8 +403,8 @@ impl Connection for UcxConnection {
     }
 
     fn close(&mut self, lent: Option<Box<dyn Send>>) -> Option<Box<dyn Send>> {
-        if let Some(lender) = &self.lender {
-            lender.abandon();
+        if let Some(lenders) = &self.lenders {
+            lenders.abandon();
         }
         let lent = self.shut_down(lent);
         self.inbox.clear();

@@ -3,14 +3,12 @@
 use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use ucx1_sys::{
     UCP_FEATURE_RMA, UCP_MEM_MAP_PARAM_FIELD_ADDRESS, UCP_MEM_MAP_PARAM_FIELD_LENGTH, UCS_OK,
     ucp_mem_h, ucp_mem_map_params_t,
 };
 
-use crate::device::BufferRef;
 use crate::device::region::Region;
 use crate::error::Result;
 use crate::fork::Generation;
@@ -18,7 +16,7 @@ use crate::transport::lend::{Export, ExportedRegion, RegionPool};
 use crate::transport::ucx::context::Context;
 use crate::transport::ucx::error::error;
 use crate::transport::ucx::plain::{PlainLender, PlainRegion};
-use crate::transport::{BodyPolicy, Lender, LinkOptions, OnGpu, Placement};
+use crate::transport::{BodyPolicy, Lender, LinkOptions};
 
 /// The memory that a listener lends to each of its connections.
 pub(super) struct Lending {
@@ -67,54 +65,40 @@ impl Lending {
         self.plain.key().to_vec()
     }
 
-    /// The lender of one connection.
-    pub(super) fn lender(&self) -> Arc<dyn Lender> {
+    /// The lenders of one connection.
+    pub(super) fn lenders(&self) -> Lenders {
         let export = ByKey {
             context: Arc::clone(&self.context),
         };
-        let baseline = PlainLender::new(Arc::clone(&self.plain), self.options.lent_limit);
-        Arc::new(UcxLender {
-            pool: RegionPool::new(&self.options, Box::new(export), None),
-            baseline: Arc::new(baseline),
-        })
+        let plain = PlainLender::new(Arc::clone(&self.plain), self.options.lent_limit);
+        Lenders {
+            pool: Arc::new(RegionPool::new(&self.options, Box::new(export), None)),
+            plain: Arc::new(plain),
+        }
     }
 }
 
-/// Lends to one connection: regions to a peer with our extension, plain memory to another.
-struct UcxLender {
-    pool: RegionPool,
-    baseline: Arc<PlainLender>,
+/// What lends to one connection.
+pub struct Lenders {
+    /// Regions, to a peer with our extension.
+    pub(super) pool: Arc<RegionPool>,
+    /// Plain memory, to another.
+    plain: Arc<PlainLender>,
 }
 
-impl Lender for UcxLender {
-    fn place(
-        &self,
-        buffers: &[BufferRef],
-        gpu: Option<OnGpu<'_>>,
-        policy: BodyPolicy,
-    ) -> Result<Placement> {
-        self.pool.place(buffers, gpu, policy)
+impl Lenders {
+    /// The one for a peer with our `extension`, or without it (rule E1).
+    pub(super) fn of_peer(&self, extension: bool) -> Arc<dyn Lender> {
+        match extension {
+            true => Arc::clone(&self.pool) as _,
+            false => Arc::clone(&self.plain) as _,
+        }
     }
 
-    fn set_client(&self, lent_limit: u64, device_type: i32, gpus: &[[u8; 16]]) {
-        self.pool.set_client(lent_limit, device_type, gpus);
-    }
-
-    fn retire_idle(&self) -> (Vec<u16>, Option<Duration>) {
-        self.pool.retire_idle()
-    }
-
-    fn region_forgotten(&self, id: u16) {
-        self.pool.region_forgotten(id);
-    }
-
-    fn for_baseline(&self) -> Option<Arc<dyn Lender>> {
-        Some(Arc::clone(&self.baseline) as Arc<dyn Lender>)
-    }
-
-    fn abandon(&self) {
+    /// See [`RegionPool::abandon`].
+    pub(super) fn abandon(&self) {
         self.pool.abandon();
-        self.baseline.abandon();
+        self.plain.abandon();
     }
 }
 

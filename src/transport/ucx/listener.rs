@@ -231,7 +231,7 @@ impl Listener for UcxListener {
                 let mut connection = accepted?;
                 connection.watch_network(self.patience);
                 if let Some(lending) = &self.lending {
-                    connection.lend(lending.lender());
+                    connection.lend(lending.lenders());
                 }
                 return Ok(Some(Box::new(connection)));
             }

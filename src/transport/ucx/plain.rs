@@ -5,7 +5,6 @@
 //! listener trusts each peer that can reach it.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use parking_lot::Mutex;
 
@@ -87,6 +86,13 @@ impl PlainLender {
             }),
         }
     }
+
+    /// The connection is over: nothing more is lent.
+    pub(super) fn abandon(&self) {
+        if self.shared.generation.is_same_process() {
+            self.shared.state.lock().abandoned = true;
+        }
+    }
 }
 
 /// The offsets of copies of `buffers` in a block, and the length of the block. `None`: the length
@@ -132,25 +138,6 @@ impl Lender for PlainLender {
             copied,
             ..Lease::new(spans, Owner::One(Box::new(block)))
         }))
-    }
-
-    fn set_client(&self, _lent_limit: u64, _device_type: i32, _gpus: &[[u8; 16]]) {
-        // A baseline peer sends no such data.
-    }
-
-    fn retire_idle(&self) -> (Vec<u16>, Option<Duration>) {
-        // The memory lives as long as the listener, because the listener's URI has the key.
-        (Vec::new(), None)
-    }
-
-    fn region_forgotten(&self, _id: u16) {
-        // No region was announced to a baseline peer.
-    }
-
-    fn abandon(&self) {
-        if self.shared.generation.is_same_process() {
-            self.shared.state.lock().abandoned = true;
-        }
     }
 }
 

@@ -37,9 +37,7 @@ impl UcxConnection {
                 None => self.send_active(Class::Control, bytes),
             },
             Outgoing::Tagged { tag, payload } => self.send_tagged(tag, Sending::payload(payload)?),
-            Outgoing::GpuBody { .. } if !self.identity.profile.sends_gpu => {
-                Err(sends_host_memory_only())
-            }
+            Outgoing::GpuBody { .. } if !self.knows_cuda => Err(sends_host_memory_only()),
             Outgoing::GpuBody { tag, body } => self.send_tagged(tag, Sending::Gpu(body)),
         }
     }
