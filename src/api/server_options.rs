@@ -35,21 +35,21 @@ pub struct ServerBuilder(ServerOptions);
 impl ServerBuilder {
     /// Accepts clients of every user of this machine. Default: of this process's user only.
     pub fn any_user(mut self, any: bool) -> Self {
-        self.0.link.any_user = any;
+        self.0.link.access.any_user = any;
         self
     }
 
     /// Listens over `tcp` also where other machines can connect, without encryption or
     /// authentication. `tls` needs no such word.
     pub fn allow_remote(mut self, allow: bool) -> Self {
-        self.0.link.allow_remote = allow;
+        self.0.link.access.allow_remote = allow;
         self
     }
 
     /// Says that every process that can reach a listener of `ucx` may read and write this process's
     /// memory.
     pub fn trusted_network(mut self, trusted: bool) -> Self {
-        self.0.link.trusted_network = trusted;
+        self.0.link.access.trusted_network = trusted;
         self
     }
 
@@ -144,7 +144,7 @@ impl ServerBuilder {
 
     /// How long a client may take for a handshake.
     pub fn handshake_timeout(mut self, limit: Duration) -> Self {
-        self.0.link.handshake_timeout = limit;
+        self.0.link.access.handshake_timeout = limit;
         self
     }
 

@@ -21,7 +21,9 @@ use crate::driver::turning::Turner;
 use crate::error::{Error, Result, Status};
 use crate::fork::Generation;
 use crate::proto::{AnswerLimit, Uri};
-use crate::transport::{self, LinkOptions, checked};
+use crate::transport::{
+    self, AccessOptions, ConnectOptions, LinkOptions, ReceivingOptions, checked,
+};
 
 /// How long a connection is idle before the I/O thread watches it. Mostly the next stream comes
 /// earlier, which saves system calls.
@@ -148,12 +150,20 @@ impl ClientCore {
     ) -> Result<Turner<End>> {
         let transport = transport::by_scheme(&uri.scheme)?;
         let link_options = LinkOptions {
-            connect_timeout: options.time(),
-            cancel: cancel.cloned(),
-            any_user: self.options.any_user,
-            unexpected_bytes: options.unexpected_bytes,
-            connections: options.kind.sockets,
-            checksums: options.kind.checksums,
+            connect: ConnectOptions {
+                timeout: options.time(),
+                cancel: cancel.cloned(),
+                connections: options.kind.sockets,
+                checksums: options.kind.checksums,
+            },
+            access: AccessOptions {
+                any_user: self.options.any_user,
+                ..AccessOptions::default()
+            },
+            receiving: ReceivingOptions {
+                unexpected_bytes: options.unexpected_bytes,
+                ..ReceivingOptions::default()
+            },
             settings: self.options.settings.clone(),
             tls: Arc::clone(&self.options.tls),
             ..LinkOptions::default()
@@ -161,9 +171,9 @@ impl ClientCore {
         let start = Instant::now();
         let connected = transport.connect(uri, &link_options);
         let mut connection = connected.map_err(|error| options.explain(error))?;
-        if link_options.checksums && !connection.identity().profile.trust.is_intact() {
+        if link_options.connect.checksums && !connection.identity().profile.trust.is_intact() {
             ensure_checksums_are_known(uri)?;
-            let by = start + link_options.connect_time();
+            let by = start + link_options.connect.time();
             let agreed = checked::agree(connection, by, cancel);
             connection = agreed.map_err(|error| options.explain(error))?;
         }

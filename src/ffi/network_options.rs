@@ -33,7 +33,7 @@ pub unsafe extern "C" fn dipc_server_options_set_allow_remote(
     // SAFETY: the caller promises `error` is NULL or writable.
     let error = unsafe { ErrorOut::from_raw(error) };
     let body = |options: &mut dipc_server_options| {
-        options.inner.link.allow_remote = allow_remote;
+        options.inner.link.access.allow_remote = allow_remote;
         Ok(())
     };
     // SAFETY: the caller promises `options` is NULL, or live and exclusive.
@@ -63,7 +63,7 @@ pub unsafe extern "C" fn dipc_server_options_set_trusted_network(
     // SAFETY: the caller promises `error` is NULL or writable.
     let error = unsafe { ErrorOut::from_raw(error) };
     let body = |options: &mut dipc_server_options| {
-        options.inner.link.trusted_network = trusted_network;
+        options.inner.link.access.trusted_network = trusted_network;
         Ok(())
     };
     // SAFETY: the caller promises `options` is NULL, or live and exclusive.

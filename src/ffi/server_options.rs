@@ -192,7 +192,7 @@ pub unsafe extern "C" fn dipc_server_options_set_region_bytes(
         if region_bytes == 0 {
             return Err(Error::invalid_argument("region_bytes is 0"));
         }
-        options.inner.link.region_bytes = region_bytes;
+        options.inner.link.lending.region_bytes = region_bytes;
         Ok(())
     };
     // SAFETY: the caller promises `options` is NULL, or live and exclusive.
@@ -219,7 +219,7 @@ pub unsafe extern "C" fn dipc_server_options_set_region_idle_ns(
     // SAFETY: the caller promises `error` is NULL or writable.
     let error = unsafe { ErrorOut::from_raw(error) };
     let body = |options: &mut dipc_server_options| {
-        options.inner.link.region_idle = Duration::from_nanos(region_idle_ns);
+        options.inner.link.lending.region_idle = Duration::from_nanos(region_idle_ns);
         Ok(())
     };
     // SAFETY: the caller promises `options` is NULL, or live and exclusive.
@@ -246,7 +246,7 @@ pub unsafe extern "C" fn dipc_server_options_set_inline_bytes(
     // SAFETY: the caller promises `error` is NULL or writable.
     let error = unsafe { ErrorOut::from_raw(error) };
     let body = |options: &mut dipc_server_options| {
-        options.inner.link.inline_bytes = inline_bytes;
+        options.inner.link.lending.inline_bytes = inline_bytes;
         Ok(())
     };
     // SAFETY: the caller promises `options` is NULL, or live and exclusive.
@@ -274,7 +274,7 @@ pub unsafe extern "C" fn dipc_server_options_set_lent_limit_bytes(
     // SAFETY: the caller promises `error` is NULL or writable.
     let error = unsafe { ErrorOut::from_raw(error) };
     let body = |options: &mut dipc_server_options| {
-        options.inner.link.lent_limit = lent_limit_bytes;
+        options.inner.link.lending.lent_limit = lent_limit_bytes;
         Ok(())
     };
     // SAFETY: the caller promises `options` is NULL, or live and exclusive.
@@ -301,7 +301,7 @@ pub unsafe extern "C" fn dipc_server_options_set_any_user(
     // SAFETY: the caller promises `error` is NULL or writable.
     let error = unsafe { ErrorOut::from_raw(error) };
     let body = |options: &mut dipc_server_options| {
-        options.inner.link.any_user = any_user;
+        options.inner.link.access.any_user = any_user;
         Ok(())
     };
     // SAFETY: the caller promises `options` is NULL, or live and exclusive.

@@ -128,7 +128,7 @@ impl ServerCore {
         let host: Weak<dyn Host> = Weak::clone(&self.me) as Weak<Self>;
         let peer = connection.identity().peer.clone();
         let limits = ServedLimits {
-            region_idle: self.link_options.region_idle,
+            region_idle: self.link_options.lending.region_idle,
             most_queued: self.options.most_queued(),
             quiet: QuietTimes {
                 request: self.options.request_timeout,

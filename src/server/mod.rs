@@ -90,11 +90,11 @@ impl Server {
         let pulls = PullQueues::new()?;
         let mut link_options = options.link.clone();
         // Clients send no bodies.
-        link_options.unexpected_bytes = 0;
-        link_options.budget = Arc::new(MemoryBudget::new(options.max_bytes));
-        link_options.partial = Arc::new(MemoryBudget::new(options.max_request_bytes));
-        link_options.body = options.body;
-        link_options.region_idle = link_options.region_idle_time();
+        link_options.receiving.unexpected_bytes = 0;
+        link_options.lending.budget = Arc::new(MemoryBudget::new(options.max_bytes));
+        link_options.receiving.partial = Arc::new(MemoryBudget::new(options.max_request_bytes));
+        link_options.lending.body = options.body;
+        link_options.lending.region_idle = link_options.lending.idle_time();
         // What is read from the files, and read again, is this server's.
         link_options.tls = link_options.tls.with(|_| ());
         let asking = match options.authorizer.take() {

@@ -232,7 +232,7 @@ mod tests {
         assert!(error.text().contains("no-such-host.invalid"), "{error}");
     }
 
-    /// `LinkOptions::cancel`: a look-up that cannot be interrupted is left alone.
+    /// `ConnectOptions::cancel`: a look-up that cannot be interrupted is left alone.
     #[test]
     fn a_token_ends_a_look_up() {
         let address = of("tcp://no-such-host.invalid:4000").unwrap();
@@ -242,7 +242,7 @@ mod tests {
         assert_eq!(found.unwrap_err().status(), Status::Cancelled);
     }
 
-    /// `LinkOptions::connect_timeout`: each address has its share, and the last one all that is
+    /// `ConnectOptions::timeout`: each address has its share, and the last one all that is
     /// left.
     #[test]
     fn time_is_shared_among_addresses() {

@@ -184,7 +184,7 @@ impl MemConnection {
             incoming: Arc::clone(incoming),
             outgoing: Arc::clone(outgoing),
             pool: Arc::new(RegionPool::new(
-                options,
+                &options.lending,
                 Box::new(ByDescriptor::default()),
                 None,
             )),

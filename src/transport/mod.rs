@@ -49,7 +49,10 @@ pub use lend::RegionPool;
 pub use lender::{Keep, Lease, Lender, OnGpu, Owner, Placement, ReadyNotice, RegionNotice};
 pub use message::{COPIED_BYTES, Incoming, Outgoing, Payload};
 pub(crate) use options::Charge;
-pub use options::{BodyPolicy, LinkOptions, MemoryBudget, Settings};
+pub use options::{
+    AccessOptions, BodyPolicy, ConnectOptions, LendingOptions, LinkOptions, MemoryBudget,
+    ReceivingOptions, Settings,
+};
 pub use peer::{PeerCertificate, PeerIds, PeerOrigin};
 pub use regions::{PeerRegions, Resolved, ResolvedGpu, Unmapped};
 pub use tls_options::{TlsFiles, TlsOptions};
@@ -111,12 +114,12 @@ pub trait Transport: Send + Sync {
         )))
     }
 
-    /// Connects to the URI's address, within `options.connect_timeout`.
+    /// Connects to the URI's address, within `options.connect.timeout`.
     ///
     /// # Errors
     ///
     /// `Unreachable` when nobody listens there; `Permission` when the server runs as a user that
-    /// the options do not admit; `Timeout`; `Cancelled` by `options.cancel`; `Io`.
+    /// the options do not admit; `Timeout`; `Cancelled` by `options.connect.cancel`; `Io`.
     fn connect(&self, uri: &Uri, options: &LinkOptions) -> Result<Box<dyn Connection>>;
 }
 

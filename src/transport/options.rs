@@ -14,14 +14,51 @@ use crate::transport::lend::MappingBudget;
 use crate::transport::{ALL, TlsOptions};
 
 /// What both ends of a connection can be told about it.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct LinkOptions {
-    /// How long `connect` may take.
-    pub connect_timeout: Duration,
-    /// Ends a `connect` that waits. A connection does not keep it.
+    /// Of a client that connects.
+    pub connect: ConnectOptions,
+    /// Which peers are let in.
+    pub access: AccessOptions,
+    /// What is lent.
+    pub lending: LendingOptions,
+    /// Bounds on what comes.
+    pub receiving: ReceivingOptions,
+    /// Certificates, for tls.
+    pub tls: Arc<TlsOptions>,
+    /// What only one transport knows, as `ucx.TLS`: name and value.
+    pub settings: Settings,
+}
+
+/// How a client connects.
+#[derive(Debug, Clone)]
+pub struct ConnectOptions {
+    /// How long it may take.
+    pub timeout: Duration,
+    /// Ends a wait. A connection does not keep it.
     pub cancel: Option<Cancel>,
+    /// Connections for one stream, if the transport can spread bodies.
+    pub connections: u16,
+    /// Asks for checksums (rule E8).
+    pub checksums: bool,
+}
+
+/// Which peers are let in, and how long they may take.
+#[derive(Debug, Clone)]
+pub struct AccessOptions {
     /// Admit peers of every user, not only of this process's own.
     pub any_user: bool,
+    /// Listen also where other machines can connect, without encryption or authentication.
+    pub allow_remote: bool,
+    /// Every process that can reach the listener may read and write this process's memory.
+    pub trusted_network: bool,
+    /// How long a peer may take for a handshake of TLS, and for all sockets of one connection.
+    pub handshake_timeout: Duration,
+}
+
+/// How bodies are lent.
+#[derive(Debug, Clone)]
+pub struct LendingOptions {
     /// Bodies up to this many bytes travel as bytes rather than lent memory.
     pub inline_bytes: u64,
     /// Most bytes of copies lent to one connection and not yet returned; beyond it bodies travel
@@ -36,29 +73,20 @@ pub struct LinkOptions {
     /// Bound on all regions for copies of one server, shared by its connections. A region counts
     /// until nobody has its memory any more.
     pub budget: Arc<MemoryBudget>,
+    /// How bodies travel; the sender decides for all transports that can lend.
+    pub body: BodyPolicy,
+}
+
+/// Bounds on what comes from peers.
+#[derive(Debug, Clone)]
+pub struct ReceivingOptions {
     /// Bound on long requests that have come in part, shared by the connections of one server.
     pub partial: Arc<MemoryBudget>,
-    /// How long a peer may take for a handshake of TLS, and for all sockets of one connection.
-    pub handshake_timeout: Duration,
     /// Bound on peers' regions that are mapped here, shared by the connections of these options.
     pub mappings: Arc<MappingBudget>,
     /// A body that comes before its header is read at once up to this many bytes; a larger one
     /// waits for [`Connection::post_body`](super::Connection::post_body).
     pub unexpected_bytes: u64,
-    /// How bodies travel; the sender decides for all transports that can lend.
-    pub body: BodyPolicy,
-    /// Certificates, for tls.
-    pub tls: Arc<TlsOptions>,
-    /// Listen also where other machines can connect, without encryption or authentication.
-    pub allow_remote: bool,
-    /// Every process that can reach the listener may read and write this process's memory.
-    pub trusted_network: bool,
-    /// Connections that a client opens for one stream, if the transport can spread bodies.
-    pub connections: u16,
-    /// A client asks for checksums (rule E8).
-    pub checksums: bool,
-    /// What only one transport knows, as `ucx.TLS`: name and value.
-    pub settings: Settings,
 }
 
 /// A time that is for ever to whoever waits for it, and which clocks of every kind can add up.
@@ -67,20 +95,69 @@ const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 /// How soon an idle region may go: a server looks again that often while one cannot go yet.
 const SHORTEST_IDLE: Duration = Duration::from_millis(1);
 
-impl LinkOptions {
-    /// How long a region may be idle at a server: a time after which it can look again.
-    pub(crate) fn region_idle_time(&self) -> Duration {
-        self.region_idle.clamp(SHORTEST_IDLE, LONGEST)
+impl ConnectOptions {
+    /// How long it may take; never more than a year.
+    pub(crate) fn time(&self) -> Duration {
+        self.timeout.min(LONGEST)
     }
+}
 
+impl AccessOptions {
     /// How long a handshake may take; never more than a year.
     pub(crate) fn handshake_time(&self) -> Duration {
         self.handshake_timeout.min(LONGEST)
     }
+}
 
-    /// How long `connect` may take; never more than a year.
-    pub(crate) fn connect_time(&self) -> Duration {
-        self.connect_timeout.min(LONGEST)
+impl LendingOptions {
+    /// How long a region may be idle at a server: a time after which it can look again.
+    pub(crate) fn idle_time(&self) -> Duration {
+        self.region_idle.clamp(SHORTEST_IDLE, LONGEST)
+    }
+}
+
+impl Default for ConnectOptions {
+    fn default() -> Self {
+        Self {
+            timeout: Duration::from_secs(10),
+            cancel: None,
+            connections: 1,
+            checksums: false,
+        }
+    }
+}
+
+impl Default for AccessOptions {
+    fn default() -> Self {
+        Self {
+            any_user: false,
+            allow_remote: false,
+            trusted_network: false,
+            handshake_timeout: Duration::from_secs(10),
+        }
+    }
+}
+
+impl Default for LendingOptions {
+    fn default() -> Self {
+        Self {
+            inline_bytes: 4096,
+            lent_limit: 1 << 30,
+            region_bytes: 64 << 20,
+            region_idle: Duration::from_secs(10),
+            budget: Arc::new(MemoryBudget::new(u64::MAX)),
+            body: BodyPolicy::default(),
+        }
+    }
+}
+
+impl Default for ReceivingOptions {
+    fn default() -> Self {
+        Self {
+            partial: Arc::new(MemoryBudget::new(u64::MAX)),
+            mappings: Arc::default(),
+            unexpected_bytes: 256 << 20,
+        }
     }
 }
 
@@ -135,32 +212,6 @@ impl Settings {
             let name = name.strip_prefix(scheme)?.strip_prefix('.')?;
             Some((name, value.as_str()))
         })
-    }
-}
-
-impl Default for LinkOptions {
-    fn default() -> Self {
-        Self {
-            connect_timeout: Duration::from_secs(10),
-            cancel: None,
-            any_user: false,
-            inline_bytes: 4096,
-            lent_limit: 1 << 30,
-            region_bytes: 64 << 20,
-            region_idle: Duration::from_secs(10),
-            budget: Arc::new(MemoryBudget::new(u64::MAX)),
-            partial: Arc::new(MemoryBudget::new(u64::MAX)),
-            handshake_timeout: Duration::from_secs(10),
-            mappings: Arc::default(),
-            unexpected_bytes: 256 << 20,
-            body: BodyPolicy::default(),
-            tls: Arc::default(),
-            allow_remote: false,
-            trusted_network: false,
-            connections: 1,
-            checksums: false,
-            settings: Settings::default(),
-        }
     }
 }
 
@@ -290,13 +341,13 @@ mod tests {
     use super::*;
     use crate::error::Status;
 
-    /// `LinkOptions::region_idle`: what no clock can count to, and what would have a server look
+    /// `LendingOptions::region_idle`: what no clock can count to, and what would have a server look
     /// without a pause, is brought to what can be done.
     #[test]
     fn times_are_brought_to_what_clocks_count() {
-        let idle = |region_idle| LinkOptions {
+        let idle = |region_idle| LendingOptions {
             region_idle,
-            ..LinkOptions::default()
+            ..LendingOptions::default()
         };
         for (asked, given) in [
             (Duration::ZERO, SHORTEST_IDLE),
@@ -304,7 +355,7 @@ mod tests {
             (Duration::from_nanos(u64::MAX), LONGEST),
             (Duration::MAX, LONGEST),
         ] {
-            assert_eq!(idle(asked).region_idle_time(), given);
+            assert_eq!(idle(asked).idle_time(), given);
         }
     }
 

@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use rustix::net::sockopt;
 
 use crate::error::{Error, Result, Status};
-use crate::transport::{LinkOptions, Watched};
+use crate::transport::{Settings, Watched};
 
 /// How long a peer's machine may not answer before its connections are over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,8 +23,8 @@ impl Patience {
 
     /// What the setting `keepalive` of a scheme says, in seconds.
     /// Errors: `InvalidArgument` when it is not a whole number of seconds, up to a day.
-    pub fn of(options: &LinkOptions, scheme: &str) -> Result<Self> {
-        let mut settings = options.settings.of(scheme);
+    pub fn of(settings: &Settings, scheme: &str) -> Result<Self> {
+        let mut settings = settings.of(scheme);
         let set = settings.find(|(name, _)| *name == PATIENCE_SETTING);
         set.map_or(Ok(Self::DEFAULT), |(_, value)| Self::parse(value, scheme))
     }

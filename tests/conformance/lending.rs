@@ -7,8 +7,8 @@ use dipc::arena::{self, Arena, ArenaOptions};
 use dipc::device::{BufferRef, DeviceKind};
 use dipc::proto::{AddressList, BodyKind, Control, Span, body_tag};
 use dipc::transport::{
-    BodyPolicy, Connection, Incoming, Lease, Lender as _, LinkOptions, MemoryBudget, Outgoing,
-    Payload, Placement, RegionPool, Resolved, Unmapped,
+    BodyPolicy, Connection, Incoming, Lease, Lender as _, LendingOptions, LinkOptions,
+    MemoryBudget, Outgoing, Payload, Placement, RegionPool, Resolved, Unmapped,
 };
 
 use crate::{Pair, SUBJECTS, Subject, pattern};
@@ -43,10 +43,13 @@ fn announce(client: &mut dyn Connection, lease: &Lease) {
 /// Options with which `subject` lends copies too.
 fn copying(subject: Subject) -> LinkOptions {
     LinkOptions {
-        body: if subject.pulls {
-            BodyPolicy::Lent
-        } else {
-            BodyPolicy::Auto
+        lending: LendingOptions {
+            body: if subject.pulls {
+                BodyPolicy::Lent
+            } else {
+                BodyPolicy::Auto
+            },
+            ..LendingOptions::default()
         },
         ..LinkOptions::default()
     }
@@ -128,7 +131,10 @@ fn lent_buffers_arrive_equal() {
 fn past_the_limit_bodies_travel_as_bytes() {
     for subject in lending() {
         let options = LinkOptions {
-            lent_limit: 100_000,
+            lending: LendingOptions {
+                lent_limit: 100_000,
+                ..copying(subject).lending
+            },
             ..copying(subject)
         };
         let pair = subject.pair_with(&options);
@@ -231,9 +237,12 @@ fn idle_regions_are_retired() {
         // Room for one region, and for the listener's memory for baseline peers.
         let budget = Arc::new(MemoryBudget::new(2 << 20));
         let options = LinkOptions {
-            region_idle: Duration::ZERO,
-            region_bytes: 1 << 20,
-            budget: Arc::clone(&budget),
+            lending: LendingOptions {
+                region_idle: Duration::ZERO,
+                region_bytes: 1 << 20,
+                budget: Arc::clone(&budget),
+                ..copying(subject).lending
+            },
             ..copying(subject)
         };
         let mut pair = subject.pair_with(&options);
@@ -315,7 +324,10 @@ fn a_cut_leaves_lent_memory_unchanged() {
 fn a_region_message_brings_its_descriptor() {
     for subject in regional() {
         let options = LinkOptions {
-            region_bytes: 1 << 20,
+            lending: LendingOptions {
+                region_bytes: 1 << 20,
+                ..copying(subject).lending
+            },
             ..copying(subject)
         };
         let mut pair = subject.pair_with(&options);

@@ -27,7 +27,8 @@ use certificates::Authority;
 use dipc::error::{Result, Status};
 use dipc::proto::Uri;
 use dipc::transport::{
-    self, Connection, Incoming, LinkOptions, Listener, Outgoing, Settings, TlsFiles, TlsOptions,
+    self, AccessOptions, ConnectOptions, Connection, Incoming, LinkOptions, Listener, Outgoing,
+    Settings, TlsFiles, TlsOptions,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -208,8 +209,14 @@ impl Subject {
             settings.set(name, value).unwrap();
         }
         LinkOptions {
-            connections: self.connections,
-            trusted_network: true,
+            connect: ConnectOptions {
+                connections: self.connections,
+                ..options.connect.clone()
+            },
+            access: AccessOptions {
+                trusted_network: true,
+                ..options.access.clone()
+            },
             settings,
             tls: self.tls(),
             ..options.clone()

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use dipc::device::BufferRef;
 use dipc::error::Status;
 use dipc::proto::{AddressList, BodyKind, Span, Tags, body_tag};
-use dipc::transport::{Incoming, LinkOptions, Outgoing, Payload};
+use dipc::transport::{Incoming, LinkOptions, Outgoing, Payload, ReceivingOptions};
 use rustix::event::PollFlags;
 
 use crate::{SUBJECTS, Subject, carry, next, pattern, ready_within, speak_first, wait};
@@ -367,14 +367,17 @@ fn in_order() -> impl Iterator<Item = Subject> {
         .filter(|subject| subject.posts && subject.ordered)
 }
 
-/// `LinkOptions::unexpected_bytes`: a larger body waits in the connection until it is posted, and
+/// `ReceivingOptions::unexpected_bytes`: a larger body waits in the connection until it is posted, and
 /// is skipped if its stream ends before.
 #[test]
 fn a_large_body_waits_until_it_is_posted() {
     for subject in in_order() {
         for posted in [true, false] {
             let options = LinkOptions {
-                unexpected_bytes: 1000,
+                receiving: ReceivingOptions {
+                    unexpected_bytes: 1000,
+                    ..ReceivingOptions::default()
+                },
                 ..LinkOptions::default()
             };
             let mut pair = subject.pair_with(&options);

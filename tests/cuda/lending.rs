@@ -308,7 +308,7 @@ fn regions_on_a_gpu_are_retired_and_their_ids_used_again() {
 fn regions_are_retired() {
     for lies in EVERY_WAY {
         let mut options = ServerOptions::default();
-        options.link.region_idle = Duration::from_millis(30);
+        options.link.lending.region_idle = Duration::from_millis(30);
         let (server, uri, producer) = served(lies, options);
         let other_table = Served {
             producer,

@@ -14,7 +14,9 @@ use dipc::device::{BufferRef, Target};
 use dipc::error::{Result, Status};
 use dipc::proto::{BodyKind, Uri, body_tag};
 use dipc::server::{Server, ServerOptions};
-use dipc::transport::{self, Connection, Incoming, LinkOptions, Listener, Outgoing, Payload};
+use dipc::transport::{
+    self, AccessOptions, Connection, Incoming, LinkOptions, Listener, Outgoing, Payload,
+};
 
 use crate::serving::eventually;
 use crate::tables::{Place, Table, numbers, read};
@@ -53,7 +55,10 @@ fn with_ucx(name: &str, variables: &[(&str, &str)]) {
 
 fn options(tls: &str) -> LinkOptions {
     let mut options = LinkOptions {
-        trusted_network: true,
+        access: AccessOptions {
+            trusted_network: true,
+            ..AccessOptions::default()
+        },
         ..LinkOptions::default()
     };
     if !tls.is_empty() {

@@ -156,7 +156,7 @@ fn a_stuck_device_stops_no_client() {
 fn clients_go_on() {
     end_on_panic();
     let mut options = ServerOptions::default();
-    options.link.region_idle = Duration::from_millis(20);
+    options.link.lending.region_idle = Duration::from_millis(20);
     let (server, uri, _) = server(Lies::Legacy, options);
     let client = Client::new(ClientOptions::default()).unwrap();
     let read = || {

@@ -9,7 +9,7 @@ use dipc::arrow::stream::ArrayReader;
 use dipc::client::{Client, ClientOptions, GetOptions};
 use dipc::proto::{Role, Uri};
 use dipc::server::{Request, Server, ServerOptions, TakeOptions};
-use dipc::transport::{self, BodyPolicy, LinkOptions};
+use dipc::transport::{self, AccessOptions, BodyPolicy, LendingOptions, LinkOptions};
 
 use crate::common::{FnProvider, import, stream_of};
 use crate::files::{File, golden, vectors};
@@ -116,9 +116,15 @@ pub fn start(way: Way, compression: Option<Compression>, take: TakeOptions) -> S
         compression,
         take,
         link: LinkOptions {
-            // Otherwise such small tables are never lent.
-            inline_bytes: 0,
-            trusted_network: true,
+            lending: LendingOptions {
+                // Otherwise such small tables are never lent.
+                inline_bytes: 0,
+                ..LendingOptions::default()
+            },
+            access: AccessOptions {
+                trusted_network: true,
+                ..AccessOptions::default()
+            },
             ..Default::default()
         },
         ..Default::default()

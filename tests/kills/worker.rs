@@ -139,7 +139,7 @@ fn serve(address: &str) -> Result<(Server, String)> {
         },
         ..ServerOptions::default()
     };
-    options.link.trusted_network = true;
+    options.link.access.trusted_network = true;
     let server = Server::new(options)?;
     let uri = server.listen(address)?;
     server

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use dipc::error::Status;
 use dipc::proto::Uri;
-use dipc::transport::{Incoming, LinkOptions, Outgoing};
+use dipc::transport::{AccessOptions, Incoming, LinkOptions, Outgoing};
 
 use crate::{connect, listen, next, readable, shm};
 
@@ -39,7 +39,10 @@ fn a_socket_is_private_and_goes_with_its_listener() {
     // Other users are admitted only on request.
     let uri = Uri::parse(&format!("shm:{}", text(&path))).unwrap();
     let options = LinkOptions {
-        any_user: true,
+        access: AccessOptions {
+            any_user: true,
+            ..AccessOptions::default()
+        },
         ..LinkOptions::default()
     };
     let listener = shm().listen(&uri, &options).unwrap();
@@ -323,7 +326,10 @@ fn other_users_are_refused() {
     assert_eq!(error.status(), Status::Permission, "{error}");
     let uri = Uri::parse(&format!("shm:@{name}")).unwrap();
     let options = LinkOptions {
-        any_user: true,
+        access: AccessOptions {
+            any_user: true,
+            ..AccessOptions::default()
+        },
         ..LinkOptions::default()
     };
     assert!(!shm().connect(&uri, &options).unwrap().identity().same_user);

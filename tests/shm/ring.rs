@@ -20,7 +20,7 @@ use dipc::driver::io::IoThread;
 use dipc::error::Status;
 use dipc::proto::{Control, Tags, Uri};
 use dipc::transport::{
-    Connection, Incoming, LinkOptions, Listener, MemoryBudget, Outgoing, Payload,
+    Connection, Incoming, LendingOptions, LinkOptions, Listener, MemoryBudget, Outgoing, Payload,
 };
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 use rustix::io::Errno;
@@ -391,7 +391,10 @@ fn what_brings_no_message_does_not_go_on_for_ever() {
     let name = name();
     let address = SocketAddr::from_abstract_name(&name).unwrap();
     let options = LinkOptions {
-        budget: Arc::new(MemoryBudget::new(100)),
+        lending: LendingOptions {
+            budget: Arc::new(MemoryBudget::new(100)),
+            ..LendingOptions::default()
+        },
         ..LinkOptions::default()
     };
     let uri = Uri::parse(&format!("shm:@{name}")).unwrap();

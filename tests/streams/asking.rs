@@ -13,7 +13,7 @@ use dipc::driver::io::IoThread;
 use dipc::error::{Error, Status};
 use dipc::proto::{Control, FEATURE_REPEAT, Request, Role, Tags, Uri};
 use dipc::server::ServerOptions;
-use dipc::transport::{self, Connection, Incoming, LinkOptions, Outgoing};
+use dipc::transport::{self, AccessOptions, Connection, Incoming, LinkOptions, Outgoing};
 
 use crate::common::{FnProvider, batch, counting, read_all, schema, stream_of};
 use crate::{SHM, SUBJECTS, Subject, client, eventually, serve, server, server_of};
@@ -22,7 +22,10 @@ use crate::{SHM, SUBJECTS, Subject, client, eventually, serve, server, server_of
 fn request_of(subject: Subject) -> Request {
     let transport = transport::by_scheme(subject.scheme).unwrap();
     let options = LinkOptions {
-        trusted_network: true,
+        access: AccessOptions {
+            trusted_network: true,
+            ..AccessOptions::default()
+        },
         ..LinkOptions::default()
     };
     let uri = Uri::parse(&subject.address()).unwrap();
@@ -107,7 +110,10 @@ fn ask_a_server_that_hangs(
 ) -> Error {
     let transport = transport::by_scheme(subject.scheme).unwrap();
     let link = LinkOptions {
-        trusted_network: true,
+        access: AccessOptions {
+            trusted_network: true,
+            ..AccessOptions::default()
+        },
         ..LinkOptions::default()
     };
     let uri = Uri::parse(&subject.address()).unwrap();

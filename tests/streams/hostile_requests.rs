@@ -11,7 +11,7 @@ use dipc::proto::{
     Control, Headers, MAX_REQUEST_HEADERS, MAX_TICKET_BYTES, Request, Tags, Uri, Verb,
 };
 use dipc::server::ServerOptions;
-use dipc::transport::{self, Connection, Incoming, LinkOptions, Outgoing};
+use dipc::transport::{self, AccessOptions, Connection, Incoming, LinkOptions, Outgoing};
 
 use crate::common::{FnTaker, counting, export_schema, read_all, schema};
 use crate::hostile_puts::Raw;
@@ -145,7 +145,10 @@ fn ask_an_old_server(
 ) -> (u16, Error) {
     let transport = transport::by_scheme(subject.scheme).unwrap();
     let options = LinkOptions {
-        trusted_network: true,
+        access: AccessOptions {
+            trusted_network: true,
+            ..AccessOptions::default()
+        },
         ..LinkOptions::default()
     };
     let uri = Uri::parse(&subject.address()).unwrap();

@@ -165,7 +165,7 @@ impl Subject {
 }
 
 pub(crate) fn server(subject: Subject, mut options: ServerOptions) -> (Server, String) {
-    options.link.trusted_network = true;
+    options.link.access.trusted_network = true;
     let server = Server::new(options).unwrap();
     let uri = server.listen(&subject.address()).unwrap();
     (server, uri)

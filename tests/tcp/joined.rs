@@ -7,14 +7,23 @@ use std::time::{Duration, Instant};
 
 use dipc::error::Status;
 use dipc::proto::{BodyKind, Tags, body_tag};
-use dipc::transport::{Connection, Incoming, LinkOptions, Listener, Outgoing, Payload};
+use dipc::transport::{
+    ConnectOptions, Connection, Incoming, LinkOptions, Listener, Outgoing, Payload,
+    ReceivingOptions,
+};
 
 use crate::{connect, frame, listen, next, readable, target, until_error};
 
 fn several(connections: u16) -> LinkOptions {
     LinkOptions {
-        connections,
-        unexpected_bytes: 1000,
+        connect: ConnectOptions {
+            connections,
+            ..ConnectOptions::default()
+        },
+        receiving: ReceivingOptions {
+            unexpected_bytes: 1000,
+            ..ReceivingOptions::default()
+        },
         ..LinkOptions::default()
     }
 }

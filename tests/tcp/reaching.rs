@@ -6,13 +6,16 @@ use std::time::Duration;
 use dipc::cancel::Cancel;
 use dipc::client::{Client, ClientOptions, GetOptions};
 use dipc::error::Status;
-use dipc::transport::{LinkOptions, Settings};
+use dipc::transport::{AccessOptions, ConnectOptions, LinkOptions, Settings};
 
 use crate::{connect, listen, next, readable, target, tcp};
 
 fn short() -> LinkOptions {
     LinkOptions {
-        connect_timeout: Duration::from_millis(100),
+        connect: ConnectOptions {
+            timeout: Duration::from_millis(100),
+            ..ConnectOptions::default()
+        },
         ..LinkOptions::default()
     }
 }
@@ -52,7 +55,7 @@ fn every_way_to_write_an_address_works() {
     }
 }
 
-/// `LinkOptions::allow_remote`: a listener that other machines can reach needs the option.
+/// `AccessOptions::allow_remote`: a listener that other machines can reach needs the option.
 #[test]
 fn listening_beyond_loopback_must_be_allowed() {
     for uri in ["tcp://0.0.0.0:0", "tcp://[::]:0", "tcp://192.0.2.1:0"] {
@@ -63,7 +66,10 @@ fn listening_beyond_loopback_must_be_allowed() {
         }
     }
     let allowed = LinkOptions {
-        allow_remote: true,
+        access: AccessOptions {
+            allow_remote: true,
+            ..AccessOptions::default()
+        },
         ..LinkOptions::default()
     };
     let listener = listen("tcp://0.0.0.0:0", &allowed).unwrap();
@@ -159,7 +165,7 @@ fn full_listener() -> (String, impl Sized) {
     (uri, (full, waiting))
 }
 
-/// `LinkOptions::connect_timeout`: a client waits so long for a listener that does not accept.
+/// `ConnectOptions::timeout`: a client waits so long for a listener that does not accept.
 #[test]
 fn connecting_to_a_full_listener_times_out() {
     let (uri, _full) = full_listener();
@@ -194,7 +200,10 @@ fn a_token_ends_connecting() {
 fn connections_are_bounded_and_for_our_servers_only() {
     let plain = TcpListener::bind("127.0.0.1:0").unwrap();
     let many = |connections| LinkOptions {
-        connections,
+        connect: ConnectOptions {
+            connections,
+            ..ConnectOptions::default()
+        },
         ..LinkOptions::default()
     };
     let uri = format!(

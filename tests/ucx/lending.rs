@@ -11,7 +11,7 @@ use dipc::device::DeviceKind;
 use dipc::error::Status;
 use dipc::proto::{Role, Uri};
 use dipc::server::{Server, ServerOptions};
-use dipc::transport::{BodyPolicy, LinkOptions};
+use dipc::transport::{BodyPolicy, LendingOptions, LinkOptions};
 
 use crate::common::{
     FnProvider, batch, counting, export, export_schema, import, in_arena, read_all, schema,
@@ -160,8 +160,11 @@ fn idle_regions_come_and_go() {
         return;
     }
     let link = LinkOptions {
-        region_idle: Duration::ZERO,
-        region_bytes: 1 << 20,
+        lending: LendingOptions {
+            region_idle: Duration::ZERO,
+            region_bytes: 1 << 20,
+            ..LendingOptions::default()
+        },
         ..link_options()
     };
     let (server, uri) = server(ServerOptions {
@@ -348,7 +351,10 @@ fn a_baseline_peer_is_sent_what_does_not_fit() {
         return;
     }
     let link = LinkOptions {
-        region_bytes: 1 << 20,
+        lending: LendingOptions {
+            region_bytes: 1 << 20,
+            ..LendingOptions::default()
+        },
         ..link_options()
     };
     let (server, uri) = server(ServerOptions {
@@ -382,7 +388,10 @@ fn baseline_peers_that_are_cut_wear_nothing_out() {
         return;
     }
     let link = LinkOptions {
-        region_bytes: 1 << 20,
+        lending: LendingOptions {
+            region_bytes: 1 << 20,
+            ..LendingOptions::default()
+        },
         ..link_options()
     };
     let (server, uri) = server(ServerOptions {

@@ -32,7 +32,7 @@ use std::time::{Duration, Instant};
 use dipc::arrow::stream::ArrayReader as _;
 use dipc::client::{Client, ClientOptions, GetOptions};
 use dipc::server::{Server, ServerOptions};
-use dipc::transport::{self, LinkOptions};
+use dipc::transport::{self, AccessOptions, LinkOptions};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// Says which part of this program a child process runs, and with what.
@@ -79,7 +79,10 @@ fn options() -> ServerOptions {
 
 fn link_options() -> LinkOptions {
     LinkOptions {
-        trusted_network: true,
+        access: AccessOptions {
+            trusted_network: true,
+            ..AccessOptions::default()
+        },
         ..LinkOptions::default()
     }
 }

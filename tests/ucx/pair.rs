@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 
 use dipc::error::{Error, Result};
 use dipc::proto::Uri;
-use dipc::transport::{self, BodyPolicy, Connection, Incoming, LinkOptions, Listener, Outgoing};
+use dipc::transport::{
+    self, BodyPolicy, Connection, Incoming, LendingOptions, LinkOptions, Listener, Outgoing,
+};
 
 use crate::link_options;
 
@@ -37,7 +39,10 @@ impl Pair {
             link_options.settings.set(key, value).unwrap();
         }
         let options = LinkOptions {
-            body: BodyPolicy::Lent,
+            lending: LendingOptions {
+                body: BodyPolicy::Lent,
+                ..link_options.lending.clone()
+            },
             ..link_options.clone()
         };
         let uri = Uri::parse("ucx://127.0.0.1:0").unwrap();

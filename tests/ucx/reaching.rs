@@ -9,7 +9,7 @@ use dipc::client::GetOptions;
 use dipc::error::Status;
 use dipc::proto::Uri;
 use dipc::server::{Server, ServerOptions};
-use dipc::transport::{self, LinkOptions, Settings};
+use dipc::transport::{self, ConnectOptions, LinkOptions, Settings};
 
 use crate::common::{batch, counting, read_all};
 use crate::{client, link_options, options, pair, serve, serving, works};
@@ -63,7 +63,7 @@ fn a_refused_connection_is_unreachable() {
     }
 }
 
-/// `LinkOptions::connect_timeout`: who listens and never answers, be it UCX or not, makes a client
+/// `ConnectOptions::timeout`: who listens and never answers, be it UCX or not, makes a client
 /// wait that long.
 #[test]
 fn a_server_that_does_not_answer_times_out() {
@@ -72,7 +72,10 @@ fn a_server_that_does_not_answer_times_out() {
     }
     let ucx = transport::by_scheme("ucx").unwrap();
     let options = LinkOptions {
-        connect_timeout: Duration::from_millis(300),
+        connect: ConnectOptions {
+            timeout: Duration::from_millis(300),
+            ..ConnectOptions::default()
+        },
         ..link_options()
     };
     let listener = ucx
@@ -87,7 +90,7 @@ fn a_server_that_does_not_answer_times_out() {
     }
 }
 
-/// `LinkOptions::cancel`: a token ends a wait for a server that does not answer.
+/// `ConnectOptions::cancel`: a token ends a wait for a server that does not answer.
 #[test]
 fn a_token_ends_connecting() {
     if !works() {
@@ -96,8 +99,11 @@ fn a_token_ends_connecting() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let cancel = Cancel::new().unwrap();
     let options = LinkOptions {
-        connect_timeout: Duration::from_secs(60),
-        cancel: Some(cancel.clone()),
+        connect: ConnectOptions {
+            timeout: Duration::from_secs(60),
+            cancel: Some(cancel.clone()),
+            ..ConnectOptions::default()
+        },
         ..link_options()
     };
     let uri = format!("ucx://{}", silent.local_addr().unwrap());

@@ -36,7 +36,7 @@ use crate::proto::{
     ArrivedRequest, Headers, QuietTimes, Role, RoleTags, Sender, SenderConfig, Session, Tags,
     Timestamp,
 };
-use crate::transport::{BodyWays, Connection, LinkOptions, Readiness, RegionPool};
+use crate::transport::{BodyWays, Connection, LendingOptions, Readiness, RegionPool};
 
 /// A connection, as its threads share it.
 pub type EndLink = Link<End>;
@@ -260,7 +260,7 @@ impl End {
             pool: connection.pool(),
             connection,
             session,
-            region_idle: LinkOptions::default().region_idle,
+            region_idle: LendingOptions::default().region_idle,
             most_queued: u64::MAX,
             announced: HashMap::new(),
             outbound: None,

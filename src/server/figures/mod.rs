@@ -132,7 +132,7 @@ impl ServerCore {
             bytes_copied_on_device: streams.bytes_copied_on_device,
             bytes_staged: streams.bytes_staged,
             lent_outstanding: links.iter().map(|link| link.lent_outstanding()).sum(),
-            region_bytes: self.link_options.budget.used(),
+            region_bytes: self.link_options.lending.budget.used(),
             connections_opened: self.figures.opened.load(Relaxed),
             connections_closed: self.figures.closed.load(Relaxed),
             connections_refused: not_accepted + self.figures.not_accepted.load(Relaxed),
@@ -170,7 +170,7 @@ impl Server {
         let limits = text::Limits {
             connections: self.core.bounds.most() as u64,
             streams: options.max_streams as u64,
-            region_bytes: options.link.budget.limit(),
+            region_bytes: options.link.lending.budget.limit(),
         };
         text::written(&self.stats(), &limits, &self.core.figures.labels.all())
     }

@@ -21,7 +21,7 @@ use crate::transport::lend::host::HostPlace;
 use crate::transport::lend::memory::{Borrow, LentBlock, LentMemory};
 use crate::transport::lend::place::{BufferSource, LendingPlace};
 use crate::transport::lend::regions::{LentRegions, NoRoom};
-use crate::transport::{BodyPolicy, Lease, Lender, LinkOptions, OnGpu, Placement, RegionNotice};
+use crate::transport::{BodyPolicy, Lease, Lender, LendingOptions, OnGpu, Placement, RegionNotice};
 
 /// Size of a connection's first region for copies, where the options allow that. Small bodies share
 /// regions, since each takes a descriptor here and a mapping at the peer.
@@ -38,7 +38,7 @@ pub struct RegionPool {
 /// What a pool shares with the leases that are out: the regions, and whom they are lent to.
 #[derive(Debug)]
 pub(super) struct PoolCore {
-    options: LinkOptions,
+    options: LendingOptions,
     pub peer: Borrower,
     pub generation: Generation,
     /// Some region was numbered, and the peer is not told of it yet.
@@ -134,7 +134,7 @@ impl PoolCore {
 impl RegionPool {
     /// An empty pool for one connection. Memory of GPUs is lent where the `process` is known.
     pub fn new(
-        options: &LinkOptions,
+        options: &LendingOptions,
         export: Box<dyn Export>,
         process: Option<PeerProcess>,
     ) -> Self {

@@ -12,12 +12,12 @@ use crate::transport::lend::{ByDescriptor, MOST_REGIONS, RegionTable, split_addr
 
 const KIB: usize = 1 << 10;
 
-fn options() -> LinkOptions {
-    LinkOptions {
+fn options() -> LendingOptions {
+    LendingOptions {
         region_bytes: 64 << 10,
         region_idle: Duration::ZERO,
         lent_limit: 1 << 20,
-        ..LinkOptions::default()
+        ..LendingOptions::default()
     }
 }
 
@@ -25,7 +25,7 @@ fn pool() -> RegionPool {
     pool_with(&options())
 }
 
-fn pool_with(options: &LinkOptions) -> RegionPool {
+fn pool_with(options: &LendingOptions) -> RegionPool {
     RegionPool::new(options, Box::new(ByDescriptor::default()), None)
 }
 
@@ -123,7 +123,7 @@ fn past_a_limit_bodies_travel_as_bytes() {
     drop(lend(&pool, &buffers));
 
     let budget = Arc::new(MemoryBudget::new(700 << 10));
-    let limited = LinkOptions {
+    let limited = LendingOptions {
         budget: Arc::clone(&budget),
         lent_limit: u64::MAX,
         region_bytes: 64 << 20,
@@ -154,7 +154,7 @@ fn past_a_limit_bodies_travel_as_bytes() {
 fn a_user_has_half_of_the_budget() {
     let budget = Arc::new(MemoryBudget::new(2 << 20));
     let of = |uid| {
-        pool_with(&LinkOptions {
+        pool_with(&LendingOptions {
             budget: budget.share_of(uid),
             lent_limit: u64::MAX,
             ..options()
@@ -191,7 +191,7 @@ fn small_bodies_travel_as_bytes() {
 /// Rule E3: an idle region is retired, and its id used again only once the peer has forgotten it.
 #[test]
 fn ids_wait_for_the_peer() {
-    let pool = pool_with(&LinkOptions {
+    let pool = pool_with(&LendingOptions {
         region_idle: Duration::from_millis(20),
         ..options()
     });
@@ -358,7 +358,7 @@ fn leases_come_back_on_any_thread() {
 }
 
 /// Regions for copies take no more memory than a tenth beyond what is lent at once, or one small
-/// region, and `LinkOptions::region_bytes` is the most that one of them has.
+/// region, and `LendingOptions::region_bytes` is the most that one of them has.
 #[test]
 fn regions_grow_with_what_is_lent() {
     for (body, largest) in [
@@ -392,7 +392,7 @@ fn regions_grow_with_what_is_lent() {
 #[test]
 fn regions_are_made_as_they_are_needed() {
     let budget = Arc::new(MemoryBudget::new(u64::MAX));
-    let pool = pool_with(&LinkOptions {
+    let pool = pool_with(&LendingOptions {
         budget: Arc::clone(&budget),
         region_bytes: 4 << 20,
         lent_limit: 1 << 30,

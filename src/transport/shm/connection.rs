@@ -67,9 +67,9 @@ impl ShmConnection {
     /// Errors: `Permission` when the peer is a user that the options do not admit.
     pub fn new(socket: Socket, options: &LinkOptions, end: ConnectionEnd) -> Result<Self> {
         let peer = SocketPeer::of(&socket)?;
-        peer.ensure_admitted(options.any_user)?;
+        peer.ensure_admitted(options.access.any_user)?;
         closer::ensure_room(peer.uid)?;
-        let unexpected = options.unexpected_bytes;
+        let unexpected = options.receiving.unexpected_bytes;
         // A client that connects after its server's end waits in a socket which a service manager
         // keeps for the next server.
         let death = process::watch(&socket, peer.pid)
@@ -82,17 +82,18 @@ impl ShmConnection {
             is_this,
             same_user: peer.is_same_user(),
         });
-        let mut options = options.clone();
+        let mut lending = options.lending.clone();
+        let mut partial = Arc::clone(&options.receiving.partial);
         if !peer.is_same_user() {
-            options.budget = options.budget.share_of(peer.uid);
-            options.partial = options.partial.share_of(peer.uid);
+            lending.budget = lending.budget.share_of(peer.uid);
+            partial = partial.share_of(peer.uid);
         }
         let whom = death.clone().filter(|_| !is_this);
         let whom = whom.map(|end| Process { pid: peer.pid, end });
         let export = ByDescriptor {
             process: whom.clone(),
         };
-        let pool = RegionPool::new(&options, Box::new(export), process);
+        let pool = RegionPool::new(&lending, Box::new(export), process);
         let watched = Arc::clone(&socket) as _;
         let mut channel = Channel::new(watched, peer.to_string(), unexpected, reader);
         let ring = match end {
@@ -100,7 +101,7 @@ impl ShmConnection {
             ConnectionEnd::Server => RingProgress::MayBeAsked,
         };
         if end == ConnectionEnd::Server {
-            channel.reader().expect_requests(&options.partial);
+            channel.reader().expect_requests(&partial);
         }
         let readiness = Readiness {
             fd: Arc::clone(channel.socket()),
@@ -120,9 +121,9 @@ impl ShmConnection {
             channel,
             socket,
             whom,
-            regions: RegionTable::of_peer(peer.uid, &options.mappings),
+            regions: RegionTable::of_peer(peer.uid, &options.receiving.mappings),
             pool: Arc::new(pool),
-            budget: options.budget,
+            budget: lending.budget,
             is_server: end == ConnectionEnd::Server,
             extension: false,
             ring,
@@ -133,10 +134,8 @@ impl ShmConnection {
     /// Takes over the socket of a peer that is not admitted. It is given no memory, and no ring.
     /// Errors: `Permission` when too much of what its user has sent is still to be closed.
     pub fn to_refuse(socket: Socket, options: &LinkOptions) -> Result<Self> {
-        let options = LinkOptions {
-            any_user: true,
-            ..options.clone()
-        };
+        let mut options = options.clone();
+        options.access.any_user = true;
         let mut connection = Self::new(socket, &options, ConnectionEnd::Server)?;
         connection.ring = RingProgress::Settled;
         Ok(connection)

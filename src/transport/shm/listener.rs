@@ -111,7 +111,7 @@ impl ShmListener {
     /// Takes over an accepted socket.
     fn take(&mut self, socket: Socket) -> Result<Box<dyn Connection>> {
         let peer = SocketPeer::of(&socket)?;
-        if let Err(error) = peer.ensure_admitted(self.options.any_user) {
+        if let Err(error) = peer.ensure_admitted(self.options.access.any_user) {
             let connection = ShmConnection::to_refuse(socket, &self.options).ok();
             self.refused = connection.map(|refused| (Box::new(refused) as _, peer.refusal()));
             return Err(error);
@@ -216,7 +216,7 @@ fn bind_path(
         socket: path.to_owned(),
         identity,
     };
-    if options.any_user {
+    if options.access.any_user {
         let everyone = Mode::from_raw_mode(0o666);
         rustix::fs::chmodat(CWD, path, everyone, AtFlags::empty())
             .map_err(|errno| Error::os(doing(), errno))?;

@@ -74,12 +74,9 @@ impl Transport for Shm {
     fn connect(&self, uri: &Uri, options: &LinkOptions) -> Result<Box<dyn Connection>> {
         let address = SocketAddress::of(uri)?;
         host::ensure_here(uri, &address)?;
-        let socket = connect(&address, options.connect_time(), options.cancel.as_ref())?;
-        let kept = LinkOptions {
-            cancel: None,
-            ..options.clone()
-        };
-        let mut connection = ShmConnection::new(socket, &kept, ConnectionEnd::Client)
+        let how = &options.connect;
+        let socket = connect(&address, how.time(), how.cancel.as_ref())?;
+        let mut connection = ShmConnection::new(socket, options, ConnectionEnd::Client)
             .map_err(|error| error.context(format_args!("cannot use the server at {address}")))?;
         // Rule E1: a baseline server sees no control message, and sends none.
         if uri.extension {
@@ -178,7 +175,7 @@ mod tests {
         Shm.available().unwrap();
     }
 
-    /// `LinkOptions::connect_timeout`: a server that accepts nobody makes a client wait that long,
+    /// `ConnectOptions::timeout`: a server that accepts nobody makes a client wait that long,
     /// and no longer.
     #[test]
     fn connecting_to_a_full_listener_times_out() {
@@ -192,7 +189,7 @@ mod tests {
         let error = connect(&address, Duration::from_millis(50), None).unwrap_err();
         assert_eq!(error.status(), Status::Timeout, "{error}");
         assert!(start.elapsed() >= Duration::from_millis(50));
-        // `LinkOptions::cancel` ends the wait.
+        // `ConnectOptions::cancel` ends the wait.
         let cancel = Cancel::new().unwrap();
         let error = std::thread::scope(|scope| {
             scope.spawn(|| {

@@ -170,7 +170,7 @@ fn posted_bodies_have_the_posted_length() {
     assert!(matches!(read, Some(Incoming::Tagged { bytes, .. }) if bytes.len() == 2 << 20));
 }
 
-/// `LinkOptions::unexpected_bytes`: a larger body waits, takes no memory, and goes on when posted.
+/// `ReceivingOptions::unexpected_bytes`: a larger body waits, takes no memory, and goes on when posted.
 #[test]
 fn a_large_unexpected_body_waits_until_it_is_posted() {
     for tag in [9, 9 | LIST_BIT] {

@@ -60,12 +60,12 @@ impl Parts {
     fn of(trust: Trust, options: &LinkOptions) -> Result<Self> {
         Ok(Self {
             generation: Generation::now(),
-            patience: Patience::of(options, "tcp")?,
+            patience: Patience::of(&options.settings, "tcp")?,
             #[cfg(feature = "tls")]
             handshakes: match trust.is_encrypted {
                 true => Some(Handshakes::new(
                     Arc::clone(&options.tls),
-                    options.handshake_time(),
+                    options.access.handshake_time(),
                 )?),
                 false => None,
             },
@@ -80,7 +80,7 @@ impl TcpListener {
     /// machine's; `Io`; of tls, as its files have them.
     pub fn new(address: &Address, trust: Trust, options: &LinkOptions) -> Result<Self> {
         let parts = Parts::of(trust, options)?;
-        let candidates = address.resolve(options.connect_time(), None)?;
+        let candidates = address.resolve(options.connect.time(), None)?;
         let mut bound = Err(Error::new(
             Status::Unreachable,
             format!("{address} stands for no address"),
@@ -117,7 +117,7 @@ impl TcpListener {
         options: &LinkOptions,
     ) -> Result<Self> {
         let failed = |errno| Error::os(format_args!("cannot listen at {address}"), errno);
-        let groups = Groups::new(options.handshake_time())?;
+        let groups = Groups::new(options.access.handshake_time())?;
         let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(failed)?;
         let data = EventData::new_u64(0);
         epoll::add(&epoll, &socket, data, EventFlags::IN).map_err(failed)?;
@@ -133,8 +133,8 @@ impl TcpListener {
             handshakes: parts.handshakes,
             epoll: Arc::new(epoll),
             address: address.to_string(),
-            unexpected_bytes: options.unexpected_bytes,
-            partial: Arc::clone(&options.partial),
+            unexpected_bytes: options.receiving.unexpected_bytes,
+            partial: Arc::clone(&options.receiving.partial),
             patience: parts.patience,
             generation: parts.generation,
             refused: None,
@@ -219,7 +219,7 @@ fn ensure_allowed(
     trust: Trust,
     options: &LinkOptions,
 ) -> Result<()> {
-    if trust.is_private(Some(candidate)) || options.allow_remote {
+    if trust.is_private(Some(candidate)) || options.access.allow_remote {
         return Ok(());
     }
     let text = format!(

@@ -101,15 +101,15 @@ impl Transport for Tcp {
 }
 
 fn connect(uri: &Uri, trust: Trust, options: &LinkOptions) -> Result<Box<dyn Connection>> {
-    if options.connections > MAX_SOCKETS {
+    if options.connect.connections > MAX_SOCKETS {
         return Err(Error::invalid_argument(format!(
             "{} connections for one stream over {}: there can be {MAX_SOCKETS}",
-            options.connections, uri.scheme
+            options.connect.connections, uri.scheme
         )));
     }
     // Rule E1: a baseline server does not know the message that joins sockets.
     let count = if uri.extension {
-        options.connections
+        options.connect.connections
     } else {
         1
     };
@@ -127,7 +127,7 @@ fn connect(uri: &Uri, trust: Trust, options: &LinkOptions) -> Result<Box<dyn Con
     }
 }
 
-/// Opens `count` sockets, within `options.connect_timeout` in all.
+/// Opens `count` sockets, within `options.connect.timeout` in all.
 fn connect_sockets(
     address: &Address,
     trust: Trust,
@@ -135,19 +135,19 @@ fn connect_sockets(
     options: &LinkOptions,
 ) -> Result<Vec<WatchedSocket>> {
     let start = Instant::now();
-    let patience = Patience::of(options, "tcp")?;
-    let cancel = options.cancel.as_ref();
-    let mut candidates = address.resolve(options.connect_time(), cancel)?;
+    let patience = Patience::of(&options.settings, "tcp")?;
+    let cancel = options.connect.cancel.as_ref();
+    let mut candidates = address.resolve(options.connect.time(), cancel)?;
     let mut sockets = Vec::with_capacity(count.into());
     for _ in 0..count {
         let (socket, peer) =
-            socket::connect(address, &candidates, start, options.connect_time(), cancel)?;
+            socket::connect(address, &candidates, start, options.connect.time(), cancel)?;
         set_up(&socket, ConnectionEnd::Client, patience)?;
         let connected = match trust.is_encrypted {
             true => secure(socket, peer, address, start, options)?,
             false => Connected::plainly(socket, peer),
         };
-        let unexpected = options.unexpected_bytes;
+        let unexpected = options.receiving.unexpected_bytes;
         sockets.push(WatchedSocket::new(connected, unexpected, patience));
         // The others go to the same machine.
         candidates = vec![peer];

@@ -16,18 +16,18 @@ use crate::transport::lend::{Export, ExportedRegion, RegionPool};
 use crate::transport::ucx::context::Context;
 use crate::transport::ucx::error::error;
 use crate::transport::ucx::plain::{PlainLender, PlainRegion};
-use crate::transport::{BodyPolicy, Lender, LinkOptions};
+use crate::transport::{BodyPolicy, Lender, LendingOptions};
 
 /// The memory that a listener lends to each of its connections.
 pub(super) struct Lending {
     context: Arc<Context>,
-    options: LinkOptions,
+    options: LendingOptions,
     /// Memory for baseline peers.
     plain: Arc<PlainRegion>,
 }
 
 /// The UCX feature for lending, if these options make a server lend.
-pub(super) fn features(options: &LinkOptions) -> u64 {
+pub(super) fn features(options: &LendingOptions) -> u64 {
     match options.body {
         BodyPolicy::Packed | BodyPolicy::Auto => 0,
         BodyPolicy::Lent => u64::from(UCP_FEATURE_RMA),
@@ -40,7 +40,7 @@ impl Lending {
     /// # Errors
     ///
     /// The region for baseline peers cannot be made: `OutOfMemory`, and errors of UCX.
-    pub(super) fn new(context: &Arc<Context>, options: &LinkOptions) -> Result<Option<Self>> {
+    pub(super) fn new(context: &Arc<Context>, options: &LendingOptions) -> Result<Option<Self>> {
         if features(options) == 0 {
             return Ok(None);
         }

@@ -86,7 +86,7 @@ impl Transport for Ucx {
 
     fn listen(&self, uri: &Uri, options: &LinkOptions) -> Result<Box<dyn Listener>> {
         let address = Address::of(uri)?;
-        if !options.trusted_network {
+        if !options.access.trusted_network {
             return Err(Error::new(
                 Status::Permission,
                 format!(
@@ -97,13 +97,13 @@ impl Transport for Ucx {
                 ),
             ));
         }
-        let patience = Patience::of(options, "ucx")?;
+        let patience = Patience::of(&options.settings, "ucx")?;
         let mut failed = None;
-        for target in address.resolve(options.connect_time(), None)? {
-            let features = lending::features(options);
+        for target in address.resolve(options.connect.time(), None)? {
+            let features = lending::features(&options.lending);
             let listener =
                 Context::get(&options.settings, target.is_ipv6(), features).and_then(|context| {
-                    let lending = Lending::new(&context, options)?;
+                    let lending = Lending::new(&context, &options.lending)?;
                     UcxListener::new(context, &address, target, lending, patience)
                 });
             match listener {
@@ -117,7 +117,7 @@ impl Transport for Ucx {
 
     fn connect(&self, uri: &Uri, options: &LinkOptions) -> Result<Box<dyn Connection>> {
         let address = Address::of(uri)?;
-        let patience = Patience::of(options, "ucx")?;
+        let patience = Patience::of(&options.settings, "ucx")?;
         let api = context::of_settings(&options.settings)?;
         if let Some(theirs) = &uri.ucx_version {
             version::ensure_compatible(api, theirs)?;
@@ -127,8 +127,8 @@ impl Transport for Ucx {
         let reads = uri.tags.free_data.is_some() && (uri.extension || uri.remote_handle.is_some());
         let features = if reads { UCP_FEATURE_RMA } else { 0 };
         let start = Instant::now();
-        let timeout = options.connect_time();
-        let cancel = options.cancel.as_ref();
+        let timeout = options.connect.time();
+        let cancel = options.connect.cancel.as_ref();
         let targets = address.resolve(timeout, cancel)?;
         let mut failed = None;
         for (index, target) in targets.iter().copied().enumerate() {
@@ -139,7 +139,7 @@ impl Transport for Ucx {
             match connection {
                 Ok(mut connection) => {
                     connection.watch_network(patience);
-                    if options.checksums && uri.extension {
+                    if options.connect.checksums && uri.extension {
                         // The question comes before all that the server says.
                         connection.prove();
                     }

@@ -16,7 +16,9 @@ use crate::proto::{Span, Spans};
 use crate::transport::ucx::ALIGNMENT;
 use crate::transport::ucx::context::Context;
 use crate::transport::ucx::lending::Registered;
-use crate::transport::{BodyPolicy, Charge, Lease, Lender, LinkOptions, OnGpu, Owner, Placement};
+use crate::transport::{
+    BodyPolicy, Charge, Lease, Lender, LendingOptions, OnGpu, Owner, Placement,
+};
 
 /// Largest memory of one listener, in bytes.
 const MAX_BYTES: u64 = 64 << 20;
@@ -36,7 +38,7 @@ impl PlainRegion {
     /// # Errors
     ///
     /// `OutOfMemory` past the server's or the system's limit, `OutOfResources`, and UCX's errors.
-    pub(super) fn new(context: &Arc<Context>, options: &LinkOptions) -> Result<Arc<Self>> {
+    pub(super) fn new(context: &Arc<Context>, options: &LendingOptions) -> Result<Arc<Self>> {
         let bytes = options.region_bytes.min(MAX_BYTES);
         let charge = options.budget.charge(bytes)?;
         let region = Region::create(bytes, "dipc-copies")?;

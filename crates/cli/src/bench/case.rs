@@ -436,8 +436,8 @@ impl Case {
             ..ServerOptions::default()
         };
         // Both processes are this command's own.
-        options.link.trusted_network = true;
-        options.link.allow_remote = self.listen.is_some();
+        options.link.access.trusted_network = true;
+        options.link.access.allow_remote = self.listen.is_some();
         options.link.settings = crate::settings(&self.settings)?;
         options.link.tls = certificate::of_server(self.certificate.as_deref());
         Ok(options)

@@ -263,10 +263,10 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         options.authorizer = Some(SharedAuthorizer(Arc::clone(access) as _));
     }
     // Who is admitted may connect.
-    options.link.any_user = args.any_user || !args.access.allow_uid.is_empty();
-    options.link.allow_remote = args.allow_remote.contains(&Remote::Tcp);
+    options.link.access.any_user = args.any_user || !args.access.allow_uid.is_empty();
+    options.link.access.allow_remote = args.allow_remote.contains(&Remote::Tcp);
     options.link.tls = args.tls.options();
-    options.link.trusted_network = args.trusted_network;
+    options.link.access.trusted_network = args.trusted_network;
     options.link.settings = crate::settings(&args.settings)?;
     let server = Arc::new(Server::new(options)?);
     if let Some(certificate) = &args.tls.tls_cert {

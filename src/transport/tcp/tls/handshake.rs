@@ -348,7 +348,7 @@ pub fn connect(
         )
     };
     let mut handshake = Handshake::ask(tls.client()?, name, Arc::clone(socket))?;
-    let timeout = options.connect_time();
+    let timeout = options.connect.time();
     loop {
         let events = match handshake.turn().map_err(|error| of_server(&error))? {
             Progress::Done => break,
@@ -356,7 +356,7 @@ pub fn connect(
             Progress::Writing => PollFlags::OUT,
         };
         let left = timeout.saturating_sub(start.elapsed());
-        wait_for(socket, events, left, options.cancel.as_ref()).map_err(|error| match error {
+        wait_for(socket, events, left, options.connect.cancel.as_ref()).map_err(|error| match error {
             Some(error) => error,
             None => Error::timeout(format!(
                 "the server at {address} did not agree on TLS within {timeout:?}: it is busy, or \
