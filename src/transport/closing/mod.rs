@@ -215,5 +215,4 @@ impl Drop for Foreign {
 }
 
 #[cfg(test)]
-#[path = "closing/tests.rs"]
 mod tests;
