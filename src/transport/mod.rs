@@ -29,6 +29,7 @@ mod message;
 mod options;
 mod patience;
 mod peer;
+mod rdma;
 mod regions;
 mod rights;
 pub mod shm;

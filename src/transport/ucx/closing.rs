@@ -10,11 +10,12 @@ use std::time::{Duration, Instant};
 
 use crate::device::cuda::Device;
 use crate::device::outlive::Lingering;
+use crate::transport::rdma::{Pulls, RemoteReads as _};
 use crate::transport::ucx::connection::ROUNDS_AT_ONCE;
 use crate::transport::ucx::ending;
+use crate::transport::ucx::key::Key;
 use crate::transport::ucx::link::Link;
 use crate::transport::ucx::operations::Pending;
-use crate::transport::ucx::pull::Pulls;
 
 /// How long the end of a connection waits until everything has left; and, where UCX has said that
 /// the peer is gone, for operations to end. After that the worker is destroyed with them.
@@ -29,7 +30,7 @@ pub(super) struct Remains {
     pub link: Link,
     /// A flush under way.
     pub flush: Option<Pending>,
-    pub pulls: Option<Pulls>,
+    pub pulls: Option<Pulls<Key>>,
     /// The GPU whose memory UCX has been given here.
     pub gpu: Option<Arc<Device>>,
     pub peer: String,

@@ -59,6 +59,7 @@ const WHOLE_NAMES: (u32, u32, u32) = (1, 17, 0);
 const CARRIES_SEVERAL: (u32, u32, u32) = (1, 14, 0);
 
 /// A context of UCX. It lives as long as a worker of it does.
+#[derive(Debug)]
 pub(super) struct Context {
     api: &'static Api,
     handle: ucp_context_h,

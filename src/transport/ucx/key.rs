@@ -1,11 +1,21 @@
-//! Keys to a server's memory.
+//! Keys to a server's memory: how UCX makes and uses them.
 
-use ucx1_sys::{Api, UCS_OK, ucp_rkey_h};
+use std::sync::Arc;
 
+use ucx1_sys::{
+    Api, UCP_MEM_MAP_PARAM_FIELD_ADDRESS, UCP_MEM_MAP_PARAM_FIELD_LENGTH, UCS_OK, ucp_mem_h,
+    ucp_mem_map_params_t, ucp_rkey_h,
+};
+
+use crate::device::region::Region;
 use crate::error::{Error, Result};
-use crate::transport::ucx::endpoint::Endpoint;
+use crate::fork::Generation;
+use crate::transport::rdma::{MemoryRegistry, Registered, RemoteRead, RemoteReads};
+use crate::transport::ucx::context::Context;
 use crate::transport::ucx::error::error;
-use crate::transport::ucx::worker::Worker;
+use crate::transport::ucx::gather::bytes_on_the_host;
+use crate::transport::ucx::link::Link;
+use crate::transport::ucx::operations::Work;
 
 /// UCX is not told how long a packed key is. Zeros behind it end what a broken one might claim:
 /// each of 64 devices has one byte for the length of its part.
@@ -25,44 +35,153 @@ unsafe impl Send for Key {}
 // SAFETY: as above; shared access reads the handle alone.
 unsafe impl Sync for Key {}
 
-impl Key {
-    /// Unpacks what a server has packed.
-    ///
-    /// # Errors
-    ///
-    /// `Protocol` for an empty one; `Unreachable`, as UCX says, where no transport reaches the
-    /// memory.
-    pub(super) fn unpack(worker: &Worker, endpoint: Endpoint, packed: &[u8]) -> Result<Self> {
+impl Drop for Key {
+    fn drop(&mut self) {
+        // SAFETY: unpacked by a link and destroyed only here; the type's contract says that its
+        // worker is still there and that nothing uses it.
+        unsafe { self.api.ucp_rkey_destroy(self.handle) };
+    }
+}
+
+impl RemoteReads for Link {
+    type Key = Key;
+
+    fn unpack(&self, packed: &[u8]) -> Result<Key> {
         if packed.is_empty() {
             return Err(Error::protocol("the key to the server's memory is empty"));
         }
         let mut padded = Vec::with_capacity(packed.len() + PADDING);
         padded.extend_from_slice(packed);
         padded.resize(packed.len() + PADDING, 0);
-        let api = worker.api();
+        let api = self.worker.api();
         let mut handle = std::ptr::null_mut();
         // SAFETY: the endpoint lives; the key is readable, with room behind it; `handle` is
         // writable.
         let status = unsafe {
-            api.ucp_ep_rkey_unpack(endpoint.handle(), padded.as_ptr().cast(), &raw mut handle)
+            api.ucp_ep_rkey_unpack(
+                self.endpoint.handle(),
+                padded.as_ptr().cast(),
+                &raw mut handle,
+            )
         };
         if status != UCS_OK {
             let doing = "the key to the server's memory cannot be used";
             return Err(error(api, doing, status));
         }
-        Ok(Self { api, handle })
+        Ok(Key { api, handle })
     }
 
-    /// UCX's handle, valid while `self` lives.
-    pub(super) fn handle(&self) -> ucp_rkey_h {
-        self.handle
+    fn has_failed(&self) -> bool {
+        self.shared.with(|reports| reports.failed.is_some())
+    }
+
+    unsafe fn read(&mut self, read: RemoteRead<'_, Key>) {
+        let params = bytes_on_the_host();
+        let buffer = read.target.data.cast_mut().cast();
+        // SAFETY: the endpoint lives; the operation holds the memory of the target; the rest is the
+        // caller's promise. The key was unpacked at this endpoint.
+        let returned = unsafe {
+            self.worker.api().ucp_get_nbx(
+                self.endpoint.handle(),
+                buffer,
+                read.target.len,
+                read.address,
+                read.key.handle,
+                &raw const params,
+            )
+        };
+        let work = Work::Read {
+            list: read.list,
+            memory: Arc::clone(read.memory),
+        };
+        if self.operations.add(work, returned) {
+            // Whoever sleeps has armed the worker before this.
+            self.worker.signal();
+        }
     }
 }
 
-impl Drop for Key {
+impl MemoryRegistry for Arc<Context> {
+    fn register(&self, region: &Region) -> Result<Registered> {
+        let api = self.api();
+        let params = ucp_mem_map_params_t {
+            field_mask: u64::from(UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH),
+            address: region.base().as_ptr().cast(),
+            length: region.len(),
+            ..ucp_mem_map_params_t::default()
+        };
+        let mut handle = std::ptr::null_mut();
+        // SAFETY: the context lives; the masked fields are set and name mapped memory; `handle` is
+        // writable.
+        let status = unsafe { api.ucp_mem_map(self.handle(), &raw const params, &raw mut handle) };
+        if status != UCS_OK {
+            let doing = format_args!("cannot register {} bytes for reading", region.len());
+            return Err(error(api, doing, status));
+        }
+        let registration = Registration {
+            context: Arc::clone(self),
+            handle,
+            generation: Generation::now(),
+        };
+        Ok(Registered {
+            key: registration.pack()?,
+            access: Box::new(registration),
+        })
+    }
+}
+
+/// Memory that is registered with UCX. The drop ends the registration.
+struct Registration {
+    context: Arc<Context>,
+    handle: ucp_mem_h,
+    generation: Generation,
+}
+
+// SAFETY: the registration belongs to the context and to no thread. The context was made for
+// several threads.
+unsafe impl Send for Registration {}
+// SAFETY: shared access does nothing.
+unsafe impl Sync for Registration {}
+
+impl Registration {
+    /// The key to the memory for a peer, as UCX packs it.
+    fn pack(&self) -> Result<Vec<u8>> {
+        let api = self.context.api();
+        let (mut buffer, mut size) = (std::ptr::null_mut(), 0);
+        // SAFETY: the registration was made with this context; `buffer` and `size` are writable.
+        let status = unsafe {
+            api.ucp_rkey_pack(
+                self.context.handle(),
+                self.handle,
+                &raw mut buffer,
+                &raw mut size,
+            )
+        };
+        if status != UCS_OK {
+            return Err(error(api, "cannot pack the key to a region", status));
+        }
+        // SAFETY: UCX wrote `size` bytes to `buffer`, and nothing changes them.
+        let key = unsafe { std::slice::from_raw_parts(buffer.cast::<u8>(), size) }.to_vec();
+        // SAFETY: `buffer` was packed above, and is not used after this call.
+        unsafe { api.ucp_rkey_buffer_release(buffer) };
+        Ok(key)
+    }
+}
+
+impl Drop for Registration {
     fn drop(&mut self) {
-        // SAFETY: unpacked in `unpack` and destroyed only here; the type's contract says that its
-        // worker is still there and that nothing uses it.
-        unsafe { self.api.ucp_rkey_destroy(self.handle) };
+        // A forked child has none of UCX's state.
+        if !self.generation.is_same_process() {
+            return;
+        }
+        let api = self.context.api();
+        // SAFETY: `handle` was made in `register` with this context, and is given back only here.
+        let status = unsafe { api.ucp_mem_unmap(self.context.handle(), self.handle) };
+        if status != UCS_OK {
+            tracing::error!(
+                "a registration cannot be given back: {}",
+                api.status_text(status)
+            );
+        }
     }
 }

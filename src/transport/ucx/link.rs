@@ -73,9 +73,4 @@ impl Link {
         // The reason is with the error handler; the flush knows only that it was cancelled.
         Ok(failed().or(ended))
     }
-
-    /// Whether UCX has said that the endpoint has failed.
-    pub(super) fn has_failed(&self) -> bool {
-        self.shared.with(|reports| reports.failed.is_some())
-    }
 }

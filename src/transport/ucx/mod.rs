@@ -9,8 +9,7 @@
 //! | `worker`, `endpoint`, `link` | what makes progress and sleeps; one end of a connection; both |
 //! | `callbacks`, `operations` | what callbacks report; the operations under way |
 //! | `active`, `tagged`, `gather` | messages: active, tagged, and the memory of those sent |
-//! | `lending`, `plain` | a server's memory, for peers of our extension and for others |
-//! | `key`, `pull` | reading it at the client |
+//! | `key` | keys to lent memory, for [`rdma`](crate::transport::rdma) |
 //! | `closing`, `ending` | connections and processes on their way out |
 //! | `room`, `silence`, `version` | too few descriptors, networks that are cut, other versions |
 //! | `connection`, `listener` | the contract of [`crate::transport`] |
@@ -26,13 +25,10 @@ mod error;
 mod gather;
 mod info;
 mod key;
-mod lending;
 mod link;
 mod listener;
 mod log;
 mod operations;
-mod plain;
-mod pull;
 mod room;
 mod silence;
 mod sockaddr;
@@ -40,6 +36,7 @@ mod tagged;
 mod version;
 mod worker;
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use ucx1_sys::UCP_FEATURE_RMA;
@@ -49,14 +46,11 @@ use crate::error::{Error, Result, Status};
 use crate::proto::Uri;
 use crate::transport::address::{Address, share};
 use crate::transport::patience::Patience;
+use crate::transport::rdma::{self, Lending};
 use crate::transport::ucx::connection::UcxConnection;
 use crate::transport::ucx::context::Context;
-use crate::transport::ucx::lending::Lending;
 use crate::transport::ucx::listener::UcxListener;
-use crate::transport::{Connection, LinkOptions, Listener, Transport, Trust};
-
-/// Buffers begin at multiples of this in memory that is lent or read (rule A2).
-const ALIGNMENT: usize = 64;
+use crate::transport::{Connection, LendingOptions, LinkOptions, Listener, Transport, Trust};
 
 /// [`Transport`] for `ucx://host:port`.
 #[derive(Debug, Clone, Copy, Default)]
@@ -98,14 +92,17 @@ impl Transport for Ucx {
             ));
         }
         let patience = Patience::of(&options.settings, "ucx")?;
+        let lends = rdma::lends(&options.lending);
         let mut failed = None;
         for target in address.resolve(options.connect.time(), None)? {
-            let features = lending::features(&options.lending);
-            let listener =
-                Context::get(&options.settings, target.is_ipv6(), features).and_then(|context| {
-                    let lending = Lending::new(&context, &options.lending)?;
-                    UcxListener::new(context, &address, target, lending, patience)
-                });
+            let features = if lends { UCP_FEATURE_RMA } else { 0 };
+            let context = Context::get(&options.settings, target.is_ipv6(), features.into());
+            let listener = context.and_then(|context| {
+                let lending = lends
+                    .then(|| lend(&context, &options.lending))
+                    .transpose()?;
+                UcxListener::new(context, &address, target, lending, patience)
+            });
             match listener {
                 Ok(listener) => return Ok(Box::new(listener)),
                 // A name may have addresses of another family, which this UCX can use.
@@ -156,6 +153,19 @@ impl Transport for Ucx {
         }
         Err(failed.unwrap_or_else(|| nothing_behind(&address)))
     }
+}
+
+/// Lends memory that is registered with UCX.
+fn lend(context: &Arc<Context>, options: &LendingOptions) -> Result<Lending> {
+    // Without a device that reads memory, UCX answers each read with messages of its own. If the
+    // client dies before these messages leave, UCX mistakes their type and crashes this process.
+    if context.goes_over_tcp() {
+        tracing::warn!(
+            "memory is lent over UCX without a device that reads it: a client that is killed \
+             while it reads may end this process; let bodies be sent (auto, packed) instead"
+        );
+    }
+    Lending::new(Arc::new(Arc::clone(context)), options)
 }
 
 fn nothing_behind(address: &Address) -> Error {

@@ -18,15 +18,14 @@ use crate::error::{Error, Result};
 use crate::fork::Generation;
 use crate::transport::address::is_loopback;
 use crate::transport::patience::Patience;
+use crate::transport::rdma::{Lenders, Pulls, RemoteReads as _};
 use crate::transport::ucx::callbacks::Peer;
 use crate::transport::ucx::context::Context;
 use crate::transport::ucx::endpoint::Endpoint;
 use crate::transport::ucx::error::not_connected;
 use crate::transport::ucx::key::Key;
-use crate::transport::ucx::lending::Lenders;
 use crate::transport::ucx::link::Link;
 use crate::transport::ucx::operations::Pending;
-use crate::transport::ucx::pull::Pulls;
 use crate::transport::ucx::silence;
 use crate::transport::ucx::tagged::Tagged;
 use crate::transport::{
@@ -45,7 +44,7 @@ pub struct UcxConnection {
     api: &'static Api,
     tagged: Tagged,
     /// At a client that asked UCX for remote reads.
-    pulls: Option<Pulls>,
+    pulls: Option<Pulls<Key>>,
     /// UCX sends and receives memory of GPUs.
     knows_cuda: bool,
     /// At a server that lends.
@@ -179,14 +178,10 @@ impl UcxConnection {
     ///
     /// The key is none, or of memory that cannot be reached from here.
     pub fn pull(&mut self, announces: bool, key: Option<&[u8]>) -> Result<()> {
-        if let Some(Link {
-            worker, endpoint, ..
-        }) = &self.link
-        {
-            let unpacked = key.map(|key| Key::unpack(worker, *endpoint, key));
-            let unpacked = unpacked
-                .transpose()
-                .map_err(|error| error.context("remote_handle of the server's URI"))?;
+        if let Some(link) = &self.link {
+            let unpacked = key.map(|key| link.unpack(key)).transpose();
+            let unpacked =
+                unpacked.map_err(|error| error.context("remote_handle of the server's URI"))?;
             self.pulls = Some(Pulls::new(announces, unpacked));
         }
         Ok(())

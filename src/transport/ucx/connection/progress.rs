@@ -92,8 +92,12 @@ impl UcxConnection {
             Work::Read { list, memory } => {
                 // Its list has it, too.
                 drop(memory);
+                let outcome = match status {
+                    UCS_OK => Ok(()),
+                    _ => failed("the memory that the server lent cannot be read").map(drop),
+                };
                 let pulls = self.pulls.as_mut();
-                pulls.map_or(Ok(None), |pulls| pulls.finish(link, list, status))
+                pulls.map_or(Ok(None), |pulls| pulls.finish(list, outcome))
             }
             Work::Tagged {
                 stream,

@@ -4,8 +4,8 @@ use std::mem::ManuallyDrop;
 
 use super::{UcxConnection, enter};
 use crate::device::outlive;
+use crate::transport::rdma::Pulls;
 use crate::transport::ucx::closing::{Closing, Remains};
-use crate::transport::ucx::pull::Pulls;
 
 impl UcxConnection {
     /// Whether what was sent has left. A close soon after takes the rest back, and the peer is told

@@ -1,7 +1,7 @@
 //! Lending to peers without regions. Each listener has one piece of memory. The URI has its key,
 //! and address lists name addresses of this process (rule U2).
 //!
-//! All baseline peers of a listener share this memory, because they have the same URI: a ucx
+//! All baseline peers of a listener share this memory, because they have the same URI: such a
 //! listener trusts each peer that can reach it.
 
 use std::sync::Arc;
@@ -13,9 +13,7 @@ use crate::device::region::Region;
 use crate::error::Result;
 use crate::fork::Generation;
 use crate::proto::{Span, Spans};
-use crate::transport::ucx::ALIGNMENT;
-use crate::transport::ucx::context::Context;
-use crate::transport::ucx::lending::Registered;
+use crate::transport::rdma::{ALIGNMENT, MemoryRegistry, Registered};
 use crate::transport::{
     BodyPolicy, Charge, Lease, Lender, LendingOptions, OnGpu, Owner, Placement,
 };
@@ -24,7 +22,6 @@ use crate::transport::{
 const MAX_BYTES: u64 = 64 << 20;
 
 /// Memory of one listener that every baseline peer may read.
-#[derive(Debug)]
 pub(super) struct PlainRegion {
     /// The first field: the peers' access ends before the memory does.
     registered: Registered,
@@ -37,13 +34,16 @@ impl PlainRegion {
     ///
     /// # Errors
     ///
-    /// `OutOfMemory` past the server's or the system's limit, `OutOfResources`, and UCX's errors.
-    pub(super) fn new(context: &Arc<Context>, options: &LendingOptions) -> Result<Arc<Self>> {
+    /// `OutOfMemory` past the server's or the system's limit, `OutOfResources`, and the registry's errors.
+    pub(super) fn new(
+        registry: &dyn MemoryRegistry,
+        options: &LendingOptions,
+    ) -> Result<Arc<Self>> {
         let bytes = options.region_bytes.min(MAX_BYTES);
         let charge = options.budget.charge(bytes)?;
         let region = Region::create(bytes, "dipc-copies")?;
         Ok(Arc::new(Self {
-            registered: Registered::new(context, &region)?,
+            registered: registry.register(&region)?,
             region,
             _charge: charge,
         }))
@@ -51,7 +51,7 @@ impl PlainRegion {
 
     /// The packed key.
     pub(super) fn key(&self) -> &[u8] {
-        self.registered.key()
+        &self.registered.key
     }
 }
 

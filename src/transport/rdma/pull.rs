@@ -1,51 +1,43 @@
 //! Pulling what a server lends: a client reads the memory that an address list names into memory of
 //! its own, before the driver sees the list (rules D4, E3).
 //!
-//! UCX keeps no order between control messages and bodies: a list that names a region which the
-//! server has not announced yet waits for it. What waits is bounded by what was posted.
+//! Control messages and bodies may come in any order: a list that names a region which the server
+//! has not announced yet waits for it. What waits is bounded by what was posted.
 
 use std::collections::HashMap;
 use std::sync::Arc;
-
-use ucx1_sys::{UCS_OK, ucs_status_t};
 
 use crate::device::{BufferRef, HostBuffer};
 use crate::error::{Error, Result};
 use crate::proto::{AddressList, BodyKind, Bytes, Span, body_of_tag};
 use crate::transport::lend::split_address;
-use crate::transport::ucx::ALIGNMENT;
-use crate::transport::ucx::error::error;
-use crate::transport::ucx::gather::bytes_on_the_host;
-use crate::transport::ucx::key::Key;
-use crate::transport::ucx::link::Link;
-use crate::transport::ucx::operations::Work;
+use crate::transport::rdma::{ALIGNMENT, RemoteRead, RemoteReads};
 use crate::transport::{Incoming, Resolved};
 
 /// What the regions of one server brought, and what is being read from them.
-#[derive(Default)]
-pub(super) struct Pulls {
+pub(in crate::transport) struct Pulls<K> {
     /// The server speaks our extension, and so may announce regions.
     announces: bool,
     /// Regions by id.
-    regions: HashMap<u16, PulledRegion>,
+    regions: HashMap<u16, PulledRegion<K>>,
     /// The key of the URI's `remote_handle`: to addresses that are in no region.
-    plain: Option<Arc<Key>>,
+    plain: Option<Arc<K>>,
     /// Lengths of the packed bodies that are posted, by sequence number.
     posted: HashMap<u32, u64>,
     /// Lists that name a region which is not announced yet.
     early: Vec<List>,
     /// Lists being read, by a number of their own.
-    lists: HashMap<u64, Pull>,
+    lists: HashMap<u64, Pull<K>>,
     next_list: u64,
     /// Lists that are read whole and that the driver has not asked for yet.
     pulled: HashMap<u32, Pulled>,
 }
 
 /// A region that the server announced.
-struct PulledRegion {
+struct PulledRegion<K> {
     base: u64,
     length: u64,
-    key: Arc<Key>,
+    key: Arc<K>,
 }
 
 /// An address list as it came.
@@ -60,7 +52,7 @@ struct List {
 }
 
 /// A list being read.
-struct Pull {
+struct Pull<K> {
     seq: u32,
     tag: u64,
     bytes: Bytes,
@@ -70,7 +62,7 @@ struct Pull {
     /// The stream goes on, and nothing has failed.
     wanted: bool,
     /// The keys that it is read with.
-    _keys: Vec<Arc<Key>>,
+    _keys: Vec<Arc<K>>,
 }
 
 /// Memory that was read, and where in it each span is.
@@ -79,10 +71,25 @@ struct Pulled {
     buffers: Vec<BufferRef>,
 }
 
-impl Pulls {
+impl<K> Default for Pulls<K> {
+    fn default() -> Self {
+        Self {
+            announces: false,
+            regions: HashMap::new(),
+            plain: None,
+            posted: HashMap::new(),
+            early: Vec::new(),
+            lists: HashMap::new(),
+            next_list: 0,
+            pulled: HashMap::new(),
+        }
+    }
+}
+
+impl<K> Pulls<K> {
     /// For a server that `announces` regions, or has given the key to plain addresses in its URI
     /// (rule U2), or both.
-    pub(super) fn new(announces: bool, plain: Option<Key>) -> Self {
+    pub(in crate::transport) fn new(announces: bool, plain: Option<K>) -> Self {
         Self {
             announces,
             plain: plain.map(Arc::new),
@@ -91,7 +98,7 @@ impl Pulls {
     }
 
     /// A body is posted that has `packed` bytes if it comes packed.
-    pub(super) fn expect(&mut self, seq: u32, packed: u64) {
+    pub(in crate::transport) fn expect(&mut self, seq: u32, packed: u64) {
         self.posted.insert(seq, packed);
     }
 
@@ -100,9 +107,9 @@ impl Pulls {
     /// # Errors
     ///
     /// `Protocol` for a list that makes no sense; `OutOfMemory`.
-    pub(super) fn take_in(
+    pub(in crate::transport) fn take_in(
         &mut self,
-        link: &mut Link,
+        link: &mut impl RemoteReads<Key = K>,
         message: Incoming,
     ) -> Result<Option<Incoming>> {
         let (tag, bytes) = match message {
@@ -135,7 +142,11 @@ impl Pulls {
         self.begin_or_wait(link, list)
     }
 
-    fn begin_or_wait(&mut self, link: &mut Link, list: List) -> Result<Option<Incoming>> {
+    fn begin_or_wait(
+        &mut self,
+        link: &mut impl RemoteReads<Key = K>,
+        list: List,
+    ) -> Result<Option<Incoming>> {
         let unknown = |span: &&Span| span.length > 0 && self.find(span).is_none();
         match list.spans.iter().find(unknown) {
             None => self.begin(link, list),
@@ -156,7 +167,7 @@ impl Pulls {
 
     /// Where a span is at the server, or the error that it is outside its region. `None`: its
     /// region is not known.
-    fn find(&self, span: &Span) -> Option<Result<(u64, &Arc<Key>)>> {
+    fn find(&self, span: &Span) -> Option<Result<(u64, &Arc<K>)>> {
         let (id, offset) = split_address(span.address);
         if id == 0 {
             return self.plain.as_ref().map(|key| Ok((span.address, key)));
@@ -175,7 +186,11 @@ impl Pulls {
     }
 
     /// Takes memory for a list and begins to read. A list of empty buffers is there at once.
-    fn begin(&mut self, link: &mut Link, list: List) -> Result<Option<Incoming>> {
+    fn begin(
+        &mut self,
+        link: &mut impl RemoteReads<Key = K>,
+        list: List,
+    ) -> Result<Option<Incoming>> {
         let List {
             seq,
             tag,
@@ -215,31 +230,16 @@ impl Pulls {
             if has_failed {
                 continue;
             }
-            let params = bytes_on_the_host();
-            let (api, endpoint) = (link.worker.api(), link.endpoint.handle());
-            // SAFETY: the endpoint lives; the target lies in memory that the operation holds, no
-            // reference to it exists while it is read into, and no two reads have the same part of
-            // it; the key was unpacked at this endpoint, and is kept by the list until the
-            // operation is over.
-            let returned = unsafe {
-                let buffer = target.data.cast_mut().cast();
-                api.ucp_get_nbx(
-                    endpoint,
-                    buffer,
-                    *len,
-                    *address,
-                    key.handle(),
-                    &raw const params,
-                )
-            };
-            let work = Work::Read {
+            let read = RemoteRead {
                 list: number,
-                memory: Arc::clone(&memory),
+                address: *address,
+                key: &**key,
+                target,
+                memory: &memory,
             };
-            if link.operations.add(work, returned) {
-                // Whoever sleeps has armed the worker before this.
-                link.worker.signal();
-            }
+            // SAFETY: the target lies in the memory, to which nobody has a reference before every
+            // read is over; each span has a part of its own; the list below keeps the keys.
+            unsafe { link.read(read) };
         }
         let pull = Pull {
             seq,
@@ -259,7 +259,7 @@ impl Pulls {
     }
 
     /// Whether reads are under way.
-    pub(super) fn is_reading(&self) -> bool {
+    pub(in crate::transport) fn is_reading(&self) -> bool {
         !self.lists.is_empty()
     }
 
@@ -267,32 +267,31 @@ impl Pulls {
     ///
     /// # Errors
     ///
-    /// UCX could not read.
-    pub(super) fn finish(
+    /// It could not be read.
+    pub(in crate::transport) fn finish(
         &mut self,
-        link: &Link,
         list: u64,
-        status: ucs_status_t,
+        outcome: Result<()>,
     ) -> Result<Option<Incoming>> {
         let Some(pull) = self.lists.get_mut(&list) else {
             return Ok(None);
         };
         pull.left -= 1;
-        let failed = status != UCS_OK && std::mem::replace(&mut pull.wanted, false);
+        // One error for each list that is still wanted.
+        let outcome = match outcome {
+            Err(error) if std::mem::replace(&mut pull.wanted, false) => Err(error),
+            _ => Ok(None),
+        };
         if pull.left == 0
             && let Some(pull) = self.lists.remove(&list)
             && pull.wanted
         {
             return Ok(Some(self.deliver(pull)));
         }
-        if failed {
-            let doing = "the memory that the server lent cannot be read";
-            return Err(error(link.worker.api(), doing, status));
-        }
-        Ok(None)
+        outcome
     }
 
-    fn deliver(&mut self, pull: Pull) -> Incoming {
+    fn deliver(&mut self, pull: Pull<K>) -> Incoming {
         let Pull {
             seq,
             tag,
@@ -309,7 +308,12 @@ impl Pulls {
     /// # Errors
     ///
     /// `Protocol` for an id in use, or a handle that is none.
-    pub(super) fn map(&mut self, link: &mut Link, id: u16, handle: &[u8]) -> Result<Vec<Incoming>> {
+    pub(in crate::transport) fn map(
+        &mut self,
+        link: &mut impl RemoteReads<Key = K>,
+        id: u16,
+        handle: &[u8],
+    ) -> Result<Vec<Incoming>> {
         if id == 0 {
             return Err(Error::protocol(
                 // Rule E3.
@@ -337,7 +341,8 @@ impl Pulls {
                 "region {id} has {length} bytes at {base:#x}, past the end of all memory"
             )));
         }
-        let key = Key::unpack(&link.worker, link.endpoint, key)
+        let key = link
+            .unpack(key)
             .map_err(|error| error.context(format_args!("region {id}")))?;
         let key = Arc::new(key);
         self.regions.insert(id, PulledRegion { base, length, key });
@@ -353,7 +358,7 @@ impl Pulls {
     /// # Errors
     ///
     /// `Protocol` when no region has that id.
-    pub(super) fn unmap(&mut self, id: u16) -> Result<()> {
+    pub(in crate::transport) fn unmap(&mut self, id: u16) -> Result<()> {
         self.regions.remove(&id).map(drop).ok_or_else(|| {
             Error::protocol(format!(
                 "the server retired region {id}, which it never announced"
@@ -366,7 +371,7 @@ impl Pulls {
     /// # Errors
     ///
     /// `Protocol` when none was for `seq`.
-    pub(super) fn resolve(&mut self, seq: u32, spans: &[Span]) -> Result<Resolved> {
+    pub(in crate::transport) fn resolve(&mut self, seq: u32, spans: &[Span]) -> Result<Resolved> {
         let Pulled { memory, buffers } = self
             .pulled
             .remove(&seq)
@@ -389,7 +394,7 @@ impl Pulls {
 
     /// The stream is over: what was read for it is not wanted any more. Memory that is still read
     /// into lives until that is over.
-    pub(super) fn clear(&mut self) {
+    pub(in crate::transport) fn clear(&mut self) {
         self.posted.clear();
         self.early.clear();
         self.pulled.clear();
@@ -398,9 +403,9 @@ impl Pulls {
         }
     }
 
-    /// The connection is over: gives up everything that UCX has to do with. What was read stays,
+    /// The connection is over: gives up everything that the transport has to do with. What was read stays,
     /// for the driver may not have asked for it yet.
-    pub(super) fn detach(&mut self) -> Self {
+    pub(in crate::transport) fn detach(&mut self) -> Self {
         let pulled = std::mem::take(&mut self.pulled);
         let rest = Self {
             announces: self.announces,
