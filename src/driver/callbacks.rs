@@ -13,12 +13,12 @@ use parking_lot::Mutex;
 
 use crate::arrow::{OwnedDeviceArray, view};
 use crate::error::{Error, Result};
-use crate::transport::Owner;
+use crate::transport::MemoryOwner;
 
 /// Where things to be dropped go. Clones lead to the same place.
 #[derive(Debug, Clone)]
 pub struct Callbacks {
-    queue: Sender<Owner>,
+    queue: Sender<MemoryOwner>,
     /// The host empties the queue itself, and no thread of ours may call it.
     pulled: bool,
 }
@@ -26,7 +26,7 @@ pub struct Callbacks {
 impl Callbacks {
     /// Starts a thread that drops whatever arrives, until the last clone is gone.
     pub fn start() -> Result<(Self, JoinHandle<()>)> {
-        let (queue, arrivals) = mpsc::channel::<Owner>();
+        let (queue, arrivals) = mpsc::channel::<MemoryOwner>();
         let thread = std::thread::Builder::new()
             .name("dipc-callbacks".into())
             .spawn(move || arrivals.into_iter().for_each(drop))
@@ -42,7 +42,7 @@ impl Callbacks {
 
     /// A queue that the host empties itself, by [`PullQueue::drain`] (the pull form of serving).
     pub fn pulled() -> (Self, PullQueue) {
-        let (queue, arrivals) = mpsc::channel::<Owner>();
+        let (queue, arrivals) = mpsc::channel::<MemoryOwner>();
         let arrivals = Mutex::new(arrivals);
         (
             Self {
@@ -56,13 +56,13 @@ impl Callbacks {
     /// Waits until everything that has been given to the thread so far is dropped.
     pub fn catch_up(&self) {
         let (reached, reach) = mpsc::sync_channel::<()>(1);
-        self.drop_later(Owner::One(Box::new(reached)));
+        self.drop_later(MemoryOwner::One(Box::new(reached)));
         // The other end is dropped, and nothing comes.
         let _ = reach.recv();
     }
 
     /// Drops `thing` on the callback thread, or at the end of [`release_here`].
-    pub fn drop_later(&self, thing: Owner) {
+    pub fn drop_later(&self, thing: MemoryOwner) {
         let thing = match self.pulled {
             true => Some(thing),
             false => keep_here(thing),
@@ -86,7 +86,7 @@ impl Callbacks {
 
 thread_local! {
     /// What waits for the end of [`release_here`], while this thread is in one.
-    static HERE: RefCell<Option<Vec<Owner>>> = const { RefCell::new(None) };
+    static HERE: RefCell<Option<Vec<MemoryOwner>>> = const { RefCell::new(None) };
 }
 
 /// Runs `step`. Things for the callback thread are then dropped on this thread, once `step` has
@@ -112,7 +112,7 @@ impl Drop for Release {
 }
 
 /// Keeps `thing` until the end of [`release_here`]; gives it back where this thread is in none.
-fn keep_here(thing: Owner) -> Option<Owner> {
+fn keep_here(thing: MemoryOwner) -> Option<MemoryOwner> {
     let mut thing = Some(thing);
     // A thread that is ending is in no step.
     let _ = HERE.try_with(|here| {
@@ -132,7 +132,7 @@ fn is_ours() -> bool {
 /// The host's end of a pull-form queue.
 #[derive(Debug)]
 pub struct PullQueue {
-    arrivals: Mutex<Receiver<Owner>>,
+    arrivals: Mutex<Receiver<MemoryOwner>>,
 }
 
 impl PullQueue {
@@ -174,7 +174,7 @@ impl<T: Send + 'static> Deferred<T> {
 impl<T: Send + 'static> Drop for Deferred<T> {
     fn drop(&mut self) {
         if let Some(thing) = self.thing.take() {
-            self.callbacks.drop_later(Owner::One(Box::new(thing)));
+            self.callbacks.drop_later(MemoryOwner::One(Box::new(thing)));
         }
     }
 }
@@ -192,14 +192,14 @@ pub fn lent_array(array: OwnedDeviceArray, callbacks: Callbacks) -> Option<Owned
 /// Keeps memory of the host's alive. As [`Deferred`], without memory of its own on the heap.
 pub struct HostOwner {
     /// `None` only while being dropped.
-    owner: Option<Owner>,
+    owner: Option<MemoryOwner>,
     /// `None`: the owner itself is deferred.
     callbacks: Option<Callbacks>,
 }
 
 impl HostOwner {
     /// Wraps what is to be dropped where `callbacks` lead.
-    pub fn new(owner: Owner, callbacks: Callbacks) -> Self {
+    pub fn new(owner: MemoryOwner, callbacks: Callbacks) -> Self {
         Self {
             owner: Some(owner),
             callbacks: Some(callbacks),
@@ -209,7 +209,7 @@ impl HostOwner {
     /// A share of what is wrapped already.
     pub fn share<T: Send + Sync + 'static>(deferred: &Arc<Deferred<T>>) -> Self {
         Self {
-            owner: Some(Owner::Shared(Arc::clone(deferred) as _)),
+            owner: Some(MemoryOwner::Shared(Arc::clone(deferred) as _)),
             callbacks: None,
         }
     }

@@ -20,7 +20,7 @@ use crate::driver::waiting::Wants;
 use crate::error::{Error, Result};
 use crate::fork::Generation;
 use crate::proto::Timestamp;
-use crate::transport::{Readiness, Watched};
+use crate::transport::{ConnectionReadiness, Watched};
 
 /// A descriptor that is readable when a stream may have something for its host.
 ///
@@ -106,7 +106,7 @@ impl Poller {
     /// Tells from now on of what these connections want, and of `at`.
     pub fn wait_for<'a>(
         &mut self,
-        connections: impl IntoIterator<Item = (&'a Readiness, Wants)>,
+        connections: impl IntoIterator<Item = (&'a ConnectionReadiness, Wants)>,
         mut at: Option<Timestamp>,
     ) {
         // A forked child shares the epoll instance and the timer with its parent.

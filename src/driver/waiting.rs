@@ -14,7 +14,7 @@ use crate::driver::bell::Bell;
 use crate::driver::clock;
 use crate::error::{Error, Result};
 use crate::proto::Timestamp;
-use crate::transport::Readiness;
+use crate::transport::ConnectionReadiness;
 
 /// The longest look before a sleep: as long as the sleep and the wake that it may save. A body that
 /// a GPU still writes is asked for as often.
@@ -115,7 +115,7 @@ pub fn spin(
 /// `deadline` has passed; or less long. Returns whether a peer's process has ended. Fails if the
 /// system cannot wait.
 pub fn sleep<'a>(
-    connections: impl IntoIterator<Item = (&'a Readiness, Wants)>,
+    connections: impl IntoIterator<Item = (&'a ConnectionReadiness, Wants)>,
     bell: Option<&Bell>,
     cancel: Option<&Cancel>,
     deadline: Option<Timestamp>,

@@ -28,7 +28,7 @@ use crate::transport::{
 const SUM_BYTES: usize = size_of::<u32>();
 
 /// A connection at a server that takes the question for checksums, or at either end one with them.
-struct Checked {
+struct WithChecksums {
     inner: Box<dyn Connection>,
     phase: Phase,
 }
@@ -49,7 +49,7 @@ pub(crate) fn offer(inner: Box<dyn Connection>) -> Box<dyn Connection> {
         return inner;
     }
     let phase = Phase::Unasked;
-    Box::new(Checked { inner, phase })
+    Box::new(WithChecksums { inner, phase })
 }
 
 /// A client's new connection, with checksums from now on unless it needs none.
@@ -74,7 +74,7 @@ pub(crate) fn agree(
         match inner.receive()? {
             Some(message) if is_question(&message)? => {
                 let phase = Phase::On;
-                return Ok(Box::new(Checked { inner, phase }));
+                return Ok(Box::new(WithChecksums { inner, phase }));
             }
             Some(_) => {
                 return Err(Error::protocol(
@@ -234,7 +234,7 @@ fn open_body(seq: u32, mut memory: HostBuffer) -> Result<HostBuffer> {
     Ok(memory)
 }
 
-impl Checked {
+impl WithChecksums {
     fn is_on(&self) -> bool {
         self.phase == Phase::On
     }
@@ -265,7 +265,7 @@ impl Checked {
     }
 }
 
-impl Connection for Checked {
+impl Connection for WithChecksums {
     fn identity(&self) -> &Identity {
         self.inner.identity()
     }

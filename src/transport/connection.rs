@@ -31,7 +31,7 @@ pub struct Identity {
     /// validation level `structure` trusts (rule A8).
     pub same_user: bool,
     /// The descriptors to sleep on.
-    pub readiness: Readiness,
+    pub readiness: ConnectionReadiness,
     /// How many descriptors it has, but for those of memory.
     pub descriptors: usize,
     /// How the connection behaves.
@@ -40,7 +40,7 @@ pub struct Identity {
 
 /// The descriptors of a connection, shared, so that a thread can sleep without the connection.
 #[derive(Debug, Clone)]
-pub struct Readiness {
+pub struct ConnectionReadiness {
     /// Readable when [`Connection::receive`] has something, and writable when
     /// [`Connection::flush`] can go on; where it is no `socket`, readable for both.
     pub fd: Arc<dyn Watched>,
@@ -48,11 +48,11 @@ pub struct Readiness {
     pub socket: bool,
     /// Becomes readable when the peer's process has ended, where the system can tell.
     pub peer_death: Option<Arc<dyn Watched>>,
-    /// What tells whether the peer's machine answers, where a connection may outlive that unnoticed.
+    /// The peer's machine, where a connection may outlive it unnoticed.
     pub peer_machine: Option<PeerMachine>,
 }
 
-impl Readiness {
+impl ConnectionReadiness {
     /// Whether the peer's process has ended.
     pub fn peer_has_died(&self) -> bool {
         self.peer_dies_within(Duration::ZERO)

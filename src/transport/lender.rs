@@ -42,12 +42,12 @@ pub struct Lease {
     /// What the peer waits for before it reads.
     pub ready: Option<ReadyNotice>,
     /// Dropped when the peer has returned every span, or after [`Lender::abandon`].
-    pub hold: Owner,
+    pub hold: MemoryOwner,
 }
 
 impl Lease {
     /// A lease of the host's memory that announces nothing.
-    pub fn new(spans: Spans, hold: Owner) -> Self {
+    pub fn new(spans: Spans, hold: MemoryOwner) -> Self {
         Self {
             spans,
             announce: Vec::new(),
@@ -64,7 +64,7 @@ impl Lease {
 }
 
 /// What keeps memory alive until it is dropped.
-pub enum Owner {
+pub enum MemoryOwner {
     /// For this lease or body alone.
     One(Box<dyn Send>),
     /// For several.

@@ -16,8 +16,8 @@ use crate::error::{Error, Result, Status};
 use crate::proto::{BodyKind, Uri, body_of_tag};
 use crate::transport::lend::{ByDescriptor, RegionPool, RegionTable};
 use crate::transport::{
-    BodyWays, Connection, Identity, Incoming, LinkOptions, Listener, Outgoing, PeerOrigin,
-    PeerRegions, Profile, Readiness, Traffic, Transport, Trust, Watched, sends_host_memory_only,
+    BodyWays, Connection, ConnectionReadiness, Identity, Incoming, LinkOptions, Listener, Outgoing,
+    PeerOrigin, PeerRegions, Profile, Traffic, Transport, Trust, Watched, sends_host_memory_only,
 };
 
 /// The transport of scheme `mem:`.
@@ -163,7 +163,7 @@ struct MemConnection {
 
 impl MemConnection {
     fn new(incoming: &Arc<Pipe>, outgoing: &Arc<Pipe>, options: &LinkOptions) -> Self {
-        let readiness = Readiness {
+        let readiness = ConnectionReadiness {
             fd: Arc::clone(&incoming.ready) as _,
             socket: true,
             peer_death: None,

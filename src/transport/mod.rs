@@ -11,7 +11,7 @@
 //! | [`tcp`] | `tcp:`, `tls:` | bytes, over one socket or several |
 //! | [`ucx`] | `ucx:` | bytes, over what UCX finds; lent memory where the server is told to |
 //!
-//! A connection never blocks: the driver sleeps on its [`Readiness`] and calls
+//! A connection never blocks: the driver sleeps on its [`ConnectionReadiness`] and calls
 //! [`Connection::receive`] and [`Connection::flush`] when there is something to do. A new transport
 //! is done when `tests/conformance` passes with it.
 
@@ -45,9 +45,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use connection::{BodyWays, Connection, Identity, Profile, Readiness, Traffic};
+pub use connection::{BodyWays, Connection, ConnectionReadiness, Identity, Profile, Traffic};
 pub use lend::RegionPool;
-pub use lender::{Keep, Lease, Lender, OnGpu, Owner, Placement, ReadyNotice, RegionNotice};
+pub use lender::{Keep, Lease, Lender, MemoryOwner, OnGpu, Placement, ReadyNotice, RegionNotice};
 pub use message::{COPIED_BYTES, Incoming, Outgoing, Payload};
 pub(crate) use options::Charge;
 pub use options::{

@@ -254,7 +254,7 @@ fn a_peer_that_does_not_read_blocks_nobody() {
     }
 }
 
-/// `Readiness`: the driver's descriptor wakes it for a message, and only then.
+/// `ConnectionReadiness`: the driver's descriptor wakes it for a message, and only then.
 #[test]
 fn readiness_follows_the_messages() {
     for subject in SUBJECTS {
@@ -367,8 +367,8 @@ fn in_order() -> impl Iterator<Item = Subject> {
         .filter(|subject| subject.posts && subject.ordered)
 }
 
-/// `ReceivingOptions::unexpected_bytes`: a larger body waits in the connection until it is posted, and
-/// is skipped if its stream ends before.
+/// `ReceivingOptions::unexpected_bytes`: a larger body waits in the connection until it is posted,
+/// and is skipped if its stream ends before.
 #[test]
 fn a_large_body_waits_until_it_is_posted() {
     for subject in in_order() {

@@ -10,7 +10,7 @@ use crate::driver::telling;
 use crate::error::{Error, Result, Status};
 use crate::lines::Lines;
 use crate::proto::{BodiesWork, Handled, InMessage, PeerMemory, Timestamp, Transmit};
-use crate::transport::{Incoming, Outgoing, Owner, Payload, PeerRegions};
+use crate::transport::{Incoming, MemoryOwner, Outgoing, Payload, PeerRegions};
 
 /// A packed body on its way to a transport.
 pub enum Gathered {
@@ -22,7 +22,7 @@ pub enum Gathered {
 
 /// Memory lent to the peer, dropped when it is back: blocks of regions, and the producer's array or
 /// table if that is lent. Blocks go first, since they may lie in the arena of the array.
-pub type LentHold = (Owner, Option<HostOwner>);
+pub type LentHold = (MemoryOwner, Option<HostOwner>);
 
 impl End {
     /// Takes a message that came at `now`, and does what it tells of the peer's memory. A descriptor

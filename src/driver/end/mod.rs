@@ -36,7 +36,7 @@ use crate::proto::{
     ArrivedRequest, Headers, QuietTimes, Role, RoleTags, Sender, SenderConfig, Session, Tags,
     Timestamp,
 };
-use crate::transport::{BodyWays, Connection, LendingOptions, Readiness, RegionPool};
+use crate::transport::{BodyWays, Connection, ConnectionReadiness, LendingOptions, RegionPool};
 
 /// A connection, as its threads share it.
 pub type EndLink = Link<End>;
@@ -285,7 +285,7 @@ impl End {
         }
     }
 
-    pub(super) fn readiness(&self) -> &Readiness {
+    pub(super) fn readiness(&self) -> &ConnectionReadiness {
         &self.connection.identity().readiness
     }
 }

@@ -104,7 +104,7 @@ fn serve_counted(
             origin: PeerOrigin::MEM,
             peer: "a test".to_owned(),
             same_user: true,
-            readiness: Readiness {
+            readiness: ConnectionReadiness {
                 fd: Arc::new(eventfd(0, EventfdFlags::CLOEXEC).unwrap()),
                 socket: false,
                 peer_death: None,

@@ -13,7 +13,7 @@ use crate::driver::turning::{Budget, Turner};
 use crate::driver::waiting::UPKEEP;
 use crate::error::{Error, Result};
 use crate::proto::{HeaderKind, Role, StreamInfo, Timestamp};
-use crate::transport::Owner;
+use crate::transport::MemoryOwner;
 
 /// A word of a stream; streams say these in order.
 #[derive(Clone)]
@@ -147,7 +147,7 @@ impl Outlet {
         options: &ProduceOptions,
     ) -> Result<bool> {
         let owner = || {
-            let owner = Owner::Shared(message.0.owner.clone().shared());
+            let owner = MemoryOwner::Shared(message.0.owner.clone().shared());
             HostOwner::new(owner, options.callbacks.clone())
         };
         Ok(self.placer.place(&self.room, message, owner)?.is_some())

@@ -8,7 +8,7 @@ use crate::arrow::{Encoder, OwnedDeviceArray, OwnedSchema};
 use crate::driver::clock;
 use crate::error::{Error, Result, Status};
 use crate::proto::{Selection, Timestamp};
-use crate::transport::Owner;
+use crate::transport::MemoryOwner;
 
 impl Production {
     /// Sends the schema, which comes before everything else. Fails if the schema is not valid, the
@@ -132,7 +132,7 @@ impl Production {
                 if let Err(error) = self.ensure_streaming() {
                     return Err((error, array));
                 }
-                let array = Owner::One(Box::new(array));
+                let array = MemoryOwner::One(Box::new(array));
                 self.options.callbacks.drop_later(array);
             }
             Part::Rows { first, rows } => {

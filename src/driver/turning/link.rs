@@ -15,7 +15,7 @@ use crate::driver::waiting::{HOST_PATIENCE, RETRY, UPKEEP};
 use crate::error::{Error, Status};
 use crate::fork::Generation;
 use crate::proto::Timestamp;
-use crate::transport::{Identity, PeerOrigin, Profile, Readiness};
+use crate::transport::{ConnectionReadiness, Identity, PeerOrigin, Profile};
 
 const NEVER: u64 = u64::MAX;
 
@@ -100,7 +100,7 @@ impl<T: Turn> Link<T> {
     }
 
     /// What to sleep on.
-    pub fn readiness(&self) -> &Readiness {
+    pub fn readiness(&self) -> &ConnectionReadiness {
         &self.identity.readiness
     }
 

@@ -26,7 +26,7 @@ const LINGER: Duration = Duration::from_millis(100);
 /// How long is waited for a listener to be closed, which takes no time unless the system has none.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-struct Job {
+struct ClosingJob {
     /// Closed by the drop.
     _fd: OwnedFd,
     user: Option<u32>,
@@ -43,7 +43,7 @@ struct Load {
 
 #[derive(Default)]
 struct CloserState {
-    jobs: VecDeque<Job>,
+    jobs: VecDeque<ClosingJob>,
     loads: HashMap<Option<u32>, Load>,
     /// Threads that wait for a job, and those that have not begun.
     idle: usize,
@@ -117,7 +117,7 @@ impl Closer {
     fn add(&'static self, fd: OwnedFd, user: Option<u32>, done: Option<SyncSender<()>>) {
         let mut state = self.state.lock();
         state.load(user).open += 1;
-        state.jobs.push_back(Job {
+        state.jobs.push_back(ClosingJob {
             _fd: fd,
             user,
             _done: done,
@@ -185,14 +185,14 @@ impl CloserState {
     /// The place of the first job whose user has a thread left.
     fn next(&self) -> Option<usize> {
         let threads: usize = self.of_users().map(|load| load.threads).sum();
-        let is_free = |job: &Job| {
+        let is_free = |job: &ClosingJob| {
             let of_user = self.loads.get(&job.user).map_or(0, |load| load.threads);
             of_user < MOST_THREADS && (job.user.is_none() || threads < MOST_THREADS_IN_ALL)
         };
         self.jobs.iter().position(is_free)
     }
 
-    fn take(&mut self) -> Option<Job> {
+    fn take(&mut self) -> Option<ClosingJob> {
         let at = self.next()?;
         let job = self.jobs.remove(at)?;
         self.load(job.user).threads += 1;

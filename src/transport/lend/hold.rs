@@ -9,7 +9,7 @@ use crate::device::cuda::Event;
 use crate::device::outlive;
 use crate::transport::lend::memory::{Borrow, LentBlock};
 use crate::transport::lend::pool::PoolCore;
-use crate::transport::{Keep, Owner};
+use crate::transport::{Keep, MemoryOwner};
 
 /// The block and the memory of one lease. Dropping it, on any thread and also after the pool is
 /// abandoned or gone, gives them back.
@@ -43,15 +43,15 @@ impl LeaseHold {
 
     /// The owner of a lease. A lease of one region of an arena, as most are, takes no memory of its
     /// own: such memory needs no call when it comes back.
-    pub fn into_owner(mut self) -> Owner {
+    pub fn into_owner(mut self) -> MemoryOwner {
         if self.block.is_none()
             && self.keep.is_none()
             && self.borrowed.len() == 1
             && let Some(borrow) = self.borrowed.pop()
         {
-            return Owner::Shared(borrow);
+            return MemoryOwner::Shared(borrow);
         }
-        Owner::One(Box::new(self))
+        MemoryOwner::One(Box::new(self))
     }
 
     /// Everything in it, which leaves nothing to give back here.

@@ -31,12 +31,12 @@ pub(super) trait MemoryRegistry: Debug + Send + Sync {
     /// # Errors
     ///
     /// Those of the transport: `OutOfMemory` or `Io` if the memory cannot be pinned.
-    fn register(&self, region: &Region) -> Result<Registered>;
+    fn register(&self, region: &Region) -> Result<RegisteredMemory>;
 }
 
 /// Memory that is registered.
 #[derive(Debug)]
-pub(super) struct Registered {
+pub(super) struct RegisteredMemory {
     /// The key to it for a peer, packed.
     pub key: Vec<u8>,
     /// Ends the registration when it is dropped.

@@ -13,9 +13,9 @@ use crate::device::region::Region;
 use crate::error::Result;
 use crate::fork::Generation;
 use crate::proto::{Span, Spans};
-use crate::transport::rdma::{ALIGNMENT, MemoryRegistry, Registered};
+use crate::transport::rdma::{ALIGNMENT, MemoryRegistry, RegisteredMemory};
 use crate::transport::{
-    BodyPolicy, Charge, Lease, Lender, LendingOptions, OnGpu, Owner, Placement,
+    BodyPolicy, Charge, Lease, Lender, LendingOptions, MemoryOwner, OnGpu, Placement,
 };
 
 /// Largest memory of one listener, in bytes.
@@ -24,7 +24,7 @@ const MAX_BYTES: u64 = 64 << 20;
 /// Memory of one listener that every baseline peer may read.
 pub(super) struct PlainRegion {
     /// The first field: the peers' access ends before the memory does.
-    registered: Registered,
+    registered: RegisteredMemory,
     region: Region,
     _charge: Charge,
 }
@@ -34,7 +34,8 @@ impl PlainRegion {
     ///
     /// # Errors
     ///
-    /// `OutOfMemory` past the server's or the system's limit, `OutOfResources`, and the registry's errors.
+    /// `OutOfMemory` past the server's or the system's limit, `OutOfResources`, and the registry's
+    /// errors.
     pub(super) fn new(
         registry: &dyn MemoryRegistry,
         options: &LendingOptions,
@@ -138,7 +139,7 @@ impl Lender for PlainLender {
         }
         Ok(Placement::Lent(Lease {
             copied,
-            ..Lease::new(spans, Owner::One(Box::new(block)))
+            ..Lease::new(spans, MemoryOwner::One(Box::new(block)))
         }))
     }
 }

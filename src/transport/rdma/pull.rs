@@ -53,9 +53,7 @@ struct List {
 
 /// A list being read.
 struct Pull<K> {
-    seq: u32,
-    tag: u64,
-    bytes: Bytes,
+    list: List,
     pulled: Pulled,
     /// Reads that are not over.
     left: usize,
@@ -63,6 +61,17 @@ struct Pull<K> {
     wanted: bool,
     /// The keys that it is read with.
     _keys: Vec<Arc<K>>,
+}
+
+/// How one span of a list is read.
+struct SpanRead<K> {
+    /// Of the span in its list.
+    index: usize,
+    address: u64,
+    key: Arc<K>,
+    /// Where it goes in the memory of its list.
+    offset: usize,
+    len: usize,
 }
 
 /// Memory that was read, and where in it each span is.
@@ -191,25 +200,28 @@ impl<K> Pulls<K> {
         link: &mut impl RemoteReads<Key = K>,
         list: List,
     ) -> Result<Option<Incoming>> {
-        let List {
-            seq,
-            tag,
-            bytes,
-            spans,
-            packed,
-        } = list;
         let too_long = || {
             Error::protocol(format!(
                 // Rule A1.
-                "the address list of message {seq} names more than its {packed} bytes"
+                "the address list of message {} names more than its {} bytes",
+                list.seq, list.packed
             ))
         };
         let (mut reads, mut end) = (Vec::new(), 0_usize);
-        for (index, span) in spans.iter().enumerate().filter(|(_, span)| span.length > 0) {
+        for (index, span) in list.spans.iter().enumerate() {
+            if span.length == 0 {
+                continue;
+            }
             // Looked at before: regions do not go while a list is looked at.
             let (address, key) = self.find(span).ok_or_else(too_long)??;
             let len = usize::try_from(span.length).map_err(|_| too_long())?;
-            reads.push((index, address, Arc::clone(key), end, len));
+            reads.push(SpanRead {
+                index,
+                address,
+                key: Arc::clone(key),
+                offset: end,
+                len,
+            });
             end = len
                 .checked_next_multiple_of(ALIGNMENT)
                 .and_then(|length| end.checked_add(length))
@@ -217,23 +229,23 @@ impl<K> Pulls<K> {
         }
         let memory = Arc::new(HostBuffer::to_fill(end)?);
         let data = memory.as_ref().as_ref().data;
-        let mut buffers = vec![BufferRef::EMPTY; spans.len()];
+        let mut buffers = vec![BufferRef::EMPTY; list.spans.len()];
         let number = self.next_list;
         let has_failed = link.has_failed();
-        for (index, address, key, offset, len) in &reads {
+        for read in &reads {
             let target = BufferRef {
-                data: data.wrapping_add(*offset),
-                len: *len,
+                data: data.wrapping_add(read.offset),
+                len: read.len,
             };
-            buffers[*index] = target;
-            // Nothing is to be had from an endpoint that is lost; the connection tells its end.
+            buffers[read.index] = target;
+            // Nothing is to be had from a peer that is lost; the connection tells its end.
             if has_failed {
                 continue;
             }
             let read = RemoteRead {
                 list: number,
-                address: *address,
-                key: &**key,
+                address: read.address,
+                key: &*read.key,
                 target,
                 memory: &memory,
             };
@@ -242,13 +254,11 @@ impl<K> Pulls<K> {
             unsafe { link.read(read) };
         }
         let pull = Pull {
-            seq,
-            tag,
-            bytes,
+            list,
             pulled: Pulled { memory, buffers },
             left: reads.len(),
             wanted: true,
-            _keys: reads.into_iter().map(|(_, _, key, ..)| key).collect(),
+            _keys: reads.into_iter().map(|read| read.key).collect(),
         };
         if pull.left == 0 {
             return Ok(Some(self.deliver(pull)));
@@ -292,14 +302,10 @@ impl<K> Pulls<K> {
     }
 
     fn deliver(&mut self, pull: Pull<K>) -> Incoming {
-        let Pull {
-            seq,
-            tag,
-            bytes,
-            pulled,
-            ..
-        } = pull;
-        self.pulled.insert(seq, pulled);
+        let List {
+            seq, tag, bytes, ..
+        } = pull.list;
+        self.pulled.insert(seq, pull.pulled);
         Incoming::Tagged { tag, bytes }
     }
 

@@ -16,8 +16,8 @@ use crate::transport::shm::ring::{FILE_BYTES, RingReader, RingWriter};
 use crate::transport::shm::socket::SocketPeer;
 use crate::transport::stream::Channel;
 use crate::transport::{
-    BodyWays, Connection, Identity, Incoming, LinkOptions, MemoryBudget, Outgoing, PeerOrigin,
-    PeerRegions, Profile, Readiness, Traffic, Unmapped,
+    BodyWays, Connection, ConnectionReadiness, Identity, Incoming, LinkOptions, MemoryBudget,
+    Outgoing, PeerOrigin, PeerRegions, Profile, Traffic, Unmapped,
 };
 
 /// [`Connection`] over shared memory.
@@ -103,7 +103,7 @@ impl ShmConnection {
         if end == ConnectionEnd::Server {
             channel.reader().expect_requests(&partial);
         }
-        let readiness = Readiness {
+        let readiness = ConnectionReadiness {
             fd: Arc::clone(channel.socket()),
             socket: true,
             peer_death: death.map(|death| death as _),

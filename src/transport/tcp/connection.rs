@@ -22,8 +22,8 @@ use crate::transport::tcp::group::Groups;
 use crate::transport::tcp::socket::{Timer, has_arrived};
 use crate::transport::tcp::wire::{PlainWire, TcpWire};
 use crate::transport::{
-    Connection, Identity, Incoming, Outgoing, PeerCertificate, PeerOrigin, Profile, Readiness,
-    Traffic, Transport as _, Trust,
+    Connection, ConnectionReadiness, Identity, Incoming, Outgoing, PeerCertificate, PeerOrigin,
+    Profile, Traffic, Transport as _, Trust,
 };
 
 /// If the peer ends one socket, how long the others may go on: what the peer sent before it closed
@@ -182,7 +182,7 @@ impl TcpConnection {
             // even on the loopback interface: every user of the machine may listen at any free
             // port and connect to any, and the kernel's list of its sockets may be outdated.
             same_user: false,
-            readiness: Readiness {
+            readiness: ConnectionReadiness {
                 fd,
                 socket: watch.is_none(),
                 peer_death: None,

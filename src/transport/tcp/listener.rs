@@ -45,14 +45,14 @@ pub struct TcpListener {
 }
 
 /// What a listener has before its socket.
-struct Parts {
+struct ListenerParts {
     generation: Generation,
     patience: Patience,
     #[cfg(feature = "tls")]
     handshakes: Option<Handshakes>,
 }
 
-impl Parts {
+impl ListenerParts {
     #[cfg_attr(
         not(feature = "tls"),
         allow(unused_variables, reason = "encryption needs more")
@@ -79,7 +79,7 @@ impl TcpListener {
     /// options do not allow it; `AddressInUse`; `Unreachable` when the address is not one of this
     /// machine's; `Io`; of tls, as its files have them.
     pub fn new(address: &Address, trust: Trust, options: &LinkOptions) -> Result<Self> {
-        let parts = Parts::of(trust, options)?;
+        let parts = ListenerParts::of(trust, options)?;
         let candidates = address.resolve(options.connect.time(), None)?;
         let mut bound = Err(Error::new(
             Status::Unreachable,
@@ -105,7 +105,7 @@ impl TcpListener {
             .and_then(SocketAddr::try_from)
             .map_err(|errno| Error::os("cannot ask where a socket listens", errno))?;
         let address = Address::of(&Uri::new(transport.scheme, &found.to_string(), Role::Both))?;
-        let parts = Parts::of(transport.trust, options)?;
+        let parts = ListenerParts::of(transport.trust, options)?;
         ensure_allowed(&address, &found, transport.trust, options)?;
         Self::listening(socket, &address, parts, options)
     }
@@ -113,7 +113,7 @@ impl TcpListener {
     fn listening(
         socket: OwnedFd,
         address: &Address,
-        parts: Parts,
+        parts: ListenerParts,
         options: &LinkOptions,
     ) -> Result<Self> {
         let failed = |errno| Error::os(format_args!("cannot listen at {address}"), errno);

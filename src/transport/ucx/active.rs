@@ -16,20 +16,20 @@ use crate::transport::Incoming;
 use crate::transport::stream::{MAX_CONTROL_BYTES, MAX_METADATA_BYTES, MAX_TAGGED_BYTES};
 use crate::transport::ucx::callbacks::{Announced, CallbackInbox};
 use crate::transport::ucx::error::error;
-use crate::transport::ucx::link::Link;
+use crate::transport::ucx::link::UcxLink;
 use crate::transport::ucx::operations::Work;
 use crate::transport::ucx::worker::Worker;
 
 /// What an active message is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Class {
+pub(super) enum MessageClass {
     /// Prefix and header.
     Metadata,
     /// Rule E3.
     Control,
 }
 
-impl Class {
+impl MessageClass {
     /// The id of the active message (rule R1, "Our transports").
     pub(super) const fn id(self) -> u32 {
         match self {
@@ -77,7 +77,7 @@ impl Class {
 ///
 /// `OutOfMemory` and the like, of UCX.
 pub(super) fn listen(worker: &Worker, shared: &Arc<CallbackInbox>) -> Result<()> {
-    for class in [Class::Metadata, Class::Control] {
+    for class in [MessageClass::Metadata, MessageClass::Control] {
         let params = ucp_am_handler_param_t {
             field_mask: u64::from(
                 UCP_AM_HANDLER_PARAM_FIELD_ID
@@ -86,8 +86,8 @@ pub(super) fn listen(worker: &Worker, shared: &Arc<CallbackInbox>) -> Result<()>
             ),
             id: class.id(),
             cb: Some(match class {
-                Class::Metadata => on_active::<false>,
-                Class::Control => on_active::<true>,
+                MessageClass::Metadata => on_active::<false>,
+                MessageClass::Control => on_active::<true>,
             }),
             arg: Arc::as_ptr(shared).cast_mut().cast(),
             ..ucp_am_handler_param_t::default()
@@ -108,7 +108,7 @@ pub(super) fn listen(worker: &Worker, shared: &Arc<CallbackInbox>) -> Result<()>
 /// # Errors
 ///
 /// `Protocol` when it is longer than any may be, `OutOfMemory`; it is let go then.
-pub(super) fn fetch(link: &mut Link, announced: Announced) -> Result<()> {
+pub(super) fn fetch(link: &mut UcxLink, announced: Announced) -> Result<()> {
     let Announced {
         description,
         length,
@@ -158,8 +158,8 @@ unsafe extern "C" fn on_active<const IS_CONTROL: bool>(
     param: *const ucp_am_recv_param_t,
 ) -> ucs_status_t {
     let class = match IS_CONTROL {
-        true => Class::Control,
-        false => Class::Metadata,
+        true => MessageClass::Control,
+        false => MessageClass::Metadata,
     };
     // SAFETY: the contract; it outlives the worker that calls.
     let shared = unsafe { &*arg.cast_const().cast::<CallbackInbox>() };

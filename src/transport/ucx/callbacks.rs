@@ -14,7 +14,7 @@ use ucx1_sys::{ucp_ep_h, ucs_status_t};
 
 use crate::error::{Error, Status};
 use crate::transport::Incoming;
-use crate::transport::ucx::active::Class;
+use crate::transport::ucx::active::MessageClass;
 
 /// Who is at the other end of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,7 +54,7 @@ pub(super) struct Announced {
     /// Its length in bytes.
     pub length: usize,
     /// Its class.
-    pub class: Class,
+    pub class: MessageClass,
 }
 
 // SAFETY: a description belongs to the worker and not to a thread; the owner of the worker uses it,

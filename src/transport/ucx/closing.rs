@@ -13,9 +13,9 @@ use crate::device::outlive::Lingering;
 use crate::transport::rdma::{Pulls, RemoteReads as _};
 use crate::transport::ucx::connection::ROUNDS_AT_ONCE;
 use crate::transport::ucx::ending;
-use crate::transport::ucx::key::Key;
-use crate::transport::ucx::link::Link;
-use crate::transport::ucx::operations::Pending;
+use crate::transport::ucx::key::RemoteKey;
+use crate::transport::ucx::link::UcxLink;
+use crate::transport::ucx::operations::UcxRequest;
 
 /// How long the end of a connection waits until everything has left; and, where UCX has said that
 /// the peer is gone, for operations to end. After that the worker is destroyed with them.
@@ -27,10 +27,10 @@ const CLOSE_WAIT: Duration = Duration::from_secs(1);
 
 /// What a connection leaves behind.
 pub(super) struct Remains {
-    pub link: Link,
+    pub link: UcxLink,
     /// A flush under way.
-    pub flush: Option<Pending>,
-    pub pulls: Option<Pulls<Key>>,
+    pub flush: Option<UcxRequest>,
+    pub pulls: Option<Pulls<RemoteKey>>,
     /// The GPU whose memory UCX has been given here.
     pub gpu: Option<Arc<Device>>,
     pub peer: String,
@@ -45,23 +45,23 @@ pub(super) struct Remains {
 pub(super) struct Closing {
     /// `None` once it is over.
     remains: Option<Remains>,
-    step: Step,
+    step: ClosingStep,
     /// Flushes that have not ended: an earlier one, and that of the first step if its time is over.
-    flushes: Vec<Pending>,
+    flushes: Vec<UcxRequest>,
     /// When others stop waiting for it.
     prompt_until: Instant,
     is_late: bool,
 }
 
 /// What is waited for.
-enum Step {
+enum ClosingStep {
     /// What was sent has left, or the time for that is over.
-    Flush { pending: Pending, until: Instant },
+    Flush { pending: UcxRequest, until: Instant },
     /// The peer has fetched what it was told of, or is gone.
     Fetch { gone_until: Option<Instant> },
     /// UCX is done with the endpoint, and with what was under way on it.
     Close {
-        pending: Pending,
+        pending: UcxRequest,
         gone_until: Option<Instant>,
     },
 }
@@ -73,12 +73,12 @@ impl Closing {
         let now = Instant::now();
         let step = if is_there {
             let wait = if reads { CLOSE_WAIT } else { FLUSH_WAIT };
-            Step::Flush {
+            ClosingStep::Flush {
                 pending: remains.link.endpoint.begin_flush(&remains.link.worker),
                 until: now + wait,
             }
         } else {
-            Step::Fetch { gone_until: None }
+            ClosingStep::Fetch { gone_until: None }
         };
         Self {
             prompt_until: now + if reads { CLOSE_WAIT } else { FLUSH_WAIT } + CLOSE_WAIT,
@@ -101,20 +101,21 @@ impl Closing {
             lent,
             ..
         } = remains;
-        let Link {
+        let UcxLink {
             worker, endpoint, ..
         } = link;
         match &mut self.step {
-            Step::Flush { pending, until } => {
+            ClosingStep::Flush { pending, until } => {
                 if !is_gone && pending.check().is_none() && now < *until {
                     return Stepped::Waits;
                 }
-                let fetch = Step::Fetch { gone_until: None };
-                if let Step::Flush { pending, .. } = std::mem::replace(&mut self.step, fetch) {
+                let fetch = ClosingStep::Fetch { gone_until: None };
+                if let ClosingStep::Flush { pending, .. } = std::mem::replace(&mut self.step, fetch)
+                {
                     self.flushes.push(pending);
                 }
             }
-            Step::Fetch { gone_until } => {
+            ClosingStep::Fetch { gone_until } => {
                 // Rule F4: closed by force, UCX would let go of memory that the peer may still
                 // fetch.
                 let may_wait = *is_fetched_from && !idle;
@@ -140,12 +141,12 @@ impl Closing {
                         None => return Stepped::Waits,
                     },
                 };
-                self.step = Step::Close {
+                self.step = ClosingStep::Close {
                     pending,
                     gone_until: None,
                 };
             }
-            Step::Close {
+            ClosingStep::Close {
                 pending,
                 gone_until,
             } => {
@@ -179,7 +180,7 @@ impl Lingering for Closing {
             match self.step(&mut remains) {
                 Stepped::Over => {
                     // Its requests go before the worker.
-                    self.step = Step::Fetch { gone_until: None };
+                    self.step = ClosingStep::Fetch { gone_until: None };
                     self.flushes.clear();
                     remains.end();
                     return true;

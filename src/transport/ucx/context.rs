@@ -81,10 +81,10 @@ unsafe impl Send for Context {}
 unsafe impl Sync for Context {}
 
 /// Settings of ours in order, whether addresses are IPv6, and the features beyond the usual ones.
-type Key = (Vec<(String, String)>, bool, u64);
+type ContextKey = (Vec<(String, String)>, bool, u64);
 
 /// The contexts now in use.
-static CONTEXTS: Lazy<Mutex<HashMap<Key, Weak<Context>>>> = Lazy::new(Mutex::default);
+static CONTEXTS: Lazy<Mutex<HashMap<ContextKey, Weak<Context>>>> = Lazy::new(Mutex::default);
 
 /// Whether a setting, without its scheme, is one that UCX or this module may know.
 ///

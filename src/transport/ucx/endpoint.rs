@@ -15,18 +15,18 @@ use ucx1_sys::{
 use crate::error::Result;
 use crate::transport::ucx::callbacks::{CallbackInbox, on_endpoint_failure};
 use crate::transport::ucx::error::{error, not_connected};
-use crate::transport::ucx::operations::Pending;
+use crate::transport::ucx::operations::UcxRequest;
 use crate::transport::ucx::sockaddr::{from_raw, with_raw};
 use crate::transport::ucx::worker::Worker;
 
 /// An endpoint of a worker. The endpoint is closed before its worker is destroyed.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Endpoint(ucp_ep_h);
+pub(super) struct UcxEndpoint(ucp_ep_h);
 
 // SAFETY: UCX knows that calls come from any thread, but one at a time (SERIALIZED).
-unsafe impl Send for Endpoint {}
+unsafe impl Send for UcxEndpoint {}
 
-impl Endpoint {
+impl UcxEndpoint {
     /// Begins to connect to a server (rule R6).
     ///
     /// # Errors
@@ -120,11 +120,11 @@ impl Endpoint {
     }
 
     /// Begins a flush, which ends when all sent data has left.
-    pub(super) fn begin_flush(self, worker: &Worker) -> Pending {
+    pub(super) fn begin_flush(self, worker: &Worker) -> UcxRequest {
         let params = ucp_request_param_t::default();
         // SAFETY: the endpoint lives; the parameters set no option.
         let returned = unsafe { worker.api().ucp_ep_flush_nbx(self.0, &raw const params) };
-        Pending::new(worker.api(), returned)
+        UcxRequest::new(worker.api(), returned)
     }
 
     /// Begins to close the endpoint. By force: operations under way end with an error, and UCX
@@ -133,7 +133,7 @@ impl Endpoint {
     ///
     /// After a close by force while the worker [is flushing](Worker::is_flushing), do not call
     /// `progress` again: destroy the worker.
-    pub(super) fn begin_close(self, worker: &Worker, by_force: bool) -> Option<Pending> {
+    pub(super) fn begin_close(self, worker: &Worker, by_force: bool) -> Option<UcxRequest> {
         let params = ucp_request_param_t {
             op_attr_mask: UCP_OP_ATTR_FIELD_FLAGS,
             flags: if by_force { UCP_EP_CLOSE_FLAG_FORCE } else { 0 },
@@ -142,6 +142,6 @@ impl Endpoint {
         // SAFETY: the endpoint lives, and is not used after a successful call.
         let returned = unsafe { worker.api().ucp_ep_close_nbx(self.0, &raw const params) };
         let refused = by_force && UCS_PTR_STATUS(returned) == UCS_ERR_INVALID_PARAM;
-        (!refused).then(|| Pending::new(worker.api(), returned))
+        (!refused).then(|| UcxRequest::new(worker.api(), returned))
     }
 }

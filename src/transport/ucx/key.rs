@@ -10,11 +10,11 @@ use ucx1_sys::{
 use crate::device::region::Region;
 use crate::error::{Error, Result};
 use crate::fork::Generation;
-use crate::transport::rdma::{MemoryRegistry, Registered, RemoteRead, RemoteReads};
+use crate::transport::rdma::{MemoryRegistry, RegisteredMemory, RemoteRead, RemoteReads};
 use crate::transport::ucx::context::Context;
 use crate::transport::ucx::error::error;
 use crate::transport::ucx::gather::bytes_on_the_host;
-use crate::transport::ucx::link::Link;
+use crate::transport::ucx::link::UcxLink;
 use crate::transport::ucx::operations::Work;
 
 /// UCX is not told how long a packed key is. Zeros behind it end what a broken one might claim:
@@ -24,18 +24,18 @@ const PADDING: usize = 64 * 256;
 /// A key, as one endpoint uses it. It goes before its worker does, and after every operation that
 /// uses it.
 #[derive(Debug)]
-pub(super) struct Key {
+pub(super) struct RemoteKey {
     api: &'static Api,
     handle: ucp_rkey_h,
 }
 
 // SAFETY: the key belongs to its worker and not to a thread; it is used, and dropped, by the owner
 // of that, one thread at a time.
-unsafe impl Send for Key {}
+unsafe impl Send for RemoteKey {}
 // SAFETY: as above; shared access reads the handle alone.
-unsafe impl Sync for Key {}
+unsafe impl Sync for RemoteKey {}
 
-impl Drop for Key {
+impl Drop for RemoteKey {
     fn drop(&mut self) {
         // SAFETY: unpacked by a link and destroyed only here; the type's contract says that its
         // worker is still there and that nothing uses it.
@@ -43,10 +43,10 @@ impl Drop for Key {
     }
 }
 
-impl RemoteReads for Link {
-    type Key = Key;
+impl RemoteReads for UcxLink {
+    type Key = RemoteKey;
 
-    fn unpack(&self, packed: &[u8]) -> Result<Key> {
+    fn unpack(&self, packed: &[u8]) -> Result<RemoteKey> {
         if packed.is_empty() {
             return Err(Error::protocol("the key to the server's memory is empty"));
         }
@@ -68,14 +68,14 @@ impl RemoteReads for Link {
             let doing = "the key to the server's memory cannot be used";
             return Err(error(api, doing, status));
         }
-        Ok(Key { api, handle })
+        Ok(RemoteKey { api, handle })
     }
 
     fn has_failed(&self) -> bool {
         self.shared.with(|reports| reports.failed.is_some())
     }
 
-    unsafe fn read(&mut self, read: RemoteRead<'_, Key>) {
+    unsafe fn read(&mut self, read: RemoteRead<'_, RemoteKey>) {
         let params = bytes_on_the_host();
         let buffer = read.target.data.cast_mut().cast();
         // SAFETY: the endpoint lives; the operation holds the memory of the target; the rest is the
@@ -102,7 +102,7 @@ impl RemoteReads for Link {
 }
 
 impl MemoryRegistry for Arc<Context> {
-    fn register(&self, region: &Region) -> Result<Registered> {
+    fn register(&self, region: &Region) -> Result<RegisteredMemory> {
         let api = self.api();
         let params = ucp_mem_map_params_t {
             field_mask: u64::from(UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH),
@@ -118,12 +118,12 @@ impl MemoryRegistry for Arc<Context> {
             let doing = format_args!("cannot register {} bytes for reading", region.len());
             return Err(error(api, doing, status));
         }
-        let registration = Registration {
+        let registration = UcxRegistration {
             context: Arc::clone(self),
             handle,
             generation: Generation::now(),
         };
-        Ok(Registered {
+        Ok(RegisteredMemory {
             key: registration.pack()?,
             access: Box::new(registration),
         })
@@ -131,7 +131,7 @@ impl MemoryRegistry for Arc<Context> {
 }
 
 /// Memory that is registered with UCX. The drop ends the registration.
-struct Registration {
+struct UcxRegistration {
     context: Arc<Context>,
     handle: ucp_mem_h,
     generation: Generation,
@@ -139,11 +139,11 @@ struct Registration {
 
 // SAFETY: the registration belongs to the context and to no thread. The context was made for
 // several threads.
-unsafe impl Send for Registration {}
+unsafe impl Send for UcxRegistration {}
 // SAFETY: shared access does nothing.
-unsafe impl Sync for Registration {}
+unsafe impl Sync for UcxRegistration {}
 
-impl Registration {
+impl UcxRegistration {
     /// The key to the memory for a peer, as UCX packs it.
     fn pack(&self) -> Result<Vec<u8>> {
         let api = self.context.api();
@@ -168,7 +168,7 @@ impl Registration {
     }
 }
 
-impl Drop for Registration {
+impl Drop for UcxRegistration {
     fn drop(&mut self) {
         // A forked child has none of UCX's state.
         if !self.generation.is_same_process() {

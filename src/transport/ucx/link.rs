@@ -10,20 +10,20 @@ use crate::error::Result;
 use crate::transport::ucx::active;
 use crate::transport::ucx::callbacks::{CallbackInbox, Peer};
 use crate::transport::ucx::context::Context;
-use crate::transport::ucx::endpoint::Endpoint;
+use crate::transport::ucx::endpoint::UcxEndpoint;
 use crate::transport::ucx::operations::Operations;
 use crate::transport::ucx::worker::Worker;
 
 /// A worker of its own and one endpoint (rule R2), with all that is under way there.
-pub(super) struct Link {
+pub(super) struct UcxLink {
     pub worker: Worker,
-    pub endpoint: Endpoint,
+    pub endpoint: UcxEndpoint,
     pub operations: Operations,
     /// What callbacks report.
     pub shared: Arc<CallbackInbox>,
 }
 
-impl Link {
+impl UcxLink {
     /// Makes a worker that takes messages of `peer`, and its endpoint by `endpoint`.
     ///
     /// # Errors
@@ -32,7 +32,7 @@ impl Link {
     pub(super) fn new(
         context: &Arc<Context>,
         peer: Peer,
-        endpoint: impl FnOnce(&Worker, &Arc<CallbackInbox>) -> Result<Endpoint>,
+        endpoint: impl FnOnce(&Worker, &Arc<CallbackInbox>) -> Result<UcxEndpoint>,
     ) -> Result<Self> {
         let worker = Worker::new(Arc::clone(context))?;
         let shared = Arc::new(CallbackInbox::new(peer));

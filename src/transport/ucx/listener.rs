@@ -38,7 +38,7 @@ pub struct UcxListener {
     context: Arc<Context>,
     /// Clients that wait to be accepted. The callback points here, so `waiting` lives as long as
     /// the listener.
-    waiting: Arc<Waiting>,
+    waiting: Arc<WaitingClients>,
     /// The memory to lend, if the listener lends any.
     lending: Option<Lending>,
     address: Address,
@@ -48,14 +48,14 @@ pub struct UcxListener {
 
 /// Requests from the callback of a listener.
 #[derive(Default)]
-struct Waiting(Mutex<VecDeque<Request>>);
+struct WaitingClients(Mutex<VecDeque<ConnectionRequest>>);
 
 /// A client that wants to be accepted.
-struct Request(ucp_conn_request_h);
+struct ConnectionRequest(ucp_conn_request_h);
 
 // SAFETY: a request belongs to its listener's worker and to no thread. The owner of both uses the
 // request from one thread at a time.
-unsafe impl Send for Request {}
+unsafe impl Send for ConnectionRequest {}
 // SAFETY: the listener's handle belongs to no thread either; calls need `&mut self`.
 unsafe impl Send for UcxListener {}
 
@@ -63,11 +63,11 @@ unsafe impl Send for UcxListener {}
 ///
 /// # Safety
 ///
-/// `arg` is the [`Waiting`] of a listener that is not destroyed.
+/// `arg` is the [`WaitingClients`] of a listener that is not destroyed.
 unsafe extern "C" fn on_request(request: ucp_conn_request_h, arg: *mut c_void) {
-    // SAFETY: `arg` is a live `Waiting`, by the contract of this function.
-    let waiting = unsafe { &*arg.cast_const().cast::<Waiting>() };
-    waiting.0.lock().push_back(Request(request));
+    // SAFETY: `arg` is a live `WaitingClients`, by the contract of this function.
+    let waiting = unsafe { &*arg.cast_const().cast::<WaitingClients>() };
+    waiting.0.lock().push_back(ConnectionRequest(request));
 }
 
 impl UcxListener {
@@ -85,7 +85,7 @@ impl UcxListener {
     ) -> Result<Self> {
         warn_of_mixed_events(context.api());
         let worker = Worker::new(Arc::clone(&context))?;
-        let waiting = Arc::<Waiting>::default();
+        let waiting = Arc::<WaitingClients>::default();
         let handle = match listen(&worker, &waiting, address, target) {
             Ok(handle) => handle,
             Err(error) => {
@@ -142,7 +142,7 @@ impl UcxListener {
 
 fn listen(
     worker: &Worker,
-    waiting: &Arc<Waiting>,
+    waiting: &Arc<WaitingClients>,
     address: &Address,
     target: SocketAddr,
 ) -> Result<ucp_listener_h> {
@@ -159,7 +159,7 @@ fn listen(
             },
             ..ucp_listener_params_t::default()
         };
-        // SAFETY: the worker lives; the masked fields are set; the callback takes a `Waiting`;
+        // SAFETY: the worker lives; the masked fields are set; the callback takes what it is given;
         // `handle` is writable.
         unsafe {
             (worker.api()).ucp_listener_create(worker.handle(), &raw const params, &raw mut handle)
@@ -214,7 +214,7 @@ impl Listener for UcxListener {
         self.generation.ensure_same_process()?;
         loop {
             let next = self.waiting.0.lock().pop_front();
-            if let Some(Request(request)) = next
+            if let Some(ConnectionRequest(request)) = next
                 && let Some(worker) = &mut self.worker
             {
                 // No event of the client's socket that UCX has missed may stay at this worker. The
@@ -225,7 +225,7 @@ impl Listener for UcxListener {
                 let accepted = UcxConnection::accept(&self.context, &mut left, peer);
                 if let Some(request) = left {
                     // The client waits on: the missing resource may be free later.
-                    self.waiting.0.lock().push_front(Request(request));
+                    self.waiting.0.lock().push_front(ConnectionRequest(request));
                     worker.signal();
                 }
                 let mut connection = accepted?;
@@ -268,7 +268,7 @@ impl Drop for UcxListener {
             return;
         }
         let api = self.context.api();
-        for Request(request) in std::mem::take(&mut *self.waiting.0.lock()) {
+        for ConnectionRequest(request) in std::mem::take(&mut *self.waiting.0.lock()) {
             // SAFETY: the request has not been used, and its listener lives.
             unsafe { api.ucp_listener_reject(self.handle, request) };
         }

@@ -46,7 +46,7 @@ mod tests {
     #[test]
     fn ends_are_not_told() {
         let told = |text| lines::testing::count(|| log(UCS_LOG_LEVEL_WARN, "file.c", 1, text));
-        assert_eq!(told("error during flush: Endpoint timeout"), 0);
+        assert_eq!(told("error during flush: UcxEndpoint timeout"), 0);
         let dropped = "unexpected tag-receive descriptor 0x5581 was not matched";
         assert_eq!(told(dropped), 0);
         assert_eq!(told("failed to create keepalive timer fd"), 1);

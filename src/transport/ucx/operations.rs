@@ -11,11 +11,11 @@ use ucx1_sys::{
 
 use crate::device::HostBuffer;
 use crate::device::cuda::GpuBody;
-use crate::transport::ucx::active::Class;
+use crate::transport::ucx::active::MessageClass;
 use crate::transport::ucx::gather::Sending;
 
 /// A request of UCX. Dropped while it is under way, it goes on.
-pub(super) struct Pending {
+pub(super) struct UcxRequest {
     api: &'static Api,
     /// `None` once it has ended.
     request: Option<NonNull<c_void>>,
@@ -24,9 +24,9 @@ pub(super) struct Pending {
 
 // SAFETY: a request belongs to its worker and not to a thread; the owner of both uses them, one
 // thread at a time.
-unsafe impl Send for Pending {}
+unsafe impl Send for UcxRequest {}
 
-impl Pending {
+impl UcxRequest {
     pub(super) fn new(api: &'static Api, returned: ucs_status_ptr_t) -> Self {
         let is_pending = UCS_PTR_IS_PTR(returned);
         Self {
@@ -61,7 +61,7 @@ impl Pending {
     }
 }
 
-impl Drop for Pending {
+impl Drop for UcxRequest {
     fn drop(&mut self) {
         self.free();
     }
@@ -90,7 +90,7 @@ pub(super) enum Work {
     /// An active message that was announced and is fetched.
     Active {
         /// Its class.
-        class: Class,
+        class: MessageClass,
         /// Where it goes.
         bytes: Vec<u8>,
     },
@@ -108,7 +108,7 @@ pub(super) enum BodyMemory {
 pub(super) struct Operations {
     api: &'static Api,
     /// Not dropped with this value: UCX may still use their memory.
-    under_way: ManuallyDrop<Vec<(Pending, Work)>>,
+    under_way: ManuallyDrop<Vec<(UcxRequest, Work)>>,
     finished: Vec<(Work, ucs_status_t)>,
 }
 
@@ -124,7 +124,7 @@ impl Operations {
     /// Takes over an operation that was just begun, with the memory that UCX was given. Returns
     /// whether it is under way.
     pub(super) fn add(&mut self, work: Work, returned: ucs_status_ptr_t) -> bool {
-        let mut pending = Pending::new(self.api, returned);
+        let mut pending = UcxRequest::new(self.api, returned);
         match pending.check() {
             Some(status) => self.finished.push((work, status)),
             None => {
@@ -138,7 +138,7 @@ impl Operations {
     /// The operations that have ended since the last call, in the order of their beginning.
     pub(super) fn take_finished(&mut self) -> Vec<(Work, ucs_status_t)> {
         let mut finished = std::mem::take(&mut self.finished);
-        let over = |(pending, _): &mut (Pending, Work)| pending.check().is_some();
+        let over = |(pending, _): &mut (UcxRequest, Work)| pending.check().is_some();
         for (mut pending, work) in self.under_way.extract_if(.., over) {
             finished.extend(pending.check().map(|status| (work, status)));
         }

@@ -20,7 +20,7 @@ use crate::transport::Incoming;
 use crate::transport::stream::MAX_TAGGED_BYTES;
 use crate::transport::ucx::error::error;
 use crate::transport::ucx::gather::{address_of, bytes_on_the_host};
-use crate::transport::ucx::link::Link;
+use crate::transport::ucx::link::UcxLink;
 use crate::transport::ucx::operations::{BodyMemory, Work};
 use crate::transport::ucx::worker::Worker;
 
@@ -52,7 +52,7 @@ pub(super) struct Tagged {
     announced: VecDeque<AnnouncedBody>,
     /// At a server while a client sends a stream: bodies whose headers have not come. `None`
     /// between such streams.
-    early: Option<Vec<Found>>,
+    early: Option<Vec<FoundMessage>>,
     /// Counts the streams, for messages of one that is over.
     stream: u64,
 }
@@ -68,7 +68,7 @@ struct AnnouncedBody {
 }
 
 /// A message that has come, taken out of UCX's queue.
-struct Found {
+struct FoundMessage {
     message: ucp_tag_message_h,
     tag: u64,
     length: u64,
@@ -76,7 +76,7 @@ struct Found {
 
 // SAFETY: a message belongs to the worker and not to a thread; the owner of the worker uses it, one
 // thread at a time.
-unsafe impl Send for Found {}
+unsafe impl Send for FoundMessage {}
 
 impl Tagged {
     /// For a client, which knows the tags to come; or for a server, which takes `any`.
@@ -111,7 +111,7 @@ impl Tagged {
     }
 
     /// Forgets the bodies to come.
-    pub(super) fn clear(&mut self, link: Option<&mut Link>) {
+    pub(super) fn clear(&mut self, link: Option<&mut UcxLink>) {
         self.announced.clear();
         if let (Some(early), Some(link)) = (&mut self.early, link) {
             for found in std::mem::take(early) {
@@ -132,7 +132,7 @@ impl Tagged {
     /// # Errors
     ///
     /// `Protocol` for a message that may not come; `OutOfMemory`; what a GPU's driver says.
-    pub(super) fn fetch(&mut self, link: &mut Link) -> Result<()> {
+    pub(super) fn fetch(&mut self, link: &mut UcxLink) -> Result<()> {
         if self.any {
             while let Some(found) = probe(&link.worker, 0, 0) {
                 if let (Some(early), Some(_)) = (&mut self.early, body_of_tag(found.tag)) {
@@ -179,7 +179,7 @@ impl Tagged {
     }
 
     /// Begins to receive the bodies of a client's stream whose headers have come.
-    fn fetch_early(&mut self, link: &mut Link) -> Result<()> {
+    fn fetch_early(&mut self, link: &mut UcxLink) -> Result<()> {
         let mut index = 0;
         while let Some(found) = self.early.as_mut().and_then(|early| early.get(index)) {
             let number = body_of_tag(found.tag).map(|(seq, _)| seq);
@@ -198,7 +198,7 @@ impl Tagged {
     }
 
     /// Memory for a body, which must be as it was announced.
-    fn memory_for(&self, body: AnnouncedBody, found: &Found) -> Result<BodyMemory> {
+    fn memory_for(&self, body: AnnouncedBody, found: &FoundMessage) -> Result<BodyMemory> {
         let (seq, kind) = parse_body_tag(found.tag)?; // Rule D6
         let announced = match kind {
             BodyKind::Packed => body.packed,
@@ -225,7 +225,12 @@ impl Tagged {
 
     /// Receives a message into this memory. Where there is none it is received all the same, so
     /// that UCX is rid of it.
-    fn receive(&self, link: &mut Link, found: &Found, memory: Result<BodyMemory>) -> Result<()> {
+    fn receive(
+        &self,
+        link: &mut UcxLink,
+        found: &FoundMessage,
+        memory: Result<BodyMemory>,
+    ) -> Result<()> {
         let (mut memory, refused) = match memory {
             Ok(memory) => (memory, Ok(())),
             Err(error) => (on_host(0)?, Err(error)),
@@ -295,7 +300,7 @@ impl Tagged {
 }
 
 /// Takes a message with this tag out of UCX's queue, as far as `mask` compares it.
-fn probe(worker: &Worker, tag: u64, mask: u64) -> Option<Found> {
+fn probe(worker: &Worker, tag: u64, mask: u64) -> Option<FoundMessage> {
     look(worker, tag, mask, true)
 }
 
@@ -306,7 +311,7 @@ fn has_any(worker: &Worker) -> bool {
 
 /// Finds a message, and `takes` it out of the queue or leaves it there. What is left there is not
 /// to be received.
-fn look(worker: &Worker, tag: u64, mask: u64, takes: bool) -> Option<Found> {
+fn look(worker: &Worker, tag: u64, mask: u64, takes: bool) -> Option<FoundMessage> {
     let mut info = ucp_tag_recv_info_t {
         sender_tag: 0,
         length: 0,
@@ -314,7 +319,7 @@ fn look(worker: &Worker, tag: u64, mask: u64, takes: bool) -> Option<Found> {
     let (api, handle) = (worker.api(), worker.handle());
     // SAFETY: the worker lives; `info` is writable.
     let message = unsafe { api.ucp_tag_probe_nb(handle, tag, mask, takes.into(), &raw mut info) };
-    (!message.is_null()).then_some(Found {
+    (!message.is_null()).then_some(FoundMessage {
         message,
         tag: info.sender_tag,
         length: info.length as u64,

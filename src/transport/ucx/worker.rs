@@ -19,7 +19,7 @@ use crate::error::{Error, Result};
 use crate::transport::ucx::context::Context;
 use crate::transport::ucx::ending;
 use crate::transport::ucx::error::error;
-use crate::transport::ucx::operations::Pending;
+use crate::transport::ucx::operations::UcxRequest;
 use crate::transport::ucx::room;
 use crate::transport::wait::wait;
 
@@ -35,7 +35,7 @@ pub(super) struct Worker {
     /// descriptor is readable.
     asleep: bool,
     /// Flushes that no caller waits for, and that were under way at the last look.
-    flushes: Vec<Pending>,
+    flushes: Vec<UcxRequest>,
 }
 
 /// A descriptor that is always readable. A finished connection adds it to its own descriptor.
@@ -219,7 +219,7 @@ impl Worker {
     }
 
     /// Keeps a flush that no caller waits for, until it ends.
-    pub(super) fn leave_flush(&mut self, flush: Pending) {
+    pub(super) fn leave_flush(&mut self, flush: UcxRequest) {
         self.flushes.push(flush);
         self.is_flushing();
     }

@@ -17,7 +17,7 @@ use crate::error::{Error, Result, Status};
 use crate::transport::address::Address;
 use crate::transport::peer::PeerCertificate;
 use crate::transport::tcp::tls::config::ALPN;
-use crate::transport::tcp::tls::records::{Keys, Leftover, Records};
+use crate::transport::tcp::tls::records::{HandshakeRest, Keys, Records};
 use crate::transport::tcp::tls::refusal;
 use crate::transport::wait::wait;
 use crate::transport::{LinkOptions, TlsOptions};
@@ -29,7 +29,7 @@ const MAX_INCOMING: usize = 96 << 10;
 const READ_BYTES: usize = 16 << 10;
 
 /// What rustls has for one side of a handshake.
-pub trait Side: Sized {
+pub trait TlsSide: Sized {
     /// rustls' name for it.
     type Data;
     /// The option with the authorities that it trusts, as most languages have it.
@@ -48,7 +48,7 @@ pub trait Side: Sized {
     fn into_keys(self) -> Result<(ExtractedSecrets, Keys), rustls::Error>;
 }
 
-impl Side for UnbufferedClientConnection {
+impl TlsSide for UnbufferedClientConnection {
     type Data = ClientConnectionData;
     const AUTHORITIES: &str = "tls_ca";
 
@@ -69,7 +69,7 @@ impl Side for UnbufferedClientConnection {
     }
 }
 
-impl Side for UnbufferedServerConnection {
+impl TlsSide for UnbufferedServerConnection {
     type Data = ServerConnectionData;
     const AUTHORITIES: &str = "tls_client_ca";
 
@@ -104,7 +104,7 @@ pub struct Handshake<S> {
 
 /// Where a handshake stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Progress {
+pub enum HandshakeProgress {
     /// The peer's next bytes have to come.
     Reading,
     /// The socket takes no more.
@@ -114,7 +114,7 @@ pub enum Progress {
 }
 
 /// What one look at the peer's bytes comes to.
-enum Step {
+enum HandshakeStep {
     Again,
     Read,
     Done,
@@ -143,7 +143,7 @@ impl Handshake<UnbufferedClientConnection> {
     }
 }
 
-impl<S: Side> Handshake<S> {
+impl<S: TlsSide> Handshake<S> {
     fn new(tls: S, socket: Arc<OwnedFd>) -> Self {
         Self {
             tls,
@@ -162,13 +162,13 @@ impl<S: Side> Handshake<S> {
     /// Goes on as far as that is possible without blocking.
     /// Errors: With a text that goes behind the peer's name. The peer was told as far as TLS has a
     /// word for it.
-    pub fn turn(&mut self) -> Result<Progress> {
+    pub fn turn(&mut self) -> Result<HandshakeProgress> {
         loop {
             let is_done = match self.step() {
                 // All messages of a turn are written at once: each would wake the peer.
-                Ok(Step::Again) => continue,
-                Ok(Step::Read) => false,
-                Ok(Step::Done) => true,
+                Ok(HandshakeStep::Again) => continue,
+                Ok(HandshakeStep::Read) => false,
+                Ok(HandshakeStep::Done) => true,
                 Err(error) => {
                     // The peer is told, if there is room. rustls must not see the same bytes again,
                     // and does not look at them while it has something to say.
@@ -178,29 +178,29 @@ impl<S: Side> Handshake<S> {
                 }
             };
             if !self.write()? {
-                return Ok(Progress::Writing);
+                return Ok(HandshakeProgress::Writing);
             }
             if is_done {
-                return Ok(Progress::Done);
+                return Ok(HandshakeProgress::Done);
             }
             if !self.read()? {
-                return Ok(Progress::Reading);
+                return Ok(HandshakeProgress::Reading);
             }
         }
     }
 
-    fn step(&mut self) -> Result<Step, rustls::Error> {
+    fn step(&mut self) -> Result<HandshakeStep, rustls::Error> {
         let status = self.tls.process(&mut self.incoming);
         let mut discard = status.discard;
         let step = match status.state {
             Ok(ConnectionState::EncodeTlsData(mut data)) => {
                 encode(&mut self.outgoing, |room| data.encode(room))?;
-                Ok(Step::Again)
+                Ok(HandshakeStep::Again)
             }
             Ok(ConnectionState::TransmitTlsData(data)) => {
                 // Written before anything more is read.
                 data.done();
-                Ok(Step::Again)
+                Ok(HandshakeStep::Again)
             }
             Ok(ConnectionState::ReadTraffic(mut traffic)) => {
                 while let Some(record) = traffic.next_record() {
@@ -208,10 +208,10 @@ impl<S: Side> Handshake<S> {
                     self.early.extend_from_slice(record.payload);
                     discard += record.discard;
                 }
-                Ok(Step::Again)
+                Ok(HandshakeStep::Again)
             }
-            Ok(ConnectionState::BlockedHandshake) => Ok(Step::Read),
-            Ok(ConnectionState::WriteTraffic(_)) => Ok(Step::Done),
+            Ok(ConnectionState::BlockedHandshake) => Ok(HandshakeStep::Read),
+            Ok(ConnectionState::WriteTraffic(_)) => Ok(HandshakeStep::Done),
             // Nothing of these is asked for, or the peer has ended the connection.
             Ok(_) => Err(rustls::Error::HandshakeNotComplete),
             Err(error) => Err(error),
@@ -281,7 +281,7 @@ impl<S: Side> Handshake<S> {
             .transpose()?;
         let keys = self.tls.into_keys();
         let (secrets, keys) = keys.map_err(|error| refusal::explain(&error))?;
-        let leftover = Leftover {
+        let leftover = HandshakeRest {
             incoming: self.incoming,
             outgoing: self.outgoing,
             early: self.early,
@@ -348,15 +348,15 @@ pub fn connect(
         )
     };
     let mut handshake = Handshake::ask(tls.client()?, name, Arc::clone(socket))?;
-    let timeout = options.connect.time();
+    let (timeout, cancel) = (options.connect.time(), options.connect.cancel.as_ref());
     loop {
         let events = match handshake.turn().map_err(|error| of_server(&error))? {
-            Progress::Done => break,
-            Progress::Reading => PollFlags::IN,
-            Progress::Writing => PollFlags::OUT,
+            HandshakeProgress::Done => break,
+            HandshakeProgress::Reading => PollFlags::IN,
+            HandshakeProgress::Writing => PollFlags::OUT,
         };
         let left = timeout.saturating_sub(start.elapsed());
-        wait_for(socket, events, left, options.connect.cancel.as_ref()).map_err(|error| match error {
+        wait_for(socket, events, left, cancel).map_err(|error| match error {
             Some(error) => error,
             None => Error::timeout(format!(
                 "the server at {address} did not agree on TLS within {timeout:?}: it is busy, or \

@@ -20,7 +20,7 @@ use crate::transport::TlsOptions;
 use crate::transport::peer::PeerCertificate;
 use crate::transport::tcp::most_waiting;
 use crate::transport::tcp::socket::Timer;
-use crate::transport::tcp::tls::handshake::{Handshake, Progress};
+use crate::transport::tcp::tls::handshake::{Handshake, HandshakeProgress};
 use crate::transport::tcp::tls::records::Records;
 
 /// The handshakes of one listener.
@@ -31,7 +31,7 @@ pub struct Handshakes {
     /// How many may be under way.
     most: usize,
     /// Oldest first.
-    waiting: VecDeque<Waiting>,
+    waiting: VecDeque<WaitingHandshake>,
     /// The number of the next one.
     next: u64,
     /// Readable when a handshake goes on, or the oldest has taken too long.
@@ -41,7 +41,7 @@ pub struct Handshakes {
     said: Lines,
 }
 
-struct Waiting {
+struct WaitingHandshake {
     number: u64,
     handshake: Handshake<UnbufferedServerConnection>,
     peer: SocketAddr,
@@ -98,7 +98,7 @@ impl Handshakes {
         let data = EventData::new_u64(number);
         epoll::add(&self.epoll, &socket, data, EventFlags::IN)
             .map_err(|errno| Error::os("cannot watch a handshake", errno))?;
-        self.waiting.push_back(Waiting {
+        self.waiting.push_back(WaitingHandshake {
             number,
             handshake,
             peer,
@@ -155,9 +155,9 @@ impl Handshakes {
             return Ok(None);
         };
         let wanted = match waiting.handshake.turn() {
-            Ok(Progress::Reading) => EventFlags::IN,
-            Ok(Progress::Writing) => EventFlags::OUT,
-            Ok(Progress::Done) => return self.finish(at).transpose(),
+            Ok(HandshakeProgress::Reading) => EventFlags::IN,
+            Ok(HandshakeProgress::Writing) => EventFlags::OUT,
+            Ok(HandshakeProgress::Done) => return self.finish(at).transpose(),
             Err(error) => {
                 let gone = self.remove(at);
                 return Err(gone.map_or_else(|| error.clone(), |it| of_peer(it.peer, &error)));
@@ -173,7 +173,7 @@ impl Handshakes {
     }
 
     fn finish(&mut self, at: usize) -> Option<Result<Secured>> {
-        let Waiting {
+        let WaitingHandshake {
             handshake, peer, ..
         } = self.remove(at)?;
         let socket = Arc::clone(handshake.socket());
@@ -189,7 +189,7 @@ impl Handshakes {
         })
     }
 
-    fn remove(&mut self, at: usize) -> Option<Waiting> {
+    fn remove(&mut self, at: usize) -> Option<WaitingHandshake> {
         let waiting = self.waiting.remove(at)?;
         let _ = epoll::delete(&self.epoll, waiting.handshake.socket());
         // It is for the oldest.

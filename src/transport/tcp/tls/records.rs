@@ -72,7 +72,7 @@ impl Keys {
 
 /// What a handshake has in its hands at its end.
 #[derive(Default)]
-pub struct Leftover {
+pub struct HandshakeRest {
     /// Bytes of the peer's, not looked at.
     pub incoming: Vec<u8>,
     /// Bytes for the peer, not written.
@@ -139,7 +139,7 @@ impl Records {
     pub fn new(
         secrets: ExtractedSecrets,
         keys: Keys,
-        leftover: Leftover,
+        leftover: HandshakeRest,
         peer: &str,
     ) -> Result<Self> {
         let suite = tls13(keys.suite())?;

@@ -299,10 +299,10 @@ fn sessions_are_resumed_until_certificates_change() {
             Arc::clone(&at_client),
         );
         let (mut asking, mut answer) = (asking.unwrap(), answer);
-        while asking.turn().unwrap() != super::handshake::Progress::Done {
+        while asking.turn().unwrap() != super::handshake::HandshakeProgress::Done {
             answer.turn().unwrap();
         }
-        while answer.turn().unwrap() != super::handshake::Progress::Done {}
+        while answer.turn().unwrap() != super::handshake::HandshakeProgress::Done {}
         let kind = asking.kind();
         // Also of a session that is resumed the client is known.
         let (_records, certificate) = answer.finish("client").unwrap();

@@ -21,16 +21,16 @@ use crate::transport::patience::Patience;
 use crate::transport::rdma::{Lenders, Pulls, RemoteReads as _};
 use crate::transport::ucx::callbacks::Peer;
 use crate::transport::ucx::context::Context;
-use crate::transport::ucx::endpoint::Endpoint;
+use crate::transport::ucx::endpoint::UcxEndpoint;
 use crate::transport::ucx::error::not_connected;
-use crate::transport::ucx::key::Key;
-use crate::transport::ucx::link::Link;
-use crate::transport::ucx::operations::Pending;
+use crate::transport::ucx::key::RemoteKey;
+use crate::transport::ucx::link::UcxLink;
+use crate::transport::ucx::operations::UcxRequest;
 use crate::transport::ucx::silence;
 use crate::transport::ucx::tagged::Tagged;
 use crate::transport::{
-    BodyWays, Connection, Identity, Incoming, Outgoing, PeerOrigin, PeerRegions, Profile,
-    Readiness, RegionPool, Traffic, Trust,
+    BodyWays, Connection, ConnectionReadiness, Identity, Incoming, Outgoing, PeerOrigin,
+    PeerRegions, Profile, RegionPool, Traffic, Trust,
 };
 
 /// Rounds of progress in one call that bring no message, after which others have their turn.
@@ -40,11 +40,11 @@ pub(super) const ROUNDS_AT_ONCE: usize = 256;
 pub struct UcxConnection {
     identity: Identity,
     /// `None` once closed.
-    link: Option<Link>,
+    link: Option<UcxLink>,
     api: &'static Api,
     tagged: Tagged,
     /// At a client that asked UCX for remote reads.
-    pulls: Option<Pulls<Key>>,
+    pulls: Option<Pulls<RemoteKey>>,
     /// UCX sends and receives memory of GPUs.
     knows_cuda: bool,
     /// At a server that lends.
@@ -62,7 +62,7 @@ pub struct UcxConnection {
     rests: bool,
     queued_bytes: u64,
     /// The flush that [`finish`](Connection::finish) begins: over when every message has left.
-    flush: Option<Pending>,
+    flush: Option<UcxRequest>,
     /// The peer is on this machine.
     is_here: bool,
     /// Why nothing more comes, once the inbox is empty.
@@ -83,8 +83,8 @@ impl UcxConnection {
         deadline: Instant,
         cancel: Option<&Cancel>,
     ) -> Result<Self> {
-        let link = Link::new(context, Peer::Server, |worker, shared| {
-            Endpoint::connect(worker, shared, address)
+        let link = UcxLink::new(context, Peer::Server, |worker, shared| {
+            UcxEndpoint::connect(worker, shared, address)
         })?;
         let tagged = Tagged::new(false, context.receives_by_turns());
         let mut connection = Self::new(link, tagged, address.to_string());
@@ -102,14 +102,14 @@ impl UcxConnection {
         request: &mut Option<ucp_conn_request_h>,
         peer: String,
     ) -> Result<Self> {
-        let link = Link::new(context, Peer::Client, |worker, shared| {
+        let link = UcxLink::new(context, Peer::Client, |worker, shared| {
             let request = request.take().ok_or_else(closed)?;
-            Endpoint::accept(worker, shared, request)
+            UcxEndpoint::accept(worker, shared, request)
         })?;
         Ok(Self::new(link, Tagged::new(true, false), peer))
     }
 
-    fn new(mut link: Link, tagged: Tagged, peer: String) -> Self {
+    fn new(mut link: UcxLink, tagged: Tagged, peer: String) -> Self {
         // Nothing is armed yet, and something may have come.
         link.worker.signal();
         let address: Option<SocketAddr> = peer.parse().ok();
@@ -126,7 +126,7 @@ impl UcxConnection {
                 peer,
                 // A socket address says nothing of users.
                 same_user: false,
-                readiness: Readiness {
+                readiness: ConnectionReadiness {
                     fd: Arc::clone(link.worker.ready()) as _,
                     socket: false,
                     peer_death: None,
@@ -266,8 +266,8 @@ impl UcxConnection {
         Ok(None)
     }
 
-    /// Keeps the promise of [`Readiness`]: whoever sleeps wakes for what is in the inbox, although
-    /// another thread's call has put it there.
+    /// Keeps the promise of [`ConnectionReadiness`]: whoever sleeps wakes for what is in the inbox,
+    /// although another thread's call has put it there.
     fn wake_for_inbox(&mut self) {
         if let Some(link) = &mut self.link
             && (!self.inbox.is_empty() || self.over.is_some())

@@ -10,7 +10,7 @@ use ucx1_sys::{
 
 use super::{UcxConnection, closed, enter};
 use crate::error::{Error, Result};
-use crate::transport::ucx::active::Class;
+use crate::transport::ucx::active::MessageClass;
 use crate::transport::ucx::gather::Sending;
 use crate::transport::ucx::operations::Work;
 use crate::transport::ucx::tagged::LARGE_BYTES;
@@ -27,14 +27,14 @@ impl UcxConnection {
         match message {
             Outgoing::Metadata { prefix, header } => {
                 let header = header.as_deref().unwrap_or_default();
-                self.send_active(Class::Metadata, [prefix.as_slice(), header].concat())
+                self.send_active(MessageClass::Metadata, [prefix.as_slice(), header].concat())
             }
             Outgoing::Control { bytes, fd: _ } => match &mut self.unproven {
                 Some(waiting) => {
                     waiting.push(bytes);
                     Ok(())
                 }
-                None => self.send_active(Class::Control, bytes),
+                None => self.send_active(MessageClass::Control, bytes),
             },
             Outgoing::Tagged { tag, payload } => self.send_tagged(tag, Sending::payload(payload)?),
             Outgoing::GpuBody { .. } if !self.knows_cuda => Err(sends_host_memory_only()),
@@ -46,12 +46,12 @@ impl UcxConnection {
     /// waited for that leaves.
     pub(in crate::transport::ucx) fn prove(&mut self) {
         for bytes in self.unproven.take().unwrap_or_default() {
-            let sent = self.send_active(Class::Control, bytes);
+            let sent = self.send_active(MessageClass::Control, bytes);
             self.note(sent);
         }
     }
 
-    fn send_active(&mut self, class: Class, bytes: Vec<u8>) -> Result<()> {
+    fn send_active(&mut self, class: MessageClass, bytes: Vec<u8>) -> Result<()> {
         let (length, most) = (bytes.len(), class.limit(true));
         if length as u64 > most {
             return Err(Error::invalid_argument(format!(
@@ -61,8 +61,8 @@ impl UcxConnection {
         // Rule R1: no header, and for metadata the reply flag. UCX drops a message with it that is
         // read after the endpoint has failed, as the last word of a server may be.
         let flags = match class {
-            Class::Metadata => UCP_AM_SEND_FLAG_REPLY,
-            Class::Control => 0,
+            MessageClass::Metadata => UCP_AM_SEND_FLAG_REPLY,
+            MessageClass::Control => 0,
         };
         self.post(
             Sending::Bytes(bytes),
