@@ -144,7 +144,7 @@ impl ServerBuilder {
 
     /// How long a client may take for a handshake.
     pub fn handshake_timeout(mut self, limit: Duration) -> Self {
-        self.0.link.access.handshake_timeout = limit;
+        self.0.link.receiving.handshake_timeout = limit;
         self
     }
 

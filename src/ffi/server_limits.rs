@@ -177,7 +177,7 @@ pub unsafe extern "C" fn dipc_server_options_set_handshake_timeout_ns(
     let error = unsafe { ErrorOut::from_raw(error) };
     let body = |options: &mut dipc_server_options| {
         let time = time(timeout_ns, "handshake timeout")?;
-        options.inner.link.access.handshake_timeout = time.unwrap_or(Duration::MAX);
+        options.inner.link.receiving.handshake_timeout = time.unwrap_or(Duration::MAX);
         Ok(())
     };
     // SAFETY: the caller promises `options` is NULL, or live and exclusive.

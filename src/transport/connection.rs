@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::PollFlags;
 
 use crate::error::Result;
 use crate::transport::lend::RegionPool;
 use crate::transport::patience::PeerMachine;
 use crate::transport::regions::NoRegions;
+use crate::transport::wait::wait;
 use crate::transport::{Incoming, Lender, Outgoing, PeerOrigin, PeerRegions, Trust, Watched};
 
 /// Which end of a connection this is.
@@ -61,19 +62,13 @@ impl ConnectionReadiness {
     /// Whether the peer has ended its side of the connection, which a socket tells although not
     /// everything was read.
     pub fn has_hung_up(&self) -> bool {
-        let mut polled = [PollFd::new(&self.fd, PollFlags::RDHUP)];
-        let now = Timespec::default();
-        self.socket && matches!(poll(&mut polled, Some(&now)), Ok(ready) if ready > 0)
+        self.socket && wait(&self.fd, PollFlags::RDHUP, Duration::ZERO, None) == Ok(true)
     }
 
-    /// Whether the peer's process has ended, or ends within `wait`.
-    pub fn peer_dies_within(&self, wait: Duration) -> bool {
-        let Some(death) = &self.peer_death else {
-            return false;
-        };
-        let mut polled = [PollFd::new(death, PollFlags::IN)];
-        let wait = Timespec::try_from(wait).ok();
-        matches!(poll(&mut polled, wait.as_ref()), Ok(ready) if ready > 0)
+    /// Whether the peer's process has ended, or ends within `time`.
+    pub fn peer_dies_within(&self, time: Duration) -> bool {
+        let death = self.peer_death.as_ref();
+        death.is_some_and(|death| wait(death, PollFlags::IN, time, None) == Ok(true))
     }
 }
 

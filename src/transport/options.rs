@@ -43,8 +43,8 @@ pub struct ConnectOptions {
     pub checksums: bool,
 }
 
-/// Which peers are let in, and how long they may take.
-#[derive(Debug, Clone)]
+/// Which peers are let in.
+#[derive(Debug, Clone, Copy, Default)]
 pub struct AccessOptions {
     /// Admit peers of every user, not only of this process's own.
     pub any_user: bool,
@@ -52,8 +52,6 @@ pub struct AccessOptions {
     pub allow_remote: bool,
     /// Every process that can reach the listener may read and write this process's memory.
     pub trusted_network: bool,
-    /// How long a peer may take for a handshake of TLS, and for all sockets of one connection.
-    pub handshake_timeout: Duration,
 }
 
 /// How bodies are lent.
@@ -87,6 +85,8 @@ pub struct ReceivingOptions {
     /// A body that comes before its header is read at once up to this many bytes; a larger one
     /// waits for [`Connection::post_body`](super::Connection::post_body).
     pub unexpected_bytes: u64,
+    /// How long a peer may take for a handshake of TLS, and for all sockets of one connection.
+    pub handshake_timeout: Duration,
 }
 
 /// A time that is for ever to whoever waits for it, and which clocks of every kind can add up.
@@ -102,7 +102,7 @@ impl ConnectOptions {
     }
 }
 
-impl AccessOptions {
+impl ReceivingOptions {
     /// How long a handshake may take; never more than a year.
     pub(crate) fn handshake_time(&self) -> Duration {
         self.handshake_timeout.min(LONGEST)
@@ -127,17 +127,6 @@ impl Default for ConnectOptions {
     }
 }
 
-impl Default for AccessOptions {
-    fn default() -> Self {
-        Self {
-            any_user: false,
-            allow_remote: false,
-            trusted_network: false,
-            handshake_timeout: Duration::from_secs(10),
-        }
-    }
-}
-
 impl Default for LendingOptions {
     fn default() -> Self {
         Self {
@@ -157,6 +146,7 @@ impl Default for ReceivingOptions {
             partial: Arc::new(MemoryBudget::new(u64::MAX)),
             mappings: Arc::default(),
             unexpected_bytes: 256 << 20,
+            handshake_timeout: Duration::from_secs(10),
         }
     }
 }

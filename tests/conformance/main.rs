@@ -215,7 +215,7 @@ impl Subject {
             },
             access: AccessOptions {
                 trusted_network: true,
-                ..options.access.clone()
+                ..options.access
             },
             settings,
             tls: self.tls(),

@@ -292,7 +292,7 @@ fn half_a_handshake_holds_up_nobody() {
 fn handshakes_and_groups_have_a_time() {
     let authority = Authority::new();
     let mut options = ServerOptions::default();
-    options.link.access.handshake_timeout = Duration::from_millis(100);
+    options.link.receiving.handshake_timeout = Duration::from_millis(100);
     let (server, tls) = serve_with(options, &authority, |_| ());
     let tcp = server.listen("tcp://127.0.0.1:0").unwrap();
     // A JOIN of the first of two sockets (docs/wire.md).

@@ -19,6 +19,7 @@ use crate::transport::lend::gpu::handle::GpuHandle;
 use crate::transport::lend::gpu::orders::Orders;
 use crate::transport::lend::mappings::{HostRegion, MappingBudget};
 use crate::transport::lend::{MOST_REGIONS, split_address};
+use crate::transport::regions::{beyond, ensure_new, never_announced};
 use crate::transport::{PeerRegions, Resolved, ResolvedGpu, Unmapped};
 
 /// Most regions of GPUs that wait to be opened: each may hold a descriptor until then, and a
@@ -140,18 +141,7 @@ impl PeerRegions for RegionTable {
     fn map(&mut self, id: u16, handle: &[u8], fd: Option<OwnedFd>) -> Result<()> {
         // This thread does not close it where that may wait.
         let fd = fd.map(|fd| Foreign::new(fd, self.user));
-        if id == 0 {
-            return Err(Error::protocol(
-                // Rule E3.
-                "the peer announced a region with the id 0",
-            ));
-        }
-        if self.regions.contains_key(&id) {
-            return Err(Error::protocol(format!(
-                "the peer announced region {id} twice (an id is free again only after \
-                 REGION_GONE)"
-            )));
-        }
+        ensure_new(id, self.regions.contains_key(&id))?;
         if self.regions.len() >= usize::from(MOST_REGIONS) {
             return Err(Error::protocol(format!(
                 "the peer announced {MOST_REGIONS} regions on one connection and then another: \
@@ -192,11 +182,8 @@ impl PeerRegions for RegionTable {
     }
 
     fn unmap(&mut self, id: u16) -> Result<Unmapped> {
-        let region = self.regions.remove(&id).ok_or_else(|| {
-            Error::protocol(format!(
-                "the peer retired region {id}, which it never announced"
-            ))
-        })?;
+        let region = self.regions.remove(&id);
+        let region = region.ok_or_else(|| never_announced(id))?;
         self.announced.retain(|announced| *announced != id);
         Ok(region.unmapped())
     }
@@ -245,7 +232,7 @@ impl PeerRegions for RegionTable {
                 region
             };
             let found = region.slice(offset, span.length);
-            found.ok_or_else(|| beyond(span, region.len()))
+            found.ok_or_else(|| beyond(span, region.len() as u64))
         };
         // A span and the buffer that it becomes are as large: the list's own memory takes them.
         let buffers = spans.into_iter().map(find).collect::<Result<Vec<_>>>()?;
@@ -301,16 +288,6 @@ impl PeerRegions for RegionTable {
         let mut gpus = self.regions.values().filter_map(PeerRegion::device);
         gpus.all(|gpu| matches!(gpu.is_alive(), Ok(true)))
     }
-}
-
-/// A span that is not inside its region, which has `len` bytes.
-fn beyond(span: Span, len: usize) -> Error {
-    Error::protocol(format!(
-        "{} bytes at address {:#x} reach past region {}, which has {len} bytes",
-        span.length,
-        span.address,
-        split_address(span.address).0,
-    ))
 }
 
 #[cfg(test)]

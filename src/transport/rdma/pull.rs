@@ -12,6 +12,7 @@ use crate::error::{Error, Result};
 use crate::proto::{AddressList, BodyKind, Bytes, Span, body_of_tag};
 use crate::transport::lend::split_address;
 use crate::transport::rdma::{ALIGNMENT, RemoteRead, RemoteReads};
+use crate::transport::regions::{beyond, ensure_new, never_announced};
 use crate::transport::{Incoming, Resolved};
 
 /// What the regions of one server brought, and what is being read from them.
@@ -80,21 +81,6 @@ struct Pulled {
     buffers: Vec<BufferRef>,
 }
 
-impl<K> Default for Pulls<K> {
-    fn default() -> Self {
-        Self {
-            announces: false,
-            regions: HashMap::new(),
-            plain: None,
-            posted: HashMap::new(),
-            early: Vec::new(),
-            lists: HashMap::new(),
-            next_list: 0,
-            pulled: HashMap::new(),
-        }
-    }
-}
-
 impl<K> Pulls<K> {
     /// For a server that `announces` regions, or has given the key to plain addresses in its URI
     /// (rule U2), or both.
@@ -102,7 +88,12 @@ impl<K> Pulls<K> {
         Self {
             announces,
             plain: plain.map(Arc::new),
-            ..Self::default()
+            regions: HashMap::new(),
+            posted: HashMap::new(),
+            early: Vec::new(),
+            lists: HashMap::new(),
+            next_list: 0,
+            pulled: HashMap::new(),
         }
     }
 
@@ -186,12 +177,8 @@ impl<K> Pulls<K> {
             .checked_add(span.length)
             .filter(|end| *end <= region.length)
             .and_then(|_| region.base.checked_add(offset));
-        Some(inside.map(|address| (address, &region.key)).ok_or_else(|| {
-            Error::protocol(format!(
-                "{} bytes at address {:#x} reach past region {id}, which has {} bytes",
-                span.length, span.address, region.length
-            ))
-        }))
+        let found = inside.map(|address| (address, &region.key));
+        Some(found.ok_or_else(|| beyond(*span, region.length)))
     }
 
     /// Takes memory for a list and begins to read. A list of empty buffers is there at once.
@@ -320,18 +307,7 @@ impl<K> Pulls<K> {
         id: u16,
         handle: &[u8],
     ) -> Result<Vec<Incoming>> {
-        if id == 0 {
-            return Err(Error::protocol(
-                // Rule E3.
-                "the server announced a region with the id 0",
-            ));
-        }
-        if self.regions.contains_key(&id) {
-            return Err(Error::protocol(format!(
-                "the server announced region {id} twice (an id is free again only after \
-                 REGION_GONE)"
-            )));
-        }
+        ensure_new(id, self.regions.contains_key(&id))?;
         let parts = handle
             .split_first_chunk::<8>()
             .and_then(|(base, rest)| Some((base, rest.split_first_chunk::<8>()?)));
@@ -365,11 +341,8 @@ impl<K> Pulls<K> {
     ///
     /// `Protocol` when no region has that id.
     pub(in crate::transport) fn unmap(&mut self, id: u16) -> Result<()> {
-        self.regions.remove(&id).map(drop).ok_or_else(|| {
-            Error::protocol(format!(
-                "the server retired region {id}, which it never announced"
-            ))
-        })
+        let known = self.regions.remove(&id);
+        known.map(drop).ok_or_else(|| never_announced(id))
     }
 
     /// The memory of a list that was read.
@@ -412,12 +385,8 @@ impl<K> Pulls<K> {
     /// The connection is over: gives up everything that the transport has to do with. What was read stays,
     /// for the driver may not have asked for it yet.
     pub(in crate::transport) fn detach(&mut self) -> Self {
-        let pulled = std::mem::take(&mut self.pulled);
-        let rest = Self {
-            announces: self.announces,
-            pulled,
-            ..Self::default()
-        };
+        let mut rest = Self::new(self.announces, None);
+        rest.pulled = std::mem::take(&mut self.pulled);
         std::mem::replace(self, rest)
     }
 }

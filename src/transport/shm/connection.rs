@@ -13,11 +13,10 @@ use crate::transport::lend::{ByDescriptor, PeerProcess, RegionPool, RegionTable}
 use crate::transport::shm::descriptors::DescriptorReader;
 use crate::transport::shm::process;
 use crate::transport::shm::ring::{FILE_BYTES, RingReader, RingWriter};
-use crate::transport::shm::socket::SocketPeer;
 use crate::transport::stream::Channel;
 use crate::transport::{
     BodyWays, Connection, ConnectionReadiness, Identity, Incoming, LinkOptions, MemoryBudget,
-    Outgoing, PeerOrigin, PeerRegions, Profile, Traffic, Unmapped,
+    Outgoing, PeerIds, PeerOrigin, PeerRegions, Profile, Traffic, Unmapped,
 };
 
 /// [`Connection`] over shared memory.
@@ -66,7 +65,7 @@ impl ShmConnection {
     /// Takes over a connected socket.
     /// Errors: `Permission` when the peer is a user that the options do not admit.
     pub fn new(socket: Socket, options: &LinkOptions, end: ConnectionEnd) -> Result<Self> {
-        let peer = SocketPeer::of(&socket)?;
+        let peer = PeerIds::of(&socket)?;
         peer.ensure_admitted(options.access.any_user)?;
         closer::ensure_room(peer.uid)?;
         let unexpected = options.receiving.unexpected_bytes;
@@ -95,7 +94,7 @@ impl ShmConnection {
         };
         let pool = RegionPool::new(&lending, Box::new(export), process);
         let watched = Arc::clone(&socket) as _;
-        let mut channel = Channel::new(watched, peer.to_string(), unexpected, reader);
+        let mut channel = Channel::new(watched, peer.shown(), unexpected, Box::new(reader));
         let ring = match end {
             ConnectionEnd::Client => RingProgress::Settled,
             ConnectionEnd::Server => RingProgress::MayBeAsked,
@@ -111,8 +110,8 @@ impl ShmConnection {
         };
         Ok(Self {
             identity: Identity {
-                peer: peer.to_string(),
-                origin: PeerOrigin::shm(peer.ids()),
+                peer: peer.shown(),
+                origin: PeerOrigin::shm(peer),
                 same_user: peer.is_same_user(),
                 descriptors: 1 + usize::from(readiness.peer_death.is_some()),
                 readiness,
@@ -290,7 +289,7 @@ impl Connection for ShmConnection {
             received = match handled {
                 Ok(()) => self.channel.receive(),
                 Err(error) => {
-                    self.channel.fail(&error);
+                    self.channel.give_up(error.clone());
                     Err(error)
                 }
             };

@@ -23,8 +23,8 @@ use crate::transport::closing::{Socket, closer};
 use crate::transport::connection::ConnectionEnd;
 use crate::transport::shm::connection::ShmConnection;
 use crate::transport::shm::host::host_of;
-use crate::transport::shm::socket::{ListenerProbe, SocketAddress, SocketPeer, new_socket, probe};
-use crate::transport::{Connection, LinkOptions, Listener, Watched, given};
+use crate::transport::shm::socket::{ListenerProbe, SocketAddress, new_socket, probe};
+use crate::transport::{Connection, LinkOptions, Listener, PeerIds, Watched, given};
 
 /// [`Listener`] over shared memory.
 pub struct ShmListener {
@@ -110,7 +110,7 @@ impl ShmListener {
 
     /// Takes over an accepted socket.
     fn take(&mut self, socket: Socket) -> Result<Box<dyn Connection>> {
-        let peer = SocketPeer::of(&socket)?;
+        let peer = PeerIds::of(&socket)?;
         if let Err(error) = peer.ensure_admitted(self.options.access.any_user) {
             let connection = ShmConnection::to_refuse(socket, &self.options).ok();
             self.refused = connection.map(|refused| (Box::new(refused) as _, peer.refusal()));
@@ -135,7 +135,7 @@ impl Drop for ShmListener {
         let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
         while let Ok(Some(socket)) = self.accept_socket() {
             // The socket then knows whose it is.
-            drop(SocketPeer::of(&socket));
+            drop(PeerIds::of(&socket));
         }
     }
 }
@@ -174,11 +174,17 @@ fn in_use(address: &SocketAddress, who: impl std::fmt::Display) -> Error {
 fn taken(address: &SocketAddress) -> Error {
     match probe(address) {
         Ok(ListenerProbe::Live(Some(peer))) if peer.pid.cast_unsigned() == std::process::id() => {
-            in_use(address, format_args!(" by this process itself ({peer})"))
+            in_use(
+                address,
+                format_args!(" by this process itself ({})", peer.shown()),
+            )
         }
         Ok(ListenerProbe::Live(Some(peer))) => {
-            let who = format_args!(" by a process ({peer}): end it, or listen at another address");
-            in_use(address, who)
+            let who = peer.shown();
+            in_use(
+                address,
+                format_args!(" by a process ({who}): end it, or listen at another address"),
+            )
         }
         _ => in_use(
             address,

@@ -117,18 +117,14 @@ pub fn new_socket(flags: SocketFlags) -> Result<Socket> {
         .map_err(|errno| Error::os("cannot make a socket", errno))
 }
 
-/// The process at the other end, as the kernel names it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SocketPeer {
-    /// 0 when it has no number in this process's namespace.
-    pub pid: i32,
-    pub uid: u32,
-    pub gid: u32,
-}
+impl PeerIds {
+    /// For logs.
+    pub(super) fn shown(self) -> String {
+        format!("pid {}, uid {}", self.pid, self.uid)
+    }
 
-impl SocketPeer {
     /// Asks the kernel (SO_PEERCRED).
-    pub fn of(socket: &Socket) -> Result<Self> {
+    pub(super) fn of(socket: &Socket) -> Result<Self> {
         // rustix takes a pid of 0, which a peer of another pid namespace has, for impossible.
         let mut cred = libc::ucred {
             pid: 0,
@@ -158,45 +154,34 @@ impl SocketPeer {
         })
     }
 
-    /// Its numbers, for the host.
-    pub fn ids(self) -> PeerIds {
-        PeerIds {
-            pid: self.pid,
-            uid: self.uid,
-            gid: self.gid,
-        }
-    }
-
     /// Whether it runs as this process's user, for certain.
-    pub fn is_same_user(self) -> bool {
+    pub(super) fn is_same_user(self) -> bool {
         self.uid == rustix::process::geteuid().as_raw() && !is_anybody(self.uid)
     }
 
     /// Refuses another user, unless every user is admitted.
-    pub fn ensure_admitted(self, any_user: bool) -> Result<()> {
+    pub(super) fn ensure_admitted(self, any_user: bool) -> Result<()> {
         if any_user || self.is_same_user() {
             return Ok(());
         }
-        let own = rustix::process::geteuid().as_raw();
+        let (own, peer) = (rustix::process::geteuid().as_raw(), self.shown());
         let text = if self.uid == own {
             format!(
-                "the peer ({self}) may be any user: this process's user namespace has no number \
+                "the peer ({peer}) may be any user: this process's user namespace has no number \
                  for it, nor perhaps for this process, and {own} stands for all such users; map \
                  the users into the namespace, or admit every user (any_user, --any-user)"
             )
         } else {
             format!(
-                "the peer ({self}) is another user than this process (uid {own}): admit every \
+                "the peer ({peer}) is another user than this process (uid {own}): admit every \
                  user at both ends (any_user, --any-user), if that is meant"
             )
         };
         Err(Error::new(Status::Permission, text))
     }
-}
 
-impl SocketPeer {
     /// What a client is told that is not admitted.
-    pub fn refusal(self) -> Error {
+    pub(super) fn refusal(self) -> Error {
         let own = rustix::process::geteuid().as_raw();
         let cause = if self.uid == own {
             format!(
@@ -214,17 +199,11 @@ impl SocketPeer {
     }
 }
 
-impl std::fmt::Display for SocketPeer {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "pid {}, uid {}", self.pid, self.uid)
-    }
-}
-
 /// Who listens at an address, found by connecting to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ListenerProbe {
     /// A live listener; the process, where the connection went through.
-    Live(Option<SocketPeer>),
+    Live(Option<PeerIds>),
     /// Nobody.
     Stale,
 }
@@ -233,7 +212,7 @@ pub enum ListenerProbe {
 pub fn probe(address: &SocketAddress) -> Result<ListenerProbe> {
     let socket = new_socket(SocketFlags::NONBLOCK)?;
     match rustix::net::connect(&socket, &address.to_socket_address()?) {
-        Ok(()) => Ok(ListenerProbe::Live(SocketPeer::of(&socket).ok())),
+        Ok(()) => Ok(ListenerProbe::Live(PeerIds::of(&socket).ok())),
         Err(Errno::CONNREFUSED | Errno::NOENT) => Ok(ListenerProbe::Stale),
         // Busy, of another type, or another user's: somebody is there.
         Err(_) => Ok(ListenerProbe::Live(None)),

@@ -91,11 +91,11 @@ pub trait Wire: Send {
 const MOST_SWITCHES: u32 = 16;
 
 /// A connected socket.
-pub struct Channel<I> {
+pub struct Channel<W: ?Sized> {
     socket: Arc<dyn Watched>,
     peer: String,
     generation: Generation,
-    wire: I,
+    wire: Box<W>,
     reader: FrameReader,
     /// Bytes read and not yet cut into frames.
     buffer: ReadBuffer,
@@ -120,9 +120,14 @@ pub struct Channel<I> {
     broken: Option<Error>,
 }
 
-impl<I: Wire> Channel<I> {
+impl<W: Wire + ?Sized> Channel<W> {
     /// Takes over a connected, non-blocking socket.
-    pub fn new(socket: Arc<dyn Watched>, peer: String, unexpected_bytes: u64, wire: I) -> Self {
+    pub fn new(
+        socket: Arc<dyn Watched>,
+        peer: String,
+        unexpected_bytes: u64,
+        wire: Box<W>,
+    ) -> Self {
         Self {
             socket,
             peer,
@@ -144,7 +149,7 @@ impl<I: Wire> Channel<I> {
     }
 
     /// How the bytes pass, and what comes beside them.
-    pub fn wire(&mut self) -> &mut I {
+    pub fn wire(&mut self) -> &mut W {
         &mut self.wire
     }
 
@@ -284,13 +289,8 @@ impl<I: Wire> Channel<I> {
         received
     }
 
-    /// The peer broke a rule that the caller knows of: the connection is over.
-    pub fn fail(&mut self, error: &Error) {
-        self.give_up(error.clone());
-    }
-
     /// Nothing more is received, and nobody is there to send to.
-    fn give_up(&mut self, error: Error) {
+    pub fn give_up(&mut self, error: Error) {
         self.over.get_or_insert_with(|| error.clone());
         self.wire.clear();
         if self.broken.is_none() {

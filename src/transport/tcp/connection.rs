@@ -4,8 +4,9 @@
 //! socket. A body may so arrive before its header, and messages of the next stream before the last
 //! ones of this stream.
 
+use std::io::IoSliceMut;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -17,13 +18,15 @@ use crate::error::{Error, Result};
 use crate::proto::body_of_tag;
 use crate::transport::features::{Feature, Scheme};
 use crate::transport::patience::{Patience, PeerMachine};
-use crate::transport::stream::Channel;
+use crate::transport::stream::{Channel, Wire};
+use crate::transport::tcp::Tcp;
 use crate::transport::tcp::group::Groups;
 use crate::transport::tcp::socket::{Timer, has_arrived};
-use crate::transport::tcp::wire::{PlainWire, TcpWire};
+#[cfg(feature = "tls")]
+use crate::transport::tcp::tls::Agreed;
 use crate::transport::{
     Connection, ConnectionReadiness, Identity, Incoming, Outgoing, PeerCertificate, PeerOrigin,
-    Profile, Traffic, Transport as _, Trust,
+    Profile, Traffic, Trust,
 };
 
 /// If the peer ends one socket, how long the others may go on: what the peer sent before it closed
@@ -34,8 +37,9 @@ const END_TIME: Duration = Duration::from_secs(2);
 pub struct Connected {
     pub socket: Arc<OwnedFd>,
     pub peer: SocketAddr,
-    pub wire: TcpWire,
-    pub certificate: Option<Arc<PeerCertificate>>,
+    transport: Tcp,
+    wire: Box<dyn Wire>,
+    certificate: Option<Arc<PeerCertificate>>,
 }
 
 impl Connected {
@@ -44,15 +48,42 @@ impl Connected {
         Self {
             socket: Arc::new(socket),
             peer,
-            wire: TcpWire::Plain(PlainWire),
+            transport: Tcp::PLAIN,
+            wire: Box::new(PlainWire),
             certificate: None,
         }
+    }
+
+    /// With what a handshake has come to.
+    #[cfg(feature = "tls")]
+    pub fn securely(socket: Arc<OwnedFd>, peer: SocketAddr, agreed: Agreed) -> Self {
+        let (records, certificate) = agreed;
+        Self {
+            socket,
+            peer,
+            transport: Tcp::TLS,
+            wire: Box::new(records),
+            certificate,
+        }
+    }
+}
+
+/// Bytes as they are: nothing comes beside them.
+struct PlainWire;
+
+impl Wire for PlainWire {
+    fn read(
+        &mut self,
+        socket: BorrowedFd<'_>,
+        runs: &mut [IoSliceMut<'_>],
+    ) -> Result<usize, Errno> {
+        rustix::io::readv(socket, runs)
     }
 }
 
 /// A connected socket with the time that its peer may be silent.
 pub struct WatchedSocket {
-    pub channel: Channel<TcpWire>,
+    pub channel: Channel<dyn Wire>,
     pub origin: PeerOrigin,
     trust: Trust,
     patience: Patience,
@@ -66,6 +97,7 @@ impl WatchedSocket {
         let Connected {
             socket,
             peer,
+            transport,
             wire,
             certificate,
         } = connected;
@@ -73,15 +105,13 @@ impl WatchedSocket {
             Some(certificate) => format!("{peer}, {}", certificate.subject),
             None => peer.to_string(),
         };
-        let transport = wire.transport();
-        let origin = PeerOrigin {
-            certificate,
-            ..PeerOrigin::at(transport.scheme(), Some(peer))
-        };
         Self {
-            trust: transport.trust(),
             channel: Channel::new(socket, name, unexpected, wire),
-            origin,
+            origin: PeerOrigin {
+                certificate,
+                ..PeerOrigin::at(transport.scheme, Some(peer))
+            },
+            trust: transport.trust,
             patience,
             watched: EventFlags::IN,
         }

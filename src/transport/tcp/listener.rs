@@ -21,8 +21,6 @@ use crate::transport::tcp::group::Groups;
 use crate::transport::tcp::socket::{new_socket, set_up, spare_pacing};
 #[cfg(feature = "tls")]
 use crate::transport::tcp::tls::handshakes::Handshakes;
-#[cfg(feature = "tls")]
-use crate::transport::tcp::wire::TcpWire;
 use crate::transport::{Connection, LinkOptions, Listener, MemoryBudget, Trust, Watched, given};
 
 /// [`Listener`] over TCP.
@@ -44,42 +42,12 @@ pub struct TcpListener {
     refused: Option<(Box<dyn Connection>, Error)>,
 }
 
-/// What a listener has before its socket.
-struct ListenerParts {
-    generation: Generation,
-    patience: Patience,
-    #[cfg(feature = "tls")]
-    handshakes: Option<Handshakes>,
-}
-
-impl ListenerParts {
-    #[cfg_attr(
-        not(feature = "tls"),
-        allow(unused_variables, reason = "encryption needs more")
-    )]
-    fn of(trust: Trust, options: &LinkOptions) -> Result<Self> {
-        Ok(Self {
-            generation: Generation::now(),
-            patience: Patience::of(&options.settings, "tcp")?,
-            #[cfg(feature = "tls")]
-            handshakes: match trust.is_encrypted {
-                true => Some(Handshakes::new(
-                    Arc::clone(&options.tls),
-                    options.access.handshake_time(),
-                )?),
-                false => None,
-            },
-        })
-    }
-}
-
 impl TcpListener {
     /// Starts to listen at the first of the host's addresses that can be listened at.
     /// Errors: `Permission` when other machines could connect, nothing is encrypted, and the
     /// options do not allow it; `AddressInUse`; `Unreachable` when the address is not one of this
     /// machine's; `Io`; of tls, as its files have them.
     pub fn new(address: &Address, trust: Trust, options: &LinkOptions) -> Result<Self> {
-        let parts = ListenerParts::of(trust, options)?;
         let candidates = address.resolve(options.connect.time(), None)?;
         let mut bound = Err(Error::new(
             Status::Unreachable,
@@ -93,7 +61,7 @@ impl TcpListener {
             }
         }
         let (socket, port) = bound?;
-        Self::listening(socket, &address.with_port(port), parts, options)
+        Self::listening(socket, &address.with_port(port), trust, options)
     }
 
     /// Goes on with a socket that listens.
@@ -105,38 +73,45 @@ impl TcpListener {
             .and_then(SocketAddr::try_from)
             .map_err(|errno| Error::os("cannot ask where a socket listens", errno))?;
         let address = Address::of(&Uri::new(transport.scheme, &found.to_string(), Role::Both))?;
-        let parts = ListenerParts::of(transport.trust, options)?;
         ensure_allowed(&address, &found, transport.trust, options)?;
-        Self::listening(socket, &address, parts, options)
+        Self::listening(socket, &address, transport.trust, options)
     }
 
     fn listening(
         socket: OwnedFd,
         address: &Address,
-        parts: ListenerParts,
+        trust: Trust,
         options: &LinkOptions,
     ) -> Result<Self> {
         let failed = |errno| Error::os(format_args!("cannot listen at {address}"), errno);
-        let groups = Groups::new(options.access.handshake_time())?;
+        let groups = Groups::new(options.receiving.handshake_time())?;
         let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(failed)?;
         let data = EventData::new_u64(0);
         epoll::add(&epoll, &socket, data, EventFlags::IN).map_err(failed)?;
         epoll::add(&epoll, groups.timer(), data, EventFlags::IN).map_err(failed)?;
+        let receiving = &options.receiving;
+        #[cfg(not(feature = "tls"))]
+        let _ = trust;
         #[cfg(feature = "tls")]
-        if let Some(handshakes) = &parts.handshakes {
+        let handshakes = match trust.is_encrypted {
+            true => Some(Handshakes::new(&options.tls, receiving.handshake_time())?),
+            false => None,
+        };
+        #[cfg(feature = "tls")]
+        if let Some(handshakes) = &handshakes {
             epoll::add(&epoll, handshakes.epoll(), data, EventFlags::IN).map_err(failed)?;
         }
         Ok(Self {
             socket,
             groups: Arc::new(groups),
             #[cfg(feature = "tls")]
-            handshakes: parts.handshakes,
+            handshakes,
             epoll: Arc::new(epoll),
             address: address.to_string(),
-            unexpected_bytes: options.receiving.unexpected_bytes,
-            partial: Arc::clone(&options.receiving.partial),
-            patience: parts.patience,
-            generation: parts.generation,
+            unexpected_bytes: receiving.unexpected_bytes,
+            partial: Arc::clone(&receiving.partial),
+            patience: Patience::of(&options.settings, "tcp")?,
+            generation: Generation::now(),
             refused: None,
         })
     }
@@ -147,12 +122,7 @@ impl TcpListener {
         if let Some(handshakes) = &mut self.handshakes
             && let Some(secured) = handshakes.next()?
         {
-            return Ok(Some(Connected {
-                socket: secured.socket,
-                peer: secured.peer,
-                wire: TcpWire::Tls(Box::new(secured.records)),
-                certificate: secured.certificate,
-            }));
+            return Ok(Some(secured));
         }
         let Some(socket) = accept(&self.socket, &self.address)? else {
             return Ok(None);

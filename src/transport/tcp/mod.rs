@@ -10,9 +10,7 @@ mod listener;
 mod socket;
 #[cfg(feature = "tls")]
 pub(super) mod tls;
-mod wire;
 
-use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::time::Instant;
 
@@ -144,8 +142,9 @@ fn connect_sockets(
             socket::connect(address, &candidates, start, options.connect.time(), cancel)?;
         set_up(&socket, ConnectionEnd::Client, patience)?;
         let connected = match trust.is_encrypted {
-            true => secure(socket, peer, address, start, options)?,
-            false => Connected::plainly(socket, peer),
+            #[cfg(feature = "tls")]
+            true => tls::connect(socket, peer, address, start, options)?,
+            _ => Connected::plainly(socket, peer),
         };
         let unexpected = options.receiving.unexpected_bytes;
         sockets.push(WatchedSocket::new(connected, unexpected, patience));
@@ -153,37 +152,6 @@ fn connect_sockets(
         candidates = vec![peer];
     }
     Ok(sockets)
-}
-
-/// Agrees on TLS with the server.
-#[cfg(feature = "tls")]
-fn secure(
-    socket: OwnedFd,
-    peer: SocketAddr,
-    address: &Address,
-    start: Instant,
-    options: &LinkOptions,
-) -> Result<Connected> {
-    let socket = std::sync::Arc::new(socket);
-    let (records, certificate) = tls::connect(&socket, address, start, options)?;
-    Ok(Connected {
-        socket,
-        peer,
-        wire: wire::TcpWire::Tls(Box::new(records)),
-        certificate,
-    })
-}
-
-#[cfg(not(feature = "tls"))]
-#[allow(clippy::unnecessary_wraps, reason = "the same call as with TLS")]
-fn secure(
-    socket: OwnedFd,
-    peer: SocketAddr,
-    _address: &Address,
-    _start: Instant,
-    _options: &LinkOptions,
-) -> Result<Connected> {
-    Ok(Connected::plainly(socket, peer))
 }
 
 /// Tells the server that the sockets belong together.

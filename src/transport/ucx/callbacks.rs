@@ -14,21 +14,13 @@ use ucx1_sys::{ucp_ep_h, ucs_status_t};
 
 use crate::error::{Error, Status};
 use crate::transport::Incoming;
+use crate::transport::connection::ConnectionEnd;
 use crate::transport::ucx::active::MessageClass;
-
-/// Who is at the other end of a connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Peer {
-    /// The end that connected.
-    Client,
-    /// The end that accepted.
-    Server,
-}
 
 /// What the callbacks of one worker share with their connection.
 pub(super) struct CallbackInbox {
     /// Whose messages come.
-    pub peer: Peer,
+    pub peer: ConnectionEnd,
     /// A stream of the peer's may come.
     takes_stream: AtomicBool,
     reports: Mutex<Reports>,
@@ -63,17 +55,17 @@ unsafe impl Send for Announced {}
 
 impl CallbackInbox {
     /// For the connection to `peer`.
-    pub(super) fn new(peer: Peer) -> Self {
+    pub(super) fn new(peer: ConnectionEnd) -> Self {
         Self {
             peer,
-            takes_stream: AtomicBool::new(peer == Peer::Server),
+            takes_stream: AtomicBool::new(peer == ConnectionEnd::Server),
             reports: Mutex::default(),
         }
     }
 
     /// A stream of a client's comes from now on, or no longer.
     pub(super) fn take_stream(&self, comes: bool) {
-        let takes = comes || self.peer == Peer::Server;
+        let takes = comes || self.peer == ConnectionEnd::Server;
         self.takes_stream.store(takes, Ordering::Relaxed);
     }
 

@@ -7,8 +7,9 @@ use ucx1_sys::ucs_status_t;
 
 use crate::cancel::Cancel;
 use crate::error::Result;
+use crate::transport::connection::ConnectionEnd;
 use crate::transport::ucx::active;
-use crate::transport::ucx::callbacks::{CallbackInbox, Peer};
+use crate::transport::ucx::callbacks::CallbackInbox;
 use crate::transport::ucx::context::Context;
 use crate::transport::ucx::endpoint::UcxEndpoint;
 use crate::transport::ucx::operations::Operations;
@@ -31,7 +32,7 @@ impl UcxLink {
     /// Of UCX, and those of `endpoint`.
     pub(super) fn new(
         context: &Arc<Context>,
-        peer: Peer,
+        peer: ConnectionEnd,
         endpoint: impl FnOnce(&Worker, &Arc<CallbackInbox>) -> Result<UcxEndpoint>,
     ) -> Result<Self> {
         let worker = Worker::new(Arc::clone(context))?;

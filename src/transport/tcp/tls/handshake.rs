@@ -1,5 +1,6 @@
 //! One handshake over a non-blocking socket, on either side.
 
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,8 +17,9 @@ use crate::cancel::Cancel;
 use crate::error::{Error, Result, Status};
 use crate::transport::address::Address;
 use crate::transport::peer::PeerCertificate;
+use crate::transport::tcp::connection::Connected;
 use crate::transport::tcp::tls::config::ALPN;
-use crate::transport::tcp::tls::records::{HandshakeRest, Keys, Records};
+use crate::transport::tcp::tls::records::{HandshakeBytes, Keys, Records};
 use crate::transport::tcp::tls::refusal;
 use crate::transport::wait::wait;
 use crate::transport::{LinkOptions, TlsOptions};
@@ -94,13 +96,12 @@ impl TlsSide for UnbufferedServerConnection {
 pub struct Handshake<S> {
     tls: S,
     socket: Arc<OwnedFd>,
-    /// Bytes of the peer's, not looked at.
-    incoming: Vec<u8>,
-    /// Bytes for the peer, not written.
-    outgoing: Vec<u8>,
-    /// Data of the peer's that came with the last of its handshake.
-    early: Vec<u8>,
+    bytes: HandshakeBytes,
 }
+
+/// What a handshake comes to: the records that the connection goes on with, and the peer's
+/// certificate.
+pub type Agreed = (Records, Option<Arc<PeerCertificate>>);
 
 /// Where a handshake stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -148,9 +149,7 @@ impl<S: TlsSide> Handshake<S> {
         Self {
             tls,
             socket,
-            incoming: Vec::new(),
-            outgoing: Vec::new(),
-            early: Vec::new(),
+            bytes: HandshakeBytes::default(),
         }
     }
 
@@ -190,11 +189,11 @@ impl<S: TlsSide> Handshake<S> {
     }
 
     fn step(&mut self) -> Result<HandshakeStep, rustls::Error> {
-        let status = self.tls.process(&mut self.incoming);
+        let status = self.tls.process(&mut self.bytes.incoming);
         let mut discard = status.discard;
         let step = match status.state {
             Ok(ConnectionState::EncodeTlsData(mut data)) => {
-                encode(&mut self.outgoing, |room| data.encode(room))?;
+                encode(&mut self.bytes.outgoing, |room| data.encode(room))?;
                 Ok(HandshakeStep::Again)
             }
             Ok(ConnectionState::TransmitTlsData(data)) => {
@@ -205,7 +204,7 @@ impl<S: TlsSide> Handshake<S> {
             Ok(ConnectionState::ReadTraffic(mut traffic)) => {
                 while let Some(record) = traffic.next_record() {
                     let record = record?;
-                    self.early.extend_from_slice(record.payload);
+                    self.bytes.early.extend_from_slice(record.payload);
                     discard += record.discard;
                 }
                 Ok(HandshakeStep::Again)
@@ -216,16 +215,18 @@ impl<S: TlsSide> Handshake<S> {
             Ok(_) => Err(rustls::Error::HandshakeNotComplete),
             Err(error) => Err(error),
         };
-        self.incoming.drain(..discard.min(self.incoming.len()));
+        self.bytes
+            .incoming
+            .drain(..discard.min(self.bytes.incoming.len()));
         step
     }
 
     /// Returns whether all was written.
     fn write(&mut self) -> Result<bool> {
-        while !self.outgoing.is_empty() {
+        while !self.bytes.outgoing.is_empty() {
             let flags = rustix::net::SendFlags::NOSIGNAL | rustix::net::SendFlags::DONTWAIT;
-            match rustix::net::send(&self.socket, &self.outgoing, flags) {
-                Ok(sent) => drop(self.outgoing.drain(..sent)),
+            match rustix::net::send(&self.socket, &self.bytes.outgoing, flags) {
+                Ok(sent) => drop(self.bytes.outgoing.drain(..sent)),
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return Ok(false),
                 Err(errno) => return Err(gone(errno)),
@@ -236,20 +237,20 @@ impl<S: TlsSide> Handshake<S> {
 
     /// Returns whether something came.
     fn read(&mut self) -> Result<bool> {
-        let len = self.incoming.len();
+        let len = self.bytes.incoming.len();
         if len >= MAX_INCOMING {
             return Err(Error::disconnected(format!(
                 "sent {len} bytes that are no handshake of TLS"
             )));
         }
-        self.incoming.resize(len + READ_BYTES, 0);
+        self.bytes.incoming.resize(len + READ_BYTES, 0);
         let read = loop {
-            match rustix::io::read(&self.socket, &mut self.incoming[len..]) {
+            match rustix::io::read(&self.socket, &mut self.bytes.incoming[len..]) {
                 Err(Errno::INTR) => {}
                 read => break read,
             }
         };
-        self.incoming.truncate(len + read.unwrap_or(0));
+        self.bytes.incoming.truncate(len + read.unwrap_or(0));
         match read {
             Ok(0) => Err(Error::disconnected(
                 "closed the connection before TLS was agreed on: does it speak TLS (tls://)?",
@@ -265,9 +266,9 @@ impl<S: TlsSide> Handshake<S> {
         self.tls.common().handshake_kind()
     }
 
-    /// What the connection goes on with, and the peer's certificate.
+    /// What the connection goes on with.
     /// Errors: The peer did not agree on our protocol. With a text that goes behind its name.
-    pub fn finish(self, peer: &str) -> Result<(Records, Option<Arc<PeerCertificate>>)> {
+    pub fn finish(self, peer: &str) -> Result<Agreed> {
         let kind = self.kind();
         let common = self.tls.common();
         if let (Some(suite), Some(kind)) = (common.negotiated_cipher_suite(), kind) {
@@ -281,12 +282,7 @@ impl<S: TlsSide> Handshake<S> {
             .transpose()?;
         let keys = self.tls.into_keys();
         let (secrets, keys) = keys.map_err(|error| refusal::explain(&error))?;
-        let leftover = HandshakeRest {
-            incoming: self.incoming,
-            outgoing: self.outgoing,
-            early: self.early,
-        };
-        let mut records = Records::new(secrets, keys, leftover, peer)?;
+        let mut records = Records::new(secrets, keys, self.bytes, peer)?;
         if !speaks_ours {
             records.refuse_protocol(&self.socket);
             return Err(Error::new(
@@ -334,12 +330,13 @@ fn gone(errno: Errno) -> Error {
 /// Errors: `Permission` where one side does not trust the other; `Disconnected`, `Timeout`,
 /// `Cancelled`.
 pub fn connect(
-    socket: &Arc<OwnedFd>,
+    socket: OwnedFd,
+    peer: SocketAddr,
     address: &Address,
     start: Instant,
     options: &LinkOptions,
-) -> Result<(Records, Option<Arc<PeerCertificate>>)> {
-    let tls = &options.tls;
+) -> Result<Connected> {
+    let (tls, socket) = (&options.tls, Arc::new(socket));
     let name = server_name(tls, address.host());
     let of_server = |error: &Error| {
         Error::new(
@@ -347,7 +344,7 @@ pub fn connect(
             format!("the server at {address} {}", error.text()),
         )
     };
-    let mut handshake = Handshake::ask(tls.client()?, name, Arc::clone(socket))?;
+    let mut handshake = Handshake::ask(tls.client()?, name, Arc::clone(&socket))?;
     let (timeout, cancel) = (options.connect.time(), options.connect.cancel.as_ref());
     loop {
         let events = match handshake.turn().map_err(|error| of_server(&error))? {
@@ -356,7 +353,7 @@ pub fn connect(
             HandshakeProgress::Writing => PollFlags::OUT,
         };
         let left = timeout.saturating_sub(start.elapsed());
-        wait_for(socket, events, left, cancel).map_err(|error| match error {
+        wait_for(&socket, events, left, cancel).map_err(|error| match error {
             Some(error) => error,
             None => Error::timeout(format!(
                 "the server at {address} did not agree on TLS within {timeout:?}: it is busy, or \
@@ -364,9 +361,9 @@ pub fn connect(
             )),
         })?;
     }
-    handshake
-        .finish(&address.to_string())
-        .map_err(|error| of_server(&error))
+    let agreed = handshake.finish(&address.to_string());
+    let agreed = agreed.map_err(|error| of_server(&error))?;
+    Ok(Connected::securely(socket, peer, agreed))
 }
 
 /// Waits; `None` is the time.

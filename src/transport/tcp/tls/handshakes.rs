@@ -17,11 +17,10 @@ use rustls::server::UnbufferedServerConnection;
 use crate::error::{Error, Result, Status};
 use crate::lines::Lines;
 use crate::transport::TlsOptions;
-use crate::transport::peer::PeerCertificate;
+use crate::transport::tcp::connection::Connected;
 use crate::transport::tcp::most_waiting;
 use crate::transport::tcp::socket::Timer;
 use crate::transport::tcp::tls::handshake::{Handshake, HandshakeProgress};
-use crate::transport::tcp::tls::records::Records;
 
 /// The handshakes of one listener.
 pub struct Handshakes {
@@ -50,28 +49,20 @@ struct WaitingHandshake {
     watched: EventFlags,
 }
 
-/// A peer with which TLS is agreed on.
-pub struct Secured {
-    pub socket: Arc<OwnedFd>,
-    pub peer: SocketAddr,
-    pub records: Records,
-    pub certificate: Option<Arc<PeerCertificate>>,
-}
-
 /// The number of the timer among the events.
 const TIMER: u64 = u64::MAX;
 
 impl Handshakes {
     /// None yet. Each may take `time`.
     /// Errors: As the files of `tls` have them; the system's.
-    pub fn new(tls: Arc<TlsOptions>, time: Duration) -> Result<Self> {
+    pub fn new(tls: &Arc<TlsOptions>, time: Duration) -> Result<Self> {
         tls.server()?;
         let failed = |errno| Error::os("cannot set a listener up", errno);
         let timer = Timer::new().map_err(failed)?;
         let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(failed)?;
         epoll::add(&epoll, &timer, EventData::new_u64(TIMER), EventFlags::IN).map_err(failed)?;
         Ok(Self {
-            tls,
+            tls: Arc::clone(tls),
             time,
             most: most_waiting(),
             waiting: VecDeque::new(),
@@ -116,7 +107,7 @@ impl Handshakes {
 
     /// The next peer with which TLS is agreed on.
     /// Errors: Of one peer, which is refused: `Permission`, `Disconnected`.
-    pub fn next(&mut self) -> Result<Option<Secured>> {
+    pub fn next(&mut self) -> Result<Option<Connected>> {
         while let Some(oldest) = self.waiting.front()
             && oldest.since.elapsed() >= self.time
         {
@@ -150,7 +141,7 @@ impl Handshakes {
         Ok(None)
     }
 
-    fn turn(&mut self, at: usize) -> Result<Option<Secured>> {
+    fn turn(&mut self, at: usize) -> Result<Option<Connected>> {
         let Some(waiting) = self.waiting.get_mut(at) else {
             return Ok(None);
         };
@@ -172,21 +163,14 @@ impl Handshakes {
         Ok(None)
     }
 
-    fn finish(&mut self, at: usize) -> Option<Result<Secured>> {
+    fn finish(&mut self, at: usize) -> Option<Result<Connected>> {
         let WaitingHandshake {
             handshake, peer, ..
         } = self.remove(at)?;
         let socket = Arc::clone(handshake.socket());
-        let finished = handshake.finish(&peer.to_string());
-        Some(match finished {
-            Ok((records, certificate)) => Ok(Secured {
-                socket,
-                peer,
-                records,
-                certificate,
-            }),
-            Err(error) => Err(of_peer(peer, &error)),
-        })
+        let agreed = handshake.finish(&peer.to_string());
+        let agreed = agreed.map_err(|error| of_peer(peer, &error));
+        Some(agreed.map(|agreed| Connected::securely(socket, peer, agreed)))
     }
 
     fn remove(&mut self, at: usize) -> Option<WaitingHandshake> {

@@ -23,7 +23,7 @@ pub mod records;
 mod refusal;
 mod sealing;
 
-pub use handshake::connect;
+pub use handshake::{Agreed, connect};
 
 #[cfg(test)]
 #[path = "../../../../tests/common/certificates.rs"]

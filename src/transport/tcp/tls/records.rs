@@ -70,9 +70,9 @@ impl Keys {
     }
 }
 
-/// What a handshake has in its hands at its end.
+/// What a handshake has in its hands.
 #[derive(Default)]
-pub struct HandshakeRest {
+pub struct HandshakeBytes {
     /// Bytes of the peer's, not looked at.
     pub incoming: Vec<u8>,
     /// Bytes for the peer, not written.
@@ -139,7 +139,7 @@ impl Records {
     pub fn new(
         secrets: ExtractedSecrets,
         keys: Keys,
-        leftover: HandshakeRest,
+        leftover: HandshakeBytes,
         peer: &str,
     ) -> Result<Self> {
         let suite = tls13(keys.suite())?;

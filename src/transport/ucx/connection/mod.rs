@@ -17,9 +17,9 @@ use crate::device::cuda::{Current, Device};
 use crate::error::{Error, Result};
 use crate::fork::Generation;
 use crate::transport::address::is_loopback;
+use crate::transport::connection::ConnectionEnd;
 use crate::transport::patience::Patience;
 use crate::transport::rdma::{Lenders, Pulls, RemoteReads as _};
-use crate::transport::ucx::callbacks::Peer;
 use crate::transport::ucx::context::Context;
 use crate::transport::ucx::endpoint::UcxEndpoint;
 use crate::transport::ucx::error::not_connected;
@@ -83,7 +83,7 @@ impl UcxConnection {
         deadline: Instant,
         cancel: Option<&Cancel>,
     ) -> Result<Self> {
-        let link = UcxLink::new(context, Peer::Server, |worker, shared| {
+        let link = UcxLink::new(context, ConnectionEnd::Server, |worker, shared| {
             UcxEndpoint::connect(worker, shared, address)
         })?;
         let tagged = Tagged::new(false, context.receives_by_turns());
@@ -102,7 +102,7 @@ impl UcxConnection {
         request: &mut Option<ucp_conn_request_h>,
         peer: String,
     ) -> Result<Self> {
-        let link = UcxLink::new(context, Peer::Client, |worker, shared| {
+        let link = UcxLink::new(context, ConnectionEnd::Client, |worker, shared| {
             let request = request.take().ok_or_else(closed)?;
             UcxEndpoint::accept(worker, shared, request)
         })?;
@@ -141,7 +141,7 @@ impl UcxConnection {
             tagged,
             pulls: None,
             lenders: None,
-            unproven: (link.shared.peer == Peer::Server).then(Vec::new),
+            unproven: (link.shared.peer == ConnectionEnd::Server).then(Vec::new),
             link: Some(link),
             inbox: VecDeque::new(),
             awake: false,
