@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::device::cuda::GpuBody;
 use crate::device::{BufferRef, HostBuffer};
+use crate::error::Error;
 use crate::proto::Bytes;
 
 /// A message on its way out.
@@ -38,6 +39,11 @@ pub enum Outgoing {
         /// Descriptor of the region that the message announces.
         fd: Option<Arc<OwnedFd>>,
     },
+}
+
+/// What a transport says of [`Outgoing::GpuBody`] that sends host memory only.
+pub(super) fn sends_host_memory_only() -> Error {
+    Error::unsupported("this transport sends bodies from host memory only")
 }
 
 /// Up to how many bytes a message is copied behind others, to leave with them: a copy costs less

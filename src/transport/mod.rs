@@ -17,6 +17,7 @@
 
 mod accept;
 mod address;
+mod budget;
 pub(crate) mod checked;
 mod closing;
 mod connection;
@@ -45,14 +46,16 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
+pub(crate) use budget::Charge;
+pub use budget::MemoryBudget;
 pub use connection::{BodyWays, Connection, ConnectionReadiness, Identity, Profile, Traffic};
 pub use lend::RegionPool;
 pub use lender::{Keep, Lease, Lender, MemoryOwner, OnGpu, Placement, ReadyNotice, RegionNotice};
+use message::sends_host_memory_only;
 pub use message::{COPIED_BYTES, Incoming, Outgoing, Payload};
-pub(crate) use options::Charge;
 pub use options::{
-    AccessOptions, BodyPolicy, ConnectOptions, LendingOptions, LinkOptions, MemoryBudget,
-    ReceivingOptions, Settings,
+    AccessOptions, BodyPolicy, ConnectOptions, LendingOptions, LinkOptions, ReceivingOptions,
+    Settings,
 };
 pub use peer::{PeerCertificate, PeerIds, PeerOrigin};
 pub use regions::{PeerRegions, Resolved, ResolvedGpu, Unmapped};
@@ -209,9 +212,4 @@ pub trait Listener: Send {
     fn refused(&mut self) -> Option<(Box<dyn Connection>, Error)> {
         None
     }
-}
-
-/// What a transport says of [`Outgoing::GpuBody`] that sends host memory only.
-fn sends_host_memory_only() -> Error {
-    Error::unsupported("this transport sends bodies from host memory only")
 }

@@ -1,16 +1,12 @@
 //! What both ends of a connection can be told.
 
-use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Weak};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
-
 use crate::cancel::Cancel;
-use crate::device::memfd;
 use crate::error::{Error, Result};
-use crate::transport::lend::MappingBudget;
+use crate::transport::budget::{MappingBudget, MemoryBudget};
 use crate::transport::{ALL, TlsOptions};
 
 /// What both ends of a connection can be told about it.
@@ -202,127 +198,6 @@ impl Settings {
             let name = name.strip_prefix(scheme)?.strip_prefix('.')?;
             Some((name, value.as_str()))
         })
-    }
-}
-
-/// A bound on memory that several owners share.
-#[derive(Debug)]
-pub struct MemoryBudget {
-    limit: u64,
-    used: AtomicU64,
-    /// What this is a share of.
-    whole: Option<Arc<Self>>,
-    /// The shares of users, by uid.
-    shares: Mutex<HashMap<u32, Weak<Self>>>,
-}
-
-impl MemoryBudget {
-    /// A budget of `limit` bytes.
-    pub fn new(limit: u64) -> Self {
-        Self {
-            limit,
-            used: AtomicU64::new(0),
-            whole: None,
-            shares: Mutex::default(),
-        }
-    }
-
-    /// The limit, in bytes.
-    pub fn limit(&self) -> u64 {
-        self.limit
-    }
-
-    /// Half of it, for all that one user's processes have together: no other user is left without.
-    pub fn share_of(self: &Arc<Self>, uid: u32) -> Arc<Self> {
-        let mut shares = self.shares.lock();
-        if let Some(share) = shares.get(&uid).and_then(Weak::upgrade) {
-            return share;
-        }
-        // Those of users who have nothing of it any more.
-        shares.retain(|_, share| share.strong_count() > 0);
-        let share = Arc::new(Self {
-            whole: Some(Arc::clone(self)),
-            ..Self::new(self.limit / 2)
-        });
-        shares.insert(uid, Arc::downgrade(&share));
-        share
-    }
-
-    /// Takes `bytes`, as [`take`](Self::take), until the charge is dropped.
-    ///
-    /// # Errors
-    ///
-    /// As [`take`](Self::take).
-    pub(crate) fn charge(self: &Arc<Self>, bytes: u64) -> Result<Charge> {
-        self.take(bytes)?;
-        Ok(Charge {
-            budget: Arc::clone(self),
-            bytes,
-        })
-    }
-
-    /// Takes `bytes` if that stays within the limit.
-    ///
-    /// # Errors
-    ///
-    /// `OutOfMemory`, with the limit in the text; nothing was taken.
-    pub fn take(&self, bytes: u64) -> Result<()> {
-        let Some(whole) = &self.whole else {
-            // What peers have let go of since.
-            memfd::collect();
-            return self.take_here(bytes);
-        };
-        whole.take(bytes)?;
-        self.take_here(bytes)
-            .inspect_err(|_| whole.give_back(bytes))
-    }
-
-    fn take_here(&self, bytes: u64) -> Result<()> {
-        self.used
-            .fetch_update(Relaxed, Relaxed, |used| {
-                used.checked_add(bytes).filter(|sum| *sum <= self.limit)
-            })
-            .map(|_| ())
-            .map_err(|used| {
-                Error::out_of_memory(format!(
-                    "{bytes} bytes more would pass the limit of {} bytes for regions ({used} in \
-                     use); raise max_bytes or release batches sooner",
-                    self.limit
-                ))
-            })
-    }
-
-    /// Gives back `bytes` taken before.
-    pub fn give_back(&self, bytes: u64) {
-        self.used.fetch_sub(bytes, Relaxed);
-        if let Some(whole) = &self.whole {
-            whole.give_back(bytes);
-        }
-    }
-
-    /// Bytes taken now.
-    pub fn used(&self) -> u64 {
-        memfd::collect();
-        self.used.load(Relaxed)
-    }
-}
-
-/// What memory takes of a budget.
-#[derive(Debug)]
-pub(crate) struct Charge {
-    budget: Arc<MemoryBudget>,
-    bytes: u64,
-}
-
-impl Charge {
-    pub(crate) fn bytes(&self) -> u64 {
-        self.bytes
-    }
-}
-
-impl Drop for Charge {
-    fn drop(&mut self) {
-        self.budget.give_back(self.bytes);
     }
 }
 

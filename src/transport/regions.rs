@@ -8,7 +8,6 @@ use crate::device::BufferRef;
 use crate::device::cuda;
 use crate::error::{Error, Result};
 use crate::proto::Span;
-use crate::transport::lend::split_address;
 
 /// Memory named by an address list, found again at the receiver.
 pub struct Resolved {
@@ -151,36 +150,5 @@ pub(super) fn no_regions(id: u16) -> Error {
     Error::protocol(format!(
         // Rule E3.
         "region {id} on a connection that has none"
-    ))
-}
-
-/// Refuses the id of a region that the peer announces and may not have.
-pub(super) fn ensure_new(id: u16, is_known: bool) -> Result<()> {
-    match (id, is_known) {
-        (0, _) => Err(Error::protocol(
-            // Rule E3.
-            "the peer announced a region with the id 0",
-        )),
-        (_, true) => Err(Error::protocol(format!(
-            "the peer announced region {id} twice (an id is free again only after REGION_GONE)"
-        ))),
-        (_, false) => Ok(()),
-    }
-}
-
-/// The peer retires a region that nobody knows.
-pub(super) fn never_announced(id: u16) -> Error {
-    Error::protocol(format!(
-        "the peer retired region {id}, which it never announced"
-    ))
-}
-
-/// A span that is not inside its region, which has `len` bytes.
-pub(super) fn beyond(span: Span, len: u64) -> Error {
-    Error::protocol(format!(
-        "{} bytes at address {:#x} reach past region {}, which has {len} bytes",
-        span.length,
-        span.address,
-        split_address(span.address).0,
     ))
 }

@@ -13,7 +13,7 @@ use crate::device::{BufferRef, memfd};
 use crate::error::Result;
 use crate::fork::Generation;
 use crate::proto::Span;
-use crate::transport::lend::address;
+use crate::transport::lend::address::address;
 use crate::transport::lend::export::{Borrower, Export, PeerProcess};
 use crate::transport::lend::gpu::{self, OnDevice};
 use crate::transport::lend::hold::LeaseHold;

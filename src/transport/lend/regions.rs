@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use foldhash::HashMap;
 
 use crate::device::cuda::Device;
-use crate::transport::lend::MOST_REGIONS;
+use crate::transport::lend::address::MOST_REGIONS;
 use crate::transport::lend::export::ExportedRegion;
 use crate::transport::lend::memory::{Borrow, CopyRegion, LentBlock, LentMemory, MemoryKey};
 use crate::transport::{Charge, Keep, RegionNotice};

@@ -13,13 +13,15 @@ use crate::device::cuda::Device;
 use crate::device::region::MappedRegion;
 use crate::error::{Error, Result};
 use crate::proto::{Span, UUID_BYTES};
+use crate::transport::budget::MappingBudget;
 use crate::transport::closing::Foreign;
+use crate::transport::lend::address::{
+    MOST_REGIONS, beyond, ensure_new, never_announced, split_address,
+};
 use crate::transport::lend::gpu::announced::AnnouncedRegion;
 use crate::transport::lend::gpu::handle::GpuHandle;
 use crate::transport::lend::gpu::orders::Orders;
-use crate::transport::lend::mappings::{HostRegion, MappingBudget};
-use crate::transport::lend::{MOST_REGIONS, split_address};
-use crate::transport::regions::{beyond, ensure_new, never_announced};
+use crate::transport::lend::mappings::HostRegion;
 use crate::transport::{PeerRegions, Resolved, ResolvedGpu, Unmapped};
 
 /// Most regions of GPUs that wait to be opened: each may hold a descriptor until then, and a

@@ -3,7 +3,7 @@
 use super::*;
 use crate::device::region::Region;
 use crate::error::Status;
-use crate::transport::lend::address;
+use crate::transport::lend::address::address;
 
 fn announce(table: &mut RegionTable, id: u16, region: &Region) -> Result<()> {
     let handle = (region.len() as u64).to_le_bytes();
@@ -93,7 +93,7 @@ fn addresses_outside_a_region_are_refused() {
     assert_eq!(found.buffers[0].len, 8192);
     assert!(found.buffers[1].data.is_null());
 }
-const OFFSET: u64 = crate::transport::lend::OFFSET_BITS;
+const OFFSET: u64 = crate::transport::lend::address::OFFSET_BITS;
 
 /// REGION_GONE leaves arrays alone: what was resolved stays mapped until its owner is dropped.
 #[test]

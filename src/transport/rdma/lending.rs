@@ -5,8 +5,8 @@ use std::sync::Arc;
 use crate::device::region::Region;
 use crate::error::Result;
 use crate::transport::lend::{Export, ExportedRegion, RegionPool};
-use crate::transport::rdma::MemoryRegistry;
 use crate::transport::rdma::plain::{PlainLender, PlainRegion};
+use crate::transport::rdma::remote::MemoryRegistry;
 use crate::transport::{BodyPolicy, Lender, LendingOptions};
 
 /// Whether these options make a server lend: somebody has to ask for it.

@@ -13,7 +13,7 @@ use crate::device::region::Region;
 use crate::error::Result;
 use crate::fork::Generation;
 use crate::proto::{Span, Spans};
-use crate::transport::rdma::{ALIGNMENT, MemoryRegistry, RegisteredMemory};
+use crate::transport::rdma::remote::{ALIGNMENT, MemoryRegistry, RegisteredMemory};
 use crate::transport::{
     BodyPolicy, Charge, Lease, Lender, LendingOptions, MemoryOwner, OnGpu, Placement,
 };

@@ -10,9 +10,8 @@ use std::sync::Arc;
 use crate::device::{BufferRef, HostBuffer};
 use crate::error::{Error, Result};
 use crate::proto::{AddressList, BodyKind, Bytes, Span, body_of_tag};
-use crate::transport::lend::split_address;
-use crate::transport::rdma::{ALIGNMENT, RemoteRead, RemoteReads};
-use crate::transport::regions::{beyond, ensure_new, never_announced};
+use crate::transport::lend::{beyond, ensure_new, never_announced, split_address};
+use crate::transport::rdma::remote::{ALIGNMENT, RemoteRead, RemoteReads};
 use crate::transport::{Incoming, Resolved};
 
 /// What the regions of one server brought, and what is being read from them.

@@ -15,10 +15,11 @@ use crate::transport::closing::{Foreign, Socket};
 use crate::transport::features::Feature;
 use crate::transport::lend::GpuHandle;
 use crate::transport::rights::{self, SocketContents};
-use crate::transport::shm::REGION_KIND;
 use crate::transport::shm::ring::{RingReader, RingWriter};
 use crate::transport::stream::{OutFrame, Outbox, RingRead, SWITCH, Wire};
 
+/// The first byte of a REGION message (rule E3), to which a descriptor belongs.
+pub const REGION_KIND: u8 = 5;
 /// Most descriptors that one message can carry (`SCM_MAX_FD`): with room for all of them, only a
 /// lack of descriptors can cut them off.
 const MAX_DESCRIPTORS: usize = 253;

@@ -29,9 +29,6 @@ use crate::transport::shm::listener::ShmListener;
 use crate::transport::shm::socket::{SocketAddress, new_socket};
 use crate::transport::{Connection, LinkOptions, Listener, Transport, Trust};
 
-/// The first byte of a REGION message (rule E3), to which a descriptor belongs.
-const REGION_KIND: u8 = 5;
-
 /// How often a client that waits for a listener looks at its token.
 const CANCEL_PAUSE: Duration = Duration::from_millis(10);
 
@@ -158,6 +155,7 @@ fn connect_error(address: &SocketAddress, errno: Errno, timeout: Duration) -> Er
 mod tests {
     use super::*;
     use crate::proto::Control;
+    use crate::transport::shm::descriptors::REGION_KIND;
 
     /// Rule E3: the byte by which a message that brings a descriptor is known.
     #[test]

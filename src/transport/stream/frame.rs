@@ -12,7 +12,7 @@ use crate::device::HostBuffer;
 use crate::error::{Error, Result, Status};
 use crate::proto::{BodyKind, Bytes, body_tag};
 use crate::transport::Incoming;
-use crate::transport::options::{Charge, MemoryBudget};
+use crate::transport::budget::{Charge, MemoryBudget};
 use crate::transport::stream::header::{
     FrameClass, HEADER_BYTES, Head, MAX_METADATA_BYTES, MAX_TAGGED_BYTES, ensure_familiar,
 };
