@@ -15,16 +15,15 @@
 //! [`Connection::receive`] and [`Connection::flush`] when there is something to do. A new transport
 //! is done when `tests/conformance` passes with it.
 
-mod accept;
 mod address;
 mod budget;
 pub(crate) mod checked;
 mod closing;
 mod connection;
 mod features;
-mod given;
 mod lend;
 mod lender;
+mod listening;
 pub mod mem;
 mod message;
 mod options;

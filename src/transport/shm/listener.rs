@@ -18,13 +18,13 @@ use rustix::net::{AddressFamily, Shutdown, SocketFlags};
 use crate::error::{Error, Result, Status};
 use crate::fork::Generation;
 use crate::proto::Uri;
-use crate::transport::accept::{BACKLOG, accept};
 use crate::transport::closing::{Socket, closer};
 use crate::transport::connection::ConnectionEnd;
+use crate::transport::listening::{BACKLOG, accept, given};
 use crate::transport::shm::connection::ShmConnection;
 use crate::transport::shm::host::host_of;
 use crate::transport::shm::socket::{ListenerProbe, SocketAddress, new_socket, probe};
-use crate::transport::{Connection, LinkOptions, Listener, PeerIds, Watched, given};
+use crate::transport::{Connection, LinkOptions, Listener, PeerIds, Watched};
 
 /// [`Listener`] over shared memory.
 pub struct ShmListener {
@@ -88,7 +88,7 @@ impl ShmListener {
     /// Goes on with a socket that listens.
     /// Errors: `InvalidArgument` when it is none, or has no address that a URI can name; `Io`.
     pub fn by(socket: OwnedFd, options: &LinkOptions) -> Result<Self> {
-        let socket = given::listening(socket, &[AddressFamily::UNIX], "shm")?;
+        let socket = given(socket, &[AddressFamily::UNIX], "shm")?;
         let address = SocketAddress::of_listener(&socket)?;
         // Clients ask the system who listens: from now on it is this process.
         rustix::net::listen(&socket, BACKLOG)

@@ -19,8 +19,8 @@ use crate::proto::body_of_tag;
 use crate::transport::features::{Feature, Scheme};
 use crate::transport::patience::{Patience, PeerMachine};
 use crate::transport::stream::{Channel, Wire};
-use crate::transport::tcp::Tcp;
 use crate::transport::tcp::group::Groups;
+use crate::transport::tcp::scheme::Tcp;
 use crate::transport::tcp::socket::{Timer, has_arrived};
 #[cfg(feature = "tls")]
 use crate::transport::tcp::tls::Agreed;

@@ -8,13 +8,27 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use rustix::process::{Resource, getrlimit};
 
 use crate::error::{Error, Result};
 use crate::lines::Lines;
-use crate::transport::features::Join;
+use crate::transport::features::{Join, MAX_SOCKETS};
 use crate::transport::tcp::connection::{TcpConnection, WatchedSocket};
-use crate::transport::tcp::most_waiting;
 use crate::transport::tcp::socket::Timer;
+
+/// Most sockets that wait at one listener for others of their groups, and as many for the end of
+/// their handshakes: a part of the files that the process may open, and room for the largest group.
+pub fn most_waiting() -> usize {
+    const LEAST: usize = MAX_SOCKETS as usize;
+    let files = getrlimit(Resource::Nofile).current;
+    let files = files.and_then(|files| usize::try_from(files).ok());
+    files.map_or(MOST_WAITING, |files| {
+        (files / 16).clamp(LEAST, MOST_WAITING)
+    })
+}
+
+/// See [`most_waiting`].
+const MOST_WAITING: usize = 256;
 
 /// The groups of one listener.
 pub struct Groups {
@@ -179,7 +193,6 @@ mod tests {
     use crate::lines::{MOST_LINES, testing};
     use crate::transport::patience::Patience;
     use crate::transport::tcp::connection::Connected;
-    use crate::transport::tcp::most_waiting;
     use std::net::{Ipv4Addr, TcpListener, TcpStream};
 
     const GROUP_TIME: Duration = Duration::from_secs(10);

@@ -6,22 +6,22 @@ use std::sync::Arc;
 
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, sockopt};
+use rustix::net::AddressFamily;
 
 use crate::error::{Error, Result, Status};
 use crate::fork::Generation;
 use crate::proto::{Role, Uri};
-use crate::transport::accept::{BACKLOG, accept};
 use crate::transport::address::Address;
 use crate::transport::connection::ConnectionEnd;
+use crate::transport::listening::{accept, bind, given};
 use crate::transport::patience::Patience;
-use crate::transport::tcp::Tcp;
 use crate::transport::tcp::connection::{Connected, JoinTarget, TcpConnection, WatchedSocket};
 use crate::transport::tcp::group::Groups;
-use crate::transport::tcp::socket::{new_socket, set_up, spare_pacing};
+use crate::transport::tcp::scheme::Tcp;
+use crate::transport::tcp::socket::{set_up, spare_pacing};
 #[cfg(feature = "tls")]
 use crate::transport::tcp::tls::handshakes::Handshakes;
-use crate::transport::{Connection, LinkOptions, Listener, MemoryBudget, Trust, Watched, given};
+use crate::transport::{Connection, LinkOptions, Listener, MemoryBudget, Trust, Watched};
 
 /// [`Listener`] over TCP.
 pub struct TcpListener {
@@ -68,7 +68,7 @@ impl TcpListener {
     /// Errors: `InvalidArgument` when it is none; `Permission`, `Io` and of tls as [`Self::new`].
     pub fn by(socket: OwnedFd, transport: Tcp, options: &LinkOptions) -> Result<Self> {
         let families = [AddressFamily::INET, AddressFamily::INET6];
-        let socket = given::listening(socket, &families, transport.scheme)?;
+        let socket = given(socket, &families, transport.scheme)?;
         let found = rustix::net::getsockname(&socket)
             .and_then(SocketAddr::try_from)
             .map_err(|errno| Error::os("cannot ask where a socket listens", errno))?;
@@ -198,44 +198,4 @@ fn ensure_allowed(
          allow it (allow_remote, --allow-remote) where the network is trusted"
     );
     Err(Error::new(Status::Permission, text))
-}
-
-/// Listens at one address; gives the port, too.
-pub(in crate::transport) fn bind(
-    address: &Address,
-    candidate: &SocketAddr,
-) -> Result<(OwnedFd, u16)> {
-    let failed = |errno| match errno {
-        Errno::ADDRINUSE => Error::os_as(
-            Status::AddressInUse,
-            format_args!("{address} ({candidate}) is taken already; port 0 takes a free one"),
-            errno,
-        ),
-        Errno::ADDRNOTAVAIL => Error::os_as(
-            Status::Unreachable,
-            format_args!("{address} ({candidate}) is no address of this machine"),
-            errno,
-        ),
-        Errno::ACCESS => Error::os_as(
-            Status::Permission,
-            format_args!(
-                "this user may not listen at {address} ({candidate}); ports below 1024 are the \
-                 system's"
-            ),
-            errno,
-        ),
-        _ => Error::os(
-            format_args!("cannot listen at {address} ({candidate})"),
-            errno,
-        ),
-    };
-    let socket = new_socket(candidate)?;
-    // Or connections of a server that has just ended would keep the port for a minute.
-    sockopt::set_socket_reuseaddr(&socket, true).map_err(failed)?;
-    rustix::net::bind(&socket, candidate).map_err(failed)?;
-    rustix::net::listen(&socket, BACKLOG).map_err(failed)?;
-    let bound = rustix::net::getsockname(&socket)
-        .and_then(SocketAddr::try_from)
-        .map_err(failed)?;
-    Ok((socket, bound.port()))
 }

@@ -7,6 +7,7 @@
 mod connection;
 mod group;
 mod listener;
+mod scheme;
 mod socket;
 #[cfg(feature = "tls")]
 pub(super) mod tls;
@@ -14,8 +15,7 @@ pub(super) mod tls;
 use std::os::fd::OwnedFd;
 use std::time::Instant;
 
-pub(super) use listener::bind;
-use rustix::process::{Resource, getrlimit};
+pub use scheme::Tcp;
 
 use crate::error::{Error, Result};
 use crate::proto::Uri;
@@ -27,41 +27,6 @@ use crate::transport::tcp::connection::{Connected, TcpConnection, WatchedSocket}
 use crate::transport::tcp::listener::TcpListener;
 use crate::transport::tcp::socket::set_up;
 use crate::transport::{Connection, LinkOptions, Listener, Outgoing, Transport, Trust};
-
-/// Most sockets that wait at one listener for others of their groups, and as many for the end of
-/// their handshakes: a part of the files that the process may open, and room for the largest group.
-fn most_waiting() -> usize {
-    const LEAST: usize = MAX_SOCKETS as usize;
-    let files = getrlimit(Resource::Nofile).current;
-    let files = files.and_then(|files| usize::try_from(files).ok());
-    files.map_or(MOST_WAITING, |files| {
-        (files / 16).clamp(LEAST, MOST_WAITING)
-    })
-}
-
-/// See [`most_waiting`].
-const MOST_WAITING: usize = 256;
-
-/// [`Transport`] for `tcp://host:port` and `tls://host:port`.
-#[derive(Debug, Clone, Copy)]
-pub struct Tcp {
-    scheme: &'static str,
-    trust: Trust,
-}
-
-impl Tcp {
-    /// In the clear.
-    pub const PLAIN: Self = Self {
-        scheme: "tcp",
-        trust: Trust::NETWORK,
-    };
-    /// Encrypted.
-    #[cfg(feature = "tls")]
-    pub const TLS: Self = Self {
-        scheme: "tls",
-        trust: Trust::ENCRYPTED,
-    };
-}
 
 impl Transport for Tcp {
     fn scheme(&self) -> &'static str {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::PollFlags;
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, sockopt};
+use rustix::net::sockopt;
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
     timerfd_settime,
@@ -16,20 +16,9 @@ use crate::cancel::Cancel;
 use crate::error::{Error, Result, Status};
 use crate::transport::address::{Address, is_loopback, share};
 use crate::transport::connection::ConnectionEnd;
+use crate::transport::listening::new_socket;
 use crate::transport::patience::{Patience, keep_alive};
 use crate::transport::wait::wait;
-
-/// A stream socket for an address of `address`'s family, non-blocking and closed on exec.
-pub fn new_socket(address: &SocketAddr) -> Result<OwnedFd> {
-    let family = if address.is_ipv4() {
-        AddressFamily::INET
-    } else {
-        AddressFamily::INET6
-    };
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    rustix::net::socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP))
-        .map_err(|errno| Error::os("cannot make a socket", errno))
-}
 
 /// Sets a connected socket up: messages leave at once, and a peer whose machine is gone is noticed.
 pub fn set_up(socket: &OwnedFd, end: ConnectionEnd, patience: Patience) -> Result<()> {

@@ -18,7 +18,7 @@ use crate::error::{Error, Result, Status};
 use crate::lines::Lines;
 use crate::transport::TlsOptions;
 use crate::transport::tcp::connection::Connected;
-use crate::transport::tcp::most_waiting;
+use crate::transport::tcp::group::most_waiting;
 use crate::transport::tcp::socket::Timer;
 use crate::transport::tcp::tls::handshake::{Handshake, HandshakeProgress};
 

@@ -1,0 +1,127 @@
+//! Sockets that listen: made here or by others, and what they accept.
+
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::event::PollFlags;
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, sockopt};
+
+use crate::error::{Error, Result, Status};
+use crate::transport::address::Address;
+use crate::transport::wait::wait;
+
+/// Connections that wait to be accepted; the system may allow fewer.
+pub const BACKLOG: i32 = 1024;
+
+/// The next socket that waits at `listener`, if one does; `address` is the listener's.
+/// Errors: `OutOfResources` when the process or the system can have no more of them; what the
+/// system says of a peer that has gone meanwhile.
+pub fn accept(listener: &impl AsFd, address: &str) -> Result<Option<OwnedFd>> {
+    loop {
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        match rustix::net::accept_with(listener, flags) {
+            Ok(socket) => return Ok(Some(socket)),
+            Err(Errno::AGAIN) => return Ok(None),
+            Err(Errno::INTR) => {}
+            Err(Errno::MFILE | Errno::NFILE) if nobody_waits(listener) => return Ok(None),
+            Err(errno @ (Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)) => {
+                return Err(Error::os_as(
+                    Status::OutOfResources,
+                    format_args!(
+                        "cannot accept a connection at {address}; raise the limit of open files \
+                         (ulimit -n) or let connections end"
+                    ),
+                    errno,
+                ));
+            }
+            Err(errno) => {
+                let doing = format_args!("cannot accept a connection at {address}");
+                return Err(Error::os(doing, errno));
+            }
+        }
+    }
+}
+
+/// Whether nobody waits to be accepted. The system looks for a free descriptor first, and says
+/// that none is left whether somebody waits or not.
+fn nobody_waits(listener: &impl AsFd) -> bool {
+    wait(listener, PollFlags::IN, Duration::ZERO, None) == Ok(false)
+}
+
+/// A stream socket that listens, of one of `families`. Nothing of it is changed but, in the end,
+/// that accepting does not wait.
+/// Errors: `InvalidArgument`, with what it is.
+pub fn given(socket: OwnedFd, families: &[AddressFamily], scheme: &str) -> Result<OwnedFd> {
+    let wrong = |what: &str| {
+        let text = format!("{scheme} cannot listen by the descriptor: it is {what}");
+        Err(Error::invalid_argument(text))
+    };
+    let failed = |errno| Error::os("cannot ask what a descriptor is", errno);
+    match sockopt::socket_type(&socket) {
+        Ok(SocketType::STREAM) => {}
+        Ok(_) => return wrong("no stream socket"),
+        Err(Errno::NOTSOCK) => return wrong("no socket"),
+        Err(errno) => return Err(failed(errno)),
+    }
+    if !families.contains(&sockopt::socket_domain(&socket).map_err(failed)?) {
+        return wrong("a socket of another family");
+    }
+    if !sockopt::socket_acceptconn(&socket).map_err(failed)? {
+        return wrong("a socket that does not listen");
+    }
+    let flags = rustix::fs::fcntl_getfl(&socket).map_err(failed)?;
+    rustix::fs::fcntl_setfl(&socket, flags | OFlags::NONBLOCK).map_err(failed)?;
+    Ok(socket)
+}
+
+/// A stream socket for an address of `address`'s family, non-blocking and closed on exec.
+pub fn new_socket(address: &SocketAddr) -> Result<OwnedFd> {
+    let family = if address.is_ipv4() {
+        AddressFamily::INET
+    } else {
+        AddressFamily::INET6
+    };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    rustix::net::socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP))
+        .map_err(|errno| Error::os("cannot make a socket", errno))
+}
+
+/// Listens at one address; gives the port, too.
+pub fn bind(address: &Address, candidate: &SocketAddr) -> Result<(OwnedFd, u16)> {
+    let failed = |errno| match errno {
+        Errno::ADDRINUSE => Error::os_as(
+            Status::AddressInUse,
+            format_args!("{address} ({candidate}) is taken already; port 0 takes a free one"),
+            errno,
+        ),
+        Errno::ADDRNOTAVAIL => Error::os_as(
+            Status::Unreachable,
+            format_args!("{address} ({candidate}) is no address of this machine"),
+            errno,
+        ),
+        Errno::ACCESS => Error::os_as(
+            Status::Permission,
+            format_args!(
+                "this user may not listen at {address} ({candidate}); ports below 1024 are the \
+                 system's"
+            ),
+            errno,
+        ),
+        _ => Error::os(
+            format_args!("cannot listen at {address} ({candidate})"),
+            errno,
+        ),
+    };
+    let socket = new_socket(candidate)?;
+    // Or connections of a server that has just ended would keep the port for a minute.
+    sockopt::set_socket_reuseaddr(&socket, true).map_err(failed)?;
+    rustix::net::bind(&socket, candidate).map_err(failed)?;
+    rustix::net::listen(&socket, BACKLOG).map_err(failed)?;
+    let bound = rustix::net::getsockname(&socket)
+        .and_then(SocketAddr::try_from)
+        .map_err(failed)?;
+    Ok((socket, bound.port()))
+}
