@@ -1,0 +1,164 @@
+//! What a server serves: its tickets, and who answers every other one.
+
+use std::sync::Arc;
+
+use super::Server;
+use super::tickets::{Entry, Provider, provided};
+use crate::arrow::description::Description;
+use crate::arrow::{Encoder, OwnedDeviceArray, OwnedSchema};
+use crate::driver::callbacks::Deferred;
+use crate::driver::produce::{Published, TableParts};
+use crate::error::{Error, Result};
+
+impl Server {
+    /// Serves `ticket` by calling `provider` for each stream.
+    ///
+    /// # Errors
+    ///
+    /// The provider is given back with `AlreadyExists` if the ticket is served already,
+    /// `InvalidArgument` if it is longer than [`MAX_TICKET_BYTES`](crate::proto::MAX_TICKET_BYTES),
+    /// or `Stopped`.
+    pub fn serve(
+        &self,
+        ticket: &[u8],
+        provider: Box<dyn Provider>,
+    ) -> Result<(), (Error, Box<dyn Provider>)> {
+        self.core.add(ticket, false, provider, provided)
+    }
+
+    /// Serves every ticket that has nothing of its own by calling `provider`, until another handler
+    /// takes its place. [`Request::ticket`] and [`Request::headers`] say what the client wants.
+    ///
+    /// # Errors
+    ///
+    /// With the provider given back: `Stopped`.
+    pub fn set_handler(
+        &self,
+        provider: Box<dyn Provider>,
+    ) -> Result<(), (Error, Box<dyn Provider>)> {
+        let callbacks = match self
+            .core
+            .ensure_running()
+            .and_then(|()| self.core.callbacks())
+        {
+            Ok(callbacks) => callbacks,
+            Err(error) => return Err((error, provider)),
+        };
+        self.core
+            .tickets
+            .set_handler(Some(provided(provider, callbacks)));
+        Ok(())
+    }
+
+    /// Serves every ticket that has nothing of its own in the pull form.
+    ///
+    /// # Errors
+    ///
+    /// `Stopped`.
+    pub fn set_handler_pull(&self) -> Result<()> {
+        self.core.ensure_running()?;
+        self.core.tickets.set_handler(Some(Entry::Pull));
+        Ok(())
+    }
+
+    /// Serves only the tickets that have something of their own.
+    ///
+    /// # Errors
+    ///
+    /// `Stopped`.
+    pub fn clear_handler(&self) -> Result<()> {
+        self.core.ensure_running()?;
+        self.core.tickets.set_handler(None);
+        Ok(())
+    }
+
+    /// Serves `ticket` in the pull form: [`next_request`](Self::next_request) gives its requests.
+    ///
+    /// # Errors
+    ///
+    /// As [`serve`](Self::serve).
+    pub fn serve_pull(&self, ticket: &[u8]) -> Result<()> {
+        self.core
+            .add(ticket, false, (), |(), _| Entry::Pull)
+            .map_err(|(error, ())| error)
+    }
+
+    /// Publishes a table that clients can fetch any number of times. The arrays are released after
+    /// the ticket was withdrawn and its last stream has ended.
+    ///
+    /// # Errors
+    ///
+    /// As [`serve`](Self::serve), and `InvalidData` for a table that cannot be sent, `OutOfMemory`,
+    /// or what the driver of a GPU says. The table is given back.
+    pub fn publish(
+        &self,
+        ticket: &[u8],
+        schema: OwnedSchema,
+        batches: Vec<OwnedDeviceArray>,
+    ) -> Result<(), (Error, TableParts)> {
+        self.put_table(ticket, false, schema, batches)
+    }
+
+    /// [`publish`](Self::publish) in the place of what `ticket` stands for, if anything: there is
+    /// no moment at which the ticket is unknown. Streams under way go on with what they began.
+    ///
+    /// # Errors
+    ///
+    /// As [`publish`](Self::publish), but for `AlreadyExists`.
+    pub fn replace(
+        &self,
+        ticket: &[u8],
+        schema: OwnedSchema,
+        batches: Vec<OwnedDeviceArray>,
+    ) -> Result<(), (Error, TableParts)> {
+        self.put_table(ticket, true, schema, batches)
+    }
+
+    fn put_table(
+        &self,
+        ticket: &[u8],
+        replaces: bool,
+        schema: OwnedSchema,
+        batches: Vec<OwnedDeviceArray>,
+    ) -> Result<(), (Error, TableParts)> {
+        let options = self.core.encode_options();
+        // The producer gets the errors of its table, not each client.
+        let encoder = match Encoder::new(&schema, options) {
+            Ok(encoder) => encoder,
+            Err(error) => return Err((error, (schema, batches))),
+        };
+        let table = Published::new(schema, batches, encoder)?;
+        self.core
+            .add(ticket, replaces, table, |table, callbacks| {
+                Entry::Published(Arc::new(Deferred::new(table, callbacks)))
+            })
+            .map_err(|(error, table)| (error, table.into_parts()))
+    }
+
+    /// Sets the answer to clients that ask what a ticket stands for. The server itself knows only
+    /// published tables. A description without endpoints gets one: the ticket, at this server. A
+    /// new table in the ticket's place removes the description.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound`, `Stopped`.
+    pub fn set_description(&self, ticket: &[u8], description: Description) -> Result<()> {
+        self.core.ensure_running()?;
+        self.core.tickets.set_description(ticket, description)
+    }
+
+    /// Stops serving `ticket`. Running streams go on.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound`.
+    pub fn withdraw(&self, ticket: &[u8]) -> Result<()> {
+        self.core.generation.ensure_same_process()?;
+        self.core.tickets.withdraw(ticket).map(drop)
+    }
+
+    /// The tickets served now, in byte order.
+    pub fn tickets(&self) -> Vec<Vec<u8>> {
+        self.core.tickets.names()
+    }
+}
