@@ -5,19 +5,20 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 
 use super::authorizing::Allowed;
-use super::core::{ServerCore, ending};
+use super::core::ServerCore;
+use super::figures::asker;
 use super::providing::ProvidedStream;
 use super::refusing::with_retry;
 use super::request::{AskedFor, PullStream, Reply, Request, Sent};
 use super::selecting::selected;
 use super::source::{Source, refuse_stream};
-use super::streams::{Slot, StreamLimits};
+use super::streams::{Slot, StreamLimits, ending, lose_with};
 use super::taking::TakenStream;
 use super::threads::{HeavyTable, StreamWork};
 use super::tickets::Entry;
 use crate::driver::callbacks::{Callbacks, Deferred};
 use crate::driver::end::{End, EndLink};
-use crate::driver::figures::Record;
+use crate::driver::figures::{HANDLER, LIST, Record, label_of};
 use crate::driver::produce::{OutStream, Production, Publication, Published};
 use crate::driver::turning::Turner;
 use crate::error::{Error, Result};
@@ -368,7 +369,8 @@ impl ServerCore {
         principal: Option<String>,
         error: &Error,
     ) -> Asked {
-        self.note_refusal(question.link(), &question.request, principal, error);
+        let asker = asker(question.link(), &question.request, principal);
+        self.figures.note_refusal(&asker, error);
         let error = &with_retry(error);
         let question = self
             .take_source(question)
@@ -390,14 +392,44 @@ impl ServerCore {
             }
         }
     }
-}
 
-/// Has the place of a stream know that the client has gone.
-fn lose_with(stream: &OutStream, slot: &Arc<Slot>) {
-    let place = Arc::downgrade(slot);
-    stream.when_lost(Box::new(move || {
-        if let Some(place) = place.upgrade() {
-            place.lost();
+    /// The record of a request that `entry` answers.
+    fn record(
+        &self,
+        link: &EndLink,
+        asked: &ArrivedRequest,
+        entry: &Entry,
+        allowed: &Allowed,
+    ) -> Arc<Record> {
+        let request = &asked.request;
+        let label = match (&allowed.label, request.verb) {
+            (Some(label), _) => label.clone(),
+            (None, Verb::Get | Verb::Describe) if self.tickets.has(&request.ticket) => {
+                label_of(&request.ticket)
+            }
+            (None, Verb::List) if matches!(entry, Entry::Published(_)) => LIST.to_owned(),
+            // A client chooses these tickets: they make no labels.
+            (None, _) => HANDLER.to_owned(),
+        };
+        let asker = asker(link, asked, allowed.principal.clone());
+        self.figures.record(label, asker)
+    }
+
+    /// Why a request is refused before anything is done for it. The second connection of a stream
+    /// under way belongs to the stream.
+    pub(super) fn ensure_not_draining(&self, asked: &ArrivedRequest) -> Result<()> {
+        match self.draining.refusal() {
+            Some(refusal) if self.joinable(asked).is_none() => Err(refusal),
+            _ => Ok(()),
         }
-    }));
+    }
+
+    /// The stream under way whose second connection asks (rule E6).
+    pub(super) fn joinable(&self, asked: &ArrivedRequest) -> Option<Arc<OutStream>> {
+        if !asked.extension || asked.role == Role::Both {
+            return None;
+        }
+        let stream = self.streams.find(asked.request.stream_id)?;
+        (stream.ticket == asked.request.ticket).then_some(stream)
+    }
 }

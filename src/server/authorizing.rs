@@ -10,9 +10,9 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
-use super::Request;
 use super::asked::{Asked, Asker, Begun, Question};
 use super::core::ServerCore;
+use super::request::Request;
 use super::request::{AskedFor, Reply, Sent};
 use super::threads::StreamWork;
 use crate::driver::clock;

@@ -18,16 +18,16 @@ use crate::driver::turning::Turner;
 use crate::error::{Error, Result, Status};
 use crate::fork::Generation;
 use crate::proto::{ArrivedRequest, QuietTimes, RoleTags, SenderConfig, Timestamp, Uri};
-use crate::server::ServerOptions;
 use crate::server::answers::Answers;
 use crate::server::asked::{Asked, Begun, Question};
 use crate::server::authorizing::Authorizing;
 use crate::server::connections::{ConnectionBounds, Connections};
 use crate::server::draining::Draining;
-use crate::server::figures::ServerFigures;
+use crate::server::figures::{Measured, ServerFigures, ServerStats};
+use crate::server::options::ServerOptions;
 use crate::server::pulls::PullQueues;
 use crate::server::refusing::with_retry;
-use crate::server::streams::{Slot, Streams};
+use crate::server::streams::Streams;
 use crate::server::threads::Threads;
 use crate::server::tickets::{Entry, Tickets};
 use crate::transport::{self, Connection, LinkOptions};
@@ -227,14 +227,25 @@ impl ServerCore {
     }
 }
 
-/// Frees the stream's place among `max_streams` just before its last message.
-pub(super) fn ending(slot: &Arc<Slot>) -> Box<dyn FnOnce() + Send> {
-    let slot = Arc::downgrade(slot);
-    Box::new(move || {
-        if let Some(slot) = slot.upgrade() {
-            slot.ending();
+impl Measured for ServerCore {
+    fn stats(&self) -> ServerStats {
+        let streams = self.streams.counts();
+        let links = self.links();
+        let listeners = self.listeners.lock();
+        let not_accepted = listeners.iter().map(|it| it.acceptor.not_accepted());
+        let not_accepted: u64 = not_accepted.sum();
+        drop(listeners);
+        let counted = self.figures.counted();
+        ServerStats {
+            connections: links.len() as u64,
+            streams_active: streams.with_client as u64,
+            streams_served: streams.begun,
+            lent_outstanding: links.iter().map(|link| link.lent_outstanding()).sum(),
+            region_bytes: self.link_options.lending.budget.used(),
+            connections_refused: counted.connections_refused + not_accepted,
+            ..counted
         }
-    })
+    }
 }
 
 impl Host for ServerCore {

@@ -8,15 +8,15 @@ use parking_lot::Mutex;
 use super::core::ServerCore;
 use super::relay::Relay;
 use super::request::Reply;
+use super::request::Request;
 use super::selecting::PublishedTable;
 use super::source::{Source, not_read};
-use super::tickets::{Entry, Provider, provided};
-use super::{Request, Server};
+use super::tickets::{Entry, Provider};
 use crate::arrow::stream::{ArrayReader, DeviceStreamReader, export_device_stream};
 use crate::arrow::{OwnedDeviceArray, OwnedDeviceStream, OwnedSchema};
 use crate::driver::callbacks::Deferred;
 use crate::error::{Error, Result, Status};
-use crate::proto::{Headers, Verb};
+use crate::proto::Verb;
 
 /// What a middleware sends on with a request.
 pub(super) struct Forwarded {
@@ -83,45 +83,6 @@ impl ArrayReader for ForwardedTable {
 
 fn no_table() -> Error {
     Error::invalid_argument("the middleware sends no table with this request, or it was taken")
-}
-
-impl Server {
-    /// Has `middleware` answer every get, put and exchange that has the header `header`, before its
-    /// ticket does. It may pass a request on ([`Request::forward`]). A middleware set before is
-    /// replaced.
-    ///
-    /// # Errors
-    ///
-    /// With the provider given back: `InvalidArgument` for a key that no header can have,
-    /// `Stopped`.
-    pub fn set_middleware(
-        &self,
-        header: &str,
-        middleware: Box<dyn Provider>,
-    ) -> Result<(), (Error, Box<dyn Provider>)> {
-        let ready = (self.core.ensure_running())
-            .and_then(|()| Headers::new().add(header, []))
-            .and_then(|()| self.core.callbacks());
-        match ready {
-            Ok(callbacks) => {
-                let entry = provided(middleware, callbacks);
-                self.core.tickets.set_middleware(header.to_owned(), entry);
-                Ok(())
-            }
-            Err(error) => Err((error, middleware)),
-        }
-    }
-
-    /// Has tickets alone answer from now on.
-    ///
-    /// # Errors
-    ///
-    /// `Stopped`.
-    pub fn clear_middleware(&self) -> Result<()> {
-        self.core.ensure_running()?;
-        self.core.tickets.clear_middleware();
-        Ok(())
-    }
 }
 
 impl Request {

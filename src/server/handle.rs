@@ -14,17 +14,20 @@ use super::authorizing::{Asking, Authorizing};
 use super::connections::ConnectionBounds;
 use super::core::ServerCore;
 use super::draining::Draining;
-use super::figures::{self, ServerFigures};
+use super::figures::{self, Limits, Measured, ServerFigures, ServerStats};
+use super::options::ServerOptions;
 use super::pulls::PullQueues;
+use super::request::Request;
 use super::threads::Threads;
 use super::tickets::Tickets;
-use super::{Request, ServerOptions};
+
 use crate::cancel::Cancel;
 use crate::device::cuda::later;
 use crate::driver::callbacks::Callbacks;
 use crate::driver::clock;
+use crate::driver::figures::StreamSums;
 use crate::driver::io::IoThread;
-use crate::error::Result;
+use crate::error::{Error, Result, Status};
 use crate::fork::Generation;
 use crate::transport::{self, MemoryBudget};
 
@@ -85,7 +88,7 @@ impl Server {
             cutting: AtomicBool::new(false),
             me: Weak::clone(me),
         });
-        figures::enlist(&core);
+        figures::enlist(Weak::clone(&core.me) as Weak<ServerCore>);
         Ok(Self {
             core,
             callback_thread: Mutex::new(Some((callbacks, callback_thread))),
@@ -130,6 +133,36 @@ impl Server {
         self.core.pulls.releases.drain()
     }
 
+    /// Figures of the server.
+    pub fn stats(&self) -> ServerStats {
+        self.core.stats()
+    }
+
+    /// Figures of the streams with one label: a ticket's, the host's
+    /// ([`Request::set_label`]), [`HANDLER`](super::HANDLER), [`LIST`](super::LIST) or
+    /// [`OTHER`](super::OTHER).
+    ///
+    /// # Errors
+    ///
+    /// `NotFound`: nothing was counted under this label.
+    pub fn label_stats(&self, label: &str) -> Result<StreamSums> {
+        self.core.figures.labels.sums_of(label).ok_or_else(|| {
+            let text = format!("the server has no figures for the label {label:?}");
+            Error::new(Status::NotFound, text)
+        })
+    }
+
+    /// The figures in Prometheus' text format, version 0.0.4.
+    pub fn stats_text(&self) -> String {
+        let options = &self.core.options;
+        let limits = Limits {
+            connections: self.core.bounds.most() as u64,
+            streams: options.max_streams as u64,
+            region_bytes: options.link.lending.budget.limit(),
+        };
+        figures::written(&self.stats(), &limits, &self.core.figures.labels.all())
+    }
+
     /// Stops the server: refuses new connections and streams, gives running streams `deadline` from
     /// now to end, then cuts connections. Arrays that clients hold stay valid. Idempotent.
     ///
@@ -151,7 +184,7 @@ impl Drop for Server {
             return;
         }
         let ended = self.core.stop(Duration::ZERO).is_ok();
-        figures::retire(&self.core);
+        figures::retire(&*self.core);
         self.core.answers.close();
         self.core.tickets.clear();
         if let Some(authorizing) = &self.core.authorizing {

@@ -1,16 +1,21 @@
-//! Where a server listens, and its certificates.
+//! Where a server listens, its certificates, and to which other servers it sends clients when it
+//! drains.
 
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Weak};
 
 use rustix::io::Errno;
 
-use super::Server;
 use super::core::Listening;
+use super::handle::Server;
 use crate::driver::acceptor::Acceptor;
 use crate::error::{Error, Result};
 use crate::proto::{Role, RoleTags, Tags, Uri};
 use crate::transport::{self, TlsOptions};
+
+/// Most URIs that a server which drains can name, and most bytes of one: clients read no more.
+const MOST_URIS: usize = 16;
+const MOST_URI_BYTES: usize = 1024;
 
 impl Server {
     /// Listens at `uri` (`shm:/path`, `shm:@name`, `tls://host:port`, `tcp://host:port`,
@@ -112,5 +117,42 @@ impl Server {
             uri.to_string()
         };
         listeners.iter().map(of_role).collect()
+    }
+
+    /// Refuses new requests from now on, with `Busy`. Streams under way go on, and the server goes
+    /// on listening, so that clients hear where else they may ask: at `elsewhere`, best first.
+    /// [`stop`](Self::stop) ends what is left. A later call names other URIs.
+    ///
+    /// Whoever can connect is told the URIs.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidUri`; `InvalidArgument` for more than 16 URIs, or one of more than 1024 bytes;
+    /// `Stopped`.
+    pub fn drain(&self, elsewhere: &[&str]) -> Result<()> {
+        self.core.ensure_running()?;
+        if elsewhere.len() > MOST_URIS {
+            let text = format!("a server that drains names at most {MOST_URIS} other servers");
+            return Err(Error::invalid_argument(text));
+        }
+        for uri in elsewhere {
+            if uri.len() > MOST_URI_BYTES {
+                let text =
+                    format!("the URI of another server has more than {MOST_URI_BYTES} bytes");
+                return Err(Error::invalid_argument(text));
+            }
+            Uri::parse_all(&[uri])?;
+        }
+        tracing::info!("a server drains; {} others are named", elsewhere.len());
+        let elsewhere = elsewhere.iter().map(|uri| (*uri).to_owned());
+        self.core.draining.begin(elsewhere.collect());
+        Ok(())
+    }
+
+    /// Whether the server takes requests: it listens, and neither drains nor was stopped.
+    pub fn is_ready(&self) -> bool {
+        self.core.ensure_running().is_ok()
+            && !self.core.draining.is_on()
+            && !self.core.listeners.lock().is_empty()
     }
 }

@@ -23,17 +23,19 @@ mod selecting;
 mod serving;
 mod source;
 mod streams;
+mod take_options;
 mod taking;
 mod threads;
 mod tickets;
 
 pub use answers::AsyncAnswer;
 pub use authorizing::{Authorizer, SharedAuthorizer};
-pub use figures::process_stats;
+pub use figures::{ServerStats, process_stats};
 pub use handle::Server;
-pub use options::{ServerOptions, ServerStats, TakeOptions};
+pub use options::ServerOptions;
 pub use request::Request;
 pub use source::SentTable;
+pub use take_options::TakeOptions;
 pub use tickets::Provider;
 
 pub use crate::driver::figures::{

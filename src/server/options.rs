@@ -1,46 +1,12 @@
-//! Options and figures of a server.
+//! Options of a server.
 
 use std::time::Duration;
 
 use crate::arrow::Compression;
-use crate::arrow::decode::Level;
-use crate::driver::figures::{STATUSES, StreamSums};
-use crate::proto::Credit;
-use crate::server::SharedAuthorizer;
+use crate::server::authorizing::SharedAuthorizer;
 use crate::server::peers::{Bounds, STREAMS};
+use crate::server::take_options::TakeOptions;
 use crate::transport::{BodyPolicy, LinkOptions};
-
-/// Options for streams that clients send.
-#[derive(Debug, Clone)]
-pub struct TakeOptions {
-    /// How many batches and bytes a client may send before the host takes them.
-    pub window: Credit,
-    /// Most bytes of copies that a client may lend at once. Beyond it bodies travel as bytes.
-    pub lent_limit: u64,
-    /// Level of validation; `None`: `Structure` for a client of the same user, `Full` for others
-    /// (rule A8).
-    pub level: Option<Level>,
-    /// Most memory that one message may take here beside its body; `None`: 16 GiB from a client of
-    /// the same user, [`DecodeOptions`](crate::arrow::decode::DecodeOptions)' default from others.
-    pub message_limit: Option<u64>,
-    /// How long a client may be silent while the host waits for it; `None`: for ever.
-    pub stall_timeout: Option<Duration>,
-}
-
-impl Default for TakeOptions {
-    fn default() -> Self {
-        Self {
-            window: Credit {
-                batches: 16,
-                bytes: 256 << 20,
-            },
-            lent_limit: 1 << 30,
-            level: None,
-            message_limit: None,
-            stall_timeout: None,
-        }
-    }
-}
 
 /// Options of a server.
 #[derive(Debug, Clone)]
@@ -139,68 +105,6 @@ impl ServerOptions {
     pub(super) fn most_providers(&self) -> usize {
         let default = self.max_streams.saturating_add(Self::MORE_PROVIDERS);
         self.max_providers.unwrap_or(default)
-    }
-}
-
-/// Figures of a server.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct ServerStats {
-    /// Connections open now.
-    pub connections: u64,
-    /// Streams served now, without those whose clients have gone.
-    pub streams_active: u64,
-    /// Streams begun since the start.
-    pub streams_served: u64,
-    /// Record batches sent since the start.
-    pub batches: u64,
-    /// Body bytes lent without a copy, since the start.
-    pub bytes_lent: u64,
-    /// Body bytes copied on the host since the start: into regions, to be lent from them. Includes
-    /// sent bodies of at most 1 KiB.
-    pub bytes_copied: u64,
-    /// Body bytes sent through connections, since the start.
-    pub bytes_sent: u64,
-    /// Body bytes copied within a GPU's memory and lent from the copy, since the start.
-    pub bytes_copied_on_device: u64,
-    /// Body bytes copied from a GPU's memory to the host, then lent or sent, since the start.
-    pub bytes_staged: u64,
-    /// Buffers lent and not yet given back.
-    pub lent_outstanding: u64,
-    /// Bytes of regions for copies that exist now.
-    pub region_bytes: u64,
-    /// Connections accepted since the start.
-    pub connections_opened: u64,
-    /// Of these, those that are over.
-    pub connections_closed: u64,
-    /// Connections that were not accepted: of strangers, past a bound, or without a handshake.
-    pub connections_refused: u64,
-    /// Requests that were refused, by status: status -N has the place N.
-    pub refused: [u64; STATUSES],
-    /// All figures of streams, those above included.
-    pub streams: StreamSums,
-}
-
-impl Default for ServerStats {
-    fn default() -> Self {
-        Self {
-            connections: 0,
-            streams_active: 0,
-            streams_served: 0,
-            batches: 0,
-            bytes_lent: 0,
-            bytes_copied: 0,
-            bytes_sent: 0,
-            bytes_copied_on_device: 0,
-            bytes_staged: 0,
-            lent_outstanding: 0,
-            region_bytes: 0,
-            connections_opened: 0,
-            connections_closed: 0,
-            connections_refused: 0,
-            refused: [0; STATUSES],
-            streams: StreamSums::default(),
-        }
     }
 }
 

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::Request;
 use super::asked::Begun;
+use super::request::Request;
 use super::streams::Slot;
 use super::threads::StreamWork;
 use super::tickets::Provider;

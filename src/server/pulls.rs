@@ -12,7 +12,7 @@ use crate::driver::clock;
 use crate::driver::host_fd::HostFd;
 use crate::error::{Error, Result, Status};
 use crate::proto::Timestamp;
-use crate::server::Request;
+use crate::server::request::Request;
 
 /// The queues of a host that serves in the pull form.
 pub(super) struct PullQueues {

@@ -4,8 +4,8 @@ use std::os::fd::{AsRawFd as _, BorrowedFd, RawFd};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::Request;
 use super::core::ServerCore;
+use super::request::Request;
 use super::request::{PullAnswer, Reply, answered_before};
 use crate::arrow::{OwnedDeviceArray, OwnedSchema};
 use crate::driver::callbacks::Callbacks;

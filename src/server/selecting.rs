@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use super::Request;
+use super::request::Request;
 use super::tickets::{Entry, Provider, provided};
 use crate::arrow::OwnedDeviceStream;
 use crate::arrow::stream::export_device_stream;

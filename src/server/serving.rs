@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use super::Server;
+use super::handle::Server;
 use super::tickets::{Entry, Provider, provided};
 use crate::arrow::description::Description;
 use crate::arrow::{Encoder, OwnedDeviceArray, OwnedSchema};
 use crate::driver::callbacks::Deferred;
 use crate::driver::produce::{Published, TableParts};
 use crate::error::{Error, Result};
+use crate::proto::Headers;
 
 impl Server {
     /// Serves `ticket` by calling `provider` for each stream.
@@ -160,5 +161,42 @@ impl Server {
     /// The tickets served now, in byte order.
     pub fn tickets(&self) -> Vec<Vec<u8>> {
         self.core.tickets.names()
+    }
+
+    /// Has `middleware` answer every get, put and exchange that has the header `header`, before its
+    /// ticket does. It may pass a request on ([`Request::forward`]). A middleware set before is
+    /// replaced.
+    ///
+    /// # Errors
+    ///
+    /// With the provider given back: `InvalidArgument` for a key that no header can have,
+    /// `Stopped`.
+    pub fn set_middleware(
+        &self,
+        header: &str,
+        middleware: Box<dyn Provider>,
+    ) -> Result<(), (Error, Box<dyn Provider>)> {
+        let ready = (self.core.ensure_running())
+            .and_then(|()| Headers::new().add(header, []))
+            .and_then(|()| self.core.callbacks());
+        match ready {
+            Ok(callbacks) => {
+                let entry = provided(middleware, callbacks);
+                self.core.tickets.set_middleware(header.to_owned(), entry);
+                Ok(())
+            }
+            Err(error) => Err((error, middleware)),
+        }
+    }
+
+    /// Has tickets alone answer from now on.
+    ///
+    /// # Errors
+    ///
+    /// `Stopped`.
+    pub fn clear_middleware(&self) -> Result<()> {
+        self.core.ensure_running()?;
+        self.core.tickets.clear_middleware();
+        Ok(())
     }
 }

@@ -21,8 +21,8 @@ use crate::proto::{
     Grant, Headers, ReceiverConfig, SideConfig, StreamInfo, Tags, VERSION, Verb,
 };
 use crate::server::core::ServerCore;
-use crate::server::request::{Sent, answered_before};
-use crate::server::{Request, TakeOptions};
+use crate::server::request::{Request, Sent, answered_before};
+use crate::server::take_options::TakeOptions;
 
 /// A stream that a client sends.
 ///

@@ -70,6 +70,15 @@ pub struct StreamLimits {
     pub credit_time: Option<Duration>,
 }
 
+/// How many streams a server has.
+#[derive(Debug, Clone, Copy)]
+pub struct StreamTotals {
+    /// Active streams whose clients have not gone.
+    pub with_client: usize,
+    /// Streams begun since the start.
+    pub begun: u64,
+}
+
 impl Streams {
     /// Takes a slot for one more stream, which the peer of `link` has asked for. Where there is
     /// none, a stream that has waited too long for its client ends.
@@ -193,10 +202,13 @@ impl Streams {
         self.counts.lock().joinable.get(&id).and_then(Weak::upgrade)
     }
 
-    /// The number of active streams with a client, and of streams begun since the start.
-    pub fn counts(&self) -> (usize, u64) {
+    /// How many streams there are.
+    pub fn counts(&self) -> StreamTotals {
         let counts = self.counts.lock();
-        (counts.active - counts.lost, counts.served)
+        StreamTotals {
+            with_client: counts.active - counts.lost,
+            begun: counts.served,
+        }
     }
 
     /// The number of active streams, with or without a client.
@@ -336,6 +348,26 @@ impl Drop for Slot {
         drop(counts);
         self.streams.ended.notify_all();
     }
+}
+
+/// Frees the stream's place among `max_streams` just before its last message.
+pub fn ending(slot: &Arc<Slot>) -> Box<dyn FnOnce() + Send> {
+    let slot = Arc::downgrade(slot);
+    Box::new(move || {
+        if let Some(slot) = slot.upgrade() {
+            slot.ending();
+        }
+    })
+}
+
+/// Has the slot of a stream know that the client has gone.
+pub fn lose_with(stream: &OutStream, slot: &Arc<Slot>) {
+    let slot = Arc::downgrade(slot);
+    stream.when_lost(Box::new(move || {
+        if let Some(slot) = slot.upgrade() {
+            slot.lost();
+        }
+    }));
 }
 
 #[cfg(test)]

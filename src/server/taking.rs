@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
-use super::Request;
 use super::asked::Begun;
-use super::core::ending;
 use super::providing::provide;
+use super::request::Request;
 use super::source::Source;
-use super::streams::Slot;
+use super::streams::{Slot, ending};
 use super::threads::StreamWork;
 use super::tickets::Provider;
 use crate::driver::callbacks::Deferred;

@@ -13,7 +13,7 @@ use crate::driver::produce::Published;
 use crate::driver::wording::shown;
 use crate::error::{Error, Result, Status};
 use crate::proto::{self, Verb, ensure_ticket_fits};
-use crate::server::Request;
+use crate::server::request::Request;
 
 /// The header of a request that names the header of the middleware without which it has no meaning.
 const NEEDS_MIDDLEWARE: &str = "needs-middleware";

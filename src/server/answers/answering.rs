@@ -10,7 +10,7 @@ use crate::arrow::format::parse_pairs;
 use crate::driver::stream_loop::{LoopStream, Next, Watcher};
 use crate::error::{Error, Result, Status};
 use crate::proto::Headers;
-use crate::server::Request;
+use crate::server::request::Request;
 
 /// The most steps of a stream before it is the next one's turn.
 const AT_ONCE: usize = 16;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::Request;
+use super::request::Request;
 use crate::arrow::abi::ArrowAsyncDeviceStreamHandler;
 use crate::arrow::async_consumer;
 use crate::driver::stream_loop::{Caller, StreamLoop};

@@ -3,17 +3,25 @@
 use std::fmt::{Display, Write as _};
 use std::sync::Arc;
 
+use super::stats::ServerStats;
 use crate::driver::figures::{Counters, HistogramSums, STATUSES, StreamSums, upper_bound};
 use crate::error::Status;
 use crate::proto::Verb;
-use crate::server::ServerStats;
 
 /// Nanoseconds of a second: histograms of times are in seconds here.
 const SECOND: f64 = 1e9;
 /// Buckets of a time: each power of two from a microsecond to a minute.
-const TIMES: (u32, u32, usize) = (10, 36, 1);
+const TIMES: Buckets = Buckets {
+    first: 10,
+    last: 36,
+    step: 1,
+};
 /// Buckets of bytes: each second power of two from 256 bytes to a tebibyte.
-const SIZES: (u32, u32, usize) = (8, 40, 2);
+const SIZES: Buckets = Buckets {
+    first: 8,
+    last: 40,
+    step: 2,
+};
 
 /// The verbs that have figures.
 const VERBS: [Verb; 6] = [
@@ -25,6 +33,14 @@ const VERBS: [Verb; 6] = [
     Verb::Unknown(0),
 ];
 
+/// The upper bounds of a histogram: 2^`first`, and so on in steps of 2^`step` up to 2^`last`.
+#[derive(Clone, Copy)]
+struct Buckets {
+    first: u32,
+    last: u32,
+    step: usize,
+}
+
 /// One figure of a label.
 type Count = fn(&StreamSums) -> u64;
 
@@ -34,14 +50,14 @@ struct Page(String);
 
 /// Bounds that figures can come up to.
 #[derive(Default)]
-pub(super) struct Limits {
+pub struct Limits {
     pub connections: u64,
     pub streams: u64,
     pub region_bytes: u64,
 }
 
 /// The text of a server's figures.
-pub(super) fn written(
+pub fn written(
     stats: &ServerStats,
     limits: &Limits,
     labels: &[(String, Arc<Counters>)],
@@ -272,14 +288,13 @@ impl Page {
         }
     }
 
-    /// A histogram's bounds are those of the library that are 2^`first`, and so on in steps of
-    /// 2^`step` up to 2^`last`, divided by `unit`.
+    /// A histogram's bounds are those of the library among `bounds`, divided by `unit`.
     fn histogram(
         &mut self,
         name: &str,
         label: &str,
         sums: &HistogramSums,
-        (first, last, step): (u32, u32, usize),
+        bounds: Buckets,
         unit: f64,
     ) {
         if sums.count == 0 {
@@ -287,7 +302,7 @@ impl Page {
         }
         let mut buckets = sums.buckets.iter().enumerate();
         let mut below = 0;
-        for power in (first..=last).step_by(step) {
+        for power in (bounds.first..=bounds.last).step_by(bounds.step) {
             let bound = 1_u64 << power;
             for (index, count) in buckets.by_ref() {
                 below += count;

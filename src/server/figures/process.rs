@@ -1,0 +1,53 @@
+//! The servers of this process, and the figures of those that are gone.
+
+use std::ptr;
+use std::sync::Weak;
+
+use parking_lot::Mutex;
+
+use super::stats::ServerStats;
+use crate::fork::PerProcess;
+
+/// A server that has figures.
+pub trait Measured: Send + Sync {
+    /// Its figures now.
+    fn stats(&self) -> ServerStats;
+}
+
+#[derive(Default)]
+struct Servers {
+    running: Vec<Weak<dyn Measured>>,
+    gone: ServerStats,
+}
+
+static SERVERS: PerProcess<Mutex<Servers>> = PerProcess::new(Mutex::default);
+
+/// From now on a server counts for the process.
+pub fn enlist(server: Weak<dyn Measured>) {
+    SERVERS.get().lock().running.push(server);
+}
+
+/// Takes a stopped server off the list. Its counts stay in those of the process.
+pub fn retire(server: &impl Measured) {
+    let mut servers = SERVERS.get().lock();
+    let before = servers.running.len();
+    (servers.running).retain(|it| !ptr::addr_eq(it.as_ptr(), ptr::from_ref(server)));
+    if servers.running.len() < before {
+        let mut stats = server.stats();
+        // What exists now, and goes with the server.
+        (stats.connections, stats.streams_active) = (0, 0);
+        (stats.lent_outstanding, stats.region_bytes) = (0, 0);
+        servers.gone.add(&stats);
+    }
+}
+
+/// Figures of all servers of this process, those that are gone included.
+pub fn process_stats() -> ServerStats {
+    let servers = SERVERS.get().lock();
+    let mut sums = servers.gone;
+    // `retire` waits for the lock, so that none of these is the last reference.
+    for server in servers.running.iter().filter_map(Weak::upgrade) {
+        sums.add(&server.stats());
+    }
+    sums
+}
