@@ -149,7 +149,7 @@ pub unsafe extern "C" fn dipc_request_answer_async(
         // promises that nobody uses it any more.
         let own = unsafe { Box::from_raw(request) };
         if let Some(request) = own.into_owned() {
-            out.set(answer.begin(request));
+            out.set(answer(request));
         }
         Ok(())
     })

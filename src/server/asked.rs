@@ -4,18 +4,20 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
-use super::authorizing::Allowed;
+use super::asked_for::{Allowed, AskedFor};
+use super::attachment::Attachment;
+use super::client_stream::ClientStream;
 use super::core::ServerCore;
+use super::errors::with_retry;
 use super::figures::asker;
 use super::providing::ProvidedStream;
-use super::refusing::with_retry;
-use super::request::{AskedFor, PullStream, Reply, Request, Sent};
-use super::selecting::selected;
-use super::source::{Source, refuse_stream};
+use super::published::PublishedTable;
+use super::pull_stream::PullStream;
+use super::request::{Reply, Request, Services};
 use super::streams::{Slot, StreamLimits, ending, lose_with};
 use super::taking::TakenStream;
 use super::threads::{HeavyTable, StreamWork};
-use super::tickets::Entry;
+use super::tickets::{Entry, provided};
 use crate::driver::callbacks::{Callbacks, Deferred};
 use crate::driver::end::{End, EndLink};
 use crate::driver::figures::{HANDLER, LIST, Record, label_of};
@@ -49,7 +51,7 @@ pub(super) enum Asker {
     /// The request.
     Turner(Turner<End>),
     /// The stream that the client sends, and in an exchange the server's own stream.
-    Source(Arc<Source>, Option<Turner<End>>),
+    Source(Arc<ClientStream>, Option<Turner<End>>),
 }
 
 /// The place of a request among the streams.
@@ -178,6 +180,22 @@ impl ServerCore {
         })
     }
 
+    /// The stream that the client of `request` sends.
+    ///
+    /// # Errors
+    ///
+    /// The system's. The connection comes back.
+    fn source(
+        &self,
+        turner: Turner<End>,
+        request: &proto::Request,
+    ) -> Result<Arc<ClientStream>, (Error, Turner<End>)> {
+        let mut take = self.options.take.clone();
+        // What all clients may have here unread is bounded, as what waits for them is.
+        take.window.bytes = take.window.bytes.min(self.options.most_queued());
+        ClientStream::new(turner, request, &take, self.options.first_seq)
+    }
+
     fn admit(&self, link: &Arc<EndLink>, asked: &ArrivedRequest) -> Result<Admission> {
         self.ensure_running()?;
         let request = &asked.request;
@@ -215,8 +233,7 @@ impl ServerCore {
             &admission.entry,
             &allowed,
         );
-        let asked_for = AskedFor::of_allowed(&question.request.request, allowed, &record)
-            .before(self.forwards(&question.request.request));
+        let asked_for = AskedFor::of_allowed(&question.request.request, allowed, &record);
         let asked = question.request;
         match question.connection {
             Asker::Source(source, other) => {
@@ -229,9 +246,13 @@ impl ServerCore {
         }
     }
 
+    fn services(&self) -> Weak<dyn Services> {
+        Weak::clone(&self.me) as Weak<Self>
+    }
+
     /// This server, behind the middleware that answers a request.
-    fn forwards(&self, request: &proto::Request) -> Option<&Weak<Self>> {
-        self.tickets.middleware(request).map(|_| &self.me)
+    fn behind_middleware(&self, request: &proto::Request) -> Option<Weak<dyn Services>> {
+        self.tickets.middleware(request).map(|_| self.services())
     }
 
     /// Begins to send a stream to the client.
@@ -252,7 +273,7 @@ impl ServerCore {
             Entry::Published(table) if asked.request.selection.is_all() => {
                 return self.publish(turner, asked, table, (slot, callbacks), record);
             }
-            Entry::Published(table) => selected(table, callbacks.clone()),
+            Entry::Published(table) => provided(Box::new(PublishedTable(table)), callbacks.clone()),
             other => other,
         };
         // A provider, or a host of the pull form, may be slow.
@@ -272,14 +293,15 @@ impl ServerCore {
                 production,
                 provider,
                 record: Arc::clone(record),
-                request: Request::new(stream, asked_for, Reply::Returned, Sent::Nothing),
+                request: Request::new(stream, asked_for, Reply::Returned, Attachment::Nothing)
+                    .before(self.behind_middleware(&asked.request)),
                 slot,
                 yields: self.options.spin.is_zero(),
             })),
             Entry::Pull | Entry::Published(_) => {
                 let reply = self.pushed(production, slot);
                 self.pulls
-                    .put(Request::new(stream, asked_for, reply, Sent::Nothing));
+                    .put(Request::new(stream, asked_for, reply, Attachment::Nothing));
                 Begun::Elsewhere
             }
         }
@@ -288,7 +310,7 @@ impl ServerCore {
     /// Begins to take the stream of the client, and in an exchange to send one.
     fn begin_taking(
         &self,
-        (source, other): (Arc<Source>, Option<Turner<End>>),
+        (source, other): (Arc<ClientStream>, Option<Turner<End>>),
         request: &proto::Request,
         admission: Admission,
         asked_for: AskedFor,
@@ -311,13 +333,14 @@ impl ServerCore {
             let options = self.produce(callbacks, record);
             Production::new(Arc::clone(&stream), options, Box::new(|| ()))
         });
-        let sent = Sent::Client(Arc::clone(&source));
+        let sent = Attachment::Client(Arc::clone(&source));
         if let Entry::Provider(provider) = entry {
             return Begun::Thread(Box::new(TakenStream {
                 production,
                 record: Arc::clone(record),
                 provider,
-                request: Request::new(stream, asked_for, Reply::Returned, sent),
+                request: Request::new(stream, asked_for, Reply::Returned, sent)
+                    .before(self.behind_middleware(request)),
                 source,
                 slot,
             }));
@@ -331,9 +354,8 @@ impl ServerCore {
     }
 
     fn pushed(&self, production: Production, slot: Arc<Slot>) -> Reply {
-        Reply::Pushed(Box::new(Mutex::new(PullStream::new(
-            production, slot, &self.me,
-        ))))
+        let stream = Box::new(Mutex::new(PullStream::new(production, slot)));
+        Reply::Pushed(stream, self.services())
     }
 
     /// Begins to send a published table. The owner of the connection continues it.
@@ -383,7 +405,7 @@ impl ServerCore {
             });
         match question.connection {
             Asker::Source(source, _) => {
-                refuse_stream(&source, error);
+                source.refuse(error);
                 Asked::Begun(Begun::Elsewhere)
             }
             Asker::Turner(mut turner) => {

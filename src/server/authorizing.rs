@@ -11,9 +11,11 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 
 use super::asked::{Asked, Asker, Begun, Question};
+use super::asked_for::{Allowed, AskedFor};
+use super::attachment::Attachment;
 use super::core::ServerCore;
 use super::request::Request;
-use super::request::{AskedFor, Reply, Sent};
+use super::request::{Reply, refused};
 use super::threads::StreamWork;
 use crate::driver::clock;
 use crate::driver::end::EndLink;
@@ -75,15 +77,6 @@ impl Drop for Deciding {
     }
 }
 
-/// Whom the host has allowed a request.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Allowed {
-    /// The host's name for the client.
-    pub(super) principal: Option<String>,
-    /// The host's label for the request.
-    pub(super) label: Option<String>,
-}
-
 impl Authorizing {
     pub(super) fn new(way: Asking, most: usize) -> Self {
         Self {
@@ -119,7 +112,7 @@ impl Authorizing {
         let stopped = || Error::new(Status::Stopped, "the server was stopped");
         let way = self.way.lock().clone().ok_or_else(stopped)?;
         let stream = OutStream::without_batches(ticket.to_vec(), Arc::clone(link));
-        let request = |reply| Request::new(stream, asked_for, reply, Sent::Nothing);
+        let request = |reply| Request::new(stream, asked_for, reply, Attachment::Nothing);
         let authorizer = match way {
             Asking::Call(authorizer) => authorizer,
             Asking::Pull => {
@@ -145,12 +138,6 @@ impl Authorizing {
             }
         }
     }
-}
-
-/// What the client of a refused request gets.
-pub(super) fn refused(code: i32, text: String) -> Error {
-    let status = Status::from_code(code).unwrap_or(Status::Permission);
-    Error::new(status, text)
 }
 
 impl ServerCore {

@@ -15,7 +15,7 @@ use crate::driver::figures::Record;
 use crate::driver::io::IoThread;
 use crate::driver::produce::{Counting, ProduceOptions};
 use crate::driver::turning::Turner;
-use crate::error::{Error, Result, Status};
+use crate::error::{Error, Result};
 use crate::fork::Generation;
 use crate::proto::{ArrivedRequest, QuietTimes, RoleTags, SenderConfig, Timestamp, Uri};
 use crate::server::answers::Answers;
@@ -23,10 +23,10 @@ use crate::server::asked::{Asked, Begun, Question};
 use crate::server::authorizing::Authorizing;
 use crate::server::connections::{ConnectionBounds, Connections};
 use crate::server::draining::Draining;
+use crate::server::errors::{stopped, with_retry};
 use crate::server::figures::{Measured, ServerFigures, ServerStats};
 use crate::server::options::ServerOptions;
 use crate::server::pulls::PullQueues;
-use crate::server::refusing::with_retry;
 use crate::server::streams::Streams;
 use crate::server::threads::Threads;
 use crate::server::tickets::{Entry, Tickets};
@@ -74,7 +74,7 @@ impl ServerCore {
     pub(super) fn ensure_running(&self) -> Result<()> {
         self.generation.ensure_same_process()?;
         if self.stopped.load(Ordering::Acquire) {
-            return Err(Error::new(Status::Stopped, "the server was stopped"));
+            return Err(stopped());
         }
         Ok(())
     }
@@ -141,7 +141,7 @@ impl ServerCore {
         self.figures.opened();
         // The connection may have ended, or missed the cut, before it was in the list.
         if link.is_closed() || self.cutting.load(Ordering::Acquire) {
-            link.cut(&Error::new(Status::Stopped, "the server was stopped"));
+            link.cut(&stopped());
             self.remove(&link);
         }
         Ok(())
@@ -172,12 +172,11 @@ impl ServerCore {
     /// The queue of the thread that drops the host's objects.
     pub(super) fn callbacks(&self) -> Result<Callbacks> {
         let callbacks = self.callbacks.lock().clone();
-        callbacks.ok_or_else(|| Error::new(Status::Stopped, "the server was stopped"))
+        callbacks.ok_or_else(stopped)
     }
 
     pub(super) fn stop(&self, deadline: Duration) -> Result<()> {
         let drained_by = clock::after(deadline);
-        let stopped = || Error::new(Status::Stopped, "the server was stopped");
         if !self.stopped.swap(true, Ordering::AcqRel) {
             tracing::info!("a server stops");
         }

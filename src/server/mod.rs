@@ -2,41 +2,47 @@
 
 mod answers;
 mod asked;
+mod asked_for;
+mod attachment;
 mod authorizing;
+mod client_stream;
 mod connections;
 mod core;
 mod describe;
 mod draining;
+mod errors;
 mod figures;
+mod forwarded;
 mod forwarding;
 mod handle;
 mod listening;
 mod options;
 mod peers;
+mod provider;
 mod providing;
+mod published;
+mod pull_stream;
 mod pulls;
 mod pushing;
-mod refusing;
 mod relay;
 mod request;
-mod selecting;
+mod selected;
 mod serving;
-mod source;
 mod streams;
 mod take_options;
+mod taken;
 mod taking;
 mod threads;
 mod tickets;
 
-pub use answers::AsyncAnswer;
+pub use attachment::SentTable;
 pub use authorizing::{Authorizer, SharedAuthorizer};
 pub use figures::{ServerStats, process_stats};
 pub use handle::Server;
 pub use options::ServerOptions;
-pub use request::Request;
-pub use source::SentTable;
+pub use provider::Provider;
+pub use request::{AsyncAnswer, Request};
 pub use take_options::TakeOptions;
-pub use tickets::Provider;
 
 pub use crate::driver::figures::{
     BUCKETS, HANDLER, HistogramSums, LABEL_BYTES, LIST, MOST_LABELS, OTHER, STATUSES, StreamSums,

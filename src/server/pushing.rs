@@ -1,12 +1,12 @@
 //! The pull form: a host that pushes the batches of a stream.
 
 use std::os::fd::{AsRawFd as _, BorrowedFd, RawFd};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::core::ServerCore;
-use super::request::Request;
-use super::request::{PullAnswer, Reply, answered_before};
+use super::errors::{answered_before, stopped};
+use super::pull_stream::PullAnswer;
+use super::request::{AsyncAnswer, Reply, Request, Services, not_pulled};
 use crate::arrow::{OwnedDeviceArray, OwnedSchema};
 use crate::driver::callbacks::Callbacks;
 use crate::driver::clock;
@@ -23,7 +23,7 @@ impl Request {
     /// the stream. `InvalidArgument`, too, if the [selection](Self::selection) does not fit the
     /// schema: then the client has been told.
     pub fn start(&self, schema: &OwnedSchema, device_type: i32) -> Result<()> {
-        if let Reply::Relayed(relay) = &self.reply {
+        if let Reply::Relayed(relay, _) = &self.reply {
             return relay.start(schema, device_type);
         }
         let mut pull = self.pull(None)?;
@@ -47,7 +47,7 @@ impl Request {
         timeout: Option<Duration>,
     ) -> Result<(), (Error, OwnedDeviceArray)> {
         let deadline = timeout.map(clock::after);
-        if let Reply::Relayed(relay) = &self.reply {
+        if let Reply::Relayed(relay, _) = &self.reply {
             return relay.push(array, custom_metadata, deadline);
         }
         let mut pull = match self.pull(deadline) {
@@ -63,8 +63,8 @@ impl Request {
     /// then; the host may finish the stream.
     pub fn is_complete(&self) -> bool {
         match &self.reply {
-            Reply::Relayed(relay) => relay.is_complete(),
-            Reply::Pushed(pull) => {
+            Reply::Relayed(relay, _) => relay.is_complete(),
+            Reply::Pushed(pull, _) => {
                 // Another thread may wait for the client, and hold the lock.
                 let pull = pull.try_lock();
                 pull.is_some_and(|pull| pull.production.is_complete())
@@ -76,7 +76,7 @@ impl Request {
     /// Pull form: batches that the client has room for now, if they are small enough. After 0 the
     /// descriptor of [`fd`](Self::fd) tells when there may be room.
     pub(super) fn room(&self) -> Result<u64> {
-        if let Reply::Relayed(relay) = &self.reply {
+        if let Reply::Relayed(relay, _) = &self.reply {
             return Ok(relay.room());
         }
         match self.pull(None)?.production.room() {
@@ -100,38 +100,37 @@ impl Request {
     /// Calls `with` with the descriptor of [`fd`](Self::fd).
     pub fn with_fd<T>(&self, with: impl FnOnce(BorrowedFd<'_>) -> T) -> Result<T> {
         match &self.reply {
-            Reply::Relayed(relay) => relay.fd().map(with),
+            Reply::Relayed(relay, _) => relay.fd().map(with),
             _ => Ok(with(self.pull(None)?.production.fd()?)),
         }
     }
 
     /// Pull form: the server, for a stream that the host has not begun.
-    pub(super) fn ensure_unanswered(&self) -> Result<Arc<ServerCore>> {
+    fn ensure_unanswered(&self) -> Result<Arc<dyn Services>> {
         let server = match &self.reply {
             Reply::Taken(_) => {
                 let text = "the client of this request sends a table, and gets none";
                 return Err(Error::invalid_argument(text));
             }
-            Reply::Relayed(relay) => {
+            Reply::Relayed(relay, server) => {
                 relay.ensure_fresh()?;
-                Weak::clone(&relay.server)
+                server
             }
-            _ => {
-                let pull = self.pull(None)?;
-                pull.production.ensure_fresh()?;
-                Weak::clone(&pull.server)
+            Reply::Pushed(_, server) => {
+                self.pull(None)?.production.ensure_fresh()?;
+                server
             }
+            Reply::Returned | Reply::Decided(_) => return Err(not_pulled()),
         };
-        let stopped = || Error::new(Status::Stopped, "the server was stopped");
-        let core = server.upgrade().ok_or_else(stopped)?;
-        core.ensure_running()?;
-        Ok(core)
+        let server = server.upgrade().ok_or_else(stopped)?;
+        server.ensure_running()?;
+        Ok(server)
     }
 
     /// Pull form: has the arrays of a stream that the host has not begun released by `callbacks`.
-    pub(super) fn release_by(&self, callbacks: Callbacks) -> Result<()> {
+    fn release_by(&self, callbacks: Callbacks) -> Result<()> {
         match &self.reply {
-            Reply::Relayed(relay) => relay.release_by(callbacks),
+            Reply::Relayed(relay, _) => relay.release_by(callbacks),
             _ => self.pull(None)?.production.release_by(callbacks),
         }
     }
@@ -145,9 +144,9 @@ impl Request {
     /// request was failed.
     pub fn finish(&self, timeout: Option<Duration>) -> Result<()> {
         match &self.reply {
-            Reply::Relayed(relay) => {
+            Reply::Relayed(relay, _) => {
                 if self.verb() == Verb::Put
-                    && let Err(error) = self.sent.ensure_read()
+                    && let Err(error) = self.attachment.ensure_read()
                 {
                     relay.fail(error.status().code(), error.text());
                     return Err(error);
@@ -157,9 +156,9 @@ impl Request {
             Reply::Taken(place) => {
                 let place = place.lock().take().ok_or_else(answered_before)?;
                 place.ending();
-                return self.client_stream()?.answer(Ok(()));
+                return self.attachment.client_stream()?.answer(Ok(()));
             }
-            Reply::Returned | Reply::Decided(_) | Reply::Pushed(_) => {}
+            Reply::Returned | Reply::Decided(_) | Reply::Pushed(..) => {}
         }
         let deadline = timeout.map(clock::after);
         let mut pull = self.pull(deadline)?;
@@ -168,11 +167,37 @@ impl Request {
         }
         pull.production.finish(deadline)?;
         pull.answer = Some(PullAnswer::Finished);
-        let answered = match self.sent.by_client() {
+        let answered = match self.attachment.of_client() {
             Some(source) => source.answer(Ok(())),
             None => Ok(()),
         };
         pull.production.let_go();
         answered
+    }
+
+    /// Pull form: prepares an answer by a producer of Arrow's asynchronous interface. The arrays
+    /// will be released where those of providers are.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` for a provider's request, for a client that only sends a stream, and for a
+    /// stream that the host has begun otherwise; `Stopped`; `OutOfResources` when the process has
+    /// no threads or descriptors left.
+    pub fn prepare_async_answer(&self) -> Result<AsyncAnswer> {
+        let server = self.ensure_unanswered()?;
+        let answer = server.prepare_async_answer()?;
+        self.release_by(server.callbacks()?)?;
+        Ok(answer)
+    }
+
+    /// Pull form: has the arrays of a stream that the host has not begun released where those of
+    /// providers are, instead of by the host's own calls.
+    ///
+    /// # Errors
+    ///
+    /// As [`prepare_async_answer`](Self::prepare_async_answer).
+    pub fn release_by_callbacks(&self) -> Result<()> {
+        let server = self.ensure_unanswered()?;
+        self.release_by(server.callbacks()?)
     }
 }

@@ -1,12 +1,11 @@
 //! What a host of the pull form answers to a middleware, which waits for it in this process.
 
 use std::os::fd::{AsFd as _, BorrowedFd};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
-use super::core::ServerCore;
-use super::request::answered_before;
+use super::errors::answered_before;
 use crate::arrow::stream::{ArrayReader, export_device_stream};
 use crate::arrow::{OwnedDeviceArray, OwnedDeviceStream, OwnedSchema, annotate, copy_schema};
 use crate::driver::callbacks::{Callbacks, lent_array};
@@ -17,7 +16,6 @@ use crate::proto::Timestamp;
 
 /// The host's answer, batch by batch: the next one is taken once the middleware has taken the last.
 pub(super) struct Relay {
-    pub(super) server: Weak<ServerCore>,
     /// The host takes a table, and gives none.
     is_put: bool,
     state: Mutex<State>,
@@ -69,9 +67,8 @@ fn lost() -> Error {
 }
 
 impl Relay {
-    pub(super) fn new(server: &Weak<ServerCore>, is_put: bool, callbacks: Callbacks) -> Arc<Self> {
+    pub(super) fn new(is_put: bool, callbacks: Callbacks) -> Arc<Self> {
         Arc::new(Self {
-            server: Weak::clone(server),
             is_put,
             state: Mutex::new(State {
                 callbacks,

@@ -1,4 +1,4 @@
-//! A client's request for a stream.
+//! A client's request for a stream, in the hands of the host.
 
 use std::os::fd::BorrowedFd;
 use std::sync::mpsc::SyncSender;
@@ -7,18 +7,21 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 
+use super::asked_for::{Allowed, AskedFor};
+use super::attachment::Attachment;
+use super::errors::stopped;
+use super::forwarded::Forwarded;
+use super::pull_stream::{PullAnswer, PullStream};
+use super::relay::Relay;
+use super::streams::Slot;
+use crate::arrow::OwnedDeviceStream;
+use crate::arrow::abi::ArrowAsyncDeviceStreamHandler;
+use crate::driver::callbacks::Callbacks;
 use crate::driver::clock;
-use crate::driver::figures::{LABEL_BYTES, Record, label_of};
-use crate::driver::produce::{OutStream, Production};
+use crate::driver::figures::{LABEL_BYTES, label_of};
+use crate::driver::produce::OutStream;
 use crate::error::{Error, Result, Status};
-use crate::proto::{self, Headers, Selection, Timestamp, Verb};
-use crate::server::authorizing::{Allowed, refused};
-use crate::server::core::ServerCore;
-use crate::server::forwarding::Forwarded;
-use crate::server::relay::Relay;
-use crate::server::selecting::Selected;
-use crate::server::source::Source;
-use crate::server::streams::Slot;
+use crate::proto::{Headers, Selection, Timestamp, Verb};
 use crate::transport::PeerOrigin;
 
 /// A client's request for a stream.
@@ -32,8 +35,32 @@ pub struct Request {
     /// The provider's own reason for a failure.
     failure: Mutex<Option<(i32, String)>>,
     pub(super) reply: Reply,
-    pub(super) sent: Sent,
+    pub(super) attachment: Attachment,
+    /// The server, for a request that its middleware may pass on.
+    behind: Option<Weak<dyn Services>>,
 }
+
+/// What requests ask of their server.
+pub(super) trait Services: Send + Sync {
+    fn ensure_running(&self) -> Result<()>;
+
+    /// The queue of the thread that drops the host's objects.
+    fn callbacks(&self) -> Result<Callbacks>;
+
+    /// Prepares an answer by a producer of Arrow's asynchronous interface.
+    fn prepare_async_answer(&self) -> Result<AsyncAnswer>;
+
+    /// Has what stands behind the middleware answer `request` ([`Request::forward`]).
+    fn forward(
+        &self,
+        request: &Request,
+        table: Option<OwnedDeviceStream>,
+    ) -> Result<Option<OwnedDeviceStream>>;
+}
+
+/// Begins the answer to a request, and gives the handler for the producer. A thread of the server
+/// sends what the handler gets.
+pub type AsyncAnswer = Box<dyn FnOnce(Request) -> ArrowAsyncDeviceStreamHandler>;
 
 /// How the host answers a request.
 pub(super) enum Reply {
@@ -42,143 +69,36 @@ pub(super) enum Reply {
     /// Pull form: by its word whether the client may do this. `None`: the host has said it.
     Decided(Mutex<Option<SyncSender<Result<Allowed>>>>),
     /// Pull form: by a stream that it pushes.
-    Pushed(Box<Mutex<PullStream>>),
+    Pushed(Box<Mutex<PullStream>>, Weak<dyn Services>),
     /// Pull form: by its word that it has taken the table of a put. The place of that stream, until
     /// the host has said it.
     Taken(Mutex<Option<Arc<Slot>>>),
     /// Pull form: to the middleware that has passed the request on, and waits.
-    Relayed(Arc<Relay>),
-}
-
-/// The table that comes with a request.
-pub(super) enum Sent {
-    Nothing,
-    /// The client's.
-    Client(Arc<Source>),
-    /// What the middleware sends in its place.
-    Forwarded(Forwarded),
-}
-
-/// What the client said beside the ticket.
-pub(super) struct AskedFor {
-    pub(super) verb: Verb,
-    headers: Headers,
-    selected: Selected,
-    deadline: Option<Timestamp>,
-    /// The host's name for the client.
-    principal: Mutex<Option<String>>,
-    /// The host's label for the request, of one that is not begun.
-    label: Mutex<Option<String>>,
-    /// `None` while the host decides about the request.
-    record: Option<Arc<Record>>,
-    /// The server, for a request that its middleware may pass on.
-    behind: Option<Weak<ServerCore>>,
-}
-
-impl AskedFor {
-    /// Of a request that came `at` that time.
-    pub(super) fn of(request: &proto::Request, at: Timestamp) -> Self {
-        Self {
-            verb: request.verb,
-            headers: request.headers.clone(),
-            selected: Selected::new(&request.selection),
-            deadline: (request.deadline).map(|deadline| at.saturating_add(deadline)),
-            principal: Mutex::new(None),
-            label: Mutex::new(None),
-            record: None,
-            behind: None,
-        }
-    }
-
-    /// Of a request that the middleware answers.
-    pub(super) fn before(mut self, server: Option<&Weak<ServerCore>>) -> Self {
-        self.behind = server.cloned();
-        self
-    }
-
-    /// Of the same request for the whole table, on its way behind the middleware.
-    fn forwarded(&self) -> Self {
-        Self {
-            verb: self.verb,
-            headers: self.headers.clone(),
-            selected: Selected::new(&Selection::new()),
-            deadline: self.deadline,
-            principal: Mutex::new(self.principal.lock().clone()),
-            label: Mutex::new(None),
-            record: self.record.clone(),
-            behind: None,
-        }
-    }
-
-    /// Of a request that the host has allowed.
-    pub(super) fn of_allowed(
-        request: &proto::Request,
-        allowed: Allowed,
-        record: &Arc<Record>,
-    ) -> Self {
-        Self {
-            principal: Mutex::new(allowed.principal),
-            record: Some(Arc::clone(record)),
-            ..Self::of(request, record.at())
-        }
-    }
-}
-
-impl Sent {
-    /// Fails if the host has left something of the table that a middleware sends.
-    pub(super) fn ensure_read(&self) -> Result<()> {
-        match self {
-            Self::Forwarded(forwarded) => forwarded.ensure_read(),
-            Self::Nothing | Self::Client(_) => Ok(()),
-        }
-    }
-
-    /// The stream of the client, also where the middleware has taken it.
-    pub(super) fn by_client(&self) -> Option<&Arc<Source>> {
-        match self {
-            Self::Nothing => None,
-            Self::Client(source) => Some(source),
-            Self::Forwarded(forwarded) => forwarded.source.as_ref(),
-        }
-    }
-}
-
-pub(super) struct PullStream {
-    pub(super) production: Production,
-    /// The host has said its last word, once.
-    pub(super) answer: Option<PullAnswer>,
-    /// Counts the stream as active. After `production`, so that the stream ends first.
-    _slot: Arc<Slot>,
-    pub(super) server: Weak<ServerCore>,
-}
-
-impl PullStream {
-    pub(super) fn new(production: Production, slot: Arc<Slot>, server: &Weak<ServerCore>) -> Self {
-        Self {
-            production,
-            answer: None,
-            _slot: slot,
-            server: Weak::clone(server),
-        }
-    }
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum PullAnswer {
-    Finished,
-    Failed,
+    Relayed(Arc<Relay>, Weak<dyn Services>),
 }
 
 impl Request {
     /// A request whose host has the stream that the client sends, if it sends one.
-    pub(super) fn new(stream: Arc<OutStream>, asked: AskedFor, reply: Reply, sent: Sent) -> Self {
+    pub(super) fn new(
+        stream: Arc<OutStream>,
+        asked: AskedFor,
+        reply: Reply,
+        attachment: Attachment,
+    ) -> Self {
         Self {
             stream,
             asked,
             failure: Mutex::new(None),
             reply,
-            sent,
+            attachment,
+            behind: None,
         }
+    }
+
+    /// The same, for the middleware of `server`, if it is one's.
+    pub(super) fn before(mut self, server: Option<Weak<dyn Services>>) -> Self {
+        self.behind = server;
+        self
     }
 
     /// The ticket that the client asked for.
@@ -196,34 +116,53 @@ impl Request {
         &self.asked.headers
     }
 
-    /// The server behind the middleware that has this request.
-    ///
-    /// # Errors
-    ///
-    /// `InvalidArgument`: the request is not a middleware's. `Stopped`.
-    pub(super) fn server_behind(&self) -> Result<Arc<ServerCore>> {
-        let behind = self.asked.behind.as_ref().ok_or_else(|| {
-            Error::invalid_argument("only a middleware can forward a request, and only its own")
-        })?;
-        let stopped = || Error::new(Status::Stopped, "the server was stopped");
-        let core = behind.upgrade().ok_or_else(stopped)?;
-        core.ensure_running()?;
-        Ok(core)
-    }
-
     /// The same request for those behind the middleware, with the table that the middleware sends.
     pub(super) fn behind(&self, forwarded: Forwarded, reply: Reply) -> Self {
         let stream = Arc::clone(&self.stream);
-        Self::new(
-            stream,
-            self.asked.forwarded(),
-            reply,
-            Sent::Forwarded(forwarded),
-        )
+        let table = Attachment::Forwarded(forwarded);
+        Self::new(stream, self.asked.forwarded(), reply, table)
     }
 
-    pub(super) fn selected(&self) -> &Selected {
-        &self.asked.selected
+    /// The columns and rows that the client wants of the table. Unless the host
+    /// [takes it](Self::take_selection), the host gives the whole table.
+    pub fn selection(&self) -> &Selection {
+        self.asked.selected.selection()
+    }
+
+    /// Takes it upon the host to select: the stream that it gives has the wanted columns and rows
+    /// alone. Otherwise the library selects of the whole table, without a copy.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument`: the stream has begun.
+    pub fn take_selection(&self) -> Result<()> {
+        self.asked.selected.leave_to_host()
+    }
+
+    /// What is left to the library to select of a stream that begins now.
+    pub(super) fn selection_left(&self) -> Selection {
+        self.asked.selected.left()
+    }
+
+    /// Middleware: has what stands behind it answer the request: the published table, the provider
+    /// of the ticket or the handler. Gives the whole table of a get or an exchange, whatever the
+    /// client has selected of it; the library selects of what the middleware gives.
+    ///
+    /// `table` goes to the host in the place of the table that the client sends, which the
+    /// middleware takes by [`source`](Self::source). A put returns when the host has taken it.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument`: the request is not a middleware's, or a table is missing or too much.
+    /// `Unsupported`: an exchange, and the pull form stands behind the middleware. `Cancelled`: the
+    /// client has gone. `NotFound`, `Stopped`, and what the host says.
+    pub fn forward(&self, table: Option<OwnedDeviceStream>) -> Result<Option<OwnedDeviceStream>> {
+        let behind = self.behind.as_ref().ok_or_else(|| {
+            Error::invalid_argument("only a middleware can forward a request, and only its own")
+        })?;
+        let server = behind.upgrade().ok_or_else(stopped)?;
+        server.ensure_running()?;
+        server.forward(self, table)
     }
 
     /// The name that the server's authorizer has given the client.
@@ -346,7 +285,7 @@ impl Request {
     /// other number becomes `Permission`.
     pub fn fail(&self, code: i32, text: &str) {
         let refuse_sent = || {
-            if let Some(source) = self.sent.by_client() {
+            if let Some(source) = self.attachment.of_client() {
                 // It fails only where the client is told already.
                 let _ = source.answer(Err((code, text.to_owned())));
             }
@@ -358,14 +297,14 @@ impl Request {
                     self.decided(&word, Err(refused(code, text.to_owned())));
                 }
             }
-            Reply::Relayed(relay) => relay.fail(code, text),
+            Reply::Relayed(relay, _) => relay.fail(code, text),
             Reply::Taken(place) => {
                 if let Some(place) = place.lock().take() {
                     place.ending();
                     refuse_sent();
                 }
             }
-            Reply::Pushed(pull) => {
+            Reply::Pushed(pull, _) => {
                 // Another call may wait for the client and hold the lock: this ends its wait.
                 self.stream.give_up();
                 let PullStream {
@@ -396,11 +335,8 @@ impl Request {
 
     /// The host's end of the stream, once no other call uses it.
     pub(super) fn pull(&self, deadline: Option<Timestamp>) -> Result<MutexGuard<'_, PullStream>> {
-        let Reply::Pushed(pull) = &self.reply else {
-            return Err(Error::invalid_argument(
-                "this request belongs to a provider, which gives its batches by a stream; push, \
-                 start and finish are for tickets served in the pull form",
-            ));
+        let Reply::Pushed(pull, _) = &self.reply else {
+            return Err(not_pulled());
         };
         match deadline {
             None => Ok(pull.lock()),
@@ -411,9 +347,18 @@ impl Request {
     }
 }
 
-/// A host answers once.
-pub(super) fn answered_before() -> Error {
-    Error::invalid_argument("the request was answered before")
+/// Why the host cannot push a stream.
+pub(super) fn not_pulled() -> Error {
+    Error::invalid_argument(
+        "this request belongs to a provider, which gives its batches by a stream; push, start and \
+         finish are for tickets served in the pull form",
+    )
+}
+
+/// What the client of a refused request gets.
+pub(super) fn refused(code: i32, text: String) -> Error {
+    let status = Status::from_code(code).unwrap_or(Status::Permission);
+    Error::new(status, text)
 }
 
 impl Drop for Request {
@@ -432,10 +377,10 @@ impl Drop for Request {
                 "the server's host has not decided about this request",
             )),
             Reply::Taken(place) if place.lock().is_some() => Some(dropped),
-            Reply::Pushed(_) if self.sent.by_client().is_some() || self.is_cancelled() => {
+            Reply::Pushed(..) if self.attachment.of_client().is_some() || self.is_cancelled() => {
                 Some(dropped)
             }
-            Reply::Relayed(_) => Some(dropped),
+            Reply::Relayed(..) => Some(dropped),
             _ => None,
         };
         if let Some((status, text)) = unanswered {

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use super::handle::Server;
-use super::tickets::{Entry, Provider, provided};
+use super::provider::Provider;
+use super::tickets::{Entry, provided};
 use crate::arrow::description::Description;
 use crate::arrow::{Encoder, OwnedDeviceArray, OwnedSchema};
 use crate::driver::callbacks::Deferred;

@@ -11,6 +11,7 @@ use crate::driver::end::{Awaited, End, EndLink};
 use crate::driver::produce::OutStream;
 use crate::error::{Error, Result, Status};
 use crate::proto::Timestamp;
+use crate::server::errors::stopped;
 use crate::server::peers::{Bounds, PeerKey};
 
 /// Streams are looked at so often in the time that one may wait for its client while others want
@@ -110,7 +111,7 @@ impl Streams {
     ) -> Result<Arc<Slot>> {
         let mut counts = self.counts.lock();
         if counts.closed {
-            return Err(Error::new(Status::Stopped, "the server was stopped"));
+            return Err(stopped());
         }
         let peer = PeerKey::of(link.origin());
         counts.ensure_place(peer, limits.bounds)?;
@@ -375,6 +376,7 @@ mod tests {
     use std::net::{IpAddr, Ipv4Addr};
 
     use super::*;
+    use crate::server::errors::stopped;
     use crate::server::peers::STREAMS;
 
     /// Rule Q8: streams that a peer has left count towards its bound until they end, and towards

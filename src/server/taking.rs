@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use super::asked::Begun;
+use super::client_stream::ClientStream;
+use super::provider::Provider;
 use super::providing::provide;
 use super::request::Request;
-use super::source::Source;
 use super::streams::{Slot, ending};
 use super::threads::StreamWork;
-use super::tickets::Provider;
 use crate::driver::callbacks::Deferred;
 use crate::driver::figures::Record;
 use crate::driver::produce::Production;
@@ -16,7 +16,7 @@ use crate::error::{Error, Status};
 
 /// Answers at its drop where nobody has: a client must not wait for a handler that has panicked, or
 /// that was taken back.
-struct Unanswered(Arc<Source>);
+struct Unanswered(Arc<ClientStream>);
 
 impl Drop for Unanswered {
     fn drop(&mut self) {
@@ -37,7 +37,7 @@ pub(super) struct TakenStream {
     pub(super) record: Arc<Record>,
     pub(super) provider: Arc<Deferred<Box<dyn Provider>>>,
     pub(super) request: Request,
-    pub(super) source: Arc<Source>,
+    pub(super) source: Arc<ClientStream>,
     pub(super) slot: Arc<Slot>,
 }
 

@@ -6,46 +6,16 @@ use std::sync::{Arc, OnceLock};
 
 use parking_lot::RwLock;
 
-use crate::arrow::OwnedDeviceStream;
 use crate::arrow::description::Description;
 use crate::driver::callbacks::{Callbacks, Deferred};
 use crate::driver::produce::Published;
 use crate::driver::wording::shown;
 use crate::error::{Error, Result, Status};
 use crate::proto::{self, Verb, ensure_ticket_fits};
-use crate::server::request::Request;
+use crate::server::provider::Provider;
 
 /// The header of a request that names the header of the middleware without which it has no meaning.
 const NEEDS_MIDDLEWARE: &str = "needs-middleware";
-
-/// Gives the streams of a ticket.
-///
-/// Each call runs on a thread for this stream only, which then pulls the stream. So a provider may
-/// block, and may fetch from its own server. Dropping the provider calls the host too.
-pub trait Provider: Send + Sync + 'static {
-    /// Opens the stream for `request`, which lives until that stream is released.
-    ///
-    /// # Errors
-    ///
-    /// Any error. The client gets its status and text.
-    fn open(&self, request: &Request) -> Result<OwnedDeviceStream>;
-
-    /// Takes the stream that the client of `request` sends ([`Request::source`]).
-    ///
-    /// # Errors
-    ///
-    /// Any error. The client gets its status and text.
-    fn take(&self, request: &Request) -> Result<()> {
-        let _ = request;
-        Err(Error::unsupported("this server takes no tables"))
-    }
-
-    /// Whether all calls give the same batches. Then two calls can serve a baseline peer on two
-    /// connections (rule E6).
-    fn is_deterministic(&self) -> bool {
-        false
-    }
-}
 
 /// The source of a ticket's table. The I/O thread may hold the last reference to an object of the
 /// host. So [`Deferred`] drops it on a thread where host code may run.

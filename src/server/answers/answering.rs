@@ -3,8 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::offers::Offers;
-use super::wrong;
+use super::offers::{Offers, wrong};
 use crate::arrow::async_consumer::Produced;
 use crate::arrow::format::parse_pairs;
 use crate::driver::stream_loop::{LoopStream, Next, Watcher};

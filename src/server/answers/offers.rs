@@ -6,9 +6,8 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::answering::Answering;
 use crate::arrow::async_consumer::{AsyncConsumer, HostProducer, Produced};
-use crate::driver::stream_loop::Caller;
+use crate::error::{Error, Status};
 
 /// The most tasks that a producer is asked for and that are not sent. Each may hold a batch.
 const MOST_AHEAD: u32 = 8;
@@ -16,7 +15,8 @@ const MOST_AHEAD: u32 = 8;
 /// The queue of one stream.
 pub(super) struct Offers {
     producer: Arc<HostProducer>,
-    caller: Arc<Caller<Answering>>,
+    /// Wakes the thread that sends.
+    wake: Box<dyn Fn() + Send + Sync>,
     state: Mutex<State>,
 }
 
@@ -37,10 +37,13 @@ struct State {
 }
 
 impl Offers {
-    pub(super) fn new(producer: Arc<HostProducer>, caller: Arc<Caller<Answering>>) -> Self {
+    pub(super) fn new(
+        producer: Arc<HostProducer>,
+        wake: impl Fn() + Send + Sync + 'static,
+    ) -> Self {
         Self {
             producer,
-            caller,
+            wake: Box::new(wake),
             state: Mutex::default(),
         }
     }
@@ -133,7 +136,7 @@ impl AsyncConsumer for Offers {
             }
         };
         drop(state);
-        self.caller.wake();
+        (self.wake)();
         let is_refused = refused.is_some() && is_schema;
         drop(refused);
         match is_refused {
@@ -141,4 +144,12 @@ impl AsyncConsumer for Offers {
             false => Ok(()),
         }
     }
+}
+
+/// The error of a producer that does not follow its interface.
+pub(super) fn wrong(text: &str) -> Error {
+    Error::new(
+        Status::Provider,
+        format!("the server's asynchronous producer {text}"),
+    )
 }

@@ -57,11 +57,7 @@ pub struct Limits {
 }
 
 /// The text of a server's figures.
-pub fn written(
-    stats: &ServerStats,
-    limits: &Limits,
-    labels: &[(String, Arc<Counters>)],
-) -> String {
+pub fn written(stats: &ServerStats, limits: &Limits, labels: &[(String, Arc<Counters>)]) -> String {
     let mut page = Page::default();
     page.about("build_info", "gauge", "The library that serves.");
     let version = [("version", env!("CARGO_PKG_VERSION").to_owned())];

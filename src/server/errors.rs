@@ -1,4 +1,4 @@
-//! Requests that a server refuses, and what it advises their clients (rule Q8).
+//! Errors that several parts of a server give, and what a busy server advises (rule Q8).
 
 use std::time::Duration;
 
@@ -17,4 +17,14 @@ pub(super) fn with_retry(error: &Error) -> Error {
         retry_after: Some(RETRY_AFTER),
         ..Advice::default()
     }))
+}
+
+/// The server is no more.
+pub(super) fn stopped() -> Error {
+    Error::new(Status::Stopped, "the server was stopped")
+}
+
+/// A host answers once.
+pub(super) fn answered_before() -> Error {
+    Error::invalid_argument("the request was answered before")
 }

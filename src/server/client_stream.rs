@@ -1,5 +1,6 @@
 //! Streams that clients send (rule Q3), on their way to the host.
 
+use std::mem;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -7,7 +8,6 @@ use parking_lot::Mutex;
 
 use crate::arrow::OwnedSchema;
 use crate::arrow::decode::{DecodeOptions, Decoder};
-use crate::arrow::stream::DeviceStreamReader;
 use crate::cancel::Cancel;
 use crate::device::DeviceKind;
 use crate::driver::bell::Bell;
@@ -20,15 +20,14 @@ use crate::proto::{
     self, BODY_KIND_LIST, BODY_KIND_PACKED, FEATURE_IN_PLACE, FEATURE_REPEAT, FEATURE_RETURN,
     Grant, Headers, ReceiverConfig, SideConfig, StreamInfo, Tags, VERSION, Verb,
 };
-use crate::server::core::ServerCore;
-use crate::server::request::{Request, Sent, answered_before};
+use crate::server::errors::answered_before;
 use crate::server::take_options::TakeOptions;
 
 /// A stream that a client sends.
 ///
 /// The connection is the stream's until the client's last word on it: also a stream that the host
 /// does not want is read, and thrown away (rule Q10).
-pub(super) struct Source {
+pub(super) struct ClientStream {
     link: Arc<EndLink>,
     /// Names the stream on the connection.
     mark: u64,
@@ -37,20 +36,37 @@ pub(super) struct Source {
     decode: DecodeOptions,
     /// Ends the host's reads, on whatever thread, once the request is over.
     over: Cancel,
-    /// The host has taken the stream; set with the lock of the state.
+    /// The host has taken the stream. Set with the lock of `progress`, and read without it: a thread
+    /// that waits for the schema holds that lock.
     is_taken: AtomicBool,
     /// The request, once it is begun.
     record: OnceLock<Arc<Record>>,
-    state: Mutex<SourceState>,
+    progress: Mutex<Progress>,
 }
 
-struct SourceState {
-    /// `None` while the host reads it, and in the end.
-    fetch: Option<Box<Fetch>>,
-    is_answered: bool,
+/// How far the host has come with the stream.
+enum Progress {
+    /// It has not taken the stream.
+    Waiting(Box<Fetch>),
+    /// It has the stream.
+    Reading,
+    /// It has given the stream back.
+    Read(Box<Fetch>),
+    /// The client was told an outcome.
+    Answered,
 }
 
-impl Source {
+impl Progress {
+    /// The stream, unless the host has it.
+    fn fetch(&mut self) -> Result<&mut Fetch> {
+        match self {
+            Self::Waiting(fetch) | Self::Read(fetch) => Ok(fetch),
+            Self::Reading | Self::Answered => Err(is_taken()),
+        }
+    }
+}
+
+impl ClientStream {
     /// The stream of a request. An error comes with the connection.
     pub(super) fn new(
         turner: Turner<End>,
@@ -120,10 +136,7 @@ impl Source {
             over,
             is_taken: AtomicBool::new(false),
             record: OnceLock::new(),
-            state: Mutex::new(SourceState {
-                fetch: Some(fetch),
-                is_answered: false,
-            }),
+            progress: Mutex::new(Progress::Waiting(fetch)),
         }))
     }
 
@@ -138,8 +151,8 @@ impl Source {
 
     /// The schema of the stream, for a host that decides with it.
     pub(super) fn schema(&self) -> Result<OwnedSchema> {
-        let mut state = self.state.lock();
-        let fetch = state.fetch.as_mut().ok_or_else(is_taken)?;
+        let mut progress = self.progress.lock();
+        let fetch = progress.fetch()?;
         fetch.wait_for_schema(Some(&self.over))?;
         fetch.leave();
         fetch.decoder().map(Decoder::schema).ok_or_else(is_taken)
@@ -147,16 +160,17 @@ impl Source {
 
     /// Takes the stream: from now on the client sends batches.
     pub(super) fn take(self: &Arc<Self>) -> Result<Stream> {
-        let mut state = self.state.lock();
-        if self.is_taken.load(Ordering::Acquire) || state.is_answered {
+        let mut progress = self.progress.lock();
+        let Progress::Waiting(fetch) = &mut *progress else {
             return Err(is_taken());
-        }
-        let fetch = state.fetch.as_mut().ok_or_else(is_taken)?;
+        };
         fetch.wait_for_schema(Some(&self.over))?;
         fetch.leave();
         self.link.grant(self.mark, self.info, self.grant)?;
         self.is_taken.store(true, Ordering::Release);
-        let fetch = state.fetch.take().ok_or_else(is_taken)?;
+        let Progress::Waiting(fetch) = mem::replace(&mut *progress, Progress::Reading) else {
+            return Err(is_taken());
+        };
         let me = Arc::clone(self);
         let ending = Box::new(move |fetch| me.give_back(fetch));
         let mut stream = Stream::new(fetch, self.decode, Some(&self.over), ending);
@@ -165,7 +179,7 @@ impl Source {
     }
 
     /// Tells the client that the first `batches` are safe.
-    pub(super) fn say_result(&self, batches: u64, bytes: &[u8]) -> Result<()> {
+    pub(super) fn send_result(&self, batches: u64, bytes: &[u8]) -> Result<()> {
         if self.is_answered() {
             return Err(answered_before());
         }
@@ -178,12 +192,12 @@ impl Source {
 
     /// The host is done with its stream.
     fn give_back(&self, fetch: Box<Fetch>) {
-        let mut state = self.state.lock();
-        if !state.is_answered {
-            state.fetch = Some(fetch);
+        let mut progress = self.progress.lock();
+        if !matches!(*progress, Progress::Answered) {
+            *progress = Progress::Read(fetch);
             return;
         }
-        drop(state);
+        drop(progress);
         fetch.end(drop);
     }
 
@@ -201,12 +215,12 @@ impl Source {
         let is_gone = self.link.ensure_streaming().is_err();
         // Another thread may wait for the client, with the lock or with the stream.
         self.over.cancel();
-        let (fetch, is_taken) = {
-            let mut state = self.state.lock();
-            if std::mem::replace(&mut state.is_answered, true) {
-                return Err(answered_before());
-            }
-            (state.fetch.take(), self.is_taken.load(Ordering::Acquire))
+        let before = mem::replace(&mut *self.progress.lock(), Progress::Answered);
+        let (fetch, is_taken) = match before {
+            Progress::Waiting(fetch) => (Some(fetch), false),
+            Progress::Reading => (None, true),
+            Progress::Read(fetch) => (Some(fetch), true),
+            Progress::Answered => return Err(answered_before()),
         };
         if fetch.is_none() {
             // The host has it still, and with it the connection.
@@ -241,99 +255,14 @@ impl Source {
         }
         result
     }
-}
 
-impl ServerCore {
-    /// The stream that the client of `request` sends.
-    ///
-    /// # Errors
-    ///
-    /// The system's. The connection comes back.
-    pub(super) fn source(
-        &self,
-        turner: Turner<End>,
-        request: &proto::Request,
-    ) -> Result<Arc<Source>, (Error, Turner<End>)> {
-        let mut take = self.options.take.clone();
-        // What all clients may have here unread is bounded, as what waits for them is.
-        take.window.bytes = take.window.bytes.min(self.options.most_queued());
-        Source::new(turner, request, &take, self.options.first_seq)
-    }
-}
-
-/// Refuses the stream, with what the error advises.
-pub(super) fn refuse_stream(source: &Source, error: &Error) {
-    if let Some(advice) = error.advice() {
-        let _ = (source.link()).add_answer_headers(&Headers::of_advice(advice));
-    }
-    // It fails only where the client has gone.
-    let _ = source.answer(Err((error.status().code(), error.text().to_owned())));
-}
-
-/// A table on its way to the host.
-pub enum SentTable {
-    /// Of the client.
-    Client(Box<Stream>),
-    /// Of the middleware before the host.
-    Forwarded(DeviceStreamReader),
-}
-
-impl Request {
-    /// The schema of the stream that the client sends, for a host that decides with it. Waits for
-    /// it.
-    ///
-    /// # Errors
-    ///
-    /// `InvalidArgument` for a client that sends none, or once the host has taken the stream; or
-    /// the error that ended the stream.
-    pub fn source_schema(&self) -> Result<OwnedSchema> {
-        match &self.sent {
-            Sent::Forwarded(forwarded) => forwarded.schema(),
-            Sent::Client(_) | Sent::Nothing => self.client_stream()?.schema(),
+    /// Refuses the stream, with what the error advises.
+    pub(super) fn refuse(&self, error: &Error) {
+        if let Some(advice) = error.advice() {
+            let _ = (self.link).add_answer_headers(&Headers::of_advice(advice));
         }
-    }
-
-    /// Takes the stream that the client sends: from now on it sends batches. The host reads the
-    /// stream to its end before it answers.
-    ///
-    /// # Errors
-    ///
-    /// `InvalidArgument` for a client that sends none, or for a second call; or the error that
-    /// ended the stream.
-    pub fn source(&self) -> Result<Stream> {
-        self.client_stream()?.take()
-    }
-
-    /// [`source`](Self::source), or what the middleware sends in its place.
-    ///
-    /// # Errors
-    ///
-    /// As [`source`](Self::source).
-    pub fn table(&self) -> Result<SentTable> {
-        match &self.sent {
-            Sent::Forwarded(forwarded) => forwarded.take().map(SentTable::Forwarded),
-            Sent::Client(_) | Sent::Nothing => Ok(SentTable::Client(Box::new(self.source()?))),
-        }
-    }
-
-    /// Tells the client that the first `batches` of its stream are safe, with bytes for its host.
-    ///
-    /// # Errors
-    ///
-    /// `InvalidArgument`: no stream is taken, or more than
-    /// [`MOST_RESULT`](crate::proto::MOST_RESULT) bytes; `Cancelled`, `Disconnected`.
-    pub fn say_result(&self, batches: u64, bytes: &[u8]) -> Result<()> {
-        // The batches of a middleware are not those that the client counts.
-        let batches = match &self.sent {
-            Sent::Forwarded(_) => 0,
-            Sent::Client(_) | Sent::Nothing => batches,
-        };
-        self.client_stream()?.say_result(batches, bytes)
-    }
-
-    pub(super) fn client_stream(&self) -> Result<&Arc<Source>> {
-        (self.sent.by_client())
-            .ok_or_else(|| Error::invalid_argument("the client of this request sends no stream"))
+        // It fails only where the client has gone.
+        let _ = self.answer(Err((error.status().code(), error.text().to_owned())));
     }
 }
 

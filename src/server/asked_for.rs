@@ -1,0 +1,73 @@
+//! What a client asks for, and what the host's authorizer has said about it.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::selected::Selected;
+use crate::driver::figures::Record;
+use crate::proto::{self, Headers, Selection, Timestamp, Verb};
+
+/// Whom the host has allowed a request.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Allowed {
+    /// The host's name for the client.
+    pub(super) principal: Option<String>,
+    /// The host's label for the request.
+    pub(super) label: Option<String>,
+}
+
+/// What a request says in addition to its ticket.
+pub(super) struct AskedFor {
+    pub(super) verb: Verb,
+    pub(super) headers: Headers,
+    pub(super) selected: Selected,
+    pub(super) deadline: Option<Timestamp>,
+    /// The host's name for the client.
+    pub(super) principal: Mutex<Option<String>>,
+    /// The host's label for the request, of one that is not begun.
+    pub(super) label: Mutex<Option<String>>,
+    /// `None` while the host decides about the request.
+    pub(super) record: Option<Arc<Record>>,
+}
+
+impl AskedFor {
+    /// Of a request that came `at` that time.
+    pub(super) fn of(request: &proto::Request, at: Timestamp) -> Self {
+        Self {
+            verb: request.verb,
+            headers: request.headers.clone(),
+            selected: Selected::new(&request.selection),
+            deadline: (request.deadline).map(|deadline| at.saturating_add(deadline)),
+            principal: Mutex::new(None),
+            label: Mutex::new(None),
+            record: None,
+        }
+    }
+
+    /// Of the same request for the whole table, on its way past the middleware.
+    pub(super) fn forwarded(&self) -> Self {
+        Self {
+            verb: self.verb,
+            headers: self.headers.clone(),
+            selected: Selected::new(&Selection::new()),
+            deadline: self.deadline,
+            principal: Mutex::new(self.principal.lock().clone()),
+            label: Mutex::new(None),
+            record: self.record.clone(),
+        }
+    }
+
+    /// Of a request that the host has allowed.
+    pub(super) fn of_allowed(
+        request: &proto::Request,
+        allowed: Allowed,
+        record: &Arc<Record>,
+    ) -> Self {
+        Self {
+            principal: Mutex::new(allowed.principal),
+            record: Some(Arc::clone(record)),
+            ..Self::of(request, record.at())
+        }
+    }
+}
