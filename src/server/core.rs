@@ -10,16 +10,14 @@ use crate::arrow::EncodeOptions;
 use crate::driver::acceptor::{Acceptor, NotTaken};
 use crate::driver::callbacks::Callbacks;
 use crate::driver::clock;
-use crate::driver::end::{End, EndLink, Host, ServedLimits};
+use crate::driver::end::{EndLink, Host, ServedLimits};
 use crate::driver::figures::Record;
 use crate::driver::io::IoThread;
 use crate::driver::produce::{Counting, ProduceOptions};
-use crate::driver::turning::Turner;
 use crate::error::{Error, Result};
 use crate::fork::Generation;
-use crate::proto::{ArrivedRequest, QuietTimes, RoleTags, SenderConfig, Timestamp, Uri};
+use crate::proto::{QuietTimes, RoleTags, SenderConfig, Timestamp, Uri};
 use crate::server::answers::Answers;
-use crate::server::asked::{Asked, Begun, Question};
 use crate::server::authorizing::Authorizing;
 use crate::server::connections::{ConnectionBounds, Connections};
 use crate::server::draining::Draining;
@@ -51,7 +49,7 @@ pub(super) struct ServerCore {
     pub(super) links: Mutex<Connections>,
     pub(super) bounds: ConnectionBounds,
     pub(super) next_link: AtomicU64,
-    pub(super) pulls: PullQueues,
+    pub(super) pulls: Arc<PullQueues>,
     pub(super) answers: Answers,
     /// `None` once stopped, so that the callback thread can end.
     pub(super) callbacks: Mutex<Option<Callbacks>>,
@@ -147,7 +145,7 @@ impl ServerCore {
         Ok(())
     }
 
-    fn remove(&self, link: &EndLink) {
+    pub(super) fn remove(&self, link: &EndLink) {
         if self.links.lock().remove(link) {
             self.figures.closed();
         }
@@ -244,21 +242,5 @@ impl Measured for ServerCore {
             connections_refused: counted.connections_refused + not_accepted,
             ..counted
         }
-    }
-}
-
-impl Host for ServerCore {
-    fn requested(&self, turner: Turner<End>, request: ArrivedRequest) {
-        let asked = Asked::Arrived(Question::new(turner, request));
-        match self.advance(asked) {
-            // This is the I/O thread, which turns the connection again after a request.
-            Begun::Here(turner) => turner.give_back_here(),
-            Begun::Thread(work) => self.threads.run(work),
-            Begun::Elsewhere => {}
-        }
-    }
-
-    fn closed(&self, link: &Arc<EndLink>) {
-        self.remove(link);
     }
 }

@@ -48,7 +48,7 @@ impl Server {
     pub fn new(mut options: ServerOptions) -> Result<Self> {
         let io = IoThread::start("dipc-server-io", options.spin)?;
         let (callbacks, callback_thread) = Callbacks::start()?;
-        let pulls = PullQueues::new()?;
+        let pulls = Arc::new(PullQueues::new()?);
         let mut link_options = options.link.clone();
         // Clients send no bodies.
         link_options.receiving.unexpected_bytes = 0;
@@ -60,7 +60,9 @@ impl Server {
         link_options.tls = link_options.tls.with(|_| ());
         let asking = match options.authorizer.take() {
             Some(authorizer) => Some(Asking::Call(authorizer)),
-            None => options.authorizes_by_pull.then_some(Asking::Pull),
+            None => options
+                .authorizes_by_pull
+                .then(|| Asking::Pull(Arc::downgrade(&pulls))),
         };
         let authorizing =
             asking.map(|way| Arc::new(Authorizing::new(way, options.most_providers())));
@@ -74,7 +76,7 @@ impl Server {
             tickets: Tickets::default(),
             authorizing,
             streams: Arc::default(),
-            threads: Threads::new(me),
+            threads: Threads::new(Weak::clone(me) as Weak<ServerCore>),
             listeners: Mutex::default(),
             links: Mutex::default(),
             bounds,

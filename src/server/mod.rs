@@ -1,14 +1,19 @@
 //! A server: its tickets, its connections, and the streams between them.
 
+mod admitting;
 mod answers;
 mod asked;
 mod asked_for;
 mod attachment;
+mod authorizer;
 mod authorizing;
+mod beginning;
 mod client_stream;
 mod connections;
 mod core;
+mod deciding;
 mod describe;
+mod dispatch;
 mod draining;
 mod errors;
 mod figures;
@@ -34,9 +39,10 @@ mod taken;
 mod taking;
 mod threads;
 mod tickets;
+mod work;
 
 pub use attachment::SentTable;
-pub use authorizing::{Authorizer, SharedAuthorizer};
+pub use authorizer::{Authorizer, SharedAuthorizer};
 pub use figures::{ServerStats, process_stats};
 pub use handle::Server;
 pub use options::ServerOptions;

@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 
-use super::asked::Begun;
 use super::provider::Provider;
 use super::request::Request;
 use super::streams::Slot;
-use super::threads::StreamWork;
+use super::work::{Begun, StreamWork};
 use crate::arrow::stream::{ArrayReader, DeviceStreamReader};
 use crate::driver::callbacks::Deferred;
 use crate::driver::figures::Record;

@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
-use super::asked::Begun;
 use super::client_stream::ClientStream;
 use super::provider::Provider;
 use super::providing::provide;
 use super::request::Request;
 use super::streams::{Slot, ending};
-use super::threads::StreamWork;
+use super::work::{Begun, StreamWork};
 use crate::driver::callbacks::Deferred;
 use crate::driver::figures::Record;
 use crate::driver::produce::Production;

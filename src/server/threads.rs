@@ -12,9 +12,8 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
-use super::asked::{Asked, Begun, Question};
-use super::core::ServerCore;
-
+use super::asked::{Asked, Dispatch, IncomingRequest};
+use super::work::StreamWork;
 use crate::driver::bell::Bell;
 use crate::driver::clock;
 use crate::driver::end::End;
@@ -25,29 +24,6 @@ use crate::driver::waiting::{self, Looks, RETRY};
 use crate::error::Error;
 use crate::proto::ArrivedRequest;
 use crate::proto::Timestamp;
-
-/// A stream that needs a thread of its own.
-pub(super) trait StreamWork: Send {
-    /// Serves the stream. Gives the connection back, where it is free for the next request.
-    fn run(self: Box<Self>) -> Begun;
-
-    /// Ends the stream, for which there is no thread.
-    fn refuse(self: Box<Self>, error: &Error);
-}
-
-/// A published table whose bodies are copied, on a thread for this stream only.
-pub(super) struct HeavyTable(pub(super) Turner<End>);
-
-impl StreamWork for HeavyTable {
-    fn run(self: Box<Self>) -> Begun {
-        Begun::Here(self.0)
-    }
-
-    fn refuse(self: Box<Self>, error: &Error) {
-        // Without a thread the I/O thread sends the table, while other connections wait.
-        tracing::debug!("a table is sent by the I/O thread: {error}");
-    }
-}
 
 /// How long a thread waits for its next stream.
 const IDLE: Duration = Duration::from_secs(2);
@@ -61,7 +37,7 @@ pub(super) struct Threads {
 
 /// Held by each thread to its very end.
 struct Shared {
-    server: Weak<ServerCore>,
+    server: Weak<dyn Dispatch>,
     waiting: Mutex<IdleThreads>,
     ended: Condvar,
 }
@@ -101,10 +77,10 @@ struct IdleThread {
 
 impl Threads {
     /// The threads of `server`.
-    pub(super) fn new(server: &Weak<ServerCore>) -> Self {
+    pub(super) fn new(server: Weak<dyn Dispatch>) -> Self {
         Self {
             shared: Arc::new(Shared {
-                server: Weak::clone(server),
+                server,
                 waiting: Mutex::default(),
                 ended: Condvar::new(),
             }),
@@ -183,17 +159,16 @@ fn start(
 
 /// Serves streams until the thread has been idle for a while. A panic ends the thread.
 fn serve(shared: &Shared, first: Box<dyn StreamWork>) {
-    let mut begun = first.run();
+    let mut work = first;
     let mut bell = None;
     loop {
-        let turner = match begun {
-            Begun::Thread(work) => {
-                begun = work.run();
-                continue;
-            }
-            Begun::Here(turner) => send_table(turner),
-            Begun::Elsewhere => None,
-        };
+        let mut next = None;
+        let turner = work.run().dispatch(|work| next = Some(work));
+        if let Some(next) = next {
+            work = next;
+            continue;
+        }
+        let turner = turner.and_then(send_table);
         // Without a descriptor to sleep on, the thread ends; the next stream gets a new thread.
         let bell = match &bell {
             Some(bell) => bell,
@@ -203,7 +178,7 @@ fn serve(shared: &Shared, first: Box<dyn StreamWork>) {
             },
         };
         match wait(shared, bell, turner) {
-            Some(next) => begun = Begun::Thread(next),
+            Some(next) => work = next,
             None => return,
         }
     }
@@ -251,12 +226,14 @@ fn wait(
         if let Some(request) = request
             && let Some(held) = turner.take()
         {
-            let asked = Asked::Arrived(Question::new(held, request));
-            match shared.server.upgrade()?.advance(asked) {
-                Begun::Here(back) => (turner, soon) = (Some(back), true),
-                Begun::Thread(work) => return Some(work),
-                Begun::Elsewhere => {}
+            let asked = Asked::Arrived(IncomingRequest::new(held, request));
+            let mut work = None;
+            let begun = shared.server.upgrade()?.advance(asked);
+            turner = begun.dispatch(|it| work = Some(it));
+            if work.is_some() {
+                return work;
             }
+            soon = turner.is_some();
         }
     }
 }
@@ -363,7 +340,21 @@ fn turn_table(turner: &mut Turner<End>, budget: Budget) -> Wants {
 
 #[cfg(test)]
 mod tests {
+    use super::super::work::Begun;
     use super::*;
+
+    /// No server.
+    struct Nobody;
+
+    impl Dispatch for Nobody {
+        fn advance(&self, _: Asked) -> Begun {
+            Begun::Elsewhere
+        }
+    }
+
+    fn no_server() -> Threads {
+        Threads::new(Weak::<Nobody>::new())
+    }
 
     /// Work without a stream.
     struct Task<F>(F);
@@ -400,7 +391,7 @@ mod tests {
     /// Promise: each active stream has a thread, which serves the next stream too.
     #[test]
     fn a_thread_serves_stream_after_stream() {
-        let threads = Threads::new(&Weak::new());
+        let threads = no_server();
         let first = run_on(&threads).recv().unwrap();
         wait_idle(&threads, 1);
         assert_eq!(run_on(&threads).recv().unwrap(), first);
@@ -419,7 +410,7 @@ mod tests {
     fn a_thread_that_is_woken_for_nothing_waits_on() {
         // On a busy machine the idle time may pass before the check: then the test tries again.
         for _ in 0..100 {
-            let threads = Threads::new(&Weak::new());
+            let threads = no_server();
             let start = clock::now();
             let is_late = || clock::since(start) > IDLE / 2;
             let first = run_on(&threads).recv().unwrap();
@@ -454,7 +445,7 @@ mod tests {
     /// Promise: a panic of one stream's work ends that stream's thread only.
     #[test]
     fn a_panic_loses_no_thread_but_its_own() {
-        let threads = Threads::new(&Weak::new());
+        let threads = no_server();
         let first = run_on(&threads).recv().unwrap();
         wait_idle(&threads, 1);
         let dropped = Arc::new(());
@@ -474,7 +465,7 @@ mod tests {
     /// Promise: waiting threads end with their server, busy threads with their work.
     #[test]
     fn threads_end_with_their_server() {
-        let threads = Threads::new(&Weak::new());
+        let threads = no_server();
         run_on(&threads).recv().unwrap();
         let (go, told) = mpsc::channel::<()>();
         wait_idle(&threads, 1);

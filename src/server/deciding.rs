@@ -1,0 +1,95 @@
+//! Requests about which the host has to decide (rule Q7).
+
+use std::sync::{Arc, Weak};
+
+use super::asked::{Asked, ConnectionOwner, Dispatch, IncomingRequest};
+use super::asked_for::{Allowed, AskedFor};
+use super::authorizing::Deciding;
+use super::core::ServerCore;
+use super::work::{Begun, StreamWork};
+use crate::driver::clock;
+use crate::driver::end::EndLink;
+use crate::error::{Error, Status};
+use crate::proto::{self, Verb};
+
+impl ServerCore {
+    /// Has the host decide about a request, on a thread of its own.
+    pub(super) fn decide(&self, mut incoming: IncomingRequest) -> Asked {
+        let Some(authorizing) = &self.authorizing else {
+            return Asked::Decided(incoming, Allowed::default());
+        };
+        let deciding = match authorizing.deciding() {
+            Ok(deciding) => deciding,
+            Err(asking) => {
+                let text = format!(
+                    "the server's host already decides about {asking} requests, as many as \
+                     max_providers allows; raise it at the server, or give the request a \
+                     deadline: until then it waits for a place"
+                );
+                return incoming.refused(None, Error::new(Status::Busy, text));
+            }
+        };
+        let has_source = incoming.request.request.verb.has_source();
+        if let ConnectionOwner::Request(turner) = &mut incoming.owner {
+            turner.step_to_host(|served, _| {
+                if has_source {
+                    served.session.await_decision();
+                }
+            });
+        }
+        Asked::Begun(Begun::Thread(Box::new(Undecided {
+            incoming,
+            deciding,
+            server: Weak::clone(&self.me) as Weak<Self>,
+        })))
+    }
+
+    /// Whether the client of `link` may get a ticket that an answer of the server would show.
+    pub(super) fn may_see(
+        &self,
+        link: &Arc<EndLink>,
+        asked: &proto::Request,
+        ticket: &[u8],
+    ) -> bool {
+        self.authorizing.as_ref().is_none_or(|authorizing| {
+            let mut asked_for = AskedFor::of(asked, clock::now());
+            asked_for.verb = Verb::Get;
+            authorizing.decide(link, ticket, asked_for).is_ok()
+        })
+    }
+}
+
+/// A request that the host has not decided about.
+struct Undecided {
+    incoming: IncomingRequest,
+    deciding: Deciding,
+    /// The host may take for ever: the server can go meanwhile.
+    server: Weak<dyn Dispatch>,
+}
+
+impl StreamWork for Undecided {
+    fn run(self: Box<Self>) -> Begun {
+        let Self {
+            incoming,
+            deciding,
+            server,
+        } = *self;
+        let request = &incoming.request.request;
+        let asked_for = AskedFor::of(request, incoming.request.at);
+        let decided = deciding.decide(incoming.link(), &request.ticket, asked_for);
+        drop(deciding);
+        let Some(server) = server.upgrade() else {
+            return Begun::Elsewhere;
+        };
+        server.advance(match decided {
+            Ok(allowed) => Asked::Decided(incoming, allowed),
+            Err(error) => incoming.refused(None, error),
+        })
+    }
+
+    fn refuse(self: Box<Self>, error: &Error) {
+        if let Some(server) = self.server.upgrade() {
+            drop(server.advance(self.incoming.refused(None, error.clone())));
+        }
+    }
+}
