@@ -44,7 +44,7 @@ impl Request<'_> {
     ///
     /// `InvalidArgument`: the stream has begun.
     pub fn take_selection(&self) -> Result<()> {
-        self.0.take_selection()
+        self.0.select_by_host()
     }
 
     /// The name that the server's authorizer has given the client.

@@ -292,7 +292,7 @@ pub unsafe extern "C" fn dipc_request_take_selection(
 ) -> dipc_status {
     // SAFETY: the caller promises `error` is NULL or writable.
     let error = unsafe { ErrorOut::from_raw(error) };
-    let body = |request: &dipc_request| request.get().take_selection();
+    let body = |request: &dipc_request| request.get().select_by_host();
     // SAFETY: the caller promises `request` is NULL or live.
     unsafe { guard_ref(request, error, body) }
 }

@@ -103,10 +103,10 @@ impl ServerCore {
         turner: Turner<End>,
         request: &proto::Request,
     ) -> Result<Arc<ClientStream>, (Error, Turner<End>)> {
-        let mut take = self.options.take.clone();
+        let mut options = self.options.take.clone();
         // What all clients may have here unread is bounded, as what waits for them is.
-        take.window.bytes = take.window.bytes.min(self.options.most_queued());
-        ClientStream::new(turner, request, &take, self.options.first_seq)
+        options.window.bytes = options.window.bytes.min(self.options.most_queued());
+        ClientStream::new(turner, request, &options, self.options.first_seq)
     }
 
     /// Finds what answers a request, and a place for its stream.
@@ -131,7 +131,7 @@ impl ServerCore {
             most_provided: calls_host.then(|| self.options.most_providers()),
             credit_time: self.options.credit_timeout,
         };
-        let slot = self.streams.take_slot(link, limits)?;
+        let slot = self.streams.acquire(link, limits)?;
         Ok(Admission {
             entry,
             slot,

@@ -1,6 +1,6 @@
 //! The host's decision about each request, before anything else is done for it (rule Q7).
 //!
-//! The host may take its time: a thread of the stream asks it, and never an I/O thread. The number
+//! The host may need long: a thread of the stream asks it, and never an I/O thread. The number
 //! of questions under way is bounded, as streams are.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};

@@ -111,7 +111,7 @@ impl ClientStream {
         };
         let same_user = link.look(End::same_user);
         let decode = DecodeOptions::of_peer(same_user, options.level, options.message_limit);
-        // The host may take long to decide.
+        // The host may need long to decide.
         link.interfere(|end, effects| end.say_pending(effects));
         let mut fetch = Fetch::of_client(config, turner, decode)?;
         if let Some(bell) = bell {
@@ -243,8 +243,8 @@ impl ClientStream {
         if let Some(record) = self.record.get() {
             let failed = result.as_ref().err();
             let failed = failed.map(|error| (error.status().code(), error.text()));
-            let said = failure.as_ref().map(|(code, text)| (*code, text.as_str()));
-            let failed = said.or(failed);
+            let given = failure.as_ref().map(|(code, text)| (*code, text.as_str()));
+            let failed = given.or(failed);
             if let Some((code, text)) = failed.filter(|_| !is_gone) {
                 record.warn_of_taker(code, text);
             }

@@ -7,7 +7,7 @@ use rustix::process::{Resource, getrlimit};
 
 use crate::driver::end::EndLink;
 use crate::error::Result;
-use crate::server::peers::{Bounds, CONNECTIONS, DESCRIPTORS, PeerKey};
+use crate::server::peers::{Bounds, CONNECTIONS, DESCRIPTORS, InUse, PeerKey};
 use crate::transport::PeerOrigin;
 
 /// Descriptors of a connection over shm: the socket, and the peer's process.
@@ -25,15 +25,21 @@ pub(super) struct ConnectionBounds {
 
 /// The connections of one server, by their numbers.
 #[derive(Default)]
-pub(super) struct Connections {
-    links: HashMap<u64, (Arc<EndLink>, usize)>,
-    all: Held,
-    peers: HashMap<PeerKey, Held>,
+pub(super) struct ConnectionTable {
+    links: HashMap<u64, Kept>,
+    all: PeerUse,
+    peers: HashMap<PeerKey, PeerUse>,
+}
+
+/// A connection, which has so many descriptors.
+struct Kept {
+    link: Arc<EndLink>,
+    descriptors: usize,
 }
 
 /// What a peer has, or all of them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Held {
+struct PeerUse {
     connections: usize,
     descriptors: usize,
 }
@@ -64,7 +70,7 @@ impl ConnectionBounds {
     }
 }
 
-impl Held {
+impl PeerUse {
     fn add(&mut self, descriptors: usize) {
         self.connections += 1;
         self.descriptors += descriptors;
@@ -76,9 +82,9 @@ impl Held {
     }
 }
 
-impl Connections {
+impl ConnectionTable {
     pub(super) fn all(&self) -> impl Iterator<Item = &Arc<EndLink>> {
-        self.links.values().map(|(link, _)| link)
+        self.links.values().map(|kept| &kept.link)
     }
 
     /// Whether there is a place for another connection of a peer.
@@ -89,31 +95,40 @@ impl Connections {
     pub(super) fn ensure_place(&self, origin: &PeerOrigin, bounds: ConnectionBounds) -> Result<()> {
         let key = PeerKey::of(origin);
         let of_peer = self.peers.get(&key).copied().unwrap_or_default();
-        let counts = (self.all.connections, of_peer.connections);
-        bounds.connections.ensure_place(key, counts)?;
-        let counts = (self.all.descriptors, of_peer.descriptors);
-        bounds.descriptors.ensure_place(key, counts)
+        let connections = InUse {
+            all: self.all.connections,
+            of_peer: of_peer.connections,
+        };
+        bounds.connections.ensure_place(key, connections)?;
+        let descriptors = InUse {
+            all: self.all.descriptors,
+            of_peer: of_peer.descriptors,
+        };
+        bounds.descriptors.ensure_place(key, descriptors)
     }
 
     /// Counts a connection, which has so many descriptors.
     pub(super) fn add(&mut self, link: &Arc<EndLink>, descriptors: usize) {
         let key = PeerKey::of(link.origin());
-        self.links
-            .insert(link.beside.id, (Arc::clone(link), descriptors));
+        let kept = Kept {
+            link: Arc::clone(link),
+            descriptors,
+        };
+        self.links.insert(link.beside.id, kept);
         self.all.add(descriptors);
         self.peers.entry(key).or_default().add(descriptors);
     }
 
     /// Returns whether it was one of them.
     pub(super) fn remove(&mut self, link: &EndLink) -> bool {
-        let Some((_, descriptors)) = self.links.remove(&link.beside.id) else {
+        let Some(Kept { descriptors, .. }) = self.links.remove(&link.beside.id) else {
             return false;
         };
         self.all.remove(descriptors);
         let key = PeerKey::of(link.origin());
         if let Some(held) = self.peers.get_mut(&key) {
             held.remove(descriptors);
-            if *held == Held::default() {
+            if *held == PeerUse::default() {
                 self.peers.remove(&key);
             }
         }
@@ -139,8 +154,8 @@ mod tests {
         PeerOrigin::at("tcp", address.parse().ok())
     }
 
-    fn with(peers: &[(&PeerOrigin, usize)]) -> Connections {
-        let mut connections = Connections::default();
+    fn with(peers: &[(&PeerOrigin, usize)]) -> ConnectionTable {
+        let mut connections = ConnectionTable::default();
         for (origin, count) in peers {
             for _ in 0..*count {
                 let held = connections.peers.entry(PeerKey::of(origin)).or_default();
@@ -151,7 +166,7 @@ mod tests {
         connections
     }
 
-    /// One machine or one other user does not take every place; ports and forms of an address do
+    /// One machine or one other user does not get every place; ports and forms of an address do
     /// not make two of one.
     #[test]
     fn one_peer_has_a_bound() {

@@ -1,6 +1,6 @@
 //! The state that a server's threads share: tickets, connections and streams.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -19,13 +19,13 @@ use crate::fork::Generation;
 use crate::proto::{QuietTimes, RoleTags, SenderConfig, Timestamp, Uri};
 use crate::server::answers::Answers;
 use crate::server::authorizing::Authorizing;
-use crate::server::connections::{ConnectionBounds, Connections};
+use crate::server::connections::{ConnectionBounds, ConnectionTable};
 use crate::server::draining::Draining;
 use crate::server::errors::{stopped, with_retry};
 use crate::server::figures::{Measured, ServerFigures, ServerStats};
 use crate::server::options::ServerOptions;
 use crate::server::pulls::PullQueues;
-use crate::server::streams::Streams;
+use crate::server::streams::StreamTable;
 use crate::server::threads::Threads;
 use crate::server::tickets::{Entry, Tickets};
 use crate::transport::{self, Connection, LinkOptions};
@@ -43,10 +43,10 @@ pub(super) struct ServerCore {
     pub(super) tickets: Tickets,
     /// `None`: whoever can connect may do everything.
     pub(super) authorizing: Option<Arc<Authorizing>>,
-    pub(super) streams: Arc<Streams>,
+    pub(super) streams: Arc<StreamTable>,
     pub(super) threads: Threads,
     pub(super) listeners: Mutex<Vec<Listening>>,
-    pub(super) links: Mutex<Connections>,
+    pub(super) links: Mutex<ConnectionTable>,
     pub(super) bounds: ConnectionBounds,
     pub(super) next_link: AtomicU64,
     pub(super) pulls: Arc<PullQueues>,
@@ -54,13 +54,22 @@ pub(super) struct ServerCore {
     /// `None` once stopped, so that the callback thread can end.
     pub(super) callbacks: Mutex<Option<Callbacks>>,
     pub(super) figures: ServerFigures,
-    /// Requests are refused, and told where else to ask.
+    /// Requests are refused, and their clients told where else to ask.
     pub(super) draining: Draining,
-    /// No new streams begin.
-    pub(super) stopped: AtomicBool,
-    /// No new connections are kept.
-    pub(super) cutting: AtomicBool,
+    /// A [`Phase`].
+    pub(super) phase: AtomicU8,
     pub(super) me: Weak<Self>,
+}
+
+/// How far a server has come.
+#[derive(Debug, Clone, Copy)]
+#[repr(u8)]
+pub(super) enum Phase {
+    Serving,
+    /// No new streams begin.
+    Stopping,
+    /// No new connections are kept either.
+    Cutting,
 }
 
 pub(super) struct Listening {
@@ -71,10 +80,19 @@ pub(super) struct Listening {
 impl ServerCore {
     pub(super) fn ensure_running(&self) -> Result<()> {
         self.generation.ensure_same_process()?;
-        if self.stopped.load(Ordering::Acquire) {
-            return Err(stopped());
+        match self.has_come_to(Phase::Stopping) {
+            true => Err(stopped()),
+            false => Ok(()),
         }
-        Ok(())
+    }
+
+    fn has_come_to(&self, phase: Phase) -> bool {
+        self.phase.load(Ordering::Acquire) >= phase as u8
+    }
+
+    /// Returns whether the server had not come so far.
+    fn go_to(&self, phase: Phase) -> bool {
+        self.phase.fetch_max(phase as u8, Ordering::AcqRel) < phase as u8
     }
 
     pub(super) fn add<T>(
@@ -96,7 +114,7 @@ impl ServerCore {
         self.links.lock().all().cloned().collect()
     }
 
-    /// Takes over a new connection, on the I/O thread.
+    /// Keeps a new connection. Called on the I/O thread.
     ///
     /// # Errors
     ///
@@ -138,7 +156,7 @@ impl ServerCore {
         self.links.lock().add(&link, descriptors);
         self.figures.opened();
         // The connection may have ended, or missed the cut, before it was in the list.
-        if link.is_closed() || self.cutting.load(Ordering::Acquire) {
+        if link.is_closed() || self.has_come_to(Phase::Cutting) {
             link.cut(&stopped());
             self.remove(&link);
         }
@@ -175,7 +193,7 @@ impl ServerCore {
 
     pub(super) fn stop(&self, deadline: Duration) -> Result<()> {
         let drained_by = clock::after(deadline);
-        if !self.stopped.swap(true, Ordering::AcqRel) {
+        if self.go_to(Phase::Stopping) {
             tracing::info!("a server stops");
         }
         for listening in std::mem::take(&mut *self.listeners.lock()) {
@@ -187,7 +205,7 @@ impl ServerCore {
         self.pulls.stop();
         self.streams.wait_idle(drained_by);
         self.wait_delivered(drained_by);
-        self.cutting.store(true, Ordering::Release);
+        self.go_to(Phase::Cutting);
         for link in self.links() {
             link.cut(&stopped());
         }

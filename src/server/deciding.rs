@@ -63,7 +63,7 @@ impl ServerCore {
 struct Undecided {
     incoming: IncomingRequest,
     deciding: Deciding,
-    /// The host may take for ever: the server can go meanwhile.
+    /// The host may never decide: the server can go meanwhile.
     server: Weak<dyn Dispatch>,
 }
 

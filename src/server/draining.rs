@@ -1,4 +1,4 @@
-//! A server that drains: streams under way go on, and new requests are told where else to ask
+//! A server that drains: streams under way go on, and new clients are told where else to ask
 //! (rule Q8).
 
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -2,7 +2,7 @@
 
 use std::mem::ManuallyDrop;
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicU8, AtomicU64};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use super::answers::Answers;
 use super::authorizing::{Asking, Authorizing};
 use super::connections::ConnectionBounds;
-use super::core::ServerCore;
+use super::core::{Phase, ServerCore};
 use super::draining::Draining;
 use super::figures::{self, Limits, Measured, ServerFigures, ServerStats};
 use super::options::ServerOptions;
@@ -86,8 +86,7 @@ impl Server {
             callbacks: Mutex::new(Some(callbacks.clone())),
             figures: ServerFigures::default(),
             draining: Draining::default(),
-            stopped: AtomicBool::new(false),
-            cutting: AtomicBool::new(false),
+            phase: AtomicU8::new(Phase::Serving as u8),
             me: Weak::clone(me),
         });
         figures::enlist(Weak::clone(&core.me) as Weak<ServerCore>);
@@ -113,7 +112,7 @@ impl Server {
             if let Some(cancel) = cancel {
                 cancel.check()?;
             }
-            if let Some(request) = self.core.pulls.take() {
+            if let Some(request) = self.core.pulls.next() {
                 return Ok(Some(request));
             }
             if deadline.is_some_and(|deadline| clock::until(deadline).is_zero()) {

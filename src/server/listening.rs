@@ -149,7 +149,7 @@ impl Server {
         Ok(())
     }
 
-    /// Whether the server takes requests: it listens, and neither drains nor was stopped.
+    /// Whether the server accepts requests: it listens, and neither drains nor was stopped.
     pub fn is_ready(&self) -> bool {
         self.core.ensure_running().is_ok()
             && !self.core.draining.is_on()

@@ -32,7 +32,7 @@ pub struct ServerOptions {
     pub credit_timeout: Option<Duration>,
     /// Most bytes of requests of more than 64 KiB that have come in part, over all connections.
     pub max_request_bytes: u64,
-    /// How long a connection's first request may take to come; `None`: for ever.
+    /// How long a server waits for a connection's first request; `None`: for ever.
     pub request_timeout: Option<Duration>,
     /// How long a connection without a stream is kept, up to twice this time; `None`: for ever.
     pub idle_timeout: Option<Duration>,
@@ -89,7 +89,7 @@ impl ServerOptions {
     const LEAST_QUEUED: u64 = 1 << 20;
 
     /// Most bytes that wait to be written for one stream before its production pauses. All streams
-    /// together queue at most `max_bytes`, beside one body each.
+    /// together queue at most `max_bytes`, in addition to one body each.
     pub(super) fn most_queued(&self) -> u64 {
         let streams = u64::try_from(self.max_streams).unwrap_or(u64::MAX);
         let share = self.max_bytes.checked_div(streams).unwrap_or(u64::MAX);

@@ -57,7 +57,7 @@ impl PullQueues {
         self.count();
     }
 
-    pub(super) fn take(&self) -> Option<Request> {
+    pub(super) fn next(&self) -> Option<Request> {
         let mut queue = self.queue.lock();
         let request = queue.requests.pop_front()?;
         let mut count = [0; 8];

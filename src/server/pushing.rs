@@ -74,7 +74,7 @@ impl Request {
     }
 
     /// Pull form: batches that the client has room for now, if they are small enough. After 0 the
-    /// descriptor of [`fd`](Self::fd) tells when there may be room.
+    /// descriptor of [`fd`](Self::fd) shows when there may be room.
     pub(super) fn room(&self) -> Result<u64> {
         if let Reply::Relayed(relay, _) = &self.reply {
             return Ok(relay.room());
@@ -87,7 +87,7 @@ impl Request {
 
     /// Pull form: a descriptor for an event loop, readable when a call of [`push`](Self::push) or
     /// [`finish`](Self::finish) that had no time left may go on; not to be read. It is readable at
-    /// first, and for good behind the end. The request owns it.
+    /// first, and for good after the end. The request owns it.
     ///
     /// # Errors
     ///

@@ -18,37 +18,49 @@ use crate::proto::Timestamp;
 pub(super) struct Relay {
     /// The host takes a table, and gives none.
     is_put: bool,
-    state: Mutex<State>,
+    state: Mutex<RelayState>,
     changed: Condvar,
     /// For the host's event loop: readable unless the host has to wait. Made when it is asked for.
     signal: OnceLock<Signal>,
 }
 
-struct State {
+struct RelayState {
     /// Releases the host's arrays.
     callbacks: Callbacks,
-    /// With the device of the batches.
-    schema: Option<(OwnedSchema, i32)>,
+    schema: Option<RelayedSchema>,
     batch: Option<OwnedDeviceArray>,
     /// The host's last word.
     outcome: Option<Result<(), Error>>,
-    /// The middleware reads no more.
-    is_enough: bool,
-    /// The client has gone or has cancelled.
-    is_lost: bool,
+    reader: RelayReader,
 }
 
-impl State {
+/// What the host has begun its stream with.
+struct RelayedSchema {
+    schema: OwnedSchema,
+    device_type: i32,
+}
+
+/// The middleware, as a reader.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum RelayReader {
+    Reading,
+    /// It reads no more.
+    Done,
+    /// Its client has gone or has cancelled.
+    Lost,
+}
+
+impl RelayState {
     fn must_wait(&self) -> bool {
-        self.batch.is_some() && !self.is_enough && !self.is_lost && self.outcome.is_none()
+        self.batch.is_some() && self.reader == RelayReader::Reading && self.outcome.is_none()
     }
 
     /// Refuses what the host says after its last word, or to nobody.
     fn ensure_open(&self) -> Result<()> {
-        match (&self.outcome, self.is_lost) {
+        match (&self.outcome, self.reader) {
             (Some(_), _) => Err(answered_before()),
-            (None, true) => Err(lost()),
-            (None, false) => Ok(()),
+            (None, RelayReader::Lost) => Err(lost()),
+            (None, RelayReader::Reading | RelayReader::Done) => Ok(()),
         }
     }
 
@@ -70,30 +82,29 @@ impl Relay {
     pub(super) fn new(is_put: bool, callbacks: Callbacks) -> Arc<Self> {
         Arc::new(Self {
             is_put,
-            state: Mutex::new(State {
+            state: Mutex::new(RelayState {
                 callbacks,
                 schema: None,
                 batch: None,
                 outcome: None,
-                is_enough: false,
-                is_lost: false,
+                reader: RelayReader::Reading,
             }),
             changed: Condvar::new(),
             signal: OnceLock::new(),
         })
     }
 
-    /// Changes the state, and wakes those who wait. What `change` takes out is dropped behind the
-    /// lock.
-    fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+    /// Changes the state, and wakes those who wait. What `change` moves out is dropped after the
+    /// lock is released.
+    fn change<T>(&self, change: impl FnOnce(&mut RelayState) -> T) -> T {
         let mut state = self.state.lock();
         let changed = change(&mut state);
-        self.tell(&state);
+        self.notify(&state);
         drop(state);
         changed
     }
 
-    fn tell(&self, state: &State) {
+    fn notify(&self, state: &RelayState) {
         self.changed.notify_all();
         if let Some(signal) = self.signal.get() {
             signal.set(Reason::Bell, !state.must_wait());
@@ -126,7 +137,12 @@ impl Relay {
     pub(super) fn start(&self, schema: &OwnedSchema, device_type: i32) -> Result<()> {
         self.ensure_fresh()?;
         let schema = copy_schema(schema)?;
-        self.change(|state| state.schema = Some((schema, device_type)));
+        self.change(|state| {
+            state.schema = Some(RelayedSchema {
+                schema,
+                device_type,
+            });
+        });
         Ok(())
     }
 
@@ -142,20 +158,20 @@ impl Relay {
             return Err((error, array));
         }
         let batch = lent_array(array, state.callbacks.clone());
-        if state.is_enough {
-            // Behind the lock.
+        if state.reader == RelayReader::Done {
+            // After the lock is released.
             drop(state);
             drop(batch);
             return Ok(());
         }
         state.batch = batch.map(|batch| annotate(batch, custom_metadata.unwrap_or_default()));
-        self.tell(&state);
+        self.notify(&state);
         Ok(())
     }
 
     fn wait_for_room(
         &self,
-        state: &mut MutexGuard<'_, State>,
+        state: &mut MutexGuard<'_, RelayState>,
         deadline: Option<Timestamp>,
     ) -> Result<()> {
         let waits = state.must_wait();
@@ -190,7 +206,7 @@ impl Relay {
         })
     }
 
-    /// The host fails. It changes nothing behind its last word.
+    /// The host fails. It changes nothing after its last word.
     pub(super) fn fail(&self, code: i32, text: &str) {
         let status = Status::from_code(code).unwrap_or(Status::Provider);
         let failed = Err(Error::new(status, text));
@@ -206,7 +222,7 @@ impl Relay {
 
     /// Whether the middleware has what it wants.
     pub(super) fn is_complete(&self) -> bool {
-        self.state.lock().is_enough
+        self.state.lock().reader == RelayReader::Done
     }
 
     /// How many batches can be pushed without a wait.
@@ -219,7 +235,7 @@ impl Relay {
         if self.signal.get().is_none() {
             let _ = self.signal.set(Signal::new()?);
         }
-        self.tell(&state);
+        self.notify(&state);
         let none = || Error::new(Status::OutOfResources, "there is no descriptor");
         self.signal.get().map(Signal::as_fd).ok_or_else(none)
     }
@@ -230,20 +246,20 @@ impl Relay {
     /// The client has gone: nobody waits any more.
     pub(super) fn lost(&self) {
         drop(self.change(|state| {
-            state.is_lost = true;
+            state.reader = RelayReader::Lost;
             state.batch.take()
         }));
     }
 
     /// Waits until `find` finds something, or the host has failed or finished.
-    fn wait<T>(&self, mut find: impl FnMut(&mut State) -> Option<T>) -> Result<Option<T>> {
+    fn wait<T>(&self, mut find: impl FnMut(&mut RelayState) -> Option<T>) -> Result<Option<T>> {
         let mut state = self.state.lock();
         loop {
-            if state.is_lost {
+            if state.reader == RelayReader::Lost {
                 return Err(lost());
             }
             if let Some(found) = find(&mut state) {
-                self.tell(&state);
+                self.notify(&state);
                 return Ok(Some(found));
             }
             if let Some(outcome) = &state.outcome {
@@ -260,8 +276,7 @@ impl Relay {
 
     /// Waits until the host has begun its stream.
     pub(super) fn open(self: &Arc<Self>) -> Result<OwnedDeviceStream> {
-        let begun =
-            self.wait(|state| state.schema.as_ref().map(|(_, device_type)| *device_type))?;
+        let begun = self.wait(|state| state.schema.as_ref().map(|begun| begun.device_type))?;
         let device_type = begun.ok_or_else(answered_before)?;
         Ok(export_device_stream(Box::new(RelayedStream {
             relay: Arc::clone(self),
@@ -279,8 +294,8 @@ struct RelayedStream {
 impl ArrayReader for RelayedStream {
     fn schema(&mut self) -> Result<OwnedSchema> {
         let state = self.relay.state.lock();
-        let schema = state.schema.as_ref().ok_or_else(answered_before)?;
-        copy_schema(&schema.0)
+        let begun = state.schema.as_ref().ok_or_else(answered_before)?;
+        copy_schema(&begun.schema)
     }
 
     fn next(&mut self) -> Result<Option<OwnedDeviceArray>> {
@@ -299,7 +314,9 @@ impl ArrayReader for RelayedStream {
 impl Drop for RelayedStream {
     fn drop(&mut self) {
         drop(self.relay.change(|state| {
-            state.is_enough = true;
+            if state.reader == RelayReader::Reading {
+                state.reader = RelayReader::Done;
+            }
             state.batch.take()
         }));
     }

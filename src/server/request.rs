@@ -124,18 +124,18 @@ impl Request {
     }
 
     /// The columns and rows that the client wants of the table. Unless the host
-    /// [takes it](Self::take_selection), the host gives the whole table.
+    /// [selects by itself](Self::select_by_host), the host gives the whole table.
     pub fn selection(&self) -> &Selection {
         self.asked.selected.selection()
     }
 
-    /// Takes it upon the host to select: the stream that it gives has the wanted columns and rows
+    /// Leaves it to the host to select: the stream that it gives has the wanted columns and rows
     /// alone. Otherwise the library selects of the whole table, without a copy.
     ///
     /// # Errors
     ///
     /// `InvalidArgument`: the stream has begun.
-    pub fn take_selection(&self) -> Result<()> {
+    pub fn select_by_host(&self) -> Result<()> {
         self.asked.selected.leave_to_host()
     }
 
@@ -264,7 +264,7 @@ impl Request {
     }
 
     /// A descriptor that becomes readable when [`is_cancelled`](Self::is_cancelled) becomes true,
-    /// to poll it beside others. Not to be read.
+    /// to poll it with others. Not to be read.
     ///
     /// # Errors
     ///
@@ -320,8 +320,8 @@ impl Request {
 
     /// Code and text for the client after the provider failed with `error`.
     pub(super) fn failure(&self, error: &Error) -> (i32, String) {
-        let said = self.failure.lock().take();
-        said.unwrap_or_else(|| (error.status().code(), error.text().to_owned()))
+        let own = self.failure.lock().take();
+        own.unwrap_or_else(|| (error.status().code(), error.text().to_owned()))
     }
 
     /// A provider that has failed its request may report success afterwards.

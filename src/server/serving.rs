@@ -29,7 +29,7 @@ impl Server {
     }
 
     /// Serves every ticket that has nothing of its own by calling `provider`, until another handler
-    /// takes its place. [`Request::ticket`] and [`Request::headers`] say what the client wants.
+    /// replaces it. [`Request::ticket`] and [`Request::headers`] say what the client wants.
     ///
     /// # Errors
     ///

@@ -12,16 +12,16 @@ use crate::driver::produce::OutStream;
 use crate::error::{Error, Result, Status};
 use crate::proto::Timestamp;
 use crate::server::errors::stopped;
-use crate::server::peers::{Bounds, PeerKey};
+use crate::server::peers::{Bounds, InUse, PeerKey};
 
-/// Streams are looked at so often in the time that one may wait for its client while others want
-/// its place, and at least after the pause.
-const LOOKS: u32 = 8;
+/// Streams are checked so often in the time that one may wait for its client while others want its
+/// place, and at least after the pause.
+const CHECKS: u32 = 8;
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 
 /// The running streams.
 #[derive(Default)]
-pub struct Streams {
+pub struct StreamTable {
     counts: Mutex<StreamCounts>,
     ended: Condvar,
 }
@@ -43,8 +43,8 @@ struct StreamCounts {
     /// How many of these each peer has left: they count towards its own bound.
     left: HashMap<PeerKey, usize>,
     served: u64,
-    /// When to look next which streams wait for their clients.
-    next_look: Option<Timestamp>,
+    /// When to check next which streams wait for their clients.
+    next_check: Option<Timestamp>,
     /// No more streams begin.
     closed: bool,
     /// Streams on two connections, by the id that their requests share (rule E6).
@@ -55,8 +55,16 @@ struct RunningStream {
     peer: PeerKey,
     is_granted: bool,
     link: Weak<EndLink>,
-    /// When the stream was first seen to wait for its client, and how far it had come.
-    waits: Option<(Timestamp, Awaited)>,
+    waits: Option<StreamWait>,
+}
+
+/// A wait of a stream for its client.
+#[derive(Clone, Copy)]
+struct StreamWait {
+    /// When it was first seen.
+    since: Timestamp,
+    /// How far the stream had come.
+    awaited: Awaited,
 }
 
 /// How many streams there may be.
@@ -80,31 +88,31 @@ pub struct StreamTotals {
     pub begun: u64,
 }
 
-impl Streams {
-    /// Takes a slot for one more stream, which the peer of `link` has asked for. Where there is
+impl StreamTable {
+    /// Gives a slot to one more stream, which the peer of `link` has asked for. Where there is
     /// none, a stream that has waited too long for its client ends.
     ///
     /// # Errors
     ///
     /// `Busy` if too many streams are running or have providers, `Stopped` after
     /// [`close`](Self::close).
-    pub fn take_slot(
+    pub fn acquire(
         self: &Arc<Self>,
         link: &Arc<EndLink>,
         limits: StreamLimits,
     ) -> Result<Arc<Slot>> {
-        self.try_take_slot(link, limits).or_else(|error| {
+        self.try_acquire(link, limits).or_else(|error| {
             let patience = limits
                 .credit_time
                 .filter(|_| error.status() == Status::Busy);
             match patience.is_some_and(|time| self.end_waiting(link, limits.bounds, time)) {
-                true => self.try_take_slot(link, limits),
+                true => self.try_acquire(link, limits),
                 false => Err(error),
             }
         })
     }
 
-    fn try_take_slot(
+    fn try_acquire(
         self: &Arc<Self>,
         link: &Arc<EndLink>,
         limits: StreamLimits,
@@ -162,11 +170,11 @@ impl Streams {
         let Some(links) = self
             .counts
             .lock()
-            .due_for_a_look((patience / LOOKS).min(LONGEST_PAUSE))
+            .due_for_check((patience / CHECKS).min(LONGEST_PAUSE))
         else {
             return false;
         };
-        // A stream ends with the lock of its connection, and takes the lock of the counts then.
+        // A stream ends with the lock of its connection, and acquires the lock of the counts then.
         let awaited = links.into_iter().filter_map(|(number, link)| {
             let awaited = link.look(End::awaited)?;
             Some((number, (awaited, link)))
@@ -235,17 +243,18 @@ impl StreamCounts {
     fn ensure_place(&self, peer: PeerKey, bounds: Bounds) -> Result<()> {
         let of_peer = self.peers.get(&peer).copied().unwrap_or(0);
         let of_peer = of_peer + self.left.get(&peer).copied().unwrap_or(0);
-        bounds.ensure_place(peer, (self.running.len(), of_peer))
+        let all = self.running.len();
+        bounds.ensure_place(peer, InUse { all, of_peer })
     }
 
     /// The connections of the running streams, at most once in each `pause`: a flood of requests
-    /// costs no more looks than a few requests.
-    fn due_for_a_look(&mut self, pause: Duration) -> Option<Vec<(u64, Arc<EndLink>)>> {
+    /// costs no more checks than a few requests.
+    fn due_for_check(&mut self, pause: Duration) -> Option<Vec<(u64, Arc<EndLink>)>> {
         let now = clock::now();
-        if self.next_look.is_some_and(|next| now < next) {
+        if self.next_check.is_some_and(|next| now < next) {
             return None;
         }
-        self.next_look = Some(now.saturating_add(pause));
+        self.next_check = Some(now.saturating_add(pause));
         let linked = |(number, stream): (&u64, &RunningStream)| {
             stream.link.upgrade().map(|link| (*number, link))
         };
@@ -264,7 +273,9 @@ impl StreamCounts {
         let now = clock::now();
         // Where the peer itself has too many, the place of another peer is of no use to it.
         let of_peer = self.peers.get(&peer).copied().unwrap_or(0);
-        let only_own = bounds.ensure_place(peer, (0, of_peer)).is_err();
+        let only_own = bounds
+            .ensure_place(peer, InUse { all: 0, of_peer })
+            .is_err();
         let mut longest = None;
         for (number, stream) in &mut self.running {
             let Some((awaited, link)) = awaited.remove(number) else {
@@ -272,10 +283,10 @@ impl StreamCounts {
                 continue;
             };
             let since = match stream.waits {
-                Some((since, before)) if before == awaited => since,
+                Some(wait) if wait.awaited == awaited => wait.since,
                 _ => now,
             };
-            stream.waits = Some((since, awaited));
+            stream.waits = Some(StreamWait { since, awaited });
             if (!only_own || stream.peer == peer)
                 && now >= since.saturating_add(patience)
                 && longest.as_ref().is_none_or(|(longest, _)| since < *longest)
@@ -306,7 +317,7 @@ fn remove_one(counts: &mut HashMap<PeerKey, usize>, peer: PeerKey) {
 
 /// The slot of one stream. Its drop frees the slot.
 pub struct Slot {
-    streams: Arc<Streams>,
+    streams: Arc<StreamTable>,
     number: u64,
     peer: PeerKey,
     /// The stream counts towards `max_providers`.

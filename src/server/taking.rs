@@ -14,7 +14,7 @@ use crate::driver::produce::Production;
 use crate::error::{Error, Status};
 
 /// Answers at its drop where nobody has: a client must not wait for a handler that has panicked, or
-/// that was taken back.
+/// that was withdrawn.
 struct Unanswered(Arc<ClientStream>);
 
 impl Drop for Unanswered {
@@ -73,7 +73,7 @@ impl StreamWork for TakenStream {
     }
 
     fn refuse(self: Box<Self>, error: &Error) {
-        let told = (error.status().code(), error.text().to_owned());
-        let _ = self.source.answer(Err(told));
+        let outcome = (error.status().code(), error.text().to_owned());
+        let _ = self.source.answer(Err(outcome));
     }
 }

@@ -32,11 +32,11 @@ const MOST_IDLE: usize = 16;
 
 /// The threads of one server. The drop ends waiting threads; working threads end with their stream.
 pub(super) struct Threads {
-    shared: Arc<Shared>,
+    shared: Arc<PoolState>,
 }
 
 /// Held by each thread to its very end.
-struct Shared {
+struct PoolState {
     server: Weak<dyn Dispatch>,
     waiting: Mutex<IdleThreads>,
     ended: Condvar,
@@ -53,16 +53,16 @@ struct IdleThreads {
 }
 
 /// A thread that counts. Its drop is the last act of the thread.
-struct Counted(Arc<Shared>);
+struct CountedThread(Arc<PoolState>);
 
-impl Counted {
-    fn new(shared: &Arc<Shared>) -> Self {
+impl CountedThread {
+    fn new(shared: &Arc<PoolState>) -> Self {
         shared.waiting.lock().count += 1;
         Self(Arc::clone(shared))
     }
 }
 
-impl Drop for Counted {
+impl Drop for CountedThread {
     fn drop(&mut self) {
         self.0.waiting.lock().count -= 1;
         self.0.ended.notify_all();
@@ -79,7 +79,7 @@ impl Threads {
     /// The threads of `server`.
     pub(super) fn new(server: Weak<dyn Dispatch>) -> Self {
         Self {
-            shared: Arc::new(Shared {
+            shared: Arc::new(PoolState {
                 server,
                 waiting: Mutex::default(),
                 ended: Condvar::new(),
@@ -91,14 +91,14 @@ impl Threads {
     pub(super) fn run(&self, work: Box<dyn StreamWork>) {
         let waiting = self.shared.waiting.lock().threads.pop();
         let work = match waiting {
-            // A thread that was taken off the list waits for its work, so the send never fails.
+            // A thread that is off the list waits for its work, so the send never fails.
             Some(waiting) => match waiting.sender.send(work) {
                 Ok(()) => return waiting.bell.ring(),
                 Err(unsent) => unsent.0,
             },
             None => work,
         };
-        if let Err((error, work)) = start(Counted::new(&self.shared), work) {
+        if let Err((error, work)) = start(CountedThread::new(&self.shared), work) {
             work.refuse(&Error::io("cannot start a thread for the stream", &error));
         }
     }
@@ -138,16 +138,16 @@ impl Drop for Threads {
 
 /// Starts a thread, or gives the work back.
 fn start(
-    counted: Counted,
+    counted: CountedThread,
     work: Box<dyn StreamWork>,
 ) -> Result<(), (io::Error, Box<dyn StreamWork>)> {
     // A failed `spawn` drops the closure, so the work is kept outside it.
     let slot = Arc::new(Mutex::new(Some(work)));
-    let taken = Arc::clone(&slot);
+    let moved = Arc::clone(&slot);
     let started = thread::Builder::new()
         .name("dipc-stream".into())
         .spawn(move || {
-            let work = taken.lock().take();
+            let work = moved.lock().take();
             if let Some(work) = work {
                 serve(&counted.0, work);
             }
@@ -158,7 +158,7 @@ fn start(
 }
 
 /// Serves streams until the thread has been idle for a while. A panic ends the thread.
-fn serve(shared: &Shared, first: Box<dyn StreamWork>) {
+fn serve(shared: &PoolState, first: Box<dyn StreamWork>) {
     let mut work = first;
     let mut bell = None;
     loop {
@@ -186,7 +186,7 @@ fn serve(shared: &Shared, first: Box<dyn StreamWork>) {
 
 /// Waits for the thread's next work; `None` after a while without work, or after a close.
 fn wait(
-    shared: &Shared,
+    shared: &PoolState,
     bell: &Arc<Bell>,
     mut turner: Option<Turner<End>>,
 ) -> Option<Box<dyn StreamWork>> {
@@ -208,7 +208,7 @@ fn wait(
             died = waiting::sleep(held, Some(bell), None, Some(until)).ok()?;
         }
         if strike(&shared.waiting, number) {
-            // Another thread has taken this one off the list: work comes, or the server has ended.
+            // Another thread has struck this one off the list: work comes, or the server has ended.
             if let (Some(turner), Some(request)) = (&mut turner, request) {
                 turner.step(|served, _| served.put_back(request));
             }
@@ -292,7 +292,7 @@ fn enlist(
     Some((number, receiver))
 }
 
-/// Takes a thread off the list. Returns whether another thread has done so before.
+/// Strikes a thread off the list. Returns whether another thread has done so before.
 fn strike(waiting: &Mutex<IdleThreads>, number: u64) -> bool {
     let threads = &mut waiting.lock().threads;
     let place = threads.iter().position(|thread| thread.number == number);
@@ -333,7 +333,7 @@ fn send_table(mut turner: Turner<End>) -> Option<Turner<End>> {
     (!turner.link().is_closed()).then_some(turner)
 }
 
-/// One turn of a connection that sends a table.
+/// Turns a connection that sends a table.
 fn turn_table(turner: &mut Turner<End>, budget: Budget) -> Wants {
     turner.step(|served, effects| served.turn_without_request(budget, effects))
 }
@@ -357,9 +357,9 @@ mod tests {
     }
 
     /// Work without a stream.
-    struct Task<F>(F);
+    struct PlainWork<F>(F);
 
-    impl<F: FnOnce() + Send> StreamWork for Task<F> {
+    impl<F: FnOnce() + Send> StreamWork for PlainWork<F> {
         fn run(self: Box<Self>) -> Begun {
             (self.0)();
             Begun::Elsewhere
@@ -370,8 +370,8 @@ mod tests {
         }
     }
 
-    fn run(threads: &Threads, task: impl FnOnce() + Send + 'static) {
-        threads.run(Box::new(Task(task)));
+    fn run(threads: &Threads, work: impl FnOnce() + Send + 'static) {
+        threads.run(Box::new(PlainWork(work)));
     }
 
     fn run_on(threads: &Threads) -> mpsc::Receiver<thread::ThreadId> {
@@ -397,8 +397,8 @@ mod tests {
         assert_eq!(run_on(&threads).recv().unwrap(), first);
         // While the thread works, another stream gets another thread.
         wait_idle(&threads, 1);
-        let (go, told) = mpsc::channel::<()>();
-        run(&threads, move || told.recv().unwrap());
+        let (go, waits) = mpsc::channel::<()>();
+        run(&threads, move || waits.recv().unwrap());
         assert_ne!(run_on(&threads).recv().unwrap(), first);
         go.send(()).unwrap();
         wait_idle(&threads, 2);
@@ -467,9 +467,9 @@ mod tests {
     fn threads_end_with_their_server() {
         let threads = no_server();
         run_on(&threads).recv().unwrap();
-        let (go, told) = mpsc::channel::<()>();
+        let (go, waits) = mpsc::channel::<()>();
         wait_idle(&threads, 1);
-        run(&threads, move || told.recv().unwrap());
+        run(&threads, move || waits.recv().unwrap());
         run_on(&threads).recv().unwrap();
         wait_idle(&threads, 1);
         threads.close();

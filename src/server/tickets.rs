@@ -115,7 +115,7 @@ impl Tickets {
         Ok(())
     }
 
-    /// Sets what stands behind every ticket that is not served by itself.
+    /// Sets what answers every ticket that is not served by itself.
     pub(super) fn set_handler(&self, handler: Option<Entry>) -> Option<Entry> {
         std::mem::replace(&mut *self.handler.write(), handler)
     }
@@ -183,7 +183,7 @@ impl Tickets {
             .collect()
     }
 
-    /// What stands behind every ticket that is not served by itself.
+    /// What answers every ticket that is not served by itself.
     pub(super) fn handler(&self) -> Option<Entry> {
         self.handler.read().clone()
     }

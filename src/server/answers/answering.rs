@@ -11,18 +11,26 @@ use crate::error::{Error, Result, Status};
 use crate::proto::Headers;
 use crate::server::request::Request;
 
-/// The most steps of a stream before it is the next one's turn.
+/// The most steps of a stream before another stream goes on.
 const AT_ONCE: usize = 16;
 /// The key of a status in the metadata of a failure.
 const STATUS_KEY: &[u8] = b"dipc_status";
+
+/// How far a stream has come.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// It has no schema.
+    Opening,
+    Sending,
+    /// The producer has brought everything.
+    Ending,
+}
 
 /// A request, and what its producer brings. The drop tells the producer first.
 pub(super) struct Answering {
     request: Request,
     offers: Arc<Offers>,
-    has_schema: bool,
-    /// The producer has brought everything.
-    is_ending: bool,
+    phase: Phase,
     watches_room: bool,
 }
 
@@ -31,14 +39,13 @@ impl Answering {
         Self {
             request,
             offers,
-            has_schema: false,
-            is_ending: false,
+            phase: Phase::Opening,
             watches_room: false,
         }
     }
 
-    /// Takes what the producer has brought.
-    fn take(&mut self, produced: Produced) -> Result<()> {
+    /// Sends what the producer has brought.
+    fn handle(&mut self, produced: Produced) -> Result<()> {
         match produced {
             Produced::Schema {
                 schema,
@@ -47,7 +54,7 @@ impl Answering {
             } => {
                 self.add_headers(metadata.as_deref(), None)?;
                 self.request.start(&schema, device_type)?;
-                self.has_schema = true;
+                self.phase = Phase::Sending;
             }
             Produced::Task(task, metadata) => {
                 let failed = |errno| {
@@ -59,10 +66,10 @@ impl Answering {
                 let pushed = self.request.push(array, metadata.as_deref(), now);
                 pushed.map_err(|(error, _)| error)?;
             }
-            Produced::End => self.is_ending = true,
+            Produced::End => self.phase = Phase::Ending,
             Produced::Failure { text, metadata, .. } => {
-                let status = self.told_status(metadata.as_deref());
-                if !self.has_schema {
+                let status = self.named_status(metadata.as_deref());
+                if self.phase == Phase::Opening {
                     self.add_headers(metadata.as_deref(), Some(STATUS_KEY))?;
                 }
                 return Err(Error::new(status, text));
@@ -82,7 +89,7 @@ impl Answering {
     }
 
     /// The status that the metadata of a failure name, as those of a client's handler do.
-    fn told_status(&self, metadata: Option<&[u8]>) -> Status {
+    fn named_status(&self, metadata: Option<&[u8]>) -> Status {
         let pairs = metadata.map(parse_pairs).and_then(Result::ok);
         let named = pairs.iter().flatten().find(|(key, _)| *key == STATUS_KEY);
         let code = named.and_then(|(_, value)| std::str::from_utf8(value).ok()?.parse().ok());
@@ -117,15 +124,15 @@ impl LoopStream for Answering {
             if self.request.is_cancelled() {
                 return Ok(Next::Over);
             }
-            if self.is_ending || self.request.is_complete() {
+            if self.phase == Phase::Ending || self.request.is_complete() {
                 return match self.request.finish(Some(Duration::ZERO)) {
                     Err(error) if error.status() == Status::Timeout => Ok(Next::Sleep),
                     finished => finished.map(|()| Next::Over),
                 };
             }
-            let has_room = !self.has_schema || self.ask()?;
+            let has_room = self.phase == Phase::Opening || self.ask()?;
             match self.offers.next(has_room) {
-                Some(produced) => self.take(produced)?,
+                Some(produced) => self.handle(produced)?,
                 None if self.offers.is_wrong() => {
                     return Err(wrong("brings more than it was asked for, or out of order"));
                 }

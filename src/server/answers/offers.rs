@@ -17,23 +17,39 @@ pub(super) struct Offers {
     producer: Arc<HostProducer>,
     /// Wakes the thread that sends.
     wake: Box<dyn Fn() + Send + Sync>,
-    state: Mutex<State>,
+    state: Mutex<OfferQueue>,
 }
 
 #[derive(Default)]
-struct State {
+struct OfferQueue {
     queue: VecDeque<Produced>,
     /// Tasks in the queue.
     tasks: u32,
     /// Tasks that the producer may still bring.
     asked: u32,
-    has_schema: bool,
-    /// The producer has said its end, or that it has failed or is gone.
-    has_ended: bool,
+    brought: Brought,
+    usage: Usage,
+}
+
+/// The last of its milestones that the producer has come to.
+#[derive(Default, Clone, Copy, PartialEq, Eq)]
+enum Brought {
+    #[default]
+    Nothing,
+    Schema,
+    /// Its end, or that it has failed or is gone.
+    End,
+}
+
+/// What is done with what the producer brings.
+#[derive(Default, Clone, Copy, PartialEq, Eq)]
+enum Usage {
+    #[default]
+    Queued,
     /// The producer does not follow the interface.
-    is_wrong: bool,
+    Refused,
     /// Nothing more is wanted.
-    is_over: bool,
+    Dropped,
 }
 
 impl Offers {
@@ -61,7 +77,7 @@ impl Offers {
 
     /// Whether the producer has brought more than it was asked for, or things out of order.
     pub(super) fn is_wrong(&self) -> bool {
-        self.state.lock().is_wrong
+        self.state.lock().usage == Usage::Refused
     }
 
     /// Asks the producer for tasks, several at once, as the client has room for `room` of them.
@@ -70,7 +86,8 @@ impl Offers {
         let due = {
             let mut state = self.state.lock();
             let ahead = state.asked + state.tasks;
-            let is_due = ahead <= most / 2 && !state.has_ended && !state.is_wrong;
+            let is_due =
+                ahead <= most / 2 && state.brought != Brought::End && state.usage != Usage::Refused;
             let due = if is_due { most - ahead } else { 0 };
             state.asked += due;
             due
@@ -85,8 +102,9 @@ impl Offers {
     pub(super) fn close(&self) {
         let (queue, has_ended) = {
             let mut state = self.state.lock();
-            state.is_over = true;
-            (std::mem::take(&mut state.queue), state.has_ended)
+            state.usage = Usage::Dropped;
+            let has_ended = state.brought == Brought::End;
+            (std::mem::take(&mut state.queue), has_ended)
         };
         // Tasks call the host.
         drop(queue);
@@ -100,12 +118,14 @@ impl AsyncConsumer for Offers {
     fn take(&self, produced: Produced) -> Result<(), c_int> {
         let mut state = self.state.lock();
         let is_schema = matches!(produced, Produced::Schema { .. });
-        if state.is_over || state.has_ended || state.is_wrong {
+        if state.usage != Usage::Queued || state.brought == Brought::End {
             let outcome = match is_schema {
                 true => Err(libc::ECANCELED),
                 false => Ok(()),
             };
-            state.has_ended |= matches!(produced, Produced::Release);
+            if matches!(produced, Produced::Release) {
+                state.brought = Brought::End;
+            }
             drop(state);
             // A task calls the host.
             drop(produced);
@@ -113,22 +133,27 @@ impl AsyncConsumer for Offers {
         }
         match &produced {
             Produced::Schema { .. } => {
-                state.is_wrong = std::mem::replace(&mut state.has_schema, true);
+                if state.brought == Brought::Schema {
+                    state.usage = Usage::Refused;
+                }
+                state.brought = Brought::Schema;
             }
             Produced::Task(..) => match state.asked.checked_sub(1) {
                 Some(left) => {
                     state.asked = left;
                     state.tasks += 1;
                 }
-                None => state.is_wrong = true,
+                None => state.usage = Usage::Refused,
             },
             Produced::End => {
-                state.is_wrong = !state.has_schema;
-                state.has_ended = true;
+                if state.brought == Brought::Nothing {
+                    state.usage = Usage::Refused;
+                }
+                state.brought = Brought::End;
             }
-            Produced::Failure { .. } | Produced::Release => state.has_ended = true,
+            Produced::Failure { .. } | Produced::Release => state.brought = Brought::End,
         }
-        let refused = match state.is_wrong {
+        let refused = match state.usage == Usage::Refused {
             true => Some(produced),
             false => {
                 state.queue.push_back(produced);

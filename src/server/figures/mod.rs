@@ -92,7 +92,7 @@ impl ServerFigures {
     }
 }
 
-/// Who asks, as far as the request and its connection tell.
+/// Who asks, as far as the request and its connection show.
 pub(super) fn asker<'a>(
     link: &'a EndLink,
     asked: &'a ArrivedRequest,
