@@ -27,7 +27,7 @@ use dipc::arrow::{EncodeOptions, Encoder, OwnedDeviceArray, OwnedDeviceStream, O
 use dipc::client::{Client, ClientOptions, GetOptions};
 use dipc::device::DeviceKind;
 use dipc::error::Result;
-use dipc::server::{Provider, Request, Server, ServerOptions};
+use dipc::server::{HostProvider, ServerHandle, ServerOptions, ServerRequest};
 
 /// Counts what each thread allocates.
 struct Counting;
@@ -125,7 +125,7 @@ fn a_lent_batch_takes_its_consumer_few_allocations() {
         let batch = arrays::in_arena(&arena, &made);
         let schema = arrays::export_schema(&batch.schema());
         let batches = (0..BATCHES).map(|_| arrays::export(&batch)).collect();
-        let server = Server::new(ServerOptions::default()).unwrap();
+        let server = ServerHandle::new(ServerOptions::default()).unwrap();
         let process = std::process::id();
         let uri = server.listen(&format!("shm:@dipc-allocations-{process}-{columns}"));
         assert!(server.publish(b"t", schema, batches).is_ok());
@@ -167,8 +167,8 @@ impl Ready {
     const COUNTED: usize = Self::BATCHES / 2;
 }
 
-impl Provider for Ready {
-    fn open(&self, _: &Request) -> Result<OwnedDeviceStream> {
+impl HostProvider for Ready {
+    fn open(&self, _: &ServerRequest) -> Result<OwnedDeviceStream> {
         Ok(export_device_stream(Box::new(ReadyReader {
             schema: self.batch.clone(),
             arrays: (0..Self::BATCHES)
@@ -235,7 +235,7 @@ fn a_providers_batch_takes_its_server_few_allocations() {
             },
             allocations: Arc::clone(&allocations),
         };
-        let server = Server::new(ServerOptions::default()).unwrap();
+        let server = ServerHandle::new(ServerOptions::default()).unwrap();
         let process = std::process::id();
         let uri = server.listen(&match scheme {
             "shm" => format!("shm:@dipc-provider-{process}-{columns}-{in_arena}"),

@@ -102,8 +102,8 @@ pub(super) fn guarded<T>(call: impl FnOnce() -> Result<T>) -> Result<T> {
     })
 }
 
-impl<P: Provider> server::Provider for Provided<P> {
-    fn open(&self, request: &server::Request) -> Result<OwnedDeviceStream> {
+impl<P: Provider> server::HostProvider for Provided<P> {
+    fn open(&self, request: &server::ServerRequest) -> Result<OwnedDeviceStream> {
         let request = Request(request);
         guarded(|| match request.verb() {
             Verb::Describe => self.0.describe(&request)?.inner.stream(),
@@ -123,7 +123,7 @@ impl<P: Provider> server::Provider for Provided<P> {
         })
     }
 
-    fn take(&self, request: &server::Request) -> Result<()> {
+    fn take(&self, request: &server::ServerRequest) -> Result<()> {
         let request = Request(request);
         guarded(|| {
             self.0.accept(&request)?;

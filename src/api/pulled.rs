@@ -26,7 +26,7 @@ use crate::server;
 /// A request that waits for its answer. Dropping it fails the request at its client.
 ///
 /// The answer may come from any task: no thread waits for it.
-pub struct PulledRequest(server::Request);
+pub struct PulledRequest(server::ServerRequest);
 
 impl Server {
     /// Queues every request whose ticket has nothing of its own for

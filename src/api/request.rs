@@ -13,7 +13,7 @@ use crate::server::{self, SentTable};
 use crate::transport::{PeerCertificate, PeerIds};
 
 /// What a client asks for.
-pub struct Request<'a>(pub(super) &'a server::Request);
+pub struct Request<'a>(pub(super) &'a server::ServerRequest);
 
 impl Request<'_> {
     /// The ticket or descriptor.

@@ -39,7 +39,7 @@ use crate::server::{self, ServerStats};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone)]
-pub struct Server(pub(super) Arc<server::Server>);
+pub struct Server(pub(super) Arc<server::ServerHandle>);
 
 impl Server {
     /// A server with the default options.

@@ -202,7 +202,7 @@ impl ServerBuilder {
     ///
     /// `OutOfResources` when the process has no threads or descriptors left.
     pub fn build(self) -> Result<Server> {
-        server::Server::new(self.0).map(|server| Server(Arc::new(server)))
+        server::ServerHandle::new(self.0).map(|server| Server(Arc::new(server)))
     }
 }
 
@@ -213,7 +213,7 @@ impl<F> Authorizer for Deciding<F>
 where
     F: Fn(&Request<'_>) -> Result<()> + Send + Sync + 'static,
 {
-    fn authorize(&self, request: &server::Request) -> Result<()> {
+    fn authorize(&self, request: &server::ServerRequest) -> Result<()> {
         guarded(|| (self.0)(&Request(request)))
     }
 }

@@ -8,7 +8,7 @@ use crate::arrow::{CStruct, OwnedDeviceStream};
 use crate::error::{Error, Result, Status};
 use crate::ffi::foreign::{ForeignData, dipc_finalizer};
 use crate::ffi::request::dipc_request;
-use crate::server::{Provider, Request};
+use crate::server::{HostProvider, ServerRequest};
 
 /// Opens the stream for a request. The library calls a provider once for each stream. The thread of
 /// the call then reads and releases the stream, and serves no other one meanwhile. So a provider
@@ -60,7 +60,7 @@ impl ForeignProvider {
         userdata: *mut c_void,
         finalizer: dipc_finalizer,
         flags: u32,
-    ) -> Result<(Box<dyn Provider>, Arc<ForeignData>)> {
+    ) -> Result<(Box<dyn HostProvider>, Arc<ForeignData>)> {
         if flags & !DIPC_PROVIDER_DETERMINISTIC != 0 {
             return Err(Error::invalid_argument(format!(
                 "flags are {flags:#x}: unknown bits"
@@ -95,8 +95,8 @@ impl ForeignProvider {
     }
 }
 
-impl Provider for ForeignProvider {
-    fn open(&self, request: &Request) -> Result<OwnedDeviceStream> {
+impl HostProvider for ForeignProvider {
+    fn open(&self, request: &ServerRequest) -> Result<OwnedDeviceStream> {
         let request = Box::new(dipc_request::lent(request));
         let stream = self.call(&request)?;
         if stream.is_released() {
@@ -111,7 +111,7 @@ impl Provider for ForeignProvider {
         Ok(with_request(stream, request))
     }
 
-    fn take(&self, request: &Request) -> Result<()> {
+    fn take(&self, request: &ServerRequest) -> Result<()> {
         let stream = self.call(&dipc_request::lent(request))?;
         if stream.is_released() {
             return Ok(());

@@ -11,7 +11,7 @@ use crate::ffi::loan::{Loan, try_schema};
 use crate::ffi::server::timeout;
 use crate::ffi::status::dipc_status;
 use crate::ffi::text::{TextOut, try_bytes, try_str};
-use crate::server::Request;
+use crate::server::ServerRequest;
 
 /// A client's request for a stream. Each call of a provider has one. In the pull form
 /// dipc_server_next_request() gives the request, and dipc_request_start(), dipc_request_push() and
@@ -26,9 +26,9 @@ handle!(dipc_request, "request");
 /// The request, by its owner.
 enum RequestHandle {
     /// The host owns it, in the pull form.
-    Owned(Box<Request>),
+    Owned(Box<ServerRequest>),
     /// The server owns it, during a stream of a provider.
-    Lent(*const Request),
+    Lent(*const ServerRequest),
 }
 
 // SAFETY: any thread may use a `Request`; a lent request is only read, while the server keeps it.
@@ -37,7 +37,7 @@ unsafe impl Send for dipc_request {}
 unsafe impl Sync for dipc_request {}
 
 impl dipc_request {
-    pub(super) fn owned(request: Request) -> Self {
+    pub(super) fn owned(request: ServerRequest) -> Self {
         Self {
             state: HandleState::new(),
             inner: RequestHandle::Owned(Box::new(request)),
@@ -45,7 +45,7 @@ impl dipc_request {
     }
 
     /// The request of the pull form; `None` for a provider's.
-    pub(super) fn into_owned(self) -> Option<Request> {
+    pub(super) fn into_owned(self) -> Option<ServerRequest> {
         match self.inner {
             RequestHandle::Owned(request) => Some(*request),
             RequestHandle::Lent(_) => None,
@@ -53,14 +53,14 @@ impl dipc_request {
     }
 
     /// A request that the server owns, and keeps until the provider's stream is released.
-    pub(super) fn lent(request: &Request) -> Self {
+    pub(super) fn lent(request: &ServerRequest) -> Self {
         Self {
             state: HandleState::new(),
             inner: RequestHandle::Lent(request),
         }
     }
 
-    pub(super) fn get(&self) -> &Request {
+    pub(super) fn get(&self) -> &ServerRequest {
         match &self.inner {
             RequestHandle::Owned(request) => request,
             // SAFETY: `Provider::open` promises that the request lives until the stream is

@@ -14,12 +14,12 @@ use crate::ffi::server_options::dipc_server_options;
 use crate::ffi::status::dipc_status;
 use crate::ffi::text::{TextOut, try_str};
 use crate::proto::Role;
-use crate::server::{Server, ServerOptions};
+use crate::server::{ServerHandle, ServerOptions};
 
 /// Serves tables to clients. Made by dipc_server_new(). Several threads may call a server at once.
 pub struct dipc_server {
     state: HandleState,
-    pub(super) inner: Server,
+    pub(super) inner: ServerHandle,
 }
 
 handle!(dipc_server, "server");
@@ -108,7 +108,7 @@ pub unsafe extern "C" fn dipc_server_new(
         let options = options.map_or_else(ServerOptions::default, |given| given.inner.clone());
         out.set_handle(dipc_server {
             state: HandleState::new(),
-            inner: Server::new(options)?,
+            inner: ServerHandle::new(options)?,
         });
         Ok(())
     })

@@ -11,7 +11,7 @@ use crate::ffi::request::dipc_request;
 use crate::ffi::server_options::dipc_server_options;
 use crate::ffi::status::dipc_status;
 use crate::ffi::text::{TextOut, try_str};
-use crate::server::{Authorizer, Request, SharedAuthorizer};
+use crate::server::{Authorizer, ServerRequest, SharedAuthorizer};
 
 /// Decides whether a client may do what its request says, before anything is done for it.
 /// dipc_request_verb(), dipc_request_ticket(), dipc_request_headers(), dipc_request_peer_id(),
@@ -34,7 +34,7 @@ struct ForeignAuthorizer {
 }
 
 impl Authorizer for ForeignAuthorizer {
-    fn authorize(&self, request: &Request) -> Result<()> {
+    fn authorize(&self, request: &ServerRequest) -> Result<()> {
         let handle = dipc_request::lent(request);
         let pointer = std::ptr::from_ref(&handle).cast_mut();
         // SAFETY: the host promised in `dipc_server_options_set_authorizer` that the authorizer may

@@ -13,7 +13,7 @@ use crate::ffi::provider::{ForeignProvider, dipc_provider};
 use crate::ffi::server::dipc_server;
 use crate::ffi::status::dipc_status;
 use crate::ffi::text::{TextOut, try_bytes, try_mut_slice};
-use crate::server::Server;
+use crate::server::ServerHandle;
 
 /// Serves a ticket by calling a provider for each stream.
 ///
@@ -188,7 +188,7 @@ pub unsafe extern "C" fn dipc_server_replace(
 
 /// Moves the table to the server, or leaves it where it is.
 fn put_table(
-    server: &Server,
+    server: &ServerHandle,
     ticket: &[u8],
     replaces: bool,
     schema: &mut ArrowSchema,

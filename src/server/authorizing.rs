@@ -14,7 +14,7 @@ use super::attachment::Attachment;
 use super::authorizer::SharedAuthorizer;
 use super::errors::stopped;
 use super::pulls::PullQueues;
-use super::request::{Reply, Request, refused};
+use super::request::{Reply, ServerRequest, refused};
 use crate::driver::end::EndLink;
 use crate::driver::produce::OutStream;
 use crate::error::Result;
@@ -39,9 +39,9 @@ pub(super) struct Authorizing {
 }
 
 /// A question under way. The drop ends it, also where the host's code panics.
-pub(super) struct Deciding(Arc<Authorizing>);
+pub(super) struct OpenDecision(Arc<Authorizing>);
 
-impl Deciding {
+impl OpenDecision {
     /// Asks the host.
     pub(super) fn decide(
         &self,
@@ -53,7 +53,7 @@ impl Deciding {
     }
 }
 
-impl Drop for Deciding {
+impl Drop for OpenDecision {
     fn drop(&mut self) {
         self.0.asking.fetch_sub(1, Relaxed);
     }
@@ -75,8 +75,8 @@ impl Authorizing {
     }
 
     /// A place for a question. The error is the number of questions, as many as there may be.
-    pub(super) fn deciding(self: &Arc<Self>) -> Result<Deciding, usize> {
-        let deciding = Deciding(Arc::clone(self));
+    pub(super) fn deciding(self: &Arc<Self>) -> Result<OpenDecision, usize> {
+        let deciding = OpenDecision(Arc::clone(self));
         match self.asking.fetch_add(1, Relaxed) {
             asking if asking >= self.most => Err(asking),
             _ => Ok(deciding),
@@ -92,7 +92,7 @@ impl Authorizing {
     ) -> Result<Allowed> {
         let way = self.way.lock().clone().ok_or_else(stopped)?;
         let stream = OutStream::without_batches(ticket.to_vec(), Arc::clone(link));
-        let request = |reply| Request::new(stream, asked_for, reply, Attachment::Nothing);
+        let request = |reply| ServerRequest::new(stream, asked_for, reply, Attachment::Nothing);
         let authorizer = match way {
             Asking::Call(authorizer) => authorizer,
             Asking::Pull(pulls) => {

@@ -13,7 +13,7 @@ use super::figures::asker;
 use super::providing::ProvidedStream;
 use super::published::PublishedTable;
 use super::pull_stream::PullStream;
-use super::request::{Reply, Request, Services};
+use super::request::{Reply, ServerRequest, Services};
 use super::streams::{Slot, ending, lose_with};
 use super::taking::TakenStream;
 use super::tickets::{Entry, provided};
@@ -99,15 +99,24 @@ impl ServerCore {
                 production,
                 provider,
                 record: Arc::clone(record),
-                request: Request::new(stream, asked_for, Reply::Returned, Attachment::Nothing)
-                    .before(self.behind_middleware(&asked.request)),
+                request: ServerRequest::new(
+                    stream,
+                    asked_for,
+                    Reply::Returned,
+                    Attachment::Nothing,
+                )
+                .before(self.behind_middleware(&asked.request)),
                 slot,
                 yields: self.options.spin.is_zero(),
             })),
             Entry::Pull | Entry::Published(_) => {
                 let reply = self.pushed(production, slot);
-                self.pulls
-                    .put(Request::new(stream, asked_for, reply, Attachment::Nothing));
+                self.pulls.put(ServerRequest::new(
+                    stream,
+                    asked_for,
+                    reply,
+                    Attachment::Nothing,
+                ));
                 Begun::Elsewhere
             }
         }
@@ -145,7 +154,7 @@ impl ServerCore {
                 production,
                 record: Arc::clone(record),
                 provider,
-                request: Request::new(stream, asked_for, Reply::Returned, sent)
+                request: ServerRequest::new(stream, asked_for, Reply::Returned, sent)
                     .before(self.behind_middleware(request)),
                 source,
                 slot,
@@ -155,7 +164,8 @@ impl ServerCore {
             Some(production) => self.pushed(production, slot),
             None => Reply::Taken(Mutex::new(Some(slot))),
         };
-        self.pulls.put(Request::new(stream, asked_for, reply, sent));
+        self.pulls
+            .put(ServerRequest::new(stream, asked_for, reply, sent));
         Begun::Elsewhere
     }
 

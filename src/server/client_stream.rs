@@ -36,16 +36,16 @@ pub(super) struct ClientStream {
     decode: DecodeOptions,
     /// Ends the host's reads, on whatever thread, once the request is over.
     over: Cancel,
-    /// The host has taken the stream. Set with the lock of `progress`, and read without it: a thread
-    /// that waits for the schema holds that lock.
+    /// The host has taken the stream. Set with the lock of `progress`, and read without it: a
+    /// thread that waits for the schema holds that lock.
     is_taken: AtomicBool,
     /// The request, once it is begun.
     record: OnceLock<Arc<Record>>,
-    progress: Mutex<Progress>,
+    progress: Mutex<TakeProgress>,
 }
 
 /// How far the host has come with the stream.
-enum Progress {
+enum TakeProgress {
     /// It has not taken the stream.
     Waiting(Box<Fetch>),
     /// It has the stream.
@@ -56,7 +56,7 @@ enum Progress {
     Answered,
 }
 
-impl Progress {
+impl TakeProgress {
     /// The stream, unless the host has it.
     fn fetch(&mut self) -> Result<&mut Fetch> {
         match self {
@@ -136,7 +136,7 @@ impl ClientStream {
             over,
             is_taken: AtomicBool::new(false),
             record: OnceLock::new(),
-            progress: Mutex::new(Progress::Waiting(fetch)),
+            progress: Mutex::new(TakeProgress::Waiting(fetch)),
         }))
     }
 
@@ -161,14 +161,15 @@ impl ClientStream {
     /// Takes the stream: from now on the client sends batches.
     pub(super) fn take(self: &Arc<Self>) -> Result<Stream> {
         let mut progress = self.progress.lock();
-        let Progress::Waiting(fetch) = &mut *progress else {
+        let TakeProgress::Waiting(fetch) = &mut *progress else {
             return Err(is_taken());
         };
         fetch.wait_for_schema(Some(&self.over))?;
         fetch.leave();
         self.link.grant(self.mark, self.info, self.grant)?;
         self.is_taken.store(true, Ordering::Release);
-        let Progress::Waiting(fetch) = mem::replace(&mut *progress, Progress::Reading) else {
+        let TakeProgress::Waiting(fetch) = mem::replace(&mut *progress, TakeProgress::Reading)
+        else {
             return Err(is_taken());
         };
         let me = Arc::clone(self);
@@ -193,8 +194,8 @@ impl ClientStream {
     /// The host is done with its stream.
     fn give_back(&self, fetch: Box<Fetch>) {
         let mut progress = self.progress.lock();
-        if !matches!(*progress, Progress::Answered) {
-            *progress = Progress::Read(fetch);
+        if !matches!(*progress, TakeProgress::Answered) {
+            *progress = TakeProgress::Read(fetch);
             return;
         }
         drop(progress);
@@ -215,12 +216,12 @@ impl ClientStream {
         let is_gone = self.link.ensure_streaming().is_err();
         // Another thread may wait for the client, with the lock or with the stream.
         self.over.cancel();
-        let before = mem::replace(&mut *self.progress.lock(), Progress::Answered);
+        let before = mem::replace(&mut *self.progress.lock(), TakeProgress::Answered);
         let (fetch, is_taken) = match before {
-            Progress::Waiting(fetch) => (Some(fetch), false),
-            Progress::Reading => (None, true),
-            Progress::Read(fetch) => (Some(fetch), true),
-            Progress::Answered => return Err(answered_before()),
+            TakeProgress::Waiting(fetch) => (Some(fetch), false),
+            TakeProgress::Reading => (None, true),
+            TakeProgress::Read(fetch) => (Some(fetch), true),
+            TakeProgress::Answered => return Err(answered_before()),
         };
         if fetch.is_none() {
             // The host has it still, and with it the connection.

@@ -26,13 +26,13 @@ pub(super) struct ConnectionBounds {
 /// The connections of one server, by their numbers.
 #[derive(Default)]
 pub(super) struct ConnectionTable {
-    links: HashMap<u64, Kept>,
+    links: HashMap<u64, KeptLink>,
     all: PeerUse,
     peers: HashMap<PeerKey, PeerUse>,
 }
 
 /// A connection, which has so many descriptors.
-struct Kept {
+struct KeptLink {
     link: Arc<EndLink>,
     descriptors: usize,
 }
@@ -110,7 +110,7 @@ impl ConnectionTable {
     /// Counts a connection, which has so many descriptors.
     pub(super) fn add(&mut self, link: &Arc<EndLink>, descriptors: usize) {
         let key = PeerKey::of(link.origin());
-        let kept = Kept {
+        let kept = KeptLink {
             link: Arc::clone(link),
             descriptors,
         };
@@ -121,7 +121,7 @@ impl ConnectionTable {
 
     /// Returns whether it was one of them.
     pub(super) fn remove(&mut self, link: &EndLink) -> bool {
-        let Some(Kept { descriptors, .. }) = self.links.remove(&link.beside.id) else {
+        let Some(KeptLink { descriptors, .. }) = self.links.remove(&link.beside.id) else {
             return false;
         };
         self.all.remove(descriptors);

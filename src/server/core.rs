@@ -56,7 +56,7 @@ pub(super) struct ServerCore {
     pub(super) figures: ServerFigures,
     /// Requests are refused, and their clients told where else to ask.
     pub(super) draining: Draining,
-    /// A [`Phase`].
+    /// A [`ServerPhase`].
     pub(super) phase: AtomicU8,
     pub(super) me: Weak<Self>,
 }
@@ -64,7 +64,7 @@ pub(super) struct ServerCore {
 /// How far a server has come.
 #[derive(Debug, Clone, Copy)]
 #[repr(u8)]
-pub(super) enum Phase {
+pub(super) enum ServerPhase {
     Serving,
     /// No new streams begin.
     Stopping,
@@ -80,18 +80,18 @@ pub(super) struct Listening {
 impl ServerCore {
     pub(super) fn ensure_running(&self) -> Result<()> {
         self.generation.ensure_same_process()?;
-        match self.has_come_to(Phase::Stopping) {
+        match self.has_come_to(ServerPhase::Stopping) {
             true => Err(stopped()),
             false => Ok(()),
         }
     }
 
-    fn has_come_to(&self, phase: Phase) -> bool {
+    fn has_come_to(&self, phase: ServerPhase) -> bool {
         self.phase.load(Ordering::Acquire) >= phase as u8
     }
 
     /// Returns whether the server had not come so far.
-    fn go_to(&self, phase: Phase) -> bool {
+    fn go_to(&self, phase: ServerPhase) -> bool {
         self.phase.fetch_max(phase as u8, Ordering::AcqRel) < phase as u8
     }
 
@@ -156,7 +156,7 @@ impl ServerCore {
         self.links.lock().add(&link, descriptors);
         self.figures.opened();
         // The connection may have ended, or missed the cut, before it was in the list.
-        if link.is_closed() || self.has_come_to(Phase::Cutting) {
+        if link.is_closed() || self.has_come_to(ServerPhase::Cutting) {
             link.cut(&stopped());
             self.remove(&link);
         }
@@ -193,7 +193,7 @@ impl ServerCore {
 
     pub(super) fn stop(&self, deadline: Duration) -> Result<()> {
         let drained_by = clock::after(deadline);
-        if self.go_to(Phase::Stopping) {
+        if self.go_to(ServerPhase::Stopping) {
             tracing::info!("a server stops");
         }
         for listening in std::mem::take(&mut *self.listeners.lock()) {
@@ -205,7 +205,7 @@ impl ServerCore {
         self.pulls.stop();
         self.streams.wait_idle(drained_by);
         self.wait_delivered(drained_by);
-        self.go_to(Phase::Cutting);
+        self.go_to(ServerPhase::Cutting);
         for link in self.links() {
             link.cut(&stopped());
         }

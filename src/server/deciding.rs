@@ -4,7 +4,7 @@ use std::sync::{Arc, Weak};
 
 use super::asked::{Asked, ConnectionOwner, Dispatch, IncomingRequest};
 use super::asked_for::{Allowed, AskedFor};
-use super::authorizing::Deciding;
+use super::authorizing::OpenDecision;
 use super::core::ServerCore;
 use super::work::{Begun, StreamWork};
 use crate::driver::clock;
@@ -62,7 +62,7 @@ impl ServerCore {
 /// A request that the host has not decided about.
 struct Undecided {
     incoming: IncomingRequest,
-    deciding: Deciding,
+    deciding: OpenDecision,
     /// The host may never decide: the server can go meanwhile.
     server: Weak<dyn Dispatch>,
 }

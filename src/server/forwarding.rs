@@ -4,10 +4,10 @@ use std::sync::{Arc, Weak};
 
 use super::core::ServerCore;
 use super::forwarded::Forwarded;
-use super::provider::Provider;
+use super::provider::HostProvider;
 use super::published::PublishedTable;
 use super::relay::Relay;
-use super::request::{AsyncAnswer, Reply, Request, Services};
+use super::request::{AsyncAnswer, Reply, ServerRequest, Services};
 use super::tickets::Entry;
 use crate::arrow::stream::{ArrayReader, DeviceStreamReader, export_device_stream};
 use crate::arrow::{OwnedDeviceArray, OwnedDeviceStream, OwnedSchema};
@@ -30,7 +30,7 @@ impl Services for ServerCore {
 
     fn forward(
         &self,
-        request: &Request,
+        request: &ServerRequest,
         table: Option<OwnedDeviceStream>,
     ) -> Result<Option<OwnedDeviceStream>> {
         if table.is_some() != request.verb().has_source() {
@@ -52,9 +52,9 @@ impl Services for ServerCore {
 }
 
 fn forward_to_provider(
-    request: &Request,
+    request: &ServerRequest,
     forwarded: Forwarded,
-    provider: &Arc<Deferred<Box<dyn Provider>>>,
+    provider: &Arc<Deferred<Box<dyn HostProvider>>>,
 ) -> Result<Option<OwnedDeviceStream>> {
     let request = Box::new(request.behind(forwarded, Reply::Returned));
     let gone = || Error::new(Status::Stopped, "the server serves the ticket no more");
@@ -82,7 +82,7 @@ fn forward_to_provider(
 /// taken the table of a put.
 fn forward_to_pull(
     core: &ServerCore,
-    request: &Request,
+    request: &ServerRequest,
     forwarded: Forwarded,
 ) -> Result<Option<OwnedDeviceStream>> {
     if request.verb() == Verb::Exchange {
@@ -108,7 +108,7 @@ fn forward_to_pull(
 }
 
 /// The host's own word about its failure, if it has said one.
-fn failure_of(request: &Request, error: &Error) -> Error {
+fn failure_of(request: &ServerRequest, error: &Error) -> Error {
     let (code, text) = request.failure(error);
     Error::new(Status::from_code(code).unwrap_or(Status::Provider), text)
 }
@@ -117,8 +117,8 @@ fn failure_of(request: &Request, error: &Error) -> Error {
 struct ForwardedStream {
     /// The first field: the host may use its request until the release.
     reader: DeviceStreamReader,
-    request: Box<Request>,
-    _provider: Arc<Deferred<Box<dyn Provider>>>,
+    request: Box<ServerRequest>,
+    _provider: Arc<Deferred<Box<dyn HostProvider>>>,
 }
 
 impl ArrayReader for ForwardedStream {

@@ -12,12 +12,12 @@ use parking_lot::Mutex;
 use super::answers::Answers;
 use super::authorizing::{Asking, Authorizing};
 use super::connections::ConnectionBounds;
-use super::core::{Phase, ServerCore};
+use super::core::{ServerCore, ServerPhase};
 use super::draining::Draining;
 use super::figures::{self, Limits, Measured, ServerFigures, ServerStats};
 use super::options::ServerOptions;
 use super::pulls::PullQueues;
-use super::request::Request;
+use super::request::ServerRequest;
 use super::threads::Threads;
 use super::tickets::Tickets;
 
@@ -33,13 +33,13 @@ use crate::transport::{self, MemoryBudget};
 
 /// A server. Any thread may call it. Its drop cuts every stream, and does not wait for host
 /// callbacks that still run.
-pub struct Server {
+pub struct ServerHandle {
     pub(super) core: Arc<ServerCore>,
     /// The sender keeps the thread from ending.
     callback_thread: Mutex<Option<(Callbacks, JoinHandle<()>)>>,
 }
 
-impl Server {
+impl ServerHandle {
     /// Makes a server without tickets. It has an I/O thread and a callback thread.
     ///
     /// # Errors
@@ -86,7 +86,7 @@ impl Server {
             callbacks: Mutex::new(Some(callbacks.clone())),
             figures: ServerFigures::default(),
             draining: Draining::default(),
-            phase: AtomicU8::new(Phase::Serving as u8),
+            phase: AtomicU8::new(ServerPhase::Serving as u8),
             me: Weak::clone(me),
         });
         figures::enlist(Weak::clone(&core.me) as Weak<ServerCore>);
@@ -105,7 +105,7 @@ impl Server {
         &self,
         timeout: Option<Duration>,
         cancel: Option<&Cancel>,
-    ) -> Result<Option<Request>> {
+    ) -> Result<Option<ServerRequest>> {
         let deadline = timeout.map(clock::after);
         loop {
             self.core.ensure_running()?;
@@ -140,7 +140,7 @@ impl Server {
     }
 
     /// Figures of the streams with one label: a ticket's, the host's
-    /// ([`Request::set_label`]), [`HANDLER`](super::HANDLER), [`LIST`](super::LIST) or
+    /// ([`ServerRequest::set_label`]), [`HANDLER`](super::HANDLER), [`LIST`](super::LIST) or
     /// [`OTHER`](super::OTHER).
     ///
     /// # Errors
@@ -177,7 +177,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for ServerHandle {
     fn drop(&mut self) {
         if self.core.generation.ensure_same_process().is_err() {
             // A forked child has no threads, and locks may be held for ever: the copy is leaked.

@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use rustix::io::Errno;
 
 use super::core::Listening;
-use super::handle::Server;
+use super::handle::ServerHandle;
 use crate::driver::acceptor::Acceptor;
 use crate::error::{Error, Result};
 use crate::proto::{Role, RoleTags, Tags, Uri};
@@ -17,7 +17,7 @@ use crate::transport::{self, TlsOptions};
 const MOST_URIS: usize = 16;
 const MOST_URI_BYTES: usize = 1024;
 
-impl Server {
+impl ServerHandle {
     /// Listens at `uri` (`shm:/path`, `shm:@name`, `tls://host:port`, `tcp://host:port`,
     /// `ucx://host:port`) and returns the URI to give to clients.
     ///

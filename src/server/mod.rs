@@ -44,10 +44,10 @@ mod work;
 pub use attachment::SentTable;
 pub use authorizer::{Authorizer, SharedAuthorizer};
 pub use figures::{ServerStats, process_stats};
-pub use handle::Server;
+pub use handle::ServerHandle;
 pub use options::ServerOptions;
-pub use provider::Provider;
-pub use request::{AsyncAnswer, Request};
+pub use provider::HostProvider;
+pub use request::{AsyncAnswer, ServerRequest};
 pub use take_options::TakeOptions;
 
 pub use crate::driver::figures::{

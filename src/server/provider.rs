@@ -1,6 +1,6 @@
 //! The host's code that gives and takes tables.
 
-use super::request::Request;
+use super::request::ServerRequest;
 use crate::arrow::OwnedDeviceStream;
 use crate::error::{Error, Result};
 
@@ -8,20 +8,20 @@ use crate::error::{Error, Result};
 ///
 /// Each call runs on a thread for this stream only, which then pulls the stream. So a provider may
 /// block, and may fetch from its own server. Dropping the provider calls the host too.
-pub trait Provider: Send + Sync + 'static {
+pub trait HostProvider: Send + Sync + 'static {
     /// Opens the stream for `request`, which lives until that stream is released.
     ///
     /// # Errors
     ///
     /// Any error. The client gets its status and text.
-    fn open(&self, request: &Request) -> Result<OwnedDeviceStream>;
+    fn open(&self, request: &ServerRequest) -> Result<OwnedDeviceStream>;
 
-    /// Takes the stream that the client of `request` sends ([`Request::source`]).
+    /// Takes the stream that the client of `request` sends ([`ServerRequest::source`]).
     ///
     /// # Errors
     ///
     /// Any error. The client gets its status and text.
-    fn take(&self, request: &Request) -> Result<()> {
+    fn take(&self, request: &ServerRequest) -> Result<()> {
         let _ = request;
         Err(Error::unsupported("this server takes no tables"))
     }

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::provider::Provider;
-use super::request::Request;
+use super::provider::HostProvider;
+use super::request::ServerRequest;
 use super::streams::Slot;
 use super::work::{Begun, StreamWork};
 use crate::arrow::stream::{ArrayReader, DeviceStreamReader};
@@ -16,10 +16,10 @@ use crate::error::{Error, Result};
 pub(super) struct ProvidedStream {
     /// The first field, so that the stream ends before its slot is free.
     pub(super) production: Production,
-    pub(super) provider: Arc<Deferred<Box<dyn Provider>>>,
+    pub(super) provider: Arc<Deferred<Box<dyn HostProvider>>>,
     pub(super) record: Arc<Record>,
     /// Lives until the host's stream is released.
-    pub(super) request: Request,
+    pub(super) request: ServerRequest,
     pub(super) slot: Arc<Slot>,
     /// The thread yields its processor once after the first batch.
     pub(super) yields: bool,
@@ -60,8 +60,8 @@ impl StreamWork for ProvidedStream {
 
 /// Calls the provider and sends its batches. The host's stream goes to `reader`.
 pub(super) fn provide(
-    provider: &dyn Provider,
-    request: &Request,
+    provider: &dyn HostProvider,
+    request: &ServerRequest,
     production: &mut Production,
     yields: bool,
     reader: &mut Option<DeviceStreamReader>,

@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use super::provider::Provider;
-use super::request::Request;
+use super::provider::HostProvider;
+use super::request::ServerRequest;
 use crate::arrow::OwnedDeviceStream;
 use crate::arrow::stream::export_device_stream;
 use crate::driver::callbacks::Deferred;
@@ -14,8 +14,8 @@ use crate::error::{Error, Result, Status};
 /// The arrays of a published table.
 pub(super) struct PublishedTable(pub(super) Arc<Deferred<Published>>);
 
-impl Provider for PublishedTable {
-    fn open(&self, _: &Request) -> Result<OwnedDeviceStream> {
+impl HostProvider for PublishedTable {
+    fn open(&self, _: &ServerRequest) -> Result<OwnedDeviceStream> {
         let table = Arc::clone(&self.0);
         let reader = Published::read(table);
         let gone = || Error::new(Status::Stopped, "the table is published no more");

@@ -12,7 +12,7 @@ use crate::driver::clock;
 use crate::driver::host_fd::HostFd;
 use crate::error::{Error, Result, Status};
 use crate::proto::Timestamp;
-use crate::server::request::Request;
+use crate::server::request::ServerRequest;
 
 /// The queues of a host that serves in the pull form.
 pub(super) struct PullQueues {
@@ -26,7 +26,7 @@ pub(super) struct PullQueues {
 
 #[derive(Default)]
 struct RequestQueue {
-    requests: VecDeque<Request>,
+    requests: VecDeque<ServerRequest>,
     stopped: bool,
 }
 
@@ -46,7 +46,7 @@ impl PullQueues {
     }
 
     /// Queues a request. After a stop the request fails.
-    pub(super) fn put(&self, request: Request) {
+    pub(super) fn put(&self, request: ServerRequest) {
         let mut queue = self.queue.lock();
         if queue.stopped {
             drop(queue);
@@ -57,7 +57,7 @@ impl PullQueues {
         self.count();
     }
 
-    pub(super) fn next(&self) -> Option<Request> {
+    pub(super) fn next(&self) -> Option<ServerRequest> {
         let mut queue = self.queue.lock();
         let request = queue.requests.pop_front()?;
         let mut count = [0; 8];
@@ -101,6 +101,6 @@ impl PullQueues {
     }
 }
 
-fn refuse(request: &Request) {
+fn refuse(request: &ServerRequest) {
     request.fail(Status::Stopped.code(), "the server was stopped");
 }

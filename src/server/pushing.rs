@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use super::errors::{answered_before, stopped};
 use super::pull_stream::PullAnswer;
-use super::request::{AsyncAnswer, Reply, Request, Services, not_pulled};
+use super::request::{AsyncAnswer, Reply, ServerRequest, Services, not_pulled};
 use crate::arrow::{OwnedDeviceArray, OwnedSchema};
 use crate::driver::callbacks::Callbacks;
 use crate::driver::clock;
 use crate::error::{Error, Result, Status};
 use crate::proto::Verb;
 
-impl Request {
+impl ServerRequest {
     /// Pull form: sends the schema, before the first batch. It is read, not moved.
     ///
     /// # Errors
@@ -135,8 +135,8 @@ impl Request {
         }
     }
 
-    /// Pull form: completes the stream. Waits at most `timeout` until the last batches are sent. To a
-    /// client that sends a stream: the host has taken all of it.
+    /// Pull form: completes the stream. Waits at most `timeout` until the last batches are sent. To
+    /// a client that sends a stream: the host has taken all of it.
     ///
     /// # Errors
     ///

@@ -29,7 +29,7 @@ use crate::transport::PeerOrigin;
 /// A provider borrows the request while its stream is served. In the pull form the host owns it,
 /// and fills the stream by [`start`](Self::start), [`push`](Self::push) and
 /// [`finish`](Self::finish). Dropping it unfinished fails the stream.
-pub struct Request {
+pub struct ServerRequest {
     stream: Arc<OutStream>,
     asked: AskedFor,
     /// The provider's own reason for a failure.
@@ -50,17 +50,17 @@ pub(super) trait Services: Send + Sync {
     /// Prepares an answer by a producer of Arrow's asynchronous interface.
     fn prepare_async_answer(&self) -> Result<AsyncAnswer>;
 
-    /// Has what stands behind the middleware answer `request` ([`Request::forward`]).
+    /// Has what stands behind the middleware answer `request` ([`ServerRequest::forward`]).
     fn forward(
         &self,
-        request: &Request,
+        request: &ServerRequest,
         table: Option<OwnedDeviceStream>,
     ) -> Result<Option<OwnedDeviceStream>>;
 }
 
 /// Begins the answer to a request, and gives the handler for the producer. A thread of the server
 /// sends what the handler gets.
-pub type AsyncAnswer = Box<dyn FnOnce(Request) -> ArrowAsyncDeviceStreamHandler>;
+pub type AsyncAnswer = Box<dyn FnOnce(ServerRequest) -> ArrowAsyncDeviceStreamHandler>;
 
 /// How the host answers a request.
 pub(super) enum Reply {
@@ -77,7 +77,7 @@ pub(super) enum Reply {
     Relayed(Arc<Relay>, Weak<dyn Services>),
 }
 
-impl Request {
+impl ServerRequest {
     /// A request whose host has the stream that the client sends, if it sends one.
     pub(super) fn new(
         stream: Arc<OutStream>,
@@ -361,7 +361,7 @@ pub(super) fn refused(code: i32, text: String) -> Error {
     Error::new(status, text)
 }
 
-impl Drop for Request {
+impl Drop for ServerRequest {
     fn drop(&mut self) {
         let left = |code: Status, text: &'static str| match self.is_cancelled() {
             true => (

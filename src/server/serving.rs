@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::handle::Server;
-use super::provider::Provider;
+use super::handle::ServerHandle;
+use super::provider::HostProvider;
 use super::tickets::{Entry, provided};
 use crate::arrow::description::Description;
 use crate::arrow::{Encoder, OwnedDeviceArray, OwnedSchema};
@@ -12,7 +12,7 @@ use crate::driver::produce::{Published, TableParts};
 use crate::error::{Error, Result};
 use crate::proto::Headers;
 
-impl Server {
+impl ServerHandle {
     /// Serves `ticket` by calling `provider` for each stream.
     ///
     /// # Errors
@@ -23,21 +23,22 @@ impl Server {
     pub fn serve(
         &self,
         ticket: &[u8],
-        provider: Box<dyn Provider>,
-    ) -> Result<(), (Error, Box<dyn Provider>)> {
+        provider: Box<dyn HostProvider>,
+    ) -> Result<(), (Error, Box<dyn HostProvider>)> {
         self.core.add(ticket, false, provider, provided)
     }
 
     /// Serves every ticket that has nothing of its own by calling `provider`, until another handler
-    /// replaces it. [`Request::ticket`] and [`Request::headers`] say what the client wants.
+    /// replaces it. [`ServerRequest::ticket`] and [`ServerRequest::headers`] show what the client
+    /// wants.
     ///
     /// # Errors
     ///
     /// With the provider given back: `Stopped`.
     pub fn set_handler(
         &self,
-        provider: Box<dyn Provider>,
-    ) -> Result<(), (Error, Box<dyn Provider>)> {
+        provider: Box<dyn HostProvider>,
+    ) -> Result<(), (Error, Box<dyn HostProvider>)> {
         let callbacks = match self
             .core
             .ensure_running()
@@ -165,8 +166,8 @@ impl Server {
     }
 
     /// Has `middleware` answer every get, put and exchange that has the header `header`, before its
-    /// ticket does. It may pass a request on ([`Request::forward`]). A middleware set before is
-    /// replaced.
+    /// ticket does. It may pass a request on ([`ServerRequest::forward`]). A middleware set before
+    /// is replaced.
     ///
     /// # Errors
     ///
@@ -175,8 +176,8 @@ impl Server {
     pub fn set_middleware(
         &self,
         header: &str,
-        middleware: Box<dyn Provider>,
-    ) -> Result<(), (Error, Box<dyn Provider>)> {
+        middleware: Box<dyn HostProvider>,
+    ) -> Result<(), (Error, Box<dyn HostProvider>)> {
         let ready = (self.core.ensure_running())
             .and_then(|()| Headers::new().add(header, []))
             .and_then(|()| self.core.callbacks());

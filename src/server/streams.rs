@@ -387,7 +387,6 @@ mod tests {
     use std::net::{IpAddr, Ipv4Addr};
 
     use super::*;
-    use crate::server::errors::stopped;
     use crate::server::peers::STREAMS;
 
     /// Rule Q8: streams that a peer has left count towards its bound until they end, and towards

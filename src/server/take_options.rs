@@ -15,8 +15,9 @@ pub struct TakeOptions {
     /// Level of validation; `None`: `Structure` for a client of the same user, `Full` for others
     /// (rule A8).
     pub level: Option<Level>,
-    /// Most memory that one message may need here in addition to its body; `None`: 16 GiB from a client of
-    /// the same user, [`DecodeOptions`](crate::arrow::decode::DecodeOptions)' default from others.
+    /// Most memory that one message may need here in addition to its body; `None`: 16 GiB from a
+    /// client of the same user, [`DecodeOptions`](crate::arrow::decode::DecodeOptions)' default from
+    /// others.
     pub message_limit: Option<u64>,
     /// How long a client may be silent while the host waits for it; `None`: for ever.
     pub stall_timeout: Option<Duration>,

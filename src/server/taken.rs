@@ -1,12 +1,12 @@
 //! The host's way to the table that comes with a request.
 
 use super::attachment::SentTable;
-use super::request::Request;
+use super::request::ServerRequest;
 use crate::arrow::OwnedSchema;
 use crate::driver::fetch::Stream;
 use crate::error::Result;
 
-impl Request {
+impl ServerRequest {
     /// The schema of the stream that the client sends, for a host that decides with it. Waits for
     /// it.
     ///

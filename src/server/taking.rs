@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use super::client_stream::ClientStream;
-use super::provider::Provider;
+use super::provider::HostProvider;
 use super::providing::provide;
-use super::request::Request;
+use super::request::ServerRequest;
 use super::streams::{Slot, ending};
 use super::work::{Begun, StreamWork};
 use crate::driver::callbacks::Deferred;
@@ -34,8 +34,8 @@ pub(super) struct TakenStream {
     /// The provider's own stream, of an exchange. The first field, so that it ends first.
     pub(super) production: Option<Production>,
     pub(super) record: Arc<Record>,
-    pub(super) provider: Arc<Deferred<Box<dyn Provider>>>,
-    pub(super) request: Request,
+    pub(super) provider: Arc<Deferred<Box<dyn HostProvider>>>,
+    pub(super) request: ServerRequest,
     pub(super) source: Arc<ClientStream>,
     pub(super) slot: Arc<Slot>,
 }

@@ -323,7 +323,7 @@ fn send_table(mut turner: Turner<End>) -> Option<Turner<End>> {
         }
         let wants = turner.link().look(End::wants);
         let held = [(turner.link().readiness(), wants)];
-        // Nobody can wake a thread for whose bell there was no descriptor.
+        // NoServer can wake a thread for whose bell there was no descriptor.
         let retry = bell.is_none().then(|| clock::after(RETRY));
         budget = match waiting::sleep(held, bell.as_deref(), None, retry).ok()? {
             true => Budget::READY,
@@ -344,16 +344,16 @@ mod tests {
     use super::*;
 
     /// No server.
-    struct Nobody;
+    struct NoServer;
 
-    impl Dispatch for Nobody {
+    impl Dispatch for NoServer {
         fn advance(&self, _: Asked) -> Begun {
             Begun::Elsewhere
         }
     }
 
     fn no_server() -> Threads {
-        Threads::new(Weak::<Nobody>::new())
+        Threads::new(Weak::<NoServer>::new())
     }
 
     /// Work without a stream.

@@ -12,7 +12,7 @@ use crate::driver::produce::Published;
 use crate::driver::wording::shown;
 use crate::error::{Error, Result, Status};
 use crate::proto::{self, Verb, ensure_ticket_fits};
-use crate::server::provider::Provider;
+use crate::server::provider::HostProvider;
 
 /// The header of a request that names the header of the middleware without which it has no meaning.
 const NEEDS_MIDDLEWARE: &str = "needs-middleware";
@@ -21,7 +21,7 @@ const NEEDS_MIDDLEWARE: &str = "needs-middleware";
 /// host. So [`Deferred`] drops it on a thread where host code may run.
 #[derive(Clone)]
 pub(super) enum Entry {
-    Provider(Arc<Deferred<Box<dyn Provider>>>),
+    Provider(Arc<Deferred<Box<dyn HostProvider>>>),
     Published(Arc<Deferred<Published>>),
     Pull,
 }
@@ -38,7 +38,7 @@ impl Entry {
 }
 
 /// An entry that calls `provider` for each stream.
-pub(super) fn provided(provider: Box<dyn Provider>, callbacks: Callbacks) -> Entry {
+pub(super) fn provided(provider: Box<dyn HostProvider>, callbacks: Callbacks) -> Entry {
     Entry::Provider(Arc::new(Deferred::new(provider, callbacks)))
 }
 

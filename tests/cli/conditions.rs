@@ -9,7 +9,7 @@ use arrow::ipc::reader::StreamReader;
 use dipc::arrow::OwnedDeviceStream;
 use dipc::arrow::stream::{ArrayReader, export_device_stream};
 use dipc::arrow::{OwnedDeviceArray, OwnedSchema, schema_to_c};
-use dipc::server::{Provider, Request, ServerOptions};
+use dipc::server::{HostProvider, ServerOptions, ServerRequest};
 
 use crate::support::*;
 
@@ -134,8 +134,8 @@ fn conditions_that_cannot_be_are_told() {
 /// A table without rows, of which nothing is known before it is asked for.
 struct Unknown;
 
-impl Provider for Unknown {
-    fn open(&self, _: &Request) -> dipc::Result<OwnedDeviceStream> {
+impl HostProvider for Unknown {
+    fn open(&self, _: &ServerRequest) -> dipc::Result<OwnedDeviceStream> {
         Ok(export_device_stream(Box::new(Empty)))
     }
 }
@@ -159,7 +159,7 @@ impl ArrayReader for Empty {
 /// Promise of `--where`: a server that does not tell the columns is named as the cause.
 #[test]
 fn the_columns_must_be_known() {
-    let server = dipc::server::Server::new(ServerOptions::default()).unwrap();
+    let server = dipc::server::ServerHandle::new(ServerOptions::default()).unwrap();
     let served = server.serve(b"t", Box::new(Unknown));
     served.map_err(|(error, _)| error).unwrap();
     let uri = server.listen(&address()).unwrap();

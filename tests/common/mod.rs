@@ -17,7 +17,7 @@ use dipc::arrow::abi::{ArrowArray, ArrowDeviceArray, ArrowSchema};
 use dipc::arrow::stream::{ArrayReader, export_device_stream};
 use dipc::arrow::{OwnedDeviceArray, OwnedDeviceStream, OwnedSchema};
 use dipc::error::{Error, Result};
-use dipc::server::{Provider, Request};
+use dipc::server::{HostProvider, ServerRequest};
 
 /// A table of two columns, `n` and `text`, rows numbered from `first`.
 pub fn batch(first: i64, rows: usize) -> RecordBatch {
@@ -148,11 +148,11 @@ pub fn stream_of(
 /// A provider made of a function.
 pub struct FnProvider<F>(pub F);
 
-impl<F> Provider for FnProvider<F>
+impl<F> HostProvider for FnProvider<F>
 where
-    F: Fn(&Request) -> Result<OwnedDeviceStream> + Send + Sync + 'static,
+    F: Fn(&ServerRequest) -> Result<OwnedDeviceStream> + Send + Sync + 'static,
 {
-    fn open(&self, request: &Request) -> Result<OwnedDeviceStream> {
+    fn open(&self, request: &ServerRequest) -> Result<OwnedDeviceStream> {
         (self.0)(request)
     }
 }
@@ -160,22 +160,22 @@ where
 /// A handler made of a function, for streams that clients send.
 pub struct FnTaker<F>(pub F);
 
-impl<F> Provider for FnTaker<F>
+impl<F> HostProvider for FnTaker<F>
 where
-    F: Fn(&Request) -> Result<()> + Send + Sync + 'static,
+    F: Fn(&ServerRequest) -> Result<()> + Send + Sync + 'static,
 {
-    fn open(&self, _: &Request) -> Result<OwnedDeviceStream> {
+    fn open(&self, _: &ServerRequest) -> Result<OwnedDeviceStream> {
         Err(Error::unsupported("this handler only takes tables"))
     }
 
-    fn take(&self, request: &Request) -> Result<()> {
+    fn take(&self, request: &ServerRequest) -> Result<()> {
         (self.0)(request)
     }
 }
 
 /// A provider of `count` batches of `rows` rows each.
-pub fn counting(count: i64, rows: usize) -> Box<dyn Provider> {
-    Box::new(FnProvider(move |_: &Request| {
+pub fn counting(count: i64, rows: usize) -> Box<dyn HostProvider> {
+    Box::new(FnProvider(move |_: &ServerRequest| {
         let batches = (0..count).map(move |index| Ok(batch(index * rows as i64, rows)));
         Ok(stream_of(schema(), batches))
     }))

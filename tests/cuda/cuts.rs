@@ -12,7 +12,7 @@ use dipc::client::{Client, ClientOptions, GetOptions, Stream};
 use dipc::device::Target;
 use dipc::device::cuda::{self, Device, later};
 use dipc::error::Status;
-use dipc::server::{Server, ServerOptions};
+use dipc::server::{ServerHandle, ServerOptions};
 
 use crate::processes::Other;
 use crate::producer::{Lies, Producer, Served, batches};
@@ -43,7 +43,7 @@ fn serving(gpu: i32) -> (Other, String) {
 /// It serves until the test lets it end.
 fn server() {
     let gpu: i32 = std::env::var(GPU).unwrap().parse().unwrap();
-    let server = Server::new(ServerOptions::default()).unwrap();
+    let server = ServerHandle::new(ServerOptions::default()).unwrap();
     let uri = server.listen(&address("shm")).unwrap();
     for place in [Place::Arena, Place::Own] {
         let table = Table::on(gpu, place, COUNT, ROWS).endless();

@@ -18,7 +18,7 @@ use dipc::cancel::Cancel;
 use dipc::client::{Client, ClientOptions, GetOptions, Stream};
 use dipc::device::{DeviceKind, Target};
 use dipc::error::{Error, Result, Status};
-use dipc::server::{Provider, Request, Server, ServerOptions};
+use dipc::server::{HostProvider, ServerHandle, ServerOptions, ServerRequest};
 
 use crate::decoding::{assert_at, assert_clean};
 use crate::headers::wide;
@@ -66,8 +66,8 @@ fn few(batches: &[RecordBatch]) -> Vec<RecordBatch> {
 /// The table once, or again and again.
 struct Tables(Vec<RecordBatch>, usize);
 
-impl Provider for Tables {
-    fn open(&self, _: &Request) -> Result<OwnedDeviceStream> {
+impl HostProvider for Tables {
+    fn open(&self, _: &ServerRequest) -> Result<OwnedDeviceStream> {
         let schema = self.0[0].schema();
         let all = self.0.len() * self.1;
         let batches = self.0.clone().into_iter().cycle().take(all).map(Ok);
@@ -79,14 +79,14 @@ impl Provider for Tables {
 
 /// A server of host tables at each address, and a client.
 struct Pair {
-    server: Server,
+    server: ServerHandle,
     client: Client,
     uri: String,
 }
 
 impl Pair {
     fn new(address: &str) -> Self {
-        let server = Server::new(ServerOptions::default()).unwrap();
+        let server = ServerHandle::new(ServerOptions::default()).unwrap();
         for (ticket, tables) in [
             (&b"t"[..], Tables(batches(), 1)),
             (b"few", Tables(few(&batches()), 1)),
@@ -422,8 +422,8 @@ fn arrays_outlive_all() {
 /// Tables in an arena on a GPU, with a dictionary and a batch that are sent as bytes.
 struct OnGpu(Arena);
 
-impl Provider for OnGpu {
-    fn open(&self, _: &Request) -> Result<OwnedDeviceStream> {
+impl HostProvider for OnGpu {
+    fn open(&self, _: &ServerRequest) -> Result<OwnedDeviceStream> {
         let all = batches();
         let small = all[2].slice(0, 1).project(&[0, 2, 40]).unwrap();
         let schema = small.schema();

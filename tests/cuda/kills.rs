@@ -13,7 +13,7 @@ use dipc::arrow::stream::ArrayReader;
 use dipc::client::{Client, ClientOptions, GetOptions};
 use dipc::device::Target;
 use dipc::device::cuda::Device;
-use dipc::server::{Server, ServerOptions};
+use dipc::server::{ServerHandle, ServerOptions};
 use fastrand::Rng;
 
 use crate::tables::{Place, Table, numbers, read};
@@ -87,8 +87,8 @@ impl Drop for Other {
 }
 
 /// A server with an endless table for each kind of memory, and a table on the host.
-fn serving() -> (Server, String) {
-    let server = Server::new(ServerOptions::default()).unwrap();
+fn serving() -> (ServerHandle, String) {
+    let server = ServerHandle::new(ServerOptions::default()).unwrap();
     let address = format!("shm:@dipc-test-gpu-{}", std::process::id());
     let uri = server.listen(&address).unwrap();
     for place in [Place::Arena, Place::Own, Place::Host] {

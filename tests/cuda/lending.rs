@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use dipc::device::cuda::{Device, Stream};
 use dipc::proto::Span;
-use dipc::server::{Server, ServerOptions};
+use dipc::server::{ServerHandle, ServerOptions};
 
 use crate::lent_reader::{client, keep_all, plain, read_all, table};
 use crate::producer::{Lies, Producer, Served};
@@ -37,22 +37,22 @@ const EVERY_WAY: [Lies; 5] = [
     Lies::Arena,
 ];
 
-pub fn served(lies: Lies, options: ServerOptions) -> (Server, String, Producer) {
+pub fn served(lies: Lies, options: ServerOptions) -> (ServerHandle, String, Producer) {
     let producer = Producer::new(lies);
-    let server = Server::new(options).unwrap();
+    let server = ServerHandle::new(options).unwrap();
     let uri = server.listen(&address("shm")).unwrap();
     serve(&server, &producer, &table("t"));
     (server, uri, producer)
 }
 
 /// Asserts that all memory is back, and that the driver has only events that peers may wait for.
-pub fn nothing_is_left(server: Server, what: &str) {
+pub fn nothing_is_left(server: ServerHandle, what: &str) {
     all_is_back(server, what);
     assert!(fake::Live::now().events <= 16, "{what}");
 }
 
 /// The same, with any number of events.
-pub fn all_is_back(server: Server, what: &str) {
+pub fn all_is_back(server: ServerHandle, what: &str) {
     drop(server);
     let left = || {
         Device::get(0).unwrap().trim().unwrap();
@@ -244,7 +244,7 @@ fn what_was_cut_is_kept() {
         assert_eq!(producer.released(), 0, "{what}");
         other.kill();
         eventually("released", || producer.released() == table("t").len());
-        let empty = Server::new(ServerOptions::default()).unwrap();
+        let empty = ServerHandle::new(ServerOptions::default()).unwrap();
         nothing_is_left(empty, &what);
     }
 }
@@ -401,7 +401,7 @@ fn a_client_in_the_same_process() {
             encoded.assert_is(received, batch);
         }
         drop((kept, client));
-        nothing_is_left(Server::new(ServerOptions::default()).unwrap(), "here");
+        nothing_is_left(ServerHandle::new(ServerOptions::default()).unwrap(), "here");
     }
 }
 

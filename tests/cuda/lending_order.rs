@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use dipc::device::cuda::{Device, Stream};
-use dipc::server::{Server, ServerOptions};
+use dipc::server::{ServerHandle, ServerOptions};
 
 use crate::lending::{all_is_back, nothing_is_left};
 use crate::lent_reader::{client, plain};
@@ -27,7 +27,7 @@ fn events_keep_their_order() {
     crate::end_on_panic();
     let device = Device::get(0).unwrap();
     let [held, slow] = [(); 2].map(|()| Arc::new(Stream::new(&device).unwrap()));
-    let server = Server::new(ServerOptions::default()).unwrap();
+    let server = ServerHandle::new(ServerOptions::default()).unwrap();
     let uri = server.listen(&address("shm")).unwrap();
     let many: Vec<_> = (0..5).flat_map(|_| plain()).collect();
     for (ticket, stream, batches) in [(&b"many"[..], &held, many), (b"plain", &slow, plain())] {
@@ -59,7 +59,7 @@ fn bodies_lent_in_place_on_a_gpu_need_no_window() {
 fn bodies_in_place_need_no_window() {
     for lies in [Lies::Fd, Lies::Legacy, Lies::Arena] {
         let producer = Producer::new(lies);
-        let server = Server::new(ServerOptions::default()).unwrap();
+        let server = ServerHandle::new(ServerOptions::default()).unwrap();
         let uri = server.listen(&address("shm")).unwrap();
         serve(&server, &producer, &plain());
         let mut other = client(&uri, "window");

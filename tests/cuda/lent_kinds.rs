@@ -1,6 +1,6 @@
 //! GPU memory with special rules: handles that a process opens once, and memory of other contexts.
 
-use dipc::server::{Server, ServerOptions};
+use dipc::server::{ServerHandle, ServerOptions};
 
 use crate::lending::{nothing_is_left, served};
 use crate::lent_reader::{client, plain, table};
@@ -22,7 +22,7 @@ fn memory_that_a_client_gets_on_two_connections_is_opened_there_once() {
 /// open for another.
 fn one_client_has_it_twice() {
     let producer = Producer::new(Lies::Legacy);
-    let server = Server::new(ServerOptions::default()).unwrap();
+    let server = ServerHandle::new(ServerOptions::default()).unwrap();
     let uri = server.listen(&address("shm")).unwrap();
     let schema = dipc::arrow::schema_to_c(&table("p")[0].schema()).unwrap();
     let arrays = table("p").into_iter().map(|batch| producer.array(&batch));

@@ -16,7 +16,7 @@ use dipc::arrow::{OwnedDeviceArray, OwnedDeviceStream, OwnedSchema, batch_to_c, 
 use dipc::device::DeviceKind;
 use dipc::device::cuda::{Device, DeviceMemory, PinnedMemory, Purpose, Stream, SyncEvent};
 use dipc::error::Result;
-use dipc::server::{Provider, Request};
+use dipc::server::{HostProvider, ServerRequest};
 
 use crate::fake;
 
@@ -313,8 +313,8 @@ impl ArrayReader for Reader {
     }
 }
 
-impl Provider for Served {
-    fn open(&self, _request: &Request) -> Result<OwnedDeviceStream> {
+impl HostProvider for Served {
+    fn open(&self, _request: &ServerRequest) -> Result<OwnedDeviceStream> {
         Ok(export_device_stream(Box::new(Reader {
             producer: self.producer.clone(),
             schema: self.batches[0].schema(),

@@ -9,7 +9,7 @@ use dipc::arrow::{BatchReader, OwnedDeviceStream, schema_to_c};
 use dipc::client::{Client, ClientOptions, GetOptions, Put, PutOptions};
 use dipc::device::cuda::{Device, Stream};
 use dipc::error::{Result, Status};
-use dipc::server::{Provider, Request, Server, ServerOptions};
+use dipc::server::{HostProvider, ServerHandle, ServerOptions, ServerRequest};
 
 use parking_lot::Mutex;
 
@@ -29,12 +29,12 @@ const CUDA: i32 = 2;
 /// Takes tables, and sends the tables of exchanges back.
 struct Taker(Arc<Mutex<Vec<Vec<RecordBatch>>>>);
 
-impl Provider for Taker {
-    fn open(&self, request: &Request) -> Result<OwnedDeviceStream> {
+impl HostProvider for Taker {
+    fn open(&self, request: &ServerRequest) -> Result<OwnedDeviceStream> {
         Ok(export_device_stream(Box::new(request.source()?)))
     }
 
-    fn take(&self, request: &Request) -> Result<()> {
+    fn take(&self, request: &ServerRequest) -> Result<()> {
         let taken = read(Box::new(request.source()?))?;
         self.0.lock().push(taken);
         Ok(())
@@ -60,7 +60,7 @@ fn read(stream: Box<dipc::client::Stream>) -> Result<Vec<RecordBatch>> {
 }
 
 struct Ends {
-    server: Server,
+    server: ServerHandle,
     client: Client,
     uri: String,
     taken: Arc<Mutex<Vec<Vec<RecordBatch>>>>,
@@ -68,7 +68,7 @@ struct Ends {
 
 impl Ends {
     fn new(scheme: &str) -> Self {
-        let server = Server::new(ServerOptions::default()).unwrap();
+        let server = ServerHandle::new(ServerOptions::default()).unwrap();
         let uri = server.listen(&address(scheme)).unwrap();
         let taken = Arc::default();
         let handler = server.set_handler(Box::new(Taker(Arc::clone(&taken))));

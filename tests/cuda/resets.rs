@@ -10,7 +10,7 @@ use dipc::client::{Client, ClientOptions, GetOptions};
 use dipc::device::cuda::{Device, DeviceMemory, Event, PinnedMemory, Purpose, Stream, later};
 use dipc::device::{DeviceKind, Target};
 use dipc::error::{Result, Status};
-use dipc::server::{Server, ServerOptions};
+use dipc::server::{ServerHandle, ServerOptions};
 
 use crate::lent_reader::client as other_client;
 use crate::producer::{Lies, Producer, batches};
@@ -113,7 +113,7 @@ fn streams_are_told() {
         (Lies::Legacy, "tcp", Target::Cuda(0)),
     ] {
         let what = format!("{lies:?} over {scheme} to {device}");
-        let server = Server::new(ServerOptions::default()).unwrap();
+        let server = ServerHandle::new(ServerOptions::default()).unwrap();
         let uri = server.listen(&address(scheme)).unwrap();
         serve(&server, &Producer::new(lies), &batches(4, 3000));
         let client = Client::new(ClientOptions::default()).unwrap();
@@ -164,7 +164,7 @@ fn lenders_begin_anew() {
     for lies in [Lies::Legacy, Lies::Fd, Lies::Managed, Lies::Arena] {
         let what = format!("{lies:?}");
         let producer = Producer::new(lies);
-        let server = Server::new(ServerOptions::default()).unwrap();
+        let server = ServerHandle::new(ServerOptions::default()).unwrap();
         let uri = server.listen(&address("shm")).unwrap();
         serve(&server, &producer, &crate::lent_reader::table("t"));
         let mut other = other_client(&uri, "again");

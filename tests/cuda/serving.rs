@@ -12,7 +12,7 @@ use dipc::arrow::{BatchReader, schema_to_c};
 use dipc::client::{Client, ClientOptions, GetOptions};
 use dipc::device::cuda::{Device, Stream};
 use dipc::error::{Result, Status};
-use dipc::server::{Server, ServerOptions, ServerStats};
+use dipc::server::{ServerHandle, ServerOptions, ServerStats};
 
 use crate::producer::{Lies, Producer, Served, batches};
 use crate::{Case, fake, run};
@@ -37,7 +37,7 @@ pub fn address(scheme: &str) -> String {
     }
 }
 
-pub fn serve(server: &Server, producer: &Producer, batches: &[RecordBatch]) {
+pub fn serve(server: &ServerHandle, producer: &Producer, batches: &[RecordBatch]) {
     let served = Served {
         producer: producer.clone(),
         batches: batches.to_vec(),
@@ -99,7 +99,7 @@ fn bodies_are_staged() {
         for scheme in ["shm", "tcp", "mem"] {
             let what = format!("{lies:?} over {scheme}");
             let producer = Producer::new(lies);
-            let server = Server::new(ServerOptions::default()).unwrap();
+            let server = ServerHandle::new(ServerOptions::default()).unwrap();
             let uri = server.listen(&address(scheme)).unwrap();
             // The last body is small enough to travel inline.
             let mut expected = batches(4, 3000);
@@ -164,7 +164,7 @@ fn staging_waits_for_the_event() {
             late: Some(Arc::clone(&stream)),
             ..Producer::new(Lies::Legacy)
         };
-        let server = Server::new(ServerOptions::default()).unwrap();
+        let server = ServerHandle::new(ServerOptions::default()).unwrap();
         let uri = server.listen(&address(scheme)).unwrap();
         let expected = batches(3, 2000);
         serve(&server, &producer, &expected);
@@ -191,7 +191,7 @@ fn attempt(
     producer: &Producer,
     expected: &[RecordBatch],
 ) -> Result<Vec<RecordBatch>> {
-    let server = Server::new(ServerOptions::default()).unwrap();
+    let server = ServerHandle::new(ServerOptions::default()).unwrap();
     let uri = server.listen(&address(scheme)).unwrap();
     serve(&server, producer, expected);
     get(&uri)
@@ -279,7 +279,7 @@ fn a_published_table_may_lie_on_a_gpu() {
 fn tables_on_a_gpu_are_published() {
     let producer = Producer::new(Lies::Fd);
     let expected = batches(3, 2000);
-    let server = Server::new(ServerOptions::default()).unwrap();
+    let server = ServerHandle::new(ServerOptions::default()).unwrap();
     let uri = server.listen(&address("shm")).unwrap();
     let arrays = expected.iter().map(|batch| producer.array(batch)).collect();
     let schema = schema_to_c(&expected[0].schema()).unwrap();
@@ -306,7 +306,7 @@ fn tables_on_a_gpu_are_selected_of() {
     for scheme in ["shm", "tcp", "mem"] {
         let producer = Producer::new(Lies::Fd);
         let table = batches(4, 1000);
-        let server = Server::new(ServerOptions::default()).unwrap();
+        let server = ServerHandle::new(ServerOptions::default()).unwrap();
         let uri = server.listen(&address(scheme)).unwrap();
         serve(&server, &producer, &table);
         let arrays = table.iter().map(|batch| producer.array(batch)).collect();
@@ -342,7 +342,7 @@ fn a_server_without_a_driver_says_so() {
 
 fn no_driver() {
     // An array that claims to lie on a GPU is not read.
-    let server = Server::new(ServerOptions::default()).unwrap();
+    let server = ServerHandle::new(ServerOptions::default()).unwrap();
     let uri = server.listen(&address("shm")).unwrap();
     server.serve_pull(b"t").unwrap();
     let schema = schema_to_c(&batches(1, 1)[0].schema()).unwrap();

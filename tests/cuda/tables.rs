@@ -13,7 +13,7 @@ use dipc::arrow::stream::{ArrayReader, export_device_stream};
 use dipc::arrow::{OwnedDeviceArray, OwnedDeviceStream, OwnedSchema, batch_to_c, schema_to_c};
 use dipc::device::DeviceKind;
 use dipc::device::cuda::{Device, DeviceMemory, Purpose, Stream};
-use dipc::server::{Provider, Request};
+use dipc::server::{HostProvider, ServerRequest};
 
 use crate::fake;
 
@@ -139,8 +139,8 @@ fn on_gpu(
     unsafe { Buffer::from_custom_allocation(data, bytes.len(), owner) }
 }
 
-impl Provider for Table {
-    fn open(&self, _: &Request) -> dipc::error::Result<OwnedDeviceStream> {
+impl HostProvider for Table {
+    fn open(&self, _: &ServerRequest) -> dipc::error::Result<OwnedDeviceStream> {
         Ok(export_device_stream(Box::new(Reader {
             table: self.clone(),
             next: 0,

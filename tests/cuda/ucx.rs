@@ -13,7 +13,7 @@ use dipc::device::cuda::{Device, GpuBody};
 use dipc::device::{BufferRef, Target};
 use dipc::error::{Result, Status};
 use dipc::proto::{BodyKind, Uri, body_tag};
-use dipc::server::{Server, ServerOptions};
+use dipc::server::{ServerHandle, ServerOptions};
 use dipc::transport::{
     self, AccessOptions, Connection, Incoming, LinkOptions, Listener, Outgoing, Payload,
 };
@@ -465,7 +465,7 @@ fn hear(says: &mut BufReader<ChildStdout>, start: &str) -> String {
 }
 
 fn server() {
-    let server = Server::new(ServerOptions {
+    let server = ServerHandle::new(ServerOptions {
         link: options(""),
         ..ServerOptions::default()
     })

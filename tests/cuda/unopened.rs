@@ -7,7 +7,7 @@ use dipc::arrow::stream::ArrayReader;
 use dipc::client::{Client, ClientOptions, GetOptions, StreamStats};
 use dipc::device::{DeviceKind, Target};
 use dipc::error::Result;
-use dipc::server::{Server, ServerOptions};
+use dipc::server::{ServerHandle, ServerOptions};
 
 use crate::processes::Other;
 use crate::serving::{address, eventually};
@@ -29,7 +29,7 @@ fn a_client_that_cannot_open_memory_gets_its_arrays_by_way_of_the_host() {
 }
 
 fn handles_cannot_be_opened() {
-    let server = Server::new(ServerOptions::default()).unwrap();
+    let server = ServerHandle::new(ServerOptions::default()).unwrap();
     let uri = server.listen(&address("shm")).unwrap();
     for place in [Place::Arena, Place::Own] {
         let ticket = format!("{place:?}");

@@ -14,7 +14,7 @@ use dipc::client::{Client, ClientOptions, GetOptions};
 use dipc::device::Target;
 use dipc::device::cuda::{Device, PinnedMemory, Stream, later};
 use dipc::error::Result;
-use dipc::server::{Provider, Request, Server, ServerOptions};
+use dipc::server::{HostProvider, ServerHandle, ServerOptions, ServerRequest};
 
 use crate::processes::Other;
 use crate::producer::{Lies, Producer};
@@ -81,8 +81,8 @@ fn large() -> Vec<RecordBatch> {
 
 struct Large;
 
-impl Provider for Large {
-    fn open(&self, _: &Request) -> Result<OwnedDeviceStream> {
+impl HostProvider for Large {
+    fn open(&self, _: &ServerRequest) -> Result<OwnedDeviceStream> {
         let table = large();
         let schema = table[0].schema();
         let batches = table.into_iter().map(Ok);
@@ -92,9 +92,9 @@ impl Provider for Large {
     }
 }
 
-fn server(lies: Lies, options: ServerOptions) -> (Server, String, Producer) {
+fn server(lies: Lies, options: ServerOptions) -> (ServerHandle, String, Producer) {
     let producer = Producer::new(lies);
-    let server = Server::new(options).unwrap();
+    let server = ServerHandle::new(options).unwrap();
     let uri = server.listen(&address("shm")).unwrap();
     serve(&server, &producer, &crate::producer::batches(3, 3000));
     let served = server.serve(b"large", Box::new(Large));

@@ -8,7 +8,7 @@ use dipc::arrow::decode::Level;
 use dipc::arrow::stream::ArrayReader;
 use dipc::client::{Client, ClientOptions, GetOptions};
 use dipc::proto::{Role, Uri};
-use dipc::server::{Request, Server, ServerOptions, TakeOptions};
+use dipc::server::{ServerRequest, ServerHandle, ServerOptions, TakeOptions};
 use dipc::transport::{self, AccessOptions, BodyPolicy, LendingOptions, LinkOptions};
 
 use crate::common::{FnProvider, import, stream_of};
@@ -110,7 +110,7 @@ fn ways() -> impl Iterator<Item = Way> {
 }
 
 /// A server that listens.
-pub fn start(way: Way, compression: Option<Compression>, take: TakeOptions) -> Server {
+pub fn start(way: Way, compression: Option<Compression>, take: TakeOptions) -> ServerHandle {
     let options = ServerOptions {
         body: way.body,
         compression,
@@ -129,7 +129,7 @@ pub fn start(way: Way, compression: Option<Compression>, take: TakeOptions) -> S
         },
         ..Default::default()
     };
-    let server = Server::new(options).unwrap();
+    let server = ServerHandle::new(options).unwrap();
     let address = match way.scheme {
         "tcp" | "ucx" => format!("{}://127.0.0.1:0", way.scheme),
         scheme => format!("{scheme}:@{}", crate::name()),
@@ -139,11 +139,11 @@ pub fn start(way: Way, compression: Option<Compression>, take: TakeOptions) -> S
 }
 
 /// A server of these tables, whose tickets are their names.
-fn serve(tables: &[Table], way: Way, compression: Option<Compression>) -> Server {
+fn serve(tables: &[Table], way: Way, compression: Option<Compression>) -> ServerHandle {
     let server = start(way, compression, TakeOptions::default());
     for table in tables {
         let (schema, batches) = (SchemaRef::clone(&table.schema), table.batches.clone());
-        let provider = FnProvider(move |_: &Request| {
+        let provider = FnProvider(move |_: &ServerRequest| {
             let batches = batches.clone().into_iter().map(Ok);
             Ok(stream_of(SchemaRef::clone(&schema), batches))
         });

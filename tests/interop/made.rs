@@ -14,7 +14,7 @@ use arrow::datatypes::{IntervalDayTime, Schema};
 use arrow::ipc::writer::StreamWriter;
 use dipc::arrow::stream::ArrayReader;
 use dipc::client::{Client, ClientOptions, GetOptions};
-use dipc::server::{Server, ServerOptions};
+use dipc::server::{ServerHandle, ServerOptions};
 
 use crate::common::{export, export_schema, import};
 use crate::files::{File, folder, split};
@@ -155,7 +155,7 @@ fn batch_metadata_arrives() {
     assert_eq!(metadata.len(), batches.len());
     assert!(metadata.iter().any(|pairs| pairs.len() == 2));
 
-    let server = Server::new(ServerOptions::default()).unwrap();
+    let server = ServerHandle::new(ServerOptions::default()).unwrap();
     let uri = server.listen(&format!("shm:@{}", crate::name())).unwrap();
     server.serve_pull(b"t").unwrap();
     let (pushed, pushed_with) = (batches.clone(), metadata.clone());

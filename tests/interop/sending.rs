@@ -9,7 +9,7 @@ use dipc::arrow::{Compression, OwnedDeviceStream};
 use dipc::client::{Client, ClientOptions, GetOptions, Put, PutOptions, Stream};
 use dipc::error::{Error, Result};
 use dipc::proto::Role;
-use dipc::server::{Provider, Request, Server, TakeOptions};
+use dipc::server::{HostProvider, ServerHandle, ServerRequest, TakeOptions};
 use dipc::transport::BodyPolicy;
 
 use crate::common::{export, export_schema, import};
@@ -22,12 +22,12 @@ type Taken = (Vec<RecordBatch>, u64);
 /// sent like any others.
 struct Echo(Sender<Taken>);
 
-impl Provider for Echo {
-    fn open(&self, request: &Request) -> Result<OwnedDeviceStream> {
+impl HostProvider for Echo {
+    fn open(&self, request: &ServerRequest) -> Result<OwnedDeviceStream> {
         Ok(export_device_stream(Box::new(request.source()?)))
     }
 
-    fn take(&self, request: &Request) -> Result<()> {
+    fn take(&self, request: &ServerRequest) -> Result<()> {
         let mut source = request.source()?;
         let schema = source.schema()?;
         let mut batches = Vec::new();
@@ -44,7 +44,7 @@ impl Provider for Echo {
 /// A client, a server that takes tables, and what it took.
 struct Ends {
     client: Client,
-    _server: Server,
+    _server: ServerHandle,
     uri: String,
     taken: Receiver<Taken>,
     way: Way,

@@ -13,7 +13,7 @@ use dipc::client::{Client, ClientOptions, GetOptions, PutOptions};
 use dipc::device::DeviceKind;
 use dipc::error::{Error, Result};
 use dipc::proto::Verb;
-use dipc::server::{Provider, Request, Server, ServerOptions, TakeOptions};
+use dipc::server::{HostProvider, ServerHandle, ServerOptions, ServerRequest, TakeOptions};
 
 use crate::common::{batch, export, export_schema, import, in_arena, read_all, schema};
 
@@ -119,19 +119,19 @@ impl Table {
 /// Takes tables, and sends the client's back in an exchange.
 struct Echo(Table);
 
-impl Provider for Echo {
-    fn open(&self, request: &Request) -> Result<OwnedDeviceStream> {
+impl HostProvider for Echo {
+    fn open(&self, request: &ServerRequest) -> Result<OwnedDeviceStream> {
         Ok(export_device_stream(Box::new(request.source()?)))
     }
 
-    fn take(&self, request: &Request) -> Result<()> {
+    fn take(&self, request: &ServerRequest) -> Result<()> {
         let received = read_all(&mut request.source()?)?;
         let mut received = received.iter().enumerate();
         received.try_for_each(|(number, batch)| self.0.check(number, batch))
     }
 }
 
-fn serve(address: &str) -> Result<(Server, String)> {
+fn serve(address: &str) -> Result<(ServerHandle, String)> {
     let mut options = ServerOptions {
         take: TakeOptions {
             stall_timeout: Some(STALL),
@@ -140,7 +140,7 @@ fn serve(address: &str) -> Result<(Server, String)> {
         ..ServerOptions::default()
     };
     options.link.access.trusted_network = true;
-    let server = Server::new(options)?;
+    let server = ServerHandle::new(options)?;
     let uri = server.listen(address)?;
     server
         .set_handler(Box::new(Echo(Table::new())))

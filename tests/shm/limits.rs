@@ -13,7 +13,7 @@ use dipc::device::region::Region;
 use dipc::device::{BufferRef, DeviceKind};
 use dipc::error::Status;
 use dipc::proto::Uri;
-use dipc::server::{Server, ServerOptions};
+use dipc::server::{ServerHandle, ServerOptions};
 use dipc::transport::{BodyPolicy, Incoming, Lender, LinkOptions, Outgoing, Placement, by_scheme};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -235,7 +235,7 @@ fn child_has_idle_connections() {
         ..limit
     };
     setrlimit(Resource::Nofile, files).unwrap();
-    let server = Server::new(ServerOptions::default()).unwrap();
+    let server = ServerHandle::new(ServerOptions::default()).unwrap();
     let name = name();
     let uri = server.listen(&format!("shm:@{name}")).unwrap();
     let address = SocketAddr::from_abstract_name(&name).unwrap();

@@ -10,7 +10,9 @@ use dipc::cancel::Cancel;
 use dipc::client::{GetOptions, PutOptions};
 use dipc::error::{Error, Result, Status};
 use dipc::proto::Verb;
-use dipc::server::{Authorizer, Provider, Request, Server, ServerOptions, SharedAuthorizer};
+use dipc::server::{
+    Authorizer, HostProvider, ServerHandle, ServerOptions, ServerRequest, SharedAuthorizer,
+};
 use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -21,8 +23,8 @@ const HOST: i32 = 1;
 
 struct Deciding<F>(F);
 
-impl<F: Fn(&Request) -> Result<()> + Send + Sync + 'static> Authorizer for Deciding<F> {
-    fn authorize(&self, request: &Request) -> Result<()> {
+impl<F: Fn(&ServerRequest) -> Result<()> + Send + Sync + 'static> Authorizer for Deciding<F> {
+    fn authorize(&self, request: &ServerRequest) -> Result<()> {
         (self.0)(request)
     }
 }
@@ -30,8 +32,8 @@ impl<F: Fn(&Request) -> Result<()> + Send + Sync + 'static> Authorizer for Decid
 /// A server whose host decides by `decide`.
 fn deciding(
     subject: Subject,
-    decide: impl Fn(&Request) -> Result<()> + Send + Sync + 'static,
-) -> (Server, String) {
+    decide: impl Fn(&ServerRequest) -> Result<()> + Send + Sync + 'static,
+) -> (ServerHandle, String) {
     let options = ServerOptions {
         max_streams: 4,
         max_providers: Some(4),
@@ -44,8 +46,8 @@ fn deciding(
 /// Gives and takes tables, and keeps who asked.
 struct Handler(mpsc::Sender<(Verb, Option<String>)>);
 
-impl Provider for Handler {
-    fn open(&self, request: &Request) -> Result<dipc::arrow::OwnedDeviceStream> {
+impl HostProvider for Handler {
+    fn open(&self, request: &ServerRequest) -> Result<dipc::arrow::OwnedDeviceStream> {
         let _ = self.0.send((request.verb(), request.principal()));
         if request.verb() == Verb::Exchange {
             read_all(&mut request.source()?)?;
@@ -53,7 +55,7 @@ impl Provider for Handler {
         Ok(stream_of(schema(), std::iter::once(Ok(batch(0, 3)))))
     }
 
-    fn take(&self, request: &Request) -> Result<()> {
+    fn take(&self, request: &ServerRequest) -> Result<()> {
         let _ = self.0.send((request.verb(), request.principal()));
         read_all(&mut request.source()?).map(drop)
     }
@@ -169,13 +171,13 @@ fn a_schema_waits_for_the_decision() {
 /// Tells how much time a request has left.
 struct TimeLeft(mpsc::Sender<Duration>);
 
-impl Provider for TimeLeft {
-    fn open(&self, request: &Request) -> Result<dipc::arrow::OwnedDeviceStream> {
+impl HostProvider for TimeLeft {
+    fn open(&self, request: &ServerRequest) -> Result<dipc::arrow::OwnedDeviceStream> {
         self.0.send(request.time_left().unwrap()).unwrap();
         Ok(stream_of(schema(), std::iter::once(Ok(batch(0, 3)))))
     }
 
-    fn take(&self, request: &Request) -> Result<()> {
+    fn take(&self, request: &ServerRequest) -> Result<()> {
         self.0.send(request.time_left().unwrap()).unwrap();
         read_all(&mut request.source()?).map(drop)
     }

@@ -12,7 +12,7 @@ use dipc::client::{GetOptions, Pending, Put, PutOptions, Stream};
 use dipc::device::DeviceKind;
 use dipc::error::{Error, Status};
 use dipc::proto::{Credit, Verb};
-use dipc::server::{Request, ServerOptions};
+use dipc::server::{ServerOptions, ServerRequest};
 use parking_lot::Mutex;
 
 use crate::common::{FnTaker, batch, counting, export, export_schema, read_all, schema};
@@ -193,7 +193,7 @@ fn tables_that_nobody_sends_make_room() {
         let (server, uri) = server(subject, options);
         let (go_on, slow) = mpsc::channel::<()>();
         let slow = Mutex::new(slow);
-        let taker = FnTaker(move |request: &Request| {
+        let taker = FnTaker(move |request: &ServerRequest| {
             let mut source = request.source()?;
             if request.ticket() == b"slow" {
                 assert!(source.next()?.is_some());
@@ -256,7 +256,7 @@ fn requests_to_put_alone_make_room() {
         };
         let (server, uri) = server(subject, options);
         serve(&server, "t", counting(2, 10));
-        let taker = FnTaker(|request: &Request| read_all(&mut request.source()?).map(drop));
+        let taker = FnTaker(|request: &ServerRequest| read_all(&mut request.source()?).map(drop));
         let handler = server.set_handler(Box::new(taker));
         handler.map_err(|(error, _)| error).unwrap();
         let _silent = [(); 4].map(|()| {
@@ -308,7 +308,7 @@ fn a_table_that_comes_slowly_stays() {
     };
     let (server, uri) = server(tcp, options);
     serve(&server, "t", counting(2, 10));
-    let taker = FnTaker(|request: &Request| read_all(&mut request.source()?).map(drop));
+    let taker = FnTaker(|request: &ServerRequest| read_all(&mut request.source()?).map(drop));
     let handler = server.set_handler(Box::new(taker));
     handler.map_err(|(error, _)| error).unwrap();
     let (address, query) = uri.split_once('?').unwrap();
@@ -383,7 +383,7 @@ fn a_call_with_a_deadline_waits_for_a_place() {
         };
         let (server, uri) = server(subject, options);
         serve(&server, "t", counting(1_000_000, 10));
-        let taker = FnTaker(|request: &Request| read_all(&mut request.source()?).map(|_| ()));
+        let taker = FnTaker(|request: &ServerRequest| read_all(&mut request.source()?).map(|_| ()));
         (server
             .set_handler(Box::new(taker))
             .map_err(|(error, _)| error))

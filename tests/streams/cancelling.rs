@@ -6,14 +6,14 @@ use dipc::arrow::stream::ArrayReader as _;
 use dipc::cancel::Cancel;
 use dipc::client::Put;
 use dipc::error::{Result, Status};
-use dipc::server::{Server, ServerOptions};
+use dipc::server::{ServerHandle, ServerOptions};
 
 use crate::common::{batch, export_schema, schema, stream_of};
 use crate::putting::{HOST, options, push, take_by};
 use crate::{SUBJECTS, client, server};
 
 /// Tells how many batches the host has read of each table, and how the table ended.
-fn count_batches(server: &Server) -> mpsc::Receiver<(u64, Result<()>)> {
+fn count_batches(server: &ServerHandle) -> mpsc::Receiver<(u64, Result<()>)> {
     let (sender, taken) = mpsc::channel();
     take_by(server, move |request| {
         let mut source = request.source()?;

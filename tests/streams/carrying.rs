@@ -8,7 +8,7 @@ use dipc::arrow::stream::ArrayReader;
 use dipc::client::GetOptions;
 use dipc::error::Status;
 use dipc::proto::{Credit, Role};
-use dipc::server::{Request, ServerOptions};
+use dipc::server::{ServerOptions, ServerRequest};
 use dipc::transport::BodyPolicy;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -81,7 +81,7 @@ fn two_connections_share_one_provider_call() {
             );
             let calls = Arc::new(AtomicUsize::new(0));
             let counted = Arc::clone(&calls);
-            let provider = FnProvider(move |_: &Request| {
+            let provider = FnProvider(move |_: &ServerRequest| {
                 counted.fetch_add(1, Ordering::SeqCst);
                 Ok(stream_of(
                     common::schema(),
@@ -231,7 +231,7 @@ fn the_next_stream_does_not_wait_for_the_end_of_the_one_before() {
     }
     for subject in SUBJECTS {
         let (server, uri) = server(subject, ServerOptions::default());
-        let provider = FnProvider(|_: &Request| {
+        let provider = FnProvider(|_: &ServerRequest| {
             let batches = SlowRelease((0..40).map(|index| Ok(batch(index, 10))));
             Ok(stream_of(common::schema(), batches))
         });

@@ -10,7 +10,7 @@ use dipc::arrow::OwnedDeviceStream;
 use dipc::client::{GetOptions, Put, PutOptions};
 use dipc::error::{Result, Status};
 use dipc::proto::{Role, Verb};
-use dipc::server::{Provider, Request, ServerOptions};
+use dipc::server::{HostProvider, ServerOptions, ServerRequest};
 
 use crate::common::{FnProvider, batch, export, export_schema, read_all, schema, stream_of};
 use crate::{SUBJECTS, Subject, assert_same, client, eventually, serve, server, server_of};
@@ -35,8 +35,8 @@ fn table() -> Vec<RecordBatch> {
 /// Answers a get with the table, an exchange with what comes, and takes that table only.
 struct Answering;
 
-impl Provider for Answering {
-    fn open(&self, request: &Request) -> Result<OwnedDeviceStream> {
+impl HostProvider for Answering {
+    fn open(&self, request: &ServerRequest) -> Result<OwnedDeviceStream> {
         let batches = match request.verb() {
             Verb::Exchange => read_all(&mut request.source()?)?,
             _ => table(),
@@ -44,7 +44,7 @@ impl Provider for Answering {
         Ok(stream_of(schema(), batches.into_iter().map(Ok)))
     }
 
-    fn take(&self, request: &Request) -> Result<()> {
+    fn take(&self, request: &ServerRequest) -> Result<()> {
         assert_same(&read_all(&mut request.source()?)?, &table());
         Ok(())
     }
@@ -191,7 +191,7 @@ fn fetch(port: u16, query: &str, checksums: bool, flip: Flip) -> Option<bool> {
 fn no_changed_table_is_taken() {
     let (server, uri) = server(TCP, ServerOptions::default());
     serve(&server, "t", Box::new(Answering));
-    let other = |_: &Request| Ok(stream_of(schema(), [Ok(batch(7, 1))].into_iter()));
+    let other = |_: &ServerRequest| Ok(stream_of(schema(), [Ok(batch(7, 1))].into_iter()));
     serve(&server, "T", Box::new(FnProvider(other)));
     let (address, query) = uri.split_once('?').unwrap();
     let port: u16 = address.rsplit_once(':').unwrap().1.parse().unwrap();

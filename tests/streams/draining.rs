@@ -10,7 +10,9 @@ use dipc::arrow::description::{Description, Endpoint};
 use dipc::client::{Answer, Client, GetOptions, Pending, PutOptions};
 use dipc::error::{Result, Status};
 use dipc::proto::{Role, Verb};
-use dipc::server::{Authorizer, Provider, Request, Server, ServerOptions, SharedAuthorizer};
+use dipc::server::{
+    Authorizer, HostProvider, ServerHandle, ServerOptions, ServerRequest, SharedAuthorizer,
+};
 use parking_lot::Mutex;
 
 use crate::common::{
@@ -29,8 +31,8 @@ const TCP: Subject = Subject {
 /// Takes tables, and gives two batches.
 struct Taking;
 
-impl Provider for Taking {
-    fn open(&self, request: &Request) -> Result<OwnedDeviceStream> {
+impl HostProvider for Taking {
+    fn open(&self, request: &ServerRequest) -> Result<OwnedDeviceStream> {
         if request.verb() == Verb::Exchange {
             read_all(&mut request.source()?)?;
         }
@@ -38,12 +40,12 @@ impl Provider for Taking {
         Ok(stream_of(schema(), batches.into_iter()))
     }
 
-    fn take(&self, request: &Request) -> Result<()> {
+    fn take(&self, request: &ServerRequest) -> Result<()> {
         read_all(&mut request.source()?).map(drop)
     }
 }
 
-fn taking(subject: Subject) -> (Server, String) {
+fn taking(subject: Subject) -> (ServerHandle, String) {
     let made = server(subject, ServerOptions::default());
     let handler = made.0.set_handler(Box::new(Taking));
     handler.map_err(|(error, _)| error).unwrap();
@@ -76,7 +78,7 @@ fn streams_go_on_and_requests_do_not() {
         assert!(server.is_ready());
         let (go, waits) = mpsc::channel::<()>();
         let waits = Arc::new(Mutex::new(waits));
-        let slow = move |_: &Request| {
+        let slow = move |_: &ServerRequest| {
             let waits = Arc::clone(&waits);
             let batches = (0..3).map(move |number| {
                 if number > 0 {
@@ -229,7 +231,7 @@ fn parts_go_to_the_other_servers_first() {
 struct Tokens(Mutex<Vec<Option<Vec<u8>>>>);
 
 impl Authorizer for Tokens {
-    fn authorize(&self, request: &Request) -> Result<()> {
+    fn authorize(&self, request: &ServerRequest) -> Result<()> {
         let token = request.headers().get("authorization");
         self.0.lock().push(token.map(<[u8]>::to_vec));
         Ok(())
@@ -268,7 +270,7 @@ fn a_stream_gets_its_second_connection() {
     let (old, _) = server(TCP, ServerOptions::default());
     let (begun, waits) = mpsc::channel();
     let begun = Mutex::new(begun);
-    let provider = move |_: &Request| {
+    let provider = move |_: &ServerRequest| {
         begun.lock().send(()).unwrap();
         Ok(stream_of(schema(), [Ok(batch(0, 5))].into_iter()))
     };
@@ -306,6 +308,6 @@ fn other_servers_are_named_by_uris() {
         assert_eq!(server.drain(&uris).unwrap_err().status(), status);
     }
     assert!(server.is_ready());
-    let unused = Server::new(ServerOptions::default()).unwrap();
+    let unused = ServerHandle::new(ServerOptions::default()).unwrap();
     assert!(!unused.is_ready());
 }

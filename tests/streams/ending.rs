@@ -8,7 +8,7 @@ use dipc::cancel::Cancel;
 use dipc::client::{Client, ClientOptions, GetOptions};
 use dipc::error::Status;
 use dipc::proto::{Credit, Role};
-use dipc::server::{Request, ServerOptions};
+use dipc::server::{ServerOptions, ServerRequest};
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
@@ -51,12 +51,12 @@ fn a_token_cancels_waiting_calls() {
             let _ = gate.lock().recv();
         });
         let waits = Arc::clone(&block);
-        let opening = FnProvider(move |_: &Request| {
+        let opening = FnProvider(move |_: &ServerRequest| {
             waits();
             Err(common::broken("opened too late"))
         });
         serve(&server, "opening", Box::new(opening));
-        let reading = FnProvider(move |_: &Request| {
+        let reading = FnProvider(move |_: &ServerRequest| {
             let waits = Arc::clone(&block);
             let batches = (0..2).map(move |index| {
                 if index == 1 {

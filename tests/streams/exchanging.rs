@@ -9,7 +9,7 @@ use dipc::arrow::stream::ArrayReader as _;
 use dipc::client::{Client, GetOptions, Put, PutOptions, Stream};
 use dipc::error::{Error, Result, Status};
 use dipc::proto::{Credit, Verb};
-use dipc::server::{Request, Server, ServerOptions};
+use dipc::server::{ServerHandle, ServerOptions, ServerRequest};
 
 use crate::common::{
     FnProvider, batch, export, export_schema, import, read_all, schema, stream_of,
@@ -19,8 +19,8 @@ use crate::{SUBJECTS, Subject, assert_same, client, eventually, server};
 const HOST: i32 = 1;
 
 fn answer_by(
-    server: &Server,
-    answer: impl Fn(&Request) -> Result<OwnedDeviceStream> + Send + Sync + 'static,
+    server: &ServerHandle,
+    answer: impl Fn(&ServerRequest) -> Result<OwnedDeviceStream> + Send + Sync + 'static,
 ) {
     let handler = server.set_handler(Box::new(FnProvider(answer)));
     handler.map_err(|(error, _)| error).unwrap();

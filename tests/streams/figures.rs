@@ -6,7 +6,7 @@ use dipc::client::{GetOptions, PutOptions};
 use dipc::error::{Error, Status};
 use dipc::log::{self, LogRecord, Sink};
 use dipc::proto::Headers;
-use dipc::server::{self, HANDLER, LIST, MOST_LABELS, OTHER, Request, ServerOptions};
+use dipc::server::{self, HANDLER, LIST, MOST_LABELS, OTHER, ServerOptions, ServerRequest};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use tracing::Level;
@@ -25,7 +25,7 @@ const PUT: usize = 2;
 const LISTS: usize = 5;
 
 /// Waits until the server has noted the end of so many requests.
-fn wait_ended(server: &dipc::server::Server, requests: u64) {
+fn wait_ended(server: &dipc::server::ServerHandle, requests: u64) {
     eventually("the requests have ended", || {
         let sums = server.stats().streams;
         sums.finished + sums.failed.iter().sum::<u64>() == requests
@@ -126,7 +126,7 @@ fn some_batches_are_timed() {
 #[test]
 fn strangers_make_no_labels() {
     let (server, uri) = server(SHM, ServerOptions::default());
-    let handler = FnProvider(|request: &Request| {
+    let handler = FnProvider(|request: &ServerRequest| {
         if request.ticket().starts_with(b"paid") {
             request.set_label("paid")?;
         }
@@ -204,7 +204,7 @@ fn a_label_stays_once_the_stream_has_begun() {
 fn tables_of_clients_are_counted() {
     for subject in SUBJECTS {
         let (server, uri) = server(subject, ServerOptions::default());
-        let taker = FnTaker(|request: &Request| {
+        let taker = FnTaker(|request: &ServerRequest| {
             read_all(&mut request.source()?)?;
             match request.ticket() {
                 b"bad" => Err(Error::new(Status::Busy, "not today")),
@@ -350,7 +350,7 @@ fn child_audits() {
         .unwrap();
     let (server, uri) = server(SHM, ServerOptions::default());
     serve(&server, "t", counting(3, 10));
-    let taker = FnTaker(|request: &Request| {
+    let taker = FnTaker(|request: &ServerRequest| {
         tracing::info!(target: "dipc::test", "the handler");
         read_all(&mut request.source()?).map(drop)
     });

@@ -16,7 +16,7 @@ use dipc::error::{Result, Status};
 use dipc::filter::build::Builder;
 use dipc::filter::rows::MOST_FREE_ROWS;
 use dipc::proto::{Credit, Selection};
-use dipc::server::{Request, ServerOptions};
+use dipc::server::{ServerOptions, ServerRequest};
 use dipc::transport::BodyPolicy;
 
 use crate::common::{
@@ -195,9 +195,9 @@ fn batches_that_pass_whole_stay_lent() {
 fn the_host_may_filter_by_itself() {
     for subject in SUBJECTS {
         let (server, uri) = server(subject, ServerOptions::default());
-        let own = move |request: &Request| -> Result<_> {
+        let own = move |request: &ServerRequest| -> Result<_> {
             assert_eq!(request.selection().filter(), Some(FROM_250));
-            request.take_selection()?;
+            request.select_by_host()?;
             Ok(stream_of(schema(), [Ok(batch(7, 3))].into_iter()))
         };
         serve(&server, "own", Box::new(FnProvider(own)));
@@ -327,7 +327,7 @@ fn a_filter_at_work_ends_with_its_client() {
         let flags = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
         let [begun, ended] = flags.clone();
         let batch = batch.clone();
-        let provider = FnProvider(move |_: &Request| {
+        let provider = FnProvider(move |_: &ServerRequest| {
             let (begun, batch, ends) = (begun.clone(), batch.clone(), Ends(ended.clone()));
             let schema = batch.schema();
             let batches = std::iter::once_with(move || {

@@ -9,13 +9,13 @@ use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::time::Duration;
 
 use dipc::error::Status;
-use dipc::server::{Server, ServerOptions};
+use dipc::server::{ServerHandle, ServerOptions};
 
 use crate::common::{counting, read_all};
 use crate::{SHM, client, serve};
 
-fn server() -> Server {
-    let server = Server::new(ServerOptions::default()).unwrap();
+fn server() -> ServerHandle {
+    let server = ServerHandle::new(ServerOptions::default()).unwrap();
     serve(&server, "t", counting(2, 5));
     server
 }

@@ -11,7 +11,7 @@ use dipc::arrow::{EncodeOptions, Encoder};
 use dipc::device::region::Region;
 use dipc::error::{Error, Result};
 use dipc::proto::{AddressList, BodyKind, Control, PrefixKind, Span, body_tag};
-use dipc::server::{Server, ServerOptions};
+use dipc::server::{ServerHandle, ServerOptions};
 use dipc::transport::Outgoing;
 use parking_lot::Mutex;
 use rustix::fs::{FallocateFlags, MemfdFlags};
@@ -88,7 +88,7 @@ impl Lent {
 
 /// A host that takes one batch at each word of the test, and then another word to look at it.
 struct Host {
-    server: Server,
+    server: ServerHandle,
     uri: String,
     go: mpsc::Sender<()>,
     has_batch: mpsc::Receiver<()>,
@@ -102,7 +102,7 @@ impl Host {
         let (took, has_batch) = mpsc::channel();
         let (sender, outcomes) = mpsc::channel();
         let gone_on = Mutex::new(gone_on);
-        let take = move |request: &dipc::server::Request| {
+        let take = move |request: &dipc::server::ServerRequest| {
             let gone_on = gone_on.lock();
             let wait = || gone_on.recv_timeout(Duration::from_secs(10)).unwrap();
             let mut source = request.source()?;

@@ -10,7 +10,7 @@ use dipc::proto::{
     BodyKind, Control, Credit, Prefix, PrefixKind, Request, StreamInfo, Tags, Uri, VERSION, Verb,
     body_tag,
 };
-use dipc::server::{Server, ServerOptions};
+use dipc::server::{ServerHandle, ServerOptions};
 use dipc::transport::{self, Connection, Incoming, LinkOptions, Outgoing, Payload};
 
 use crate::common::{FnTaker, batch, export, export_schema, read_all, schema};
@@ -222,8 +222,8 @@ const WRONGS: [Wrong; 12] = [
     }),
 ];
 
-fn take_by(server: &Server, outcomes: mpsc::Sender<Result<usize>>) {
-    let take = move |request: &dipc::server::Request| {
+fn take_by(server: &ServerHandle, outcomes: mpsc::Sender<Result<usize>>) {
+    let take = move |request: &dipc::server::ServerRequest| {
         let read = request
             .source()
             .and_then(|mut source| read_all(&mut source));
@@ -332,7 +332,7 @@ fn clients_that_break_a_rule_are_not_read_without_end() {
         let (server, uri) = server(subject, options);
         let (go_on, waits) = mpsc::channel::<()>();
         let waits = std::sync::Mutex::new(waits);
-        let take = move |request: &dipc::server::Request| {
+        let take = move |request: &dipc::server::ServerRequest| {
             let mut source = request.source()?;
             let _ = waits.lock().unwrap().recv();
             read_all(&mut source).map(drop)

@@ -83,11 +83,12 @@ fn a_request_that_is_wrong_reaches_no_host() {
         serve(&server, "counting", counting(200, 1000));
         let seen = Arc::new(AtomicUsize::new(0));
         let taken = Arc::clone(&seen);
-        let handler =
-            server.set_handler(Box::new(FnTaker(move |request: &dipc::server::Request| {
+        let handler = server.set_handler(Box::new(FnTaker(
+            move |request: &dipc::server::ServerRequest| {
                 taken.fetch_add(1, Ordering::SeqCst);
                 read_all(&mut request.source()?).map(drop)
-            })));
+            },
+        )));
         handler.map_err(|(error, _)| error).unwrap();
         let honest = client();
         let mut beside = honest

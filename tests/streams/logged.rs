@@ -8,7 +8,7 @@ use dipc::client::{GetOptions, PutOptions};
 use dipc::error::{Error, Result, Status};
 use dipc::log::{self, LogRecord, Sink};
 use dipc::proto::Credit;
-use dipc::server::{Provider, Request, ServerOptions};
+use dipc::server::{HostProvider, ServerOptions, ServerRequest};
 use parking_lot::Mutex;
 use tracing::Level;
 
@@ -69,7 +69,7 @@ fn child_logs() {
         let table = vec![export(&batch(0, 10)), export(&batch(1, 10))];
         let published = server.publish(b"published", export_schema(&schema()), table);
         published.map_err(|(error, _)| error).unwrap();
-        let failing = FnProvider(|request: &Request| {
+        let failing = FnProvider(|request: &ServerRequest| {
             request.fail(-17, "the disk is on fire");
             Err(broken("and gave no text"))
         });
@@ -181,7 +181,7 @@ fn child_answers() {
         Status::InvalidArgument,
         Status::Unsupported,
     ];
-    let said = move |request: &Request| {
+    let said = move |request: &ServerRequest| {
         let ticket = String::from_utf8_lossy(request.ticket()).into_owned();
         let named = answers.iter().find(|it| it.symbol() == ticket);
         match ticket.as_str() {
@@ -247,12 +247,12 @@ fn child_answers() {
 /// A handler of gets and puts.
 struct Both<F>(F);
 
-impl<F: Fn(&Request) -> Result<()> + Send + Sync + 'static> Provider for Both<F> {
-    fn open(&self, request: &Request) -> Result<OwnedDeviceStream> {
+impl<F: Fn(&ServerRequest) -> Result<()> + Send + Sync + 'static> HostProvider for Both<F> {
+    fn open(&self, request: &ServerRequest) -> Result<OwnedDeviceStream> {
         (self.0)(request).and_then(|()| Err(Error::unsupported("it never succeeds")))
     }
 
-    fn take(&self, request: &Request) -> Result<()> {
+    fn take(&self, request: &ServerRequest) -> Result<()> {
         (self.0)(request)
     }
 }

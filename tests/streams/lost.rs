@@ -9,7 +9,7 @@ use dipc::cancel::Cancel;
 use dipc::client::{Client, GetOptions};
 use dipc::error::{Error, Status};
 use dipc::proto::{self as asks, Uri};
-use dipc::server::{Request, Server, ServerOptions};
+use dipc::server::{ServerHandle, ServerOptions, ServerRequest};
 use dipc::transport::{self, LinkOptions, Outgoing, Payload};
 use parking_lot::{Condvar, Mutex};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -62,16 +62,16 @@ fn options(max_streams: usize, max_providers: usize) -> ServerOptions {
 }
 
 /// A server with providers that do not return: "opening" in the call, "reading" after one batch.
-fn stuck(subject: Subject, options: ServerOptions) -> (Server, String, Opens) {
+fn stuck(subject: Subject, options: ServerOptions) -> (ServerHandle, String, Opens) {
     let (server, uri) = server(subject, options);
     let gate = Arc::<Gate>::default();
     let opening = Arc::clone(&gate);
-    let opening = FnProvider(move |_: &Request| {
+    let opening = FnProvider(move |_: &ServerRequest| {
         opening.wait();
         Err(Error::cancelled("late"))
     });
     let reading = Arc::clone(&gate);
-    let reading = FnProvider(move |_: &Request| {
+    let reading = FnProvider(move |_: &ServerRequest| {
         let gate = Arc::clone(&reading);
         let batches = (0..2).map(move |index| {
             if index > 0 {
@@ -225,7 +225,7 @@ fn requests_of_clients_that_have_gone_are_bounded() {
     }
 }
 
-fn next(server: &Server) -> Request {
+fn next(server: &ServerHandle) -> ServerRequest {
     let request = server.next_request(Some(Duration::from_secs(10)), None);
     request.unwrap().unwrap()
 }
@@ -250,7 +250,7 @@ fn a_provider_can_wait_for_its_client_to_go() {
         let gate = Arc::<Gate>::default();
         gate.open();
         let (told, heard) = std::sync::mpsc::channel();
-        let waiting = FnProvider(move |request: &Request| {
+        let waiting = FnProvider(move |request: &ServerRequest| {
             let fd = request.cancel_fd()?;
             let now = Timespec::default();
             let early = poll(

@@ -45,7 +45,7 @@ use std::time::{Duration, Instant};
 use arrow::array::RecordBatch;
 use dipc::client::{Client, ClientOptions, GetOptions};
 use dipc::proto::Role;
-use dipc::server::{Provider, Server, ServerOptions};
+use dipc::server::{HostProvider, ServerHandle, ServerOptions};
 use dipc::transport;
 use parking_lot::{ReentrantMutex, ReentrantMutexGuard};
 
@@ -164,9 +164,9 @@ impl Subject {
     }
 }
 
-pub(crate) fn server(subject: Subject, mut options: ServerOptions) -> (Server, String) {
+pub(crate) fn server(subject: Subject, mut options: ServerOptions) -> (ServerHandle, String) {
     options.link.access.trusted_network = true;
-    let server = Server::new(options).unwrap();
+    let server = ServerHandle::new(options).unwrap();
     let uri = server.listen(&subject.address()).unwrap();
     (server, uri)
 }
@@ -175,8 +175,8 @@ pub(crate) fn server(subject: Subject, mut options: ServerOptions) -> (Server, S
 pub(crate) fn server_of(
     subject: Subject,
     role: Role,
-    provider: Box<dyn Provider>,
-) -> (Server, String) {
+    provider: Box<dyn HostProvider>,
+) -> (ServerHandle, String) {
     let (server, _) = server(subject, ServerOptions::default());
     serve(&server, "t", provider);
     let uri = server.location(role).unwrap();
@@ -206,7 +206,7 @@ pub(crate) fn assert_same(received: &[RecordBatch], expected: &[RecordBatch]) {
     }
 }
 
-pub(crate) fn serve(server: &Server, ticket: &str, provider: Box<dyn Provider>) {
+pub(crate) fn serve(server: &ServerHandle, ticket: &str, provider: Box<dyn HostProvider>) {
     server
         .serve(ticket.as_bytes(), provider)
         .map_err(|(error, _)| error)

@@ -14,7 +14,7 @@ use dipc::arrow::stream::ArrayReader as _;
 use dipc::client::GetOptions;
 use dipc::error::Status;
 use dipc::proto::Credit;
-use dipc::server::{Request, Server, ServerOptions};
+use dipc::server::{ServerHandle, ServerOptions, ServerRequest};
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -200,7 +200,7 @@ fn child_fetches() {
 }
 
 struct Sent {
-    request: Request,
+    request: ServerRequest,
     next: i64,
     /// The client had no room once.
     has_waited: bool,
@@ -208,7 +208,7 @@ struct Sent {
 
 /// The streams of one server, in an event loop.
 struct Served<'a> {
-    server: &'a Server,
+    server: &'a ServerHandle,
     epoll: std::os::fd::OwnedFd,
     open: HashMap<i32, Sent>,
     /// Streams that wait for their clients.
@@ -216,7 +216,7 @@ struct Served<'a> {
 }
 
 impl<'a> Served<'a> {
-    fn new(server: &'a Server) -> Self {
+    fn new(server: &'a ServerHandle) -> Self {
         let served = Self {
             server,
             epoll: epoll::create(CreateFlags::CLOEXEC).unwrap(),

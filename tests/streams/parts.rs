@@ -8,7 +8,7 @@ use dipc::arrow::description::{Description, Endpoint};
 use dipc::client::GetOptions;
 use dipc::error::Status;
 use dipc::proto::Headers;
-use dipc::server::{Request, Server, ServerOptions};
+use dipc::server::{ServerHandle, ServerOptions, ServerRequest};
 use parking_lot::Mutex;
 
 use crate::common::{FnProvider, batch, broken, read_all, schema, stream_of};
@@ -28,7 +28,7 @@ fn part(number: i64) -> Vec<RecordBatch> {
 }
 
 /// Gives the part that the ticket names.
-fn give(request: &Request) -> dipc::error::Result<dipc::arrow::OwnedDeviceStream> {
+fn give(request: &ServerRequest) -> dipc::error::Result<dipc::arrow::OwnedDeviceStream> {
     let number = std::str::from_utf8(request.ticket()).unwrap();
     let batches = part(number.parse().unwrap()).into_iter().map(Ok);
     Ok(stream_of(schema(), batches))
@@ -43,7 +43,11 @@ fn endpoint(ticket: &str, uris: &[&str]) -> Endpoint {
 }
 
 /// A server with the ticket `all`, which stands for these parts.
-fn describing(subject: Subject, endpoints: Vec<Endpoint>, is_ordered: bool) -> (Server, String) {
+fn describing(
+    subject: Subject,
+    endpoints: Vec<Endpoint>,
+    is_ordered: bool,
+) -> (ServerHandle, String) {
     let (server, uri) = server(subject, ServerOptions::default());
     serve(&server, "all", Box::new(FnProvider(give)));
     let description = Description {
@@ -107,7 +111,7 @@ fn parts_of_two_servers_are_one_table() {
 fn shared_memory_of_another_host_is_skipped() {
     let (stranger, uri) = server(SHM, ServerOptions::default());
     let lie = server_of_host(&uri, "another");
-    let handler = stranger.set_handler(Box::new(FnProvider(|_: &Request| {
+    let handler = stranger.set_handler(Box::new(FnProvider(|_: &ServerRequest| {
         Ok(stream_of(schema(), [Ok(batch(77, 1))].into_iter()))
     })));
     handler.map_err(|(error, _)| error).unwrap();
@@ -134,7 +138,7 @@ fn a_description_is_not_trusted() {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let tell = |seen: &Arc<Mutex<Vec<Vec<String>>>>| {
         let seen = Arc::clone(seen);
-        FnProvider(move |request: &Request| {
+        FnProvider(move |request: &ServerRequest| {
             let keys = request.headers().iter().map(|(key, _)| key.to_owned());
             seen.lock().push(keys.collect());
             give(request)
@@ -188,7 +192,7 @@ fn parts_are_fetched_at_once() {
             let endpoints = (0..8).map(|number| endpoint(&number.to_string(), &[]));
             let (server, uri) = describing(subject, endpoints.collect(), is_ordered);
             let all = Arc::new(Barrier::new(8));
-            let give_together = move |request: &Request| {
+            let give_together = move |request: &ServerRequest| {
                 let (all, number) = (Arc::clone(&all), request.ticket().to_vec());
                 let number = String::from_utf8(number).unwrap().parse().unwrap();
                 let batches = part(number)
@@ -224,7 +228,7 @@ fn a_part_that_fails_ends_the_table() {
             first.chain([endpoint("last", last)]).collect::<Vec<_>>()
         };
         let nowhere = subject.nowhere();
-        let answer = |request: &Request| match request.ticket() {
+        let answer = |request: &ServerRequest| match request.ticket() {
             b"last" => {
                 let batches = [Ok(batch(0, 1)), Err(broken("a torn tape"))];
                 Ok(stream_of(schema(), batches.into_iter()))
@@ -235,7 +239,7 @@ fn a_part_that_fails_ends_the_table() {
                 Ok(stream_of(schema(), endless))
             }
         };
-        let other_columns = |request: &Request| match request.ticket() {
+        let other_columns = |request: &ServerRequest| match request.ticket() {
             b"last" => {
                 // Nulls under a schema without them would be taken for values.
                 let mut fields = schema().fields().to_vec();

@@ -9,7 +9,7 @@ use dipc::cancel::Cancel;
 use dipc::client::{Answer, Client, GetOptions, Pending, PutOptions};
 use dipc::error::{Result, Status};
 use dipc::proto::Verb;
-use dipc::server::{Request, Server, ServerOptions};
+use dipc::server::{ServerHandle, ServerOptions, ServerRequest};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::common::{batch, export, export_schema, read_all, schema};
@@ -75,13 +75,13 @@ fn answer(pending: &Pending) -> Result<Answer> {
 }
 
 /// The next requests of the pull form.
-fn collect(server: &Server, count: usize) -> Vec<Request> {
+fn collect(server: &ServerHandle, count: usize) -> Vec<ServerRequest> {
     let next = || server.next_request(Some(Duration::from_secs(20)), None);
     (0..count).map(|_| next().unwrap().unwrap()).collect()
 }
 
 /// Answers as the verb asks.
-fn give(request: &Request) {
+fn give(request: &ServerRequest) {
     let number: i64 = std::str::from_utf8(request.ticket())
         .unwrap()
         .parse()

@@ -9,7 +9,7 @@ use dipc::arrow::batch_from_c;
 use dipc::cancel::Cancel;
 use dipc::client::{GetOptions, NextBatch, Stream};
 use dipc::error::{Error, Status};
-use dipc::server::{Request, Server, ServerOptions};
+use dipc::server::{ServerHandle, ServerOptions, ServerRequest};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -47,13 +47,13 @@ fn next(stream: &mut Stream) -> Result<Option<RecordBatch>, Error> {
     }
 }
 
-fn request(server: &Server) -> Request {
+fn request(server: &ServerHandle) -> ServerRequest {
     let request = server.next_request(Some(SOON), None).unwrap().unwrap();
     request.start(&export_schema(&schema()), 1).unwrap();
     request
 }
 
-fn push(request: &Request, number: i64) {
+fn push(request: &ServerRequest, number: i64) {
     let pushed = request.push(export(&batch(number, 10)), None, Some(SOON));
     pushed.map_err(|(error, _)| error).unwrap();
 }
@@ -193,7 +193,7 @@ fn the_descriptor_tells_of_failures() {
 
 /// A stream that a host of the pull form sends in its event loop.
 struct Sent {
-    request: Request,
+    request: ServerRequest,
     next: i64,
 }
 

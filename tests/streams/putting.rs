@@ -13,7 +13,7 @@ use dipc::client::{Client, Put, PutOptions};
 use dipc::device::DeviceKind;
 use dipc::error::{Error, Result, Status};
 use dipc::proto::{Headers, Verb};
-use dipc::server::{Request, Server, ServerOptions};
+use dipc::server::{ServerHandle, ServerOptions, ServerRequest};
 use dipc::transport::BodyPolicy;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -24,8 +24,8 @@ use crate::{SUBJECTS, Subject, assert_same, client, eventually, server};
 pub(crate) const HOST: i32 = 1;
 
 pub(crate) fn take_by(
-    server: &Server,
-    take: impl Fn(&Request) -> Result<()> + Send + Sync + 'static,
+    server: &ServerHandle,
+    take: impl Fn(&ServerRequest) -> Result<()> + Send + Sync + 'static,
 ) {
     let handler = server.set_handler(Box::new(FnTaker(take)));
     handler.map_err(|(error, _)| error).unwrap();

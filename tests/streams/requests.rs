@@ -12,7 +12,7 @@ use dipc::arrow::stream::ArrayReader;
 use dipc::client::GetOptions;
 use dipc::error::{Error, Status};
 use dipc::proto::{Headers, MAX_ANSWER_HEADERS, MAX_REQUEST_HEADERS, Role, Verb};
-use dipc::server::{Request, ServerOptions};
+use dipc::server::{ServerOptions, ServerRequest};
 
 use crate::common::{FnProvider, batch, export, export_schema, read_all, schema, stream_of};
 use crate::{SUBJECTS, assert_same, client, eventually, serve, server};
@@ -26,7 +26,7 @@ fn headers(pairs: &[(&str, &[u8])]) -> Headers {
 }
 
 /// Answers with the headers of the request and its ticket.
-fn echo(request: &Request) -> dipc::error::Result<dipc::arrow::OwnedDeviceStream> {
+fn echo(request: &ServerRequest) -> dipc::error::Result<dipc::arrow::OwnedDeviceStream> {
     let mut answer = request.headers().clone();
     answer.add("ticket", request.ticket())?;
     request.add_headers(&answer)?;
@@ -84,7 +84,7 @@ fn headers_cross_both_ways() {
 fn headers_past_their_limit_are_refused() {
     let subject = SUBJECTS.into_iter().next().unwrap();
     let (server, uri) = server(subject, ServerOptions::default());
-    let handler = server.set_handler(Box::new(FnProvider(|request: &Request| {
+    let handler = server.set_handler(Box::new(FnProvider(|request: &ServerRequest| {
         let error = request
             .add_headers(&headers(&[("k", &[0; MAX_ANSWER_HEADERS])]))
             .unwrap_err();
@@ -119,7 +119,7 @@ fn a_deadline_ends_a_stream_at_both_ends() {
         let (server, uri) = server(subject, ServerOptions::default());
         let ended = Arc::new(AtomicUsize::new(0));
         let seen = Arc::clone(&ended);
-        let handler = server.set_handler(Box::new(FnProvider(move |request: &Request| {
+        let handler = server.set_handler(Box::new(FnProvider(move |request: &ServerRequest| {
             let left = request.time_left().unwrap();
             assert!(left <= deadline);
             while !request.is_cancelled() {
@@ -154,7 +154,7 @@ fn a_deadline_ends_a_stream_that_never_waits() {
     let deadline = Duration::from_millis(500);
     for subject in SUBJECTS {
         let (server, uri) = server(subject, ServerOptions::default());
-        let endless = FnProvider(|_: &Request| {
+        let endless = FnProvider(|_: &ServerRequest| {
             let batches = (0..).map(|_| Ok(batch(0, 10)));
             Ok(stream_of(schema(), batches))
         });
@@ -207,7 +207,7 @@ fn headers_come_with_the_metadata_that_comes_last() {
     let (server, _) = server(subject, ServerOptions::default());
     let (called, go) = mpsc::channel();
     let called = parking_lot::Mutex::new(called);
-    let provider = FnProvider(move |request: &Request| {
+    let provider = FnProvider(move |request: &ServerRequest| {
         let opened = echo(request);
         let _ = called.lock().send(());
         opened
@@ -225,8 +225,8 @@ fn headers_come_with_the_metadata_that_comes_last() {
     assert_same(&read_all(&mut stream).unwrap(), &[batch(0, 10)]);
 }
 
-/// Promise of [`dipc::server::Server::replace`]: there is no moment at which the ticket is unknown,
-/// and a stream shows one version of the table.
+/// Promise of [`dipc::server::ServerHandle::replace`]: there is no moment at which the ticket is
+/// unknown, and a stream shows one version of the table.
 #[test]
 fn a_ticket_is_replaced_without_a_gap() {
     for subject in SUBJECTS {
@@ -289,7 +289,7 @@ fn secrets_are_sent_where_nobody_reads_them() {
 fn a_request_says_who_asks() {
     for subject in SUBJECTS {
         let (server, uri) = server(subject, ServerOptions::default());
-        let handler = server.set_handler(Box::new(FnProvider(move |request: &Request| {
+        let handler = server.set_handler(Box::new(FnProvider(move |request: &ServerRequest| {
             let origin = request.origin();
             assert_eq!(origin.scheme, subject.scheme);
             let pid = origin.process.map(|process| process.pid.unsigned_abs());
@@ -309,7 +309,7 @@ fn a_request_says_who_asks() {
 }
 
 /// Answers each verb but get; a get gives a table.
-fn answer(request: &Request) -> dipc::error::Result<dipc::arrow::OwnedDeviceStream> {
+fn answer(request: &ServerRequest) -> dipc::error::Result<dipc::arrow::OwnedDeviceStream> {
     request.add_headers(&headers(&[("by", b"handler")]))?;
     let mut description = Description::default();
     let mut endpoint = |descriptor: &[u8], uris: &[&str]| {
@@ -449,7 +449,7 @@ fn many_endpoints_are_described() {
     };
     for subject in SUBJECTS {
         let (server, uri) = server(subject, ServerOptions::default());
-        let handler = server.set_handler(Box::new(FnProvider(move |request: &Request| {
+        let handler = server.set_handler(Box::new(FnProvider(move |request: &ServerRequest| {
             let count = std::str::from_utf8(request.ticket()).unwrap();
             many(count.parse().unwrap()).stream()
         })));

@@ -15,7 +15,7 @@ use dipc::client::{Answer, GetOptions, PutOptions};
 use dipc::device::DeviceKind;
 use dipc::error::{Error, Result, Status};
 use dipc::proto::{Role, Selection, Verb};
-use dipc::server::{Authorizer, Request, Server, ServerOptions, SharedAuthorizer};
+use dipc::server::{Authorizer, ServerHandle, ServerOptions, ServerRequest, SharedAuthorizer};
 use parking_lot::Mutex;
 
 use crate::common::{
@@ -80,14 +80,14 @@ fn selections() -> Vec<Selection> {
     ]
 }
 
-pub fn publish(server: &Server, ticket: &str, batches: &[RecordBatch]) {
+pub fn publish(server: &ServerHandle, ticket: &str, batches: &[RecordBatch]) {
     let exported = batches.iter().map(export).collect();
     let published = server.publish(ticket.as_bytes(), export_schema(&schema()), exported);
     published.map_err(|(error, _)| error).unwrap();
 }
 
 /// Pushes the whole table, as a host that knows nothing of selections.
-fn push_all(request: &Request) -> Result<()> {
+fn push_all(request: &ServerRequest) -> Result<()> {
     request.start(&export_schema(&schema()), 1)?;
     for batch in table() {
         request
@@ -98,10 +98,10 @@ fn push_all(request: &Request) -> Result<()> {
 }
 
 /// A server with the table in each form: published, of a provider, pushed.
-pub fn every_form(subject: Subject) -> (Arc<Server>, String, thread::JoinHandle<()>) {
+pub fn every_form(subject: Subject) -> (Arc<ServerHandle>, String, thread::JoinHandle<()>) {
     let (server, uri) = server(subject, ServerOptions::default());
     publish(&server, "published", &table());
-    let provided = |_: &Request| Ok(stream_of(schema(), table().into_iter().map(Ok)));
+    let provided = |_: &ServerRequest| Ok(stream_of(schema(), table().into_iter().map(Ok)));
     serve(&server, "provided", Box::new(FnProvider(provided)));
     server.serve_pull(b"pushed").unwrap();
     let server = Arc::new(server);
@@ -187,7 +187,7 @@ fn a_provider_ends_with_the_range() {
         let (server, uri) = server(subject, ServerOptions::default());
         let pulled = Arc::new(AtomicUsize::new(0));
         let counter = Arc::clone(&pulled);
-        let endless = move |_: &Request| {
+        let endless = move |_: &ServerRequest| {
             let pulled = Arc::clone(&counter);
             let batches = (0..).map(move |index| {
                 pulled.fetch_add(1, Ordering::SeqCst);
@@ -211,7 +211,7 @@ fn a_provider_ends_with_the_range() {
 fn a_client_that_goes_ends_the_skipping() {
     for subject in SUBJECTS {
         let (server, uri) = server(subject, ServerOptions::default());
-        let endless = |_: &Request| Ok(stream_of(schema(), (0..).map(|n| Ok(batch(n, 10)))));
+        let endless = |_: &ServerRequest| Ok(stream_of(schema(), (0..).map(|n| Ok(batch(n, 10)))));
         serve(&server, "t", Box::new(FnProvider(endless)));
         let options = options(subject, &selection(None, u64::MAX, None));
         let stream = client().get(&[&uri], b"t", &options, None).unwrap();
@@ -236,7 +236,8 @@ fn a_selection_of_lent_memory_is_lent() {
     let (server, uri) = server(SHM, ServerOptions::default());
     publish(&server, "published", std::slice::from_ref(&whole));
     let given = whole.clone();
-    let provided = move |_: &Request| Ok(stream_of(schema(), [Ok(given.clone())].into_iter()));
+    let provided =
+        move |_: &ServerRequest| Ok(stream_of(schema(), [Ok(given.clone())].into_iter()));
     serve(&server, "provided", Box::new(FnProvider(provided)));
     for form in [&b"published"[..], b"provided"] {
         let before = server.stats();
@@ -287,7 +288,7 @@ fn the_host_may_select_by_itself() {
     type Seen = Arc<Mutex<Vec<Selection>>>;
     struct Notes(Seen);
     impl Authorizer for Notes {
-        fn authorize(&self, request: &Request) -> Result<()> {
+        fn authorize(&self, request: &ServerRequest) -> Result<()> {
             self.0.lock().push(request.selection().clone());
             Ok(())
         }
@@ -303,8 +304,8 @@ fn the_host_may_select_by_itself() {
         );
         let own = Arc::new(batch(7, 3).project(&[1]).unwrap());
         let given = Arc::clone(&own);
-        let selecting = move |request: &Request| {
-            request.take_selection()?;
+        let selecting = move |request: &ServerRequest| {
+            request.select_by_host()?;
             let given = given.as_ref().clone();
             Ok(stream_of(given.schema(), [Ok(given)].into_iter()))
         };
@@ -324,14 +325,14 @@ fn the_host_may_select_by_itself() {
             });
             let request = server.next_request(None, None).unwrap().unwrap();
             assert_eq!(*request.selection(), wanted);
-            request.take_selection().unwrap();
+            request.select_by_host().unwrap();
             let schema = own.schema();
             request.start(&export_schema(&schema), 1).unwrap();
             request
                 .push(export(&own), None, None)
                 .map_err(|it| it.0)
                 .unwrap();
-            request.take_selection().unwrap();
+            request.select_by_host().unwrap();
             assert!(!request.is_complete(), "the library counts no rows");
             request.finish(None).unwrap();
             reading.join().unwrap()
@@ -356,7 +357,7 @@ fn a_host_that_pushes_learns_of_the_end_of_the_range() {
             });
             let request = server.next_request(None, None).unwrap().unwrap();
             request.start(&export_schema(&schema()), 1).unwrap();
-            let error = request.take_selection().unwrap_err();
+            let error = request.select_by_host().unwrap_err();
             assert_eq!(error.status(), Status::InvalidArgument);
             assert!(!request.is_complete());
             let first = batch(0, 20);
@@ -489,7 +490,7 @@ fn a_table_without_rows_has_the_selected_columns() {
     let mut stream = client().get(&[&uri], b"t", &wanted, None).unwrap();
     assert_eq!(names(&stream.schema().unwrap()), ["text"]);
     assert!(read_all(&mut stream).unwrap().is_empty());
-    let broken = |_: &Request| -> Result<_> {
+    let broken = |_: &ServerRequest| -> Result<_> {
         let failing = [
             Ok(batch(0, 10)),
             Err(Error::new(Status::Io, "the disk is gone")),

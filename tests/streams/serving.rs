@@ -9,7 +9,7 @@ use dipc::arrow::stream::ArrayReader;
 use dipc::client::{Client, ClientOptions, GetOptions};
 use dipc::error::{Error, Status};
 use dipc::proto::{Credit, Headers, MAX_TICKET_BYTES};
-use dipc::server::{Request, ServerOptions};
+use dipc::server::{ServerOptions, ServerRequest};
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
@@ -98,9 +98,9 @@ fn a_failing_provider_ends_its_stream_only() {
     for subject in SUBJECTS {
         let (server, uri) = server(subject, ServerOptions::default());
         serve(&server, "good", counting(5, 10));
-        let refusing = FnProvider(|_: &Request| Err(common::broken("the disk is on fire")));
+        let refusing = FnProvider(|_: &ServerRequest| Err(common::broken("the disk is on fire")));
         serve(&server, "refusing", Box::new(refusing));
-        let breaking = FnProvider(|_: &Request| {
+        let breaking = FnProvider(|_: &ServerRequest| {
             let batches = (0..5).map(|index| match index {
                 3 => Err(common::broken("batch 3 is unreadable")),
                 _ => Ok(batch(index, 10)),
@@ -108,12 +108,12 @@ fn a_failing_provider_ends_its_stream_only() {
             Ok(stream_of(common::schema(), batches))
         });
         serve(&server, "breaking", Box::new(breaking));
-        let worded = FnProvider(|request: &Request| {
+        let worded = FnProvider(|request: &ServerRequest| {
             request.fail(-7777, "in my own words");
             Err(common::broken("not these"))
         });
         serve(&server, "worded", Box::new(worded));
-        let panicking = FnProvider(|_: &Request| panic!("this provider panics on purpose"));
+        let panicking = FnProvider(|_: &ServerRequest| panic!("this provider panics on purpose"));
         serve(&server, "panicking", Box::new(panicking));
         let client = client();
         let options = subject.options();
@@ -149,11 +149,11 @@ fn a_providers_status_says_nothing_of_the_connection() {
         for status in Status::ALL {
             let fails = move || Error::new(*status, "the provider's own words");
             let counted = Arc::clone(&calls);
-            let at_once = FnProvider(move |_: &Request| {
+            let at_once = FnProvider(move |_: &ServerRequest| {
                 counted.fetch_add(1, Ordering::SeqCst);
                 Err(fails())
             });
-            let later = FnProvider(move |request: &Request| {
+            let later = FnProvider(move |request: &ServerRequest| {
                 // A stream fails with an errno; this gives the text for it.
                 request.fail(status.code(), fails().text());
                 let batches = [Ok(batch(0, 1)), Err(fails())];
@@ -350,7 +350,7 @@ fn a_provider_may_fetch_from_its_own_server() {
         let (server, uri) = server(subject, ServerOptions::default());
         serve(&server, "inner", counting(30, 100));
         let inner_uri = uri.clone();
-        let provider = FnProvider(move |_: &Request| {
+        let provider = FnProvider(move |_: &ServerRequest| {
             let client = Client::new(ClientOptions::default())?;
             let stream = client.get(&[&inner_uri], b"inner", &subject.options(), None)?;
             Ok(dipc::arrow::stream::export_device_stream(Box::new(stream)))
@@ -389,7 +389,7 @@ fn host_callbacks_never_run_on_an_io_thread() {
     let (server, uri) = server(SHM, ServerOptions::default());
     let seen = Arc::new(parking_lot::Mutex::new(HashSet::new()));
     let notes = Arc::clone(&seen);
-    let provider = FnProvider(move |_: &Request| {
+    let provider = FnProvider(move |_: &ServerRequest| {
         note(&notes);
         let batches: Vec<_> = (0..20).map(|index| batch(index, 2_000)).collect();
         let watched = Watched {
@@ -509,7 +509,7 @@ fn each_stream_of_a_provider_has_its_own_schema() {
             _ => named("other", numbers()),
         };
         let calls = AtomicUsize::new(0);
-        let provider = FnProvider(move |_: &Request| {
+        let provider = FnProvider(move |_: &ServerRequest| {
             let batch = table(calls.fetch_add(1, Ordering::SeqCst));
             Ok(stream_of(
                 batch.schema(),

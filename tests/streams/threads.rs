@@ -12,7 +12,7 @@ use dipc::client::GetOptions;
 use dipc::device::DeviceKind;
 use dipc::error::Status;
 use dipc::proto::Credit;
-use dipc::server::{Request, ServerOptions};
+use dipc::server::{ServerOptions, ServerRequest};
 use dipc::transport::BodyPolicy;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -190,7 +190,7 @@ fn panicking_providers_leave_no_stream_behind() {
             ..ServerOptions::default()
         };
         let (server, uri) = server(subject, options);
-        let panicking = FnProvider(|_: &Request| panic!("this provider panics on purpose"));
+        let panicking = FnProvider(|_: &ServerRequest| panic!("this provider panics on purpose"));
         serve(&server, "panicking", Box::new(panicking));
         serve(&server, "t", counting(2, 1));
         let client = client();
@@ -306,7 +306,7 @@ fn a_schema_does_not_wait_for_a_slow_batch() {
         let (server, uri) = server(subject, ServerOptions::default());
         let (go, told) = mpsc::channel::<()>();
         let told = Arc::new(Mutex::new(told));
-        let provider = FnProvider(move |_: &Request| {
+        let provider = FnProvider(move |_: &ServerRequest| {
             let told = Arc::clone(&told);
             let batches = (0..2).map(move |index| {
                 told.lock().unwrap().recv().unwrap();
@@ -336,7 +336,7 @@ fn a_producer_may_wait_for_what_it_lent() {
         let (server, uri) = server(subject, ServerOptions::default());
         let arena = Arc::new(Arena::new(DeviceKind::CPU, ArenaOptions::default()).unwrap());
         let lent = Arc::clone(&arena);
-        let provider = FnProvider(move |_: &Request| {
+        let provider = FnProvider(move |_: &ServerRequest| {
             let arena = Arc::clone(&lent);
             let batches = (0..).flat_map(move |round| {
                 eventually("all is back", || arena.used_bytes() == 0);
@@ -374,7 +374,7 @@ fn a_cancel_is_heard_while_the_host_is_busy() {
         serve(&server, "quick", counting(1, 10));
         let (heard, hears) = mpsc::channel();
         let heard = Mutex::new(heard);
-        let busy = FnProvider(move |request: &Request| {
+        let busy = FnProvider(move |request: &ServerRequest| {
             let until = Instant::now() + Duration::from_secs(60);
             while !request.is_cancelled() && Instant::now() < until {
                 thread::sleep(Duration::from_millis(1));

@@ -12,7 +12,7 @@ use dipc::arrow::{OwnedDeviceArray, OwnedSchema};
 use dipc::client::GetOptions;
 use dipc::error::{Result, Status};
 use dipc::proto::Credit;
-use dipc::server::{Request, ServerOptions};
+use dipc::server::{ServerOptions, ServerRequest};
 use dipc::transport::BodyPolicy;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
@@ -56,7 +56,7 @@ fn a_consumer_that_never_reads_stops_the_producer() {
         let (server, uri) = server(subject, ServerOptions::default());
         let pulled = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&pulled);
-        let provider = FnProvider(move |_: &Request| {
+        let provider = FnProvider(move |_: &ServerRequest| {
             let counted = Arc::clone(&counted);
             Ok(stream_of(
                 common::schema(),
@@ -95,7 +95,7 @@ fn a_body_that_is_being_written_does_not_stop_the_producer() {
         let (server, uri) = server(subject, options);
         let pulled = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&pulled);
-        let provider = FnProvider(move |_: &Request| {
+        let provider = FnProvider(move |_: &ServerRequest| {
             let counted = Arc::clone(&counted);
             let batches = (0..20).map(move |index| {
                 counted.fetch_add(1, Ordering::SeqCst);
@@ -229,7 +229,7 @@ fn more_dictionaries_than_the_window_has_batches() {
         for bytes in [1000, 1 << 20] {
             let (server, uri) = server(subject, ServerOptions::default());
             let (served, fields) = (tables.clone(), Arc::clone(&schema));
-            let provider = FnProvider(move |_: &Request| {
+            let provider = FnProvider(move |_: &ServerRequest| {
                 let batches = served.clone().into_iter().map(Ok);
                 Ok(stream_of(Arc::clone(&fields), batches))
             });
@@ -283,7 +283,7 @@ fn a_provider_that_stops_keeps_nothing_back() {
         let made = batches.clone();
         let (tell, taken) = mpsc::channel();
         let taken = Mutex::new(Some(taken));
-        let provider = FnProvider(move |_: &Request| {
+        let provider = FnProvider(move |_: &ServerRequest| {
             // Pauses with a growing distance, from 8 to 39 batches.
             let stops = (8..40).scan(0, |at, few| {
                 *at += few;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use dipc::client::{Client, ClientOptions, GetOptions};
 use dipc::error::Status;
 use dipc::proto::{BodyKind, Control, Span, Tags, body_tag};
-use dipc::server::{Server, ServerOptions};
+use dipc::server::{ServerHandle, ServerOptions};
 use dipc::transport::{Incoming, Outgoing};
 use rustix::net::sockopt;
 
@@ -135,7 +135,7 @@ fn last_words_are_read_by_who_cannot_answer() {
 /// bodies, or do not read: each occupies only its socket, and the others are served.
 #[test]
 fn peers_that_stop_in_the_middle_hold_up_nobody() {
-    let server = Server::new(ServerOptions::default()).unwrap();
+    let server = ServerHandle::new(ServerOptions::default()).unwrap();
     let uri = server.listen("tcp://127.0.0.1:0").unwrap();
     server
         .serve(b"t", counting(10, 1_000))

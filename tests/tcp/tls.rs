@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use dipc::client::{Client, ClientOptions, GetOptions};
 use dipc::error::Status;
-use dipc::server::{Request, Server, ServerOptions};
+use dipc::server::{ServerHandle, ServerOptions, ServerRequest};
 use dipc::transport::{PeerCertificate, TlsFiles, TlsOptions};
 use parking_lot::Mutex;
 
@@ -22,7 +22,7 @@ fn options(files: TlsFiles) -> Arc<TlsOptions> {
 }
 
 /// A server with a certificate for 127.0.0.1, which asks for none. Serves ten batches as `t`.
-fn serve(authority: &Authority, change: impl FnOnce(&mut TlsFiles)) -> (Server, String) {
+fn serve(authority: &Authority, change: impl FnOnce(&mut TlsFiles)) -> (ServerHandle, String) {
     serve_with(ServerOptions::default(), authority, change)
 }
 
@@ -30,14 +30,14 @@ fn serve_with(
     mut server_options: ServerOptions,
     authority: &Authority,
     change: impl FnOnce(&mut TlsFiles),
-) -> (Server, String) {
+) -> (ServerHandle, String) {
     let mut files = TlsFiles {
         identity: Some(authority.issue("127.0.0.1")),
         ..TlsFiles::default()
     };
     change(&mut files);
     server_options.link.tls = options(files);
-    let server = Server::new(server_options).unwrap();
+    let server = ServerHandle::new(server_options).unwrap();
     server
         .serve(b"t", counting(10, 1000))
         .map_err(|(error, _)| error)
@@ -156,7 +156,7 @@ fn the_host_sees_the_certificate() {
     let authority = Authority::new();
     let (server, uri) = serve(&authority, |files| files.ca = Some(authority.ca()));
     let (seen, came) = mpsc::channel::<(Option<Arc<PeerCertificate>>, &'static str)>();
-    let provider = FnProvider(move |request: &Request| {
+    let provider = FnProvider(move |request: &ServerRequest| {
         let origin = request.origin();
         seen.send((origin.certificate.clone(), origin.scheme))
             .unwrap();
@@ -189,7 +189,7 @@ fn what_a_listener_needs() {
     let error = server.listen("tcp://0.0.0.0:0").unwrap_err();
     assert_eq!(error.status(), Status::Permission, "{error}");
     assert!(error.text().contains("tls://"), "{error}");
-    let bare = Server::new(ServerOptions::default()).unwrap();
+    let bare = ServerHandle::new(ServerOptions::default()).unwrap();
     let error = bare.listen("tls://127.0.0.1:0").unwrap_err();
     assert!(error.text().contains("--tls-cert"), "{error}");
     let (certificate, key) = authority.issue("127.0.0.1");
@@ -219,7 +219,7 @@ fn what_a_listener_needs() {
             identity: Some(identity),
             ..TlsFiles::default()
         });
-        let server = Server::new(server_options).unwrap();
+        let server = ServerHandle::new(server_options).unwrap();
         let error = server.listen("tls://127.0.0.1:0").unwrap_err();
         assert_eq!(error.status(), status, "{error}");
         assert!(error.text().contains(told), "{error}");

@@ -10,7 +10,7 @@ use arrow::buffer::{Buffer, ScalarBuffer};
 use dipc::arrow::stream::ArrayReader;
 use dipc::client::GetOptions;
 use dipc::error::Status;
-use dipc::server::{Request, Server};
+use dipc::server::{ServerHandle, ServerRequest};
 
 use crate::common::sample::rounds;
 use crate::common::{FnProvider, counting, stream_of};
@@ -145,7 +145,7 @@ fn clients_that_leave_while_they_fetch_do_no_harm() {
             (format!("c{n}"), column)
         });
         let wide = RecordBatch::try_from_iter(columns).unwrap();
-        let provider = FnProvider(move |_: &Request| {
+        let provider = FnProvider(move |_: &ServerRequest| {
             let batches = std::iter::repeat(wide.clone()).map(Ok);
             Ok(stream_of(wide.schema(), batches))
         });
@@ -178,7 +178,7 @@ fn clients_that_leave_while_they_fetch_do_no_harm() {
 }
 
 /// Drops the server, which must not take long.
-fn ends(server: Server) {
+fn ends(server: ServerHandle) {
     let (ended, end) = mpsc::channel();
     thread::spawn(move || {
         drop(server);
@@ -212,7 +212,7 @@ fn a_stream_that_is_left_gives_all_back() {
     let memory = Arc::new(vec![7i64; 512 << 10]);
     let provided = Arc::clone(&memory);
     let (server, uri) = serving();
-    let provider = FnProvider(move |_: &Request| {
+    let provider = FnProvider(move |_: &ServerRequest| {
         let memory = Arc::clone(&provided);
         let batches = std::iter::repeat_with(move || Ok(batch_in(&memory)));
         Ok(stream_of(batch_in(&provided).schema(), batches))

@@ -12,7 +12,7 @@ use dipc::arrow::stream::ArrayReader as _;
 use dipc::client::GetOptions;
 use dipc::device::BufferRef;
 use dipc::proto::{BodyKind, body_tag};
-use dipc::server::Request;
+use dipc::server::ServerRequest;
 use dipc::transport::{Incoming, Outgoing, Payload};
 
 use crate::common::{FnProvider, import, stream_of};
@@ -74,7 +74,7 @@ fn pass(settings: &[(&str, &str)], spin: Duration, rows: usize) {
     let alive = Arc::new(AtomicUsize::new(0));
     let counter = Arc::clone(&alive);
     let schema = counted(0, 1, &alive).schema();
-    let provider = FnProvider(move |_: &Request| {
+    let provider = FnProvider(move |_: &ServerRequest| {
         let alive = Arc::clone(&counter);
         let batches = (0..BATCHES).map(move |index| {
             if index % WAITS_EVERY == 0 {

@@ -10,7 +10,7 @@ use dipc::client::GetOptions;
 use dipc::device::DeviceKind;
 use dipc::error::Status;
 use dipc::proto::{Role, Uri};
-use dipc::server::{Server, ServerOptions};
+use dipc::server::{ServerHandle, ServerOptions};
 use dipc::transport::{BodyPolicy, LendingOptions, LinkOptions};
 
 use crate::common::{
@@ -21,8 +21,8 @@ use crate::{
     Other, client, eventually, link_options, options, role, serve, takes_one, until_told, works,
 };
 
-fn server(options: ServerOptions) -> (Server, String) {
-    let server = Server::new(options).unwrap();
+fn server(options: ServerOptions) -> (ServerHandle, String) {
+    let server = ServerHandle::new(options).unwrap();
     let uri = server.listen("ucx://127.0.0.1:0").unwrap();
     (server, uri)
 }
@@ -32,7 +32,7 @@ fn lending(body: BodyPolicy) -> ServerOptions {
 }
 
 /// Publishes `count` batches of `rows` rows, in `arena`, as `t`; returns what they hold.
-fn publish(server: &Server, arena: &Arena, count: i64, rows: usize) -> Vec<RecordBatch> {
+fn publish(server: &ServerHandle, arena: &Arena, count: i64, rows: usize) -> Vec<RecordBatch> {
     let batches: Vec<_> = (0..count)
         .map(|index| batch(index * rows as i64, rows))
         .collect();
@@ -231,7 +231,7 @@ fn a_killed_server_is_noticed_while_its_memory_is_read() {
         let (server, uri) = server(lending(BodyPolicy::Lent));
         let arena = Arena::new(DeviceKind::CPU, ArenaOptions::default()).unwrap();
         let published = in_arena(&arena, &batch(0, ROWS));
-        let provider = FnProvider(move |_: &dipc::server::Request| {
+        let provider = FnProvider(move |_: &dipc::server::ServerRequest| {
             let batch = published.clone();
             let batches = (0..1_i64 << 40).map(move |_| Ok(batch.clone()));
             Ok(stream_of(schema(), batches))
@@ -362,7 +362,7 @@ fn a_baseline_peer_is_sent_what_does_not_fit() {
         ..lending(BodyPolicy::Lent)
     });
     let sizes = [10, 200_000, 10];
-    let provider = FnProvider(move |_: &dipc::server::Request| {
+    let provider = FnProvider(move |_: &dipc::server::ServerRequest| {
         Ok(stream_of(
             schema(),
             sizes.into_iter().map(|rows| Ok(batch(0, rows))),

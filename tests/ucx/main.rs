@@ -31,7 +31,7 @@ use std::time::{Duration, Instant};
 
 use dipc::arrow::stream::ArrayReader as _;
 use dipc::client::{Client, ClientOptions, GetOptions};
-use dipc::server::{Server, ServerOptions};
+use dipc::server::{ServerHandle, ServerOptions};
 use dipc::transport::{self, AccessOptions, LinkOptions};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -87,8 +87,8 @@ fn link_options() -> LinkOptions {
     }
 }
 
-fn serving() -> (Server, String) {
-    let server = Server::new(options()).unwrap();
+fn serving() -> (ServerHandle, String) {
+    let server = ServerHandle::new(options()).unwrap();
     let uri = server.listen("ucx://127.0.0.1:0").unwrap();
     (server, uri)
 }
@@ -98,17 +98,20 @@ fn client() -> Client {
 }
 
 /// A server and a client with these settings.
-fn pair(settings: &[(&str, &str)], spin: Duration) -> (Server, Client) {
+fn pair(settings: &[(&str, &str)], spin: Duration) -> (ServerHandle, Client) {
     let mut options = ServerOptions { spin, ..options() };
     let mut client = ClientOptions::default();
     for (key, value) in settings {
         options.link.settings.set(key, value).unwrap();
         client.settings.set(key, value).unwrap();
     }
-    (Server::new(options).unwrap(), Client::new(client).unwrap())
+    (
+        ServerHandle::new(options).unwrap(),
+        Client::new(client).unwrap(),
+    )
 }
 
-fn serve(server: &Server, ticket: &str, provider: Box<dyn dipc::server::Provider>) {
+fn serve(server: &ServerHandle, ticket: &str, provider: Box<dyn dipc::server::HostProvider>) {
     server
         .serve(ticket.as_bytes(), provider)
         .map_err(|(error, _)| error)

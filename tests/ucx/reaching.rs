@@ -8,7 +8,7 @@ use dipc::cancel::Cancel;
 use dipc::client::GetOptions;
 use dipc::error::Status;
 use dipc::proto::Uri;
-use dipc::server::{Server, ServerOptions};
+use dipc::server::{ServerHandle, ServerOptions};
 use dipc::transport::{self, ConnectOptions, LinkOptions, Settings};
 
 use crate::common::{batch, counting, read_all};
@@ -36,7 +36,7 @@ fn a_listener_asks_for_a_trusted_network() {
     if !works() {
         return;
     }
-    let server = Server::new(ServerOptions::default()).unwrap();
+    let server = ServerHandle::new(ServerOptions::default()).unwrap();
     let error = server.listen("ucx://127.0.0.1:0").unwrap_err();
     assert_eq!(error.status(), Status::Permission, "{error}");
     assert!(error.text().contains("trusted_network"), "{error}");
@@ -140,7 +140,7 @@ fn every_kind_of_address_is_listened_at() {
         return;
     }
     for address in ["ucx://127.0.0.1:0", "ucx://[::1]:0", "ucx://localhost:0"] {
-        let server = Server::new(options()).unwrap();
+        let server = ServerHandle::new(options()).unwrap();
         if address.contains("::") && !takes_ipv6() {
             let error = server.listen(address).unwrap_err();
             assert_eq!(error.status(), Status::Unsupported, "{error}");

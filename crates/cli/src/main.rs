@@ -39,7 +39,7 @@ use std::process::ExitCode;
 use anyhow::{Result, bail};
 use clap::{CommandFactory as _, Parser, Subcommand, error::ErrorKind};
 use dipc::error::{Error, Status};
-use dipc::server::Server;
+use dipc::server::ServerHandle;
 use dipc::transport::Settings;
 use logging::LogChoice;
 
@@ -191,7 +191,7 @@ fn remedy(name: &str, error: &anyhow::Error) -> &'static str {
 }
 
 /// Listens at `uri`; gives the whole URI. A failure names the address.
-fn listen(server: &Server, uri: &str) -> Result<String> {
+fn listen(server: &ServerHandle, uri: &str) -> Result<String> {
     if uri.starts_with("mem:") {
         bail!("{uri} can be reached within this process alone; use shm:, tcp: or ucx:");
     }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use dipc::server::Server;
+use dipc::server::ServerHandle;
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
@@ -42,7 +42,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 #[derive(Clone)]
 struct Figures {
     /// The end of the server does not wait for a client of its figures.
-    server: Weak<Server>,
+    server: Weak<ServerHandle>,
     flight: Option<Weak<FlightServer>>,
 }
 
@@ -123,7 +123,7 @@ impl MetricsServer {
     /// Answers at `listener`.
     pub fn start(
         listener: TcpListener,
-        server: &Arc<Server>,
+        server: &Arc<ServerHandle>,
         flight: Option<&Arc<FlightServer>>,
     ) -> Result<Self> {
         let doing = "cannot start to serve metrics";

@@ -9,7 +9,7 @@ use crate::arrow::format::parse_pairs;
 use crate::driver::stream_loop::{LoopStream, Next, Watcher};
 use crate::error::{Error, Result, Status};
 use crate::proto::Headers;
-use crate::server::request::Request;
+use crate::server::request::ServerRequest;
 
 /// The most steps of a stream before another stream goes on.
 const AT_ONCE: usize = 16;
@@ -18,7 +18,7 @@ const STATUS_KEY: &[u8] = b"dipc_status";
 
 /// How far a stream has come.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Phase {
+enum AnswerPhase {
     /// It has no schema.
     Opening,
     Sending,
@@ -28,18 +28,18 @@ enum Phase {
 
 /// A request, and what its producer brings. The drop tells the producer first.
 pub(super) struct Answering {
-    request: Request,
+    request: ServerRequest,
     offers: Arc<Offers>,
-    phase: Phase,
+    phase: AnswerPhase,
     watches_room: bool,
 }
 
 impl Answering {
-    pub(super) fn new(request: Request, offers: Arc<Offers>) -> Self {
+    pub(super) fn new(request: ServerRequest, offers: Arc<Offers>) -> Self {
         Self {
             request,
             offers,
-            phase: Phase::Opening,
+            phase: AnswerPhase::Opening,
             watches_room: false,
         }
     }
@@ -54,7 +54,7 @@ impl Answering {
             } => {
                 self.add_headers(metadata.as_deref(), None)?;
                 self.request.start(&schema, device_type)?;
-                self.phase = Phase::Sending;
+                self.phase = AnswerPhase::Sending;
             }
             Produced::Task(task, metadata) => {
                 let failed = |errno| {
@@ -66,10 +66,10 @@ impl Answering {
                 let pushed = self.request.push(array, metadata.as_deref(), now);
                 pushed.map_err(|(error, _)| error)?;
             }
-            Produced::End => self.phase = Phase::Ending,
+            Produced::End => self.phase = AnswerPhase::Ending,
             Produced::Failure { text, metadata, .. } => {
                 let status = self.named_status(metadata.as_deref());
-                if self.phase == Phase::Opening {
+                if self.phase == AnswerPhase::Opening {
                     self.add_headers(metadata.as_deref(), Some(STATUS_KEY))?;
                 }
                 return Err(Error::new(status, text));
@@ -124,13 +124,13 @@ impl LoopStream for Answering {
             if self.request.is_cancelled() {
                 return Ok(Next::Over);
             }
-            if self.phase == Phase::Ending || self.request.is_complete() {
+            if self.phase == AnswerPhase::Ending || self.request.is_complete() {
                 return match self.request.finish(Some(Duration::ZERO)) {
                     Err(error) if error.status() == Status::Timeout => Ok(Next::Sleep),
                     finished => finished.map(|()| Next::Over),
                 };
             }
-            let has_room = self.phase == Phase::Opening || self.ask()?;
+            let has_room = self.phase == AnswerPhase::Opening || self.ask()?;
             match self.offers.next(has_room) {
                 Some(produced) => self.handle(produced)?,
                 None if self.offers.is_wrong() => {

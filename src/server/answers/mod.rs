@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::request::{AsyncAnswer, Request};
+use super::request::{AsyncAnswer, ServerRequest};
 use crate::arrow::async_consumer;
 use crate::driver::stream_loop::{Caller, StreamLoop};
 use crate::error::Result;
@@ -27,7 +27,7 @@ impl Answers {
     /// Prepares the next such stream.
     pub(super) fn prepare(&self) -> Result<AsyncAnswer> {
         let caller = self.caller()?;
-        Ok(Box::new(move |request: Request| {
+        Ok(Box::new(move |request: ServerRequest| {
             async_consumer::handler(|producer| {
                 let wakes = Arc::clone(&caller);
                 let offers = Arc::new(Offers::new(producer, move || wakes.wake()));

@@ -14,7 +14,7 @@ use dipc::client::{Client, GetOptions};
 use dipc::device::DeviceKind;
 use dipc::filter::Filter;
 use dipc::filter::build::{Builder, literal};
-use dipc::server::Server;
+use dipc::server::ServerHandle;
 
 use super::case::{Case, Memory};
 use super::client::new_client;
@@ -28,8 +28,8 @@ use crate::report::as_float;
 const VALUES: u64 = 1 << 20;
 
 /// A listening server with the table.
-pub fn start(case: &Case) -> Result<(Arc<Server>, Ready)> {
-    let server = Arc::new(Server::new(case.server_options()?)?);
+pub fn start(case: &Case) -> Result<(Arc<ServerHandle>, Ready)> {
+    let server = Arc::new(ServerHandle::new(case.server_options()?)?);
     let arena = match case.memory {
         Memory::Arena => Some(Arena::new(DeviceKind::CPU, ArenaOptions::default())?),
         Memory::Heap => None,

@@ -10,7 +10,7 @@ use anyhow::Result;
 use dipc::arrow::OwnedDeviceArray;
 use dipc::arrow::stream::ArrayReader as _;
 use dipc::error::Status;
-use dipc::server::{Request, Server};
+use dipc::server::{ServerHandle, ServerRequest};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 
 use super::table::{Ring, RingReader};
@@ -23,7 +23,7 @@ const AT_ONCE: usize = 16;
 
 /// A stream, and what it is sent next.
 struct Pushing {
-    request: Request,
+    request: ServerRequest,
     batches: RingReader,
     next: Option<OwnedDeviceArray>,
 }
@@ -57,7 +57,7 @@ impl Pushing {
 
 /// Serves every stream of the server's on this thread, until the server stops. `count`: batches of
 /// each stream; `None`: until its client goes.
-pub fn run(server: &Server, ring: &Arc<Ring>, count: Option<u64>) -> Result<()> {
+pub fn run(server: &ServerHandle, ring: &Arc<Ring>, count: Option<u64>) -> Result<()> {
     let watch = epoll::create(CreateFlags::CLOEXEC)?;
     let flags = EventFlags::IN;
     epoll::add(

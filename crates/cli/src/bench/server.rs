@@ -8,7 +8,7 @@ use anyhow::Result;
 use dipc::arrow::OwnedDeviceStream;
 use dipc::arrow::stream::{ArrayReader as _, export_device_stream};
 use dipc::error::Error;
-use dipc::server::{Provider, Request, Server};
+use dipc::server::{HostProvider, ServerHandle, ServerRequest};
 
 use super::case::{Case, Op, Source};
 use super::filtering;
@@ -49,12 +49,12 @@ pub fn run(case: &Case, parent: &Parent) -> Result<()> {
 }
 
 /// A listening server, and the client's information about it.
-pub fn start(case: &Case) -> Result<(Arc<Server>, Ready)> {
+pub fn start(case: &Case) -> Result<(Arc<ServerHandle>, Ready)> {
     if case.op == Op::Filter {
         return filtering::start(case);
     }
     let ring = Arc::new(Ring::new(case)?);
-    let server = Arc::new(Server::new(case.server_options()?)?);
+    let server = Arc::new(ServerHandle::new(case.server_options()?)?);
     publish(&server, WARM_UP, &ring, case.warm_up())?;
     match (case.op, case.source) {
         (Op::Put, _) => {
@@ -89,13 +89,13 @@ pub fn start(case: &Case) -> Result<(Arc<Server>, Ready)> {
     Ok((server, Ready { uri, sums }))
 }
 
-fn publish(server: &Server, ticket: &[u8], ring: &Ring, count: u64) -> Result<()> {
+fn publish(server: &ServerHandle, ticket: &[u8], ring: &Ring, count: u64) -> Result<()> {
     let batches = ring.export(count).collect();
     let outcome = server.publish(ticket, ring.schema()?, batches);
     Ok(outcome.map_err(|(error, _)| error)?)
 }
 
-fn serve(server: &Server, provider: impl Provider) -> Result<()> {
+fn serve(server: &ServerHandle, provider: impl HostProvider) -> Result<()> {
     let outcome = server.serve(TABLE, Box::new(provider));
     Ok(outcome.map_err(|(error, _)| error)?)
 }
@@ -103,12 +103,12 @@ fn serve(server: &Server, provider: impl Provider) -> Result<()> {
 /// Takes the batches of clients, and does nothing with them.
 struct Taker;
 
-impl Provider for Taker {
-    fn open(&self, _: &Request) -> dipc::error::Result<OwnedDeviceStream> {
+impl HostProvider for Taker {
+    fn open(&self, _: &ServerRequest) -> dipc::error::Result<OwnedDeviceStream> {
         Err(Error::unsupported("this server only takes tables"))
     }
 
-    fn take(&self, request: &Request) -> dipc::error::Result<()> {
+    fn take(&self, request: &ServerRequest) -> dipc::error::Result<()> {
         let mut source = request.source()?;
         while source.next()?.is_some() {}
         Ok(())
@@ -122,8 +122,8 @@ struct RingProvider {
     count: Option<u64>,
 }
 
-impl Provider for RingProvider {
-    fn open(&self, _: &Request) -> dipc::error::Result<OwnedDeviceStream> {
+impl HostProvider for RingProvider {
+    fn open(&self, _: &ServerRequest) -> dipc::error::Result<OwnedDeviceStream> {
         Ok(export_device_stream(Box::new(self.ring.reader(self.count))))
     }
 }

@@ -9,7 +9,7 @@ use dipc::arrow::stream::{ArrayReader, export_device_stream};
 use dipc::arrow::{OwnedDeviceArray, OwnedDeviceStream, OwnedSchema, schema_to_c};
 use dipc::client::{Client, Stream};
 use dipc::error::{Error, Status};
-use dipc::server::{Provider, Request};
+use dipc::server::{HostProvider, ServerRequest};
 use dipc::transport::TlsOptions;
 use hdrhistogram::Histogram;
 
@@ -54,8 +54,8 @@ pub struct StampProvider {
     pub case: Case,
 }
 
-impl Provider for StampProvider {
-    fn open(&self, _: &Request) -> dipc::error::Result<OwnedDeviceStream> {
+impl HostProvider for StampProvider {
+    fn open(&self, _: &ServerRequest) -> dipc::error::Result<OwnedDeviceStream> {
         let store = Store::new(&self.case).map_err(provider_error)?;
         let case = self.case.clone();
         Ok(export_device_stream(Box::new(Stamps {

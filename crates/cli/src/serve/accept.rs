@@ -14,7 +14,7 @@ use dipc::arrow::{OwnedDeviceStream, batch_from_c, schema_from_c, schema_to_c};
 use dipc::error::{Error, Result, Status};
 use dipc::lines::Lines;
 use dipc::proto::{Headers, Verb};
-use dipc::server::{Provider, Request, Server};
+use dipc::server::{HostProvider, ServerHandle, ServerRequest};
 use parking_lot::Mutex;
 use tracing::{info, warn};
 
@@ -140,7 +140,7 @@ pub struct Rules {
 pub struct Accepting {
     folder: Folder,
     rules: Rules,
-    server: Weak<Server>,
+    server: Weak<ServerHandle>,
     tables: Tables,
     /// One table at a time gets its name.
     naming: Mutex<()>,
@@ -148,7 +148,12 @@ pub struct Accepting {
 
 impl Accepting {
     /// Tables are served by `server`, and by Flight as `tables`.
-    pub fn new(folder: Folder, rules: Rules, server: &Arc<Server>, tables: Tables) -> Arc<Self> {
+    pub fn new(
+        folder: Folder,
+        rules: Rules,
+        server: &Arc<ServerHandle>,
+        tables: Tables,
+    ) -> Arc<Self> {
         Arc::new(Self {
             folder,
             rules,
@@ -421,7 +426,7 @@ fn changed(path: &Path) -> Error {
 }
 
 /// Ends the work for a client that has gone, or whose time is over.
-fn ensure_wanted(request: &Request) -> Result<()> {
+fn ensure_wanted(request: &ServerRequest) -> Result<()> {
     if request.is_cancelled() {
         return Err(Error::cancelled("the client has gone, or has cancelled"));
     }
@@ -439,7 +444,7 @@ pub struct Taker(pub Arc<Accepting>);
 
 impl Taker {
     /// Takes the table of a request. The result is its ticket here.
-    fn receive(&self, request: &Request) -> Result<String> {
+    fn receive(&self, request: &ServerRequest) -> Result<String> {
         let schema = schema_from_c(&request.source_schema()?)?;
         let mut incoming = self.0.begin(request.ticket(), &schema)?;
         let ticket = incoming.ticket().to_owned();
@@ -459,8 +464,8 @@ impl Taker {
     }
 }
 
-impl Provider for Taker {
-    fn open(&self, request: &Request) -> Result<OwnedDeviceStream> {
+impl HostProvider for Taker {
+    fn open(&self, request: &ServerRequest) -> Result<OwnedDeviceStream> {
         match request.verb() {
             Verb::Exchange => {
                 let ticket = self.receive(request)?;
@@ -487,7 +492,7 @@ impl Provider for Taker {
         }
     }
 
-    fn take(&self, request: &Request) -> Result<()> {
+    fn take(&self, request: &ServerRequest) -> Result<()> {
         self.receive(request).map(drop)
     }
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result, anyhow, bail};
 use dipc::error::{Error, Status};
 use dipc::proto::Verb;
-use dipc::server::{Authorizer, Request};
+use dipc::server::{Authorizer, ServerRequest};
 use dipc::transport::{PeerCertificate, PeerOrigin};
 use glob::Pattern;
 use parking_lot::RwLock;
@@ -242,7 +242,7 @@ fn verbs_of(word: &str) -> Result<Vec<Verb>> {
 }
 
 impl Authorizer for Access {
-    fn authorize(&self, request: &Request) -> Result<(), Error> {
+    fn authorize(&self, request: &ServerRequest) -> Result<(), Error> {
         let PeerOrigin {
             process,
             certificate,

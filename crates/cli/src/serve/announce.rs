@@ -4,7 +4,7 @@ use std::os::fd::AsFd as _;
 
 use anyhow::{Context as _, Result};
 use dipc::proto::Role;
-use dipc::server::Server;
+use dipc::server::ServerHandle;
 use serde::Serialize;
 
 use crate::flight::FlightServer;
@@ -25,7 +25,7 @@ struct ReadyLine<'a> {
 /// Listens at the addresses of `--listen`, and by the sockets of a service manager; gives the lines
 /// that announce them.
 pub(super) fn listen_everywhere(
-    server: &Server,
+    server: &ServerHandle,
     args: &Args,
     given: Vec<GivenSocket>,
 ) -> Result<Vec<String>> {
@@ -44,7 +44,7 @@ pub(super) fn listen_everywhere(
     Ok(lines)
 }
 
-fn announcement(uri: &str, server: &Server, args: &Args) -> Result<String> {
+fn announcement(uri: &str, server: &ServerHandle, args: &Args) -> Result<String> {
     if uri.starts_with("tcp://") {
         remote::warn_if_open(uri);
     }
@@ -85,7 +85,7 @@ pub(super) fn flight_announcement(flight: &FlightServer, args: &Args) -> Result<
 
 /// The locations for Flight clients. The reference peer's client takes the first two, and needs
 /// metadata and data there (rule R4).
-pub(super) fn flight_locations(server: &Server, roles: bool) -> Vec<String> {
+pub(super) fn flight_locations(server: &ServerHandle, roles: bool) -> Vec<String> {
     let both = server.locations(Role::Both);
     if !roles {
         return both;

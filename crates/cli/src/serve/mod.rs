@@ -23,7 +23,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use dipc::arrow::{EncodeOptions, Encoder, schema_to_c};
 use dipc::device::Target;
-use dipc::server::{Server, ServerOptions, SharedAuthorizer};
+use dipc::server::{ServerHandle, ServerOptions, SharedAuthorizer};
 use dipc::transport::BodyPolicy;
 
 pub use accept::{Accepting, TICKET_HEADER};
@@ -268,7 +268,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     options.link.tls = args.tls.options();
     options.link.access.trusted_network = args.trusted_network;
     options.link.settings = crate::settings(&args.settings)?;
-    let server = Arc::new(Server::new(options)?);
+    let server = Arc::new(ServerHandle::new(options)?);
     if let Some(certificate) = &args.tls.tls_cert {
         validity::warn_of(certificate);
     }

@@ -7,7 +7,7 @@ use dipc::arrow::transfer::{move_into, move_to};
 use dipc::arrow::{OwnedDeviceStream, annotate, batch_to_c, schema_to_c};
 use dipc::device::{DeviceKind, Target};
 use dipc::error::{Error, Status};
-use dipc::server::{Provider, Request, Server};
+use dipc::server::{HostProvider, ServerHandle, ServerRequest};
 use tracing::info;
 
 use super::{Args, reading};
@@ -21,7 +21,7 @@ use crate::source::{Reader, Source, export};
 /// Serves one ticket. Gives the table, to serve it by Flight too. `room` is the number of bytes
 /// left for the arenas of further tickets.
 pub(super) fn offer(
-    server: &Server,
+    server: &ServerHandle,
     ticket: &[u8],
     source: Source,
     args: &Args,
@@ -89,7 +89,7 @@ fn arena(args: &Args, max_bytes: u64) -> Result<Arena> {
 
 /// Copies a table to a GPU and publishes it. Gives the number of batches.
 fn upload(
-    server: &Server,
+    server: &ServerHandle,
     ticket: &[u8],
     reader: Reader,
     args: &Args,
@@ -126,8 +126,8 @@ pub(super) struct SourceProvider {
     pub(super) is_fixed: bool,
 }
 
-impl Provider for SourceProvider {
-    fn open(&self, _: &Request) -> dipc::error::Result<OwnedDeviceStream> {
+impl HostProvider for SourceProvider {
+    fn open(&self, _: &ServerRequest) -> dipc::error::Result<OwnedDeviceStream> {
         let reader = self
             .source
             .reader()

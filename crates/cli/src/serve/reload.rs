@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::Result;
-use dipc::server::Server;
+use dipc::server::ServerHandle;
 use tracing::{error, info};
 
 use crate::serve::{Access, Args, validity};
@@ -14,7 +14,7 @@ use crate::signals::Hangups;
 pub(super) fn reload_at_hangups(
     hangups: Hangups,
     args: &Args,
-    server: &Arc<Server>,
+    server: &Arc<ServerHandle>,
     access: Option<Arc<Access>>,
     manager: &Arc<Manager>,
 ) -> Result<()> {

@@ -6,7 +6,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use dipc::server::Server;
+use dipc::server::ServerHandle;
 use serde::Serialize;
 use tracing::{error, info, warn};
 
@@ -38,7 +38,7 @@ struct FlightStopped {
 
 /// Waits for running streams until the deadline or another signal, then cuts them.
 pub(super) fn stop(
-    server: Arc<Server>,
+    server: Arc<ServerHandle>,
     flight: Option<Arc<FlightServer>>,
     stops: mpsc::Receiver<()>,
     args: &Args,
@@ -117,7 +117,7 @@ pub(super) fn stop(
 }
 
 /// Refuses requests, and tells clients where else to ask, while streams are under way.
-fn drain_until(server: &Server, elsewhere: &[String], deadline: Instant) {
+fn drain_until(server: &ServerHandle, elsewhere: &[String], deadline: Instant) {
     const PAUSE: Duration = Duration::from_millis(10);
     let elsewhere: Vec<_> = elsewhere.iter().map(String::as_str).collect();
     if let Err(error) = server.drain(&elsewhere).or_else(|_| server.drain(&[])) {
