@@ -41,8 +41,37 @@ struct Buckets {
     step: usize,
 }
 
-/// One figure of a label.
-type Count = fn(&StreamSums) -> u64;
+/// Figures of a server: each with its name, its kind and its help.
+const OF_SERVER: &str = "\
+connections gauge Connections open now.
+connections_opened_total counter Connections accepted.
+connections_closed_total counter Accepted connections that are over.
+connections_refused_total counter Connections that were not accepted.
+streams gauge Streams under way with a client.
+lent_buffers gauge Buffers that clients have and have not given back.
+region_bytes gauge Bytes of shared memory for copies.";
+
+/// What figures can come up to.
+const OF_LIMITS: &str = "\
+connections_limit gauge Most connections at a time.
+streams_limit gauge Most streams at a time.
+region_bytes_limit gauge Most bytes of shared memory for copies.";
+
+/// Figures of a label.
+const OF_LABEL: &str = "\
+requests_finished_total counter Requests that have ended well.
+batches_sent_total counter Record batches sent.
+rows_sent_total counter Rows of the batches sent.
+rows_read_total counter Rows of the batches that tables and providers gave.
+batches_received_total counter Record batches that clients sent.
+rows_received_total counter Rows that clients sent.";
+
+/// Histograms of a label.
+const HISTOGRAMS: &str = "\
+first_batch_seconds histogram Time from a request until its first batch was sent.
+batch_hand_over_seconds histogram Time from when a batch was there until the connection had it, \
+of one in 64.
+request_bytes histogram Bytes of bodies that a request carried.";
 
 /// The text of one scrape.
 #[derive(Default)]
@@ -59,11 +88,14 @@ pub struct Limits {
 /// The text of a server's figures.
 pub fn written(stats: &ServerStats, limits: &Limits, labels: &[(String, Arc<Counters>)]) -> String {
     let mut page = Page::default();
-    page.about("build_info", "gauge", "The library that serves.");
+    page.about("build_info gauge The library that serves.");
     let version = [("version", env!("CARGO_PKG_VERSION").to_owned())];
     page.line("build_info", "", &version, 1);
     page.of_server(stats);
-    page.of_limits(limits);
+    page.all(
+        OF_LIMITS,
+        [limits.connections, limits.streams, limits.region_bytes],
+    );
     let labels = labels.iter().map(|(label, counters)| {
         let mut sums = StreamSums::default();
         sums.add(counters);
@@ -74,11 +106,15 @@ pub fn written(stats: &ServerStats, limits: &Limits, labels: &[(String, Arc<Coun
 }
 
 impl Page {
-    fn about(&mut self, name: &str, kind: &str, help: &str) {
+    /// Begins a figure, of which `spec` has the name, the kind and the help. Gives the name.
+    fn about<'a>(&mut self, spec: &'a str) -> &'a str {
+        let mut parts = spec.splitn(3, ' ');
+        let [name, kind, help] = [(); 3].map(|()| parts.next().unwrap_or_default());
         let _ = writeln!(
             self.0,
             "# HELP dipc_{name} {help}\n# TYPE dipc_{name} {kind}"
         );
+        name
     }
 
     fn line(&mut self, name: &str, part: &str, labels: &[(&str, String)], value: impl Display) {
@@ -91,82 +127,32 @@ impl Page {
         let _ = writeln!(self.0, "{close} {value}");
     }
 
-    fn one(&mut self, name: &str, kind: &str, help: &str, value: u64) {
-        self.about(name, kind, help);
-        self.line(name, "", &[], value);
-    }
-
-    fn of_server(&mut self, stats: &ServerStats) {
-        let (gauge, counter) = ("gauge", "counter");
-        self.one(
-            "connections",
-            gauge,
-            "Connections open now.",
-            stats.connections,
-        );
-        self.one(
-            "connections_opened_total",
-            counter,
-            "Connections accepted.",
-            stats.connections_opened,
-        );
-        self.one(
-            "connections_closed_total",
-            counter,
-            "Accepted connections that are over.",
-            stats.connections_closed,
-        );
-        self.one(
-            "connections_refused_total",
-            counter,
-            "Connections that were not accepted.",
-            stats.connections_refused,
-        );
-        self.one(
-            "streams",
-            gauge,
-            "Streams under way with a client.",
-            stats.streams_active,
-        );
-        self.one(
-            "lent_buffers",
-            gauge,
-            "Buffers that clients have and have not given back.",
-            stats.lent_outstanding,
-        );
-        self.one(
-            "region_bytes",
-            gauge,
-            "Bytes of shared memory for copies.",
-            stats.region_bytes,
-        );
-        let name = "requests_refused_total";
-        self.about(name, counter, "Requests that were refused, by status.");
-        self.by_status(name, None, &stats.refused);
-    }
-
-    fn of_limits(&mut self, limits: &Limits) {
-        for (name, help, value) in [
-            (
-                "connections_limit",
-                "Most connections at a time.",
-                limits.connections,
-            ),
-            ("streams_limit", "Most streams at a time.", limits.streams),
-            (
-                "region_bytes_limit",
-                "Most bytes of shared memory for copies.",
-                limits.region_bytes,
-            ),
-        ] {
-            self.one(name, "gauge", help, value);
+    /// Figures without labels.
+    fn all<const N: usize>(&mut self, specs: &str, values: [u64; N]) {
+        for (spec, value) in specs.lines().zip(values) {
+            let name = self.about(spec);
+            self.line(name, "", &[], value);
         }
     }
 
+    fn of_server(&mut self, stats: &ServerStats) {
+        let values = [
+            stats.connections,
+            stats.connections_opened,
+            stats.connections_closed,
+            stats.connections_refused,
+            stats.streams_active,
+            stats.lent_outstanding,
+            stats.region_bytes,
+        ];
+        self.all(OF_SERVER, values);
+        let name =
+            self.about("requests_refused_total counter Requests that were refused, by status.");
+        self.by_status(name, None, &stats.refused);
+    }
+
     fn of_labels(&mut self, labels: &[(&str, StreamSums)]) {
-        let counter = "counter";
-        let name = "requests_total";
-        self.about(name, counter, "Requests that were begun, by verb.");
+        let name = self.about("requests_total counter Requests that were begun, by verb.");
         for (label, sums) in labels {
             for verb in VERBS {
                 let count = sums.requests_of(verb);
@@ -180,49 +166,27 @@ impl Page {
                 }
             }
         }
-        let counts: [(_, _, Count); 6] = [
-            (
-                "requests_finished_total",
-                "Requests that have ended well.",
-                |sums| sums.finished,
-            ),
-            ("batches_sent_total", "Record batches sent.", |sums| {
-                sums.batches
-            }),
-            ("rows_sent_total", "Rows of the batches sent.", |sums| {
-                sums.rows
-            }),
-            (
-                "rows_read_total",
-                "Rows of the batches that tables and providers gave.",
-                |sums| sums.rows_read,
-            ),
-            (
-                "batches_received_total",
-                "Record batches that clients sent.",
-                |sums| sums.batches_received,
-            ),
-            ("rows_received_total", "Rows that clients sent.", |sums| {
-                sums.rows_received
-            }),
+        let counts: [fn(&StreamSums) -> u64; 6] = [
+            |sums| sums.finished,
+            |sums| sums.batches,
+            |sums| sums.rows,
+            |sums| sums.rows_read,
+            |sums| sums.batches_received,
+            |sums| sums.rows_received,
         ];
-        for (name, help, count) in counts {
-            self.about(name, counter, help);
+        for (spec, count) in OF_LABEL.lines().zip(counts) {
+            let name = self.about(spec);
             for (label, sums) in labels {
                 self.line(name, "", &[ticket(label)], count(sums));
             }
         }
-        let name = "requests_failed_total";
-        self.about(
-            name,
-            counter,
-            "Requests that failed after their begin, by status.",
+        let name = self.about(
+            "requests_failed_total counter Requests that failed after their begin, by status.",
         );
         for (label, sums) in labels {
             self.by_status(name, Some(label), &sums.failed);
         }
-        let name = "bytes_total";
-        self.about(name, counter, "Bytes of bodies, by the way that they took.");
+        let name = self.about("bytes_total counter Bytes of bodies, by the way that they took.");
         for (label, sums) in labels {
             for (way, bytes) in [
                 ("lent", sums.bytes_lent),
@@ -235,34 +199,16 @@ impl Page {
                 self.line(name, "", &[ticket(label), ("way", way.to_owned())], bytes);
             }
         }
-        let (first, hand_over, bytes) = (
-            "first_batch_seconds",
-            "batch_hand_over_seconds",
-            "request_bytes",
-        );
-        self.about(
-            first,
-            "histogram",
-            "Time from a request until its first batch was sent.",
-        );
-        for (label, sums) in labels {
-            self.histogram(first, label, &sums.first_batch, TIMES, SECOND);
-        }
-        self.about(
-            hand_over,
-            "histogram",
-            "Time from when a batch was there until the connection had it, of one in 64.",
-        );
-        for (label, sums) in labels {
-            self.histogram(hand_over, label, &sums.hand_over, TIMES, SECOND);
-        }
-        self.about(
-            bytes,
-            "histogram",
-            "Bytes of bodies that a request carried.",
-        );
-        for (label, sums) in labels {
-            self.histogram(bytes, label, &sums.request_bytes, SIZES, 1.0);
+        let histograms: [(fn(&StreamSums) -> &HistogramSums, Buckets, f64); 3] = [
+            (|sums| &sums.first_batch, TIMES, SECOND),
+            (|sums| &sums.hand_over, TIMES, SECOND),
+            (|sums| &sums.request_bytes, SIZES, 1.0),
+        ];
+        for (spec, (of, bounds, unit)) in HISTOGRAMS.lines().zip(histograms) {
+            let name = self.about(spec);
+            for (label, sums) in labels {
+                self.histogram(name, label, of(sums), bounds, unit);
+            }
         }
     }
 
