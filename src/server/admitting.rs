@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
-use super::asked::{Admission, Asked, ConnectionOwner, IncomingRequest};
+use super::asked::{Admission, Asked, Begun, ConnectionOwner, IncomingRequest};
 use super::asked_for::Allowed;
 use super::client_stream::ClientStream;
 use super::core::ServerCore;
 use super::streams::StreamLimits;
 use super::tickets::Entry;
-use super::work::Begun;
 use crate::driver::end::{End, EndLink};
 use crate::driver::produce::OutStream;
 use crate::driver::turning::Turner;

@@ -11,8 +11,8 @@ use parking_lot::Mutex;
 
 use super::asked_for::{Allowed, AskedFor};
 use super::attachment::Attachment;
-use super::authorizer::SharedAuthorizer;
 use super::errors::stopped;
+use super::host::SharedAuthorizer;
 use super::pulls::PullQueues;
 use super::request::{Reply, ServerRequest, refused};
 use crate::driver::end::EndLink;

@@ -4,20 +4,17 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
-use super::asked::{Admission, ConnectionOwner, IncomingRequest};
+use super::asked::{Admission, Begun, ConnectionOwner, HeavyTable, IncomingRequest};
 use super::asked_for::{Allowed, AskedFor};
 use super::attachment::Attachment;
 use super::client_stream::ClientStream;
 use super::core::ServerCore;
 use super::figures::asker;
 use super::providing::ProvidedStream;
-use super::published::PublishedTable;
-use super::pull_stream::PullStream;
-use super::request::{Reply, ServerRequest, Services};
+use super::request::{PullStream, Reply, ServerRequest, Services};
 use super::streams::{Slot, ending, lose_with};
 use super::taking::TakenStream;
-use super::tickets::{Entry, provided};
-use super::work::{Begun, HeavyTable};
+use super::tickets::{Entry, PublishedTable, provided};
 use crate::driver::callbacks::{Callbacks, Deferred};
 use crate::driver::end::{End, EndLink};
 use crate::driver::figures::{HANDLER, LIST, Record, label_of};

@@ -2,11 +2,10 @@
 
 use std::sync::{Arc, Weak};
 
-use super::asked::{Asked, ConnectionOwner, Dispatch, IncomingRequest};
+use super::asked::{Asked, Begun, ConnectionOwner, Dispatch, IncomingRequest, StreamWork};
 use super::asked_for::{Allowed, AskedFor};
 use super::authorizing::OpenDecision;
 use super::core::ServerCore;
-use super::work::{Begun, StreamWork};
 use crate::driver::clock;
 use crate::driver::end::EndLink;
 use crate::error::{Error, Status};

@@ -3,11 +3,10 @@
 
 use std::sync::Arc;
 
-use super::asked::{Asked, ConnectionOwner, Dispatch, IncomingRequest, Refusal};
+use super::asked::{Asked, Begun, ConnectionOwner, Dispatch, IncomingRequest, Refusal};
 use super::core::ServerCore;
 use super::errors::with_retry;
 use super::figures::asker;
-use super::work::Begun;
 use crate::driver::end::{End, EndLink, Host};
 use crate::driver::turning::Turner;
 use crate::proto::ArrivedRequest;

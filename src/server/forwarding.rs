@@ -2,13 +2,12 @@
 
 use std::sync::{Arc, Weak};
 
+use super::attachment::Forwarded;
 use super::core::ServerCore;
-use super::forwarded::Forwarded;
-use super::provider::HostProvider;
-use super::published::PublishedTable;
+use super::host::HostProvider;
 use super::relay::Relay;
 use super::request::{AsyncAnswer, Reply, ServerRequest, Services};
-use super::tickets::Entry;
+use super::tickets::{Entry, PublishedTable};
 use crate::arrow::stream::{ArrayReader, DeviceStreamReader, export_device_stream};
 use crate::arrow::{OwnedDeviceArray, OwnedDeviceStream, OwnedSchema};
 use crate::driver::callbacks::{Callbacks, Deferred};

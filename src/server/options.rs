@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::arrow::Compression;
-use crate::server::authorizer::SharedAuthorizer;
+use crate::server::host::SharedAuthorizer;
 use crate::server::peers::{Bounds, STREAMS};
 use crate::server::take_options::TakeOptions;
 use crate::transport::{BodyPolicy, LinkOptions};

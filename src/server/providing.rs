@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use super::provider::HostProvider;
+use super::asked::{Begun, StreamWork};
+use super::host::HostProvider;
 use super::request::ServerRequest;
 use super::streams::Slot;
-use super::work::{Begun, StreamWork};
 use crate::arrow::stream::{ArrayReader, DeviceStreamReader};
 use crate::driver::callbacks::Deferred;
 use crate::driver::figures::Record;

@@ -5,8 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::errors::{answered_before, stopped};
-use super::pull_stream::PullAnswer;
-use super::request::{AsyncAnswer, Reply, ServerRequest, Services, not_pulled};
+use super::request::{AsyncAnswer, PullAnswer, Reply, ServerRequest, Services, not_pulled};
 use crate::arrow::{OwnedDeviceArray, OwnedSchema};
 use crate::driver::callbacks::Callbacks;
 use crate::driver::clock;

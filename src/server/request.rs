@@ -8,18 +8,17 @@ use std::time::Duration;
 use parking_lot::{Mutex, MutexGuard};
 
 use super::asked_for::{Allowed, AskedFor};
-use super::attachment::Attachment;
+use super::attachment::{Attachment, Forwarded, SentTable};
 use super::errors::stopped;
-use super::forwarded::Forwarded;
-use super::pull_stream::{PullAnswer, PullStream};
 use super::relay::Relay;
 use super::streams::Slot;
-use crate::arrow::OwnedDeviceStream;
 use crate::arrow::abi::ArrowAsyncDeviceStreamHandler;
+use crate::arrow::{OwnedDeviceStream, OwnedSchema};
 use crate::driver::callbacks::Callbacks;
 use crate::driver::clock;
+use crate::driver::fetch::Stream;
 use crate::driver::figures::{LABEL_BYTES, label_of};
-use crate::driver::produce::OutStream;
+use crate::driver::produce::{OutStream, Production};
 use crate::error::{Error, Result, Status};
 use crate::proto::{Headers, Selection, Timestamp, Verb};
 use crate::transport::PeerOrigin;
@@ -75,6 +74,31 @@ pub(super) enum Reply {
     Taken(Mutex<Option<Arc<Slot>>>),
     /// Pull form: to the middleware that has passed the request on, and waits.
     Relayed(Arc<Relay>, Weak<dyn Services>),
+}
+
+/// A stream that the host pushes.
+pub(super) struct PullStream {
+    pub(super) production: Production,
+    /// The host has said its last word, once.
+    pub(super) answer: Option<PullAnswer>,
+    /// Counts the stream as active. After `production`, so that the stream ends first.
+    _slot: Arc<Slot>,
+}
+
+impl PullStream {
+    pub(super) fn new(production: Production, slot: Arc<Slot>) -> Self {
+        Self {
+            production,
+            answer: None,
+            _slot: slot,
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum PullAnswer {
+    Finished,
+    Failed,
 }
 
 impl ServerRequest {
@@ -163,6 +187,47 @@ impl ServerRequest {
         let server = behind.upgrade().ok_or_else(stopped)?;
         server.ensure_running()?;
         server.forward(self, table)
+    }
+
+    /// The schema of the stream that the client sends, for a host that decides with it. Waits for
+    /// it.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` for a client that sends none, or once the host has taken the stream; or
+    /// the error that ended the stream.
+    pub fn source_schema(&self) -> Result<OwnedSchema> {
+        self.attachment.schema()
+    }
+
+    /// Takes the stream that the client sends: from now on it sends batches. The host reads the
+    /// stream to its end before it answers.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` for a client that sends none, or for a second call; or the error that
+    /// ended the stream.
+    pub fn source(&self) -> Result<Stream> {
+        self.attachment.client_stream()?.take()
+    }
+
+    /// [`source`](Self::source), or what the middleware sends in its place.
+    ///
+    /// # Errors
+    ///
+    /// As [`source`](Self::source).
+    pub fn table(&self) -> Result<SentTable> {
+        self.attachment.take()
+    }
+
+    /// Tells the client that the first `batches` of its stream are safe, with bytes for its host.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument`: no stream is taken, or more than
+    /// [`MOST_RESULT`](crate::proto::MOST_RESULT) bytes; `Cancelled`, `Disconnected`.
+    pub fn say_result(&self, batches: u64, bytes: &[u8]) -> Result<()> {
+        self.attachment.send_result(batches, bytes)
     }
 
     /// The name that the server's authorizer has given the client.

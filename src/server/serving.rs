@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::handle::ServerHandle;
-use super::provider::HostProvider;
+use super::host::HostProvider;
 use super::tickets::{Entry, provided};
 use crate::arrow::description::Description;
 use crate::arrow::{Encoder, OwnedDeviceArray, OwnedSchema};

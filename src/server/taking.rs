@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
+use super::asked::{Begun, StreamWork};
 use super::client_stream::ClientStream;
-use super::provider::HostProvider;
+use super::host::HostProvider;
 use super::providing::provide;
 use super::request::ServerRequest;
 use super::streams::{Slot, ending};
-use super::work::{Begun, StreamWork};
 use crate::driver::callbacks::Deferred;
 use crate::driver::figures::Record;
 use crate::driver::produce::Production;

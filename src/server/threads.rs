@@ -12,8 +12,7 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
-use super::asked::{Asked, Dispatch, IncomingRequest};
-use super::work::StreamWork;
+use super::asked::{Asked, Dispatch, IncomingRequest, StreamWork};
 use crate::driver::bell::Bell;
 use crate::driver::clock;
 use crate::driver::end::End;
@@ -340,7 +339,7 @@ fn turn_table(turner: &mut Turner<End>, budget: Budget) -> Wants {
 
 #[cfg(test)]
 mod tests {
-    use super::super::work::Begun;
+    use super::super::asked::Begun;
     use super::*;
 
     /// No server.

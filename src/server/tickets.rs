@@ -6,13 +6,16 @@ use std::sync::{Arc, OnceLock};
 
 use parking_lot::RwLock;
 
+use crate::arrow::OwnedDeviceStream;
 use crate::arrow::description::Description;
+use crate::arrow::stream::export_device_stream;
 use crate::driver::callbacks::{Callbacks, Deferred};
 use crate::driver::produce::Published;
 use crate::driver::wording::shown;
 use crate::error::{Error, Result, Status};
 use crate::proto::{self, Verb, ensure_ticket_fits};
-use crate::server::provider::HostProvider;
+use crate::server::host::HostProvider;
+use crate::server::request::ServerRequest;
 
 /// The header of a request that names the header of the middleware without which it has no meaning.
 const NEEDS_MIDDLEWARE: &str = "needs-middleware";
@@ -40,6 +43,22 @@ impl Entry {
 /// An entry that calls `provider` for each stream.
 pub(super) fn provided(provider: Box<dyn HostProvider>, callbacks: Callbacks) -> Entry {
     Entry::Provider(Arc::new(Deferred::new(provider, callbacks)))
+}
+
+/// The arrays of a published table, for a client that selects of them and for a middleware.
+pub(super) struct PublishedTable(pub(super) Arc<Deferred<Published>>);
+
+impl HostProvider for PublishedTable {
+    fn open(&self, _: &ServerRequest) -> Result<OwnedDeviceStream> {
+        let table = Arc::clone(&self.0);
+        let reader = Published::read(table);
+        let gone = || Error::new(Status::Stopped, "the table is published no more");
+        reader.map(export_device_stream).ok_or_else(gone)
+    }
+
+    fn is_deterministic(&self) -> bool {
+        true
+    }
 }
 
 /// What one ticket stands for.

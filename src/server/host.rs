@@ -1,4 +1,7 @@
-//! The host's code that gives and takes tables.
+//! The host's code: what gives and takes tables, and what decides about requests.
+
+use std::fmt;
+use std::sync::Arc;
 
 use super::request::ServerRequest;
 use crate::arrow::OwnedDeviceStream;
@@ -30,5 +33,31 @@ pub trait HostProvider: Send + Sync + 'static {
     /// connections (rule E6).
     fn is_deterministic(&self) -> bool {
         false
+    }
+}
+
+/// Decides who may do what.
+pub trait Authorizer: Send + Sync + 'static {
+    /// Allows a request, or refuses it. [`ServerRequest::verb`], [`ServerRequest::ticket`],
+    /// [`ServerRequest::headers`] and [`ServerRequest::origin`] show who wants what.
+    /// [`ServerRequest::set_principal`] gives handlers a name for the client. Several threads may
+    /// call it at once.
+    ///
+    /// For list and describe the host is also asked whether the client may get each ticket that the
+    /// answer would show. The answer leaves out the tickets that the host refuses.
+    ///
+    /// # Errors
+    ///
+    /// Any error refuses the request. The client gets its status and text.
+    fn authorize(&self, request: &ServerRequest) -> Result<()>;
+}
+
+/// An [`Authorizer`] that servers share.
+#[derive(Clone)]
+pub struct SharedAuthorizer(pub Arc<dyn Authorizer>);
+
+impl fmt::Debug for SharedAuthorizer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SharedAuthorizer")
     }
 }
