@@ -20,8 +20,8 @@ pub(super) enum Asked {
     Decided(IncomingRequest, Allowed),
     /// It has a ticket, and a place among the streams.
     Admitted(IncomingRequest, Allowed, Admission),
-    /// It gets an error for an answer.
-    Refused(Refusal),
+    /// It gets an error for an answer. With the host's name for the client.
+    Refused(IncomingRequest, Option<String>, Error),
     /// A stream serves it.
     Begun(Begun),
     /// It was refused, and the connection is free again.
@@ -103,23 +103,6 @@ pub(super) struct Admission {
     pub(super) callbacks: Callbacks,
 }
 
-/// A request that is refused.
-pub(super) struct Refusal {
-    pub(super) incoming: IncomingRequest,
-    /// The host's name for the client.
-    pub(super) principal: Option<String>,
-    pub(super) error: Error,
-}
-
-impl ConnectionOwner {
-    pub(super) fn link(&self) -> &Arc<EndLink> {
-        match self {
-            Self::Request(turner) => turner.link(),
-            Self::Stream(source, _) => source.link(),
-        }
-    }
-}
-
 impl IncomingRequest {
     pub(super) fn new(turner: Turner<End>, request: ArrivedRequest) -> Self {
         Self {
@@ -129,14 +112,9 @@ impl IncomingRequest {
     }
 
     pub(super) fn link(&self) -> &Arc<EndLink> {
-        self.owner.link()
-    }
-
-    pub(super) fn refused(self, principal: Option<String>, error: Error) -> Asked {
-        Asked::Refused(Refusal {
-            incoming: self,
-            principal,
-            error,
-        })
+        match &self.owner {
+            ConnectionOwner::Request(turner) => turner.link(),
+            ConnectionOwner::Stream(source, _) => source.link(),
+        }
     }
 }

@@ -1,11 +1,12 @@
 //! What a client asks for, and what the host's authorizer has said about it.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use parking_lot::Mutex;
 
-use super::selected::Selected;
 use crate::driver::figures::Record;
+use crate::error::{Error, Result};
 use crate::proto::{self, Headers, Selection, Timestamp, Verb};
 
 /// Whom the host has allowed a request.
@@ -17,7 +18,7 @@ pub(super) struct Allowed {
     pub(super) label: Option<String>,
 }
 
-/// What a request says in addition to its ticket.
+/// What a request has in addition to its ticket.
 pub(super) struct AskedFor {
     pub(super) verb: Verb,
     pub(super) headers: Headers,
@@ -69,5 +70,55 @@ impl AskedFor {
             record: Some(Arc::clone(record)),
             ..Self::of(request, record.at())
         }
+    }
+}
+
+/// The library selects.
+const LIBRARY: u8 = 0;
+/// The host selects by itself.
+const HOST: u8 = 1;
+/// The library selects of a stream that has begun.
+const BEGUN: u8 = 2;
+
+/// The selection of a request, and who selects.
+#[derive(Debug)]
+pub(super) struct Selected {
+    pub(super) selection: Selection,
+    by: AtomicU8,
+}
+
+impl Selected {
+    pub(super) fn new(selection: &Selection) -> Self {
+        Self {
+            selection: selection.clone(),
+            by: AtomicU8::new(LIBRARY),
+        }
+    }
+
+    /// From now on the host selects.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument`: the stream has begun.
+    pub(super) fn leave_to_host(&self) -> Result<()> {
+        match self.decide(HOST) {
+            Ok(_) | Err(HOST) => Ok(()),
+            Err(_) => Err(Error::invalid_argument(
+                "the stream has begun, and the library selects of it",
+            )),
+        }
+    }
+
+    /// What is left to the library to select of a stream that begins now.
+    pub(super) fn left(&self) -> Selection {
+        match self.decide(BEGUN) {
+            Err(HOST) => Selection::new(),
+            _ => self.selection.clone(),
+        }
+    }
+
+    fn decide(&self, next: u8) -> Result<u8, u8> {
+        self.by
+            .compare_exchange(LIBRARY, next, Ordering::AcqRel, Ordering::Acquire)
     }
 }

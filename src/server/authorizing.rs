@@ -39,19 +39,7 @@ pub(super) struct Authorizing {
 }
 
 /// A question under way. The drop ends it, also where the host's code panics.
-pub(super) struct OpenDecision(Arc<Authorizing>);
-
-impl OpenDecision {
-    /// Asks the host.
-    pub(super) fn decide(
-        &self,
-        link: &Arc<EndLink>,
-        ticket: &[u8],
-        asked_for: AskedFor,
-    ) -> Result<Allowed> {
-        self.0.decide(link, ticket, asked_for)
-    }
-}
+pub(super) struct OpenDecision(pub(super) Arc<Authorizing>);
 
 impl Drop for OpenDecision {
     fn drop(&mut self) {

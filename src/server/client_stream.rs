@@ -3,11 +3,12 @@
 use std::mem;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
 use crate::arrow::OwnedSchema;
-use crate::arrow::decode::{DecodeOptions, Decoder};
+use crate::arrow::decode::{DecodeOptions, Decoder, Level};
 use crate::cancel::Cancel;
 use crate::device::DeviceKind;
 use crate::driver::bell::Bell;
@@ -17,11 +18,43 @@ use crate::driver::figures::Record;
 use crate::driver::turning::Turner;
 use crate::error::{Error, Result, Status};
 use crate::proto::{
-    self, BODY_KIND_LIST, BODY_KIND_PACKED, FEATURE_IN_PLACE, FEATURE_REPEAT, FEATURE_RETURN,
-    Grant, Headers, ReceiverConfig, SideConfig, StreamInfo, Tags, VERSION, Verb,
+    self, BODY_KIND_LIST, BODY_KIND_PACKED, Credit, FEATURE_IN_PLACE, FEATURE_REPEAT,
+    FEATURE_RETURN, Grant, Headers, ReceiverConfig, SideConfig, StreamInfo, Tags, VERSION, Verb,
 };
 use crate::server::errors::answered_before;
-use crate::server::take_options::TakeOptions;
+
+/// Options for streams that clients send.
+#[derive(Debug, Clone)]
+pub struct TakeOptions {
+    /// How many batches and bytes a client may send before the host takes them.
+    pub window: Credit,
+    /// Most bytes of copies that a client may lend at once. Beyond it bodies travel as bytes.
+    pub lent_limit: u64,
+    /// Level of validation; `None`: `Structure` for a client of the same user, `Full` for others
+    /// (rule A8).
+    pub level: Option<Level>,
+    /// Most memory that one message may need here in addition to its body; `None`: 16 GiB from a
+    /// client of the same user, [`DecodeOptions`](crate::arrow::decode::DecodeOptions)' default from
+    /// others.
+    pub message_limit: Option<u64>,
+    /// How long a client may be silent while the host waits for it; `None`: for ever.
+    pub stall_timeout: Option<Duration>,
+}
+
+impl Default for TakeOptions {
+    fn default() -> Self {
+        Self {
+            window: Credit {
+                batches: 16,
+                bytes: 256 << 20,
+            },
+            lent_limit: 1 << 30,
+            level: None,
+            message_limit: None,
+            stall_timeout: None,
+        }
+    }
+}
 
 /// A stream that a client sends.
 ///
@@ -54,16 +87,6 @@ enum TakeProgress {
     Read(Box<Fetch>),
     /// The client was told an outcome.
     Answered,
-}
-
-impl TakeProgress {
-    /// The stream, unless the host has it.
-    fn fetch(&mut self) -> Result<&mut Fetch> {
-        match self {
-            Self::Waiting(fetch) | Self::Read(fetch) => Ok(fetch),
-            Self::Reading | Self::Answered => Err(is_taken()),
-        }
-    }
 }
 
 impl ClientStream {
@@ -152,7 +175,9 @@ impl ClientStream {
     /// The schema of the stream, for a host that decides with it.
     pub(super) fn schema(&self) -> Result<OwnedSchema> {
         let mut progress = self.progress.lock();
-        let fetch = progress.fetch()?;
+        let (TakeProgress::Waiting(fetch) | TakeProgress::Read(fetch)) = &mut *progress else {
+            return Err(is_taken());
+        };
         fetch.wait_for_schema(Some(&self.over))?;
         fetch.leave();
         fetch.decoder().map(Decoder::schema).ok_or_else(is_taken)

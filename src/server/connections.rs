@@ -7,7 +7,7 @@ use rustix::process::{Resource, getrlimit};
 
 use crate::driver::end::EndLink;
 use crate::error::Result;
-use crate::server::peers::{Bounds, CONNECTIONS, DESCRIPTORS, InUse, PeerKey};
+use crate::server::peers::{Bounds, CONNECTIONS, DESCRIPTORS, PeerKey};
 use crate::transport::PeerOrigin;
 
 /// Descriptors of a connection over shm: the socket, and the peer's process.
@@ -95,16 +95,13 @@ impl ConnectionTable {
     pub(super) fn ensure_place(&self, origin: &PeerOrigin, bounds: ConnectionBounds) -> Result<()> {
         let key = PeerKey::of(origin);
         let of_peer = self.peers.get(&key).copied().unwrap_or_default();
-        let connections = InUse {
-            all: self.all.connections,
-            of_peer: of_peer.connections,
-        };
-        bounds.connections.ensure_place(key, connections)?;
-        let descriptors = InUse {
-            all: self.all.descriptors,
-            of_peer: of_peer.descriptors,
-        };
-        bounds.descriptors.ensure_place(key, descriptors)
+        let taken = self.all;
+        bounds
+            .connections
+            .ensure_place(key, taken.connections, of_peer.connections)?;
+        bounds
+            .descriptors
+            .ensure_place(key, taken.descriptors, of_peer.descriptors)
     }
 
     /// Counts a connection, which has so many descriptors.

@@ -90,11 +90,6 @@ impl ServerCore {
         self.phase.load(Ordering::Acquire) >= phase as u8
     }
 
-    /// Returns whether the server had not come so far.
-    fn go_to(&self, phase: ServerPhase) -> bool {
-        self.phase.fetch_max(phase as u8, Ordering::AcqRel) < phase as u8
-    }
-
     pub(super) fn add<T>(
         &self,
         ticket: &[u8],
@@ -102,7 +97,7 @@ impl ServerCore {
         thing: T,
         wrap: impl FnOnce(T, Callbacks) -> Entry,
     ) -> Result<(), (Error, T)> {
-        match self.ensure_running().and_then(|()| self.callbacks()) {
+        match self.callbacks() {
             Ok(callbacks) => self
                 .tickets
                 .add(ticket, replaces, thing, |thing| wrap(thing, callbacks)),
@@ -185,15 +180,19 @@ impl ServerCore {
         }
     }
 
-    /// The queue of the thread that drops the host's objects.
+    /// The queue of the thread that drops the host's objects, while the server runs.
     pub(super) fn callbacks(&self) -> Result<Callbacks> {
+        self.ensure_running()?;
         let callbacks = self.callbacks.lock().clone();
         callbacks.ok_or_else(stopped)
     }
 
     pub(super) fn stop(&self, deadline: Duration) -> Result<()> {
         let drained_by = clock::after(deadline);
-        if self.go_to(ServerPhase::Stopping) {
+        let before = self
+            .phase
+            .fetch_max(ServerPhase::Stopping as u8, Ordering::AcqRel);
+        if before == ServerPhase::Serving as u8 {
             tracing::info!("a server stops");
         }
         for listening in std::mem::take(&mut *self.listeners.lock()) {
@@ -205,7 +204,8 @@ impl ServerCore {
         self.pulls.stop();
         self.streams.wait_idle(drained_by);
         self.wait_delivered(drained_by);
-        self.go_to(ServerPhase::Cutting);
+        self.phase
+            .store(ServerPhase::Cutting as u8, Ordering::Release);
         for link in self.links() {
             link.cut(&stopped());
         }
@@ -246,10 +246,8 @@ impl Measured for ServerCore {
     fn stats(&self) -> ServerStats {
         let streams = self.streams.counts();
         let links = self.links();
-        let listeners = self.listeners.lock();
-        let not_accepted = listeners.iter().map(|it| it.acceptor.not_accepted());
-        let not_accepted: u64 = not_accepted.sum();
-        drop(listeners);
+        let not_accepted = |it: &Listening| it.acceptor.not_accepted();
+        let not_accepted: u64 = self.listeners.lock().iter().map(not_accepted).sum();
         let counted = self.figures.counted();
         ServerStats {
             connections: links.len() as u64,

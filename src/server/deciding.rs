@@ -25,7 +25,7 @@ impl ServerCore {
                      max_providers allows; raise it at the server, or give the request a \
                      deadline: until then it waits for a place"
                 );
-                return incoming.refused(None, Error::new(Status::Busy, text));
+                return Asked::Refused(incoming, None, Error::new(Status::Busy, text));
             }
         };
         let has_source = incoming.request.request.verb.has_source();
@@ -75,20 +75,20 @@ impl StreamWork for Undecided {
         } = *self;
         let request = &incoming.request.request;
         let asked_for = AskedFor::of(request, incoming.request.at);
-        let decided = deciding.decide(incoming.link(), &request.ticket, asked_for);
+        let decided = (deciding.0).decide(incoming.link(), &request.ticket, asked_for);
         drop(deciding);
         let Some(server) = server.upgrade() else {
             return Begun::Elsewhere;
         };
         server.advance(match decided {
             Ok(allowed) => Asked::Decided(incoming, allowed),
-            Err(error) => incoming.refused(None, error),
+            Err(error) => Asked::Refused(incoming, None, error),
         })
     }
 
     fn refuse(self: Box<Self>, error: &Error) {
         if let Some(server) = self.server.upgrade() {
-            drop(server.advance(self.incoming.refused(None, error.clone())));
+            drop(server.advance(Asked::Refused(self.incoming, None, error.clone())));
         }
     }
 }

@@ -3,13 +3,19 @@
 
 use std::sync::Arc;
 
-use super::asked::{Asked, Begun, ConnectionOwner, Dispatch, IncomingRequest, Refusal};
+use super::asked::{Admission, Asked, Begun, ConnectionOwner, Dispatch, IncomingRequest};
+use super::asked_for::Allowed;
+use super::client_stream::ClientStream;
 use super::core::ServerCore;
 use super::errors::with_retry;
 use super::figures::asker;
+use super::streams::StreamLimits;
+use super::tickets::Entry;
 use crate::driver::end::{End, EndLink, Host};
+use crate::driver::produce::OutStream;
 use crate::driver::turning::Turner;
-use crate::proto::ArrivedRequest;
+use crate::error::{Error, Result};
+use crate::proto::{ArrivedRequest, Role, Verb};
 
 impl Dispatch for ServerCore {
     fn advance(&self, mut asked: Asked) -> Begun {
@@ -17,13 +23,15 @@ impl Dispatch for ServerCore {
             asked = match asked {
                 Asked::Arrived(incoming) => match self.ensure_not_draining(&incoming.request) {
                     Ok(()) => self.decide(incoming),
-                    Err(error) => incoming.refused(None, error),
+                    Err(error) => Asked::Refused(incoming, None, error),
                 },
                 Asked::Decided(incoming, allowed) => self.admit(incoming, allowed),
                 Asked::Admitted(incoming, allowed, admission) => {
                     Asked::Begun(self.begin(incoming, allowed, admission))
                 }
-                Asked::Refused(refusal) => self.refuse(refusal),
+                Asked::Refused(incoming, principal, error) => {
+                    self.refuse(incoming, principal, &error)
+                }
                 Asked::Begun(begun) => return begun,
                 Asked::Answered(turner) => return Begun::Here(turner),
             };
@@ -32,16 +40,119 @@ impl Dispatch for ServerCore {
 }
 
 impl ServerCore {
+    /// Why a request is refused before anything is done for it. The second connection of a stream
+    /// under way belongs to the stream.
+    fn ensure_not_draining(&self, asked: &ArrivedRequest) -> Result<()> {
+        match self.draining.refusal() {
+            Some(refusal) if self.joinable(asked).is_none() => Err(refusal),
+            _ => Ok(()),
+        }
+    }
+
+    /// The stream under way whose second connection asks (rule E6).
+    fn joinable(&self, asked: &ArrivedRequest) -> Option<Arc<OutStream>> {
+        if !asked.extension || asked.role == Role::Both {
+            return None;
+        }
+        let stream = self.streams.find(asked.request.stream_id)?;
+        (stream.ticket == asked.request.ticket).then_some(stream)
+    }
+
+    /// Finds the ticket of a request that the host allows, and a place for its stream.
+    fn admit(&self, incoming: IncomingRequest, allowed: Allowed) -> Asked {
+        let incoming = match self.join(incoming) {
+            Ok(()) => return Asked::Begun(Begun::Elsewhere),
+            Err(incoming) => incoming,
+        };
+        let incoming = match self.own_stream(incoming) {
+            Ok(incoming) => incoming,
+            Err((incoming, error)) => return Asked::Refused(incoming, allowed.principal, error),
+        };
+        match self.place(incoming.link(), &incoming.request) {
+            Ok(admission) => Asked::Admitted(incoming, allowed, admission),
+            Err(error) => Asked::Refused(incoming, allowed.principal, error),
+        }
+    }
+
+    /// Hands the second connection of a stream over to the stream (rule E6).
+    fn join(&self, incoming: IncomingRequest) -> Result<(), IncomingRequest> {
+        let Some(stream) = self.joinable(&incoming.request) else {
+            return Err(incoming);
+        };
+        let ConnectionOwner::Request(mut turner) = incoming.owner else {
+            return Err(incoming);
+        };
+        turner.step_to_host(|_, _| ());
+        (stream.join(turner, incoming.request.role))
+            .map_err(|turner| IncomingRequest::new(turner, incoming.request))
+    }
+
+    /// Has the stream that the client sends own the connection from here on: also a stream that is
+    /// refused is read to its end (rule Q10).
+    ///
+    /// # Errors
+    ///
+    /// The system's, with the request as it was.
+    fn own_stream(
+        &self,
+        mut incoming: IncomingRequest,
+    ) -> Result<IncomingRequest, (IncomingRequest, Error)> {
+        let request = &incoming.request.request;
+        let mut turner = match incoming.owner {
+            ConnectionOwner::Request(turner) if request.verb.has_source() => turner,
+            owner => {
+                incoming.owner = owner;
+                return Ok(incoming);
+            }
+        };
+        let other = (request.verb == Verb::Exchange).then(|| turner.share());
+        let mut options = self.options.take.clone();
+        // What all clients may have here unread is bounded, as what waits for them is.
+        options.window.bytes = options.window.bytes.min(self.options.most_queued());
+        match ClientStream::new(turner, request, &options, self.options.first_seq) {
+            Ok(source) => {
+                incoming.owner = ConnectionOwner::Stream(source, other);
+                Ok(incoming)
+            }
+            Err((error, turner)) => Err((IncomingRequest::new(turner, incoming.request), error)),
+        }
+    }
+
+    /// Finds what answers a request, and a place for its stream.
+    fn place(&self, link: &Arc<EndLink>, asked: &ArrivedRequest) -> Result<Admission> {
+        self.ensure_running()?;
+        let request = &asked.request;
+        let entry = self.entry(link, request)?;
+        if !asked.extension && asked.role != Role::Both && !entry.replays() {
+            return Err(Error::unsupported(
+                "a baseline peer on two connections can be served only tickets that give the same \
+                 batches each time: published ones, or a provider declared deterministic",
+            )); // Rule E6
+        }
+        let callbacks = match entry {
+            Entry::Pull => self.pulls.callbacks.clone(),
+            Entry::Provider(_) | Entry::Published(_) => self.callbacks()?,
+        };
+        let calls_host = matches!(entry, Entry::Provider(_) | Entry::Pull);
+        let limits = StreamLimits {
+            bounds: self.options.stream_bounds(),
+            is_granted: !asked.extension || request.verb == Verb::Put || request.credit.batches > 0,
+            most_provided: calls_host.then(|| self.options.most_providers()),
+            credit_time: self.options.credit_timeout,
+        };
+        let slot = self.streams.acquire(link, limits)?;
+        Ok(Admission {
+            entry,
+            slot,
+            callbacks,
+        })
+    }
+
     /// Answers a request by an error.
-    fn refuse(&self, refusal: Refusal) -> Asked {
-        let Refusal {
-            incoming,
-            principal,
-            error,
-        } = refusal;
+    fn refuse(&self, incoming: IncomingRequest, principal: Option<String>, error: &Error) -> Asked {
         let asker = asker(incoming.link(), &incoming.request, principal);
-        self.figures.note_refusal(&asker, &error);
-        let error = &with_retry(&error);
+        self.figures.note_refusal(&asker, error);
+        let error = &with_retry(error);
         let incoming = self
             .own_stream(incoming)
             .unwrap_or_else(|(mut incoming, _)| {

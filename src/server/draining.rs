@@ -1,18 +1,15 @@
 //! A server that drains: streams under way go on, and new clients are told where else to ask
 //! (rule Q8).
 
-use std::sync::atomic::{AtomicBool, Ordering};
-
-use parking_lot::Mutex;
+use parking_lot::RwLock;
 
 use crate::error::{Advice, Error, Status};
 
 /// Whether a server drains.
 #[derive(Default)]
 pub(super) struct Draining {
-    is_on: AtomicBool,
-    /// The answer to new requests.
-    refusal: Mutex<Option<Error>>,
+    /// The answer to new requests, if it does.
+    refusal: RwLock<Option<Error>>,
 }
 
 impl Draining {
@@ -28,19 +25,15 @@ impl Draining {
             elsewhere,
             retry_after: None,
         }));
-        *self.refusal.lock() = Some(refusal);
-        self.is_on.store(true, Ordering::Release);
+        *self.refusal.write() = Some(refusal);
     }
 
     pub(super) fn is_on(&self) -> bool {
-        self.is_on.load(Ordering::Acquire)
+        self.refusal.read().is_some()
     }
 
     /// Why new requests are refused, if they are.
     pub(super) fn refusal(&self) -> Option<Error> {
-        match self.is_on() {
-            true => self.refusal.lock().clone(),
-            false => None,
-        }
+        self.refusal.read().clone()
     }
 }

@@ -7,7 +7,7 @@ use crate::error::{Advice, Error, Status};
 /// When a client should ask a busy server again: most streams are short.
 const RETRY_AFTER: Duration = Duration::from_millis(100);
 
-/// Rule Q8: says when to ask a busy server again, where it advises nothing else.
+/// Rule Q8: advises when to ask a busy server again, where it advises nothing else.
 pub(super) fn with_retry(error: &Error) -> Error {
     let error = error.clone();
     if error.status() != Status::Busy || error.advice().is_some() {

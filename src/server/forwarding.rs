@@ -15,10 +15,6 @@ use crate::error::{Error, Result, Status};
 use crate::proto::Verb;
 
 impl Services for ServerCore {
-    fn ensure_running(&self) -> Result<()> {
-        Self::ensure_running(self)
-    }
-
     fn callbacks(&self) -> Result<Callbacks> {
         Self::callbacks(self)
     }
@@ -32,6 +28,7 @@ impl Services for ServerCore {
         request: &ServerRequest,
         table: Option<OwnedDeviceStream>,
     ) -> Result<Option<OwnedDeviceStream>> {
+        self.ensure_running()?;
         if table.is_some() != request.verb().has_source() {
             return Err(Error::invalid_argument(
                 "a table goes with a put and with an exchange, and with nothing else",
@@ -58,18 +55,15 @@ fn forward_to_provider(
     let request = Box::new(request.behind(forwarded, Reply::Returned));
     let gone = || Error::new(Status::Stopped, "the server serves the ticket no more");
     let host = provider.get().ok_or_else(gone)?;
+    let failed = |error: Error| failure_of(&request, &error);
     if request.verb() == Verb::Put {
         let taken = host
             .take(&request)
             .and_then(|()| request.ensure_not_failed())
             .and_then(|()| request.attachment.ensure_read());
-        return taken
-            .map(|()| None)
-            .map_err(|error| failure_of(&request, &error));
+        return taken.map(|()| None).map_err(failed);
     }
-    let opened = host
-        .open(&request)
-        .map_err(|error| failure_of(&request, &error))?;
+    let opened = host.open(&request).map_err(failed)?;
     Ok(Some(export_device_stream(Box::new(ForwardedStream {
         reader: DeviceStreamReader::new(opened),
         request,
@@ -106,7 +100,7 @@ fn forward_to_pull(
     }
 }
 
-/// The host's own word about its failure, if it has said one.
+/// What the host itself gives as the reason of its failure, if it does.
 fn failure_of(request: &ServerRequest, error: &Error) -> Error {
     let (code, text) = request.failure(error);
     Error::new(Status::from_code(code).unwrap_or(Status::Provider), text)

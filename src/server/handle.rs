@@ -58,12 +58,9 @@ impl ServerHandle {
         link_options.lending.region_idle = link_options.lending.idle_time();
         // What is read from the files, and read again, is this server's.
         link_options.tls = link_options.tls.with(|_| ());
-        let asking = match options.authorizer.take() {
-            Some(authorizer) => Some(Asking::Call(authorizer)),
-            None => options
-                .authorizes_by_pull
-                .then(|| Asking::Pull(Arc::downgrade(&pulls))),
-        };
+        let by_pull = options.authorizes_by_pull;
+        let asking = (options.authorizer.take().map(Asking::Call))
+            .or_else(|| by_pull.then(|| Asking::Pull(Arc::downgrade(&pulls))));
         let authorizing =
             asking.map(|way| Arc::new(Authorizing::new(way, options.most_providers())));
         let bounds =

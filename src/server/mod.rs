@@ -1,6 +1,5 @@
 //! A server: its tickets, its connections, and the streams between them.
 
-mod admitting;
 mod answers;
 mod asked;
 mod asked_for;
@@ -27,21 +26,18 @@ mod pulls;
 mod pushing;
 mod relay;
 mod request;
-mod selected;
 mod serving;
 mod streams;
-mod take_options;
-mod taking;
 mod threads;
 mod tickets;
 
 pub use attachment::SentTable;
+pub use client_stream::TakeOptions;
 pub use figures::{ServerStats, process_stats};
 pub use handle::ServerHandle;
 pub use host::{Authorizer, HostProvider, SharedAuthorizer};
 pub use options::ServerOptions;
 pub use request::{AsyncAnswer, ServerRequest};
-pub use take_options::TakeOptions;
 
 pub use crate::driver::figures::{
     BUCKETS, HANDLER, HistogramSums, LABEL_BYTES, LIST, MOST_LABELS, OTHER, STATUSES, StreamSums,

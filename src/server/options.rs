@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use crate::arrow::Compression;
+use crate::server::client_stream::TakeOptions;
 use crate::server::host::SharedAuthorizer;
 use crate::server::peers::{Bounds, STREAMS};
-use crate::server::take_options::TakeOptions;
 use crate::transport::{BodyPolicy, LinkOptions};
 
 /// Options of a server.

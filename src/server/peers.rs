@@ -61,14 +61,6 @@ pub(super) const DESCRIPTORS: Thing = Thing {
     raise: "raise that limit or set max_connections",
 };
 
-/// Places of a bound that are not free.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct InUse {
-    pub(super) all: usize,
-    /// Of the peer that wants another one.
-    pub(super) of_peer: usize,
-}
-
 /// Bounds on a thing that peers have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Bounds {
@@ -118,34 +110,33 @@ impl Bounds {
         RESERVE.min(self.all / 8)
     }
 
-    /// Whether there is a place for one more of a peer.
+    /// Whether there is a place for one more of a peer, which has `of_peer` of the `taken` places.
     ///
     /// # Errors
     ///
     /// `Busy`.
-    pub(super) fn ensure_place(self, peer: PeerKey, in_use: InUse) -> Result<()> {
+    pub(super) fn ensure_place(self, peer: PeerKey, taken: usize, of_peer: usize) -> Result<()> {
         let Thing { name, all, .. } = self.thing;
         let (most, reserve) = (self.all, self.reserve());
         let (each, half) = match self.each {
             Some(each) => (each, ""),
             None => ((most / 2).max(1), self.thing.half),
         };
-        if peer.is_bounded() && in_use.of_peer >= each {
+        if peer.is_bounded() && of_peer >= each {
             return self.refuse(format_args!(
                 "this client's machine or user has as many {name} as {} allows ({each}{half})",
                 self.thing.each
             ));
         }
-        if in_use.all >= most {
+        if taken >= most {
             return self.refuse(format_args!(
                 "the server has as many {name} as {all} allows ({most})"
             ));
         }
-        if !peer.is_own() && in_use.all >= most - reserve {
+        if !peer.is_own() && taken >= most - reserve {
             return self.refuse(format_args!(
-                "the server has {} {name} of the {most} that {all} allows, and keeps the last \
-                 {reserve} for processes of its own user over shm",
-                in_use.all
+                "the server has {taken} {name} of the {most} that {all} allows, and keeps the last \
+                 {reserve} for processes of its own user over shm"
             ));
         }
         Ok(())
@@ -218,19 +209,19 @@ mod tests {
                 "a quarter of its limit (ulimit -n) allows (256);",
             ),
         ] {
-            let in_use = |(all, of_peer)| InUse { all, of_peer };
-            let error = bounds.ensure_place(peer, in_use(counts)).unwrap_err();
+            let error = bounds.ensure_place(peer, counts.0, counts.1).unwrap_err();
             assert_eq!(error.status(), Status::Busy, "{error}");
             assert!(error.text().contains(words), "{error}");
             assert!(
                 error.text().contains("give the request a deadline"),
                 "{error}"
             );
-            let fewer = in_use((counts.0 - 1, counts.1 - 1));
-            bounds.ensure_place(peer, fewer).unwrap_or_else(|error| {
-                // The places before the last are not for everybody.
-                assert!(peer == PeerKey::Here && counts.0 == 64, "{error}");
-            });
+            bounds
+                .ensure_place(peer, counts.0 - 1, counts.1 - 1)
+                .unwrap_or_else(|error| {
+                    // The places before the last are not for everybody.
+                    assert!(peer == PeerKey::Here && counts.0 == 64, "{error}");
+                });
         }
     }
 }

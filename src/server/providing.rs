@@ -1,21 +1,22 @@
-//! Streams of providers, on threads of their own.
+//! Streams that a provider gives, takes or both, on threads of their own.
 
 use std::sync::Arc;
 
 use super::asked::{Begun, StreamWork};
+use super::client_stream::ClientStream;
 use super::host::HostProvider;
 use super::request::ServerRequest;
-use super::streams::Slot;
-use crate::arrow::stream::{ArrayReader, DeviceStreamReader};
+use super::streams::{Slot, ending};
+use crate::arrow::stream::{ArrayReader as _, DeviceStreamReader};
 use crate::driver::callbacks::Deferred;
 use crate::driver::figures::Record;
 use crate::driver::produce::Production;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Status};
 
 /// A stream of a provider.
-pub(super) struct ProvidedStream {
-    /// The first field, so that the stream ends before its slot is free.
-    pub(super) production: Production,
+pub(super) struct HostStream {
+    /// `None` for a put. The first field, so that the stream ends before its slot is free.
+    pub(super) production: Option<Production>,
     pub(super) provider: Arc<Deferred<Box<dyn HostProvider>>>,
     pub(super) record: Arc<Record>,
     /// Lives until the host's stream is released.
@@ -25,7 +26,23 @@ pub(super) struct ProvidedStream {
     pub(super) yields: bool,
 }
 
-impl StreamWork for ProvidedStream {
+/// Answers at its drop where nobody has: a client must not wait for a handler that has panicked, or
+/// that was withdrawn.
+struct Unanswered(Arc<ClientStream>);
+
+impl Drop for Unanswered {
+    fn drop(&mut self) {
+        if !self.0.is_answered() {
+            let text = "the server's handler ended without an answer to the table";
+            // It fails only where there was an answer.
+            let _ = self
+                .0
+                .answer(Err((Status::Provider.code(), text.to_owned())));
+        }
+    }
+}
+
+impl StreamWork for HostStream {
     fn run(self: Box<Self>) -> Begun {
         let Self {
             mut production,
@@ -35,18 +52,32 @@ impl StreamWork for ProvidedStream {
             slot,
             yields,
         } = *self;
+        let unanswered = request.attachment.of_client().cloned().map(Unanswered);
         let Some(provider) = provider.get() else {
             return Begun::Elsewhere;
         };
         let _span = record.enter_stream();
         let mut reader = None;
-        let sent = provide(&**provider, &request, &mut production, yields, &mut reader);
-        if let Err(error) = sent {
-            let (code, text) = request.failure(&error);
-            production.fail(code, &text);
+        let served = match &mut production {
+            None => (provider.take(&request)).and_then(|()| request.ensure_not_failed()),
+            Some(production) => provide(&**provider, &request, production, yields, &mut reader),
+        };
+        if unanswered.is_some() {
+            ending(&slot)();
+        }
+        let outcome = served.map_err(|error| request.failure(&error));
+        if let (Err((code, text)), Some(production)) = (&outcome, &mut production) {
+            production.fail(*code, text);
+        }
+        if let Some(Unanswered(source)) = &unanswered {
+            if let Err(error) = source.answer(outcome) {
+                tracing::debug!("a client is not told that its table was taken: {error}");
+            }
+            drop(production);
+            return Begun::Elsewhere;
         }
         // Before the release of the host's stream, which may be slow.
-        let link = production.release();
+        let link = production.and_then(Production::release);
         drop(reader);
         drop(slot);
         let turner = link.and_then(|link| link.take());
@@ -54,12 +85,17 @@ impl StreamWork for ProvidedStream {
     }
 
     fn refuse(mut self: Box<Self>, error: &Error) {
-        self.production.fail(error.status().code(), error.text());
+        let (code, text) = (error.status().code(), error.text());
+        if let Some(source) = self.request.attachment.of_client() {
+            let _ = source.answer(Err((code, text.to_owned())));
+        } else if let Some(production) = &mut self.production {
+            production.fail(code, text);
+        }
     }
 }
 
 /// Calls the provider and sends its batches. The host's stream goes to `reader`.
-pub(super) fn provide(
+fn provide(
     provider: &dyn HostProvider,
     request: &ServerRequest,
     production: &mut Production,

@@ -121,9 +121,7 @@ impl ServerRequest {
             }
             Reply::Returned | Reply::Decided(_) => return Err(not_pulled()),
         };
-        let server = server.upgrade().ok_or_else(stopped)?;
-        server.ensure_running()?;
-        Ok(server)
+        server.upgrade().ok_or_else(stopped)
     }
 
     /// Pull form: has the arrays of a stream that the host has not begun released by `callbacks`.
@@ -184,8 +182,9 @@ impl ServerRequest {
     /// no threads or descriptors left.
     pub fn prepare_async_answer(&self) -> Result<AsyncAnswer> {
         let server = self.ensure_unanswered()?;
+        let callbacks = server.callbacks()?;
         let answer = server.prepare_async_answer()?;
-        self.release_by(server.callbacks()?)?;
+        self.release_by(callbacks)?;
         Ok(answer)
     }
 

@@ -27,17 +27,13 @@ pub(super) struct Relay {
 struct RelayState {
     /// Releases the host's arrays.
     callbacks: Callbacks,
-    schema: Option<RelayedSchema>,
+    /// Once the host has begun its stream.
+    schema: Option<OwnedSchema>,
+    device_type: i32,
     batch: Option<OwnedDeviceArray>,
     /// The host's last word.
     outcome: Option<Result<(), Error>>,
     reader: RelayReader,
-}
-
-/// What the host has begun its stream with.
-struct RelayedSchema {
-    schema: OwnedSchema,
-    device_type: i32,
 }
 
 /// The middleware, as a reader.
@@ -85,6 +81,7 @@ impl Relay {
             state: Mutex::new(RelayState {
                 callbacks,
                 schema: None,
+                device_type: 0,
                 batch: None,
                 outcome: None,
                 reader: RelayReader::Reading,
@@ -138,10 +135,8 @@ impl Relay {
         self.ensure_fresh()?;
         let schema = copy_schema(schema)?;
         self.change(|state| {
-            state.schema = Some(RelayedSchema {
-                schema,
-                device_type,
-            });
+            state.schema = Some(schema);
+            state.device_type = device_type;
         });
         Ok(())
     }
@@ -276,7 +271,7 @@ impl Relay {
 
     /// Waits until the host has begun its stream.
     pub(super) fn open(self: &Arc<Self>) -> Result<OwnedDeviceStream> {
-        let begun = self.wait(|state| state.schema.as_ref().map(|begun| begun.device_type))?;
+        let begun = self.wait(|state| state.schema.as_ref().map(|_| state.device_type))?;
         let device_type = begun.ok_or_else(answered_before)?;
         Ok(export_device_stream(Box::new(RelayedStream {
             relay: Arc::clone(self),
@@ -294,8 +289,7 @@ struct RelayedStream {
 impl ArrayReader for RelayedStream {
     fn schema(&mut self) -> Result<OwnedSchema> {
         let state = self.relay.state.lock();
-        let begun = state.schema.as_ref().ok_or_else(answered_before)?;
-        copy_schema(&begun.schema)
+        copy_schema(state.schema.as_ref().ok_or_else(answered_before)?)
     }
 
     fn next(&mut self) -> Result<Option<OwnedDeviceArray>> {

@@ -41,9 +41,7 @@ pub struct ServerRequest {
 
 /// What requests ask of their server.
 pub(super) trait Services: Send + Sync {
-    fn ensure_running(&self) -> Result<()>;
-
-    /// The queue of the thread that drops the host's objects.
+    /// The queue of the thread that drops the host's objects, while the server runs.
     fn callbacks(&self) -> Result<Callbacks>;
 
     /// Prepares an answer by a producer of Arrow's asynchronous interface.
@@ -82,17 +80,7 @@ pub(super) struct PullStream {
     /// The host has said its last word, once.
     pub(super) answer: Option<PullAnswer>,
     /// Counts the stream as active. After `production`, so that the stream ends first.
-    _slot: Arc<Slot>,
-}
-
-impl PullStream {
-    pub(super) fn new(production: Production, slot: Arc<Slot>) -> Self {
-        Self {
-            production,
-            answer: None,
-            _slot: slot,
-        }
-    }
+    pub(super) _slot: Arc<Slot>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -150,7 +138,7 @@ impl ServerRequest {
     /// The columns and rows that the client wants of the table. Unless the host
     /// [selects by itself](Self::select_by_host), the host gives the whole table.
     pub fn selection(&self) -> &Selection {
-        self.asked.selected.selection()
+        &self.asked.selected.selection
     }
 
     /// Leaves it to the host to select: the stream that it gives has the wanted columns and rows
@@ -185,7 +173,6 @@ impl ServerRequest {
             Error::invalid_argument("only a middleware can forward a request, and only its own")
         })?;
         let server = behind.upgrade().ok_or_else(stopped)?;
-        server.ensure_running()?;
         server.forward(self, table)
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::handle::ServerHandle;
 use super::host::HostProvider;
-use super::tickets::{Entry, provided};
+use super::tickets::{Entry, Middleware, provided};
 use crate::arrow::description::Description;
 use crate::arrow::{Encoder, OwnedDeviceArray, OwnedSchema};
 use crate::driver::callbacks::Deferred;
@@ -39,18 +39,14 @@ impl ServerHandle {
         &self,
         provider: Box<dyn HostProvider>,
     ) -> Result<(), (Error, Box<dyn HostProvider>)> {
-        let callbacks = match self
-            .core
-            .ensure_running()
-            .and_then(|()| self.core.callbacks())
-        {
-            Ok(callbacks) => callbacks,
-            Err(error) => return Err((error, provider)),
-        };
-        self.core
-            .tickets
-            .set_handler(Some(provided(provider, callbacks)));
-        Ok(())
+        match self.core.callbacks() {
+            Ok(callbacks) => {
+                let handler = provided(provider, callbacks);
+                self.core.tickets.set_handler(Some(handler));
+                Ok(())
+            }
+            Err(error) => Err((error, provider)),
+        }
     }
 
     /// Serves every ticket that has nothing of its own in the pull form.
@@ -178,13 +174,14 @@ impl ServerHandle {
         header: &str,
         middleware: Box<dyn HostProvider>,
     ) -> Result<(), (Error, Box<dyn HostProvider>)> {
-        let ready = (self.core.ensure_running())
-            .and_then(|()| Headers::new().add(header, []))
-            .and_then(|()| self.core.callbacks());
+        let ready = (self.core.callbacks())
+            .and_then(|callbacks| Headers::new().add(header, []).map(|()| callbacks));
         match ready {
             Ok(callbacks) => {
+                let header = header.to_owned();
                 let entry = provided(middleware, callbacks);
-                self.core.tickets.set_middleware(header.to_owned(), entry);
+                let tickets = &self.core.tickets;
+                drop(tickets.set_middleware(Some(Middleware { header, entry })));
                 Ok(())
             }
             Err(error) => Err((error, middleware)),
@@ -198,7 +195,7 @@ impl ServerHandle {
     /// `Stopped`.
     pub fn clear_middleware(&self) -> Result<()> {
         self.core.ensure_running()?;
-        self.core.tickets.clear_middleware();
+        drop(self.core.tickets.set_middleware(None));
         Ok(())
     }
 }

@@ -12,7 +12,7 @@ use crate::driver::produce::OutStream;
 use crate::error::{Error, Result, Status};
 use crate::proto::Timestamp;
 use crate::server::errors::stopped;
-use crate::server::peers::{Bounds, InUse, PeerKey};
+use crate::server::peers::{Bounds, PeerKey};
 
 /// Streams are checked so often in the time that one may wait for its client while others want its
 /// place, and at least after the pause.
@@ -243,8 +243,7 @@ impl StreamCounts {
     fn ensure_place(&self, peer: PeerKey, bounds: Bounds) -> Result<()> {
         let of_peer = self.peers.get(&peer).copied().unwrap_or(0);
         let of_peer = of_peer + self.left.get(&peer).copied().unwrap_or(0);
-        let all = self.running.len();
-        bounds.ensure_place(peer, InUse { all, of_peer })
+        bounds.ensure_place(peer, self.running.len(), of_peer)
     }
 
     /// The connections of the running streams, at most once in each `pause`: a flood of requests
@@ -273,9 +272,7 @@ impl StreamCounts {
         let now = clock::now();
         // Where the peer itself has too many, the place of another peer is of no use to it.
         let of_peer = self.peers.get(&peer).copied().unwrap_or(0);
-        let only_own = bounds
-            .ensure_place(peer, InUse { all: 0, of_peer })
-            .is_err();
+        let only_own = bounds.ensure_place(peer, 0, of_peer).is_err();
         let mut longest = None;
         for (number, stream) in &mut self.running {
             let Some((awaited, link)) = awaited.remove(number) else {

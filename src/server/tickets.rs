@@ -72,9 +72,9 @@ pub(super) struct Own {
 }
 
 /// What answers the requests that have a header, before their tickets do.
-struct Middleware {
-    header: String,
-    entry: Entry,
+pub(super) struct Middleware {
+    pub(super) header: String,
+    pub(super) entry: Entry,
 }
 
 /// The tickets of a server.
@@ -139,15 +139,9 @@ impl Tickets {
         std::mem::replace(&mut *self.handler.write(), handler)
     }
 
-    /// Sets what answers the requests that have this header.
-    pub(super) fn set_middleware(&self, header: String, entry: Entry) {
-        let before = (self.middleware.write()).replace(Middleware { header, entry });
-        drop(before);
-    }
-
-    pub(super) fn clear_middleware(&self) {
-        let before = self.middleware.write().take();
-        drop(before);
+    /// Sets what answers the requests that have a header. Gives what did so before.
+    pub(super) fn set_middleware(&self, middleware: Option<Middleware>) -> Option<Middleware> {
+        std::mem::replace(&mut *self.middleware.write(), middleware)
     }
 
     /// The middleware, for a request that is its own.
@@ -224,7 +218,7 @@ impl Tickets {
     pub(super) fn clear(&self) {
         let entries = std::mem::take(&mut *self.entries.write());
         drop((entries, self.set_handler(None)));
-        self.clear_middleware();
+        drop(self.set_middleware(None));
     }
 
     pub(super) fn unknown(ticket: &[u8]) -> Error {

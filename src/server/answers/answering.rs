@@ -26,7 +26,7 @@ enum AnswerPhase {
     Ending,
 }
 
-/// A request, and what its producer brings. The drop tells the producer first.
+/// A request, and what its producer brings. The drop cancels the producer first.
 pub(super) struct Answering {
     request: ServerRequest,
     offers: Arc<Offers>,
@@ -173,7 +173,7 @@ impl LoopStream for Answering {
 
 impl Drop for Answering {
     fn drop(&mut self) {
-        // Before the request, whose drop tells a stop of the server that the stream is over.
+        // Before the request, whose drop lets a stop of the server go on.
         self.offers.close();
     }
 }

@@ -98,7 +98,8 @@ impl Offers {
         }
     }
 
-    /// Nothing more is wanted. Discards what is here, and tells the producer unless that has ended.
+    /// Nothing more is wanted. Discards what is here, and cancels the producer unless that has
+    /// ended.
     pub(super) fn close(&self) {
         let (queue, has_ended) = {
             let mut state = self.state.lock();

@@ -13,7 +13,7 @@ pub use stats::ServerStats;
 pub(super) use text::{Limits, written};
 
 use crate::driver::end::EndLink;
-use crate::driver::figures::{Asker, ByStatus, Labels, Record, audit_refusal};
+use crate::driver::figures::{Asker, ByStatus, Labels, audit_refusal};
 use crate::driver::wording::shown;
 use crate::error::{Error, Status};
 use crate::lines::Lines;
@@ -44,11 +44,6 @@ impl ServerFigures {
     /// A listener is closed that did not accept so many connections.
     pub(super) fn not_accepted(&self, connections: u64) {
         self.not_accepted.fetch_add(connections, Relaxed);
-    }
-
-    /// The record of a request that is counted under `label`.
-    pub(super) fn record(&self, label: String, asker: Asker<'_>) -> Arc<Record> {
-        Record::new(&self.labels, label, asker)
     }
 
     /// Counts and logs that a request is refused.
