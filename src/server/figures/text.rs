@@ -73,6 +73,9 @@ batch_hand_over_seconds histogram Time from when a batch was there until the con
 of one in 64.
 request_bytes histogram Bytes of bodies that a request carried.";
 
+/// One histogram of a label.
+type HistogramOf = fn(&StreamSums) -> &HistogramSums;
+
 /// The text of one scrape.
 #[derive(Default)]
 struct Page(String);
@@ -199,7 +202,7 @@ impl Page {
                 self.line(name, "", &[ticket(label), ("way", way.to_owned())], bytes);
             }
         }
-        let histograms: [(fn(&StreamSums) -> &HistogramSums, Buckets, f64); 3] = [
+        let histograms: [(HistogramOf, Buckets, f64); 3] = [
             (|sums| &sums.first_batch, TIMES, SECOND),
             (|sums| &sums.hand_over, TIMES, SECOND),
             (|sums| &sums.request_bytes, SIZES, 1.0),
