@@ -159,7 +159,7 @@ fn a_server_of_ours_serves_more_than_is_queued_at_once() {
     for (key, value) in [("ucx.TLS", "posix,cma,tcp"), ("ucx.error_handling", "none")] {
         options.link.settings.set(key, value).unwrap();
     }
-    let server = crate::Server::new(options).unwrap();
+    let server = crate::ServerHandle::new(options).unwrap();
     server.listen("ucx://127.0.0.1:0").unwrap();
     let column: ArrayRef = Arc::new(Int64Array::from_iter_values(0..500_000));
     let columns = ["a", "b", "c", "d"].map(|name| (name, Arc::clone(&column)));
@@ -186,7 +186,7 @@ fn a_server_of_ours_lends_to_the_peer() {
     let table = large(&folder);
     let (schema, batches) = read(&table);
     for (body, lists) in [(BodyPolicy::Lent, 4), (BodyPolicy::Auto, 0)] {
-        let server = crate::Server::new(ServerOptions {
+        let server = crate::ServerHandle::new(ServerOptions {
             body,
             ..crate::options()
         })

@@ -54,7 +54,7 @@ fn names_are_names_of_files() {
 #[test]
 fn a_writer_ends_with_its_client() {
     let folder = tempfile::tempdir().unwrap();
-    let server = Arc::new(Server::new(ServerOptions::default()).unwrap());
+    let server = Arc::new(ServerHandle::new(ServerOptions::default()).unwrap());
     let rules = Rules {
         ending: Ending::Parquet,
         replaces: false,
@@ -106,7 +106,7 @@ fn a_directory_that_cannot_be_written_is_refused() {
 #[test]
 fn unsound_batches_are_refused_in_every_format() {
     let folder = tempfile::tempdir().unwrap();
-    let server = Arc::new(Server::new(ServerOptions::default()).unwrap());
+    let server = Arc::new(ServerHandle::new(ServerOptions::default()).unwrap());
     let rules = Rules {
         ending: Ending::Arrow,
         replaces: false,
