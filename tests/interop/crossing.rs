@@ -8,7 +8,7 @@ use dipc::arrow::decode::Level;
 use dipc::arrow::stream::ArrayReader;
 use dipc::client::{Client, ClientOptions, GetOptions};
 use dipc::proto::{Role, Uri};
-use dipc::server::{ServerRequest, ServerHandle, ServerOptions, TakeOptions};
+use dipc::server::{ServerHandle, ServerOptions, ServerRequest, TakeOptions};
 use dipc::transport::{self, AccessOptions, BodyPolicy, LendingOptions, LinkOptions};
 
 use crate::common::{FnProvider, import, stream_of};
