@@ -41,7 +41,8 @@ pub struct Lease {
     pub keep: Option<Keep>,
     /// What the peer waits for before it reads.
     pub ready: Option<ReadyNotice>,
-    /// Dropped when the peer has returned every span, or after [`Lender::abandon`].
+    /// Dropped when the peer has returned every span, or after
+    /// [`RegionPool::abandon`](super::RegionPool::abandon).
     pub hold: MemoryOwner,
 }
 

@@ -9,7 +9,7 @@
 //! | `worker`, `endpoint`, `link` | what makes progress and sleeps; one end of a connection; both |
 //! | `callbacks`, `operations` | what callbacks report; the operations under way |
 //! | `active`, `tagged`, `gather` | messages: active, tagged, and the memory of those sent |
-//! | `key` | keys to lent memory, for [`rdma`](crate::transport::rdma) |
+//! | `key` | keys to lent memory, for `transport::rdma` |
 //! | `closing`, `ending` | connections and processes on their way out |
 //! | `room`, `silence`, `version` | too few descriptors, networks that are cut, other versions |
 //! | `connection`, `listener` | the contract of [`crate::transport`] |
