@@ -13,6 +13,7 @@ mod failing;
 mod leaving;
 mod limits;
 mod refusals;
+mod rows;
 mod search;
 mod serving;
 

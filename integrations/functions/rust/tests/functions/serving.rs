@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use arrow::array::{ArrayRef, Int64Array, ListArray, RecordBatch};
-use arrow::datatypes::Int64Type;
+use arrow::datatypes::{Int64Type, SchemaRef};
 use arrow::error::ArrowError;
 use dipc::{Arena, Batches, Error, Provider, Reader, Request, Result, Server, Status};
 use dipc_functions::{Limits, Policy, enable};
@@ -38,13 +38,21 @@ impl Serving {
     }
 
     pub fn start(scheme: &str, policy: &str) -> Self {
+        Self::within(scheme, policy, None)
+    }
+
+    /// With this much address space, in KiB.
+    pub fn within(scheme: &str, policy: &str, memory: Option<u32>) -> Self {
         static NUMBER: AtomicUsize = AtomicUsize::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let place = match scheme {
             "shm" => format!("shm:@dipc-functions-{}-{number}", std::process::id()),
             _ => format!("{scheme}://127.0.0.1:0"),
         };
-        let mut child = Command::new(std::env::current_exe().unwrap())
+        let memory = memory.map_or_else(|| "unlimited".to_owned(), |limit| limit.to_string());
+        let mut child = Command::new("sh")
+            .args(["-c", r#"ulimit -v "$0"; exec "$@""#, &memory])
+            .arg(std::env::current_exe().unwrap())
             .args(["--exact", "serving::serves", "--ignored", "--nocapture"])
             .env(PLACE, place)
             .env(POLICY, policy)
@@ -186,9 +194,8 @@ impl Drop for Watched {
     }
 }
 
-/// Keeps what clients put under `stored`, and has `provided` and `watched`.
-#[derive(Default)]
-struct Host(Arc<Mutex<Vec<RecordBatch>>>);
+/// Keeps the last table that a client has put as `stored`, and has `provided` and `watched`.
+struct Host(Mutex<(SchemaRef, Vec<RecordBatch>)>);
 
 impl Provider for Host {
     fn get(&self, request: &Request<'_>) -> Result<Batches> {
@@ -198,22 +205,25 @@ impl Provider for Host {
                 println!("asked");
                 Ok(Batches::new(schema(), Watched(table(3).into_iter())))
             }
-            b"stored" => Ok(Batches::of(schema(), self.0.lock().unwrap().clone())),
+            b"stored" => {
+                let (schema, batches) = self.0.lock().unwrap().clone();
+                Ok(Batches::of(schema, batches))
+            }
             _ => Err(Error::new(Status::NotFound, "no such table here")),
         }
     }
 
-    fn put(&self, request: &Request<'_>, table: Reader) -> Result<()> {
+    fn put(&self, request: &Request<'_>, mut table: Reader) -> Result<()> {
         let is_watched = request.ticket() == b"watched";
         if is_watched {
             println!("asked");
         }
-        let batches: Result<Vec<_>, _> = table.collect();
+        let batches: Result<Vec<_>> =
+            std::iter::from_fn(|| table.next_batch().transpose()).collect();
         if is_watched {
             println!("left");
         }
-        *self.0.lock().unwrap() =
-            batches.map_err(|error| Error::new(Status::Provider, error.to_string()))?;
+        *self.0.lock().unwrap() = (table.schema(), batches?);
         Ok(())
     }
 }
@@ -251,7 +261,9 @@ fn serves() {
             (server.publish(ticket, &batch.schema(), [batch.clone()])).unwrap();
         }
     }
-    server.handler(Host::default()).unwrap();
+    server
+        .handler(Host(Mutex::new((schema(), Vec::new()))))
+        .unwrap();
     if name != "off" {
         enable(&server, policy(&name)).unwrap();
     }

@@ -19,6 +19,10 @@ pub(crate) struct Image<'a> {
     length: u32,
     /// More than [`ALIGNMENT`] if pages are mapped.
     page_bytes: Option<u32>,
+    /// Rows of the longest array.
+    rows: usize,
+    /// The same with the rows before its offset.
+    end: usize,
     pieces: Vec<(Place, Piece<'a>)>,
 }
 
@@ -98,6 +102,16 @@ impl<'a> Image<'a> {
         self.length
     }
 
+    /// Rows of the longest array.
+    pub(crate) fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// The last row that an array refers to, counted from the begin of its buffers.
+    pub(crate) fn end(&self) -> usize {
+        self.end
+    }
+
     /// Reserves room for a piece of so many bytes; `None` if the image outgrows 32 bits.
     pub(crate) fn reserve(&mut self, length: usize) -> Option<Place> {
         let place = self.length;
@@ -108,6 +122,10 @@ impl<'a> Image<'a> {
 
     /// Puts a piece into room that was reserved for it.
     pub(crate) fn put(&mut self, place: Place, piece: Piece<'a>) {
+        if let Piece::Array(array) = &piece {
+            self.rows = self.rows.max(array.length);
+            self.end = self.end.max(array.offset.saturating_add(array.length));
+        }
         self.pieces.push((place, piece));
     }
 

@@ -12,6 +12,9 @@ use crate::{Error, Result};
 
 /// Bytes of a view.
 const VIEW: usize = 16;
+/// Most rows of an array where the batch has not even a bit for each. A message of a few bytes may
+/// claim any number of them, and a function goes through all.
+const MOST_FREE_ROWS: usize = 64 << 20;
 
 /// The columns of a batch as [`batch`] wants them.
 pub(crate) fn columns(batch: &RecordBatch) -> Vec<ArrayData> {
@@ -44,7 +47,28 @@ pub(crate) fn batch<'a>(
         ..Array::default()
     };
     image.put(place, Piece::Array(array));
+    ensure_bounded(image)?;
     Ok(place)
+}
+
+/// Bounds what a function may be given by what the batch takes in memory, and by what a module can
+/// count.
+fn ensure_bounded(image: &Image<'_>) -> Result<()> {
+    let (rows, bits) = (image.rows(), u64::from(image.length()) * 8);
+    if rows > MOST_FREE_ROWS && rows as u64 > bits {
+        return Err(Error::Input(format!(
+            "an array of a batch has {rows} rows that take no memory (nulls, runs, values without \
+             bytes), more than the {MOST_FREE_ROWS} that functions go through"
+        )));
+    }
+    // A module would see the number without its high bits.
+    match u32::try_from(image.end()) {
+        Ok(_) => Ok(()),
+        Err(_) => Err(Error::Input(format!(
+            "an array of a batch refers to row {}, and modules count with 32 bits",
+            image.end()
+        ))),
+    }
 }
 
 /// Puts the `length` rows from `start` on of an array into an image.

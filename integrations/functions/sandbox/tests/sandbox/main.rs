@@ -13,5 +13,6 @@ mod hostile;
 mod kept;
 mod lies;
 mod mapped;
+mod rows;
 mod support;
 mod types;
