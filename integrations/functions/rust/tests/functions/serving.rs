@@ -1,11 +1,13 @@
 //! The server's process.
 
+use std::collections::HashMap;
+use std::fs::DirEntry;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use arrow::array::{ArrayRef, Int64Array, ListArray, RecordBatch};
 use arrow::datatypes::{Int64Type, SchemaRef};
@@ -85,6 +87,35 @@ impl Serving {
         let mut lines = self.output.by_ref().lines();
         let heard = lines.find(|line| line.as_ref().unwrap() == word);
         assert!(heard.is_some(), "the server's process never says {word}");
+    }
+
+    /// Waits until a thread of the process has computed for longer than anything but an endless
+    /// function does: in processor time, so that a busy machine does not matter.
+    pub fn computes(&self) {
+        /// A tenth of a second.
+        const TICKS: u64 = 10;
+        let before = self.ticks();
+        let until = Instant::now() + Duration::from_secs(60);
+        let more = |(thread, now): (String, u64)| now >= before.get(&thread).unwrap_or(&0) + TICKS;
+        while !self.ticks().into_iter().any(more) {
+            assert!(Instant::now() < until, "no function runs");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// What each thread of the process has computed, in ticks of the system.
+    fn ticks(&self) -> HashMap<String, u64> {
+        let threads = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap();
+        let of = |thread: std::io::Result<DirEntry>| {
+            let thread = thread.ok()?;
+            let stat = std::fs::read_to_string(thread.path().join("stat")).ok()?;
+            // The name may have spaces.
+            let fields: Vec<_> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+            let field = |index: usize| fields.get(index)?.parse::<u64>().ok();
+            let name = thread.file_name().into_string().ok()?;
+            Some((name, field(11)? + field(12)?))
+        };
+        threads.filter_map(of).collect()
     }
 }
 

@@ -1,9 +1,11 @@
 //! Modules that use too much, trap or break the interface. Each ends its own call with the right
 //! error, and `error` runs another call after it.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use dipc_sandbox::{Bound, Error, Limits, Options, Sandbox};
+use dipc_sandbox::{Bound, Canceller, Error, Limits, Options, Sandbox};
 
 use crate::support::{BYTES, SAME_ROWS, SAME_SCHEMA, Wat, call, error, numbers, sandbox};
 
@@ -104,18 +106,27 @@ fn time_counts_over_all_batches_of_a_call() {
 
 #[test]
 fn a_call_is_cancelled_from_another_thread() {
+    // More than a call that never runs long asks.
+    const ASKED: usize = 50;
     let batch = numbers(vec![1]);
     let module = process(LOOP).module();
     let limits = Limits {
         fuel: u64::MAX,
         ..Limits::default()
     };
+    let asked = Arc::new(AtomicUsize::new(0));
+    let asks = Arc::clone(&asked);
+    let canceller = Canceller::when(move || {
+        asks.fetch_add(1, Ordering::Relaxed);
+        false
+    });
     let mut running = module
-        .start("f", b"", Some(&batch.schema()), &limits)
+        .start_with("f", b"", Some(&batch.schema()), &limits, &canceller)
         .unwrap();
-    let canceller = running.canceller();
     std::thread::spawn(move || {
-        std::thread::sleep(Duration::from_millis(50));
+        while asked.load(Ordering::Relaxed) < ASKED {
+            std::thread::yield_now();
+        }
         canceller.cancel();
     });
     assert!(matches!(running.process(&batch), Err(Error::Cancelled)));
