@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
+pub mod asleep;
 pub mod certificates;
 pub mod child;
 pub mod sample;

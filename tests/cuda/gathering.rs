@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
 
 use dipc::device::BufferRef;
 use dipc::device::cuda::{Device, GpuBody, Stream};
 use dipc::error::Status;
 
+use crate::asleep::{this_thread, until_asleep};
 use crate::ucx::{bytes, on_gpu};
 use crate::{Case, fake, run};
 
@@ -35,8 +35,9 @@ fn bodies_are_gathered() {
     // SAFETY: both live to the end of this function.
     unsafe { stream.copy(parts[1].address(), late.address(), 1000) }.unwrap();
     let held = stream.raw() as usize;
+    let gathering = this_thread();
     let release = thread::spawn(move || {
-        thread::sleep(Duration::from_millis(20));
+        until_asleep(gathering);
         fake::hold(held as *mut _, 0);
     });
     let layout = [(0, run(0)), (100, BufferRef::EMPTY), (128, run(1))];
@@ -101,8 +102,9 @@ fn gathering_fails() {
         fake::fail_call(function, nth, 999);
         fake::hold(stream.raw().cast(), 1);
         let held = stream.raw() as usize;
+        let gathering = this_thread();
         let release = thread::spawn(move || {
-            thread::sleep(Duration::from_millis(5));
+            until_asleep(gathering);
             fake::hold(held as *mut _, 0);
         });
         match gather(4096, &[(0, run), (2048, run)]) {

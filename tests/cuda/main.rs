@@ -13,6 +13,8 @@
 )]
 
 mod arenas;
+#[path = "../common/asleep.rs"]
+mod asleep;
 mod bench;
 mod command;
 mod cuts;

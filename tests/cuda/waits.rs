@@ -16,6 +16,7 @@ use dipc::device::cuda::{Device, PinnedMemory, Stream, later};
 use dipc::error::Result;
 use dipc::server::{HostProvider, ServerHandle, ServerOptions, ServerRequest};
 
+use crate::asleep::{this_thread, until_asleep};
 use crate::processes::Other;
 use crate::producer::{Lies, Producer};
 use crate::serving::{address, eventually, serve};
@@ -245,8 +246,9 @@ fn memory_is_waited_for() {
     let stuck = Stuck::new();
     drop(all);
     assert!(stuck.is_waited_for());
+    let waiting = this_thread();
     let unstick = std::thread::spawn(move || {
-        std::thread::sleep(Duration::from_millis(20));
+        until_asleep(waiting);
         drop(stuck);
     });
     memory(8 << 20).unwrap();

@@ -2,9 +2,10 @@
 //! stream, or after the consumer has left.
 
 use std::io::{ErrorKind, Read, Write};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use arrow::datatypes::{DataType, Field, Schema};
@@ -16,7 +17,7 @@ use dipc::device::region::Region;
 use dipc::error::Status;
 use dipc::proto::{Control, Role, SenderConfig, SenderState, Uri};
 
-use crate::{frame, name, region_frame, send_with, try_send_with};
+use crate::{eventually, frame, name, region_frame, send_with, try_send_with};
 
 /// A server of one connection.
 pub struct Scripted {
@@ -148,23 +149,42 @@ fn a_region_that_goes_with_the_end_of_a_stream_is_answered() {
     server.join().unwrap();
 }
 
+/// Waits until the peer has read all that was written.
+fn until_read(socket: &UnixStream) {
+    eventually("all is read", || {
+        let mut unread: libc::c_int = 0;
+        // SAFETY: the request writes one int, which is there.
+        let asked = unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut unread) };
+        assert_eq!(asked, 0);
+        unread == 0
+    });
+}
+
 /// Rule E3: a control message of an unknown kind is ignored on an idle connection too.
 #[test]
 fn unknown_kinds_between_streams_are_ignored() {
-    let (uri, server) = with_server(|mut server| {
+    let (watches, watched) = channel();
+    let (reads, read) = channel();
+    let (uri, server) = with_server(move |mut server| {
         for _ in 0..2 {
             let stream = server.empty_stream();
             server.socket.write_all(&stream).unwrap();
-            // After the client has begun to watch the connection.
-            std::thread::sleep(Duration::from_millis(200));
+            watched.recv().unwrap();
             let unknown = frame(2, 0, &[0xee, 1, 2, 3]);
             server.socket.write_all(&unknown).unwrap();
+            until_read(&server.socket);
+            reads.send(()).unwrap();
         }
     });
     let client = client();
-    fetch(&client, &uri).unwrap();
-    std::thread::sleep(Duration::from_millis(400));
-    fetch(&client, &uri).unwrap();
+    for _ in 0..2 {
+        fetch(&client, &uri).unwrap();
+        eventually("the connection is watched", || {
+            client.stats().connections_idle == 1
+        });
+        watches.send(()).unwrap();
+        read.recv().unwrap();
+    }
     assert_eq!(client.stats().connections_made, 1);
     server.join().unwrap();
 }

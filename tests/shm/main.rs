@@ -10,6 +10,8 @@
 )]
 
 mod addresses;
+#[path = "../common/asleep.rs"]
+mod asleep;
 #[path = "../common/child.rs"]
 mod child;
 mod hostile;

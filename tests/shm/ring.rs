@@ -27,6 +27,7 @@ use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
 
+use crate::asleep::{this_thread, until_asleep};
 use crate::idle::{Scripted, client, with_server};
 use crate::{
     bare_peer, frame, listen, name, next, open_copies, ready, send_with, shm, try_send_with,
@@ -498,13 +499,16 @@ fn begin_and_be_asked(server: &mut Scripted) {
 fn the_end_of_the_socket_is_noticed_beside_a_ring() {
     let hour = Duration::from_secs(3600);
     for spin in [Duration::ZERO, Duration::from_millis(1), hour] {
-        let (uri, server) = with_server(|mut server| {
+        let (reads, reading) = channel();
+        let (uri, server) = with_server(move |mut server| {
             begin_and_be_asked(&mut server);
             let ring = Bare::make();
             send_with(&server.socket, &ring_frame(), &[ring.fd.as_fd()]);
             server.socket.write_all(&frame(SWITCH, 0, &[])).unwrap();
-            // The client mostly sleeps then.
-            std::thread::sleep(Duration::from_millis(50));
+            let client = reading.recv().unwrap();
+            if spin < hour {
+                until_asleep(client);
+            }
         });
         let options = GetOptions {
             spin,
@@ -513,6 +517,7 @@ fn the_end_of_the_socket_is_noticed_beside_a_ring() {
         let (said, heard) = channel();
         std::thread::spawn(move || {
             let mut stream = client().get(&[&uri], b"t", &options, None).unwrap();
+            reads.send(this_thread()).unwrap();
             said.send(stream.next().unwrap_err()).unwrap();
         });
         let error = heard.recv_timeout(Duration::from_secs(10));

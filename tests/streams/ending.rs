@@ -1,6 +1,7 @@
 //! How streams end, by their consumer or server, and the return of lent memory.
 
 use crate::common;
+use crate::common::asleep::{this_thread, until_asleep};
 use crate::common::{FnProvider, batch, counting, import, read_all, stream_of};
 use crate::{SHM, SUBJECTS, assert_same, client, eventually, serve, server, server_of};
 use dipc::arrow::stream::ArrayReader;
@@ -72,14 +73,18 @@ fn a_token_cancels_waiting_calls() {
             let cancel = Cancel::new().unwrap();
             let options = subject.options();
             let outcome = thread::scope(|scope| {
-                let getting = scope.spawn(|| {
+                let (begins, begun) = mpsc::channel();
+                let (client, cancel) = (&client, &cancel);
+                let (uris, options) = ([uri.as_str()], &options);
+                let getting = scope.spawn(move || {
+                    begins.send(this_thread()).unwrap();
                     client
-                        .get(&[&uri], ticket.as_bytes(), &options, Some(&cancel))
+                        .get(&uris, ticket.as_bytes(), options, Some(cancel))
                         .and_then(|mut stream| read_all(&mut stream))
                 });
                 // Not before the provider's call: the release is for this call.
                 let _ = blocked.recv_timeout(Duration::from_secs(10));
-                thread::sleep(Duration::from_millis(50));
+                until_asleep(begun.recv().unwrap());
                 cancel.cancel();
                 getting.join().unwrap()
             });

@@ -17,6 +17,7 @@ use dipc::server::{ServerHandle, ServerOptions, ServerRequest};
 use dipc::transport::BodyPolicy;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use crate::common::asleep::{this_thread, until_asleep};
 use crate::common::child::{assert_in_child, in_child};
 use crate::common::{FnTaker, batch, export, export_schema, in_arena, read_all, schema, stream_of};
 use crate::{SUBJECTS, Subject, assert_same, client, eventually, server};
@@ -640,8 +641,13 @@ fn a_failure_ends_the_wait_for_a_schema() {
         .unwrap();
     let request = server.next_request(None, None).unwrap().unwrap();
     std::thread::scope(|scope| {
-        let waiting = scope.spawn(|| request.source_schema().map(drop));
-        std::thread::sleep(Duration::from_millis(20));
+        let (begins, begun) = mpsc::channel();
+        let asked = &request;
+        let waiting = scope.spawn(move || {
+            begins.send(this_thread()).unwrap();
+            asked.source_schema().map(drop)
+        });
+        until_asleep(begun.recv().unwrap());
         request.fail(Status::Busy.code(), "not now");
         waiting.join().unwrap().unwrap_err();
     });

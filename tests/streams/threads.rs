@@ -1,7 +1,6 @@
 //! The threads of a server process. Counts are taken in a separate process, because other tests
 //! have threads too.
 
-use std::collections::HashSet;
 use std::fmt;
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
@@ -291,21 +290,21 @@ fn child_provides() {
             assert_eq!(read_all(stream.as_mut().unwrap()).unwrap().len(), 1);
         };
         stream(1);
-        read.lock().unwrap().clear();
-        let woken = (0..TRIES).map(|index| {
+        // In each try: requests that the I/O thread has read, and its wake-ups.
+        let tries = (0..TRIES).map(|index| {
+            read.lock().unwrap().clear();
             let before = sleeps_of(IO);
             (2 + index * STREAMS..2 + (index + 1) * STREAMS).for_each(stream);
-            sleeps_of(IO) - before
+            let read = read.lock().unwrap();
+            assert_eq!(read.len() as u64, STREAMS, "{}", subject.scheme);
+            let by_io = read.iter().filter(|name| *name == IO).count();
+            (by_io, sleeps_of(IO) - before)
         });
-        let woken: Vec<_> = woken.collect();
-        let read = read.lock().unwrap();
-        let readers: HashSet<_> = read.iter().map(String::as_str).collect();
-        let scheme = subject.scheme;
-        assert_eq!(readers, HashSet::from(["dipc-stream"]), "{scheme}");
-        assert_eq!(read.len() as u64, TRIES * STREAMS, "{scheme}");
-        // The I/O thread may check each millisecond for a slow host, on a busy machine more often
-        // than a stream ends. A wake-up for each stream would show in every try.
-        assert!(woken.iter().any(|&it| it < STREAMS), "{scheme}: {woken:?}");
+        // On a busy machine a thread's idle time may pass between two streams, and the I/O thread,
+        // which may check each millisecond for a slow host, wakes more often than streams end.
+        let tries: Vec<_> = tries.collect();
+        let is_quiet = |&(by_io, woken): &(usize, u64)| by_io == 0 && woken < STREAMS;
+        assert!(tries.iter().any(is_quiet), "{}: {tries:?}", subject.scheme);
     }
 }
 
@@ -428,7 +427,10 @@ fn a_cancel_is_heard_while_the_host_is_busy() {
         serve(&server, "quick", counting(1, 10));
         let (heard, hears) = mpsc::channel();
         let heard = Mutex::new(heard);
+        let (begins, begun) = mpsc::channel();
+        let begins = Mutex::new(begins);
         let busy = FnProvider(move |request: &ServerRequest| {
+            begins.lock().unwrap().send(()).unwrap();
             let until = Instant::now() + Duration::from_secs(60);
             while !request.is_cancelled() && Instant::now() < until {
                 thread::sleep(Duration::from_millis(1));
@@ -444,7 +446,7 @@ fn a_cancel_is_heard_while_the_host_is_busy() {
         thread::scope(|scope| {
             let get = || client.get(&[&uri], b"busy", &subject.options(), Some(&cancel));
             let asked = scope.spawn(move || get().map(drop));
-            thread::sleep(Duration::from_millis(20));
+            begun.recv().unwrap();
             cancel.cancel();
             assert_eq!(
                 asked.join().unwrap().unwrap_err().status(),

@@ -8,6 +8,7 @@ use dipc::client::{Client, ClientOptions, GetOptions};
 use dipc::error::Status;
 use dipc::transport::{AccessOptions, ConnectOptions, LinkOptions, Settings};
 
+use crate::common::asleep::{this_thread, until_asleep};
 use crate::{connect, listen, next, readable, target, tcp};
 
 fn short() -> LinkOptions {
@@ -184,9 +185,10 @@ fn a_token_ends_connecting() {
         ..GetOptions::default()
     };
     let cancel = Cancel::new().unwrap();
+    let connecting = this_thread();
     let error = std::thread::scope(|scope| {
         scope.spawn(|| {
-            std::thread::sleep(Duration::from_millis(50));
+            until_asleep(connecting);
             cancel.cancel();
         });
         let stream = client.get(&[&uri], b"t", &options, Some(&cancel));

@@ -11,6 +11,7 @@ use dipc::proto::Uri;
 use dipc::server::{ServerHandle, ServerOptions};
 use dipc::transport::{self, ConnectOptions, LinkOptions, Settings};
 
+use crate::common::asleep::{this_thread, until_asleep};
 use crate::common::{batch, counting, read_all};
 use crate::{client, link_options, options, pair, serve, serving, works};
 
@@ -107,9 +108,10 @@ fn a_token_ends_connecting() {
         ..link_options()
     };
     let uri = format!("ucx://{}", silent.local_addr().unwrap());
+    let connecting = this_thread();
     let (status, text) = std::thread::scope(|scope| {
         scope.spawn(|| {
-            std::thread::sleep(Duration::from_millis(50));
+            until_asleep(connecting);
             cancel.cancel();
         });
         failure(&uri, &options)
