@@ -67,7 +67,9 @@ fn a_second_signal_cuts_what_is_under_way() {
     let mut server = large();
     let client = long_fetch(&server, folder.path());
     signal(&server.child, Signal::TERM);
-    std::thread::sleep(std::time::Duration::from_millis(300));
+    until("others are refused", || {
+        !run(&["ls", &server.uri]).status.success()
+    });
     assert!(
         server.child.try_wait().unwrap().is_none(),
         "a stream is under way"

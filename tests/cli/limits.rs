@@ -2,9 +2,10 @@
 //! (SIGXFSZ).
 
 use std::fs::{DirEntry, read_dir};
+use std::io::{BufRead as _, BufReader};
 use std::net::TcpStream;
 use std::os::unix::ffi::OsStrExt as _;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use dipc::client::{Client, ClientOptions, GetOptions};
@@ -186,10 +187,15 @@ fn a_client_with_a_deadline_waits_for_a_place() {
     // A script can tell that it may try again.
     let told = failure(75, &["get", &server.uri, "lineitem"]);
     assert!(told.contains("max_streams"), "{told}");
-    let waits = dipc()
+    let mut waits = dipc()
         .args(["get", &server.uri, "lineitem", "--deadline", "60s"])
-        .spawn();
-    std::thread::sleep(Duration::from_millis(300));
+        .args(["--log", "debug"])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut log = BufReader::new(waits.stderr.take().unwrap()).lines();
+    assert!(log.any(|line| line.unwrap().contains("asked again soon")));
     drop(held);
-    assert!(wait(&mut waits.unwrap()).success());
+    log.for_each(drop);
+    assert!(wait(&mut waits).success());
 }

@@ -221,10 +221,13 @@ fn a_cancel_before_the_decision_leaves_nothing() {
     {
         for verdict in ["good", "bad"] {
             let (begun, deciding_now) = mpsc::channel();
+            let (leaves, left) = mpsc::channel();
+            let left = Mutex::new(left);
             let (server, uri) = deciding(subject, move |request| {
                 if request.ticket() == b"slow" {
                     begun.send(()).unwrap();
-                    thread::sleep(Duration::from_millis(300));
+                    eventually("the cancel is heard", || request.is_cancelled());
+                    left.lock().recv().unwrap();
                 }
                 match request.headers().get("token") {
                     Some(b"good") => Ok(()),
@@ -267,6 +270,7 @@ fn a_cancel_before_the_decision_leaves_nothing() {
                 assert_eq!(outcome.unwrap_err().status(), Status::Cancelled);
             });
             drop(client);
+            leaves.send(()).unwrap();
             if verdict == "good" {
                 handled.recv_timeout(Duration::from_secs(20)).unwrap();
             }

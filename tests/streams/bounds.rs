@@ -12,7 +12,7 @@ use dipc::client::{GetOptions, Pending, Put, PutOptions, Stream};
 use dipc::device::DeviceKind;
 use dipc::error::{Error, Status};
 use dipc::proto::{Credit, Verb};
-use dipc::server::{ServerOptions, ServerRequest};
+use dipc::server::{ServerHandle, ServerOptions, ServerRequest};
 use parking_lot::Mutex;
 
 use crate::common::{FnTaker, batch, counting, export, export_schema, read_all, schema};
@@ -24,8 +24,9 @@ use crate::{SHM, SUBJECTS, Subject, client, eventually, serve, server};
 #[test]
 fn quiet_connections_end() {
     for subject in SUBJECTS {
+        // On a busy machine a client that asks takes its time, too.
         let options = ServerOptions {
-            request_timeout: Some(Duration::from_millis(300)),
+            request_timeout: Some(Duration::from_secs(3)),
             idle_timeout: Some(Duration::from_millis(100)),
             ..ServerOptions::default()
         };
@@ -43,6 +44,11 @@ fn quiet_connections_end() {
         if subject.scheme != "tcp" {
             continue;
         }
+        let options = ServerOptions {
+            request_timeout: Some(Duration::from_millis(300)),
+            ..ServerOptions::default()
+        };
+        let (_server, uri) = crate::server(subject, options);
         let target = uri.trim_start_matches("tcp://").split('?').next().unwrap();
         for begun in [&b""[..], &[1, 0, 0, 0, 0]] {
             let mut peer = TcpStream::connect(target).unwrap();
@@ -85,6 +91,7 @@ fn a_connection_with_lent_memory_stays() {
     let mut stream = client.get(&[&uri], b"t", &SHM.options(), None).unwrap();
     let kept = read_all(&mut stream).unwrap();
     drop(stream);
+    // Both times pass.
     std::thread::sleep(Duration::from_millis(400));
     let stats = server.stats();
     assert!(
@@ -410,8 +417,9 @@ fn a_call_with_a_deadline_waits_for_a_place() {
         assert_busy(&put(None).unwrap_err(), "max_streams");
         let long = Some(Duration::from_secs(30));
         thread::scope(|scope| {
+            let before = busy(&server);
             let waits = scope.spawn(|| put(long).unwrap());
-            thread::sleep(Duration::from_millis(150));
+            eventually("it is refused", || busy(&server) > before);
             drop(held);
             assert_eq!(waits.join().unwrap(), 0);
         });
@@ -463,8 +471,11 @@ fn polled_requests_wait_for_a_place() {
         let mut waiting: Vec<_> = (0..10)
             .map(|_| start(Some(Duration::from_secs(30)), None))
             .collect();
-        thread::sleep(Duration::from_millis(250));
-        assert!(waiting.iter().all(|it| !answered(it).unwrap()));
+        let before = busy(&server);
+        eventually("they are refused more than once", || {
+            assert!(waiting.iter().all(|it| !answered(it).unwrap()));
+            busy(&server) > before + 2 * waiting.len() as u64
+        });
         cancel.cancel();
         assert_eq!(refusal(cancelled).status(), Status::Cancelled);
         drop(held);
@@ -474,6 +485,11 @@ fn polled_requests_wait_for_a_place() {
             thread::sleep(Duration::from_millis(2));
         }
     }
+}
+
+/// Requests that the server has refused for want of room.
+fn busy(server: &ServerHandle) -> u64 {
+    server.stats().refused[Status::Busy.code().unsigned_abs() as usize]
 }
 
 /// The error names its option, and says when to ask again.
