@@ -211,11 +211,12 @@ fn parts(server: &Server, tcp: &str) {
     }
 }
 
-/// "endless": 1000 rows each millisecond; and "ended": how many of its streams have ended.
+/// "endless": 1000 rows each millisecond; "begun" and "ended": how many of its streams have.
 fn endless(server: &Server) {
-    let ended = Arc::new(AtomicI64::new(0));
-    let counter = Arc::clone(&ended);
+    let (begun, ended) = (Arc::new(AtomicI64::new(0)), Arc::new(AtomicI64::new(0)));
+    let (begins, counter) = (Arc::clone(&begun), Arc::clone(&ended));
     let endless = move |_: &Request<'_>| {
+        begins.fetch_add(1, Ordering::SeqCst);
         let counted = Counted(Arc::clone(&counter));
         let all = (0..).step_by(1000).map(move |first| {
             let _ = &counted;
@@ -225,9 +226,11 @@ fn endless(server: &Server) {
         batches(&numbers(vec![]).schema(), all)
     };
     server.serve("endless", endless).unwrap();
-    let ended = move |_: &Request<'_>| {
-        let batch = numbers(vec![ended.load(Ordering::SeqCst)]);
-        batches(&batch.schema(), [batch])
-    };
-    server.serve("ended", ended).unwrap();
+    for (ticket, count) in [("begun", begun), ("ended", ended)] {
+        let count = move |_: &Request<'_>| {
+            let batch = numbers(vec![count.load(Ordering::SeqCst)]);
+            batches(&batch.schema(), [batch])
+        };
+        server.serve(ticket, count).unwrap();
+    }
 }

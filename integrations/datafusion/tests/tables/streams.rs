@@ -26,20 +26,19 @@ fn with_endless(uri: &str) -> SessionContext {
     context
 }
 
-/// How many streams of "endless" the server has seen end.
-async fn ended(context: &SessionContext) -> i64 {
-    numbers(context, "SELECT n FROM dipc.public.ended").await[0]
+/// How many streams of "endless" the server has seen begin, or end.
+async fn seen(context: &SessionContext, what: &str) -> i64 {
+    numbers(context, &format!("SELECT n FROM dipc.public.{what}")).await[0]
 }
 
-async fn wait_for_end(context: &SessionContext, count: i64) {
-    let seen = async {
-        while ended(context).await < count {
+async fn wait_for(context: &SessionContext, what: &str, count: i64) {
+    let all = async {
+        while seen(context, what).await < count {
             sleep(Duration::from_millis(10)).await;
         }
     };
-    timeout(PATIENCE, seen)
-        .await
-        .expect("the server still sends");
+    let waited = timeout(PATIENCE, all).await;
+    waited.unwrap_or_else(|_| panic!("the server has not seen {count} streams {what}"));
 }
 
 /// Promise of `DipcTableProvider`: a query with a limit ends its stream at the server, before the
@@ -57,7 +56,7 @@ async fn limits_end_streams() {
             rows += stream.next().await.unwrap().unwrap().num_rows();
         }
         assert_eq!(rows, 25);
-        wait_for_end(&context, before + 1).await;
+        wait_for(&context, "ended", before + 1).await;
         assert!(stream.next().await.is_none());
     }
 }
@@ -72,17 +71,17 @@ async fn drops_end_streams() {
         let query = context.sql("SELECT n + 1 FROM endless").await.unwrap();
         let mut stream = query.execute_stream().await.unwrap();
         assert!(stream.next().await.unwrap().unwrap().num_rows() > 0);
-        assert_eq!(ended(&context).await, before);
+        assert_eq!(seen(&context, "ended").await, before);
         drop(stream);
-        wait_for_end(&context, before + 1).await;
+        wait_for(&context, "ended", before + 1).await;
 
         let counting = context.sql("SELECT sum(n) FROM endless").await.unwrap();
         let task = tokio::spawn(counting.collect());
-        sleep(Duration::from_millis(50)).await;
-        assert_eq!(ended(&context).await, before + 1);
+        wait_for(&context, "begun", before + 2).await;
+        assert_eq!(seen(&context, "ended").await, before + 1);
         task.abort();
         assert!(task.await.unwrap_err().is_cancelled());
-        wait_for_end(&context, before + 2).await;
+        wait_for(&context, "ended", before + 2).await;
     }
 }
 
