@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import signal
 import threading
 import time
@@ -203,12 +204,24 @@ def test_many_streams_at_once():
         assert server.stats.streams_served == 160
 
 
+def others_are_awake():
+    """True while a thread of this process other than the caller runs."""
+    for thread in os.listdir("/proc/self/task"):
+        if int(thread) != threading.get_native_id():
+            with open(f"/proc/self/task/{thread}/stat") as stat:
+                # The state follows the name.
+                if stat.read().rpartition(")")[2].split()[0] == "R":
+                    return True
+    return False
+
+
 def test_what_a_client_gives_back_late_is_released():
     """Without another request that would wake the server's thread: it was asleep when the batches were lent."""
     arena = dipc.Arena()
-    lends = threading.Event()
+    runs, lends = threading.Event(), threading.Event()
 
     def provide():
+        runs.set()
         assert lends.wait(WAIT)
         yield arena.copy(table(100_000))
 
@@ -218,8 +231,11 @@ def test_what_a_client_gives_back_late_is_released():
         got = []
         client = threading.Thread(target=lambda: got.append(dipc.get(uri, "x").read_all()))
         client.start()
-        # The provider runs, and the thread that takes requests waits for the next one.
-        time.sleep(0.2)
+        # The thread that takes requests waits for the next one, and the others for this test.
+        assert runs.wait(WAIT)
+        end = time.monotonic() + WAIT
+        while others_are_awake() and time.monotonic() < end:
+            time.sleep(0.01)
         lends.set()
         client.join(WAIT)
         while server.stats.streams_active:
