@@ -97,9 +97,16 @@ fn raise_file_limit() {
 #[cfg(test)]
 mod tests {
     use anyhow::Context as _;
+    use clap::CommandFactory as _;
     use datafusion::common::DataFusionError;
 
     use super::*;
+
+    /// Promise of clap: options and groups have names of their own.
+    #[test]
+    fn options_are_declared_soundly() {
+        Cli::command().debug_assert();
+    }
 
     /// Promise of the command: an error says each cause once.
     #[test]

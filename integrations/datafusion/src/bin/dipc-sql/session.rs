@@ -17,6 +17,8 @@ use crate::tpch;
 
 /// Options of a session.
 #[derive(clap::Args, Clone, Default)]
+// Each command that has these has a group of the same name itself.
+#[group(skip)]
 pub struct Args {
     /// URLs of the workers, with a comma between two; without them this process works alone
     #[arg(long, value_name = "URL", value_delimiter = ',')]
