@@ -6,7 +6,6 @@ use std::io::{BufRead as _, BufReader};
 use std::net::TcpStream;
 use std::os::unix::ffi::OsStrExt as _;
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 use dipc::client::{Client, ClientOptions, GetOptions};
 use dipc::proto::{Credit, Uri};
