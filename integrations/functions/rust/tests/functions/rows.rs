@@ -113,7 +113,11 @@ fn rows_without_bytes_end_no_server() {
         };
         for (kind, batch) in free(1 << 20) {
             for (way, answer) in ways(&client, &server.uri, &batch) {
-                assert_eq!(answer.unwrap(), [batch.clone()], "{kind}, {way}");
+                assert_eq!(
+                    answer.unwrap(),
+                    std::slice::from_ref(&batch),
+                    "{kind}, {way}"
+                );
             }
             goes_on();
         }
