@@ -139,7 +139,6 @@ impl ServerCore {
         let host: Weak<dyn Host> = Weak::clone(&self.me) as Weak<Self>;
         let peer = connection.identity().peer.clone();
         let limits = ServedLimits {
-            region_idle: self.link_options.lending.region_idle,
             most_queued: self.options.most_queued(),
             quiet: QuietTimes {
                 request: self.options.request_timeout,

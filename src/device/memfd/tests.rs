@@ -55,7 +55,10 @@ fn a_charge_is_back_when_nobody_has_the_file() {
     assert!(!is_back(&drops));
     // SAFETY: the mapping was made above, and nothing points to it.
     unsafe { munmap(mapped, 4096) }.unwrap();
-    assert!(is_back(&drops));
+    // A process that another test is about to start has copies for a moment.
+    while !is_back(&drops) {
+        std::thread::yield_now();
+    }
 }
 
 /// Another process that has the file keeps the charge too.

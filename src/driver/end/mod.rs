@@ -36,7 +36,7 @@ use crate::proto::{
     ArrivedRequest, Headers, QuietTimes, Role, RoleTags, Sender, SenderConfig, Session, Tags,
     Timestamp,
 };
-use crate::transport::{BodyWays, Connection, ConnectionReadiness, LendingOptions, RegionPool};
+use crate::transport::{BodyWays, Connection, ConnectionReadiness, RegionPool};
 
 /// A connection, as its threads share it.
 pub type EndLink = Link<End>;
@@ -60,8 +60,6 @@ pub trait Host: Send + Sync {
 /// What a server allows a connection.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ServedLimits {
-    /// How long a region of its may be idle.
-    pub region_idle: Duration,
     /// While more bytes than this wait to be written, nothing new is produced.
     pub most_queued: u64,
     /// How long it may go without a request.
@@ -92,7 +90,6 @@ pub struct End {
     /// What this end knows of the protocol.
     pub session: EndSession,
     pool: Option<Arc<RegionPool>>,
-    region_idle: Duration,
     /// Where more bytes than this wait to be written, nothing new is produced.
     most_queued: u64,
     /// Descriptors of regions whose REGION message has not left the state machine.
@@ -101,9 +98,7 @@ pub struct End {
     outbound: Option<Box<dyn Outbound>>,
     /// Told when the client of the stream now served has gone.
     watch: Option<Arc<ClientWatch>>,
-    /// The last read was ended by its budget. The descriptor does not tell of messages that the
-    /// transport has already.
-    has_unread: bool,
+    unread: Unread,
     /// More messages are about to follow those that are queued, and share their system call.
     writes: Writes,
     /// The last write found no room for everything.
@@ -113,9 +108,18 @@ pub struct End {
     /// When to ask next whether the peer's machine still answers.
     probe_at: Option<Timestamp>,
     returns: Arc<ReturnQueue>,
-    /// Messages may come that the descriptor does not tell of.
-    is_awake: bool,
     kept: Kept,
+}
+
+/// Messages that wait to be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Unread {
+    /// The descriptor tells of them.
+    Told,
+    /// The last read was ended by its budget: the transport may have some.
+    Left,
+    /// The transport looks for some, and tells of none: see [`Connection::wake`].
+    LookedFor,
 }
 
 /// What keeps the connection of a client that neither a consumer nor the pool has.
@@ -176,7 +180,7 @@ impl EndLink {
         let is_ordered = connection.identity().profile.is_ordered;
         let session = Session::server(config, is_ordered, limits.quiet, clock::now());
         let mut end = End::new(connection, session, free_tag);
-        (end.region_idle, end.most_queued) = (limits.region_idle, limits.most_queued);
+        end.most_queued = limits.most_queued;
         let identity = end.connection.identity().clone();
         let beside = Beside {
             id,
@@ -260,18 +264,16 @@ impl End {
             pool: connection.pool(),
             connection,
             session,
-            region_idle: LendingOptions::default().region_idle,
             most_queued: u64::MAX,
             announced: HashMap::new(),
             outbound: None,
             watch: None,
-            has_unread: false,
+            unread: Unread::Told,
             writes: Writes::AtOnce,
             is_full: false,
             retire_at: None,
             probe_at: None,
             returns: Arc::new(ReturnQueue::new(free_tag)),
-            is_awake: false,
             kept: Kept::Nothing,
         }
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Afterwards, End, EndEffects, EndLink, EndSession, Kept};
+use super::{Afterwards, End, EndEffects, EndLink, EndSession, Kept, Unread};
 use crate::device::cuda::Device;
 use crate::driver::clock;
 use crate::driver::packed::PackedBody;
@@ -145,8 +145,8 @@ impl End {
 
     /// Messages are looked for from now on, until [`doze`](Self::doze).
     pub fn wake(&mut self) {
-        if !self.is_awake {
-            self.is_awake = true;
+        if self.unread != Unread::LookedFor {
+            self.unread = Unread::LookedFor;
             self.connection.wake();
         }
     }
@@ -154,7 +154,9 @@ impl End {
     /// The owner is about to wait for the descriptors. Returns whether there is something to be
     /// read first.
     pub fn doze(&mut self) -> bool {
-        self.is_awake = false;
+        if self.unread == Unread::LookedFor {
+            self.unread = Unread::Told;
+        }
         self.connection.doze()
     }
 
@@ -242,10 +244,10 @@ impl End {
     ) -> usize {
         // The clock is read once for all messages, and not where there is none.
         let (mut read, mut bytes, mut now) = (0, 0, None);
-        self.has_unread = false;
+        self.note_left(false);
         while self.session.closed().is_none() && goes_on(&self.session) {
             if read >= budget.messages || bytes >= budget.bytes {
-                self.has_unread = true;
+                self.note_left(true);
                 break;
             }
             if self.is_flooded() {
@@ -268,7 +270,7 @@ impl End {
             // A request, a return or a credit may be followed by the next at once.
             self.pump(effects);
             if effects.request.is_some() || effects.over.is_some() {
-                self.has_unread = true;
+                self.note_left(true);
                 break;
             }
         }
@@ -278,6 +280,15 @@ impl End {
             effects.bodies_for = Some(Arc::clone(stream));
         }
         read
+    }
+
+    /// Notes whether a read was ended by its budget.
+    fn note_left(&mut self, is_left: bool) {
+        self.unread = match (self.unread, is_left) {
+            (Unread::LookedFor, _) => Unread::LookedFor,
+            (_, true) => Unread::Left,
+            (_, false) => Unread::Told,
+        };
     }
 
     /// Reads a message, if there is one. Returns how much memory it takes.

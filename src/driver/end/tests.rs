@@ -123,7 +123,6 @@ fn serve_counted(
     };
     let config = SenderConfig::default();
     let limits = ServedLimits {
-        region_idle: Duration::from_secs(1),
         most_queued,
         ..ServedLimits::default()
     };

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::receiving::{hand_on_bodies, peer_has_ended};
 use super::{
-    ArrivedRequest, Beside, End, EndEffects, EndLink, LentHold, Outbound, Progress, Writes,
+    ArrivedRequest, Beside, End, EndEffects, EndLink, LentHold, Outbound, Progress, Unread, Writes,
 };
 use crate::driver::clock;
 use crate::driver::turning::{ANSWERS_HIGH_WATER_BYTES, Budget, Turn};
@@ -24,7 +24,7 @@ impl Turn for End {
             return self.wants_and(true);
         }
         self.writes = Writes::AtOnce;
-        if self.is_awake {
+        if self.unread == Unread::LookedFor {
             self.doze();
         }
         if budget.writes_on {
@@ -34,7 +34,7 @@ impl Turn for End {
         if !self.begins() {
             self.read(budget, effects);
         }
-        let mut soon = self.begins() || self.has_unread;
+        let mut soon = self.begins() || self.unread == Unread::Left;
         let progress = match effects.request {
             None => self.send_outbound(budget, effects),
             Some(_) => None,
@@ -55,8 +55,8 @@ impl Turn for End {
     }
 
     fn wants(&self) -> Wants {
-        let soon = self.session.has_waiting() || self.begins() || self.has_unread;
-        self.wants_and(soon || self.is_awake)
+        let soon = self.session.has_waiting() || self.begins() || self.unread != Unread::Told;
+        self.wants_and(soon)
     }
 
     fn upkeep(&mut self, now: Timestamp, effects: &mut EndEffects) {
@@ -301,8 +301,9 @@ impl End {
                 // Under the lock: memory that is back must not count as lent if the connection
                 // ends.
                 drop(hold);
-                let idle = self.region_idle;
-                self.retire_at.get_or_insert_with(|| clock::after(idle));
+                if let Some(pool) = &self.pool {
+                    (self.retire_at).get_or_insert_with(|| clock::after(pool.idle_time()));
+                }
                 self.let_go(effects);
             }
             SessionEvent::RegionForgotten { id } => {

@@ -156,7 +156,6 @@ fn connect(name: &str) -> Served {
         Box::new(server),
         SenderConfig::default(),
         ServedLimits {
-            region_idle: Duration::from_secs(1),
             most_queued: u64::MAX,
             ..ServedLimits::default()
         },

@@ -99,7 +99,10 @@ impl<P, K, B> Session<P, K, B> {
         closed: Option<&Error>,
     ) -> Result<()> {
         let mut messages = messages.into_iter();
-        let handled = messages.try_for_each(|it| self.deliver_here(now, Side::Data, it));
+        let handled = messages.try_for_each(|it| {
+            self.note_message(now)?;
+            self.deliver_here(now, Side::Data, it)
+        });
         if let Some(error) = closed
             && let Some(stream) = &mut self.stream
         {
@@ -197,6 +200,11 @@ impl<P, K, B> Session<P, K, B> {
         }
     }
 
+    /// Notes for the stream that comes in that a message has come.
+    pub(super) fn note_message(&mut self, now: Timestamp) -> Result<()> {
+        (self.stream_mut()).map_or(Ok(()), |stream| stream.note_message(now))
+    }
+
     fn deliver_here(
         &mut self,
         now: Timestamp,
@@ -207,7 +215,7 @@ impl<P, K, B> Session<P, K, B> {
         let Some(stream) = &mut self.stream else {
             return Ok(());
         };
-        stream.deliver(now, side, message)?;
+        stream.deliver(now, side, message);
         if is_server && stream.is_over_on_wire() {
             // Rule Q10.
             self.sender.incoming_over();

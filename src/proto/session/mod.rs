@@ -223,6 +223,7 @@ impl<P, K, B> Session<P, K, B> {
     ///
     /// The peer broke a rule, and the caller closes the connection.
     pub fn handle(&mut self, now: Timestamp, message: InMessage<B>) -> Result<Handled> {
+        self.note_message(now)?;
         let bytes = message.held_bytes();
         let of_stream = match message {
             InMessage::Metadata(bytes) => StreamMessage::Metadata(bytes),

@@ -109,13 +109,9 @@ impl<B> IncomingStream<B> {
         }
     }
 
-    /// Takes a message that has come on the connection `side`.
-    ///
-    /// # Errors
-    ///
-    /// The peer goes on and on with a stream that was cancelled.
-    pub fn deliver(&mut self, now: Timestamp, side: Side, message: StreamMessage<B>) -> Result<()> {
-        // An error is kept by the receiver, which is closed by it.
+    /// Takes a message that has come on the connection `side`. The receiver keeps an error, which ends
+    /// the stream.
+    pub fn deliver(&mut self, now: Timestamp, side: Side, message: StreamMessage<B>) {
         let _ = match message {
             StreamMessage::Metadata(bytes) => self.receiver.handle_metadata(now, &bytes),
             StreamMessage::Tagged { tag, bytes } => {
@@ -128,6 +124,14 @@ impl<B> IncomingStream<B> {
             }
             StreamMessage::Control(control) => self.receiver.handle(now, side, control),
         };
+    }
+
+    /// Notes that a message has come on one of its connections, whatever the message is.
+    ///
+    /// # Errors
+    ///
+    /// The peer goes on and on with a stream that was left.
+    pub fn note_message(&mut self, now: Timestamp) -> Result<()> {
         let Some(left) = &mut self.left else {
             return Ok(());
         };

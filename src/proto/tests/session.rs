@@ -479,6 +479,12 @@ fn a_stream_that_was_left_ends() {
     let silent = SessionEvent::Silent(Duration::from_secs(60));
     assert_eq!(events(&mut session), [silent]);
     assert_eq!((session.rest(), session.poll_timeout()), (Rest::More, None));
+    // Nor does it go on for ever, in whatever messages.
+    let mut session = left();
+    let unknown = || session.handle(at(1), InMessage::Control(vec![99].into()));
+    let mut handled = std::iter::repeat_with(unknown).take(2 << 20);
+    let error = handled.find_map(Result::err).unwrap();
+    assert_eq!(error.status(), Status::Protocol);
     let mut session = left();
     let error = Control::Error {
         status: Status::Cancelled.code(),

@@ -185,6 +185,11 @@ impl RegionPool {
         std::mem::take(&mut regions.due)
     }
 
+    /// How long a region is kept that nobody uses.
+    pub fn idle_time(&self) -> Duration {
+        self.core.options.idle_time()
+    }
+
     /// The ids of regions that have been idle, for REGION_GONE messages, and the time until the
     /// next look.
     pub fn retire_idle(&self) -> (Vec<u16>, Option<Duration>) {
