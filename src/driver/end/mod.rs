@@ -18,7 +18,6 @@ mod upkeep;
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Weak};
-use std::time::Duration;
 
 pub use message::{Gathered, LentHold};
 pub use receiving::{StreamGpus, hand_on_bodies, peer_has_ended};
