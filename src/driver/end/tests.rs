@@ -1,6 +1,7 @@
 //! A connection at a server, over a transport that does as little as each test needs.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use rustix::event::{EventfdFlags, eventfd};
 
