@@ -85,7 +85,6 @@ impl Fetch {
             if look != Look::Count {
                 end.wake();
             }
-            end.speak(effects);
             let takes = look == Look::Take && !is_split;
             let taken = takes.then(|| next_message(end)).flatten();
             let taken = taken.map(|message| Taken::find(message, end, &link));

@@ -312,9 +312,10 @@ impl<B> IncomingStream<B> {
 
     /// Whether a stream that its consumer has left is over, once.
     pub fn has_just_ended(&mut self) -> bool {
-        let is_over = self.rest() != Rest::More;
-        let told = self.left.as_mut().filter(|left| is_over && !left.is_told);
-        told.map(|left| left.is_told = true).is_some()
+        if self.left.as_ref().is_none_or(|left| left.is_told) || self.rest() == Rest::More {
+            return false;
+        }
+        self.left.as_mut().map(|left| left.is_told = true).is_some()
     }
 
     /// When the peer has been silent for too long about a stream that its consumer has left.
