@@ -30,7 +30,7 @@ impl End {
     /// connection.
     pub(super) fn handle(
         &mut self,
-        message: Incoming,
+        mut message: Incoming,
         now: Timestamp,
         effects: &mut EndEffects,
     ) -> Result<()> {
@@ -40,14 +40,21 @@ impl End {
             len: memory.len() as u64,
             memory,
         };
+        // Bytes stay where they are: to move them would take as long as to read them.
         let message = match message {
-            Incoming::Metadata(bytes) => InMessage::Metadata(bytes),
-            Incoming::Tagged { tag, bytes } => InMessage::Tagged { tag, bytes },
+            Incoming::Metadata(ref bytes) => InMessage::Metadata(&**bytes),
+            Incoming::Tagged { tag, ref bytes } => InMessage::Tagged {
+                tag,
+                bytes: &**bytes,
+            },
             Incoming::Body { seq, memory } => body(seq, PackedBody::Host(memory)),
             Incoming::GpuBody { seq, body: memory } => body(seq, PackedBody::Gpu(memory)),
-            Incoming::Control { bytes, fd: came } => {
-                fd = came;
-                InMessage::Control(bytes)
+            Incoming::Control {
+                ref bytes,
+                fd: ref mut came,
+            } => {
+                fd = came.take();
+                InMessage::Control(&**bytes)
             }
         };
         match self.session.handle(now, message)? {

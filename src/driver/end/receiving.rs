@@ -268,7 +268,9 @@ impl End {
             }
             read += 1;
             // A request, a return or a credit may be followed by the next at once.
-            self.pump(effects);
+            if self.session.has_output() {
+                self.pump(effects);
+            }
             if effects.request.is_some() || effects.over.is_some() {
                 self.note_left(true);
                 break;

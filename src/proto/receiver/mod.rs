@@ -361,6 +361,11 @@ impl<B> Receiver<B> {
         self.transmits.pop_front()
     }
 
+    /// Whether there is a message, an event or a body to return.
+    pub fn has_output(&self) -> bool {
+        !self.transmits.is_empty() || !self.events.is_empty() || !self.abandoned.is_empty()
+    }
+
     /// The next event.
     pub fn poll_event(&mut self) -> Option<ReceiverEvent> {
         self.events.pop_front()

@@ -265,6 +265,11 @@ impl<P, K> Sender<P, K> {
         self.transmits.pop_front()
     }
 
+    /// Whether there is a message or an event.
+    pub fn has_output(&self) -> bool {
+        !self.transmits.is_empty() || !self.events.is_empty()
+    }
+
     /// The next event.
     pub fn poll_event(&mut self) -> Option<SenderEvent<K>> {
         self.events.pop_front()

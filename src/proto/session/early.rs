@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 
 use super::StreamMessage;
+use crate::proto::Bytes;
 
 /// Most messages.
 const MOST_EARLY: usize = 1024;
@@ -13,7 +14,7 @@ const MOST_EARLY_BYTES: u64 = 64 << 20;
 
 #[derive(Debug)]
 pub(super) struct EarlyMessages<B> {
-    messages: VecDeque<StreamMessage<B>>,
+    messages: VecDeque<StreamMessage<Bytes, B>>,
     body_bytes: u64,
     other_bytes: u64,
     /// Most bytes of bodies, and one body more.
@@ -31,17 +32,17 @@ impl<B> EarlyMessages<B> {
     }
 
     /// Keeps a message that takes `bytes` of memory.
-    pub(super) fn push(&mut self, message: StreamMessage<B>, bytes: u64) {
+    pub(super) fn push(&mut self, message: StreamMessage<&[u8], B>, bytes: u64) {
         let count = match message {
             StreamMessage::Body { .. } => &mut self.body_bytes,
             _ => &mut self.other_bytes,
         };
         *count = count.saturating_add(bytes);
-        self.messages.push_back(message);
+        self.messages.push_back(kept(message));
     }
 
     /// All of them.
-    pub(super) fn take(&mut self) -> VecDeque<StreamMessage<B>> {
+    pub(super) fn take(&mut self) -> VecDeque<StreamMessage<Bytes, B>> {
         (self.body_bytes, self.other_bytes) = (0, 0);
         std::mem::take(&mut self.messages)
     }
@@ -55,5 +56,18 @@ impl<B> EarlyMessages<B> {
         self.body_bytes > self.body_limit
             || self.other_bytes > MOST_EARLY_BYTES
             || self.messages.len() >= MOST_EARLY
+    }
+}
+
+/// The message with bytes of its own.
+fn kept<B>(message: StreamMessage<&[u8], B>) -> StreamMessage<Bytes, B> {
+    match message {
+        StreamMessage::Metadata(bytes) => StreamMessage::Metadata(bytes.into()),
+        StreamMessage::Tagged { tag, bytes } => StreamMessage::Tagged {
+            tag,
+            bytes: bytes.into(),
+        },
+        StreamMessage::Body { seq, len, memory } => StreamMessage::Body { seq, len, memory },
+        StreamMessage::Control(control) => StreamMessage::Control(control),
     }
 }

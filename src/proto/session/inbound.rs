@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use super::{IncomingStream, Rest, Session, SessionEvent, StreamMessage};
 use crate::error::{Error, Result};
-use crate::proto::{Control, SenderState, Side, Timestamp};
+use crate::proto::{Bytes, Control, SenderState, Side, Timestamp};
 
 /// Most messages that may overtake a request: the schema, and an ABORT.
 const MOST_OVERTAKING: usize = 4;
@@ -82,7 +82,7 @@ impl<P, K, B> Session<P, K, B> {
     }
 
     /// What has come for the stream whose bodies come here.
-    pub fn take_bodies(&mut self) -> VecDeque<StreamMessage<B>> {
+    pub fn take_bodies(&mut self) -> VecDeque<StreamMessage<Bytes, B>> {
         self.early.take()
     }
 
@@ -95,7 +95,7 @@ impl<P, K, B> Session<P, K, B> {
     pub fn handle_bodies(
         &mut self,
         now: Timestamp,
-        messages: VecDeque<StreamMessage<B>>,
+        messages: VecDeque<StreamMessage<Bytes, B>>,
         closed: Option<&Error>,
     ) -> Result<()> {
         let mut messages = messages.into_iter();
@@ -179,7 +179,7 @@ impl<P, K, B> Session<P, K, B> {
     pub(super) fn deliver(
         &mut self,
         now: Timestamp,
-        message: StreamMessage<B>,
+        message: StreamMessage<&[u8], B>,
         bytes: u64,
     ) -> Result<()> {
         match self.inbound {
@@ -205,11 +205,11 @@ impl<P, K, B> Session<P, K, B> {
         (self.stream_mut()).map_or(Ok(()), |stream| stream.note_message(now))
     }
 
-    fn deliver_here(
+    fn deliver_here<T: AsRef<[u8]>>(
         &mut self,
         now: Timestamp,
         side: Side,
-        message: StreamMessage<B>,
+        message: StreamMessage<T, B>,
     ) -> Result<()> {
         let is_server = self.is_server();
         let Some(stream) = &mut self.stream else {

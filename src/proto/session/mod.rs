@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use crate::error::{Error, Result};
 use crate::proto::{
-    Bytes, Control, Headers, ReceiverTransmit, Request, Role, Sender, SenderConfig, SenderEvent,
+    Control, Headers, ReceiverTransmit, Request, Role, Sender, SenderConfig, SenderEvent,
     SenderState, Side, Timestamp, Transmit, WindowRoom, body_of_tag, is_answer,
 };
 use early::EarlyMessages;
@@ -50,17 +50,17 @@ pub struct Session<P, K, B> {
     closed: Option<Error>,
 }
 
-/// A message that arrived. `C` is a control message (rule E3), encoded or not.
+/// A message that arrived. `T` has bytes, and `C` a control message (rule E3), encoded or not.
 #[derive(Debug)]
-pub enum InMessage<B, C = Bytes> {
+pub enum InMessage<T, B, C = T> {
     /// Untagged (rule M2).
-    Metadata(Bytes),
+    Metadata(T),
     /// A tagged message other than a packed body.
     Tagged {
         /// The whole tag.
         tag: u64,
         /// The bytes.
-        bytes: Bytes,
+        bytes: T,
     },
     /// A packed body (rule D3).
     Body {
@@ -76,9 +76,9 @@ pub enum InMessage<B, C = Bytes> {
 }
 
 /// A message of a stream that comes in.
-pub type StreamMessage<B> = InMessage<B, Control>;
+pub type StreamMessage<T, B> = InMessage<T, B, Control>;
 
-impl<B> InMessage<B> {
+impl<B> InMessage<&[u8], B> {
     /// Bytes of memory that it takes.
     fn held_bytes(&self) -> u64 {
         match self {
@@ -222,7 +222,7 @@ impl<P, K, B> Session<P, K, B> {
     /// # Errors
     ///
     /// The peer broke a rule, and the caller closes the connection.
-    pub fn handle(&mut self, now: Timestamp, message: InMessage<B>) -> Result<Handled> {
+    pub fn handle(&mut self, now: Timestamp, message: InMessage<&[u8], B>) -> Result<Handled> {
         self.note_message(now)?;
         let bytes = message.held_bytes();
         let of_stream = match message {
@@ -231,13 +231,13 @@ impl<P, K, B> Session<P, K, B> {
             InMessage::Tagged { tag, bytes } => {
                 let is_body = self.inbound.has_come() && body_of_tag(tag).is_some();
                 if !is_body && (self.is_server() || self.sender.takes(tag)) {
-                    self.sender.handle_tagged(tag, &bytes)?;
+                    self.sender.handle_tagged(tag, bytes)?;
                     return Ok(Handled::Done);
                 }
                 StreamMessage::Tagged { tag, bytes }
             }
             // Rule E3: unknown kinds are ignored.
-            InMessage::Control(bytes) => match Control::decode(&bytes)? {
+            InMessage::Control(bytes) => match Control::decode(bytes)? {
                 None => return Ok(Handled::Done),
                 Some(control) => match self.handle_control(control)? {
                     Routed::Done => return Ok(Handled::Done),
@@ -311,6 +311,13 @@ impl<P, K, B> Session<P, K, B> {
         }
         self.closed = Some(error);
         self.sender.handle_disconnect()
+    }
+
+    /// Whether there may be a message for the transport, or an event.
+    pub fn has_output(&self) -> bool {
+        self.sender.has_output()
+            || !self.events.is_empty()
+            || self.stream().is_some_and(IncomingStream::has_output)
     }
 
     /// The next message for the transport.

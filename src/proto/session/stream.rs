@@ -111,11 +111,17 @@ impl<B> IncomingStream<B> {
 
     /// Takes a message that has come on the connection `side`. The receiver keeps an error, which ends
     /// the stream.
-    pub fn deliver(&mut self, now: Timestamp, side: Side, message: StreamMessage<B>) {
+    pub fn deliver<T: AsRef<[u8]>>(
+        &mut self,
+        now: Timestamp,
+        side: Side,
+        message: StreamMessage<T, B>,
+    ) {
         let _ = match message {
-            StreamMessage::Metadata(bytes) => self.receiver.handle_metadata(now, &bytes),
+            StreamMessage::Metadata(bytes) => self.receiver.handle_metadata(now, bytes.as_ref()),
             StreamMessage::Tagged { tag, bytes } => {
-                self.receiver.handle_body(now, tag, InBody::List(&bytes))
+                let body = InBody::List(bytes.as_ref());
+                self.receiver.handle_body(now, tag, body)
             }
             StreamMessage::Body { seq, len, memory } => {
                 let tag = body_tag(seq, BodyKind::Packed);
@@ -186,6 +192,11 @@ impl<B> IncomingStream<B> {
             true => None,
             false => self.of_bodies.pop_front(),
         }
+    }
+
+    /// Whether there is something to send, or to do.
+    pub fn has_output(&self) -> bool {
+        self.left.is_some() || !self.of_bodies.is_empty() || self.receiver.has_output()
     }
 
     /// What the connection of the bodies is to do, where that is another one.

@@ -530,7 +530,7 @@ impl World {
                 bytes: bytes.into(),
             },
         };
-        let handled = wire.client.handle(self.now, message).unwrap();
+        let handled = hand_in(&mut wire.client, self.now, message).unwrap();
         assert_eq!(handled, Handled::Done);
         let fate = self.setup.fate;
         if let Some(error) = self.stream().error()
@@ -553,7 +553,7 @@ impl World {
             Some(Up::Control(bytes)) => InMessage::Control(bytes.into()),
             None => return false,
         };
-        let handled = wire.server.handle(self.now, message).unwrap();
+        let handled = hand_in(&mut wire.server, self.now, message).unwrap();
         assert_eq!(handled, Handled::Done);
         true
     }
@@ -729,6 +729,24 @@ impl std::fmt::Debug for World {
             )
             .finish_non_exhaustive()
     }
+}
+
+/// Hands a message of its own bytes to a session.
+pub(super) fn hand_in<P, K, B>(
+    session: &mut Session<P, K, B>,
+    now: Timestamp,
+    message: InMessage<Bytes, B>,
+) -> Result<Handled, Error> {
+    let message = match message {
+        InMessage::Metadata(ref bytes) => InMessage::Metadata(&**bytes),
+        InMessage::Tagged { tag, ref bytes } => InMessage::Tagged {
+            tag,
+            bytes: &**bytes,
+        },
+        InMessage::Body { seq, len, memory } => InMessage::Body { seq, len, memory },
+        InMessage::Control(ref bytes) => InMessage::Control(&**bytes),
+    };
+    session.handle(now, message)
 }
 
 mod properties {

@@ -9,8 +9,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::proto::testing::{batch, schema};
 use crate::proto::{
-    Body, FEATURE_IN_PLACE, FEATURE_RETURN, FreeMessage, FreeQueue, OutBody, PutStage, Receiver,
-    ReceiverConfig, Return, SideConfig, Span, Tags, Verb, body_of_tag,
+    Body, Bytes, FEATURE_IN_PLACE, FEATURE_RETURN, FreeMessage, FreeQueue, OutBody, PutStage,
+    Receiver, ReceiverConfig, Return, SideConfig, Span, Tags, Verb, body_of_tag,
 };
 
 /// How a put ends.
@@ -218,7 +218,7 @@ impl PutWorld {
         }
         let wire = self.up.remove(index).unwrap();
         self.deliveries += 1;
-        let handled = self.server.handle(self.now, message_of(wire)).unwrap();
+        let handled = hand_in(&mut self.server, self.now, message_of(wire)).unwrap();
         assert_eq!(handled, Handled::Done);
         true
     }
@@ -228,7 +228,7 @@ impl PutWorld {
             return false;
         };
         self.deliveries += 1;
-        let handled = self.client.handle(self.now, message_of(wire)).unwrap();
+        let handled = hand_in(&mut self.client, self.now, message_of(wire)).unwrap();
         assert_eq!(handled, Handled::Done);
         true
     }
@@ -469,7 +469,7 @@ impl PutWorld {
     }
 }
 
-fn message_of(wire: Wire) -> InMessage<usize> {
+fn message_of(wire: Wire) -> InMessage<Bytes, usize> {
     match wire {
         Wire::Metadata(bytes) => InMessage::Metadata(bytes.into()),
         Wire::Control(bytes) => InMessage::Control(bytes.into()),

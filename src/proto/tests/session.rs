@@ -2,9 +2,10 @@
 
 use super::*;
 use crate::error::Status;
+use crate::proto::link::hand_in;
 use crate::proto::{
-    Credit, FEATURE_IN_PLACE, FEATURE_RETURN, Grant, PutStage, Receiver, ReceiverConfig, Role,
-    SideConfig, StreamInfo, Tags, Verb,
+    Bytes, Credit, FEATURE_IN_PLACE, FEATURE_RETURN, Grant, PutStage, Receiver, ReceiverConfig,
+    Role, SideConfig, StreamInfo, Tags, Verb,
 };
 use std::time::Duration;
 
@@ -76,18 +77,18 @@ pub(super) fn asking(verb: Verb) -> TestSession {
 
 pub(super) fn control(session: &mut TestSession, message: &Control) -> Result<Handled> {
     let message = InMessage::Control(message.encode().into());
-    session.handle(Timestamp::default(), message)
+    hand_in(session, Timestamp::default(), message)
 }
 
 fn handle_tagged(session: &mut TestSession, tag: u64, bytes: &[u8]) {
     let bytes = bytes.into();
     let message = InMessage::Tagged { tag, bytes };
-    let handled = session.handle(Timestamp::default(), message).unwrap();
+    let handled = hand_in(session, Timestamp::default(), message).unwrap();
     assert_eq!(handled, Handled::Done);
 }
 
 /// A message that belongs to a stream: the schema, and further ones.
-fn metadata(seq: u32) -> InMessage<&'static str> {
+fn metadata(seq: u32) -> InMessage<Bytes, &'static str> {
     let prefix = crate::proto::Prefix {
         kind: crate::proto::PrefixKind::Metadata,
         seq,
@@ -96,7 +97,7 @@ fn metadata(seq: u32) -> InMessage<&'static str> {
     InMessage::Metadata([&prefix.encode()[..], &header].concat().into())
 }
 
-fn body(seq: u32, len: u64) -> InMessage<&'static str> {
+fn body(seq: u32, len: u64) -> InMessage<Bytes, &'static str> {
     let memory = "body";
     InMessage::Body { seq, len, memory }
 }
@@ -287,9 +288,9 @@ fn a_few_messages_may_overtake_the_request() {
     let now = Timestamp::default();
     let mut unordered = server_of(false);
     for seq in 0..4 {
-        unordered.handle(now, metadata(seq)).unwrap();
+        hand_in(&mut unordered, now, metadata(seq)).unwrap();
     }
-    let error = unordered.handle(now, metadata(4)).unwrap_err();
+    let error = hand_in(&mut unordered, now, metadata(4)).unwrap_err();
     assert_eq!(
         error.text(),
         "the client sent a message that only servers send"
@@ -300,7 +301,7 @@ fn a_few_messages_may_overtake_the_request() {
     unordered.begin_receiving(now, stream).unwrap();
     events(&mut unordered);
     assert!(unordered.stream().unwrap().schema().is_some());
-    assert!(server_of(true).handle(now, metadata(0)).is_err());
+    assert!(hand_in(&mut server_of(true), now, metadata(0)).is_err());
 }
 
 /// Rules Q3, Q10: an ABORT that has overtaken its request ends the stream once the stream begins.
@@ -337,14 +338,14 @@ fn what_waits_for_the_decision_is_bounded() {
     let mut session = asked(Verb::Put);
     session.await_decision();
     assert!(!session.is_full());
-    session.handle(now, body(1, 100)).unwrap();
+    hand_in(&mut session, now, body(1, 100)).unwrap();
     assert!(session.is_full());
     session.end_receiving();
     assert!(!session.is_full());
     session.await_decision();
     for seq in 0..1024 {
         assert!(!session.is_full());
-        session.handle(now, metadata(seq)).unwrap();
+        hand_in(&mut session, now, metadata(seq)).unwrap();
     }
     assert!(session.is_full());
 }
@@ -395,7 +396,7 @@ fn what_waits_for_the_host_is_bounded() {
                 },
                 _ => continue,
             };
-            session.handle(now, message).unwrap();
+            hand_in(&mut session, now, message).unwrap();
         }
         events(&mut session);
     }
@@ -417,7 +418,7 @@ fn what_waits_for_the_host_is_bounded() {
 fn what_nobody_asked_for_is_a_fault() {
     let now = Timestamp::default();
     let mut session = client();
-    let error = session.handle(now, body(1, 1)).unwrap_err();
+    let error = hand_in(&mut session, now, body(1, 1)).unwrap_err();
     assert_eq!(
         error.text(),
         "the server sent a body while no stream was asked for"
@@ -425,7 +426,7 @@ fn what_nobody_asked_for_is_a_fault() {
     assert!(session.nothing_came(true).is_err());
     assert!(!session.nothing_came(false).unwrap());
     session.retire();
-    session.handle(now, body(1, 1)).unwrap();
+    hand_in(&mut session, now, body(1, 1)).unwrap();
     assert!(session.nothing_came(true).unwrap());
 }
 
@@ -446,9 +447,9 @@ fn bodies_of_another_sessions_stream_wait() {
     let now = Timestamp::default();
     let mut session = client();
     session.begin_bodies(100);
-    session.handle(now, body(1, 100)).unwrap();
+    hand_in(&mut session, now, body(1, 100)).unwrap();
     assert!(!session.is_full());
-    session.handle(now, body(2, 1)).unwrap();
+    hand_in(&mut session, now, body(2, 1)).unwrap();
     assert!(session.is_full());
     assert!(!session.nothing_came(true).unwrap());
     assert_eq!(session.take_bodies().len(), 2);
@@ -481,7 +482,7 @@ fn a_stream_that_was_left_ends() {
     assert_eq!((session.rest(), session.poll_timeout()), (Rest::More, None));
     // Nor does it go on for ever, in whatever messages.
     let mut session = left();
-    let unknown = || session.handle(at(1), InMessage::Control(vec![99].into()));
+    let unknown = || hand_in(&mut session, at(1), InMessage::Control(vec![99].into()));
     let mut handled = std::iter::repeat_with(unknown).take(2 << 20);
     let error = handled.find_map(Result::err).unwrap();
     assert_eq!(error.status(), Status::Protocol);

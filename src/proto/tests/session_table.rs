@@ -180,8 +180,8 @@ fn messages() -> Vec<(String, Option<u64>, Vec<u8>)> {
 }
 
 /// What follows from a message: what is left to do with it, and the outputs.
-fn outcome(session: &mut TestSession, message: InMessage<&'static str>) -> String {
-    let mut line = match session.handle(Timestamp::default(), message) {
+fn outcome(session: &mut TestSession, message: InMessage<Bytes, &'static str>) -> String {
+    let mut line = match hand_in(session, Timestamp::default(), message) {
         Ok(Handled::Done) => "done".to_owned(),
         Ok(Handled::Memory(_)) => "the peer's memory".to_owned(),
         Err(error) => match error.rule() {
