@@ -49,7 +49,7 @@ impl End {
             .with_regions(|regions| regions.misses_gpus())
     }
 
-    /// A stream comes in. `early_bytes`: bodies of so many bytes may come before they are announced.
+    /// A stream comes in. `early_bytes`: bodies of so many bytes may come before their headers.
     pub fn begin_receiving(
         &mut self,
         stream: IncomingStream<PackedBody>,
@@ -109,9 +109,9 @@ impl End {
         }
     }
 
-    /// The consumer of the stream that comes in has left: the rest is read in the connection's
-    /// turns, and then `over` is called. Returns whether the connection is over, and `over` is never
-    /// called.
+    /// The consumer of the stream that comes in has left. The turns of the connection read the rest
+    /// of the stream, and then call `over`. Returns whether the connection is over already: then
+    /// nothing calls `over`.
     pub fn leave_stream(&mut self, patience: Duration, over: Afterwards) -> bool {
         if let Some(stream) = self.session.stream_mut() {
             stream.leave(clock::now(), patience);

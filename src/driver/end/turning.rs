@@ -185,7 +185,7 @@ impl End {
         self.write_later(self.writes, effects);
     }
 
-    /// The same as [`pump`](Self::pump), but nothing is written. Returns whether there was a message.
+    /// [`pump`](Self::pump) without a write. Returns whether there was a message.
     pub(super) fn pump_unwritten(&mut self, effects: &mut EndEffects) -> bool {
         let mut has_said = false;
         while !self.is_over() {

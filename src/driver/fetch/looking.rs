@@ -1,5 +1,5 @@
-//! What a consumer does with its connections: it looks at the stream, which the session of the first
-//! connection has, reads, and takes messages.
+//! What a consumer does with its connections: it reads them, and takes messages of the stream. The
+//! session of the first connection has the stream.
 
 use std::sync::Arc;
 
@@ -60,8 +60,8 @@ impl Fetch {
         self.connections.map(|it| Arc::clone(it.link()))
     }
 
-    /// One look at each connection: says, reads, and takes a message, each under one lock. A
-    /// message that is there is taken without reading. Returns whether something came.
+    /// One look at each connection, under its lock: writes, reads, and takes a message. Reads only
+    /// if no message waits. Returns whether the consumer has a reason to go on.
     pub(super) fn look(&mut self, look: Look) -> bool {
         // Before the read that sees what it rang for.
         if let Some(bell) = self.bell.as_ref().filter(|bell| bell.has_rung()) {

@@ -53,7 +53,7 @@ impl<B> Receiver<B> {
         next.is_some_and(|message| !may_take(&self.data, message))
     }
 
-    /// Whether so much waits for the consumer that a side which reads in its place stops (rule Q11).
+    /// Whether so much waits for the consumer that nobody reads on in its place (rule Q11).
     pub fn is_full(&self) -> bool {
         self.ready.len() >= MOST_WAITING || self.credit.is_used_up() || self.bounds.is_half_full()
     }

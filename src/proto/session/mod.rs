@@ -29,7 +29,8 @@ pub use timing::QuietTimes;
 
 /// One end of a connection.
 ///
-/// `P` and `K` are those of its [`Sender`], and `B` is that of its [`Receiver`](crate::proto::Receiver).
+/// `P` and `K` are those of its [`Sender`], and `B` is that of its
+/// [`Receiver`](crate::proto::Receiver).
 ///
 /// Call order: `handle_*` for each input, or a command; then [`poll_transmit`](Self::poll_transmit)
 /// and [`poll_event`](Self::poll_event) until both are `None`.

@@ -66,7 +66,8 @@ pub struct IncomingStream<B> {
     /// What the sender has said of the stream.
     info: Option<StreamInfo>,
     schema: Option<Arc<Header>>,
-    /// Connections that are over. The stream fails once all that came before is taken.
+    /// Connections that are over. The consumer first takes the messages that came before, and then
+    /// the stream fails.
     cuts: Vec<Cut>,
     left: Option<Left>,
     /// For the connection of the bodies.
@@ -109,8 +110,8 @@ impl<B> IncomingStream<B> {
         }
     }
 
-    /// Takes a message that has come on the connection `side`. The receiver keeps an error, which ends
-    /// the stream.
+    /// Takes a message that has come on the connection `side`. The receiver keeps an error, which
+    /// ends the stream.
     pub fn deliver<T: AsRef<[u8]>>(
         &mut self,
         now: Timestamp,
@@ -215,7 +216,7 @@ impl<B> IncomingStream<B> {
         }
     }
 
-    /// Lets the stream fail by a cut, once all that came before is taken.
+    /// Fails the stream if a connection is over and the consumer has taken every message.
     fn apply_cuts(&mut self) {
         if self.has_message() {
             return;
@@ -226,7 +227,7 @@ impl<B> IncomingStream<B> {
         }
     }
 
-    /// Why the stream has failed, once all that came before is taken.
+    /// Why the stream has failed. While messages wait for the consumer, a cut is no failure.
     pub fn error(&mut self) -> Option<&Error> {
         self.apply_cuts();
         self.receiver.error()

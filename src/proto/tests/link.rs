@@ -1,6 +1,5 @@
-//! Sessions of a client and a server, of which the client gets a stream over one connection or two, on
-//! a simulated link, which delays, reorders and cuts. A seed gives every choice, so a failure can be
-//! replayed.
+//! A client's sessions get a stream of a server's over one connection or two, on a simulated link,
+//! which delays, reorders and cuts. A seed gives every choice, so a failure can be replayed.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
