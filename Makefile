@@ -8,7 +8,7 @@ PYTHON = .tools/venv/bin/python
 # A toolchain that rustup has just installed may not be in the PATH yet.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: help demo test test-slow test-integrations gpu-check gpu-bundle lint bench bench-quick bench-build docs package install install-functions
+.PHONY: help demo test test-built test-bindings test-slow test-integrations gpu-check gpu-bundle lint bench bench-quick bench-build docs package install install-functions
 
 help:
 	@echo 'make demo       serve a table in one process, fetch it in another, compare'
@@ -30,18 +30,25 @@ demo:
 	@cargo build $(CARGO_FLAGS) --locked --release --package libdipc-cli
 	@tools/demo.sh target/release/dipc
 
-# Many tests wait more than they work, so there are more of them at once than processors. What is built
-# behind the tests of cargo has their features: nothing is built twice.
+# Many tests wait more than they work, so there are more of them at once than processors; for the same
+# reason two kinds run at once. What is built behind the tests of cargo has their features: nothing is
+# built twice.
 AS_TESTED = DIPC_CARGO_FLAGS='$(CARGO_FLAGS) --locked --workspace --all-features'
 test:
 	@tools/setup.sh test
 	RUST_TEST_THREADS=$$(($$(nproc) * 2)) \
 	  tools/with-newer-ucx.sh cargo test $(CARGO_FLAGS) --locked --workspace --all-features
+	@$(MAKE) --no-print-directory --jobs=2 test-built test-bindings
+
+# What tests the build of `test`.
+test-built:
 	tests/instructions/run.sh
 	$(AS_TESTED) tools/with-newer-ucx.sh tests/c/run.sh plain sample
 	$(AS_TESTED) tests/packaging.sh
-	$(AS_TESTED) tools/with-newer-ucx.sh tools/test-bindings.sh
 	bench/test.sh
+
+test-bindings:
+	$(AS_TESTED) tools/with-newer-ucx.sh tools/test-bindings.sh
 
 test-slow:
 	@tools/setup.sh test
@@ -71,7 +78,7 @@ lint:
 	RUSTDOCFLAGS='-D warnings' cargo doc $(CARGO_FLAGS) --locked --workspace --no-deps --lib --all-features
 	python3 tools/rust_api.py
 	tests/recipes.sh lint
-	cargo test $(CARGO_FLAGS) --locked --test header
+	cargo test $(CARGO_FLAGS) --locked --workspace --all-features --test header
 	mkdir -p build/docs/c build/docs/cpp && doxygen docs/Doxyfile && doxygen docs/Doxyfile.cpp
 	python3 tools/check_links.py
 	git ls-files -z '*.sh' .ci/run | xargs -0 shellcheck --severity=warning
