@@ -16,7 +16,7 @@ use smallvec::SmallVec;
 use crate::driver::bell::Bell;
 use crate::driver::clock;
 use crate::driver::signal::{Reason, Signal};
-use crate::driver::waiting::Wants;
+use crate::driver::waiting::{Again, Wants};
 use crate::error::{Error, Result};
 use crate::fork::Generation;
 use crate::proto::Timestamp;
@@ -115,16 +115,15 @@ impl Poller {
         }
         let mut wanted = SmallVec::new();
         for (readiness, wants) in connections {
-            at = at.into_iter().chain(wants.at).min();
-            if wants.soon {
-                at = Some(clock::now());
+            match wants.again {
+                Again::Now => at = Some(clock::now()),
+                Again::At(time) => at = at.into_iter().chain([time]).min(),
+                Again::OnEvent => {}
             }
+            let (readable, writable) = wants.events(readiness.socket);
             let mut flags = EventFlags::empty();
-            flags.set(
-                EventFlags::IN,
-                wants.read || (wants.write && !readiness.socket),
-            );
-            flags.set(EventFlags::OUT, wants.write && readiness.socket);
+            flags.set(EventFlags::IN, readable);
+            flags.set(EventFlags::OUT, writable);
             // Epoll tells of a hang-up whatever is watched for, also where it may not be read.
             if !flags.is_empty() {
                 let fd = Arc::clone(&readiness.fd);

@@ -35,6 +35,30 @@ pub const UPKEEP: Duration = Duration::from_millis(1);
 /// have ended.
 pub const RETRY: Duration = Duration::from_millis(10);
 
+/// Why a connection is turned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cause {
+    /// A descriptor was ready. If nothing is left to be read, the turn asks the system whether the
+    /// peer's process has ended.
+    Ready,
+    /// A sleep is over that the end of the peer's process has not ended.
+    Woken,
+    /// A look, whatever the descriptors say. A full socket is left alone until its descriptor tells
+    /// of room: one write then takes many bytes.
+    Look,
+}
+
+/// When a connection is turned next, whatever the descriptors say.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Again {
+    /// Not before an event.
+    #[default]
+    OnEvent,
+    At(Timestamp),
+    /// The last turn was ended by its bounds, and there may be more to do.
+    Now,
+}
+
 /// What an owner waits for after a turn.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Wants {
@@ -42,10 +66,16 @@ pub struct Wants {
     pub read: bool,
     /// Room to write.
     pub write: bool,
-    /// A time at which the connection is turned whatever the descriptors say.
-    pub at: Option<Timestamp>,
-    /// Nothing: the budget ended the turn, and there may be more to do now.
-    pub soon: bool,
+    pub again: Again,
+}
+
+impl Wants {
+    /// Whether the descriptor of a connection is watched for being readable, and for being
+    /// writable. One that is no `socket` tells of both by being readable.
+    pub fn events(self, socket: bool) -> (bool, bool) {
+        let Self { read, write, .. } = self;
+        (read || (write && !socket), write && socket)
+    }
 }
 
 /// The looks of one thread before its sleeps. Looks in vain make the next ones rare, so that a
@@ -112,29 +142,31 @@ pub fn spin(
 }
 
 /// Sleeps until a connection has what its owner wants, the bell rings, the token is triggered, or
-/// `deadline` has passed; or less long. Returns whether a peer's process has ended. Fails if the
+/// `deadline` has passed; or less long. Returns why the connections are turned next. Fails if the
 /// system cannot wait.
 pub fn sleep<'a>(
     connections: impl IntoIterator<Item = (&'a ConnectionReadiness, Wants)>,
     bell: Option<&Bell>,
     cancel: Option<&Cancel>,
     deadline: Option<Timestamp>,
-) -> Result<bool> {
+) -> Result<Cause> {
     let mut fds = SmallVec::<[PollFd<'_>; 6]>::new();
     let mut deaths = SmallVec::<[usize; 2]>::new();
     let mut deadline = deadline;
     for (readiness, wants) in connections {
-        if wants.soon {
-            return Ok(false);
+        match wants.again {
+            Again::Now => return Ok(Cause::Woken),
+            Again::At(at) => deadline = deadline.into_iter().chain([at]).min(),
+            Again::OnEvent => {}
         }
-        deadline = deadline.into_iter().chain(wants.at).min();
+        let (readable, writable) = wants.events(readiness.socket);
         // Messages that are not to be read must not end the sleep.
-        if !wants.read && !wants.write {
+        if !readable && !writable {
             continue;
         }
         let mut events = PollFlags::empty();
-        events.set(PollFlags::IN, wants.read || !readiness.socket);
-        events.set(PollFlags::OUT, wants.write && readiness.socket);
+        events.set(PollFlags::IN, readable);
+        events.set(PollFlags::OUT, writable);
         fds.push(PollFd::new(&readiness.fd, events));
         if let Some(death) = &readiness.peer_death {
             deaths.push(fds.len());
@@ -158,7 +190,10 @@ pub fn sleep<'a>(
     {
         bell.silence();
     }
-    Ok(deaths.iter().any(|at| is_ready(fds.get(*at))))
+    Ok(match deaths.iter().any(|at| is_ready(fds.get(*at))) {
+        true => Cause::Ready,
+        false => Cause::Woken,
+    })
 }
 
 #[cfg(test)]
@@ -189,7 +224,7 @@ mod tests {
         let bell = Bell::new().unwrap();
         bell.ring();
         let slept = sleep([], Some(&bell), None, None).unwrap();
-        assert!(!slept, "there is no peer");
+        assert_eq!(slept, Cause::Woken, "there is no peer");
         let now = clock::now();
         sleep([], Some(&bell), None, Some(now)).unwrap();
     }

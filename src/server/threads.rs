@@ -17,9 +17,8 @@ use crate::driver::bell::Bell;
 use crate::driver::clock;
 use crate::driver::end::End;
 use crate::driver::io::{Source as _, guarded};
-use crate::driver::turning::{Budget, Turn as _, Turner};
-use crate::driver::waiting::Wants;
-use crate::driver::waiting::{self, Looks, RETRY};
+use crate::driver::turning::{Turn as _, Turner};
+use crate::driver::waiting::{self, Again, Cause, Looks, RETRY, Wants};
 use crate::error::Error;
 use crate::proto::ArrivedRequest;
 use crate::proto::Timestamp;
@@ -197,14 +196,16 @@ fn wait(
     loop {
         let (number, receiver) = enlist(&shared.waiting, bell)?;
         let mut request = turner.as_mut().and_then(|turner| spin(turner, bell));
-        let mut died = false;
+        let mut cause = Cause::Woken;
         if request.is_none() {
             let held = turner.as_ref().map(|turner| {
                 let mut wants = turner.link().look(End::wants);
-                wants.soon |= soon;
+                if soon {
+                    wants.again = Again::Now;
+                }
                 (turner.link().readiness(), wants)
             });
-            died = waiting::sleep(held, Some(bell), None, Some(until)).ok()?;
+            cause = waiting::sleep(held, Some(bell), None, Some(until)).ok()?;
         }
         if strike(&shared.waiting, number) {
             // Another thread has struck this one off the list: work comes, or the server has ended.
@@ -218,8 +219,7 @@ fn wait(
             return None;
         }
         if let (Some(turner), None) = (&mut turner, &request) {
-            let budget = if died { Budget::READY } else { Budget::WOKEN };
-            (request, soon) = turn(turner, budget);
+            (request, soon) = turn(turner, cause);
         }
         turner.take_if(|turner| turner.link().is_closed());
         if let Some(request) = request
@@ -245,11 +245,11 @@ fn spin(turner: &mut Turner<End>, bell: &Bell) -> Option<ArrivedRequest> {
     }
     let mut request = None;
     waiting::spin(time, None, |upkeep| {
-        let budget = match upkeep {
-            Some(_) => Budget::READY,
-            None => Budget::LOOK,
+        let cause = match upkeep {
+            Some(_) => Cause::Ready,
+            None => Cause::Look,
         };
-        (request, _) = turn(turner, budget);
+        (request, _) = turn(turner, cause);
         request.is_some() || bell.has_rung() || turner.link().is_closed()
     });
     request
@@ -257,12 +257,12 @@ fn spin(turner: &mut Turner<End>, bell: &Bell) -> Option<ArrivedRequest> {
 
 /// Turns a connection between two streams, or during a stream that the connection's owner sends.
 /// Gives a request that has come, and whether more work may be ready now.
-fn turn(turner: &mut Turner<End>, budget: Budget) -> (Option<ArrivedRequest>, bool) {
+fn turn(turner: &mut Turner<End>, cause: Cause) -> (Option<ArrivedRequest>, bool) {
     let mut turned = (None, false);
     let done = guarded(|| {
         turned = turner.step(|served, effects| {
-            let wants = served.turn(budget, effects);
-            (effects.take_request(), wants.soon)
+            let wants = served.turn(cause, effects);
+            (effects.take_request(), wants.again == Again::Now)
         });
     });
     if !done {
@@ -307,34 +307,31 @@ fn send_table(mut turner: Turner<End>) -> Option<Turner<End>> {
     let bell = Bell::new().ok().map(Arc::new);
     turner.set_bell(bell.clone());
     let mut looks = Looks::default();
-    let mut budget = Budget::WOKEN;
+    let mut cause = Cause::Woken;
     loop {
-        let wants = turn_table(&mut turner, budget);
+        let wants = turn_table(&mut turner, cause);
         let Some(sent) = turner.link().look(End::sent_in_turns) else {
             break;
         };
         let goes_on = |turner: &mut Turner<End>| {
-            turn_table(turner, Budget::LOOK);
+            turn_table(turner, Cause::Look);
             turner.link().look(End::sent_in_turns) != Some(sent)
         };
-        if wants.soon || looks.look(|| goes_on(&mut turner)) {
+        if wants.again == Again::Now || looks.look(|| goes_on(&mut turner)) {
             continue;
         }
         let wants = turner.link().look(End::wants);
         let held = [(turner.link().readiness(), wants)];
         // NoServer can wake a thread for whose bell there was no descriptor.
         let retry = bell.is_none().then(|| clock::after(RETRY));
-        budget = match waiting::sleep(held, bell.as_deref(), None, retry).ok()? {
-            true => Budget::READY,
-            false => Budget::WOKEN,
-        };
+        cause = waiting::sleep(held, bell.as_deref(), None, retry).ok()?;
     }
     (!turner.link().is_closed()).then_some(turner)
 }
 
 /// Turns a connection that sends a table.
-fn turn_table(turner: &mut Turner<End>, budget: Budget) -> Wants {
-    turner.step(|served, effects| served.turn_without_request(budget, effects))
+fn turn_table(turner: &mut Turner<End>, cause: Cause) -> Wants {
+    turner.step(|served, effects| served.turn_without_request(cause, effects))
 }
 
 #[cfg(test)]

@@ -17,6 +17,7 @@ use dipc::client::GetOptions;
 use dipc::device::region::Region;
 use dipc::driver::end::End;
 use dipc::driver::io::IoThread;
+use dipc::driver::waiting::Cause;
 use dipc::error::Status;
 use dipc::proto::{Control, Tags, Uri};
 use dipc::transport::{
@@ -471,7 +472,7 @@ fn a_request_for_a_ring_that_fails_hides_nothing() {
     let message = frame(2, 0, &[200, 1, 0, 0, 0]);
     let before = usize::try_from(BEFORE_RING).unwrap();
     server.write_all(&message.repeat(before)).unwrap();
-    let mut receive = || link.step(|end, _| end.receive(false));
+    let mut receive = || link.step(|end, _| end.receive(Cause::Woken));
     for _ in 0..before {
         assert!(receive().unwrap().is_some());
     }

@@ -10,6 +10,7 @@ use std::time::Duration;
 use dipc::client::GetOptions;
 use dipc::driver::end::End;
 use dipc::driver::io::IoThread;
+use dipc::driver::waiting::Cause;
 use dipc::error::{Error, Status};
 use dipc::proto::{Control, FEATURE_REPEAT, Request, Role, Tags, Uri};
 use dipc::server::ServerOptions;
@@ -92,7 +93,7 @@ fn what_cannot_be_written_is_told_behind_what_came() {
     let bytes = Control::GoAway.encode();
     link.step(|end, effects| end.say([Outgoing::Control { bytes, fd: None }], effects));
 
-    let mut receive = || link.step(|end, _| end.receive(false));
+    let mut receive = || link.step(|end, _| end.receive(Cause::Woken));
     let came = receive().unwrap();
     assert!(
         matches!(&came, Some(Incoming::Control { bytes, .. }) if bytes[..] == unknown),

@@ -115,7 +115,7 @@ pub struct End {
 enum Unread {
     /// The descriptor tells of them.
     Told,
-    /// The last read was ended by its budget: the transport may have some.
+    /// The last read was ended by its bounds: the transport may have some.
     Left,
     /// The transport looks for some, and tells of none: see [`Connection::wake`].
     LookedFor,

@@ -9,8 +9,8 @@ use crate::driver::clock;
 use crate::driver::packed::PackedBody;
 use crate::driver::returns::forget;
 use crate::driver::telling;
-use crate::driver::turning::{ANSWERS_HIGH_WATER_BYTES, Budget};
-use crate::driver::waiting::{RETRY, Wants};
+use crate::driver::turning::{ANSWERS_HIGH_WATER_BYTES, TURN_BYTES, TURN_MESSAGES};
+use crate::driver::waiting::{Again, Cause, RETRY, Wants};
 use crate::error::{Error, Result, Status};
 use crate::proto::{IncomingStream, Return, Span, Timestamp};
 use crate::transport::{Incoming, Outgoing, PeerRegions, Resolved, Unmapped};
@@ -186,15 +186,14 @@ impl End {
         }
     }
 
-    /// The next message that has not been read. `asks_for_death`: once nothing is left to be read,
-    /// the system is asked whether the peer's process has ended. On an error the caller
-    /// [closes](Self::close) the connection.
-    pub fn receive(&mut self, asks_for_death: bool) -> Result<Option<Incoming>> {
+    /// The next message that has not been read. On an error the caller [closes](Self::close) the
+    /// connection.
+    pub fn receive(&mut self, cause: Cause) -> Result<Option<Incoming>> {
         self.session.ensure_open()?;
         // A message is not moved on its way up, which would take as long as to read it.
         let mut received = self.connection.receive();
         if matches!(received, Ok(None)) {
-            if asks_for_death && self.readiness().peer_has_died() {
+            if cause == Cause::Ready && self.readiness().peer_has_died() {
                 return Err(peer_has_ended(
                     &self.connection.identity().peer,
                     self.session.is_server(),
@@ -230,15 +229,15 @@ impl End {
         !self.session.is_server()
     }
 
-    /// Reads what has come, up to the budget. Returns how many messages there were.
-    pub fn read(&mut self, budget: Budget, effects: &mut EndEffects) -> usize {
-        self.read_while(budget, |_| true, effects)
+    /// Reads what has come, up to the bounds of a turn. Returns how many messages there were.
+    pub fn read(&mut self, cause: Cause, effects: &mut EndEffects) -> usize {
+        self.read_while(cause, |_| true, effects)
     }
 
     /// The same, as long as `goes_on` says.
     pub fn read_while(
         &mut self,
-        budget: Budget,
+        mut cause: Cause,
         goes_on: impl Fn(&EndSession) -> bool,
         effects: &mut EndEffects,
     ) -> usize {
@@ -246,7 +245,7 @@ impl End {
         let (mut read, mut bytes, mut now) = (0, 0, None);
         self.note_left(false);
         while self.session.closed().is_none() && goes_on(&self.session) {
-            if read >= budget.messages || bytes >= budget.bytes {
+            if read >= TURN_MESSAGES || bytes >= TURN_BYTES {
                 self.note_left(true);
                 break;
             }
@@ -255,10 +254,7 @@ impl End {
                 self.ensure_peer_lives(effects);
                 break;
             }
-            // Messages that came may be all that the event told of. Another event tells of a
-            // process that has ended.
-            let asks_for_death = budget.asks_for_death && read == 0;
-            match self.read_one(asks_for_death, &mut now, effects) {
+            match self.read_one(cause, &mut now, effects) {
                 Ok(Some(held)) => bytes += held,
                 Ok(None) => break,
                 Err(error) => {
@@ -267,6 +263,9 @@ impl End {
                 }
             }
             read += 1;
+            // Messages that came may be all that the event told of. Another event tells of a
+            // process that has ended.
+            cause = Cause::Woken;
             // A request, a return or a credit may be followed by the next at once.
             if self.session.has_output() {
                 self.pump(effects);
@@ -284,7 +283,7 @@ impl End {
         read
     }
 
-    /// Notes whether a read was ended by its budget.
+    /// Notes whether a read was ended by its bounds.
     fn note_left(&mut self, is_left: bool) {
         self.unread = match (self.unread, is_left) {
             (Unread::LookedFor, _) => Unread::LookedFor,
@@ -296,7 +295,7 @@ impl End {
     /// Reads a message, if there is one. Returns how much memory it takes.
     fn read_one(
         &mut self,
-        asks_for_death: bool,
+        cause: Cause,
         now: &mut Option<Timestamp>,
         effects: &mut EndEffects,
     ) -> Result<Option<u64>> {
@@ -307,7 +306,7 @@ impl End {
                 false => Ok(None),
             };
         }
-        let Some(message) = self.receive(asks_for_death)? else {
+        let Some(message) = self.receive(cause)? else {
             if self.session.nothing_came(self.connection.is_waiting())? {
                 self.connection.forget_bodies();
             }
@@ -325,8 +324,10 @@ impl End {
         Wants {
             read,
             write: self.is_writing(),
-            at: None,
-            soon: self.doze() && read,
+            again: match self.doze() && read {
+                true => Again::Now,
+                false => Again::OnEvent,
+            },
         }
     }
 

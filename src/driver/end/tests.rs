@@ -8,7 +8,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use super::sending::{HELD_HIGH_WATER_BYTES, QUEUE_HIGH_WATER_BYTES};
 use super::*;
 use crate::driver::clock;
-use crate::driver::turning::Budget;
+use crate::driver::waiting::{Again, Cause};
 use crate::proto::{BODY_KIND_PACKED, StreamInfo, Tags};
 use crate::transport::{Identity, Incoming, Outgoing, PeerOrigin, Profile, Traffic};
 
@@ -215,7 +215,7 @@ fn ensure_bounded(most: u64, most_queued: u64, holds: bool) {
     assert!(may_pull(&mut turner));
     queued.store(most + 1, Ordering::Relaxed);
     assert!(!may_pull(&mut turner));
-    turner.step(|served, effects| served.turn(Budget::READY, effects));
+    turner.step(|served, effects| served.turn(Cause::Ready, effects));
     assert!(may_pull(&mut turner));
     io.shut_down();
 }
@@ -270,7 +270,7 @@ fn a_request_waits_for_the_holder() {
         let request = effects.take_request().unwrap();
         let ticket = request.request.ticket.clone();
         served.put_back(request);
-        assert!(served.wants().soon);
+        assert_eq!(served.wants().again, Again::Now);
         ticket
     });
     assert_eq!(request, b"t");
@@ -280,10 +280,10 @@ fn a_request_waits_for_the_holder() {
     io.shut_down();
 }
 
-/// Promise of `Wants::soon`: messages that the budget of the last turn has left are read, although
+/// Promise of `Again::Now`: messages that the bounds of the last turn have left are read, although
 /// no descriptor tells of them, whether the holder sleeps or gives the connection back.
 #[test]
-fn messages_past_the_budget_are_read() {
+fn messages_past_the_bounds_are_read() {
     let io = IoThread::start("test", Duration::ZERO).unwrap();
     let unread = Arc::default();
     let nothing = Arc::default();
@@ -291,14 +291,14 @@ fn messages_past_the_budget_are_read() {
     let mut turner = served.take().unwrap();
     AtomicU64::store(&unread, 200, Ordering::SeqCst);
     let wants = turner.step(|served, effects| {
-        served.turn_without_request(Budget::LOOK, effects);
+        served.turn_without_request(Cause::Look, effects);
         served.wants()
     });
-    assert!(wants.soon);
-    turner.step_to_host(|served, effects| served.read(Budget::LOOK, effects));
+    assert_eq!(wants.again, Again::Now);
+    turner.step_to_host(|served, effects| served.read(Cause::Look, effects));
     assert!(AtomicU64::load(&unread, Ordering::SeqCst) > 0);
     drop(turner);
     wait_until(|| AtomicU64::load(&unread, Ordering::SeqCst) == 0);
-    wait_until(|| served.look(|served| !served.wants().soon));
+    wait_until(|| served.look(|served| served.wants().again != Again::Now));
     io.shut_down();
 }

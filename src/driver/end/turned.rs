@@ -1,7 +1,6 @@
 //! Streams that the turns of a connection bring further, whoever turns it.
 
 use super::{End, EndEffects};
-use crate::driver::turning::Budget;
 use crate::error::Error;
 
 /// How far a turn has come with a stream that this end sends.
@@ -9,7 +8,7 @@ use crate::error::Error;
 pub enum Progress {
     /// The client's credit is used.
     Waits,
-    /// The budget is used, or too much waits to be written.
+    /// The bounds of a turn are reached, or too much waits to be written.
     Soon,
     /// The stream has ended, well or not.
     Over,
@@ -18,7 +17,7 @@ pub enum Progress {
 /// A stream that this end sends.
 pub trait Outbound: Send {
     /// Sends what can be sent now.
-    fn advance(&mut self, end: &mut End, budget: Budget, effects: &mut EndEffects) -> Progress;
+    fn advance(&mut self, end: &mut End, effects: &mut EndEffects) -> Progress;
 
     /// Messages sent behind the schema; `None` before the stream was accepted.
     fn sent(&self) -> Option<usize>;

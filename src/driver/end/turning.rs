@@ -7,9 +7,8 @@ use super::{
     ArrivedRequest, Beside, End, EndEffects, EndLink, LentHold, Outbound, Progress, Unread, Writes,
 };
 use crate::driver::clock;
-use crate::driver::turning::{ANSWERS_HIGH_WATER_BYTES, Budget, Turn};
-use crate::driver::waiting::RETRY;
-use crate::driver::waiting::Wants;
+use crate::driver::turning::{ANSWERS_HIGH_WATER_BYTES, Turn};
+use crate::driver::waiting::{Again, Cause, RETRY, Wants};
 use crate::error::Error;
 use crate::lines::Lines;
 use crate::proto::{SenderState, SessionEvent, Timestamp};
@@ -18,7 +17,7 @@ impl Turn for End {
     type Beside = Beside;
     type Effects = EndEffects;
 
-    fn turn(&mut self, budget: Budget, effects: &mut EndEffects) -> Wants {
+    fn turn(&mut self, cause: Cause, effects: &mut EndEffects) -> Wants {
         if let Some(request) = self.session.take_waiting() {
             effects.request = Some(request);
             return self.wants_and(true);
@@ -27,16 +26,16 @@ impl Turn for End {
         if self.unread == Unread::LookedFor {
             self.doze();
         }
-        if budget.writes_on {
+        if cause != Cause::Look {
             self.write_on(effects);
         }
         // A stream that begins is answered before anything else is read.
         if !self.begins() {
-            self.read(budget, effects);
+            self.read(cause, effects);
         }
         let mut soon = self.begins() || self.unread == Unread::Left;
         let progress = match effects.request {
-            None => self.send_outbound(budget, effects),
+            None => self.send_outbound(effects),
             Some(_) => None,
         };
         self.pump(effects);
@@ -48,10 +47,10 @@ impl Turn for End {
         self.wants_and(soon)
     }
 
-    fn turn_as_deputy(&mut self, budget: Budget, effects: &mut EndEffects) -> Wants {
+    fn turn_as_deputy(&mut self, cause: Cause, effects: &mut EndEffects) -> Wants {
         // The answer takes its time.
         self.session.say_pending();
-        self.turn_without_request(budget, effects)
+        self.turn_without_request(cause, effects)
     }
 
     fn wants(&self) -> Wants {
@@ -156,8 +155,8 @@ impl Turn for End {
 
 impl End {
     /// A turn in which a request that comes waits for the next one: this holder serves a stream.
-    pub fn turn_without_request(&mut self, budget: Budget, effects: &mut EndEffects) -> Wants {
-        let wants = self.turn(budget, effects);
+    pub fn turn_without_request(&mut self, cause: Cause, effects: &mut EndEffects) -> Wants {
+        let wants = self.turn(cause, effects);
         match effects.request.take() {
             Some(request) => {
                 self.session.put_back(request);
@@ -239,9 +238,9 @@ impl End {
     }
 
     /// Sends on a stream, if there is one.
-    fn send_outbound(&mut self, budget: Budget, effects: &mut EndEffects) -> Option<Progress> {
+    fn send_outbound(&mut self, effects: &mut EndEffects) -> Option<Progress> {
         let mut outbound = self.outbound.take_if(|_| self.session.closed().is_none())?;
-        let progress = outbound.advance(self, budget, effects);
+        let progress = outbound.advance(self, effects);
         self.writes = Writes::AtOnce;
         if progress == Progress::Over {
             effects.sent = Some(outbound);
@@ -267,13 +266,15 @@ impl End {
         // A body that waits for its holder must not end a sleep.
         let is_held_up =
             self.session.is_full() || (self.session.is_receiving() && self.connection.is_waiting());
-        // Where the descriptor cannot tell when there is room, time does.
-        let at = (is_flooded && !self.readiness().socket).then(|| clock::after(RETRY));
         Wants {
             read: !is_flooded && !is_held_up,
             write: is_flooded || (queued && self.writes == Writes::AtOnce),
-            at,
-            soon,
+            again: match soon {
+                true => Again::Now,
+                // Where the descriptor cannot tell when there is room, time does.
+                false if is_flooded && !self.readiness().socket => Again::At(clock::after(RETRY)),
+                false => Again::OnEvent,
+            },
         }
     }
 

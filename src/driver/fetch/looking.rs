@@ -7,7 +7,6 @@ use super::taken::Taken;
 use super::{Connections, Fetch, Sides};
 use crate::driver::end::{End, EndLink, EndSession, hand_on_bodies};
 use crate::driver::packed::PackedBody;
-use crate::driver::turning::Budget;
 use crate::proto::{IncomingStream, Message, Return, Side};
 
 /// What a consumer looks for.
@@ -67,10 +66,7 @@ impl Fetch {
         if let Some(bell) = self.bell.as_ref().filter(|bell| bell.has_rung()) {
             bell.silence();
         }
-        let budget = Budget {
-            asks_for_death: self.peer_has_died,
-            ..Budget::WOKEN
-        };
+        let cause = self.cause;
         let is_split = self.connections.data.is_some();
         let awaits_schema = self.decoder.is_none();
         let Connections { metadata, data } = &mut self.connections;
@@ -80,7 +76,7 @@ impl Fetch {
             let mut came = false;
             if look != Look::Take || !end.session.has_message() {
                 let may_read = |session: &EndSession| may_read(session, Side::Metadata);
-                came = end.read_while(budget, may_read, effects) > 0;
+                came = end.read_while(cause, may_read, effects) > 0;
             }
             if look != Look::Count {
                 end.wake();
@@ -98,7 +94,7 @@ impl Fetch {
             if metadata.step(|end, _| may_read(&end.session, Side::Data)) {
                 came |= data.step(|end, effects| {
                     end.write_on(effects);
-                    let read = end.read(budget, effects);
+                    let read = end.read(cause, effects);
                     if look != Look::Count {
                         end.wake();
                     }

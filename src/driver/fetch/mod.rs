@@ -31,7 +31,7 @@ use crate::driver::end::{End, EndLink, StreamGpus};
 use crate::driver::figures::StreamStats;
 use crate::driver::packed::PackedBody;
 use crate::driver::turning::Turner;
-use crate::driver::waiting::Looks;
+use crate::driver::waiting::{Cause, Looks};
 use crate::error::{Error, Result};
 use crate::proto::{Header, Headers, IncomingStream, Receiver, ReceiverConfig, Rest};
 use crate::transport::Watched;
@@ -84,8 +84,9 @@ pub struct Fetch {
     bell: Option<Arc<Bell>>,
     /// The connection knows that the host waits.
     is_waiting_said: bool,
-    /// A server's process has ended: what it left is read, and then no more is waited for.
-    peer_has_died: bool,
+    /// Why the connections are looked at next. [`Cause::Ready`]: a server's process has ended. What
+    /// it left is read, and then no more is waited for.
+    cause: Cause,
     stats: StreamStats,
     /// Why the stream is over, when it did not end well.
     failed: Option<Error>,
@@ -207,7 +208,7 @@ impl Fetch {
             looks: Looks::default(),
             bell: None,
             is_waiting_said: false,
-            peer_has_died: false,
+            cause: Cause::Woken,
             stats: StreamStats::default(),
             failed: None,
         })

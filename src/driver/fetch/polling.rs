@@ -21,9 +21,8 @@ impl Fetch {
     ) -> Result<NextBatch<DecodedBatch>> {
         self.change(|stream| stream.handle_timeout(clock::now()));
         let mut found = self.find_at_once(cancel)?;
-        if matches!(found, NextBatch::NotYet) && self.has_peer_died() {
+        if matches!(found, NextBatch::NotYet) && self.notice_death() {
             // What it left is read, and then its end.
-            self.peer_has_died = true;
             found = self.find_at_once(cancel)?;
         }
         if !matches!(found, NextBatch::NotYet) {
@@ -48,8 +47,7 @@ impl Fetch {
     pub fn try_schema(&mut self, cancel: Option<&Cancel>, poller: &mut Poller) -> Result<bool> {
         self.change(|stream| stream.handle_timeout(clock::now()));
         let mut found = self.find_schema(cancel)?;
-        if !found && self.has_peer_died() {
-            self.peer_has_died = true;
+        if !found && self.notice_death() {
             found = self.find_schema(cancel)?;
         }
         if !found {
@@ -63,11 +61,6 @@ impl Fetch {
             true => self.find_next(cancel),
             false => Ok(NextBatch::NotYet),
         }
-    }
-
-    fn has_peer_died(&self) -> bool {
-        let links = self.links();
-        links.iter().any(|link| link.readiness().peer_has_died())
     }
 
     /// Has the poller tell of what the stream waits for.

@@ -9,7 +9,7 @@ use super::{Fetch, StreamSource};
 use crate::cancel::Cancel;
 use crate::driver::clock;
 use crate::driver::end::EndLink;
-use crate::driver::waiting::{self, Wants};
+use crate::driver::waiting::{self, Cause, Wants};
 use crate::error::Result;
 use crate::proto::{Side, Timestamp};
 
@@ -62,8 +62,7 @@ impl Fetch {
 
     /// What a spinning consumer does each millisecond, before it looks.
     fn look_after(&mut self, now: Timestamp) {
-        let has_died = |link: &Arc<EndLink>| link.readiness().peer_has_died();
-        self.peer_has_died = self.links().iter().any(has_died);
+        self.notice_death();
         // A ring does not tell that the server has ended, or hung up.
         self.doze();
         // The server may wait for credit that is held back until half a window is taken.
@@ -71,6 +70,17 @@ impl Fetch {
             stream.flush_credit();
             stream.handle_timeout(now);
         });
+    }
+
+    /// Asks the system whether a peer's process has ended. Returns the answer.
+    pub(super) fn notice_death(&mut self) -> bool {
+        let mut connections = self.connections.iter();
+        let has_died = connections.any(|it| it.link().readiness().peer_has_died());
+        self.cause = match has_died {
+            true => Cause::Ready,
+            false => Cause::Woken,
+        };
+        has_died
     }
 
     /// Has the descriptors tell of what comes.
@@ -86,7 +96,7 @@ impl Fetch {
         let all = all.iter().map(|(link, wants)| (link.readiness(), *wants));
         let all = all.collect::<SmallVec<[_; 2]>>();
         let bell = self.bell.as_deref();
-        self.peer_has_died = waiting::sleep(all, bell, cancel, deadline)?;
+        self.cause = waiting::sleep(all, bell, cancel, deadline)?;
         Ok(())
     }
 

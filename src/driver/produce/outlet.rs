@@ -9,8 +9,8 @@ use crate::driver::callbacks::{HostOwner, release_here};
 use crate::driver::clock;
 use crate::driver::end::{End, EndEffects, SendRoom, Writes};
 use crate::driver::telling::Account;
-use crate::driver::turning::{Budget, Turner};
-use crate::driver::waiting::UPKEEP;
+use crate::driver::turning::Turner;
+use crate::driver::waiting::{Cause, UPKEEP};
 use crate::error::{Error, Result};
 use crate::proto::{HeaderKind, Role, StreamInfo, Timestamp};
 use crate::transport::MemoryOwner;
@@ -68,10 +68,10 @@ impl Outlet {
 
     /// One turn of the connection, also behind the end: credit says then whether the other part is
     /// needed. This thread releases what comes back, where it may.
-    pub(super) fn turn(&mut self, budget: Budget) {
+    pub(super) fn turn(&mut self, cause: Cause) {
         if let Some(turner) = &mut self.turner {
             let step = |served: &mut End, effects: &mut EndEffects| {
-                served.turn_without_request(budget, effects);
+                served.turn_without_request(cause, effects);
                 served.room()
             };
             self.room = release_here(|| turner.step(step));
@@ -103,7 +103,7 @@ impl Outlet {
                 // the peer's messages, nor UCX, which may need this side to move lent memory.
                 let reads = is_due || served.is_half_used();
                 if reads {
-                    served.read(Budget::LOOK, effects);
+                    served.read(Cause::Look, effects);
                 }
                 (result, served.room(), reads)
             })

@@ -23,8 +23,8 @@ use crate::driver::callbacks::Callbacks;
 use crate::driver::clock;
 use crate::driver::polling::Poller;
 use crate::driver::telling::Account;
-use crate::driver::turning::{Budget, Turn};
-use crate::driver::waiting::{self, Looks, RETRY};
+use crate::driver::turning::Turn;
+use crate::driver::waiting::{self, Cause, Looks, RETRY};
 use crate::error::{Error, Result, Status};
 use crate::proto::{Role, Timestamp};
 use crate::transport::Watched;
@@ -222,10 +222,9 @@ impl Production {
             }
             let bell = self.set_bell();
             // A host without time may come because its descriptor told of room to write.
-            self.turn(if has_time {
-                Budget::LOOK
-            } else {
-                Budget::WOKEN
+            self.turn(match has_time {
+                true => Cause::Look,
+                false => Cause::Woken,
             });
             if self.is_done(done)? {
                 return Ok(());
@@ -253,7 +252,7 @@ impl Production {
         let mut looks = std::mem::take(&mut self.looks);
         let mut outcome = Ok(false);
         looks.look(|| {
-            self.turn(Budget::LOOK);
+            self.turn(Cause::Look);
             outcome = self.is_done(done);
             !matches!(outcome, Ok(false))
         });
@@ -292,15 +291,15 @@ impl Production {
         let turners = self.outlets.iter().filter_map(|it| it.turner.as_ref());
         let links =
             turners.map(|turner| (turner.link().readiness(), turner.link().look(Turn::wants)));
-        let died = waiting::sleep(links, bell, self.cancel.as_ref(), until)?;
-        self.turn(if died { Budget::READY } else { Budget::WOKEN });
+        let cause = waiting::sleep(links, bell, self.cancel.as_ref(), until)?;
+        self.turn(cause);
         Ok(())
     }
 
-    fn turn(&mut self, budget: Budget) {
+    fn turn(&mut self, cause: Cause) {
         self.outlets
             .iter_mut()
-            .for_each(|outlet| outlet.turn(budget));
+            .for_each(|outlet| outlet.turn(cause));
     }
 
     pub(super) fn may_pull(&self) -> Result<bool> {

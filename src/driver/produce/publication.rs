@@ -1,7 +1,7 @@
 //! A published table on its way out, in the turns of its connection.
 //!
 //! Whoever turns the connection sends the table: the I/O thread, or a thread of the stream's own
-//! where bodies have to be copied. A turn sends as much as its budget allows. Nothing here calls
+//! where bodies have to be copied. A turn sends as much as its bounds allow. Nothing here calls
 //! the host.
 
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::driver::callbacks::{Deferred, HostOwner};
 use crate::driver::clock;
 use crate::driver::end::{End, EndEffects, EndLink, Outbound, Progress, Writes};
 use crate::driver::telling::Account;
-use crate::driver::turning::Budget;
+use crate::driver::turning::{TURN_BYTES, TURN_MESSAGES};
 use crate::error::{Error, Result, Status};
 use crate::proto::{HeaderKind, Role, Timestamp};
 
@@ -74,12 +74,7 @@ impl Publication {
         }
     }
 
-    fn send_some(
-        &mut self,
-        served: &mut End,
-        budget: Budget,
-        effects: &mut EndEffects,
-    ) -> Result<Progress> {
+    fn send_some(&mut self, served: &mut End, effects: &mut EndEffects) -> Result<Progress> {
         served.ensure_streaming()?;
         let shared = Arc::clone(&self.table);
         let Some(table) = shared.get() else {
@@ -93,14 +88,14 @@ impl Publication {
             served.begin(info, schema, effects)?;
         }
         let mut bytes = 0;
-        for _ in 0..budget.messages {
+        for _ in 0..TURN_MESSAGES {
             if !self.placer.has_waiting() {
                 let Some(message) = table.message(self.next) else {
                     self.end();
                     served.send(Writes::Later, |sender| sender.end(), effects)??;
                     return Ok(Progress::Over);
                 };
-                if bytes >= budget.bytes {
+                if bytes >= TURN_BYTES {
                     return Ok(Progress::Soon);
                 }
                 let owner = || HostOwner::share(&shared);
@@ -135,8 +130,8 @@ impl Outbound for Publication {
         self.is_accepted.then_some(self.next)
     }
 
-    fn advance(&mut self, served: &mut End, budget: Budget, effects: &mut EndEffects) -> Progress {
-        let progress = self.send_some(served, budget, effects);
+    fn advance(&mut self, served: &mut End, effects: &mut EndEffects) -> Progress {
+        let progress = self.send_some(served, effects);
         match &progress {
             Ok(Progress::Over) => {
                 if let Some(account) = self.account.take() {

@@ -6,12 +6,11 @@ use std::sync::{Arc, Weak};
 use parking_lot::{Mutex, MutexGuard};
 
 use super::ownership::Owner;
-use super::{Budget, Turn, Turner};
+use super::{Turn, Turner};
 use crate::driver::bell::Bell;
 use crate::driver::clock;
 use crate::driver::io::{EventFlags, IoThread, Registration, Source, TURNS_AT_ONCE};
-use crate::driver::waiting::Wants;
-use crate::driver::waiting::{HOST_PATIENCE, RETRY, UPKEEP};
+use crate::driver::waiting::{Again, Cause, HOST_PATIENCE, RETRY, UPKEEP, Wants};
 use crate::error::{Error, Status};
 use crate::fork::Generation;
 use crate::proto::Timestamp;
@@ -212,7 +211,7 @@ impl<T: Turn> Link<T> {
         }
         drop(held);
         self.settle(effects);
-        wants.soon
+        wants.again == Again::Now
     }
 
     /// The holder enters the host's code. The I/O thread stands in after [`HOST_PATIENCE`], or at
@@ -256,15 +255,20 @@ impl<T: Turn> Link<T> {
                 }
             }
         }
-        self.look_after_each([wants.at, held.end.next_upkeep()]);
+        let at = match wants.again {
+            Again::At(at) => Some(at),
+            Again::OnEvent | Again::Now => None,
+        };
+        self.look_after_each([at, held.end.next_upkeep()]);
     }
 
-    /// What the descriptor is watched for. One that is no socket tells of both by being readable.
+    /// What the descriptor is watched for.
     fn interest(&self, wants: Wants) -> EventFlags {
         let socket = self.readiness().socket;
         let mut flags = EventFlags::empty();
-        flags.set(EventFlags::IN, wants.read || (wants.write && !socket));
-        flags.set(EventFlags::OUT, wants.write && socket);
+        let (readable, writable) = wants.events(socket);
+        flags.set(EventFlags::IN, readable);
+        flags.set(EventFlags::OUT, writable);
         // Who reads nothing hears of the peer's end all the same.
         flags.set(EventFlags::RDHUP, socket && flags.is_empty());
         flags
@@ -304,19 +308,19 @@ impl<T: Turn> Link<T> {
                 return false;
             }
             // An event may be the death of the peer; the turns behind the first have no event.
-            let budget = Budget {
-                asks_for_death: is_first,
-                ..Budget::READY
+            let cause = match is_first {
+                true => Cause::Ready,
+                false => Cause::Woken,
             };
             let wants = match held.owner {
-                Owner::Deputy => held.end.turn_as_deputy(budget, &mut effects),
-                _ => held.end.turn(budget, &mut effects),
+                Owner::Deputy => held.end.turn_as_deputy(cause, &mut effects),
+                _ => held.end.turn(cause, &mut effects),
             };
             self.watch_for(&mut held, wants, &mut effects);
             if held.is_shared {
                 held.ring(None);
             }
-            wants.soon
+            wants.again == Again::Now
         };
         self.settle(effects);
         soon

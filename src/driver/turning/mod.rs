@@ -11,7 +11,7 @@ mod turner;
 pub use link::Link;
 pub use turner::Turner;
 
-use crate::driver::waiting::Wants;
+use crate::driver::waiting::{Cause, Wants};
 use crate::error::Error;
 use crate::proto::Timestamp;
 
@@ -19,42 +19,12 @@ use crate::proto::Timestamp;
 /// the answers.
 pub const ANSWERS_HIGH_WATER_BYTES: u64 = 1 << 20;
 
-/// How much one turn may do before other connections have theirs, and a consumer looks at its
-/// token. Bodies of one turn still lie in a cache when they are used.
-#[derive(Debug, Clone, Copy)]
-pub struct Budget {
-    /// Messages read, and as many produced.
-    pub messages: usize,
-    /// Bytes of bodies read, and as many copied or written by this thread to be sent.
-    pub bytes: u64,
-    /// The turn writes bytes that wait for room. A full socket is left alone until its descriptor
-    /// tells of room: one write then takes many bytes.
-    pub writes_on: bool,
-    /// The system is asked whether the peer's process has ended, if nothing is left to be read.
-    pub asks_for_death: bool,
-}
-
-impl Budget {
-    /// A turn after the descriptors were ready.
-    pub const READY: Self = Self {
-        messages: 64,
-        bytes: 256 << 10,
-        writes_on: true,
-        asks_for_death: true,
-    };
-
-    /// A turn after a sleep that the end of the peer's process has not ended.
-    pub const WOKEN: Self = Self {
-        asks_for_death: false,
-        ..Self::READY
-    };
-
-    /// A look, whatever the descriptors say.
-    pub const LOOK: Self = Self {
-        writes_on: false,
-        ..Self::WOKEN
-    };
-}
+/// Messages that one turn reads, and produces, before other connections have their turns, and a
+/// consumer looks at its token.
+pub const TURN_MESSAGES: usize = 64;
+/// Bytes of bodies that one turn reads, and copies or writes to be sent. They still lie in a cache
+/// when they are used.
+pub const TURN_BYTES: u64 = 256 << 10;
 
 /// One end of a connection: the state that only the owner changes.
 pub trait Turn: Send + Sized + 'static {
@@ -63,12 +33,12 @@ pub trait Turn: Send + Sized + 'static {
     /// What a turn brings about that is done once the lock is released.
     type Effects: Default;
 
-    /// One turn: writes, reads and answers as much as goes without blocking and as `budget` allows.
-    fn turn(&mut self, budget: Budget, effects: &mut Self::Effects) -> Wants;
+    /// One turn: writes, reads and answers as much as goes without blocking and as the bounds of a turn allow.
+    fn turn(&mut self, cause: Cause, effects: &mut Self::Effects) -> Wants;
 
     /// What the I/O thread does in place of a holder that is in the host's code.
-    fn turn_as_deputy(&mut self, budget: Budget, effects: &mut Self::Effects) -> Wants {
-        self.turn(budget, effects)
+    fn turn_as_deputy(&mut self, cause: Cause, effects: &mut Self::Effects) -> Wants {
+        self.turn(cause, effects)
     }
 
     /// What an owner would wait for now.
