@@ -5,8 +5,8 @@ use crate::cancel::Cancel;
 use crate::device::cuda::Event;
 use crate::device::{DeviceKind, Target};
 use crate::driver::end::peer_has_ended;
-use crate::driver::fetch::Fetch;
 use crate::driver::fetch::taken::{Taken, TakenBody};
+use crate::driver::fetch::{EarlyMessages, Fetch};
 use crate::driver::waiting::{LONGEST_LOOK, RETRY};
 use crate::error::{Error, Result, Status};
 use crate::proto::{Header, HeaderKind};
@@ -42,19 +42,17 @@ impl Fetch {
     ) -> Result<Option<DecodedBatch>> {
         let Taken { header, body } = taken;
         let (body, gpu) = self.find_body(&header, body, cancel)?;
-        if self.follow {
+        if let Some(mut early) = self.early.take() {
             let is_dictionary = header.kind() == HeaderKind::Dictionary;
-            if gpu.is_none() && is_dictionary && self.early_bytes <= self.decode.message_limit {
+            if gpu.is_none() && is_dictionary && early.bytes <= self.decode.message_limit {
                 // Dictionaries need not have bodies, and there may be any number of them.
-                let held = header.bytes().len() as u64;
-                let held = held.saturating_add(header.body_len());
-                self.early_bytes = (self.early_bytes)
-                    .saturating_add(held)
-                    .saturating_add(EARLY_BYTES);
-                self.early.push((header, body));
+                let held = (header.bytes().len() as u64).saturating_add(header.body_len());
+                early.bytes = (early.bytes.saturating_add(held)).saturating_add(EARLY_BYTES);
+                early.messages.push((header, body));
+                self.early = Some(early);
                 return Ok(None);
             }
-            self.follow_to(gpu)?;
+            self.follow_to(gpu, early)?;
         }
         let Some(decoder) = &mut self.decoder else {
             return Err(Error::protocol(
@@ -78,8 +76,7 @@ impl Fetch {
 
     /// The first body that shows where the arrays of this stream stay: it lies on `gpu`, or is that
     /// of a batch and came as bytes.
-    fn follow_to(&mut self, gpu: Option<i32>) -> Result<()> {
-        self.follow = false;
+    fn follow_to(&mut self, gpu: Option<i32>, early: EarlyMessages) -> Result<()> {
         if let (Some(header), Some(ordinal)) = (self.schema(), gpu)
             && self.target != Target::Cuda(ordinal)
         {
@@ -87,7 +84,7 @@ impl Fetch {
             self.decoder = Some(Decoder::with_target(&header, self.decode, self.target)?);
         }
         if let Some(decoder) = &mut self.decoder {
-            for (header, body) in self.early.drain(..) {
+            for (header, body) in early.messages {
                 self.stats.bytes_copied += decoder.add_dictionary(&header, &body)?;
             }
         }

@@ -33,7 +33,7 @@ use crate::driver::packed::PackedBody;
 use crate::driver::turning::Turner;
 use crate::driver::waiting::{Cause, Looks};
 use crate::error::{Error, Result};
-use crate::proto::{Header, Headers, IncomingStream, Receiver, ReceiverConfig, Rest};
+use crate::proto::{Header, Headers, IncomingStream, Receiver, ReceiverConfig, Rest, Timestamp};
 use crate::transport::Watched;
 use looking::Look;
 use taken::Taken;
@@ -53,7 +53,24 @@ pub enum NextBatch<T> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum StreamSource {
     Server,
-    Client,
+    /// A client, whose connection knows this of the server's host.
+    Client(HostState),
+}
+
+/// What the host of a server does with the stream of a client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum HostState {
+    Works,
+    /// It waits for the next batch.
+    Waits,
+}
+
+/// Dictionaries that wait for the place of the arrays.
+#[derive(Default)]
+struct EarlyMessages {
+    messages: Vec<(Header, ReceivedBody)>,
+    /// How much memory they take.
+    bytes: u64,
 }
 
 /// The connections of a stream.
@@ -65,16 +82,14 @@ pub struct Fetch {
     decoder: Option<Decoder>,
     decode: DecodeOptions,
     source: StreamSource,
-    /// The stream has a time at which it must have ended.
-    has_deadline: bool,
+    /// When the stream must have ended.
+    deadline: Option<Timestamp>,
     /// Where arrays shall be; [`Target::AsSent`] until it is known where the sender has them.
     target: Target,
     /// The server has them on a GPU, and they shall be there. The first body that is lent shows
-    /// which GPU that is here.
-    follow: bool,
-    /// Dictionaries that came before that body, as bytes, and how long they are.
-    early: Vec<(Header, ReceivedBody)>,
-    early_bytes: u64,
+    /// which GPU that is here. These have come before that body, as bytes; `None`: the place is
+    /// known.
+    early: Option<EarlyMessages>,
     /// The message that the consumer is handed next.
     taken: Option<Taken>,
     /// How long to look for messages before sleeping.
@@ -82,8 +97,6 @@ pub struct Fetch {
     looks: Looks,
     /// Rings when the connection's other stream has read something; of an exchange.
     bell: Option<Arc<Bell>>,
-    /// The connection knows that the host waits.
-    is_waiting_said: bool,
     /// Why the connections are looked at next. [`Cause::Ready`]: a server's process has ended. What
     /// it left is read, and then no more is waited for.
     cause: Cause,
@@ -136,10 +149,7 @@ impl Fetch {
     ) -> Result<Box<Self>> {
         let early_bytes = config.request.credit.bytes;
         let receiver = Receiver::of_exchange(config, clock::now())?;
-        let connections = Connections {
-            metadata: connection,
-            data: None,
-        };
+        let connections = Sides::one(connection);
         let bell = Arc::new(Bell::new()?);
         let mut fetch = Self::new(&receiver, connections, decode, Target::Host, spin);
         fetch.share(bell);
@@ -171,12 +181,8 @@ impl Fetch {
             Ok(receiver) => receiver,
             Err(error) => return Err((error, connection)),
         };
-        let connections = Connections {
-            metadata: connection,
-            data: None,
-        };
-        let (target, spin) = (Target::Host, Duration::ZERO);
-        let mut fetch = Self::new(&receiver, connections, decode, target, spin);
+        let (connections, spin) = (Sides::one(connection), Duration::ZERO);
+        let mut fetch = Self::new(&receiver, connections, decode, Target::Host, spin);
         fetch.begin(receiver, StreamGpus::default(), early_bytes);
         // Rule Q11: the connection is read whatever the host does.
         fetch.connections.metadata.step_to_host(|_, _| ());
@@ -195,19 +201,16 @@ impl Fetch {
             decoder: None,
             decode,
             source: match receiver.is_of_client() {
-                true => StreamSource::Client,
+                true => StreamSource::Client(HostState::Works),
                 false => StreamSource::Server,
             },
-            has_deadline: receiver.has_deadline(),
+            deadline: receiver.deadline(),
             target,
-            follow: false,
-            early: Vec::new(),
-            early_bytes: 0,
+            early: None,
             taken: None,
             spin,
             looks: Looks::default(),
             bell: None,
-            is_waiting_said: false,
             cause: Cause::Woken,
             stats: StreamStats::default(),
             failed: None,
@@ -298,9 +301,10 @@ impl Fetch {
             if let Some(header) = self.schema() {
                 // Rule E2: STREAM came before it.
                 let target = self.settle_target();
-                self.follow = self.target == Target::AsSent && target != Target::Host;
+                let follows = self.target == Target::AsSent && target != Target::Host;
+                self.early = follows.then(EarlyMessages::default);
                 self.target = target;
-                self.say_waiting(false);
+                self.note_host(HostState::Works);
                 let decoder = Decoder::with_target(&header, self.decode, self.target);
                 self.decoder = Some(decoder.map_err(|error| self.abort(error))?);
                 break;
@@ -311,7 +315,7 @@ impl Fetch {
             }
             self.check()?;
             if !self.look(Look::Wait) {
-                self.say_waiting(true);
+                self.note_host(HostState::Waits);
                 return Ok(false);
             }
         }
@@ -342,7 +346,7 @@ impl Fetch {
     /// The consumer goes on with something else. Rule Q11: a server reads a client's stream
     /// meanwhile.
     pub fn leave(&mut self) {
-        if self.bell.is_some() || self.source == StreamSource::Client {
+        if self.bell.is_some() || self.source != StreamSource::Server {
             for (_, connection) in self.connections.iter_mut() {
                 connection.step_to_host(|end, _| end.doze());
             }
@@ -364,7 +368,7 @@ impl Fetch {
             return Err(self.abort(error));
         }
         // A consumer that always finds a batch does not wait, and time passes for it too.
-        if self.has_deadline {
+        if self.deadline.is_some_and(|at| clock::now() >= at) {
             self.change(|stream| stream.handle_timeout(clock::now()));
         }
         Ok(true)
@@ -379,7 +383,7 @@ impl Fetch {
             if let Some(taken) = self.taken.take() {
                 let batch = self.decode(taken, cancel);
                 if let Some(batch) = batch.map_err(|error| self.abort(error))? {
-                    self.say_waiting(false);
+                    self.note_host(HostState::Works);
                     return Ok(NextBatch::Batch(batch));
                 }
             } else if self.has_all() {
@@ -390,7 +394,7 @@ impl Fetch {
             } else {
                 // After the messages: what came before a failure is still handed out.
                 self.check()?;
-                self.say_waiting(true);
+                self.note_host(HostState::Waits);
                 return Ok(NextBatch::NotYet);
             }
         }

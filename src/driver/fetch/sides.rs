@@ -12,6 +12,14 @@ pub struct Sides<T> {
 }
 
 impl<T> Sides<T> {
+    /// Of one connection that carries everything.
+    pub fn one(metadata: T) -> Self {
+        Self {
+            metadata,
+            data: None,
+        }
+    }
+
     /// Of the connection of the bodies.
     pub fn bodies(&self) -> &T {
         self.data.as_ref().unwrap_or(&self.metadata)

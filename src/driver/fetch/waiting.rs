@@ -5,7 +5,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::looking::Look;
-use super::{Fetch, StreamSource};
+use super::{Fetch, HostState, StreamSource};
 use crate::cancel::Cancel;
 use crate::driver::clock;
 use crate::driver::end::EndLink;
@@ -19,11 +19,11 @@ pub(super) type EachWants = SmallVec<[(Arc<EndLink>, Wants); 2]>;
 impl Fetch {
     /// At a server: has the connection know whether the host waits for the client's next batch.
     /// Others may want the place of a stream that waits for long.
-    pub(super) fn say_waiting(&mut self, waits: bool) {
-        if self.source == StreamSource::Client
-            && std::mem::replace(&mut self.is_waiting_said, waits) != waits
+    pub(super) fn note_host(&mut self, state: HostState) {
+        if let StreamSource::Client(known) = &mut self.source
+            && std::mem::replace(known, state) != state
         {
-            let batches = waits.then_some(self.stats.batches);
+            let batches = (state == HostState::Waits).then_some(self.stats.batches);
             for (_, connection) in self.connections.iter_mut() {
                 connection.step(|end, _| end.session.set_host_waiting(batches));
             }

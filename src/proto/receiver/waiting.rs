@@ -42,9 +42,9 @@ impl<B> Receiver<B> {
         [stall, answer, self.deadline].into_iter().flatten().min()
     }
 
-    /// Whether the stream has to end by a certain time, also if the consumer never waits.
-    pub fn has_deadline(&self) -> bool {
-        self.deadline.is_some()
+    /// When the stream has to end at the latest, also if the consumer never waits.
+    pub fn deadline(&self) -> Option<Timestamp> {
+        self.deadline
     }
 
     /// Notes that the consumer waits from `now` on: earlier time does not count as the server's
