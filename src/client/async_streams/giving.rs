@@ -59,7 +59,7 @@ impl LoopStream for Giving {
     }
 
     /// Gives what is there and wanted.
-    fn turn(&mut self) -> Result<Next> {
+    fn advance(&mut self) -> Result<Next> {
         for _ in 0..AT_ONCE {
             if self.consumer.has_cancelled() {
                 return Ok(Next::Over);

@@ -126,7 +126,7 @@ impl LoopStream for Waiting {
 
     fn hear(&mut self, (): ()) {}
 
-    fn turn(&mut self) -> Result<Next> {
+    fn advance(&mut self) -> Result<Next> {
         let Some((request, _)) = &mut self.asked else {
             return Ok(Next::Over);
         };

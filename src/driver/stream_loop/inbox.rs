@@ -1,6 +1,6 @@
 //! What other threads say, on its way to the thread of the streams.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::thread::{self, ThreadId};
 
@@ -17,19 +17,23 @@ pub(super) enum Arrival<S: LoopStream> {
     Stream(Arc<Caller<S>>, Box<S>),
     /// Something for a stream.
     Word(u64, S::Word),
-    /// Look at a stream.
+    /// Go on with a stream.
     Call(u64),
-    /// No stream will be added any more.
-    NoMore,
 }
+
+/// In the place of a stream's id.
+const NO_STREAM: u64 = u64::MAX;
 
 /// The arrivals, and a bell.
 pub(super) struct Inbox<S: LoopStream> {
     arrivals: Mutex<Vec<Arrival<S>>>,
     pub(super) bell: Bell,
-    /// Streams that are not over.
-    streams: AtomicUsize,
+    /// Streams that are not over, and the owner of the thread, which may add more.
+    users: AtomicUsize,
     reader: OnceLock<ThreadId>,
+    /// The stream that the thread goes on with, and will go on with once more if it is called
+    /// meanwhile.
+    current: AtomicU64,
     generation: Generation,
 }
 
@@ -38,8 +42,9 @@ impl<S: LoopStream> Inbox<S> {
         Ok(Self {
             arrivals: Mutex::new(Vec::new()),
             bell: Bell::new()?,
-            streams: AtomicUsize::new(0),
+            users: AtomicUsize::new(1),
             reader: OnceLock::new(),
+            current: AtomicU64::new(NO_STREAM),
             generation: Generation::now(),
         })
     }
@@ -60,14 +65,23 @@ impl<S: LoopStream> Inbox<S> {
         self.generation.is_same_process()
     }
 
-    /// A stream is over.
-    pub(super) fn close(&self) {
-        self.streams.fetch_sub(1, Ordering::AcqRel);
+    /// A stream is over, or the owner of the thread is gone. Returns whether that was the last user.
+    pub(super) fn leave(&self) -> bool {
+        self.users.fetch_sub(1, Ordering::AcqRel) == 1
     }
 
-    /// Whether every stream is over.
-    pub(super) fn is_empty(&self) -> bool {
-        self.streams.load(Ordering::Acquire) == 0
+    /// Whether every stream is over, and none is added any more.
+    pub(super) fn is_over(&self) -> bool {
+        self.users.load(Ordering::Acquire) == 0
+    }
+
+    /// The thread goes on with the stream `id`.
+    pub(super) fn while_current<T>(&self, id: u64, step: impl FnOnce() -> T) -> T {
+        // Nobody but this thread reads it.
+        self.current.store(id, Ordering::Relaxed);
+        let outcome = step();
+        self.current.store(NO_STREAM, Ordering::Relaxed);
+        outcome
     }
 
     /// Brings an arrival, and wakes its reader.
@@ -102,9 +116,6 @@ pub struct Caller<S: LoopStream> {
     generation: Generation,
     /// A call is in the inbox.
     has_called: AtomicBool,
-    /// The thread looks at the stream now, and will look at it again before it goes on to another
-    /// one.
-    is_served: AtomicBool,
 }
 
 impl<S: LoopStream> Caller<S> {
@@ -114,7 +125,6 @@ impl<S: LoopStream> Caller<S> {
             inbox: Arc::downgrade(inbox),
             generation: inbox.generation,
             has_called: AtomicBool::new(false),
-            is_served: AtomicBool::new(false),
         }
     }
 
@@ -126,7 +136,7 @@ impl<S: LoopStream> Caller<S> {
     /// Brings the stream, once.
     pub fn begin(self: &Arc<Self>, stream: S) {
         if let Some(inbox) = self.inbox.upgrade() {
-            inbox.streams.fetch_add(1, Ordering::AcqRel);
+            inbox.users.fetch_add(1, Ordering::AcqRel);
             inbox.send(Arrival::Stream(Arc::clone(self), Box::new(stream)));
         }
     }
@@ -138,12 +148,12 @@ impl<S: LoopStream> Caller<S> {
         }
     }
 
-    /// Has the thread look at the stream.
+    /// Has the thread go on with the stream.
     pub fn wake(&self) {
         let Some(inbox) = self.inbox.upgrade() else {
             return;
         };
-        if self.is_served.load(Ordering::Acquire) && inbox.is_here() {
+        if inbox.is_here() && inbox.current.load(Ordering::Relaxed) == self.id {
             return;
         }
         if !self.has_called.swap(true, Ordering::AcqRel) {
@@ -154,13 +164,5 @@ impl<S: LoopStream> Caller<S> {
     /// The call in the inbox was read.
     pub(super) fn heard(&self) {
         self.has_called.store(false, Ordering::Release);
-    }
-
-    /// The thread looks at the stream.
-    pub(super) fn while_served<T>(&self, look: impl FnOnce() -> T) -> T {
-        self.is_served.store(true, Ordering::Release);
-        let outcome = look();
-        self.is_served.store(false, Ordering::Release);
-        outcome
     }
 }

@@ -39,7 +39,7 @@ pub trait LoopStream: Send + Sized + 'static {
     /// # Errors
     ///
     /// The error that ends the stream.
-    fn turn(&mut self) -> Result<Next>;
+    fn advance(&mut self) -> Result<Next>;
 
     /// Tells the host or the peer of an error. The stream is over.
     fn fail(&mut self, error: &Error);
@@ -59,7 +59,7 @@ pub trait LoopStream: Send + Sized + 'static {
 /// How to go on with a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
-    /// Look at it again, after the others.
+    /// Go on at once, after the others.
     More,
     /// Wait for the peer.
     Sleep,
@@ -154,8 +154,9 @@ impl<S: LoopStream> Drop for StreamLoop<S> {
             return;
         }
         // The streams outlive the owner, and the thread ends with the last one.
-        self.inbox.send(Arrival::NoMore);
-        if self.inbox.is_empty() && !self.inbox.is_here() {
+        let is_last = self.inbox.leave();
+        self.inbox.bell.ring();
+        if is_last && !self.inbox.is_here() {
             // A thread that panicked has ended too.
             let _ = thread.join();
         }
@@ -167,10 +168,8 @@ struct Streams<S: LoopStream> {
     inbox: Arc<Inbox<S>>,
     epoll: OwnedFd,
     streams: HashMap<u64, (Arc<Caller<S>>, S)>,
-    /// Streams to look at.
+    /// Streams to go on with.
     ready: VecDeque<u64>,
-    /// No stream is added any more.
-    is_closed: bool,
 }
 
 impl<S: LoopStream> Streams<S> {
@@ -184,7 +183,6 @@ impl<S: LoopStream> Streams<S> {
             epoll,
             streams: HashMap::new(),
             ready: VecDeque::new(),
-            is_closed: false,
         })
     }
 
@@ -201,10 +199,10 @@ impl<S: LoopStream> Streams<S> {
             // Those that become ready meanwhile come behind new arrivals.
             for _ in 0..self.ready.len() {
                 if let Some(id) = self.ready.pop_front() {
-                    self.look(id);
+                    self.advance(id);
                 }
             }
-            if self.is_closed && self.streams.is_empty() {
+            if self.inbox.is_over() {
                 return;
             }
             self.wait(&mut events);
@@ -233,22 +231,18 @@ impl<S: LoopStream> Streams<S> {
                 }
                 id
             }
-            Arrival::NoMore => {
-                self.is_closed = true;
-                return;
-            }
         };
         self.ready.push_back(id);
     }
 
     /// Goes on with a stream.
-    fn look(&mut self, id: u64) {
-        let Some((caller, stream)) = self.streams.get_mut(&id) else {
+    fn advance(&mut self, id: u64) {
+        let Some((_, stream)) = self.streams.get_mut(&id) else {
             return;
         };
         let epoll = &self.epoll;
         let watcher = Watcher { epoll, id };
-        let next = caller.while_served(|| caught(|| stream.turn()));
+        let next = self.inbox.while_current(id, || caught(|| stream.advance()));
         let watched = next.and_then(|next| {
             if let Next::Sleep | Next::Idle = next {
                 stream.watch(next, watcher)?;
@@ -267,7 +261,7 @@ impl<S: LoopStream> Streams<S> {
                 let over = self.streams.remove(&id);
                 // The drop calls the host.
                 let _ = catch_unwind(AssertUnwindSafe(|| drop(over)));
-                self.inbox.close();
+                self.inbox.leave();
             }
         }
     }

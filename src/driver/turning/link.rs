@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::{Mutex, MutexGuard};
 
-use super::ownership::Owner;
+use super::ownership::{GiveBack, Owner};
 use super::{Turn, Turner};
 use crate::driver::bell::Bell;
 use crate::driver::clock;
@@ -184,10 +184,7 @@ impl<T: Turn> Link<T> {
 
     /// The token is dropped: the I/O thread owns the connection again. Returns whether there is
     /// something to do for it now.
-    ///
-    /// With `later`, the thread begins to watch only after [`HOST_PATIENCE`], unless something is
-    /// to be written.
-    pub(super) fn give_back(&self, number: usize, later: bool) -> bool {
+    pub(super) fn give_back(&self, number: usize, way: GiveBack) -> bool {
         if !self.generation.is_same_process() {
             return false;
         }
@@ -204,7 +201,7 @@ impl<T: Turn> Link<T> {
         }
         held.owner.give_back();
         let wants = held.end.wants();
-        if later && !wants.write && !held.end.is_over() {
+        if way == GiveBack::Later && !wants.write && !held.end.is_over() {
             self.look_after(clock::after(HOST_PATIENCE));
         } else {
             self.watch(&mut held, &mut effects);

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use super::ownership::GiveBack;
 use super::{Link, Turn};
 use crate::driver::bell::Bell;
 
@@ -16,7 +17,7 @@ pub struct Turner<T: Turn> {
     link: Arc<Link<T>>,
     /// 0, or 1 for the second one.
     number: usize,
-    is_given_back: bool,
+    way: GiveBack,
 }
 
 impl<T: Turn> Turner<T> {
@@ -25,7 +26,7 @@ impl<T: Turn> Turner<T> {
         Self {
             link,
             number: 0,
-            is_given_back: false,
+            way: GiveBack::Now,
         }
     }
 
@@ -59,15 +60,13 @@ impl<T: Turn> Turner<T> {
 
     /// Gives the connection back to the I/O thread, which is the caller and turns it next.
     pub fn give_back_here(mut self) {
-        self.is_given_back = true;
-        self.link.give_back(self.number, false);
+        self.way = GiveBack::Here;
     }
 
     /// Gives the connection back. The I/O thread begins to watch it a little later: until then the
     /// caller may [take](Link::take) it again without a system call.
     pub fn give_back_later(mut self) -> Arc<Link<T>> {
-        self.is_given_back = true;
-        self.link.give_back(self.number, true);
+        self.way = GiveBack::Later;
         Arc::clone(&self.link)
     }
 
@@ -95,7 +94,7 @@ impl<T: Turn> Turner<T> {
 impl<T: Turn> Drop for Turner<T> {
     fn drop(&mut self) {
         (self.link.io().holders()).fetch_sub(1, Ordering::Relaxed);
-        if !self.is_given_back && self.link.give_back(self.number, false) {
+        if self.link.give_back(self.number, self.way) && self.way == GiveBack::Now {
             self.link.io().call_soon(self.link.source());
         }
     }

@@ -119,7 +119,7 @@ impl LoopStream for Answering {
 
     fn hear(&mut self, (): ()) {}
 
-    fn turn(&mut self) -> Result<Next> {
+    fn advance(&mut self) -> Result<Next> {
         for _ in 0..AT_ONCE {
             if self.request.is_cancelled() {
                 return Ok(Next::Over);
